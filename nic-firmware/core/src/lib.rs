@@ -1,1 +1,5 @@
-//! NetVM.
+//! The NIC as a state machine.
+#![no_std]
+#![forbid(unsafe_code)]
+
+pub mod platform;

@@ -1,0 +1,121 @@
+//! What the NIC core asks of the platform it runs on.
+//!
+//! The core is a state machine: the platform's loop hands it events (`Nic::handle_frame`
+//! and its siblings) and it answers by calling these methods, which start things and return at
+//! once. None of them may call back into the core; their ends come back as events.
+//!
+
+use netvm_abi::wire::Header;
+use netvm_abi::words::SharedWords;
+use netvm_abi::{BounceId, ByteLen, PageOffset, PortId, Ppn, ReceiveId, StagingId, Vpn};
+
+/// A DMA in flight: a slot of the core's table and the use of that slot. Late or repeated
+/// completions carry an old generation and are ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DmaId {
+    /// Slot, below 64.
+    pub slot: u8,
+    /// Use of the slot.
+    pub generation: u32,
+}
+
+/// A page of an application, as a DMA sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageRange {
+    /// Where the page is.
+    pub ppn: Ppn,
+    /// Whose page the core takes it for: for checkers and reports only, no DMA engine needs it.
+    pub vpn: Vpn,
+    /// First byte.
+    pub offset: PageOffset,
+    /// Number of bytes; with the offset never beyond the page.
+    pub len: ByteLen,
+}
+
+/// What a DMA moves. Payload starts at the first payload byte of a buffer or bounce page.
+///
+/// The platform moves an aligned payload of 1, 2, 4 or 8 bytes as a single store (promise P4), and
+/// reports the end only when the bytes are globally visible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dma {
+    /// Application page to staging buffer.
+    PageToStaging {
+        /// From.
+        page: PageRange,
+        /// To.
+        staging: StagingId,
+    },
+    /// Payload of a received message to an application page.
+    ReceiveToPage {
+        /// From.
+        receive: ReceiveId,
+        /// To.
+        page: PageRange,
+    },
+    /// Payload of a received message to a bounce page.
+    ReceiveToBounce {
+        /// From.
+        receive: ReceiveId,
+        /// To.
+        bounce: BounceId,
+        /// Number of bytes.
+        len: ByteLen,
+    },
+    /// Source bounce page (filled by the host) to staging buffer.
+    BounceToStaging {
+        /// From.
+        bounce: BounceId,
+        /// To.
+        staging: StagingId,
+        /// Number of bytes.
+        len: ByteLen,
+    },
+}
+
+/// Payload of a message that is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Payload<'a> {
+    /// None.
+    Empty,
+    /// The first [`Header::len`] bytes of these little-endian words; copied before the call returns.
+    Inline(&'a [u32]),
+    /// The first [`Header::len`] bytes of a staging buffer, which stays untouched until the platform
+    /// reports it sent.
+    Staging(StagingId),
+}
+
+/// Whom an interrupt is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interrupt {
+    /// The host driver: its event ring has news.
+    Driver,
+    /// An application that may sleep: its port area has news.
+    Port(PortId),
+}
+
+/// The NIC's surroundings.
+pub trait Platform {
+    /// NIC memory, which the host sees as the BAR ([`netvm_abi::bar`]).
+    type Bar: SharedWords + ?Sized;
+    /// The driver's memory on the host ([`netvm_abi::shared_map`]).
+    type Shared: SharedWords + ?Sized;
+
+    /// NIC memory.
+    fn bar(&self) -> &Self::Bar;
+
+    /// The driver's memory. Stores arrive in the order in which they are made, and after every DMA
+    /// that has been reported done.
+    fn shared(&self) -> &Self::Shared;
+
+    /// Starts a DMA; its end comes back through `handle_dma_done`.
+    fn start_dma(&mut self, id: DmaId, dma: Dma);
+
+    /// Sends a message. A staging buffer comes back through `handle_sent`.
+    fn transmit(&mut self, header: &Header, payload: Payload<'_>);
+
+    /// The core is done with a received message's buffer.
+    fn release_receive(&mut self, receive: ReceiveId);
+
+    /// Interrupts the host.
+    fn interrupt(&mut self, whom: Interrupt);
+}

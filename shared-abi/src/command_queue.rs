@@ -1,0 +1,126 @@
+//! A port's command queue: one producer (the library), one consumer (the NIC), 64 entries.
+//!
+//! Ordering: the producer writes an entry, then releases the doorbell word; the consumer acquires
+//! the doorbell word, then copies the entry. An entry is written again only after the shadow
+//! counter [`TAKEN`](crate::port_area::TAKEN), released by the NIC after its copy, says that it
+//! was taken. The doorbell word counts commands, modulo 2^32, so that none is lost between polls.
+
+use crate::bar::port::{COMMANDS, DOORBELL};
+use crate::descriptor::{DESCRIPTOR_WORDS, HEAD_WORDS, QUEUE_ENTRIES};
+use crate::units::WordIndex;
+use crate::words::SharedWords;
+
+const fn entry(index: u32) -> WordIndex {
+    COMMANDS.plus((index % QUEUE_ENTRIES) * DESCRIPTOR_WORDS as u32)
+}
+
+/// The library's end. All words are relative to the port's block.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Producer {
+    posted: u32,
+    taken: u32,
+}
+
+impl Producer {
+    /// Commands posted so far, modulo 2^32.
+    #[must_use]
+    pub const fn posted(&self) -> u32 {
+        self.posted
+    }
+
+    /// Entries that are free as far as this end knows.
+    #[must_use]
+    #[inline]
+    pub const fn free(&self) -> u32 {
+        QUEUE_ENTRIES - self.posted.wrapping_sub(self.taken)
+    }
+
+    /// Learns how many commands the NIC has taken; a number that cannot be is ignored.
+    #[inline]
+    pub const fn update_taken(&mut self, taken: u32) {
+        if self.posted.wrapping_sub(taken) <= QUEUE_ENTRIES {
+            self.taken = taken;
+        }
+    }
+
+    /// Writes an entry and rings the doorbell. Returns false, and does nothing, when the queue is
+    /// full. `inline` beyond the entry's room is cut off.
+    #[inline]
+    pub fn post<W: SharedWords + ?Sized>(
+        &mut self,
+        block: &W,
+        head: &[u32; HEAD_WORDS],
+        inline: &[u32],
+    ) -> bool {
+        if self.free() == 0 {
+            return false;
+        }
+        let at = entry(self.posted);
+        block.store_slice(at, head);
+        if !inline.is_empty() {
+            let room = DESCRIPTOR_WORDS - HEAD_WORDS;
+            block.store_slice(at.plus(HEAD_WORDS as u32), inline.get(..room).unwrap_or(inline));
+        }
+        self.posted = self.posted.wrapping_add(1);
+        block.store_release(DOORBELL, self.posted);
+        true
+    }
+}
+
+/// What the consumer found behind the doorbell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doorbell {
+    /// Nothing new.
+    Empty,
+    /// So many commands wait.
+    Pending(u32),
+    /// The word is not a count that this queue could have reached: more than 64 past the last.
+    Broken,
+}
+
+/// The NIC's end. All words are relative to the port's block.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Consumer {
+    taken: u32,
+}
+
+impl Consumer {
+    /// Commands taken so far, modulo 2^32.
+    #[must_use]
+    pub const fn taken(&self) -> u32 {
+        self.taken
+    }
+
+    /// Looks at the doorbell word.
+    #[inline]
+    pub fn poll<W: SharedWords + ?Sized>(&self, block: &W) -> Doorbell {
+        match block.load_acquire(DOORBELL).wrapping_sub(self.taken) {
+            0 => Doorbell::Empty,
+            pending @ 1..=QUEUE_ENTRIES => Doorbell::Pending(pending),
+            _ => Doorbell::Broken,
+        }
+    }
+
+    /// Copies the head of the next entry, once. Call only when commands are pending.
+    #[inline]
+    pub fn copy_head<W: SharedWords + ?Sized>(&self, block: &W) -> [u32; HEAD_WORDS] {
+        let mut head = [0; HEAD_WORDS];
+        block.load_slice(entry(self.taken), &mut head);
+        head
+    }
+
+    /// Copies inline payload of the next entry, once; `into` beyond the entry's room stays as it is.
+    #[inline]
+    pub fn copy_inline<W: SharedWords + ?Sized>(&self, block: &W, into: &mut [u32]) {
+        let room = (DESCRIPTOR_WORDS - HEAD_WORDS).min(into.len());
+        if let Some(into) = into.get_mut(..room) {
+            block.load_slice(entry(self.taken).plus(HEAD_WORDS as u32), into);
+        }
+    }
+
+    /// The next entry has been copied.
+    #[inline]
+    pub const fn take(&mut self) {
+        self.taken = self.taken.wrapping_add(1);
+    }
+}

@@ -1,0 +1,201 @@
+//! Command descriptors: what an application asks of its NIC (thesis tables 10 and 11).
+//!
+//! A descriptor is 48 words: a head of 16 and room for 128 bytes of inline payload. Local
+//! addresses need no key: the port's own doorbell proves who asks. The NIC copies a descriptor
+//! once and checks the copy; the words in the queue may change under it at any time.
+
+use crate::status::Status;
+use crate::units::{
+    ByteLen, CapabilitySlot, Epoch, NodeId, NotificationId, OpId, PortId, ReplySlot, VirtAddr,
+};
+use crate::words::{join, split};
+use bitflags::bitflags;
+use static_assertions::const_assert_eq;
+
+/// Words of a descriptor's head.
+pub const HEAD_WORDS: usize = 16;
+/// Most bytes of inline payload; a platform's threshold may be lower.
+pub const INLINE_BYTES: usize = 128;
+/// Words of a descriptor.
+pub const DESCRIPTOR_WORDS: usize = HEAD_WORDS + INLINE_BYTES / 4;
+/// Descriptors in a command queue (thesis 5.3.1).
+pub const QUEUE_ENTRIES: u32 = 64;
+
+const_assert_eq!(DESCRIPTOR_WORDS * 4, 192);
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Opcode {
+    /// Transfer local memory (or the inline payload) to remote memory.
+    Write = 1,
+    /// Transfer remote memory to local memory.
+    Read = 2,
+    /// Answer when everything earlier from this port to that node has landed.
+    FlushRemote = 3,
+    /// Atomic: set to `operand` if zero; reply is the old value.
+    TestAndSet = 16,
+    /// Atomic: add `operand`, wrapping.
+    FetchAdd = 17,
+    /// Atomic: exchange with `operand`.
+    Swap = 18,
+    /// Atomic: replace with `operand` if equal to `compare`.
+    CompareSwap = 19,
+}
+
+impl Opcode {
+    /// From its code.
+    #[must_use]
+    pub const fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            1 => Self::Write,
+            2 => Self::Read,
+            3 => Self::FlushRemote,
+            16 => Self::TestAndSet,
+            17 => Self::FetchAdd,
+            18 => Self::Swap,
+            19 => Self::CompareSwap,
+            _ => return None,
+        })
+    }
+
+    /// Whether the operation counts as a write in the completion counters; all others count as
+    /// reads: they end with an answer.
+    #[must_use]
+    pub const fn is_write(self) -> bool {
+        matches!(self, Self::Write)
+    }
+}
+
+bitflags! {
+    /// How to do it.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct CommandFlags: u8 {
+        /// The payload stands in the descriptor; `local` is not used.
+        const INLINE = 1;
+        /// Act only when everything earlier from this port to that node has landed.
+        const ORDERED = 2;
+        /// The atomic works on 64 bits instead of 32.
+        const WIDE = 4;
+    }
+}
+
+/// The head of a command descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// What to do.
+    pub opcode: Opcode,
+    /// How to do it.
+    pub flags: CommandFlags,
+    /// Bytes to transfer, at most a page and not across a page on either side.
+    pub len: ByteLen,
+    /// The other node.
+    pub node: NodeId,
+    /// The port there.
+    pub port: PortId,
+    /// The capability that allows it.
+    pub capability: CapabilitySlot,
+    /// The capability's secret.
+    pub secret: u64,
+    /// Address at the other node.
+    pub remote: VirtAddr,
+    /// Address at this node.
+    pub local: VirtAddr,
+    /// Whom to notify, if anybody.
+    pub notification: NotificationId,
+    /// The library's number of the operation.
+    pub op: OpId,
+    /// Where the answer goes, if one is wanted.
+    pub reply: ReplySlot,
+    /// Error epoch of the stream.
+    pub epoch: Epoch,
+    /// First operand of an atomic.
+    pub operand: u64,
+    /// Value that a compare-and-swap expects.
+    pub compare: u64,
+}
+
+impl Default for Command {
+    fn default() -> Self {
+        Self {
+            opcode: Opcode::Write,
+            flags: CommandFlags::empty(),
+            len: ByteLen(0),
+            node: NodeId(0),
+            port: PortId(0),
+            capability: CapabilitySlot(0),
+            secret: 0,
+            remote: VirtAddr(0),
+            local: VirtAddr(0),
+            notification: NotificationId::NONE,
+            op: OpId(0),
+            reply: ReplySlot::NONE,
+            epoch: Epoch(0),
+            operand: 0,
+            compare: 0,
+        }
+    }
+}
+
+impl Command {
+    /// As the words of a queue entry's head.
+    #[must_use]
+    #[inline]
+    pub const fn encode(&self) -> [u32; HEAD_WORDS] {
+        let secret = split(self.secret);
+        let remote = split(self.remote.0);
+        let local = split(self.local.0);
+        let operand = split(self.operand);
+        let compare = split(self.compare);
+        [
+            self.opcode as u32 | ((self.flags.bits() as u32) << 8) | ((self.len.0 & 0xFFFF) << 16),
+            self.node.0 as u32 | ((self.port.0 as u32) << 16),
+            self.capability.0,
+            self.notification.0,
+            secret[0],
+            secret[1],
+            remote[0],
+            remote[1],
+            local[0],
+            local[1],
+            self.op.0,
+            self.reply.0 as u32 | ((self.epoch.0 as u32) << 16),
+            operand[0],
+            operand[1],
+            compare[0],
+            compare[1],
+        ]
+    }
+
+    /// From the words of a queue entry's head. Whether the fields make sense together is checked
+    /// by the NIC, which knows the geometry.
+    ///
+    /// # Errors
+    /// [`Status::Malformed`] for an unknown opcode or flag.
+    #[inline]
+    pub const fn decode(words: &[u32; HEAD_WORDS]) -> Result<Self, Status> {
+        let Some(opcode) = Opcode::from_code(words[0] as u8) else {
+            return Err(Status::Malformed);
+        };
+        let Some(flags) = CommandFlags::from_bits((words[0] >> 8) as u8) else {
+            return Err(Status::Malformed);
+        };
+        Ok(Self {
+            opcode,
+            flags,
+            len: ByteLen(words[0] >> 16),
+            node: NodeId(words[1] as u16),
+            port: PortId((words[1] >> 16) as u16),
+            capability: CapabilitySlot(words[2]),
+            notification: NotificationId(words[3]),
+            secret: join(words[4], words[5]),
+            remote: VirtAddr(join(words[6], words[7])),
+            local: VirtAddr(join(words[8], words[9])),
+            op: OpId(words[10]),
+            reply: ReplySlot(words[11] as u16),
+            epoch: Epoch((words[11] >> 16) as u16),
+            operand: join(words[12], words[13]),
+            compare: join(words[14], words[15]),
+        })
+    }
+}

@@ -1,0 +1,51 @@
+//! Deliberately broken builds, which show that each checker can fail.
+//!
+//! Without `cfg(netvm_mutant)` [`is`] is constantly false and the compiler removes the broken
+//! branch. With it, a test selects one mutant for the whole process.
+
+/// The ways in which the cores can be broken on purpose, and the promise each one breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Mutant {
+    /// P1: an unmap does not wait for the page lock.
+    UnmapDoesNotWait = 1,
+    /// P2: a bounce record is dropped.
+    BounceRecordDropped = 2,
+    /// P3: the NIC forgets to mark a page dirty.
+    LostDirtyBit = 3,
+    /// P3: a write goes through a read-only page entry.
+    WriteThroughReadOnly = 4,
+    /// P4: a notification is delivered when its message arrives instead of in order.
+    NotificationEarly = 5,
+    /// P5: the capability check is skipped.
+    CapabilityCheckSkipped = 6,
+    /// P6: a dead process' page stays mapped.
+    DeadPageStaysMapped = 7,
+}
+
+/// Whether this process runs `mutant`.
+#[cfg(not(netvm_mutant))]
+#[inline(always)]
+#[must_use]
+pub const fn is(_mutant: Mutant) -> bool {
+    false
+}
+
+#[cfg(netvm_mutant)]
+static ACTIVE: core::sync::atomic::AtomicU8 = core::sync::atomic::AtomicU8::new(0);
+
+/// Whether this process runs `mutant`.
+#[cfg(netvm_mutant)]
+#[must_use]
+pub fn is(mutant: Mutant) -> bool {
+    ACTIVE.load(core::sync::atomic::Ordering::Relaxed) == mutant as u8
+}
+
+/// Breaks the process from now on (or mends it, with `None`).
+#[cfg(netvm_mutant)]
+pub fn select(mutant: Option<Mutant>) {
+    ACTIVE.store(
+        mutant.map_or(0, |m| m as u8),
+        core::sync::atomic::Ordering::Relaxed,
+    );
+}

@@ -1,0 +1,328 @@
+//! Messages between NICs: an 80-byte header and at most one page of payload, in UDP over IPv4.
+//!
+//! The header is twenty little-endian words. Every message carries the incarnations of both ends;
+//! windowed kinds carry a sequence number, which is a slot of the receiver's sequence window and
+//! at the same time a credit for one of its bounce pages (thesis 6.2.3).
+
+use crate::status::Status;
+use crate::units::{
+    CapabilitySlot, Epoch, Incarnation, NodeId, NotificationId, OpId, PortId, ReplySlot, Seq, VirtAddr,
+};
+use crate::words::{join, split};
+use bitflags::bitflags;
+use static_assertions::const_assert_eq;
+
+/// Words of a header.
+pub const HEADER_WORDS: usize = 20;
+/// Bytes of a header.
+pub const HEADER_BYTES: usize = 80;
+/// First two bytes of a message.
+pub const MAGIC: u16 = u16::from_le_bytes(*b"NV");
+/// Version of the wire format.
+pub const WIRE_VERSION: u8 = 1;
+/// UDP port that a node listens on unless its node table says otherwise.
+pub const DEFAULT_UDP_PORT: u16 = 4791 + 1000;
+
+const_assert_eq!(HEADER_WORDS * 4, HEADER_BYTES);
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
+        /// What a message is.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum Kind { $($(#[$doc])* $name = $code,)* }
+
+        impl Kind {
+            /// All kinds, in order of their codes.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// From its code.
+            #[must_use]
+            pub const fn from_code(code: u8) -> Option<Self> {
+                match code { $($code => Some(Self::$name),)* _ => None }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// Windowed: data and/or a notification.
+    Write = 1,
+    /// Windowed: asks for data; answered by [`Kind::ReadReply`].
+    ReadRequest = 2,
+    /// Windowed: asks for an atomic operation.
+    AtomicRequest = 3,
+    /// Windowed and ordered: answered by [`Kind::FlushReply`] when all earlier has landed.
+    Flush = 4,
+    /// Windowed: a message between host drivers; see [`crate::control`].
+    Control = 5,
+    /// Data that a read asked for. Names the requester's read slot.
+    ReadReply = 16,
+    /// Result of an atomic.
+    AtomicReply = 17,
+    /// Everything before the flush has landed.
+    FlushReply = 18,
+    /// Frees window slots: lowest sequence number missing, and a bitmap of those landed past it.
+    Ack = 19,
+    /// A message could not be carried out; goes to the port that sent it.
+    Error = 20,
+    /// Offers a link: version, page size, payload, window, incarnation.
+    Hello = 21,
+    /// Accepts (or refuses, by its status) a link.
+    HelloAck = 22,
+    /// Asks an idle peer whether it lives, and for an acknowledgement.
+    Probe = 23,
+    /// Ends a link: the sender's incarnation is over.
+    Bye = 24,
+}
+
+impl Kind {
+    /// Whether the message takes a slot of the receiver's sequence window.
+    #[must_use]
+    pub const fn is_windowed(self) -> bool {
+        (self as u8) < 16
+    }
+}
+
+bitflags! {
+    /// Flags of a message.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct MessageFlags: u8 {
+        /// The sender wants an acknowledgement as soon as this message has landed.
+        const ACK_REQUEST = 1;
+        /// Act only when everything earlier from this node has landed.
+        const ORDERED = 2;
+        /// An atomic on 64 bits instead of 32.
+        const WIDE = 4;
+    }
+}
+
+/// The header of a message.
+///
+/// Fields that a kind has no use for are zero. What `operand` and `compare` carry:
+///
+/// | kind | `seq` | `operand` | `compare` |
+/// |---|---|---|---|
+/// | `ReadRequest` | window slot | requester's read slot (bits 0..16), its generation (32..64) | bytes wanted |
+/// | `ReadReply` | seq of the request | as in the request | - |
+/// | `AtomicRequest` | window slot | operand | value to compare with |
+/// | `AtomicReply` | seq of the request | old value | - |
+/// | `FlushReply` | seq of the flush | failing operation, if the stream is poisoned | - |
+/// | `Ack` | lowest missing | bitmap: bit i = `seq + 1 + i` has landed | - |
+/// | `Error` | seq of the message | - | - |
+/// | `Hello`, `HelloAck` | first seq | page size (0..32), payload (32..64) | window (0..16), ABI version (16..32) |
+///
+/// An `AtomicRequest` carries its opcode in `status` and, as a read does, its requester's read
+/// slot in `reply` and generation in `op`; see [`Header::status`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What it is.
+    pub kind: Kind,
+    /// Flags.
+    pub flags: MessageFlags,
+    /// How it went (replies and errors), or an atomic's opcode.
+    pub status: u8,
+    /// Bytes of payload behind the header.
+    pub len: u16,
+    /// The sending node.
+    pub source: NodeId,
+    /// The receiving node.
+    pub destination: NodeId,
+    /// The sending port (0: the host driver).
+    pub source_port: PortId,
+    /// The receiving port (0: the host driver).
+    pub destination_port: PortId,
+    /// Incarnation of the sender's end of the link.
+    pub source_incarnation: Incarnation,
+    /// Incarnation of the receiver's end of the link (0: not known yet, greetings only).
+    pub destination_incarnation: Incarnation,
+    /// Sequence number.
+    pub seq: Seq,
+    /// Whom to notify.
+    pub notification: NotificationId,
+    /// Address at the receiver.
+    pub address: VirtAddr,
+    /// The capability.
+    pub capability: CapabilitySlot,
+    /// The operation of the sending port.
+    pub op: OpId,
+    /// The capability's secret.
+    pub secret: u64,
+    /// Reply slot of the sending port.
+    pub reply: ReplySlot,
+    /// Error epoch of the stream.
+    pub epoch: Epoch,
+    /// See the table above.
+    pub operand: u64,
+    /// See the table above.
+    pub compare: u64,
+}
+
+impl Header {
+    /// A header of `kind` from one node to another; everything else zero.
+    #[must_use]
+    pub const fn new(kind: Kind, source: NodeId, destination: NodeId) -> Self {
+        Self {
+            kind,
+            flags: MessageFlags::empty(),
+            status: 0,
+            len: 0,
+            source,
+            destination,
+            source_port: PortId(0),
+            destination_port: PortId(0),
+            source_incarnation: Incarnation(0),
+            destination_incarnation: Incarnation(0),
+            seq: Seq(0),
+            notification: NotificationId::NONE,
+            address: VirtAddr(0),
+            capability: CapabilitySlot(0),
+            op: OpId(0),
+            secret: 0,
+            reply: ReplySlot::NONE,
+            epoch: Epoch(0),
+            operand: 0,
+            compare: 0,
+        }
+    }
+
+    /// The status of a reply or error.
+    #[must_use]
+    pub const fn outcome(&self) -> Status {
+        Status::from_code(self.status)
+    }
+
+    /// As words.
+    #[must_use]
+    #[inline]
+    pub const fn encode_words(&self) -> [u32; HEADER_WORDS] {
+        let address = split(self.address.0);
+        let secret = split(self.secret);
+        let operand = split(self.operand);
+        let compare = split(self.compare);
+        [
+            MAGIC as u32 | ((WIRE_VERSION as u32) << 16) | ((self.kind as u32) << 24),
+            self.flags.bits() as u32 | ((self.status as u32) << 8) | ((self.len as u32) << 16),
+            self.source.0 as u32 | ((self.destination.0 as u32) << 16),
+            self.source_port.0 as u32 | ((self.destination_port.0 as u32) << 16),
+            self.source_incarnation.0,
+            self.destination_incarnation.0,
+            self.seq.0,
+            self.notification.0,
+            address[0],
+            address[1],
+            self.capability.0,
+            self.op.0,
+            secret[0],
+            secret[1],
+            self.reply.0 as u32 | ((self.epoch.0 as u32) << 16),
+            0,
+            operand[0],
+            operand[1],
+            compare[0],
+            compare[1],
+        ]
+    }
+
+    /// From words.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    #[inline]
+    pub const fn decode_words(words: &[u32; HEADER_WORDS]) -> Result<Self, HeaderError> {
+        if words[0] as u16 != MAGIC {
+            return Err(HeaderError::Magic);
+        }
+        if (words[0] >> 16) as u8 != WIRE_VERSION {
+            return Err(HeaderError::Version((words[0] >> 16) as u8));
+        }
+        let Some(kind) = Kind::from_code((words[0] >> 24) as u8) else {
+            return Err(HeaderError::Kind((words[0] >> 24) as u8));
+        };
+        let Some(flags) = MessageFlags::from_bits(words[1] as u8) else {
+            return Err(HeaderError::Flags(words[1] as u8));
+        };
+        Ok(Self {
+            kind,
+            flags,
+            status: (words[1] >> 8) as u8,
+            len: (words[1] >> 16) as u16,
+            source: NodeId(words[2] as u16),
+            destination: NodeId((words[2] >> 16) as u16),
+            source_port: PortId(words[3] as u16),
+            destination_port: PortId((words[3] >> 16) as u16),
+            source_incarnation: Incarnation(words[4]),
+            destination_incarnation: Incarnation(words[5]),
+            seq: Seq(words[6]),
+            notification: NotificationId(words[7]),
+            address: VirtAddr(join(words[8], words[9])),
+            capability: CapabilitySlot(words[10]),
+            op: OpId(words[11]),
+            secret: join(words[12], words[13]),
+            reply: ReplySlot(words[14] as u16),
+            epoch: Epoch((words[14] >> 16) as u16),
+            operand: join(words[16], words[17]),
+            compare: join(words[18], words[19]),
+        })
+    }
+
+    /// As bytes of the wire.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        for (chunk, word) in bytes.chunks_exact_mut(4).zip(self.encode_words()) {
+            chunk.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// From bytes of the wire; payload may follow.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn decode(bytes: &[u8]) -> Result<Self, HeaderError> {
+        let Some(header) = bytes.get(..HEADER_BYTES) else {
+            return Err(HeaderError::Short(bytes.len()));
+        };
+        let mut words = [0; HEADER_WORDS];
+        for (word, chunk) in words.iter_mut().zip(header.chunks_exact(4)) {
+            if let Ok(chunk) = chunk.try_into() {
+                *word = u32::from_le_bytes(chunk);
+            }
+        }
+        let header = Self::decode_words(&words)?;
+        if usize::from(header.len) + HEADER_BYTES > bytes.len() {
+            return Err(HeaderError::Short(bytes.len()));
+        }
+        Ok(header)
+    }
+}
+
+/// Why bytes are no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeaderError {
+    /// They do not begin with [`MAGIC`].
+    Magic,
+    /// The wire version is another.
+    Version(u8),
+    /// The kind is unknown.
+    Kind(u8),
+    /// A flag is unknown.
+    Flags(u8),
+    /// There are only so many bytes: fewer than header and payload need.
+    Short(usize),
+}
+
+impl core::fmt::Display for HeaderError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Magic => write!(f, "not a NetVM message"),
+            Self::Version(version) => write!(f, "wire version {version}, this side speaks {WIRE_VERSION}"),
+            Self::Kind(kind) => write!(f, "unknown message kind {kind}"),
+            Self::Flags(flags) => write!(f, "unknown message flags {flags:#x}"),
+            Self::Short(len) => write!(f, "cut short: {len} bytes"),
+        }
+    }
+}
+
+impl core::error::Error for HeaderError {}

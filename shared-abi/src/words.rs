@@ -1,0 +1,154 @@
+//! Memory that both sides of a boundary read and write at once, as 32-bit words.
+//!
+//! Thirty-two bits is what every bus moves in one piece. Everything shared (page entries, lock
+//! words, counters, queues) is reached through [`SharedWords`]; each platform implements it once,
+//! in reviewed code: atomics over mapped memory, `readl`/`writel`/`mb`, simulator hooks, loom.
+
+use crate::units::WordIndex;
+use core::sync::atomic::{AtomicU32, Ordering, fence};
+
+/// A space of 32-bit words that others read and write at the same time.
+///
+/// An access outside of the space is no error of memory safety: a load gives all ones, as a PCI
+/// read of a card that is gone does, and a store is dropped.
+pub trait SharedWords {
+    /// Loads a word; later accesses of this side stay behind it.
+    fn load_acquire(&self, at: WordIndex) -> u32;
+
+    /// Stores a word; earlier accesses of this side stay before it.
+    fn store_release(&self, at: WordIndex, value: u32);
+
+    /// Orders every earlier access of this side before every later one, loads against stores
+    /// included. A sequentially consistent *access* does not do that (promise P1): this is
+    /// `fence(SeqCst)`, `mb()` or `dmb`.
+    fn full_barrier(&self);
+
+    /// Stores consecutive words that a later [`store_release`](Self::store_release) publishes.
+    fn store_slice(&self, at: WordIndex, values: &[u32]) {
+        let mut next = at;
+        for &value in values {
+            self.store_release(next, value);
+            next = next.plus(1);
+        }
+    }
+
+    /// Loads consecutive words, each once.
+    fn load_slice(&self, at: WordIndex, into: &mut [u32]) {
+        let mut next = at;
+        for word in into {
+            *word = self.load_acquire(next);
+            next = next.plus(1);
+        }
+    }
+
+    /// Loads a 64-bit value kept as two words, low first. The two halves may be of different age.
+    fn load_pair(&self, at: WordIndex) -> u64 {
+        u64::from(self.load_acquire(at)) | (u64::from(self.load_acquire(at.plus(1))) << 32)
+    }
+}
+
+impl<W: SharedWords + ?Sized> SharedWords for &W {
+    fn load_acquire(&self, at: WordIndex) -> u32 {
+        (**self).load_acquire(at)
+    }
+
+    fn store_release(&self, at: WordIndex, value: u32) {
+        (**self).store_release(at, value);
+    }
+
+    fn full_barrier(&self) {
+        (**self).full_barrier();
+    }
+}
+
+/// Words in ordinary shared memory of one machine.
+impl SharedWords for [AtomicU32] {
+    #[inline]
+    fn load_acquire(&self, at: WordIndex) -> u32 {
+        self.get(at.index())
+            .map_or(u32::MAX, |word| word.load(Ordering::Acquire))
+    }
+
+    #[inline]
+    fn store_release(&self, at: WordIndex, value: u32) {
+        if let Some(word) = self.get(at.index()) {
+            word.store(value, Ordering::Release);
+        }
+    }
+
+    #[inline]
+    fn full_barrier(&self) {
+        fence(Ordering::SeqCst);
+    }
+
+    #[inline]
+    fn store_slice(&self, at: WordIndex, values: &[u32]) {
+        let Some(words) = self.get(at.index()..).and_then(|rest| rest.get(..values.len())) else {
+            return;
+        };
+        // A release store each would forbid nothing more: the publishing store orders them all.
+        fence(Ordering::Release);
+        for (word, &value) in words.iter().zip(values) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn load_slice(&self, at: WordIndex, into: &mut [u32]) {
+        let Some(words) = self.get(at.index()..).and_then(|rest| rest.get(..into.len())) else {
+            into.fill(u32::MAX);
+            return;
+        };
+        for (value, word) in into.iter_mut().zip(words) {
+            *value = word.load(Ordering::Relaxed);
+        }
+        fence(Ordering::Acquire);
+    }
+}
+
+/// A part of a word space that starts at `base`: what one party may see of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<W> {
+    words: W,
+    base: WordIndex,
+    len: u32,
+}
+
+impl<W: SharedWords> Part<W> {
+    /// `len` words of `words` from `base` on.
+    pub const fn new(words: W, base: WordIndex, len: u32) -> Self {
+        Self { words, base, len }
+    }
+}
+
+impl<W: SharedWords> SharedWords for Part<W> {
+    fn load_acquire(&self, at: WordIndex) -> u32 {
+        if at.0 < self.len {
+            self.words.load_acquire(self.base.plus(at.0))
+        } else {
+            u32::MAX
+        }
+    }
+
+    fn store_release(&self, at: WordIndex, value: u32) {
+        if at.0 < self.len {
+            self.words.store_release(self.base.plus(at.0), value);
+        }
+    }
+
+    fn full_barrier(&self) {
+        self.words.full_barrier();
+    }
+}
+
+/// Splits a 64-bit value into words, low first.
+#[must_use]
+pub const fn split(value: u64) -> [u32; 2] {
+    [value as u32, (value >> 32) as u32]
+}
+
+/// Joins two words, low first.
+#[must_use]
+pub const fn join(low: u32, high: u32) -> u64 {
+    low as u64 | ((high as u64) << 32)
+}
