@@ -1,1 +1,64 @@
-fn main() {}
+//! `cargo xtask`: the commands a NetVM developer types.
+//!
+//! | command | file |
+//! |---|---|
+//! | `cargo xtask setup` | [`setup`] |
+//! | `cargo xtask test` | [`stages`] lists what it runs, [`run`] runs it, [`report`] shows it |
+//! | `cargo xtask bench` | [`bench`] |
+//!
+//! The rules that no compiler checks are in [`house`]; the licence and source policy in [`deny`].
+
+mod bench;
+mod cargo;
+mod deny;
+mod exec;
+mod fuzz;
+mod house;
+mod report;
+mod run;
+mod setup;
+mod stages;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// NetVM's developer commands.
+#[derive(Parser)]
+#[command(
+    name = "cargo xtask",
+    bin_name = "cargo xtask",
+    version,
+    arg_required_else_help = true
+)]
+#[command(after_help = "Exit codes: 0 all is well, 1 something failed, 2 the command line was wrong.")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Install the Debian packages that the tests need (or say which to install).
+    Setup,
+    /// Run every check there is; CI runs the same.
+    Test(run::Options),
+    /// Run a benchmark of the `benches` package, for instance `cargo xtask bench path`.
+    Bench(bench::Options),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Setup => setup::setup(),
+        Command::Test(options) => run::run(&options),
+        Command::Bench(options) => bench::bench(&options),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

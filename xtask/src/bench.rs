@@ -1,0 +1,65 @@
+//! `cargo xtask bench NAME`: builds and runs a benchmark of the `benches` package.
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use crate::cargo::{cargo, root};
+
+/// Options of `cargo xtask bench`.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Which benchmark; without a name they are listed.
+    name: Option<String>,
+    /// Handed on to the benchmark.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<String>,
+}
+
+/// Runs a benchmark program; its output and exit status are the benchmark's own.
+pub(crate) fn bench(options: &Options) -> Result<bool> {
+    let folder = root().join("benches");
+    if !folder.join("Cargo.toml").exists() {
+        bail!("there is no benches package in this tree");
+    }
+    let metadata = cargo_metadata::MetadataCommand::new()
+        .manifest_path(root().join("Cargo.toml"))
+        .no_deps()
+        .exec()?;
+    let mut names: Vec<&str> = Vec::new();
+    let mut package = None;
+    for found in metadata
+        .packages
+        .iter()
+        .filter(|found| found.manifest_path.as_std_path().starts_with(&folder))
+    {
+        package = Some(found.name.to_string());
+        names.extend(
+            found
+                .targets
+                .iter()
+                .filter(|target| target.kind.contains(&cargo_metadata::TargetKind::Bin))
+                .map(|target| target.name.as_str()),
+        );
+    }
+    let Some(package) = package else {
+        bail!("the benches package is not in the workspace")
+    };
+    let Some(name) = options.name.as_deref() else {
+        println!("benchmarks: {}", names.join(", "));
+        return Ok(true);
+    };
+    if !names.contains(&name) {
+        bail!("there is no benchmark `{name}`; there are: {}", names.join(", "));
+    }
+    let mut command = cargo(&[
+        "run",
+        "--release",
+        "--quiet",
+        "--package",
+        &package,
+        "--bin",
+        name,
+        "--",
+    ]);
+    Ok(command.args(&options.args).status()?.success())
+}

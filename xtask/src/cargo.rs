@@ -1,0 +1,62 @@
+//! Where the workspace is, and how cargo is called from here.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The workspace's root folder.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap_or(Path::new("."))
+}
+
+/// Cargo's target folder: builds of other kinds (mutants, fuzz) go to folders of their own below it.
+pub(crate) fn target() -> PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(dir) => root().join(dir),
+        None => root().join("target"),
+    }
+}
+
+/// A `cargo` command in the workspace's root, without the variables that the cargo which runs this program set
+/// for it (they would make the inner cargo rebuild what it has built already).
+pub(crate) fn cargo(args: &[&str]) -> Command {
+    let mut command = Command::new("cargo");
+    command.current_dir(root()).args(args);
+    for (name, _) in std::env::vars_os() {
+        if let Some(name) = name.to_str()
+            && name.starts_with("CARGO_")
+            && !matches!(
+                name,
+                "CARGO_HOME" | "CARGO_TARGET_DIR" | "CARGO_BUILD_JOBS" | "CARGO_NET_OFFLINE"
+            )
+            && !name.starts_with("CARGO_REGISTR")
+            && !name.starts_with("CARGO_HTTP")
+            && !name.starts_with("CARGO_SOURCE")
+        {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Does `program args` start and succeed? For looking at what the machine has.
+pub(crate) fn works(program: &str, args: &[&str]) -> bool {
+    Command::new(program)
+        .args(args)
+        .output()
+        .is_ok_and(|output| output.status.success())
+}
+
+/// What `program args` prints, trimmed, if it succeeds.
+pub(crate) fn output_of(program: &str, args: &[&str]) -> Option<String> {
+    let output = Command::new(program)
+        .args(args)
+        .current_dir(root())
+        .output()
+        .ok()?;
+    output
+        .status
+        .success()
+        .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}

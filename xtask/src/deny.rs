@@ -1,0 +1,59 @@
+//! The dependency policy of `deny.toml`: licences, bans, sources.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+use crate::cargo::{cargo, root, works};
+use crate::run::{Context, Outcome};
+
+/// The release that is installed where there is none (two to three minutes on two cores, once a machine).
+const VERSION: &str = "0.20.2";
+
+/// Runs cargo-deny, installing it into a cache outside the checkout if the machine has none.
+pub(crate) fn deny(context: &mut Context<'_>) -> Result<Outcome> {
+    let program = if works("cargo-deny", &["--version"]) {
+        PathBuf::from("cargo-deny")
+    } else {
+        let tools = cache()?.join(format!("cargo-deny-{VERSION}"));
+        let program = tools.join("bin/cargo-deny");
+        if !program.exists() {
+            let mut install = cargo(&[
+                "install",
+                "cargo-deny",
+                "--locked",
+                "--version",
+                VERSION,
+                "--root",
+            ]);
+            // Not the workspace's target folder: its lock and its profiles are none of the tool's business.
+            context.exec(
+                install
+                    .arg(&tools)
+                    .env_remove("CARGO_TARGET_DIR")
+                    .env_remove("RUSTFLAGS"),
+            )?;
+        }
+        program
+    };
+    let mut check = Command::new(program);
+    context.exec(
+        check
+            .current_dir(root())
+            .args(["--locked", "check", "licenses", "bans", "sources"]),
+    )?;
+    Ok(Outcome::Passed(
+        "licences, bans and sources as deny.toml says".to_owned(),
+    ))
+}
+
+/// `$XDG_CACHE_HOME/netvm` or `~/.cache/netvm`.
+fn cache() -> Result<PathBuf> {
+    let base = match std::env::var_os("XDG_CACHE_HOME") {
+        Some(dir) if !dir.is_empty() => PathBuf::from(dir),
+        _ => PathBuf::from(std::env::var_os("HOME").context("neither XDG_CACHE_HOME nor HOME is set")?)
+            .join(".cache"),
+    };
+    Ok(base.join("netvm"))
+}

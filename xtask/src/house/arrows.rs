@@ -1,0 +1,152 @@
+//! Which of our crates may depend on which: arrows point down only, and the two cores never import each other.
+//!
+//! Also what every manifest must say, and that the stated minimum Rust version is not below a dependency's.
+
+use anyhow::{Context as _, Result};
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
+
+use crate::cargo::root;
+
+/// A crate of ours, and those of ours that its shipped code may use.
+const ARROWS: [(&str, &[&str]); 10] = [
+    ("netvm-abi", &[]),
+    ("netvm-nic", &["netvm-abi"]),
+    ("netvm-host", &["netvm-abi"]),
+    ("netvm-platform", &["netvm-abi", "netvm-nic"]),
+    ("netvm", &["netvm-abi"]),
+    ("netvm-conformance", &["netvm"]),
+    (
+        "netvm-emulator",
+        &["netvm", "netvm-abi", "netvm-nic", "netvm-platform", "netvm-host"],
+    ),
+    (
+        "netvm-world",
+        &[
+            "netvm",
+            "netvm-abi",
+            "netvm-nic",
+            "netvm-platform",
+            "netvm-host",
+            "netvm-conformance",
+        ],
+    ),
+    ("netvm-cli", &["netvm", "netvm-emulator", "netvm-world"]),
+    ("xtask", &[]),
+];
+
+/// Measures everything, ships nothing: may use all.
+const UNBOUND: [&str; 1] = ["netvm-benches"];
+
+/// Pairs that may not meet even in tests.
+const NEVER: [(&str, &str); 1] = [("netvm-nic", "netvm-host")];
+
+/// All complaints.
+pub(crate) fn check() -> Result<Vec<String>> {
+    let metadata = MetadataCommand::new()
+        .manifest_path(root().join("Cargo.toml"))
+        .exec()
+        .context("cargo metadata")?;
+    let ours: Vec<&Package> = metadata.workspace_packages();
+    let names: Vec<&str> = ours.iter().map(|package| package.name.as_str()).collect();
+    let mut wrong = Vec::new();
+    for package in &ours {
+        for dependency in package
+            .dependencies
+            .iter()
+            .filter(|dependency| names.contains(&dependency.name.as_str()))
+        {
+            let only_in_tests = dependency.kind == DependencyKind::Development;
+            if !allowed(&package.name, &dependency.name, only_in_tests) {
+                wrong.push(format!("{}: may not depend on {}", package.name, dependency.name));
+            }
+        }
+        if !UNBOUND.contains(&package.name.as_str())
+            && !ARROWS.iter().any(|(name, _)| *name == package.name.as_str())
+        {
+            wrong.push(format!(
+                "{}: not in the list of crates in xtask/src/house/arrows.rs",
+                package.name
+            ));
+        }
+        let manifest = std::fs::read_to_string(&package.manifest_path)?;
+        for line in [
+            "rust-version.workspace = true",
+            "license.workspace = true",
+            "[lints]\nworkspace = true",
+        ] {
+            if !manifest.contains(line) {
+                wrong.push(format!(
+                    "{}: must say `{}`",
+                    package.manifest_path,
+                    line.replace('\n', " ")
+                ));
+            }
+        }
+    }
+    wrong.extend(msrv(&metadata, &ours));
+    Ok(wrong)
+}
+
+fn allowed(from: &str, to: &str, only_in_tests: bool) -> bool {
+    if NEVER
+        .iter()
+        .any(|&(a, b)| (a, b) == (from, to) || (b, a) == (from, to))
+    {
+        return false;
+    }
+    only_in_tests
+        || UNBOUND.contains(&from)
+        || ARROWS
+            .iter()
+            .any(|(name, below)| *name == from && below.contains(&to))
+}
+
+/// A dependency that asks for a newer Rust than we say makes our statement untrue.
+fn msrv(metadata: &Metadata, ours: &[&Package]) -> Vec<String> {
+    let Some(stated) = ours.iter().find_map(|package| package.rust_version.clone()) else {
+        return vec!["Cargo.toml: no rust-version".to_owned()];
+    };
+    metadata
+        .packages
+        .iter()
+        .filter_map(|package| Some((package, package.rust_version.as_ref()?)))
+        .filter(|(_, asks)| **asks > stated)
+        .map(|(package, asks)| {
+            format!(
+                "{} {} asks for Rust {asks}; we say {stated}",
+                package.name, package.version
+            )
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cores_never_meet() {
+        assert!(!allowed("netvm-nic", "netvm-host", false));
+        assert!(!allowed("netvm-host", "netvm-nic", true));
+        assert!(allowed("netvm-host", "netvm-abi", false));
+    }
+
+    #[test]
+    fn arrows_point_down() {
+        assert!(!allowed("netvm", "netvm-emulator", false));
+        assert!(allowed("netvm", "netvm-emulator", true));
+        assert!(!allowed("netvm-abi", "netvm", false));
+    }
+
+    #[test]
+    fn the_list_has_no_cycle() {
+        for (at, (name, below)) in ARROWS.iter().enumerate() {
+            for to in *below {
+                assert!(
+                    ARROWS[..at].iter().any(|(other, _)| other == to),
+                    "{name} -> {to} points up"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! `cargo xtask test`: runs the stages one after another and adds them up.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use crate::cargo;
+use crate::exec::{self, Ended};
+use crate::report::{Finished, Progress, Summary, Verdict};
+use crate::stages::{STAGES, Stage};
+
+/// Options of `cargo xtask test`.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Run only these stages (may be given several times, or names with commas between).
+    #[arg(long, value_name = "STAGE", value_delimiter = ',')]
+    only: Vec<String>,
+    /// List the stages and stop.
+    #[arg(long)]
+    list: bool,
+    /// Print the result as one JSON object.
+    #[arg(long)]
+    json: bool,
+    /// Seconds that each fuzz target runs.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    fuzz_seconds: u64,
+    /// Fresh simulator seeds beside the fixed ones.
+    #[arg(long, value_name = "COUNT", default_value_t = 60)]
+    seeds: u32,
+    /// No stage starts or goes on after this many minutes.
+    #[arg(long, value_name = "MINUTES", default_value_t = 80)]
+    limit: u64,
+}
+
+/// How a stage that did not fail ended, with one line for a person.
+pub(crate) enum Outcome {
+    /// All of it ran.
+    Passed(String),
+    /// It cannot run here.
+    Skipped(String),
+}
+
+/// What a running stage may use.
+pub(crate) struct Context<'a> {
+    /// What the person asked for.
+    pub(crate) fuzz_seconds: u64,
+    /// Fresh simulator seeds to run.
+    pub(crate) seeds: u32,
+    log: PathBuf,
+    deadline: Instant,
+    interrupted: &'a AtomicBool,
+    progress: Progress,
+}
+
+impl Context<'_> {
+    /// Runs cargo in the workspace's root; an error unless it succeeds.
+    pub(crate) fn cargo(&mut self, args: &[&str]) -> Result<()> {
+        self.exec(&mut cargo::cargo(args))
+    }
+
+    /// Runs any command, its output going to the stage's log; an error unless it succeeds.
+    pub(crate) fn exec(&mut self, command: &mut Command) -> Result<()> {
+        let limit = self.deadline.saturating_duration_since(Instant::now());
+        let progress = &mut self.progress;
+        match exec::run(command, &self.log, limit, self.interrupted, &mut |line| {
+            progress.tick(line)
+        })? {
+            Ended::Well => Ok(()),
+            Ended::Badly => bail!("{} failed", describe(command)),
+            Ended::TimedOut => bail!("{} did not end within the stage's time", describe(command)),
+            Ended::Interrupted => bail!("interrupted"),
+        }
+    }
+
+    /// The stage's log file.
+    pub(crate) fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// Adds the test programs' closing lines in the log up. An error if no test ran: a stage that tests nothing
+    /// must not look green.
+    pub(crate) fn tests(&self) -> Result<Outcome> {
+        let tests = count_tests(&std::fs::read_to_string(&self.log).unwrap_or_default());
+        if tests == 0 {
+            bail!("no test ran");
+        }
+        Ok(Outcome::Passed(format!("{tests} tests")))
+    }
+}
+
+fn describe(command: &Command) -> String {
+    let mut words = vec![command.get_program().to_string_lossy().into_owned()];
+    words.extend(
+        command
+            .get_args()
+            .take(4)
+            .map(|arg| arg.to_string_lossy().into_owned()),
+    );
+    words.join(" ")
+}
+
+/// The number of tests that passed, from lines like `test result: ok. 12 passed; 0 failed; ...`.
+fn count_tests(log: &str) -> u64 {
+    log.lines()
+        .filter_map(|line| line.trim().strip_prefix("test result: ok. "))
+        .filter_map(|rest| rest.split(' ').next()?.parse::<u64>().ok())
+        .sum()
+}
+
+/// Runs the stages that were asked for. `Ok(true)`: none failed.
+pub(crate) fn run(options: &Options) -> Result<bool> {
+    if options.list {
+        for stage in &STAGES {
+            println!("{:<12} {}", stage.name, stage.about);
+        }
+        return Ok(true);
+    }
+    let chosen = choose(&options.only)?;
+    let logs = cargo::target().join("xtask");
+    std::fs::create_dir_all(&logs)?;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
+    }
+
+    let started = Instant::now();
+    let end = started + Duration::from_secs(options.limit * 60);
+    let mut finished: Vec<Finished> = Vec::new();
+    for (at, stage) in chosen.iter().enumerate() {
+        let log = logs.join(format!("{}.log", stage.name));
+        let _ = std::fs::remove_file(&log);
+        let context = Context {
+            fuzz_seconds: options.fuzz_seconds,
+            seeds: options.seeds,
+            log,
+            deadline: end.min(Instant::now() + Duration::from_secs(stage.minutes * 60)),
+            interrupted: &interrupted,
+            progress: Progress::start(at + 1, chosen.len(), stage.name, stage.about),
+        };
+        finished.push(run_one(stage, context, &finished));
+        if interrupted.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    let summary = Summary::new(&finished, started.elapsed());
+    if options.json {
+        println!("{}", serde_json::to_string(&summary)?);
+    } else {
+        summary.print();
+    }
+    Ok(summary.ok())
+}
+
+fn choose(only: &[String]) -> Result<Vec<&'static Stage>> {
+    if let Some(unknown) = only
+        .iter()
+        .find(|name| !STAGES.iter().any(|stage| stage.name == name.as_str()))
+    {
+        let names: Vec<&str> = STAGES.iter().map(|stage| stage.name).collect();
+        bail!("there is no stage `{unknown}`; there are: {}", names.join(", "));
+    }
+    Ok(STAGES
+        .iter()
+        .filter(|stage| only.is_empty() || only.iter().any(|name| name == stage.name))
+        .collect())
+}
+
+fn run_one(stage: &Stage, mut context: Context<'_>, before: &[Finished]) -> Finished {
+    let blocked = before
+        .iter()
+        .find(|finished| finished.verdict == Verdict::Failed && stage.needs.contains(&finished.stage));
+    let result = match blocked {
+        Some(other) => Ok(Outcome::Skipped(format!(
+            "not run because `{}` failed",
+            other.stage
+        ))),
+        None if context.deadline <= Instant::now() => bail_out_of_time(),
+        None => (stage.run)(&mut context),
+    };
+    let (verdict, detail) = match result {
+        Ok(Outcome::Passed(detail)) => (Verdict::Passed, detail),
+        Ok(Outcome::Skipped(reason)) => (Verdict::Skipped, reason),
+        Err(error) => (Verdict::Failed, format!("{error:#}")),
+    };
+    let seconds = context.progress.elapsed().as_secs_f64();
+    let finished = Finished {
+        stage: stage.name,
+        verdict,
+        detail,
+        seconds,
+    };
+    context.progress.finish(&finished);
+    if verdict == Verdict::Failed {
+        let text = exec::tail(&context.log, 12_000);
+        let lines: Vec<&str> = text.lines().collect();
+        for line in lines.iter().skip(lines.len().saturating_sub(80)) {
+            eprintln!("    | {line}");
+        }
+        eprintln!("    the whole output: {}", context.log.display());
+        eprintln!("    this stage alone: cargo xtask test --only {}", stage.name);
+    }
+    finished
+}
+
+fn bail_out_of_time() -> Result<Outcome> {
+    bail!("not started: the whole run's time is spent (--limit)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_are_counted_over_all_programs() {
+        let log = "running 2 tests\ntest result: ok. 2 passed; 0 failed; 0 ignored\n\
+                   x\ntest result: ok. 40 passed; 0 failed; finished in 1s\ntest result: FAILED. 7 passed; 1 failed\n";
+        assert_eq!(count_tests(log), 42);
+    }
+
+    #[test]
+    fn an_unknown_stage_is_named() {
+        let error = choose(&["nonsense".to_owned()])
+            .err()
+            .map(|error| error.to_string())
+            .unwrap_or_default();
+        assert!(error.contains("nonsense") && error.contains("clippy"), "{error}");
+        assert_eq!(
+            choose(&["clippy".to_owned()]).map(|stages| stages.len()).ok(),
+            Some(1)
+        );
+        assert_eq!(choose(&[]).map(|stages| stages.len()).ok(), Some(STAGES.len()));
+    }
+
+    #[test]
+    fn a_stage_waits_only_for_stages_before_it() {
+        for (at, stage) in STAGES.iter().enumerate() {
+            for need in stage.needs {
+                assert!(
+                    STAGES[..at].iter().any(|other| other.name == *need),
+                    "{} needs {need}",
+                    stage.name
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! What `cargo xtask test` runs, in this order: cheap checks first.
+
+use anyhow::{Result, bail};
+
+use crate::cargo::{cargo, root, target};
+use crate::run::{Context, Outcome};
+use crate::{deny, fuzz, house};
+
+/// One named part of the test run.
+pub(crate) struct Stage {
+    /// As `--only` takes it.
+    pub(crate) name: &'static str,
+    /// One line for a person.
+    pub(crate) about: &'static str,
+    /// It is ended, and failed, after this long.
+    pub(crate) minutes: u64,
+    /// Stages whose failure makes this one pointless.
+    pub(crate) needs: &'static [&'static str],
+    /// The work.
+    pub(crate) run: fn(&mut Context<'_>) -> Result<Outcome>,
+}
+
+/// All stages.
+pub(crate) static STAGES: [Stage; 15] = [
+    Stage {
+        name: "format",
+        about: "every file is as rustfmt writes it",
+        minutes: 2,
+        needs: &[],
+        run: format,
+    },
+    Stage {
+        name: "house",
+        about: "file sizes, arrows between crates, no unsafe code in the cores",
+        minutes: 2,
+        needs: &[],
+        run: house::check,
+    },
+    Stage {
+        name: "clippy",
+        about: "lints of every target; a warning is an error",
+        minutes: 15,
+        needs: &[],
+        run: clippy,
+    },
+    Stage {
+        name: "docs",
+        about: "documentation; a warning is an error",
+        minutes: 10,
+        needs: &["clippy"],
+        run: docs,
+    },
+    Stage {
+        name: "no-std",
+        about: "the cores build without any feature",
+        minutes: 5,
+        needs: &["clippy"],
+        run: no_std,
+    },
+    Stage {
+        name: "unit",
+        about: "unit, property, golden-vector and documentation tests of every crate",
+        minutes: 20,
+        needs: &["clippy"],
+        run: unit,
+    },
+    Stage {
+        name: "program",
+        about: "the netvm program and the example, as the README builds them",
+        minutes: 15,
+        needs: &["clippy"],
+        run: program,
+    },
+    Stage {
+        name: "conformance",
+        about: "one suite of application bodies on every back end",
+        minutes: 15,
+        needs: &["clippy"],
+        run: conformance,
+    },
+    Stage {
+        name: "demo",
+        about: "the README's demo and its exit codes",
+        minutes: 6,
+        needs: &["program"],
+        run: demo,
+    },
+    Stage {
+        name: "loom",
+        about: "model checking of the shipped lock, words and queue",
+        minutes: 15,
+        needs: &["clippy"],
+        run: loom,
+    },
+    Stage {
+        name: "sim",
+        about: "simulator seeds, fixed and fresh",
+        minutes: 20,
+        needs: &["program"],
+        run: sim,
+    },
+    Stage {
+        name: "mutants",
+        about: "deliberately broken builds are caught by the right checker",
+        minutes: 20,
+        needs: &["clippy"],
+        run: mutants,
+    },
+    Stage {
+        name: "fuzz",
+        about: "fuzz targets for descriptors and frames",
+        minutes: 15,
+        needs: &["clippy"],
+        run: fuzz::fuzz,
+    },
+    Stage {
+        name: "readme",
+        about: "the README's example is the example, and runs",
+        minutes: 5,
+        needs: &["clippy"],
+        run: readme,
+    },
+    Stage {
+        name: "deny",
+        about: "licences, bans and sources of dependencies",
+        minutes: 12,
+        needs: &[],
+        run: deny::deny,
+    },
+];
+
+fn passed(detail: &str) -> Result<Outcome> {
+    Ok(Outcome::Passed(detail.to_owned()))
+}
+
+fn format(context: &mut Context<'_>) -> Result<Outcome> {
+    context.cargo(&["fmt", "--all", "--check"])?;
+    let fuzz = root().join("tests/fuzz/Cargo.toml");
+    if fuzz.exists() {
+        context.exec(cargo(&["fmt", "--check", "--manifest-path"]).arg(fuzz))?;
+    }
+    passed("every file is formatted")
+}
+
+fn clippy(context: &mut Context<'_>) -> Result<Outcome> {
+    context.cargo(&[
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--locked",
+        "--",
+        "-D",
+        "warnings",
+    ])?;
+    passed("no warnings")
+}
+
+fn docs(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut command = cargo(&[
+        "doc",
+        "--workspace",
+        "--no-deps",
+        "--locked",
+        "--document-private-items",
+    ]);
+    context.exec(command.env("RUSTDOCFLAGS", "-D warnings"))?;
+    passed("no warnings")
+}
+
+fn no_std(context: &mut Context<'_>) -> Result<Outcome> {
+    for package in house::CORES {
+        context.cargo(&["build", "--package", package, "--no-default-features", "--locked"])?;
+    }
+    passed(&house::CORES.join(", "))
+}
+
+fn unit(context: &mut Context<'_>) -> Result<Outcome> {
+    context.cargo(&[
+        "test",
+        "--workspace",
+        "--exclude",
+        "netvm-conformance",
+        "--locked",
+        "--no-fail-fast",
+    ])?;
+    context.tests()
+}
+
+fn program(context: &mut Context<'_>) -> Result<Outcome> {
+    context.cargo(&["build", "--release", "--locked", "--bin", "netvm"])?;
+    context.cargo(&["run", "--release", "--locked", "--example", "hello"])?;
+    passed("built; the example ran")
+}
+
+fn conformance(context: &mut Context<'_>) -> Result<Outcome> {
+    context.cargo(&[
+        "test",
+        "--release",
+        "--package",
+        "netvm-conformance",
+        "--locked",
+        "--no-fail-fast",
+    ])?;
+    context.tests()
+}
+
+fn demo(context: &mut Context<'_>) -> Result<Outcome> {
+    context.cargo(&["run", "--release", "--locked", "--bin", "netvm", "--", "demo"])?;
+    context.cargo(&["run", "--release", "--locked", "--bin", "netvm", "--", "doctor"])?;
+    passed("256 MiB arrived, nothing pinned, nothing dropped")
+}
+
+fn loom(context: &mut Context<'_>) -> Result<Outcome> {
+    context.cargo(&[
+        "test",
+        "--release",
+        "--package",
+        "netvm-abi",
+        "--locked",
+        "--test",
+        "*loom*",
+    ])?;
+    context.tests()
+}
+
+fn sim(context: &mut Context<'_>) -> Result<Outcome> {
+    let fresh = context.seeds.to_string();
+    let netvm = [
+        "run",
+        "--release",
+        "--locked",
+        "--bin",
+        "netvm",
+        "--",
+        "sim",
+        "--nodes",
+        "4",
+        "--seeds",
+        &fresh,
+    ];
+    context.cargo(&netvm)?;
+    passed(&format!("{fresh} fresh seeds"))
+}
+
+fn mutants(context: &mut Context<'_>) -> Result<Outcome> {
+    let mut command = cargo(&[
+        "test",
+        "--release",
+        "--locked",
+        "--package",
+        "netvm-world",
+        "--test",
+        "mutants",
+    ]);
+    command.arg("--target-dir").arg(target().join("mutant"));
+    context.exec(command.env("RUSTFLAGS", "--cfg netvm_mutant"))?;
+    context.tests()
+}
+
+fn readme(context: &mut Context<'_>) -> Result<Outcome> {
+    context.cargo(&["test", "--doc", "--package", "netvm-cli", "--locked"])?;
+    let outcome = context.tests()?;
+    let (readme, example) = (
+        std::fs::read_to_string(root().join("README.md"))?,
+        std::fs::read_to_string(root().join("examples/hello.rs"))?,
+    );
+    let Some(shown) = readme
+        .split("```rust\n")
+        .nth(1)
+        .and_then(|rest| rest.split("```").next())
+    else {
+        bail!("README.md shows no Rust");
+    };
+    if !example.ends_with(shown) {
+        bail!("README.md's example is not the end of examples/hello.rs");
+    }
+    Ok(outcome)
+}
