@@ -103,3 +103,72 @@ fn last_line(path: &Path) -> String {
         .find(|line| !line.is_empty());
     line.unwrap_or_default().to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, limit: Duration, interrupted: bool) -> (Ended, String) {
+        // Named by script and thread, so that tests running at once do not share a log.
+        let name = format!(
+            "netvm-xtask-{}-{:?}.log",
+            std::process::id(),
+            std::thread::current().id()
+        );
+        let log = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_file(&log);
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        let ended = run(
+            &mut command,
+            &log,
+            limit,
+            &AtomicBool::new(interrupted),
+            &mut |_| {},
+        )
+        .unwrap();
+        let text = tail(&log, 1000);
+        let _ = std::fs::remove_file(&log);
+        (ended, text)
+    }
+
+    #[test]
+    fn output_of_both_kinds_is_kept() {
+        let (ended, text) = shell("echo one; echo two >&2", Duration::from_secs(20), false);
+        assert_eq!(ended, Ended::Well);
+        assert!(text.contains("\none\n") && text.contains("two\n"), "{text}");
+    }
+
+    #[test]
+    fn failure_is_seen() {
+        assert_eq!(shell("exit 3", Duration::from_secs(20), false).0, Ended::Badly);
+    }
+
+    #[test]
+    fn a_command_that_hangs_ends_with_its_children() {
+        let started = Instant::now();
+        let (ended, text) = shell(
+            "sleep 100 & echo child $!; wait",
+            Duration::from_millis(300),
+            false,
+        );
+        assert_eq!(ended, Ended::TimedOut);
+        assert!(started.elapsed() < Duration::from_secs(20));
+        let child: i32 = text
+            .split("\nchild ")
+            .nth(1)
+            .and_then(|rest| rest.trim().parse().ok())
+            .unwrap();
+        // It may be a zombie for a moment, until whoever inherits it has looked.
+        let state = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+        assert!(state.is_empty() || state.contains(") Z"), "{state}");
+    }
+
+    #[test]
+    fn ctrl_c_ends_it() {
+        assert_eq!(
+            shell("sleep 100", Duration::from_secs(60), true).0,
+            Ended::Interrupted
+        );
+    }
+}

@@ -1,0 +1,100 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::failure::EXIT_STATUSES;
+
+/// The largest `--mib`: more than this shows nothing new and takes long.
+pub const MAX_MIB: u64 = 16 * 1024;
+/// The most nodes that a simulated world may have.
+pub const MAX_NODES: u16 = 1024;
+
+/// NetVM: remote memory access without pinned memory.
+#[derive(Debug, Parser)]
+#[command(name = "netvm", version, arg_required_else_help = true, after_help = EXIT_STATUSES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Send a file into memory four times smaller than it, with nothing pinned, and check every byte.
+    #[command(after_help = EXIT_STATUSES)]
+    Demo(Demo),
+    /// Run whole worlds in the deterministic simulator, with every fault on, and check the promises.
+    #[command(after_help = EXIT_STATUSES)]
+    Sim(Sim),
+    /// Say what works on this machine, what is missing, and the command that fixes it.
+    #[command(after_help = EXIT_STATUSES)]
+    Doctor(Doctor),
+}
+
+/// Options of `netvm demo`.
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// The file to send, repeated or cut to --mib; by default this program itself.
+    #[arg(long, value_name = "PATH")]
+    pub file: Option<PathBuf>,
+    /// How much to send, in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=MAX_MIB))]
+    pub mib: u64,
+    /// How much of it the receiving node may keep in memory, in MiB; by default a quarter.
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=MAX_MIB))]
+    pub resident_mib: Option<u64>,
+    /// Write what the wires carried to this file, for tshark or Wireshark.
+    #[arg(long, value_name = "FILE")]
+    pub pcap: Option<PathBuf>,
+    /// Print the result as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `netvm sim`.
+#[derive(Debug, Args)]
+pub struct Sim {
+    /// How many fresh seeds to run; each is printed if it fails.
+    #[arg(long, value_name = "COUNT", default_value_t = 100, conflicts_with = "seed",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub seeds: u32,
+    /// Run exactly this seed.
+    #[arg(long, value_name = "SEED")]
+    pub seed: Option<u64>,
+    /// The first of the fresh seeds; by default it is drawn anew each time.
+    #[arg(long, value_name = "SEED", conflicts_with = "seed")]
+    pub first_seed: Option<u64>,
+    /// Nodes in each world.
+    #[arg(long, value_name = "COUNT", default_value_t = 4,
+          value_parser = clap::value_parser!(u16).range(2..=i64::from(MAX_NODES)))]
+    pub nodes: u16,
+    /// Print every event of the run (needs --seed); two runs of a seed print the same bytes.
+    #[arg(long, requires = "seed", conflicts_with = "json")]
+    pub trace: bool,
+    /// Print the result as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `netvm doctor`.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// Print the result as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

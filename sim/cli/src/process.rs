@@ -1,0 +1,54 @@
+//! What `/proc` says about this process and this machine.
+
+use std::fs;
+
+/// Bytes of this process' memory that cannot be paged: `VmLck` (mlock) and `VmPin` (pinned by a device).
+/// `None` where `/proc` does not say.
+pub fn pinned_bytes() -> Option<u64> {
+    pinned_in(&fs::read_to_string("/proc/self/status").ok()?)
+}
+
+/// Bytes that the machine could still give to programs.
+pub fn available_bytes() -> Option<u64> {
+    kib(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:").map(|kib| kib * 1024)
+}
+
+fn pinned_in(status: &str) -> Option<u64> {
+    Some((kib(status, "VmLck:")? + kib(status, "VmPin:")?) * 1024)
+}
+
+/// The number in a line like `VmLck:         12 kB`.
+fn kib(text: &str, key: &str) -> Option<u64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(key))?;
+    rest.trim().strip_suffix("kB")?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locked_and_pinned_are_added() {
+        assert_eq!(pinned_in("Name:\tx\nVmLck:\t      12 kB\nVmPin:\t       4 kB\n"), Some(16 * 1024));
+        assert_eq!(pinned_in("VmLck:\t12 kB\n"), None);
+        assert_eq!(pinned_in("VmLck:\t12\nVmPin:\t4 kB\n"), None);
+    }
+
+    /// The figure is not constantly zero: locked memory shows.
+    #[test]
+    fn locking_memory_raises_pinned_bytes() {
+        let before = pinned_bytes().expect("/proc/self/status");
+        let buffer = vec![1_u8; 64 * 1024];
+        let locked = lock(&buffer);
+        let during = pinned_bytes().expect("/proc/self/status");
+        if locked {
+            assert!(during >= before + 60 * 1024, "{before} -> {during}");
+        }
+    }
+
+    fn lock(buffer: &[u8]) -> bool {
+        let address = buffer.as_ptr().cast_mut().cast();
+        // SAFETY: the range is ours and stays alive; locking it changes nothing that the program can see.
+        unsafe { rustix::mm::mlock(address, buffer.len()) }.is_ok()
+    }
+}
