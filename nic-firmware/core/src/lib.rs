@@ -1,5 +1,24 @@
-//! The NIC as a state machine.
+//! The NIC as a state machine: no IO, no clock, no heap, no unsafe code.
+//!
+//! A platform (image, emulator, simulator, test) hands events to [`Nic`] and carries out what the
+//! core asks of it through [`platform::Platform`]. Start reading at [`Nic`].
 #![no_std]
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic
+    )
+)]
 
+pub mod config;
+pub mod counters;
+mod nic;
 pub mod platform;
+
+pub use config::{Config, ConfigError, Timers};
+pub use counters::Counters;
+pub use nic::{Frame, Nic};

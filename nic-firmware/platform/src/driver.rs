@@ -1,0 +1,128 @@
+//! Passes over a device's inputs, and the way to sleep without losing a wake-up call.
+
+use crate::Device;
+use netvm_abi::Nanos;
+use netvm_abi::shared_map::status_page;
+use netvm_abi::storage::Storage;
+use netvm_abi::words::SharedWords;
+use netvm_nic::Nic;
+use netvm_nic::platform::DmaId;
+
+/// A DMA that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DmaEnd {
+    /// Which.
+    pub id: DmaId,
+    /// False: it could not be done.
+    pub ok: bool,
+}
+
+/// What a pass did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Something came in and was handled.
+    pub worked: bool,
+    /// More waits: call again at once.
+    pub more: bool,
+    /// Otherwise: call again at this time at the latest, if at all.
+    pub deadline: Option<Nanos>,
+}
+
+/// Inputs of each kind that one pass takes at most.
+const BUDGET: u32 = 16;
+
+/// The loop's own state: one for each NIC.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Driver {
+    heartbeat: u32,
+    asleep: bool,
+}
+
+impl Driver {
+    /// A loop that has not run yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            heartbeat: 0,
+            asleep: false,
+        }
+    }
+
+    /// One bounded pass over everything that can come in: ended DMAs first (they free locks), then
+    /// sent buffers, frames, host events, doorbells, timers.
+    pub fn poll_once<S: Storage, D: Device>(&mut self, nic: &mut Nic<S>, device: &mut D) -> Progress {
+        if self.asleep {
+            self.wake(device);
+        }
+        self.heartbeat = self.heartbeat.wrapping_add(1);
+        device
+            .shared()
+            .store_release(status_page::HEARTBEAT, self.heartbeat);
+        let now = device.now();
+        let mut worked = false;
+        let mut more = false;
+        let mut full = BUDGET;
+        while let Some(end) = device.poll_dma() {
+            nic.handle_dma_done(device, now, end.id, end.ok);
+            worked = true;
+            full -= 1;
+            if full == 0 {
+                more = true;
+                break;
+            }
+        }
+        full = BUDGET;
+        while let Some(staging) = device.poll_sent() {
+            nic.handle_sent(device, now, staging);
+            worked = true;
+            full -= 1;
+            if full == 0 {
+                more = true;
+                break;
+            }
+        }
+        full = BUDGET;
+        while let Some(frame) = device.poll_frame() {
+            nic.handle_frame(device, now, &frame);
+            worked = true;
+            full -= 1;
+            if full == 0 {
+                more = true;
+                break;
+            }
+        }
+        more |= nic.handle_host_events(device, now, BUDGET);
+        more |= nic.handle_doorbells(device, now, BUDGET);
+        more |= nic.handle_timers(device, now);
+        worked |= more;
+        Progress {
+            worked,
+            more,
+            deadline: nic.next_deadline(),
+        }
+    }
+
+    /// Prepares to sleep. On `true` the platform may sleep until its own events, a wake-up call or
+    /// the deadline of the last pass; on `false` something has come in meanwhile.
+    ///
+    /// No wake-up is lost: an application (or the host driver) stores its doorbell, then a full
+    /// barrier, then loads `SLEEPING`; this stores `SLEEPING`, then a full barrier, then loads the
+    /// doorbells. At least one side sees the other's store (Dekker, as in the page lock): either
+    /// this sees the doorbell and stays awake, or the application sees `SLEEPING` and calls.
+    pub fn try_sleep<S: Storage, D: Device>(&mut self, nic: &Nic<S>, device: &mut D) -> bool {
+        device.shared().store_release(status_page::SLEEPING, 1);
+        device.shared().full_barrier();
+        self.asleep = true;
+        if device.has_input() || nic.has_work(device) {
+            self.wake(device);
+            return false;
+        }
+        true
+    }
+
+    /// Ends the sleep: spares the applications further wake-up calls. The next pass does it too.
+    pub fn wake<D: Device>(&mut self, device: &mut D) {
+        device.shared().store_release(status_page::SLEEPING, 0);
+        self.asleep = false;
+    }
+}
