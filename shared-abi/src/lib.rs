@@ -9,13 +9,15 @@
 //! |---|---|
 //! | application -> NIC | [`descriptor`], [`command_queue`], [`bar`] |
 //! | NIC -> application | [`port_area`], [`notification`] |
-//! | host driver <-> NIC | [`event`], [`ring`], [`bounce`], [`capability`], [`page_table`], [`page_lock`] |
-//! | NIC <-> NIC | [`wire`], [`control`] |
+//! | host driver <-> NIC | [`attach`], [`event`], [`ring`], [`bounce`], [`capability`], [`page_table`], [`page_lock`] |
+//! | NIC <-> NIC | [`wire`], [`control`], [`frame`] |
+//! | application -> host driver | [`ioctl`] |
 //!
 //! Nothing here allocates, reads a clock or names a platform.
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod attach;
 pub mod bar;
 pub mod bounce;
 pub mod capability;
@@ -23,7 +25,10 @@ pub mod command_queue;
 pub mod control;
 pub mod descriptor;
 pub mod event;
+pub mod frame;
 pub mod geometry;
+pub mod ioctl;
+mod layout;
 pub mod mutant;
 pub mod notification;
 pub mod page_lock;

@@ -99,7 +99,7 @@ bitflags! {
 
 /// The header of a message.
 ///
-/// Fields that a kind has no use for are zero. What `operand` and `compare` carry:
+/// Fields that a kind has no use for are zero (`reply`: none). What `operand` and `compare` carry:
 ///
 /// | kind | `seq` | `operand` | `compare` |
 /// |---|---|---|---|

@@ -1,0 +1,158 @@
+//! The header page of NIC memory as one value: the firmware publishes it when it is up, the host driver reads and
+//! checks it before anything else. A mismatch of version, page size or any table size is an error that names both
+//! sides' numbers.
+
+use crate::bar::header;
+use crate::geometry::{Geometry, GeometryError};
+use crate::page_table::HashKey;
+use crate::units::{Incarnation, NodeId, WordIndex};
+use crate::words::{SharedWords, split};
+use core::fmt;
+
+/// What a card says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CardHeader {
+    /// Sizes of its tables.
+    pub geometry: Geometry,
+    /// The node it is.
+    pub node: NodeId,
+    /// Its incarnation, from which link incarnations are made.
+    pub incarnation: Incarnation,
+    /// Key of the page hash of this boot.
+    pub key: HashKey,
+}
+
+/// Why a card cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttachError {
+    /// The firmware is not up (yet): the magic word is not there.
+    NotUp {
+        /// What is there.
+        found: u32,
+    },
+    /// Every word reads as all ones: the card is gone.
+    CardGone,
+    /// It does not fit this driver.
+    Geometry(GeometryError),
+    /// The node is not one of the network's.
+    Node {
+        /// What the card says it is.
+        node: NodeId,
+    },
+}
+
+impl fmt::Display for AttachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotUp { found } => write!(f, "the card's firmware is not up (magic word {found:#010x})"),
+            Self::CardGone => write!(f, "the card is gone: its memory reads as all ones"),
+            Self::Geometry(error) => error.fmt(f),
+            Self::Node { node } => write!(
+                f,
+                "the card says it is node {node}, which the network does not have"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for AttachError {}
+
+impl From<GeometryError> for AttachError {
+    fn from(error: GeometryError) -> Self {
+        Self::Geometry(error)
+    }
+}
+
+const fn halves(low: u16, high: u16) -> u32 {
+    low as u32 | ((high as u32) << 16)
+}
+
+const fn low(word: u32) -> u16 {
+    word as u16
+}
+
+const fn high(word: u32) -> u16 {
+    (word >> 16) as u16
+}
+
+impl CardHeader {
+    /// Writes the header (NIC), the magic word last: everything else of NIC memory must be in its first state by
+    /// then.
+    pub fn publish<W: SharedWords + ?Sized>(&self, bar: &W) {
+        let g = &self.geometry;
+        bar.store_slice(
+            header::VERSION,
+            &[
+                halves(g.version, self.node.0),
+                g.page_size,
+                g.payload,
+                halves(g.ports, g.nodes),
+                halves(g.window, g.staging),
+                g.page_rows,
+                g.capabilities,
+                u32::from(g.reads),
+                g.notification_queue,
+                self.incarnation.0,
+            ],
+        );
+        let [first, second] = self.key.0;
+        bar.store_slice(header::HASH_KEY, &split(first));
+        bar.store_slice(header::HASH_KEY.plus(2), &split(second));
+        bar.store_release(header::MAGIC, header::MAGIC_VALUE);
+    }
+
+    /// Reads and checks the header (host driver).
+    ///
+    /// # Errors
+    /// The first thing that this driver cannot work with.
+    pub fn load<W: SharedWords + ?Sized>(bar: &W) -> Result<Self, AttachError> {
+        match bar.load_acquire(header::MAGIC) {
+            header::MAGIC_VALUE => {}
+            u32::MAX => return Err(AttachError::CardGone),
+            found => return Err(AttachError::NotUp { found }),
+        }
+        let word = |at: WordIndex| bar.load_acquire(at);
+        let version = word(header::VERSION);
+        let ports_nodes = word(header::PORTS_NODES);
+        let window_staging = word(header::WINDOW_STAGING);
+        let geometry = Geometry {
+            version: low(version),
+            page_size: word(header::PAGE_SIZE),
+            payload: word(header::PAYLOAD),
+            ports: low(ports_nodes),
+            nodes: high(ports_nodes),
+            window: low(window_staging),
+            page_rows: word(header::PAGE_ROWS),
+            capabilities: word(header::CAPABILITIES),
+            staging: high(window_staging),
+            reads: u16::try_from(word(header::READS)).unwrap_or(u16::MAX),
+            notification_queue: word(header::NOTIFICATION_QUEUE),
+        };
+        geometry.validate()?;
+        let node = NodeId(high(version));
+        if node.0 >= geometry.nodes {
+            return Err(AttachError::Node { node });
+        }
+        Ok(Self {
+            geometry,
+            node,
+            incarnation: Incarnation(word(header::INCARNATION)),
+            key: HashKey([
+                bar.load_pair(header::HASH_KEY),
+                bar.load_pair(header::HASH_KEY.plus(2)),
+            ]),
+        })
+    }
+}
+
+const _: () = {
+    assert!(header::PAGE_SIZE.0 == header::VERSION.0 + 1);
+    assert!(header::PAYLOAD.0 == header::VERSION.0 + 2);
+    assert!(header::PORTS_NODES.0 == header::VERSION.0 + 3);
+    assert!(header::WINDOW_STAGING.0 == header::VERSION.0 + 4);
+    assert!(header::PAGE_ROWS.0 == header::VERSION.0 + 5);
+    assert!(header::CAPABILITIES.0 == header::VERSION.0 + 6);
+    assert!(header::READS.0 == header::VERSION.0 + 7);
+    assert!(header::NOTIFICATION_QUEUE.0 == header::VERSION.0 + 8);
+    assert!(header::INCARNATION.0 == header::VERSION.0 + 9);
+};
