@@ -22,6 +22,16 @@ pub struct Producer {
 }
 
 impl Producer {
+    /// The end of an empty queue whose counters stand at `count`: 0 for a new port. A library that is given a
+    /// port whose block is not all zeroes starts where the doorbell word stands.
+    #[must_use]
+    pub const fn starting_at(count: u32) -> Self {
+        Self {
+            posted: count,
+            taken: count,
+        }
+    }
+
     /// Commands posted so far, modulo 2^32.
     #[must_use]
     pub const fn posted(&self) -> u32 {
@@ -85,6 +95,12 @@ pub struct Consumer {
 }
 
 impl Consumer {
+    /// The end of an empty queue whose counters stand at `count`; as [`Producer::starting_at`].
+    #[must_use]
+    pub const fn starting_at(count: u32) -> Self {
+        Self { taken: count }
+    }
+
     /// Commands taken so far, modulo 2^32.
     #[must_use]
     pub const fn taken(&self) -> u32 {
