@@ -1,0 +1,429 @@
+//! A thin wrapper over userfaultfd(2): numbers and structures from `linux-raw-sys`, calls through `rustix`.
+//!
+//! Two facts of the kernel shape the pager. *Reading* an event is what acknowledges it: the thread in `madvise`, `munmap` or
+//! `mremap` goes on as soon as the pager has read its message. And while such an event is unread, `UFFDIO_COPY` and
+//! `UFFDIO_WRITEPROTECT` answer `EAGAIN` ([`Refusal::Again`]): the caller must let go of whatever keeps the pager from reading.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use linux_raw_sys::general::{
+    _UFFDIO_API, _UFFDIO_COPY, _UFFDIO_REGISTER, _UFFDIO_WRITEPROTECT, UFFD_API, UFFD_EVENT_PAGEFAULT,
+    UFFD_EVENT_REMAP, UFFD_EVENT_REMOVE, UFFD_EVENT_UNMAP, UFFD_FEATURE_EVENT_REMAP,
+    UFFD_FEATURE_EVENT_REMOVE, UFFD_FEATURE_EVENT_UNMAP, UFFD_FEATURE_MISSING_SHMEM,
+    UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFD_FEATURE_WP_HUGETLBFS_SHMEM, UFFD_PAGEFAULT_FLAG_WP,
+    UFFD_PAGEFAULT_FLAG_WRITE, UFFD_USER_MODE_ONLY, UFFDIO_COPY_MODE_WP, UFFDIO_REGISTER_MODE_MISSING,
+    UFFDIO_REGISTER_MODE_WP, uffd_msg, uffdio_api, uffdio_copy, uffdio_range, uffdio_register,
+    uffdio_writeprotect, uffdio_zeropage,
+};
+use linux_raw_sys::ioctl::{
+    UFFDIO_API, UFFDIO_COPY, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_WAKE, UFFDIO_WRITEPROTECT,
+    UFFDIO_ZEROPAGE,
+};
+use rustix::io::Errno;
+use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, Setter, Updater, ioctl};
+use rustix::mm::UserfaultfdFlags;
+
+use super::PAGE_SIZE;
+use crate::error::EmulatorError;
+
+/// `UFFDIO_WRITEPROTECT_MODE_WP`; `linux-raw-sys` does not carry this enum's bits.
+const WRITEPROTECT_MODE_WP: u64 = 1;
+/// `USERFAULTFD_IOC_NEW` on /dev/userfaultfd: `_IO(0xAA, 0)`.
+const IOC_NEW: Opcode = 0xAA00;
+
+/// What a userfaultfd is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// The application's mapping: missing pages, write protection, and the events of mapping changes.
+    App,
+    /// The alias that NIC and pager use: missing pages only, each of which is a broken promise.
+    Alias,
+}
+
+impl Purpose {
+    fn features(self) -> u64 {
+        let features = match self {
+            Self::App => {
+                UFFD_FEATURE_PAGEFAULT_FLAG_WP
+                    | UFFD_FEATURE_MISSING_SHMEM
+                    | UFFD_FEATURE_WP_HUGETLBFS_SHMEM
+                    | UFFD_FEATURE_EVENT_REMOVE
+                    | UFFD_FEATURE_EVENT_UNMAP
+                    | UFFD_FEATURE_EVENT_REMAP
+            }
+            Self::Alias => UFFD_FEATURE_MISSING_SHMEM,
+        };
+        u64::from(features)
+    }
+}
+
+/// One message from the kernel. Addresses are virtual addresses of this process, ranges are in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A thread touched a page and sleeps until it is woken.
+    Fault {
+        /// The touched page's address.
+        addr: usize,
+        /// It wants to write.
+        write: bool,
+        /// The page is there but write-protected.
+        protected: bool,
+    },
+    /// `madvise` is about to remove pages; the caller goes on now that this was read.
+    Remove {
+        /// First byte.
+        start: usize,
+        /// Behind the last byte.
+        end: usize,
+    },
+    /// `munmap` has taken the range away.
+    Unmap {
+        /// First byte.
+        start: usize,
+        /// Behind the last byte.
+        end: usize,
+    },
+    /// `mremap` has moved the range.
+    Remap {
+        /// Where it was.
+        from: usize,
+        /// Where it is.
+        to: usize,
+        /// How many bytes.
+        len: usize,
+    },
+}
+
+/// Why the kernel did not change a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// An event is waiting to be read: read it, then try again.
+    Again,
+    /// The page is already there.
+    Exists,
+    /// The range is not (or no longer) registered here.
+    Gone,
+    /// Anything else.
+    Other(Errno),
+}
+
+impl From<Errno> for Refusal {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::AGAIN => Self::Again,
+            Errno::EXIST => Self::Exists,
+            Errno::NOENT | Errno::INVAL => Self::Gone,
+            other => Self::Other(other),
+        }
+    }
+}
+
+/// An open userfaultfd.
+#[derive(Debug)]
+pub struct Uffd {
+    fd: OwnedFd,
+    kernel_faults: bool,
+}
+
+impl Uffd {
+    /// Opens a userfaultfd, in the first way that the kernel allows: the system call (root, CAP_SYS_PTRACE, or
+    /// `vm.unprivileged_userfaultfd`), /dev/userfaultfd (whoever may open it), or for faults of user code only (anybody).
+    ///
+    /// # Errors
+    /// [`EmulatorError::UserfaultfdRefused`] where none works, [`EmulatorError::UserfaultfdTooOld`] where features are missing.
+    pub fn open(purpose: Purpose) -> Result<Self, EmulatorError> {
+        let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
+        let user_only = UserfaultfdFlags::from_bits_retain(UFFD_USER_MODE_ONLY);
+        // SAFETY: the new descriptor reaches no memory before a range is registered.
+        let full = unsafe { rustix::mm::userfaultfd(flags) };
+        let uffd = match full {
+            Ok(fd) => Self {
+                fd,
+                kernel_faults: true,
+            },
+            Err(refused) => match Self::open_device(flags) {
+                Ok(fd) => Self {
+                    fd,
+                    kernel_faults: true,
+                },
+                // SAFETY: as above.
+                Err(_) => match unsafe { rustix::mm::userfaultfd(flags | user_only) } {
+                    Ok(fd) => Self {
+                        fd,
+                        kernel_faults: false,
+                    },
+                    Err(Errno::PERM | Errno::ACCESS | Errno::NOSYS) => {
+                        return Err(EmulatorError::UserfaultfdRefused(refused));
+                    }
+                    Err(errno) => {
+                        return Err(EmulatorError::Os {
+                            what: "userfaultfd",
+                            errno,
+                        });
+                    }
+                },
+            },
+        };
+        uffd.handshake(purpose)?;
+        Ok(uffd)
+    }
+
+    fn open_device(flags: UserfaultfdFlags) -> Result<OwnedFd, Errno> {
+        use rustix::fs::{Mode, OFlags};
+        let device = rustix::fs::open("/dev/userfaultfd", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        // SAFETY: USERFAULTFD_IOC_NEW takes the flags of userfaultfd(2) by value and returns a new descriptor.
+        unsafe { ioctl(&device, NewDescriptor(flags)) }
+    }
+
+    fn handshake(&self, purpose: Purpose) -> Result<(), EmulatorError> {
+        let wanted = purpose.features();
+        let mut api = uffdio_api {
+            api: u64::from(UFFD_API),
+            features: wanted,
+            ioctls: 0,
+        };
+        let need = (1u64 << _UFFDIO_API) | (1 << _UFFDIO_REGISTER);
+        match self.update::<UFFDIO_API, _>(&mut api) {
+            Ok(()) if api.ioctls & need == need && api.features & wanted == wanted => Ok(()),
+            // With an unknown feature the kernel answers EINVAL and zeroes the structure, so ask a fresh one what there is.
+            Ok(()) | Err(Errno::INVAL) => Err(EmulatorError::UserfaultfdTooOld {
+                missing: wanted & !supported_features(),
+            }),
+            Err(errno) => Err(EmulatorError::Os {
+                what: "userfaultfd handshake",
+                errno,
+            }),
+        }
+    }
+
+    /// True where faults that the kernel itself takes (a `read(2)` into registered memory) are served too. An ordinary user's
+    /// userfaultfd cannot: such a call fails with EFAULT there.
+    #[must_use]
+    pub fn serves_kernel_faults(&self) -> bool {
+        self.kernel_faults
+    }
+
+    /// Registers a mapped range: from now on this descriptor hears of its missing pages, and for an application mapping of writes
+    /// to protected pages.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    ///
+    /// # Safety
+    /// The range must be a mapping of the caller's, and faults in it must be answered until it is unregistered.
+    pub unsafe fn register(&self, start: usize, len: usize, purpose: Purpose) -> Result<(), Errno> {
+        let mode = match purpose {
+            Purpose::App => UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_WP,
+            Purpose::Alias => UFFDIO_REGISTER_MODE_MISSING,
+        };
+        let mut request = uffdio_register {
+            range: range(start, len),
+            mode: u64::from(mode),
+            ioctls: 0,
+        };
+        self.update::<UFFDIO_REGISTER, _>(&mut request)?;
+        let need = match purpose {
+            Purpose::App => (1u64 << _UFFDIO_COPY) | (1 << _UFFDIO_WRITEPROTECT),
+            Purpose::Alias => 1 << _UFFDIO_COPY,
+        };
+        if request.ioctls & need == need {
+            Ok(())
+        } else {
+            Err(Errno::OPNOTSUPP)
+        }
+    }
+
+    /// Takes a range back from this descriptor; whoever sleeps in it wakes and faults natively.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn unregister(&self, start: usize, len: usize) -> Result<(), Errno> {
+        // SAFETY: UFFDIO_UNREGISTER reads a uffdio_range.
+        unsafe {
+            ioctl(
+                &self.fd,
+                Setter::<{ UFFDIO_UNREGISTER as Opcode }, _>::new(range(start, len)),
+            )
+        }
+    }
+
+    /// Puts a page with the given contents at `dst`, write-protected if asked, and wakes whoever waits for it.
+    ///
+    /// # Errors
+    /// See [`Refusal`].
+    pub fn copy_page(&self, dst: usize, contents: &[u8; PAGE_SIZE], protect: bool) -> Result<(), Refusal> {
+        let mode = if protect {
+            u64::from(UFFDIO_COPY_MODE_WP)
+        } else {
+            0
+        };
+        let src = contents.as_ptr().expose_provenance();
+        let mut request = uffdio_copy {
+            dst: dst as u64,
+            src: src as u64,
+            len: PAGE_SIZE as u64,
+            mode,
+            copy: 0,
+        };
+        self.update::<UFFDIO_COPY, _>(&mut request).map_err(Refusal::from)
+    }
+
+    /// Puts a page of zeros at `dst` and wakes whoever waits for it.
+    ///
+    /// # Errors
+    /// See [`Refusal`].
+    pub fn zero_page(&self, dst: usize) -> Result<(), Refusal> {
+        let mut request = uffdio_zeropage {
+            range: range(dst, PAGE_SIZE),
+            mode: 0,
+            zeropage: 0,
+        };
+        self.update::<UFFDIO_ZEROPAGE, _>(&mut request)
+            .map_err(Refusal::from)
+    }
+
+    /// Sets or lifts write protection of one page. When setting returns, no thread is writing to the page any more; lifting wakes
+    /// whoever waits to write.
+    ///
+    /// # Errors
+    /// See [`Refusal`].
+    pub fn write_protect(&self, start: usize, protect: bool) -> Result<(), Refusal> {
+        let mode = if protect { WRITEPROTECT_MODE_WP } else { 0 };
+        let mut request = uffdio_writeprotect {
+            range: range(start, PAGE_SIZE),
+            mode,
+        };
+        self.update::<UFFDIO_WRITEPROTECT, _>(&mut request)
+            .map_err(Refusal::from)
+    }
+
+    /// Wakes whoever sleeps on the page, to try again.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn wake(&self, start: usize) -> Result<(), Errno> {
+        // SAFETY: UFFDIO_WAKE reads a uffdio_range.
+        unsafe {
+            ioctl(
+                &self.fd,
+                Setter::<{ UFFDIO_WAKE as Opcode }, _>::new(range(start, PAGE_SIZE)),
+            )
+        }
+    }
+
+    /// Reads what is there, without waiting, and hands each event to `each` in the kernel's order.
+    ///
+    /// # Errors
+    /// The kernel's refusal; nothing to read is not an error.
+    pub fn read_events(&self, mut each: impl FnMut(Event)) -> Result<(), Errno> {
+        const SIZE: usize = size_of::<uffd_msg>();
+        // One message at a time: reading a message lets an `madvise` go on, so what is read must be handled at once.
+        let mut bytes = [0u8; SIZE];
+        loop {
+            match rustix::io::read(&self.fd, &mut bytes) {
+                Ok(SIZE) => {}
+                Ok(_) | Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(errno),
+            }
+            if let Some(event) = parse(&bytes) {
+                each(event);
+            }
+        }
+    }
+
+    fn update<const OPCODE: Opcode, T>(&self, request: &mut T) -> Result<(), Errno> {
+        // SAFETY: every caller in this file pairs the opcode with the structure that its definition names.
+        unsafe { ioctl(&self.fd, Updater::<OPCODE, T>::new(request)) }
+    }
+}
+
+impl AsFd for Uffd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// USERFAULTFD_IOC_NEW: flags by value, a descriptor back.
+struct NewDescriptor(UserfaultfdFlags);
+
+// SAFETY: the number takes its argument by value and returns a descriptor that belongs to the caller.
+unsafe impl Ioctl for NewDescriptor {
+    type Output = OwnedFd;
+    const IS_MUTATING: bool = false;
+
+    fn opcode(&self) -> Opcode {
+        IOC_NEW
+    }
+
+    fn as_ptr(&mut self) -> *mut core::ffi::c_void {
+        core::ptr::without_provenance_mut(self.0.bits() as usize)
+    }
+
+    unsafe fn output_from_ptr(output: IoctlOutput, _: *mut core::ffi::c_void) -> rustix::io::Result<OwnedFd> {
+        use std::os::fd::FromRawFd;
+        // SAFETY: a successful call returns a fresh descriptor.
+        Ok(unsafe { OwnedFd::from_raw_fd(output) })
+    }
+}
+
+fn range(start: usize, len: usize) -> uffdio_range {
+    uffdio_range {
+        start: start as u64,
+        len: len as u64,
+    }
+}
+
+/// The features of this kernel, asked of a descriptor opened for the question; 0 where even that fails.
+fn supported_features() -> u64 {
+    let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::from_bits_retain(UFFD_USER_MODE_ONLY);
+    // SAFETY: nothing is registered with this descriptor.
+    let Ok(fd) = (unsafe { rustix::mm::userfaultfd(flags) }) else {
+        return 0;
+    };
+    let probe = Uffd {
+        fd,
+        kernel_faults: false,
+    };
+    let mut api = uffdio_api {
+        api: u64::from(UFFD_API),
+        features: 0,
+        ioctls: 0,
+    };
+    match probe.update::<UFFDIO_API, _>(&mut api) {
+        Ok(()) => api.features,
+        Err(_) => 0,
+    }
+}
+
+fn parse(bytes: &[u8; size_of::<uffd_msg>()]) -> Option<Event> {
+    let word = |at: usize| {
+        let field = bytes.get(at..at + 8)?;
+        Some(u64::from_ne_bytes(field.try_into().ok()?) as usize)
+    };
+    // struct uffd_msg: the event in byte 0, its arguments from byte 8.
+    Some(match u32::from(bytes[0]) {
+        UFFD_EVENT_PAGEFAULT => {
+            let flags = word(8)? as u64;
+            Event::Fault {
+                addr: word(16)? & !(PAGE_SIZE - 1),
+                write: flags & u64::from(UFFD_PAGEFAULT_FLAG_WRITE | UFFD_PAGEFAULT_FLAG_WP) != 0,
+                protected: flags & u64::from(UFFD_PAGEFAULT_FLAG_WP) != 0,
+            }
+        }
+        UFFD_EVENT_REMOVE => Event::Remove {
+            start: word(8)?,
+            end: word(16)?,
+        },
+        UFFD_EVENT_UNMAP => Event::Unmap {
+            start: word(8)?,
+            end: word(16)?,
+        },
+        UFFD_EVENT_REMAP => Event::Remap {
+            from: word(8)?,
+            to: word(16)?,
+            len: word(24)?,
+        },
+        _ => return None,
+    })
+}
