@@ -1,28 +1,52 @@
-//! Negotiating with a card.
+//! Negotiating with a card, watching it, and attaching again after a reset.
+//!
+//! Order: [`Host::attach`]; when the card is found dead: [`Notice::CardDead`], the platform stops
+//! its DMA, [`Host::card_stopped`]; ports and unmaps end; the card is reset, its firmware comes up,
+//! [`Host::reattach`].
+//!
+//! [`Notice::CardDead`]: crate::events::Notice::CardDead
 
-use netvm_abi::geometry::GeometryError;
-use netvm_abi::page_table::PageTable;
-use netvm_abi::storage::{MakeTable, Storage};
-use netvm_abi::{Geometry, Nanos, NodeId};
-
+use crate::bounce::Work;
+use crate::control::ControlSlots;
+use crate::counters::Counters;
+use crate::exports::Exports;
+use crate::grants::Grants;
+use crate::host::{CardFailure, CardState, Host};
+use crate::imports::Imports;
+use crate::peers::Peer;
 use crate::platform::Platform;
+use crate::ports::Port;
+use crate::races::Races;
+use crate::revoke::Barriers;
+use crate::segments::Segments;
+use crate::shadow::Shadow;
+use core::fmt;
+use netvm_abi::bar::{BarMap, header};
+use netvm_abi::capability::capability_at;
+use netvm_abi::geometry::GeometryError;
+use netvm_abi::page_table::{HashKey, PageSlot, PageTable, ROW_SLOTS};
+use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
+use netvm_abi::shared_map::{SharedMap, status_page};
+use netvm_abi::storage::{MakeTable, Storage};
+use netvm_abi::words::SharedWords;
+use netvm_abi::{CapabilitySlot, Geometry, Nanos, NodeId};
 
-/// What the platform chooses. Sizes of the tables that the NIC does not know.
+/// What the platform chooses: sizes of the tables that the NIC does not know, and deadlines.
 #[derive(Clone, Copy, Debug)]
 pub struct HostConfig {
     /// The geometry that the card must have; `None`: whatever it has, if it can be served.
     pub geometry: Option<Geometry>,
-    /// Segments of all ports.
+    /// Segments of all ports, at most 65535.
     pub segments: u32,
-    /// Exports of all ports.
+    /// Exports of all ports, at most 65535.
     pub exports: u32,
-    /// Imports of all ports, pending ones included.
+    /// Imports of all ports, pending ones included, at most 65535.
     pub imports: u32,
     /// How long an unmap, a barrier or a port close may wait for the NIC before the card counts as
     /// dead.
     pub nic_deadline: Nanos,
     /// How long the heartbeat may stand still, while the NIC is not asleep, before the card counts
-    /// as dead.
+    /// as dead; [`Nanos::MAX`]: for ever.
     pub heartbeat_deadline: Nanos,
     /// How long a pending import waits before it asks again.
     pub import_retry: Nanos,
@@ -36,7 +60,7 @@ impl Default for HostConfig {
             exports: 1024,
             imports: 1024,
             nic_deadline: Nanos::from_millis(10),
-            heartbeat_deadline: Nanos::from_millis(100),
+            heartbeat_deadline: Nanos::from_millis(1000),
             import_retry: Nanos::from_millis(2),
         }
     }
@@ -62,47 +86,108 @@ pub enum AttachError {
     },
     /// Its node number is not below its number of nodes.
     NodeNumber(NodeId),
-    /// Re-attach: the card is still in use, or nobody has stopped its DMA.
+    /// The configuration asks for a table with more entries than an id can name.
+    Config {
+        /// The field.
+        name: &'static str,
+    },
+    /// Re-attach: the card still works, or nobody has stopped its DMA.
     NotStopped,
 }
 
-/// Whether the card can be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CardState {
-    /// It works.
-    Alive,
-    /// It is dead, and may still do DMA: stop its bus mastering, drain, and say
-    /// [`Host::card_stopped`].
-    Dead(CardFailure),
-    /// It is dead and does no DMA.
-    Stopped(CardFailure),
+impl fmt::Display for AttachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotReady => write!(f, "the card's firmware is not up"),
+            Self::CardGone => write!(f, "the card does not answer (all reads give ones)"),
+            Self::Geometry(error) => write!(f, "the card cannot be served: {error}"),
+            Self::Mismatch { name, card, host } => {
+                write!(f, "the card has '{name}' = {card}, this host asks for {host}")
+            }
+            Self::NodeNumber(node) => write!(f, "the card is node {node}, which its network does not have"),
+            Self::Config { name } => write!(f, "'{name}' must be from 1 to 65535"),
+            Self::NotStopped => write!(f, "the card was not stopped"),
+        }
+    }
 }
 
-/// How a card was found dead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CardFailure {
-    /// A read gave all ones.
-    AllOnes,
-    /// A page lock was not released in time.
-    UnmapDeadline,
-    /// A barrier, or the closing of a port, was not answered in time.
-    AnswerDeadline,
-    /// Its heartbeat stands still.
-    Heartbeat,
-    /// It does not take events any more.
-    EventRingFull,
+impl core::error::Error for AttachError {}
+
+/// When the NIC's loop was last seen to move.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Heartbeat {
+    beat: u32,
+    seen_at: Nanos,
+    next_look: Nanos,
 }
 
-/// The state of one node's driver.
-pub struct Host<S: Storage> {
+struct CardHeader {
     geometry: Geometry,
     node: NodeId,
-    table: PageTable,
-    segments: S::Table<u64>,
+    key: HashKey,
+}
+
+fn read_header<W: SharedWords + ?Sized>(bar: &W) -> Result<CardHeader, AttachError> {
+    match bar.load_acquire(header::MAGIC) {
+        header::MAGIC_VALUE => {}
+        u32::MAX => return Err(AttachError::CardGone),
+        _ => return Err(AttachError::NotReady),
+    }
+    let load = |at| bar.load_acquire(at);
+    let low = |at| load(at) as u16;
+    let high = |at| (load(at) >> 16) as u16;
+    let geometry = Geometry {
+        version: low(header::VERSION),
+        page_size: load(header::PAGE_SIZE),
+        payload: load(header::PAYLOAD),
+        ports: low(header::PORTS_NODES),
+        nodes: high(header::PORTS_NODES),
+        window: low(header::WINDOW_STAGING),
+        page_rows: load(header::PAGE_ROWS),
+        capabilities: load(header::CAPABILITIES),
+        staging: high(header::WINDOW_STAGING),
+        reads: load(header::READS) as u16,
+        notification_queue: load(header::NOTIFICATION_QUEUE),
+    };
+    geometry.validate().map_err(AttachError::Geometry)?;
+    let node = NodeId(high(header::VERSION));
+    if node.0 >= geometry.nodes {
+        return Err(AttachError::NodeNumber(node));
+    }
+    let key = HashKey([
+        bar.load_pair(header::HASH_KEY),
+        bar.load_pair(header::HASH_KEY.plus(2)),
+    ]);
+    Ok(CardHeader { geometry, node, key })
+}
+
+fn compare(card: &Geometry, host: &Geometry) -> Result<(), AttachError> {
+    let fields = [
+        ("version", u32::from(card.version), u32::from(host.version)),
+        ("page_size", card.page_size, host.page_size),
+        ("payload", card.payload, host.payload),
+        ("ports", u32::from(card.ports), u32::from(host.ports)),
+        ("nodes", u32::from(card.nodes), u32::from(host.nodes)),
+        ("window", u32::from(card.window), u32::from(host.window)),
+        ("page_rows", card.page_rows, host.page_rows),
+        ("capabilities", card.capabilities, host.capabilities),
+        ("staging", u32::from(card.staging), u32::from(host.staging)),
+        ("reads", u32::from(card.reads), u32::from(host.reads)),
+        (
+            "notification_queue",
+            card.notification_queue,
+            host.notification_queue,
+        ),
+    ];
+    match fields.into_iter().find(|(_, card, host)| card != host) {
+        Some((name, card, host)) => Err(AttachError::Mismatch { name, card, host }),
+        None => Ok(()),
+    }
 }
 
 impl<S: MakeTable> Host<S> {
-    /// Negotiates with a card whose firmware is up, and makes the tables.
+    /// Negotiates with a card whose firmware is up, and makes the tables. The shared memory must
+    /// have been zeroed before the firmware was told of it.
     ///
     /// # Errors
     /// [`AttachError`].
@@ -112,55 +197,158 @@ impl<S: MakeTable> Host<S> {
         config: &HostConfig,
         now: Nanos,
     ) -> Result<Self, AttachError> {
-        let _ = (platform.bar(), config, now);
-        Ok(Self {
-            geometry: Geometry::default(),
-            node: NodeId(0),
-            table: PageTable::of(&Geometry::default(), Default::default()),
-            segments: tables.table(1, |_| 0),
-        })
+        for (name, entries) in [
+            ("segments", config.segments),
+            ("exports", config.exports),
+            ("imports", config.imports),
+        ] {
+            if entries == 0 || entries > u32::from(u16::MAX) {
+                return Err(AttachError::Config { name });
+            }
+        }
+        let card = read_header(platform.bar())?;
+        let geometry = card.geometry;
+        if let Some(wanted) = &config.geometry {
+            compare(&geometry, wanted)?;
+        }
+        let table = PageTable::of(&geometry, card.key);
+        let mut host = Self {
+            geometry,
+            node: card.node,
+            config: *config,
+            bar_map: BarMap::new(&geometry),
+            shared_map: SharedMap::new(&geometry),
+            card: CardState::Alive,
+            death_untold: false,
+            heartbeat: Heartbeat {
+                beat: 0,
+                seen_at: now,
+                next_look: now,
+            },
+            to_nic: RingWriter::new(RingPlace::host_events(&geometry)),
+            from_nic: RingReader::new(RingPlace::nic_events(&geometry)),
+            shadow: Shadow::new(tables, table, config.segments),
+            races: Races::new(tables, geometry.ports),
+            ports: tables.table(usize::from(geometry.ports), |_| Port::new()),
+            segments: Segments::new(tables, config.segments),
+            exports: Exports::new(tables, config.exports),
+            grants: Grants::new(tables, geometry.capabilities),
+            barriers: Barriers::new(),
+            imports: Imports::new(tables, config.imports),
+            peers: tables.table(usize::from(geometry.nodes), |_| Peer::new()),
+            releasing: 0,
+            work: tables.table(geometry.bounce_slots() as usize, |_| Work::new()),
+            control: ControlSlots::new(),
+            counters: Counters::default(),
+        };
+        host.empty_tables(platform);
+        Ok(host)
     }
 }
 
 impl<S: Storage> Host<S> {
-    /// This node.
-    #[must_use]
-    pub fn node(&self) -> NodeId {
-        self.node
+    /// Makes every entry of the page and capability table invalid.
+    fn empty_tables<P: Platform>(&mut self, platform: &mut P) {
+        let bar = platform.bar();
+        for slot in 0..self.shadow.table.rows() * ROW_SLOTS {
+            bar.store_release(self.shadow.table.slot_at(PageSlot(slot)), 0);
+        }
+        for slot in 0..self.geometry.capabilities {
+            bar.store_release(capability_at(self.bar_map.capabilities, CapabilitySlot(slot)), 0);
+        }
+        bar.full_barrier();
     }
 
-    /// The sizes agreed with the card.
-    #[must_use]
-    pub fn geometry(&self) -> &Geometry {
-        &self.geometry
+    /// The platform has dealt with a dead card. `proven`: its bus mastering is off and its last DMA
+    /// was seen to end; then every page still in its table goes, as dirty. Otherwise these pages are
+    /// told to the sinks with [`leaked`](crate::platform::PageGone::leaked): keep a reference to each
+    /// for ever, and log it. Nothing waits for the card any more in either case.
+    pub fn card_stopped<P: Platform>(&mut self, platform: &mut P, proven: bool) {
+        let CardState::Dead(cause) = self.card else {
+            return;
+        };
+        self.card = CardState::Stopped { cause, proven };
+        // The next firmware starts with empty rings; nobody else writes here now.
+        let shared = platform.shared();
+        for word in [
+            status_page::SLEEPING,
+            status_page::HEARTBEAT,
+            status_page::HOST_EVENT_HEAD,
+            status_page::NIC_EVENT_TAIL,
+        ] {
+            shared.store_release(word, 0);
+        }
+        for node in 0..self.geometry.nodes {
+            shared.store_release(status_page::peer(NodeId(node)), 0);
+        }
+        self.reap();
     }
-
-    /// Place and hash key of the page table.
-    #[must_use]
-    pub fn page_table(&self) -> &PageTable {
-        &self.table
-    }
-
-    /// Whether the card can be used.
-    #[must_use]
-    pub fn card(&self) -> CardState {
-        let _ = self.segments.len();
-        CardState::Alive
-    }
-
-    /// The platform has stopped the bus mastering of a dead card and seen its last DMA end. From
-    /// now on unmaps end without it; every page still in its table counts as dirty. A platform that
-    /// cannot prove that does not call this, and keeps (leaks, logs) its references to the pages
-    /// whose unmap does not end.
-    pub fn card_stopped(&mut self) {}
 
     /// Attaches again to a card that was reset and whose firmware is up: page and capability table
-    /// emptied, rings empty, peers unknown. Ports stay dead and can only be closed.
+    /// emptied, rings empty, peers unknown. Ports stay dead and can only be closed; all of them must
+    /// be closed first, so that no page is left of them.
     ///
     /// # Errors
     /// [`AttachError`]; a card with another geometry or node is refused.
     pub fn reattach<P: Platform>(&mut self, platform: &mut P, now: Nanos) -> Result<(), AttachError> {
-        let _ = (platform.bar(), now);
-        Err(AttachError::NotStopped)
+        let idle = self.shadow.mapped() == 0 && self.ports.iter().all(Port::is_free);
+        if !matches!(self.card, CardState::Stopped { .. }) || !idle || self.death_untold {
+            return Err(AttachError::NotStopped);
+        }
+        let card = read_header(platform.bar())?;
+        compare(&card.geometry, &self.geometry)?;
+        if card.node != self.node {
+            return Err(AttachError::NodeNumber(card.node));
+        }
+        self.shadow.table = PageTable::of(&card.geometry, card.key);
+        platform.bar().store_release(header::HOST_EVENT_TAIL, 0);
+        platform.bar().store_release(header::NIC_EVENT_HEAD, 0);
+        self.to_nic = RingWriter::new(RingPlace::host_events(&self.geometry));
+        self.from_nic = RingReader::new(RingPlace::nic_events(&self.geometry));
+        self.barriers = Barriers::new();
+        self.control = ControlSlots::new();
+        for peer in self.peers.iter_mut() {
+            peer.forget();
+        }
+        self.releasing = 0;
+        self.heartbeat = Heartbeat {
+            beat: 0,
+            seen_at: now,
+            next_look: now,
+        };
+        self.card = CardState::Alive;
+        self.empty_tables(platform);
+        self.counters.reattached += 1;
+        Ok(())
+    }
+
+    /// Looks whether the card lives, now and then.
+    pub(crate) fn watch_card<P: Platform>(&mut self, platform: &mut P, now: Nanos) {
+        if !self.is_alive() || now < self.heartbeat.next_look || self.config.heartbeat_deadline == Nanos::MAX
+        {
+            return;
+        }
+        self.heartbeat.next_look = now.after(Nanos(self.config.heartbeat_deadline.0 / 2));
+        if platform.bar().load_acquire(header::MAGIC) == u32::MAX {
+            self.fail(CardFailure::AllOnes);
+            return;
+        }
+        let beat = platform.shared().load_acquire(status_page::HEARTBEAT);
+        let asleep = platform.shared().load_acquire(status_page::SLEEPING) != 0;
+        if beat != self.heartbeat.beat || asleep {
+            self.heartbeat.beat = beat;
+            self.heartbeat.seen_at = now;
+        } else if now >= self.heartbeat.seen_at.after(self.config.heartbeat_deadline) {
+            self.fail(CardFailure::Heartbeat);
+        }
+    }
+
+    pub(crate) fn heartbeat_due(&self) -> Nanos {
+        let watched = self.ports.iter().any(|port| !port.is_free());
+        if watched && self.config.heartbeat_deadline != Nanos::MAX {
+            self.heartbeat.next_look
+        } else {
+            Nanos::MAX
+        }
     }
 }

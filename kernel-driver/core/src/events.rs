@@ -1,7 +1,13 @@
 //! What the NIC says, and what the platform hears of it.
-use crate::attach::{CardFailure, Host};
+//!
+//! After an interrupt, and when [`Host::next_deadline`] has come, the platform calls
+//! [`Host::poll`] until it returns nothing.
+
+use crate::control::Purpose;
+use crate::host::{CardFailure, CardState, Host};
 use crate::platform::Platform;
 use netvm_abi::control::Grant;
+use netvm_abi::event::NicEvent;
 use netvm_abi::storage::Storage;
 use netvm_abi::{Incarnation, Nanos, NodeId, PortId, Status, Token};
 
@@ -45,28 +51,112 @@ pub enum Notice {
 }
 
 impl<S: Storage> Host<S> {
-    /// Takes the NIC's events until one concerns the platform. Call it after an interrupt (and
-    /// after [`Self::next_deadline`]) until it returns nothing.
+    /// Takes the NIC's events until one concerns the platform, and does what is due.
     pub fn poll<P: Platform>(&mut self, platform: &mut P, now: Nanos) -> Option<Notice> {
-        let _ = (platform.bar(), now);
-        None
+        loop {
+            self.do_what_is_due(platform, now);
+            if let Some(notice) = self.untold(platform) {
+                return Some(notice);
+            }
+            if !self.is_alive() {
+                return None;
+            }
+            let words = self.from_nic.pop(platform.shared(), platform.bar())?;
+            self.counters.nic_events += 1;
+            let notice = match NicEvent::decode(&words) {
+                Some(event) => self.handle_event(platform, event, now),
+                None => {
+                    self.counters.nic_events_bad += 1;
+                    None
+                }
+            };
+            if notice.is_some() {
+                return notice;
+            }
+        }
     }
 
     /// When `poll` must be called again even if no interrupt comes; [`Nanos::MAX`]: never.
     #[must_use]
     pub fn next_deadline(&self) -> Nanos {
-        Nanos::MAX
+        if !self.is_alive() {
+            return Nanos::MAX;
+        }
+        self.imports
+            .due()
+            .min(self.barrier_due())
+            .min(self.heartbeat_due())
     }
 
-    /// Asks the NIC to keep a link to a peer.
-    pub fn connect<P: Platform>(&mut self, platform: &mut P, peer: NodeId) {
-        let _ = (platform.bar(), peer);
+    fn do_what_is_due<P: Platform>(&mut self, platform: &mut P, now: Nanos) {
+        self.watch_card(platform, now);
+        self.watch_barrier(now);
+        self.imports_due(platform, now);
+        if self.grants.untold > 0 {
+            self.tell_holders(platform);
+        }
+        if self.releasing > 0 {
+            self.release_peers(platform, now);
+        }
     }
 
-    /// The incarnation of a peer's link, if it is up.
-    #[must_use]
-    pub fn peer(&self, peer: NodeId) -> Option<Incarnation> {
-        let _ = peer;
+    fn untold<P: Platform>(&mut self, platform: &mut P) -> Option<Notice> {
+        if core::mem::replace(&mut self.death_untold, false)
+            && let CardState::Dead(cause) = self.card
+        {
+            self.fail_ports(platform);
+            self.all_imports_lost();
+            return Some(Notice::CardDead(cause));
+        }
+        self.import_news()
+    }
+
+    fn handle_event<P: Platform>(&mut self, platform: &mut P, event: NicEvent, now: Nanos) -> Option<Notice> {
+        let done = match event {
+            NicEvent::Bounced { bounce, generation } => {
+                return self.bounced(platform, bounce, generation, now);
+            }
+            NicEvent::SourceMiss {
+                staging,
+                generation,
+                vpn,
+                offset,
+                len,
+                attempt,
+            } => return self.source_missed(platform, staging, generation, vpn, offset, len, attempt),
+            NicEvent::PeerReset { peer, incarnation } if self.is_peer(peer) => {
+                return self.peer_over(platform, peer, incarnation, false, now);
+            }
+            NicEvent::PeerLost { peer, incarnation } if self.is_peer(peer) => {
+                return self.peer_over(platform, peer, incarnation, true, now);
+            }
+            NicEvent::PeerUp { peer, incarnation } if self.is_peer(peer) => {
+                return self.peer_up(peer, incarnation, now);
+            }
+            NicEvent::PeerReset { .. } | NicEvent::PeerLost { .. } | NicEvent::PeerUp { .. } => false,
+            NicEvent::BarrierDone { token } => self.barrier_done(platform, token, now),
+            NicEvent::PortClosed { port, generation } => self.port_closed(port, generation),
+            NicEvent::ControlSent { token, status } => match self.control.give_back(token) {
+                Some(purpose) => {
+                    if status != Status::Ok {
+                        self.counters.control_failed += 1;
+                        if let Purpose::Request(import) = purpose {
+                            self.request_failed(platform, import, status, now);
+                        }
+                    }
+                    true
+                }
+                None => false,
+            },
+        };
+        if done {
+            return Some(Notice::Progress);
+        }
+        self.counters.nic_events_bad += 1;
         None
+    }
+
+    fn is_peer(&self, peer: NodeId) -> bool {
+        peer.index() < self.peers.len()
     }
 }

@@ -1,13 +1,26 @@
-//! Names for ranges, and who may import them.
+//! Names for ranges, and who may import them (thesis 4.1.1, 10.2).
+//!
+//! An export is a name with a byte range, modes and an allow-list on a segment. Several exports may
+//! overlap. Its *root capability* is what all its grants are derived from; it is written in no
+//! NIC's table and leaves the exporter in no message.
+//!
+//! **The end of an export** (`unexport_begin`, then `unexport_step` until done): the name is free
+//! at once; its grants are taken back ([`crate::revoke`]).
+
 use crate::Progress;
-use crate::attach::Host;
+use crate::host::Host;
+use crate::lists::{Linked, Links, List, Sorted};
 use crate::platform::Platform;
-use netvm_abi::control::{Modes, Name};
-use netvm_abi::storage::Storage;
-use netvm_abi::{ExportId, Nanos, NodeId, NotificationId, PortId, VirtAddr};
+use core::cmp::Ordering;
+use netvm_abi::capability::Capability;
+use netvm_abi::control::{Modes, NAME_BYTES, Name};
+use netvm_abi::storage::{MakeTable, Storage};
+use netvm_abi::{ExportId, Nanos, NodeId, NotificationId, PortId, SegmentId, Status, VirtAddr};
 
 /// Most entries of an allow-list.
 pub const ALLOW_ENTRIES: usize = 16;
+/// Grants taken back in one step.
+const REVOKE_SLICE: u32 = 64;
 
 /// An entry of an allow-list; `None` matches any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +77,165 @@ pub enum ExportError {
 #[derive(Debug)]
 #[must_use = "an export ends by steps"]
 pub struct Unexport {
-    /// The export.
-    pub export: ExportId,
+    export: ExportId,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Free,
+    Live,
+    Ending,
+}
+
+#[derive(Debug)]
+pub(crate) struct Export {
+    state: State,
+    generation: u16,
+    name: [u8; NAME_BYTES],
+    /// What its grants are derived from; holder and secret stay empty.
+    root: Capability,
+    allow: heapless::Vec<Allow, ALLOW_ENTRIES>,
+    /// Grants that work.
+    pub(crate) grants: List<0>,
+    /// Grants that are being taken back.
+    pub(crate) ending: u32,
+    of_segment: Links,
+    free: Links,
+}
+
+impl Linked<0> for Export {
+    fn links(&self) -> &Links {
+        &self.of_segment
+    }
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.of_segment
+    }
+}
+
+impl Linked<1> for Export {
+    fn links(&self) -> &Links {
+        &self.free
+    }
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.free
+    }
+}
+
+pub(crate) struct Exports<S: Storage> {
+    pub(crate) table: S::Table<Export>,
+    /// Live exports by port and name.
+    names: Sorted<S::Table<u32>>,
+    free: List<1>,
+}
+
+const ROOT: Capability = Capability {
+    port: PortId(0),
+    modes: Modes::empty(),
+    segment: SegmentId(0),
+    holder: NodeId(0),
+    holder_port: PortId(0),
+    start: VirtAddr(0),
+    end: VirtAddr(0),
+    secret: 0,
+    notify_first: NotificationId::NONE,
+    notify_last: NotificationId::NONE,
+    expires: Nanos::MAX,
+};
+
+const fn id_of(index: u32, generation: u16) -> ExportId {
+    ExportId(index | ((generation as u32) << 16))
+}
+
+impl<S: MakeTable> Exports<S> {
+    pub(crate) fn new(tables: &mut S, entries: u32) -> Self {
+        let mut table = tables.table(entries as usize, |_| Export {
+            state: State::Free,
+            generation: 1,
+            name: [0; NAME_BYTES],
+            root: ROOT,
+            allow: heapless::Vec::new(),
+            grants: List::EMPTY,
+            ending: 0,
+            of_segment: Links::NONE,
+            free: Links::NONE,
+        });
+        let mut free = List::EMPTY;
+        for index in 0..entries {
+            free.push_back(&mut table, index);
+        }
+        Self {
+            table,
+            names: Sorted::new(tables.table(entries as usize, |_| 0)),
+            free,
+        }
+    }
+}
+
+impl<S: Storage> Exports<S> {
+    fn search(&self, port: PortId, name: &[u8; NAME_BYTES]) -> Result<usize, usize> {
+        self.names.search(|index| {
+            self.table.get(index as usize).map_or(Ordering::Less, |export| {
+                (export.root.port, &export.name).cmp(&(port, name))
+            })
+        })
+    }
+
+    pub(crate) fn named(&self, port: PortId, name: &Name) -> Option<u32> {
+        self.names.get(self.search(port, name.bytes()).ok()?)
+    }
+
+    fn index(&self, id: ExportId) -> Option<u32> {
+        let export = self.table.get((id.0 & 0xFFFF) as usize)?;
+        let same = u32::from(export.generation) == id.0 >> 16;
+        (same && export.state != State::Free).then_some(id.0 & 0xFFFF)
+    }
+
+    pub(crate) fn live(&self, id: ExportId) -> Option<&Export> {
+        self.table.get(self.index(id)? as usize)
+    }
+
+    pub(crate) fn id(&self, index: u32) -> ExportId {
+        let generation = self
+            .table
+            .get(index as usize)
+            .map_or(0, |export| export.generation);
+        id_of(index, generation)
+    }
+
+    /// A capability for an importer, without its secret: never more than the root, the allow-list
+    /// and the request all give.
+    ///
+    /// # Errors
+    /// [`Status::NotAllowed`].
+    pub(crate) fn derive(
+        &self,
+        index: u32,
+        holder: NodeId,
+        holder_port: PortId,
+        wanted: Modes,
+    ) -> Result<Capability, Status> {
+        let export = self.table.get(index as usize).ok_or(Status::NoSuchExport)?;
+        let allowed = export
+            .allow
+            .iter()
+            .filter(|allow| allow.node.is_none_or(|node| node == holder))
+            .filter(|allow| allow.port.is_none_or(|port| port == holder_port))
+            .fold(Modes::empty(), |modes, allow| modes | allow.modes);
+        if wanted.is_empty() || !(allowed & export.root.modes).contains(wanted) {
+            return Err(Status::NotAllowed);
+        }
+        let mut derived = Capability {
+            holder,
+            holder_port,
+            modes: wanted,
+            ..export.root
+        };
+        if !wanted.contains(Modes::NOTIFY) {
+            derived.notify_first = NotificationId::NONE;
+            derived.notify_last = NotificationId::NONE;
+        }
+        Ok(derived)
+    }
 }
 
 impl<S: Storage> Host<S> {
@@ -74,22 +244,78 @@ impl<S: Storage> Host<S> {
     /// # Errors
     /// [`ExportError`].
     pub fn export(&mut self, port: PortId, spec: &ExportSpec<'_>) -> Result<ExportId, ExportError> {
-        let _ = (port, spec);
-        Err(ExportError::NoSuchPort)
+        if !self.port_is_open(port) {
+            return Err(ExportError::NoSuchPort);
+        }
+        if spec.len == 0 {
+            return Err(ExportError::Empty);
+        }
+        let notifies = spec.modes.contains(Modes::NOTIFY);
+        if notifies && (!spec.notify_first.is_some() || spec.notify_first > spec.notify_last) {
+            return Err(ExportError::BadNotifications);
+        }
+        let allow = heapless::Vec::from_slice(spec.allow).map_err(|_| ExportError::TooManyAllowed)?;
+        let (segment, _) = self
+            .segments
+            .holding(port, spec.start, spec.len)
+            .ok_or(ExportError::NotRegistered)?;
+        let exports = &mut self.exports;
+        let at = match exports.search(port, spec.name.bytes()) {
+            Err(at) => at,
+            Ok(at) => {
+                let taken = exports.names.get(at).unwrap_or(0);
+                return Err(ExportError::NameTaken(exports.id(taken)));
+            }
+        };
+        let index = exports
+            .free
+            .pop_front(&mut exports.table)
+            .ok_or(ExportError::TableFull)?;
+        if let Some(export) = exports.table.get_mut(index as usize) {
+            export.state = State::Live;
+            export.name = *spec.name.bytes();
+            export.allow = allow;
+            export.root = Capability {
+                port,
+                modes: spec.modes,
+                segment,
+                start: spec.start,
+                end: VirtAddr(spec.start.0.saturating_add(spec.len)),
+                notify_first: if notifies {
+                    spec.notify_first
+                } else {
+                    NotificationId::NONE
+                },
+                notify_last: if notifies {
+                    spec.notify_last
+                } else {
+                    NotificationId::NONE
+                },
+                ..ROOT
+            };
+        }
+        exports.names.insert(at, index);
+        if let Some(segment) = self.segments.get(segment) {
+            segment.exports.push_back(&mut exports.table, index);
+        }
+        self.counters.exports += 1;
+        Ok(self.exports.id(index))
     }
 
     /// Begins to end an export: the name is free at once, its grants are revoked.
     ///
     /// # Errors
     /// [`ExportError::NoSuchExport`].
-    pub fn unexport_begin<P: Platform>(
-        &mut self,
-        platform: &mut P,
-        port: PortId,
-        export: ExportId,
-        now: Nanos,
-    ) -> Result<Unexport, ExportError> {
-        let _ = (platform.bar(), port, now);
+    pub fn unexport_begin(&mut self, port: PortId, export: ExportId) -> Result<Unexport, ExportError> {
+        let index = self
+            .exports
+            .index(export)
+            .filter(|&index| {
+                let entry = self.exports.table.get(index as usize);
+                entry.is_some_and(|entry| entry.root.port == port)
+            })
+            .ok_or(ExportError::NoSuchExport)?;
+        self.unname(index);
         Ok(Unexport { export })
     }
 
@@ -101,7 +327,55 @@ impl<S: Storage> Host<S> {
         unexport: &mut Unexport,
         now: Nanos,
     ) -> Progress {
-        let _ = (platform.bar(), unexport, now);
+        match self.exports.index(unexport.export) {
+            Some(index) => self.end_export(platform, index, now),
+            None => Progress::Done,
+        }
+    }
+
+    fn unname(&mut self, index: u32) {
+        let Some(export) = self.exports.table.get_mut(index as usize) else {
+            return;
+        };
+        if export.state != State::Live {
+            return;
+        }
+        export.state = State::Ending;
+        let (port, name) = (export.root.port, export.name);
+        if let Ok(at) = self.exports.search(port, &name) {
+            self.exports.names.remove(at);
+        }
+    }
+
+    /// One step of the end of an export; several callers may drive it at once.
+    pub(crate) fn end_export<P: Platform>(&mut self, platform: &mut P, index: u32, now: Nanos) -> Progress {
+        self.unname(index);
+        for _ in 0..REVOKE_SLICE {
+            let first = self.exports.table.get(index as usize);
+            let Some(grant) = first.and_then(|export| export.grants.first()) else {
+                break;
+            };
+            self.retract_grant(platform, grant, true);
+        }
+        self.request_barrier(platform, now);
+        self.reap();
+        let Some(export) = self.exports.table.get_mut(index as usize) else {
+            return Progress::Done;
+        };
+        if !export.grants.is_empty() {
+            return Progress::Again;
+        }
+        if export.ending > 0 {
+            return Progress::Wait;
+        }
+        export.state = State::Free;
+        export.generation = export.generation.wrapping_add(1);
+        let segment = export.root.segment;
+        if let Some(segment) = self.segments.get(segment) {
+            segment.exports.remove(&mut self.exports.table, index);
+        }
+        self.exports.free.push_back(&mut self.exports.table, index);
+        self.counters.unexports += 1;
         Progress::Done
     }
 }

@@ -1,9 +1,20 @@
-//! Capabilities derived for importers.
-use crate::Progress;
-use crate::attach::Host;
+//! Capabilities derived for importers: a mirror of the NIC's capability table in host memory.
+//!
+//! A slot's life: free, live (the NIC honours it), retracted (invalid in the NIC's table, DMAs
+//! authorised earlier may be under way), passed (nothing is under way; its holder is still to be
+//! told), free. [`crate::revoke`] has the second half.
+
+use crate::host::Host;
+use crate::lists::{Linked, Links, List};
 use crate::platform::Platform;
-use netvm_abi::storage::Storage;
-use netvm_abi::{CapabilitySlot, ExportId, Generation, Nanos, NodeId, PortId};
+use netvm_abi::capability::{Capability, capability_at};
+use netvm_abi::control::{Grant, Modes};
+use netvm_abi::storage::{MakeTable, Storage};
+use netvm_abi::{
+    ByteLen, CapabilitySlot, ExportId, Generation, Nanos, NodeId, NotificationId, PortId, SegmentId, Status,
+    Token, VirtAddr,
+};
+use subtle::ConstantTimeEq;
 
 /// A capability that an importer holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,41 +31,282 @@ pub struct GrantInfo {
     pub holder_port: PortId,
 }
 
-/// The end of one grant, driven by [`Host::revoke_step`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GrantState {
+    Free,
+    Live,
+    Retracted,
+    Passed,
+}
+
 #[derive(Debug)]
-#[must_use = "a grant ends by steps"]
-pub struct Revoke {
-    /// The grant.
-    pub grant: GrantInfo,
+pub(crate) struct GrantEntry {
+    pub(crate) state: GrantState,
+    pub(crate) generation: u32,
+    pub(crate) capability: Capability,
+    pub(crate) export: u32,
+    /// The import request that it answered.
+    request: Token,
+    /// The barrier after which no DMA under it is under way.
+    pub(crate) stamp: u32,
+    /// Workers that are copying under it.
+    pub(crate) in_hand: u32,
+    /// Its holder is to be told of the revocation.
+    pub(crate) tell: bool,
+    of_export: Links,
+    of_peer: Links,
+    /// Of the free or the retracted list.
+    of_state: Links,
+}
+
+macro_rules! linked {
+    ($which:literal, $field:ident) => {
+        impl Linked<$which> for GrantEntry {
+            fn links(&self) -> &Links {
+                &self.$field
+            }
+            fn links_mut(&mut self) -> &mut Links {
+                &mut self.$field
+            }
+        }
+    };
+}
+linked!(0, of_export);
+linked!(1, of_peer);
+linked!(2, of_state);
+
+pub(crate) struct Grants<S: Storage> {
+    pub(crate) table: S::Table<GrantEntry>,
+    pub(crate) free: List<2>,
+    pub(crate) retracted: List<2>,
+    /// Retracted ones whose holder is still to be told.
+    pub(crate) untold: u32,
+}
+
+/// What a message wants to do under a capability.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claim {
+    pub(crate) slot: CapabilitySlot,
+    pub(crate) secret: u64,
+    pub(crate) port: PortId,
+    pub(crate) holder: NodeId,
+    pub(crate) holder_port: PortId,
+    pub(crate) address: VirtAddr,
+    pub(crate) len: ByteLen,
+    pub(crate) modes: Modes,
+    pub(crate) notification: NotificationId,
+}
+
+impl<S: MakeTable> Grants<S> {
+    pub(crate) fn new(tables: &mut S, entries: u32) -> Self {
+        let nothing = Capability {
+            port: PortId(0),
+            modes: Modes::empty(),
+            segment: SegmentId(0),
+            holder: NodeId(0),
+            holder_port: PortId(0),
+            start: VirtAddr(0),
+            end: VirtAddr(0),
+            secret: 0,
+            notify_first: NotificationId::NONE,
+            notify_last: NotificationId::NONE,
+            expires: Nanos::MAX,
+        };
+        let mut table = tables.table(entries as usize, |_| GrantEntry {
+            state: GrantState::Free,
+            generation: 1,
+            capability: nothing,
+            export: 0,
+            request: Token(0),
+            stamp: 0,
+            in_hand: 0,
+            tell: false,
+            of_export: Links::NONE,
+            of_peer: Links::NONE,
+            of_state: Links::NONE,
+        });
+        let mut free = List::EMPTY;
+        for index in 0..entries {
+            free.push_back(&mut table, index);
+        }
+        Self {
+            table,
+            free,
+            retracted: List::EMPTY,
+            untold: 0,
+        }
+    }
+}
+
+impl<S: Storage> Grants<S> {
+    /// The host's own check of a claim, as the NIC makes it (promise P5); on success the segment.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub(crate) fn check(&self, claim: &Claim, now: Nanos) -> Result<SegmentId, Status> {
+        let entry = self
+            .table
+            .get(claim.slot.index())
+            .filter(|entry| entry.state == GrantState::Live)
+            .ok_or(Status::CapabilityRefused)?;
+        let capability = &entry.capability;
+        let same = claim.secret.ct_eq(&capability.secret)
+            & claim.port.0.ct_eq(&capability.port.0)
+            & claim.holder.0.ct_eq(&capability.holder.0)
+            & claim.holder_port.0.ct_eq(&capability.holder_port.0);
+        if !bool::from(same) {
+            return Err(Status::CapabilityRefused);
+        }
+        if now >= capability.expires {
+            return Err(Status::Expired);
+        }
+        if !capability.modes.contains(claim.modes) {
+            return Err(Status::ModeRefused);
+        }
+        let end = claim.address.checked_add(u64::from(claim.len.0));
+        let inside = claim.address >= capability.start && end.is_some_and(|end| end <= capability.end);
+        if claim.len.0 > 0 && !inside {
+            return Err(Status::OutOfRange);
+        }
+        let notified = claim.notification;
+        if notified.is_some()
+            && !(capability.modes.contains(Modes::NOTIFY)
+                && (capability.notify_first..=capability.notify_last).contains(&notified))
+        {
+            return Err(Status::ModeRefused);
+        }
+        Ok(capability.segment)
+    }
+
+    fn info(&self, index: u32, export: ExportId) -> Option<GrantInfo> {
+        let entry = self.table.get(index as usize)?;
+        Some(GrantInfo {
+            slot: CapabilitySlot(index),
+            generation: Generation(entry.generation),
+            export,
+            holder: entry.capability.holder,
+            holder_port: entry.capability.holder_port,
+        })
+    }
+
+    fn as_grant(&self, index: u32) -> Option<Grant> {
+        let capability = &self.table.get(index as usize)?.capability;
+        Some(Grant {
+            start: capability.start,
+            len: capability.end.0 - capability.start.0,
+            capability: CapabilitySlot(index),
+            secret: capability.secret,
+            modes: capability.modes,
+            notify_first: capability.notify_first,
+            notify_last: capability.notify_last,
+        })
+    }
 }
 
 impl<S: Storage> Host<S> {
-    /// The grants of an export, in no order.
+    /// The grants of an export that work, in no order.
     pub fn grants_of(&self, export: ExportId) -> impl Iterator<Item = GrantInfo> + '_ {
-        let _ = export;
-        core::iter::empty()
+        let entry = self.exports.live(export);
+        let mut next = entry.and_then(|export| export.grants.first());
+        core::iter::from_fn(move || {
+            let index = next?;
+            next = List::<0>::after(&self.grants.table, index);
+            self.grants.info(index, export)
+        })
     }
 
-    /// Begins to take one grant back: new messages under it are refused from now on. `None`: it is
-    /// gone already.
-    pub fn revoke_begin<P: Platform>(
+    /// Derives a capability of an export for an importer and gives it to the NIC. A request that is
+    /// made again gets what it got the first time.
+    ///
+    /// # Errors
+    /// [`Status::NotAllowed`], [`Status::TableFull`].
+    pub(crate) fn grant<P: Platform>(
         &mut self,
         platform: &mut P,
-        grant: GrantInfo,
-        now: Nanos,
-    ) -> Option<Revoke> {
-        let _ = (platform.bar(), now);
-        Some(Revoke { grant })
+        export: u32,
+        holder: NodeId,
+        holder_port: PortId,
+        modes: Modes,
+        request: Token,
+    ) -> Result<Grant, Status> {
+        let mut derived = self.exports.derive(export, holder, holder_port, modes)?;
+        let peer = self.peers.get_mut(holder.index()).ok_or(Status::NoSuchNode)?;
+        let mut next = peer.grants.first();
+        while let Some(index) = next {
+            next = List::<1>::after(&self.grants.table, index);
+            let same = self.grants.table.get(index as usize).is_some_and(|entry| {
+                entry.request == request
+                    && entry.export == export
+                    && entry.capability.holder_port == holder_port
+                    && entry.capability.modes == modes
+            });
+            if same {
+                self.counters.grants_repeated += 1;
+                return self.grants.as_grant(index).ok_or(Status::TableFull);
+            }
+        }
+        // One node cannot take the whole table from the others.
+        if peer.grants.len() >= self.geometry.capabilities.div_ceil(2) {
+            return Err(Status::TableFull);
+        }
+        let grants = &mut self.grants;
+        let index = grants
+            .free
+            .pop_front(&mut grants.table)
+            .ok_or(Status::TableFull)?;
+        derived.secret = platform.secret();
+        if let Some(entry) = grants.table.get_mut(index as usize) {
+            entry.state = GrantState::Live;
+            entry.capability = derived;
+            entry.export = export;
+            entry.request = request;
+            entry.tell = false;
+        }
+        peer.grants.push_back(&mut grants.table, index);
+        if let Some(export) = self.exports.table.get_mut(export as usize) {
+            export.grants.push_back(&mut grants.table, index);
+        }
+        let at = capability_at(self.bar_map.capabilities, CapabilitySlot(index));
+        derived.publish(platform.bar(), at);
+        self.counters.grants += 1;
+        self.grants.as_grant(index).ok_or(Status::TableFull)
     }
 
-    /// Goes on. When done, DMAs and copies authorised earlier are over.
-    pub fn revoke_step<P: Platform>(
+    /// A holder lets go of a capability.
+    ///
+    /// # Errors
+    /// [`Status::CapabilityRefused`] when it does not hold it.
+    pub(crate) fn release_grant<P: Platform>(
         &mut self,
         platform: &mut P,
-        revoke: &mut Revoke,
+        holder: NodeId,
+        slot: CapabilitySlot,
+        secret: u64,
         now: Nanos,
-    ) -> Progress {
-        let _ = (platform.bar(), revoke, now);
-        Progress::Done
+    ) -> Result<(), Status> {
+        let held = self.grants.table.get(slot.index()).is_some_and(|entry| {
+            entry.state == GrantState::Live
+                && entry.capability.holder == holder
+                && bool::from(entry.capability.secret.ct_eq(&secret))
+        });
+        if !held {
+            return Err(Status::CapabilityRefused);
+        }
+        self.retract_grant(platform, slot.0, false);
+        self.counters.grants_released += 1;
+        self.request_barrier(platform, now);
+        self.reap();
+        Ok(())
+    }
+
+    /// A worker begins (or ends) to copy under a grant.
+    pub(crate) fn grant_in_hand(&mut self, slot: CapabilitySlot, begins: bool) {
+        if let Some(entry) = self.grants.table.get_mut(slot.index()) {
+            entry.in_hand = if begins {
+                entry.in_hand + 1
+            } else {
+                entry.in_hand.saturating_sub(1)
+            };
+        }
     }
 }

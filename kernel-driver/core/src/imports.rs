@@ -1,9 +1,21 @@
-//! What this node's ports import.
-use crate::attach::Host;
+//! What this node's ports import (thesis 4.1.3).
+//!
+//! An import asks the exporter's driver, again and again until it answers or the deadline passes: a
+//! request may be dropped where no answer can be sent, and an export or a link that does not exist
+//! yet may come. Requests carry the import's token, so that one asked twice is granted once.
+//!
+//! States: pending, live, revoked (the exporter took it back, or its node is gone), failed (until
+//! the platform has heard of it), free. The platform hears of each change once, through
+//! [`Host::poll`].
+
+use crate::control::Purpose;
+use crate::events::Notice;
+use crate::host::Host;
+use crate::lists::{Linked, Links, List};
 use crate::platform::Platform;
-use netvm_abi::control::{Modes, Name};
-use netvm_abi::storage::Storage;
-use netvm_abi::{Nanos, NodeId, PortId, Token};
+use netvm_abi::control::{Control, Grant, Modes, Name};
+use netvm_abi::storage::{MakeTable, Storage};
+use netvm_abi::{CapabilitySlot, Nanos, NodeId, PortId, Status, Token};
 
 /// What to import.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +35,7 @@ pub struct ImportSpec {
     pub wait: bool,
 }
 
-/// Why an import cannot be begun.
+/// Why an import cannot be begun or ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImportError {
     /// The importing port is not open.
@@ -40,8 +52,105 @@ pub enum ImportError {
     CardGone,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Free,
+    Pending,
+    Live(Grant),
+    Revoked,
+    Failed(Status),
+}
+
+#[derive(Debug)]
+pub(crate) struct Import {
+    state: State,
+    generation: u16,
+    port: PortId,
+    spec: Option<ImportSpec>,
+    next_try: Nanos,
+    asked: bool,
+    /// The platform has heard how it went.
+    told: bool,
+    of_port: Links,
+    of_peer: Links,
+    /// Of the free, pending or news list.
+    of_state: Links,
+}
+
+macro_rules! linked {
+    ($which:literal, $field:ident) => {
+        impl Linked<$which> for Import {
+            fn links(&self) -> &Links {
+                &self.$field
+            }
+            fn links_mut(&mut self) -> &mut Links {
+                &mut self.$field
+            }
+        }
+    };
+}
+linked!(0, of_port);
+linked!(1, of_peer);
+linked!(2, of_state);
+
+pub(crate) struct Imports<S: Storage> {
+    table: S::Table<Import>,
+    free: List<2>,
+    pending: List<2>,
+    news: List<2>,
+    /// No pending import has anything to do before.
+    next_due: Nanos,
+}
+
+impl<S: MakeTable> Imports<S> {
+    pub(crate) fn new(tables: &mut S, entries: u32) -> Self {
+        let mut table = tables.table(entries as usize, |_| Import {
+            state: State::Free,
+            generation: 1,
+            port: PortId(0),
+            spec: None,
+            next_try: Nanos(0),
+            asked: false,
+            told: false,
+            of_port: Links::NONE,
+            of_peer: Links::NONE,
+            of_state: Links::NONE,
+        });
+        let mut free = List::EMPTY;
+        for index in 0..entries {
+            free.push_back(&mut table, index);
+        }
+        Self {
+            table,
+            free,
+            pending: List::EMPTY,
+            news: List::EMPTY,
+            next_due: Nanos::MAX,
+        }
+    }
+}
+
+impl<S: Storage> Imports<S> {
+    fn entry(&mut self, token: Token) -> Option<(u32, &mut Import)> {
+        let index = token.0 & 0xFFFF;
+        let entry = self.table.get_mut(index as usize)?;
+        let same = u32::from(entry.generation) == token.0 >> 16;
+        (same && entry.state != State::Free).then_some((index, entry))
+    }
+
+    fn token(&self, index: u32) -> Token {
+        let generation = self.table.get(index as usize).map_or(0, |entry| entry.generation);
+        Token(index | (u32::from(generation) << 16))
+    }
+
+    /// When a pending import has something to do.
+    pub(crate) const fn due(&self) -> Nanos {
+        self.next_due
+    }
+}
+
 impl<S: Storage> Host<S> {
-    /// Begins to import. The end comes as [`Notice::Imported`](crate::events::Notice::Imported).
+    /// Begins to import. The end comes as [`Notice::Imported`].
     ///
     /// # Errors
     /// [`ImportError`].
@@ -52,8 +161,40 @@ impl<S: Storage> Host<S> {
         spec: &ImportSpec,
         now: Nanos,
     ) -> Result<Token, ImportError> {
-        let _ = (platform.bar(), port, spec, now);
-        Err(ImportError::NoSuchPort)
+        if !self.is_alive() {
+            return Err(ImportError::CardGone);
+        }
+        if !self.port_is_open(port) {
+            return Err(ImportError::NoSuchPort);
+        }
+        if spec.node.index() >= self.peers.len() {
+            return Err(ImportError::NoSuchNode);
+        }
+        let imports = &mut self.imports;
+        let index = imports
+            .free
+            .pop_front(&mut imports.table)
+            .ok_or(ImportError::TableFull)?;
+        if let Some(entry) = imports.table.get_mut(index as usize) {
+            entry.state = State::Pending;
+            entry.port = port;
+            entry.spec = Some(*spec);
+            entry.asked = false;
+            entry.told = false;
+            entry.next_try = now;
+        }
+        if let Some(port) = self.ports.get_mut(port.index()) {
+            port.imports.push_back(&mut imports.table, index);
+        }
+        if let Some(peer) = self.peers.get_mut(spec.node.index()) {
+            peer.imports.push_back(&mut imports.table, index);
+        }
+        imports.pending.push_back(&mut imports.table, index);
+        if spec.node != self.node {
+            self.connect(platform, spec.node);
+        }
+        self.ask(platform, index, now);
+        Ok(self.imports.token(index))
     }
 
     /// Lets go of an import, or gives up one that is pending (no notice comes then).
@@ -65,8 +206,349 @@ impl<S: Storage> Host<S> {
         platform: &mut P,
         port: PortId,
         import: Token,
+        now: Nanos,
     ) -> Result<(), ImportError> {
-        let _ = (platform.bar(), port, import);
-        Err(ImportError::NoSuchImport)
+        let index = self
+            .imports
+            .entry(import)
+            .filter(|(_, entry)| entry.port == port)
+            .map(|(index, _)| index)
+            .ok_or(ImportError::NoSuchImport)?;
+        self.end_import(platform, index, now)
+    }
+
+    /// Releases one import of a port that is being closed; true when none is left.
+    pub(crate) fn end_imports<P: Platform>(&mut self, platform: &mut P, port: PortId, now: Nanos) -> bool {
+        loop {
+            let first = self.ports.get(port.index()).and_then(|port| port.imports.first());
+            let Some(index) = first else {
+                return true;
+            };
+            if self.end_import(platform, index, now).is_err() {
+                return false;
+            }
+        }
+    }
+
+    fn end_import<P: Platform>(
+        &mut self,
+        platform: &mut P,
+        index: u32,
+        now: Nanos,
+    ) -> Result<(), ImportError> {
+        let Some(entry) = self.imports.table.get(index as usize) else {
+            return Err(ImportError::NoSuchImport);
+        };
+        let node = entry.spec.map_or(self.node, |spec| spec.node);
+        if let State::Live(grant) = entry.state {
+            if node == self.node {
+                let _ = self.release_grant(platform, node, grant.capability, grant.secret, now);
+            } else if self.peer(node).is_some() {
+                let message = Control::Release {
+                    capability: grant.capability,
+                    secret: grant.secret,
+                };
+                if !self.send_farewell(platform, node, &message) && self.is_alive() {
+                    return Err(ImportError::Busy);
+                }
+            }
+        }
+        self.free_import(index);
+        Ok(())
+    }
+
+    fn free_import(&mut self, index: u32) {
+        let imports = &mut self.imports;
+        let Some(entry) = imports.table.get_mut(index as usize) else {
+            return;
+        };
+        let (port, node) = (entry.port, entry.spec.map(|spec| spec.node));
+        let state = core::mem::replace(&mut entry.state, State::Free);
+        let untold = !entry.told || state == State::Revoked;
+        entry.generation = entry.generation.wrapping_add(1);
+        if let Some(port) = self.ports.get_mut(port.index()) {
+            port.imports.remove(&mut imports.table, index);
+        }
+        if let Some(peer) = node.and_then(|node| self.peers.get_mut(node.index())) {
+            peer.imports.remove(&mut imports.table, index);
+        }
+        if state == State::Pending {
+            imports.pending.remove(&mut imports.table, index);
+        } else if untold {
+            imports.news.remove(&mut imports.table, index);
+        }
+        imports.free.push_back(&mut imports.table, index);
+    }
+
+    /// Asks for a pending import (again).
+    fn ask<P: Platform>(&mut self, platform: &mut P, index: u32, now: Nanos) {
+        let token = self.imports.token(index);
+        let Some(entry) = self.imports.table.get_mut(index as usize) else {
+            return;
+        };
+        let (Some(spec), port) = (entry.spec, entry.port) else {
+            return;
+        };
+        self.counters.imports_retried += u64::from(core::mem::replace(&mut entry.asked, true));
+        entry.next_try = now.after(self.config.import_retry);
+        if spec.node == self.node {
+            let granted = self.answer_import(
+                platform, spec.node, spec.port, port, spec.modes, &spec.name, token,
+            );
+            self.import_answered(platform, spec.node, token, granted, now);
+        } else if self.peer(spec.node).is_some() {
+            let message = Control::Import {
+                token,
+                port: spec.port,
+                importer: port,
+                modes: spec.modes,
+                name: spec.name,
+            };
+            let sent = self.send_control(platform, spec.node, Purpose::Request(token), &message);
+            if sent && let Some(entry) = self.imports.table.get_mut(index as usize) {
+                // The answer needs a round trip and perhaps a busy driver.
+                entry.next_try = now.after(Nanos(self.config.import_retry.0.saturating_mul(8)));
+            }
+        } else if !spec.wait {
+            self.settle(index, State::Failed(Status::LinkLost));
+        }
+        if let Some(entry) = self.imports.table.get(index as usize)
+            && entry.state == State::Pending
+        {
+            let due = entry.next_try.min(spec.deadline);
+            self.imports.next_due = self.imports.next_due.min(due);
+        }
+    }
+
+    /// Ends the pending state.
+    fn settle(&mut self, index: u32, state: State) {
+        let imports = &mut self.imports;
+        let Some(entry) = imports.table.get_mut(index as usize) else {
+            return;
+        };
+        if entry.state != State::Pending {
+            return;
+        }
+        entry.state = state;
+        imports.pending.remove(&mut imports.table, index);
+        imports.news.push_back(&mut imports.table, index);
+        match state {
+            State::Live(_) => self.counters.imports_granted += 1,
+            _ => self.counters.imports_failed += 1,
+        }
+    }
+
+    /// This node's answer to an import request, from the network or from one of its own ports.
+    #[expect(clippy::too_many_arguments, reason = "they are the fields of the request")]
+    pub(crate) fn answer_import<P: Platform>(
+        &mut self,
+        platform: &mut P,
+        holder: NodeId,
+        port: PortId,
+        importer: PortId,
+        modes: Modes,
+        name: &Name,
+        request: Token,
+    ) -> Result<Grant, Status> {
+        if !self.port_is_open(port) {
+            return Err(Status::NoSuchPort);
+        }
+        let export = self.exports.named(port, name).ok_or(Status::NoSuchExport)?;
+        self.grant(platform, export, holder, importer, modes, request)
+    }
+
+    /// The exporter's answer.
+    pub(crate) fn import_answered<P: Platform>(
+        &mut self,
+        platform: &mut P,
+        from: NodeId,
+        token: Token,
+        answer: Result<Grant, Status>,
+        now: Nanos,
+    ) {
+        let retry = now.after(self.config.import_retry);
+        let entry = self
+            .imports
+            .entry(token)
+            .filter(|(_, entry)| entry.spec.is_some_and(|spec| spec.node == from));
+        match (entry, answer) {
+            (Some((index, entry)), answer) if entry.state == State::Pending => {
+                let waits = entry.spec.is_some_and(|spec| spec.wait);
+                match answer {
+                    Ok(grant) if grant.start.checked_add(grant.len).is_none() => {
+                        self.settle(index, State::Failed(Status::Malformed));
+                    }
+                    Ok(grant) => self.settle(index, State::Live(grant)),
+                    Err(Status::NoSuchPort | Status::NoSuchExport | Status::LinkLost | Status::TableFull)
+                        if waits =>
+                    {
+                        entry.next_try = retry;
+                        self.imports.next_due = self.imports.next_due.min(retry);
+                    }
+                    Err(status) => self.settle(index, State::Failed(status)),
+                }
+            }
+            // The second answer to a request that was sent twice.
+            (Some((_, entry)), Ok(grant)) if entry.state == State::Live(grant) => {}
+            (_, Ok(grant)) => {
+                self.counters.stray_grants += 1;
+                let message = Control::Release {
+                    capability: grant.capability,
+                    secret: grant.secret,
+                };
+                self.send_farewell(platform, from, &message);
+            }
+            (_, Err(_)) => {}
+        }
+    }
+
+    /// The exporter has taken a capability back.
+    pub(crate) fn import_revoked(&mut self, exporter: NodeId, slot: CapabilitySlot) {
+        let Some(peer) = self.peers.get(exporter.index()) else {
+            return;
+        };
+        let mut next = peer.imports.first();
+        while let Some(index) = next {
+            next = List::<1>::after(&self.imports.table, index);
+            let live = self.imports.table.get(index as usize).map(|entry| entry.state);
+            if matches!(live, Some(State::Live(grant)) if grant.capability == slot) {
+                self.void_import(index);
+            }
+        }
+    }
+
+    fn void_import(&mut self, index: u32) {
+        let imports = &mut self.imports;
+        let Some(entry) = imports.table.get_mut(index as usize) else {
+            return;
+        };
+        self.counters.imports_revoked += 1;
+        if entry.told {
+            entry.state = State::Revoked;
+            imports.news.push_back(&mut imports.table, index);
+        } else {
+            // Still in the news: it never was.
+            entry.state = State::Failed(Status::Revoked);
+        }
+    }
+
+    /// The link to a peer is down: what it granted is void, and who does not wait fails.
+    pub(crate) fn peer_imports_lost(&mut self, peer: NodeId, now: Nanos) {
+        let Some(entry) = self.peers.get(peer.index()) else {
+            return;
+        };
+        let mut next = entry.imports.first();
+        while let Some(index) = next {
+            next = List::<1>::after(&self.imports.table, index);
+            let Some(import) = self.imports.table.get_mut(index as usize) else {
+                return;
+            };
+            match import.state {
+                State::Live(_) => self.void_import(index),
+                State::Pending if import.spec.is_some_and(|spec| spec.wait) => {
+                    let retry = now.after(self.config.import_retry);
+                    import.next_try = retry;
+                    self.imports.next_due = self.imports.next_due.min(retry);
+                }
+                State::Pending => self.settle(index, State::Failed(Status::LinkLost)),
+                State::Free | State::Revoked | State::Failed(_) => {}
+            }
+        }
+    }
+
+    /// The link to a peer is up: what waits for it asks at once.
+    pub(crate) fn peer_imports_ask(&mut self, peer: NodeId, now: Nanos) {
+        let Some(entry) = self.peers.get(peer.index()) else {
+            return;
+        };
+        let mut next = entry.imports.first();
+        while let Some(index) = next {
+            next = List::<1>::after(&self.imports.table, index);
+            if let Some(import) = self.imports.table.get_mut(index as usize)
+                && import.state == State::Pending
+            {
+                import.next_try = now;
+                self.imports.next_due = now;
+            }
+        }
+    }
+
+    /// A request could not be sent.
+    pub(crate) fn request_failed<P: Platform>(
+        &mut self,
+        platform: &mut P,
+        token: Token,
+        status: Status,
+        now: Nanos,
+    ) {
+        if let Some(node) = self
+            .imports
+            .entry(token)
+            .and_then(|(_, entry)| entry.spec)
+            .map(|spec| spec.node)
+        {
+            self.import_answered(platform, node, token, Err(status), now);
+        }
+    }
+
+    /// Everything that is pending or live fails: the card is dead.
+    pub(crate) fn all_imports_lost(&mut self) {
+        for index in 0..self.imports.table.len() as u32 {
+            match self.imports.table.get(index as usize).map(|entry| entry.state) {
+                Some(State::Pending) => self.settle(index, State::Failed(Status::CardGone)),
+                Some(State::Live(_)) => self.void_import(index),
+                _ => {}
+            }
+        }
+    }
+
+    /// Asks again, and gives up what is overdue.
+    pub(crate) fn imports_due<P: Platform>(&mut self, platform: &mut P, now: Nanos) {
+        if now < self.imports.next_due {
+            return;
+        }
+        self.imports.next_due = Nanos::MAX;
+        let mut next = self.imports.pending.first();
+        while let Some(index) = next {
+            next = List::<2>::after(&self.imports.table, index);
+            let Some(entry) = self.imports.table.get(index as usize) else {
+                return;
+            };
+            let deadline = entry.spec.map_or(Nanos(0), |spec| spec.deadline);
+            if now >= deadline {
+                self.settle(index, State::Failed(Status::TimedOut));
+            } else if now >= entry.next_try {
+                self.ask(platform, index, now);
+            } else {
+                self.imports.next_due = self.imports.next_due.min(entry.next_try.min(deadline));
+            }
+        }
+    }
+
+    /// What the platform has not heard yet of its imports.
+    pub(crate) fn import_news(&mut self) -> Option<Notice> {
+        let imports = &mut self.imports;
+        let index = imports.news.pop_front(&mut imports.table)?;
+        let import = imports.token(index);
+        let entry = imports.table.get_mut(index as usize)?;
+        let port = entry.port;
+        entry.told = true;
+        match entry.state {
+            State::Live(grant) => Some(Notice::Imported {
+                port,
+                import,
+                result: Ok(grant),
+            }),
+            State::Failed(status) => {
+                self.free_import(index);
+                Some(Notice::Imported {
+                    port,
+                    import,
+                    result: Err(status),
+                })
+            }
+            State::Revoked => Some(Notice::ImportRevoked { port, import }),
+            State::Free | State::Pending => None,
+        }
     }
 }

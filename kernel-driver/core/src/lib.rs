@@ -7,35 +7,50 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | [`attach`] | negotiating with a card, dead cards, reset |
+//! | [`host`] | the whole; posting events; the card's death |
+//! | [`attach`] | negotiating with a card, watching it, reset |
 //! | [`ports`] | port numbers, generations, process-exit clean-up |
 //! | [`segments`] | registered ranges: address -> segment |
 //! | [`exports`] | names for ranges, and who may import them |
 //! | [`grants`] | capabilities derived for importers |
 //! | [`revoke`] | taking them back, and the barrier with the NIC |
 //! | [`imports`] | what this node's ports import |
-//! | [`control`] | messages between host drivers |
-//! | [`shadow`] | mapping pages: rows, quota, displacement |
+//! | `control` | messages between host drivers |
+//! | [`shadow`] | mapping pages: mirror, rows, quota, displacement |
+//! | `races` | page events against maps under way |
 //! | [`unmap`] | unmapping pages and ranges |
-//! | [`paging`] | bounced messages and source misses |
-//! | [`peers`] | links, incarnations |
+//! | `bounce` | from the NIC's event to a port's queue; the check of a bounced message |
+//! | [`paging`] | what a paging worker does with it |
+//! | `peers` | links, incarnations |
 //! | [`events`] | what the NIC says, and what the platform hears of it |
+//! | [`counters`] | what happened |
 #![no_std]
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+extern crate std;
+
 pub mod attach;
+mod bounce;
+mod control;
+pub mod counters;
 pub mod events;
 pub mod exports;
 pub mod grants;
+pub mod host;
 pub mod imports;
+mod lists;
 pub mod paging;
+mod peers;
 pub mod platform;
 pub mod ports;
+mod races;
+pub mod revoke;
 pub mod segments;
 pub mod shadow;
 pub mod unmap;
 
-pub use attach::Host;
+pub use host::Host;
 pub use platform::Platform;
 
 /// How far a state machine has come that the platform drives by `*_step`.

@@ -1,18 +1,41 @@
-//! Bounced messages and source misses: a state machine that a paging worker drives, one worker a
-//! port.
+//! Bounced messages and source misses: what a paging worker does (thesis 5.6, promise P2).
+//!
+//! One worker a port. It drives each piece of work through
 //!
 //! ```text
-//! work_next -> PageIn -> (platform pages in) -> work_paged -> Copy -> (platform copies)
-//!           -> work_copied -> PageIn again (a lost race) | Ended
+//! work_next -> PageIn -> [page in] -> work_paged -> Copy -> [copy] -> work_copied -> Ended
+//!                ^                        |  ^                            |
+//!                |                        |  '--- evicted: page in again -'
+//!                '-- a lost race: again --'------ copied, not yet mapped -'
 //! ```
 //!
-//! Each call is made under the lock, what stands in brackets without it. A worker that has a
-//! [`WorkStep::PageIn`] or [`WorkStep::Copy`] in hand must come back with its result: the slot
-//! ends only then.
-use crate::attach::Host;
-use crate::platform::{Access, CopyEnd, CopyJob, PageGone, Platform, Resident};
+//! Each call is made under the lock, what stands in brackets without it. A worker that holds a
+//! [`WorkStep::PageIn`] or [`WorkStep::Copy`] must come back with its result: the slot ends only
+//! then, and the NIC is answered exactly once.
+//!
+//! *A bounced message*: check, page in, check again (capability, mapping, port generation), copy once,
+//! map, end the slot. After three lost races the page stays unmapped: the data is there.
+//! *A source miss*: page in, map, let the NIC try again. After three lost races, or three tries of the
+//! NIC, the bytes are copied to the source bounce page.
+//!
+//! **T**, within which a slot ends once the link and the host work: the worker of a port has at most
+//! the slots of its senders before it, so T = slots x (page in + copy), and nothing in it waits for
+//! another node.
+
+use crate::bounce::{State, WorkKind};
+use crate::host::Host;
+use crate::platform::{Access, CopyEnd, CopyJob, Direction, PageGone, Platform, Resident};
+use crate::shadow::{MapError, Mapped};
+use netvm_abi::event::{HostEvent, SourceAnswer};
 use netvm_abi::storage::Storage;
 use netvm_abi::{BounceId, Generation, Nanos, PortId, Status, Vpn};
+
+/// Races that a piece of work may lose before it is done without mapping.
+const RACES: u8 = 3;
+/// Evictions between page in and copy before the page counts as not to be had.
+const EVICTIONS: u8 = 32;
+/// Tries of the NIC after which a source is copied.
+const ATTEMPTS: u8 = 3;
 
 /// A piece of work in a worker's hands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,7 +65,7 @@ pub enum WorkStep {
         /// What to copy.
         job: CopyJob,
     },
-    /// The NIC has its answer. Ask for the next.
+    /// The work is over. Ask for the next.
     Ended {
         /// How it ended.
         status: Status,
@@ -53,8 +76,33 @@ impl<S: Storage> Host<S> {
     /// Takes a port's next piece of work, if it has any. Work that must be refused is answered on the
     /// way.
     pub fn work_next<P: Platform>(&mut self, platform: &mut P, port: PortId, now: Nanos) -> Option<WorkStep> {
-        let _ = (platform.bar(), port, now);
-        None
+        loop {
+            let index = self
+                .ports
+                .get_mut(port.index())?
+                .queue
+                .pop_front(&mut self.work)?;
+            match self.authorise(index, now) {
+                Ok(_) => {
+                    if let Some(port) = self.ports.get_mut(port.index()) {
+                        port.in_hand += 1;
+                    }
+                    return Some(self.page_in(index));
+                }
+                Err(status) => {
+                    self.count_refused(index);
+                    self.answer(platform, index, status);
+                }
+            }
+        }
+    }
+
+    /// Whether a port has work that no worker has taken.
+    #[must_use]
+    pub fn has_work(&self, port: PortId) -> bool {
+        self.ports
+            .get(port.index())
+            .is_some_and(|port| !port.queue.is_empty())
     }
 
     /// The page was paged in, or why not: [`Status::Unmapped`], [`Status::ReadOnly`],
@@ -68,8 +116,52 @@ impl<S: Storage> Host<S> {
         now: Nanos,
         gone: &mut impl FnMut(PageGone),
     ) -> WorkStep {
-        let _ = (platform.bar(), id, result, now, gone);
-        WorkStep::Ended { status: Status::Ok }
+        let Some(index) = self.in_hand(id, State::Paging) else {
+            return WorkStep::Ended {
+                status: Status::StaleIncarnation,
+            };
+        };
+        let Some(work) = self.work.get_mut(index as usize) else {
+            return WorkStep::Ended {
+                status: Status::StaleIncarnation,
+            };
+        };
+        let (kind, copied, attempt) = (work.kind, work.copied, work.attempt);
+        match result {
+            // The data is there; only the mapping is not.
+            Err(_) if copied => self.finish(platform, index, Status::Ok),
+            Err(status) => {
+                match kind {
+                    WorkKind::Source => {}
+                    _ => self.counters.bounce_failed += 1,
+                }
+                self.finish(platform, index, status)
+            }
+            Ok(page) => {
+                work.resident = Some(page);
+                if copied {
+                    return self.map_copied(platform, index, gone);
+                }
+                if kind != WorkKind::Source {
+                    return self.copy(platform, index, now);
+                }
+                if attempt >= ATTEMPTS {
+                    return self.copy(platform, index, now);
+                }
+                if let Err(status) = self.authorise(index, now) {
+                    self.count_refused(index);
+                    return self.finish(platform, index, status);
+                }
+                match self.map_work(platform, index, gone) {
+                    Ok(()) => {
+                        self.counters.source_mapped += 1;
+                        self.finish(platform, index, Status::Ok)
+                    }
+                    Err(MapError::Raced) if self.may_race_again(index) => self.page_in(index),
+                    Err(_) => self.copy(platform, index, now),
+                }
+            }
+        }
     }
 
     /// The copy has ended. A page that was displaced from the NIC's table on the way is told to
@@ -82,7 +174,231 @@ impl<S: Storage> Host<S> {
         now: Nanos,
         gone: &mut impl FnMut(PageGone),
     ) -> WorkStep {
-        let _ = (platform.bar(), id, end, now, gone);
-        WorkStep::Ended { status: Status::Ok }
+        let Some(index) = self.in_hand(id, State::Copying) else {
+            return WorkStep::Ended {
+                status: Status::StaleIncarnation,
+            };
+        };
+        self.end_copy(index);
+        self.reap();
+        let _ = now;
+        let Some(work) = self.work.get_mut(index as usize) else {
+            return WorkStep::Ended {
+                status: Status::StaleIncarnation,
+            };
+        };
+        match end {
+            CopyEnd::Done if work.kind == WorkKind::Source => {
+                work.copied = true;
+                self.counters.source_copied += 1;
+                self.finish(platform, index, Status::Ok)
+            }
+            CopyEnd::Done => {
+                work.copied = true;
+                self.counters.bounce_copied += 1;
+                self.counters.bounce_bytes += u64::from(work.len.0);
+                self.map_copied(platform, index, gone)
+            }
+            CopyEnd::Evicted => {
+                self.counters.copies_evicted += 1;
+                work.evictions = work.evictions.saturating_add(1);
+                if work.evictions < EVICTIONS {
+                    return self.page_in(index);
+                }
+                self.counters.bounce_failed += u64::from(work.kind != WorkKind::Source);
+                self.finish(platform, index, Status::NoMemory)
+            }
+            CopyEnd::Failed(status) => {
+                self.counters.bounce_failed += u64::from(work.kind != WorkKind::Source);
+                self.finish(platform, index, status)
+            }
+        }
+    }
+
+    /// The work in a worker's hands, if it is in that state.
+    fn in_hand(&self, id: WorkId, state: State) -> Option<u32> {
+        let work = self.work.get(id.bounce.index())?;
+        (work.generation == id.generation && work.state == state).then_some(id.bounce.0)
+    }
+
+    /// Looks at the page events and asks for the page.
+    fn page_in(&mut self, index: u32) -> WorkStep {
+        let vpn = self
+            .work
+            .get(index as usize)
+            .map_or(Vpn::from_raw(0), |work| work.vpn);
+        let ticket = self.map_begin(vpn).ok();
+        let Some(work) = self.work.get_mut(index as usize) else {
+            return WorkStep::Ended {
+                status: Status::StaleIncarnation,
+            };
+        };
+        work.state = State::Paging;
+        work.ticket = ticket;
+        work.resident = None;
+        WorkStep::PageIn {
+            id: WorkId {
+                bounce: BounceId(index),
+                generation: work.generation,
+            },
+            vpn,
+            access: match work.kind {
+                WorkKind::Source => Access::Read,
+                WorkKind::Write | WorkKind::Reply => Access::Write,
+            },
+        }
+    }
+
+    /// Checks once more, then lets the worker copy.
+    fn copy<P: Platform>(&mut self, platform: &mut P, index: u32, now: Nanos) -> WorkStep {
+        let segment = match self.authorise(index, now) {
+            Ok(segment) => segment,
+            Err(status) => {
+                self.count_refused(index);
+                return self.finish(platform, index, status);
+            }
+        };
+        let Some(work) = self.work.get_mut(index as usize) else {
+            return WorkStep::Ended {
+                status: Status::StaleIncarnation,
+            };
+        };
+        work.state = State::Copying;
+        work.segment = Some(segment);
+        let grant = work.grant();
+        let step = WorkStep::Copy {
+            id: WorkId {
+                bounce: BounceId(index),
+                generation: work.generation,
+            },
+            job: CopyJob {
+                bounce: BounceId(index),
+                vpn: work.vpn,
+                offset: work.offset,
+                len: work.len,
+                direction: match work.kind {
+                    WorkKind::Source => Direction::OutOfPage,
+                    WorkKind::Write | WorkKind::Reply => Direction::IntoPage,
+                },
+            },
+        };
+        self.segment_in_hand(segment, true);
+        if let Some(slot) = grant {
+            self.grant_in_hand(slot, true);
+        }
+        step
+    }
+
+    fn end_copy(&mut self, index: u32) {
+        let Some(work) = self.work.get_mut(index as usize) else {
+            return;
+        };
+        let (segment, grant) = (work.segment.take(), work.grant());
+        if let Some(segment) = segment {
+            self.segment_in_hand(segment, false);
+        }
+        if let Some(slot) = grant {
+            self.grant_in_hand(slot, false);
+        }
+    }
+
+    fn may_race_again(&mut self, index: u32) -> bool {
+        let Some(work) = self.work.get_mut(index as usize) else {
+            return false;
+        };
+        work.races = work.races.saturating_add(1);
+        let again = work.races < RACES && !work.orphan;
+        self.counters.paging_retries += u64::from(again);
+        again
+    }
+
+    fn map_work<P: Platform>(
+        &mut self,
+        platform: &mut P,
+        index: u32,
+        gone: &mut impl FnMut(PageGone),
+    ) -> Result<(), MapError> {
+        let work = self.work.get(index as usize).ok_or(MapError::Raced)?;
+        let ticket = work.ticket.ok_or(MapError::Raced)?;
+        let page = work.resident.ok_or(MapError::Raced)?;
+        let Mapped { displaced } = self.map_commit(platform, ticket, page)?;
+        if let Some(page) = displaced {
+            gone(page);
+        }
+        Ok(())
+    }
+
+    /// Maps the page of a message that is copied, so that the next one finds it.
+    fn map_copied<P: Platform>(
+        &mut self,
+        platform: &mut P,
+        index: u32,
+        gone: &mut impl FnMut(PageGone),
+    ) -> WorkStep {
+        match self.map_work(platform, index, gone) {
+            Ok(()) => {}
+            Err(MapError::Raced) if self.may_race_again(index) => return self.page_in(index),
+            Err(_) => self.counters.bounce_unmapped += 1,
+        }
+        self.finish(platform, index, Status::Ok)
+    }
+
+    fn count_refused(&mut self, index: u32) {
+        let source = self
+            .work
+            .get(index as usize)
+            .is_some_and(|work| work.kind == WorkKind::Source);
+        self.counters.bounce_refused += u64::from(!source);
+    }
+
+    /// Ends work that a worker has in its hands.
+    fn finish<P: Platform>(&mut self, platform: &mut P, index: u32, status: Status) -> WorkStep {
+        if let Some(work) = self.work.get(index as usize)
+            && let Some(port) = self.ports.get_mut(work.port.index())
+        {
+            port.in_hand = port.in_hand.saturating_sub(1);
+        }
+        self.answer(platform, index, status);
+        WorkStep::Ended { status }
+    }
+
+    /// Answers the NIC: the work is over.
+    pub(crate) fn answer<P: Platform>(&mut self, platform: &mut P, index: u32, status: Status) {
+        let Some(work) = self.work.get_mut(index as usize) else {
+            return;
+        };
+        let (kind, generation, peer, copied) = (work.kind, work.generation, work.peer, work.copied);
+        let orphan = core::mem::replace(&mut work.orphan, false);
+        work.state = State::Idle;
+        work.ticket = None;
+        if orphan {
+            self.counters.bounce_dropped += 1;
+            if let Some(peer) = self.peers.get_mut(peer.index()) {
+                peer.orphans = peer.orphans.saturating_sub(1);
+            }
+            return;
+        }
+        let event = match kind {
+            WorkKind::Write | WorkKind::Reply => HostEvent::BounceEnded {
+                bounce: BounceId(index),
+                generation,
+                status,
+            },
+            WorkKind::Source => {
+                if status != Status::Ok {
+                    self.counters.source_failed += 1;
+                }
+                HostEvent::SourceAnswer {
+                    staging: self.staging_of(index),
+                    generation,
+                    answer: match status {
+                        Status::Ok if copied => SourceAnswer::Copied,
+                        Status::Ok => SourceAnswer::Retry,
+                        status => SourceAnswer::Failed(status),
+                    },
+                }
+            }
+        };
+        self.post(platform, &event);
     }
 }

@@ -78,6 +78,8 @@ pub struct PageGone {
     ///
     /// [`UnmapKind::WriteProtect`]: crate::unmap::UnmapKind::WriteProtect
     pub still_readable: bool,
+    /// The card is dead and may still use the page: keep a reference for ever, and log it.
+    pub leaked: bool,
 }
 
 /// Which way a bounce page is copied.

@@ -1,9 +1,25 @@
-//! Port numbers and their generations.
+//! Port numbers, their generations, and the clean-up after a process (promise P6).
+//!
+//! A port's life: free, open, closing, free again with the next generation. Closing is driven by
+//! `port_close_begin`, then `port_close_step` until done; a process that died at any instruction is
+//! cleaned up the same way. Until the last step: its queued work is refused, its imports released, its
+//! segments ended (exports gone, grants revoked, pages unmapped), the NIC has dropped its commands and
+//! no worker has work of it in its hands.
+
 use crate::Progress;
-use crate::attach::Host;
+use crate::host::{CardFailure, CardState, Host};
+use crate::lists::List;
 use crate::platform::{PageGone, Platform};
+use netvm_abi::bar::port::BLOCK_WORDS;
+use netvm_abi::event::HostEvent;
+use netvm_abi::mutant::{self, Mutant};
+use netvm_abi::port_area::{AREA_WORDS, PORT_GENERATION, PORT_STATE};
 use netvm_abi::storage::Storage;
-use netvm_abi::{Generation, Nanos, PortId};
+use netvm_abi::words::SharedWords;
+use netvm_abi::{Generation, Nanos, PortId, Status};
+
+/// Pieces of queued work refused in one step.
+const REFUSE_SLICE: u32 = 64;
 
 /// An open port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +33,8 @@ pub struct OpenPort {
 /// Why a port cannot be opened or used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortError {
-    /// The number is out of range, or 0, which is the driver's.
+    /// The number is out of range, or 0, which is the driver's; or the port is not open in this
+    /// generation.
     NoSuchPort,
     /// Somebody has it, or its last owner is not cleaned up yet.
     InUse,
@@ -31,11 +48,74 @@ pub enum PortError {
 #[derive(Debug)]
 #[must_use = "a port is closed by steps"]
 pub struct PortClose {
+    port: OpenPort,
+}
+
+impl PortClose {
     /// The port.
-    pub port: PortId,
+    #[must_use]
+    pub const fn port(&self) -> PortId {
+        self.port.port
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Free,
+    Open,
+    Closing,
+}
+
+#[derive(Debug)]
+pub(crate) struct Port {
+    state: State,
+    generation: Generation,
+    /// Work that no worker has taken.
+    pub(crate) queue: List<0>,
+    /// Work in workers' hands.
+    pub(crate) in_hand: u32,
+    pub(crate) imports: List<0>,
+    /// The NIC has nothing of it any more.
+    nic_closed: bool,
+    /// When only the NIC was left to wait for.
+    waiting_since: Option<Nanos>,
+}
+
+impl Port {
+    pub(crate) const fn new() -> Self {
+        Self {
+            state: State::Free,
+            generation: Generation(0),
+            queue: List::EMPTY,
+            in_hand: 0,
+            imports: List::EMPTY,
+            nic_closed: true,
+            waiting_since: None,
+        }
+    }
+
+    pub(crate) fn is_free(&self) -> bool {
+        self.state == State::Free
+    }
+}
+
+fn clear<W: SharedWords + ?Sized>(words: &W, from: netvm_abi::WordIndex, count: u32) {
+    const ZEROES: [u32; 64] = [0; 64];
+    for chunk in 0..count / 64 {
+        words.store_slice(from.plus(chunk * 64), &ZEROES);
+    }
 }
 
 impl<S: Storage> Host<S> {
+    pub(crate) fn open_generation(&self, port: PortId) -> Option<Generation> {
+        let entry = self.ports.get(port.index())?;
+        (entry.state == State::Open).then_some(entry.generation)
+    }
+
+    pub(crate) fn port_is_open(&self, port: PortId) -> bool {
+        self.open_generation(port).is_some()
+    }
+
     /// Opens a port: a given one, or the lowest free one. Clears its block in NIC memory and its
     /// area in shared memory, and tells the NIC.
     ///
@@ -45,10 +125,46 @@ impl<S: Storage> Host<S> {
         &mut self,
         platform: &mut P,
         wanted: Option<PortId>,
-        now: Nanos,
     ) -> Result<OpenPort, PortError> {
-        let _ = (platform.bar(), wanted, now);
-        Err(PortError::AllInUse)
+        if !self.is_alive() {
+            return Err(PortError::CardGone);
+        }
+        let number = match wanted {
+            Some(port) if port.0 == 0 || port.index() >= self.ports.len() => {
+                return Err(PortError::NoSuchPort);
+            }
+            Some(port) if self.ports.get(port.index()).is_some_and(Port::is_free) => port,
+            Some(_) => return Err(PortError::InUse),
+            None => {
+                let free = self.ports.iter().skip(1).position(Port::is_free);
+                PortId(free.ok_or(PortError::AllInUse)? as u16 + 1)
+            }
+        };
+        let entry = self.ports.get_mut(number.index()).ok_or(PortError::NoSuchPort)?;
+        let generation = Generation(entry.generation.0.wrapping_add(1));
+        entry.state = State::Open;
+        entry.generation = generation;
+        entry.nic_closed = false;
+        entry.waiting_since = None;
+        // The NIC touches neither while the port is closed.
+        clear(platform.bar(), self.bar_map.port(number), BLOCK_WORDS);
+        let area = self.shared_map.port_area(number);
+        clear(platform.shared(), area, AREA_WORDS);
+        platform
+            .shared()
+            .store_release(area.plus(PORT_GENERATION.0), generation.0);
+        self.counters.ports_opened += 1;
+        self.post(
+            platform,
+            &HostEvent::PortOpen {
+                port: number,
+                generation,
+            },
+        );
+        Ok(OpenPort {
+            port: number,
+            generation,
+        })
     }
 
     /// Begins to close a port, also one whose process has died: nothing new is accepted for it.
@@ -59,15 +175,37 @@ impl<S: Storage> Host<S> {
         &mut self,
         platform: &mut P,
         port: OpenPort,
-        now: Nanos,
     ) -> Result<PortClose, PortError> {
-        let _ = (platform.bar(), now);
-        Ok(PortClose { port: port.port })
+        let entry = self
+            .ports
+            .get_mut(port.port.index())
+            .filter(|entry| entry.generation == port.generation && entry.state == State::Open)
+            .ok_or(PortError::NoSuchPort)?;
+        entry.state = State::Closing;
+        self.mark_area(platform, port.port, Status::NoSuchPort);
+        self.post(
+            platform,
+            &HostEvent::PortClose {
+                port: port.port,
+                generation: port.generation,
+            },
+        );
+        if mutant::is(Mutant::DeadPageStaysMapped)
+            && let Some((_, segment, _, _)) = self.segments.first_in(port.port, 0)
+        {
+            self.lose_a_page(segment);
+        }
+        Ok(PortClose { port })
     }
 
-    /// Goes on closing it: revokes its grants, unmaps its pages (at most `budget` of them in this
-    /// step, each told to `gone`), releases its imports, waits for the NIC and for paging workers.
-    /// When done, the number may be opened again.
+    fn mark_area<P: Platform>(&self, platform: &mut P, port: PortId, status: Status) {
+        let at = self.shared_map.port_area(port).plus(PORT_STATE.0);
+        platform.shared().store_release(at, u32::from(status.code()));
+    }
+
+    /// Goes on closing it: refuses its queued work, releases its imports, revokes its grants, unmaps
+    /// its pages (at most `budget` of them in this step, each told to `gone`), waits for the NIC and
+    /// for paging workers. When done, the number may be opened again.
     pub fn port_close_step<P: Platform>(
         &mut self,
         platform: &mut P,
@@ -76,7 +214,71 @@ impl<S: Storage> Host<S> {
         budget: u32,
         gone: &mut impl FnMut(PageGone),
     ) -> Progress {
-        let _ = (platform.bar(), close, now, budget, gone);
+        let port = close.port.port;
+        let generation = close.port.generation;
+        let ours = |entry: &&mut Port| entry.generation == generation && entry.state == State::Closing;
+        if self.ports.get_mut(port.index()).filter(ours).is_none() {
+            return Progress::Done;
+        }
+        for _ in 0..REFUSE_SLICE {
+            if !self.refuse_one(platform, port, Status::NoSuchPort) {
+                break;
+            }
+        }
+        let imports_gone = self.end_imports(platform, port, now);
+        if let Some((_, segment, _, _)) = self.segments.first_in(port, 0) {
+            return match self.end_segment(platform, segment, now, budget, gone) {
+                Progress::Wait => Progress::Wait,
+                Progress::Again | Progress::Done => Progress::Again,
+            };
+        }
+        let alive = self.is_alive();
+        let stopped = matches!(self.card, CardState::Stopped { .. });
+        let deadline = self.config.nic_deadline;
+        let Some(entry) = self.ports.get_mut(port.index()) else {
+            return Progress::Done;
+        };
+        if !entry.queue.is_empty() {
+            return Progress::Again;
+        }
+        if !imports_gone || entry.in_hand > 0 {
+            return Progress::Wait;
+        }
+        if !entry.nic_closed && !stopped {
+            let since = *entry.waiting_since.get_or_insert(now);
+            if alive && now >= since.after(deadline) {
+                self.fail(CardFailure::AnswerDeadline);
+            }
+            return Progress::Wait;
+        }
+        entry.state = State::Free;
+        self.counters.ports_closed += 1;
         Progress::Done
+    }
+
+    /// The NIC has nothing of a closed port any more. False: no such port is closing.
+    pub(crate) fn port_closed(&mut self, port: PortId, generation: Generation) -> bool {
+        let closing = self
+            .ports
+            .get_mut(port.index())
+            .filter(|entry| entry.generation == generation && entry.state == State::Closing);
+        match closing {
+            Some(entry) => {
+                entry.nic_closed = true;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The card is dead: every port ends with that status, and what is queued goes.
+    pub(crate) fn fail_ports<P: Platform>(&mut self, platform: &mut P) {
+        for port in 1..self.ports.len() as u16 {
+            let port = PortId(port);
+            if self.port_is_open(port) {
+                self.mark_area(platform, port, Status::CardGone);
+            }
+            while self.refuse_one(platform, port, Status::CardGone) {}
+        }
     }
 }

@@ -1,9 +1,23 @@
 //! Registered ranges: the unit of mapping (thesis 4.1).
+//!
+//! `register` writes one table entry, whatever the size of the range: pages are mapped when they
+//! are missed. The segments of a port do not overlap, so a page has one segment.
+//!
+//! **The end of a segment** (`unregister_begin`, then `unregister_step` until done): its exports
+//! end, which revokes their grants; then all its pages are unmapped; then no worker may be copying
+//! to it; then its id may be used again, with another generation in its upper half.
+
 use crate::Progress;
-use crate::attach::Host;
+use crate::host::Host;
+use crate::lists::{Linked, Links, List, Sorted};
 use crate::platform::{PageGone, Platform};
-use netvm_abi::storage::Storage;
-use netvm_abi::{Nanos, PortId, SegmentId, VirtAddr};
+use crate::unmap::{Unmap, UnmapKind, UnmapStep};
+use core::cmp::Ordering;
+use netvm_abi::storage::{MakeTable, Storage};
+use netvm_abi::{Nanos, PAGE_SIZE, PortId, SegmentId, VirtAddr, Vpn};
+
+/// Page numbers have 48 bits.
+const PAGE_NUMBERS: u64 = 1 << 48;
 
 /// Why a range cannot be registered or found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +42,176 @@ pub enum SegmentError {
 #[derive(Debug)]
 #[must_use = "a segment ends by steps"]
 pub struct Unregister {
-    /// The segment.
-    pub segment: SegmentId,
+    segment: SegmentId,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Free,
+    Live,
+    Ending,
+}
+
+#[derive(Debug)]
+pub(crate) struct Segment {
+    state: State,
+    generation: u16,
+    port: PortId,
+    first: u64,
+    pages: u64,
+    /// Its exports, those that are ending included.
+    pub(crate) exports: List<0>,
+    /// Workers that are copying to or from it.
+    pub(crate) in_hand: u32,
+    unmap: Option<Unmap>,
+    free: Links,
+}
+
+impl Linked<1> for Segment {
+    fn links(&self) -> &Links {
+        &self.free
+    }
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.free
+    }
+}
+
+pub(crate) struct Segments<S: Storage> {
+    pub(crate) table: S::Table<Segment>,
+    order: Sorted<S::Table<u32>>,
+    free: List<1>,
+}
+
+/// Position in the order, id, first page number, pages.
+pub(crate) type Found = (usize, SegmentId, u64, u64);
+
+pub(crate) const fn index_of(id: SegmentId) -> u32 {
+    id.0 & 0xFFFF
+}
+
+impl<S: MakeTable> Segments<S> {
+    pub(crate) fn new(tables: &mut S, entries: u32) -> Self {
+        let mut table = tables.table(entries as usize, |_| Segment {
+            state: State::Free,
+            generation: 1,
+            port: PortId(0),
+            first: 0,
+            pages: 0,
+            exports: List::EMPTY,
+            in_hand: 0,
+            unmap: None,
+            free: Links::NONE,
+        });
+        let mut free = List::EMPTY;
+        for index in 0..entries {
+            free.push_back(&mut table, index);
+        }
+        Self {
+            table,
+            order: Sorted::new(tables.table(entries as usize, |_| 0)),
+            free,
+        }
+    }
+}
+
+impl<S: Storage> Segments<S> {
+    fn id(&self, index: u32) -> Option<SegmentId> {
+        let segment = self.table.get(index as usize)?;
+        Some(SegmentId(index | (u32::from(segment.generation) << 16)))
+    }
+
+    /// The entry of a segment that has not ended, of this generation.
+    pub(crate) fn get(&mut self, id: SegmentId) -> Option<&mut Segment> {
+        let segment = self.table.get_mut(index_of(id) as usize)?;
+        let same = u32::from(segment.generation) == id.0 >> 16;
+        (same && segment.state != State::Free).then_some(segment)
+    }
+
+    fn found(&self, at: usize) -> Option<Found> {
+        let index = self.order.get(at)?;
+        let segment = self.table.get(index as usize)?;
+        Some((at, self.id(index)?, segment.first, segment.pages))
+    }
+
+    /// Where the first segment of `port` that ends after `page` is, or would be.
+    fn position(&self, port: PortId, page: u64) -> usize {
+        let searched = self.order.search(|index| {
+            self.table.get(index as usize).map_or(Ordering::Less, |segment| {
+                if (segment.port, segment.first + segment.pages - 1) < (port, page) {
+                    Ordering::Less
+                } else {
+                    Ordering::Greater
+                }
+            })
+        });
+        match searched {
+            Ok(at) | Err(at) => at,
+        }
+    }
+
+    fn of_port(&self, port: PortId, found: Found) -> Option<Found> {
+        let segment = self.table.get(index_of(found.1) as usize)?;
+        (segment.port == port).then_some(found)
+    }
+
+    /// The first segment of `port` that ends after page `page`, ending ones included.
+    pub(crate) fn first_in(&self, port: PortId, page: u64) -> Option<Found> {
+        self.of_port(port, self.found(self.position(port, page))?)
+    }
+
+    /// The next one of `port`.
+    pub(crate) fn next_in(&self, port: PortId, at: usize) -> Option<Found> {
+        self.of_port(port, self.found(at + 1)?)
+    }
+
+    fn insert(&mut self, port: PortId, first: u64, pages: u64) -> Result<SegmentId, SegmentError> {
+        let at = self.position(port, first);
+        if let Some((_, id, start, _)) = self.found(at).and_then(|found| self.of_port(port, found))
+            && start < first + pages
+        {
+            return Err(SegmentError::Overlap(id));
+        }
+        let index = self
+            .free
+            .pop_front(&mut self.table)
+            .ok_or(SegmentError::TableFull)?;
+        if let Some(segment) = self.table.get_mut(index as usize) {
+            segment.state = State::Live;
+            segment.port = port;
+            segment.first = first;
+            segment.pages = pages;
+        }
+        self.order.insert(at, index);
+        self.id(index).ok_or(SegmentError::TableFull)
+    }
+
+    fn remove(&mut self, id: SegmentId) {
+        let index = index_of(id);
+        let Some((port, first)) = self.get(id).map(|segment| (segment.port, segment.first)) else {
+            return;
+        };
+        let at = self.position(port, first);
+        if self.order.get(at) == Some(index) {
+            self.order.remove(at);
+        }
+        if let Some(segment) = self.table.get_mut(index as usize) {
+            segment.state = State::Free;
+            segment.generation = segment.generation.wrapping_add(1);
+        }
+        self.free.push_back(&mut self.table, index);
+    }
+
+    /// The live segment of `port` that holds all of a byte range.
+    pub(crate) fn holding(&self, port: PortId, start: VirtAddr, len: u64) -> Option<(SegmentId, u64)> {
+        let last = start.checked_add(len.checked_sub(1)?)?;
+        let (_, id, first, pages) = self.first_in(port, start.page_number())?;
+        let segment = self.table.get(index_of(id) as usize)?;
+        let inside = first <= start.page_number()
+            && start.0 >> 60 == 0
+            && last.0 >> 12 < first + pages
+            && segment.state == State::Live;
+        inside.then(|| (id, start.0 - first * u64::from(PAGE_SIZE)))
+    }
 }
 
 impl<S: Storage> Host<S> {
@@ -39,29 +221,44 @@ impl<S: Storage> Host<S> {
     /// # Errors
     /// [`SegmentError`].
     pub fn register(&mut self, port: PortId, start: VirtAddr, len: u64) -> Result<SegmentId, SegmentError> {
-        let _ = (port, start, len);
-        Err(SegmentError::NoSuchPort)
+        if !self.port_is_open(port) {
+            return Err(SegmentError::NoSuchPort);
+        }
+        if len == 0 {
+            return Err(SegmentError::Empty);
+        }
+        let page = u64::from(PAGE_SIZE);
+        if !start.0.is_multiple_of(page) || !len.is_multiple_of(page) {
+            return Err(SegmentError::Unaligned);
+        }
+        let first = start.0 / page;
+        let pages = len / page;
+        if first.checked_add(pages).is_none_or(|end| end > PAGE_NUMBERS) {
+            return Err(SegmentError::OutOfRange);
+        }
+        let id = self.segments.insert(port, first, pages)?;
+        self.counters.segments_registered += 1;
+        Ok(id)
     }
 
-    /// The segment that holds an address of a port, and the offset in it in bytes.
+    /// The segment that holds an address of a port, and the offset in it in bytes. O(log n) of the
+    /// number of segments.
     #[must_use]
     pub fn locate(&self, port: PortId, address: VirtAddr) -> Option<(SegmentId, u64)> {
-        let _ = (port, address);
-        None
+        self.segments.holding(port, address, 1)
     }
 
     /// Begins to end a segment: its exports end, its pages are unmapped.
     ///
     /// # Errors
     /// [`SegmentError::NoSuchSegment`].
-    pub fn unregister_begin<P: Platform>(
-        &mut self,
-        platform: &mut P,
-        port: PortId,
-        segment: SegmentId,
-        now: Nanos,
-    ) -> Result<Unregister, SegmentError> {
-        let _ = (platform.bar(), port, now);
+    pub fn unregister_begin(&mut self, port: PortId, segment: SegmentId) -> Result<Unregister, SegmentError> {
+        let entry = self
+            .segments
+            .get(segment)
+            .filter(|entry| entry.port == port)
+            .ok_or(SegmentError::NoSuchSegment)?;
+        entry.state = State::Ending;
         Ok(Unregister { segment })
     }
 
@@ -75,7 +272,60 @@ impl<S: Storage> Host<S> {
         budget: u32,
         gone: &mut impl FnMut(PageGone),
     ) -> Progress {
-        let _ = (platform.bar(), unregister, now, budget, gone);
-        Progress::Done
+        self.end_segment(platform, unregister.segment, now, budget, gone)
+    }
+
+    /// One step of the end of a segment; several callers may drive it at once.
+    pub(crate) fn end_segment<P: Platform>(
+        &mut self,
+        platform: &mut P,
+        id: SegmentId,
+        now: Nanos,
+        budget: u32,
+        gone: &mut impl FnMut(PageGone),
+    ) -> Progress {
+        let Some(segment) = self.segments.get(id) else {
+            return Progress::Done;
+        };
+        segment.state = State::Ending;
+        if let Some(export) = segment.exports.first() {
+            return match self.end_export(platform, export, now) {
+                Progress::Done => Progress::Again,
+                other => other,
+            };
+        }
+        let first = Vpn::new(segment.port, segment.first);
+        let pages = segment.pages;
+        let mut unmap = match segment.unmap.take() {
+            Some(unmap) => unmap,
+            None => self.unmap_begin(first, pages, UnmapKind::Remove),
+        };
+        let step = self.unmap_step(platform, &mut unmap, now, budget, gone);
+        let Some(segment) = self.segments.get(id) else {
+            return Progress::Done;
+        };
+        if step == UnmapStep::Done && segment.in_hand == 0 {
+            self.unmap_end(unmap);
+            self.segments.remove(id);
+            self.counters.segments_ended += 1;
+            return Progress::Done;
+        }
+        segment.unmap = Some(unmap);
+        if step == UnmapStep::Again {
+            Progress::Again
+        } else {
+            Progress::Wait
+        }
+    }
+
+    /// A worker begins (or ends) to copy to or from a segment.
+    pub(crate) fn segment_in_hand(&mut self, id: SegmentId, begins: bool) {
+        if let Some(segment) = self.segments.get(id) {
+            segment.in_hand = if begins {
+                segment.in_hand + 1
+            } else {
+                segment.in_hand.saturating_sub(1)
+            };
+        }
     }
 }

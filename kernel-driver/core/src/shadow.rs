@@ -1,9 +1,26 @@
-//! Mapping pages: rows, quota, displacement.
-use crate::attach::Host;
+//! Mapping pages: a mirror of the NIC's table in host memory (thesis 4.3).
+//!
+//! The mirror says what every slot holds, so that an insert finds its place, and an unmap its
+//! entry, without reading NIC memory. Each slot is in a list of its segment's mapped pages (or of
+//! those that are zapped: invalid, but perhaps still locked), so that the end of a segment costs
+//! as much as it has pages mapped, whatever its size.
+//!
+//! **A full row.** If the new page's port holds half of the row or more, one of its own pages gives
+//! way, else a page of the port that holds most: nobody can crowd another port's rows. A page that
+//! the NIC holds at this moment is never displaced. Displacing is a full unmap: invalidate, full barrier,
+//! look at the lock, take the dirty mark.
+//!
+//! Several VPNs may have the same frame: locks, marks and lists belong to slots.
+
+use crate::host::{CardFailure, Host};
+use crate::lists::{Linked, Links, List};
 use crate::platform::{PageGone, Platform, Resident};
-use netvm_abi::page_lock::{Clear, PageUse};
-use netvm_abi::storage::Storage;
-use netvm_abi::{SegmentId, Vpn};
+use crate::races::Look;
+use netvm_abi::page_lock::{self, Clear, LockState, PageUse};
+use netvm_abi::page_table::{PageEntry, PageSlot, PageTable, ROW_SLOTS};
+use netvm_abi::storage::{MakeTable, Storage};
+use netvm_abi::words::SharedWords;
+use netvm_abi::{PortId, Ppn, SegmentId, Vpn};
 
 /// A look at the page events before a page is paged in; [`Host::map_commit`] publishes only if none
 /// of them concerned the page meanwhile.
@@ -13,8 +30,7 @@ pub struct MapTicket {
     pub vpn: Vpn,
     /// Its segment.
     pub segment: SegmentId,
-    pub(crate) port_events: u32,
-    pub(crate) page_events: u32,
+    look: Look,
 }
 
 /// Why a page was not mapped. None of these is an error of the application but the first.
@@ -39,14 +55,259 @@ pub struct Mapped {
     pub displaced: Option<PageGone>,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SlotState {
+    Empty,
+    Mapped,
+    /// Invalid in the NIC's table; its lock has not been seen free since.
+    Zapped,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    pub(crate) vpn: Vpn,
+    pub(crate) ppn: Ppn,
+    pub(crate) segment: SegmentId,
+    pub(crate) state: SlotState,
+    pub(crate) writable: bool,
+    links: Links,
+}
+
+impl Linked<0> for Slot {
+    fn links(&self) -> &Links {
+        &self.links
+    }
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
+
+/// Pages of one segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SegmentPages {
+    pub(crate) mapped: List<0>,
+    pub(crate) zapped: List<0>,
+}
+
+pub(crate) struct Shadow<S: Storage> {
+    pub(crate) table: PageTable,
+    pub(crate) slots: S::Table<Slot>,
+    segments: S::Table<SegmentPages>,
+    mapped: u32,
+    turn: u32,
+    /// Raised when a zapped slot becomes valid again: scans of its range must be repeated.
+    pub(crate) revived: u32,
+}
+
+/// What became of a zapped slot.
+pub(crate) enum Out {
+    Gone(PageGone),
+    InUse,
+    CardGone,
+}
+
+impl<S: MakeTable> Shadow<S> {
+    pub(crate) fn new(tables: &mut S, table: PageTable, segments: u32) -> Self {
+        let empty = Slot {
+            vpn: Vpn::from_raw(0),
+            ppn: Ppn(0),
+            segment: SegmentId(0),
+            state: SlotState::Empty,
+            writable: false,
+            links: Links::NONE,
+        };
+        let pages = SegmentPages {
+            mapped: List::EMPTY,
+            zapped: List::EMPTY,
+        };
+        Self {
+            table,
+            slots: tables.table((table.rows() * ROW_SLOTS) as usize, |_| empty),
+            segments: tables.table(segments as usize, |_| pages),
+            mapped: 0,
+            turn: 0,
+            revived: 0,
+        }
+    }
+}
+
+impl<S: Storage> Shadow<S> {
+    fn row(&self, vpn: Vpn) -> impl Iterator<Item = (PageSlot, &Slot)> {
+        let row = self.table.row_of(vpn);
+        (0..ROW_SLOTS).filter_map(move |index| {
+            let slot = PageSlot::new(row, index);
+            Some((slot, self.slots.get(slot.0 as usize)?))
+        })
+    }
+
+    pub(crate) fn find(&self, vpn: Vpn) -> Option<(PageSlot, &Slot)> {
+        self.row(vpn)
+            .find(|(_, slot)| slot.state != SlotState::Empty && slot.vpn == vpn)
+    }
+
+    pub(crate) fn pages(&self, segment: SegmentId) -> Option<&SegmentPages> {
+        self.segments.get(crate::segments::index_of(segment) as usize)
+    }
+
+    pub(crate) const fn mapped(&self) -> u32 {
+        self.mapped
+    }
+
+    fn relist(&mut self, at: PageSlot, state: SlotState) {
+        let Some(slot) = self.slots.get_mut(at.0 as usize) else {
+            return;
+        };
+        let segment = crate::segments::index_of(slot.segment) as usize;
+        let before = core::mem::replace(&mut slot.state, state);
+        let Some(pages) = self.segments.get_mut(segment) else {
+            return;
+        };
+        match before {
+            SlotState::Mapped => {
+                pages.mapped.remove(&mut self.slots, at.0);
+                self.mapped -= 1;
+            }
+            SlotState::Zapped => {
+                pages.zapped.remove(&mut self.slots, at.0);
+            }
+            SlotState::Empty => {}
+        }
+        match state {
+            SlotState::Mapped => {
+                pages.mapped.push_back(&mut self.slots, at.0);
+                self.mapped += 1;
+            }
+            SlotState::Zapped => pages.zapped.push_back(&mut self.slots, at.0),
+            SlotState::Empty => {}
+        }
+    }
+
+    /// Begins to take a mapped slot out.
+    pub(crate) fn zap<W: SharedWords + ?Sized>(&mut self, bar: &W, at: PageSlot) {
+        page_lock::retract(bar, &self.table, at);
+        self.relist(at, SlotState::Zapped);
+    }
+
+    /// Takes back a zap; the entry was not rewritten.
+    pub(crate) fn restore<W: SharedWords + ?Sized>(&mut self, bar: &W, at: PageSlot) {
+        self.relist(at, SlotState::Mapped);
+        page_lock::restore(bar, &self.table, at);
+        self.revived = self.revived.wrapping_add(1);
+    }
+
+    /// Looks whether a zapped slot is free, and empties it. A full barrier must stand between the
+    /// zap and this.
+    pub(crate) fn take_out<W: SharedWords + ?Sized>(&mut self, bar: &W, at: PageSlot) -> Out {
+        match page_lock::lock_state(bar, &self.table, at) {
+            LockState::Locked => Out::InUse,
+            LockState::CardGone => Out::CardGone,
+            LockState::Free => {
+                let used = page_lock::take_use(bar, &self.table, at, Clear::Nothing);
+                Out::Gone(self.forget(at, used, false))
+            }
+        }
+    }
+
+    /// Empties a slot of the mirror without looking at the card.
+    pub(crate) fn forget(&mut self, at: PageSlot, used: PageUse, leaked: bool) -> PageGone {
+        let (vpn, ppn) = self
+            .slots
+            .get(at.0 as usize)
+            .map_or((Vpn::from_raw(0), Ppn(0)), |slot| (slot.vpn, slot.ppn));
+        self.relist(at, SlotState::Empty);
+        PageGone {
+            vpn,
+            ppn,
+            dirty: used.dirty,
+            referenced: used.referenced,
+            still_readable: false,
+            leaked,
+        }
+    }
+
+    /// Fills an empty slot.
+    pub(crate) fn fill<W: SharedWords + ?Sized>(&mut self, bar: &W, at: PageSlot, entry: &PageEntry) {
+        if let Some(slot) = self.slots.get_mut(at.0 as usize) {
+            slot.vpn = entry.vpn;
+            slot.ppn = entry.ppn;
+            slot.segment = entry.segment;
+            slot.writable = entry.writable;
+        }
+        self.relist(at, SlotState::Mapped);
+        page_lock::publish(bar, &self.table, at, entry);
+    }
+
+    /// Takes out a mapped slot at once if nobody uses it; otherwise leaves it as it was.
+    fn take_out_now<W: SharedWords + ?Sized>(&mut self, bar: &W, at: PageSlot) -> Out {
+        self.zap(bar, at);
+        bar.full_barrier();
+        let out = self.take_out(bar, at);
+        if matches!(out, Out::InUse) {
+            self.relist(at, SlotState::Mapped);
+            page_lock::restore(bar, &self.table, at);
+        }
+        out
+    }
+
+    /// Whose page gives way in a full row to a new one of `port`.
+    fn yielding_port(&self, vpn: Vpn) -> PortId {
+        let held = |port: PortId| {
+            self.row(vpn)
+                .filter(|(_, slot)| slot.state != SlotState::Empty && slot.vpn.port() == port)
+                .count()
+        };
+        if held(vpn.port()) * 2 >= ROW_SLOTS as usize {
+            return vpn.port();
+        }
+        self.row(vpn)
+            .map(|(_, slot)| slot.vpn.port())
+            .max_by_key(|&port| held(port))
+            .unwrap_or(vpn.port())
+    }
+
+    /// Makes room for a page in its row.
+    fn make_room<W: SharedWords + ?Sized>(
+        &mut self,
+        bar: &W,
+        vpn: Vpn,
+    ) -> Result<(PageSlot, Option<PageGone>), MapError> {
+        let empty = self.row(vpn).find(|(_, slot)| slot.state == SlotState::Empty);
+        if let Some((slot, _)) = empty {
+            return Ok((slot, None));
+        }
+        let port = self.yielding_port(vpn);
+        self.turn = self.turn.wrapping_add(1);
+        let row = self.table.row_of(vpn);
+        for step in 0..ROW_SLOTS {
+            let at = PageSlot::new(row, self.turn.wrapping_add(step) % ROW_SLOTS);
+            let candidate = self.slots.get(at.0 as usize);
+            if !candidate.is_some_and(|slot| slot.state == SlotState::Mapped && slot.vpn.port() == port) {
+                continue;
+            }
+            match self.take_out_now(bar, at) {
+                Out::Gone(page) => return Ok((at, Some(page))),
+                Out::CardGone => return Err(MapError::CardGone),
+                Out::InUse => {}
+            }
+        }
+        Err(MapError::Busy)
+    }
+}
+
 impl<S: Storage> Host<S> {
     /// Looks at the page events, before the platform pages in (or looks whether the page is there).
     ///
     /// # Errors
     /// [`MapError::NotRegistered`], [`MapError::Raced`], [`MapError::CardGone`].
     pub fn map_begin(&self, vpn: Vpn) -> Result<MapTicket, MapError> {
-        let _ = vpn;
-        Err(MapError::NotRegistered)
+        if !self.is_alive() {
+            return Err(MapError::CardGone);
+        }
+        let (segment, _) = self
+            .locate(vpn.port(), vpn.address())
+            .ok_or(MapError::NotRegistered)?;
+        let look = self.races.look(vpn).ok_or(MapError::Raced)?;
+        Ok(MapTicket { vpn, segment, look })
     }
 
     /// Publishes the page to the NIC if nothing happened to it since the ticket.
@@ -59,27 +320,97 @@ impl<S: Storage> Host<S> {
         ticket: MapTicket,
         page: Resident,
     ) -> Result<Mapped, MapError> {
-        let _ = (platform.bar(), ticket, page);
-        Err(MapError::NotRegistered)
+        let vpn = ticket.vpn;
+        let result = self.map_now(platform, ticket, page);
+        match &result {
+            Ok(Mapped { displaced }) => {
+                match displaced {
+                    Some(gone) if gone.vpn == vpn => self.counters.pages_replaced += 1,
+                    Some(_) => self.counters.pages_displaced += 1,
+                    None => {}
+                }
+                if displaced.is_some_and(|gone| gone.dirty) {
+                    self.counters.pages_dirty += 1;
+                }
+            }
+            Err(MapError::Raced) => self.counters.map_races += 1,
+            Err(MapError::Busy) => self.counters.map_rows_busy += 1,
+            Err(MapError::CardGone) => self.fail(CardFailure::AllOnes),
+            Err(MapError::NotRegistered) => {}
+        }
+        result
+    }
+
+    fn map_now<P: Platform>(
+        &mut self,
+        platform: &mut P,
+        ticket: MapTicket,
+        page: Resident,
+    ) -> Result<Mapped, MapError> {
+        let vpn = ticket.vpn;
+        let now = self.map_begin(vpn)?;
+        if now.segment != ticket.segment {
+            return Err(MapError::NotRegistered);
+        }
+        if now.look != ticket.look {
+            return Err(MapError::Raced);
+        }
+        let bar = platform.bar();
+        let entry = PageEntry {
+            vpn,
+            ppn: page.ppn,
+            segment: ticket.segment,
+            writable: page.writable,
+        };
+        let earlier = self.shadow.find(vpn).map(|(at, slot)| (at, *slot));
+        let (at, displaced) = match earlier {
+            Some((_, slot)) if slot.state == SlotState::Zapped => return Err(MapError::Raced),
+            Some((_, slot)) if slot.ppn == page.ppn && slot.writable == page.writable => {
+                self.counters.pages_already_mapped += 1;
+                return Ok(Mapped { displaced: None });
+            }
+            Some((at, _)) => match self.shadow.take_out_now(bar, at) {
+                Out::Gone(gone) => (at, Some(gone)),
+                Out::InUse => return Err(MapError::Busy),
+                Out::CardGone => return Err(MapError::CardGone),
+            },
+            None => self.shadow.make_room(bar, vpn)?,
+        };
+        self.shadow.fill(bar, at, &entry);
+        self.counters.pages_mapped += 1;
+        Ok(Mapped { displaced })
     }
 
     /// Whether the NIC may use a page now, and whether it may write it.
     #[must_use]
     pub fn mapping(&self, vpn: Vpn) -> Option<Resident> {
-        let _ = vpn;
-        None
+        let (_, slot) = self.shadow.find(vpn)?;
+        (slot.state == SlotState::Mapped).then_some(Resident {
+            ppn: slot.ppn,
+            writable: slot.writable,
+        })
     }
 
     /// Reads and resets what the NIC did to a mapped page (see [`netvm_abi::page_lock::take_use`]). A
     /// page that it holds at this moment counts as referenced. `None`: it is not mapped.
     pub fn take_use<P: Platform>(&mut self, platform: &mut P, vpn: Vpn, clear: Clear) -> Option<PageUse> {
-        let _ = (platform.bar(), vpn, clear);
-        None
+        let (at, _) = self.shadow.find(vpn)?;
+        if !self.is_alive() {
+            return Some(PageUse {
+                dirty: true,
+                referenced: true,
+            });
+        }
+        let mut used = page_lock::take_use(platform.bar(), &self.shadow.table, at, clear);
+        if page_lock::lock_state(platform.bar(), &self.shadow.table, at) != LockState::Free {
+            used.referenced = true;
+        }
+        Some(used)
     }
 
     /// Pages that are mapped now.
     #[must_use]
     pub fn mapped_pages(&self) -> u32 {
-        0
+        self.shadow.mapped()
     }
 }

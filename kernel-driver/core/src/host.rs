@@ -1,0 +1,163 @@
+//! The whole of one node's driver, and the two things that everything needs: posting an event to the
+//! NIC, and finding that the card is dead.
+
+use crate::attach::{Heartbeat, HostConfig};
+use crate::bounce::Work;
+use crate::control::ControlSlots;
+use crate::counters::Counters;
+use crate::exports::Exports;
+use crate::grants::Grants;
+use crate::imports::Imports;
+use crate::peers::Peer;
+use crate::platform::Platform;
+use crate::ports::Port;
+use crate::races::Races;
+use crate::revoke::Barriers;
+use crate::segments::Segments;
+use crate::shadow::Shadow;
+use netvm_abi::bar::BarMap;
+use netvm_abi::event::HostEvent;
+use netvm_abi::page_table::PageTable;
+use netvm_abi::ring::{RingReader, RingWriter};
+use netvm_abi::shared_map::{SharedMap, status_page};
+use netvm_abi::storage::Storage;
+use netvm_abi::words::SharedWords;
+use netvm_abi::{Geometry, NodeId};
+
+/// Whether the card can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CardState {
+    /// It works.
+    Alive,
+    /// It is dead, and may still do DMA: stop its bus mastering, drain, and say
+    /// [`Host::card_stopped`].
+    Dead(CardFailure),
+    /// It is dead, and the platform has dealt with it.
+    Stopped {
+        /// How it was found dead.
+        cause: CardFailure,
+        /// It is certain that it does no DMA.
+        proven: bool,
+    },
+}
+
+/// How a card was found dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CardFailure {
+    /// A read gave all ones.
+    AllOnes,
+    /// A page lock was not released in time.
+    UnmapDeadline,
+    /// A barrier, or the closing of a port, was not answered in time.
+    AnswerDeadline,
+    /// Its heartbeat stands still.
+    Heartbeat,
+    /// It does not take events any more.
+    EventRingFull,
+}
+
+/// The state of one node's driver. All methods are called under one lock of the platform.
+pub struct Host<S: Storage> {
+    pub(crate) geometry: Geometry,
+    pub(crate) node: NodeId,
+    pub(crate) config: HostConfig,
+    pub(crate) bar_map: BarMap,
+    pub(crate) shared_map: SharedMap,
+    pub(crate) card: CardState,
+    /// The platform has not heard of the card's death yet.
+    pub(crate) death_untold: bool,
+    pub(crate) heartbeat: Heartbeat,
+    pub(crate) to_nic: RingWriter,
+    pub(crate) from_nic: RingReader,
+    pub(crate) shadow: Shadow<S>,
+    pub(crate) races: Races<S>,
+    pub(crate) ports: S::Table<Port>,
+    pub(crate) segments: Segments<S>,
+    pub(crate) exports: Exports<S>,
+    pub(crate) grants: Grants<S>,
+    pub(crate) barriers: Barriers,
+    pub(crate) imports: Imports<S>,
+    pub(crate) peers: S::Table<Peer>,
+    /// Peers whose old incarnation is not released yet.
+    pub(crate) releasing: u32,
+    pub(crate) work: S::Table<Work>,
+    pub(crate) control: ControlSlots,
+    pub(crate) counters: Counters,
+}
+
+impl<S: Storage> core::fmt::Debug for Host<S> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Host")
+            .field("node", &self.node)
+            .field("card", &self.card)
+            .field("mapped", &self.shadow.mapped())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S: Storage> Host<S> {
+    /// This node.
+    #[must_use]
+    pub const fn node(&self) -> NodeId {
+        self.node
+    }
+
+    /// The sizes agreed with the card.
+    #[must_use]
+    pub const fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Place and hash key of the page table.
+    #[must_use]
+    pub const fn page_table(&self) -> &PageTable {
+        &self.shadow.table
+    }
+
+    /// Whether the card can be used.
+    #[must_use]
+    pub const fn card(&self) -> CardState {
+        self.card
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    pub(crate) const fn is_alive(&self) -> bool {
+        matches!(self.card, CardState::Alive)
+    }
+
+    /// The card is dead from now on; `poll` cleans up and tells the platform.
+    pub(crate) fn fail(&mut self, cause: CardFailure) {
+        if self.is_alive() {
+            self.card = CardState::Dead(cause);
+            self.death_untold = true;
+            self.counters.cards_dead += 1;
+        }
+    }
+
+    /// Tells the NIC something, and wakes it if it sleeps. The ring has room for everything that can
+    /// be outstanding; a card that lets it fill up does not work.
+    pub(crate) fn post<P: Platform>(&mut self, platform: &mut P, event: &HostEvent) {
+        if !self.is_alive() {
+            return;
+        }
+        if !self
+            .to_nic
+            .push(platform.bar(), platform.shared(), &event.encode())
+        {
+            self.fail(CardFailure::EventRingFull);
+            return;
+        }
+        self.counters.host_events += 1;
+        // The tail before the look: a NIC that goes to sleep sets its word, then looks at the tail.
+        platform.bar().full_barrier();
+        if platform.shared().load_acquire(status_page::SLEEPING) != 0 {
+            self.counters.nic_wakes += 1;
+            platform.wake_nic();
+        }
+    }
+}

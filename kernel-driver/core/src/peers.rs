@@ -1,0 +1,149 @@
+//! Links and incarnations (promise P6).
+//!
+//! A peer that restarts has a new incarnation. Before the NIC greets it, the host lets go of the old
+//! one: bounced messages that wait are dropped, those in a worker's hands are waited for (their
+//! bounce pages must not be written again while they are copied), grants are taken back, imports are
+//! void; then `PeerReleased`. Read replies of the peer that wait in bounce pages belong to reads of
+//! this node; they are ended one by one.
+
+use crate::events::Notice;
+use crate::host::Host;
+use crate::lists::List;
+use crate::platform::Platform;
+use netvm_abi::event::HostEvent;
+use netvm_abi::storage::Storage;
+use netvm_abi::{Incarnation, Nanos, NodeId};
+
+/// Grants taken back in one go.
+const SLICE: u32 = 64;
+
+#[derive(Debug)]
+pub(crate) struct Peer {
+    /// Its incarnation, while the link is up.
+    up: Option<Incarnation>,
+    /// The NIC was asked to keep a link.
+    connected: bool,
+    /// The incarnation whose `PeerReset` or `PeerLost` is not answered yet.
+    releasing: Option<Incarnation>,
+    /// Dropped messages of it in workers' hands.
+    pub(crate) orphans: u32,
+    /// Grants that it holds.
+    pub(crate) grants: List<1>,
+    /// Imports from it.
+    pub(crate) imports: List<1>,
+}
+
+impl Peer {
+    pub(crate) const fn new() -> Self {
+        Self {
+            up: None,
+            connected: false,
+            releasing: None,
+            orphans: 0,
+            grants: List::EMPTY,
+            imports: List::EMPTY,
+        }
+    }
+
+    /// After a reset of this node's own card.
+    pub(crate) const fn forget(&mut self) {
+        self.up = None;
+        self.connected = false;
+        self.releasing = None;
+    }
+}
+
+impl<S: Storage> Host<S> {
+    /// Asks the NIC to keep a link to a peer; asking twice does no harm.
+    pub fn connect<P: Platform>(&mut self, platform: &mut P, peer: NodeId) {
+        let Some(entry) = self.peers.get_mut(peer.index()) else {
+            return;
+        };
+        if !entry.connected && peer != self.node {
+            entry.connected = true;
+            self.post(platform, &HostEvent::PeerConnect { peer });
+        }
+    }
+
+    /// The incarnation of a peer's link, if it is up.
+    #[must_use]
+    pub fn peer(&self, peer: NodeId) -> Option<Incarnation> {
+        self.peers.get(peer.index())?.up
+    }
+
+    pub(crate) fn peer_up(&mut self, peer: NodeId, incarnation: Incarnation, now: Nanos) -> Option<Notice> {
+        let entry = self.peers.get_mut(peer.index())?;
+        entry.up = Some(incarnation);
+        self.counters.peers_up += 1;
+        // Imports that wait for the link ask at once.
+        self.peer_imports_ask(peer, now);
+        Some(Notice::PeerUp { peer, incarnation })
+    }
+
+    /// A peer's old incarnation is over, because of a new one (`lost`: or because the link failed).
+    pub(crate) fn peer_over<P: Platform>(
+        &mut self,
+        platform: &mut P,
+        peer: NodeId,
+        incarnation: Incarnation,
+        lost: bool,
+        now: Nanos,
+    ) -> Option<Notice> {
+        let entry = self.peers.get_mut(peer.index())?;
+        entry.up = None;
+        self.releasing += u32::from(entry.releasing.replace(incarnation).is_none());
+        if lost {
+            self.counters.peers_lost += 1;
+        } else {
+            self.counters.peers_reset += 1;
+        }
+        self.drop_work_of(platform, peer);
+        self.peer_imports_lost(peer, now);
+        self.release_peer(platform, peer, now);
+        Some(Notice::PeerDown { peer })
+    }
+
+    /// Goes on with letting go of a peer's old incarnation.
+    pub(crate) fn release_peer<P: Platform>(&mut self, platform: &mut P, peer: NodeId, now: Nanos) {
+        for _ in 0..SLICE {
+            let Some(entry) = self.peers.get(peer.index()) else {
+                return;
+            };
+            if entry.releasing.is_none() {
+                return;
+            }
+            let Some(grant) = entry.grants.first() else {
+                break;
+            };
+            self.retract_grant(platform, grant, true);
+        }
+        self.request_barrier(platform, now);
+        let Some(entry) = self.peers.get_mut(peer.index()) else {
+            return;
+        };
+        if entry.orphans > 0 || !entry.grants.is_empty() {
+            return;
+        }
+        if let Some(incarnation) = entry.releasing.take() {
+            self.releasing = self.releasing.saturating_sub(1);
+            self.counters.peers_released += 1;
+            self.post(platform, &HostEvent::PeerReleased { peer, incarnation });
+        }
+    }
+
+    /// Goes on with all peers whose grants were too many for one go.
+    pub(crate) fn release_peers<P: Platform>(&mut self, platform: &mut P, now: Nanos) {
+        for peer in 0..self.peers.len() {
+            if self.releasing == 0 {
+                return;
+            }
+            let waiting = self
+                .peers
+                .get(peer)
+                .is_some_and(|entry| entry.releasing.is_some() && entry.orphans == 0);
+            if waiting {
+                self.release_peer(platform, NodeId(peer as u16), now);
+            }
+        }
+    }
+}
