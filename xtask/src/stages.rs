@@ -180,6 +180,8 @@ fn unit(context: &mut Context<'_>) -> Result<Outcome> {
         "--workspace",
         "--exclude",
         "netvm-conformance",
+        "--exclude",
+        "netvm-loom",
         "--locked",
         "--no-fail-fast",
     ])?;
@@ -215,10 +217,8 @@ fn loom(context: &mut Context<'_>) -> Result<Outcome> {
         "test",
         "--release",
         "--package",
-        "netvm-abi",
+        "netvm-loom",
         "--locked",
-        "--test",
-        "*loom*",
     ])?;
     context.tests()
 }
