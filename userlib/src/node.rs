@@ -24,6 +24,10 @@ impl Node {
         self.backend.node()
     }
 
+    pub(crate) const fn backend(&self) -> &Arc<dyn Backend> {
+        &self.backend
+    }
+
     /// Sizes of its NIC.
     #[must_use]
     pub fn geometry(&self) -> Geometry {

@@ -1,0 +1,263 @@
+//! Giving names and rights to memory (thesis 4.1).
+
+use crate::backend::{Admission, ExportSpec};
+use crate::error::{Error, Result};
+use crate::port::{PortInner, lock};
+use crate::ranges::RangeKey;
+use crate::region::{Region, resolve};
+use netvm_abi::control::{Modes, Name};
+use netvm_abi::{ExportId, NodeId, NotificationId, PortId, VirtAddr};
+use std::fmt;
+use std::ops::{RangeBounds, RangeInclusive};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Who may do what with an export.
+///
+/// ```
+/// use netvm::{Access, Modes};
+/// // Everybody may read; port 3 of node 2 may also write, and signal notifications 1 to 10.
+/// let access = Access::everyone()
+///     .modes(Modes::READ)
+///     .and_port(2.into(), 3.into(), Modes::READ | Modes::WRITE | Modes::NOTIFY)
+///     .notify(1..=10);
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Access {
+    modes: Modes,
+    notify: (NotificationId, NotificationId),
+    admit: Vec<Admission>,
+    /// Modes for whoever no admission names.
+    others: Option<Modes>,
+}
+
+impl Access {
+    /// Everybody may read, write and do atomics.
+    pub const fn everyone() -> Self {
+        let modes = Modes::READ.union(Modes::WRITE).union(Modes::ATOMIC);
+        Self {
+            modes,
+            notify: (NotificationId::NONE, NotificationId::NONE),
+            admit: Vec::new(),
+            others: Some(modes),
+        }
+    }
+
+    /// Nobody; add who may with [`and_node`](Self::and_node) and [`and_port`](Self::and_port).
+    pub const fn nobody() -> Self {
+        Self {
+            modes: Modes::empty(),
+            notify: (NotificationId::NONE, NotificationId::NONE),
+            admit: Vec::new(),
+            others: None,
+        }
+    }
+
+    /// All ports of this node may read, write and do atomics; nobody else anything.
+    pub fn only(node: NodeId) -> Self {
+        Self::nobody().and_node(node, Modes::READ | Modes::WRITE | Modes::ATOMIC)
+    }
+
+    /// What everybody may do who is not named.
+    pub fn modes(mut self, modes: Modes) -> Self {
+        self.modes = modes;
+        self.others = Some(modes);
+        for admission in &self.admit {
+            self.modes |= admission.modes;
+        }
+        self
+    }
+
+    /// Names a node and what its ports may do. The first that fits a caller counts.
+    pub fn and_node(mut self, node: NodeId, modes: Modes) -> Self {
+        self.modes |= modes;
+        self.admit.push(Admission {
+            node: Some(node),
+            port: None,
+            modes,
+        });
+        self
+    }
+
+    /// Names a port of a node and what it may do. The first that fits a caller counts.
+    pub fn and_port(mut self, node: NodeId, port: PortId, modes: Modes) -> Self {
+        self.modes |= modes;
+        self.admit.push(Admission {
+            node: Some(node),
+            port: Some(port),
+            modes,
+        });
+        self
+    }
+
+    /// Those who may import it may also signal these notifications of the port.
+    pub fn notify(mut self, ids: RangeInclusive<u32>) -> Self {
+        self.notify = (NotificationId(*ids.start()), NotificationId(*ids.end()));
+        self.modes |= Modes::NOTIFY;
+        self.others = self.others.map(|modes| modes | Modes::NOTIFY);
+        for admission in &mut self.admit {
+            admission.modes |= Modes::NOTIFY;
+        }
+        self
+    }
+
+    fn admissions(&self) -> Vec<Admission> {
+        let mut admit = self.admit.clone();
+        admit.extend(self.others.map(|modes| Admission {
+            node: None,
+            port: None,
+            modes,
+        }));
+        admit
+    }
+}
+
+/// A named export of a port's memory. Ends, for all importers at once, when it is
+/// [unexported](Self::unexport) or its last clone is dropped.
+#[derive(Clone)]
+#[must_use = "dropping an export revokes it"]
+pub struct Segment {
+    inner: Arc<SegmentInner>,
+}
+
+pub(crate) struct SegmentInner {
+    port: Arc<PortInner>,
+    export: ExportId,
+    name: String,
+    region: Region,
+    start: VirtAddr,
+    len: u64,
+    key: RangeKey,
+    ended: AtomicBool,
+}
+
+pub(crate) fn export(
+    port: &Arc<PortInner>,
+    name: &str,
+    region: &Region,
+    range: &impl RangeBounds<u64>,
+    access: &Access,
+) -> Result<Segment> {
+    port.alive()?;
+    let wire_name = Name::new(name).map_err(|_| Error::Name {
+        name: name.to_owned(),
+    })?;
+    if !region.belongs_to(&port.identity) {
+        return Err(Error::ForeignRegion);
+    }
+    let (offset, len) = resolve(range, region.len())?;
+    if len == 0 {
+        return Err(Error::Empty { what: "an export" });
+    }
+    let (first, last) = access.notify;
+    if access.modes.contains(Modes::NOTIFY) && (!first.is_some() || last < first) {
+        return Err(Error::NotificationNumber { id: first });
+    }
+    let start = VirtAddr(region.address().0.wrapping_add(offset));
+    let spec = ExportSpec {
+        segment: region.segment(),
+        name: wire_name,
+        start,
+        len,
+        modes: access.modes,
+        notify_first: first,
+        notify_last: last,
+        admit: &access.admissions(),
+    };
+    let export = port.backend.export(&spec).map_err(|reason| Error::Export {
+        name: name.to_owned(),
+        reason,
+    })?;
+    let inner = Arc::new_cyclic(|weak| {
+        let key = lock(&port.exports).insert((), start, len, weak.clone());
+        SegmentInner {
+            port: Arc::clone(port),
+            export,
+            name: name.to_owned(),
+            region: region.clone(),
+            start,
+            len,
+            key,
+            ended: AtomicBool::new(false),
+        }
+    });
+    Ok(Segment { inner })
+}
+
+impl Segment {
+    pub(crate) const fn from_inner(inner: Arc<SegmentInner>) -> Self {
+        Self { inner }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// The region that it is a part of.
+    #[must_use]
+    pub fn region(&self) -> &Region {
+        &self.inner.region
+    }
+
+    /// Its first address.
+    #[must_use]
+    pub fn address(&self) -> VirtAddr {
+        self.inner.start
+    }
+
+    /// Its length in bytes.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "an export of no bytes cannot be made")]
+    pub fn len(&self) -> u64 {
+        self.inner.len
+    }
+
+    /// Takes the name away and revokes every import of it. When this returns no remote operation
+    /// that the export allowed touches the memory any more.
+    ///
+    /// # Errors
+    /// [`Error::Released`] if that was done before, [`Error::PortClosed`], [`Error::Refused`].
+    pub fn unexport(&self) -> Result<()> {
+        self.inner.end()
+    }
+}
+
+impl SegmentInner {
+    fn end(&self) -> Result<()> {
+        if self.ended.swap(true, Ordering::AcqRel) {
+            return Err(Error::Released);
+        }
+        lock(&self.port.exports).remove((), self.key);
+        if self.port.closed.load(Ordering::Acquire) {
+            return Err(Error::PortClosed);
+        }
+        self.port
+            .backend
+            .unexport(self.export)
+            .map_err(|reason| Error::Refused {
+                what: "unexport",
+                reason,
+            })
+    }
+}
+
+impl Drop for SegmentInner {
+    fn drop(&mut self) {
+        // Nobody is left to tell; a port that is closed or gone has ended its exports itself.
+        let _ = self.end();
+    }
+}
+
+impl fmt::Debug for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inner = &self.inner;
+        write!(
+            f,
+            "Segment({:?}, {:#x}, {} bytes)",
+            inner.name, inner.start.0, inner.len
+        )
+    }
+}

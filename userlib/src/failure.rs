@@ -1,0 +1,285 @@
+//! How a failed operation comes back to the program (promise P2).
+//!
+//! Whatever fails is known by the number of its call: from the port's error ring, or from the reply
+//! record of a read. It is reported once, by the call's own fence if it has one, else by the next
+//! call to the same node or the next flush. Until then the cards suppress the notifications of this
+//! port to that node that were posted in the same *epoch*. Reporting raises the epoch, so that later
+//! operations notify again. A call keeps the epoch it began with; if it is raised meanwhile the call
+//! fails, because its earlier messages may be lost while its notification would arrive.
+
+use crate::error::{Error, Failure, Result};
+use netvm_abi::bar::port::ERROR_READ;
+use netvm_abi::port_area::{ERROR_RECORDS, ERROR_WORDS, ERROR_WRITE, ERRORS, ERRORS_LOST, ErrorRecord};
+use netvm_abi::words::SharedWords;
+use netvm_abi::{Epoch, NodeId, OpId};
+use std::collections::VecDeque;
+
+/// Calls that are remembered as reported: several messages of one call may fail, at any time.
+const REMEMBERED: usize = 128;
+/// Failures that are kept apart; more are only counted.
+const KEPT: usize = 256;
+
+/// A failure and the epoch in which its call was posted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    pub(crate) failure: Failure,
+    pub(crate) epoch: Epoch,
+}
+
+/// What is known about failures of a port.
+#[derive(Debug)]
+pub(crate) struct Failures {
+    epochs: Box<[Epoch]>,
+    /// Error records taken out of the ring.
+    read: u32,
+    /// The card's count of records that it could not write, as far as it was reported.
+    lost_seen: u32,
+    /// Failures of which nothing is known, not yet reported.
+    lost: u32,
+    /// Not yet reported.
+    known: Vec<Known>,
+    /// Calls whose failure is for the thread that waits for them.
+    watched: Vec<OpId>,
+    /// Calls reported lately.
+    reported: VecDeque<OpId>,
+    /// Reported so far.
+    pub(crate) count: u64,
+}
+
+impl Failures {
+    pub(crate) fn new(nodes: u16) -> Self {
+        Self {
+            epochs: vec![Epoch(0); usize::from(nodes)].into_boxed_slice(),
+            read: 0,
+            lost_seen: 0,
+            lost: 0,
+            known: Vec::new(),
+            watched: Vec::new(),
+            reported: VecDeque::new(),
+            count: 0,
+        }
+    }
+
+    /// The epoch of the stream to `node`.
+    #[inline]
+    pub(crate) fn epoch(&self, node: NodeId) -> Epoch {
+        self.epochs.get(node.index()).copied().unwrap_or_default()
+    }
+
+    /// Whether there is nothing to report to anybody: the check of the fast path.
+    #[inline]
+    pub(crate) fn quiet<W: SharedWords>(&self, area: &W) -> bool {
+        area.load_acquire(ERROR_WRITE) == self.read && self.known.is_empty() && self.lost == 0
+    }
+
+    /// Takes new records out of the error ring.
+    pub(crate) fn drain<W: SharedWords>(&mut self, area: &W, block: &W) {
+        let written = area.load_acquire(ERROR_WRITE);
+        if written.wrapping_sub(self.read) > ERROR_RECORDS {
+            // Not a count that the ring could have reached: a card that is gone reads as all ones.
+            return;
+        }
+        if written != self.read {
+            while self.read != written {
+                let mut words = [0; ERROR_WORDS];
+                let at = ERRORS.plus((self.read % ERROR_RECORDS) * ERROR_WORDS as u32);
+                area.load_slice(at, &mut words);
+                let record = ErrorRecord::decode(words);
+                self.add(Known {
+                    failure: Failure {
+                        op: record.op,
+                        status: record.status,
+                        node: record.node,
+                        port: record.port,
+                        address: record.address,
+                        others: 0,
+                    },
+                    epoch: record.epoch,
+                });
+                self.read = self.read.wrapping_add(1);
+            }
+            block.store_release(ERROR_READ, self.read);
+        }
+        let lost = area.load_acquire(ERRORS_LOST);
+        self.lost = self.lost.saturating_add(lost.wrapping_sub(self.lost_seen));
+        self.lost_seen = lost;
+    }
+
+    /// Learns of a failure.
+    pub(crate) fn add(&mut self, known: Known) {
+        let op = known.failure.op;
+        if self.reported.contains(&op) || self.known.iter().any(|other| other.failure.op == op) {
+            return;
+        }
+        if self.known.len() < KEPT {
+            self.known.push(known);
+        } else {
+            self.lost = self.lost.saturating_add(1);
+        }
+    }
+
+    /// Failures of this call are for the thread that waits for it, not for others.
+    pub(crate) fn watch(&mut self, op: OpId) {
+        self.watched.push(op);
+    }
+
+    /// The thread that waited for the call has come for its failure.
+    pub(crate) fn unwatch(&mut self, op: OpId) -> Result<()> {
+        if let Some(at) = self.watched.iter().position(|&watched| watched == op) {
+            self.watched.swap_remove(at);
+        }
+        match self.known.iter().position(|known| known.failure.op == op) {
+            None => Ok(()),
+            Some(at) => {
+                let known = self.known.swap_remove(at);
+                Err(self.report(known, 0))
+            }
+        }
+    }
+
+    /// Takes out what is known of failures to `node` (or any) and is for anybody.
+    fn take_known(&mut self, node: Option<NodeId>) -> Vec<Known> {
+        let Self { known, watched, .. } = self;
+        let mut taken = Vec::new();
+        known.retain(|known| {
+            let failure = &known.failure;
+            let mine = node.is_none_or(|node| node == failure.node) && !watched.contains(&failure.op);
+            if mine {
+                taken.push(*known);
+            }
+            !mine
+        });
+        taken
+    }
+
+    /// Reports what is known of failures to `node`, or to any node.
+    pub(crate) fn take(&mut self, node: Option<NodeId>) -> Result<()> {
+        let taken = self.take_known(node);
+        if let Some((first, others)) = taken.split_first() {
+            for other in others {
+                self.remember(other);
+            }
+            return Err(self.report(*first, others.len() as u32));
+        }
+        if self.lost > 0 {
+            let count = std::mem::take(&mut self.lost);
+            self.count += u64::from(count);
+            // Whose they were is not known, so every stream may be held up.
+            for epoch in &mut self.epochs {
+                epoch.0 = epoch.0.wrapping_add(1);
+            }
+            return Err(Error::FailuresLost { count });
+        }
+        Ok(())
+    }
+
+    /// Makes the error of a failure and lets the stream go on.
+    fn report(&mut self, known: Known, others: u32) -> Error {
+        self.remember(&known);
+        Error::Failed(Failure {
+            others,
+            ..known.failure
+        })
+    }
+
+    fn remember(&mut self, known: &Known) {
+        self.count += 1;
+        if self.reported.len() == REMEMBERED {
+            self.reported.pop_front();
+        }
+        self.reported.push_back(known.failure.op);
+        if let Some(epoch) = self.epochs.get_mut(known.failure.node.index())
+            && *epoch == known.epoch
+        {
+            epoch.0 = epoch.0.wrapping_add(1);
+        }
+    }
+
+    /// What is known of the failure of this call.
+    pub(crate) fn known(&self, op: OpId) -> Option<Known> {
+        self.known.iter().copied().find(|known| known.failure.op == op)
+    }
+
+    /// A flush found the stream broken: reports that, whether or not somebody has been told before.
+    /// Whatever else is known to have failed at the node goes with it.
+    pub(crate) fn report_flush(&mut self, first: Known) -> Error {
+        self.known.retain(|other| other.failure.op != first.failure.op);
+        let others = self.take_known(Some(first.failure.node));
+        for other in &others {
+            self.remember(other);
+        }
+        self.report(first, others.len() as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netvm_abi::{PortId, Status, VirtAddr};
+
+    fn failed(op: u32, node: u16, epoch: u16) -> Known {
+        Known {
+            failure: Failure {
+                op: OpId(op),
+                status: Status::Revoked,
+                node: NodeId(node),
+                port: PortId(1),
+                address: VirtAddr(0),
+                others: 0,
+            },
+            epoch: Epoch(epoch),
+        }
+    }
+
+    #[test]
+    fn a_failure_is_reported_once_and_raises_the_epoch_of_its_stream() {
+        let mut failures = Failures::new(3);
+        failures.add(failed(7, 1, 0));
+        failures.add(failed(7, 1, 0));
+        failures.add(failed(8, 1, 0));
+        failures.add(failed(9, 2, 0));
+        let Err(Error::Failed(first)) = failures.take(Some(NodeId(1))) else {
+            panic!("nothing reported");
+        };
+        assert_eq!((first.op, first.others), (OpId(7), 1));
+        assert_eq!(failures.epoch(NodeId(1)), Epoch(1));
+        assert_eq!(failures.epoch(NodeId(2)), Epoch(0));
+        // A later message of a reported call adds nothing.
+        failures.add(failed(8, 1, 0));
+        assert_eq!(failures.take(Some(NodeId(1))), Ok(()));
+        assert!(failures.take(None).is_err());
+        assert_eq!(failures.take(None), Ok(()));
+        assert_eq!(failures.count, 3);
+    }
+
+    #[test]
+    fn a_late_failure_of_an_old_epoch_is_reported_but_holds_nothing_up() {
+        let mut failures = Failures::new(2);
+        failures.add(failed(1, 1, 0));
+        assert!(failures.take(None).is_err());
+        failures.add(failed(2, 1, 0));
+        assert!(failures.take(None).is_err());
+        assert_eq!(failures.epoch(NodeId(1)), Epoch(1));
+    }
+
+    #[test]
+    fn a_watched_call_reports_to_its_own_thread() {
+        let mut failures = Failures::new(2);
+        failures.watch(OpId(5));
+        failures.add(failed(5, 1, 0));
+        assert_eq!(failures.take(Some(NodeId(1))), Ok(()));
+        assert!(failures.unwatch(OpId(5)).is_err());
+        assert_eq!(failures.unwatch(OpId(5)), Ok(()));
+    }
+
+    #[test]
+    fn more_than_can_be_kept_is_counted() {
+        let mut failures = Failures::new(2);
+        for op in 0..KEPT as u32 + 4 {
+            failures.add(failed(op + 1, 1, 0));
+        }
+        assert!(matches!(failures.take(None), Err(Error::Failed(f)) if f.others as usize == KEPT - 1));
+        assert_eq!(failures.take(None), Err(Error::FailuresLost { count: 4 }));
+        assert_eq!(failures.take(None), Ok(()));
+    }
+}

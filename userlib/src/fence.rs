@@ -1,0 +1,165 @@
+//! Waiting until operations are done (thesis 5.1, 5.3.1; remote completion goes beyond the thesis).
+//!
+//! The card refreshes a shadow counter every 32 completions, and exactly when it passes the count in
+//! the port's fence word. Several threads may fence at once but there is one word: it holds the lowest
+//! count that anybody still waits for. A thread that wants a higher one looks again, each time around,
+//! whether the word has been passed, and then puts its own there; so nobody waits for a later
+//! command than its own.
+
+use crate::error::{Failure, Result};
+use crate::failure::Known;
+use crate::port::{PortInner, lock};
+use crate::poster::{Poster, reached};
+use netvm_abi::bar::port::{READ_FENCE, WRITE_FENCE};
+use netvm_abi::port_area::{READS_DONE, WRITES_DONE};
+use netvm_abi::words::SharedWords;
+use netvm_abi::{NodeId, OpId, PortId, Status, VirtAddr, WordIndex};
+
+/// What the fence words hold.
+#[derive(Debug, Default)]
+pub(crate) struct Fences {
+    write: u32,
+    read: u32,
+}
+
+impl PortInner {
+    /// Writes done at this node, as far as the card has told.
+    #[inline]
+    pub(crate) fn writes_done(&self) -> u32 {
+        self.area.load_acquire(WRITES_DONE)
+    }
+
+    /// Asks the card to tell when the count that `counter` shadows comes to `target`.
+    fn ask(&self, fence: WordIndex, counter: WordIndex, target: u32) {
+        let mut fences = lock(&self.fences);
+        let asked = if fence == WRITE_FENCE {
+            &mut fences.write
+        } else {
+            &mut fences.read
+        };
+        let done = self.area.load_acquire(counter);
+        if reached(done, *asked) || !reached(target, *asked) {
+            *asked = target;
+            self.block.store_release(fence, target);
+            drop(fences);
+            self.ring();
+        }
+    }
+
+    /// Waits until the count at `counter` comes to `target`.
+    fn wait_count(&self, fence: WordIndex, counter: WordIndex, target: u32) -> Result<()> {
+        let mut spins = 0;
+        while !reached(self.area.load_acquire(counter), target) {
+            self.alive()?;
+            self.ask(fence, counter, target);
+            self.backend.relax(spins);
+            spins = spins.saturating_add(1);
+        }
+        Ok(())
+    }
+
+    /// Waits until write message `number` and all before it are done at this node: their source
+    /// memory may be used again.
+    pub(crate) fn wait_writes(&self, number: u32) -> Result<()> {
+        self.wait_count(WRITE_FENCE, WRITES_DONE, number)?;
+        // One at a time, because dropping a region may park.
+        loop {
+            let unneeded = self.poster().pop_hold(number);
+            if unneeded.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits until read message `number` and all before it have ended.
+    pub(crate) fn wait_reads(&self, number: u32) -> Result<()> {
+        loop {
+            let mut dropped = Vec::new();
+            let next = {
+                let mut poster = self.poster();
+                poster.harvest(self, &mut dropped);
+                match poster.replies.outstanding(number) {
+                    0 => None,
+                    outstanding => Some(poster.replies.fence_for(outstanding)),
+                }
+            };
+            drop(dropped);
+            let Some(next) = next else { return Ok(()) };
+            self.wait_count(READ_FENCE, READS_DONE, next)?;
+        }
+    }
+
+    /// Reports failures of earlier operations to `node`, or to any.
+    #[cold]
+    fn surface_slow(&self, poster: &mut Poster, node: Option<NodeId>) -> Result<()> {
+        poster.failures.drain(&self.area, &self.block);
+        poster.failures.take(node)
+    }
+
+    /// As [`surface_slow`](Self::surface_slow), where there is rarely anything.
+    #[inline]
+    pub(crate) fn surface(&self, poster: &mut Poster, node: NodeId) -> Result<()> {
+        if poster.failures.quiet(&self.area) {
+            return Ok(());
+        }
+        self.surface_slow(poster, Some(node))
+    }
+
+    /// The end of a fenced call: its own failure, else an earlier one to the same node.
+    pub(crate) fn finish(&self, op: OpId, node: NodeId) -> Result<()> {
+        let mut poster = self.poster();
+        poster.failures.drain(&self.area, &self.block);
+        poster.failures.unwatch(op)?;
+        poster.failures.take(Some(node))
+    }
+
+    /// Waits for all reads, all writes, or both, then reports what failed meanwhile.
+    pub(crate) fn flush(&self, reads: bool, writes: bool) -> Result<()> {
+        let (last_read, last_write) = {
+            let poster = self.poster();
+            (poster.replies.last_number(), poster.writes)
+        };
+        if writes {
+            self.wait_writes(last_write)?;
+        }
+        if reads {
+            self.wait_reads(last_read)?;
+        }
+        self.surface_slow(&mut self.poster(), None)
+    }
+
+    pub(crate) fn flush_remote(&self, node: NodeId) -> Result<()> {
+        self.check_node(node)?;
+        let posted = self.post_flush(node)?;
+        let reply = loop {
+            self.wait_reads(posted.number)?;
+            // Ended: the record is there, unless this thread has taken it already.
+            if let Some(reply) = self.poster().replies.take_result(posted.op) {
+                break reply;
+            }
+            self.alive()?;
+        };
+        let mut poster = self.poster();
+        poster.failures.drain(&self.area, &self.block);
+        if reply.status == Status::Ok {
+            return poster.failures.take(Some(node));
+        }
+        // The failing operation, or the flush itself if it got no answer.
+        let op = match reply.value as u32 {
+            0 => posted.op,
+            op => OpId(op),
+        };
+        let known = poster.failures.known(op).unwrap_or(Known {
+            failure: Failure {
+                op,
+                status: reply.status,
+                node,
+                port: PortId(0),
+                address: VirtAddr(0),
+                others: 0,
+            },
+            epoch: posted.epoch,
+        });
+        Err(poster.failures.report_flush(known))
+    }
+}

@@ -1,0 +1,196 @@
+//! Notifications as futures. They need no runtime: the port's dispatcher wakes them.
+
+use super::inbox::{Interest, Want};
+use crate::backend::PortBackend;
+use crate::error::Result;
+use crate::port::{PortInner, lock};
+use netvm_abi::{Nanos, NotificationId};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// A future that was polled and waits.
+pub(super) struct Waiter {
+    pub(super) key: u64,
+    pub(super) want: Want,
+    pub(super) waker: Waker,
+}
+
+/// What both futures do: look, enable interrupts and leave a waker, look again.
+struct Watch {
+    port: Arc<PortInner>,
+    want: Want,
+    /// Set from the first fruitless look on.
+    left: Option<(u64, Interest)>,
+}
+
+impl Watch {
+    fn poll<T>(&mut self, context: &Context<'_>, look: impl Fn(&PortInner) -> Option<T>) -> Poll<Result<T>> {
+        if let Some(found) = look(&self.port) {
+            self.leave();
+            return Poll::Ready(Ok(found));
+        }
+        let prepared = self.port.alive().and_then(|()| self.port.ensure_dispatcher());
+        if let Err(error) = prepared {
+            self.leave();
+            return Poll::Ready(Err(error));
+        }
+        let key = match &self.left {
+            Some((key, _)) => *key,
+            None => {
+                let interest = Interest::new(&self.port, self.want);
+                let key = {
+                    let mut state = lock(&self.port.inbox.state);
+                    state.next_waiter += 1;
+                    state.next_waiter
+                };
+                self.left = Some((key, interest));
+                key
+            }
+        };
+        let waker = context.waker().clone();
+        let before = {
+            let mut state = lock(&self.port.inbox.state);
+            let waiter = Waiter {
+                key,
+                want: self.want,
+                waker,
+            };
+            match state.waiters.iter_mut().find(|waiter| waiter.key == key) {
+                Some(place) => Some(std::mem::replace(place, waiter)),
+                None => {
+                    state.waiters.push(waiter);
+                    None
+                }
+            }
+        };
+        drop(before);
+        // The interrupt is enabled and the waker is there: what comes from now on wakes it. What came
+        // before is seen here, a closed port included.
+        if let Some(found) = look(&self.port) {
+            self.leave();
+            return Poll::Ready(Ok(found));
+        }
+        if let Err(error) = self.port.alive() {
+            self.leave();
+            return Poll::Ready(Err(error));
+        }
+        Poll::Pending
+    }
+
+    fn leave(&mut self) {
+        let Some((key, interest)) = self.left.take() else {
+            return;
+        };
+        let removed = {
+            let mut state = lock(&self.port.inbox.state);
+            let at = state.waiters.iter().position(|waiter| waiter.key == key);
+            at.map(|at| state.waiters.swap_remove(at))
+        };
+        drop((removed, interest));
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// Ends when a notification has pending signals, with their number. From
+/// [`Notification::ready`](crate::Notification::ready).
+#[must_use = "futures do nothing unless they are polled"]
+pub struct Ready {
+    watch: Watch,
+    id: NotificationId,
+}
+
+impl Ready {
+    pub(super) fn new(port: &Arc<PortInner>, id: NotificationId) -> Self {
+        Self {
+            watch: Watch {
+                port: Arc::clone(port),
+                want: Want::Signal(id),
+                left: None,
+            },
+            id,
+        }
+    }
+}
+
+impl Future for Ready {
+    type Output = Result<u32>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let id = self.id;
+        self.watch.poll(context, |port| {
+            let pending = port.pending(id);
+            (pending > 0).then_some(pending)
+        })
+    }
+}
+
+/// Ends with the next number of the notification queue. From
+/// [`NotificationQueue::next`](crate::NotificationQueue::next).
+#[must_use = "futures do nothing unless they are polled"]
+pub struct Next {
+    watch: Watch,
+}
+
+impl Next {
+    pub(super) fn new(port: &Arc<PortInner>) -> Self {
+        Self {
+            watch: Watch {
+                port: Arc::clone(port),
+                want: Want::Entry,
+                left: None,
+            },
+        }
+    }
+}
+
+impl Future for Next {
+    type Output = Result<NotificationId>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.watch.poll(context, PortInner::pop_ready)
+    }
+}
+
+/// Wakes a caller of [`block_on`] through the port's event count.
+struct BlockedCaller {
+    backend: Arc<dyn PortBackend>,
+    woken: AtomicBool,
+}
+
+impl Wake for BlockedCaller {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.woken.store(true, Ordering::Release);
+        self.backend.wake();
+    }
+}
+
+/// Drives a future to its end.
+pub(crate) fn block_on<F: Future>(backend: &Arc<dyn PortBackend>, future: F) -> F::Output {
+    let caller = Arc::new(BlockedCaller {
+        backend: Arc::clone(backend),
+        woken: AtomicBool::new(true),
+    });
+    let waker = Waker::from(Arc::clone(&caller));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        let token = backend.wait_token();
+        if caller.woken.swap(false, Ordering::AcqRel)
+            && let Poll::Ready(output) = future.as_mut().poll(&mut context)
+        {
+            return output;
+        }
+        backend.block(token, Nanos::MAX);
+    }
+}

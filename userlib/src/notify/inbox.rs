@@ -1,0 +1,401 @@
+//! What the port knows about arrived notifications, and the exactly-once argument.
+//!
+//! The card counts signals of a number and, when the first beyond those acknowledged comes
+//! (`signals == acknowledged + 1`), puts the number into the notification queue and may interrupt.
+//! Further signals are only counted: the library sees them when it acknowledges.
+//!
+//! **No signal is lost.** For every number with a pending signal one of these holds: it stands in the
+//! card's queue; it stands in `ready` or `dispatch` here; somebody has taken it from there and has not
+//! acknowledged yet; or the card is about to queue it. Three steps could break that. *Draining*
+//! moves it from the first place to the second under one lock. *Acknowledging*, when more signals are
+//! pending, makes the card queue nothing (it saw an older count): so after the store and a full
+//! barrier the counts are compared again, and the number goes back into `ready` or `dispatch`. The
+//! card counts, then makes a full barrier, then compares: at least one side sees the other's store.
+//! *Arming and disarming* move the number between the two lists under the lock.
+//!
+//! **No handler runs twice for a signal** (thesis 6.1.2). Only the port's dispatcher calls handlers,
+//! arming included; it looks at the counts, calls, then acknowledges, one signal at a time. So the
+//! race of the thesis, an arming thread and an interrupt that both find one signal, cannot happen.
+//!
+//! **The card's queue cannot overflow with event counts.** The card queues a number before it shows
+//! the signal. Before a signal is acknowledged the queue is drained, so its entry has left before the
+//! card may queue the next. Only with the one-shot backlog full does draining stop; then the
+//! counts themselves are scanned, so that entries the card may have to drop are not missed.
+
+use super::future::Waiter;
+use crate::error::{Error, Result};
+use crate::port::{PortInner, lock};
+use netvm_abi::NotificationId;
+use netvm_abi::bar::port::{ACKNOWLEDGED, INTERRUPT_ENABLE, NOTIFICATION_READ, WAKE_ON_QUEUE};
+use netvm_abi::notification::{EVENT_COUNTS, interrupt_bit};
+use netvm_abi::port_area::{NOTIFICATION_WRITE, NOTIFICATIONS, SHADOW_SIGNALS};
+use netvm_abi::words::SharedWords;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// A set of event-count numbers.
+#[derive(Debug, Default)]
+struct Ids([u32; EVENT_COUNTS as usize / 32]);
+
+impl Ids {
+    /// Adds a number; false if it was there.
+    fn add(&mut self, id: NotificationId) -> bool {
+        let bit = 1 << (id.0 % 32);
+        match self.0.get_mut(id.index() / 32) {
+            Some(word) if *word & bit == 0 => {
+                *word |= bit;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn remove(&mut self, id: NotificationId) {
+        if let Some(word) = self.0.get_mut(id.index() / 32) {
+            *word &= !(1 << (id.0 % 32));
+        }
+    }
+}
+
+/// Numbers in order of arrival, event counts at most once.
+#[derive(Debug, Default)]
+struct List {
+    order: VecDeque<NotificationId>,
+    has: Ids,
+}
+
+impl List {
+    fn push(&mut self, id: NotificationId) {
+        if id.is_one_shot() || self.has.add(id) {
+            self.order.push_back(id);
+        }
+    }
+
+    fn pop(&mut self) -> Option<NotificationId> {
+        let id = self.order.pop_front()?;
+        self.has.remove(id);
+        Some(id)
+    }
+}
+
+/// A procedure that runs for each signal.
+pub(super) type Handler = Box<dyn FnMut(NotificationId) + Send>;
+
+/// A number with a handler.
+pub(super) struct Armed {
+    /// Which arming it is, so that one that is replaced while it runs does not come back.
+    pub(super) generation: u64,
+    /// Away while it runs.
+    pub(super) handler: Option<Handler>,
+}
+
+/// What the lock protects. Nothing parks under it.
+#[derive(Default)]
+pub(super) struct State {
+    /// Queue entries taken.
+    read: u32,
+    /// For [`NotificationQueue`](super::NotificationQueue).
+    ready: List,
+    /// One-shot numbers in `ready`.
+    one_shots: usize,
+    /// Draining has stopped because there are too many of those.
+    behind: bool,
+    /// For the dispatcher.
+    dispatch: List,
+    pub(super) handlers: HashMap<NotificationId, Armed>,
+    pub(super) generation: u64,
+    /// How many want to be interrupted for a number.
+    interest: HashMap<NotificationId, u32>,
+    /// The interrupt enable words as the card has them.
+    enabled: Ids,
+    /// How many want to be interrupted for any queue entry.
+    queue_interest: u32,
+    pub(super) waiters: Vec<Waiter>,
+    pub(super) next_waiter: u64,
+    pub(super) dispatcher_runs: bool,
+    acknowledged: u64,
+}
+
+impl State {
+    /// Whether the program has something to pop, as far as is known.
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.order.is_empty()
+    }
+}
+
+/// The receiving side of a port.
+pub(crate) struct Inbox {
+    entries: u32,
+    /// Acknowledge counts; stored under the lock, loaded without.
+    acknowledged: Box<[AtomicU32]>,
+    pub(super) state: Mutex<State>,
+}
+
+impl Inbox {
+    pub(crate) fn new(entries: u32) -> Self {
+        Self {
+            entries: entries.max(1),
+            acknowledged: (0..EVENT_COUNTS).map(|_| AtomicU32::new(0)).collect(),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Signals acknowledged so far.
+    pub(crate) fn acknowledged(&self) -> u64 {
+        lock(&self.state).acknowledged
+    }
+
+    fn count(&self, id: NotificationId) -> u32 {
+        self.acknowledged
+            .get(id.index())
+            .map_or(0, |count| count.load(Ordering::Acquire))
+    }
+}
+
+impl PortInner {
+    /// Signals of this number that nobody has acknowledged.
+    #[inline]
+    pub(crate) fn pending(&self, id: NotificationId) -> u32 {
+        // The acknowledge count first: read the other way round, an acknowledgement in between would
+        // make a huge number of it.
+        let acknowledged = self.inbox.count(id);
+        self.area
+            .load_acquire(SHADOW_SIGNALS.plus(id.0))
+            .wrapping_sub(acknowledged)
+    }
+
+    /// Puts a number where whoever handles it looks.
+    fn announce(&self, state: &mut State, id: NotificationId) {
+        if state.handlers.contains_key(&id) {
+            state.dispatch.push(id);
+        } else {
+            state.ready.push(id);
+        }
+    }
+
+    /// Takes what is in the card's queue.
+    pub(super) fn drain(&self, state: &mut State) {
+        let written = self.area.load_acquire(NOTIFICATION_WRITE);
+        if written.wrapping_sub(state.read) > self.inbox.entries {
+            // Not a count that the queue could have reached: a card that is gone reads as all ones.
+            return;
+        }
+        let before = state.read;
+        state.behind = false;
+        while state.read != written {
+            let at = NOTIFICATIONS.plus(state.read % self.inbox.entries);
+            let id = NotificationId(self.area.load_acquire(at));
+            if id.is_one_shot() {
+                if state.one_shots >= self.config.one_shot_backlog.max(1) {
+                    state.behind = true;
+                    break;
+                }
+                state.one_shots += 1;
+                state.ready.push(id);
+            } else if id.is_some() {
+                self.announce(state, id);
+            }
+            state.read = state.read.wrapping_add(1);
+        }
+        if state.read != before {
+            self.block.store_release(NOTIFICATION_READ, state.read);
+        }
+        if state.behind {
+            for id in (1..EVENT_COUNTS).map(NotificationId) {
+                if self.pending(id) > 0 {
+                    self.announce(state, id);
+                }
+            }
+        }
+    }
+
+    /// Acknowledges one signal.
+    pub(crate) fn acknowledge(&self, id: NotificationId) -> Result<()> {
+        let wake = {
+            let mut state = lock(&self.inbox.state);
+            self.drain(&mut state);
+            if self.pending(id) == 0 {
+                return Err(Error::NothingPending { id });
+            }
+            let count = self.inbox.count(id).wrapping_add(1);
+            if let Some(word) = self.inbox.acknowledged.get(id.index()) {
+                word.store(count, Ordering::Release);
+            }
+            self.block.store_release(ACKNOWLEDGED.plus(id.0), count);
+            state.acknowledged += 1;
+            self.block.full_barrier();
+            let more = self.pending(id) > 0;
+            if more {
+                self.announce(&mut state, id);
+            }
+            more && (state.queue_interest > 0 || state.dispatcher_runs)
+        };
+        if wake {
+            self.backend.wake();
+        }
+        Ok(())
+    }
+
+    /// The next number for the program to handle.
+    pub(super) fn pop_ready(&self) -> Option<NotificationId> {
+        let mut wake = false;
+        let mut state = lock(&self.inbox.state);
+        self.drain(&mut state);
+        let found = loop {
+            let Some(id) = state.ready.pop() else { break None };
+            if id.is_one_shot() {
+                state.one_shots -= 1;
+                break Some(id);
+            }
+            if state.handlers.contains_key(&id) {
+                state.dispatch.push(id);
+                wake = true;
+            } else if self.pending(id) > 0 {
+                break Some(id);
+            }
+        };
+        if state.behind {
+            self.drain(&mut state);
+        }
+        drop(state);
+        if wake {
+            self.backend.wake();
+        }
+        found
+    }
+
+    /// The next number for the dispatcher to look at.
+    pub(super) fn pop_dispatch(&self) -> Option<NotificationId> {
+        let mut state = lock(&self.inbox.state);
+        self.drain(&mut state);
+        state.dispatch.pop()
+    }
+
+    /// A handler is armed (or, with `None`, disarmed) for a number. Gives back the one before.
+    pub(super) fn set_handler(&self, id: NotificationId, handler: Option<Handler>) -> Option<Armed> {
+        let mut state = lock(&self.inbox.state);
+        state.generation += 1;
+        let generation = state.generation;
+        let arms = handler.is_some();
+        let before = match handler {
+            Some(handler) => state.handlers.insert(
+                id,
+                Armed {
+                    generation,
+                    handler: Some(handler),
+                },
+            ),
+            None => state.handlers.remove(&id),
+        };
+        match (arms, before.is_some()) {
+            (true, false) => self.add_interest(&mut state, id),
+            (false, true) => self.drop_interest(&mut state, id),
+            _ => {}
+        }
+        if self.pending(id) > 0 {
+            self.announce(&mut state, id);
+        }
+        before
+    }
+
+    /// From now on the card interrupts for signals of this number. The caller looks at the counts
+    /// after this.
+    fn add_interest(&self, state: &mut State, id: NotificationId) {
+        let count = state.interest.entry(id).or_insert(0);
+        *count += 1;
+        if *count == 1 {
+            state.enabled.add(id);
+            self.store_enabled(state, id);
+        }
+        self.block.full_barrier();
+    }
+
+    fn drop_interest(&self, state: &mut State, id: NotificationId) {
+        if let Some(count) = state.interest.get_mut(&id) {
+            *count -= 1;
+            if *count == 0 {
+                state.interest.remove(&id);
+                state.enabled.remove(id);
+                self.store_enabled(state, id);
+            }
+        }
+    }
+
+    fn store_enabled(&self, state: &State, id: NotificationId) {
+        if let (Some((at, _)), Some(word)) = (interrupt_bit(id), state.enabled.0.get(id.index() / 32)) {
+            debug_assert_eq!(at, INTERRUPT_ENABLE.plus(id.0 / 32));
+            self.block.store_release(at, *word);
+        }
+    }
+
+    fn add_queue_interest(&self, state: &mut State) {
+        state.queue_interest += 1;
+        if state.queue_interest == 1 {
+            self.block.store_release(WAKE_ON_QUEUE, 1);
+        }
+        self.block.full_barrier();
+    }
+
+    fn drop_queue_interest(&self, state: &mut State) {
+        state.queue_interest = state.queue_interest.saturating_sub(1);
+        if state.queue_interest == 0 {
+            self.block.store_release(WAKE_ON_QUEUE, 0);
+        }
+    }
+
+    /// The port is closed: forgets handlers and wakes every future.
+    pub(crate) fn close_inbox(&self) {
+        let (handlers, waiters) = {
+            let mut state = lock(&self.inbox.state);
+            (
+                std::mem::take(&mut state.handlers),
+                std::mem::take(&mut state.waiters),
+            )
+        };
+        drop(handlers);
+        for waiter in waiters {
+            waiter.waker.wake();
+        }
+    }
+}
+
+/// What somebody wants to be interrupted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Want {
+    /// Signals of this number.
+    Signal(NotificationId),
+    /// Entries of the queue.
+    Entry,
+}
+
+/// Keeps interrupts enabled while it lives.
+pub(super) struct Interest {
+    port: Arc<PortInner>,
+    want: Want,
+}
+
+impl Interest {
+    pub(super) fn new(port: &Arc<PortInner>, want: Want) -> Self {
+        let mut state = lock(&port.inbox.state);
+        match want {
+            Want::Signal(id) => port.add_interest(&mut state, id),
+            Want::Entry => port.add_queue_interest(&mut state),
+        }
+        drop(state);
+        Self {
+            port: Arc::clone(port),
+            want,
+        }
+    }
+}
+
+impl Drop for Interest {
+    fn drop(&mut self) {
+        let mut state = lock(&self.port.inbox.state);
+        match self.want {
+            Want::Signal(id) => self.port.drop_interest(&mut state, id),
+            Want::Entry => self.port.drop_queue_interest(&mut state),
+        }
+    }
+}

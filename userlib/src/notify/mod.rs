@@ -1,0 +1,13 @@
+//! Receiving notifications (thesis 6.1): event counts, the notification queue, handlers, futures.
+
+mod dispatch;
+mod future;
+mod inbox;
+mod notification;
+mod queue;
+
+pub(crate) use future::block_on;
+pub use future::{Next, Ready};
+pub(crate) use inbox::Inbox;
+pub use notification::Notification;
+pub use queue::NotificationQueue;

@@ -1,0 +1,160 @@
+//! One event-count notification (thesis 6.1.3): test, spin, wait, acknowledge, arm.
+
+use super::future::Ready;
+use super::inbox::{Interest, Want};
+use crate::error::{Error, Result};
+use crate::port::PortInner;
+use crate::timeout::Timeout;
+use netvm_abi::{Nanos, NotificationId};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// An event-count notification of a port: a count of signals, and a count of those acknowledged.
+///
+/// A signal stays pending until it is [acknowledged](Self::ack), by whoever handled it. Handle a
+/// number in one way at a time: here, through the [queue](crate::NotificationQueue), or with a
+/// [handler](Self::arm).
+#[derive(Clone)]
+pub struct Notification {
+    port: Arc<PortInner>,
+    id: NotificationId,
+}
+
+impl Notification {
+    pub(crate) fn new(port: &Arc<PortInner>, id: NotificationId) -> Result<Self> {
+        if !id.is_some() || id.is_one_shot() {
+            return Err(Error::NotificationNumber { id });
+        }
+        Ok(Self {
+            port: Arc::clone(port),
+            id,
+        })
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn id(&self) -> NotificationId {
+        self.id
+    }
+
+    /// How many signals are pending (thesis: `notfTest`).
+    #[must_use]
+    #[inline]
+    pub fn pending(&self) -> u32 {
+        self.port.pending(self.id)
+    }
+
+    /// Spins until a signal is pending; gives the number of those pending.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], [`Error::PortClosed`], [`Error::PortEnded`].
+    pub fn spin(&self, timeout: impl Into<Timeout>) -> Result<u32> {
+        let timeout = timeout.into();
+        match self.spin_for(u32::MAX, timeout, None)? {
+            0 => Err(Error::TimedOut),
+            pending => Ok(pending),
+        }
+    }
+
+    /// Looks up to `limit` times, until the deadline; 0 when nothing came.
+    fn spin_for(&self, limit: u32, timeout: Timeout, deadline: Option<Nanos>) -> Result<u32> {
+        let backend = &self.port.backend;
+        let mut deadline = deadline;
+        let mut spins = 0;
+        loop {
+            let pending = self.pending();
+            if pending > 0 {
+                return Ok(pending);
+            }
+            self.port.alive()?;
+            if spins >= limit && limit != u32::MAX {
+                return Ok(0);
+            }
+            if timeout != Timeout::Never {
+                let now = backend.now();
+                if now >= *deadline.get_or_insert_with(|| timeout.deadline(now)) {
+                    return Ok(0);
+                }
+            }
+            backend.relax(spins);
+            spins = spins.saturating_add(1);
+        }
+    }
+
+    /// Spins a little, then blocks until a signal is pending; gives the number of those pending.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], [`Error::PortClosed`], [`Error::PortEnded`].
+    pub fn wait(&self, timeout: impl Into<Timeout>) -> Result<u32> {
+        let pending = self.pending();
+        if pending > 0 {
+            return Ok(pending);
+        }
+        let timeout = timeout.into();
+        let backend = &self.port.backend;
+        let deadline = timeout.deadline(backend.now());
+        let pending = self.spin_for(self.port.config.spins, timeout, Some(deadline))?;
+        if pending > 0 {
+            return Ok(pending);
+        }
+        let _interest = Interest::new(&self.port, Want::Signal(self.id));
+        loop {
+            let token = backend.wait_token();
+            let pending = self.pending();
+            if pending > 0 {
+                return Ok(pending);
+            }
+            self.port.alive()?;
+            if backend.now() >= deadline {
+                return Err(Error::TimedOut);
+            }
+            self.port.counters.blocked.fetch_add(1, Ordering::Relaxed);
+            backend.block(token, deadline);
+        }
+    }
+
+    /// Acknowledges one signal: it has been handled.
+    ///
+    /// # Errors
+    /// [`Error::NothingPending`].
+    pub fn ack(&self) -> Result<()> {
+        self.port.acknowledge(self.id)
+    }
+
+    /// Runs `handler` exactly once for each signal, those that are pending included, beside the
+    /// program: on a thread of the library (a coroutine in the simulator), never in a signal handler,
+    /// one handler of a port at a time. Each signal is acknowledged when its call returns. The
+    /// handler may use the port, write and notify; to go on with an event loop it may write to an
+    /// eventfd. A handler armed before is replaced; one that panics is disarmed and counted.
+    ///
+    /// # Errors
+    /// [`Error::PortClosed`], [`Error::PortEnded`]; [`Error::Refused`] when the thread cannot be made.
+    pub fn arm(&self, handler: impl FnMut(NotificationId) + Send + 'static) -> Result<()> {
+        self.port.alive()?;
+        self.port.ensure_dispatcher()?;
+        let before = self.port.set_handler(self.id, Some(Box::new(handler)));
+        drop(before);
+        self.port.backend.wake();
+        Ok(())
+    }
+
+    /// No handler runs for signals from now on; a call under way finishes. Tells whether one was
+    /// armed. Signals that are left are pending as if it had never been.
+    pub fn disarm(&self) -> bool {
+        self.port.set_handler(self.id, None).is_some()
+    }
+
+    /// A future that ends when a signal is pending, with the number of those pending. It runs under
+    /// any executor.
+    #[must_use = "futures do nothing unless they are polled"]
+    pub fn ready(&self) -> Ready {
+        Ready::new(&self.port, self.id)
+    }
+}
+
+impl fmt::Debug for Notification {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Notification({}, {} pending)", self.id, self.pending())
+    }
+}

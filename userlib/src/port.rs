@@ -1,0 +1,454 @@
+//! A port: a program's endpoint on a node.
+
+use crate::backend::{Backend, OpenRequest, PortBackend, Refusal, Words};
+use crate::error::{Error, Result};
+use crate::export::{Access, Segment};
+use crate::fence::Fences;
+use crate::import::RemoteSegment;
+use crate::node::Node;
+use crate::notify::{Inbox, Notification, NotificationQueue};
+use crate::poster::Poster;
+use crate::ranges::RangeMap;
+use crate::region::Region;
+use crate::staging::Staging;
+use crate::stats::{Counters, PortStats};
+use crate::timeout::Timeout;
+use netvm_abi::control::Modes;
+use netvm_abi::descriptor::INLINE_BYTES;
+use netvm_abi::port_area::PORT_STATE;
+use netvm_abi::words::SharedWords;
+use netvm_abi::{Geometry, Nanos, NodeId, NotificationId, PAGE_SIZE, PortId, Status, VirtAddr};
+use std::fmt;
+use std::ops::RangeBounds;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// How to open a port.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct PortConfig {
+    /// The port's number; others name it to import from it. Any free one if not given.
+    pub port: Option<PortId>,
+    /// Size of the region through which bytes pass that the card cannot reach where they are, in
+    /// bytes; made at first use. At least four pages.
+    pub staging_bytes: u64,
+    /// How often [`Notification::wait`] looks before it blocks.
+    pub spins: u32,
+    /// How many one-shot notifications the library takes out of the card's queue ahead of
+    /// [`NotificationQueue::pop`]. The card holds 1,024 more; then it refuses them to their senders.
+    pub one_shot_backlog: usize,
+}
+
+impl Default for PortConfig {
+    fn default() -> Self {
+        Self {
+            port: None,
+            staging_bytes: 256 << 10,
+            spins: 200,
+            one_shot_backlog: 1024,
+        }
+    }
+}
+
+impl PortConfig {
+    /// The defaults with this port number.
+    #[must_use]
+    pub fn number(port: u16) -> Self {
+        Self {
+            port: Some(PortId(port)),
+            ..Self::default()
+        }
+    }
+
+    /// With so many bytes of staging.
+    #[must_use]
+    pub const fn staging_bytes(mut self, bytes: u64) -> Self {
+        self.staging_bytes = bytes;
+        self
+    }
+
+    /// With so many looks before a wait blocks.
+    #[must_use]
+    pub const fn spins(mut self, spins: u32) -> Self {
+        self.spins = spins;
+        self
+    }
+
+    /// With so many one-shot notifications taken ahead.
+    #[must_use]
+    pub const fn one_shot_backlog(mut self, count: usize) -> Self {
+        self.one_shot_backlog = count;
+        self
+    }
+}
+
+/// A program's endpoint on a node: it owns regions, exports and imports, posts operations and
+/// receives notifications.
+///
+/// Every method may be called from several threads at once. Operations of one port to one node make
+/// one stream: in it notifications come after all earlier data (thesis 6.2) and failures are reported.
+/// Dropping the port closes it, at any time and in any order with what was made from it: exports
+/// end, remote operations are refused, calls on what is left give [`Error::PortClosed`].
+///
+/// # Example
+///
+/// ```no_run
+/// use netvm::{Access, Node, Port, PortConfig, Timeout};
+/// use std::time::Duration;
+///
+/// fn sender(node: &Node) -> netvm::Result<()> {
+///     let port = Port::open(node, PortConfig::default())?;
+///     let inbox = port.import(1.into(), 7.into(), "inbox", Timeout::After(Duration::from_secs(5)))?;
+///     inbox.write(0, b"hello").notify(1).post()?;
+///     port.flush_remote(1.into())
+/// }
+///
+/// fn receiver(node: &Node) -> netvm::Result<()> {
+///     let port = Port::open(node, PortConfig::number(7))?;
+///     let memory = port.alloc(4096)?;
+///     let _inbox = port.export("inbox", &memory, .., Access::everyone().notify(1..=1))?;
+///     let arrived = port.notification(1)?;
+///     arrived.wait(Timeout::Never)?;
+///     arrived.ack()?;
+///     let mut greeting = [0; 5];
+///     memory.read_into(0, &mut greeting)
+/// }
+/// ```
+#[must_use = "dropping a port closes it"]
+pub struct Port {
+    pub(crate) inner: Arc<PortInner>,
+}
+
+/// What a port and everything made from it share.
+pub(crate) struct PortInner {
+    pub(crate) backend: Arc<dyn PortBackend>,
+    node: Node,
+    pub(crate) geometry: Geometry,
+    pub(crate) inline_limit: u64,
+    pub(crate) config: PortConfig,
+    pub(crate) block: Words,
+    pub(crate) area: Words,
+    pub(crate) status: Words,
+    /// Shared by the port's regions, to tell them from others'.
+    pub(crate) identity: Arc<()>,
+    pub(crate) closed: AtomicBool,
+    pub(crate) poster: Mutex<Poster>,
+    pub(crate) fences: Mutex<Fences>,
+    pub(crate) staging: Mutex<Staging>,
+    pub(crate) inbox: Inbox,
+    pub(crate) exports: Mutex<RangeMap<(), Weak<crate::export::SegmentInner>>>,
+    pub(crate) imports: Mutex<RangeMap<(NodeId, PortId), Weak<crate::import::RemoteInner>>>,
+    pub(crate) counters: Counters,
+}
+
+/// Locks; a panic elsewhere while it was held leaves nothing half done that matters more than going on.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl PortInner {
+    #[inline]
+    pub(crate) fn poster(&self) -> MutexGuard<'_, Poster> {
+        lock(&self.poster)
+    }
+
+    /// Whether the port still works.
+    #[inline]
+    pub(crate) fn alive(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::PortClosed);
+        }
+        match self.area.load_acquire(PORT_STATE) {
+            0 => Ok(()),
+            code => Err(Error::PortEnded {
+                status: Status::from_code(code as u8),
+            }),
+        }
+    }
+
+    pub(crate) fn check_node(&self, node: NodeId) -> Result<()> {
+        if node.0 < self.geometry.nodes {
+            return Ok(());
+        }
+        Err(Error::NoSuchNode {
+            node,
+            last: self.geometry.nodes.saturating_sub(1),
+        })
+    }
+
+    pub(crate) fn port(&self) -> PortId {
+        self.backend.port()
+    }
+
+    pub(crate) fn alloc(&self, len: u64) -> Result<Region> {
+        self.alive()?;
+        if len == 0 {
+            return Err(Error::Empty { what: "a region" });
+        }
+        let whole = len
+            .checked_next_multiple_of(u64::from(PAGE_SIZE))
+            .ok_or(Error::Refused {
+                what: "allocate a region",
+                reason: Refusal::Status(Status::NoMemory),
+            })?;
+        let memory = self.backend.alloc(whole).map_err(|reason| Error::Refused {
+            what: "allocate a region",
+            reason,
+        })?;
+        Ok(Region::new(memory, len, Arc::clone(&self.identity)))
+    }
+}
+
+impl Port {
+    /// Opens a port on `node` (thesis: register).
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when the number is taken, no port is free, or the driver says no.
+    pub fn open(node: &Node, config: PortConfig) -> Result<Self> {
+        let backend: &Arc<dyn Backend> = node.backend();
+        let request = OpenRequest { port: config.port };
+        let port = backend.open(&request).map_err(|reason| Error::Refused {
+            what: "open a port",
+            reason,
+        })?;
+        let geometry = backend.geometry();
+        let limit = backend.inline_limit().clamp(8, INLINE_BYTES);
+        let inner = PortInner {
+            node: node.clone(),
+            geometry,
+            inline_limit: limit as u64,
+            config,
+            block: port.block_words(),
+            area: port.area_words(),
+            status: port.status_words(),
+            identity: Arc::new(()),
+            closed: AtomicBool::new(false),
+            poster: Mutex::new(Poster::new(geometry.nodes)),
+            fences: Mutex::default(),
+            staging: Mutex::new(Staging::new(config.staging_bytes)),
+            inbox: Inbox::new(geometry.notification_queue),
+            exports: Mutex::default(),
+            imports: Mutex::default(),
+            counters: Counters::default(),
+            backend: port,
+        };
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> PortId {
+        self.inner.port()
+    }
+
+    /// Its node.
+    #[must_use]
+    pub fn node(&self) -> &Node {
+        &self.inner.node
+    }
+
+    /// The back end's clock: what time-outs are measured with.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.inner.backend.now()
+    }
+
+    /// What the port has done so far.
+    #[must_use]
+    pub fn stats(&self) -> PortStats {
+        let mut stats = {
+            let poster = self.inner.poster();
+            PortStats {
+                failures: poster.failures.count,
+                ..poster.stats
+            }
+        };
+        let counters = &self.inner.counters;
+        stats.acknowledged = self.inner.inbox.acknowledged();
+        stats.handler_calls = counters.handler_calls.load(Ordering::Relaxed);
+        stats.handler_panics = counters.handler_panics.load(Ordering::Relaxed);
+        stats.blocked = counters.blocked.load(Ordering::Relaxed);
+        stats
+    }
+
+    /// Makes a region of `len` zeroed bytes. No page of it is pinned or need be resident.
+    ///
+    /// # Errors
+    /// [`Error::Empty`], [`Error::Refused`] (no memory, table full), [`Error::PortClosed`].
+    pub fn alloc(&self, len: u64) -> Result<Region> {
+        self.inner.alloc(len)
+    }
+
+    /// Makes a region of memory that the process already has: heap, stack or a file mapping. Only the
+    /// kernel back end can; others refuse and say so.
+    ///
+    /// # Safety
+    /// `start..start + len` is mapped for reading and writing, stays so until the last handle of the
+    /// region has gone, and is reached by nothing but atomics and the region meanwhile: remote nodes
+    /// write to it at any time.
+    ///
+    /// # Errors
+    /// As [`alloc`](Self::alloc); [`Error::Refused`] where the back end cannot.
+    pub unsafe fn adopt(&self, start: NonNull<u8>, len: u64) -> Result<Region> {
+        self.inner.alive()?;
+        if len == 0 {
+            return Err(Error::Empty { what: "a region" });
+        }
+        // SAFETY: the caller's promise is the one that the back end asks for.
+        let memory = unsafe { self.inner.backend.adopt(start, len) }.map_err(|reason| Error::Refused {
+            what: "register this memory",
+            reason,
+        })?;
+        Ok(Region::new(memory, len, Arc::clone(&self.inner.identity)))
+    }
+
+    /// Gives a name to a range of a region, so that others can import it. Costs the same for every
+    /// size. A range may have several names, with different rights.
+    ///
+    /// # Errors
+    /// [`Error::Name`], [`Error::Empty`], [`Error::OutOfRange`], [`Error::ForeignRegion`];
+    /// [`Error::Export`] when the name is taken or a table is full; [`Error::PortClosed`].
+    pub fn export(
+        &self,
+        name: &str,
+        region: &Region,
+        range: impl RangeBounds<u64>,
+        access: Access,
+    ) -> Result<Segment> {
+        crate::export::export(&self.inner, name, region, &range, &access)
+    }
+
+    /// Binds to a name that another port exports, with all the rights that the exporter grants.
+    /// [`Timeout::Now`] asks once; otherwise the call waits until the name is there.
+    ///
+    /// # Errors
+    /// [`Error::Name`], [`Error::NoSuchNode`]; [`Error::Import`] with the reason of the last attempt;
+    /// [`Error::PortClosed`].
+    pub fn import(
+        &self,
+        node: NodeId,
+        port: PortId,
+        name: &str,
+        timeout: impl Into<Timeout>,
+    ) -> Result<RemoteSegment> {
+        self.import_with(node, port, name, Modes::all(), timeout)
+    }
+
+    /// As [`import`](Self::import), with at most these rights.
+    ///
+    /// # Errors
+    /// As [`import`](Self::import).
+    pub fn import_with(
+        &self,
+        node: NodeId,
+        port: PortId,
+        name: &str,
+        modes: Modes,
+        timeout: impl Into<Timeout>,
+    ) -> Result<RemoteSegment> {
+        crate::import::import(&self.inner, node, port, name, modes, timeout.into())
+    }
+
+    /// The export that holds this local address, and the offset in it (thesis: `export_lookup`). With
+    /// several, any of them.
+    #[must_use]
+    pub fn locate(&self, address: VirtAddr) -> Option<(Segment, u64)> {
+        let exports = lock(&self.inner.exports);
+        let (start, segment) = exports.find((), address)?;
+        Some((Segment::from_inner(segment), address.0.wrapping_sub(start.0)))
+    }
+
+    /// The import that holds this address of another port, and the offset in it (thesis:
+    /// `import_lookup`). With several, any of them.
+    #[must_use]
+    pub fn locate_remote(
+        &self,
+        node: NodeId,
+        port: PortId,
+        address: VirtAddr,
+    ) -> Option<(RemoteSegment, u64)> {
+        let imports = lock(&self.inner.imports);
+        let (start, remote) = imports.find((node, port), address)?;
+        Some((RemoteSegment::from_inner(remote), address.0.wrapping_sub(start.0)))
+    }
+
+    /// Returns when every earlier read has ended: what they wrote is there.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] for an operation, to any node, that failed and was not yet reported;
+    /// [`Error::PortClosed`], [`Error::PortEnded`].
+    pub fn flush_reads(&self) -> Result<()> {
+        self.inner.flush(true, false)
+    }
+
+    /// Returns when every earlier write has left this node: what they were made from may change. That
+    /// they have arrived is another thing: see [`flush_remote`](Self::flush_remote).
+    ///
+    /// # Errors
+    /// As [`flush_reads`](Self::flush_reads).
+    pub fn flush_writes(&self) -> Result<()> {
+        self.inner.flush(false, true)
+    }
+
+    /// Both of the above.
+    ///
+    /// # Errors
+    /// As [`flush_reads`](Self::flush_reads).
+    pub fn flush(&self) -> Result<()> {
+        self.inner.flush(true, true)
+    }
+
+    /// Returns when every earlier write to `node` has landed there, at the cost of one round trip
+    /// however many they were.
+    ///
+    /// # Errors
+    /// [`Error::Failed`], naming the operation, if one of them failed; [`Error::NoSuchNode`],
+    /// [`Error::PortClosed`], [`Error::PortEnded`].
+    pub fn flush_remote(&self, node: NodeId) -> Result<()> {
+        self.inner.flush_remote(node)
+    }
+
+    /// An event-count notification of this port, 1 to 1023.
+    ///
+    /// # Errors
+    /// [`Error::NotificationNumber`].
+    pub fn notification(&self, id: impl Into<NotificationId>) -> Result<Notification> {
+        Notification::new(&self.inner, id.into())
+    }
+
+    /// The port's notification queue: one-shot notifications, and event-count ones as they come.
+    #[must_use]
+    pub fn notifications(&self) -> NotificationQueue {
+        NotificationQueue::new(&self.inner)
+    }
+
+    /// Drives a future to its end, blocking the caller in the back end's way. The futures of this
+    /// library run under any executor; this one is enough for a program that has none.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        crate::notify::block_on(&self.inner.backend, future)
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        let inner = &self.inner;
+        inner.closed.store(true, Ordering::Release);
+        inner.backend.close();
+        // What the library itself held for transfers that now have ended one way or another. Regions
+        // may park when they are dropped, so outside of every lock.
+        let held = inner.poster().clear();
+        let staged = lock(&inner.staging).take();
+        inner.close_inbox();
+        inner.backend.wake();
+        drop((held, staged));
+    }
+}
+
+impl fmt::Debug for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Port({} on {:?})", self.id(), self.inner.node)
+    }
+}

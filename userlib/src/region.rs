@@ -1,0 +1,394 @@
+//! Memory that the card can reach, and how a program reaches it.
+
+use crate::backend::{Memory, View, Width};
+use crate::copy;
+use crate::error::{Error, Result};
+use netvm_abi::{SegmentId, VirtAddr};
+use std::any::Any;
+use std::fmt;
+use std::ops::{Bound, RangeBounds};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// A registered piece of memory: the card may read and write it, remote nodes may once it is
+/// exported, and no page of it is pinned.
+///
+/// Cheap to clone; all clones are the same memory. It is unregistered and given back when the last
+/// clone, slice, export and transfer in flight has gone, whatever happened to the port. Others may
+/// change it at any time, so there is never a `&[u8]` of it: bytes are copied in and out, words are
+/// loaded and stored.
+#[derive(Clone)]
+pub struct Region {
+    inner: Arc<RegionInner>,
+}
+
+struct RegionInner {
+    memory: Arc<dyn Memory>,
+    /// Where it is mapped, if it is.
+    mapped: Option<NonNull<u8>>,
+    _owner: Option<Arc<dyn Any + Send + Sync>>,
+    start: VirtAddr,
+    len: u64,
+    /// The port that it is registered with: the same pointer for all its regions.
+    port: Arc<()>,
+}
+
+// SAFETY: the pointer is the only part that is not `Send + Sync` by itself. It is followed only
+// through `copy` and atomics, which is sound from any thread while the owner keeps the mapping alive.
+unsafe impl Send for RegionInner {}
+// SAFETY: as above.
+unsafe impl Sync for RegionInner {}
+
+impl Drop for RegionInner {
+    fn drop(&mut self) {
+        self.memory.free();
+    }
+}
+
+/// Checks that `len` bytes from `offset` on lie inside of `size`.
+#[inline]
+pub(crate) const fn check_range(offset: u64, len: u64, size: u64) -> Result<()> {
+    match offset.checked_add(len) {
+        Some(end) if end <= size => Ok(()),
+        _ => Err(Error::OutOfRange { offset, len, size }),
+    }
+}
+
+/// Start and length of a range inside of `size` bytes.
+pub(crate) fn resolve(range: &impl RangeBounds<u64>, size: u64) -> Result<(u64, u64)> {
+    let start = match range.start_bound() {
+        Bound::Included(&start) => start,
+        Bound::Excluded(&start) => start.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(&end) => end.saturating_add(1),
+        Bound::Excluded(&end) => end,
+        Bound::Unbounded => size,
+    };
+    let len = end.checked_sub(start).ok_or(Error::OutOfRange {
+        offset: start,
+        len: 0,
+        size,
+    })?;
+    check_range(start, len, size)?;
+    Ok((start, len))
+}
+
+impl Region {
+    pub(crate) fn new(memory: Arc<dyn Memory>, len: u64, port: Arc<()>) -> Self {
+        let (mapped, owner) = match memory.view() {
+            View::Mapped { start, owner } => (Some(start), Some(owner)),
+            View::Modelled => (None, None),
+        };
+        Self {
+            inner: Arc::new(RegionInner {
+                start: memory.address(),
+                len: len.min(memory.size()),
+                memory,
+                mapped,
+                _owner: owner,
+                port,
+            }),
+        }
+    }
+
+    /// Its length in bytes, as asked for.
+    #[must_use]
+    #[inline]
+    pub fn len(&self) -> u64 {
+        self.inner.len
+    }
+
+    /// Never: a region of no bytes cannot be made.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.inner.len == 0
+    }
+
+    /// Its first address in the address space that the port names. Fixed for its life.
+    #[must_use]
+    #[inline]
+    pub fn address(&self) -> VirtAddr {
+        self.inner.start
+    }
+
+    pub(crate) fn segment(&self) -> SegmentId {
+        self.inner.memory.segment()
+    }
+
+    /// Whether the two are the same memory.
+    #[inline]
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Whether it is registered with the port of this identity.
+    #[inline]
+    pub(crate) fn belongs_to(&self, port: &Arc<()>) -> bool {
+        Arc::ptr_eq(&self.inner.port, port)
+    }
+
+    /// A part of it, for a zero-copy transfer.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`].
+    pub fn slice(&self, range: impl RangeBounds<u64>) -> Result<RegionSlice> {
+        let (offset, len) = resolve(&range, self.len())?;
+        Ok(RegionSlice {
+            region: self.clone(),
+            offset,
+            len,
+        })
+    }
+
+    /// All of it, for a zero-copy transfer.
+    #[must_use]
+    pub fn whole(&self) -> RegionSlice {
+        RegionSlice {
+            region: self.clone(),
+            offset: 0,
+            len: self.len(),
+        }
+    }
+
+    /// Copies bytes from `offset` on out of it. What others write meanwhile may be torn anywhere.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`]; [`Error::Memory`] where a page cannot be had.
+    pub fn read_into(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        check_range(offset, into.len() as u64, self.len())?;
+        match self.inner.mapped {
+            Some(start) => {
+                // SAFETY: the range was checked against the mapping, which the owner keeps alive;
+                // `into` is ordinary memory, which no mapping of a region overlaps.
+                unsafe { copy::copy_out(start.as_ptr().add(offset as usize), into) }
+                std::sync::atomic::fence(Ordering::Acquire);
+                Ok(())
+            }
+            None => self
+                .inner
+                .memory
+                .read(offset, into)
+                .map_err(|status| Error::Memory { offset, status }),
+        }
+    }
+
+    /// Copies bytes into it from `offset` on. An aligned 1, 2, 4 or 8 bytes is a single store.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`]; [`Error::Memory`] where a page cannot be had.
+    pub fn write_from(&self, offset: u64, from: &[u8]) -> Result<()> {
+        check_range(offset, from.len() as u64, self.len())?;
+        match self.inner.mapped {
+            Some(start) => {
+                // SAFETY: as in `read_into`.
+                unsafe { copy::copy_in(from, start.as_ptr().add(offset as usize)) }
+                Ok(())
+            }
+            None => self
+                .inner
+                .memory
+                .write(offset, from)
+                .map_err(|status| Error::Memory { offset, status }),
+        }
+    }
+
+    /// A 32-bit word of it.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], [`Error::Misaligned`].
+    pub fn word32(&self, offset: u64) -> Result<Word32> {
+        self.word(offset, Width::Word32).map(Word32)
+    }
+
+    /// A 64-bit word of it.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], [`Error::Misaligned`].
+    pub fn word64(&self, offset: u64) -> Result<Word64> {
+        self.word(offset, Width::Word64).map(Word64)
+    }
+
+    fn word(&self, offset: u64, width: Width) -> Result<Word> {
+        check_range(offset, width.bytes(), self.len())?;
+        if !self
+            .address()
+            .0
+            .wrapping_add(offset)
+            .is_multiple_of(width.bytes())
+        {
+            return Err(Error::Misaligned {
+                offset,
+                width: width.bytes(),
+            });
+        }
+        Ok(Word {
+            region: self.clone(),
+            offset,
+            width,
+        })
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Region({:#x}, {} bytes)", self.address().0, self.len())
+    }
+}
+
+/// A part of a region. Keeps the region alive, as does a transfer that was given it: forgetting or
+/// dropping handles never leaves a card with memory that belongs to somebody else.
+#[derive(Clone, Debug)]
+pub struct RegionSlice {
+    region: Region,
+    offset: u64,
+    len: u64,
+}
+
+impl RegionSlice {
+    /// Its region.
+    #[must_use]
+    #[inline]
+    pub const fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// Where it begins in the region.
+    #[must_use]
+    #[inline]
+    pub const fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Its length in bytes.
+    #[must_use]
+    #[inline]
+    pub const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Its first address.
+    #[inline]
+    pub(crate) fn address(&self) -> VirtAddr {
+        VirtAddr(self.region.address().0.wrapping_add(self.offset))
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Word {
+    region: Region,
+    offset: u64,
+    width: Width,
+}
+
+/// Pointer to the word, if its region is mapped.
+macro_rules! atomic {
+    ($word:expr, $kind:ty) => {
+        $word.region.inner.mapped.map(|start| {
+            // SAFETY: range and alignment were checked when the word was made; the region keeps the
+            // mapping alive for as long as the borrow of `$word`; everybody uses atomics there.
+            unsafe { &*start.as_ptr().add($word.offset as usize).cast::<$kind>() }
+        })
+    };
+}
+
+impl Word {
+    fn fault(&self, status: netvm_abi::Status) -> Error {
+        Error::Memory {
+            offset: self.offset,
+            status,
+        }
+    }
+
+    fn load(&self) -> Result<u64> {
+        let memory = &self.region.inner.memory;
+        memory.load(self.offset, self.width).map_err(|s| self.fault(s))
+    }
+
+    fn store(&self, value: u64) -> Result<()> {
+        let memory = &self.region.inner.memory;
+        memory
+            .store(self.offset, self.width, value)
+            .map_err(|s| self.fault(s))
+    }
+
+    fn compare_swap(&self, expected: u64, new: u64) -> Result<u64> {
+        let memory = &self.region.inner.memory;
+        memory
+            .compare_swap(self.offset, self.width, expected, new)
+            .map_err(|s| self.fault(s))
+    }
+}
+
+macro_rules! words {
+    ($($(#[$doc:meta])* $name:ident, $int:ty, $atomic:ty;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// Others, remote nodes included, may change it between any two accesses. Its
+        /// `compare_swap` is atomic among the programs of this node; remote nodes change words that
+        /// several nodes compete for with the card's own atomics.
+        #[derive(Clone, Debug)]
+        pub struct $name(Word);
+
+        impl $name {
+            /// Its value, with acquire order: data that was written before it is seen.
+            ///
+            /// # Errors
+            /// [`Error::Memory`] where the page cannot be had.
+            #[inline]
+            pub fn load(&self) -> Result<$int> {
+                match atomic!(self.0, $atomic) {
+                    Some(word) => Ok(word.load(Ordering::Acquire)),
+                    None => self.0.load().map(|value| value as $int),
+                }
+            }
+
+            /// Stores a value, with release order.
+            ///
+            /// # Errors
+            /// [`Error::Memory`] where the page cannot be had.
+            #[inline]
+            pub fn store(&self, value: $int) -> Result<()> {
+                match atomic!(self.0, $atomic) {
+                    Some(word) => {
+                        word.store(value, Ordering::Release);
+                        Ok(())
+                    }
+                    None => self.0.store(u64::from(value)),
+                }
+            }
+
+            /// Stores `new` if the value is `expected`; gives the old value.
+            ///
+            /// # Errors
+            /// [`Error::Memory`] where the page cannot be had.
+            #[inline]
+            pub fn compare_swap(&self, expected: $int, new: $int) -> Result<$int> {
+                match atomic!(self.0, $atomic) {
+                    Some(word) => Ok(word
+                        .compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire)
+                        .unwrap_or_else(|old| old)),
+                    None => self
+                        .0
+                        .compare_swap(u64::from(expected), u64::from(new))
+                        .map(|value| value as $int),
+                }
+            }
+        }
+    )*};
+}
+
+words! {
+    /// An aligned 32-bit word of a region.
+    Word32, u32, AtomicU32;
+    /// An aligned 64-bit word of a region.
+    Word64, u64, AtomicU64;
+}
