@@ -37,7 +37,7 @@ pub(crate) fn run(
         .append(true)
         .open(log)
         .context("cannot write the stage's log")?;
-    writeln!(file, "$ {command:?}")?;
+    writeln!(file, "$ {}", shown(command))?;
     // A group of its own, so that a test program that hangs ends together with the cargo that started it.
     let mut child = command
         .stdin(Stdio::null())
@@ -70,6 +70,21 @@ pub(crate) fn run(
         }
         std::thread::sleep(Duration::from_millis(30));
     }
+}
+
+/// The command as a person would type it.
+fn shown(command: &Command) -> String {
+    let set = command
+        .get_envs()
+        .filter_map(|(name, value)| Some((name, value?)));
+    let set = set.map(|(name, value)| format!("{}={value:?} ", name.to_string_lossy()));
+    let mut text: String = set.collect();
+    text.push_str(&command.get_program().to_string_lossy());
+    for arg in command.get_args() {
+        text.push(' ');
+        text.push_str(&arg.to_string_lossy());
+    }
+    text
 }
 
 fn end(child: &mut Child) {

@@ -213,13 +213,7 @@ fn demo(context: &mut Context<'_>) -> Result<Outcome> {
 }
 
 fn loom(context: &mut Context<'_>) -> Result<Outcome> {
-    context.cargo(&[
-        "test",
-        "--release",
-        "--package",
-        "netvm-loom",
-        "--locked",
-    ])?;
+    context.cargo(&["test", "--release", "--package", "netvm-loom", "--locked"])?;
     context.tests()
 }
 

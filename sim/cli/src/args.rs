@@ -71,6 +71,13 @@ pub struct Sim {
     #[arg(long, value_name = "COUNT", default_value_t = 4,
           value_parser = clap::value_parser!(u16).range(2..=i64::from(MAX_NODES)))]
     pub nodes: u16,
+    /// Messages that each world carries at least.
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000,
+          value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub messages: u64,
+    /// Worlds that run at once; by default as many as there are cores.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub jobs: Option<u16>,
     /// Print every event of the run (needs --seed); two runs of a seed print the same bytes.
     #[arg(long, requires = "seed", conflicts_with = "json")]
     pub trace: bool,

@@ -1,0 +1,210 @@
+//! What a list of seeds comes to.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use netvm_world::faults::{Coverage, FaultKind, ProtocolState};
+use netvm_world::{Config, Failure};
+use serde::Serialize;
+
+use super::run::Run;
+use crate::output::grouped;
+
+/// The sum over all seeds that ran, as `--json` prints it.
+#[derive(Debug, Serialize)]
+pub struct Sum {
+    /// No seed failed, and every kind of fault fired where that can be asked for.
+    pub ok: bool,
+    /// Seeds that held.
+    pub seeds: u32,
+    /// Seeds asked for.
+    pub seeds_asked: u32,
+    /// The first; the others follow it.
+    pub first_seed: u64,
+    /// Nodes in each world.
+    pub nodes: u16,
+    /// Messages, over all.
+    pub messages: u64,
+    /// The fewest messages of a run.
+    pub fewest_messages: u64,
+    /// Steps of the worlds, over all.
+    pub events: u64,
+    /// Time that passed for the nodes, in nanoseconds, over all.
+    pub virtual_nanos: u64,
+    /// Time that passed for the person.
+    pub seconds: f64,
+    /// Time of one core for one node of one run.
+    pub seconds_per_node: f64,
+    /// Memory for one node, in bytes; the most of all runs.
+    pub bytes_per_node: u64,
+    /// What the NICs and hosts counted, over all.
+    pub counters: BTreeMap<String, u64>,
+    /// For each kind of fault, how often it fired in each state of the protocol.
+    pub coverage: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
+    /// Kinds of fault that never fired.
+    pub never_fired: Vec<&'static str>,
+    /// Seeds that failed.
+    pub failures: Vec<Failure>,
+    #[serde(skip)]
+    table: Coverage,
+    #[serde(skip)]
+    core_time: Duration,
+    #[serde(skip)]
+    must_cover: bool,
+}
+
+impl Sum {
+    /// Of nothing yet.
+    pub fn new(first_seed: u64, seeds_asked: u32, config: &Config) -> Self {
+        Self {
+            ok: false,
+            seeds: 0,
+            seeds_asked,
+            first_seed,
+            nodes: config.nodes,
+            messages: 0,
+            fewest_messages: 0,
+            events: 0,
+            virtual_nanos: 0,
+            seconds: 0.0,
+            seconds_per_node: 0.0,
+            bytes_per_node: 0,
+            counters: BTreeMap::new(),
+            coverage: BTreeMap::new(),
+            never_fired: Vec::new(),
+            failures: Vec::new(),
+            table: Coverage::default(),
+            core_time: Duration::ZERO,
+            must_cover: false,
+        }
+    }
+
+    /// Adds one run.
+    pub fn add(&mut self, run: Run) {
+        self.core_time += run.time;
+        match run.outcome {
+            Err(failure) => self.failures.push(*failure),
+            Ok(report) => {
+                self.fewest_messages =
+                    if self.seeds == 0 { report.messages } else { self.fewest_messages.min(report.messages) };
+                self.seeds += 1;
+                self.messages += report.messages;
+                self.events += report.events;
+                self.virtual_nanos += report.virtual_nanos;
+                self.bytes_per_node = self.bytes_per_node.max(report.bytes_per_node);
+                for (name, value) in report.counters {
+                    *self.counters.entry(name).or_default() += value;
+                }
+                self.table.add(&report.coverage);
+            }
+        }
+    }
+
+    /// Ends the sum. `must_cover`: a kind of fault that never fired is a failure.
+    pub fn finish(&mut self, time: Duration, must_cover: bool) {
+        self.must_cover = must_cover;
+        self.seconds = time.as_secs_f64();
+        self.seconds_per_node =
+            self.core_time.as_secs_f64() / f64::from(self.seeds.max(1)) / f64::from(self.nodes.max(1));
+        self.never_fired = self.table.never_fired().into_iter().map(FaultKind::label).collect();
+        for (kind, states) in FaultKind::ALL.iter().zip(&self.table.fired) {
+            let row = ProtocolState::ALL.iter().map(|state| state.label()).zip(states.iter().copied()).collect();
+            self.coverage.insert(kind.label(), row);
+        }
+        self.ok = self.complaint().is_none();
+    }
+
+    /// What a person should hear about, if anything.
+    pub fn complaint(&self) -> Option<String> {
+        if !self.failures.is_empty() {
+            let replays: Vec<&str> = self.failures.iter().map(|failure| failure.replay.as_str()).collect();
+            return Some(format!("{} seed(s) failed; replay with\n  {}", self.failures.len(), replays.join("\n  ")));
+        }
+        if self.seeds < self.seeds_asked {
+            return Some(format!("only {} of {} seeds ran", self.seeds, self.seeds_asked));
+        }
+        if self.must_cover && !self.never_fired.is_empty() {
+            return Some(format!("never fired in {} seeds: {}", self.seeds, self.never_fired.join(", ")));
+        }
+        None
+    }
+
+    /// As a person reads it; the last line is `N seeds: ok` when all is well.
+    pub fn table(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "\nhow often each fault fired in each state of the protocol\n");
+        text.push_str(&self.table.table());
+        let _ = writeln!(text);
+        let _ = writeln!(
+            text,
+            "messages        {} ({} in the shortest run)",
+            grouped(self.messages),
+            grouped(self.fewest_messages)
+        );
+        let _ = writeln!(text, "events          {}", grouped(self.events));
+        let _ = writeln!(text, "virtual time    {:.3} s", self.virtual_nanos as f64 / 1e9);
+        let _ = writeln!(
+            text,
+            "a node costs    {:.1} ms of one core a run, {} KiB",
+            self.seconds_per_node * 1e3,
+            grouped(self.bytes_per_node / 1024)
+        );
+        let _ = writeln!(text, "time            {:.1} s", self.seconds);
+        if !self.never_fired.is_empty() {
+            let _ = writeln!(text, "never fired     {}", self.never_fired.join(", "));
+        }
+        if self.ok {
+            let _ = writeln!(text, "\n{} seeds: ok", self.seeds);
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sum(asked: u32) -> Sum {
+        Sum::new(1, asked, &Config::default())
+    }
+
+    fn failed() -> Run {
+        let failure = Failure {
+            seed: 1,
+            nodes: 4,
+            promise: None,
+            what: "x".to_owned(),
+            virtual_nanos: 0,
+            last_events: Vec::new(),
+            replay: "play it again".to_owned(),
+        };
+        Run { outcome: Err(Box::new(failure)), time: Duration::ZERO }
+    }
+
+    #[test]
+    fn a_failed_seed_shows_its_replay_and_is_not_ok() {
+        let mut sum = sum(1);
+        sum.add(failed());
+        sum.finish(Duration::ZERO, false);
+        assert!(!sum.ok && !sum.table().contains(": ok"));
+        assert!(sum.complaint().is_some_and(|text| text.contains("play it again")));
+    }
+
+    #[test]
+    fn seeds_that_did_not_run_are_no_success() {
+        let mut sum = sum(3);
+        sum.finish(Duration::ZERO, false);
+        assert!(!sum.ok);
+    }
+
+    #[test]
+    fn a_fault_that_never_fired_fails_a_long_list() {
+        let mut sum = sum(0);
+        sum.finish(Duration::ZERO, true);
+        assert!(!sum.ok && sum.complaint().is_some_and(|text| text.contains("never fired")));
+        sum.finish(Duration::ZERO, false);
+        assert!(sum.ok && sum.table().ends_with("0 seeds: ok\n"));
+    }
+}
