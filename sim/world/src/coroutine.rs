@@ -1,0 +1,212 @@
+//! Apps as stackful coroutines: the library's code runs unchanged and parks where it would spin,
+//! block or fault.
+//!
+//! A process that dies is *forgotten*: its stack goes back to the pool without unwinding, so that
+//! no destructor of the library runs, as none runs in a process that is killed. What the dead stack
+//! owned on the heap is lost (a few hundred bytes a death); memory shared with living parts of the
+//! world sits behind reference counts, which such a death only ever leaves too high.
+
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+use netvm_abi::Nanos;
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+/// Bytes of an app's stack. Untouched pages of it cost nothing.
+const STACK_BYTES: usize = 256 << 10;
+
+/// Why an app gave up the processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Park {
+    /// It goes on at this time, or earlier when woken.
+    Until(Nanos),
+    /// It was interrupted between two memory accesses; nobody else of its process may run before
+    /// it, because the library may be inside of a critical section.
+    Access(Nanos),
+}
+
+/// What a turn of an app came to.
+pub(crate) enum Turn {
+    /// It parked.
+    Parked(Park),
+    /// Its body returned.
+    Finished,
+    /// Its body panicked, with this message.
+    Panicked(String),
+}
+
+/// Stacks to use again. Mapping one costs more than a short app.
+#[derive(Clone, Default)]
+pub(crate) struct StackPool(Rc<RefCell<Vec<DefaultStack>>>);
+
+impl StackPool {
+    fn take(&self) -> std::io::Result<DefaultStack> {
+        let pooled = self.0.borrow_mut().pop();
+        pooled.map_or_else(|| DefaultStack::new(STACK_BYTES), Ok)
+    }
+}
+
+/// The handle by which code inside of an app parks it. It is valid only while the app runs.
+#[derive(Clone, Default)]
+pub(crate) struct Parker(Rc<Cell<Option<*const Yielder<(), Park>>>>);
+
+impl Parker {
+    /// Parks the running app. Returns at once when no app runs.
+    pub(crate) fn park(&self, why: Park) {
+        let Some(yielder) = self.0.take() else { return };
+        // SAFETY: the pointer is set on entry to the coroutine and after each return from `suspend`,
+        // and taken out whenever control leaves it; so it is only found here by code that runs on
+        // that coroutine's stack, below the frame that owns the yielder.
+        unsafe { (*yielder).suspend(why) };
+        self.0.set(Some(yielder));
+    }
+
+    /// Whether an app runs right now.
+    pub(crate) fn inside(&self) -> bool {
+        // A pointer is copied, not followed.
+        let yielder = self.0.take();
+        let inside = yielder.is_some();
+        self.0.set(yielder);
+        inside
+    }
+}
+
+
+/// An app.
+pub(crate) struct App {
+    coroutine: Option<Coroutine<(), Park, (), DefaultStack>>,
+    pool: StackPool,
+}
+
+impl App {
+    /// An app that will run `body` on a stack from `pool`. `parker` is shared by all apps of a world:
+    /// only one runs at a time.
+    pub(crate) fn new(
+        pool: &StackPool,
+        parker: &Parker,
+        body: Box<dyn FnOnce()>,
+    ) -> std::io::Result<Self> {
+        let stack = pool.take()?;
+        let parker = parker.clone();
+        let coroutine = Coroutine::with_stack(stack, move |yielder: &Yielder<(), Park>, ()| {
+            parker.0.set(Some(std::ptr::from_ref(yielder)));
+            body();
+            parker.0.set(None);
+        });
+        Ok(Self { coroutine: Some(coroutine), pool: pool.clone() })
+    }
+
+    /// Lets the app run until it parks or ends.
+    pub(crate) fn run(&mut self, parker: &Parker) -> Turn {
+        let Some(coroutine) = self.coroutine.as_mut() else { return Turn::Finished };
+        let outer = parker.0.take();
+        let result = catch_unwind(AssertUnwindSafe(|| coroutine.resume(())));
+        parker.0.set(outer);
+        match result {
+            Ok(CoroutineResult::Yield(why)) => Turn::Parked(why),
+            Ok(CoroutineResult::Return(())) => {
+                self.reclaim();
+                Turn::Finished
+            }
+            Err(panic) => {
+                self.reclaim();
+                Turn::Panicked(message(&*panic))
+            }
+        }
+    }
+
+    /// Ends the app where it stands, destructors unrun.
+    pub(crate) fn kill(&mut self) {
+        if let Some(coroutine) = self.coroutine.as_mut() {
+            // SAFETY: this is a longjmp over whatever the app has on its stack, which is sound as
+            // long as nothing relies on a destructor there for memory safety: the library keeps no
+            // reference to its stack outside of it, scoped borrows of the world's cells are never
+            // held across a park (`Parker::park` is called with none), and leaking is safe.
+            unsafe { coroutine.force_reset() };
+        }
+        self.reclaim();
+    }
+
+    fn reclaim(&mut self) {
+        if let Some(coroutine) = self.coroutine.take() {
+            self.pool.0.borrow_mut().push(coroutine.into_stack());
+        }
+    }
+}
+
+impl Drop for App {
+    /// A world that ends early leaves apps parked: forget them too, they refer to the world.
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    panic
+        .downcast_ref::<&str>()
+        .map(ToString::to_string)
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without a message".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct SetOnDrop(Rc<Cell<bool>>);
+
+    impl Drop for SetOnDrop {
+        fn drop(&mut self) {
+            self.0.set(true);
+        }
+    }
+
+    #[test]
+    fn parks_and_goes_on() {
+        let (pool, parker) = (StackPool::default(), Parker::default());
+        let count = Rc::new(Cell::new(0));
+        let (inner, counter) = (parker.clone(), count.clone());
+        let body = Box::new(move || {
+            for n in 0..3 {
+                counter.set(n);
+                inner.park(Park::Until(Nanos(n)));
+            }
+        });
+        let mut app = App::new(&pool, &parker, body).unwrap();
+        for n in 0..3 {
+            assert!(matches!(app.run(&parker), Turn::Parked(Park::Until(Nanos(at))) if at == n));
+            assert_eq!(count.get(), n);
+            assert!(!parker.inside());
+        }
+        assert!(matches!(app.run(&parker), Turn::Finished));
+        assert_eq!(pool.0.borrow().len(), 1, "the stack is used again");
+    }
+
+    #[test]
+    fn death_runs_no_destructor_and_gives_the_stack_back() {
+        let (pool, parker) = (StackPool::default(), Parker::default());
+        let dropped = Rc::new(Cell::new(false));
+        let guard = SetOnDrop(dropped.clone());
+        let inner = parker.clone();
+        let body = Box::new(move || {
+            let _guard = guard;
+            inner.park(Park::Until(Nanos(0)));
+        });
+        let mut app = App::new(&pool, &parker, body).unwrap();
+        assert!(matches!(app.run(&parker), Turn::Parked(_)));
+        app.kill();
+        assert!(!dropped.get());
+        assert_eq!(pool.0.borrow().len(), 1);
+        assert!(matches!(app.run(&parker), Turn::Finished), "a dead app does not run");
+    }
+
+    #[test]
+    fn a_panic_is_reported_not_passed_on() {
+        let (pool, parker) = (StackPool::default(), Parker::default());
+        let mut app = App::new(&pool, &parker, Box::new(|| panic!("body failed"))).unwrap();
+        assert!(matches!(app.run(&parker), Turn::Panicked(text) if text == "body failed"));
+        assert!(!parker.inside());
+    }
+}

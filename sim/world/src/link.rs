@@ -1,0 +1,168 @@
+//! The fabric: one link for each ordered pair of nodes, with latency, bandwidth, reordering and
+//! pauses. Frames are only ever lost by a cut, as the thesis assumes of its network (3.1.4).
+
+use crate::dice::Dice;
+use crate::faults::{FaultKind, Faults, StateSet};
+use netvm_abi::{Nanos, NodeId};
+use std::collections::BTreeMap;
+
+/// Speed of the links of one run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LinkSpeed {
+    /// From the last bit sent to the first bit received.
+    pub(crate) latency: Nanos,
+    /// Bytes in a microsecond.
+    pub(crate) bytes_per_micro: u64,
+}
+
+impl LinkSpeed {
+    /// A speed drawn for a run: 1 to 12.5 GB/s, 0.3 to 10 us.
+    pub(crate) fn draw(dice: &mut Dice) -> Self {
+        Self { latency: Nanos(dice.within(300, 10_000)), bytes_per_micro: dice.within(1_000, 12_500) }
+    }
+}
+
+/// What becomes of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It arrives then.
+    Arrives(Nanos),
+    /// The link was cut.
+    Lost,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Link {
+    /// Arrival of the last frame that kept its place.
+    last: Nanos,
+    paused_until: Nanos,
+    cut_until: Nanos,
+}
+
+/// All links.
+pub(crate) struct Fabric {
+    speed: LinkSpeed,
+    /// When each node's transmitter is free.
+    free: Vec<Nanos>,
+    links: BTreeMap<(NodeId, NodeId), Link>,
+    /// How long a cut lasts: longer than the nodes' gap deadline, or it would only be a pause.
+    cut: Nanos,
+}
+
+impl Fabric {
+    /// Links among `nodes` nodes.
+    pub(crate) fn new(nodes: usize, speed: LinkSpeed, cut: Nanos) -> Self {
+        Self { speed, free: vec![Nanos(0); nodes], links: BTreeMap::new(), cut }
+    }
+
+    /// Whether `from` may hand over another frame: its transmitter is at most a few frames behind.
+    pub(crate) fn ready(&self, from: NodeId, now: Nanos) -> bool {
+        self.free[from.index()] <= now.after(Nanos(20_000))
+    }
+
+    /// When `from` may hand over the next frame.
+    pub(crate) fn ready_at(&self, from: NodeId) -> Nanos {
+        Nanos(self.free[from.index()].0.saturating_sub(20_000))
+    }
+
+    /// Sends a frame of `len` bytes.
+    pub(crate) fn send(
+        &mut self,
+        now: Nanos,
+        (from, to): (NodeId, NodeId),
+        len: usize,
+        states: StateSet,
+        faults: &mut Faults,
+        dice: &mut Dice,
+    ) -> Fate {
+        let wire = Nanos(len as u64 * 1_000 / self.speed.bytes_per_micro + 1);
+        let sent = self.free[from.index()].max(now).after(wire);
+        self.free[from.index()] = sent;
+        if faults.fires(FaultKind::LinkCut, states, dice) {
+            let until = now.after(self.cut);
+            self.link(from, to).cut_until = until;
+            self.link(to, from).cut_until = until;
+        }
+        if faults.fires(FaultKind::LinkPause, states, dice) {
+            let pause = dice.span(Nanos::from_micros(20), Nanos::from_micros(800));
+            self.link(from, to).paused_until = now.after(pause);
+        }
+        let reorder = faults.fires(FaultKind::LinkReorder, states, dice);
+        let jitter = Nanos(dice.below(self.speed.latency.0 / 8 + 1));
+        let late = if reorder { dice.span(Nanos(500), Nanos::from_micros(60)) } else { Nanos(0) };
+        let latency = self.speed.latency;
+        let link = self.link(from, to);
+        if now < link.cut_until {
+            return Fate::Lost;
+        }
+        let arrival = sent.after(latency).after(jitter).max(link.paused_until);
+        if reorder {
+            return Fate::Arrives(arrival.after(late));
+        }
+        link.last = arrival.max(link.last.after(Nanos(1)));
+        Fate::Arrives(link.last)
+    }
+
+    /// Mends every cut and ends every pause: the liveness phase.
+    pub(crate) fn mend(&mut self) {
+        for link in self.links.values_mut() {
+            link.cut_until = Nanos(0);
+            link.paused_until = Nanos(0);
+        }
+    }
+
+    fn link(&mut self, from: NodeId, to: NodeId) -> &mut Link {
+        self.links.entry((from, to)).or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AB: (NodeId, NodeId) = (NodeId(0), NodeId(1));
+
+    fn fabric() -> Fabric {
+        let speed = LinkSpeed { latency: Nanos(1_000), bytes_per_micro: 1_000 };
+        Fabric::new(2, speed, Nanos::from_millis(50))
+    }
+
+    fn send(fabric: &mut Fabric, now: u64, len: usize, faults: &mut Faults) -> Fate {
+        fabric.send(Nanos(now), AB, len, StateSet::default(), faults, &mut Dice::new(5))
+    }
+
+    #[test]
+    fn bandwidth_and_latency_add_up_and_order_is_kept() {
+        let (mut fabric, mut faults) = (fabric(), Faults::none());
+        let Fate::Arrives(first) = send(&mut fabric, 0, 4_096, &mut faults) else { panic!() };
+        let Fate::Arrives(second) = send(&mut fabric, 0, 64, &mut faults) else { panic!() };
+        assert!(first.0 >= 5_096 && first.0 < 5_300, "{first}");
+        assert!(second > first);
+    }
+
+    #[test]
+    fn a_reordered_frame_is_overtaken() {
+        let (mut fabric, mut faults) = (fabric(), Faults::none());
+        faults.set(FaultKind::LinkReorder, 1_000_000);
+        let Fate::Arrives(late) = send(&mut fabric, 0, 64, &mut faults) else { panic!() };
+        faults.set(FaultKind::LinkReorder, 0);
+        let Fate::Arrives(next) = send(&mut fabric, 0, 64, &mut faults) else { panic!() };
+        assert!(next < late);
+    }
+
+    #[test]
+    fn a_cut_loses_both_directions_until_mended() {
+        let (mut fabric, mut faults) = (fabric(), Faults::none());
+        faults.set(FaultKind::LinkCut, 1_000_000);
+        assert_eq!(send(&mut fabric, 10, 64, &mut faults), Fate::Lost);
+        faults.stop();
+        let back = (NodeId(1), NodeId(0));
+        let mut dice = Dice::new(1);
+        assert_eq!(
+            fabric.send(Nanos(20), back, 64, StateSet::default(), &mut faults, &mut dice),
+            Fate::Lost
+        );
+        fabric.mend();
+        assert!(matches!(send(&mut fabric, 30, 64, &mut faults), Fate::Arrives(_)));
+    }
+}
