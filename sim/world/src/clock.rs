@@ -47,7 +47,11 @@ impl<E> Ord for Entry<E> {
 impl<E> Clock<E> {
     /// A clock that starts at one second, so that "long ago" is never below zero.
     pub(crate) fn new() -> Self {
-        Self { now: Nanos(1_000_000_000), posted: 0, heap: BinaryHeap::new() }
+        Self {
+            now: Nanos(1_000_000_000),
+            posted: 0,
+            heap: BinaryHeap::new(),
+        }
     }
 
     /// The present.
@@ -64,7 +68,11 @@ impl<E> Clock<E> {
     pub(crate) fn post(&mut self, at: Nanos, event: E) {
         let order = self.posted;
         self.posted += 1;
-        self.heap.push(Entry { at: at.max(self.now), order, event });
+        self.heap.push(Entry {
+            at: at.max(self.now),
+            order,
+            event,
+        });
     }
 
     /// Posts `event` for `span` from now.
@@ -94,7 +102,10 @@ mod tests {
         let start = clock.now();
         assert_eq!(clock.next(), Some('n'));
         assert_eq!(clock.now(), start, "the past is not entered again");
-        assert_eq!([clock.next(), clock.next(), clock.next()], [Some('a'), Some('b'), Some('c')]);
+        assert_eq!(
+            [clock.next(), clock.next(), clock.next()],
+            [Some('a'), Some('b'), Some('c')]
+        );
         assert_eq!(clock.now(), start.after(Nanos(20)));
         assert_eq!(clock.next(), None);
     }

@@ -73,7 +73,6 @@ impl Parker {
     }
 }
 
-
 /// An app.
 pub(crate) struct App {
     coroutine: Option<Coroutine<(), Park, (), DefaultStack>>,
@@ -83,11 +82,7 @@ pub(crate) struct App {
 impl App {
     /// An app that will run `body` on a stack from `pool`. `parker` is shared by all apps of a world:
     /// only one runs at a time.
-    pub(crate) fn new(
-        pool: &StackPool,
-        parker: &Parker,
-        body: Box<dyn FnOnce()>,
-    ) -> std::io::Result<Self> {
+    pub(crate) fn new(pool: &StackPool, parker: &Parker, body: Box<dyn FnOnce()>) -> std::io::Result<Self> {
         let stack = pool.take()?;
         let parker = parker.clone();
         let coroutine = Coroutine::with_stack(stack, move |yielder: &Yielder<(), Park>, ()| {
@@ -95,12 +90,17 @@ impl App {
             body();
             parker.0.set(None);
         });
-        Ok(Self { coroutine: Some(coroutine), pool: pool.clone() })
+        Ok(Self {
+            coroutine: Some(coroutine),
+            pool: pool.clone(),
+        })
     }
 
     /// Lets the app run until it parks or ends.
     pub(crate) fn run(&mut self, parker: &Parker) -> Turn {
-        let Some(coroutine) = self.coroutine.as_mut() else { return Turn::Finished };
+        let Some(coroutine) = self.coroutine.as_mut() else {
+            return Turn::Finished;
+        };
         let outer = parker.0.take();
         let result = catch_unwind(AssertUnwindSafe(|| coroutine.resume(())));
         parker.0.set(outer);
@@ -199,7 +199,10 @@ mod tests {
         app.kill();
         assert!(!dropped.get());
         assert_eq!(pool.0.borrow().len(), 1);
-        assert!(matches!(app.run(&parker), Turn::Finished), "a dead app does not run");
+        assert!(
+            matches!(app.run(&parker), Turn::Finished),
+            "a dead app does not run"
+        );
     }
 
     #[test]

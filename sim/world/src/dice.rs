@@ -66,7 +66,13 @@ mod tests {
         let (mut a, mut b) = (Dice::new(7), Dice::new(7));
         assert_eq!(a.word(), b.word());
         assert_ne!(a.split(1).word(), Dice::new(7).split(2).word());
-        assert_eq!((0..50).map(|_| b.within(3, 5)).filter(|n| !(3..=5).contains(n)).count(), 0);
+        assert_eq!(
+            (0..50)
+                .map(|_| b.within(3, 5))
+                .filter(|n| !(3..=5).contains(n))
+                .count(),
+            0
+        );
         assert_eq!(b.below(0), 0);
         assert!(!b.chance(0) && b.chance(1_000_000));
     }

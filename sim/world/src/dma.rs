@@ -48,7 +48,10 @@ pub(crate) struct Engines {
 impl Engines {
     /// Idle engines.
     pub(crate) fn new(speed: DmaSpeed) -> Self {
-        Self { speed, free: vec![Nanos(0); speed.engines] }
+        Self {
+            speed,
+            free: vec![Nanos(0); speed.engines],
+        }
     }
 
     /// Starts a transfer of `len` bytes on the engine that is free first.
@@ -83,11 +86,14 @@ mod tests {
 
     #[test]
     fn transfers_run_side_by_side_and_finish_out_of_order() {
-        let speed = DmaSpeed { engines: 2, setup: Nanos(500), bytes_per_micro: 4_000 };
+        let speed = DmaSpeed {
+            engines: 2,
+            setup: Nanos(500),
+            bytes_per_micro: 4_000,
+        };
         let mut engines = Engines::new(speed);
         let (mut faults, mut dice) = (Faults::none(), Dice::new(2));
-        let mut start =
-            |len| engines.start(Nanos(100), len, StateSet::default(), &mut faults, &mut dice);
+        let mut start = |len| engines.start(Nanos(100), len, StateSet::default(), &mut faults, &mut dice);
         let (long, short, third) = (start(4_000), start(8), start(8));
         assert_eq!(long.done, Nanos(1_600));
         assert_eq!(short.done, Nanos(602));
@@ -100,7 +106,11 @@ mod tests {
 
     #[test]
     fn a_late_transfer_does_not_hold_up_its_engine() {
-        let speed = DmaSpeed { engines: 1, setup: Nanos(500), bytes_per_micro: 4_000 };
+        let speed = DmaSpeed {
+            engines: 1,
+            setup: Nanos(500),
+            bytes_per_micro: 4_000,
+        };
         let mut engines = Engines::new(speed);
         let (mut faults, mut dice) = (Faults::none(), Dice::new(2));
         faults.set(FaultKind::DmaLate, 1_000_000);

@@ -149,7 +149,11 @@ impl Coverage {
     /// The kinds that never fired: a list of seeds with such a kind has not tested what it claims.
     #[must_use]
     pub fn never_fired(&self) -> Vec<FaultKind> {
-        FaultKind::ALL.iter().copied().filter(|&kind| self.total[kind as usize] == 0).collect()
+        FaultKind::ALL
+            .iter()
+            .copied()
+            .filter(|&kind| self.total[kind as usize] == 0)
+            .collect()
     }
 
     /// The table as text, one row a kind.
@@ -180,12 +184,20 @@ pub(crate) struct StateSet(u32);
 impl StateSet {
     /// This set with `state` when `holds`.
     pub(crate) fn with(self, state: ProtocolState, holds: bool) -> Self {
-        if holds { Self(self.0 | 1 << state as u32) } else { self }
+        if holds {
+            Self(self.0 | 1 << state as u32)
+        } else {
+            self
+        }
     }
 
     /// This set, or [`ProtocolState::Idle`] when nothing holds.
     pub(crate) fn or_idle(self) -> Self {
-        if self.0 == 0 { self.with(ProtocolState::Idle, true) } else { self }
+        if self.0 == 0 {
+            self.with(ProtocolState::Idle, true)
+        } else {
+            self
+        }
     }
 
     fn has(self, state: ProtocolState) -> bool {
@@ -205,7 +217,11 @@ pub(crate) struct Faults {
 impl Faults {
     /// No faults at all.
     pub(crate) fn none() -> Self {
-        Self { rates: vec![0; FaultKind::ALL.len()], active: false, coverage: Coverage::default() }
+        Self {
+            rates: vec![0; FaultKind::ALL.len()],
+            active: false,
+            coverage: Coverage::default(),
+        }
     }
 
     /// Rates drawn from the seed. Each kind is off in one run of four, ordinary in most, and ten
@@ -300,8 +316,9 @@ mod tests {
         let mut dice = Dice::new(1);
         assert!(!faults.fires(FaultKind::VmEvict, StateSet::default(), &mut dice));
         faults.set(FaultKind::VmEvict, 1_000_000);
-        let states =
-            StateSet::default().with(ProtocolState::Landing, true).with(ProtocolState::Bounced, true);
+        let states = StateSet::default()
+            .with(ProtocolState::Landing, true)
+            .with(ProtocolState::Bounced, true);
         assert!(faults.fires(FaultKind::VmEvict, states, &mut dice));
         assert!(faults.fires(FaultKind::VmEvict, StateSet::default(), &mut dice));
         let row = &faults.coverage().fired[FaultKind::VmEvict as usize];

@@ -18,7 +18,10 @@ pub(crate) struct LinkSpeed {
 impl LinkSpeed {
     /// A speed drawn for a run: 1 to 12.5 GB/s, 0.3 to 10 us.
     pub(crate) fn draw(dice: &mut Dice) -> Self {
-        Self { latency: Nanos(dice.within(300, 10_000)), bytes_per_micro: dice.within(1_000, 12_500) }
+        Self {
+            latency: Nanos(dice.within(300, 10_000)),
+            bytes_per_micro: dice.within(1_000, 12_500),
+        }
     }
 }
 
@@ -52,7 +55,12 @@ pub(crate) struct Fabric {
 impl Fabric {
     /// Links among `nodes` nodes.
     pub(crate) fn new(nodes: usize, speed: LinkSpeed, cut: Nanos) -> Self {
-        Self { speed, free: vec![Nanos(0); nodes], links: BTreeMap::new(), cut }
+        Self {
+            speed,
+            free: vec![Nanos(0); nodes],
+            links: BTreeMap::new(),
+            cut,
+        }
     }
 
     /// Whether `from` may hand over another frame: its transmitter is at most a few frames behind.
@@ -89,7 +97,11 @@ impl Fabric {
         }
         let reorder = faults.fires(FaultKind::LinkReorder, states, dice);
         let jitter = Nanos(dice.below(self.speed.latency.0 / 8 + 1));
-        let late = if reorder { dice.span(Nanos(500), Nanos::from_micros(60)) } else { Nanos(0) };
+        let late = if reorder {
+            dice.span(Nanos(500), Nanos::from_micros(60))
+        } else {
+            Nanos(0)
+        };
         let latency = self.speed.latency;
         let link = self.link(from, to);
         if now < link.cut_until {
@@ -123,19 +135,33 @@ mod tests {
     const AB: (NodeId, NodeId) = (NodeId(0), NodeId(1));
 
     fn fabric() -> Fabric {
-        let speed = LinkSpeed { latency: Nanos(1_000), bytes_per_micro: 1_000 };
+        let speed = LinkSpeed {
+            latency: Nanos(1_000),
+            bytes_per_micro: 1_000,
+        };
         Fabric::new(2, speed, Nanos::from_millis(50))
     }
 
     fn send(fabric: &mut Fabric, now: u64, len: usize, faults: &mut Faults) -> Fate {
-        fabric.send(Nanos(now), AB, len, StateSet::default(), faults, &mut Dice::new(5))
+        fabric.send(
+            Nanos(now),
+            AB,
+            len,
+            StateSet::default(),
+            faults,
+            &mut Dice::new(5),
+        )
     }
 
     #[test]
     fn bandwidth_and_latency_add_up_and_order_is_kept() {
         let (mut fabric, mut faults) = (fabric(), Faults::none());
-        let Fate::Arrives(first) = send(&mut fabric, 0, 4_096, &mut faults) else { panic!() };
-        let Fate::Arrives(second) = send(&mut fabric, 0, 64, &mut faults) else { panic!() };
+        let Fate::Arrives(first) = send(&mut fabric, 0, 4_096, &mut faults) else {
+            panic!()
+        };
+        let Fate::Arrives(second) = send(&mut fabric, 0, 64, &mut faults) else {
+            panic!()
+        };
         assert!(first.0 >= 5_096 && first.0 < 5_300, "{first}");
         assert!(second > first);
     }
@@ -144,9 +170,13 @@ mod tests {
     fn a_reordered_frame_is_overtaken() {
         let (mut fabric, mut faults) = (fabric(), Faults::none());
         faults.set(FaultKind::LinkReorder, 1_000_000);
-        let Fate::Arrives(late) = send(&mut fabric, 0, 64, &mut faults) else { panic!() };
+        let Fate::Arrives(late) = send(&mut fabric, 0, 64, &mut faults) else {
+            panic!()
+        };
         faults.set(FaultKind::LinkReorder, 0);
-        let Fate::Arrives(next) = send(&mut fabric, 0, 64, &mut faults) else { panic!() };
+        let Fate::Arrives(next) = send(&mut fabric, 0, 64, &mut faults) else {
+            panic!()
+        };
         assert!(next < late);
     }
 

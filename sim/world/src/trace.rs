@@ -71,7 +71,13 @@ const RING: usize = 400;
 
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:>13} n{:<3} {}", self.at.0 - 1_000_000_000, self.node, self.what)?;
+        write!(
+            f,
+            "{:>13} n{:<3} {}",
+            self.at.0 - 1_000_000_000,
+            self.node,
+            self.what
+        )?;
         for (name, value) in self.fields.iter().take_while(|(name, _)| !name.is_empty()) {
             if *value >= 1 << 20 {
                 write!(f, " {name}={value:#x}")?;
@@ -95,7 +101,12 @@ impl<'s> Trace<'s> {
     /// A trace that `sink` listens to.
     pub(crate) fn new(sink: &'s mut dyn TraceSink) -> Self {
         let wants_lines = sink.wants_lines();
-        Self { ring: VecDeque::with_capacity(RING), sink, wants_lines, recorded: 0 }
+        Self {
+            ring: VecDeque::with_capacity(RING),
+            sink,
+            wants_lines,
+            recorded: 0,
+        }
     }
 
     /// Records an event; fields beyond the sixth are cut off.
@@ -104,7 +115,12 @@ impl<'s> Trace<'s> {
         for (place, field) in kept.iter_mut().zip(fields) {
             *place = *field;
         }
-        let event = Event { at, node, what, fields: kept };
+        let event = Event {
+            at,
+            node,
+            what,
+            fields: kept,
+        };
         if self.wants_lines {
             self.sink.line(&event.to_string());
         }
@@ -135,7 +151,12 @@ mod tests {
         let mut bytes = Vec::new();
         let mut trace = Trace::new(&mut bytes);
         for n in 0..500 {
-            trace.record(Nanos(1_000_000_000 + n), NodeId(1), "dma start", &[("dma", n), ("ppn", 1 << 21)]);
+            trace.record(
+                Nanos(1_000_000_000 + n),
+                NodeId(1),
+                "dma start",
+                &[("dma", n), ("ppn", 1 << 21)],
+            );
         }
         assert_eq!(trace.last().len(), RING);
         assert_eq!(trace.recorded(), 500);

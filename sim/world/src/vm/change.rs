@@ -3,7 +3,7 @@
 use super::fault::fresh;
 use super::{HostVm, ProcessId, Pte, Space, ZERO_PAGE};
 use crate::seen::{Log, Seen};
-use netvm_abi::Nanos;
+use netvm_abi::{Nanos, Ppn};
 
 /// A change of a range of pages of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,19 +59,28 @@ impl HostVm {
     /// [`HostVm::finish`].
     pub(crate) fn begin(&mut self, process: ProcessId, change: Change) -> bool {
         let (first, pages) = change.range();
-        self.spaces.get_mut(&process).is_some_and(|space| space.claim(first, pages))
+        self.spaces
+            .get_mut(&process)
+            .is_some_and(|space| space.claim(first, pages))
     }
 
     /// Applies a change after its invalidation. False: a break found no frame; the page stays as it
     /// was and the fault is asked again.
     pub(crate) fn finish(&mut self, now: Nanos, process: ProcessId, change: Change, log: &mut Log) -> bool {
         let (first, pages) = change.range();
-        let Some(space) = self.spaces.get_mut(&process) else { return false };
+        let Some(space) = self.spaces.get_mut(&process) else {
+            return false;
+        };
         space.release(first, pages);
         let entries = space.entries_in(first, pages);
         for &(page, pte) in &entries {
             if let Pte::Present { ppn, .. } = pte {
-                log.see(Seen::Invalidated { node: self.node, process, page, ppn });
+                log.see(Seen::Invalidated {
+                    node: self.node,
+                    process,
+                    page,
+                    ppn,
+                });
             }
         }
         match change {
@@ -99,11 +108,19 @@ impl HostVm {
         }
         let slot = match slot {
             Some(slot) if !dirty => {
-                let same = self.frames.read(ppn).zip(self.swap.get(&slot)).is_some_and(|(a, b)| **b == *a);
-                log.see(Seen::DroppedClean { node: self.node, ppn, same });
+                let same = self
+                    .frames
+                    .read(ppn)
+                    .zip(self.swap.read(slot))
+                    .is_some_and(|(a, b)| a == b);
+                log.see(Seen::DroppedClean {
+                    node: self.node,
+                    ppn,
+                    same,
+                });
                 slot
             }
-            _ => self.write_back(ppn, log),
+            stale => self.write_back(ppn, stale, log),
         };
         self.set(process, page, Pte::Swapped { slot }, log);
         self.evictions += 1;
@@ -111,38 +128,62 @@ impl HostVm {
     }
 
     fn clean(&mut self, process: ProcessId, page: u64, log: &mut Log) {
-        let Some(Pte::Present { ppn, dirty, referenced, slot, .. }) =
-            self.space(process).map(|space| space.pte(page))
+        let Some(Pte::Present {
+            ppn,
+            dirty,
+            referenced,
+            slot,
+            ..
+        }) = self.space(process).map(|space| space.pte(page))
         else {
             return;
         };
         if ppn == ZERO_PAGE {
             return;
         }
-        let slot = if dirty || slot.is_none() { Some(self.write_back(ppn, log)) } else { slot };
-        let pte = Pte::Present { ppn, writable: false, dirty: false, referenced, slot };
+        let slot = if dirty || slot.is_none() {
+            Some(self.write_back(ppn, slot, log))
+        } else {
+            slot
+        };
+        let pte = Pte::Present {
+            ppn,
+            writable: false,
+            dirty: false,
+            referenced,
+            slot,
+        };
         self.set(process, page, pte, log);
     }
 
-    fn write_back(&mut self, ppn: netvm_abi::Ppn, log: &mut Log) -> u64 {
-        let slot = self.new_slot();
-        if let Some(bytes) = self.frames.read(ppn) {
-            self.swap.insert(slot, Box::new(*bytes));
-        }
+    /// Copies a frame to swap, in place of the entry's `stale` copy.
+    fn write_back(&mut self, ppn: Ppn, stale: Option<u64>, log: &mut Log) -> u64 {
+        self.drop_slot(stale);
+        let slot = self.frames.read(ppn).map_or(0, |bytes| self.swap.store(bytes));
         self.written_back += 1;
         log.see(Seen::WrittenBack { node: self.node, ppn });
         slot
     }
 
+    fn drop_slot(&mut self, slot: Option<u64>) {
+        if let Some(slot) = slot {
+            self.swap.drop_use(slot);
+        }
+    }
+
     fn break_sharing(&mut self, now: Nanos, process: ProcessId, page: u64, log: &mut Log) -> bool {
-        let Some(Pte::Present { ppn: old, .. }) = self.space(process).map(|space| space.pte(page)) else {
+        let Some(Pte::Present { ppn: old, slot, .. }) = self.space(process).map(|space| space.pte(page))
+        else {
             return true;
         };
-        let Some(ppn) = self.take_frame(now, process, page, log) else { return false };
+        let Some(ppn) = self.take_frame(now, process, page, log) else {
+            return false;
+        };
         let bytes = self.frames.read(old).copied();
         if let (Some(to), Some(from)) = (self.frames.write(ppn), bytes) {
             *to = from;
         }
+        self.drop_slot(slot);
         self.set(process, page, fresh(ppn), log);
         if old != ZERO_PAGE {
             self.drop_frame(old, log);
@@ -151,12 +192,23 @@ impl HostVm {
     }
 
     fn discard(&mut self, process: ProcessId, first: u64, pages: u64, log: &mut Log) {
-        let Some(space) = self.spaces.get_mut(&process) else { return };
+        let Some(space) = self.spaces.get_mut(&process) else {
+            return;
+        };
         for pte in space.remove_region_entries(first, pages) {
-            if let Pte::Present { ppn, .. } | Pte::Loading { ppn, .. } = pte
-                && ppn != ZERO_PAGE
-            {
-                self.drop_frame(ppn, log);
+            match pte {
+                Pte::Present { ppn, slot, .. } => {
+                    self.drop_slot(slot);
+                    if ppn != ZERO_PAGE {
+                        self.drop_frame(ppn, log);
+                    }
+                }
+                Pte::Loading { ppn, slot, .. } => {
+                    self.drop_slot(Some(slot));
+                    self.drop_frame(ppn, log);
+                }
+                Pte::Swapped { slot } => self.drop_slot(Some(slot)),
+                Pte::Empty => {}
             }
         }
     }
@@ -165,17 +217,34 @@ impl HostVm {
         let mut copy = Space::default();
         for &(page, pte) in entries {
             match pte {
-                Pte::Present { ppn, dirty, referenced, slot, .. } => {
-                    let shared = Pte::Present { ppn, writable: false, dirty, referenced, slot };
+                Pte::Present {
+                    ppn,
+                    dirty,
+                    referenced,
+                    slot,
+                    ..
+                } => {
+                    let shared = Pte::Present {
+                        ppn,
+                        writable: false,
+                        dirty,
+                        referenced,
+                        slot,
+                    };
                     if ppn != ZERO_PAGE {
                         self.frames.add_use(ppn);
+                    }
+                    if let Some(slot) = slot {
+                        self.swap.add_use(slot);
                     }
                     self.set(process, page, shared, log);
                     copy.set(page, shared);
                 }
-                Pte::Swapped { .. } => copy.set(page, pte),
                 // A page under way stays the parent's alone; the child would fault it again.
-                Pte::Loading { slot, .. } => copy.set(page, Pte::Swapped { slot }),
+                Pte::Swapped { slot } | Pte::Loading { slot, .. } => {
+                    self.swap.add_use(slot);
+                    copy.set(page, Pte::Swapped { slot });
+                }
                 Pte::Empty => {}
             }
         }
@@ -187,7 +256,7 @@ impl HostVm {
 mod tests {
     use super::super::{FaultResult, PAGE};
     use super::*;
-    use netvm_abi::{NodeId, Ppn};
+    use netvm_abi::NodeId;
 
     const P: ProcessId = ProcessId(1);
     const NOW: Nanos = Nanos(1_000);
@@ -235,7 +304,10 @@ mod tests {
     fn reading_untouched_memory_maps_the_zero_page_and_writing_breaks_it() {
         let (mut vm, mut log) = host(2);
         assert_eq!(present(&mut vm, 11, false, &mut log), ZERO_PAGE);
-        assert_eq!(vm.fault(NOW, P, 11, true, false, &mut log), FaultResult::NeedsBreak);
+        assert_eq!(
+            vm.fault(NOW, P, 11, true, false, &mut log),
+            FaultResult::NeedsBreak
+        );
         let ppn = present(&mut vm, 11, true, &mut log);
         assert_ne!(ppn, ZERO_PAGE);
         assert_eq!(vm.frames().read(ppn), Some(&[0; PAGE]));

@@ -1,6 +1,6 @@
 //! Page faults: of apps, and of the driver on behalf of the card.
 
-use super::{HostVm, PAGE, ProcessId, Pte, ZERO_PAGE};
+use super::{HostVm, ProcessId, Pte, ZERO_PAGE};
 use crate::seen::{Log, Seen};
 use netvm_abi::{Nanos, Ppn};
 
@@ -68,7 +68,13 @@ impl HostVm {
             }
             Pte::Present { ppn, dirty, slot, .. } => {
                 // The last user of a shared or cleaned page: it may be written where it is.
-                let pte = Pte::Present { ppn, writable: true, dirty, referenced: true, slot };
+                let pte = Pte::Present {
+                    ppn,
+                    writable: true,
+                    dirty,
+                    referenced: true,
+                    slot,
+                };
                 self.set(process, page, pte, log);
                 FaultResult::Present { ppn, writable: true }
             }
@@ -81,7 +87,10 @@ impl HostVm {
                     slot: None,
                 };
                 self.set(process, page, pte, log);
-                FaultResult::Present { ppn: ZERO_PAGE, writable: false }
+                FaultResult::Present {
+                    ppn: ZERO_PAGE,
+                    writable: false,
+                }
             }
             Pte::Empty => {
                 let Some(ppn) = self.take_frame(now, process, page, log) else {
@@ -98,7 +107,11 @@ impl HostVm {
                     return FaultResult::NoFrame;
                 };
                 let (short, long) = PAGE_IN;
-                let takes = if slow { Nanos(long.0 * 20) } else { Nanos(short.0 + slot % 7 * long.0 / 7) };
+                let takes = if slow {
+                    Nanos(long.0 * 20)
+                } else {
+                    Nanos(short.0 + slot % 7 * long.0 / 7)
+                };
                 let until = now.after(takes);
                 self.set(process, page, Pte::Loading { ppn, slot, until }, log);
                 FaultResult::WaitUntil(until)
@@ -106,7 +119,13 @@ impl HostVm {
             Pte::Loading { until, .. } if now < until => FaultResult::WaitUntil(until),
             Pte::Loading { ppn, slot, .. } => {
                 self.load(ppn, slot);
-                let pte = Pte::Present { ppn, writable: true, dirty: false, referenced: true, slot: Some(slot) };
+                let pte = Pte::Present {
+                    ppn,
+                    writable: true,
+                    dirty: false,
+                    referenced: true,
+                    slot: Some(slot),
+                };
                 self.set(process, page, pte, log);
                 FaultResult::Present { ppn, writable: true }
             }
@@ -114,22 +133,36 @@ impl HostVm {
     }
 
     fn load(&mut self, ppn: Ppn, slot: u64) {
-        if let (Some(to), Some(from)) = (self.frames.write(ppn), self.swap.get(&slot)) {
-            to.copy_from_slice(&from[..PAGE]);
+        if let (Some(to), Some(from)) = (self.frames.write(ppn), self.swap.read(slot)) {
+            *to = *from;
         }
     }
 
     /// Stores an entry and tells the checkers what the card may do with the page from now on.
     pub(super) fn set(&mut self, process: ProcessId, page: u64, pte: Pte, log: &mut Log) {
-        let Some(space) = self.spaces.get_mut(&process) else { return };
+        let Some(space) = self.spaces.get_mut(&process) else {
+            return;
+        };
         space.set(page, pte);
         if let Pte::Present { ppn, writable, .. } = pte {
-            log.see(Seen::Permission { node: self.node, process, page, ppn, writable });
+            log.see(Seen::Permission {
+                node: self.node,
+                process,
+                page,
+                ppn,
+                writable,
+            });
         }
     }
 }
 
 /// A page just made for writing: nothing of it is in swap.
 pub(super) const fn fresh(ppn: Ppn) -> Pte {
-    Pte::Present { ppn, writable: true, dirty: true, referenced: true, slot: None }
+    Pte::Present {
+        ppn,
+        writable: true,
+        dirty: true,
+        referenced: true,
+        slot: None,
+    }
 }

@@ -30,15 +30,22 @@ impl Frames {
     pub(crate) fn new(first: Ppn, count: usize) -> Self {
         let frames = (0..count).map(|_| Frame { bytes: None, uses: 0 }).collect();
         let free = (0..count as u64).rev().map(|n| Ppn(first.0 + n)).collect();
-        Self { first, frames, free, zero: Box::new([0; PAGE]) }
+        Self {
+            first,
+            frames,
+            free,
+            zero: Box::new([0; PAGE]),
+        }
     }
 
     fn frame(&self, ppn: Ppn) -> Option<&Frame> {
-        self.frames.get(usize::try_from(ppn.0.checked_sub(self.first.0)?).ok()?)
+        self.frames
+            .get(usize::try_from(ppn.0.checked_sub(self.first.0)?).ok()?)
     }
 
     fn frame_mut(&mut self, ppn: Ppn) -> Option<&mut Frame> {
-        self.frames.get_mut(usize::try_from(ppn.0.checked_sub(self.first.0)?).ok()?)
+        self.frames
+            .get_mut(usize::try_from(ppn.0.checked_sub(self.first.0)?).ok()?)
     }
 
     /// A free frame, filled with junk as real ones are.
@@ -58,7 +65,9 @@ impl Frames {
 
     /// Drops a use; true when that freed the frame.
     pub(super) fn drop_use(&mut self, ppn: Ppn) -> bool {
-        let Some(frame) = self.frame_mut(ppn) else { return false };
+        let Some(frame) = self.frame_mut(ppn) else {
+            return false;
+        };
         frame.uses = frame.uses.saturating_sub(1);
         let freed = frame.uses == 0;
         if freed {
@@ -79,13 +88,21 @@ impl Frames {
 
     /// The bytes of a frame that was ever used.
     pub(crate) fn read(&self, ppn: Ppn) -> Option<&[u8; PAGE]> {
-        if ppn == ZERO_PAGE { Some(&self.zero) } else { self.frame(ppn)?.bytes.as_deref() }
+        if ppn == ZERO_PAGE {
+            Some(&self.zero)
+        } else {
+            self.frame(ppn)?.bytes.as_deref()
+        }
     }
 
     /// The bytes of a frame, to be changed. The zero page is included: the bus does not protect it,
     /// and the checkers must see what happens.
     pub(crate) fn write(&mut self, ppn: Ppn) -> Option<&mut [u8; PAGE]> {
-        if ppn == ZERO_PAGE { Some(&mut self.zero) } else { self.frame_mut(ppn)?.bytes.as_deref_mut() }
+        if ppn == ZERO_PAGE {
+            Some(&mut self.zero)
+        } else {
+            self.frame_mut(ppn)?.bytes.as_deref_mut()
+        }
     }
 
     /// Bytes held.

@@ -10,6 +10,7 @@ mod change;
 mod fault;
 mod frames;
 mod space;
+mod swap;
 
 pub(crate) use change::Change;
 pub(crate) use fault::{FaultResult, Refusal};
@@ -19,6 +20,7 @@ pub(crate) use space::{Pte, Space};
 use crate::seen::{Log, Seen};
 use netvm_abi::{Nanos, NodeId, Ppn};
 use std::collections::{BTreeMap, VecDeque};
+use swap::Swap;
 
 /// A process, never used twice in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,8 +33,7 @@ pub(crate) struct HostVm {
     spaces: BTreeMap<ProcessId, Space>,
     /// Present pages, oldest first: the reclaim list. May hold pages that are gone by now.
     list: VecDeque<(ProcessId, u64)>,
-    swap: BTreeMap<u64, Box<[u8; PAGE]>>,
-    next_slot: u64,
+    swap: Swap,
     /// No frame is given out before this time.
     starved_until: Nanos,
     /// Page-outs that had to write.
@@ -49,8 +50,7 @@ impl HostVm {
             frames: Frames::new(first, frames),
             spaces: BTreeMap::new(),
             list: VecDeque::new(),
-            swap: BTreeMap::new(),
-            next_slot: 0,
+            swap: Swap::default(),
             starved_until: Nanos(0),
             written_back: 0,
             evictions: 0,
@@ -74,7 +74,9 @@ impl HostVm {
 
     /// Makes `pages` pages from `first` on usable; they read as zero until written.
     pub(crate) fn map_region(&mut self, process: ProcessId, first: u64, pages: u64) -> bool {
-        self.spaces.get_mut(&process).is_some_and(|space| space.add_region(first, pages))
+        self.spaces
+            .get_mut(&process)
+            .is_some_and(|space| space.add_region(first, pages))
     }
 
     /// Where a page is, if it is present.
@@ -92,8 +94,12 @@ impl HostVm {
 
     /// Sets the accessed bit, and the dirty bit for a write, as a processor's access does.
     pub(crate) fn touch(&mut self, process: ProcessId, page: u64, write: bool) {
-        if let Some(Pte::Present { referenced, dirty, .. }) =
-            self.spaces.get_mut(&process).and_then(|space| space.pte_mut(page))
+        if let Some(Pte::Present {
+            referenced, dirty, ..
+        }) = self
+            .spaces
+            .get_mut(&process)
+            .and_then(|space| space.pte_mut(page))
         {
             *referenced = true;
             *dirty |= write;
@@ -102,8 +108,10 @@ impl HostVm {
 
     /// The driver says that the card wrote this page.
     pub(crate) fn mark_dirty(&mut self, process: ProcessId, page: u64) {
-        if let Some(Pte::Present { dirty, .. }) =
-            self.spaces.get_mut(&process).and_then(|space| space.pte_mut(page))
+        if let Some(Pte::Present { dirty, .. }) = self
+            .spaces
+            .get_mut(&process)
+            .and_then(|space| space.pte_mut(page))
         {
             *dirty = true;
         }
@@ -111,7 +119,11 @@ impl HostVm {
 
     /// Clears the accessed bit and says what it was.
     pub(crate) fn clear_referenced(&mut self, process: ProcessId, page: u64) -> bool {
-        match self.spaces.get_mut(&process).and_then(|space| space.pte_mut(page)) {
+        match self
+            .spaces
+            .get_mut(&process)
+            .and_then(|space| space.pte_mut(page))
+        {
             Some(Pte::Present { referenced, .. }) => std::mem::take(referenced),
             _ => false,
         }
@@ -122,7 +134,10 @@ impl HostVm {
     pub(crate) fn next_candidate(&mut self) -> Option<(ProcessId, u64)> {
         for _ in 0..self.list.len() {
             let (process, page) = self.list.pop_front()?;
-            if self.present(process, page).is_some_and(|(ppn, _)| ppn != ZERO_PAGE) {
+            if self
+                .present(process, page)
+                .is_some_and(|(ppn, _)| ppn != ZERO_PAGE)
+            {
                 self.list.push_back((process, page));
                 if !self.changing(process, page) {
                     return Some((process, page));
@@ -135,7 +150,10 @@ impl HostVm {
     /// Any present page of a process that is not being changed, picked by `pick`.
     pub(crate) fn any_present(&self, process: ProcessId, pick: usize) -> Option<u64> {
         let space = self.spaces.get(&process)?;
-        let pages: Vec<u64> = space.present_pages().filter(|&page| !space.claimed(page)).collect();
+        let pages: Vec<u64> = space
+            .present_pages()
+            .filter(|&page| !space.claimed(page))
+            .collect();
         pages.get(pick.checked_rem(pages.len())?).copied()
     }
 
@@ -156,14 +174,14 @@ impl HostVm {
 
     /// Bytes that this host's model holds.
     pub(crate) fn bytes(&self) -> usize {
-        self.frames.bytes() + self.swap.len() * PAGE
+        self.frames.bytes() + self.swap.bytes()
     }
 
     /// A shared reading of a present page's bytes, for the checkers and the liveness phase.
     pub(crate) fn page_bytes(&self, process: ProcessId, page: u64) -> Option<&[u8; PAGE]> {
         match self.spaces.get(&process)?.pte(page) {
             Pte::Present { ppn, .. } | Pte::Loading { ppn, .. } => self.frames.read(ppn),
-            Pte::Swapped { slot } => self.swap.get(&slot).map(|bytes| &**bytes),
+            Pte::Swapped { slot } => self.swap.read(slot),
             Pte::Empty => None,
         }
     }
@@ -175,7 +193,12 @@ impl HostVm {
         }
         let ppn = self.frames.take()?;
         self.list.push_back((process, page));
-        log.see(Seen::FrameGiven { node: self.node, ppn, process, page });
+        log.see(Seen::FrameGiven {
+            node: self.node,
+            ppn,
+            process,
+            page,
+        });
         Some(ppn)
     }
 
@@ -184,10 +207,5 @@ impl HostVm {
         if self.frames.drop_use(ppn) {
             log.see(Seen::FrameTaken { node: self.node, ppn });
         }
-    }
-
-    fn new_slot(&mut self) -> u64 {
-        self.next_slot += 1;
-        self.next_slot
     }
 }

@@ -50,8 +50,13 @@ pub(crate) struct Space {
 impl Space {
     /// Adds a region; refuses an empty or overlapping one.
     pub(super) fn add_region(&mut self, first: u64, pages: u64) -> bool {
-        let Some(end) = first.checked_add(pages) else { return false };
-        let overlaps = self.regions.range(..end).any(|(&start, &len)| start + len > first);
+        let Some(end) = first.checked_add(pages) else {
+            return false;
+        };
+        let overlaps = self
+            .regions
+            .range(..end)
+            .any(|(&start, &len)| start + len > first);
         if pages == 0 || overlaps {
             return false;
         }
@@ -61,13 +66,19 @@ impl Space {
 
     /// Whether the page belongs to a region.
     pub(crate) fn contains(&self, page: u64) -> bool {
-        self.regions.range(..=page).next_back().is_some_and(|(&start, &len)| page < start + len)
+        self.regions
+            .range(..=page)
+            .next_back()
+            .is_some_and(|(&start, &len)| page < start + len)
     }
 
     /// Any region, picked by `pick`: first page and number of pages.
     pub(crate) fn any_region(&self, pick: usize) -> Option<(u64, u64)> {
         let index = pick.checked_rem(self.regions.len())?;
-        self.regions.iter().nth(index).map(|(&first, &pages)| (first, pages))
+        self.regions
+            .iter()
+            .nth(index)
+            .map(|(&first, &pages)| (first, pages))
     }
 
     /// The entry of a page.
@@ -84,23 +95,39 @@ impl Space {
     }
 
     pub(super) fn remove_region_entries(&mut self, first: u64, pages: u64) -> Vec<Pte> {
-        let keys: Vec<u64> = self.entries.range(first..first + pages).map(|(&page, _)| page).collect();
-        keys.into_iter().filter_map(|page| self.entries.remove(&page)).collect()
+        let keys: Vec<u64> = self
+            .entries
+            .range(first..first + pages)
+            .map(|(&page, _)| page)
+            .collect();
+        keys.into_iter()
+            .filter_map(|page| self.entries.remove(&page))
+            .collect()
     }
 
     /// The pages with an entry in a range.
     pub(super) fn entries_in(&self, first: u64, pages: u64) -> Vec<(u64, Pte)> {
-        self.entries.range(first..first + pages).map(|(&page, &pte)| (page, pte)).collect()
+        self.entries
+            .range(first..first + pages)
+            .map(|(&page, &pte)| (page, pte))
+            .collect()
     }
 
     /// The pages that are present.
     pub(crate) fn present_pages(&self) -> impl Iterator<Item = u64> {
-        self.entries.iter().filter(|(_, pte)| matches!(pte, Pte::Present { .. })).map(|(&page, _)| page)
+        self.entries
+            .iter()
+            .filter(|(_, pte)| matches!(pte, Pte::Present { .. }))
+            .map(|(&page, _)| page)
     }
 
     /// Claims a range for a change; refuses when part of it is claimed.
     pub(super) fn claim(&mut self, first: u64, pages: u64) -> bool {
-        if self.claims.iter().any(|&(start, len)| start < first + pages && first < start + len) {
+        if self
+            .claims
+            .iter()
+            .any(|&(start, len)| start < first + pages && first < start + len)
+        {
             return false;
         }
         self.claims.push((first, pages));
@@ -113,7 +140,9 @@ impl Space {
 
     /// Whether a change has claimed the page.
     pub(crate) fn claimed(&self, page: u64) -> bool {
-        self.claims.iter().any(|&(first, pages)| page >= first && page < first + pages)
+        self.claims
+            .iter()
+            .any(|&(first, pages)| page >= first && page < first + pages)
     }
 }
 

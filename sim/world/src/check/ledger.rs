@@ -1,0 +1,532 @@
+//! Which message is where: built from the frames on the wire and from the bytes that arrive in
+//! memory, for the checkers of P2, P4, P5 and P6.
+//!
+//! A message with data has *landed* when bytes with its digest were stored exactly where it says.
+//! Two messages of different senders with one place and one digest cannot be told apart; then each
+//! sender gets the benefit, so the ledger may believe in a landing too early, never too late.
+
+use super::message::{ERROR, FLUSH, FLUSH_REPLY, HEAD, Message, READ_REPLY, READ_REQUEST, WRITE};
+use crate::seen::{Place, Seen, Way, digest};
+use netvm_abi::{Nanos, NodeId, PortId};
+use std::collections::{BTreeMap, VecDeque};
+
+/// A direction between two nodes.
+pub(super) type Direction = (u16, u16);
+
+/// Where a windowed message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// On the wire.
+    Sent,
+    /// With the receiving card since then.
+    Arrived(Nanos),
+    /// Its effect is complete.
+    Landed,
+    /// It was refused, and its sender told.
+    Failed,
+}
+
+/// A windowed message.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) message: Message,
+    pub(super) digest: u64,
+    pub(super) stage: Stage,
+    /// Which owner of the destination port it was sent to.
+    pub(super) port_life: u32,
+    /// The sender knows that it has landed.
+    pub(super) acked: bool,
+}
+
+impl Entry {
+    pub(super) const fn ended(&self) -> bool {
+        matches!(self.stage, Stage::Landed | Stage::Failed)
+    }
+
+    fn place(&self) -> Place {
+        Place {
+            port: PortId(self.message.destination_port),
+            page: (self.message.address >> 12) & 0xFFFF_FFFF_FFFF,
+            offset: (self.message.address & 0xFFF) as u32,
+            len: self.message.len,
+        }
+    }
+}
+
+/// One life of a link in one direction.
+#[derive(Debug, Default)]
+pub(super) struct Lane {
+    pub(super) lives: (u32, u32),
+    /// Sequence number of the first entry.
+    pub(super) first: u32,
+    pub(super) entries: VecDeque<Entry>,
+    /// Everything below has been acknowledged to the sender.
+    pub(super) acked: u32,
+    streams: BTreeMap<u16, Stream>,
+    /// The sender's card or host went down, or the link was cut: nothing is owed any more.
+    pub(super) abandoned: bool,
+}
+
+impl Lane {
+    pub(super) fn entry(&self, seq: u32) -> Option<&Entry> {
+        self.entries.get(seq.wrapping_sub(self.first) as usize)
+    }
+
+    fn entry_mut(&mut self, seq: u32) -> Option<&mut Entry> {
+        self.entries.get_mut(seq.wrapping_sub(self.first) as usize)
+    }
+
+    pub(super) fn next_seq(&self) -> u32 {
+        self.first.wrapping_add(self.entries.len() as u32)
+    }
+}
+
+/// The messages of one port to one node, in order.
+#[derive(Debug, Default)]
+struct Stream {
+    /// Sequence numbers of those that are not the head of a complete prefix.
+    waiting: VecDeque<u32>,
+    poison: Option<u16>,
+    ever_failed: bool,
+    /// Notifications that became due, by destination port, its life, and number.
+    due: BTreeMap<(u16, u32, u32), u64>,
+}
+
+/// What the ledger concluded from a fact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// A windowed message left its card.
+    Posted {
+        lane: Direction,
+        seq: u32,
+        repeated: bool,
+        gap: bool,
+    },
+    /// A message has its effect.
+    Landed {
+        lane: Direction,
+        seq: u32,
+        early: bool,
+        other_life: bool,
+    },
+    /// A message was refused.
+    Failed { lane: Direction, seq: u32 },
+    /// Bytes of a message of a life that is over were stored.
+    Stale { lane: Direction, seq: u32 },
+    /// Bytes were stored that no message explains.
+    Unexplained,
+    /// An acknowledgement was sent that covers a message which has not ended.
+    FalseAck { lane: Direction, seq: u32 },
+    /// A flush was answered although an earlier message of its port had not ended.
+    FalseFlush { lane: Direction, seq: u32, missing: u32 },
+}
+
+/// The books.
+#[derive(Default)]
+pub(super) struct Ledger {
+    pub(super) lanes: BTreeMap<Direction, Lane>,
+    /// Messages waiting for bytes at a place of a node.
+    awaited: BTreeMap<(u16, Place), Vec<(Direction, u32)>>,
+    /// Messages of lives that are over and that had not arrived then.
+    stale: BTreeMap<(u16, Place), Vec<(Direction, u32, u64, bool)>>,
+    /// How many owners each port has had.
+    port_lives: BTreeMap<(u16, u16), u32>,
+    /// Notifications of finished lanes that were due, as an upper bound.
+    past_due: BTreeMap<(u16, u16, u32, u32), u64>,
+    pub(super) messages: u64,
+}
+
+impl Ledger {
+    /// Takes in a fact.
+    pub(super) fn see(&mut self, now: Nanos, fact: &Seen) -> Vec<News> {
+        let mut news = Vec::new();
+        match fact {
+            Seen::Sent { frame, .. } => self.sent(frame, &mut news),
+            Seen::Arrived { to, frame } => self.arrived(now, *to, frame, &mut news),
+            Seen::DmaMoved {
+                node,
+                way: Way::ToPage,
+                place,
+                digest,
+                ..
+            }
+            | Seen::HostCopied {
+                node, place, digest, ..
+            } => {
+                self.stored(node.0, *place, *digest, &mut news);
+            }
+            Seen::PortOpened { node, port, .. } => {
+                *self.port_lives.entry((node.0, port.0)).or_default() += 1;
+            }
+            Seen::Restarted { node } | Seen::CardDead { node } => self.abandon(*node),
+            Seen::Lost { from, to } => self.give_up(*from, *to),
+            _ => {}
+        }
+        news
+    }
+
+    /// How many owners a port has had.
+    pub(super) fn port_life(&self, node: u16, port: u16) -> u32 {
+        self.port_lives.get(&(node, port)).copied().unwrap_or_default()
+    }
+
+    /// The notifications of one number that may have been delivered to the present owner of a port.
+    pub(super) fn due(&self, node: u16, port: u16, id: u32) -> u64 {
+        let life = self.port_life(node, port);
+        let live: u64 = self
+            .lanes
+            .iter()
+            .filter(|((_, to), _)| *to == node)
+            .flat_map(|(_, lane)| lane.streams.values())
+            .filter_map(|stream| stream.due.get(&(port, life, id)))
+            .sum();
+        live + self
+            .past_due
+            .get(&(node, port, life, id))
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// The notifications of one number that must have been delivered: those of streams in which
+    /// nothing ever failed, on links that are up.
+    pub(super) fn owed(&self, node: u16, port: u16, id: u32) -> u64 {
+        let life = self.port_life(node, port);
+        self.lanes
+            .iter()
+            .filter(|((_, to), lane)| *to == node && !lane.abandoned)
+            .flat_map(|(_, lane)| lane.streams.values())
+            .filter(|stream| !stream.ever_failed)
+            .filter_map(|stream| stream.due.get(&(port, life, id)))
+            .sum()
+    }
+
+    fn sent(&mut self, frame: &[u8], news: &mut Vec<News>) {
+        let Some(message) = Message::read(frame) else {
+            return;
+        };
+        let direction = (message.source, message.destination);
+        if message.windowed() {
+            self.post(
+                direction,
+                message,
+                &frame[HEAD..HEAD + message.len as usize],
+                news,
+            );
+            return;
+        }
+        // Answers travel against the message they answer.
+        let lane_of = (message.destination, message.source);
+        let Some(lane) = self.lanes.get_mut(&lane_of) else {
+            return;
+        };
+        if lane.lives != (message.destination_life, message.source_life) {
+            return;
+        }
+        match message.kind {
+            READ_REPLY => self.end(lane_of, message.seq, message.status == 0, news),
+            FLUSH_REPLY => {
+                let missing = lane.entry(message.seq).and_then(|flush| {
+                    let stream = lane.streams.get(&flush.message.source_port)?;
+                    let first = *stream.waiting.front()?;
+                    (first != message.seq).then_some(first)
+                });
+                if let Some(missing) = missing {
+                    news.push(News::FalseFlush {
+                        lane: lane_of,
+                        seq: message.seq,
+                        missing,
+                    });
+                }
+                self.end(lane_of, message.seq, true, news);
+            }
+            ERROR => self.end(lane_of, message.seq, false, news),
+            super::message::ACK => {
+                let mut covered: Vec<u32> = Vec::new();
+                let mut seq = lane.acked;
+                while seq.wrapping_sub(message.seq) as i32 > -2048
+                    && (seq.wrapping_sub(message.seq) as i32) < 0
+                {
+                    covered.push(seq);
+                    seq = seq.wrapping_add(1);
+                }
+                for bit in 0..64u32 {
+                    if message.operand >> bit & 1 == 1 {
+                        covered.push(message.seq.wrapping_add(1 + bit));
+                    }
+                }
+                for seq in covered {
+                    if lane.entry(seq).is_some_and(|entry| !entry.ended()) {
+                        news.push(News::FalseAck { lane: lane_of, seq });
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn post(&mut self, direction: Direction, message: Message, payload: &[u8], news: &mut Vec<News>) {
+        self.messages += 1;
+        let port_life = self.port_life(message.destination, message.destination_port);
+        let lives = (message.source_life, message.destination_life);
+        let known = self.lanes.get(&direction).is_some_and(|lane| lane.lives == lives);
+        if !known {
+            self.retire(direction);
+            let lane = Lane {
+                lives,
+                first: message.seq,
+                acked: message.seq,
+                ..Lane::default()
+            };
+            self.lanes.insert(direction, lane);
+        }
+        let Some(lane) = self.lanes.get_mut(&direction) else {
+            return;
+        };
+        let repeated = lane.entry(message.seq).is_some();
+        let gap = !repeated && message.seq != lane.next_seq();
+        news.push(News::Posted {
+            lane: direction,
+            seq: message.seq,
+            repeated,
+            gap,
+        });
+        if repeated || gap {
+            return;
+        }
+        let entry = Entry {
+            message,
+            digest: digest(payload),
+            stage: Stage::Sent,
+            port_life,
+            acked: false,
+        };
+        lane.entries.push_back(entry);
+        lane.streams
+            .entry(message.source_port)
+            .or_default()
+            .waiting
+            .push_back(message.seq);
+        if message.kind == WRITE && message.len > 0 {
+            let key = (message.destination, entry.place());
+            self.awaited
+                .entry(key)
+                .or_default()
+                .push((direction, message.seq));
+        }
+    }
+
+    /// Ends a lane whose life is over.
+    fn retire(&mut self, direction: Direction) {
+        let Some(lane) = self.lanes.remove(&direction) else {
+            return;
+        };
+        for entry in lane.entries.iter().filter(|entry| !entry.ended()) {
+            let key = (entry.message.destination, entry.place());
+            if let Some(list) = self.awaited.get_mut(&key) {
+                list.retain(|&(lane, seq)| (lane, seq) != (direction, entry.message.seq));
+            }
+            let arrived = matches!(entry.stage, Stage::Arrived(_));
+            if entry.message.kind == WRITE && entry.message.len > 0 {
+                let list = self.stale.entry(key).or_default();
+                list.push((direction, entry.message.seq, entry.digest, arrived));
+            }
+            // Its notification may have been delivered, or not.
+            self.maybe_due(entry);
+        }
+        for (key, count) in lane.streams.values().flat_map(|stream| &stream.due) {
+            *self
+                .past_due
+                .entry((direction.1, key.0, key.1, key.2))
+                .or_default() += count;
+        }
+    }
+
+    fn maybe_due(&mut self, entry: &Entry) {
+        if entry.message.notification != 0 {
+            let message = &entry.message;
+            let key = (
+                message.destination,
+                message.destination_port,
+                entry.port_life,
+                message.notification,
+            );
+            *self.past_due.entry(key).or_default() += 1;
+        }
+    }
+
+    fn arrived(&mut self, now: Nanos, to: NodeId, frame: &[u8], news: &mut Vec<News>) {
+        let Some(message) = Message::read(frame) else {
+            return;
+        };
+        if message.destination != to.0 {
+            return;
+        }
+        if message.kind == super::message::ACK {
+            let lane_of = (message.destination, message.source);
+            if let Some(lane) = self.lanes.get_mut(&lane_of)
+                && lane.lives == (message.destination_life, message.source_life)
+            {
+                acknowledge(lane, &message);
+            }
+        }
+        if !message.windowed() {
+            return;
+        }
+        let direction = (message.source, message.destination);
+        let Some(lane) = self.lanes.get_mut(&direction) else {
+            return;
+        };
+        if lane.lives != (message.source_life, message.destination_life) {
+            return;
+        }
+        let Some(entry) = lane.entry_mut(message.seq) else {
+            return;
+        };
+        if entry.stage == Stage::Sent && entry.message == message {
+            entry.stage = Stage::Arrived(now);
+            // Only data has to be seen in memory; the rest has its effect in the card or the driver.
+            if !matches!(message.kind, READ_REQUEST | FLUSH) && (message.kind != WRITE || message.len == 0) {
+                self.end(direction, message.seq, true, news);
+            }
+        }
+    }
+
+    /// Bytes were stored at a place of a node.
+    fn stored(&mut self, node: u16, place: Place, stored: u64, news: &mut Vec<News>) {
+        let waiting = self.awaited.get(&(node, place)).cloned().unwrap_or_default();
+        let mut lanes_served: Vec<(Direction, u16)> = Vec::new();
+        for (direction, seq) in waiting {
+            let Some(entry) = self.lanes.get(&direction).and_then(|lane| lane.entry(seq)) else {
+                continue;
+            };
+            let sender = (direction, entry.message.source_port);
+            let arrived = matches!(entry.stage, Stage::Arrived(_));
+            if entry.digest == stored && arrived && !lanes_served.contains(&sender) {
+                lanes_served.push(sender);
+                self.end(direction, seq, true, news);
+            }
+        }
+        if !lanes_served.is_empty() {
+            return;
+        }
+        let stale = self.stale.get_mut(&(node, place)).and_then(|list| {
+            let found = list.iter().position(|&(_, _, digest, _)| digest == stored)?;
+            Some(list.remove(found))
+        });
+        match stale {
+            // What had arrived before the life ended may still be on its way into memory.
+            Some((_, _, _, true)) => {}
+            Some((lane, seq, _, false)) => news.push(News::Stale { lane, seq }),
+            None => news.push(News::Unexplained),
+        }
+    }
+
+    fn end(&mut self, direction: Direction, seq: u32, landed: bool, news: &mut Vec<News>) {
+        let present = self
+            .lanes
+            .get(&direction)
+            .and_then(|lane| lane.entry(seq))
+            .map_or(0, |e| {
+                self.port_life(e.message.destination, e.message.destination_port)
+            });
+        let Some(lane) = self.lanes.get_mut(&direction) else {
+            return;
+        };
+        let Some(entry) = lane.entry_mut(seq) else { return };
+        if entry.ended() {
+            return;
+        }
+        entry.stage = if landed { Stage::Landed } else { Stage::Failed };
+        let entry = *entry;
+        let message = entry.message;
+        let key = (message.destination, entry.place());
+        if let Some(list) = self.awaited.get_mut(&key) {
+            list.retain(|&(lane, at)| (lane, at) != (direction, seq));
+            if list.is_empty() {
+                self.awaited.remove(&key);
+            }
+        }
+        let Some(stream) = lane.streams.get_mut(&message.source_port) else {
+            return;
+        };
+        let early = message.flags & super::message::ORDERED != 0
+            && stream.waiting.front().is_some_and(|&first| first != seq);
+        if landed {
+            let other_life = entry.port_life != present && message.destination_port != 0;
+            news.push(News::Landed {
+                lane: direction,
+                seq,
+                early,
+                other_life,
+            });
+        } else {
+            stream.ever_failed = true;
+            news.push(News::Failed { lane: direction, seq });
+        }
+        advance(lane, message.source_port);
+    }
+
+    fn abandon(&mut self, node: NodeId) {
+        for (direction, lane) in &mut self.lanes {
+            if direction.0 == node.0 || direction.1 == node.0 {
+                lane.abandoned = true;
+            }
+        }
+    }
+
+    fn give_up(&mut self, from: NodeId, to: NodeId) {
+        for direction in [(from.0, to.0), (to.0, from.0)] {
+            if let Some(lane) = self.lanes.get_mut(&direction) {
+                lane.abandoned = true;
+            }
+        }
+    }
+}
+
+fn acknowledge(lane: &mut Lane, message: &Message) {
+    while lane.acked != message.seq && (message.seq.wrapping_sub(lane.acked) as i32) > 0 {
+        let seq = lane.acked;
+        let Some(entry) = lane.entry_mut(seq) else { break };
+        entry.acked = true;
+        lane.acked = lane.acked.wrapping_add(1);
+    }
+    for bit in 0..64u32 {
+        if message.operand >> bit & 1 == 1
+            && let Some(entry) = lane.entry_mut(message.seq.wrapping_add(1 + bit))
+        {
+            entry.acked = true;
+        }
+    }
+    // What is acknowledged and long past is not asked for any more.
+    while lane.entries.len() > 4096 && lane.entries.front().is_some_and(|e| e.acked && e.ended()) {
+        lane.entries.pop_front();
+        lane.first = lane.first.wrapping_add(1);
+    }
+}
+
+/// Moves a stream's head past what has ended; notifications there become due.
+fn advance(lane: &mut Lane, port: u16) {
+    let first = lane.first;
+    let Some(stream) = lane.streams.get_mut(&port) else {
+        return;
+    };
+    while let Some(&seq) = stream.waiting.front() {
+        let Some(entry) = lane.entries.get(seq.wrapping_sub(first) as usize) else {
+            break;
+        };
+        if !entry.ended() {
+            break;
+        }
+        stream.waiting.pop_front();
+        let message = &entry.message;
+        if entry.stage == Stage::Failed {
+            stream.poison = Some(message.epoch);
+        } else if stream.poison.is_some_and(|epoch| epoch != message.epoch) {
+            stream.poison = None;
+        }
+        if message.notification != 0 && entry.stage == Stage::Landed && stream.poison.is_none() {
+            let key = (message.destination_port, entry.port_life, message.notification);
+            *stream.due.entry(key).or_default() += 1;
+        }
+    }
+}

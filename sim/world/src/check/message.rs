@@ -1,0 +1,165 @@
+//! The checkers' own reading of messages and descriptors, from the tables of `docs/ABI.md`: they
+//! share no code with what they check, its decoder included.
+
+/// A message as it lies on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub(crate) kind: u8,
+    pub(crate) flags: u8,
+    pub(crate) status: u8,
+    pub(crate) len: u32,
+    pub(crate) source: u16,
+    pub(crate) destination: u16,
+    pub(crate) source_port: u16,
+    pub(crate) destination_port: u16,
+    pub(crate) source_life: u32,
+    pub(crate) destination_life: u32,
+    pub(crate) seq: u32,
+    pub(crate) notification: u32,
+    pub(crate) address: u64,
+    pub(crate) op: u32,
+    pub(crate) epoch: u16,
+    pub(crate) operand: u64,
+    pub(crate) compare: u64,
+}
+
+pub(crate) const WRITE: u8 = 1;
+pub(crate) const READ_REQUEST: u8 = 2;
+pub(crate) const FLUSH: u8 = 4;
+pub(crate) const CONTROL: u8 = 5;
+pub(crate) const READ_REPLY: u8 = 16;
+pub(crate) const FLUSH_REPLY: u8 = 18;
+pub(crate) const ACK: u8 = 19;
+pub(crate) const ERROR: u8 = 20;
+pub(crate) const ORDERED: u8 = 2;
+/// Bytes before the payload.
+pub(crate) const HEAD: usize = 80;
+
+fn word(bytes: &[u8], index: usize) -> u32 {
+    let at = index * 4;
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn pair(bytes: &[u8], index: usize) -> u64 {
+    u64::from(word(bytes, index)) | u64::from(word(bytes, index + 1)) << 32
+}
+
+impl Message {
+    /// Reads a message; nothing when it is none.
+    pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
+        if bytes.len() < HEAD || &bytes[..2] != b"NV" || bytes[2] != 1 {
+            return None;
+        }
+        let message = Self {
+            kind: bytes[3],
+            flags: bytes[4],
+            status: bytes[5],
+            len: word(bytes, 1) >> 16,
+            source: word(bytes, 2) as u16,
+            destination: (word(bytes, 2) >> 16) as u16,
+            source_port: word(bytes, 3) as u16,
+            destination_port: (word(bytes, 3) >> 16) as u16,
+            source_life: word(bytes, 4),
+            destination_life: word(bytes, 5),
+            seq: word(bytes, 6),
+            notification: word(bytes, 7),
+            address: pair(bytes, 8),
+            op: word(bytes, 11),
+            epoch: (word(bytes, 14) >> 16) as u16,
+            operand: pair(bytes, 16),
+            compare: pair(bytes, 18),
+        };
+        (bytes.len() >= HEAD + message.len as usize).then_some(message)
+    }
+
+    /// Whether it takes a slot of the receiver's window.
+    pub(crate) const fn windowed(&self) -> bool {
+        self.kind >= 1 && self.kind < 16
+    }
+}
+
+/// What a descriptor says about local memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Posted {
+    pub(crate) opcode: u8,
+    pub(crate) inline: bool,
+    pub(crate) len: u32,
+    pub(crate) local: u64,
+}
+
+impl Posted {
+    /// Reads the head of a descriptor.
+    pub(crate) const fn read(words: &[u32; 16]) -> Self {
+        Self {
+            opcode: words[0] as u8,
+            inline: words[0] & 0x100 != 0,
+            len: words[0] >> 16,
+            local: words[8] as u64 | (words[9] as u64) << 32,
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use netvm_abi::wire::{Header, Kind};
+    use netvm_abi::{Incarnation, NodeId, NotificationId, PortId, Seq, VirtAddr};
+
+    /// A message made with the ABI's encoder.
+    pub(in crate::check) fn frame(
+        kind: Kind,
+        seq: u32,
+        address: u64,
+        payload: &[u8],
+        notify: u32,
+    ) -> Vec<u8> {
+        let mut header = Header::new(kind, NodeId(0), NodeId(1));
+        header.source_port = PortId(3);
+        header.destination_port = PortId(4);
+        header.source_incarnation = Incarnation(7);
+        header.destination_incarnation = Incarnation(8);
+        header.seq = Seq(seq);
+        header.address = VirtAddr(address);
+        header.len = payload.len() as u16;
+        header.notification = NotificationId(notify);
+        let mut bytes = header.encode().to_vec();
+        bytes.extend_from_slice(payload);
+        bytes
+    }
+
+    #[test]
+    fn the_checkers_reading_agrees_with_the_abis_writing() {
+        let bytes = frame(Kind::Write, 9, 0x1234_5678_9ABC, b"abcd", 1030);
+        let message = Message::read(&bytes).unwrap();
+        assert_eq!((message.kind, message.seq, message.len), (WRITE, 9, 4));
+        assert_eq!((message.source, message.destination), (0, 1));
+        assert_eq!((message.source_port, message.destination_port), (3, 4));
+        assert_eq!((message.source_life, message.destination_life), (7, 8));
+        assert_eq!((message.address, message.notification), (0x1234_5678_9ABC, 1030));
+        assert!(message.windowed());
+        assert!(Message::read(&bytes[..82]).is_none());
+        for kind in Kind::ALL {
+            assert_eq!(
+                Message::read(&frame(*kind, 0, 0, &[], 0)).unwrap().windowed(),
+                kind.is_windowed()
+            );
+        }
+    }
+
+    #[test]
+    fn descriptors_are_read_as_they_are_written() {
+        let command = netvm_abi::descriptor::Command {
+            flags: netvm_abi::descriptor::CommandFlags::INLINE,
+            len: netvm_abi::ByteLen(100),
+            local: VirtAddr(0xABC0_0000_1000),
+            ..Default::default()
+        };
+        let expected = Posted {
+            opcode: 1,
+            inline: true,
+            len: 100,
+            local: 0xABC0_0000_1000,
+        };
+        assert_eq!(Posted::read(&command.encode()), expected);
+    }
+}

@@ -1,0 +1,293 @@
+//! Independent checkers of the promises P1 to P6, one file each.
+//!
+//! They are fed with [`Seen`] facts, in the order in which they happened, after every step of the
+//! world. Each keeps its own books; what several need (which message is where) is in [`ledger`].
+
+mod ledger;
+pub(crate) mod message;
+mod p1_stale_dma;
+mod p2_every_miss_answered;
+mod p3_truthful_pages;
+mod p4_order;
+mod p5_isolation;
+mod p6_crash;
+
+use crate::seen::Seen;
+use ledger::{Ledger, News};
+use netvm_abi::Nanos;
+use serde::Serialize;
+use std::fmt;
+
+/// A promise that has a checker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum Promise {
+    /// No stale DMA.
+    P1,
+    /// Every miss is answered once, nothing is dropped.
+    P2,
+    /// Truthful page state.
+    P3,
+    /// Order of notifications.
+    P4,
+    /// Isolation.
+    P5,
+    /// Crash safety.
+    P6,
+}
+
+impl fmt::Display for Promise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::P1 => "P1 (no stale DMA)",
+            Self::P2 => "P2 (every miss answered once, nothing dropped)",
+            Self::P3 => "P3 (truthful page state)",
+            Self::P4 => "P4 (order)",
+            Self::P5 => "P5 (isolation)",
+            Self::P6 => "P6 (crash safety)",
+        })
+    }
+}
+
+/// A broken promise.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Violation {
+    /// Which one.
+    pub promise: Promise,
+    /// What was seen.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} broken: {}", self.promise, self.what)
+    }
+}
+
+/// What a checker says to a fact.
+type Verdict = Result<(), String>;
+
+/// One promise's checker.
+trait Checker {
+    /// Its promise.
+    fn promise(&self) -> Promise;
+
+    /// Looks at a fact, and at what the ledger concluded from it.
+    fn see(&mut self, now: Nanos, fact: &Seen, news: &[News], ledger: &Ledger) -> Verdict;
+
+    /// Looks at deadlines; called about once a millisecond of virtual time.
+    fn tick(&mut self, _now: Nanos, _ledger: &Ledger) -> Verdict {
+        Ok(())
+    }
+
+    /// Looks at what is left when the run is over and everything has finished.
+    fn at_end(&mut self, _ledger: &Ledger) -> Verdict {
+        Ok(())
+    }
+}
+
+/// All checkers of a run.
+pub(crate) struct Checkers {
+    ledger: Ledger,
+    all: Vec<Box<dyn Checker>>,
+}
+
+impl Checkers {
+    /// The checkers of a run whose links have windows of `window` messages, and in which every
+    /// message must have ended `deadline` after it arrived.
+    pub(crate) fn new(window: u32, deadline: Nanos) -> Self {
+        Self {
+            ledger: Ledger::default(),
+            // A broken promise often breaks others in its wake: the most specific comes first.
+            all: vec![
+                Box::new(p6_crash::CrashSafety::default()),
+                Box::new(p5_isolation::Isolation::new(window)),
+                Box::new(p1_stale_dma::StaleDma::default()),
+                Box::new(p3_truthful_pages::TruthfulPages::default()),
+                Box::new(p4_order::Order::default()),
+                Box::new(p2_every_miss_answered::EveryMissAnswered::new(deadline)),
+            ],
+        }
+    }
+
+    /// Shows a fact to all.
+    pub(crate) fn see(&mut self, now: Nanos, fact: &Seen) -> Result<(), Violation> {
+        let news = self.ledger.see(now, fact);
+        let ledger = &self.ledger;
+        first(&mut self.all, |checker| checker.see(now, fact, &news, ledger))
+    }
+
+    /// Looks at deadlines.
+    pub(crate) fn tick(&mut self, now: Nanos) -> Result<(), Violation> {
+        let ledger = &self.ledger;
+        first(&mut self.all, |checker| checker.tick(now, ledger))
+    }
+
+    /// Looks at what is left at the end.
+    pub(crate) fn at_end(&mut self) -> Result<(), Violation> {
+        let ledger = &self.ledger;
+        first(&mut self.all, |checker| checker.at_end(ledger))
+    }
+
+    /// Messages that took a window slot.
+    pub(crate) fn messages(&self) -> u64 {
+        self.ledger.messages
+    }
+}
+
+fn first(
+    all: &mut [Box<dyn Checker>],
+    mut ask: impl FnMut(&mut dyn Checker) -> Verdict,
+) -> Result<(), Violation> {
+    for checker in all {
+        if let Err(what) = ask(&mut **checker) {
+            return Err(Violation {
+                promise: checker.promise(),
+                what,
+            });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seen::{Allowed, ExportFact, Place, Way, digest};
+    use crate::vm::ProcessId;
+    use netvm_abi::control::Modes;
+    use netvm_abi::{NodeId, NotificationId, PortId, Ppn};
+    use std::rc::Rc;
+
+    pub(super) const NODE: NodeId = NodeId(0);
+    pub(super) const PORT: PortId = PortId(3);
+    pub(super) const PROCESS: ProcessId = ProcessId(1);
+
+    pub(super) fn feed_at(
+        checker: &mut dyn Checker,
+        ledger: &mut Ledger,
+        now: Nanos,
+        facts: &[Seen],
+    ) -> Verdict {
+        for fact in facts {
+            let news = ledger.see(now, fact);
+            checker.see(now, fact, &news, ledger)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn feed(checker: &mut dyn Checker, facts: &[Seen]) -> Verdict {
+        feed_at(checker, &mut Ledger::default(), Nanos(1), facts)
+    }
+
+    pub(super) fn port_opened() -> Seen {
+        Seen::PortOpened {
+            node: NODE,
+            port: PORT,
+            process: PROCESS,
+        }
+    }
+
+    pub(super) fn present(page: u64, ppn: u64, writable: bool) -> Seen {
+        Seen::Permission {
+            node: NODE,
+            process: PROCESS,
+            page,
+            ppn: Ppn(ppn),
+            writable,
+        }
+    }
+
+    pub(super) fn gone(page: u64, ppn: u64) -> Seen {
+        Seen::Invalidated {
+            node: NODE,
+            process: PROCESS,
+            page,
+            ppn: Ppn(ppn),
+        }
+    }
+
+    pub(super) fn place(page: u64) -> Place {
+        Place {
+            port: PORT,
+            page,
+            offset: 0,
+            len: 64,
+        }
+    }
+
+    pub(super) fn dma_start(dma: u64, way: Way, page: u64, ppn: u64) -> Seen {
+        Seen::DmaStart {
+            node: NODE,
+            dma,
+            way,
+            ppn: Ppn(ppn),
+            place: place(page),
+        }
+    }
+
+    pub(super) fn dma_moved(dma: u64, way: Way, page: u64, ppn: u64, digest: u64) -> Seen {
+        Seen::DmaMoved {
+            node: NODE,
+            dma,
+            way,
+            ppn: Ppn(ppn),
+            place: place(page),
+            digest,
+        }
+    }
+
+    pub(super) fn dma_done(dma: u64) -> Seen {
+        Seen::DmaDone { node: NODE, dma }
+    }
+
+    pub(super) fn sent(frame: Vec<u8>) -> Seen {
+        Seen::Sent {
+            from: NodeId(0),
+            to: NodeId(1),
+            frame: frame.into(),
+        }
+    }
+
+    pub(super) fn arrived(frame: Vec<u8>) -> Seen {
+        Seen::Arrived {
+            to: NodeId(1),
+            frame: frame.into(),
+        }
+    }
+
+    /// Bytes that appear in memory of port 4 of node 1.
+    pub(super) fn moved_at(address: u64, bytes: &[u8]) -> Seen {
+        let place = Place {
+            port: PortId(4),
+            page: address >> 12,
+            offset: (address & 0xFFF) as u32,
+            len: bytes.len() as u32,
+        };
+        let digest = digest(bytes);
+        Seen::DmaMoved {
+            node: NodeId(1),
+            dma: 1,
+            way: Way::ToPage,
+            ppn: Ppn(100),
+            place,
+            digest,
+        }
+    }
+
+    /// An export of port 4 of node 1 to everybody.
+    pub(super) fn exported(start: u64, end: u64, modes: Modes) -> Seen {
+        let notify = (NotificationId(0), NotificationId(u32::MAX));
+        let allowed = vec![Allowed {
+            node: None,
+            port: None,
+            modes,
+            notify,
+        }];
+        let fact = Rc::new(ExportFact { start, end, allowed });
+        Seen::Exported {
+            node: NodeId(1),
+            port: PortId(4),
+            fact,
+        }
+    }
+}

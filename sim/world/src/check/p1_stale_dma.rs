@@ -1,0 +1,190 @@
+//! P1: after the host has completed unmapping a page, no access of the card to it happens or is in
+//! flight.
+
+use super::{Checker, Ledger, News, Promise, Verdict};
+use crate::seen::{DmaNumber, Place, Seen};
+use crate::vm::ProcessId;
+use netvm_abi::{Nanos, NodeId, PortId, Ppn};
+use std::collections::BTreeMap;
+
+/// Compares each DMA, at its start, when bytes move and at its end, with the kernel's page table.
+#[derive(Default)]
+pub(super) struct StaleDma {
+    /// What the kernel's entries say.
+    mapped: BTreeMap<(NodeId, ProcessId, u64), Ppn>,
+    owners: BTreeMap<(NodeId, PortId), ProcessId>,
+    active: BTreeMap<(NodeId, DmaNumber), (Ppn, Place, ProcessId)>,
+}
+
+impl StaleDma {
+    fn check(&self, node: NodeId, ppn: Ppn, place: Place, when: &str) -> Verdict {
+        let Some(&process) = self.owners.get(&(node, place.port)) else {
+            return Err(format!(
+                "node {node}: DMA {when} for port {}, which is not open",
+                place.port
+            ));
+        };
+        self.check_owned(node, ppn, place, process, when)
+    }
+
+    fn check_owned(&self, node: NodeId, ppn: Ppn, place: Place, process: ProcessId, when: &str) -> Verdict {
+        match self.mapped.get(&(node, process, place.page)) {
+            Some(&present) if present == ppn => Ok(()),
+            Some(&present) => Err(format!(
+                "node {node}: DMA {when} uses frame {ppn} for page {:#x} of port {}, which is in frame {present}",
+                place.page, place.port
+            )),
+            None => Err(format!(
+                "node {node}: DMA {when} uses frame {ppn} for page {:#x} of port {}, which is not mapped",
+                place.page, place.port
+            )),
+        }
+    }
+}
+
+impl Checker for StaleDma {
+    fn promise(&self) -> Promise {
+        Promise::P1
+    }
+
+    fn see(&mut self, _now: Nanos, fact: &Seen, _news: &[News], _ledger: &Ledger) -> Verdict {
+        match *fact {
+            Seen::PortOpened { node, port, process } => {
+                self.owners.insert((node, port), process);
+            }
+            Seen::Permission {
+                node,
+                process,
+                page,
+                ppn,
+                ..
+            } => {
+                self.mapped.insert((node, process, page), ppn);
+            }
+            Seen::Invalidated {
+                node,
+                process,
+                page,
+                ppn,
+            } => {
+                self.mapped.remove(&(node, process, page));
+                let hit = self.active.iter().find(|((at, _), (frame, place, owner))| {
+                    *at == node && *frame == ppn && place.page == page && *owner == process
+                });
+                if let Some(((_, dma), (_, place, _))) = hit {
+                    return Err(format!(
+                        "node {node}: page {page:#x} of port {} was unmapped while DMA {dma} used its frame {ppn}",
+                        place.port
+                    ));
+                }
+            }
+            Seen::FrameTaken { node, ppn } => {
+                let hit = self
+                    .active
+                    .iter()
+                    .find(|((at, _), (frame, ..))| *at == node && *frame == ppn);
+                if let Some(((_, dma), _)) = hit {
+                    return Err(format!("node {node}: frame {ppn} was freed under DMA {dma}"));
+                }
+            }
+            Seen::DmaStart {
+                node,
+                dma,
+                ppn,
+                place,
+                ..
+            } => {
+                self.check(node, ppn, place, "start")?;
+                if let Some(&process) = self.owners.get(&(node, place.port)) {
+                    self.active.insert((node, dma), (ppn, place, process));
+                }
+            }
+            Seen::DmaMoved {
+                node,
+                dma,
+                ppn,
+                place,
+                ..
+            } => {
+                // A port may have been closed since; the process that owned it then still counts.
+                if let Some(&(_, _, process)) = self.active.get(&(node, dma)) {
+                    self.check_owned(node, ppn, place, process, "transfer")?;
+                }
+            }
+            Seen::DmaDone { node, dma } => {
+                if let Some((ppn, place, process)) = self.active.remove(&(node, dma)) {
+                    self.check_owned(node, ppn, place, process, "end")?;
+                }
+            }
+            Seen::DmaAborted { node, dma } => {
+                self.active.remove(&(node, dma));
+            }
+            Seen::Restarted { node } => {
+                self.mapped.retain(|key, _| key.0 != node);
+                self.owners.retain(|key, _| key.0 != node);
+                self.active.retain(|key, _| key.0 != node);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{dma_done, dma_start, feed, gone, place, port_opened, present};
+    use super::*;
+    use crate::seen::Way;
+
+    #[test]
+    fn dma_into_a_mapped_page_is_fine() {
+        let facts = [
+            port_opened(),
+            present(10, 100, true),
+            dma_start(1, Way::ToPage, 10, 100),
+            dma_done(1),
+        ];
+        assert_eq!(feed(&mut StaleDma::default(), &facts), Ok(()));
+    }
+
+    #[test]
+    fn an_unmap_that_does_not_wait_is_caught() {
+        let facts = [
+            port_opened(),
+            present(10, 100, true),
+            dma_start(1, Way::ToPage, 10, 100),
+            gone(10, 100),
+        ];
+        assert!(
+            feed(&mut StaleDma::default(), &facts)
+                .unwrap_err()
+                .contains("was unmapped while DMA")
+        );
+    }
+
+    #[test]
+    fn dma_into_an_unmapped_or_moved_page_is_caught() {
+        let facts = [
+            port_opened(),
+            present(10, 100, true),
+            gone(10, 100),
+            dma_start(1, Way::FromPage, 10, 100),
+        ];
+        assert!(
+            feed(&mut StaleDma::default(), &facts)
+                .unwrap_err()
+                .contains("not mapped")
+        );
+        let facts = [
+            port_opened(),
+            present(10, 101, true),
+            dma_start(1, Way::FromPage, 10, 100),
+        ];
+        assert!(
+            feed(&mut StaleDma::default(), &facts)
+                .unwrap_err()
+                .contains("in frame 101")
+        );
+        let _ = place(1);
+    }
+}

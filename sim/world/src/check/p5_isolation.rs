@@ -1,0 +1,329 @@
+//! P5: what a remote port may touch is what an export allows it at that moment; what a local port
+//! may touch is what it named itself; and no port takes more than its share of a window.
+
+use super::ledger::Stage;
+use super::message::{Message, Posted, READ_REQUEST};
+use super::{Checker, Ledger, News, Promise, Verdict};
+use crate::seen::{ExportFact, Place, Seen, Way};
+use netvm_abi::control::Modes;
+use netvm_abi::{Nanos, NodeId, PortId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// Knows the exports as their owners asked for them, and what each port posted.
+pub(super) struct Isolation {
+    window: u32,
+    exports: BTreeMap<(NodeId, PortId), Vec<Rc<ExportFact>>>,
+    /// Local ranges that a port named in its own commands.
+    named: BTreeSet<(NodeId, PortId, u64, u32)>,
+    /// Ranges that arrived read requests ask for, with the caller.
+    asked: BTreeMap<(NodeId, u64, u32, u16), Vec<(u16, u16)>>,
+}
+
+impl Isolation {
+    /// A checker for links with windows of `window` messages.
+    pub(super) fn new(window: u32) -> Self {
+        Self {
+            window,
+            exports: BTreeMap::new(),
+            named: BTreeSet::new(),
+            asked: BTreeMap::new(),
+        }
+    }
+
+    fn allows(&self, node: NodeId, place: Place, caller: (u16, u16), mode: Modes) -> bool {
+        let (start, end) = (place.start(), place.start() + u64::from(place.len));
+        self.exports.get(&(node, place.port)).is_some_and(|exports| {
+            exports.iter().any(|export| {
+                export.start <= start
+                    && end <= export.end
+                    && export.allowed.iter().any(|line| {
+                        line.node.is_none_or(|node| node.0 == caller.0)
+                            && line.port.is_none_or(|port| port.0 == caller.1)
+                            && line.modes.contains(mode)
+                    })
+            })
+        })
+    }
+
+    fn landed(&self, ledger: &Ledger, lane: (u16, u16), seq: u32) -> Verdict {
+        let Some(entry) = ledger.lanes.get(&lane).and_then(|lane| lane.entry(seq)) else {
+            return Ok(());
+        };
+        let message = &entry.message;
+        if entry.stage != Stage::Landed || message.kind != super::message::WRITE {
+            return Ok(());
+        }
+        let place = place_of(message);
+        let caller = (message.source, message.source_port);
+        if message.len > 0 && !self.allows(NodeId(lane.1), place, caller, Modes::WRITE) {
+            return Err(format!(
+                "port {} of node {} wrote {} bytes at {:#x} of port {} of node {}, which no export allows it",
+                message.source_port, lane.0, message.len, message.address, message.destination_port, lane.1
+            ));
+        }
+        Ok(())
+    }
+
+    fn share(&self, ledger: &Ledger, lane: (u16, u16), seq: u32) -> Verdict {
+        let Some(lane_of) = ledger.lanes.get(&lane) else {
+            return Ok(());
+        };
+        let Some(port) = lane_of.entry(seq).map(|entry| entry.message.source_port) else {
+            return Ok(());
+        };
+        let skip = lane_of.acked.wrapping_sub(lane_of.first) as usize;
+        let held = lane_of
+            .entries
+            .iter()
+            .skip(skip)
+            .filter(|entry| entry.message.source_port == port && !entry.acked)
+            .count() as u32;
+        if port != 0 && held > self.window / 2 {
+            return Err(format!(
+                "port {port} of node {} holds {held} slots of node {}",
+                lane.0, lane.1
+            ));
+        }
+        let all = lane_of.entries.len() - skip.min(lane_of.entries.len());
+        if all as u32 > self.window {
+            return Err(format!(
+                "node {} has {all} messages in flight to node {}",
+                lane.0, lane.1
+            ));
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, node: NodeId, place: Place) -> Verdict {
+        if self.named.contains(&(node, place.port, place.start(), place.len)) {
+            return Ok(());
+        }
+        let callers = self.asked.get(&(node, place.start(), place.len, place.port.0));
+        if callers.is_some_and(|callers| {
+            callers
+                .iter()
+                .any(|&caller| self.allows(node, place, caller, Modes::READ))
+        }) {
+            return Ok(());
+        }
+        Err(format!(
+            "node {node}: the card read {} bytes at {:#x} of port {}, which nobody may read",
+            place.len,
+            place.start(),
+            place.port
+        ))
+    }
+}
+
+fn place_of(message: &Message) -> Place {
+    Place {
+        port: PortId(message.destination_port),
+        page: (message.address >> 12) & 0xFFFF_FFFF_FFFF,
+        offset: (message.address & 0xFFF) as u32,
+        len: message.len,
+    }
+}
+
+impl Checker for Isolation {
+    fn promise(&self) -> Promise {
+        Promise::P5
+    }
+
+    fn see(&mut self, _now: Nanos, fact: &Seen, news: &[News], ledger: &Ledger) -> Verdict {
+        for item in news {
+            match *item {
+                News::Landed { lane, seq, .. } => self.landed(ledger, lane, seq)?,
+                News::Posted {
+                    lane,
+                    seq,
+                    repeated: false,
+                    gap: false,
+                } => self.share(ledger, lane, seq)?,
+                News::Unexplained => {
+                    let (node, place) = match *fact {
+                        Seen::DmaMoved { node, place, .. } | Seen::HostCopied { node, place, .. } => {
+                            (node, place)
+                        }
+                        _ => continue,
+                    };
+                    if !self.named.contains(&(node, place.port, place.start(), place.len)) {
+                        return Err(format!(
+                            "node {node}: {} bytes appeared at {:#x} of port {} that no message explains",
+                            place.len,
+                            place.start(),
+                            place.port
+                        ));
+                    }
+                }
+                _ => {}
+            }
+        }
+        match fact {
+            Seen::Posted { node, port, words } => {
+                let posted = Posted::read(words);
+                self.named
+                    .insert((*node, *port, posted.local & 0xFFFF_FFFF_FFFF_FFFF, posted.len));
+            }
+            Seen::Exported { node, port, fact } => {
+                self.exports.entry((*node, *port)).or_default().push(fact.clone());
+            }
+            Seen::Unexported { node, port, fact } => {
+                if let Some(list) = self.exports.get_mut(&(*node, *port))
+                    && let Some(at) = list.iter().position(|export| export == fact)
+                {
+                    list.remove(at);
+                }
+            }
+            Seen::PortOpened { node, port, .. } => {
+                self.exports.remove(&(*node, *port));
+                self.named.retain(|key| (key.0, key.1) != (*node, *port));
+            }
+            Seen::Restarted { node } => {
+                self.exports.retain(|key, _| key.0 != *node);
+                self.named.retain(|key| key.0 != *node);
+                self.asked.retain(|key, _| key.0 != *node);
+            }
+            Seen::Arrived { to, frame } => {
+                if let Some(message) = Message::read(frame)
+                    && message.kind == READ_REQUEST
+                {
+                    let key = (
+                        *to,
+                        message.address,
+                        message.compare as u32,
+                        message.destination_port,
+                    );
+                    let callers = self.asked.entry(key).or_default();
+                    if !callers.contains(&(message.source, message.source_port)) {
+                        callers.push((message.source, message.source_port));
+                    }
+                }
+            }
+            Seen::DmaStart {
+                node,
+                way: Way::FromPage,
+                place,
+                ..
+            } => return self.read(*node, *place),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::tests::frame;
+    use super::super::tests::{arrived, exported, feed, moved_at, sent};
+    use super::*;
+    use netvm_abi::wire::Kind;
+
+    fn checker() -> Isolation {
+        Isolation::new(64)
+    }
+
+    fn write() -> [Seen; 3] {
+        let write = frame(Kind::Write, 5, 0x1010, b"data", 0);
+        [sent(write.clone()), arrived(write), moved_at(0x1010, b"data")]
+    }
+
+    #[test]
+    fn a_write_inside_of_an_export_is_fine_and_one_outside_is_caught() {
+        let [a, b, c] = write();
+        let facts = [
+            exported(0x1000, 0x2000, Modes::WRITE),
+            a.clone(),
+            b.clone(),
+            c.clone(),
+        ];
+        assert_eq!(feed(&mut checker(), &facts), Ok(()));
+        for export in [
+            exported(0x1000, 0x1012, Modes::WRITE),
+            exported(0x1000, 0x2000, Modes::READ),
+        ] {
+            let facts = [export, a.clone(), b.clone(), c.clone()];
+            assert!(
+                feed(&mut checker(), &facts)
+                    .unwrap_err()
+                    .contains("no export allows")
+            );
+        }
+    }
+
+    #[test]
+    fn bytes_that_no_message_explains_are_caught() {
+        let facts = [exported(0x1000, 0x2000, Modes::WRITE), moved_at(0x1010, b"data")];
+        assert!(
+            feed(&mut checker(), &facts)
+                .unwrap_err()
+                .contains("no message explains")
+        );
+    }
+
+    #[test]
+    fn a_withdrawn_export_allows_nothing() {
+        let [a, b, c] = write();
+        let Seen::Exported { node, port, fact } = exported(0x1000, 0x2000, Modes::WRITE) else {
+            panic!()
+        };
+        let facts = [
+            Seen::Exported {
+                node,
+                port,
+                fact: fact.clone(),
+            },
+            a,
+            b,
+            Seen::Unexported { node, port, fact },
+            c,
+        ];
+        assert!(
+            feed(&mut checker(), &facts)
+                .unwrap_err()
+                .contains("no export allows")
+        );
+    }
+
+    #[test]
+    fn half_a_window_is_the_share_of_a_port() {
+        let facts: Vec<Seen> = (0..33)
+            .map(|seq| sent(frame(Kind::Write, seq, 0x1000, b"data", 0)))
+            .collect();
+        assert_eq!(feed(&mut checker(), &facts[..32]), Ok(()));
+        assert!(
+            feed(&mut checker(), &facts)
+                .unwrap_err()
+                .contains("holds 33 slots")
+        );
+    }
+
+    #[test]
+    fn the_card_reads_only_what_somebody_may_read() {
+        let start = |address: u64| Seen::DmaStart {
+            node: NodeId(1),
+            dma: 1,
+            way: Way::FromPage,
+            ppn: netvm_abi::Ppn(100),
+            place: Place {
+                port: PortId(4),
+                page: address >> 12,
+                offset: (address & 0xFFF) as u32,
+                len: 4,
+            },
+        };
+        assert!(
+            feed(&mut checker(), &[start(0x1010)])
+                .unwrap_err()
+                .contains("nobody may read")
+        );
+        let mut words = [0; 16];
+        (words[0], words[8]) = (1 | 4 << 16, 0x1010);
+        let posted = Seen::Posted {
+            node: NodeId(1),
+            port: PortId(4),
+            words,
+        };
+        assert_eq!(feed(&mut checker(), &[posted, start(0x1010)]), Ok(()));
+    }
+}

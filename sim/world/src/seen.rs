@@ -1,0 +1,236 @@
+//! What the checkers are shown: memory accesses, frames on the wire and page events. Nothing of
+//! this comes out of a core's state; it is recorded where the modelled hardware, the modelled kernel
+//! and the system-call boundary do their part.
+
+use crate::vm::ProcessId;
+use netvm_abi::control::Modes;
+use netvm_abi::{BounceId, NodeId, NotificationId, PortId, Ppn};
+use std::rc::Rc;
+
+/// A range of bytes in one page of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Place {
+    /// The port that the card takes the page for.
+    pub(crate) port: PortId,
+    /// Page number in that port's address space.
+    pub(crate) page: u64,
+    /// First byte in the page.
+    pub(crate) offset: u32,
+    /// Number of bytes.
+    pub(crate) len: u32,
+}
+
+impl Place {
+    /// Address of the first byte.
+    pub(crate) const fn start(self) -> u64 {
+        (self.page << 12) + self.offset as u64
+    }
+}
+
+/// Which way a DMA between the card and an app's page goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// The card reads the page.
+    FromPage,
+    /// The card writes the page.
+    ToPage,
+}
+
+/// Identity of a DMA in a run.
+pub(crate) type DmaNumber = u64;
+
+/// An export as its owner asked for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ExportFact {
+    /// First byte.
+    pub(crate) start: u64,
+    /// Byte after the last.
+    pub(crate) end: u64,
+    /// The modes each allowed caller has: node, port (none: all of them), modes, notifications.
+    pub(crate) allowed: Vec<Allowed>,
+}
+
+/// One line of an allow-list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Allowed {
+    /// The node, or any.
+    pub(crate) node: Option<NodeId>,
+    /// The port there, or any.
+    pub(crate) port: Option<PortId>,
+    /// What it may do.
+    pub(crate) modes: Modes,
+    /// The notifications it may raise, first and last.
+    pub(crate) notify: (NotificationId, NotificationId),
+}
+
+/// One fact.
+#[derive(Clone, Debug)]
+pub(crate) enum Seen {
+    /// A frame now backs a page.
+    FrameGiven {
+        node: NodeId,
+        ppn: Ppn,
+        process: ProcessId,
+        page: u64,
+    },
+    /// A frame is free: nobody may touch it.
+    FrameTaken { node: NodeId, ppn: Ppn },
+    /// The kernel's page table entry says this from now on.
+    Permission {
+        node: NodeId,
+        process: ProcessId,
+        page: u64,
+        ppn: Ppn,
+        writable: bool,
+    },
+    /// The driver's invalidation of this mapping is complete; the kernel now changes its entry.
+    Invalidated {
+        node: NodeId,
+        process: ProcessId,
+        page: u64,
+        ppn: Ppn,
+    },
+    /// A frame's bytes went to swap: it is clean.
+    WrittenBack { node: NodeId, ppn: Ppn },
+    /// A frame was given up without writing it, because it was taken for clean; `same` compares its
+    /// bytes with the copy in swap.
+    DroppedClean { node: NodeId, ppn: Ppn, same: bool },
+    /// Reclaim asked for and cleared the accessed marks of a page.
+    AgeAsked { node: NodeId, ppn: Ppn, young: bool },
+
+    /// A DMA begins.
+    DmaStart {
+        node: NodeId,
+        dma: DmaNumber,
+        way: Way,
+        ppn: Ppn,
+        place: Place,
+    },
+    /// Its bytes move.
+    DmaMoved {
+        node: NodeId,
+        dma: DmaNumber,
+        way: Way,
+        ppn: Ppn,
+        place: Place,
+        digest: u64,
+    },
+    /// Its completion is reported to the card.
+    DmaDone { node: NodeId, dma: DmaNumber },
+    /// It was cut off: bus mastering was stopped.
+    DmaAborted { node: NodeId, dma: DmaNumber },
+    /// A message's payload lies in a bounce page.
+    BounceFilled {
+        node: NodeId,
+        bounce: BounceId,
+        digest: u64,
+        len: u32,
+    },
+    /// The kernel copied from a bounce page to a page of a process.
+    HostCopied {
+        node: NodeId,
+        bounce: BounceId,
+        place: Place,
+        digest: u64,
+    },
+
+    /// A frame was put on the wire.
+    Sent {
+        from: NodeId,
+        to: NodeId,
+        frame: Rc<[u8]>,
+    },
+    /// A frame was handed to a card.
+    Arrived { to: NodeId, frame: Rc<[u8]> },
+    /// A cut link swallowed a frame.
+    Lost { from: NodeId, to: NodeId },
+
+    /// The card raised the signal count of a notification (the word in its memory).
+    Signalled {
+        node: NodeId,
+        port: PortId,
+        id: NotificationId,
+        count: u32,
+    },
+    /// The card appended an entry to a port's notification queue.
+    Queued {
+        node: NodeId,
+        port: PortId,
+        id: NotificationId,
+    },
+
+    /// An app rang its doorbell: the head of the descriptor that it published.
+    Posted {
+        node: NodeId,
+        port: PortId,
+        words: [u32; 16],
+    },
+
+    /// A port belongs to a process from now on.
+    PortOpened {
+        node: NodeId,
+        port: PortId,
+        process: ProcessId,
+    },
+    /// The driver has finished closing a port: nothing of it may happen any more.
+    PortClosed { node: NodeId, port: PortId },
+    /// The card's page table still has a valid entry for a page of a port that is closed.
+    StillMapped { node: NodeId, port: PortId, page: u64 },
+    /// An export exists (recorded before the call returns).
+    Exported {
+        node: NodeId,
+        port: PortId,
+        fact: Rc<ExportFact>,
+    },
+    /// An export is withdrawn and the withdrawal has returned.
+    Unexported {
+        node: NodeId,
+        port: PortId,
+        fact: Rc<ExportFact>,
+    },
+    /// A process was killed.
+    Died { node: NodeId, process: ProcessId },
+    /// The exit of a process is complete.
+    Gone { node: NodeId, process: ProcessId },
+    /// A node went down with everything on it; links of its old life are over.
+    Restarted { node: NodeId },
+    /// A card stopped for good and was declared dead by its driver.
+    CardDead { node: NodeId },
+    /// A card was switched off for a while and is not expected to answer until it is back.
+    CardPaused { node: NodeId, until: netvm_abi::Nanos },
+}
+
+/// Collects facts until the checkers take them.
+#[derive(Default)]
+pub(crate) struct Log(Vec<Seen>);
+
+impl Log {
+    /// Adds a fact.
+    pub(crate) fn see(&mut self, fact: Seen) {
+        self.0.push(fact);
+    }
+
+    /// Takes what was collected.
+    pub(crate) fn take(&mut self) -> Vec<Seen> {
+        std::mem::take(&mut self.0)
+    }
+
+    /// Whether nothing was collected.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// A digest of payload bytes: FNV-1a over words, enough to tell messages of a run apart.
+pub(crate) fn digest(bytes: &[u8]) -> u64 {
+    let mut hash = 0xCBF2_9CE4_8422_2325u64 ^ bytes.len() as u64;
+    let mut chunks = bytes.chunks_exact(8);
+    for chunk in &mut chunks {
+        let word = u64::from_le_bytes(chunk.try_into().unwrap_or_default());
+        hash = (hash ^ word).wrapping_mul(0x0100_0000_01B3).rotate_left(23);
+    }
+    for &byte in chunks.remainder() {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);
+    }
+    hash
+}

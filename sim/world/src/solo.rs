@@ -1,0 +1,83 @@
+//! References that cross the library's `Send + Sync` interfaces in a world of one thread.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::rc::Rc;
+use std::thread::ThreadId;
+
+/// A counted reference to something of one thread. The library's interfaces ask for `Send + Sync`,
+/// because other back ends have threads; a world has one, and this checks it.
+pub(crate) struct Solo<T: ?Sized> {
+    value: ManuallyDrop<Rc<T>>,
+    thread: ThreadId,
+}
+
+// SAFETY: the value is only reached, cloned or dropped on the thread that made it: `check` guards
+// each of these (a drop elsewhere leaks).
+unsafe impl<T: ?Sized> Send for Solo<T> {}
+// SAFETY: as above.
+unsafe impl<T: ?Sized> Sync for Solo<T> {}
+
+impl<T: ?Sized> Solo<T> {
+    /// Wraps a reference of this thread.
+    pub(crate) fn new(value: Rc<T>) -> Self {
+        Self { value: ManuallyDrop::new(value), thread: std::thread::current().id() }
+    }
+
+    fn here(&self) -> bool {
+        std::thread::current().id() == self.thread
+    }
+
+    fn check(&self) -> &Rc<T> {
+        assert!(self.here(), "a simulated world was used from another thread than its own");
+        &self.value
+    }
+}
+
+impl<T: ?Sized> Clone for Solo<T> {
+    fn clone(&self) -> Self {
+        Self { value: ManuallyDrop::new(self.check().clone()), thread: self.thread }
+    }
+}
+
+impl<T: ?Sized> Deref for Solo<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.check()
+    }
+}
+
+impl<T: ?Sized> Drop for Solo<T> {
+    fn drop(&mut self) {
+        if self.here() {
+            // SAFETY: dropped once, here, on the thread of its count.
+            unsafe { ManuallyDrop::drop(&mut self.value) };
+        }
+    }
+}
+
+impl<T: ?Sized> fmt::Debug for Solo<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Solo")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_thread_may_hold_it_but_not_use_it() {
+        let value = Rc::new(5);
+        let solo = Solo::new(value.clone());
+        assert_eq!(*solo, 5);
+        let clone = solo.clone();
+        assert_eq!(Rc::strong_count(&value), 3);
+        drop(clone);
+        assert_eq!(Rc::strong_count(&value), 2);
+        assert!(std::thread::spawn(move || *solo).join().is_err());
+        assert_eq!(Rc::strong_count(&value), 2, "what another thread drops is leaked");
+    }
+}

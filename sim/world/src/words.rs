@@ -1,0 +1,260 @@
+//! The two word spaces of a node as simulated memory: allocated when touched, watched on every
+//! access, with a store buffer for each side.
+//!
+//! The store buffer models what real machines do between a store and a later load (promise P1): a
+//! store may stay invisible to the other side until the storing side makes a full barrier. Stores of
+//! one side keep their order. A buffer is emptied at the latest when the storing side's step ends,
+//! which is soon in virtual time; so it matters for exactly the races in which the two sides'
+//! accesses interleave.
+
+use netvm_abi::WordIndex;
+use netvm_abi::words::SharedWords;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+/// Who accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// The card's processor.
+    Nic,
+    /// A processor of the host, in the kernel or an app.
+    Host,
+}
+
+/// Which space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Space {
+    /// NIC memory.
+    Bar,
+    /// The driver's memory.
+    Shared,
+}
+
+/// What happens around accesses.
+pub(crate) trait Watch {
+    /// Before an access: the other side may run now.
+    fn before(&self, side: Side);
+
+    /// A store became visible.
+    fn stored(&self, side: Side, space: Space, at: WordIndex, value: u32);
+
+    /// Whether this store shall linger in its side's buffer.
+    fn linger(&self, side: Side) -> bool;
+
+    /// Whether the card has left the bus: its memory reads as all ones.
+    fn card_gone(&self) -> bool;
+}
+
+const CHUNK: usize = 1024;
+type Chunk = Box<[Cell<u32>; CHUNK]>;
+
+/// The memory behind one space.
+struct Cells {
+    chunks: Vec<OnceCell<Chunk>>,
+    words: u32,
+}
+
+impl Cells {
+    fn new(words: u32) -> Self {
+        Self { chunks: (0..words.div_ceil(CHUNK as u32)).map(|_| OnceCell::new()).collect(), words }
+    }
+
+    fn load(&self, at: WordIndex) -> u32 {
+        if at.0 >= self.words {
+            return u32::MAX;
+        }
+        let chunk = self.chunks.get(at.index() / CHUNK).and_then(OnceCell::get);
+        chunk.map_or(0, |chunk| chunk[at.index() % CHUNK].get())
+    }
+
+    fn store(&self, at: WordIndex, value: u32) {
+        if at.0 >= self.words {
+            return;
+        }
+        let Some(chunk) = self.chunks.get(at.index() / CHUNK) else { return };
+        if value == 0 && chunk.get().is_none() {
+            return;
+        }
+        chunk.get_or_init(|| Box::new([const { Cell::new(0) }; CHUNK]))[at.index() % CHUNK].set(value);
+    }
+
+    fn bytes(&self) -> usize {
+        self.chunks.iter().filter(|chunk| chunk.get().is_some()).count() * CHUNK * 4
+    }
+}
+
+/// Stores that are not visible yet, oldest first.
+type Buffer = RefCell<VecDeque<(Space, WordIndex, u32)>>;
+
+/// Both word spaces of one node.
+pub(crate) struct NodeWords {
+    bar: Cells,
+    shared: Cells,
+    buffers: [Buffer; 2],
+    watch: Rc<dyn Watch>,
+}
+
+impl NodeWords {
+    /// Zeroed spaces of so many words.
+    pub(crate) fn new(bar: u32, shared: u32, watch: Rc<dyn Watch>) -> Self {
+        Self { bar: Cells::new(bar), shared: Cells::new(shared), buffers: [Buffer::default(), Buffer::default()], watch }
+    }
+
+    fn cells(&self, space: Space) -> &Cells {
+        match space {
+            Space::Bar => &self.bar,
+            Space::Shared => &self.shared,
+        }
+    }
+
+    /// Reads a word as it is, for checkers: no hook, no buffer.
+    pub(crate) fn peek(&self, space: Space, at: WordIndex) -> u32 {
+        self.cells(space).load(at)
+    }
+
+    /// Makes all stores of a side visible.
+    pub(crate) fn drain(&self, side: Side) {
+        let buffer = &self.buffers[side as usize];
+        loop {
+            let Some((space, at, value)) = buffer.borrow_mut().pop_front() else { return };
+            self.cells(space).store(at, value);
+            self.watch.stored(side, space, at, value);
+        }
+    }
+
+    /// Bytes allocated.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bar.bytes() + self.shared.bytes()
+    }
+
+    fn load(&self, side: Side, space: Space, at: WordIndex) -> u32 {
+        self.watch.before(side);
+        if side == Side::Host && space == Space::Bar && self.watch.card_gone() {
+            return u32::MAX;
+        }
+        let own = self.buffers[side as usize].borrow();
+        let pending = own.iter().rev().find(|(in_space, index, _)| (*in_space, *index) == (space, at));
+        pending.map_or_else(|| self.cells(space).load(at), |&(.., value)| value)
+    }
+
+    fn store(&self, side: Side, space: Space, at: WordIndex, value: u32) {
+        self.watch.before(side);
+        if side == Side::Host && space == Space::Bar && self.watch.card_gone() {
+            return;
+        }
+        let buffer = &self.buffers[side as usize];
+        if !buffer.borrow().is_empty() || self.watch.linger(side) {
+            buffer.borrow_mut().push_back((space, at, value));
+            return;
+        }
+        self.cells(space).store(at, value);
+        self.watch.stored(side, space, at, value);
+    }
+}
+
+/// A part of one space, as one side sees it.
+#[derive(Clone)]
+pub(crate) struct View {
+    words: Rc<NodeWords>,
+    side: Side,
+    space: Space,
+    base: WordIndex,
+    len: u32,
+}
+
+impl View {
+    /// All of a space.
+    pub(crate) fn whole(words: &Rc<NodeWords>, side: Side, space: Space) -> Self {
+        let len = words.cells(space).words;
+        Self { words: words.clone(), side, space, base: WordIndex(0), len }
+    }
+
+    /// `len` words from `base` on.
+    pub(crate) fn part(words: &Rc<NodeWords>, side: Side, space: Space, base: WordIndex, len: u32) -> Self {
+        Self { words: words.clone(), side, space, base, len }
+    }
+}
+
+impl SharedWords for View {
+    fn load_acquire(&self, at: WordIndex) -> u32 {
+        if at.0 < self.len { self.words.load(self.side, self.space, self.base.plus(at.0)) } else { u32::MAX }
+    }
+
+    fn store_release(&self, at: WordIndex, value: u32) {
+        if at.0 < self.len {
+            self.words.store(self.side, self.space, self.base.plus(at.0), value);
+        }
+    }
+
+    fn full_barrier(&self) {
+        self.words.drain(self.side);
+        self.words.watch.before(self.side);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Quiet {
+        linger: Cell<bool>,
+        gone: Cell<bool>,
+        stores: Cell<u32>,
+    }
+
+    impl Watch for Quiet {
+        fn before(&self, _side: Side) {}
+        fn stored(&self, _side: Side, _space: Space, _at: WordIndex, _value: u32) {
+            self.stores.set(self.stores.get() + 1);
+        }
+        fn linger(&self, side: Side) -> bool {
+            side == Side::Nic && self.linger.get()
+        }
+        fn card_gone(&self) -> bool {
+            self.gone.get()
+        }
+    }
+
+    fn spaces() -> (Rc<Quiet>, View, View) {
+        let watch = Rc::new(Quiet::default());
+        let words = Rc::new(NodeWords::new(5000, 100, watch.clone()));
+        (watch, View::whole(&words, Side::Nic, Space::Bar), View::whole(&words, Side::Host, Space::Bar))
+    }
+
+    #[test]
+    fn a_store_that_lingers_is_seen_by_its_own_side_only_until_a_barrier() {
+        let (watch, nic, host) = spaces();
+        watch.linger.set(true);
+        nic.store_release(WordIndex(4500), 7);
+        watch.linger.set(false);
+        nic.store_release(WordIndex(3), 8);
+        assert_eq!((nic.load_acquire(WordIndex(4500)), host.load_acquire(WordIndex(4500))), (7, 0));
+        assert_eq!(host.load_acquire(WordIndex(3)), 0, "stores keep their order");
+        nic.full_barrier();
+        assert_eq!((host.load_acquire(WordIndex(4500)), host.load_acquire(WordIndex(3))), (7, 8));
+        assert_eq!(watch.stores.get(), 2);
+    }
+
+    #[test]
+    fn outside_and_behind_a_dead_card_reads_are_all_ones() {
+        let (watch, nic, host) = spaces();
+        assert_eq!(host.load_acquire(WordIndex(5000)), u32::MAX);
+        host.store_release(WordIndex(1), 5);
+        watch.gone.set(true);
+        assert_eq!(host.load_acquire(WordIndex(1)), u32::MAX);
+        host.store_release(WordIndex(1), 6);
+        assert_eq!(nic.load_acquire(WordIndex(1)), 5, "the card itself still sees its memory");
+    }
+
+    #[test]
+    fn memory_is_allocated_when_it_is_written() {
+        let (_, nic, host) = spaces();
+        assert_eq!((nic.words.bytes(), host.load_acquire(WordIndex(1))), (0, 0));
+        nic.store_release(WordIndex(1), 0);
+        assert_eq!(nic.words.bytes(), 0);
+        nic.store_release(WordIndex(4999), 1);
+        assert_eq!(nic.words.bytes(), CHUNK * 4);
+    }
+}
