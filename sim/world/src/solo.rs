@@ -3,25 +3,24 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::rc::Rc;
 use std::thread::ThreadId;
 
-/// A counted reference to something of one thread. The library's interfaces ask for `Send + Sync`,
-/// because other back ends have threads; a world has one, and this checks it.
-pub(crate) struct Solo<T: ?Sized> {
-    value: ManuallyDrop<Rc<T>>,
+/// Something of one thread. The library's interfaces ask for `Send + Sync`, because other back ends
+/// have threads; a world has one, and this checks it.
+pub(crate) struct Solo<T> {
+    value: ManuallyDrop<T>,
     thread: ThreadId,
 }
 
 // SAFETY: the value is only reached, cloned or dropped on the thread that made it: `check` guards
 // each of these (a drop elsewhere leaks).
-unsafe impl<T: ?Sized> Send for Solo<T> {}
+unsafe impl<T> Send for Solo<T> {}
 // SAFETY: as above.
-unsafe impl<T: ?Sized> Sync for Solo<T> {}
+unsafe impl<T> Sync for Solo<T> {}
 
-impl<T: ?Sized> Solo<T> {
-    /// Wraps a reference of this thread.
-    pub(crate) fn new(value: Rc<T>) -> Self {
+impl<T> Solo<T> {
+    /// Wraps a value of this thread.
+    pub(crate) fn new(value: T) -> Self {
         Self { value: ManuallyDrop::new(value), thread: std::thread::current().id() }
     }
 
@@ -29,19 +28,19 @@ impl<T: ?Sized> Solo<T> {
         std::thread::current().id() == self.thread
     }
 
-    fn check(&self) -> &Rc<T> {
+    fn check(&self) -> &T {
         assert!(self.here(), "a simulated world was used from another thread than its own");
         &self.value
     }
 }
 
-impl<T: ?Sized> Clone for Solo<T> {
+impl<T: Clone> Clone for Solo<T> {
     fn clone(&self) -> Self {
         Self { value: ManuallyDrop::new(self.check().clone()), thread: self.thread }
     }
 }
 
-impl<T: ?Sized> Deref for Solo<T> {
+impl<T> Deref for Solo<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -49,16 +48,16 @@ impl<T: ?Sized> Deref for Solo<T> {
     }
 }
 
-impl<T: ?Sized> Drop for Solo<T> {
+impl<T> Drop for Solo<T> {
     fn drop(&mut self) {
         if self.here() {
-            // SAFETY: dropped once, here, on the thread of its count.
+            // SAFETY: dropped once, here, on the thread that made it.
             unsafe { ManuallyDrop::drop(&mut self.value) };
         }
     }
 }
 
-impl<T: ?Sized> fmt::Debug for Solo<T> {
+impl<T> fmt::Debug for Solo<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Solo")
     }
@@ -67,17 +66,18 @@ impl<T: ?Sized> fmt::Debug for Solo<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::rc::Rc;
 
     #[test]
     fn another_thread_may_hold_it_but_not_use_it() {
         let value = Rc::new(5);
         let solo = Solo::new(value.clone());
-        assert_eq!(*solo, 5);
+        assert_eq!(**solo, 5);
         let clone = solo.clone();
         assert_eq!(Rc::strong_count(&value), 3);
         drop(clone);
         assert_eq!(Rc::strong_count(&value), 2);
-        assert!(std::thread::spawn(move || *solo).join().is_err());
+        assert!(std::thread::spawn(move || **solo).join().is_err());
         assert_eq!(Rc::strong_count(&value), 2, "what another thread drops is leaked");
     }
 }

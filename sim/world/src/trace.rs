@@ -121,8 +121,8 @@ impl<'s> Trace<'s> {
             what,
             fields: kept,
         };
-        if self.wants_lines {
-            self.sink.line(&event.to_string());
+        if let Some(lines) = &mut self.lines {
+            lines.push(event.to_string());
         }
         if self.ring.len() == RING {
             self.ring.pop_front();
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn the_ring_is_bounded_and_the_sink_gets_all() {
         let mut bytes = Vec::new();
-        let mut trace = Trace::new(&mut bytes);
+        let mut trace = Trace::new(true);
         for n in 0..500 {
             trace.record(
                 Nanos(1_000_000_000 + n),
@@ -160,6 +160,7 @@ mod tests {
         }
         assert_eq!(trace.last().len(), RING);
         assert_eq!(trace.recorded(), 500);
+        trace.flush(&mut bytes);
         assert!(trace.last()[0].contains("dma=100 ppn=0x200000"));
         assert_eq!(bytes.iter().filter(|&&b| b == b'\n').count(), 500);
     }

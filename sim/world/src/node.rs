@@ -1,0 +1,268 @@
+//! One node: host memory, card, driver, processes, and the words between them.
+
+use crate::card::{Bus, Card};
+use crate::driver::Driver;
+use crate::faults::{FaultKind, ProtocolState, StateSet};
+use crate::kernel::Jobs;
+use crate::process::Ports;
+use crate::seen::Seen;
+use crate::sim::{Event, Sim};
+use crate::vm::HostVm;
+use crate::words::{NodeWords, Side, Space, Watch};
+use netvm_abi::bar::{BarMap, port as block};
+use netvm_abi::page_table::{PageTable, ROW_SLOTS, SLOT_WORDS};
+use netvm_abi::shared_map::SharedMap;
+use netvm_abi::{Geometry, Nanos, NodeId, NotificationId, PortId, Vpn, WordIndex, port_area};
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+
+/// How busy a node is, for the coverage table.
+#[derive(Default)]
+pub(crate) struct Activity {
+    pub(crate) greeting: Cell<u32>,
+    pub(crate) staging: Cell<u32>,
+    pub(crate) landing: Cell<u32>,
+    pub(crate) source_misses: Cell<u32>,
+    pub(crate) bounced: Cell<u32>,
+    pub(crate) in_flight: Cell<i64>,
+    pub(crate) reads: Cell<i64>,
+    pub(crate) waiting: Cell<u32>,
+    pub(crate) unmapping: Cell<u32>,
+    pub(crate) poisoned: Cell<u32>,
+}
+
+/// A node of the world.
+pub(crate) struct Node {
+    pub(crate) id: NodeId,
+    pub(crate) geometry: Geometry,
+    sim: Weak<Sim>,
+    /// Counts restarts.
+    pub(crate) life: Cell<u32>,
+    pub(crate) words: RefCell<Rc<NodeWords>>,
+    pub(crate) vm: RefCell<HostVm>,
+    pub(crate) card: RefCell<Option<Card>>,
+    pub(crate) bus: RefCell<Bus>,
+    pub(crate) driver: RefCell<Option<Driver>>,
+    pub(crate) jobs: RefCell<Jobs>,
+    pub(crate) ports: RefCell<Ports>,
+    pub(crate) activity: Activity,
+    /// The card does not step before this time.
+    pub(crate) paused_until: Cell<Nanos>,
+    /// The card has left the bus.
+    pub(crate) card_gone: Cell<bool>,
+    /// A pass of the card has been posted.
+    pub(crate) card_due: Cell<bool>,
+    pub(crate) memory_limit: usize,
+    pub(crate) first_frame: netvm_abi::Ppn,
+}
+
+struct NodeWatch {
+    sim: Weak<Sim>,
+    node: NodeId,
+    geometry: Geometry,
+    bar: BarMap,
+    shared: SharedMap,
+}
+
+impl Node {
+    /// A node without card and driver, and with `frames` page frames.
+    pub(crate) fn new(sim: &Weak<Sim>, id: NodeId, geometry: Geometry, frames: usize) -> Rc<Self> {
+        let first_frame = netvm_abi::Ppn(0x10_0000 * (u64::from(id.0) + 1));
+        Rc::new(Self {
+            id,
+            geometry,
+            sim: sim.clone(),
+            life: Cell::new(0),
+            words: RefCell::new(new_words(sim, id, geometry)),
+            vm: RefCell::new(HostVm::new(id, first_frame, frames)),
+            card: RefCell::default(),
+            bus: RefCell::new(Bus::new(geometry)),
+            driver: RefCell::default(),
+            jobs: RefCell::default(),
+            ports: RefCell::default(),
+            activity: Activity::default(),
+            paused_until: Cell::new(Nanos(0)),
+            card_gone: Cell::new(false),
+            card_due: Cell::new(false),
+            memory_limit: frames,
+            first_frame,
+        })
+    }
+
+    /// New, zeroed words and memory: a reboot.
+    pub(crate) fn wipe(&self) {
+        *self.words.borrow_mut() = new_words(&self.sim, self.id, self.geometry);
+        *self.vm.borrow_mut() = HostVm::new(self.id, self.first_frame, self.memory_limit);
+        *self.bus.borrow_mut() = Bus::new(self.geometry);
+        *self.card.borrow_mut() = None;
+        *self.driver.borrow_mut() = None;
+        *self.jobs.borrow_mut() = Jobs::default();
+        *self.ports.borrow_mut() = Ports::default();
+        self.card_gone.set(false);
+        self.card_due.set(false);
+        self.paused_until.set(Nanos(0));
+        for counter in [
+            &self.activity.greeting,
+            &self.activity.staging,
+            &self.activity.landing,
+            &self.activity.source_misses,
+            &self.activity.bounced,
+            &self.activity.unmapping,
+            &self.activity.poisoned,
+        ] {
+            counter.set(0);
+        }
+        self.activity.in_flight.set(0);
+        self.activity.reads.set(0);
+    }
+
+    /// The words of its present life.
+    pub(crate) fn words(&self) -> Rc<NodeWords> {
+        self.words.borrow().clone()
+    }
+
+    /// Has its card make a pass soon.
+    pub(crate) fn kick(&self, sim: &Sim, span: Nanos) {
+        if self.card_due.replace(true) {
+            return;
+        }
+        let at = sim.now().after(span).max(self.paused_until.get());
+        sim.at(at, Event::Card { node: self.id, life: self.life.get() });
+    }
+
+    /// What it is in the middle of.
+    pub(crate) fn states(&self) -> StateSet {
+        let a = &self.activity;
+        StateSet::default()
+            .with(ProtocolState::Greeting, a.greeting.get() > 0)
+            .with(ProtocolState::Staging, a.staging.get() > 0)
+            .with(ProtocolState::SourceMiss, a.source_misses.get() > 0)
+            .with(ProtocolState::InFlight, a.in_flight.get() > 0)
+            .with(ProtocolState::Landing, a.landing.get() > 0)
+            .with(ProtocolState::Bounced, a.bounced.get() > 0)
+            .with(ProtocolState::ReadPending, a.reads.get() > 0)
+            .with(ProtocolState::Waiting, a.waiting.get() > 0)
+            .with(ProtocolState::Unmapping, a.unmapping.get() > 0)
+            .with(ProtocolState::Poisoned, a.poisoned.get() > 0)
+            .or_idle()
+    }
+
+    /// Runs a step of the other side, in the middle of a step of `side`.
+    pub(crate) fn interleave(&self, sim: &Sim, side: Side) {
+        match side {
+            Side::Host => {
+                if self.card.try_borrow_mut().is_ok() && self.paused_until.get() <= sim.now() {
+                    crate::card::pass(sim, self);
+                    self.words().drain(Side::Nic);
+                }
+            }
+            Side::Nic => {
+                if self.driver.try_borrow_mut().is_ok() {
+                    crate::kernel::interleaved(sim, self);
+                    self.words().drain(Side::Host);
+                }
+            }
+        }
+    }
+
+    /// Pages of a port that the card's table still maps: read as a checker reads it, word by word.
+    pub(crate) fn still_mapped(&self, table: &PageTable, port: PortId) -> Option<u64> {
+        let words = self.words();
+        let base = BarMap::new(&self.geometry).page_table;
+        let slots = table.rows() * ROW_SLOTS;
+        (0..slots).find_map(|slot| {
+            let at = base.plus(slot * SLOT_WORDS);
+            let word = |index| words.peek(Space::Bar, at.plus(index));
+            let vpn = Vpn::from_raw(u64::from(word(2)) | u64::from(word(3)) << 32);
+            (word(0) & 1 == 1 && vpn.port() == port).then(|| vpn.page_number())
+        })
+    }
+}
+
+fn new_words(sim: &Weak<Sim>, id: NodeId, geometry: Geometry) -> Rc<NodeWords> {
+    let (bar, shared) = (BarMap::new(&geometry), SharedMap::new(&geometry));
+    let watch = Rc::new(NodeWatch { sim: sim.clone(), node: id, geometry, bar, shared });
+    Rc::new(NodeWords::new(bar.words, shared.words, watch))
+}
+
+impl NodeWatch {
+    /// Finds the port whose block or area holds a word, and the word's place in it.
+    fn in_port(&self, first: WordIndex, each: u32, at: WordIndex) -> Option<(PortId, u32)> {
+        let past = at.0.checked_sub(first.0)?;
+        let port = past / each;
+        (port < u32::from(self.geometry.ports)).then(|| (PortId(port as u16), past % each))
+    }
+
+    fn doorbell(&self, sim: &Sim, port: PortId, posted: u32) {
+        let words = sim.node(self.node).words();
+        let entry = posted.wrapping_sub(1) % netvm_abi::descriptor::QUEUE_ENTRIES;
+        let at = self.bar.port(port).plus(block::COMMANDS.0 + entry * 48);
+        let mut head = [0; 16];
+        for (index, word) in head.iter_mut().enumerate() {
+            *word = words.peek(Space::Bar, at.plus(index as u32));
+        }
+        sim.see(Seen::Posted { node: self.node, port, words: head });
+    }
+
+    fn queued(&self, sim: &Sim, port: PortId, tail: u32) {
+        let words = sim.node(self.node).words();
+        let entries = self.geometry.notification_queue;
+        let entry = tail.wrapping_sub(1) % entries;
+        let at = self.shared.port_area(port).plus(port_area::NOTIFICATIONS.0 + entry);
+        let id = NotificationId(words.peek(Space::Shared, at));
+        sim.see(Seen::Queued { node: self.node, port, id });
+    }
+}
+
+impl Watch for NodeWatch {
+    fn before(&self, side: Side) {
+        if let Some(sim) = self.sim.upgrade() {
+            sim.before_access(self.node, side);
+        }
+    }
+
+    fn stored(&self, side: Side, space: Space, at: WordIndex, value: u32) {
+        let Some(sim) = self.sim.upgrade() else { return };
+        match (side, space) {
+            (Side::Nic, Space::Bar) => {
+                let Some((port, word)) = self.in_port(self.bar.ports, block::BLOCK_WORDS, at) else { return };
+                let first = block::SIGNALLED.0;
+                if word >= first && word < first + netvm_abi::notification::EVENT_COUNTS {
+                    let id = NotificationId(word - first);
+                    sim.see(Seen::Signalled { node: self.node, port, id, count: value });
+                }
+            }
+            (Side::Nic, Space::Shared) => {
+                let area = self.in_port(self.shared.port_areas, port_area::AREA_WORDS, at);
+                if let Some((port, word)) = area
+                    && word == port_area::NOTIFICATION_WRITE.0
+                    && value != 0
+                {
+                    self.queued(&sim, port, value);
+                }
+            }
+            (Side::Host, Space::Bar) => {
+                let in_block = self.in_port(self.bar.ports, block::BLOCK_WORDS, at);
+                if let Some((port, word)) = in_block
+                    && word == block::DOORBELL.0
+                    && value != 0
+                {
+                    self.doorbell(&sim, port, value);
+                }
+            }
+            (Side::Host, Space::Shared) => {}
+        }
+    }
+
+    fn linger(&self, _side: Side) -> bool {
+        self.sim.upgrade().is_some_and(|sim| {
+            // Only asked where it can matter: the rate is per store, and most are of no interest.
+            let due = sim.faults.borrow().has(FaultKind::StoreLate);
+            due && sim.fires(FaultKind::StoreLate, self.node)
+        })
+    }
+
+    fn card_gone(&self) -> bool {
+        self.sim.upgrade().is_some_and(|sim| sim.node(self.node).card_gone.get())
+    }
+}

@@ -1,0 +1,190 @@
+//! The hub of a world: time, chance, what was seen, and the nodes. One event at a time.
+
+use crate::clock::Clock;
+use crate::coroutine::{Parker, StackPool};
+use crate::dice::Dice;
+use crate::faults::{FaultKind, Faults};
+use crate::link::Fabric;
+use crate::node::Node;
+use crate::process::{AppId, Apps};
+use crate::seen::{Log, Seen};
+use crate::trace::{Field, Trace};
+use crate::words::Side;
+use netvm_abi::{Nanos, NodeId, PortId, StagingId};
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+
+/// Something that happens at a time. Those of a node carry the node's life: a restart voids them.
+pub(crate) enum Event {
+    /// An app goes on, if it has not done so since.
+    App { app: AppId, turn: u64 },
+    /// A card makes a pass.
+    Card { node: NodeId, life: u32 },
+    /// The bytes of a DMA move.
+    DmaMove { node: NodeId, life: u32, dma: u64 },
+    /// A DMA is reported done.
+    DmaDone { node: NodeId, life: u32, dma: u64 },
+    /// A staging buffer has left.
+    Sent { node: NodeId, life: u32, staging: StagingId },
+    /// A frame arrives.
+    Arrive { to: NodeId, frame: Rc<[u8]> },
+    /// The driver is interrupted, or its deadline has come.
+    Driver { node: NodeId, life: u32 },
+    /// A port is interrupted.
+    Port { node: NodeId, life: u32, port: PortId },
+    /// A port's paging worker goes on.
+    Worker { node: NodeId, life: u32, port: PortId },
+    /// A job of the kernel goes on.
+    Job { node: NodeId, life: u32, job: u64 },
+    /// The host's memory management looks around, and faults are thrown.
+    Tick { node: NodeId, life: u32 },
+    /// A node comes up again.
+    Boot { node: NodeId },
+    /// A card that was found dead is reset.
+    Reset { node: NodeId, life: u32 },
+    /// A process is started.
+    Start { role: usize },
+    /// The hostile node sends something.
+    Rogue,
+    /// Deadlines are checked.
+    Check,
+}
+
+/// The world as its parts see it.
+pub(crate) struct Sim {
+    pub(crate) me: Weak<Sim>,
+    pub(crate) clock: RefCell<Clock<Event>>,
+    pub(crate) dice: RefCell<Dice>,
+    pub(crate) faults: RefCell<Faults>,
+    pub(crate) log: RefCell<Log>,
+    pub(crate) trace: RefCell<Trace>,
+    pub(crate) fabric: RefCell<Fabric>,
+    pub(crate) nodes: Vec<Rc<Node>>,
+    pub(crate) apps: RefCell<Apps>,
+    pub(crate) parker: Parker,
+    pub(crate) pool: StackPool,
+    /// What an app's body complained about.
+    pub(crate) complaint: RefCell<Option<String>>,
+    /// Inside of a step that was interleaved into another one.
+    nested: Cell<bool>,
+    /// Shared accesses until the next interleaving, and the usual number of them.
+    fuse: Cell<u32>,
+    fuse_length: u32,
+    next_process: Cell<u32>,
+    pub(crate) next_dma: Cell<u64>,
+    /// Genuine frames to be played again.
+    pub(crate) overheard: RefCell<Vec<Rc<[u8]>>>,
+}
+
+impl Sim {
+    /// A world with no nodes yet; `nodes` makes them, with a reference to it.
+    pub(crate) fn new(
+        dice: Dice,
+        faults: Faults,
+        fabric: Fabric,
+        wants_lines: bool,
+        fuse_length: u32,
+        nodes: impl FnOnce(&Weak<Sim>) -> Vec<Rc<Node>>,
+    ) -> Rc<Self> {
+        Rc::new_cyclic(|me| Self {
+            me: me.clone(),
+            clock: RefCell::new(Clock::new()),
+            dice: RefCell::new(dice),
+            faults: RefCell::new(faults),
+            log: RefCell::default(),
+            trace: RefCell::new(Trace::new(wants_lines)),
+            fabric: RefCell::new(fabric),
+            nodes: nodes(me),
+            apps: RefCell::default(),
+            parker: Parker::default(),
+            pool: StackPool::default(),
+            complaint: RefCell::default(),
+            nested: Cell::new(false),
+            fuse: Cell::new(fuse_length),
+            fuse_length,
+            next_process: Cell::new(1),
+            next_dma: Cell::new(1),
+            overheard: RefCell::default(),
+        })
+    }
+
+    /// The present.
+    pub(crate) fn now(&self) -> Nanos {
+        self.clock.borrow().now()
+    }
+
+    /// Posts an event for `span` from now.
+    pub(crate) fn after(&self, span: Nanos, event: Event) {
+        self.clock.borrow_mut().post_after(span, event);
+    }
+
+    /// Posts an event for `at`.
+    pub(crate) fn at(&self, at: Nanos, event: Event) {
+        self.clock.borrow_mut().post(at, event);
+    }
+
+    /// Notes a fact for the checkers.
+    pub(crate) fn see(&self, fact: Seen) {
+        self.log.borrow_mut().see(fact);
+    }
+
+    /// Notes an event in the trace.
+    pub(crate) fn note(&self, node: NodeId, what: &'static str, fields: &[Field]) {
+        let now = self.now();
+        self.trace.borrow_mut().record(now, node, what, fields);
+    }
+
+    /// Whether a fault fires at a node now.
+    pub(crate) fn fires(&self, kind: FaultKind, node: NodeId) -> bool {
+        let mut faults = self.faults.borrow_mut();
+        if !faults.has(kind) {
+            return false;
+        }
+        let states = self.node(node).states();
+        let fires = faults.fires(kind, states, &mut self.dice.borrow_mut());
+        drop(faults);
+        if fires {
+            self.note(node, "fault", &[(kind.label(), 1)]);
+        }
+        fires
+    }
+
+    /// A random span.
+    pub(crate) fn span(&self, low: Nanos, high: Nanos) -> Nanos {
+        self.dice.borrow_mut().span(low, high)
+    }
+
+    /// A random number below `end`.
+    pub(crate) fn below(&self, end: u64) -> u64 {
+        self.dice.borrow_mut().below(end)
+    }
+
+    /// A node. Numbers come from the world itself or have been checked.
+    pub(crate) fn node(&self, node: NodeId) -> &Rc<Node> {
+        &self.nodes[node.index()]
+    }
+
+    /// The number of a new process.
+    pub(crate) fn new_process(&self) -> crate::vm::ProcessId {
+        let number = self.next_process.get();
+        self.next_process.set(number + 1);
+        crate::vm::ProcessId(number)
+    }
+
+    /// Before each access to shared words: now and then the other side runs a step, between two
+    /// accesses of this one.
+    pub(crate) fn before_access(&self, node: NodeId, side: Side) {
+        if self.nested.get() {
+            return;
+        }
+        let fuse = self.fuse.get();
+        if fuse > 0 {
+            self.fuse.set(fuse - 1);
+            return;
+        }
+        self.fuse.set(self.below(u64::from(self.fuse_length) * 2) as u32);
+        self.nested.set(true);
+        self.node(node).interleave(self, side);
+        self.nested.set(false);
+    }
+}
