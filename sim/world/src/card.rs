@@ -34,6 +34,8 @@ pub(crate) struct Bus {
     sent: VecDeque<StagingId>,
     frames: VecDeque<(ReceiveId, Rc<[u8]>)>,
     receive: BTreeMap<u32, Rc<[u8]>>,
+    /// Numbers of receive buffers that are free again, and the lowest never used.
+    free_receive: Vec<u32>,
     next_receive: u32,
     staging: Vec<Box<[u8; PAGE]>>,
     /// Bounce pages, allocated with their first use.
@@ -50,6 +52,7 @@ impl Bus {
             sent: VecDeque::new(),
             frames: VecDeque::new(),
             receive: BTreeMap::new(),
+            free_receive: Vec::new(),
             next_receive: 0,
             staging: (0..geometry.staging).map(|_| Box::new([0; PAGE])).collect(),
             bounce: BTreeMap::new(),
@@ -61,6 +64,11 @@ impl Bus {
         self.bounce.len() * PAGE
             + self.staging.len() * PAGE
             + self.receive.values().map(|frame| frame.len()).sum::<usize>()
+    }
+
+    /// Whether a DMA is under way.
+    pub(crate) fn busy(&self) -> bool {
+        !self.active.is_empty()
     }
 
     /// Whether the card has inputs.
@@ -131,8 +139,12 @@ pub(crate) fn pass(sim: &Sim, node: &Node) {
         node.kick(sim, sim.span(Nanos(100), Nanos(600)));
     } else if let Some(deadline) = progress.deadline {
         // A separate event: the card may be kicked earlier for other reasons.
-        let at = deadline.max(sim.now().after(Nanos(1)));
-        sim.at(at, Event::Card { node: node.id, life: node.life.get() });
+        let (now, posted) = (sim.now(), node.card_deadline.get());
+        let at = deadline.max(now.after(Nanos(1)));
+        if at < posted || posted <= now {
+            node.card_deadline.set(at);
+            sim.at(at, Event::Card { node: node.id, life: node.life.get() });
+        }
     }
 }
 
@@ -224,7 +236,12 @@ impl Platform for CardDevice {
 
     fn release_receive(&mut self, receive: ReceiveId) {
         let sim = self.sim();
-        sim.node(self.node).bus.borrow_mut().receive.remove(&receive.0);
+        let mut bus = sim.node(self.node).bus.borrow_mut();
+        if bus.receive.remove(&receive.0).is_some() {
+            bus.free_receive.push(receive.0);
+        } else {
+            sim.complain(format!("node {}: receive buffer {receive} was released twice", self.node));
+        }
     }
 
     fn interrupt(&mut self, whom: Interrupt) {
@@ -352,10 +369,13 @@ pub(crate) fn arrive(sim: &Sim, to: NodeId, frame: Rc<[u8]>) {
         return;
     }
     let mut bus = node.bus.borrow_mut();
-    let receive = ReceiveId(bus.next_receive);
-    // Receive buffers hold the sum of the windows; numbers are reused as a ring would.
-    let count = u32::from(node.geometry.nodes) * u32::from(node.geometry.window) * 2 + 64;
-    bus.next_receive = (bus.next_receive + 1) % count;
+    let receive = ReceiveId(match bus.free_receive.pop() {
+        Some(free) => free,
+        None => {
+            bus.next_receive += 1;
+            bus.next_receive - 1
+        }
+    });
     bus.receive.insert(receive.0, frame.clone());
     bus.frames.push_back((receive, frame));
     drop(bus);

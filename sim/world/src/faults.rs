@@ -240,6 +240,17 @@ impl Faults {
         faults
     }
 
+    /// Rates drawn from the seed, of the kinds only that no correct program notices.
+    pub(crate) fn benign(dice: &mut Dice) -> Self {
+        let mut faults = Self::swarm(dice);
+        for &kind in FaultKind::ALL {
+            if !is_benign(kind) {
+                faults.rates[kind as usize] = 0;
+            }
+        }
+        faults
+    }
+
     /// Whether `kind` fires now, in `states`; counted when it does.
     pub(crate) fn fires(&mut self, kind: FaultKind, states: StateSet, dice: &mut Dice) -> bool {
         let fires = self.active && dice.chance(self.rates[kind as usize]);
@@ -274,6 +285,26 @@ impl Faults {
     pub(crate) fn coverage(&self) -> &Coverage {
         &self.coverage
     }
+}
+
+/// Whether a correct program does not notice it.
+const fn is_benign(kind: FaultKind) -> bool {
+    matches!(
+        kind,
+        FaultKind::LinkReorder
+            | FaultKind::LinkPause
+            | FaultKind::DmaLate
+            | FaultKind::DmaTwice
+            | FaultKind::StoreLate
+            | FaultKind::VmEvict
+            | FaultKind::VmFork
+            | FaultKind::VmProtect
+            | FaultKind::VmSlow
+            | FaultKind::VmRace
+            | FaultKind::CardPauses
+            | FaultKind::HostileFrame
+            | FaultKind::HostileReplay
+    )
 }
 
 /// Parts per million of its occasions (a frame, a DMA, a word access, a tick of the host VM).

@@ -1,13 +1,59 @@
-//! NetVM's deterministic simulator.
-#![allow(dead_code)]
+//! NetVM's deterministic simulator: whole networks in virtual time, with the shipped NIC core, host
+//! core and user library, and every fault that a seed asks for.
+//!
+//! ```text
+//! apps (user library, coroutines)          workload, mix, hostile
+//!   | system calls, words, memory          backend, memory, words
+//! host core + modelled kernel and memory   driver, kernel, process, vm
+//!   | word spaces, bounce pages            node, words
+//! NIC core + DMA engines                   card, dma
+//!   | frames                               link
+//! ```
+//!
+//! Checkers of the promises P1 to P6 ([`check`]) look at what happened after every step. They are
+//! shown memory accesses, frames and page events, never a core's state, and share no code with the
+//! cores. A run is a pure function of its seed and [`Config`] (P8).
 
+mod backend;
+mod card;
 pub mod check;
 mod clock;
+mod config;
 mod coroutine;
 mod dice;
 mod dma;
+mod driver;
 pub mod faults;
+mod heap;
+mod hostile;
+mod kernel;
 mod link;
+mod memory;
+mod mix;
+mod node;
+mod process;
+mod report;
 mod seen;
+mod sim;
+mod solo;
 pub mod trace;
 mod vm;
+mod words;
+mod workload;
+mod world;
+
+pub use config::{Config, FaultLevel};
+pub use report::{Failure, Report};
+pub use trace::{Lines, NoTrace, TraceSink};
+
+use world::World;
+
+/// Plays the run of a seed. `sink` gets its trace, if it wants one. A world lives on the calling
+/// thread; run several seeds on several threads.
+///
+/// # Errors
+/// [`Failure`] when a promise was broken, an app read what it should not, or something did not
+/// finish.
+pub fn run_seed(seed: u64, config: &Config, sink: &mut dyn TraceSink) -> Result<Report, Box<Failure>> {
+    World::new(seed, *config, sink.wants_lines()).run(sink)
+}

@@ -63,14 +63,9 @@ impl Fabric {
         }
     }
 
-    /// Whether `from` may hand over another frame: its transmitter is at most a few frames behind.
-    pub(crate) fn ready(&self, from: NodeId, now: Nanos) -> bool {
-        self.free[from.index()] <= now.after(Nanos(20_000))
-    }
-
-    /// When `from` may hand over the next frame.
-    pub(crate) fn ready_at(&self, from: NodeId) -> Nanos {
-        Nanos(self.free[from.index()].0.saturating_sub(20_000))
+    /// When the last frame handed over by `from` has left it.
+    pub(crate) fn sent_at(&self, from: NodeId) -> Nanos {
+        self.free[from.index()]
     }
 
     /// Sends a frame of `len` bytes.

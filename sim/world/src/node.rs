@@ -14,6 +14,7 @@ use netvm_abi::page_table::{PageTable, ROW_SLOTS, SLOT_WORDS};
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::{Geometry, Nanos, NodeId, NotificationId, PortId, Vpn, WordIndex, port_area};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
 
 /// How busy a node is, for the coverage table.
@@ -46,12 +47,16 @@ pub(crate) struct Node {
     pub(crate) jobs: RefCell<Jobs>,
     pub(crate) ports: RefCell<Ports>,
     pub(crate) activity: Activity,
+    /// Ports of apps that post anything.
+    pub(crate) hostile: RefCell<BTreeSet<PortId>>,
     /// The card does not step before this time.
     pub(crate) paused_until: Cell<Nanos>,
     /// The card has left the bus.
     pub(crate) card_gone: Cell<bool>,
     /// A pass of the card has been posted.
     pub(crate) card_due: Cell<bool>,
+    /// When the card wants its next pass, if nothing happens before.
+    pub(crate) card_deadline: Cell<Nanos>,
     pub(crate) memory_limit: usize,
     pub(crate) first_frame: netvm_abi::Ppn,
 }
@@ -81,9 +86,11 @@ impl Node {
             jobs: RefCell::default(),
             ports: RefCell::default(),
             activity: Activity::default(),
+            hostile: RefCell::default(),
             paused_until: Cell::new(Nanos(0)),
             card_gone: Cell::new(false),
             card_due: Cell::new(false),
+            card_deadline: Cell::new(Nanos(0)),
             memory_limit: frames,
             first_frame,
         })
@@ -98,9 +105,11 @@ impl Node {
         *self.driver.borrow_mut() = None;
         *self.jobs.borrow_mut() = Jobs::default();
         *self.ports.borrow_mut() = Ports::default();
+        self.hostile.borrow_mut().clear();
         self.card_gone.set(false);
         self.card_due.set(false);
         self.paused_until.set(Nanos(0));
+        self.card_deadline.set(Nanos(0));
         for counter in [
             &self.activity.greeting,
             &self.activity.staging,
@@ -252,6 +261,24 @@ impl Watch for NodeWatch {
             }
             (Side::Host, Space::Shared) => {}
         }
+    }
+
+    fn loaded(&self, side: Side, space: Space, at: WordIndex, value: u32) -> u32 {
+        if (side, space) != (Side::Nic, Space::Bar) {
+            return value;
+        }
+        let Some((port, word)) = self.in_port(self.bar.ports, block::BLOCK_WORDS, at) else { return value };
+        let Some(sim) = self.sim.upgrade() else { return value };
+        let node = sim.node(self.node);
+        // Queue memory of a hostile app answers every load differently.
+        if word >= block::COMMANDS.0
+            && !node.hostile.borrow().is_empty()
+            && node.hostile.borrow().contains(&port)
+            && sim.fires(FaultKind::HostileQueue, self.node)
+        {
+            return value ^ (sim.dice.borrow_mut().word() as u32);
+        }
+        value
     }
 
     fn linger(&self, _side: Side) -> bool {

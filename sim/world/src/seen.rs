@@ -174,6 +174,8 @@ pub(crate) enum Seen {
     },
     /// The driver has finished closing a port: nothing of it may happen any more.
     PortClosed { node: NodeId, port: PortId },
+    /// A port is in the hands of an app that posts anything.
+    Hostile { node: NodeId, port: PortId },
     /// The card's page table still has a valid entry for a page of a port that is closed.
     StillMapped { node: NodeId, port: PortId, page: u64 },
     /// An export exists (recorded before the call returns).

@@ -38,6 +38,8 @@ pub(crate) enum Event {
     Job { node: NodeId, life: u32, job: u64 },
     /// The host's memory management looks around, and faults are thrown.
     Tick { node: NodeId, life: u32 },
+    /// A forked child exits.
+    ChildExits { node: NodeId, life: u32, child: crate::vm::ProcessId },
     /// A node comes up again.
     Boot { node: NodeId },
     /// A card that was found dead is reset.
@@ -70,6 +72,8 @@ pub(crate) struct Sim {
     /// Shared accesses until the next interleaving, and the usual number of them.
     fuse: Cell<u32>,
     fuse_length: u32,
+    /// Accesses of apps until one of them is interrupted.
+    app_fuse: Cell<u32>,
     next_process: Cell<u32>,
     pub(crate) next_dma: Cell<u64>,
     /// Genuine frames to be played again.
@@ -102,6 +106,7 @@ impl Sim {
             nested: Cell::new(false),
             fuse: Cell::new(fuse_length),
             fuse_length,
+            app_fuse: Cell::new(fuse_length),
             next_process: Cell::new(1),
             next_dma: Cell::new(1),
             overheard: RefCell::default(),
@@ -132,6 +137,11 @@ impl Sim {
     pub(crate) fn note(&self, node: NodeId, what: &'static str, fields: &[Field]) {
         let now = self.now();
         self.trace.borrow_mut().record(now, node, what, fields);
+    }
+
+    /// Notes that something cannot be right; the run ends with it.
+    pub(crate) fn complain(&self, what: String) {
+        self.complaint.borrow_mut().get_or_insert(what);
     }
 
     /// Whether a fault fires at a node now.
@@ -169,6 +179,17 @@ impl Sim {
         let number = self.next_process.get();
         self.next_process.set(number + 1);
         crate::vm::ProcessId(number)
+    }
+
+    /// Whether the running app is interrupted at this access.
+    pub(crate) fn interrupts_app(&self) -> bool {
+        let left = self.app_fuse.get();
+        if left > 0 {
+            self.app_fuse.set(left - 1);
+            return false;
+        }
+        self.app_fuse.set(self.below(u64::from(self.fuse_length) * 8) as u32);
+        self.faults.borrow().active()
     }
 
     /// Before each access to shared words: now and then the other side runs a step, between two

@@ -39,6 +39,11 @@ pub(crate) trait Watch {
     /// A store became visible.
     fn stored(&self, side: Side, space: Space, at: WordIndex, value: u32);
 
+    /// What a load gives instead of the word's value.
+    fn loaded(&self, _side: Side, _space: Space, _at: WordIndex, value: u32) -> u32 {
+        value
+    }
+
     /// Whether this store shall linger in its side's buffer.
     fn linger(&self, side: Side) -> bool;
 
@@ -135,7 +140,9 @@ impl NodeWords {
         }
         let own = self.buffers[side as usize].borrow();
         let pending = own.iter().rev().find(|(in_space, index, _)| (*in_space, *index) == (space, at));
-        pending.map_or_else(|| self.cells(space).load(at), |&(.., value)| value)
+        let value = pending.map_or_else(|| self.cells(space).load(at), |&(.., value)| value);
+        drop(own);
+        self.watch.loaded(side, space, at, value)
     }
 
     fn store(&self, side: Side, space: Space, at: WordIndex, value: u32) {

@@ -165,6 +165,20 @@ impl Ledger {
         news
     }
 
+    /// The oldest message of each direction that has not ended.
+    pub(super) fn unfinished(&self) -> String {
+        let mut text = String::new();
+        for (direction, lane) in &self.lanes {
+            if let Some(entry) = lane.entries.iter().find(|entry| !entry.ended()) {
+                text.push_str(&format!(
+                    "message {} (kind {}) of node {} to {} is {:?}; ",
+                    entry.message.seq, entry.message.kind, direction.0, direction.1, entry.stage
+                ));
+            }
+        }
+        text
+    }
+
     /// How many owners a port has had.
     pub(super) fn port_life(&self, node: u16, port: u16) -> u32 {
         self.port_lives.get(&(node, port)).copied().unwrap_or_default()

@@ -128,6 +128,11 @@ impl Checkers {
         first(&mut self.all, |checker| checker.at_end(ledger))
     }
 
+    /// The oldest message of each direction that has not ended, for a report.
+    pub(crate) fn unfinished(&self) -> String {
+        self.ledger.unfinished()
+    }
+
     /// Messages that took a window slot.
     pub(crate) fn messages(&self) -> u64 {
         self.ledger.messages

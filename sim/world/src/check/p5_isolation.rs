@@ -16,6 +16,8 @@ pub(super) struct Isolation {
     exports: BTreeMap<(NodeId, PortId), Vec<Rc<ExportFact>>>,
     /// Local ranges that a port named in its own commands.
     named: BTreeSet<(NodeId, PortId, u64, u32)>,
+    /// Ports whose apps post anything, also behind the checker's back: their own pages only.
+    hostile: BTreeSet<(NodeId, PortId)>,
     /// Ranges that arrived read requests ask for, with the caller.
     asked: BTreeMap<(NodeId, u64, u32, u16), Vec<(u16, u16)>>,
 }
@@ -44,6 +46,12 @@ impl Isolation {
                     })
             })
         })
+    }
+
+    /// Whether the owner of a port named this range itself.
+    fn is_own(&self, node: NodeId, place: Place) -> bool {
+        self.named.contains(&(node, place.port, place.start(), place.len))
+            || self.hostile.contains(&(node, place.port))
     }
 
     fn landed(&self, ledger: &Ledger, lane: (u16, u16), seq: u32) -> Verdict {
@@ -96,7 +104,7 @@ impl Isolation {
     }
 
     fn read(&mut self, node: NodeId, place: Place) -> Verdict {
-        if self.named.contains(&(node, place.port, place.start(), place.len)) {
+        if self.is_own(node, place) {
             return Ok(());
         }
         let callers = self.asked.get(&(node, place.start(), place.len, place.port.0));
@@ -147,7 +155,7 @@ impl Checker for Isolation {
                         }
                         _ => continue,
                     };
-                    if !self.named.contains(&(node, place.port, place.start(), place.len)) {
+                    if !self.is_own(node, place) {
                         return Err(format!(
                             "node {node}: {} bytes appeared at {:#x} of port {} that no message explains",
                             place.len,
@@ -175,7 +183,11 @@ impl Checker for Isolation {
                     list.remove(at);
                 }
             }
+            Seen::Hostile { node, port } => {
+                self.hostile.insert((*node, *port));
+            }
             Seen::PortOpened { node, port, .. } => {
+                self.hostile.remove(&(*node, *port));
                 self.exports.remove(&(*node, *port));
                 self.named.retain(|key| (key.0, key.1) != (*node, *port));
             }

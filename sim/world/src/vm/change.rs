@@ -64,6 +64,14 @@ impl HostVm {
             .is_some_and(|space| space.claim(first, pages))
     }
 
+    /// Gives up a change that was begun and not applied.
+    pub(crate) fn abandon(&mut self, process: ProcessId, change: Change) {
+        let (first, pages) = change.range();
+        if let Some(space) = self.spaces.get_mut(&process) {
+            space.release(first, pages);
+        }
+    }
+
     /// Applies a change after its invalidation. False: a break found no frame; the page stays as it
     /// was and the fault is asked again.
     pub(crate) fn finish(&mut self, now: Nanos, process: ProcessId, change: Change, log: &mut Log) -> bool {

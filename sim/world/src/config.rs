@@ -1,0 +1,42 @@
+//! What a run is told beside its seed.
+
+use netvm_abi::Nanos;
+
+/// Which faults a run throws.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultLevel {
+    /// None.
+    Off,
+    /// Those that no correct program notices: eviction, fork, write-protection, reordering, pauses,
+    /// late DMA. Every operation must succeed.
+    Benign,
+    /// All, at rates drawn from the seed. Operations may fail with errors.
+    All,
+}
+
+/// Configuration of a run. A run is a function of its seed and of this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Honest nodes; the hostile one comes on top.
+    pub nodes: u16,
+    /// Messages that the run carries at least.
+    pub messages: u64,
+    /// Which faults it throws.
+    pub faults: FaultLevel,
+    /// How long a message may take from its arrival to its end (promise P2's T).
+    pub deadline: Nanos,
+    /// How long everything may take to finish once the faults have stopped.
+    pub patience: Nanos,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            nodes: 4,
+            messages: 10_000,
+            faults: FaultLevel::All,
+            deadline: Nanos::from_millis(100),
+            patience: Nanos::from_millis(4_000),
+        }
+    }
+}

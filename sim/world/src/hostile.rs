@@ -1,0 +1,237 @@
+//! The hostile parts of a world: the only ones that post raw commands and raw frames.
+//!
+//! - The *rogue* is a node number that nobody else owns. It greets, gets a link, and sends what it
+//!   likes on it. Whatever it does may harm nobody else (promise P5).
+//! - Frames among honest nodes are played again, cut short, or changed so that an honest receiver
+//!   must refuse them. (Who can forge *valid* frames can deny service: the threat model says so, and
+//!   the checkers would have nothing to compare with.)
+//! - A hostile app opens a port as anybody may, and fills its command queue with anything.
+
+use crate::card;
+use crate::dice::Dice;
+use crate::faults::FaultKind;
+use crate::seen::Seen;
+use crate::sim::{Event, Sim};
+use netvm::backend::{Backend, OpenRequest};
+use netvm_abi::bar::port as block;
+use netvm_abi::descriptor::{Command, CommandFlags, DESCRIPTOR_WORDS, HEAD_WORDS, Opcode, QUEUE_ENTRIES};
+use netvm_abi::wire::{HEADER_BYTES, Header, Kind, MessageFlags};
+use netvm_abi::words::SharedWords;
+use netvm_abi::{
+    ABI_VERSION, ByteLen, CapabilitySlot, Epoch, Incarnation, NodeId, NotificationId, OpId, PAGE_SIZE, PortId,
+    ReplySlot, Seq, VirtAddr, WordIndex,
+};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// What the rogue knows of one node.
+#[derive(Clone, Copy, Default)]
+struct Link {
+    theirs: u32,
+    next: u32,
+    up: bool,
+}
+
+/// The rogue node.
+pub(crate) struct Rogue {
+    node: NodeId,
+    own: u32,
+    links: BTreeMap<NodeId, Link>,
+}
+
+impl Rogue {
+    /// A rogue with this number.
+    pub(crate) fn new(node: NodeId) -> Self {
+        Self { node, own: 0x0BAD_CAFE, links: BTreeMap::new() }
+    }
+
+    /// A frame reached it.
+    pub(crate) fn hear(&mut self, sim: &Sim, header: &Header) {
+        let link = self.links.entry(header.source).or_default();
+        match header.kind {
+            Kind::Hello => {
+                link.theirs = header.source_incarnation.0;
+                let mut answer = self.greeting(Kind::HelloAck, header.source, sim);
+                answer.destination_incarnation = header.source_incarnation;
+                send(sim, answer, &[]);
+            }
+            Kind::HelloAck => {
+                link.theirs = header.source_incarnation.0;
+                link.up = header.status == 0;
+                link.next = 0;
+            }
+            _ => {}
+        }
+    }
+
+    fn greeting(&self, kind: Kind, to: NodeId, sim: &Sim) -> Header {
+        let geometry = sim.nodes[0].geometry;
+        let mut header = Header::new(kind, self.node, to);
+        header.source_incarnation = Incarnation(self.own);
+        header.operand = u64::from(PAGE_SIZE) | u64::from(geometry.payload) << 32;
+        header.compare = u64::from(geometry.window) | u64::from(ABI_VERSION) << 16;
+        header
+    }
+
+    /// It sends something to somebody.
+    pub(crate) fn act(&mut self, sim: &Sim) {
+        let to = NodeId(sim.below(sim.nodes.len() as u64) as u16);
+        if !sim.fires(FaultKind::HostileFrame, to) {
+            return;
+        }
+        let link = self.links.get(&to).copied().unwrap_or_default();
+        if !link.up || sim.below(50) == 0 {
+            if sim.below(4) == 0 {
+                self.own = self.own.wrapping_add(1);
+            }
+            send(sim, self.greeting(Kind::Hello, to, sim), &[]);
+            return;
+        }
+        let mut dice = sim.dice.borrow_mut();
+        let mut header = any_header(&mut dice, self.node, to);
+        header.source_incarnation = Incarnation(self.own);
+        header.destination_incarnation = Incarnation(link.theirs);
+        header.seq = Seq(link.next);
+        let mut payload = vec![0; usize::from(header.len)];
+        dice.fill(&mut payload);
+        drop(dice);
+        if header.kind.is_windowed()
+            && let Some(link) = self.links.get_mut(&to)
+        {
+            link.next = link.next.wrapping_add(1);
+        }
+        send(sim, header, &payload);
+    }
+}
+
+fn any_header(dice: &mut Dice, from: NodeId, to: NodeId) -> Header {
+    let mut header = Header::new(Kind::ALL[dice.index(Kind::ALL.len())], from, to);
+    header.flags = MessageFlags::from_bits_truncate(dice.below(8) as u8);
+    header.status = dice.below(32) as u8;
+    header.len = [0, 1, 8, 128, 129, 4096][dice.index(6)];
+    header.source_port = PortId(dice.below(8) as u16);
+    header.destination_port = PortId(dice.below(8) as u16);
+    header.notification = NotificationId(dice.below(2048) as u32);
+    header.address = VirtAddr(if dice.below(2) == 0 { dice.word() } else { 0x1_0000_0000 + dice.below(1 << 20) });
+    header.capability = CapabilitySlot(dice.below(40) as u32);
+    header.op = OpId(dice.word() as u32);
+    header.secret = dice.word();
+    header.reply = ReplySlot(dice.below(70) as u16);
+    header.epoch = Epoch(dice.below(3) as u16);
+    header.operand = dice.word();
+    header.compare = dice.below(10_000);
+    header
+}
+
+fn send(sim: &Sim, header: Header, payload: &[u8]) {
+    let mut bytes = header.encode().to_vec();
+    bytes.extend_from_slice(payload);
+    let delay = sim.dice.borrow_mut().span(netvm_abi::Nanos(500), netvm_abi::Nanos(20_000));
+    sim.after(delay, Event::Arrive { to: header.destination, frame: bytes.into() });
+}
+
+/// A frame that honest nodes exchanged comes again, spoilt.
+pub(crate) fn spoilt_frame(sim: &Sim) {
+    let frame = {
+        let kept = sim.overheard.borrow();
+        if kept.is_empty() {
+            return;
+        }
+        kept[sim.below(kept.len() as u64) as usize].clone()
+    };
+    let Ok(header) = Header::decode(&frame) else { return };
+    let to = header.destination;
+    if to.index() >= sim.nodes.len() || !sim.fires(FaultKind::HostileFrame, to) {
+        return;
+    }
+    let mut bytes = frame.to_vec();
+    match sim.below(7) {
+        0 => bytes[0] ^= 0xFF,
+        1 => bytes[2] = bytes[2].wrapping_add(1),
+        2 => bytes[3] = 200,
+        3 => bytes[4] |= 0x80,
+        4 => bytes.truncate(sim.below(HEADER_BYTES as u64) as usize),
+        // The receiver's incarnation of another life.
+        5 => bytes[20] ^= 0x55,
+        // A length that the bytes do not bear out.
+        _ => bytes[7] = 0x7F,
+    }
+    card::arrive(sim, to, Rc::from(bytes));
+}
+
+/// The body of the hostile app: it opens a port and posts anything until told to stop.
+pub(crate) fn app(sim: &std::rc::Weak<Sim>, node: NodeId, backend: &dyn Backend, stop: &dyn Fn() -> bool) {
+    let Ok(port) = backend.open(&OpenRequest::default()) else { return };
+    let memory = port.alloc(4 * 4096).ok();
+    if let Some(world) = sim.upgrade() {
+        world.see(Seen::Hostile { node, port: port.port() });
+        world.node(node).hostile.borrow_mut().insert(port.port());
+    }
+    let words = port.block_words();
+    let start = memory.as_ref().map_or(0, |memory| memory.address().0);
+    let mut posted = 0u32;
+    while !stop() {
+        let Some(world) = sim.upgrade() else { return };
+        if world.fires(FaultKind::HostileDescriptor, node) {
+            let (entry, doorbell) = {
+                let mut dice = world.dice.borrow_mut();
+                let entry = descriptor(&mut dice, start, world.nodes.len() as u64);
+                // A doorbell that skips ahead, or goes back, now and then.
+                let step = if dice.below(20) == 0 { dice.word() as u32 } else { 1 };
+                (entry, posted.wrapping_add(step))
+            };
+            let at = block::COMMANDS.plus((posted % QUEUE_ENTRIES) * DESCRIPTOR_WORDS as u32);
+            words.store_slice(at, &entry);
+            words.store_release(block::DOORBELL, doorbell);
+            if doorbell == posted.wrapping_add(1) {
+                posted = doorbell;
+            } else {
+                words.store_release(block::DOORBELL, posted);
+            }
+            // Other words of its own block are as much its own.
+            let (word, value) = {
+                let mut dice = world.dice.borrow_mut();
+                (WordIndex(1 + dice.below(2_040) as u32), dice.word() as u32)
+            };
+            words.store_release(word, value);
+            port.doorbell();
+        }
+        drop(world);
+        port.relax(6);
+    }
+    port.close();
+}
+
+fn descriptor(dice: &mut Dice, start: u64, nodes: u64) -> [u32; HEAD_WORDS] {
+    let opcodes = [
+        Opcode::Write,
+        Opcode::Read,
+        Opcode::FlushRemote,
+        Opcode::TestAndSet,
+        Opcode::FetchAdd,
+        Opcode::Swap,
+        Opcode::CompareSwap,
+    ];
+    let command = Command {
+        opcode: opcodes[dice.index(opcodes.len())],
+        flags: CommandFlags::from_bits_truncate(dice.below(8) as u8),
+        len: ByteLen([0, 1, 7, 8, 128, 300, 4096, 5000][dice.index(8)]),
+        node: NodeId(dice.below(nodes + 2) as u16),
+        port: PortId(dice.below(8) as u16),
+        capability: CapabilitySlot(dice.below(40) as u32),
+        secret: dice.word(),
+        remote: VirtAddr(0x1_0000_0000 + dice.below(1 << 20)),
+        local: VirtAddr(if dice.below(4) == 0 { dice.word() } else { start + dice.below(5 * 4096) }),
+        notification: NotificationId(dice.below(2048) as u32),
+        op: OpId(dice.word() as u32),
+        reply: ReplySlot(dice.below(70) as u16),
+        epoch: Epoch(dice.below(3) as u16),
+        operand: dice.word(),
+        compare: dice.word(),
+    };
+    let mut words = command.encode();
+    for _ in 0..dice.below(3) {
+        words[dice.index(HEAD_WORDS)] = dice.word() as u32;
+    }
+    words
+}

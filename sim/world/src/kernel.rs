@@ -1,0 +1,516 @@
+//! The kernel's part of a node: reclaim, fork, exit, and everything else that must first take pages
+//! away from the card. Each is a job that runs in steps, because the card may hold a page.
+
+use crate::driver::Driver;
+use crate::faults::FaultKind;
+use crate::node::Node;
+use crate::process::{self, AppId};
+use crate::seen::Seen;
+use crate::sim::{Event, Sim};
+use crate::vm::{Change, ProcessId};
+use netvm_abi::page_lock::Clear;
+use netvm_abi::{Nanos, PortId, Vpn};
+use netvm_host::Progress;
+use netvm_host::exports::Unexport;
+use netvm_host::platform::PageGone;
+use netvm_host::ports::PortClose;
+use netvm_host::segments::Unregister;
+use netvm_host::unmap::{Unmap, UnmapKind, UnmapStep};
+use std::collections::BTreeMap;
+
+/// The jobs of a node.
+#[derive(Default)]
+pub(crate) struct Jobs {
+    next: u64,
+    live: BTreeMap<u64, Job>,
+}
+
+impl Jobs {
+    /// Whether a job is still under way.
+    pub(crate) fn running(&self, job: u64) -> bool {
+        self.live.contains_key(&job)
+    }
+
+    /// What is under way, for a report.
+    pub(crate) fn describe(&self) -> String {
+        let names: Vec<&str> = self.live.values().map(|job| job.work.name()).collect();
+        names.join(", ")
+    }
+
+    /// How many are under way.
+    pub(crate) fn count(&self) -> usize {
+        self.live.len()
+    }
+}
+
+struct Job {
+    work: Work,
+    waiter: Option<AppId>,
+}
+
+enum Work {
+    /// A change of a process' memory; its unmaps, one for each port of the process.
+    Change { process: ProcessId, change: Change, unmaps: Vec<Unmap>, cleared: usize },
+    /// A port is closed.
+    Close { port: PortId, close: PortClose },
+    /// A segment goes.
+    Unregister { process: ProcessId, port: PortId, unregister: Unregister, first: u64, pages: u64 },
+    /// A name goes.
+    Unexport { port: PortId, unexport: Unexport },
+    /// A process goes: its ports, then its memory.
+    Exit { process: ProcessId, ports: Vec<(PortId, PortClose)> },
+}
+
+impl Work {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Change { .. } => "change",
+            Self::Close { .. } => "close",
+            Self::Unregister { .. } => "unregister",
+            Self::Unexport { .. } => "unexport",
+            Self::Exit { .. } => "exit",
+        }
+    }
+}
+
+enum Step {
+    Again(Nanos),
+    Done,
+}
+
+/// Pages of a budgeted step: small, so that others get in between.
+const BUDGET: u32 = 3;
+
+fn post(sim: &Sim, node: &Node, work: Work, waiter: Option<AppId>) -> u64 {
+    let mut jobs = node.jobs.borrow_mut();
+    jobs.next += 1;
+    let job = jobs.next;
+    jobs.live.insert(job, Job { work, waiter });
+    drop(jobs);
+    let after = sim.span(Nanos(50), Nanos(500));
+    sim.after(after, Event::Job { node: node.id, life: node.life.get(), job });
+    job
+}
+
+/// Starts a change, unless part of the range is being changed already.
+pub(crate) fn change(
+    sim: &Sim,
+    node: &Node,
+    process: ProcessId,
+    change: Change,
+    waiter: Option<AppId>,
+) -> Option<u64> {
+    if !node.vm.borrow_mut().begin(process, change) {
+        return None;
+    }
+    let (first, pages) = change.range();
+    let kind = match change {
+        Change::Clean { .. } | Change::Fork { .. } => UnmapKind::WriteProtect,
+        _ => UnmapKind::Remove,
+    };
+    let ports = process::ports_of(node, process);
+    let unmaps = {
+        let Ok(mut slot) = node.driver.try_borrow_mut() else {
+            // The driver is in the middle of something: the change is not begun after all.
+            node.vm.borrow_mut().abandon(process, change);
+            return None;
+        };
+        let now = sim.now();
+        slot.as_mut().map_or_else(Vec::new, |driver| {
+            ports
+                .iter()
+                .map(|&port| driver.host.unmap_begin(Vpn::new(port, first), pages, kind, now))
+                .collect()
+        })
+    };
+    node.activity.unmapping.set(node.activity.unmapping.get() + 1);
+    sim.note(
+        node.id,
+        label(change),
+        &[("process", u64::from(process.0)), ("page", first), ("pages", pages.min(1 << 19))],
+    );
+    Some(post(sim, node, Work::Change { process, change, unmaps, cleared: 0 }, waiter))
+}
+
+const fn label(change: Change) -> &'static str {
+    match change {
+        Change::Evict { .. } => "evict",
+        Change::Clean { .. } => "clean",
+        Change::Break { .. } => "break sharing",
+        Change::Discard { .. } => "discard",
+        Change::Fork { .. } => "fork",
+        Change::Exit => "drop memory",
+    }
+}
+
+/// Starts to close a port.
+pub(crate) fn close(sim: &Sim, node: &Node, port: PortId, waiter: Option<AppId>) -> Option<u64> {
+    let open = process::open_port(node, port)?;
+    let close = {
+        let mut slot = node.driver.borrow_mut();
+        let driver = slot.as_mut()?;
+        driver.host.port_close_begin(&mut driver.platform, open, sim.now()).ok()?
+    };
+    sim.note(node.id, "close port", &[("port", u64::from(port.0))]);
+    Some(post(sim, node, Work::Close { port, close }, waiter))
+}
+
+/// Starts to unregister a segment of `pages` pages from `first` on.
+pub(crate) fn unregister(
+    sim: &Sim,
+    node: &Node,
+    port: PortId,
+    segment: netvm_abi::SegmentId,
+    (first, pages): (u64, u64),
+    waiter: Option<AppId>,
+) -> Option<u64> {
+    let process = process::owner(node, port)?;
+    let unregister = {
+        let mut slot = node.driver.borrow_mut();
+        let driver = slot.as_mut()?;
+        driver.host.unregister_begin(&mut driver.platform, port, segment, sim.now()).ok()?
+    };
+    Some(post(sim, node, Work::Unregister { process, port, unregister, first, pages }, waiter))
+}
+
+/// Starts to withdraw an export.
+pub(crate) fn unexport(
+    sim: &Sim,
+    node: &Node,
+    port: PortId,
+    export: netvm_abi::ExportId,
+    waiter: Option<AppId>,
+) -> Option<u64> {
+    let unexport = {
+        let mut slot = node.driver.borrow_mut();
+        let driver = slot.as_mut()?;
+        driver.host.unexport_begin(&mut driver.platform, port, export, sim.now()).ok()?
+    };
+    Some(post(sim, node, Work::Unexport { port, unexport }, waiter))
+}
+
+/// Starts the exit of a process whose apps are dead.
+pub(crate) fn exit(sim: &Sim, node: &Node, process: ProcessId) {
+    let mut ports = Vec::new();
+    {
+        let mut slot = node.driver.borrow_mut();
+        if let Some(driver) = slot.as_mut() {
+            for port in process::ports_of(node, process) {
+                let Some(open) = process::open_port(node, port) else { continue };
+                if let Ok(close) = driver.host.port_close_begin(&mut driver.platform, open, sim.now()) {
+                    ports.push((port, close));
+                }
+            }
+        }
+    }
+    sim.note(node.id, "exit", &[("process", u64::from(process.0)), ("ports", ports.len() as u64)]);
+    post(sim, node, Work::Exit { process, ports }, None);
+}
+
+/// Something happened that jobs may wait for.
+pub(crate) fn progress(sim: &Sim, node: &Node) {
+    let waiting: Vec<u64> = node.jobs.borrow().live.keys().copied().collect();
+    for job in waiting {
+        sim.after(Nanos(50), Event::Job { node: node.id, life: node.life.get(), job });
+    }
+}
+
+/// A job goes on, unless another of its events was earlier.
+pub(crate) fn step(sim: &Sim, node: &Node, number: u64) {
+    let Some(mut job) = node.jobs.borrow_mut().live.remove(&number) else { return };
+    match advance(sim, node, &mut job.work) {
+        Step::Again(span) => {
+            node.jobs.borrow_mut().live.insert(number, job);
+            sim.after(span, Event::Job { node: node.id, life: node.life.get(), job: number });
+        }
+        Step::Done => {
+            if let Some(app) = job.waiter {
+                process::wake(sim, app);
+            }
+        }
+    }
+}
+
+fn advance(sim: &Sim, node: &Node, work: &mut Work) -> Step {
+    match work {
+        Work::Change { process, change, unmaps, cleared } => {
+            let step = clear(sim, node, unmaps, cleared);
+            if let Some(wait) = step {
+                return Step::Again(wait);
+            }
+            apply(sim, node, *process, *change, std::mem::take(unmaps));
+            Step::Done
+        }
+        Work::Close { port, close } => close_step(sim, node, *port, close),
+        Work::Unregister { process, port, unregister, first, pages } => {
+            let (process, port, range) = (*process, *port, (*first, *pages));
+            let (progress, gone) = with_driver(sim, node, |driver, now, gone| {
+                driver.host.unregister_step(&mut driver.platform, unregister, now, BUDGET, gone)
+            });
+            mark(node, &gone);
+            match progress {
+                Progress::Again => Step::Again(sim.span(Nanos(100), Nanos(500))),
+                Progress::Wait => Step::Again(sim.span(Nanos(1_000), Nanos(4_000))),
+                Progress::Done => {
+                    process::segment_gone(sim, node, port, unregister.segment);
+                    let discard = Change::Discard { first: range.0, pages: range.1 };
+                    if change(sim, node, process, discard, None).is_none()
+                        && node.vm.borrow().space(process).is_some()
+                    {
+                        // Part of it is being changed: the core is done, the memory follows.
+                        return Step::Again(Nanos(2_000));
+                    }
+                    Step::Done
+                }
+            }
+        }
+        Work::Unexport { port, unexport } => {
+            let (progress, _) = with_driver(sim, node, |driver, now, _| {
+                driver.host.unexport_step(&mut driver.platform, unexport, now)
+            });
+            match progress {
+                Progress::Again => Step::Again(sim.span(Nanos(100), Nanos(500))),
+                Progress::Wait => Step::Again(sim.span(Nanos(1_000), Nanos(4_000))),
+                Progress::Done => {
+                    process::export_gone(sim, node, *port, unexport.export);
+                    Step::Done
+                }
+            }
+        }
+        Work::Exit { process, ports } => {
+            let process = *process;
+            while let Some((port, close)) = ports.last_mut() {
+                let port = *port;
+                if let Step::Again(wait) = close_step(sim, node, port, close) {
+                    return Step::Again(wait);
+                }
+                ports.pop();
+            }
+            if node.vm.borrow().space(process).is_some() {
+                if !node.vm.borrow_mut().begin(process, Change::Exit) {
+                    return Step::Again(sim.span(Nanos(500), Nanos(2_000)));
+                }
+                let mut log = sim.log.borrow_mut();
+                node.vm.borrow_mut().finish(sim.now(), process, Change::Exit, &mut log);
+            }
+            sim.see(Seen::Gone { node: node.id, process });
+            sim.note(node.id, "gone", &[("process", u64::from(process.0))]);
+            process::gone(sim, process);
+            Step::Done
+        }
+    }
+}
+
+fn with_driver<T>(
+    sim: &Sim,
+    node: &Node,
+    call: impl FnOnce(&mut Driver, Nanos, &mut dyn FnMut(PageGone)) -> T,
+) -> (T, Vec<PageGone>)
+where
+    T: Default0,
+{
+    let mut gone = Vec::new();
+    let mut slot = node.driver.borrow_mut();
+    let result = match slot.as_mut() {
+        Some(driver) => call(driver, sim.now(), &mut |page| gone.push(page)),
+        None => T::none(),
+    };
+    (result, gone)
+}
+
+/// What a step comes to where there is no driver.
+trait Default0 {
+    fn none() -> Self;
+}
+
+impl Default0 for Progress {
+    fn none() -> Self {
+        Progress::Done
+    }
+}
+
+fn close_step(sim: &Sim, node: &Node, port: PortId, close: &mut PortClose) -> Step {
+    let (progress, gone) = with_driver(sim, node, |driver, now, gone| {
+        driver.host.port_close_step(&mut driver.platform, close, now, BUDGET, gone)
+    });
+    mark(node, &gone);
+    match progress {
+        Progress::Again => Step::Again(sim.span(Nanos(100), Nanos(500))),
+        Progress::Wait => Step::Again(sim.span(Nanos(1_000), Nanos(4_000))),
+        Progress::Done => {
+            let table = node.driver.borrow().as_ref().map(|driver| *driver.host.page_table());
+            if let Some(page) = table.and_then(|table| node.still_mapped(&table, port)) {
+                sim.see(Seen::StillMapped { node: node.id, port, page });
+            }
+            process::port_closed(sim, node, port);
+            Step::Done
+        }
+    }
+}
+
+/// Goes on unmapping; nothing when all ports are done.
+fn clear(sim: &Sim, node: &Node, unmaps: &mut [Unmap], cleared: &mut usize) -> Option<Nanos> {
+    while let Some(unmap) = unmaps.get_mut(*cleared) {
+        let mut gone = Vec::new();
+        let step = {
+            let mut slot = node.driver.borrow_mut();
+            let Some(driver) = slot.as_mut() else { return None };
+            // An invalidation must not be cut up.
+            driver.host.unmap_step(&mut driver.platform, unmap, sim.now(), u32::MAX, &mut |page| gone.push(page))
+        };
+        mark(node, &gone);
+        match step {
+            UnmapStep::Done => *cleared += 1,
+            UnmapStep::Again => return Some(Nanos(200)),
+            UnmapStep::InUse => {
+                sim.note(node.id, "unmap waits", &[]);
+                return Some(sim.span(Nanos(500), Nanos(3_000)));
+            }
+            UnmapStep::CardDead => {
+                if !node.card_gone.get() {
+                    sim.note(node.id, "unmap: card dead", &[]);
+                }
+                crate::driver::stop_card(sim, node);
+                return Some(Nanos(1_000));
+            }
+        }
+    }
+    None
+}
+
+fn apply(sim: &Sim, node: &Node, process: ProcessId, change: Change, unmaps: Vec<Unmap>) {
+    let now = sim.now();
+    let done = {
+        let mut log = sim.log.borrow_mut();
+        node.vm.borrow_mut().finish(now, process, change, &mut log)
+    };
+    if let Some(driver) = node.driver.borrow_mut().as_mut() {
+        for unmap in unmaps {
+            driver.host.unmap_end(unmap);
+        }
+    }
+    node.activity.unmapping.set(node.activity.unmapping.get().saturating_sub(1));
+    if !done {
+        reclaim(sim, node, 1);
+    }
+    if let Change::Fork { child } = change {
+        let lives = sim.span(Nanos::from_micros(20), Nanos::from_millis(1));
+        process::child_born(sim, node, child, lives);
+    }
+}
+
+/// What the card did to pages that are out of its table goes into the kernel's own entries.
+pub(crate) fn mark(node: &Node, gone: &[PageGone]) {
+    let mut vm = node.vm.borrow_mut();
+    for page in gone {
+        let Some(process) = process::owner(node, page.vpn.port()) else { continue };
+        let number = page.vpn.page_number();
+        if page.dirty {
+            vm.mark_dirty(process, number);
+        }
+        if page.referenced {
+            vm.touch(process, number, false);
+        }
+    }
+}
+
+/// Frees up to `count` frames by approximate LRU: a page is given up when neither the processor nor
+/// the card has used it since the last look.
+pub(crate) fn reclaim(sim: &Sim, node: &Node, count: usize) {
+    let mut started = 0;
+    for _ in 0..count * 8 {
+        let Some((process, page)) = node.vm.borrow_mut().next_candidate() else { return };
+        if !young(sim, node, process, page)
+            && change(sim, node, process, Change::Evict { page }, None).is_some()
+        {
+            started += 1;
+            if started == count {
+                return;
+            }
+        }
+    }
+    if started == 0
+        && let Some((process, page)) = node.vm.borrow_mut().next_candidate()
+    {
+        // Everything is in use: somebody has to go.
+        change(sim, node, process, Change::Evict { page }, None);
+    }
+}
+
+/// Asks and clears the marks of both sides.
+fn young(sim: &Sim, node: &Node, process: ProcessId, page: u64) -> bool {
+    let Some((ppn, _)) = node.vm.borrow().present(process, page) else { return true };
+    let mut young = node.vm.borrow_mut().clear_referenced(process, page);
+    let ports = process::ports_of(node, process);
+    {
+        let Ok(mut slot) = node.driver.try_borrow_mut() else { return true };
+        let Some(driver) = slot.as_mut() else { return young };
+        for port in ports {
+            let vpn = Vpn::new(port, page);
+            let used = driver.host.take_use(&mut driver.platform, vpn, Clear::Referenced);
+            young |= used.is_some_and(|used| used.referenced);
+        }
+    }
+    sim.see(Seen::AgeAsked { node: node.id, ppn, young });
+    young
+}
+
+/// The kernel looks around: keeps frames free, and throws the faults of a host.
+pub(crate) fn tick(sim: &Sim, node: &Node) {
+    let (free, starved) = {
+        let vm = node.vm.borrow();
+        (vm.free_frames(), vm.processes().is_empty())
+    };
+    if starved {
+        return;
+    }
+    if free < node.memory_limit / 16 + 1 {
+        reclaim(sim, node, 2);
+    }
+    if sim.fires(FaultKind::VmNoMemory, node.id) {
+        let until = sim.now().after(sim.span(Nanos::from_micros(200), Nanos::from_millis(6)));
+        node.vm.borrow_mut().starve(until);
+    }
+    let Some((process, page)) = any_page(sim, node) else { return };
+    if sim.fires(FaultKind::VmEvict, node.id) {
+        change(sim, node, process, Change::Evict { page }, None);
+    }
+    if let Some((process, page)) = any_page(sim, node)
+        && sim.fires(FaultKind::VmProtect, node.id)
+    {
+        change(sim, node, process, Change::Clean { page }, None);
+    }
+    if sim.fires(FaultKind::VmFork, node.id) && process::may_fork(sim, process) {
+        let child = sim.new_process();
+        change(sim, node, process, Change::Fork { child }, None);
+    }
+    if process::is_scratch(sim, process) && sim.fires(FaultKind::VmDiscard, node.id) {
+        let pages = 1 + sim.below(3);
+        change(sim, node, process, Change::Discard { first: page, pages }, None);
+    }
+}
+
+fn any_page(sim: &Sim, node: &Node) -> Option<(ProcessId, u64)> {
+    let vm = node.vm.borrow();
+    let processes = vm.processes();
+    let process = *processes.get(sim.below(processes.len() as u64) as usize)?;
+    let page = vm.any_present(process, sim.below(1 << 20) as usize)?;
+    Some((process, page))
+}
+
+/// What the host does while the card is in the middle of a step.
+pub(crate) fn interleaved(sim: &Sim, node: &Node) {
+    let first = node.jobs.borrow().live.keys().next().copied();
+    match (first, sim.below(3)) {
+        (Some(job), 0 | 1) => step(sim, node, job),
+        (None, 0) => {
+            if let Some((process, page)) = any_page(sim, node)
+                && sim.fires(FaultKind::VmEvict, node.id)
+                && let Some(job) = change(sim, node, process, Change::Evict { page }, None)
+            {
+                step(sim, node, job);
+            }
+        }
+        _ => crate::driver::poll(sim, node),
+    }
+}

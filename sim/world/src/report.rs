@@ -1,0 +1,69 @@
+//! What a run comes to.
+
+use crate::check::Promise;
+use crate::faults::Coverage;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// A run in which every promise held and everything finished.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The seed.
+    pub seed: u64,
+    /// Honest nodes.
+    pub nodes: u16,
+    /// Windowed messages sent.
+    pub messages: u64,
+    /// Events of the world.
+    pub events: u64,
+    /// Virtual time that passed, in nanoseconds.
+    pub virtual_nanos: u64,
+    /// Memory that the world held at its end, divided by its nodes, in bytes.
+    pub bytes_per_node: u64,
+    /// What the NICs counted, summed, and what the hosts' kernels did.
+    pub counters: BTreeMap<String, u64>,
+    /// Which faults fired in which protocol states.
+    pub coverage: Coverage,
+}
+
+/// A run in which something did not hold.
+#[derive(Clone, Debug, Serialize)]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// Honest nodes.
+    pub nodes: u16,
+    /// The promise whose checker complained; nothing when an app or the liveness phase did.
+    pub promise: Option<Promise>,
+    /// What happened.
+    pub what: String,
+    /// Virtual time of it, in nanoseconds since the start.
+    pub virtual_nanos: u64,
+    /// The last events before it, oldest first.
+    pub last_events: Vec<String>,
+    /// The command that plays the run again.
+    pub replay: String,
+}
+
+impl Failure {
+    /// The command that plays a run again.
+    pub(crate) fn replay(seed: u64, nodes: u16) -> String {
+        format!("cargo run --release --bin netvm -- sim --seed {seed} --nodes {nodes} --trace")
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in self.last_events.iter().rev().take(40).rev() {
+            writeln!(f, "  {line}")?;
+        }
+        match self.promise {
+            Some(promise) => writeln!(f, "seed {}: {promise} broken: {}", self.seed, self.what)?,
+            None => writeln!(f, "seed {}: {}", self.seed, self.what)?,
+        }
+        write!(f, "replay: {}", self.replay)
+    }
+}
+
+impl std::error::Error for Failure {}

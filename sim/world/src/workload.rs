@@ -1,0 +1,109 @@
+//! Who runs where: the roles of a world.
+//!
+//! Every role but the hostile one goes through the user library. In benign worlds the roles are the
+//! conformance bodies, which insist on success; in the others they are [`crate::mix`], whose
+//! operations may fail and which then start over.
+
+use crate::backend::SimBackend;
+use crate::config::Config;
+use crate::dice::Dice;
+use crate::hostile;
+use crate::mix;
+use crate::sim::Sim;
+use crate::solo::Solo;
+use netvm::Node as Handle;
+use netvm_abi::NodeId;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What the apps of a world are told.
+#[derive(Debug, Default)]
+pub(crate) struct Stage {
+    /// Finish what you are at, close, and return.
+    pub(crate) stop: AtomicBool,
+    /// Nobody is left who would send anything.
+    pub(crate) done: AtomicBool,
+}
+
+impl Stage {
+    /// Whether apps shall finish.
+    pub(crate) fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// What a role's body gets.
+pub(crate) struct Env {
+    pub(crate) node: Handle,
+    pub(crate) backend: Arc<SimBackend>,
+    pub(crate) sim: Solo<Weak<Sim>>,
+    pub(crate) id: NodeId,
+    pub(crate) stage: Arc<Stage>,
+    pub(crate) dice: Dice,
+}
+
+impl Env {
+    /// Has the world fail with this.
+    pub(crate) fn complain(&self, what: String) {
+        if let Some(sim) = self.sim.upgrade() {
+            sim.complain(format!("an app of node {}: {what}", self.id));
+        }
+    }
+}
+
+type Body = Rc<dyn Fn(Env)>;
+
+/// A role: a process that runs a body, again and again if it says so.
+#[derive(Clone)]
+pub(crate) struct Role {
+    pub(crate) name: String,
+    pub(crate) node: NodeId,
+    /// Its memory may be thrown away under it.
+    pub(crate) scratch: bool,
+    /// It starts over when its body has returned.
+    pub(crate) repeat: bool,
+    /// It starts over when it was killed.
+    pub(crate) revive: bool,
+    body: Body,
+}
+
+impl Role {
+    /// A role that repeats and revives.
+    pub(crate) fn new(name: impl Into<String>, node: NodeId, body: impl Fn(Env) + 'static) -> Self {
+        Self { name: name.into(), node, scratch: false, repeat: true, revive: true, body: Rc::new(body) }
+    }
+
+    /// The body, ready to run.
+    pub(crate) fn body(
+        &self,
+        sim: &Sim,
+        backend: Arc<SimBackend>,
+        stage: Arc<Stage>,
+        seed: u64,
+    ) -> Box<dyn FnOnce()> {
+        let env = Env {
+            node: Handle::new(backend.clone()),
+            backend,
+            sim: Solo::new(sim.me.clone()),
+            id: self.node,
+            stage,
+            dice: Dice::new(seed),
+        };
+        let body = self.body.clone();
+        Box::new(move || body(env))
+    }
+}
+
+/// The roles of a run with all faults: receivers, writers to them, and a hostile app.
+pub(crate) fn roles(dice: &mut Dice, config: &Config) -> Vec<Role> {
+    let mut roles = mix::roles(dice, config);
+    let node = NodeId(dice.below(u64::from(config.nodes)) as u16);
+    if config.nodes > 1 {
+        roles.push(Role::new("hostile app", node, |env| {
+            let stage = env.stage.clone();
+            hostile::app(&env.sim, env.id, &*env.backend, &|| stage.stopped());
+        }));
+    }
+    roles
+}
