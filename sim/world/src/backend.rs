@@ -11,9 +11,7 @@ use crate::sim::Sim;
 use crate::solo::Solo;
 use crate::vm::{PAGE, ProcessId};
 use crate::words::{NodeWords, Side, Space, View};
-use netvm::backend::{
-    Backend, ExportSpec, ImportRequest, Memory, OpenRequest, PortBackend, Refusal, Words,
-};
+use netvm::backend::{Backend, ExportSpec, ImportRequest, Memory, OpenRequest, PortBackend, Refusal, Words};
 use netvm_abi::bar::{BarMap, port as block};
 use netvm_abi::control::Grant;
 use netvm_abi::shared_map::{SharedMap, status_page};
@@ -41,7 +39,11 @@ pub(crate) struct SimBackend {
 impl SimBackend {
     /// The back end of a node.
     pub(crate) fn new(sim: &Sim, node: NodeId, inline: usize) -> Self {
-        Self { sim: Solo::new(sim.me.clone()), node, inline }
+        Self {
+            sim: Solo::new(sim.me.clone()),
+            node,
+            inline,
+        }
     }
 }
 
@@ -57,7 +59,13 @@ struct AppWords {
 
 impl AppWords {
     fn view(&self) -> Option<View> {
-        Some(View::part(&self.words.upgrade()?, Side::Host, self.space, self.base, self.len))
+        Some(View::part(
+            &self.words.upgrade()?,
+            Side::Host,
+            self.space,
+            self.base,
+            self.len,
+        ))
     }
 
     /// Now and then the app is interrupted between two accesses.
@@ -117,7 +125,9 @@ impl Backend for SimBackend {
     }
 
     fn geometry(&self) -> Geometry {
-        self.sim.upgrade().map_or_else(Geometry::default, |sim| sim.node(self.node).geometry)
+        self.sim
+            .upgrade()
+            .map_or_else(Geometry::default, |sim| sim.node(self.node).geometry)
     }
 
     fn inline_limit(&self) -> usize {
@@ -131,7 +141,9 @@ impl Backend for SimBackend {
         let open = {
             let mut slot = node.driver.borrow_mut();
             let driver = slot.as_mut().ok_or(Refusal::Status(Status::CardGone))?;
-            driver.host.port_open(&mut driver.platform, request.port, sim.now())
+            driver
+                .host
+                .port_open(&mut driver.platform, request.port, sim.now())
         };
         let open = open.map_err(|error| {
             Refusal::Status(match error {
@@ -169,7 +181,9 @@ impl SimPort {
     }
 
     fn words(&self, space: Space, base: WordIndex, len: u32) -> Words {
-        let words = self.here().map_or_else(Weak::new, |(_, node)| Rc::downgrade(&node.words()));
+        let words = self
+            .here()
+            .map_or_else(Weak::new, |(_, node)| Rc::downgrade(&node.words()));
         Words::Hooked(Arc::new(AppWords {
             sim: self.sim.clone(),
             words: Solo::new(words),
@@ -201,17 +215,37 @@ impl PortBackend for SimPort {
     }
 
     fn block_words(&self) -> Words {
-        let geometry = self.sim.upgrade().map(|sim| sim.node(self.node).geometry).unwrap_or_default();
-        self.words(Space::Bar, BarMap::new(&geometry).port(self.open.port), block::BLOCK_WORDS)
+        let geometry = self
+            .sim
+            .upgrade()
+            .map(|sim| sim.node(self.node).geometry)
+            .unwrap_or_default();
+        self.words(
+            Space::Bar,
+            BarMap::new(&geometry).port(self.open.port),
+            block::BLOCK_WORDS,
+        )
     }
 
     fn area_words(&self) -> Words {
-        let geometry = self.sim.upgrade().map(|sim| sim.node(self.node).geometry).unwrap_or_default();
-        self.words(Space::Shared, SharedMap::new(&geometry).port_area(self.open.port), port_area::AREA_WORDS)
+        let geometry = self
+            .sim
+            .upgrade()
+            .map(|sim| sim.node(self.node).geometry)
+            .unwrap_or_default();
+        self.words(
+            Space::Shared,
+            SharedMap::new(&geometry).port_area(self.open.port),
+            port_area::AREA_WORDS,
+        )
     }
 
     fn status_words(&self) -> Words {
-        let geometry = self.sim.upgrade().map(|sim| sim.node(self.node).geometry).unwrap_or_default();
+        let geometry = self
+            .sim
+            .upgrade()
+            .map(|sim| sim.node(self.node).geometry)
+            .unwrap_or_default();
         let len = status_page::peer(NodeId(geometry.nodes)).0;
         self.words(Space::Shared, WordIndex(0), len)
     }
@@ -234,7 +268,9 @@ impl PortBackend for SimPort {
         let segment = {
             let mut slot = node.driver.borrow_mut();
             let driver = slot.as_mut().ok_or_else(gone)?;
-            driver.host.register(self.open.port, VirtAddr(first * PAGE as u64), len)
+            driver
+                .host
+                .register(self.open.port, VirtAddr(first * PAGE as u64), len)
         };
         let segment = segment.map_err(|error| {
             Refusal::Status(match error {
@@ -265,8 +301,15 @@ impl PortBackend for SimPort {
     fn export(&self, spec: &ExportSpec<'_>) -> Result<ExportId, Refusal> {
         self.system_call();
         let (sim, node) = self.live()?;
-        let allow: Vec<Allow> =
-            spec.admit.iter().map(|a| Allow { node: a.node, port: a.port, modes: a.modes }).collect();
+        let allow: Vec<Allow> = spec
+            .admit
+            .iter()
+            .map(|a| Allow {
+                node: a.node,
+                port: a.port,
+                modes: a.modes,
+            })
+            .collect();
         let host_spec = netvm_host::exports::ExportSpec {
             name: spec.name,
             start: spec.start,
@@ -336,7 +379,9 @@ impl PortBackend for SimPort {
         let token = {
             let mut slot = node.driver.borrow_mut();
             let driver = slot.as_mut().ok_or_else(gone)?;
-            driver.host.import(&mut driver.platform, self.open.port, &spec, sim.now())
+            driver
+                .host
+                .import(&mut driver.platform, self.open.port, &spec, sim.now())
         };
         let token = token.map_err(|error| {
             Refusal::Status(match error {
@@ -349,8 +394,11 @@ impl PortBackend for SimPort {
         crate::driver::nudge(&sim, &node, Nanos(300));
         loop {
             let events = process::events(&node, self.open.port);
-            let ended =
-                node.driver.borrow_mut().as_mut().and_then(|driver| driver.imported.remove(&token));
+            let ended = node
+                .driver
+                .borrow_mut()
+                .as_mut()
+                .and_then(|driver| driver.imported.remove(&token));
             match ended {
                 Some(Ok(grant)) => {
                     let key = (request.node, grant.capability.0);
@@ -394,7 +442,8 @@ impl PortBackend for SimPort {
     }
 
     fn wait_token(&self) -> u32 {
-        self.here().map_or(0, |(_, node)| process::events(&node, self.open.port))
+        self.here()
+            .map_or(0, |(_, node)| process::events(&node, self.open.port))
     }
 
     fn block(&self, token: u32, deadline: Nanos) {
@@ -422,6 +471,8 @@ impl PortBackend for SimPort {
 
     fn spawn(&self, _name: &str, body: Box<dyn FnOnce() + Send>) -> Result<(), Refusal> {
         let (sim, _) = self.live()?;
-        process::spawn(&sim, self.process, body).map(|_| ()).map_err(Refusal::System)
+        process::spawn(&sim, self.process, body)
+            .map(|_| ())
+            .map_err(Refusal::System)
     }
 }

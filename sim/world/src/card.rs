@@ -10,8 +10,7 @@ use crate::sim::{Event, Sim};
 use crate::vm::PAGE;
 use crate::words::{Side, Space, View};
 use netvm_abi::wire::{HEADER_BYTES, Header, Kind};
-use netvm_abi::words::SharedWords;
-use netvm_abi::{BounceId, Geometry, Nanos, NodeId, PageOffset, PortId, ReceiveId, StagingId};
+use netvm_abi::{BounceId, Geometry, Nanos, NodeId, PageOffset, ReceiveId, StagingId};
 use netvm_nic::platform::{Dma, DmaId, Interrupt, PageRange, Payload, Platform};
 use netvm_nic::{Config, Nic};
 use netvm_platform::{Device, DmaEnd, Driver as Loop, Frame};
@@ -116,7 +115,11 @@ impl Card {
         let mut nic = Nic::new(config, &mut Heap).map_err(|error| error.to_string())?;
         nic.attach(&mut device);
         words.drain(Side::Nic);
-        Ok(Self { nic, run: Loop::new(), device })
+        Ok(Self {
+            nic,
+            run: Loop::new(),
+            device,
+        })
     }
 
     /// What the NIC counted.
@@ -130,7 +133,9 @@ pub(crate) fn pass(sim: &Sim, node: &Node) {
     if node.card_gone.get() {
         return;
     }
-    let Ok(mut slot) = node.card.try_borrow_mut() else { return };
+    let Ok(mut slot) = node.card.try_borrow_mut() else {
+        return;
+    };
     let Some(card) = slot.as_mut() else { return };
     let progress = card.run.poll_once(&mut card.nic, &mut card.device);
     let asleep = !progress.more && card.run.try_sleep(&card.nic, &mut card.device);
@@ -143,7 +148,13 @@ pub(crate) fn pass(sim: &Sim, node: &Node) {
         let at = deadline.max(now.after(Nanos(1)));
         if at < posted || posted <= now {
             node.card_deadline.set(at);
-            sim.at(at, Event::Card { node: node.id, life: node.life.get() });
+            sim.at(
+                at,
+                Event::Card {
+                    node: node.id,
+                    life: node.life.get(),
+                },
+            );
         }
     }
 }
@@ -151,7 +162,9 @@ pub(crate) fn pass(sim: &Sim, node: &Node) {
 impl CardDevice {
     fn sim(&self) -> Rc<Sim> {
         // The card is owned by the world, which runs it.
-        self.sim.upgrade().unwrap_or_else(|| unreachable!("a card outlived its world"))
+        self.sim
+            .upgrade()
+            .unwrap_or_else(|| unreachable!("a card outlived its world"))
     }
 }
 
@@ -179,13 +192,31 @@ impl Platform for CardDevice {
         let states = node.states();
         let schedule = {
             let mut bus = node.bus.borrow_mut();
-            let Some(engines) = bus.engines.as_mut() else { return };
-            engines.start(sim.now(), len, states, &mut sim.faults.borrow_mut(), &mut sim.dice.borrow_mut())
+            let Some(engines) = bus.engines.as_mut() else {
+                return;
+            };
+            engines.start(
+                sim.now(),
+                len,
+                states,
+                &mut sim.faults.borrow_mut(),
+                &mut sim.dice.borrow_mut(),
+            )
         };
         if let Some((way, page)) = page_of(dma) {
             let (ppn, place) = (page.ppn, place_of(page));
-            sim.see(Seen::DmaStart { node: self.node, dma: number, way, ppn, place });
-            let activity = if way == Way::ToPage { &node.activity.landing } else { &node.activity.staging };
+            sim.see(Seen::DmaStart {
+                node: self.node,
+                dma: number,
+                way,
+                ppn,
+                place,
+            });
+            let activity = if way == Way::ToPage {
+                &node.activity.landing
+            } else {
+                &node.activity.staging
+            };
             activity.set(activity.get() + 1);
         }
         sim.note(
@@ -198,12 +229,43 @@ impl Platform for CardDevice {
             },
             &fields_of(number, dma, len),
         );
-        node.bus.borrow_mut().active.insert(number, Active { id, dma, moved: false });
+        node.bus.borrow_mut().active.insert(
+            number,
+            Active {
+                id,
+                dma,
+                moved: false,
+            },
+        );
         let (node, life) = (self.node, self.life);
-        sim.at(schedule.moves, Event::DmaMove { node, life, dma: number });
-        sim.at(schedule.done, Event::DmaDone { node, life, dma: number });
+        sim.at(
+            schedule.moves,
+            Event::DmaMove {
+                node,
+                life,
+                dma: number,
+            },
+        );
+        sim.at(
+            schedule.done,
+            Event::DmaDone {
+                node,
+                life,
+                dma: number,
+            },
+        );
         if let Some(again) = schedule.again {
-            sim.at(again, Event::DmaDone { node, life, dma: number | AGAIN | u64::from(id.slot) << 32 | (u64::from(id.generation) & 0xFF_FFFF) << 40 });
+            sim.at(
+                again,
+                Event::DmaDone {
+                    node,
+                    life,
+                    dma: number
+                        | AGAIN
+                        | u64::from(id.slot) << 32
+                        | (u64::from(id.generation) & 0xFF_FFFF) << 40,
+                },
+            );
         }
     }
 
@@ -230,7 +292,14 @@ impl Platform for CardDevice {
         transmit(&sim, self.node, header, bytes.into());
         if let Some(staging) = staging {
             let at = sim.fabric.borrow().sent_at(self.node).max(sim.now());
-            sim.at(at, Event::Sent { node: self.node, life: self.life, staging });
+            sim.at(
+                at,
+                Event::Sent {
+                    node: self.node,
+                    life: self.life,
+                    staging,
+                },
+            );
         }
     }
 
@@ -240,7 +309,10 @@ impl Platform for CardDevice {
         if bus.receive.remove(&receive.0).is_some() {
             bus.free_receive.push(receive.0);
         } else {
-            sim.complain(format!("node {}: receive buffer {receive} was released twice", self.node));
+            sim.complain(format!(
+                "node {}: receive buffer {receive} was released twice",
+                self.node
+            ));
         }
     }
 
@@ -267,7 +339,10 @@ impl Device for CardDevice {
     fn poll_frame(&mut self) -> Option<Frame> {
         let sim = self.sim();
         let (receive, frame) = sim.node(self.node).bus.borrow_mut().frames.pop_front()?;
-        sim.see(Seen::Arrived { to: self.node, frame: frame.clone() });
+        sim.see(Seen::Arrived {
+            to: self.node,
+            frame: frame.clone(),
+        });
         Some(Frame::new(receive, &frame, frame.len()))
     }
 
@@ -299,7 +374,7 @@ pub(crate) fn transmit(sim: &Sim, from: NodeId, header: &Header, frame: Rc<[u8]>
             ("status", u64::from(header.status)),
         ],
     );
-    sim.see(Seen::Sent { from, to, frame: frame.clone() });
+    sim.see(Seen::Sent { frame: frame.clone() });
     if to.index() >= sim.nodes.len() {
         return;
     }
@@ -329,7 +404,13 @@ pub(crate) fn transmit(sim: &Sim, from: NodeId, header: &Header, frame: Rc<[u8]>
 fn overhear(sim: &Sim, from: NodeId, to: NodeId, frame: &Rc<[u8]>) {
     if sim.fires(FaultKind::HostileReplay, from) {
         let delay = sim.span(Nanos::from_micros(1), Nanos::from_micros(500));
-        sim.after(delay, Event::Arrive { to, frame: frame.clone() });
+        sim.after(
+            delay,
+            Event::Arrive {
+                to,
+                frame: frame.clone(),
+            },
+        );
     } else if sim.below(200) == 0 {
         let mut kept = sim.overheard.borrow_mut();
         if kept.len() < 64 {
@@ -411,7 +492,14 @@ fn fields_of(number: u64, dma: Dma, len: u32) -> [(&'static str, u64); 6] {
         }
     };
     let (port, page) = page_of(dma).map_or((0, 0), |(_, p)| (u64::from(p.vpn.port().0), p.vpn.page_number()));
-    [("dma", number), first, second, ("len", u64::from(len)), ("port", port), ("page", page)]
+    [
+        ("dma", number),
+        first,
+        second,
+        ("len", u64::from(len)),
+        ("port", port),
+        ("page", page),
+    ]
 }
 
 const fn send_label(kind: Kind) -> &'static str {
@@ -437,7 +525,9 @@ const fn send_label(kind: Kind) -> &'static str {
 pub(crate) fn dma_move(sim: &Sim, node: &Node, number: u64) {
     let mut guard = node.bus.borrow_mut();
     let bus = &mut *guard;
-    let Some(active) = bus.active.get_mut(&number) else { return };
+    let Some(active) = bus.active.get_mut(&number) else {
+        return;
+    };
     if std::mem::replace(&mut active.moved, true) {
         return;
     }
@@ -446,7 +536,9 @@ pub(crate) fn dma_move(sim: &Sim, node: &Node, number: u64) {
         Dma::PageToStaging { page, staging } => {
             let range = range_of(page.offset, page.len.0);
             let mut vm = node.vm.borrow_mut();
-            let Some(bytes) = vm.frames().read(page.ppn).and_then(|bytes| bytes.get(range)) else { return };
+            let Some(bytes) = vm.frames().read(page.ppn).and_then(|bytes| bytes.get(range)) else {
+                return;
+            };
             if let Some(buffer) = bus.staging.get_mut(staging.index()) {
                 buffer[..bytes.len()].copy_from_slice(bytes);
             }
@@ -454,9 +546,13 @@ pub(crate) fn dma_move(sim: &Sim, node: &Node, number: u64) {
             sim.see(moved(node.id, number, Way::FromPage, page, digest));
         }
         Dma::ReceiveToPage { receive, page } => {
-            let Some(frame) = bus.receive.get(&receive.0) else { return };
+            let Some(frame) = bus.receive.get(&receive.0) else {
+                return;
+            };
             let range = range_of(page.offset, page.len.0);
-            let Some(payload) = frame.get(HEADER_BYTES..HEADER_BYTES + range.len()) else { return };
+            let Some(payload) = frame.get(HEADER_BYTES..HEADER_BYTES + range.len()) else {
+                return;
+            };
             let mut vm = node.vm.borrow_mut();
             if let Some(bytes) = vm.frames().write(page.ppn).and_then(|bytes| bytes.get_mut(range)) {
                 bytes.copy_from_slice(payload);
@@ -464,11 +560,18 @@ pub(crate) fn dma_move(sim: &Sim, node: &Node, number: u64) {
             sim.see(moved(node.id, number, Way::ToPage, page, digest(payload)));
         }
         Dma::ReceiveToBounce { receive, bounce, len } => {
-            let Some(frame) = bus.receive.get(&receive.0).cloned() else { return };
-            let Some(payload) = frame.get(HEADER_BYTES..HEADER_BYTES + len.0 as usize) else { return };
+            let Some(frame) = bus.receive.get(&receive.0).cloned() else {
+                return;
+            };
+            let Some(payload) = frame.get(HEADER_BYTES..HEADER_BYTES + len.0 as usize) else {
+                return;
+            };
             let page = bus.bounce.entry(bounce).or_insert_with(|| Box::new([0; PAGE]));
             page[..payload.len()].copy_from_slice(payload);
-            sim.see(Seen::BounceFilled { node: node.id, bounce, digest: digest(payload), len: len.0 });
+            sim.see(Seen::BounceFilled {
+                node: node.id,
+                bounce,
+            });
         }
         Dma::BounceToStaging { bounce, staging, len } => {
             if let (Some(page), Some(buffer)) =
@@ -493,26 +596,48 @@ const fn moved(node: NodeId, dma: DmaNumber, way: Way, page: PageRange, digest: 
         offset: page.offset.0 as u32,
         len: page.len.0,
     };
-    Seen::DmaMoved { node, dma, way, ppn: page.ppn, place, digest }
+    Seen::DmaMoved {
+        node,
+        dma,
+        way,
+        ppn: page.ppn,
+        place,
+        digest,
+    }
 }
 
 /// A DMA is reported done, perhaps for the second time.
 pub(crate) fn dma_done(sim: &Sim, node: &Node, number: u64) {
     if number & AGAIN != 0 {
-        let id = DmaId { slot: (number >> 32) as u8, generation: ((number >> 40) & 0xFF_FFFF) as u32 };
+        let id = DmaId {
+            slot: (number >> 32) as u8,
+            generation: ((number >> 40) & 0xFF_FFFF) as u32,
+        };
         sim.note(node.id, "dma reported again", &[("slot", u64::from(id.slot))]);
         node.bus.borrow_mut().done.push_back(DmaEnd { id, ok: true });
         node.kick(sim, Nanos(20));
         return;
     }
     dma_move(sim, node, number);
-    let Some(active) = node.bus.borrow_mut().active.remove(&number) else { return };
+    let Some(active) = node.bus.borrow_mut().active.remove(&number) else {
+        return;
+    };
     if let Some((way, _)) = page_of(active.dma) {
-        let activity = if way == Way::ToPage { &node.activity.landing } else { &node.activity.staging };
+        let activity = if way == Way::ToPage {
+            &node.activity.landing
+        } else {
+            &node.activity.staging
+        };
         activity.set(activity.get().saturating_sub(1));
-        sim.see(Seen::DmaDone { node: node.id, dma: number });
+        sim.see(Seen::DmaDone {
+            node: node.id,
+            dma: number,
+        });
     }
-    node.bus.borrow_mut().done.push_back(DmaEnd { id: active.id, ok: true });
+    node.bus.borrow_mut().done.push_back(DmaEnd {
+        id: active.id,
+        ok: true,
+    });
     node.kick(sim, Nanos(20));
 }
 
@@ -520,15 +645,4 @@ pub(crate) fn dma_done(sim: &Sim, node: &Node, number: u64) {
 pub(crate) fn sent(sim: &Sim, node: &Node, staging: StagingId) {
     node.bus.borrow_mut().sent.push_back(staging);
     node.kick(sim, Nanos(20));
-}
-
-/// The port whose words these are does not matter to a card that is told to look.
-pub(crate) fn ring(sim: &Sim, node: &Node, _port: PortId) {
-    node.kick(sim, Nanos(150));
-}
-
-/// Whether a card asks to be woken.
-pub(crate) fn asleep(node: &Node) -> bool {
-    let words = node.words();
-    View::whole(&words, Side::Host, Space::Shared).load_acquire(netvm_abi::shared_map::status_page::SLEEPING) != 0
 }

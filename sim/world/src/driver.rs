@@ -1,20 +1,20 @@
 //! The host driver of a node: the host core, what it asks of the kernel, and its paging workers.
 
+use crate::faults::FaultKind;
 use crate::heap::Heap;
 use crate::kernel;
 use crate::node::Node;
 use crate::seen::{Place, Seen, digest};
 use crate::sim::{Event, Sim};
-use crate::faults::FaultKind;
-use crate::vm::{Change, FaultResult, PAGE, ProcessId};
+use crate::vm::{Change, FaultResult, PAGE};
 use crate::words::{Side, Space, View};
 use netvm_abi::control::Grant;
 use netvm_abi::{BounceId, Nanos, PortId, Status, Token, Vpn};
+use netvm_host::Host;
 use netvm_host::attach::HostConfig;
 use netvm_host::events::Notice;
 use netvm_host::paging::WorkStep;
 use netvm_host::platform::{Access, CopyEnd, CopyJob, Direction, PageGone, Platform, Resident};
-use netvm_host::Host;
 use std::collections::BTreeMap;
 use std::rc::Weak;
 
@@ -68,7 +68,9 @@ impl Platform for HostPlatform {
         into.fill(0);
         let Some(sim) = self.sim.upgrade() else { return };
         let bus = sim.node(self.node).bus.borrow();
-        let Some(page) = bus.bounce.get(&bounce) else { return };
+        let Some(page) = bus.bounce.get(&bounce) else {
+            return;
+        };
         for (word, bytes) in into.iter_mut().zip(page.chunks_exact(4)) {
             *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
         }
@@ -108,14 +110,22 @@ impl Driver {
 
 /// Has the driver look soon.
 pub(crate) fn nudge(sim: &Sim, node: &Node, span: Nanos) {
-    sim.after(span, Event::Driver { node: node.id, life: node.life.get() });
+    sim.after(
+        span,
+        Event::Driver {
+            node: node.id,
+            life: node.life.get(),
+        },
+    );
 }
 
 /// The driver takes what the card has told it.
 pub(crate) fn poll(sim: &Sim, node: &Node) {
     let mut notices = Vec::new();
     {
-        let Ok(mut slot) = node.driver.try_borrow_mut() else { return };
+        let Ok(mut slot) = node.driver.try_borrow_mut() else {
+            return;
+        };
         let Some(driver) = slot.as_mut() else { return };
         let now = sim.now();
         while let Some(notice) = driver.host.poll(&mut driver.platform, now) {
@@ -124,7 +134,13 @@ pub(crate) fn poll(sim: &Sim, node: &Node) {
         let deadline = driver.host.next_deadline();
         if deadline != Nanos::MAX && (deadline < driver.deadline || driver.deadline <= now) {
             driver.deadline = deadline;
-            sim.at(deadline.max(now.after(Nanos(1))), Event::Driver { node: node.id, life: node.life.get() });
+            sim.at(
+                deadline.max(now.after(Nanos(1))),
+                Event::Driver {
+                    node: node.id,
+                    life: node.life.get(),
+                },
+            );
         }
     }
     for notice in notices {
@@ -140,7 +156,11 @@ fn take(sim: &Sim, node: &Node, notice: Notice) {
             wake_worker(sim, node, port, sim.span(Nanos(300), Nanos(3_000)));
         }
         Notice::Imported { port, import, result } => {
-            sim.note(node.id, "imported", &[("port", u64::from(port.0)), ("ok", u64::from(result.is_ok()))]);
+            sim.note(
+                node.id,
+                "imported",
+                &[("port", u64::from(port.0)), ("ok", u64::from(result.is_ok()))],
+            );
             if let Some(driver) = node.driver.borrow_mut().as_mut() {
                 driver.imported.insert(import, result);
             }
@@ -154,7 +174,11 @@ fn take(sim: &Sim, node: &Node, notice: Notice) {
         }
         Notice::Progress => kernel::progress(sim, node),
         Notice::PeerUp { peer, incarnation } => {
-            sim.note(node.id, "peer up", &[("peer", u64::from(peer.0)), ("life", u64::from(incarnation.0))]);
+            sim.note(
+                node.id,
+                "peer up",
+                &[("peer", u64::from(peer.0)), ("life", u64::from(incarnation.0))],
+            );
         }
         Notice::PeerDown { peer } => sim.note(node.id, "peer down", &[("peer", u64::from(peer.0))]),
         Notice::CardDead(why) => {
@@ -180,7 +204,13 @@ pub(crate) fn stop_card(sim: &Sim, node: &Node) {
     crate::process::all_ports_event(sim, node);
     kernel::progress(sim, node);
     let pause = sim.span(Nanos::from_micros(200), Nanos::from_millis(3));
-    sim.after(pause, Event::Reset { node: node.id, life: node.life.get() });
+    sim.after(
+        pause,
+        Event::Reset {
+            node: node.id,
+            life: node.life.get(),
+        },
+    );
 }
 
 /// Has a port's worker go on after `span`.
@@ -189,7 +219,14 @@ fn wake_worker(sim: &Sim, node: &Node, port: PortId, span: Nanos) {
     let Some(driver) = slot.as_mut() else { return };
     let worker = driver.workers.entry(port).or_default();
     if !std::mem::replace(&mut worker.due, true) {
-        sim.after(span, Event::Worker { node: node.id, life: node.life.get(), port });
+        sim.after(
+            span,
+            Event::Worker {
+                node: node.id,
+                life: node.life.get(),
+                port,
+            },
+        );
     }
 }
 
@@ -206,7 +243,9 @@ pub(crate) fn work(sim: &Sim, node: &Node, port: PortId) {
     {
         let mut slot = node.driver.borrow_mut();
         let Some(driver) = slot.as_mut() else { return };
-        let Some(worker) = driver.workers.get_mut(&port) else { return };
+        let Some(worker) = driver.workers.get_mut(&port) else {
+            return;
+        };
         worker.due = false;
     }
     match turn(sim, node, port) {
@@ -222,7 +261,9 @@ pub(crate) fn work(sim: &Sim, node: &Node, port: PortId) {
 fn turn(sim: &Sim, node: &Node, port: PortId) -> Between {
     let step = {
         let mut slot = node.driver.borrow_mut();
-        let Some(driver) = slot.as_mut() else { return Between::Idle };
+        let Some(driver) = slot.as_mut() else {
+            return Between::Idle;
+        };
         let worker = driver.workers.entry(port).or_default();
         match worker.step {
             Some(step) => step,
@@ -242,7 +283,9 @@ fn turn(sim: &Sim, node: &Node, port: PortId) -> Between {
             match found {
                 Some(result) => {
                     let next = told(sim, node, |driver, now, gone| {
-                        driver.host.work_paged(&mut driver.platform, id, result, now, gone)
+                        driver
+                            .host
+                            .work_paged(&mut driver.platform, id, result, now, &mut |page| gone(page))
                     });
                     set_step(sim, node, port, next);
                     Between::After(sim.span(Nanos(100), Nanos(1_500)))
@@ -253,7 +296,9 @@ fn turn(sim: &Sim, node: &Node, port: PortId) -> Between {
         WorkStep::Copy { id, job } => match copy(sim, node, port, &job) {
             Ok(end) => {
                 let next = told(sim, node, |driver, now, gone| {
-                    driver.host.work_copied(&mut driver.platform, id, end, now, gone)
+                    driver
+                        .host
+                        .work_copied(&mut driver.platform, id, end, now, &mut |page| gone(page))
                 });
                 set_step(sim, node, port, next);
                 Between::After(sim.span(Nanos(100), Nanos(1_500)))
@@ -261,7 +306,11 @@ fn turn(sim: &Sim, node: &Node, port: PortId) -> Between {
             Err(wait) => Between::After(wait),
         },
         WorkStep::Ended { status } => {
-            sim.note(node.id, "miss answered", &[("port", u64::from(port.0)), ("status", status as u64)]);
+            sim.note(
+                node.id,
+                "miss answered",
+                &[("port", u64::from(port.0)), ("status", status as u64)],
+            );
             with_worker(node, port, |worker| worker.step = None);
             Between::After(Nanos(50))
         }
@@ -270,7 +319,9 @@ fn turn(sim: &Sim, node: &Node, port: PortId) -> Between {
 
 fn with_worker<T: Default>(node: &Node, port: PortId, f: impl FnOnce(&mut Worker) -> T) -> T {
     let mut slot = node.driver.borrow_mut();
-    slot.as_mut().and_then(|driver| driver.workers.get_mut(&port).map(f)).unwrap_or_default()
+    slot.as_mut()
+        .and_then(|driver| driver.workers.get_mut(&port).map(f))
+        .unwrap_or_default()
 }
 
 fn set_step(sim: &Sim, node: &Node, port: PortId, step: Option<WorkStep>) {
@@ -305,7 +356,15 @@ fn page_in(sim: &Sim, node: &Node, port: PortId, vpn: Vpn, write: bool) -> Betwe
             if sim.fires(FaultKind::VmRace, node.id)
                 && let Some(process) = crate::process::owner(node, vpn.port())
             {
-                kernel::change(sim, node, process, Change::Evict { page: vpn.page_number() }, None);
+                kernel::change(
+                    sim,
+                    node,
+                    process,
+                    Change::Evict {
+                        page: vpn.page_number(),
+                    },
+                    None,
+                );
             }
             Ok(page)
         }
@@ -324,7 +383,9 @@ fn resident(
     write: bool,
     since: Nanos,
 ) -> Result<Result<Resident, Status>, Nanos> {
-    let Some(process) = crate::process::owner(node, vpn.port()) else { return Ok(Err(Status::NoSuchPort)) };
+    let Some(process) = crate::process::owner(node, vpn.port()) else {
+        return Ok(Err(Status::NoSuchPort));
+    };
     if sim.fires(FaultKind::VmRefuse, node.id) {
         return Ok(Err(Status::BusError));
     }
@@ -332,14 +393,24 @@ fn resident(
     let slow = sim.fires(FaultKind::VmSlow, node.id);
     let result = {
         let mut log = sim.log.borrow_mut();
-        node.vm.borrow_mut().fault(now, process, vpn.page_number(), write, slow, &mut log)
+        node.vm
+            .borrow_mut()
+            .fault(now, process, vpn.page_number(), write, slow, &mut log)
     };
     match result {
         FaultResult::Present { ppn, writable } => Ok(Ok(Resident { ppn, writable })),
         FaultResult::WaitUntil(until) => Err(Nanos(until.0.saturating_sub(now.0).max(1))),
-        FaultResult::Refused(_) => Ok(Err(Status::Unmapped)),
+        FaultResult::BadAddress => Ok(Err(Status::Unmapped)),
         FaultResult::NeedsBreak => {
-            kernel::change(sim, node, process, Change::Break { page: vpn.page_number() }, None);
+            kernel::change(
+                sim,
+                node,
+                process,
+                Change::Break {
+                    page: vpn.page_number(),
+                },
+                None,
+            );
             Err(sim.span(Nanos(500), Nanos(2_000)))
         }
         FaultResult::Changing => Err(sim.span(Nanos(300), Nanos(1_500))),
@@ -368,7 +439,10 @@ fn copy(sim: &Sim, node: &Node, port: PortId, job: &CopyJob) -> Result<CopyEnd, 
     let range = start..start + job.len.0 as usize;
     let mut vm = node.vm.borrow_mut();
     let mut bus = node.bus.borrow_mut();
-    let bounce = bus.bounce.entry(job.bounce).or_insert_with(|| Box::new([0; PAGE]));
+    let bounce = bus
+        .bounce
+        .entry(job.bounce)
+        .or_insert_with(|| Box::new([0; PAGE]));
     let from_bounce = bounce.get_mut(..range.len());
     let in_page = vm.frames().write(page.ppn).and_then(|bytes| bytes.get_mut(range));
     let (Some(bounce), Some(bytes)) = (from_bounce, in_page) else {
@@ -382,7 +456,12 @@ fn copy(sim: &Sim, node: &Node, port: PortId, job: &CopyJob) -> Result<CopyEnd, 
             offset: u32::from(job.offset.0),
             len: job.len.0,
         };
-        sim.see(Seen::HostCopied { node: node.id, bounce: job.bounce, place, digest: digest(bounce) });
+        sim.see(Seen::HostCopied {
+            node: node.id,
+            bounce: job.bounce,
+            place,
+            digest: digest(bounce),
+        });
     } else {
         bounce.copy_from_slice(bytes);
     }
@@ -390,7 +469,11 @@ fn copy(sim: &Sim, node: &Node, port: PortId, job: &CopyJob) -> Result<CopyEnd, 
     drop((vm, bus));
     sim.note(
         node.id,
-        if into_page { "copy into page" } else { "copy out of page" },
+        if into_page {
+            "copy into page"
+        } else {
+            "copy out of page"
+        },
         &[
             ("bounce", u64::from(job.bounce.0)),
             ("port", u64::from(job.vpn.port().0)),
@@ -400,9 +483,4 @@ fn copy(sim: &Sim, node: &Node, port: PortId, job: &CopyJob) -> Result<CopyEnd, 
         ],
     );
     Ok(CopyEnd::Done)
-}
-
-/// The process of a paging job, for the kernel.
-pub(crate) fn process_of(node: &Node, vpn: Vpn) -> Option<ProcessId> {
-    crate::process::owner(node, vpn.port())
 }

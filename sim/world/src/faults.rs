@@ -253,19 +253,25 @@ impl Faults {
 
     /// Whether `kind` fires now, in `states`; counted when it does.
     pub(crate) fn fires(&mut self, kind: FaultKind, states: StateSet, dice: &mut Dice) -> bool {
-        let fires = self.active && dice.chance(self.rates[kind as usize]);
+        let fires = self.rolls(kind, dice);
         if fires {
-            self.coverage.count(kind, states.or_idle());
+            self.count(kind, states);
         }
         fires
     }
 
-    /// Whether this run has `kind` at all.
-    pub(crate) fn has(&self, kind: FaultKind) -> bool {
-        self.active && self.rates[kind as usize] > 0
+    /// Whether `kind` fires now; whoever asks counts it.
+    pub(crate) fn rolls(&self, kind: FaultKind, dice: &mut Dice) -> bool {
+        self.active && dice.chance(self.rates[kind as usize])
+    }
+
+    /// Counts a firing in these states.
+    pub(crate) fn count(&mut self, kind: FaultKind, states: StateSet) {
+        self.coverage.count(kind, states.or_idle());
     }
 
     /// Sets the rate of one kind.
+    #[cfg(test)]
     pub(crate) fn set(&mut self, kind: FaultKind, parts: u32) {
         self.active = true;
         self.rates[kind as usize] = parts;

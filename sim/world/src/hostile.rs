@@ -18,8 +18,8 @@ use netvm_abi::descriptor::{Command, CommandFlags, DESCRIPTOR_WORDS, HEAD_WORDS,
 use netvm_abi::wire::{HEADER_BYTES, Header, Kind, MessageFlags};
 use netvm_abi::words::SharedWords;
 use netvm_abi::{
-    ABI_VERSION, ByteLen, CapabilitySlot, Epoch, Incarnation, NodeId, NotificationId, OpId, PAGE_SIZE, PortId,
-    ReplySlot, Seq, VirtAddr, WordIndex,
+    ABI_VERSION, ByteLen, CapabilitySlot, Epoch, Incarnation, NodeId, NotificationId, OpId, PAGE_SIZE,
+    PortId, ReplySlot, Seq, VirtAddr, WordIndex,
 };
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -42,7 +42,11 @@ pub(crate) struct Rogue {
 impl Rogue {
     /// A rogue with this number.
     pub(crate) fn new(node: NodeId) -> Self {
-        Self { node, own: 0x0BAD_CAFE, links: BTreeMap::new() }
+        Self {
+            node,
+            own: 0x0BAD_CAFE,
+            links: BTreeMap::new(),
+        }
     }
 
     /// A frame reached it.
@@ -112,7 +116,11 @@ fn any_header(dice: &mut Dice, from: NodeId, to: NodeId) -> Header {
     header.source_port = PortId(dice.below(8) as u16);
     header.destination_port = PortId(dice.below(8) as u16);
     header.notification = NotificationId(dice.below(2048) as u32);
-    header.address = VirtAddr(if dice.below(2) == 0 { dice.word() } else { 0x1_0000_0000 + dice.below(1 << 20) });
+    header.address = VirtAddr(if dice.below(2) == 0 {
+        dice.word()
+    } else {
+        0x1_0000_0000 + dice.below(1 << 20)
+    });
     header.capability = CapabilitySlot(dice.below(40) as u32);
     header.op = OpId(dice.word() as u32);
     header.secret = dice.word();
@@ -126,8 +134,17 @@ fn any_header(dice: &mut Dice, from: NodeId, to: NodeId) -> Header {
 fn send(sim: &Sim, header: Header, payload: &[u8]) {
     let mut bytes = header.encode().to_vec();
     bytes.extend_from_slice(payload);
-    let delay = sim.dice.borrow_mut().span(netvm_abi::Nanos(500), netvm_abi::Nanos(20_000));
-    sim.after(delay, Event::Arrive { to: header.destination, frame: bytes.into() });
+    let delay = sim
+        .dice
+        .borrow_mut()
+        .span(netvm_abi::Nanos(500), netvm_abi::Nanos(20_000));
+    sim.after(
+        delay,
+        Event::Arrive {
+            to: header.destination,
+            frame: bytes.into(),
+        },
+    );
 }
 
 /// A frame that honest nodes exchanged comes again, spoilt.
@@ -139,7 +156,9 @@ pub(crate) fn spoilt_frame(sim: &Sim) {
         }
         kept[sim.below(kept.len() as u64) as usize].clone()
     };
-    let Ok(header) = Header::decode(&frame) else { return };
+    let Ok(header) = Header::decode(&frame) else {
+        return;
+    };
     let to = header.destination;
     if to.index() >= sim.nodes.len() || !sim.fires(FaultKind::HostileFrame, to) {
         return;
@@ -161,10 +180,15 @@ pub(crate) fn spoilt_frame(sim: &Sim) {
 
 /// The body of the hostile app: it opens a port and posts anything until told to stop.
 pub(crate) fn app(sim: &std::rc::Weak<Sim>, node: NodeId, backend: &dyn Backend, stop: &dyn Fn() -> bool) {
-    let Ok(port) = backend.open(&OpenRequest::default()) else { return };
+    let Ok(port) = backend.open(&OpenRequest::default()) else {
+        return;
+    };
     let memory = port.alloc(4 * 4096).ok();
     if let Some(world) = sim.upgrade() {
-        world.see(Seen::Hostile { node, port: port.port() });
+        world.see(Seen::Hostile {
+            node,
+            port: port.port(),
+        });
         world.node(node).hostile.borrow_mut().insert(port.port());
     }
     let words = port.block_words();
@@ -177,7 +201,11 @@ pub(crate) fn app(sim: &std::rc::Weak<Sim>, node: NodeId, backend: &dyn Backend,
                 let mut dice = world.dice.borrow_mut();
                 let entry = descriptor(&mut dice, start, world.nodes.len() as u64);
                 // A doorbell that skips ahead, or goes back, now and then.
-                let step = if dice.below(20) == 0 { dice.word() as u32 } else { 1 };
+                let step = if dice.below(20) == 0 {
+                    dice.word() as u32
+                } else {
+                    1
+                };
                 (entry, posted.wrapping_add(step))
             };
             let at = block::COMMANDS.plus((posted % QUEUE_ENTRIES) * DESCRIPTOR_WORDS as u32);
@@ -221,7 +249,11 @@ fn descriptor(dice: &mut Dice, start: u64, nodes: u64) -> [u32; HEAD_WORDS] {
         capability: CapabilitySlot(dice.below(40) as u32),
         secret: dice.word(),
         remote: VirtAddr(0x1_0000_0000 + dice.below(1 << 20)),
-        local: VirtAddr(if dice.below(4) == 0 { dice.word() } else { start + dice.below(5 * 4096) }),
+        local: VirtAddr(if dice.below(4) == 0 {
+            dice.word()
+        } else {
+            start + dice.below(5 * 4096)
+        }),
         notification: NotificationId(dice.below(2048) as u32),
         op: OpId(dice.word() as u32),
         reply: ReplySlot(dice.below(70) as u16),

@@ -50,15 +50,29 @@ struct Job {
 
 enum Work {
     /// A change of a process' memory; its unmaps, one for each port of the process.
-    Change { process: ProcessId, change: Change, unmaps: Vec<Unmap>, cleared: usize },
+    Change {
+        process: ProcessId,
+        change: Change,
+        unmaps: Vec<Unmap>,
+        cleared: usize,
+    },
     /// A port is closed.
     Close { port: PortId, close: PortClose },
     /// A segment goes.
-    Unregister { process: ProcessId, port: PortId, unregister: Unregister, first: u64, pages: u64 },
+    Unregister {
+        process: ProcessId,
+        port: PortId,
+        unregister: Unregister,
+        first: u64,
+        pages: u64,
+    },
     /// A name goes.
     Unexport { port: PortId, unexport: Unexport },
     /// A process goes: its ports, then its memory.
-    Exit { process: ProcessId, ports: Vec<(PortId, PortClose)> },
+    Exit {
+        process: ProcessId,
+        ports: Vec<(PortId, PortClose)>,
+    },
 }
 
 impl Work {
@@ -88,7 +102,14 @@ fn post(sim: &Sim, node: &Node, work: Work, waiter: Option<AppId>) -> u64 {
     jobs.live.insert(job, Job { work, waiter });
     drop(jobs);
     let after = sim.span(Nanos(50), Nanos(500));
-    sim.after(after, Event::Job { node: node.id, life: node.life.get(), job });
+    sim.after(
+        after,
+        Event::Job {
+            node: node.id,
+            life: node.life.get(),
+            job,
+        },
+    );
     job
 }
 
@@ -127,9 +148,23 @@ pub(crate) fn change(
     sim.note(
         node.id,
         label(change),
-        &[("process", u64::from(process.0)), ("page", first), ("pages", pages.min(1 << 19))],
+        &[
+            ("process", u64::from(process.0)),
+            ("page", first),
+            ("pages", pages.min(1 << 19)),
+        ],
     );
-    Some(post(sim, node, Work::Change { process, change, unmaps, cleared: 0 }, waiter))
+    Some(post(
+        sim,
+        node,
+        Work::Change {
+            process,
+            change,
+            unmaps,
+            cleared: 0,
+        },
+        waiter,
+    ))
 }
 
 const fn label(change: Change) -> &'static str {
@@ -149,7 +184,10 @@ pub(crate) fn close(sim: &Sim, node: &Node, port: PortId, waiter: Option<AppId>)
     let close = {
         let mut slot = node.driver.borrow_mut();
         let driver = slot.as_mut()?;
-        driver.host.port_close_begin(&mut driver.platform, open, sim.now()).ok()?
+        driver
+            .host
+            .port_close_begin(&mut driver.platform, open, sim.now())
+            .ok()?
     };
     sim.note(node.id, "close port", &[("port", u64::from(port.0))]);
     Some(post(sim, node, Work::Close { port, close }, waiter))
@@ -168,9 +206,23 @@ pub(crate) fn unregister(
     let unregister = {
         let mut slot = node.driver.borrow_mut();
         let driver = slot.as_mut()?;
-        driver.host.unregister_begin(&mut driver.platform, port, segment, sim.now()).ok()?
+        driver
+            .host
+            .unregister_begin(&mut driver.platform, port, segment, sim.now())
+            .ok()?
     };
-    Some(post(sim, node, Work::Unregister { process, port, unregister, first, pages }, waiter))
+    Some(post(
+        sim,
+        node,
+        Work::Unregister {
+            process,
+            port,
+            unregister,
+            first,
+            pages,
+        },
+        waiter,
+    ))
 }
 
 /// Starts to withdraw an export.
@@ -184,7 +236,10 @@ pub(crate) fn unexport(
     let unexport = {
         let mut slot = node.driver.borrow_mut();
         let driver = slot.as_mut()?;
-        driver.host.unexport_begin(&mut driver.platform, port, export, sim.now()).ok()?
+        driver
+            .host
+            .unexport_begin(&mut driver.platform, port, export, sim.now())
+            .ok()?
     };
     Some(post(sim, node, Work::Unexport { port, unexport }, waiter))
 }
@@ -196,14 +251,23 @@ pub(crate) fn exit(sim: &Sim, node: &Node, process: ProcessId) {
         let mut slot = node.driver.borrow_mut();
         if let Some(driver) = slot.as_mut() {
             for port in process::ports_of(node, process) {
-                let Some(open) = process::open_port(node, port) else { continue };
-                if let Ok(close) = driver.host.port_close_begin(&mut driver.platform, open, sim.now()) {
+                let Some(open) = process::open_port(node, port) else {
+                    continue;
+                };
+                if let Ok(close) = driver
+                    .host
+                    .port_close_begin(&mut driver.platform, open, sim.now())
+                {
                     ports.push((port, close));
                 }
             }
         }
     }
-    sim.note(node.id, "exit", &[("process", u64::from(process.0)), ("ports", ports.len() as u64)]);
+    sim.note(
+        node.id,
+        "exit",
+        &[("process", u64::from(process.0)), ("ports", ports.len() as u64)],
+    );
     post(sim, node, Work::Exit { process, ports }, None);
 }
 
@@ -211,17 +275,33 @@ pub(crate) fn exit(sim: &Sim, node: &Node, process: ProcessId) {
 pub(crate) fn progress(sim: &Sim, node: &Node) {
     let waiting: Vec<u64> = node.jobs.borrow().live.keys().copied().collect();
     for job in waiting {
-        sim.after(Nanos(50), Event::Job { node: node.id, life: node.life.get(), job });
+        sim.after(
+            Nanos(50),
+            Event::Job {
+                node: node.id,
+                life: node.life.get(),
+                job,
+            },
+        );
     }
 }
 
 /// A job goes on, unless another of its events was earlier.
 pub(crate) fn step(sim: &Sim, node: &Node, number: u64) {
-    let Some(mut job) = node.jobs.borrow_mut().live.remove(&number) else { return };
+    let Some(mut job) = node.jobs.borrow_mut().live.remove(&number) else {
+        return;
+    };
     match advance(sim, node, &mut job.work) {
         Step::Again(span) => {
             node.jobs.borrow_mut().live.insert(number, job);
-            sim.after(span, Event::Job { node: node.id, life: node.life.get(), job: number });
+            sim.after(
+                span,
+                Event::Job {
+                    node: node.id,
+                    life: node.life.get(),
+                    job: number,
+                },
+            );
         }
         Step::Done => {
             if let Some(app) = job.waiter {
@@ -233,7 +313,12 @@ pub(crate) fn step(sim: &Sim, node: &Node, number: u64) {
 
 fn advance(sim: &Sim, node: &Node, work: &mut Work) -> Step {
     match work {
-        Work::Change { process, change, unmaps, cleared } => {
+        Work::Change {
+            process,
+            change,
+            unmaps,
+            cleared,
+        } => {
             let step = clear(sim, node, unmaps, cleared);
             if let Some(wait) = step {
                 return Step::Again(wait);
@@ -242,10 +327,20 @@ fn advance(sim: &Sim, node: &Node, work: &mut Work) -> Step {
             Step::Done
         }
         Work::Close { port, close } => close_step(sim, node, *port, close),
-        Work::Unregister { process, port, unregister, first, pages } => {
+        Work::Unregister {
+            process,
+            port,
+            unregister,
+            first,
+            pages,
+        } => {
             let (process, port, range) = (*process, *port, (*first, *pages));
             let (progress, gone) = with_driver(sim, node, |driver, now, gone| {
-                driver.host.unregister_step(&mut driver.platform, unregister, now, BUDGET, gone)
+                driver
+                    .host
+                    .unregister_step(&mut driver.platform, unregister, now, BUDGET, &mut |page| {
+                        gone(page)
+                    })
             });
             mark(node, &gone);
             match progress {
@@ -253,7 +348,10 @@ fn advance(sim: &Sim, node: &Node, work: &mut Work) -> Step {
                 Progress::Wait => Step::Again(sim.span(Nanos(1_000), Nanos(4_000))),
                 Progress::Done => {
                     process::segment_gone(sim, node, port, unregister.segment);
-                    let discard = Change::Discard { first: range.0, pages: range.1 };
+                    let discard = Change::Discard {
+                        first: range.0,
+                        pages: range.1,
+                    };
                     if change(sim, node, process, discard, None).is_none()
                         && node.vm.borrow().space(process).is_some()
                     {
@@ -291,9 +389,14 @@ fn advance(sim: &Sim, node: &Node, work: &mut Work) -> Step {
                     return Step::Again(sim.span(Nanos(500), Nanos(2_000)));
                 }
                 let mut log = sim.log.borrow_mut();
-                node.vm.borrow_mut().finish(sim.now(), process, Change::Exit, &mut log);
+                node.vm
+                    .borrow_mut()
+                    .finish(sim.now(), process, Change::Exit, &mut log);
             }
-            sim.see(Seen::Gone { node: node.id, process });
+            sim.see(Seen::Gone {
+                node: node.id,
+                process,
+            });
             sim.note(node.id, "gone", &[("process", u64::from(process.0))]);
             process::gone(sim, process);
             Step::Done
@@ -331,16 +434,26 @@ impl Default0 for Progress {
 
 fn close_step(sim: &Sim, node: &Node, port: PortId, close: &mut PortClose) -> Step {
     let (progress, gone) = with_driver(sim, node, |driver, now, gone| {
-        driver.host.port_close_step(&mut driver.platform, close, now, BUDGET, gone)
+        driver
+            .host
+            .port_close_step(&mut driver.platform, close, now, BUDGET, &mut |page| gone(page))
     });
     mark(node, &gone);
     match progress {
         Progress::Again => Step::Again(sim.span(Nanos(100), Nanos(500))),
         Progress::Wait => Step::Again(sim.span(Nanos(1_000), Nanos(4_000))),
         Progress::Done => {
-            let table = node.driver.borrow().as_ref().map(|driver| *driver.host.page_table());
+            let table = node
+                .driver
+                .borrow()
+                .as_ref()
+                .map(|driver| *driver.host.page_table());
             if let Some(page) = table.and_then(|table| node.still_mapped(&table, port)) {
-                sim.see(Seen::StillMapped { node: node.id, port, page });
+                sim.see(Seen::StillMapped {
+                    node: node.id,
+                    port,
+                    page,
+                });
             }
             process::port_closed(sim, node, port);
             Step::Done
@@ -356,7 +469,11 @@ fn clear(sim: &Sim, node: &Node, unmaps: &mut [Unmap], cleared: &mut usize) -> O
             let mut slot = node.driver.borrow_mut();
             let Some(driver) = slot.as_mut() else { return None };
             // An invalidation must not be cut up.
-            driver.host.unmap_step(&mut driver.platform, unmap, sim.now(), u32::MAX, &mut |page| gone.push(page))
+            driver
+                .host
+                .unmap_step(&mut driver.platform, unmap, sim.now(), u32::MAX, &mut |page| {
+                    gone.push(page)
+                })
         };
         mark(node, &gone);
         match step {
@@ -389,7 +506,9 @@ fn apply(sim: &Sim, node: &Node, process: ProcessId, change: Change, unmaps: Vec
             driver.host.unmap_end(unmap);
         }
     }
-    node.activity.unmapping.set(node.activity.unmapping.get().saturating_sub(1));
+    node.activity
+        .unmapping
+        .set(node.activity.unmapping.get().saturating_sub(1));
     if !done {
         reclaim(sim, node, 1);
     }
@@ -403,7 +522,9 @@ fn apply(sim: &Sim, node: &Node, process: ProcessId, change: Change, unmaps: Vec
 pub(crate) fn mark(node: &Node, gone: &[PageGone]) {
     let mut vm = node.vm.borrow_mut();
     for page in gone {
-        let Some(process) = process::owner(node, page.vpn.port()) else { continue };
+        let Some(process) = process::owner(node, page.vpn.port()) else {
+            continue;
+        };
         let number = page.vpn.page_number();
         if page.dirty {
             vm.mark_dirty(process, number);
@@ -419,7 +540,9 @@ pub(crate) fn mark(node: &Node, gone: &[PageGone]) {
 pub(crate) fn reclaim(sim: &Sim, node: &Node, count: usize) {
     let mut started = 0;
     for _ in 0..count * 8 {
-        let Some((process, page)) = node.vm.borrow_mut().next_candidate() else { return };
+        let Some((process, page)) = node.vm.borrow_mut().next_candidate() else {
+            return;
+        };
         if !young(sim, node, process, page)
             && change(sim, node, process, Change::Evict { page }, None).is_some()
         {
@@ -439,11 +562,15 @@ pub(crate) fn reclaim(sim: &Sim, node: &Node, count: usize) {
 
 /// Asks and clears the marks of both sides.
 fn young(sim: &Sim, node: &Node, process: ProcessId, page: u64) -> bool {
-    let Some((ppn, _)) = node.vm.borrow().present(process, page) else { return true };
+    let Some((ppn, _)) = node.vm.borrow().present(process, page) else {
+        return true;
+    };
     let mut young = node.vm.borrow_mut().clear_referenced(process, page);
     let ports = process::ports_of(node, process);
     {
-        let Ok(mut slot) = node.driver.try_borrow_mut() else { return true };
+        let Ok(mut slot) = node.driver.try_borrow_mut() else {
+            return true;
+        };
         let Some(driver) = slot.as_mut() else { return young };
         for port in ports {
             let vpn = Vpn::new(port, page);
@@ -451,7 +578,11 @@ fn young(sim: &Sim, node: &Node, process: ProcessId, page: u64) -> bool {
             young |= used.is_some_and(|used| used.referenced);
         }
     }
-    sim.see(Seen::AgeAsked { node: node.id, ppn, young });
+    sim.see(Seen::AgeAsked {
+        node: node.id,
+        ppn,
+        young,
+    });
     young
 }
 
@@ -468,10 +599,14 @@ pub(crate) fn tick(sim: &Sim, node: &Node) {
         reclaim(sim, node, 2);
     }
     if sim.fires(FaultKind::VmNoMemory, node.id) {
-        let until = sim.now().after(sim.span(Nanos::from_micros(200), Nanos::from_millis(6)));
+        let until = sim
+            .now()
+            .after(sim.span(Nanos::from_micros(200), Nanos::from_millis(6)));
         node.vm.borrow_mut().starve(until);
     }
-    let Some((process, page)) = any_page(sim, node) else { return };
+    let Some((process, page)) = any_page(sim, node) else {
+        return;
+    };
     if sim.fires(FaultKind::VmEvict, node.id) {
         change(sim, node, process, Change::Evict { page }, None);
     }

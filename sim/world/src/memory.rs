@@ -7,7 +7,7 @@ use crate::node::Node;
 use crate::process;
 use crate::sim::Sim;
 use crate::solo::Solo;
-use crate::vm::{Change, FaultResult, PAGE, ProcessId, Refusal as VmRefusal};
+use crate::vm::{Change, FaultResult, PAGE, ProcessId};
 use netvm::backend::{Memory, View, Width};
 use netvm_abi::{Nanos, NodeId, PortId, SegmentId, Status, VirtAddr};
 use std::rc::Weak;
@@ -70,7 +70,9 @@ impl Region {
             let slow = attempt == 0 && sim.fires(FaultKind::VmSlow, self.node);
             let result = {
                 let mut log = sim.log.borrow_mut();
-                node.vm.borrow_mut().fault(now, self.process, page, write, slow, &mut log)
+                node.vm
+                    .borrow_mut()
+                    .fault(now, self.process, page, write, slow, &mut log)
             };
             let wait = match result {
                 FaultResult::Present { ppn, .. } => return Ok(ppn),
@@ -85,8 +87,7 @@ impl Region {
                     kernel::reclaim(sim, node, 1);
                     now.after(Nanos(5_000))
                 }
-                FaultResult::Refused(VmRefusal::NoMemory) => return Err(Status::NoMemory),
-                FaultResult::Refused(VmRefusal::BadAddress) => return Err(Status::Unmapped),
+                FaultResult::BadAddress => return Err(Status::Unmapped),
             };
             if !sim.parker.inside() {
                 return Err(Status::Unmapped);
@@ -135,7 +136,9 @@ impl Memory for Region {
 
     fn load(&self, offset: u64, width: Width) -> Result<u64, Status> {
         let mut value = 0;
-        self.each_page(offset, width.bytes() as usize, false, |page, range, _| value = load(&page[range]))?;
+        self.each_page(offset, width.bytes() as usize, false, |page, range, _| {
+            value = load(&page[range])
+        })?;
         Ok(value)
     }
 
@@ -183,6 +186,7 @@ pub(crate) fn wait_for(sim: &Sim, node: &Node, life: u32, job: Option<u64>) {
         && node.life.get() == life
         && node.jobs.borrow().running(job)
     {
-        sim.parker.park(Park::Until(sim.now().after(Nanos::from_micros(30))));
+        sim.parker
+            .park(Park::Until(sim.now().after(Nanos::from_micros(30))));
     }
 }

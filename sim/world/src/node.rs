@@ -136,7 +136,13 @@ impl Node {
             return;
         }
         let at = sim.now().after(span).max(self.paused_until.get());
-        sim.at(at, Event::Card { node: self.id, life: self.life.get() });
+        sim.at(
+            at,
+            Event::Card {
+                node: self.id,
+                life: self.life.get(),
+            },
+        );
     }
 
     /// What it is in the middle of.
@@ -190,7 +196,13 @@ impl Node {
 
 fn new_words(sim: &Weak<Sim>, id: NodeId, geometry: Geometry) -> Rc<NodeWords> {
     let (bar, shared) = (BarMap::new(&geometry), SharedMap::new(&geometry));
-    let watch = Rc::new(NodeWatch { sim: sim.clone(), node: id, geometry, bar, shared });
+    let watch = Rc::new(NodeWatch {
+        sim: sim.clone(),
+        node: id,
+        geometry,
+        bar,
+        shared,
+    });
     Rc::new(NodeWords::new(bar.words, shared.words, watch))
 }
 
@@ -210,16 +222,27 @@ impl NodeWatch {
         for (index, word) in head.iter_mut().enumerate() {
             *word = words.peek(Space::Bar, at.plus(index as u32));
         }
-        sim.see(Seen::Posted { node: self.node, port, words: head });
+        sim.see(Seen::Posted {
+            node: self.node,
+            port,
+            words: head,
+        });
     }
 
     fn queued(&self, sim: &Sim, port: PortId, tail: u32) {
         let words = sim.node(self.node).words();
         let entries = self.geometry.notification_queue;
         let entry = tail.wrapping_sub(1) % entries;
-        let at = self.shared.port_area(port).plus(port_area::NOTIFICATIONS.0 + entry);
+        let at = self
+            .shared
+            .port_area(port)
+            .plus(port_area::NOTIFICATIONS.0 + entry);
         let id = NotificationId(words.peek(Space::Shared, at));
-        sim.see(Seen::Queued { node: self.node, port, id });
+        sim.see(Seen::Queued {
+            node: self.node,
+            port,
+            id,
+        });
     }
 }
 
@@ -234,11 +257,18 @@ impl Watch for NodeWatch {
         let Some(sim) = self.sim.upgrade() else { return };
         match (side, space) {
             (Side::Nic, Space::Bar) => {
-                let Some((port, word)) = self.in_port(self.bar.ports, block::BLOCK_WORDS, at) else { return };
+                let Some((port, word)) = self.in_port(self.bar.ports, block::BLOCK_WORDS, at) else {
+                    return;
+                };
                 let first = block::SIGNALLED.0;
                 if word >= first && word < first + netvm_abi::notification::EVENT_COUNTS {
                     let id = NotificationId(word - first);
-                    sim.see(Seen::Signalled { node: self.node, port, id, count: value });
+                    sim.see(Seen::Signalled {
+                        node: self.node,
+                        port,
+                        id,
+                        count: value,
+                    });
                 }
             }
             (Side::Nic, Space::Shared) => {
@@ -267,8 +297,12 @@ impl Watch for NodeWatch {
         if (side, space) != (Side::Nic, Space::Bar) {
             return value;
         }
-        let Some((port, word)) = self.in_port(self.bar.ports, block::BLOCK_WORDS, at) else { return value };
-        let Some(sim) = self.sim.upgrade() else { return value };
+        let Some((port, word)) = self.in_port(self.bar.ports, block::BLOCK_WORDS, at) else {
+            return value;
+        };
+        let Some(sim) = self.sim.upgrade() else {
+            return value;
+        };
         let node = sim.node(self.node);
         // Queue memory of a hostile app answers every load differently.
         if word >= block::COMMANDS.0
@@ -282,14 +316,14 @@ impl Watch for NodeWatch {
     }
 
     fn linger(&self, _side: Side) -> bool {
-        self.sim.upgrade().is_some_and(|sim| {
-            // Only asked where it can matter: the rate is per store, and most are of no interest.
-            let due = sim.faults.borrow().has(FaultKind::StoreLate);
-            due && sim.fires(FaultKind::StoreLate, self.node)
-        })
+        self.sim
+            .upgrade()
+            .is_some_and(|sim| sim.fires(FaultKind::StoreLate, self.node))
     }
 
     fn card_gone(&self) -> bool {
-        self.sim.upgrade().is_some_and(|sim| sim.node(self.node).card_gone.get())
+        self.sim
+            .upgrade()
+            .is_some_and(|sim| sim.node(self.node).card_gone.get())
     }
 }

@@ -105,10 +105,17 @@ pub(crate) fn spawn(sim: &Sim, process: ProcessId, body: Box<dyn FnOnce()>) -> R
     let app = App::new(&sim.pool, &sim.parker, body).map_err(|error| format!("a stack: {error}"))?;
     let mut apps = sim.apps.borrow_mut();
     let id = AppId(apps.slots.len());
-    let Some(state) = apps.processes.get_mut(&process) else { return Err("the process is gone".into()) };
+    let Some(state) = apps.processes.get_mut(&process) else {
+        return Err("the process is gone".into());
+    };
     state.apps.push(id);
     let node = state.node;
-    apps.slots.push(Slot { app: Some(app), process, node, turn: 0 });
+    apps.slots.push(Slot {
+        app: Some(app),
+        process,
+        node,
+        turn: 0,
+    });
     drop(apps);
     sim.after(Nanos(100), Event::App { app: id, turn: 0 });
     Ok(id)
@@ -175,7 +182,9 @@ pub(crate) fn run(sim: &Sim, id: AppId, turn: u64) {
 }
 
 fn finished(sim: &Sim, mut apps: std::cell::RefMut<'_, Apps>, id: AppId, process: ProcessId) {
-    let Some(state) = apps.processes.get_mut(&process) else { return };
+    let Some(state) = apps.processes.get_mut(&process) else {
+        return;
+    };
     state.apps.retain(|&app| app != id);
     let (node, role, last) = (state.node, state.role, state.apps.is_empty());
     if !last {
@@ -200,7 +209,9 @@ pub(crate) fn wake(sim: &Sim, app: AppId) {
 /// Kills a process at whatever instruction its apps stand. The kernel cleans up a little later.
 pub(crate) fn kill(sim: &Sim, process: ProcessId, clean: bool) {
     let mut apps = sim.apps.borrow_mut();
-    let Some(state) = apps.processes.get_mut(&process) else { return };
+    let Some(state) = apps.processes.get_mut(&process) else {
+        return;
+    };
     if std::mem::replace(&mut state.dead, true) {
         return;
     }
@@ -212,7 +223,6 @@ pub(crate) fn kill(sim: &Sim, process: ProcessId, clean: bool) {
     }
     drop(apps);
     sim.note(node, "process killed", &[("process", u64::from(process.0))]);
-    sim.see(Seen::Died { node, process });
     if clean {
         kernel::exit(sim, sim.node(node), process);
     }
@@ -221,9 +231,14 @@ pub(crate) fn kill(sim: &Sim, process: ProcessId, clean: bool) {
 /// The exit of a process is complete.
 pub(crate) fn gone(sim: &Sim, process: ProcessId) {
     let mut apps = sim.apps.borrow_mut();
-    let Some(state) = apps.processes.remove(&process) else { return };
+    let Some(state) = apps.processes.remove(&process) else {
+        return;
+    };
     if let Some(role) = state.role
-        && !apps.ended.iter().any(|&(ended, how)| ended == role && how == Ended::Finished)
+        && !apps
+            .ended
+            .iter()
+            .any(|&(ended, how)| ended == role && how == Ended::Finished)
     {
         apps.ended.push((role, Ended::Killed));
     }
@@ -254,17 +269,27 @@ pub(crate) fn victim(sim: &Sim, node: NodeId, pick: u64) -> Option<ProcessId> {
         .filter(|(_, state)| state.node == node && !state.dead && !state.apps.is_empty())
         .map(|(&process, _)| process)
         .collect();
-    candidates.get(pick.checked_rem(candidates.len() as u64)? as usize).copied()
+    candidates
+        .get(pick.checked_rem(candidates.len() as u64)? as usize)
+        .copied()
 }
 
 /// Whether a process may be forked: it is one with a body, and alive.
 pub(crate) fn may_fork(sim: &Sim, process: ProcessId) -> bool {
-    sim.apps.borrow().processes.get(&process).is_some_and(|state| !state.dead && !state.apps.is_empty())
+    sim.apps
+        .borrow()
+        .processes
+        .get(&process)
+        .is_some_and(|state| !state.dead && !state.apps.is_empty())
 }
 
 /// Whether a process' memory may be thrown away under it.
 pub(crate) fn is_scratch(sim: &Sim, process: ProcessId) -> bool {
-    sim.apps.borrow().processes.get(&process).is_some_and(|state| state.scratch && !state.dead)
+    sim.apps
+        .borrow()
+        .processes
+        .get(&process)
+        .is_some_and(|state| state.scratch && !state.dead)
 }
 
 /// A forked child has its memory; it does nothing, and exits after a while.
@@ -279,7 +304,14 @@ pub(crate) fn child_born(sim: &Sim, node: &Node, child: ProcessId, lives: Nanos)
         dead: false,
     };
     sim.apps.borrow_mut().processes.insert(child, state);
-    sim.after(lives, Event::ChildExits { node: node.id, life: node.life.get(), child });
+    sim.after(
+        lives,
+        Event::ChildExits {
+            node: node.id,
+            life: node.life.get(),
+            child,
+        },
+    );
 }
 
 /// A forked child exits.
@@ -287,7 +319,14 @@ pub(crate) fn child_exits(sim: &Sim, node: &Node, child: ProcessId) {
     if kernel::change(sim, node, child, Change::Exit, None).is_some() {
         sim.apps.borrow_mut().processes.remove(&child);
     } else if node.vm.borrow().space(child).is_some() {
-        sim.after(Nanos(5_000), Event::ChildExits { node: node.id, life: node.life.get(), child });
+        sim.after(
+            Nanos(5_000),
+            Event::ChildExits {
+                node: node.id,
+                life: node.life.get(),
+                child,
+            },
+        );
     }
 }
 
@@ -304,21 +343,40 @@ pub(crate) fn take_pages(sim: &Sim, process: ProcessId, pages: u64) -> Option<u6
 
 /// A port is open.
 pub(crate) fn port_opened(sim: &Sim, node: &Node, process: ProcessId, open: OpenPort) {
-    let state = PortState { process, open, events: 0, waiters: Vec::new(), exports: Vec::new() };
+    let state = PortState {
+        process,
+        open,
+        events: 0,
+        waiters: Vec::new(),
+        exports: Vec::new(),
+    };
     node.ports.borrow_mut().insert(open.port, state);
-    sim.see(Seen::PortOpened { node: node.id, port: open.port, process });
+    sim.see(Seen::PortOpened {
+        node: node.id,
+        port: open.port,
+        process,
+    });
     sim.note(
         node.id,
         "port open",
-        &[("port", u64::from(open.port.0)), ("process", u64::from(process.0))],
+        &[
+            ("port", u64::from(open.port.0)),
+            ("process", u64::from(process.0)),
+        ],
     );
 }
 
 /// The driver has finished closing a port.
 pub(crate) fn port_closed(sim: &Sim, node: &Node, port: PortId) {
-    let Some(state) = node.ports.borrow_mut().remove(&port) else { return };
+    let Some(state) = node.ports.borrow_mut().remove(&port) else {
+        return;
+    };
     for (.., fact) in state.exports {
-        sim.see(Seen::Unexported { node: node.id, port, fact });
+        sim.see(Seen::Unexported {
+            node: node.id,
+            port,
+            fact,
+        });
     }
     sim.see(Seen::PortClosed { node: node.id, port });
     sim.note(node.id, "port closed", &[("port", u64::from(port.0))]);
@@ -339,7 +397,12 @@ pub(crate) fn open_port(node: &Node, port: PortId) -> Option<OpenPort> {
 
 /// The ports of a process.
 pub(crate) fn ports_of(node: &Node, process: ProcessId) -> Vec<PortId> {
-    node.ports.borrow().iter().filter(|(_, state)| state.process == process).map(|(&port, _)| port).collect()
+    node.ports
+        .borrow()
+        .iter()
+        .filter(|(_, state)| state.process == process)
+        .map(|(&port, _)| port)
+        .collect()
 }
 
 /// The event count of a port.
@@ -383,7 +446,9 @@ pub(crate) fn block(sim: &Sim, node: &Node, port: PortId, token: u32, deadline: 
     let far = sim.now().after(Nanos::from_millis(20));
     node.activity.waiting.set(node.activity.waiting.get() + 1);
     sim.parker.park(Park::Until(deadline.min(far)));
-    node.activity.waiting.set(node.activity.waiting.get().saturating_sub(1));
+    node.activity
+        .waiting
+        .set(node.activity.waiting.get().saturating_sub(1));
     if let Some(state) = node.ports.borrow_mut().get_mut(&port) {
         state.waiters.retain(|&waiter| waiter != app);
     }
@@ -392,12 +457,22 @@ pub(crate) fn block(sim: &Sim, node: &Node, port: PortId, token: u32, deadline: 
 // ---- exports, as their owners know them ----
 
 /// An export exists.
-pub(crate) fn exported(sim: &Sim, node: &Node, port: PortId, export: (ExportId, SegmentId), fact: ExportFact) {
+pub(crate) fn exported(
+    sim: &Sim,
+    node: &Node,
+    port: PortId,
+    export: (ExportId, SegmentId),
+    fact: ExportFact,
+) {
     let fact = Rc::new(fact);
     if let Some(state) = node.ports.borrow_mut().get_mut(&port) {
         state.exports.push((export.0, export.1, fact.clone()));
     }
-    sim.see(Seen::Exported { node: node.id, port, fact });
+    sim.see(Seen::Exported {
+        node: node.id,
+        port,
+        fact,
+    });
 }
 
 /// The withdrawal of an export has returned.
@@ -427,6 +502,10 @@ fn forget(
         });
     }
     for fact in facts {
-        sim.see(Seen::Unexported { node: node.id, port, fact });
+        sim.see(Seen::Unexported {
+            node: node.id,
+            port,
+            fact,
+        });
     }
 }

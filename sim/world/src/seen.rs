@@ -67,12 +67,7 @@ pub(crate) struct Allowed {
 #[derive(Clone, Debug)]
 pub(crate) enum Seen {
     /// A frame now backs a page.
-    FrameGiven {
-        node: NodeId,
-        ppn: Ppn,
-        process: ProcessId,
-        page: u64,
-    },
+    FrameGiven { node: NodeId, ppn: Ppn },
     /// A frame is free: nobody may touch it.
     FrameTaken { node: NodeId, ppn: Ppn },
     /// The kernel's page table entry says this from now on.
@@ -120,12 +115,7 @@ pub(crate) enum Seen {
     /// It was cut off: bus mastering was stopped.
     DmaAborted { node: NodeId, dma: DmaNumber },
     /// A message's payload lies in a bounce page.
-    BounceFilled {
-        node: NodeId,
-        bounce: BounceId,
-        digest: u64,
-        len: u32,
-    },
+    BounceFilled { node: NodeId, bounce: BounceId },
     /// The kernel copied from a bounce page to a page of a process.
     HostCopied {
         node: NodeId,
@@ -135,11 +125,7 @@ pub(crate) enum Seen {
     },
 
     /// A frame was put on the wire.
-    Sent {
-        from: NodeId,
-        to: NodeId,
-        frame: Rc<[u8]>,
-    },
+    Sent { frame: Rc<[u8]> },
     /// A frame was handed to a card.
     Arrived { to: NodeId, frame: Rc<[u8]> },
     /// A cut link swallowed a frame.
@@ -190,8 +176,6 @@ pub(crate) enum Seen {
         port: PortId,
         fact: Rc<ExportFact>,
     },
-    /// A process was killed.
-    Died { node: NodeId, process: ProcessId },
     /// The exit of a process is complete.
     Gone { node: NodeId, process: ProcessId },
     /// A node went down with everything on it; links of its old life are over.

@@ -25,7 +25,11 @@ pub(crate) enum Event {
     /// A DMA is reported done.
     DmaDone { node: NodeId, life: u32, dma: u64 },
     /// A staging buffer has left.
-    Sent { node: NodeId, life: u32, staging: StagingId },
+    Sent {
+        node: NodeId,
+        life: u32,
+        staging: StagingId,
+    },
     /// A frame arrives.
     Arrive { to: NodeId, frame: Rc<[u8]> },
     /// The driver is interrupted, or its deadline has come.
@@ -39,7 +43,11 @@ pub(crate) enum Event {
     /// The host's memory management looks around, and faults are thrown.
     Tick { node: NodeId, life: u32 },
     /// A forked child exits.
-    ChildExits { node: NodeId, life: u32, child: crate::vm::ProcessId },
+    ChildExits {
+        node: NodeId,
+        life: u32,
+        child: crate::vm::ProcessId,
+    },
     /// A node comes up again.
     Boot { node: NodeId },
     /// A card that was found dead is reset.
@@ -146,14 +154,9 @@ impl Sim {
 
     /// Whether a fault fires at a node now.
     pub(crate) fn fires(&self, kind: FaultKind, node: NodeId) -> bool {
-        let mut faults = self.faults.borrow_mut();
-        if !faults.has(kind) {
-            return false;
-        }
-        let states = self.node(node).states();
-        let fires = faults.fires(kind, states, &mut self.dice.borrow_mut());
-        drop(faults);
+        let fires = self.faults.borrow().rolls(kind, &mut self.dice.borrow_mut());
         if fires {
+            self.faults.borrow_mut().count(kind, self.node(node).states());
             self.note(node, "fault", &[(kind.label(), 1)]);
         }
         fires
@@ -188,7 +191,8 @@ impl Sim {
             self.app_fuse.set(left - 1);
             return false;
         }
-        self.app_fuse.set(self.below(u64::from(self.fuse_length) * 8) as u32);
+        self.app_fuse
+            .set(self.below(u64::from(self.fuse_length) * 8) as u32);
         self.faults.borrow().active()
     }
 

@@ -21,7 +21,10 @@ unsafe impl<T> Sync for Solo<T> {}
 impl<T> Solo<T> {
     /// Wraps a value of this thread.
     pub(crate) fn new(value: T) -> Self {
-        Self { value: ManuallyDrop::new(value), thread: std::thread::current().id() }
+        Self {
+            value: ManuallyDrop::new(value),
+            thread: std::thread::current().id(),
+        }
     }
 
     fn here(&self) -> bool {
@@ -29,14 +32,20 @@ impl<T> Solo<T> {
     }
 
     fn check(&self) -> &T {
-        assert!(self.here(), "a simulated world was used from another thread than its own");
+        assert!(
+            self.here(),
+            "a simulated world was used from another thread than its own"
+        );
         &self.value
     }
 }
 
 impl<T: Clone> Clone for Solo<T> {
     fn clone(&self) -> Self {
-        Self { value: ManuallyDrop::new(self.check().clone()), thread: self.thread }
+        Self {
+            value: ManuallyDrop::new(self.check().clone()),
+            thread: self.thread,
+        }
     }
 }
 

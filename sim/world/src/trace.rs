@@ -90,22 +90,25 @@ impl fmt::Display for Event {
 }
 
 /// The trace of a run.
-pub(crate) struct Trace<'s> {
+pub(crate) struct Trace {
     ring: VecDeque<Event>,
-    sink: &'s mut dyn TraceSink,
-    wants_lines: bool,
-    recorded: u64,
+    /// Lines that the sink has not got yet, if one listens.
+    lines: Option<Vec<String>>,
 }
 
-impl<'s> Trace<'s> {
-    /// A trace that `sink` listens to.
-    pub(crate) fn new(sink: &'s mut dyn TraceSink) -> Self {
-        let wants_lines = sink.wants_lines();
+impl Trace {
+    /// A trace that collects lines for a sink if it wants them.
+    pub(crate) fn new(wants_lines: bool) -> Self {
         Self {
             ring: VecDeque::with_capacity(RING),
-            sink,
-            wants_lines,
-            recorded: 0,
+            lines: wants_lines.then(Vec::new),
+        }
+    }
+
+    /// Gives the sink what was recorded since.
+    pub(crate) fn flush(&mut self, sink: &mut dyn TraceSink) {
+        for line in self.lines.iter_mut().flat_map(std::mem::take) {
+            sink.line(&line);
         }
     }
 
@@ -128,12 +131,6 @@ impl<'s> Trace<'s> {
             self.ring.pop_front();
         }
         self.ring.push_back(event);
-        self.recorded += 1;
-    }
-
-    /// How many events were recorded.
-    pub(crate) fn recorded(&self) -> u64 {
-        self.recorded
     }
 
     /// The last events, oldest first.
@@ -159,7 +156,6 @@ mod tests {
             );
         }
         assert_eq!(trace.last().len(), RING);
-        assert_eq!(trace.recorded(), 500);
         trace.flush(&mut bytes);
         assert!(trace.last()[0].contains("dma=100 ppn=0x200000"));
         assert_eq!(bytes.iter().filter(|&&b| b == b'\n').count(), 500);

@@ -62,7 +62,12 @@ struct Cells {
 
 impl Cells {
     fn new(words: u32) -> Self {
-        Self { chunks: (0..words.div_ceil(CHUNK as u32)).map(|_| OnceCell::new()).collect(), words }
+        Self {
+            chunks: (0..words.div_ceil(CHUNK as u32))
+                .map(|_| OnceCell::new())
+                .collect(),
+            words,
+        }
     }
 
     fn load(&self, at: WordIndex) -> u32 {
@@ -77,7 +82,9 @@ impl Cells {
         if at.0 >= self.words {
             return;
         }
-        let Some(chunk) = self.chunks.get(at.index() / CHUNK) else { return };
+        let Some(chunk) = self.chunks.get(at.index() / CHUNK) else {
+            return;
+        };
         if value == 0 && chunk.get().is_none() {
             return;
         }
@@ -103,7 +110,12 @@ pub(crate) struct NodeWords {
 impl NodeWords {
     /// Zeroed spaces of so many words.
     pub(crate) fn new(bar: u32, shared: u32, watch: Rc<dyn Watch>) -> Self {
-        Self { bar: Cells::new(bar), shared: Cells::new(shared), buffers: [Buffer::default(), Buffer::default()], watch }
+        Self {
+            bar: Cells::new(bar),
+            shared: Cells::new(shared),
+            buffers: [Buffer::default(), Buffer::default()],
+            watch,
+        }
     }
 
     fn cells(&self, space: Space) -> &Cells {
@@ -122,7 +134,9 @@ impl NodeWords {
     pub(crate) fn drain(&self, side: Side) {
         let buffer = &self.buffers[side as usize];
         loop {
-            let Some((space, at, value)) = buffer.borrow_mut().pop_front() else { return };
+            let Some((space, at, value)) = buffer.borrow_mut().pop_front() else {
+                return;
+            };
             self.cells(space).store(at, value);
             self.watch.stored(side, space, at, value);
         }
@@ -139,7 +153,10 @@ impl NodeWords {
             return u32::MAX;
         }
         let own = self.buffers[side as usize].borrow();
-        let pending = own.iter().rev().find(|(in_space, index, _)| (*in_space, *index) == (space, at));
+        let pending = own
+            .iter()
+            .rev()
+            .find(|(in_space, index, _)| (*in_space, *index) == (space, at));
         let value = pending.map_or_else(|| self.cells(space).load(at), |&(.., value)| value);
         drop(own);
         self.watch.loaded(side, space, at, value)
@@ -174,23 +191,40 @@ impl View {
     /// All of a space.
     pub(crate) fn whole(words: &Rc<NodeWords>, side: Side, space: Space) -> Self {
         let len = words.cells(space).words;
-        Self { words: words.clone(), side, space, base: WordIndex(0), len }
+        Self {
+            words: words.clone(),
+            side,
+            space,
+            base: WordIndex(0),
+            len,
+        }
     }
 
     /// `len` words from `base` on.
     pub(crate) fn part(words: &Rc<NodeWords>, side: Side, space: Space, base: WordIndex, len: u32) -> Self {
-        Self { words: words.clone(), side, space, base, len }
+        Self {
+            words: words.clone(),
+            side,
+            space,
+            base,
+            len,
+        }
     }
 }
 
 impl SharedWords for View {
     fn load_acquire(&self, at: WordIndex) -> u32 {
-        if at.0 < self.len { self.words.load(self.side, self.space, self.base.plus(at.0)) } else { u32::MAX }
+        if at.0 < self.len {
+            self.words.load(self.side, self.space, self.base.plus(at.0))
+        } else {
+            u32::MAX
+        }
     }
 
     fn store_release(&self, at: WordIndex, value: u32) {
         if at.0 < self.len {
-            self.words.store(self.side, self.space, self.base.plus(at.0), value);
+            self.words
+                .store(self.side, self.space, self.base.plus(at.0), value);
         }
     }
 
@@ -227,7 +261,11 @@ mod tests {
     fn spaces() -> (Rc<Quiet>, View, View) {
         let watch = Rc::new(Quiet::default());
         let words = Rc::new(NodeWords::new(5000, 100, watch.clone()));
-        (watch, View::whole(&words, Side::Nic, Space::Bar), View::whole(&words, Side::Host, Space::Bar))
+        (
+            watch,
+            View::whole(&words, Side::Nic, Space::Bar),
+            View::whole(&words, Side::Host, Space::Bar),
+        )
     }
 
     #[test]
@@ -237,10 +275,22 @@ mod tests {
         nic.store_release(WordIndex(4500), 7);
         watch.linger.set(false);
         nic.store_release(WordIndex(3), 8);
-        assert_eq!((nic.load_acquire(WordIndex(4500)), host.load_acquire(WordIndex(4500))), (7, 0));
+        assert_eq!(
+            (
+                nic.load_acquire(WordIndex(4500)),
+                host.load_acquire(WordIndex(4500))
+            ),
+            (7, 0)
+        );
         assert_eq!(host.load_acquire(WordIndex(3)), 0, "stores keep their order");
         nic.full_barrier();
-        assert_eq!((host.load_acquire(WordIndex(4500)), host.load_acquire(WordIndex(3))), (7, 8));
+        assert_eq!(
+            (
+                host.load_acquire(WordIndex(4500)),
+                host.load_acquire(WordIndex(3))
+            ),
+            (7, 8)
+        );
         assert_eq!(watch.stores.get(), 2);
     }
 
@@ -252,7 +302,11 @@ mod tests {
         watch.gone.set(true);
         assert_eq!(host.load_acquire(WordIndex(1)), u32::MAX);
         host.store_release(WordIndex(1), 6);
-        assert_eq!(nic.load_acquire(WordIndex(1)), 5, "the card itself still sees its memory");
+        assert_eq!(
+            nic.load_acquire(WordIndex(1)),
+            5,
+            "the card itself still sees its memory"
+        );
     }
 
     #[test]

@@ -71,7 +71,14 @@ pub(crate) struct Role {
 impl Role {
     /// A role that repeats and revives.
     pub(crate) fn new(name: impl Into<String>, node: NodeId, body: impl Fn(Env) + 'static) -> Self {
-        Self { name: name.into(), node, scratch: false, repeat: true, revive: true, body: Rc::new(body) }
+        Self {
+            name: name.into(),
+            node,
+            scratch: false,
+            repeat: true,
+            revive: true,
+            body: Rc::new(body),
+        }
     }
 
     /// The body, ready to run.

@@ -109,7 +109,9 @@ impl World {
         let own = dice.split(1);
         let fabric = Fabric::new(usize::from(config.nodes), speed, Nanos::from_millis(60));
         let sim = Sim::new(own, faults, fabric, wants_lines, fuse, |sim| {
-            (0..config.nodes).map(|id| Node::new(sim, NodeId(id), geometry, frames)).collect()
+            (0..config.nodes)
+                .map(|id| Node::new(sim, NodeId(id), geometry, frames))
+                .collect()
         });
         let alive_roles = vec![false; roles.len()];
         Self {
@@ -173,7 +175,11 @@ impl World {
         let sim = &self.sim;
         let (key, seed, inline) = {
             let mut dice = sim.dice.borrow_mut();
-            (HashKey([dice.word(), dice.word()]), dice.word() as u32 | 1, [0u16, 16, 64, 128][dice.index(4)])
+            (
+                HashKey([dice.word(), dice.word()]),
+                dice.word() as u32 | 1,
+                [0u16, 16, 64, 128][dice.index(4)],
+            )
         };
         let config = netvm_nic::Config {
             node: node.id,
@@ -205,7 +211,9 @@ impl World {
     fn events(&mut self, sink: &mut dyn TraceSink) -> Result<(), Stop> {
         while self.phase != Phase::Over {
             let Some(event) = self.sim.clock.borrow_mut().next() else {
-                return Err(Stop::Other("nothing is left to happen, and the run is not over".into()));
+                return Err(Stop::Other(
+                    "nothing is left to happen, and the run is not over".into(),
+                ));
             };
             self.dispatch(event)?;
             self.look()?;
@@ -248,8 +256,12 @@ impl World {
                     node.words().drain(crate::words::Side::Nic);
                 }
             }
-            Event::DmaMove { node, life, dma } if alive(node, life) => card::dma_move(&sim, sim.node(node), dma),
-            Event::DmaDone { node, life, dma } if alive(node, life) => card::dma_done(&sim, sim.node(node), dma),
+            Event::DmaMove { node, life, dma } if alive(node, life) => {
+                card::dma_move(&sim, sim.node(node), dma)
+            }
+            Event::DmaDone { node, life, dma } if alive(node, life) => {
+                card::dma_done(&sim, sim.node(node), dma)
+            }
             Event::Sent { node, life, staging } if alive(node, life) => {
                 card::sent(&sim, sim.node(node), staging);
             }
@@ -293,17 +305,28 @@ impl World {
     fn host_tick(&mut self, id: NodeId) {
         let sim = self.sim.clone();
         let node = sim.node(id).clone();
-        sim.after(self.tick, Event::Tick { node: id, life: node.life.get() });
+        sim.after(
+            self.tick,
+            Event::Tick {
+                node: id,
+                life: node.life.get(),
+            },
+        );
         kernel::tick(&sim, &node);
         node.words().drain(crate::words::Side::Host);
         if sim.fires(FaultKind::CardPauses, id) {
-            let until = sim.now().after(sim.span(Nanos::from_micros(10), Nanos::from_millis(2)));
+            let until = sim
+                .now()
+                .after(sim.span(Nanos::from_micros(10), Nanos::from_millis(2)));
             node.paused_until.set(until);
             sim.see(Seen::CardPaused { node: id, until });
         }
         if !node.card_gone.get() && sim.fires(FaultKind::CardHangs, id) {
             node.card_gone.set(true);
-            sim.see(Seen::CardPaused { node: id, until: Nanos::MAX });
+            sim.see(Seen::CardPaused {
+                node: id,
+                until: Nanos::MAX,
+            });
         }
         if sim.fires(FaultKind::ProcessDies, id)
             && let Some(process) = process::victim(&sim, id, sim.below(1 << 20))
@@ -331,12 +354,15 @@ impl World {
         self.power_card(&node).map_err(Stop::Other)?;
         let attached = {
             let mut slot = node.driver.borrow_mut();
-            slot.as_mut().map(|driver| driver.host.reattach(&mut driver.platform, sim.now()))
+            slot.as_mut()
+                .map(|driver| driver.host.reattach(&mut driver.platform, sim.now()))
         };
         match attached {
             Some(Ok(())) | None => {}
             Some(Err(error)) => {
-                return Err(Stop::Other(format!("node {id}: the card was reset and cannot be attached: {error:?}")));
+                return Err(Stop::Other(format!(
+                    "node {id}: the card was reset and cannot be attached: {error:?}"
+                )));
             }
         }
         sim.note(id, "card reset", &[]);
@@ -396,8 +422,11 @@ impl World {
                 } else if messages > self.messages_then {
                     self.enter(Phase::Recovery, messages);
                 } else if elapsed > self.config.patience {
-                    return Err(Stop::Other(format!("no message for {} ms after the faults stopped: {}",
-                        elapsed.0 / 1_000_000, self.unfinished())));
+                    return Err(Stop::Other(format!(
+                        "no message for {} ms after the faults stopped: {}",
+                        elapsed.0 / 1_000_000,
+                        self.unfinished()
+                    )));
                 }
             }
             Phase::Finish => {
@@ -419,7 +448,11 @@ impl World {
 
     fn enter(&mut self, phase: Phase, messages: u64) {
         if phase != self.phase {
-            self.sim.note(NodeId(0), "phase", &[("phase", phase as u64), ("messages", messages)]);
+            self.sim.note(
+                NodeId(0),
+                "phase",
+                &[("phase", phase as u64), ("messages", messages)],
+            );
         }
         self.phase = phase;
         self.since = self.sim.now();
@@ -458,7 +491,11 @@ impl World {
         use std::fmt::Write;
         let mut text = String::new();
         for (role, _) in self.alive_roles.iter().enumerate().filter(|(_, alive)| **alive) {
-            let _ = write!(text, "{} on node {}; ", self.roles[role].name, self.roles[role].node);
+            let _ = write!(
+                text,
+                "{} on node {}; ",
+                self.roles[role].name, self.roles[role].node
+            );
         }
         for node in &self.sim.nodes {
             let (jobs, processes) = (node.jobs.borrow().describe(), node.vm.borrow().processes().len());
@@ -479,9 +516,16 @@ impl World {
                     node.memory_limit - free
                 )));
             }
-            let mapped = node.driver.borrow().as_ref().map_or(0, |driver| driver.host.mapped_pages());
+            let mapped = node
+                .driver
+                .borrow()
+                .as_ref()
+                .map_or(0, |driver| driver.host.mapped_pages());
             if mapped != 0 {
-                return Err(Stop::Other(format!("node {}: {mapped} pages are still mapped at the end", node.id)));
+                return Err(Stop::Other(format!(
+                    "node {}: {mapped} pages are still mapped at the end",
+                    node.id
+                )));
             }
         }
         Ok(())

@@ -246,11 +246,7 @@ mod tests {
     }
 
     pub(super) fn sent(frame: Vec<u8>) -> Seen {
-        Seen::Sent {
-            from: NodeId(0),
-            to: NodeId(1),
-            frame: frame.into(),
-        }
+        Seen::Sent { frame: frame.into() }
     }
 
     pub(super) fn arrived(frame: Vec<u8>) -> Seen {

@@ -195,8 +195,6 @@ mod tests {
         let fill = Seen::BounceFilled {
             node: NODE,
             bounce: BounceId(3),
-            digest: 1,
-            len: 4,
         };
         let copy = Seen::HostCopied {
             node: NODE,

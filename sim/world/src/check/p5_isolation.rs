@@ -29,6 +29,7 @@ impl Isolation {
             window,
             exports: BTreeMap::new(),
             named: BTreeSet::new(),
+            hostile: BTreeSet::new(),
             asked: BTreeMap::new(),
         }
     }

@@ -4,15 +4,6 @@ use super::{HostVm, ProcessId, Pte, ZERO_PAGE};
 use crate::seen::{Log, Seen};
 use netvm_abi::{Nanos, Ppn};
 
-/// Why a page cannot be had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// No such page, or no such process any more.
-    BadAddress,
-    /// No frame within reason.
-    NoMemory,
-}
-
 /// What a fault came to. Everything but the first and last is a reason to ask again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultResult {
@@ -31,8 +22,8 @@ pub(crate) enum FaultResult {
     Changing,
     /// No frame is free: evict something.
     NoFrame,
-    /// It will never be.
-    Refused(Refusal),
+    /// There is no such page, or no such process any more.
+    BadAddress,
 }
 
 /// Reading a page from swap.
@@ -51,10 +42,10 @@ impl HostVm {
         log: &mut Log,
     ) -> FaultResult {
         let Some(space) = self.spaces.get(&process) else {
-            return FaultResult::Refused(Refusal::BadAddress);
+            return FaultResult::BadAddress;
         };
         if !space.contains(page) {
-            return FaultResult::Refused(Refusal::BadAddress);
+            return FaultResult::BadAddress;
         }
         if space.claimed(page) {
             return FaultResult::Changing;

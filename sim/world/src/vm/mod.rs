@@ -13,7 +13,7 @@ mod space;
 mod swap;
 
 pub(crate) use change::Change;
-pub(crate) use fault::{FaultResult, Refusal};
+pub(crate) use fault::FaultResult;
 pub(crate) use frames::{Frames, PAGE, ZERO_PAGE};
 pub(crate) use space::{Pte, Space};
 
@@ -177,15 +177,6 @@ impl HostVm {
         self.frames.bytes() + self.swap.bytes()
     }
 
-    /// A shared reading of a present page's bytes, for the checkers and the liveness phase.
-    pub(crate) fn page_bytes(&self, process: ProcessId, page: u64) -> Option<&[u8; PAGE]> {
-        match self.spaces.get(&process)?.pte(page) {
-            Pte::Present { ppn, .. } | Pte::Loading { ppn, .. } => self.frames.read(ppn),
-            Pte::Swapped { slot } => self.swap.read(slot),
-            Pte::Empty => None,
-        }
-    }
-
     /// Takes a frame for a page, if there is one.
     fn take_frame(&mut self, now: Nanos, process: ProcessId, page: u64, log: &mut Log) -> Option<Ppn> {
         if now < self.starved_until {
@@ -193,12 +184,7 @@ impl HostVm {
         }
         let ppn = self.frames.take()?;
         self.list.push_back((process, page));
-        log.see(Seen::FrameGiven {
-            node: self.node,
-            ppn,
-            process,
-            page,
-        });
+        log.see(Seen::FrameGiven { node: self.node, ppn });
         Some(ppn)
     }
 

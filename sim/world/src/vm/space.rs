@@ -72,15 +72,6 @@ impl Space {
             .is_some_and(|(&start, &len)| page < start + len)
     }
 
-    /// Any region, picked by `pick`: first page and number of pages.
-    pub(crate) fn any_region(&self, pick: usize) -> Option<(u64, u64)> {
-        let index = pick.checked_rem(self.regions.len())?;
-        self.regions
-            .iter()
-            .nth(index)
-            .map(|(&first, &pages)| (first, pages))
-    }
-
     /// The entry of a page.
     pub(crate) fn pte(&self, page: u64) -> Pte {
         self.entries.get(&page).copied().unwrap_or(Pte::Empty)
