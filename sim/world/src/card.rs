@@ -65,6 +65,16 @@ impl Bus {
             + self.receive.values().map(|frame| frame.len()).sum::<usize>()
     }
 
+    /// Forgets everything that a card forgets when it is reset.
+    pub(crate) fn reset(&mut self) {
+        self.done.clear();
+        self.sent.clear();
+        self.frames.clear();
+        self.receive.clear();
+        self.free_receive.clear();
+        self.next_receive = 0;
+    }
+
     /// Whether a DMA is under way.
     pub(crate) fn busy(&self) -> bool {
         !self.active.is_empty()

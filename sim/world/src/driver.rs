@@ -169,7 +169,7 @@ fn take(sim: &Sim, node: &Node, notice: Notice) {
         Notice::ImportRevoked { port, import } => {
             if let Some(driver) = node.driver.borrow_mut().as_mut() {
                 // A release that finds no slot to be sent in is not needed any more.
-                let _ = driver.host.unimport(&mut driver.platform, port, import);
+                let _ = driver.host.unimport(&mut driver.platform, port, import, sim.now());
             }
         }
         Notice::Progress => kernel::progress(sim, node),
@@ -188,29 +188,24 @@ fn take(sim: &Sim, node: &Node, notice: Notice) {
     }
 }
 
-/// Stops the bus mastering of a dead card; then nothing of it can be in flight.
+/// Stops the bus mastering of a dead card; then nothing of it can be in flight. A reset follows.
 pub(crate) fn stop_card(sim: &Sim, node: &Node) {
-    if !node.card_gone.replace(true) {
-        // The card only seemed dead: a reset silences it all the same.
-        sim.note(node.id, "card taken off the bus", &[]);
+    if node.resetting.replace(true) {
+        return;
     }
+    // The card may only have seemed dead: a reset silences it all the same.
+    node.card_gone.set(true);
     for dma in node.bus.borrow_mut().stop() {
         sim.see(Seen::DmaAborted { node: node.id, dma });
     }
     sim.see(Seen::CardDead { node: node.id });
     if let Some(driver) = node.driver.borrow_mut().as_mut() {
-        driver.host.card_stopped();
+        driver.host.card_stopped(&mut driver.platform, true);
     }
     crate::process::all_ports_event(sim, node);
     kernel::progress(sim, node);
-    let pause = sim.span(Nanos::from_micros(200), Nanos::from_millis(3));
-    sim.after(
-        pause,
-        Event::Reset {
-            node: node.id,
-            life: node.life.get(),
-        },
-    );
+    let pause = sim.span(Nanos::from_micros(200), Nanos::from_millis(2));
+    sim.after(pause, Event::Reset { node: node.id, life: node.life.get(), tries: 0 });
 }
 
 /// Has a port's worker go on after `span`.

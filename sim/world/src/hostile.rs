@@ -19,7 +19,7 @@ use netvm_abi::wire::{HEADER_BYTES, Header, Kind, MessageFlags};
 use netvm_abi::words::SharedWords;
 use netvm_abi::{
     ABI_VERSION, ByteLen, CapabilitySlot, Epoch, Incarnation, NodeId, NotificationId, OpId, PAGE_SIZE,
-    PortId, ReplySlot, Seq, VirtAddr, WordIndex,
+    PortId, ReplySlot, Seq, VirtAddr, WordIndex, port_area,
 };
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -191,10 +191,10 @@ pub(crate) fn app(sim: &std::rc::Weak<Sim>, node: NodeId, backend: &dyn Backend,
         });
         world.node(node).hostile.borrow_mut().insert(port.port());
     }
-    let words = port.block_words();
+    let (words, area) = (port.block_words(), port.area_words());
     let start = memory.as_ref().map_or(0, |memory| memory.address().0);
     let mut posted = 0u32;
-    while !stop() {
+    while !stop() && area.load_acquire(port_area::PORT_STATE) == 0 {
         let Some(world) = sim.upgrade() else { return };
         if world.fires(FaultKind::HostileDescriptor, node) {
             let (entry, doorbell) = {

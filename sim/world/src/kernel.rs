@@ -9,7 +9,7 @@ use crate::seen::Seen;
 use crate::sim::{Event, Sim};
 use crate::vm::{Change, ProcessId};
 use netvm_abi::page_lock::Clear;
-use netvm_abi::{Nanos, PortId, Vpn};
+use netvm_abi::{ExportId, Nanos, PortId, SegmentId, Vpn};
 use netvm_host::Progress;
 use netvm_host::exports::Unexport;
 use netvm_host::platform::PageGone;
@@ -62,12 +62,13 @@ enum Work {
     Unregister {
         process: ProcessId,
         port: PortId,
+        segment: SegmentId,
         unregister: Unregister,
         first: u64,
         pages: u64,
     },
     /// A name goes.
-    Unexport { port: PortId, unexport: Unexport },
+    Unexport { port: PortId, export: ExportId, unexport: Unexport },
     /// A process goes: its ports, then its memory.
     Exit {
         process: ProcessId,
@@ -136,11 +137,10 @@ pub(crate) fn change(
             node.vm.borrow_mut().abandon(process, change);
             return None;
         };
-        let now = sim.now();
         slot.as_mut().map_or_else(Vec::new, |driver| {
             ports
                 .iter()
-                .map(|&port| driver.host.unmap_begin(Vpn::new(port, first), pages, kind, now))
+                .map(|&port| driver.host.unmap_begin(Vpn::new(port, first), pages, kind))
                 .collect()
         })
     };
@@ -186,7 +186,7 @@ pub(crate) fn close(sim: &Sim, node: &Node, port: PortId, waiter: Option<AppId>)
         let driver = slot.as_mut()?;
         driver
             .host
-            .port_close_begin(&mut driver.platform, open, sim.now())
+            .port_close_begin(&mut driver.platform, open)
             .ok()?
     };
     sim.note(node.id, "close port", &[("port", u64::from(port.0))]);
@@ -198,7 +198,7 @@ pub(crate) fn unregister(
     sim: &Sim,
     node: &Node,
     port: PortId,
-    segment: netvm_abi::SegmentId,
+    segment: SegmentId,
     (first, pages): (u64, u64),
     waiter: Option<AppId>,
 ) -> Option<u64> {
@@ -208,7 +208,7 @@ pub(crate) fn unregister(
         let driver = slot.as_mut()?;
         driver
             .host
-            .unregister_begin(&mut driver.platform, port, segment, sim.now())
+            .unregister_begin(port, segment)
             .ok()?
     };
     Some(post(
@@ -217,6 +217,7 @@ pub(crate) fn unregister(
         Work::Unregister {
             process,
             port,
+            segment,
             unregister,
             first,
             pages,
@@ -230,7 +231,7 @@ pub(crate) fn unexport(
     sim: &Sim,
     node: &Node,
     port: PortId,
-    export: netvm_abi::ExportId,
+    export: ExportId,
     waiter: Option<AppId>,
 ) -> Option<u64> {
     let unexport = {
@@ -238,10 +239,10 @@ pub(crate) fn unexport(
         let driver = slot.as_mut()?;
         driver
             .host
-            .unexport_begin(&mut driver.platform, port, export, sim.now())
+            .unexport_begin(port, export)
             .ok()?
     };
-    Some(post(sim, node, Work::Unexport { port, unexport }, waiter))
+    Some(post(sim, node, Work::Unexport { port, export, unexport }, waiter))
 }
 
 /// Starts the exit of a process whose apps are dead.
@@ -256,7 +257,7 @@ pub(crate) fn exit(sim: &Sim, node: &Node, process: ProcessId) {
                 };
                 if let Ok(close) = driver
                     .host
-                    .port_close_begin(&mut driver.platform, open, sim.now())
+                    .port_close_begin(&mut driver.platform, open)
                 {
                     ports.push((port, close));
                 }
@@ -330,6 +331,7 @@ fn advance(sim: &Sim, node: &Node, work: &mut Work) -> Step {
         Work::Unregister {
             process,
             port,
+            segment,
             unregister,
             first,
             pages,
@@ -347,7 +349,7 @@ fn advance(sim: &Sim, node: &Node, work: &mut Work) -> Step {
                 Progress::Again => Step::Again(sim.span(Nanos(100), Nanos(500))),
                 Progress::Wait => Step::Again(sim.span(Nanos(1_000), Nanos(4_000))),
                 Progress::Done => {
-                    process::segment_gone(sim, node, port, unregister.segment);
+                    process::segment_gone(sim, node, port, *segment);
                     let discard = Change::Discard {
                         first: range.0,
                         pages: range.1,
@@ -362,7 +364,7 @@ fn advance(sim: &Sim, node: &Node, work: &mut Work) -> Step {
                 }
             }
         }
-        Work::Unexport { port, unexport } => {
+        Work::Unexport { port, export, unexport } => {
             let (progress, _) = with_driver(sim, node, |driver, now, _| {
                 driver.host.unexport_step(&mut driver.platform, unexport, now)
             });
@@ -370,7 +372,7 @@ fn advance(sim: &Sim, node: &Node, work: &mut Work) -> Step {
                 Progress::Again => Step::Again(sim.span(Nanos(100), Nanos(500))),
                 Progress::Wait => Step::Again(sim.span(Nanos(1_000), Nanos(4_000))),
                 Progress::Done => {
-                    process::export_gone(sim, node, *port, unexport.export);
+                    process::export_gone(sim, node, *port, *export);
                     Step::Done
                 }
             }

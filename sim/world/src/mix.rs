@@ -1,6 +1,225 @@
+//! Apps for worlds in which anything may fail: receivers that export memory, and writers that
+//! write, notify, flush and read back what they believe is there.
+//!
+//! A writer keeps a model of its stripe of the receiver's memory. What `flush_remote` has confirmed
+//! must be read back exactly; after any error it knows nothing any more and starts over.
+
 use crate::config::Config;
 use crate::dice::Dice;
-use crate::workload::Role;
-pub(crate) fn roles(_dice: &mut Dice, _config: &Config) -> Vec<Role> {
-    Vec::new()
+use crate::workload::{Env, Role};
+use netvm::{Access, Port, PortConfig, Region, RemoteSegment, Result, Timeout};
+use netvm_abi::control::Modes;
+use netvm_abi::{NodeId, PortId};
+use std::time::Duration;
+
+/// Port number of a node's receiver.
+const RECEIVER: PortId = PortId(1);
+/// Bytes of a writer's stripe.
+const STRIPE: u64 = 3 * 4096 + 2048;
+/// Most writers of a receiver.
+const WRITERS: u64 = 8;
+/// Notification that belongs to a stripe.
+const fn signal(stripe: u64) -> u32 {
+    1 + stripe as u32
+}
+
+/// The roles: a receiver on each node, one to three writers on each node.
+pub(crate) fn roles(dice: &mut Dice, config: &Config) -> Vec<Role> {
+    let nodes = u64::from(config.nodes);
+    let mut roles = Vec::new();
+    let mut stripes = vec![0; config.nodes.into()];
+    for id in (0..config.nodes).map(NodeId) {
+        let mut receiver = Role::new("receiver", id, |env| receive(&env));
+        // Nobody verifies what a scratch receiver's memory holds.
+        receiver.scratch = dice.below(4) == 0;
+        roles.push(receiver);
+    }
+    for id in (0..config.nodes).map(NodeId) {
+        let writers = if nodes > 16 { 1 } else { 1 + dice.below(3) };
+        for _ in 0..writers {
+            // Now and then to its own node.
+            let to = if dice.below(10) == 0 { u64::from(id.0) } else { dice.below(nodes) };
+            let stripe = stripes[to as usize] % WRITERS;
+            stripes[to as usize] += 1;
+            let verify = !roles[to as usize].scratch && stripes[to as usize] <= WRITERS;
+            let target = NodeId(to as u16);
+            roles.push(Role::new("writer", id, move |mut env| write(&mut env, target, stripe, verify)));
+        }
+    }
+    roles
+}
+
+fn receive(env: &Env) {
+    // An error ends this life of the receiver; the role starts over.
+    let _ = try_receive(env);
+}
+
+fn try_receive(env: &Env) -> Result<()> {
+    let port = Port::open(&env.node, PortConfig::number(RECEIVER.0))?;
+    let region = port.alloc((STRIPE * WRITERS).next_multiple_of(4096))?;
+    let all = Modes::READ | Modes::WRITE | Modes::NOTIFY;
+    let access = || Access::everyone().modes(all).notify(1..=2000);
+    let mut segment = port.export("memory", &region, .., access())?;
+    let second = port.export("read only", &region, ..4096, Access::everyone().modes(Modes::READ))?;
+    let mut bytes = [0; 64];
+    while !env.stage.stopped() {
+        for stripe in 0..WRITERS {
+            let notification = port.notification(signal(stripe))?;
+            let mut pending = notification.pending()?;
+            while pending > 0 {
+                notification.ack()?;
+                pending -= 1;
+            }
+        }
+        while let Some(_id) = port.notifications().pop()? {}
+        let fires = env.sim.upgrade().is_some_and(|sim| sim.fires(crate::faults::FaultKind::Revoke, env.id));
+        if fires {
+            segment.unexport()?;
+            segment = port.export("memory", &region, .., access())?;
+        }
+        region.read_into(0, &mut bytes)?;
+        match port.notification(signal(0))?.wait(Duration::from_micros(150)) {
+            Ok(()) | Err(netvm::Error::TimedOut) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    drop((segment, second));
+    Ok(())
+}
+
+struct Writer<'e> {
+    env: &'e mut Env,
+    port: Port,
+    remote: RemoteSegment,
+    source: Region,
+    target: Region,
+    /// Where its stripe begins in the receiver's region.
+    base: u64,
+    /// What it believes is there, where it knows.
+    model: Vec<u8>,
+    /// False: written in this burst, or never looked at.
+    known: Vec<bool>,
+    /// The model holds for the whole stripe.
+    whole: bool,
+    id: u32,
+}
+
+fn write(env: &mut Env, to: NodeId, stripe: u64, verify: bool) {
+    // An error ends this life of the writer; the role starts over.
+    if let Err(text) = try_write(env, to, stripe, verify).unwrap_or_else(|_| Ok(())) {
+        env.complain(text);
+    }
+}
+
+/// The outer result: an operation failed, as it may. The inner one: what was read is wrong.
+fn try_write(env: &mut Env, to: NodeId, stripe: u64, verify: bool) -> Result<std::result::Result<(), String>> {
+    let handle = env.node.clone();
+    let port = Port::open(&handle, PortConfig::default())?;
+    let remote = loop {
+        if env.stage.stopped() {
+            return Ok(Ok(()));
+        }
+        match port.import(to, RECEIVER, "memory", Timeout::After(Duration::from_millis(2))) {
+            Ok(remote) => break remote,
+            Err(netvm::Error::Import { .. } | netvm::Error::TimedOut) => {}
+            Err(error) => return Err(error),
+        }
+    };
+    let source = port.alloc(STRIPE.next_multiple_of(4096))?;
+    let target = port.alloc(STRIPE.next_multiple_of(4096))?;
+    let mut writer = Writer {
+        env,
+        port,
+        remote,
+        source,
+        target,
+        base: stripe * STRIPE,
+        model: vec![0; STRIPE as usize],
+        known: vec![true; STRIPE as usize],
+        whole: false,
+        id: signal(stripe),
+    };
+    while !writer.env.stage.stopped() {
+        writer.burst()?;
+        if let Err(text) = writer.settle(to, verify)? {
+            return Ok(Err(text));
+        }
+    }
+    Ok(Ok(()))
+}
+
+impl Writer<'_> {
+    /// Some writes, nothing waited for.
+    fn burst(&mut self) -> Result<()> {
+        let count = 1 + self.env.dice.below(24);
+        for _ in 0..count {
+            let dice = &mut self.env.dice;
+            let len = [1, 4, 8, 8, 40, 200, 1000, 4096, 9000][dice.index(9)].min(STRIPE);
+            let mut offset = dice.below(STRIPE - len + 1);
+            if len == 8 || len == 4 {
+                offset -= offset % len;
+            }
+            let mut bytes = vec![0; len as usize];
+            dice.fill(&mut bytes);
+            let (staged, ordered) = (dice.below(3) == 0, dice.below(12) == 0);
+            let notify = match dice.below(10) {
+                0..4 => Some(self.id),
+                4 => Some(1024 + dice.below(100) as u32),
+                _ => None,
+            };
+            // Data may land in any order, so a place is not written twice in one burst.
+            let range = offset as usize..(offset + len) as usize;
+            if self.known[range.clone()].iter().any(|known| !known) {
+                continue;
+            }
+            let at = self.base + offset;
+            // The source must not change under a write that is under way: its own place for each.
+            let mut write = if staged {
+                self.remote.write(at, &bytes[..])
+            } else {
+                self.source.write_from(offset, &bytes)?;
+                self.remote.write(at, self.source.slice(offset..offset + len)?)
+            };
+            if let Some(id) = notify {
+                write = write.notify(id);
+            }
+            if ordered {
+                write = write.ordered();
+            }
+            write.post()?;
+            self.model[range.clone()].copy_from_slice(&bytes);
+            // Not to be written again before it is confirmed.
+            self.known[range].fill(false);
+        }
+        Ok(())
+    }
+
+    /// Waits, and reads back what must be there.
+    fn settle(&mut self, to: NodeId, verify: bool) -> Result<std::result::Result<(), String>> {
+        match self.env.dice.below(4) {
+            0 => self.port.flush_writes()?,
+            1 => self.port.flush()?,
+            _ => {}
+        }
+        self.port.flush_remote(to)?;
+        // The whole stripe is read, what was never written included, so that all of it is known
+        // from here on and one pattern of access is checked against the other.
+        let mut got = vec![0; STRIPE as usize];
+        self.remote.read(self.base, self.target.slice(..STRIPE)?).post()?;
+        self.port.flush_reads()?;
+        self.target.read_into(0, &mut got)?;
+        if verify && self.whole {
+            let wrong = (0..STRIPE as usize).find(|&at| got[at] != self.model[at]);
+            if let Some(at) = wrong {
+                return Ok(Err(format!(
+                    "byte {at} of a stripe of node {to} reads {:#04x} where {:#04x} was written and confirmed",
+                    got[at], self.model[at]
+                )));
+            }
+        }
+        self.model = got;
+        self.known.fill(true);
+        self.whole = true;
+        Ok(Ok(()))
+    }
 }

@@ -55,6 +55,8 @@ pub(crate) struct Node {
     pub(crate) card_gone: Cell<bool>,
     /// A pass of the card has been posted.
     pub(crate) card_due: Cell<bool>,
+    /// The card is being reset.
+    pub(crate) resetting: Cell<bool>,
     /// When the card wants its next pass, if nothing happens before.
     pub(crate) card_deadline: Cell<Nanos>,
     pub(crate) memory_limit: usize,
@@ -90,6 +92,7 @@ impl Node {
             paused_until: Cell::new(Nanos(0)),
             card_gone: Cell::new(false),
             card_due: Cell::new(false),
+            resetting: Cell::new(false),
             card_deadline: Cell::new(Nanos(0)),
             memory_limit: frames,
             first_frame,
@@ -109,6 +112,7 @@ impl Node {
         self.card_gone.set(false);
         self.card_due.set(false);
         self.paused_until.set(Nanos(0));
+        self.resetting.set(false);
         self.card_deadline.set(Nanos(0));
         for counter in [
             &self.activity.greeting,

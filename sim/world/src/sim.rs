@@ -50,8 +50,8 @@ pub(crate) enum Event {
     },
     /// A node comes up again.
     Boot { node: NodeId },
-    /// A card that was found dead is reset.
-    Reset { node: NodeId, life: u32 },
+    /// A card that was found dead is reset, once nothing of its ports is left.
+    Reset { node: NodeId, life: u32, tries: u32 },
     /// A process is started.
     Start { role: usize },
     /// The hostile node sends something.

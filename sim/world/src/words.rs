@@ -142,6 +142,14 @@ impl NodeWords {
         }
     }
 
+    /// A reset card's memory is zero.
+    pub(crate) fn clear_bar(&self) {
+        for chunk in self.bar.chunks.iter().filter_map(OnceCell::get) {
+            chunk.iter().for_each(|word| word.set(0));
+        }
+        self.buffers[Side::Nic as usize].borrow_mut().clear();
+    }
+
     /// Bytes allocated.
     pub(crate) fn bytes(&self) -> usize {
         self.bar.bytes() + self.shared.bytes()

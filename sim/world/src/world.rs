@@ -292,7 +292,7 @@ impl World {
             }
             Event::Tick { node, life } if alive(node, life) => self.host_tick(node),
             Event::Boot { node } => self.boot(node).map_err(Stop::Other)?,
-            Event::Reset { node, life } if alive(node, life) => self.reset(node)?,
+            Event::Reset { node, life, tries } if alive(node, life) => self.reset(node, tries)?,
             Event::Start { role } => self.start_role(role).map_err(Stop::Other)?,
             Event::Rogue => self.hostile(),
             Event::Check => self.check()?,
@@ -348,23 +348,33 @@ impl World {
         sim.after(pause, Event::Boot { node: node.id });
     }
 
-    fn reset(&mut self, id: NodeId) -> Result<(), Stop> {
+    fn reset(&mut self, id: NodeId, tries: u32) -> Result<(), Stop> {
         let sim = self.sim.clone();
         let node = sim.node(id).clone();
+        let idle = node.ports.borrow().is_empty() && node.jobs.borrow().count() == 0;
+        if !idle {
+            // Apps learn of it from their ports and close them; who does not is ended.
+            if tries > 20
+                && let Some(process) = process::victim(&sim, id, 0)
+            {
+                process::kill(&sim, process, true);
+            }
+            let again = Event::Reset { node: id, life: node.life.get(), tries: tries + 1 };
+            sim.after(Nanos::from_micros(500), again);
+            return Ok(());
+        }
+        node.words().clear_bar();
+        node.bus.borrow_mut().reset();
         self.power_card(&node).map_err(Stop::Other)?;
         let attached = {
             let mut slot = node.driver.borrow_mut();
-            slot.as_mut()
-                .map(|driver| driver.host.reattach(&mut driver.platform, sim.now()))
+            slot.as_mut().map(|driver| driver.host.reattach(&mut driver.platform, sim.now()))
         };
-        match attached {
-            Some(Ok(())) | None => {}
-            Some(Err(error)) => {
-                return Err(Stop::Other(format!(
-                    "node {id}: the card was reset and cannot be attached: {error:?}"
-                )));
-            }
+        if let Some(Err(error)) = attached {
+            return Err(Stop::Other(format!("node {id}: the card was reset and cannot be attached: {error:?}")));
         }
+        node.words().drain(crate::words::Side::Host);
+        node.resetting.set(false);
         sim.note(id, "card reset", &[]);
         let now = sim.now();
         sim.see(Seen::CardPaused { node: id, until: now });
