@@ -141,9 +141,7 @@ impl Backend for SimBackend {
         let open = {
             let mut slot = node.driver.borrow_mut();
             let driver = slot.as_mut().ok_or(Refusal::Status(Status::CardGone))?;
-            driver
-                .host
-                .port_open(&mut driver.platform, request.port)
+            driver.host.port_open(&mut driver.platform, request.port)
         };
         let open = open.map_err(|error| {
             Refusal::Status(match error {
@@ -411,7 +409,9 @@ impl PortBackend for SimPort {
             if sim.now() >= deadline || self.live().is_err() {
                 if let Some(driver) = node.driver.borrow_mut().as_mut() {
                     // It may have ended in this very moment; then there is nothing to give up.
-                    let _ = driver.host.unimport(&mut driver.platform, self.open.port, token, sim.now());
+                    let _ = driver
+                        .host
+                        .unimport(&mut driver.platform, self.open.port, token, sim.now());
                 }
                 return Err(Refusal::Status(Status::TimedOut));
             }
@@ -426,7 +426,9 @@ impl PortBackend for SimPort {
             && let Some(driver) = slot.as_mut()
         {
             // Best effort, as the interface says.
-            let _ = driver.host.unimport(&mut driver.platform, self.open.port, token, sim.now());
+            let _ = driver
+                .host
+                .unimport(&mut driver.platform, self.open.port, token, sim.now());
         }
         crate::driver::nudge(&sim, &node, Nanos(300));
     }

@@ -169,7 +169,9 @@ fn take(sim: &Sim, node: &Node, notice: Notice) {
         Notice::ImportRevoked { port, import } => {
             if let Some(driver) = node.driver.borrow_mut().as_mut() {
                 // A release that finds no slot to be sent in is not needed any more.
-                let _ = driver.host.unimport(&mut driver.platform, port, import, sim.now());
+                let _ = driver
+                    .host
+                    .unimport(&mut driver.platform, port, import, sim.now());
             }
         }
         Notice::Progress => kernel::progress(sim, node),
@@ -205,7 +207,14 @@ pub(crate) fn stop_card(sim: &Sim, node: &Node) {
     crate::process::all_ports_event(sim, node);
     kernel::progress(sim, node);
     let pause = sim.span(Nanos::from_micros(200), Nanos::from_millis(2));
-    sim.after(pause, Event::Reset { node: node.id, life: node.life.get(), tries: 0 });
+    sim.after(
+        pause,
+        Event::Reset {
+            node: node.id,
+            life: node.life.get(),
+            tries: 0,
+        },
+    );
 }
 
 /// Has a port's worker go on after `span`.

@@ -68,7 +68,11 @@ enum Work {
         pages: u64,
     },
     /// A name goes.
-    Unexport { port: PortId, export: ExportId, unexport: Unexport },
+    Unexport {
+        port: PortId,
+        export: ExportId,
+        unexport: Unexport,
+    },
     /// A process goes: its ports, then its memory.
     Exit {
         process: ProcessId,
@@ -184,10 +188,7 @@ pub(crate) fn close(sim: &Sim, node: &Node, port: PortId, waiter: Option<AppId>)
     let close = {
         let mut slot = node.driver.borrow_mut();
         let driver = slot.as_mut()?;
-        driver
-            .host
-            .port_close_begin(&mut driver.platform, open)
-            .ok()?
+        driver.host.port_close_begin(&mut driver.platform, open).ok()?
     };
     sim.note(node.id, "close port", &[("port", u64::from(port.0))]);
     Some(post(sim, node, Work::Close { port, close }, waiter))
@@ -206,10 +207,7 @@ pub(crate) fn unregister(
     let unregister = {
         let mut slot = node.driver.borrow_mut();
         let driver = slot.as_mut()?;
-        driver
-            .host
-            .unregister_begin(port, segment)
-            .ok()?
+        driver.host.unregister_begin(port, segment).ok()?
     };
     Some(post(
         sim,
@@ -237,12 +235,18 @@ pub(crate) fn unexport(
     let unexport = {
         let mut slot = node.driver.borrow_mut();
         let driver = slot.as_mut()?;
-        driver
-            .host
-            .unexport_begin(port, export)
-            .ok()?
+        driver.host.unexport_begin(port, export).ok()?
     };
-    Some(post(sim, node, Work::Unexport { port, export, unexport }, waiter))
+    Some(post(
+        sim,
+        node,
+        Work::Unexport {
+            port,
+            export,
+            unexport,
+        },
+        waiter,
+    ))
 }
 
 /// Starts the exit of a process whose apps are dead.
@@ -255,10 +259,7 @@ pub(crate) fn exit(sim: &Sim, node: &Node, process: ProcessId) {
                 let Some(open) = process::open_port(node, port) else {
                     continue;
                 };
-                if let Ok(close) = driver
-                    .host
-                    .port_close_begin(&mut driver.platform, open)
-                {
+                if let Ok(close) = driver.host.port_close_begin(&mut driver.platform, open) {
                     ports.push((port, close));
                 }
             }
@@ -364,7 +365,11 @@ fn advance(sim: &Sim, node: &Node, work: &mut Work) -> Step {
                 }
             }
         }
-        Work::Unexport { port, export, unexport } => {
+        Work::Unexport {
+            port,
+            export,
+            unexport,
+        } => {
             let (progress, _) = with_driver(sim, node, |driver, now, _| {
                 driver.host.unexport_step(&mut driver.platform, unexport, now)
             });
@@ -469,7 +474,7 @@ fn clear(sim: &Sim, node: &Node, unmaps: &mut [Unmap], cleared: &mut usize) -> O
         let mut gone = Vec::new();
         let step = {
             let mut slot = node.driver.borrow_mut();
-            let Some(driver) = slot.as_mut() else { return None };
+            let driver = slot.as_mut()?;
             // An invalidation must not be cut up.
             driver
                 .host

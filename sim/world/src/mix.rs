@@ -38,12 +38,18 @@ pub(crate) fn roles(dice: &mut Dice, config: &Config) -> Vec<Role> {
         let writers = if nodes > 16 { 1 } else { 1 + dice.below(3) };
         for _ in 0..writers {
             // Now and then to its own node.
-            let to = if dice.below(10) == 0 { u64::from(id.0) } else { dice.below(nodes) };
+            let to = if dice.below(10) == 0 {
+                u64::from(id.0)
+            } else {
+                dice.below(nodes)
+            };
             let stripe = stripes[to as usize] % WRITERS;
             stripes[to as usize] += 1;
             let verify = !roles[to as usize].scratch && stripes[to as usize] <= WRITERS;
             let target = NodeId(to as u16);
-            roles.push(Role::new("writer", id, move |mut env| write(&mut env, target, stripe, verify)));
+            roles.push(Role::new("writer", id, move |mut env| {
+                write(&mut env, target, stripe, verify)
+            }));
         }
     }
     roles
@@ -60,26 +66,34 @@ fn try_receive(env: &Env) -> Result<()> {
     let all = Modes::READ | Modes::WRITE | Modes::NOTIFY;
     let access = || Access::everyone().modes(all).notify(1..=2000);
     let mut segment = port.export("memory", &region, .., access())?;
-    let second = port.export("read only", &region, ..4096, Access::everyone().modes(Modes::READ))?;
+    let second = port.export(
+        "read only",
+        &region,
+        ..4096,
+        Access::everyone().modes(Modes::READ),
+    )?;
     let mut bytes = [0; 64];
     while !env.stage.stopped() {
         for stripe in 0..WRITERS {
             let notification = port.notification(signal(stripe))?;
-            let mut pending = notification.pending()?;
+            let mut pending = notification.pending();
             while pending > 0 {
                 notification.ack()?;
                 pending -= 1;
             }
         }
-        while let Some(_id) = port.notifications().pop()? {}
-        let fires = env.sim.upgrade().is_some_and(|sim| sim.fires(crate::faults::FaultKind::Revoke, env.id));
+        while let Some(_id) = port.notifications().pop() {}
+        let fires = env
+            .sim
+            .upgrade()
+            .is_some_and(|sim| sim.fires(crate::faults::FaultKind::Revoke, env.id));
         if fires {
             segment.unexport()?;
             segment = port.export("memory", &region, .., access())?;
         }
         region.read_into(0, &mut bytes)?;
         match port.notification(signal(0))?.wait(Duration::from_micros(150)) {
-            Ok(()) | Err(netvm::Error::TimedOut) => {}
+            Ok(_) | Err(netvm::Error::TimedOut) => {}
             Err(error) => return Err(error),
         }
     }
@@ -106,13 +120,18 @@ struct Writer<'e> {
 
 fn write(env: &mut Env, to: NodeId, stripe: u64, verify: bool) {
     // An error ends this life of the writer; the role starts over.
-    if let Err(text) = try_write(env, to, stripe, verify).unwrap_or_else(|_| Ok(())) {
+    if let Err(text) = try_write(env, to, stripe, verify).unwrap_or(Ok(())) {
         env.complain(text);
     }
 }
 
 /// The outer result: an operation failed, as it may. The inner one: what was read is wrong.
-fn try_write(env: &mut Env, to: NodeId, stripe: u64, verify: bool) -> Result<std::result::Result<(), String>> {
+fn try_write(
+    env: &mut Env,
+    to: NodeId,
+    stripe: u64,
+    verify: bool,
+) -> Result<std::result::Result<(), String>> {
     let handle = env.node.clone();
     let port = Port::open(&handle, PortConfig::default())?;
     let remote = loop {

@@ -359,7 +359,11 @@ impl World {
             {
                 process::kill(&sim, process, true);
             }
-            let again = Event::Reset { node: id, life: node.life.get(), tries: tries + 1 };
+            let again = Event::Reset {
+                node: id,
+                life: node.life.get(),
+                tries: tries + 1,
+            };
             sim.after(Nanos::from_micros(500), again);
             return Ok(());
         }
@@ -368,10 +372,13 @@ impl World {
         self.power_card(&node).map_err(Stop::Other)?;
         let attached = {
             let mut slot = node.driver.borrow_mut();
-            slot.as_mut().map(|driver| driver.host.reattach(&mut driver.platform, sim.now()))
+            slot.as_mut()
+                .map(|driver| driver.host.reattach(&mut driver.platform, sim.now()))
         };
         if let Some(Err(error)) = attached {
-            return Err(Stop::Other(format!("node {id}: the card was reset and cannot be attached: {error:?}")));
+            return Err(Stop::Other(format!(
+                "node {id}: the card was reset and cannot be attached: {error:?}"
+            )));
         }
         node.words().drain(crate::words::Side::Host);
         node.resetting.set(false);

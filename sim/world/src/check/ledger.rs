@@ -121,6 +121,9 @@ pub(super) enum News {
     FalseFlush { lane: Direction, seq: u32, missing: u32 },
 }
 
+/// A message of a life that is over: direction, number, digest, whether it had arrived.
+type Stale = (Direction, u32, u64, bool);
+
 /// The books.
 #[derive(Default)]
 pub(super) struct Ledger {
@@ -128,7 +131,7 @@ pub(super) struct Ledger {
     /// Messages waiting for bytes at a place of a node.
     awaited: BTreeMap<(u16, Place), Vec<(Direction, u32)>>,
     /// Messages of lives that are over and that had not arrived then.
-    stale: BTreeMap<(u16, Place), Vec<(Direction, u32, u64, bool)>>,
+    stale: BTreeMap<(u16, Place), Vec<Stale>>,
     /// How many owners each port has had.
     port_lives: BTreeMap<(u16, u16), u32>,
     /// Notifications of finished lanes that were due, as an upper bound.

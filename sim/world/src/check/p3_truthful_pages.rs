@@ -106,11 +106,11 @@ impl Checker for TruthfulPages {
             }
             Seen::DmaMoved {
                 node,
-                way,
+                way: Way::ToPage,
                 ppn,
                 place,
                 ..
-            } if way == Way::ToPage => {
+            } => {
                 self.may_write(node, ppn, place)?;
                 self.dirty.insert((node, ppn));
             }

@@ -10,6 +10,9 @@ use netvm_abi::{Nanos, NodeId, PortId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+/// What a read asks for: node, address, length, port.
+type Asked = (NodeId, u64, u32, u16);
+
 /// Knows the exports as their owners asked for them, and what each port posted.
 pub(super) struct Isolation {
     window: u32,
@@ -19,7 +22,7 @@ pub(super) struct Isolation {
     /// Ports whose apps post anything, also behind the checker's back: their own pages only.
     hostile: BTreeSet<(NodeId, PortId)>,
     /// Ranges that arrived read requests ask for, with the caller.
-    asked: BTreeMap<(NodeId, u64, u32, u16), Vec<(u16, u16)>>,
+    asked: BTreeMap<Asked, Vec<(u16, u16)>>,
 }
 
 impl Isolation {
@@ -171,8 +174,7 @@ impl Checker for Isolation {
         match fact {
             Seen::Posted { node, port, words } => {
                 let posted = Posted::read(words);
-                self.named
-                    .insert((*node, *port, posted.local & 0xFFFF_FFFF_FFFF_FFFF, posted.len));
+                self.named.insert((*node, *port, posted.local, posted.len));
             }
             Seen::Exported { node, port, fact } => {
                 self.exports.entry((*node, *port)).or_default().push(fact.clone());
