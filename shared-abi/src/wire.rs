@@ -103,13 +103,15 @@ bitflags! {
 ///
 /// | kind | `seq` | `operand` | `compare` |
 /// |---|---|---|---|
+/// | `Write` | window slot | - | generation of the sending port |
 /// | `ReadRequest` | window slot | requester's read slot (bits 0..16), its generation (32..64) | bytes wanted |
 /// | `ReadReply` | seq of the request | as in the request | - |
 /// | `AtomicRequest` | window slot | operand | value to compare with |
 /// | `AtomicReply` | seq of the request | old value | - |
-/// | `FlushReply` | seq of the flush | failing operation, if the stream is poisoned | - |
+/// | `Flush` | window slot | as `ReadRequest` | generation of the sending port |
+/// | `FlushReply` | seq of the flush | failing operation, if the stream is poisoned | `operand` of the flush |
 /// | `Ack` | lowest missing | bitmap: bit i = `seq + 1 + i` has landed | - |
-/// | `Error` | seq of the message | - | - |
+/// | `Error` | seq of the message | - | `compare` of the message |
 /// | `Hello`, `HelloAck` | first seq | page size (0..32), payload (32..64) | window (0..16), ABI version (16..32) |
 ///
 /// An `AtomicRequest` carries its opcode in `status` and, as a read does, its requester's read

@@ -14,10 +14,33 @@
     )
 )]
 
+mod authorise;
+mod bounce;
+mod complete;
 pub mod config;
+mod control;
 pub mod counters;
+mod dispatch;
+mod dma;
+mod error;
+mod flush;
+mod greeting;
+mod host_events;
 mod nic;
+mod notify;
+mod peer;
 pub mod platform;
+mod port;
+mod queue;
+mod read;
+mod receive;
+mod slot;
+mod staging;
+mod stream;
+pub mod tables;
+mod timers;
+pub mod window;
+mod write;
 
 pub use config::{Config, ConfigError, Timers};
 pub use counters::Counters;

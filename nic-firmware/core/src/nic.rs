@@ -1,15 +1,30 @@
 //! The state machine and its events.
 
 use crate::config::{Config, ConfigError};
+use crate::control::Waiting;
 use crate::counters::Counters;
+use crate::dma::DmaTable;
+use crate::peer::Peer;
 use crate::platform::{DmaId, Platform};
-use netvm_abi::bar::header;
+use crate::port::{Port, PortState, Turns};
+use crate::queue::{Deadline, DeadlineQueue, Fifo};
+use crate::read::Read;
+use crate::slot::{Slot, SlotState, Stream};
+use crate::staging::{Staging, StagingPool};
+use crate::stream::{Outgoing, Sender};
+use crate::tables::Tables;
+use heapless::Vec;
+use netvm_abi::bar::{BarMap, header};
+use netvm_abi::bounce::BounceUse;
+use netvm_abi::control::CONTROL_SLOTS;
 use netvm_abi::page_lock;
 use netvm_abi::page_table::PageTable;
+use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
+use netvm_abi::shared_map::SharedMap;
 use netvm_abi::storage::{MakeTable, Storage};
 use netvm_abi::wire::HEADER_BYTES;
 use netvm_abi::words::{SharedWords, split};
-use netvm_abi::{Nanos, ReceiveId, StagingId};
+use netvm_abi::{Generation, Nanos, NodeId, PortId, ReadSlot, ReceiveId, StagingId};
 
 /// A received message: its first bytes, copied out of the receive buffer. The payload stays there.
 #[derive(Clone, Copy, Debug)]
@@ -38,22 +53,48 @@ impl Frame {
 /// A NIC.
 ///
 /// # Order of calls
-/// 1. [`Nic::new`] (a platform with a heap) or `Nic::from_tables` (lent tables).
+/// 1. [`Nic::new`] (a platform with a heap) or [`Nic::from_tables`] (lent tables).
 /// 2. [`attach`](Nic::attach), once the BAR and the driver's memory are reachable and the page
 ///    table is empty. It writes the BAR's header, the magic word last.
 /// 3. Any of the `handle_*` methods, in any order, whenever their event happens. Each does a
 ///    bounded piece of work and returns; those that return `bool` say whether more waits.
-///    `netvm_platform::poll_once` is the loop that calls them all.
+///    `netvm_platform::Driver::poll_once` is the loop that calls them all.
 /// 4. When nothing is left to do, sleep until [`next_deadline`](Nic::next_deadline); before that
 ///    follow the sleep protocol (`netvm_platform::Driver::try_sleep`), so that no doorbell is lost.
 ///
 /// All effects go through the [`Platform`]; its methods only start things and never call back.
 /// `now` must not run backwards.
 pub struct Nic<S: Storage> {
-    config: Config,
-    page_table: PageTable,
-    counters: Counters,
-    _storage: core::marker::PhantomData<S::Table<u8>>,
+    pub(crate) config: Config,
+    pub(crate) bar: BarMap,
+    pub(crate) shared: SharedMap,
+    pub(crate) page_table: PageTable,
+    pub(crate) host_ring: RingReader,
+    pub(crate) nic_ring: RingWriter,
+    pub(crate) ports: S::Table<Port>,
+    pub(crate) queued: S::Table<u16>,
+    pub(crate) peers: S::Table<Peer>,
+    pub(crate) slots: S::Table<Slot>,
+    pub(crate) outgoing: S::Table<Outgoing>,
+    pub(crate) senders: S::Table<Sender>,
+    pub(crate) streams: S::Table<Stream>,
+    pub(crate) staging: S::Table<Staging>,
+    pub(crate) reads: S::Table<Read>,
+    pub(crate) links: S::Table<u32>,
+    pub(crate) deadlines: S::Table<Deadline>,
+    pub(crate) turns: Turns,
+    pub(crate) pool: StagingPool,
+    pub(crate) free_reads: Fifo,
+    /// Reads of other nodes that wait for a staging buffer.
+    pub(crate) waiting_reads: Fifo,
+    pub(crate) controls: Vec<Waiting, { CONTROL_SLOTS as usize }>,
+    pub(crate) ack_timer: DeadlineQueue,
+    pub(crate) probe_timer: DeadlineQueue,
+    pub(crate) hello_timer: DeadlineQueue,
+    /// Lives of links begun so far.
+    pub(crate) lives: u32,
+    pub(crate) dma: DmaTable,
+    pub(crate) counters: Counters,
 }
 
 impl<S: Storage> Nic<S> {
@@ -65,13 +106,58 @@ impl<S: Storage> Nic<S> {
     where
         S: MakeTable,
     {
-        let _ = storage;
         config.geometry.validate().map_err(ConfigError::Geometry)?;
+        Self::from_tables(config, Tables::make(&config.geometry, storage))
+    }
+
+    /// Makes a NIC of lent tables, which it puts into their first state.
+    ///
+    /// # Errors
+    /// When the configuration cannot be used, or a table has the wrong length.
+    pub fn from_tables(config: Config, mut tables: Tables<S>) -> Result<Self, ConfigError> {
+        let geometry = &config.geometry;
+        geometry.validate().map_err(ConfigError::Geometry)?;
+        if config.node.0 >= geometry.nodes {
+            return Err(ConfigError::Node(config.node));
+        }
+        if usize::from(config.inline_bytes) > netvm_abi::descriptor::INLINE_BYTES {
+            return Err(ConfigError::InlineBytes(config.inline_bytes));
+        }
+        tables.reset(geometry)?;
+        let mut free_reads = Fifo::new();
+        for read in 0..geometry.reads {
+            let link = BounceUse::Reply(ReadSlot(read)).id(geometry);
+            free_reads.push(&mut tables.links, link.0);
+        }
         Ok(Self {
-            page_table: PageTable::of(&config.geometry, config.hash_key),
             config,
+            bar: BarMap::new(geometry),
+            shared: SharedMap::new(geometry),
+            page_table: PageTable::of(geometry, config.hash_key),
+            host_ring: RingReader::new(RingPlace::host_events(geometry)),
+            nic_ring: RingWriter::new(RingPlace::nic_events(geometry)),
+            ports: tables.ports,
+            queued: tables.queued,
+            peers: tables.peers,
+            slots: tables.slots,
+            outgoing: tables.outgoing,
+            senders: tables.senders,
+            streams: tables.streams,
+            staging: tables.staging,
+            reads: tables.reads,
+            links: tables.links,
+            deadlines: tables.deadlines,
+            turns: Turns::new(),
+            pool: StagingPool::new(geometry.staging),
+            free_reads,
+            waiting_reads: Fifo::new(),
+            controls: Vec::new(),
+            ack_timer: DeadlineQueue::new(config.timers.ack_delay.0),
+            probe_timer: DeadlineQueue::new(config.timers.probe_interval.0),
+            hello_timer: DeadlineQueue::new(config.timers.hello_interval.0),
+            lives: 0,
+            dma: DmaTable::new(),
             counters: Counters::default(),
-            _storage: core::marker::PhantomData,
         })
     }
 
@@ -99,61 +185,144 @@ impl<S: Storage> Nic<S> {
     }
 
     /// A frame has arrived.
+    #[inline]
     pub fn handle_frame<P: Platform>(&mut self, p: &mut P, now: Nanos, frame: &Frame) {
-        let _ = now;
-        p.release_receive(frame.receive);
+        self.frame_arrives(p, now, frame);
     }
 
-    /// A DMA has ended; `ok` is false when it could not be done.
+    /// A DMA has ended; `ok` is false when it could not be done. Ends that are not outstanding are
+    /// counted and ignored.
+    #[inline]
     pub fn handle_dma_done<P: Platform>(&mut self, p: &mut P, now: Nanos, id: DmaId, ok: bool) {
-        let _ = (p, now, id, ok);
+        self.dma_done(p, now, id, ok);
     }
 
     /// A staging buffer has left and may be used again.
     pub fn handle_sent<P: Platform>(&mut self, p: &mut P, now: Nanos, staging: StagingId) {
-        let _ = (p, now, staging);
+        self.sent(p, now, staging);
     }
 
     /// Serves up to `budget` ports: takes commands, starts what has its resources, sends what is
     /// ready. Returns whether another call could do more at once.
     pub fn handle_doorbells<P: Platform>(&mut self, p: &mut P, now: Nanos, budget: u32) -> bool {
-        let _ = (p, now, budget);
-        false
+        self.resume_parked(p, now);
+        self.resume_reads(p, now);
+        let mut moved = self.send_controls(p, now);
+        if self.turns.all_quiet() {
+            self.turns.stir();
+        }
+        for _ in 0..budget {
+            if self.turns.all_quiet() {
+                break;
+            }
+            let Some(port) = self.turns.take() else {
+                break;
+            };
+            let progress = self.pump(p, now, port);
+            self.turns.report(progress);
+            moved |= progress;
+        }
+        moved || !self.turns.all_quiet()
     }
 
     /// Takes up to `budget` events of the host driver. Returns whether more wait.
     pub fn handle_host_events<P: Platform>(&mut self, p: &mut P, now: Nanos, budget: u32) -> bool {
-        let _ = (p, now, budget);
-        false
+        self.host_events(p, now, budget)
     }
 
     /// Does what is due at `now`. Returns whether more is due.
     pub fn handle_timers<P: Platform>(&mut self, p: &mut P, now: Nanos) -> bool {
-        let _ = (p, now);
-        false
+        self.run_timers(p, now)
     }
 
     /// Whether a doorbell, a fence or a host event waits: the second look of the sleep protocol.
     pub fn has_work<P: Platform>(&self, p: &P) -> bool {
-        let _ = p;
+        if self.host_waits(p) {
+            return true;
+        }
+        let mut from = 0;
+        while let Some(port) = self.turns.at_or_after(from) {
+            if self.command_waits(p, port) || self.fence_reached(p, port) {
+                return true;
+            }
+            from = port.0 + 1;
+        }
         false
     }
 
     /// When [`handle_timers`](Self::handle_timers) wants to be called; nothing: not at all.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
-        None
+        self.deadline()
     }
 
     /// What this NIC has done.
     #[must_use]
-    pub fn counters(&self) -> &Counters {
+    pub const fn counters(&self) -> &Counters {
         &self.counters
     }
 
     /// The configuration.
     #[must_use]
-    pub fn config(&self) -> &Config {
+    pub const fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// DMAs in flight.
+    #[must_use]
+    pub const fn dmas_in_flight(&self) -> u32 {
+        self.dma.in_flight()
+    }
+}
+
+/// Places in the tables.
+impl<S: Storage> Nic<S> {
+    /// Index of a port and a node in the tables of streams.
+    #[inline]
+    pub(crate) const fn stream_index(&self, node: NodeId, port: PortId) -> usize {
+        node.index() * self.config.geometry.ports as usize + port.index()
+    }
+
+    /// Index of a window slot.
+    #[inline]
+    pub(crate) const fn slot_index(&self, node: NodeId, slot: u16) -> usize {
+        node.index() * self.config.geometry.window as usize + slot as usize
+    }
+
+    /// A slot of a peer's receiving window.
+    #[inline]
+    pub(crate) fn slot(&self, node: NodeId, slot: u16) -> Option<&Slot> {
+        self.slots.get(self.slot_index(node, slot))
+    }
+
+    /// The same, to change it.
+    #[inline]
+    pub(crate) fn slot_mut(&mut self, node: NodeId, slot: u16) -> Option<&mut Slot> {
+        let index = self.slot_index(node, slot);
+        self.slots.get_mut(index)
+    }
+
+    /// Sets a slot's state.
+    #[inline]
+    pub(crate) fn set_slot(&mut self, node: NodeId, slot: u16, state: SlotState) {
+        if let Some(slot) = self.slot_mut(node, slot) {
+            slot.state = state;
+        }
+    }
+
+    /// Remembers for which life of its port a message was let through.
+    #[inline]
+    pub(crate) fn note_port(&mut self, node: NodeId, slot: u16) {
+        let Some(port) = self.slot(node, slot).map(|slot| slot.header.destination_port) else {
+            return;
+        };
+        let generation = self
+            .ports
+            .get(port.index())
+            .filter(|port| port.state == PortState::Open)
+            .map_or(Generation(u32::MAX), |port| port.generation);
+        if let Some(slot) = self.slot_mut(node, slot) {
+            slot.port_generation = generation;
+        }
     }
 }

@@ -10,7 +10,6 @@ use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use netvm_abi::WordIndex;
 use netvm_abi::words::SharedWords;
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// What words leave out.
@@ -61,20 +60,15 @@ impl Words {
     /// All words from 0 to `len`, watched.
     #[must_use]
     pub fn new(flaw: Flaw, len: u32) -> Self {
-        Self::watching(flaw, len, &[0..len])
+        Self::watching(flaw, len, 0..len)
     }
 
-    /// Words from 0 to `len`, of which loom watches those in `ranges`. All are zero.
+    /// Words from 0 to `len`, of which loom watches some. All are zero.
     #[must_use]
-    pub fn watching(flaw: Flaw, len: u32, ranges: &[Range<u32>]) -> Self {
+    pub fn watching(flaw: Flaw, len: u32, watched: impl IntoIterator<Item = u32>) -> Self {
         Self {
             flaw,
-            watched: ranges
-                .iter()
-                .cloned()
-                .flatten()
-                .map(|at| (at, Watched::new()))
-                .collect(),
+            watched: watched.into_iter().map(|at| (at, Watched::new())).collect(),
             plain: (0..len).map(|_| std::sync::atomic::AtomicU32::new(0)).collect(),
         }
     }

@@ -23,11 +23,7 @@ fn head(command: u32) -> [u32; HEAD_WORDS] {
 fn block(flaw: Flaw, entry: u32) -> Words {
     let at = port::COMMANDS.0 + (entry % QUEUE_ENTRIES) * DESCRIPTOR_WORDS as u32;
     let payload = at + HEAD_WORDS as u32;
-    Words::watching(
-        flaw,
-        port::BLOCK_WORDS,
-        &[0..1, at..at + 1, at + 15..at + 16, payload..payload + 1],
-    )
+    Words::watching(flaw, port::BLOCK_WORDS, [0, at, at + 15, payload])
 }
 
 fn check(consumer: &Consumer, block: &Words, command: u32) {
@@ -149,15 +145,12 @@ fn ring(flaw: Flaw, full: Seen) -> impl Fn() + Send + Sync + 'static {
         head: WordIndex(0),
     };
     move || {
-        let mut watched = vec![0..1];
+        let mut watched = vec![0];
         for entry in 0..ENTRIES {
-            watched.extend(WATCHED.map(|word| {
-                let at = 1 + entry * EVENT_WORDS as u32 + word;
-                at..at + 1
-            }));
+            watched.extend(WATCHED.map(|word| 1 + entry * EVENT_WORDS as u32 + word));
         }
         // Entries and tail on one side, the head on the other.
-        let entries = Arc::new(Words::watching(flaw, 1 + ENTRIES * EVENT_WORDS as u32, &watched));
+        let entries = Arc::new(Words::watching(flaw, 1 + ENTRIES * EVENT_WORDS as u32, watched));
         let heads = Arc::new(Words::new(flaw, 1));
         let reader = {
             let (entries, heads) = (entries.clone(), heads.clone());

@@ -46,16 +46,8 @@ fn capability(owner: u32) -> Capability {
 fn revocation(barrier: bool, seen: [Seen; 3]) -> impl Fn() + Send + Sync + 'static {
     move || {
         // Segment (word 2) and secret (word 8) stand for the entry; the rest is the same for both owners.
-        let bar = Arc::new(Words::watching(
-            Flaw::None,
-            64,
-            &[0..1, 2..3, 8..9, TO_NIC.tail.0..TO_NIC.tail.0 + 1],
-        ));
-        let shared = Arc::new(Words::watching(
-            Flaw::None,
-            64,
-            &[TO_HOST.tail.0..TO_HOST.tail.0 + 1],
-        ));
+        let bar = Arc::new(Words::watching(Flaw::None, 64, [0, 2, 8, TO_NIC.tail.0]));
+        let shared = Arc::new(Words::watching(Flaw::None, 64, [TO_HOST.tail.0]));
         capability(1).publish(&*bar, ENTRY);
         let nic = {
             let (bar, shared, seen) = (bar.clone(), shared.clone(), seen.clone());
@@ -124,7 +116,7 @@ fn reply(flaw: Flaw, seen: [Seen; 2]) -> impl Fn() + Send + Sync + 'static {
         let area = Arc::new(Words::watching(
             flaw,
             1024,
-            &[reply_at(3).0..reply_at(3).0 + REPLY_WORDS as u32],
+            reply_at(3).0..reply_at(3).0 + REPLY_WORDS as u32,
         ));
         let old = Reply {
             op: OpId(8),

@@ -1,0 +1,95 @@
+//! The bounce path (thesis 5.6): payload into a bounce page, header into its record, an event to
+//! the host, which pages in, copies once and ends the slot.
+
+use crate::dma::Ticket;
+use crate::nic::Nic;
+use crate::platform::{Dma, Platform};
+use crate::slot::SlotState;
+use netvm_abi::bounce::{BounceUse, store_record};
+use netvm_abi::event::NicEvent;
+use netvm_abi::mutant::{self, Mutant};
+use netvm_abi::status::Status;
+use netvm_abi::storage::Storage;
+use netvm_abi::wire::Header;
+use netvm_abi::{BounceId, ByteLen, Generation, Nanos, NodeId};
+
+impl<S: Storage> Nic<S> {
+    /// Moves the payload of a message in the window into its bounce page, which is free: it belongs
+    /// to the window slot.
+    pub(crate) fn bounce_message<P: Platform>(
+        &mut self,
+        p: &mut P,
+        ticket: Ticket,
+        peer: NodeId,
+        index: u16,
+    ) {
+        let Some(slot) = self.slot_mut(peer, index) else {
+            return;
+        };
+        slot.state = SlotState::Bouncing;
+        let (receive, len) = (slot.receive, ByteLen(u32::from(slot.header.len)));
+        let bounce = BounceUse::Window { peer, slot: index }.id(&self.config.geometry);
+        let dma = Dma::ReceiveToBounce { receive, bounce, len };
+        self.start_dma(p, ticket, bounce, None, dma);
+    }
+
+    /// The payload of a message is in its bounce page.
+    pub(crate) fn message_bounced<P: Platform>(&mut self, p: &mut P, peer: NodeId, index: u16) {
+        let Some(slot) = self.slot_mut(peer, index) else {
+            return;
+        };
+        slot.state = SlotState::Bounced;
+        let (header, generation) = (slot.header, slot.generation);
+        if slot.holds_receive {
+            slot.holds_receive = false;
+            let receive = slot.receive;
+            p.release_receive(receive);
+        }
+        let bounce = BounceUse::Window { peer, slot: index }.id(&self.config.geometry);
+        self.tell_bounced(p, bounce, generation, &header);
+    }
+
+    /// Writes a bounce record and tells the host.
+    pub(crate) fn tell_bounced<P: Platform>(
+        &mut self,
+        p: &mut P,
+        bounce: BounceId,
+        generation: Generation,
+        header: &Header,
+    ) {
+        if mutant::is(Mutant::BounceRecordDropped) {
+            return;
+        }
+        store_record(p.shared(), self.shared.bounce_record(bounce), header);
+        self.tell_host(p, NicEvent::Bounced { bounce, generation });
+    }
+
+    /// The host has dealt with a bounced message or reply.
+    pub(crate) fn bounce_ended<P: Platform>(
+        &mut self,
+        p: &mut P,
+        now: Nanos,
+        bounce: BounceId,
+        generation: Generation,
+        status: Status,
+    ) {
+        match BounceUse::from_id(&self.config.geometry, bounce) {
+            Some(BounceUse::Window { peer, slot }) => {
+                let waits = self
+                    .slot(peer, slot)
+                    .is_some_and(|found| found.state == SlotState::Bounced && found.generation == generation);
+                if !waits {
+                    self.counters.late_answers += 1;
+                    return;
+                }
+                self.counters.bounces_ended += 1;
+                if status != Status::Ok {
+                    *self.refusals(status) += 1;
+                }
+                self.end(p, now, peer, slot, status);
+            }
+            Some(BounceUse::Reply(read)) => self.reply_ended(p, read, generation, status),
+            Some(BounceUse::Source(_)) | None => self.counters.host_events_refused += 1,
+        }
+    }
+}

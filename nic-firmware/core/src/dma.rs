@@ -1,0 +1,221 @@
+//! DMAs in flight: 64 slots, generations against late completions, and barriers.
+//!
+//! A page is locked only from the start of a DMA to its end. Whoever finds no free slot waits
+//! *without* a lock, in one line for all; a [`Ticket`] is taken before the lock, so that no lock is
+//! ever set that waits for a slot.
+
+use crate::nic::Nic;
+use crate::platform::{Dma, DmaId, Platform};
+use crate::port::PortState;
+use crate::queue::Fifo;
+use heapless::Vec;
+use netvm_abi::bounce::BounceUse;
+use netvm_abi::event::NicEvent;
+use netvm_abi::page_lock::{Used, unlock_page};
+use netvm_abi::page_table::PageSlot;
+use netvm_abi::storage::Storage;
+use netvm_abi::{BounceId, Nanos, PortId, Token};
+
+/// DMAs that may be in flight.
+pub(crate) const SLOTS: usize = 64;
+/// Barriers that may be outstanding; while there are so many the NIC takes no host event.
+pub(crate) const BARRIERS: usize = 16;
+
+/// The right to start one DMA.
+#[must_use]
+pub(crate) struct Ticket(u8);
+
+/// The page that a DMA holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeldPage {
+    pub(crate) slot: PageSlot,
+    pub(crate) used: Used,
+    pub(crate) port: PortId,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    generation: u32,
+    holder: BounceId,
+    page: Option<HeldPage>,
+}
+
+/// All DMAs.
+#[derive(Debug)]
+pub(crate) struct DmaTable {
+    active: u64,
+    slots: [Slot; SLOTS],
+    /// Operations that wait for a slot.
+    pub(crate) waiting: Fifo,
+    barriers: Vec<(Token, u64), BARRIERS>,
+}
+
+impl DmaTable {
+    pub(crate) const fn new() -> Self {
+        Self {
+            active: 0,
+            slots: [Slot {
+                generation: 0,
+                holder: BounceId(0),
+                page: None,
+            }; SLOTS],
+            waiting: Fifo::new(),
+            barriers: Vec::new(),
+        }
+    }
+
+    /// A free slot, if there is one.
+    #[inline]
+    pub(crate) const fn ticket(&self) -> Option<Ticket> {
+        let slot = (!self.active).trailing_zeros();
+        if slot as usize == SLOTS {
+            None
+        } else {
+            Some(Ticket(slot as u8))
+        }
+    }
+
+    /// DMAs in flight.
+    pub(crate) const fn in_flight(&self) -> u32 {
+        self.active.count_ones()
+    }
+
+    /// Whether another barrier can be kept.
+    pub(crate) fn barrier_room(&self) -> bool {
+        !self.barriers.is_full()
+    }
+
+    #[inline]
+    fn begin(&mut self, ticket: Ticket, holder: BounceId, page: Option<HeldPage>) -> DmaId {
+        let Ticket(index) = ticket;
+        let mut generation = 0;
+        if let Some(slot) = self.slots.get_mut(usize::from(index)) {
+            slot.generation = slot.generation.wrapping_add(1);
+            slot.holder = holder;
+            slot.page = page;
+            generation = slot.generation;
+            self.active |= 1 << index;
+        }
+        DmaId {
+            slot: index,
+            generation,
+        }
+    }
+
+    /// Ends a DMA; nothing if it is not in flight.
+    #[inline]
+    fn end(&mut self, id: DmaId) -> Option<(BounceId, Option<HeldPage>)> {
+        let slot = self.slots.get(usize::from(id.slot))?;
+        if slot.generation != id.generation || self.active & (1 << id.slot) == 0 {
+            return None;
+        }
+        self.active &= !(1 << id.slot);
+        Some((slot.holder, slot.page))
+    }
+}
+
+impl<S: Storage> Nic<S> {
+    /// Starts a DMA for an operation, which is named as its bounce page is.
+    #[inline]
+    pub(crate) fn start_dma<P: Platform>(
+        &mut self,
+        p: &mut P,
+        ticket: Ticket,
+        holder: BounceId,
+        page: Option<HeldPage>,
+        dma: Dma,
+    ) {
+        self.counters.dma_started += 1;
+        if let Some(port) = page.and_then(|page| self.ports.get_mut(page.port.index())) {
+            port.dmas += 1;
+        }
+        let id = self.dma.begin(ticket, holder, page);
+        p.start_dma(id, dma);
+    }
+
+    /// Lets an operation wait for a DMA slot, without any lock.
+    pub(crate) fn park_for_dma(&mut self, holder: BounceId) {
+        self.counters.dma_parked += 1;
+        self.dma.waiting.push(&mut self.links, holder.0);
+    }
+
+    pub(crate) fn dma_done<P: Platform>(&mut self, p: &mut P, now: Nanos, id: DmaId, ok: bool) {
+        let Some((holder, page)) = self.dma.end(id) else {
+            self.counters.dma_late += 1;
+            return;
+        };
+        if !ok {
+            self.counters.dma_failed += 1;
+        }
+        if let Some(page) = page {
+            // A DMA that failed may have written a part.
+            unlock_page(p.bar(), &self.page_table, page.slot, page.used);
+            self.port_dma_ended(p, page.port);
+        }
+        self.end_barriers(p, id.slot);
+        match BounceUse::from_id(&self.config.geometry, holder) {
+            Some(BounceUse::Window { peer, slot }) => self.moved(p, now, peer, slot, ok),
+            Some(BounceUse::Reply(read)) => self.reply_moved(p, read, ok),
+            Some(BounceUse::Source(staging)) => self.filled(p, now, staging, ok),
+            None => {}
+        }
+        self.resume_parked(p, now);
+    }
+
+    /// Gives free slots to whoever waits. Called after each completion and once in every pass, so
+    /// nobody is left behind when those before turn out not to need their slot any more.
+    pub(crate) fn resume_parked<P: Platform>(&mut self, p: &mut P, now: Nanos) {
+        for _ in 0..SLOTS {
+            if self.dma.waiting.is_empty() || self.dma.in_flight() as usize == SLOTS {
+                return;
+            }
+            let Some(holder) = self.dma.waiting.pop(&self.links) else {
+                return;
+            };
+            match BounceUse::from_id(&self.config.geometry, BounceId(holder)) {
+                Some(BounceUse::Window { peer, slot }) => self.resume(p, now, peer, slot),
+                Some(BounceUse::Reply(read)) => self.place_reply(p, read),
+                Some(BounceUse::Source(staging)) => self.fill_again(p, now, staging),
+                None => {}
+            }
+        }
+    }
+
+    fn port_dma_ended<P: Platform>(&mut self, p: &mut P, port: PortId) {
+        let Some(state) = self.ports.get_mut(port.index()) else {
+            return;
+        };
+        state.dmas = state.dmas.saturating_sub(1);
+        if state.state == PortState::Closing && state.dmas == 0 {
+            self.port_closed(p, port);
+        }
+    }
+
+    /// Remembers the DMAs that are active now; answers when the last has ended.
+    pub(crate) fn barrier<P: Platform>(&mut self, p: &mut P, token: Token) {
+        let active = self.dma.active;
+        if active == 0 || self.dma.barriers.push((token, active)).is_err() {
+            self.barrier_done(p, token);
+        }
+    }
+
+    #[inline]
+    fn end_barriers<P: Platform>(&mut self, p: &mut P, slot: u8) {
+        if self.dma.barriers.is_empty() {
+            return;
+        }
+        let mut done: Vec<Token, BARRIERS> = Vec::new();
+        self.dma.barriers.retain_mut(|(token, active)| {
+            *active &= !(1 << slot);
+            *active != 0 || done.push(*token).is_err()
+        });
+        for token in done {
+            self.barrier_done(p, token);
+        }
+    }
+
+    fn barrier_done<P: Platform>(&mut self, p: &mut P, token: Token) {
+        self.counters.barriers += 1;
+        self.tell_host(p, NicEvent::BarrierDone { token });
+    }
+}

@@ -1,0 +1,86 @@
+//! Errors: to the port whose operation failed, wherever it is.
+
+use crate::nic::Nic;
+use crate::platform::{Payload, Platform};
+use netvm_abi::bar::port::ERROR_READ;
+use netvm_abi::port_area::{ERROR_RECORDS, ERROR_WORDS, ERROR_WRITE, ERRORS, ERRORS_LOST, ErrorRecord};
+use netvm_abi::status::Status;
+use netvm_abi::storage::Storage;
+use netvm_abi::wire::{Header, Kind};
+use netvm_abi::words::SharedWords;
+use netvm_abi::{Generation, NodeId, PortId};
+
+impl<S: Storage> Nic<S> {
+    /// Tells the port that sent `request` that it failed. Needs no credit.
+    pub(crate) fn send_error<P: Platform>(
+        &mut self,
+        p: &mut P,
+        peer: NodeId,
+        request: &Header,
+        status: Status,
+    ) {
+        let mut header = self.answer(Kind::Error, peer, request);
+        header.status = status.code();
+        header.address = request.address;
+        header.epoch = request.epoch;
+        header.compare = request.compare;
+        self.counters.errors_sent += 1;
+        p.transmit(&header, Payload::Empty);
+    }
+
+    /// A message that answers `request`: ports turned round, number and operation repeated.
+    pub(crate) fn answer(&self, kind: Kind, peer: NodeId, request: &Header) -> Header {
+        let mut header = self.session_header(kind, peer);
+        header.source_port = request.destination_port;
+        header.destination_port = request.source_port;
+        header.seq = request.seq;
+        header.op = request.op;
+        header.epoch = request.epoch;
+        header
+    }
+
+    /// An error message for one of this node's ports has arrived.
+    pub(crate) fn error_arrives<P: Platform>(&mut self, p: &mut P, header: &Header) {
+        self.counters.errors_received += 1;
+        let id = header.destination_port;
+        let generation = Generation(header.compare as u32);
+        if !self.ports.get(id.index()).is_some_and(|port| port.is(generation)) {
+            return;
+        }
+        let record = ErrorRecord {
+            op: header.op,
+            status: header.outcome(),
+            node: header.source,
+            port: header.source_port,
+            epoch: header.epoch,
+            address: header.address,
+        };
+        self.record_error(p, id, &record);
+    }
+
+    /// Puts a record into a port's error ring, or counts that it was full, and interrupts. The
+    /// record is stored before the word that announces it, and both before the interrupt; an
+    /// application that goes to sleep looks at the word after it has said so to the kernel.
+    pub(crate) fn record_error<P: Platform>(&mut self, p: &mut P, id: PortId, record: &ErrorRecord) {
+        let area = self.shared.port_area(id);
+        let read = p.bar().load_acquire(self.bar.port(id).plus(ERROR_READ.0));
+        let Some(port) = self.ports.get_mut(id.index()) else {
+            return;
+        };
+        if port.error_write.wrapping_sub(read) >= ERROR_RECORDS {
+            port.errors_lost = port.errors_lost.wrapping_add(1);
+            self.counters.errors_lost += 1;
+            p.shared()
+                .store_release(area.plus(ERRORS_LOST.0), port.errors_lost);
+        } else {
+            let slot = port.error_write % ERROR_RECORDS;
+            port.error_write = port.error_write.wrapping_add(1);
+            self.counters.error_records += 1;
+            let at = area.plus(ERRORS.0 + slot * ERROR_WORDS as u32);
+            p.shared().store_slice(at, &record.encode());
+            p.shared()
+                .store_release(area.plus(ERROR_WRITE.0), port.error_write);
+        }
+        self.interrupt_port(p, id);
+    }
+}

@@ -1,0 +1,49 @@
+//! Remote completion: a flush is answered when everything that its port sent before has landed.
+//!
+//! It is an ordered message, so it acts when the LSN reaches it: by then every earlier message has
+//! landed or failed, and the stream knows of the first failure.
+
+use crate::nic::Nic;
+use crate::platform::{Payload, Platform};
+use crate::read::ReadKind;
+use crate::receive::Step;
+use netvm_abi::status::Status;
+use netvm_abi::storage::Storage;
+use netvm_abi::wire::{Header, Kind};
+use netvm_abi::{Generation, NodeId, ReadSlot};
+
+impl<S: Storage> Nic<S> {
+    /// A flush has been reached by the LSN.
+    pub(crate) fn flush_arrives<P: Platform>(&mut self, p: &mut P, peer: NodeId, index: u16) -> Step {
+        let Some(slot) = self.slot(peer, index) else {
+            return Step::Ended(Status::Malformed);
+        };
+        let request = slot.header;
+        let at = self.stream_index(peer, request.source_port);
+        let poison = self
+            .streams
+            .get(at)
+            .and_then(|stream| stream.poison)
+            .filter(|poison| poison.epoch == request.epoch.0);
+        let mut header = self.answer(Kind::FlushReply, peer, &request);
+        if let Some(poison) = poison {
+            header.status = poison.status.code();
+            header.operand = u64::from(poison.op);
+        }
+        header.compare = request.operand;
+        self.counters.flushes_served += 1;
+        p.transmit(&header, Payload::Empty);
+        Step::Ended(Status::Ok)
+    }
+
+    /// The answer to a flush of this node.
+    pub(crate) fn flush_reply_arrives<P: Platform>(&mut self, p: &mut P, header: &Header) {
+        let read = ReadSlot(header.compare as u16);
+        let generation = Generation((header.compare >> 32) as u32);
+        if self.awaits(read, generation, header.source, ReadKind::Flush) {
+            self.end_round_trip(p, read, header.outcome(), header.operand);
+        } else {
+            self.counters.late_answers += 1;
+        }
+    }
+}

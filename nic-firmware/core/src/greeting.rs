@@ -1,0 +1,213 @@
+//! Greetings: how a life of a link begins, and how it is ended from the other side.
+//!
+//! The side that greets draws its incarnation and repeats `Hello` until it is answered. The other
+//! first lets go of the life before (the host too), then draws its own and answers `HelloAck`; it
+//! sends nothing windowed until the first message of the new life shows that the answer has
+//! arrived, so that no message is refused for coming too early. When both greet at once, the lower
+//! node number's greeting stands.
+
+use crate::nic::Nic;
+use crate::peer::{Link, Offer};
+use crate::platform::{Payload, Platform};
+use netvm_abi::status::Status;
+use netvm_abi::storage::Storage;
+use netvm_abi::wire::{Header, Kind};
+use netvm_abi::{ABI_VERSION, Incarnation, Nanos, NodeId, PAGE_SIZE};
+
+impl<S: Storage> Nic<S> {
+    /// The host wants a link.
+    pub(crate) fn connect<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId) {
+        let own = id == self.config.node;
+        let Some(peer) = self.peers.get_mut(id.index()) else {
+            return;
+        };
+        peer.wanted = true;
+        if peer.link != Link::Down {
+            return;
+        }
+        let local = self.draw_incarnation();
+        let Some(peer) = self.peers.get_mut(id.index()) else {
+            return;
+        };
+        peer.local = local;
+        peer.unanswered = 0;
+        if own {
+            let offer = Offer {
+                incarnation: local,
+                first: Self::first_seq(local),
+                payload: self.config.geometry.payload,
+            };
+            self.begin_life(now, id, offer);
+            self.link_up(p, id);
+            return;
+        }
+        peer.link = Link::Connecting;
+        self.send_hello(p, id);
+        self.arm_hello(id, now);
+    }
+
+    /// Sends (or repeats) a greeting.
+    pub(crate) fn send_hello<P: Platform>(&mut self, p: &mut P, id: NodeId) {
+        self.counters.hellos_sent += 1;
+        let mut header = self.greeting(Kind::Hello, id);
+        header.destination_incarnation = Incarnation(0);
+        p.transmit(&header, Payload::Empty);
+    }
+
+    fn greeting(&self, kind: Kind, id: NodeId) -> Header {
+        let geometry = &self.config.geometry;
+        let mut header = self.session_header(kind, id);
+        header.seq = Self::first_seq(header.source_incarnation);
+        header.operand = u64::from(geometry.page_size) | (u64::from(geometry.payload) << 32);
+        header.compare = u64::from(geometry.window) | (u64::from(geometry.version) << 16);
+        header
+    }
+
+    pub(crate) fn greeting_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, header: &Header) {
+        if header.source == self.config.node || header.source_incarnation.0 == 0 {
+            self.counters.malformed += 1;
+            return;
+        }
+        match header.kind {
+            Kind::Hello => self.hello_arrives(p, now, header),
+            Kind::HelloAck => self.hello_ack_arrives(p, now, header),
+            _ => self.bye_arrives(p, now, header),
+        }
+    }
+
+    fn agrees(&self, header: &Header) -> bool {
+        let payload = (header.operand >> 32) as u32;
+        header.operand as u32 == PAGE_SIZE
+            && header.compare as u16 == self.config.geometry.window
+            && (header.compare >> 16) as u16 == ABI_VERSION
+            && (512..=PAGE_SIZE).contains(&payload)
+    }
+
+    fn hello_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, header: &Header) {
+        let id = header.source;
+        if !self.agrees(header) {
+            self.counters.hellos_refused += 1;
+            let mut refusal = self.greeting(Kind::HelloAck, id);
+            refusal.source_incarnation = Incarnation(u32::MAX);
+            refusal.destination_incarnation = header.source_incarnation;
+            refusal.status = Status::VersionMismatch.code();
+            p.transmit(&refusal, Payload::Empty);
+            return;
+        }
+        let offer = Offer {
+            incarnation: header.source_incarnation,
+            first: header.seq,
+            payload: (header.operand >> 32) as u32,
+        };
+        let lower = self.config.node < id;
+        let Some(peer) = self.peers.get_mut(id.index()) else {
+            return;
+        };
+        match peer.link {
+            Link::Up | Link::Accepted if peer.remote == offer.incarnation => {
+                // It asks again: the answer has not arrived yet.
+                let answer = self.greeting(Kind::HelloAck, id);
+                p.transmit(&answer, Payload::Empty);
+            }
+            Link::Connecting if lower => {}
+            Link::Releasing => peer.offer = Some(offer),
+            Link::Down | Link::Connecting | Link::Up | Link::Accepted => {
+                self.counters.peer_resets += 1;
+                self.lose_link(p, now, id, Some(offer));
+            }
+        }
+    }
+
+    /// The last life is gone: begin the one that was offered.
+    pub(crate) fn accept_offer<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId, offer: Offer) {
+        let local = self.draw_incarnation();
+        if let Some(peer) = self.peers.get_mut(id.index()) {
+            peer.local = local;
+            peer.link = Link::Accepted;
+        }
+        self.begin_life(now, id, offer);
+        let answer = self.greeting(Kind::HelloAck, id);
+        p.transmit(&answer, Payload::Empty);
+        self.arm_probe(id, now);
+    }
+
+    fn hello_ack_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, header: &Header) {
+        let id = header.source;
+        let agrees = self.agrees(header);
+        let Some(peer) = self.peers.get_mut(id.index()) else {
+            return;
+        };
+        if peer.link != Link::Connecting || header.destination_incarnation != peer.local {
+            let repeated = matches!(peer.link, Link::Up)
+                && header.destination_incarnation == peer.local
+                && header.source_incarnation == peer.remote;
+            if repeated {
+                self.counters.duplicates += 1;
+            } else {
+                self.counters.stale_incarnation += 1;
+            }
+            return;
+        }
+        if header.outcome() != Status::Ok || !agrees {
+            self.counters.hellos_refused += 1;
+            peer.link = Link::Down;
+            peer.wanted = false;
+            self.fail_controls(p, id, Status::VersionMismatch);
+            self.turns.stir();
+            return;
+        }
+        let offer = Offer {
+            incarnation: header.source_incarnation,
+            first: header.seq,
+            payload: (header.operand >> 32) as u32,
+        };
+        self.begin_life(now, id, offer);
+        self.link_up(p, id);
+        // Tells the other side that its answer has arrived.
+        self.send_ack(p, id);
+        self.arm_probe(id, now);
+    }
+
+    /// The other side says that the life we know is over.
+    fn bye_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, header: &Header) {
+        let id = header.source;
+        let Some(peer) = self.peers.get(id.index()) else {
+            return;
+        };
+        let ours = matches!(peer.link, Link::Up | Link::Accepted)
+            && header.destination_incarnation == peer.local
+            && header.source_incarnation == peer.remote;
+        if ours {
+            self.lose_link(p, now, id, None);
+        } else {
+            self.counters.stale_incarnation += 1;
+        }
+    }
+
+    /// Answers a message of a life that this side does not know (any more): so the other side
+    /// learns at once, not after many probes. Not while the life may just be beginning.
+    pub(crate) fn refuse_stale<P: Platform>(&mut self, p: &mut P, header: &Header) {
+        let id = header.source;
+        let beginning = self.peers.get(id.index()).is_some_and(|peer| {
+            peer.link == Link::Connecting && header.destination_incarnation == peer.local
+        });
+        if beginning || id == self.config.node || header.destination_incarnation.0 == 0 {
+            return;
+        }
+        self.send_bye(p, id, header.destination_incarnation, header.source_incarnation);
+    }
+
+    /// Ends a life of a link at the other side.
+    pub(crate) fn send_bye<P: Platform>(
+        &mut self,
+        p: &mut P,
+        id: NodeId,
+        ours: Incarnation,
+        theirs: Incarnation,
+    ) {
+        let mut bye = Header::new(Kind::Bye, self.config.node, id);
+        bye.source_incarnation = ours;
+        bye.destination_incarnation = theirs;
+        p.transmit(&bye, Payload::Empty);
+    }
+}

@@ -1,0 +1,165 @@
+//! Delivers a notification (thesis 6.1): called in sequence order, when everything earlier of the
+//! sender has landed.
+//!
+//! **Event counts.** The signal count is raised, its shadow stored, then a full barrier, then the
+//! NIC looks how far the application has read its queue. If the number's entry is still there, it
+//! stands for this signal too. The application, on taking an entry, stores its read word, then a
+//! full barrier, then compares counts. So (Dekker again) either the NIC sees the entry taken and
+//! makes a new one, or the application sees the new count: no signal is lost, and each number has
+//! at most one entry.
+//!
+//! **Wake-ups.** After the stores and the barrier the NIC loads the interrupt enable bit (or
+//! `WAKE_ON_QUEUE`). An application that wants to sleep sets it, then a full barrier, then looks at
+//! the counts (or the queue) once more. Either it sees the signal and stays awake, or the NIC sees
+//! the bit and interrupts.
+
+use crate::nic::Nic;
+use crate::platform::Platform;
+use crate::port::{NOTIFICATION_ENTRIES, Port};
+use netvm_abi::bar::port::{NOTIFICATION_READ, SIGNALLED, WAKE_ON_QUEUE};
+use netvm_abi::notification::{interrupt_bit, one_shot_room};
+use netvm_abi::port_area::{NOTIFICATION_WRITE, NOTIFICATIONS, SHADOW_SIGNALS};
+use netvm_abi::status::Status;
+use netvm_abi::storage::Storage;
+use netvm_abi::words::SharedWords;
+use netvm_abi::{NotificationId, PortId};
+
+impl<S: Storage> Nic<S> {
+    /// Delivers one notification to an open port.
+    ///
+    /// # Errors
+    /// [`Status::QueueFull`] when the one-shot part of the queue is full.
+    pub(crate) fn notify<P: Platform>(
+        &mut self,
+        p: &mut P,
+        id: PortId,
+        number: NotificationId,
+    ) -> Result<(), Status> {
+        if number.is_one_shot() {
+            self.notify_one_shot(p, id, number)
+        } else {
+            self.notify_event(p, id, number);
+            Ok(())
+        }
+    }
+
+    fn notify_event<P: Platform>(&mut self, p: &mut P, id: PortId, number: NotificationId) {
+        let block = self.bar.port(id);
+        let area = self.shared.port_area(id);
+        let count = p
+            .bar()
+            .load_acquire(block.plus(SIGNALLED.0 + number.0))
+            .wrapping_add(1);
+        p.bar().store_release(block.plus(SIGNALLED.0 + number.0), count);
+        p.shared()
+            .store_release(area.plus(SHADOW_SIGNALS.0 + number.0), count);
+        p.shared().full_barrier();
+        self.counters.notifications_delivered += 1;
+        let read = p.bar().load_acquire(block.plus(NOTIFICATION_READ.0));
+        self.note_read(id, read);
+        let Some(port) = self.ports.get_mut(id.index()) else {
+            return;
+        };
+        if port.set_queued(number.0, true) {
+            self.counters.notifications_coalesced += 1;
+        } else {
+            self.enqueue(p, id, number);
+        }
+        let enabled = interrupt_bit(number)
+            .is_some_and(|(word, bit)| p.bar().load_acquire(block.plus(word.0)) & bit != 0);
+        if enabled {
+            self.interrupt_port(p, id);
+        }
+    }
+
+    fn notify_one_shot<P: Platform>(
+        &mut self,
+        p: &mut P,
+        id: PortId,
+        number: NotificationId,
+    ) -> Result<(), Status> {
+        let read = p.bar().load_acquire(self.bar.port(id).plus(NOTIFICATION_READ.0));
+        self.note_read(id, read);
+        let Some(port) = self.ports.get_mut(id.index()) else {
+            return Err(Status::NoSuchPort);
+        };
+        if port.one_shots >= one_shot_room(NOTIFICATION_ENTRIES) {
+            self.counters.one_shot_refused += 1;
+            return Err(Status::QueueFull);
+        }
+        port.one_shots += 1;
+        self.counters.one_shot_delivered += 1;
+        self.enqueue(p, id, number);
+        Ok(())
+    }
+
+    /// Adds an entry to the queue, and wakes a port that waits for any.
+    fn enqueue<P: Platform>(&mut self, p: &mut P, id: PortId, number: NotificationId) {
+        let area = self.shared.port_area(id);
+        let Some(port) = self.ports.get_mut(id.index()) else {
+            return;
+        };
+        let slot = port.notification_write % NOTIFICATION_ENTRIES;
+        port.notification_write = port.notification_write.wrapping_add(1);
+        let write = port.notification_write;
+        if let Some(copy) = self.queued.get_mut(queue_index(id, slot)) {
+            *copy = if number.is_one_shot() {
+                ONE_SHOT
+            } else {
+                number.0 as u16
+            };
+        }
+        p.shared()
+            .store_release(area.plus(NOTIFICATIONS.0 + slot), number.0);
+        p.shared().store_release(area.plus(NOTIFICATION_WRITE.0), write);
+        p.shared().full_barrier();
+        if p.bar().load_acquire(self.bar.port(id).plus(WAKE_ON_QUEUE.0)) == 1 {
+            self.interrupt_port(p, id);
+        }
+    }
+
+    /// The application has taken entries up to `read`. The NIC knows what they were from its own
+    /// copy: what the application may write is not believed. A number that cannot be is ignored: it
+    /// harms only its own queue. One step for each entry ever made, so O(1) a notification; at most
+    /// a whole queue at once.
+    fn note_read(&mut self, id: PortId, read: u32) {
+        let Some(port) = self.ports.get_mut(id.index()) else {
+            return;
+        };
+        let waiting = port.notification_write.wrapping_sub(port.notification_read);
+        let taken = read.wrapping_sub(port.notification_read);
+        if taken > waiting {
+            return;
+        }
+        for _ in 0..taken {
+            let slot = port.notification_read % NOTIFICATION_ENTRIES;
+            match self.queued.get(queue_index(id, slot)) {
+                Some(&ONE_SHOT) | None => port.one_shots = port.one_shots.saturating_sub(1),
+                Some(&number) => {
+                    port.set_queued(u32::from(number), false);
+                }
+            }
+            port.notification_read = port.notification_read.wrapping_add(1);
+        }
+    }
+}
+
+/// Stands in the copy of a queue for any one-shot number.
+const ONE_SHOT: u16 = u16::MAX;
+
+const fn queue_index(id: PortId, slot: u32) -> usize {
+    id.index() * NOTIFICATION_ENTRIES as usize + slot as usize
+}
+
+impl Port {
+    /// Notes whether an event count has an entry in the queue; returns whether it had one.
+    fn set_queued(&mut self, number: u32, queued: bool) -> bool {
+        let Some(word) = self.queued.get_mut(number as usize / 32) else {
+            return false;
+        };
+        let bit = 1 << (number % 32);
+        let before = *word & bit != 0;
+        *word = if queued { *word | bit } else { *word & !bit };
+        before
+    }
+}

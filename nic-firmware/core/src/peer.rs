@@ -1,0 +1,421 @@
+//! The link to another node: its life, its two windows, and what keeps it alive.
+//!
+//! ```text
+//! Down --connect--> Connecting --HelloAck--> Up
+//!   \--Hello--> Releasing --host and DMAs have let go--> Accepted --first message--> Up
+//! Up --probes unanswered | gap stays open | Bye | new Hello--> Releasing
+//! ```
+//!
+//! Each end draws an incarnation for each life of the link, and every message names both. A life
+//! begins only when everything of the one before is gone: bounce slots (the host says so), DMAs
+//! and queued messages of its window (counted in `draining`).
+
+use crate::nic::Nic;
+use crate::platform::{Payload, Platform};
+use crate::slot::SlotState;
+use crate::window::{Credits, Sequence};
+use netvm_abi::event::NicEvent;
+use netvm_abi::port_area::ErrorRecord;
+use netvm_abi::shared_map::status_page;
+use netvm_abi::status::Status;
+use netvm_abi::storage::Storage;
+use netvm_abi::wire::{Header, Kind};
+use netvm_abi::words::SharedWords;
+use netvm_abi::{Incarnation, Nanos, NodeId, Seq};
+
+/// The state of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// There is none.
+    Down,
+    /// Greetings go out.
+    Connecting,
+    /// What is left of the last life has to go first.
+    Releasing,
+    /// The other side's greeting is answered; whether it knows is not known yet.
+    Accepted,
+    /// It works.
+    Up,
+}
+
+/// A greeting that waits until the old life of the link is gone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offer {
+    pub(crate) incarnation: Incarnation,
+    pub(crate) first: Seq,
+    pub(crate) payload: u32,
+}
+
+/// Another node (or this one: its link to itself needs no greeting).
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    pub(crate) link: Link,
+    /// Incarnation of this end.
+    pub(crate) local: Incarnation,
+    /// Incarnation of the other end.
+    pub(crate) remote: Incarnation,
+    pub(crate) credits: Credits,
+    pub(crate) sequence: Sequence,
+    /// Largest payload on this path in bytes.
+    pub(crate) payload: u32,
+    /// When it was last heard.
+    pub(crate) heard_at: Nanos,
+    /// Since when the LSN has been missing while later messages are there.
+    pub(crate) gap_since: Nanos,
+    /// Probes or greetings without an answer.
+    pub(crate) unanswered: u8,
+    /// Messages of the last life that DMAs or queues still hold.
+    draining: u16,
+    /// The release that the host owes.
+    awaited: Option<Incarnation>,
+    pub(crate) offer: Option<Offer>,
+    /// The host wants a link to this node.
+    pub(crate) wanted: bool,
+}
+
+impl Peer {
+    /// A node that has not been heard of.
+    pub(crate) const fn unknown() -> Self {
+        Self {
+            link: Link::Down,
+            local: Incarnation(0),
+            remote: Incarnation(0),
+            credits: Credits::new(64, Seq(0)),
+            sequence: Sequence::new(64, Seq(0)),
+            payload: 0,
+            heard_at: Nanos(0),
+            gap_since: Nanos(0),
+            unanswered: 0,
+            draining: 0,
+            awaited: None,
+            offer: None,
+            wanted: false,
+        }
+    }
+
+    /// A message of this life has arrived.
+    #[inline]
+    pub(crate) const fn heard(&mut self, now: Nanos) {
+        self.heard_at = now;
+        self.unanswered = 0;
+    }
+
+    /// Whether what waits for this link may go on waiting.
+    pub(crate) const fn will_come_up(&self) -> bool {
+        match self.link {
+            Link::Up | Link::Accepted | Link::Connecting => true,
+            Link::Releasing => self.wanted || self.offer.is_some(),
+            Link::Down => false,
+        }
+    }
+
+    /// Whether something is outstanding that only this peer can end.
+    pub(crate) const fn owes(&self) -> bool {
+        self.credits.in_flight() != 0 || self.sequence.anything_past_lsn()
+    }
+}
+
+impl<S: Storage> Nic<S> {
+    /// A header of the present life of a link.
+    pub(crate) fn session_header(&self, kind: Kind, id: NodeId) -> Header {
+        let mut header = Header::new(kind, self.config.node, id);
+        if let Some(peer) = self.peers.get(id.index()) {
+            header.source_incarnation = peer.local;
+            header.destination_incarnation = peer.remote;
+        }
+        header
+    }
+
+    /// An incarnation that no earlier life of any link of this node had.
+    pub(crate) fn draw_incarnation(&mut self) -> Incarnation {
+        self.lives = self.lives.wrapping_add(1);
+        // An odd factor: different lives give different numbers.
+        let mixed = self.config.incarnation_seed ^ self.lives.wrapping_mul(0x9E37_79B1);
+        Incarnation(if mixed == 0 { 0x9E37_79B1 } else { mixed })
+    }
+
+    /// The first sequence number of a life: anywhere, so that the wrap is nothing special.
+    pub(crate) const fn first_seq(incarnation: Incarnation) -> Seq {
+        Seq(incarnation.0.wrapping_mul(0x85EB_CA6B))
+    }
+
+    /// A new life of a link begins.
+    pub(crate) fn begin_life(&mut self, now: Nanos, id: NodeId, offer: Offer) {
+        let window = self.config.geometry.window;
+        let payload = self.config.geometry.payload;
+        if let Some(peer) = self.peers.get_mut(id.index()) {
+            peer.remote = offer.incarnation;
+            peer.credits = Credits::new(window, Self::first_seq(peer.local));
+            peer.sequence = Sequence::new(window, offer.first);
+            peer.payload = payload.min(offer.payload);
+            peer.unanswered = 0;
+            peer.heard_at = now;
+        }
+    }
+
+    /// The link works in both directions.
+    pub(crate) fn link_up<P: Platform>(&mut self, p: &mut P, id: NodeId) {
+        let Some(peer) = self.peers.get_mut(id.index()) else {
+            return;
+        };
+        peer.link = Link::Up;
+        let (incarnation, payload) = (peer.remote, peer.payload);
+        self.counters.links_up += 1;
+        let at = status_page::peer(id);
+        p.shared().store_release(at.plus(1), payload);
+        p.shared().store_release(at, incarnation.0);
+        self.tell_host(
+            p,
+            NicEvent::PeerUp {
+                peer: id,
+                incarnation,
+            },
+        );
+        self.turns.stir();
+    }
+
+    /// The life of a link is over. What was outstanding ends with [`Status::LinkLost`].
+    pub(crate) fn lose_link<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId, offer: Option<Offer>) {
+        let Some(peer) = self.peers.get_mut(id.index()) else {
+            return;
+        };
+        let over = peer.remote;
+        let was_up = matches!(peer.link, Link::Up | Link::Accepted);
+        peer.link = Link::Releasing;
+        peer.offer = offer;
+        peer.unanswered = 0;
+        peer.awaited = Some(offer.map_or(over, |offer| offer.incarnation));
+        let event = match offer {
+            Some(offer) => NicEvent::PeerReset {
+                peer: id,
+                incarnation: offer.incarnation,
+            },
+            None => NicEvent::PeerLost {
+                peer: id,
+                incarnation: over,
+            },
+        };
+        if was_up {
+            self.counters.links_lost += 1;
+            p.shared().store_release(status_page::peer(id), 0);
+            self.fail_outgoing(p, id);
+            self.fail_round_trips(p, id);
+            self.fail_controls(p, id, Status::LinkLost);
+            self.clear_window(p, id);
+        }
+        self.tell_host(p, event);
+        self.turns.stir();
+        self.try_begin(p, now, id);
+    }
+
+    /// Messages that left and were not acknowledged: nobody knows whether they landed. Each port
+    /// hears of its first one, and its notifications wait for a new epoch.
+    fn fail_outgoing<P: Platform>(&mut self, p: &mut P, id: NodeId) {
+        let mut told = [0u64; 16];
+        for _ in 0..self.config.geometry.window {
+            let Some(peer) = self.peers.get_mut(id.index()) else {
+                return;
+            };
+            if peer.credits.in_flight() == 0 {
+                return;
+            }
+            let seq = peer.credits.acked();
+            peer.credits.acknowledge(seq.plus(1));
+            let slot = self.slot_index(id, (seq.0 % u32::from(self.config.geometry.window)) as u16);
+            let Some(out) = self.outgoing.get(slot).copied() else {
+                return;
+            };
+            let at = self.stream_index(id, out.port);
+            if let Some(sender) = self.senders.get_mut(at) {
+                sender.share = sender.share.saturating_sub(1);
+                sender.failed_epoch = Some(out.epoch.0);
+            }
+            let bit = 1 << (out.port.0 % 64);
+            let Some(word) = told.get_mut(out.port.index() / 64) else {
+                continue;
+            };
+            let alive = self
+                .ports
+                .get(out.port.index())
+                .is_some_and(|port| port.is(out.generation));
+            if *word & bit == 0 && alive {
+                *word |= bit;
+                let record = ErrorRecord {
+                    op: out.op,
+                    status: Status::LinkLost,
+                    node: id,
+                    epoch: out.epoch,
+                    ..ErrorRecord::default()
+                };
+                self.record_error(p, out.port, &record);
+            }
+        }
+    }
+
+    /// Empties the receiving window. Bounced messages stay with the host until it releases them;
+    /// what a DMA or a queue holds goes when that lets go.
+    fn clear_window<P: Platform>(&mut self, p: &mut P, id: NodeId) {
+        for index in 0..self.config.geometry.window {
+            let Some(slot) = self.slot_mut(id, index) else {
+                return;
+            };
+            let state = slot.state;
+            slot.state = match state {
+                SlotState::Queued | SlotState::Moving | SlotState::Bouncing | SlotState::Dead => {
+                    SlotState::Dead
+                }
+                SlotState::Bounced => SlotState::Bounced,
+                SlotState::Missing
+                | SlotState::Ordered
+                | SlotState::Sourcing
+                | SlotState::Landed
+                | SlotState::Failed => SlotState::Missing,
+            };
+            let drains = slot.state == SlotState::Dead && state != SlotState::Dead;
+            let lost = !matches!(state, SlotState::Missing | SlotState::Landed | SlotState::Failed);
+            let release = slot.holds_receive && slot.state == SlotState::Missing;
+            let receive = slot.receive;
+            if release {
+                slot.holds_receive = false;
+                p.release_receive(receive);
+            }
+            if lost {
+                self.counters.dropped += 1;
+            }
+            if drains && let Some(peer) = self.peers.get_mut(id.index()) {
+                peer.draining += 1;
+            }
+            if state == SlotState::Sourcing {
+                self.orphan_read(id, index);
+            }
+        }
+    }
+
+    /// A message of an earlier life is held by nobody any more.
+    pub(crate) fn bury<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId, index: u16) {
+        let Some(slot) = self.slot_mut(id, index) else {
+            return;
+        };
+        slot.state = SlotState::Missing;
+        let (held, receive) = (slot.holds_receive, slot.receive);
+        slot.holds_receive = false;
+        if held {
+            p.release_receive(receive);
+        }
+        if let Some(peer) = self.peers.get_mut(id.index()) {
+            peer.draining = peer.draining.saturating_sub(1);
+        }
+        self.try_begin(p, now, id);
+    }
+
+    /// The host has released everything of an earlier life.
+    pub(crate) fn peer_released<P: Platform>(
+        &mut self,
+        p: &mut P,
+        now: Nanos,
+        id: NodeId,
+        incarnation: Incarnation,
+    ) {
+        let Some(peer) = self.peers.get_mut(id.index()) else {
+            self.counters.host_events_refused += 1;
+            return;
+        };
+        if peer.link != Link::Releasing || peer.awaited != Some(incarnation) {
+            self.counters.late_answers += 1;
+            return;
+        }
+        peer.awaited = None;
+        for index in 0..self.config.geometry.window {
+            if let Some(slot) = self.slot_mut(id, index)
+                && slot.state == SlotState::Bounced
+            {
+                slot.state = SlotState::Missing;
+            }
+        }
+        self.try_begin(p, now, id);
+    }
+
+    /// Begins the next life of a link, if the last one is gone and somebody wants it.
+    fn try_begin<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId) {
+        let Some(peer) = self.peers.get_mut(id.index()) else {
+            return;
+        };
+        if peer.link != Link::Releasing || peer.awaited.is_some() || peer.draining != 0 {
+            return;
+        }
+        if let Some(offer) = peer.offer.take() {
+            self.accept_offer(p, now, id, offer);
+        } else {
+            peer.link = Link::Down;
+            if peer.wanted {
+                self.connect(p, now, id);
+            }
+        }
+        self.turns.stir();
+    }
+
+    /// Acknowledges what has landed: lowest number missing, and a bitmap of what landed past it.
+    pub(crate) fn send_ack<P: Platform>(&mut self, p: &mut P, id: NodeId) {
+        let window = self.config.geometry.window;
+        let Some(peer) = self.peers.get_mut(id.index()) else {
+            return;
+        };
+        peer.sequence.acknowledged();
+        let lsn = peer.sequence.lsn();
+        let gap = peer.sequence.anything_past_lsn();
+        let mut header = self.session_header(Kind::Ack, id);
+        header.seq = lsn;
+        if gap {
+            for ahead in 0..64u32 {
+                let seq = lsn.plus(1 + ahead);
+                let landed = ahead + 1 < u32::from(window)
+                    && self
+                        .slot(id, (seq.0 % u32::from(window)) as u16)
+                        .is_some_and(|slot| matches!(slot.state, SlotState::Landed | SlotState::Failed));
+                header.operand |= u64::from(landed) << ahead;
+            }
+        }
+        self.counters.acks_sent += 1;
+        p.transmit(&header, Payload::Empty);
+    }
+
+    /// An acknowledgement: gives window slots back to their ports. The bitmap is for a fabric that
+    /// loses messages; credits follow the LSN alone.
+    pub(crate) fn ack_arrives<P: Platform>(&mut self, _: &mut P, header: &Header) {
+        let id = header.source;
+        let window = u32::from(self.config.geometry.window);
+        let Some(peer) = self.peers.get_mut(id.index()) else {
+            return;
+        };
+        let first = peer.credits.acked();
+        let Some(freed) = peer.credits.acknowledge(header.seq) else {
+            self.counters.out_of_window += 1;
+            return;
+        };
+        self.counters.acks_received += 1;
+        for step in 0..freed.min(window) {
+            let slot = self.slot_index(id, (first.plus(step).0 % window) as u16);
+            let Some(port) = self.outgoing.get(slot).map(|out| out.port) else {
+                continue;
+            };
+            let at = self.stream_index(id, port);
+            if let Some(sender) = self.senders.get_mut(at) {
+                sender.share = sender.share.saturating_sub(1);
+            }
+        }
+        self.turns.stir();
+    }
+
+    /// The LSN has moved: acknowledge now if that is due, else when the link has been idle.
+    pub(crate) fn after_advance<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId) {
+        let Some(peer) = self.peers.get_mut(id.index()) else {
+            return;
+        };
+        peer.gap_since = now;
+        if peer.sequence.ack_due() {
+            self.send_ack(p, id);
+        } else {
+            self.arm_ack(id, now);
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! What the NIC remembers of an open port.
+
+use crate::stream::Entry;
+use netvm_abi::command_queue::Consumer;
+use netvm_abi::notification::EVENT_COUNTS;
+use netvm_abi::{Generation, PortId};
+
+/// Commands of a port that may be on their way at once: copied, being staged, or ready to leave.
+pub(crate) const PIPELINE: usize = 8;
+
+/// Entries of a notification queue (the only size that the geometry admits).
+pub(crate) const NOTIFICATION_ENTRIES: u32 = 2048;
+
+/// The life of a port number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PortState {
+    /// Nobody's.
+    Closed,
+    /// Served.
+    Open,
+    /// Waits for its DMAs.
+    Closing,
+}
+
+/// A completion counter and its shadow in host memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Completion {
+    /// What has been completed.
+    pub(crate) done: u32,
+    /// What the application has been told.
+    pub(crate) shadow: u32,
+    /// Of what it wants to hear exactly.
+    pub(crate) fence: u32,
+}
+
+/// Which completion counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Count {
+    /// Commands taken.
+    Taken = 0,
+    /// Writes done.
+    Writes = 1,
+    /// Reads, flushes and atomics done.
+    Reads = 2,
+}
+
+/// A port.
+pub struct Port {
+    pub(crate) state: PortState,
+    pub(crate) generation: Generation,
+    /// End of the queue at which commands are copied.
+    pub(crate) fetch: Consumer,
+    /// End of the queue at which entries are given back; at most [`PIPELINE`] behind `fetch`.
+    pub(crate) retire: Consumer,
+    /// The first used entry of the pipeline.
+    pub(crate) head: u8,
+    /// Used entries of the pipeline.
+    pub(crate) len: u8,
+    /// The doorbell word last complained about.
+    pub(crate) broken: Option<u32>,
+    pub(crate) counts: [Completion; 3],
+    /// DMAs that use this port's pages.
+    pub(crate) dmas: u16,
+    /// Staging buffers held for this port's commands.
+    pub(crate) staging: u16,
+    /// Read slots held.
+    pub(crate) reads: u16,
+    pub(crate) error_write: u32,
+    pub(crate) errors_lost: u32,
+    /// Entries put into the notification queue.
+    pub(crate) notification_write: u32,
+    /// Entries that the application had taken when the NIC last looked.
+    pub(crate) notification_read: u32,
+    /// One-shot entries between the two.
+    pub(crate) one_shots: u32,
+    /// Which event counts have an entry in the queue.
+    pub(crate) queued: [u32; EVENT_COUNTS as usize / 32],
+    pub(crate) pipeline: [Entry; PIPELINE],
+}
+
+impl Port {
+    /// A closed port.
+    pub(crate) fn closed() -> Self {
+        Self {
+            state: PortState::Closed,
+            generation: Generation(0),
+            fetch: Consumer::default(),
+            retire: Consumer::default(),
+            head: 0,
+            len: 0,
+            broken: None,
+            counts: [Completion {
+                done: 0,
+                shadow: 0,
+                fence: 0,
+            }; 3],
+            dmas: 0,
+            staging: 0,
+            reads: 0,
+            error_write: 0,
+            errors_lost: 0,
+            notification_write: 0,
+            notification_read: 0,
+            one_shots: 0,
+            queued: [0; EVENT_COUNTS as usize / 32],
+            pipeline: [Entry::EMPTY; PIPELINE],
+        }
+    }
+
+    /// Whether the port is served and still of this generation.
+    pub(crate) fn is(&self, generation: Generation) -> bool {
+        self.state == PortState::Open && self.generation == generation
+    }
+
+    /// Index of the pipeline entry `offset` behind the head.
+    pub(crate) const fn index(&self, offset: u8) -> u8 {
+        (self.head + offset) % PIPELINE as u8
+    }
+
+    /// A pipeline entry.
+    pub(crate) fn entry(&mut self, index: u8) -> Option<&mut Entry> {
+        self.pipeline.get_mut(usize::from(index))
+    }
+}
+
+/// The ports that are open, and whose turn it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turns {
+    open: [u64; 16],
+    count: u32,
+    cursor: u16,
+    /// Ports polled in a row that had nothing to do.
+    quiet: u32,
+}
+
+impl Turns {
+    pub(crate) const fn new() -> Self {
+        Self {
+            open: [0; 16],
+            count: 0,
+            cursor: 0,
+            quiet: 0,
+        }
+    }
+
+    /// A port is open from now on, or no more.
+    pub(crate) fn set(&mut self, port: PortId, open: bool) {
+        if let Some(word) = self.open.get_mut(port.index() / 64) {
+            let bit = 1 << (port.0 % 64);
+            let before = *word;
+            *word = if open { before | bit } else { before & !bit };
+            self.count = self.count + word.count_ones() - before.count_ones();
+        }
+        self.quiet = 0;
+    }
+
+    /// The next open port after `from`, itself included.
+    pub(crate) fn at_or_after(&self, from: u16) -> Option<PortId> {
+        let first = usize::from(from / 64);
+        let mut mask = u64::MAX << (from % 64);
+        for (index, word) in self.open.iter().enumerate().skip(first) {
+            let found = word & mask;
+            if found != 0 {
+                return Some(PortId((index * 64) as u16 + found.trailing_zeros() as u16));
+            }
+            mask = u64::MAX;
+        }
+        None
+    }
+
+    /// Something happened that may let a stalled port go on: everybody gets another turn.
+    pub(crate) const fn stir(&mut self) {
+        self.quiet = 0;
+    }
+
+    /// Whether every open port has been found idle since the last event.
+    pub(crate) const fn all_quiet(&self) -> bool {
+        self.quiet >= self.count
+    }
+
+    /// Whose turn it is.
+    pub(crate) fn take(&mut self) -> Option<PortId> {
+        let port = self.at_or_after(self.cursor).or_else(|| self.at_or_after(0))?;
+        self.cursor = (port.0 + 1) % 1024;
+        Some(port)
+    }
+
+    /// What the port's turn brought.
+    pub(crate) const fn report(&mut self, progress: bool) {
+        self.quiet = if progress { 0 } else { self.quiet + 1 };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_open_port_gets_its_turn() {
+        let mut turns = Turns::new();
+        assert!(turns.all_quiet());
+        assert_eq!(turns.take(), None);
+        for port in [0, 63, 64, 500, 1023] {
+            turns.set(PortId(port), true);
+            turns.set(PortId(port), true);
+        }
+        let mut seen = [0; 5];
+        for _ in 0..3 {
+            for slot in &mut seen {
+                *slot = turns.take().unwrap().0;
+                turns.report(false);
+            }
+            assert_eq!(seen, [0, 63, 64, 500, 1023]);
+        }
+        assert!(turns.all_quiet());
+        turns.stir();
+        assert!(!turns.all_quiet());
+        turns.set(PortId(64), false);
+        for _ in 0..4 {
+            assert_ne!(turns.take(), Some(PortId(64)));
+            turns.report(false);
+        }
+        assert!(turns.all_quiet());
+    }
+}

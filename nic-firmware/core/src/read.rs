@@ -1,0 +1,516 @@
+//! Reads and other round trips (thesis 5.5).
+//!
+//! At the requester a read holds a read slot, which owns a bounce page for the reply; so the reply
+//! needs no credit, and two nodes full of reads cannot wait for each other. At the responder the
+//! request holds its window slot until the reply has left.
+
+use crate::dma::HeldPage;
+use crate::nic::Nic;
+use crate::platform::{Dma, PageRange, Payload, Platform};
+use crate::port::Count;
+use crate::receive::Step;
+use crate::slot::SlotState;
+use crate::staging::{Fill, StagingFor};
+use netvm_abi::bounce::BounceUse;
+use netvm_abi::control::Modes;
+use netvm_abi::page_lock::{Miss, Used, lock_page};
+use netvm_abi::port_area::ErrorRecord;
+use netvm_abi::status::Status;
+use netvm_abi::storage::Storage;
+use netvm_abi::wire::{Header, Kind};
+use netvm_abi::{
+    ByteLen, Epoch, Generation, Nanos, NodeId, OpId, PortId, ReadSlot, ReceiveId, ReplySlot, StagingId,
+    VirtAddr, Vpn,
+};
+
+/// What a round trip asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadKind {
+    /// Data.
+    Read,
+    /// That everything earlier has landed.
+    Flush,
+}
+
+/// How far a round trip is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadState {
+    /// The slot is free.
+    Free,
+    /// Its command has not left.
+    Reserved,
+    /// The answer is awaited.
+    Asked,
+    /// The reply waits for a DMA slot.
+    Queued,
+    /// The reply moves into its page.
+    Moving,
+    /// The reply moves into its bounce page.
+    Bouncing,
+    /// The host has the reply.
+    Bounced,
+}
+
+/// A read slot.
+#[derive(Clone, Copy, Debug)]
+pub struct Read {
+    pub(crate) state: ReadState,
+    kind: ReadKind,
+    pub(crate) port: PortId,
+    port_generation: Generation,
+    generation: Generation,
+    pub(crate) node: NodeId,
+    remote_port: PortId,
+    local: VirtAddr,
+    remote: VirtAddr,
+    len: u16,
+    receive: ReceiveId,
+    op: OpId,
+    reply: ReplySlot,
+    epoch: Epoch,
+}
+
+impl Read {
+    /// A free slot.
+    pub(crate) const FREE: Self = Self {
+        state: ReadState::Free,
+        kind: ReadKind::Read,
+        port: PortId(0),
+        port_generation: Generation(0),
+        generation: Generation(0),
+        node: NodeId(0),
+        remote_port: PortId(0),
+        local: VirtAddr(0),
+        remote: VirtAddr(0),
+        len: 0,
+        receive: ReceiveId(0),
+        op: OpId(0),
+        reply: ReplySlot::NONE,
+        epoch: Epoch(0),
+    };
+}
+
+/// The requester's side.
+impl<S: Storage> Nic<S> {
+    /// Reserves a read slot for a port, which gets at most half of them.
+    pub(crate) fn take_read_slot(&mut self, id: PortId) -> Option<ReadSlot> {
+        let half = (self.config.geometry.reads / 2).max(1);
+        let port = self.ports.get_mut(id.index())?;
+        if port.reads >= half {
+            return None;
+        }
+        let link = self.free_reads.pop(&self.links)?;
+        let Some(BounceUse::Reply(slot)) = BounceUse::from_id(&self.config.geometry, link.into()) else {
+            return None;
+        };
+        let read = self.reads.get_mut(slot.index())?;
+        *read = Read {
+            state: ReadState::Reserved,
+            port: id,
+            port_generation: port.generation,
+            generation: Generation(read.generation.0.wrapping_add(1)),
+            ..Read::FREE
+        };
+        port.reads += 1;
+        Some(slot)
+    }
+
+    /// Gives a read slot back.
+    pub(crate) fn free_read_slot(&mut self, slot: ReadSlot) {
+        let Some(read) = self.reads.get_mut(slot.index()) else {
+            return;
+        };
+        if read.state == ReadState::Free {
+            return;
+        }
+        read.state = ReadState::Free;
+        if let Some(port) = self.ports.get_mut(read.port.index()) {
+            port.reads = port.reads.saturating_sub(1);
+        }
+        let link = BounceUse::Reply(slot).id(&self.config.geometry);
+        self.free_reads.push(&mut self.links, link.0);
+        self.turns.stir();
+    }
+
+    /// The request leaves: from now on its answer is awaited.
+    pub(crate) fn issue_round_trip(&mut self, header: &mut Header, slot: ReadSlot, local: VirtAddr) {
+        let Some(read) = self.reads.get_mut(slot.index()) else {
+            return;
+        };
+        read.state = ReadState::Asked;
+        read.node = header.destination;
+        read.remote_port = header.destination_port;
+        read.remote = header.address;
+        read.local = local;
+        read.op = header.op;
+        read.reply = header.reply;
+        read.epoch = header.epoch;
+        if header.kind == Kind::Flush {
+            read.kind = ReadKind::Flush;
+            self.counters.flushes_sent += 1;
+        } else {
+            read.kind = ReadKind::Read;
+            read.len = header.compare as u16;
+            self.counters.reads_sent += 1;
+        }
+        header.operand = u64::from(slot.0) | (u64::from(read.generation.0) << 32);
+    }
+
+    /// Whether an answer is the one that a slot waits for.
+    pub(crate) fn awaits(
+        &self,
+        slot: ReadSlot,
+        generation: Generation,
+        node: NodeId,
+        kind: ReadKind,
+    ) -> bool {
+        self.reads.get(slot.index()).is_some_and(|read| {
+            read.state == ReadState::Asked
+                && read.generation == generation
+                && read.node == node
+                && read.kind == kind
+        })
+    }
+
+    /// A reply has arrived.
+    pub(crate) fn reply_arrives<P: Platform>(&mut self, p: &mut P, receive: ReceiveId, header: &Header) {
+        let slot = ReadSlot(header.operand as u16);
+        let generation = Generation((header.operand >> 32) as u32);
+        if !self.awaits(slot, generation, header.source, ReadKind::Read) {
+            self.counters.late_answers += 1;
+            p.release_receive(receive);
+            return;
+        }
+        self.counters.read_replies += 1;
+        self.counters.bytes_received += u64::from(header.len);
+        let Some(read) = self.reads.get_mut(slot.index()) else {
+            return;
+        };
+        let status = match header.outcome() {
+            Status::Ok if header.len != read.len => Status::Malformed,
+            status => status,
+        };
+        if status != Status::Ok || read.len == 0 {
+            p.release_receive(receive);
+            self.end_round_trip(p, slot, status, 0);
+            return;
+        }
+        read.receive = receive;
+        self.place_reply(p, slot);
+    }
+
+    /// Moves a reply into its page, or into its bounce page.
+    pub(crate) fn place_reply<P: Platform>(&mut self, p: &mut P, slot: ReadSlot) {
+        let Some(read) = self.reads.get_mut(slot.index()) else {
+            return;
+        };
+        let open = self
+            .ports
+            .get(read.port.index())
+            .is_some_and(|port| port.is(read.port_generation));
+        let receive = read.receive;
+        if !open {
+            p.release_receive(receive);
+            self.free_read_slot(slot);
+            return;
+        }
+        let holder = BounceUse::Reply(slot).id(&self.config.geometry);
+        let Some(ticket) = self.dma.ticket() else {
+            read.state = ReadState::Queued;
+            self.park_for_dma(holder);
+            return;
+        };
+        let vpn = Vpn::of(read.port, read.local);
+        let len = ByteLen(u32::from(read.len));
+        match lock_page(p.bar(), &self.page_table, vpn, true) {
+            Ok(page) => {
+                read.state = ReadState::Moving;
+                self.counters.zero_copy += 1;
+                let held = HeldPage {
+                    slot: page.slot,
+                    used: Used::Written,
+                    port: read.port,
+                };
+                let dma = Dma::ReceiveToPage {
+                    receive,
+                    page: PageRange {
+                        ppn: page.ppn,
+                        vpn,
+                        offset: read.local.page_offset(),
+                        len,
+                    },
+                };
+                self.start_dma(p, ticket, holder, Some(held), dma);
+            }
+            Err(miss) => {
+                read.state = ReadState::Bouncing;
+                match miss {
+                    Miss::NotFound => self.counters.bounced_not_found += 1,
+                    Miss::NotWritable => self.counters.bounced_read_only += 1,
+                }
+                let dma = Dma::ReceiveToBounce {
+                    receive,
+                    bounce: holder,
+                    len,
+                };
+                self.start_dma(p, ticket, holder, None, dma);
+            }
+        }
+    }
+
+    /// A reply's DMA has ended.
+    pub(crate) fn reply_moved<P: Platform>(&mut self, p: &mut P, slot: ReadSlot, ok: bool) {
+        let Some(read) = self.reads.get_mut(slot.index()) else {
+            return;
+        };
+        if !matches!(read.state, ReadState::Moving | ReadState::Bouncing) {
+            return;
+        }
+        p.release_receive(read.receive);
+        if !ok {
+            self.counters.failed += 1;
+            self.end_round_trip(p, slot, Status::BusError, 0);
+        } else if read.state == ReadState::Moving {
+            self.end_round_trip(p, slot, Status::Ok, 0);
+        } else {
+            read.state = ReadState::Bounced;
+            // The record names the local page, which the reply from the wire does not.
+            let mut header = Header::new(Kind::ReadReply, read.node, self.config.node);
+            header.source_port = read.remote_port;
+            header.destination_port = read.port;
+            header.address = read.local;
+            header.len = read.len;
+            header.op = read.op;
+            header.reply = read.reply;
+            header.epoch = read.epoch;
+            let generation = read.generation;
+            let bounce = BounceUse::Reply(slot).id(&self.config.geometry);
+            self.tell_bounced(p, bounce, generation, &header);
+        }
+    }
+
+    /// The host has emptied a reply's bounce page.
+    pub(crate) fn reply_ended<P: Platform>(
+        &mut self,
+        p: &mut P,
+        slot: ReadSlot,
+        generation: Generation,
+        status: Status,
+    ) {
+        let waits = self
+            .reads
+            .get(slot.index())
+            .is_some_and(|read| read.state == ReadState::Bounced && read.generation == generation);
+        if !waits {
+            self.counters.late_answers += 1;
+            return;
+        }
+        self.counters.bounces_ended += 1;
+        if status != Status::Ok {
+            *self.refusals(status) += 1;
+        }
+        self.end_round_trip(p, slot, status, 0);
+    }
+
+    /// A round trip is over: reply record, error record, counter, in this order.
+    pub(crate) fn end_round_trip<P: Platform>(
+        &mut self,
+        p: &mut P,
+        slot: ReadSlot,
+        status: Status,
+        value: u64,
+    ) {
+        let Some(read) = self.reads.get(slot.index()).copied() else {
+            return;
+        };
+        self.free_read_slot(slot);
+        let open = self
+            .ports
+            .get(read.port.index())
+            .is_some_and(|port| port.is(read.port_generation));
+        if !open {
+            return;
+        }
+        self.store_reply(p, read.port, read.reply, read.op, status, value);
+        // What a flush reports has been recorded when it happened.
+        if status != Status::Ok && (read.kind == ReadKind::Read || status == Status::LinkLost) {
+            let record = ErrorRecord {
+                op: read.op,
+                status,
+                node: read.node,
+                port: read.remote_port,
+                epoch: read.epoch,
+                address: read.remote,
+            };
+            self.record_error(p, read.port, &record);
+        }
+        self.complete(p, read.port, Count::Reads);
+    }
+
+    /// Whether an answer of a node is awaited.
+    pub(crate) fn asks(&self, node: NodeId) -> bool {
+        self.reads
+            .iter()
+            .any(|read| read.state == ReadState::Asked && read.node == node)
+    }
+
+    /// The link to a node has failed: what was asked of it gets no answer.
+    pub(crate) fn fail_round_trips<P: Platform>(&mut self, p: &mut P, node: NodeId) {
+        for index in 0..self.config.geometry.reads {
+            let slot = ReadSlot(index);
+            let asked = self
+                .reads
+                .get(slot.index())
+                .is_some_and(|read| read.state == ReadState::Asked && read.node == node);
+            if asked {
+                self.end_round_trip(p, slot, Status::LinkLost, 0);
+            }
+        }
+    }
+}
+
+/// The responder's side.
+impl<S: Storage> Nic<S> {
+    /// A request for data has arrived, or its turn has come.
+    pub(crate) fn read_arrives<P: Platform>(
+        &mut self,
+        p: &mut P,
+        now: Nanos,
+        peer: NodeId,
+        index: u16,
+    ) -> Step {
+        let Some(slot) = self.slot_mut(peer, index) else {
+            return Step::Ended(Status::Malformed);
+        };
+        if slot.holds_receive {
+            // The whole request is in the slot.
+            slot.holds_receive = false;
+            let receive = slot.receive;
+            p.release_receive(receive);
+        }
+        let header = slot.header;
+        if let Err(status) = self.authorise_read(p, now, peer, index) {
+            self.reply(p, peer, &header, Err(status));
+            return Step::Ended(Status::Ok);
+        }
+        let len = header.compare as u32;
+        if len == 0 {
+            self.reply(p, peer, &header, Err(Status::Ok));
+            return Step::Ended(Status::Ok);
+        }
+        let vpn = Vpn::of(header.destination_port, header.address);
+        let offset = header.address.page_offset();
+        let Some(staging) = self.stage_for_read(peer, index, vpn, offset, len) else {
+            self.counters.staging_stalls += 1;
+            self.set_slot(peer, index, SlotState::Queued);
+            let id = BounceUse::Window { peer, slot: index }.id(&self.config.geometry);
+            self.waiting_reads.push(&mut self.links, id.0);
+            return Step::Pending;
+        };
+        self.set_slot(peer, index, SlotState::Sourcing);
+        match self.fill(p, now, staging) {
+            Fill::Started => Step::Pending,
+            Fill::Refused(status) => {
+                self.drop_staging(staging);
+                self.reply(p, peer, &header, Err(status));
+                Step::Ended(Status::Ok)
+            }
+        }
+    }
+
+    /// Whether the read in a window slot may be served.
+    pub(crate) fn authorise_read<P: Platform>(
+        &mut self,
+        p: &P,
+        now: Nanos,
+        peer: NodeId,
+        index: u16,
+    ) -> crate::authorise::Authority {
+        let Some(slot) = self.slot(peer, index) else {
+            return Err(Status::Malformed);
+        };
+        let header = slot.header;
+        let payload = self.peers.get(peer.index()).map_or(0, |peer| peer.payload);
+        if header.len != 0 || header.compare > u64::from(payload) {
+            self.counters.refused_malformed += 1;
+            return Err(Status::Malformed);
+        }
+        self.authorise(p, now, &header, header.compare as u32, Modes::READ)
+    }
+
+    /// The data of a read is in its staging buffer, or will not be.
+    pub(crate) fn read_served<P: Platform>(
+        &mut self,
+        p: &mut P,
+        now: Nanos,
+        peer: NodeId,
+        index: u16,
+        data: Result<StagingId, Status>,
+    ) {
+        let Some(slot) = self.slot(peer, index) else {
+            return;
+        };
+        if slot.state != SlotState::Sourcing {
+            return;
+        }
+        let header = slot.header;
+        self.reply(p, peer, &header, data);
+        self.end(p, now, peer, index, Status::Ok);
+    }
+
+    /// The link over which a read came has failed: nobody wants its data any more.
+    pub(crate) fn orphan_read(&mut self, peer: NodeId, index: u16) {
+        for id in 0..self.config.geometry.staging {
+            let id = StagingId(id);
+            let found = self
+                .staging
+                .get(id.index())
+                .is_some_and(|staging| staging.owner == (StagingFor::Read { peer, slot: index }));
+            if found {
+                self.abandon_staging(id);
+                return;
+            }
+        }
+    }
+
+    /// Sends a reply: data, or (also for "nothing, all well") a status.
+    fn reply<P: Platform>(
+        &mut self,
+        p: &mut P,
+        peer: NodeId,
+        request: &Header,
+        data: Result<StagingId, Status>,
+    ) {
+        let mut header = self.answer(Kind::ReadReply, peer, request);
+        header.operand = request.operand;
+        match data {
+            Ok(staging) => {
+                header.len = request.compare as u16;
+                self.counters.reads_served += 1;
+                self.counters.bytes_sent += u64::from(header.len);
+                p.transmit(&header, Payload::Staging(staging));
+            }
+            Err(status) => {
+                header.status = status.code();
+                p.transmit(&header, Payload::Empty);
+            }
+        }
+    }
+
+    /// Gives free staging buffers to reads that wait for one. Also called once in every pass.
+    pub(crate) fn resume_reads<P: Platform>(&mut self, p: &mut P, now: Nanos) {
+        for _ in 0..4 {
+            if self.waiting_reads.is_empty() || !self.staging_for_reads() {
+                return;
+            }
+            let Some(id) = self.waiting_reads.pop(&self.links) else {
+                return;
+            };
+            if let Some(BounceUse::Window { peer, slot }) =
+                BounceUse::from_id(&self.config.geometry, id.into())
+            {
+                self.resume(p, now, peer, slot);
+            }
+        }
+    }
+}

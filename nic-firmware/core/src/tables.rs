@@ -1,0 +1,162 @@
+//! The tables of a NIC, and how much memory they take.
+
+use crate::config::ConfigError;
+use crate::peer::Peer;
+use crate::port::{NOTIFICATION_ENTRIES, Port};
+use crate::queue::Deadline;
+use crate::read::Read;
+use crate::slot::{Slot, Stream};
+use crate::staging::Staging;
+use crate::stream::{Outgoing, Sender};
+use core::fmt;
+use netvm_abi::Geometry;
+use netvm_abi::storage::{MakeTable, Storage};
+
+macro_rules! tables {
+    ($($(#[$doc:meta])* $name:ident: $entry:ty = $make:expr, $len:expr;)*) => {
+        /// The tables that a platform without a heap lends to a NIC: each as long as
+        /// [`footprint`] says, of entries made by [`Tables::entry`] and its siblings.
+        pub struct Tables<S: Storage> { $($(#[$doc])* pub $name: S::Table<$entry>,)* }
+
+        impl<S: Storage> Tables<S> {
+            /// Makes all tables.
+            pub fn make(geometry: &Geometry, storage: &mut S) -> Self
+            where
+                S: MakeTable,
+            {
+                Self { $($name: storage.table(($len)(geometry), |_| $make),)* }
+            }
+
+            /// Checks lengths, and puts every entry into its first state.
+            ///
+            /// # Errors
+            /// [`ConfigError::Table`] for the first table that is too short or too long.
+            pub(crate) fn reset(&mut self, geometry: &Geometry) -> Result<(), ConfigError> {
+                $(
+                    let needed = ($len)(geometry);
+                    let lent = self.$name.len();
+                    if lent != needed {
+                        return Err(ConfigError::Table { name: stringify!($name), needed, lent });
+                    }
+                    for entry in self.$name.iter_mut() {
+                        *entry = $make;
+                    }
+                )*
+                Ok(())
+            }
+        }
+
+        /// An entry of each table in its first state, for static memory.
+        pub mod entry {
+            #![allow(clippy::wildcard_imports)]
+            use super::*;
+            $(
+                $(#[$doc])*
+                #[must_use]
+                pub fn $name() -> $entry { $make }
+            )*
+        }
+
+        const ROWS: usize = [$(stringify!($name),)*].len();
+
+        /// Memory of the NIC core's tables as a function of the geometry.
+        #[must_use]
+        pub fn footprint(geometry: &Geometry) -> Footprint {
+            Footprint {
+                rows: [$(Row {
+                    name: stringify!($name),
+                    entries: ($len)(geometry),
+                    entry_bytes: size_of::<$entry>(),
+                },)*],
+            }
+        }
+    };
+}
+
+tables! {
+    /// Ports.
+    ports: Port = Port::closed(), |g: &Geometry| usize::from(g.ports);
+    /// Copies of the notification queues: what stands where.
+    queued: u16 = 0, |g: &Geometry| usize::from(g.ports) * NOTIFICATION_ENTRIES as usize;
+    /// Nodes.
+    peers: Peer = Peer::unknown(), |g: &Geometry| usize::from(g.nodes);
+    /// Slots of all receiving windows.
+    slots: Slot = Slot::MISSING, window_slots;
+    /// Messages sent and not acknowledged.
+    outgoing: Outgoing = Outgoing::default(), window_slots;
+    /// This node's ports as senders to each node.
+    senders: Sender = Sender::default(), port_pairs;
+    /// Other nodes' ports as senders to this one.
+    streams: Stream = Stream::default(), port_pairs;
+    /// Staging buffers (without their bytes).
+    staging: Staging = Staging::FREE, |g: &Geometry| usize::from(g.staging);
+    /// Round trips under way.
+    reads: Read = Read::FREE, |g: &Geometry| usize::from(g.reads);
+    /// Links of the waiting lines, one for each operation.
+    links: u32 = 0, |g: &Geometry| g.bounce_slots() as usize;
+    /// Links of the timers, three for each node.
+    deadlines: Deadline = Deadline::default(), |g: &Geometry| 3 * usize::from(g.nodes);
+}
+
+fn window_slots(g: &Geometry) -> usize {
+    usize::from(g.nodes) * usize::from(g.window)
+}
+
+fn port_pairs(g: &Geometry) -> usize {
+    usize::from(g.nodes) * usize::from(g.ports)
+}
+
+/// One table's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The table.
+    pub name: &'static str,
+    /// Its entries.
+    pub entries: usize,
+    /// Bytes of an entry.
+    pub entry_bytes: usize,
+}
+
+impl Row {
+    /// Bytes of the table.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.entries * self.entry_bytes
+    }
+}
+
+/// Memory of all tables; prints as a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Footprint {
+    /// One row for each table.
+    pub rows: [Row; ROWS],
+}
+
+impl Footprint {
+    /// Bytes in all.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.rows.iter().map(Row::bytes).sum()
+    }
+}
+
+impl fmt::Display for Footprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:<12}{:>10}{:>8}{:>14}",
+            "table", "entries", "bytes", "total bytes"
+        )?;
+        for row in &self.rows {
+            writeln!(
+                f,
+                "{:<12}{:>10}{:>8}{:>14}",
+                row.name,
+                row.entries,
+                row.entry_bytes,
+                row.bytes()
+            )?;
+        }
+        write!(f, "{:<12}{:>10}{:>8}{:>14}", "all", "", "", self.bytes())
+    }
+}

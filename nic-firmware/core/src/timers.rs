@@ -1,0 +1,162 @@
+//! What is due when: acknowledgements, probes, greetings. Each kind waits equally long for all
+//! peers, so a line does what a heap would ([`crate::queue`]), and nothing loops over all nodes.
+
+use crate::nic::Nic;
+use crate::peer::Link;
+use crate::platform::{Payload, Platform};
+use crate::slot::SlotState;
+use netvm_abi::event::NicEvent;
+use netvm_abi::status::Status;
+use netvm_abi::storage::Storage;
+use netvm_abi::wire::Kind;
+use netvm_abi::{Incarnation, Nanos, NodeId};
+
+/// Peers of each kind that one call serves at most.
+const BATCH: usize = 8;
+
+/// The three kinds, as rows of the deadline table.
+#[derive(Clone, Copy)]
+enum Timer {
+    Ack = 0,
+    Probe = 1,
+    Hello = 2,
+}
+
+impl<S: Storage> Nic<S> {
+    const fn timer_index(&self, timer: Timer, id: NodeId) -> u32 {
+        timer as u32 * self.config.geometry.nodes as u32 + id.0 as u32
+    }
+
+    fn timer_peer(&self, index: u32) -> NodeId {
+        NodeId((index % u32::from(self.config.geometry.nodes)) as u16)
+    }
+
+    /// Acknowledge later, if nothing else makes it happen.
+    pub(crate) fn arm_ack(&mut self, id: NodeId, now: Nanos) {
+        let index = self.timer_index(Timer::Ack, id);
+        self.ack_timer.push(&mut self.deadlines, index, now.0);
+    }
+
+    /// Look later whether the peer still lives.
+    #[inline]
+    pub(crate) fn arm_probe(&mut self, id: NodeId, now: Nanos) {
+        let index = self.timer_index(Timer::Probe, id);
+        if id != self.config.node {
+            self.probe_timer.push(&mut self.deadlines, index, now.0);
+        }
+    }
+
+    /// Greet again later.
+    pub(crate) fn arm_hello(&mut self, id: NodeId, now: Nanos) {
+        let index = self.timer_index(Timer::Hello, id);
+        if id != self.config.node {
+            self.hello_timer.push(&mut self.deadlines, index, now.0);
+        }
+    }
+
+    pub(crate) fn run_timers<P: Platform>(&mut self, p: &mut P, now: Nanos) -> bool {
+        for _ in 0..BATCH {
+            let Some(index) = self.ack_timer.pop_due(&mut self.deadlines, now.0) else {
+                break;
+            };
+            let id = self.timer_peer(index);
+            let useful = self.peers.get(id.index()).is_some_and(|peer| {
+                matches!(peer.link, Link::Up | Link::Accepted) && peer.sequence.ack_useful()
+            });
+            if useful {
+                self.send_ack(p, id);
+            }
+        }
+        for _ in 0..BATCH {
+            let Some(index) = self.probe_timer.pop_due(&mut self.deadlines, now.0) else {
+                break;
+            };
+            let id = self.timer_peer(index);
+            self.check_peer(p, now, id);
+        }
+        for _ in 0..BATCH {
+            let Some(index) = self.hello_timer.pop_due(&mut self.deadlines, now.0) else {
+                break;
+            };
+            let id = self.timer_peer(index);
+            self.greet_again(p, now, id);
+        }
+        self.deadline().is_some_and(|deadline| deadline <= now)
+    }
+
+    /// The next deadline of any kind.
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
+        [&self.ack_timer, &self.probe_timer, &self.hello_timer]
+            .into_iter()
+            .filter_map(|timer| timer.next(&self.deadlines))
+            .min()
+            .map(Nanos)
+    }
+
+    /// Whether a peer lives, and its sequence has no hole that stays.
+    fn check_peer<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId) {
+        let timers = self.config.timers;
+        let Some(peer) = self.peers.get_mut(id.index()) else {
+            return;
+        };
+        if !matches!(peer.link, Link::Up | Link::Accepted) {
+            return;
+        }
+        let owes = timers.keepalive || peer.owes() || peer.link == Link::Accepted;
+        let (index, gap) = (peer.sequence.lsn_slot(), peer.sequence.anything_past_lsn());
+        let (since, heard, unanswered) = (peer.gap_since, peer.heard_at, peer.unanswered);
+        let (ours, theirs) = (peer.local, peer.remote);
+        let owes = owes || self.asks(id);
+        let hole = gap
+            && since.after(timers.gap_timeout) <= now
+            && self
+                .slot(id, index)
+                .is_some_and(|slot| slot.state == SlotState::Missing);
+        let silent = heard.after(timers.probe_interval) <= now;
+        if hole || (silent && unanswered >= timers.probe_limit && owes) {
+            self.send_bye(p, id, ours, theirs);
+            self.lose_link(p, now, id, None);
+            return;
+        }
+        if !owes {
+            return;
+        }
+        if silent {
+            if let Some(peer) = self.peers.get_mut(id.index()) {
+                peer.unanswered = peer.unanswered.saturating_add(1);
+            }
+            self.counters.probes_sent += 1;
+            let probe = self.session_header(Kind::Probe, id);
+            p.transmit(&probe, Payload::Empty);
+        }
+        self.arm_probe(id, now);
+    }
+
+    /// Greets again, or gives up what waits for the link.
+    fn greet_again<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId) {
+        let limit = self.config.timers.hello_limit;
+        let Some(peer) = self.peers.get_mut(id.index()) else {
+            return;
+        };
+        if peer.link != Link::Connecting {
+            return;
+        }
+        peer.unanswered = peer.unanswered.saturating_add(1);
+        if peer.unanswered >= limit {
+            peer.link = Link::Down;
+            peer.wanted = false;
+            self.fail_controls(p, id, Status::LinkLost);
+            self.tell_host(
+                p,
+                NicEvent::PeerLost {
+                    peer: id,
+                    incarnation: Incarnation(0),
+                },
+            );
+            self.turns.stir();
+            return;
+        }
+        self.send_hello(p, id);
+        self.arm_hello(id, now);
+    }
+}
