@@ -1,0 +1,112 @@
+//! The bodies. Each is the program on node 0 of its [`Env`] and starts what else it needs.
+
+mod control;
+mod data;
+mod failures;
+mod memory;
+mod notifications;
+mod order;
+mod threads;
+
+use crate::env::Env;
+use crate::outcome::{Outcome, Trouble};
+use std::fmt;
+
+/// What a body needs beside nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// Nothing.
+    Nothing,
+    /// [`Cluster::can_kill`](crate::Cluster::can_kill).
+    Kill,
+    /// [`Cluster::restart`](crate::Cluster::restart).
+    Restart,
+}
+
+/// A body.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// Its name, unique.
+    pub name: &'static str,
+    /// What it shows.
+    pub about: &'static str,
+    /// Nodes it needs, at least; with more some do more.
+    pub nodes: u16,
+    /// What else it needs.
+    pub needs: Needs,
+    body: fn(&Env) -> Outcome,
+}
+
+impl Case {
+    /// Runs it. The caller is the process on node 0 of `env`: a thread or a coroutine.
+    ///
+    /// # Errors
+    /// What went wrong; [`Trouble::Skipped`] if the back end lacks something.
+    pub fn run(&self, env: &Env) -> Outcome {
+        if env.nodes.len() < usize::from(self.nodes) {
+            return Err(Trouble::Skipped("there are not enough nodes"));
+        }
+        if self.needs == Needs::Kill && !env.cluster.can_kill() {
+            return Err(Trouble::Skipped("this back end cannot kill a process"));
+        }
+        (self.body)(env)
+    }
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Case({}: {})", self.name, self.about)
+    }
+}
+
+macro_rules! cases {
+    ($($module:ident::$name:ident, $nodes:literal, $needs:ident, $about:literal;)*) => {
+        /// Every body.
+        pub const ALL: &[Case] = &[$(Case {
+            name: stringify!($name),
+            about: $about,
+            nodes: $nodes,
+            needs: Needs::$needs,
+            body: $module::$name,
+        },)*];
+    };
+}
+
+cases! {
+    data::ping_pong, 2, Nothing, "a word and a notification there and back";
+    data::bulk_write, 2, Nothing, "writes of any size and alignment, from regions and from bytes";
+    data::bulk_read, 2, Nothing, "reads of any size and alignment, into regions and into bytes";
+    data::whole_words, 2, Nothing, "an aligned word never arrives in pieces";
+    data::read_and_write_back, 2, Nothing, "read, change and write back, many times over";
+    data::many_to_one, 3, Nothing, "all nodes write to one, which counts and checks";
+    order::scattered_then_notify, 2, Nothing, "one notification after many scattered writes";
+    order::pipeline, 2, Nothing, "a stream of blocks with event counts both ways";
+    order::one_shot_order, 2, Nothing, "one-shot notifications in issue order";
+    order::ordered_flag, 2, Nothing, "an ordered word lands after all earlier data";
+    order::flush_remote, 3, Nothing, "after a remote flush a third node reads what was written";
+    order::fenced_reuse, 2, Nothing, "a source may change after a fence";
+    notifications::event_counts, 2, Nothing, "signals are counted, none lost or doubled";
+    notifications::queue, 2, Nothing, "the queue names what has pending signals, until acknowledged";
+    notifications::handlers, 2, Nothing, "a handler runs once per signal, and may write";
+    notifications::arm_and_disarm, 2, Nothing, "arming finds pending signals, disarming leaves them";
+    notifications::futures, 2, Nothing, "notifications as futures";
+    notifications::zero_length, 2, Nothing, "a notification without data";
+    notifications::full_one_shot_queue, 2, Nothing, "a full queue refuses, and order survives";
+    control::import_waits, 2, Nothing, "an import waits for its export";
+    control::import_times_out, 2, Nothing, "an import of nothing fails, at once or in time";
+    control::several_names, 2, Nothing, "one range under several names with different rights";
+    control::several_ports, 2, Nothing, "ports of one node do not mix";
+    control::allow_list, 3, Nothing, "an export admits whom it names";
+    control::local_refusals, 2, Nothing, "what can be refused at once is";
+    control::address_lookup, 2, Nothing, "addresses to segments and back";
+    failures::revoked, 2, Nothing, "writes and reads after an unexport fail, and say so";
+    failures::unexported_in_traffic, 2, Nothing, "after unexport returns nothing is written any more";
+    failures::suppressed_notification, 2, Nothing, "no notification passes a failed write until it is reported";
+    failures::closed_exporter, 2, Nothing, "writes to a closed port fail, and a new port is not hit";
+    failures::dead_exporter, 2, Kill, "writes to a dead process fail, and nothing hangs";
+    failures::restarted_node, 2, Restart, "a restarted node is found again";
+    memory::region_freed_in_flight, 2, Nothing, "forgetting memory in flight harms nobody";
+    memory::evicted_pages, 2, Nothing, "pages thrown out on both sides";
+    memory::large_region, 2, Nothing, "sparse writes into a region larger than memory";
+    threads::one_port, 2, Nothing, "several threads write, read and fence through one port";
+}

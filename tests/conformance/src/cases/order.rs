@@ -1,0 +1,307 @@
+//! Order: what has landed when somebody is told (thesis 6.2).
+
+use crate::env::{Env, Side, pass, take_signal, worse};
+use crate::outcome::{Outcome, right};
+use crate::pattern;
+use rand::Rng;
+use std::time::Duration;
+
+const DONE: u32 = 900;
+
+pub(super) fn scattered_then_notify(env: &Env) -> Outcome {
+    const SIZE: u64 = 32 * 4096;
+    const SLOT: u64 = 1024;
+    let rounds = env.scaled(6);
+    env.pair(
+        move |env| {
+            let Side {
+                port,
+                memory,
+                segment: _segment,
+            } = env.side(1, 0, "field", SIZE)?;
+            let back = env.import(&port, 0, 0, "back")?;
+            for round in 0..u64::from(rounds) {
+                take_signal(env, &port, 5)?;
+                let mut random = env.random(100 + round);
+                for index in 0..40u64 {
+                    let slot = (index * 13 % 128) * SLOT;
+                    let (at, len) = (random.random_range(0..512), random.random_range(1..512));
+                    pattern::check(
+                        &memory,
+                        slot + at,
+                        round * 100 + index,
+                        0,
+                        len,
+                        "scattered write before its notification",
+                    )?;
+                }
+                back.notify(1)?;
+            }
+            Ok(port.flush_remote(env.id(0))?)
+        },
+        move |env| {
+            let Side {
+                port,
+                segment: _segment,
+                ..
+            } = env.side(0, 0, "back", 4096)?;
+            let field = env.import(&port, 1, 0, "field")?;
+            let source = port.alloc(40 * 512)?;
+            for round in 0..u64::from(rounds) {
+                let mut random = env.random(100 + round);
+                for index in 0..40u64 {
+                    let slot = (index * 13 % 128) * SLOT;
+                    let (at, len) = (random.random_range(0..512), random.random_range(1..512));
+                    pattern::store(&source, index * 512, round * 100 + index, 0, len)?;
+                    let from = source.slice(index * 512..index * 512 + len)?;
+                    field.write(slot + at, from).post()?;
+                }
+                field.notify(5)?;
+                take_signal(env, &port, 1)?;
+            }
+            Ok(port.flush_remote(env.id(1))?)
+        },
+    )
+}
+
+pub(super) fn pipeline(env: &Env) -> Outcome {
+    const BLOCK: u64 = 2 * 4096 + 256;
+    const SLOTS: u64 = 4;
+    let blocks = u64::from(env.scaled(30));
+    env.pair(
+        move |env| {
+            let Side {
+                port,
+                memory,
+                segment: _segment,
+            } = env.side(1, 0, "ring", BLOCK * SLOTS)?;
+            let producer = env.import(&port, 0, 0, "producer")?;
+            for block in 0..blocks {
+                take_signal(env, &port, 2)?;
+                let at = block % SLOTS * BLOCK;
+                pattern::check(&memory, at, block, 0, BLOCK, "block of a pipeline")?;
+                producer.notify(3)?;
+            }
+            Ok(port.flush_remote(env.id(0))?)
+        },
+        move |env| {
+            let Side {
+                port,
+                segment: _segment,
+                ..
+            } = env.side(0, 0, "producer", 4096)?;
+            let ring = env.import(&port, 1, 0, "ring")?;
+            let source = port.alloc(BLOCK * SLOTS)?;
+            for block in 0..blocks {
+                if block >= SLOTS {
+                    take_signal(env, &port, 3)?;
+                }
+                // A block taken there has left here long ago: its source may change.
+                let at = block % SLOTS * BLOCK;
+                pattern::store(&source, at, block, 0, BLOCK)?;
+                ring.write(at, source.slice(at..at + BLOCK)?).notify(2).post()?;
+            }
+            for _ in 0..SLOTS.min(blocks) {
+                take_signal(env, &port, 3)?;
+            }
+            let left = port.notification(3)?.pending();
+            right!(left == 0, "{left} more blocks taken than sent");
+            Ok(port.flush_remote(env.id(1))?)
+        },
+    )
+}
+
+pub(super) fn one_shot_order(env: &Env) -> Outcome {
+    const WINDOW: u32 = 64;
+    let count = env.scaled(150);
+    env.pair(
+        move |env| {
+            let Side {
+                port,
+                memory,
+                segment: _segment,
+            } = env.side(1, 0, "letters", 4096)?;
+            let sender = env.import(&port, 0, 0, "sender")?;
+            let queue = port.notifications();
+            let last = memory.word32(0)?;
+            for expected in 0..count {
+                let id = queue.wait(env.patience)?;
+                right!(
+                    id.0 == 1024 + expected,
+                    "one-shot {id} came, {} was due",
+                    1024 + expected
+                );
+                let seen = last.load()?;
+                right!(
+                    expected % 3 != 0 || seen >= expected,
+                    "the data of letter {expected} came after its notification: {seen}"
+                );
+                if expected % WINDOW == WINDOW - 1 {
+                    sender.notify(1)?;
+                }
+            }
+            right!(queue.pop().is_none(), "more one-shots than were sent");
+            Ok(port.flush_remote(env.id(0))?)
+        },
+        move |env| {
+            let Side {
+                port,
+                segment: _segment,
+                ..
+            } = env.side(0, 0, "sender", 4096)?;
+            let letters = env.import(&port, 1, 0, "letters")?;
+            for number in 0..count {
+                if number >= 2 * WINDOW && number % WINDOW == 0 {
+                    take_signal(env, &port, 1)?;
+                }
+                if number % 3 == 0 {
+                    // Ordered, so that an earlier value never lands on a later one.
+                    letters
+                        .write(0, &number.to_le_bytes())
+                        .ordered()
+                        .notify(1024 + number)
+                        .post()?;
+                } else {
+                    letters.notify(1024 + number)?;
+                }
+            }
+            Ok(port.flush_remote(env.id(1))?)
+        },
+    )
+}
+
+pub(super) fn ordered_flag(env: &Env) -> Outcome {
+    const LEN: u64 = 3 * 4096;
+    let rounds = u64::from(env.scaled(10));
+    env.pair(
+        move |env| {
+            let Side {
+                port,
+                memory,
+                segment: _segment,
+            } = env.side(1, 0, "guarded", 5 * 4096)?;
+            let back = env.import(&port, 0, 0, "back")?;
+            let flag = memory.word64(4 * 4096)?;
+            for round in 1..=rounds {
+                // Nothing but the flag tells.
+                let begin = port.now();
+                while flag.load()? != round {
+                    pass(&port, Duration::from_micros(5))?;
+                    if port.now().0.saturating_sub(begin.0) > env.patience.as_nanos() as u64 {
+                        return Err(netvm::Error::TimedOut.into());
+                    }
+                }
+                pattern::check(&memory, 3, round, 0, LEN, "data before an ordered flag")?;
+                back.notify(1)?;
+            }
+            Ok(port.flush_remote(env.id(0))?)
+        },
+        move |env| {
+            let Side {
+                port,
+                segment: _segment,
+                ..
+            } = env.side(0, 0, "back", 4096)?;
+            let guarded = env.import(&port, 1, 0, "guarded")?;
+            let source = port.alloc(LEN)?;
+            for round in 1..=rounds {
+                pattern::store(&source, 0, round, 0, LEN)?;
+                guarded.write(3, &source).post()?;
+                guarded.write(4 * 4096, &round.to_le_bytes()).ordered().post()?;
+                take_signal(env, &port, 1)?;
+            }
+            Ok(port.flush_remote(env.id(1))?)
+        },
+    )
+}
+
+pub(super) fn flush_remote(env: &Env) -> Outcome {
+    const LEN: u64 = 5 * 4096;
+    let rounds = u64::from(env.scaled(6));
+    let target = env.spawn(1, "target", move |env| {
+        let Side {
+            port,
+            segment: _segment,
+            ..
+        } = env.side(1, 0, "target", LEN)?;
+        take_signal(env, &port, DONE)
+    });
+    let reader = env.spawn(2, "reader", move |env| {
+        let Side {
+            port,
+            segment: _segment,
+            ..
+        } = env.side(2, 0, "reader", 4096)?;
+        let written = env.import(&port, 1, 0, "target")?;
+        let writer = env.import(&port, 0, 0, "writer")?;
+        let mut bytes = vec![0; LEN as usize];
+        for round in 0..rounds {
+            take_signal(env, &port, 1)?;
+            written.read(0, &mut bytes).post()?;
+            let expected = pattern::bytes(round, 0, bytes.len());
+            pattern::same(&bytes, &expected, 0, "read by a third node after a remote flush")?;
+            writer.notify(1)?;
+        }
+        Ok(port.flush_remote(env.id(0))?)
+    });
+    let writer = || -> Outcome {
+        let Side {
+            port,
+            segment: _segment,
+            ..
+        } = env.side(0, 0, "writer", 4096)?;
+        let target = env.import(&port, 1, 0, "target")?;
+        let reader = env.import(&port, 2, 0, "reader")?;
+        for round in 0..rounds {
+            target.write(0, &pattern::bytes(round, 0, LEN as usize)).post()?;
+            port.flush_remote(env.id(1))?;
+            reader.notify(1)?;
+            take_signal(env, &port, 1)?;
+        }
+        target.notify(DONE)?;
+        port.flush_remote(env.id(1))?;
+        right!(
+            port.stats().remote_flushes > rounds,
+            "remote flushes were not counted"
+        );
+        Ok(())
+    };
+    let mine = writer();
+    worse(worse(mine, target.join()), reader.join())
+}
+
+pub(super) fn fenced_reuse(env: &Env) -> Outcome {
+    const LEN: u64 = 4096 + 512;
+    let rounds = u64::from(env.scaled(16));
+    env.pair(
+        move |env| {
+            let Side {
+                port,
+                memory,
+                segment: _segment,
+            } = env.side(1, 0, "copies", LEN * rounds)?;
+            take_signal(env, &port, DONE)?;
+            for round in 0..rounds {
+                pattern::check(&memory, round * LEN, round, 0, LEN, "source reused after a fence")?;
+            }
+            Ok(())
+        },
+        move |env| {
+            let port = env.open(0, 0)?;
+            let copies = env.import(&port, 1, 0, "copies")?;
+            let source = port.alloc(LEN)?;
+            for round in 0..rounds {
+                pattern::store(&source, 0, round, 0, LEN)?;
+                let write = copies.write(round * LEN, &source);
+                if round % 2 == 0 {
+                    write.fenced().post()?;
+                } else {
+                    write.post()?;
+                    port.flush_writes()?;
+                }
+            }
+            copies.write(0, &[]).notify(DONE).fenced().post()?;
+            Ok(port.flush_remote(env.id(1))?)
+        },
+    )
+}

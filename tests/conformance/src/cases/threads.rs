@@ -1,0 +1,80 @@
+//! One port, several threads.
+
+use crate::env::{Env, Side, take_signal, worse};
+use crate::outcome::{Outcome, right};
+use crate::pattern;
+use std::sync::Arc;
+
+const DONE: u32 = 900;
+
+pub(super) fn one_port(env: &Env) -> Outcome {
+    const THREADS: u64 = 3;
+    const SHARE: u64 = 6 * 4096;
+    let rounds = u64::from(env.scaled(8));
+    env.pair(
+        move |env| {
+            let size = SHARE * THREADS;
+            let Side {
+                port,
+                memory,
+                segment: _segment,
+            } = env.side(1, 0, "shared", size)?;
+            take_signal(env, &port, DONE)?;
+            for thread in 0..THREADS {
+                let key = thread * 1000 + rounds - 1;
+                pattern::check(&memory, thread * SHARE, key, 0, SHARE, "one of several threads")?;
+                let signals = port.notification(thread as u32 + 1)?.pending();
+                right!(
+                    u64::from(signals) == rounds,
+                    "{signals} signals of a thread that sent {rounds}"
+                );
+            }
+            Ok(())
+        },
+        move |env| {
+            let port = Arc::new(env.open(0, 0)?);
+            let shared = env.import(&port, 1, 0, "shared")?;
+            let mut running = Vec::new();
+            for thread in 0..THREADS {
+                let (port, shared) = (Arc::clone(&port), shared.clone());
+                running.push(env.spawn_thread(0, "thread", move |env| {
+                    let source = port.alloc(SHARE)?;
+                    let mut back = vec![0; SHARE as usize];
+                    let base = thread * SHARE;
+                    for round in 0..rounds {
+                        let key = thread * 1000 + round;
+                        pattern::store(&source, 0, key, 0, SHARE)?;
+                        let write = shared.write(base, &source).notify(thread as u32 + 1);
+                        // Each kind of fence, against the others' traffic.
+                        match (thread + round) % 3 {
+                            0 => write.fenced().post().map(drop)?,
+                            1 => write.post().and_then(|_| port.flush_writes())?,
+                            _ => write.post().and_then(|_| port.flush())?,
+                        }
+                        // The source may change now.
+                        pattern::store(&source, 0, key + 500, 0, SHARE)?;
+                        port.flush_remote(env.id(1))?;
+                        shared.read(base, &mut back).post()?;
+                        pattern::same(
+                            &back,
+                            &pattern::bytes(key, 0, back.len()),
+                            base,
+                            "own write read back",
+                        )?;
+                        let slice = source.slice(17..5017)?;
+                        shared.read(base + 100, slice).fenced().post()?;
+                        pattern::check(&source, 17, key, 100, 5000, "fenced read among other threads'")?;
+                    }
+                    Ok(())
+                }));
+            }
+            let mut mine = Ok(());
+            for thread in running {
+                mine = worse(mine, thread.join());
+            }
+            mine?;
+            shared.notify(DONE)?;
+            Ok(port.flush_remote(env.id(1))?)
+        },
+    )
+}

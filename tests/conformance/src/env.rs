@@ -1,0 +1,204 @@
+//! What a body sees: its nodes, ports, sizes and random numbers.
+
+use crate::cluster::{Cluster, Running};
+use crate::outcome::{Outcome, Trouble};
+use netvm::{
+    Access, Node, NodeId, NotificationId, Port, PortConfig, PortId, Region, RemoteSegment, Segment, Timeout,
+};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Ports that a body uses on a node, at most.
+pub const PORTS_PER_CASE: u16 = 8;
+
+/// A run of one body. Cheap to clone.
+///
+/// Several runs may share a cluster at the same time, with different [`first_port`](Self::first_port)s
+/// where they share nodes.
+#[derive(Clone)]
+pub struct Env {
+    /// The back end.
+    pub cluster: Arc<dyn Cluster>,
+    /// The nodes that the body calls 0, 1, 2 ...; at least as many as
+    /// [`Case::nodes`](crate::Case::nodes).
+    pub nodes: Vec<u16>,
+    /// First of [`PORTS_PER_CASE`] port numbers that the body may use on each of its nodes.
+    pub first_port: u16,
+    /// How much work: 1 is a few dozen messages, sizes grow in proportion.
+    pub scale: u32,
+    /// Decides sizes, offsets and contents.
+    pub seed: u64,
+    /// How long a body waits for anything before it calls it lost.
+    pub patience: Duration,
+}
+
+impl Env {
+    /// A run on nodes 0, 1, 2 ... of the cluster, from port 1 on, with a patience of 30 s.
+    #[must_use]
+    pub fn new(cluster: Arc<dyn Cluster>, scale: u32, seed: u64) -> Self {
+        Self {
+            nodes: (0..cluster.nodes()).collect(),
+            cluster,
+            first_port: 1,
+            scale: scale.max(1),
+            seed,
+            patience: Duration::from_secs(30),
+        }
+    }
+
+    fn index(&self, node: usize) -> u16 {
+        self.nodes[node % self.nodes.len()]
+    }
+
+    /// Node number `node` of the body.
+    pub(crate) fn node(&self, node: usize) -> Node {
+        self.cluster.node(self.index(node))
+    }
+
+    pub(crate) fn id(&self, node: usize) -> NodeId {
+        self.node(node).id()
+    }
+
+    /// Port number `port` of the body.
+    pub(crate) const fn port_id(&self, port: u16) -> PortId {
+        PortId(self.first_port + port % PORTS_PER_CASE)
+    }
+
+    /// Opens a port of the body.
+    pub(crate) fn open(&self, node: usize, port: u16) -> netvm::Result<Port> {
+        Port::open(&self.node(node), PortConfig::number(self.port_id(port).0))
+    }
+
+    /// Imports a name that a port of the body exports, now or later.
+    pub(crate) fn import(
+        &self,
+        port: &Port,
+        from_node: usize,
+        from_port: u16,
+        name: &str,
+    ) -> netvm::Result<RemoteSegment> {
+        port.import(self.id(from_node), self.port_id(from_port), name, self.patience)
+    }
+
+    /// Starts a process of the body.
+    pub(crate) fn spawn(
+        &self,
+        node: usize,
+        name: &str,
+        body: impl FnOnce(&Self) -> Outcome + Send + 'static,
+    ) -> Box<dyn Running> {
+        let env = self.clone();
+        self.cluster
+            .spawn(self.index(node), name, Box::new(move || body(&env)))
+    }
+
+    /// Starts a thread of the calling process.
+    pub(crate) fn spawn_thread(
+        &self,
+        node: usize,
+        name: &str,
+        body: impl FnOnce(&Self) -> Outcome + Send + 'static,
+    ) -> Box<dyn Running> {
+        let env = self.clone();
+        self.cluster
+            .spawn_thread(self.index(node), name, Box::new(move || body(&env)))
+    }
+
+    pub(crate) fn pressure(&self, node: usize) {
+        self.cluster.pressure(self.index(node));
+    }
+
+    pub(crate) fn restart(&self, node: usize) -> Outcome {
+        if self.cluster.restart(self.index(node)) {
+            Ok(())
+        } else {
+            Err(Trouble::Skipped("this back end cannot restart a node"))
+        }
+    }
+
+    /// A random stream; the same number gives the same stream in every process of the run.
+    pub(crate) fn random(&self, stream: u64) -> ChaCha8Rng {
+        let mut random = ChaCha8Rng::seed_from_u64(self.seed);
+        random.set_stream(stream);
+        random
+    }
+
+    /// `count` for each unit of scale.
+    pub(crate) const fn scaled(&self, count: u32) -> u32 {
+        count.saturating_mul(self.scale)
+    }
+}
+
+/// Waits for a signal and acknowledges it.
+pub(crate) fn take_signal(env: &Env, port: &Port, id: u32) -> Outcome {
+    let notification = port.notification(id)?;
+    notification.wait(env.patience)?;
+    Ok(notification.ack()?)
+}
+
+/// Passes some time of the back end.
+pub(crate) fn pass(port: &Port, span: Duration) -> netvm::Result<()> {
+    // Nobody signals this number.
+    match port.notification(IDLE)?.wait(Timeout::After(span)) {
+        Ok(_) | Err(netvm::Error::TimedOut) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// A notification that no body signals.
+const IDLE: NotificationId = NotificationId(1023);
+
+/// Everybody may read, write, do atomics and signal these.
+pub(crate) fn open_to_all() -> Access {
+    Access::everyone().notify(1..=1_000_000)
+}
+
+/// A port with one region exported to all.
+pub(crate) struct Side {
+    pub(crate) port: Port,
+    pub(crate) memory: Region,
+    pub(crate) segment: Segment,
+}
+
+impl Env {
+    /// Opens a port and exports a new region under this name.
+    pub(crate) fn side(&self, node: usize, port: u16, name: &str, len: u64) -> netvm::Result<Side> {
+        let port = self.open(node, port)?;
+        let memory = port.alloc(len)?;
+        let segment = port.export(name, &memory, .., open_to_all())?;
+        Ok(Side {
+            port,
+            memory,
+            segment,
+        })
+    }
+
+    /// Runs one process on node 1 and one here; ends when both have.
+    pub(crate) fn pair(
+        &self,
+        other: impl FnOnce(&Self) -> Outcome + Send + 'static,
+        mine: impl FnOnce(&Self) -> Outcome,
+    ) -> Outcome {
+        let other = self.spawn(1, "peer", other);
+        let mine = mine(self);
+        worse(mine, other.join())
+    }
+}
+
+/// The more telling of two ends.
+pub(crate) fn worse(one: Outcome, other: Outcome) -> Outcome {
+    fn rank(outcome: &Outcome) -> u8 {
+        match outcome {
+            Err(Trouble::Wrong(_)) => 5,
+            Err(Trouble::Unexpected(_)) => 4,
+            // A peer that waits in vain says less than why it waits in vain.
+            Err(Trouble::Failed(netvm::Error::TimedOut)) => 2,
+            Err(Trouble::Failed(_)) => 3,
+            Err(Trouble::Killed | Trouble::Skipped(_)) => 1,
+            Ok(()) => 0,
+        }
+    }
+    if rank(&other) > rank(&one) { other } else { one }
+}

@@ -1,0 +1,79 @@
+//! How a body ends.
+
+use netvm::{Error, Status};
+use std::fmt;
+
+/// What a body, and each of its processes, returns.
+pub type Outcome<T = ()> = Result<T, Trouble>;
+
+/// Why a body did not end well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// A call failed that should not have. With faults injected (death, no memory, IO errors) that may
+    /// be right; without, it never is.
+    Failed(Error),
+    /// A call succeeded, or failed in another way than it should have. May be right with faults.
+    Unexpected(String),
+    /// Data, order or number of notifications is wrong. Never right.
+    Wrong(String),
+    /// The process was killed, by the body or by a fault.
+    Killed,
+    /// This back end cannot do what the body needs.
+    Skipped(&'static str),
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(error) => write!(f, "a call failed: {error} ({error:?})"),
+            Self::Unexpected(text) => write!(f, "a call ended in another way than it should: {text}"),
+            Self::Wrong(text) => write!(f, "WRONG: {text}"),
+            Self::Killed => write!(f, "killed"),
+            Self::Skipped(why) => write!(f, "skipped: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for Trouble {}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// The call must fail, and for one of these reasons.
+pub(crate) fn refused<T: fmt::Debug>(result: netvm::Result<T>, reasons: &[Status]) -> Outcome {
+    match result {
+        Err(error) if error.status().is_some_and(|status| reasons.contains(&status)) => Ok(()),
+        Err(error) => Err(Trouble::Failed(error)),
+        Ok(value) => Err(Trouble::Unexpected(format!(
+            "it succeeded with {value:?}, but should have been refused with one of {reasons:?}"
+        ))),
+    }
+}
+
+/// The call must fail with exactly this kind of error.
+pub(crate) fn fails<T: fmt::Debug>(
+    result: netvm::Result<T>,
+    what: &str,
+    fits: impl FnOnce(&Error) -> bool,
+) -> Outcome {
+    match result {
+        Err(error) if fits(&error) => Ok(()),
+        Err(error) => Err(Trouble::Unexpected(format!("{what}: got {error:?}"))),
+        Ok(value) => Err(Trouble::Unexpected(format!(
+            "{what}: it succeeded with {value:?}"
+        ))),
+    }
+}
+
+/// Ends the body with [`Trouble::Wrong`] unless the condition holds.
+macro_rules! right {
+    ($condition:expr, $($text:tt)+) => {
+        if !$condition {
+            return Err($crate::Trouble::Wrong(format!($($text)+)));
+        }
+    };
+}
+pub(crate) use right;
