@@ -21,10 +21,10 @@ use crate::revoke::Barriers;
 use crate::segments::Segments;
 use crate::shadow::Shadow;
 use core::fmt;
+use netvm_abi::attach::{AttachError as CardError, CardHeader};
 use netvm_abi::bar::{BarMap, header};
 use netvm_abi::capability::capability_at;
-use netvm_abi::geometry::GeometryError;
-use netvm_abi::page_table::{HashKey, PageSlot, PageTable, ROW_SLOTS};
+use netvm_abi::page_table::{PageSlot, PageTable, ROW_SLOTS};
 use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
 use netvm_abi::shared_map::{SharedMap, status_page};
 use netvm_abi::storage::{MakeTable, Storage};
@@ -69,12 +69,8 @@ impl Default for HostConfig {
 /// Why a card cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachError {
-    /// Its firmware is not up (yet).
-    NotReady,
-    /// It reads as all ones: it is gone.
-    CardGone,
-    /// Its geometry cannot be served.
-    Geometry(GeometryError),
+    /// It is not up, gone, or not to be served by this driver.
+    Card(CardError),
     /// Its geometry is not the configured one.
     Mismatch {
         /// The field.
@@ -84,8 +80,8 @@ pub enum AttachError {
         /// What was asked for.
         host: u32,
     },
-    /// Its node number is not below its number of nodes.
-    NodeNumber(NodeId),
+    /// Re-attach: the card says it is another node.
+    OtherNode(NodeId),
     /// The configuration asks for a table with more entries than an id can name.
     Config {
         /// The field.
@@ -98,13 +94,11 @@ pub enum AttachError {
 impl fmt::Display for AttachError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotReady => write!(f, "the card's firmware is not up"),
-            Self::CardGone => write!(f, "the card does not answer (all reads give ones)"),
-            Self::Geometry(error) => write!(f, "the card cannot be served: {error}"),
+            Self::Card(error) => error.fmt(f),
             Self::Mismatch { name, card, host } => {
                 write!(f, "the card has '{name}' = {card}, this host asks for {host}")
             }
-            Self::NodeNumber(node) => write!(f, "the card is node {node}, which its network does not have"),
+            Self::OtherNode(node) => write!(f, "the card is node {node} now"),
             Self::Config { name } => write!(f, "'{name}' must be from 1 to 65535"),
             Self::NotStopped => write!(f, "the card was not stopped"),
         }
@@ -119,46 +113,6 @@ pub(crate) struct Heartbeat {
     beat: u32,
     seen_at: Nanos,
     next_look: Nanos,
-}
-
-struct CardHeader {
-    geometry: Geometry,
-    node: NodeId,
-    key: HashKey,
-}
-
-fn read_header<W: SharedWords + ?Sized>(bar: &W) -> Result<CardHeader, AttachError> {
-    match bar.load_acquire(header::MAGIC) {
-        header::MAGIC_VALUE => {}
-        u32::MAX => return Err(AttachError::CardGone),
-        _ => return Err(AttachError::NotReady),
-    }
-    let load = |at| bar.load_acquire(at);
-    let low = |at| load(at) as u16;
-    let high = |at| (load(at) >> 16) as u16;
-    let geometry = Geometry {
-        version: low(header::VERSION),
-        page_size: load(header::PAGE_SIZE),
-        payload: load(header::PAYLOAD),
-        ports: low(header::PORTS_NODES),
-        nodes: high(header::PORTS_NODES),
-        window: low(header::WINDOW_STAGING),
-        page_rows: load(header::PAGE_ROWS),
-        capabilities: load(header::CAPABILITIES),
-        staging: high(header::WINDOW_STAGING),
-        reads: load(header::READS) as u16,
-        notification_queue: load(header::NOTIFICATION_QUEUE),
-    };
-    geometry.validate().map_err(AttachError::Geometry)?;
-    let node = NodeId(high(header::VERSION));
-    if node.0 >= geometry.nodes {
-        return Err(AttachError::NodeNumber(node));
-    }
-    let key = HashKey([
-        bar.load_pair(header::HASH_KEY),
-        bar.load_pair(header::HASH_KEY.plus(2)),
-    ]);
-    Ok(CardHeader { geometry, node, key })
 }
 
 fn compare(card: &Geometry, host: &Geometry) -> Result<(), AttachError> {
@@ -206,7 +160,7 @@ impl<S: MakeTable> Host<S> {
                 return Err(AttachError::Config { name });
             }
         }
-        let card = read_header(platform.bar())?;
+        let card = CardHeader::load(platform.bar()).map_err(AttachError::Card)?;
         let geometry = card.geometry;
         if let Some(wanted) = &config.geometry {
             compare(&geometry, wanted)?;
@@ -295,10 +249,10 @@ impl<S: Storage> Host<S> {
         if !matches!(self.card, CardState::Stopped { .. }) || !idle || self.death_untold {
             return Err(AttachError::NotStopped);
         }
-        let card = read_header(platform.bar())?;
+        let card = CardHeader::load(platform.bar()).map_err(AttachError::Card)?;
         compare(&card.geometry, &self.geometry)?;
         if card.node != self.node {
-            return Err(AttachError::NodeNumber(card.node));
+            return Err(AttachError::OtherNode(card.node));
         }
         self.shadow.table = PageTable::of(&card.geometry, card.key);
         platform.bar().store_release(header::HOST_EVENT_TAIL, 0);

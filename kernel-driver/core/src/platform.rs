@@ -74,7 +74,8 @@ pub struct PageGone {
     pub dirty: bool,
     /// The NIC read or wrote it.
     pub referenced: bool,
-    /// The entry was put back without write permission ([`UnmapKind::WriteProtect`]).
+    /// Only the marks are news: the entry is back, without write permission
+    /// ([`UnmapKind::WriteProtect`]) or in the other row of the page.
     ///
     /// [`UnmapKind::WriteProtect`]: crate::unmap::UnmapKind::WriteProtect
     pub still_readable: bool,

@@ -303,6 +303,9 @@ impl<S: Storage> Host<S> {
         if !self.is_alive() {
             return Err(MapError::CardGone);
         }
+        if !self.port_is_open(vpn.port()) {
+            return Err(MapError::NotRegistered);
+        }
         let (segment, _) = self
             .locate(vpn.port(), vpn.address())
             .ok_or(MapError::NotRegistered)?;

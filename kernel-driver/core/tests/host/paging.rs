@@ -1,0 +1,515 @@
+//! Bounced messages and source misses: each answered once, whatever happens meanwhile (promise P2).
+
+use crate::rig::*;
+use netvm_abi::bounce::BounceUse;
+use netvm_abi::control::Modes;
+use netvm_abi::event::{HostEvent, SourceAnswer};
+use netvm_abi::page_lock::Used;
+use netvm_abi::wire::{Header, Kind};
+use netvm_abi::*;
+use netvm_host::events::Notice;
+use netvm_host::paging::{WorkId, WorkStep};
+use netvm_host::platform::{Access, CopyEnd, Direction};
+use netvm_host::ports::OpenPort;
+use netvm_host::unmap::{UnmapKind, UnmapStep};
+
+struct World {
+    rig: Rig,
+    port: OpenPort,
+    grant: control::Grant,
+}
+
+/// A port with pages 16..32 registered and exported for writing to anyone; a peer holds a grant.
+fn world() -> World {
+    let mut rig = Rig::new();
+    let port = rig.open();
+    rig.register(port, 16, 16);
+    rig.export(port, "data", 16, 16, Modes::all());
+    rig.link_up(PEER);
+    let grant = rig
+        .granted(PEER, PortId(2), port, "data", Modes::WRITE | Modes::NOTIFY, 1)
+        .expect("granted");
+    rig.heard();
+    World { rig, port, grant }
+}
+
+impl World {
+    fn bounce(&mut self, slot: u16, address: u64, len: u16) -> WorkId {
+        let header = write(self.port, &self.grant, address, len);
+        self.rig.bounce(Rig::window(PEER, slot), &header)
+    }
+
+    fn ended(&mut self) -> Vec<(BounceId, Generation, Status)> {
+        let heard = self.rig.heard();
+        heard
+            .iter()
+            .filter_map(|event| match *event {
+                HostEvent::BounceEnded {
+                    bounce,
+                    generation,
+                    status,
+                } => Some((bounce, generation, status)),
+                _ => None,
+            })
+            .collect()
+    }
+
+    fn answers(&mut self) -> Vec<SourceAnswer> {
+        let heard = self.rig.heard();
+        heard
+            .iter()
+            .filter_map(|event| match *event {
+                HostEvent::SourceAnswer { answer, .. } => Some(answer),
+                _ => None,
+            })
+            .collect()
+    }
+
+    fn page_in(&mut self) -> WorkId {
+        match self.rig.next(self.port) {
+            Some(WorkStep::PageIn { id, .. }) => id,
+            other => panic!("no page in but {other:?}"),
+        }
+    }
+}
+
+const PAGE_17: u64 = 17 * PAGE;
+
+#[test]
+pub(crate) fn a_bounced_write_is_copied_once_mapped_and_ended() {
+    let mut w = world();
+    let sent = w.bounce(3, PAGE_17 + 100, 50);
+    assert_eq!(w.rig.poll(), [Notice::Work(w.port.port)]);
+    let vpn = page_of(w.port, 17);
+    assert_eq!(
+        w.rig.next(w.port),
+        Some(WorkStep::PageIn {
+            id: sent,
+            vpn,
+            access: Access::Write
+        })
+    );
+    assert_eq!(w.rig.next(w.port), None);
+    let step = w.rig.paged(sent, Ok(900));
+    let (id, job) = job(step);
+    assert_eq!(id, sent);
+    assert_eq!((job.bounce, job.vpn), (sent.bounce, vpn));
+    assert_eq!((job.offset, job.len), (PageOffset(100), ByteLen(50)));
+    assert_eq!(job.direction, Direction::IntoPage);
+    assert!(w.ended().is_empty(), "not before the copy");
+    assert_eq!(
+        w.rig.copied(sent, CopyEnd::Done),
+        WorkStep::Ended { status: Status::Ok }
+    );
+    assert_eq!(w.ended(), [(sent.bounce, sent.generation, Status::Ok)]);
+    let page = w.rig.lock(vpn, true).expect("the next one hits");
+    assert_eq!(page.ppn, Ppn(900));
+    w.rig.unlock(page, Used::Written);
+    // A result that comes twice changes nothing.
+    w.rig.copied(sent, CopyEnd::Done);
+    w.rig.paged(sent, Ok(1));
+    assert!(w.ended().is_empty());
+    assert_eq!(w.rig.count("bounce_bytes"), 50);
+}
+
+#[test]
+pub(crate) fn what_is_wrong_with_a_bounced_write_ends_its_slot() {
+    let mut w = world();
+    let port = w.port;
+    let good = write(port, &w.grant, PAGE_17, 8);
+    let cases: Vec<(Status, Header)> = vec![
+        (
+            Status::CapabilityRefused,
+            Header {
+                secret: good.secret ^ 1,
+                ..good
+            },
+        ),
+        (
+            Status::CapabilityRefused,
+            Header {
+                capability: CapabilitySlot(7),
+                ..good
+            },
+        ),
+        (
+            Status::CapabilityRefused,
+            Header {
+                capability: CapabilitySlot(u32::MAX),
+                ..good
+            },
+        ),
+        (
+            Status::CapabilityRefused,
+            Header {
+                source_port: PortId(9),
+                ..good
+            },
+        ),
+        (
+            Status::OutOfRange,
+            Header {
+                address: VirtAddr(15 * PAGE),
+                ..good
+            },
+        ),
+        (
+            Status::OutOfRange,
+            Header {
+                address: VirtAddr(32 * PAGE),
+                ..good
+            },
+        ),
+        (
+            Status::ModeRefused,
+            Header {
+                notification: NotificationId(101),
+                ..good
+            },
+        ),
+        (
+            Status::Malformed,
+            Header {
+                address: VirtAddr(PAGE_17 + 4095),
+                ..good
+            },
+        ),
+        (
+            Status::Malformed,
+            Header {
+                address: VirtAddr(u64::MAX - 7),
+                ..good
+            },
+        ),
+        (
+            Status::Malformed,
+            Header {
+                len: u16::MAX,
+                ..good
+            },
+        ),
+        (
+            Status::NoSuchPort,
+            Header {
+                destination_port: PortId(5),
+                ..good
+            },
+        ),
+        (
+            Status::NoSuchPort,
+            Header {
+                destination_port: PortId(u16::MAX),
+                ..good
+            },
+        ),
+        (
+            Status::NoSuchPort,
+            Header {
+                destination_port: PortId(0),
+                ..good
+            },
+        ),
+        (
+            Status::Malformed,
+            Header {
+                source: NodeId(2),
+                ..good
+            },
+        ),
+        (
+            Status::Malformed,
+            Header {
+                kind: Kind::Ack,
+                ..good
+            },
+        ),
+        (
+            Status::Unsupported,
+            Header {
+                kind: Kind::AtomicRequest,
+                ..good
+            },
+        ),
+        (
+            Status::Malformed,
+            Header {
+                kind: Kind::ReadReply,
+                ..good
+            },
+        ),
+    ];
+    for (status, header) in cases {
+        let id = w.rig.bounce(Rig::window(PEER, 0), &header);
+        w.rig.poll();
+        assert_eq!(w.rig.next(port), None, "{header:?}");
+        assert_eq!(w.ended(), [(id.bounce, id.generation, status)], "{header:?}");
+    }
+    assert!(w.rig.count("bounce_refused") > 0 && w.rig.count("bounce_bad") > 0);
+}
+
+#[test]
+pub(crate) fn a_page_that_cannot_be_had_ends_the_slot_with_its_status() {
+    for status in [
+        Status::Unmapped,
+        Status::ReadOnly,
+        Status::NoMemory,
+        Status::BusError,
+    ] {
+        let mut w = world();
+        w.bounce(0, PAGE_17, 8);
+        w.rig.poll();
+        let id = w.page_in();
+        assert_eq!(w.rig.paged(id, Err(status)), WorkStep::Ended { status });
+        assert_eq!(w.ended(), [(id.bounce, id.generation, status)]);
+        assert_eq!(w.rig.count("bounce_failed"), 1);
+        // And a failing copy.
+        w.bounce(0, PAGE_17, 8);
+        w.rig.poll();
+        let id = w.page_in();
+        let _ = w.rig.paged(id, Ok(1));
+        assert_eq!(
+            w.rig.copied(id, CopyEnd::Failed(status)),
+            WorkStep::Ended { status }
+        );
+        assert_eq!(w.ended(), [(id.bounce, id.generation, status)]);
+    }
+}
+
+#[test]
+pub(crate) fn after_three_lost_races_the_message_is_copied_but_not_mapped() {
+    let mut w = world();
+    w.bounce(0, PAGE_17, 8);
+    w.rig.poll();
+    let vpn = page_of(w.port, 17);
+    let id = w.page_in();
+    let _ = w.rig.paged(id, Ok(1));
+    let mut copies = 1;
+    for race in 1..=3 {
+        assert_eq!(w.rig.unmap(vpn, 1, UnmapKind::Remove), UnmapStep::Done);
+        let step = match race {
+            1 => w.rig.copied(id, CopyEnd::Done),
+            _ => w.rig.paged(id, Ok(1)),
+        };
+        match step {
+            WorkStep::PageIn { .. } => assert!(race < 3),
+            WorkStep::Ended { status } => assert_eq!((race, status), (3, Status::Ok)),
+            WorkStep::Copy { .. } => copies += 1,
+        }
+    }
+    assert_eq!(copies, 1, "copied once");
+    assert_eq!(w.ended(), [(id.bounce, id.generation, Status::Ok)]);
+    assert!(w.rig.host.mapping(vpn).is_none());
+    assert_eq!(w.rig.count("bounce_unmapped"), 1);
+    assert_eq!(w.rig.count("paging_retries"), 2);
+    assert_eq!(w.rig.count("map_races"), 3);
+}
+
+#[test]
+pub(crate) fn a_lost_race_is_run_again_and_won() {
+    let mut w = world();
+    w.bounce(0, PAGE_17, 8);
+    w.rig.poll();
+    let vpn = page_of(w.port, 17);
+    let id = w.page_in();
+    let _ = w.rig.paged(id, Ok(1));
+    let _ = w.rig.unmap(vpn, 1, UnmapKind::Remove);
+    assert!(matches!(w.rig.copied(id, CopyEnd::Done), WorkStep::PageIn { .. }));
+    assert_eq!(w.rig.paged(id, Ok(2)), WorkStep::Ended { status: Status::Ok });
+    assert_eq!(w.rig.host.mapping(vpn).map(|page| page.ppn), Some(Ppn(2)));
+}
+
+#[test]
+pub(crate) fn an_evicted_page_is_paged_in_again_before_the_copy() {
+    let mut w = world();
+    w.bounce(0, PAGE_17, 8);
+    w.rig.poll();
+    let id = w.page_in();
+    for _ in 0..31 {
+        let _ = w.rig.paged(id, Ok(1));
+        assert!(matches!(
+            w.rig.copied(id, CopyEnd::Evicted),
+            WorkStep::PageIn { .. }
+        ));
+    }
+    let _ = w.rig.paged(id, Ok(1));
+    assert_eq!(
+        w.rig.copied(id, CopyEnd::Evicted),
+        WorkStep::Ended {
+            status: Status::NoMemory
+        },
+        "but not for ever"
+    );
+    assert_eq!(w.ended().len(), 1);
+    assert_eq!(w.rig.count("copies_evicted"), 32);
+}
+
+#[test]
+pub(crate) fn a_revoked_capability_refuses_what_waits_and_waits_for_what_is_copied() {
+    let mut w = world();
+    w.bounce(0, PAGE_17, 8);
+    w.bounce(1, PAGE_17 + 8, 8);
+    w.bounce(2, PAGE_17 + 16, 8);
+    w.rig.poll();
+    let copying = w.page_in();
+    let _ = w.rig.paged(copying, Ok(1));
+    let paging = w.page_in();
+    let export = ExportId(1 << 16);
+    let mut unexport = w.rig.host.unexport_begin(w.port.port, export).expect("exported");
+    for _ in 0..5 {
+        w.rig.poll();
+        let step = w
+            .rig
+            .host
+            .unexport_step(&mut w.rig.platform, &mut unexport, w.rig.now);
+        assert_ne!(step, netvm_host::Progress::Done, "a copy is under way");
+    }
+    assert_eq!(
+        w.rig.paged(paging, Ok(1)),
+        WorkStep::Ended {
+            status: Status::CapabilityRefused
+        },
+        "checked again after the page in"
+    );
+    assert_eq!(w.rig.next(w.port), None, "refused when its slot is emptied");
+    let ended: Vec<_> = w.ended().iter().map(|end| end.2).collect();
+    assert_eq!(ended, [Status::CapabilityRefused, Status::CapabilityRefused]);
+    assert_eq!(
+        w.rig.copied(copying, CopyEnd::Done),
+        WorkStep::Ended { status: Status::Ok }
+    );
+    let step = w
+        .rig
+        .host
+        .unexport_step(&mut w.rig.platform, &mut unexport, w.rig.now);
+    assert_eq!(step, netvm_host::Progress::Done);
+}
+
+#[test]
+pub(crate) fn a_source_miss_is_mapped_and_tried_again() {
+    let mut w = world();
+    let vpn = page_of(w.port, 20);
+    let id = w.rig.source_miss(2, vpn, 100, 0);
+    assert_eq!(w.rig.poll(), [Notice::Work(w.port.port)]);
+    assert_eq!(
+        w.rig.next(w.port),
+        Some(WorkStep::PageIn {
+            id,
+            vpn,
+            access: Access::Read
+        })
+    );
+    assert_eq!(w.rig.paged(id, Ok(5)), WorkStep::Ended { status: Status::Ok });
+    assert_eq!(w.answers(), [SourceAnswer::Retry]);
+    assert!(w.rig.lock(vpn, false).is_ok());
+    assert_eq!(w.rig.count("source_mapped"), 1);
+}
+
+#[test]
+pub(crate) fn the_third_try_of_a_source_is_copied() {
+    let mut w = world();
+    let vpn = page_of(w.port, 20);
+    let id = w.rig.source_miss(2, vpn, 100, 3);
+    w.rig.poll();
+    w.page_in();
+    let step = w.rig.paged(id, Ok(5));
+    let (_, job) = job(step);
+    assert_eq!(job.direction, Direction::OutOfPage);
+    assert_eq!(
+        job.bounce,
+        BounceUse::Source(StagingId(2)).id(w.rig.host.geometry())
+    );
+    w.rig.copied(id, CopyEnd::Done);
+    assert_eq!(w.answers(), [SourceAnswer::Copied]);
+    // Lost races come to the same.
+    let id = w.rig.source_miss(2, vpn, 100, 0);
+    w.rig.poll();
+    w.page_in();
+    for _ in 0..2 {
+        let _ = w.rig.unmap(vpn, 1, UnmapKind::Remove);
+        assert!(matches!(w.rig.paged(id, Ok(5)), WorkStep::PageIn { .. }));
+    }
+    let _ = w.rig.unmap(vpn, 1, UnmapKind::Remove);
+    assert!(matches!(w.rig.paged(id, Ok(5)), WorkStep::Copy { .. }));
+    w.rig.copied(id, CopyEnd::Done);
+    assert_eq!(w.answers(), [SourceAnswer::Copied]);
+    assert_eq!(w.rig.count("source_copied"), 2);
+}
+
+#[test]
+pub(crate) fn a_source_that_cannot_be_had_fails() {
+    let mut w = world();
+    let port = w.port;
+    for (vpn, len, status) in [
+        (page_of(port, 99), 8, Status::Unmapped),
+        (page_of(port, 20), 4097, Status::Malformed),
+        (page_of(port, 20), u32::MAX, Status::Malformed),
+        (Vpn::new(PortId(6), 20), 8, Status::NoSuchPort),
+        (Vpn::new(PortId(900), 20), 8, Status::NoSuchPort),
+    ] {
+        w.rig.source_miss(1, vpn, len, 0);
+        w.rig.poll();
+        assert_eq!(w.rig.next(port), None);
+        assert_eq!(w.answers(), [SourceAnswer::Failed(status)]);
+    }
+    let id = w.rig.source_miss(1, page_of(port, 20), 8, 0);
+    w.rig.poll();
+    w.page_in();
+    let _ = w.rig.paged(id, Err(Status::BusError));
+    assert_eq!(w.answers(), [SourceAnswer::Failed(Status::BusError)]);
+    assert_eq!(w.rig.count("source_failed"), 6);
+}
+
+#[test]
+pub(crate) fn a_read_reply_lands_in_the_port_s_own_page_without_a_capability() {
+    let mut w = world();
+    let mut header = Header::new(Kind::ReadReply, PEER, NODE);
+    header.destination_port = w.port.port;
+    header.address = VirtAddr(20 * PAGE + 8);
+    header.len = 16;
+    let place = BounceUse::Reply(ReadSlot(3));
+    let id = w.rig.bounce(place, &header);
+    w.rig.poll();
+    assert_eq!(w.page_in(), id);
+    let step = w.rig.paged(id, Ok(5));
+    assert_eq!(job(step).1.offset, PageOffset(8));
+    w.rig.copied(id, CopyEnd::Done);
+    assert_eq!(w.ended(), [(id.bounce, id.generation, Status::Ok)]);
+    header.address = VirtAddr(40 * PAGE);
+    w.rig.bounce(place, &header);
+    w.rig.poll();
+    assert_eq!(w.rig.next(w.port), None);
+    assert_eq!(w.ended()[0].2, Status::LocalAddress);
+    assert_eq!(w.rig.count("bounced_replies"), 2);
+}
+
+#[test]
+pub(crate) fn events_that_make_no_sense_are_counted_and_harmless() {
+    let mut w = world();
+    let slots = w.rig.host.geometry().bounce_slots();
+    let mut bad = w.rig.count("nic_events_bad");
+    for words in [
+        [1, slots, 1, 0, 0, 0, 0, 0],
+        [1, slots - 1, 1, 0, 0, 0, 0, 0],
+        [1, u32::MAX, 1, 0, 0, 0, 0, 0],
+        [2, 0xFFFF, 1, 0, 0, 8, 0, 0],
+        [3, 3, 1, 0, 0, 0, 0, 0],
+        [4, 0xFFFF, 1, 0, 0, 0, 0, 0],
+        [5, 77, 1, 0, 0, 0, 0, 0],
+        [6, 1234, 0, 0, 0, 0, 0, 0],
+        [7, 4, 1, 0, 0, 0, 0, 0],
+        [8, 99, 0, 0, 0, 0, 0, 0],
+        [99, 0, 0, 0, 0, 0, 0, 0],
+        [u32::MAX; 8],
+    ] {
+        w.rig.say_words(words);
+        assert_eq!(w.rig.poll(), []);
+        bad += 1;
+        assert_eq!(w.rig.count("nic_events_bad"), bad, "{words:x?}");
+    }
+    // The same bounce page twice while the first use is not over.
+    w.bounce(0, PAGE_17, 8);
+    w.bounce(0, PAGE_17, 8);
+    w.rig.poll();
+    assert_eq!(w.rig.count("nic_events_bad"), bad + 1);
+    assert!(w.rig.next(w.port).is_some() && w.rig.next(w.port).is_none());
+}

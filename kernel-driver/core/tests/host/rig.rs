@@ -1,0 +1,539 @@
+//! A host core, a platform that lends it plain memory, and the NIC's side of the word spaces, driven by
+//! the test.
+
+use netvm_abi::attach::CardHeader;
+use netvm_abi::bounce::{BounceUse, store_record};
+use netvm_abi::control::{CONTROL_BYTES, CONTROL_WORDS, Control, Modes, Name};
+use netvm_abi::event::{HostEvent, NicEvent};
+use netvm_abi::page_lock::{self, LockedPage, Miss, Used};
+use netvm_abi::page_table::{HashKey, PageTable};
+use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
+use netvm_abi::shared_map::SharedMap;
+use netvm_abi::storage::{MakeTable, Storage};
+use netvm_abi::wire::{Header, Kind};
+use netvm_abi::*;
+use netvm_host::attach::HostConfig;
+use netvm_host::events::Notice;
+use netvm_host::exports::{Allow, ExportSpec};
+use netvm_host::imports::ImportSpec;
+use netvm_host::paging::{WorkId, WorkStep};
+use netvm_host::platform::{CopyEnd, CopyJob, PageGone, Platform, Resident};
+use netvm_host::ports::OpenPort;
+use netvm_host::unmap::{UnmapKind, UnmapStep};
+use netvm_host::{Host, Progress};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Tables on the heap.
+pub(crate) struct Heap;
+
+impl Storage for Heap {
+    type Table<T: 'static> = Box<[T]>;
+}
+
+impl MakeTable for Heap {
+    fn table<T: 'static>(&mut self, len: usize, make: impl FnMut(usize) -> T) -> Box<[T]> {
+        (0..len).map(make).collect()
+    }
+}
+
+/// The platform of the tests.
+pub(crate) struct Fake {
+    pub(crate) bar: Arc<[AtomicU32]>,
+    pub(crate) shared: Arc<[AtomicU32]>,
+    pub(crate) bounce: HashMap<BounceId, Vec<u32>>,
+    pub(crate) secrets: u64,
+    pub(crate) wakes: u32,
+}
+
+impl Platform for Fake {
+    type Bar = [AtomicU32];
+    type Shared = [AtomicU32];
+
+    fn bar(&self) -> &[AtomicU32] {
+        &self.bar
+    }
+
+    fn shared(&self) -> &[AtomicU32] {
+        &self.shared
+    }
+
+    fn secret(&mut self) -> u64 {
+        // Not secret at all: tests want to know it.
+        self.secrets = self.secrets.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(1);
+        self.secrets
+    }
+
+    fn load_bounce(&mut self, bounce: BounceId, into: &mut [u32]) {
+        let page = self.bounce.get(&bounce).cloned().unwrap_or_default();
+        for (i, word) in into.iter_mut().enumerate() {
+            *word = page.get(i).copied().unwrap_or(0);
+        }
+    }
+
+    fn wake_nic(&mut self) {
+        self.wakes += 1;
+    }
+}
+
+std::thread_local! {
+    /// What the rigs of this test counted.
+    pub(crate) static SUMS: std::cell::RefCell<Vec<netvm_host::counters::Counters>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        SUMS.with_borrow_mut(|sums| sums.push(*self.host.counters()));
+    }
+}
+
+/// A host, its platform, and the NIC's ends of everything.
+pub(crate) struct Rig {
+    pub(crate) host: Host<Heap>,
+    pub(crate) platform: Fake,
+    pub(crate) table: PageTable,
+    pub(crate) map: SharedMap,
+    pub(crate) now: Nanos,
+    /// Pages that the core said are out.
+    pub(crate) gone: Vec<PageGone>,
+    /// What the host told the NIC, as far as `serve` has not answered it.
+    pub(crate) heard: Vec<HostEvent>,
+    /// `serve` answers barriers, port closes and control messages.
+    pub(crate) obliging: bool,
+    from_host: RingReader,
+    to_host: RingWriter,
+    generation: u32,
+}
+
+pub(crate) const NODE: NodeId = NodeId(0);
+pub(crate) const PEER: NodeId = NodeId(1);
+pub(crate) const LINK: Incarnation = Incarnation(77);
+
+pub(crate) fn geometry() -> Geometry {
+    Geometry {
+        ports: 8,
+        nodes: 3,
+        page_rows: 64,
+        capabilities: 16,
+        reads: 8,
+        staging: 8,
+        ..Geometry::default()
+    }
+}
+
+pub(crate) fn config() -> HostConfig {
+    HostConfig {
+        geometry: Some(geometry()),
+        segments: 16,
+        exports: 16,
+        imports: 16,
+        ..HostConfig::default()
+    }
+}
+
+pub(crate) fn words(count: u32) -> Arc<[AtomicU32]> {
+    (0..count).map(|_| AtomicU32::new(0)).collect()
+}
+
+pub(crate) fn boot(geometry: &Geometry, bar: &[AtomicU32]) {
+    CardHeader {
+        geometry: *geometry,
+        node: NODE,
+        incarnation: Incarnation(5),
+        key: HashKey([0x1234_5678_9ABC_DEF0, 0x0F1E_2D3C_4B5A_6978]),
+    }
+    .publish(bar);
+}
+
+pub(crate) fn fake(geometry: &Geometry) -> Fake {
+    let fake = Fake {
+        bar: words(bar::BarMap::new(geometry).words),
+        shared: words(SharedMap::new(geometry).words),
+        bounce: HashMap::new(),
+        secrets: 42,
+        wakes: 0,
+    };
+    boot(geometry, &fake.bar);
+    fake
+}
+
+pub(crate) fn name(text: &str) -> Name {
+    Name::new(text).expect("a good name")
+}
+
+pub(crate) fn anyone(modes: Modes) -> [Allow; 1] {
+    [Allow {
+        node: None,
+        port: None,
+        modes,
+    }]
+}
+
+pub(crate) const PAGE: u64 = 4096;
+
+impl Rig {
+    pub(crate) fn new() -> Self {
+        Self::with(&config(), &geometry())
+    }
+
+    pub(crate) fn with(config: &HostConfig, geometry: &Geometry) -> Self {
+        let mut platform = fake(geometry);
+        let host = Host::attach(&mut platform, &mut Heap, config, Nanos(0)).expect("attaches");
+        let table = *host.page_table();
+        Self {
+            host,
+            platform,
+            table,
+            map: SharedMap::new(geometry),
+            now: Nanos(0),
+            gone: Vec::new(),
+            heard: Vec::new(),
+            obliging: true,
+            from_host: RingReader::new(RingPlace::host_events(geometry)),
+            to_host: RingWriter::new(RingPlace::nic_events(geometry)),
+            generation: 0,
+        }
+    }
+
+    /// The card was reset: rings and locks of the NIC's side are new.
+    pub(crate) fn reboot(&mut self) {
+        let geometry = *self.host.geometry();
+        for word in self.platform.bar.iter() {
+            word.store(0, Ordering::SeqCst);
+        }
+        boot(&geometry, &self.platform.bar);
+        self.from_host = RingReader::new(RingPlace::host_events(&geometry));
+        self.to_host = RingWriter::new(RingPlace::nic_events(&geometry));
+    }
+
+    pub(crate) fn kill_card(&mut self) {
+        for word in self.platform.bar.iter() {
+            word.store(u32::MAX, Ordering::SeqCst);
+        }
+    }
+
+    pub(crate) fn count(&self, name: &str) -> u64 {
+        self.host
+            .counters()
+            .iter()
+            .find(|(n, _)| *n == name)
+            .unwrap_or_else(|| panic!("no counter '{name}'"))
+            .1
+    }
+
+    // ---- the NIC's side -------------------------------------------------------------------------
+
+    pub(crate) fn say(&mut self, event: NicEvent) {
+        assert!(
+            self.to_host
+                .push(&*self.platform.shared, &*self.platform.bar, &event.encode())
+        );
+    }
+
+    pub(crate) fn say_words(&mut self, words: [u32; 8]) {
+        assert!(
+            self.to_host
+                .push(&*self.platform.shared, &*self.platform.bar, &words)
+        );
+    }
+
+    /// Takes what the host said; answers what an obliging NIC answers at once.
+    pub(crate) fn serve(&mut self) -> bool {
+        let mut any = false;
+        while let Some(words) = self.from_host.pop(&*self.platform.bar, &*self.platform.shared) {
+            any = true;
+            let event = HostEvent::decode(&words).expect("the host speaks the ABI");
+            match event {
+                HostEvent::Barrier { token } if self.obliging => self.say(NicEvent::BarrierDone { token }),
+                HostEvent::PortClose { port, generation } if self.obliging => {
+                    self.say(NicEvent::PortClosed { port, generation });
+                }
+                HostEvent::SendControl { token, slot, peer } if self.obliging => {
+                    self.heard.push(HostEvent::SendControl { token, slot, peer });
+                    self.say(NicEvent::ControlSent {
+                        token,
+                        status: Status::Ok,
+                    });
+                }
+                event => self.heard.push(event),
+            }
+        }
+        any
+    }
+
+    /// What the host told the NIC since the last call.
+    pub(crate) fn heard(&mut self) -> Vec<HostEvent> {
+        self.serve();
+        std::mem::take(&mut self.heard)
+    }
+
+    /// The control messages that the host has sent since the last call.
+    pub(crate) fn sent(&mut self) -> Vec<(NodeId, Control)> {
+        let heard = self.heard();
+        heard.iter().filter_map(|event| self.control_of(event)).collect()
+    }
+
+    pub(crate) fn control_of(&self, event: &HostEvent) -> Option<(NodeId, Control)> {
+        let HostEvent::SendControl { peer, slot, .. } = *event else {
+            return None;
+        };
+        let mut words = [0; CONTROL_WORDS];
+        use netvm_abi::words::SharedWords;
+        self.platform
+            .shared
+            .load_slice(self.map.control_slot(slot), &mut words);
+        Some((peer, Control::decode(&words).expect("the host speaks the ABI")))
+    }
+
+    /// Polls until nothing is left, with the NIC answering.
+    pub(crate) fn poll(&mut self) -> Vec<Notice> {
+        let mut notices = Vec::new();
+        loop {
+            let before = notices.len();
+            while let Some(notice) = self.host.poll(&mut self.platform, self.now) {
+                notices.push(notice);
+                assert!(notices.len() < 10_000, "poll does not end");
+            }
+            if !self.serve() && notices.len() == before {
+                return notices;
+            }
+        }
+    }
+
+    pub(crate) fn lock(&self, vpn: Vpn, write: bool) -> Result<LockedPage, Miss> {
+        page_lock::lock_page(&*self.platform.bar, &self.table, vpn, write)
+    }
+
+    pub(crate) fn unlock(&self, page: LockedPage, used: Used) {
+        page_lock::unlock_page(&*self.platform.bar, &self.table, page.slot, used);
+    }
+
+    /// The NIC bounces a message; returns where and which use.
+    pub(crate) fn bounce(&mut self, place: BounceUse, header: &Header) -> WorkId {
+        let bounce = place.id(self.host.geometry());
+        self.generation += 1;
+        let generation = Generation(self.generation);
+        store_record(&*self.platform.shared, self.map.bounce_record(bounce), header);
+        self.say(NicEvent::Bounced { bounce, generation });
+        WorkId { bounce, generation }
+    }
+
+    pub(crate) fn window(peer: NodeId, slot: u16) -> BounceUse {
+        BounceUse::Window { peer, slot }
+    }
+
+    /// The NIC misses a source page.
+    pub(crate) fn source_miss(&mut self, staging: u16, vpn: Vpn, len: u32, attempt: u8) -> WorkId {
+        self.generation += 1;
+        let generation = Generation(self.generation);
+        self.say(NicEvent::SourceMiss {
+            staging: StagingId(staging),
+            generation,
+            vpn,
+            offset: PageOffset(0),
+            len: ByteLen(len),
+            attempt,
+        });
+        let bounce = BounceUse::Source(StagingId(staging)).id(self.host.geometry());
+        WorkId { bounce, generation }
+    }
+
+    /// A control message arrives.
+    pub(crate) fn control(&mut self, from: NodeId, slot: u16, message: &Control) -> WorkId {
+        let place = Self::window(from, slot);
+        let bounce = place.id(self.host.geometry());
+        self.platform.bounce.insert(bounce, message.encode().to_vec());
+        let mut header = Header::new(Kind::Control, from, NODE);
+        header.len = CONTROL_BYTES as u16;
+        self.bounce(place, &header)
+    }
+
+    pub(crate) fn link_up(&mut self, peer: NodeId) {
+        self.say(NicEvent::PeerUp {
+            peer,
+            incarnation: LINK,
+        });
+        self.poll();
+    }
+
+    // ---- the platform's side --------------------------------------------------------------------
+
+    pub(crate) fn open(&mut self) -> OpenPort {
+        let port = self
+            .host
+            .port_open(&mut self.platform, None)
+            .expect("a free port");
+        self.serve();
+        port
+    }
+
+    pub(crate) fn close(&mut self, port: OpenPort) {
+        let mut close = self
+            .host
+            .port_close_begin(&mut self.platform, port)
+            .expect("open");
+        for _ in 0..1000 {
+            self.poll();
+            let gone = &mut self.gone;
+            let step = self
+                .host
+                .port_close_step(&mut self.platform, &mut close, self.now, 8, &mut |page| {
+                    gone.push(page)
+                });
+            if step == Progress::Done {
+                return;
+            }
+        }
+        panic!("the port does not close");
+    }
+
+    pub(crate) fn register(&mut self, port: OpenPort, page: u64, pages: u64) -> SegmentId {
+        self.host
+            .register(port.port, VirtAddr(page * PAGE), pages * PAGE)
+            .expect("registers")
+    }
+
+    pub(crate) fn export(
+        &mut self,
+        port: OpenPort,
+        text: &str,
+        page: u64,
+        pages: u64,
+        modes: Modes,
+    ) -> ExportId {
+        let allow = anyone(Modes::all());
+        let spec = ExportSpec {
+            name: name(text),
+            start: VirtAddr(page * PAGE),
+            len: pages * PAGE,
+            modes,
+            notify_first: NotificationId(1),
+            notify_last: NotificationId(100),
+            allow: &allow,
+        };
+        self.host.export(port.port, &spec).expect("exports")
+    }
+
+    /// A remote import; the grant that goes back.
+    pub(crate) fn granted(
+        &mut self,
+        from: NodeId,
+        importer: PortId,
+        port: OpenPort,
+        text: &str,
+        modes: Modes,
+        token: u32,
+    ) -> Result<control::Grant, Status> {
+        self.control(
+            from,
+            0,
+            &Control::Import {
+                token: Token(token),
+                port: port.port,
+                importer,
+                modes,
+                name: name(text),
+            },
+        );
+        self.poll();
+        match self.sent().pop() {
+            Some((to, Control::Granted { token: t, grant })) => {
+                assert_eq!((to, t), (from, Token(token)));
+                Ok(grant)
+            }
+            Some((_, Control::Refused { status, .. })) => Err(status),
+            other => panic!("no answer but {other:?}"),
+        }
+    }
+
+    pub(crate) fn import(&mut self, port: OpenPort, text: &str, wait: bool) -> Token {
+        let spec = ImportSpec {
+            node: PEER,
+            port: PortId(3),
+            name: name(text),
+            modes: Modes::WRITE,
+            deadline: self.now.after(Nanos::from_millis(100)),
+            wait,
+        };
+        self.host
+            .import(&mut self.platform, port.port, &spec, self.now)
+            .expect("begins")
+    }
+
+    pub(crate) fn map(
+        &mut self,
+        vpn: Vpn,
+        ppn: u64,
+        writable: bool,
+    ) -> Result<Option<PageGone>, netvm_host::shadow::MapError> {
+        let ticket = self.host.map_begin(vpn)?;
+        let page = Resident {
+            ppn: Ppn(ppn),
+            writable,
+        };
+        self.host
+            .map_commit(&mut self.platform, ticket, page)
+            .map(|mapped| mapped.displaced)
+    }
+
+    pub(crate) fn unmap(&mut self, first: Vpn, pages: u64, kind: UnmapKind) -> UnmapStep {
+        let mut unmap = self.host.unmap_begin(first, pages, kind);
+        let gone = &mut self.gone;
+        let step = self
+            .host
+            .unmap_step(&mut self.platform, &mut unmap, self.now, u32::MAX, &mut |page| {
+                gone.push(page)
+            });
+        self.host.unmap_end(unmap);
+        step
+    }
+
+    pub(crate) fn next(&mut self, port: OpenPort) -> Option<WorkStep> {
+        self.host.work_next(&mut self.platform, port.port, self.now)
+    }
+
+    pub(crate) fn paged(&mut self, id: WorkId, result: Result<u64, Status>) -> WorkStep {
+        let gone = &mut self.gone;
+        self.host.work_paged(
+            &mut self.platform,
+            id,
+            result.map(|ppn| Resident {
+                ppn: Ppn(ppn),
+                writable: true,
+            }),
+            self.now,
+            &mut |page| gone.push(page),
+        )
+    }
+
+    pub(crate) fn copied(&mut self, id: WorkId, end: CopyEnd) -> WorkStep {
+        let gone = &mut self.gone;
+        self.host
+            .work_copied(&mut self.platform, id, end, self.now, &mut |page| gone.push(page))
+    }
+}
+
+pub(crate) fn page_of(port: OpenPort, page: u64) -> Vpn {
+    Vpn::new(port.port, page)
+}
+
+/// The job of a copy step.
+pub(crate) fn job(step: WorkStep) -> (WorkId, CopyJob) {
+    match step {
+        WorkStep::Copy { id, job } => (id, job),
+        other => panic!("no copy but {other:?}"),
+    }
+}
+
+/// A write from `PEER`, port 2.
+pub(crate) fn write(to: OpenPort, grant: &control::Grant, address: u64, len: u16) -> Header {
+    let mut header = Header::new(Kind::Write, PEER, NODE);
+    header.source_port = PortId(2);
+    header.destination_port = to.port;
+    header.address = VirtAddr(address);
+    header.len = len;
+    header.capability = grant.capability;
+    header.secret = grant.secret;
+    header
+}
