@@ -282,10 +282,7 @@ fn munmap_takes_pages_from_the_card_and_refuses_new_ones() {
     }
     // SAFETY: pages 4 to 7 are not used by this test afterwards.
     unsafe { rustix::mm::munmap(machine.base.add(4 * PAGE_SIZE).cast(), 4 * PAGE_SIZE).unwrap() };
-    let refused = wait_for(|| match machine.pager.fault_in(machine.key(5), Intent::Write) {
-        Err(error) => Some(error),
-        Ok(_) => None,
-    });
+    let refused = wait_for(|| machine.pager.fault_in(machine.key(5), Intent::Write).err());
     assert_eq!(refused, FaultError::Gone);
     wait_for(|| (machine.pager.stats().unmapped == 4).then_some(()));
     assert!(!machine.card.is_mapped(machine.key(4)));

@@ -96,6 +96,18 @@ impl FrameTable {
         }
     }
 
+    /// The number of frames.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.cells.len() as u32
+    }
+
+    /// True for a table without frames.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.cells.is_empty()
+    }
+
     fn cell(&self, frame: Frame) -> Option<&Cell> {
         self.cells.get(frame.0 as usize)
     }

@@ -62,7 +62,7 @@ pub struct PagerConfig {
 }
 
 /// What a pager has done so far, all counts since it was started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct PagerStats {
     /// Pages in memory now.
     pub resident: u64,
@@ -212,11 +212,23 @@ pub struct Resident {
 }
 
 impl Pager {
-    /// Starts a pager with its two threads.
+    /// Starts a pager with its two threads and a frame table of its own.
+    ///
+    /// # Errors
+    /// As [`Self::with_table`].
+    pub fn new(config: &PagerConfig, events: Arc<dyn PageEvents>) -> Result<Self, EmulatorError> {
+        Self::with_table(config, Arc::new(FrameTable::new(config.frames)), events)
+    }
+
+    /// Starts a pager with its two threads on a frame table of [`PagerConfig::frames`] frames that a card knows already.
     ///
     /// # Errors
     /// No userfaultfd, no swap file, no thread, a page size that is not 4096, or a limit below [`MIN_FRAMES`].
-    pub fn new(config: &PagerConfig, events: Arc<dyn PageEvents>) -> Result<Self, EmulatorError> {
+    pub fn with_table(
+        config: &PagerConfig,
+        frames: Arc<FrameTable>,
+        events: Arc<dyn PageEvents>,
+    ) -> Result<Self, EmulatorError> {
         if rustix::param::page_size() != PAGE_SIZE {
             return Err(EmulatorError::PageSize(rustix::param::page_size()));
         }
@@ -241,7 +253,7 @@ impl Pager {
             uffd: Uffd::open(Purpose::App)?,
             alias_uffd: Uffd::open(Purpose::Alias)?,
             stop,
-            frames: Arc::new(FrameTable::new(config.frames)),
+            frames,
             limit: config.frames,
             events,
             counts: Counts::default(),

@@ -1,0 +1,174 @@
+//! The card's surroundings: what the NIC core asks for ([`Platform`]) and what its loop asks for ([`Device`]).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use netvm_abi::wire::Header;
+use netvm_abi::{Nanos, ReceiveId, StagingId};
+use netvm_nic::platform::{Dma, DmaId, Interrupt, Payload, Platform};
+use netvm_platform::{Device, DmaEnd, Frame};
+
+use crate::capture::Capture;
+use crate::dma::{Buffers, Engine};
+use crate::event_count::EventCount;
+use crate::memory::{Pool, WordSpace};
+use crate::wire::{Message, SMALL_BYTES, Socket};
+
+/// What one card can reach.
+pub(crate) struct Board {
+    pub(crate) node: usize,
+    pub(crate) bar: Arc<WordSpace>,
+    pub(crate) shared: Arc<WordSpace>,
+    pub(crate) engine: Engine,
+    pub(crate) buffers: Buffers,
+    pub(crate) free_received: Vec<u32>,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) sent: VecDeque<StagingId>,
+    pub(crate) sockets: Arc<[Socket]>,
+    /// Cards that got a message, a bit each: whoever runs this card inline runs those next.
+    pub(crate) kicked: u64,
+    /// Cards have threads of their own, to be woken.
+    pub(crate) threaded: bool,
+    pub(crate) driver: Arc<EventCount>,
+    pub(crate) ports: Arc<[EventCount]>,
+    pub(crate) capture: Option<Arc<Capture>>,
+    pub(crate) epoch: Instant,
+    /// The time of this pass.
+    pub(crate) now: Nanos,
+    pub(crate) frames_sent: u64,
+    pub(crate) bytes_sent: u64,
+}
+
+impl Board {
+    fn receive(&mut self, message: Message) -> Frame {
+        let len = message.header.len() + message.len;
+        let index = self.free_received.pop().unwrap_or_else(|| {
+            self.buffers.received.push(None);
+            (self.buffers.received.len() - 1) as u32
+        });
+        let frame = Frame::new(ReceiveId(index), &message.header, len);
+        if let Some(place) = self.buffers.received.get_mut(index as usize) {
+            *place = Some(message);
+        }
+        frame
+    }
+}
+
+fn copy_words(words: &[u32], into: &mut [u8]) {
+    for (to, word) in into.chunks_mut(4).zip(words) {
+        let bytes = word.to_le_bytes();
+        to.iter_mut().zip(bytes).for_each(|(to, byte)| *to = byte);
+    }
+}
+
+impl Platform for Board {
+    type Bar = WordSpace;
+    type Shared = WordSpace;
+
+    fn bar(&self) -> &WordSpace {
+        &self.bar
+    }
+
+    fn shared(&self) -> &WordSpace {
+        &self.shared
+    }
+
+    fn start_dma(&mut self, id: DmaId, dma: Dma) {
+        self.engine.start(self.now, id, dma, &mut self.buffers);
+    }
+
+    fn transmit(&mut self, header: &Header, payload: Payload<'_>) {
+        let len = usize::from(header.len);
+        let mut message = Message {
+            header: header.encode(),
+            len,
+            small: [0; SMALL_BYTES],
+            buffer: None,
+        };
+        match payload {
+            Payload::Empty => {}
+            Payload::Inline(words) if len <= SMALL_BYTES => copy_words(words, &mut message.small),
+            Payload::Inline(words) => {
+                let mut buffer = self.pool.take();
+                copy_words(words, &mut buffer.0);
+                message.buffer = Some(buffer);
+            }
+            Payload::Staging(staging) => {
+                // The buffer itself goes; the slot gets another one and is free at once.
+                let Some(slot) = self.buffers.staging.get_mut(staging.index()) else {
+                    return;
+                };
+                message.buffer = Some(std::mem::replace(slot, self.pool.take()));
+                self.sent.push_back(staging);
+            }
+        }
+        if let Some(capture) = &self.capture {
+            capture.add(self.now, header, message.payload());
+        }
+        self.frames_sent += 1;
+        self.bytes_sent += (message.header.len() + len) as u64;
+        let to = header.destination.index();
+        let Some(socket) = self.sockets.get(to) else {
+            return;
+        };
+        socket.push(message);
+        if self.threaded {
+            socket.wake.notify();
+        } else {
+            self.kicked |= 1 << to;
+        }
+    }
+
+    fn release_receive(&mut self, receive: ReceiveId) {
+        let Some(place) = self.buffers.received.get_mut(receive.index()) else {
+            return;
+        };
+        let Some(message) = place.take() else { return };
+        self.free_received.push(receive.0);
+        if let Some(buffer) = message.buffer {
+            self.pool.give(buffer);
+        }
+    }
+
+    fn interrupt(&mut self, whom: Interrupt) {
+        match whom {
+            Interrupt::Driver => self.driver.notify(),
+            Interrupt::Port(port) => {
+                if let Some(port) = self.ports.get(port.index()) {
+                    port.notify();
+                }
+            }
+        }
+    }
+}
+
+impl Device for Board {
+    fn now(&mut self) -> Nanos {
+        self.now = Nanos(self.epoch.elapsed().as_nanos() as u64);
+        self.engine.advance(self.now, &mut self.buffers);
+        self.now
+    }
+
+    fn poll_frame(&mut self) -> Option<Frame> {
+        let message = self.sockets.get(self.node)?.pop()?;
+        Some(self.receive(message))
+    }
+
+    fn poll_dma(&mut self) -> Option<DmaEnd> {
+        self.engine.pop_ended()
+    }
+
+    fn poll_sent(&mut self) -> Option<StagingId> {
+        self.sent.pop_front()
+    }
+
+    fn has_input(&mut self) -> bool {
+        self.engine.has_ended()
+            || !self.sent.is_empty()
+            || self
+                .sockets
+                .get(self.node)
+                .is_some_and(|socket| !socket.is_empty())
+    }
+}

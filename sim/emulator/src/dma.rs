@@ -1,0 +1,312 @@
+//! The card's DMA engine: `memcpy` through the alias mapping, at once or late and out of order.
+//!
+//! Every DMA to an application page is checked against the frame table when it starts and when it ends ([`crate::vm::frames`]);
+//! a frame that is not the card's ends the process with a P1 report. A late DMA copies at its end, so that host and
+//! application have all the time in between to go wrong.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use netvm_abi::{BounceId, Nanos, StagingId};
+use netvm_nic::platform::{Dma, DmaId, PageRange};
+use netvm_platform::DmaEnd;
+use rand::{Rng, SeedableRng, rngs::SmallRng};
+
+use crate::copy;
+use crate::fatal::{self, Fatal};
+use crate::memory::{Buffer, SharedPages};
+use crate::vm::{DmaTicket, Frame, FrameTable, PAGE_SIZE};
+use crate::wire::Message;
+
+/// When DMAs complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DmaMode {
+    /// Before the card does anything else: the fast mode.
+    AtOnce,
+    /// Each after a random time of its own, so that they overlap and end out of order.
+    Late {
+        /// Decides the times; node numbers are mixed in.
+        seed: u64,
+        /// The longest time.
+        up_to: Nanos,
+    },
+}
+
+/// The buffers that DMAs move payload to and from.
+pub(crate) struct Buffers {
+    pub(crate) staging: Vec<Box<Buffer>>,
+    /// Received messages by `ReceiveId`.
+    pub(crate) received: Vec<Option<Message>>,
+    pub(crate) bounce: Arc<SharedPages>,
+}
+
+struct Flight {
+    due: Nanos,
+    id: DmaId,
+    dma: Dma,
+    ticket: Option<DmaTicket>,
+}
+
+/// One card's engine.
+pub(crate) struct Engine {
+    frames: Arc<FrameTable>,
+    late: Option<(SmallRng, Nanos)>,
+    flying: Vec<Flight>,
+    ended: VecDeque<DmaEnd>,
+    /// The card was stopped: nothing touches host memory any more.
+    halted: bool,
+    /// Payload bytes moved to or from application pages.
+    pub(crate) page_bytes: u64,
+}
+
+impl Engine {
+    pub(crate) fn new(frames: Arc<FrameTable>, mode: DmaMode, node: u16) -> Self {
+        let late = match mode {
+            DmaMode::AtOnce => None,
+            DmaMode::Late { seed, up_to } => {
+                let seed = seed ^ u64::from(node).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                Some((SmallRng::seed_from_u64(seed), up_to))
+            }
+        };
+        Self {
+            frames,
+            late,
+            flying: Vec::new(),
+            ended: VecDeque::new(),
+            halted: false,
+            page_bytes: 0,
+        }
+    }
+
+    /// Starts a DMA.
+    pub(crate) fn start(&mut self, now: Nanos, id: DmaId, dma: Dma, buffers: &mut Buffers) {
+        let ticket = match &dma {
+            Dma::PageToStaging { page, .. } | Dma::ReceiveToPage { page, .. } if !self.halted => {
+                Some(self.begin(page))
+            }
+            _ => None,
+        };
+        let flight = Flight {
+            due: now,
+            id,
+            dma,
+            ticket,
+        };
+        match &mut self.late {
+            None => self.finish(flight, buffers),
+            Some((random, up_to)) => {
+                let due = now.after(Nanos(random.random_range(0..=up_to.0)));
+                self.flying.push(Flight { due, ..flight });
+            }
+        }
+    }
+
+    /// Ends the late DMAs that are due.
+    pub(crate) fn advance(&mut self, now: Nanos, buffers: &mut Buffers) {
+        while let Some(index) = self.flying.iter().position(|flight| flight.due <= now) {
+            let flight = self.flying.swap_remove(index);
+            self.finish(flight, buffers);
+        }
+    }
+
+    /// When the next late DMA is due.
+    pub(crate) fn next_due(&self) -> Option<Nanos> {
+        self.flying.iter().map(|flight| flight.due).min()
+    }
+
+    pub(crate) fn pop_ended(&mut self) -> Option<DmaEnd> {
+        self.ended.pop_front()
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        !self.ended.is_empty()
+    }
+
+    /// Stops bus mastering: what flies is dropped, nothing new touches the host.
+    pub(crate) fn halt(&mut self) {
+        self.halted = true;
+        self.flying.clear();
+    }
+
+    fn begin(&self, page: &PageRange) -> DmaTicket {
+        let frame = Frame(u32::try_from(page.ppn.0).unwrap_or(u32::MAX));
+        match self.frames.begin_dma(frame) {
+            Ok(ticket) => ticket,
+            Err(stale) => fatal::abort(
+                Fatal::StaleDma,
+                format_args!("{stale} (for virtual page {:#x})", page.vpn.raw()),
+            ),
+        }
+    }
+
+    fn finish(&mut self, flight: Flight, buffers: &mut Buffers) {
+        let moved = !self.halted && transfer(&flight.dma, flight.ticket.as_ref(), buffers);
+        if let Some(ticket) = flight.ticket.as_ref().filter(|_| moved) {
+            if let Err(stale) = self.frames.end_dma(ticket) {
+                fatal::abort(Fatal::StaleDma, format_args!("{stale}"));
+            }
+            self.page_bytes += match flight.dma {
+                Dma::PageToStaging { page, .. } | Dma::ReceiveToPage { page, .. } => u64::from(page.len.0),
+                _ => 0,
+            };
+        }
+        self.ended.push_back(DmaEnd {
+            id: flight.id,
+            ok: moved,
+        });
+    }
+}
+
+/// Copies; false where the core asked for bytes that do not exist.
+fn transfer(dma: &Dma, ticket: Option<&DmaTicket>, buffers: &mut Buffers) -> bool {
+    match *dma {
+        Dma::PageToStaging { page, staging } => {
+            let Some((ticket, offset, len)) = in_page(ticket, &page) else {
+                return false;
+            };
+            let Some(target) = staging_slice(buffers, staging, len) else {
+                return false;
+            };
+            // SAFETY: the ticket's page holds `offset + len` bytes and the card has it locked; `target` is the card's own.
+            unsafe { copy::copy_out(ticket.alias().add(offset), target) };
+        }
+        Dma::ReceiveToPage { receive, page } => {
+            let Some((ticket, offset, len)) = in_page(ticket, &page) else {
+                return false;
+            };
+            let Some(source) = payload(buffers, receive.index(), len) else {
+                return false;
+            };
+            // SAFETY: as above; the source is the card's own.
+            unsafe { copy::copy_in(source, ticket.alias().add(offset)) };
+        }
+        Dma::ReceiveToBounce { receive, bounce, len } => {
+            let Some(target) = buffers.bounce.page(bounce.0) else {
+                return false;
+            };
+            let Some(source) = payload(buffers, receive.index(), len.index()) else {
+                return false;
+            };
+            // SAFETY: a bounce page is a page long, and `payload` never gives more than one.
+            unsafe { copy::copy_in(source, target) };
+        }
+        Dma::BounceToStaging { bounce, staging, len } => {
+            let Some(source) = bounce_page(buffers, bounce) else {
+                return false;
+            };
+            let Some(target) = staging_slice(buffers, staging, len.index()) else {
+                return false;
+            };
+            // SAFETY: a bounce page and a staging buffer are a page long each, and `target` is not longer.
+            unsafe { copy::copy_out(source, target) };
+        }
+    }
+    true
+}
+
+fn in_page<'a>(ticket: Option<&'a DmaTicket>, page: &PageRange) -> Option<(&'a DmaTicket, usize, usize)> {
+    let (offset, len) = (page.offset.index(), page.len.index());
+    let inside = offset.checked_add(len).is_some_and(|end| end <= PAGE_SIZE);
+    ticket.filter(|_| inside).map(|ticket| (ticket, offset, len))
+}
+
+fn staging_slice(buffers: &mut Buffers, staging: StagingId, len: usize) -> Option<&mut [u8]> {
+    buffers.staging.get_mut(staging.index())?.0.get_mut(..len)
+}
+
+fn payload(buffers: &Buffers, receive: usize, len: usize) -> Option<&[u8]> {
+    buffers.received.get(receive)?.as_ref()?.payload().get(..len)
+}
+
+fn bounce_page(buffers: &Buffers, bounce: BounceId) -> Option<*const u8> {
+    Some(buffers.bounce.page(bounce.0)?.cast_const())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netvm_abi::{ByteLen, ReceiveId};
+
+    fn buffers() -> Buffers {
+        let message = Message {
+            header: [0; 80],
+            len: 8,
+            small: [7; 128],
+            buffer: None,
+        };
+        Buffers {
+            staging: Vec::new(),
+            received: vec![Some(message)],
+            bounce: Arc::new(SharedPages::new(8).unwrap()),
+        }
+    }
+
+    fn to_bounce(bounce: u32) -> Dma {
+        Dma::ReceiveToBounce {
+            receive: ReceiveId(0),
+            bounce: BounceId(bounce),
+            len: ByteLen(8),
+        }
+    }
+
+    #[test]
+    fn late_dmas_overlap_and_end_out_of_order_but_all_end() {
+        let mode = DmaMode::Late {
+            seed: 5,
+            up_to: Nanos(1000),
+        };
+        let mut engine = Engine::new(Arc::new(FrameTable::new(1)), mode, 0);
+        let mut buffers = buffers();
+        for slot in 0..8u8 {
+            engine.start(
+                Nanos(0),
+                DmaId { slot, generation: 1 },
+                to_bounce(u32::from(slot)),
+                &mut buffers,
+            );
+        }
+        assert!(!engine.has_ended() && engine.next_due().is_some());
+        let mut order = Vec::new();
+        for now in 0..=1000 {
+            engine.advance(Nanos(now), &mut buffers);
+            while let Some(end) = engine.pop_ended() {
+                assert!(end.ok);
+                order.push(end.id.slot);
+            }
+        }
+        assert_eq!(order.len(), 8);
+        assert!(!order.is_sorted(), "{order:?}");
+        assert_eq!(engine.next_due(), None);
+    }
+
+    #[test]
+    fn bytes_that_do_not_exist_are_refused() {
+        let mut engine = Engine::new(Arc::new(FrameTable::new(1)), DmaMode::AtOnce, 0);
+        let mut buffers = buffers();
+        engine.start(
+            Nanos(0),
+            DmaId {
+                slot: 0,
+                generation: 0,
+            },
+            to_bounce(8),
+            &mut buffers,
+        );
+        assert_eq!(engine.pop_ended().map(|end| end.ok), Some(false));
+        let dma = Dma::ReceiveToBounce {
+            receive: ReceiveId(0),
+            bounce: BounceId(0),
+            len: ByteLen(9),
+        };
+        engine.start(
+            Nanos(0),
+            DmaId {
+                slot: 0,
+                generation: 0,
+            },
+            dma,
+            &mut buffers,
+        );
+        assert_eq!(engine.pop_ended().map(|end| end.ok), Some(false));
+    }
+}

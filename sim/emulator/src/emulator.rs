@@ -1,0 +1,581 @@
+//! Building an emulator: nodes, cards, drivers, pagers, and the threads that run them.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use netvm_abi::bar::BarMap;
+use netvm_abi::frame::payload_for_mtu;
+use netvm_abi::page_table::HashKey;
+use netvm_abi::shared_map::SharedMap;
+use netvm_abi::{Generation, Geometry, Nanos, NodeId, PortId};
+use netvm_host::Host;
+use netvm_host::attach::HostConfig;
+use netvm_host::ports::OpenPort;
+use netvm_nic::{Config as NicConfig, Nic, Timers};
+use netvm_platform::Driver;
+
+use crate::backend::NodeBackend;
+use crate::board::Board;
+use crate::capture::Capture;
+use crate::dma::{Buffers, DmaMode, Engine};
+use crate::driver::{Glue, HostSide};
+use crate::error::EmulatorError;
+use crate::event_count::EventCount;
+use crate::memory::{Heap, Pool, SharedPages, WordSpace};
+use crate::network::{Core, Network};
+use crate::stats::NodeStats;
+use crate::vm::pager::MIN_FRAMES;
+use crate::vm::{FrameTable, PAGE_SIZE, Pager, PagerConfig};
+use crate::wire::Socket;
+
+/// Most nodes in one emulator.
+pub const MAX_NODES: u16 = 64;
+/// Pages that one step of closing a port deals with while it holds the driver's lock.
+const STEP_PAGES: u32 = 256;
+
+/// Who runs the cards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NicMode {
+    /// The thread that posts a command, or otherwise has something for a card. The fast mode where cores are few.
+    Inline,
+    /// A thread per card.
+    Threaded,
+}
+
+/// Chooses what an emulator is like, then [`start`](Self::start)s it.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    nodes: u16,
+    resident: u32,
+    resident_of: HashMap<u16, u32>,
+    mtu: u32,
+    mtu_of: HashMap<u16, u32>,
+    ports: u16,
+    nic: NicMode,
+    dma: DmaMode,
+    inline_limit: u16,
+    swap_directory: PathBuf,
+    pcap: Option<PathBuf>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            nodes: 2,
+            resident: 16_384,
+            resident_of: HashMap::new(),
+            mtu: 9000,
+            mtu_of: HashMap::new(),
+            ports: 64,
+            nic: NicMode::Inline,
+            dma: DmaMode::AtOnce,
+            inline_limit: 128,
+            swap_directory: std::env::temp_dir(),
+            pcap: None,
+        }
+    }
+}
+
+impl Builder {
+    /// The number of nodes, 1 to [`MAX_NODES`]; 2 if not set.
+    #[must_use]
+    pub fn nodes(mut self, nodes: u16) -> Self {
+        self.nodes = nodes;
+        self
+    }
+
+    /// How many pages of exported memory each node may keep resident; 16,384 (64 MiB) if not set.
+    #[must_use]
+    pub fn resident_pages(mut self, pages: u32) -> Self {
+        self.resident = pages;
+        self
+    }
+
+    /// The same for one node.
+    #[must_use]
+    pub fn resident_pages_of(mut self, node: u16, pages: u32) -> Self {
+        self.resident_of.insert(node, pages);
+        self
+    }
+
+    /// Largest IPv4 packet in bytes on every node's wire; 9000 if not set. Two nodes use the smaller of theirs.
+    #[must_use]
+    pub fn mtu(mut self, bytes: u32) -> Self {
+        self.mtu = bytes;
+        self
+    }
+
+    /// The same for one node.
+    #[must_use]
+    pub fn mtu_of(mut self, node: u16, bytes: u32) -> Self {
+        self.mtu_of.insert(node, bytes);
+        self
+    }
+
+    /// Ports of each node, the driver's included; 64 if not set.
+    #[must_use]
+    pub fn ports(mut self, ports: u16) -> Self {
+        self.ports = ports;
+        self
+    }
+
+    /// Who runs the cards; inline if not set.
+    #[must_use]
+    pub fn nic(mut self, mode: NicMode) -> Self {
+        self.nic = mode;
+        self
+    }
+
+    /// When DMAs complete; at once if not set.
+    #[must_use]
+    pub fn dma(mut self, mode: DmaMode) -> Self {
+        self.dma = mode;
+        self
+    }
+
+    /// Writes of up to so many bytes travel in their descriptor; 128 if not set, which is also the most.
+    #[must_use]
+    pub fn inline_limit(mut self, bytes: u16) -> Self {
+        self.inline_limit = bytes;
+        self
+    }
+
+    /// Where swap files are made; the system's directory for temporary files if not set.
+    #[must_use]
+    pub fn swap_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.swap_directory = directory.into();
+        self
+    }
+
+    /// Writes what the wires carry to a pcap file.
+    #[must_use]
+    pub fn pcap(mut self, file: impl Into<PathBuf>) -> Self {
+        self.pcap = Some(file.into());
+        self
+    }
+
+    /// Starts the nodes, links them and waits until the links are up.
+    ///
+    /// # Errors
+    /// [`EmulatorError`]; where [`EmulatorError::is_unsupported_here`] a setting of the machine must change.
+    pub fn start(self) -> Result<Emulator, EmulatorError> {
+        if self.nodes == 0 || self.nodes > MAX_NODES {
+            return Err(EmulatorError::Config(format!(
+                "{} nodes: an emulator has 1 to {MAX_NODES}",
+                self.nodes
+            )));
+        }
+        let epoch = Instant::now();
+        let capture = self
+            .pcap
+            .as_deref()
+            .map(Capture::create)
+            .transpose()?
+            .map(Arc::new);
+        let sockets: Arc<[Socket]> = (0..self.nodes).map(|_| Socket::default()).collect();
+        let pool = Arc::new(Pool::default());
+        let mut cores = Vec::new();
+        let mut seeds = Vec::new();
+        for node in 0..self.nodes {
+            let seed = NodeSeed::new(&self, node)?;
+            cores.push(self.core(&seed, &sockets, &pool, capture.as_ref(), epoch)?);
+            seeds.push(seed);
+        }
+        let network = Arc::new(Network::new(cores, sockets, self.nic == NicMode::Threaded, epoch));
+        let mut inner = Inner {
+            nodes: Vec::new(),
+            network,
+            threads: Mutex::default(),
+            inline_limit: usize::from(self.inline_limit),
+        };
+        for seed in seeds {
+            inner.nodes.push(Arc::new(seed.finish(&self, &inner.network)?));
+        }
+        let inner = Arc::new(inner);
+        inner.start_threads(self.nic)?;
+        for parts in &inner.nodes {
+            if self.nic == NicMode::Inline {
+                // No card sleeps or wakes by itself: every doorbell calls.
+                parts.host.set_sleeping();
+            }
+            for peer in 0..self.nodes {
+                parts.host.with(|host, glue, _| host.connect(glue, NodeId(peer)));
+            }
+        }
+        for parts in &inner.nodes {
+            if !parts.host.wait_for_peers(Duration::from_secs(10)) {
+                let text = format!(
+                    "node {}: the links to its peers did not come up in 10 s",
+                    parts.host.node
+                );
+                return Err(EmulatorError::Config(text));
+            }
+        }
+        Ok(Emulator { inner })
+    }
+
+    fn core(
+        &self,
+        seed: &NodeSeed,
+        sockets: &Arc<[Socket]>,
+        pool: &Arc<Pool>,
+        capture: Option<&Arc<Capture>>,
+        epoch: Instant,
+    ) -> Result<Core, EmulatorError> {
+        let staging = (0..seed.geometry.staging).map(|_| pool.take()).collect();
+        let mut board = Board {
+            node: usize::from(seed.node),
+            bar: Arc::clone(&seed.bar),
+            shared: Arc::clone(&seed.shared),
+            engine: Engine::new(Arc::clone(&seed.frames), self.dma, seed.node),
+            buffers: Buffers {
+                staging,
+                received: Vec::new(),
+                bounce: Arc::clone(&seed.bounce),
+            },
+            free_received: Vec::new(),
+            pool: Arc::clone(pool),
+            sent: std::collections::VecDeque::new(),
+            sockets: Arc::clone(sockets),
+            kicked: 0,
+            threaded: self.nic == NicMode::Threaded,
+            driver: Arc::clone(&seed.interrupt),
+            ports: Arc::clone(&seed.ports),
+            capture: capture.cloned(),
+            epoch,
+            now: Nanos(0),
+            frames_sent: 0,
+            bytes_sent: 0,
+        };
+        let config = NicConfig {
+            node: NodeId(seed.node),
+            geometry: seed.geometry,
+            hash_key: HashKey([random()?, random()?]),
+            incarnation_seed: random()? as u32 | 1,
+            inline_bytes: self.inline_limit,
+            timers: timers(),
+        };
+        let refused = |error| EmulatorError::Config(format!("network card of node {}: {error}", seed.node));
+        let mut nic = Nic::new(config, &mut Heap).map_err(refused)?;
+        nic.attach(&mut board);
+        Ok(Core {
+            nic,
+            driver: Driver::new(),
+            board,
+        })
+    }
+}
+
+/// In-memory wires lose nothing, and a thread may lose its processor for long: patience costs nothing here.
+fn timers() -> Timers {
+    Timers {
+        probe_interval: Nanos::from_millis(2_000),
+        gap_timeout: Nanos::from_millis(60_000),
+        hello_interval: Nanos::from_millis(5),
+        hello_limit: 250,
+        ..Timers::default()
+    }
+}
+
+fn random() -> Result<u64, EmulatorError> {
+    let mut bytes = [0u8; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(EmulatorError::os("random numbers"))?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+/// What a node's card and driver share, before either exists.
+struct NodeSeed {
+    node: u16,
+    geometry: Geometry,
+    bar: Arc<WordSpace>,
+    shared: Arc<WordSpace>,
+    bounce: Arc<SharedPages>,
+    frames: Arc<FrameTable>,
+    interrupt: Arc<EventCount>,
+    ports: Arc<[EventCount]>,
+}
+
+impl NodeSeed {
+    fn new(builder: &Builder, node: u16) -> Result<Self, EmulatorError> {
+        let resident = builder
+            .resident_of
+            .get(&node)
+            .copied()
+            .unwrap_or(builder.resident);
+        if resident < MIN_FRAMES {
+            let text =
+                format!("node {node}: at least {MIN_FRAMES} resident pages are needed, not {resident}");
+            return Err(EmulatorError::Config(text));
+        }
+        let mtu = builder.mtu_of.get(&node).copied().unwrap_or(builder.mtu);
+        let payload = payload_for_mtu(mtu).ok_or_else(|| {
+            EmulatorError::Config(format!("an MTU of {mtu} bytes is too small for a NetVM message"))
+        })?;
+        let geometry = Geometry {
+            payload,
+            ports: builder.ports,
+            nodes: builder.nodes,
+            // Room for every resident page twice over, so that rows seldom overflow.
+            page_rows: resident.clamp(256, 1 << 23).next_power_of_two(),
+            ..Geometry::default()
+        };
+        geometry
+            .validate()
+            .map_err(|error| EmulatorError::Config(error.to_string()))?;
+        Ok(Self {
+            node,
+            geometry,
+            bar: Arc::new(WordSpace::new(BarMap::new(&geometry).words)),
+            shared: Arc::new(WordSpace::new(SharedMap::new(&geometry).words)),
+            bounce: Arc::new(SharedPages::new(geometry.bounce_slots())?),
+            frames: Arc::new(FrameTable::new(resident)),
+            interrupt: Arc::new(EventCount::default()),
+            ports: (0..geometry.ports).map(|_| EventCount::default()).collect(),
+        })
+    }
+
+    /// Attaches the driver to the card and starts the pager.
+    fn finish(self, builder: &Builder, network: &Arc<Network>) -> Result<NodeParts, EmulatorError> {
+        let mut glue = Glue::new(
+            Arc::clone(&self.bar),
+            Arc::clone(&self.shared),
+            Arc::clone(&self.bounce),
+        );
+        let config = HostConfig {
+            geometry: Some(self.geometry),
+            // A thread that holds a page lock may lose its processor for long.
+            nic_deadline: Nanos::from_millis(20_000),
+            heartbeat_deadline: Nanos::MAX,
+            ..HostConfig::default()
+        };
+        let host = Host::attach(&mut glue, &mut Heap, &config, network.now())
+            .map_err(|error| EmulatorError::Config(format!("driver of node {}: {error:?}", self.node)))?;
+        let node = usize::from(self.node);
+        let frames = Arc::clone(&self.frames);
+        let host = HostSide::new(
+            (host, glue),
+            node,
+            Arc::clone(network),
+            frames,
+            self.interrupt,
+            self.ports,
+        );
+        let host = Arc::new(host);
+        let pager = PagerConfig {
+            frames: self.frames.len(),
+            swap_directory: builder.swap_directory.clone(),
+        };
+        let pager = Pager::with_table(&pager, self.frames, host.clone())?;
+        let bar = self.bar;
+        let parts = NodeParts {
+            geometry: self.geometry,
+            bar,
+            shared: self.shared,
+            host,
+            pager,
+            open: Mutex::default(),
+        };
+        Ok(parts)
+    }
+}
+
+/// A port that is open: its life, and the flag that ends its worker.
+type OpenEntry = (OpenPort, Arc<AtomicBool>);
+
+/// One node.
+pub(crate) struct NodeParts {
+    pub(crate) geometry: Geometry,
+    pub(crate) bar: Arc<WordSpace>,
+    pub(crate) shared: Arc<WordSpace>,
+    pub(crate) host: Arc<HostSide>,
+    pub(crate) pager: Pager,
+    open: Mutex<HashMap<PortId, OpenEntry>>,
+}
+
+impl NodeParts {
+    pub(crate) fn open_ports(&self) -> MutexGuard<'_, HashMap<PortId, OpenEntry>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn port_events(&self, port: PortId) -> &EventCount {
+        // The host core gave the number out, so it is below the geometry's.
+        self.host.ports.get(port.index()).unwrap_or(&self.host.steps)
+    }
+
+    /// Closes a port as the exit of its process does. Closing one that is closed already, or whose number has a new owner, does
+    /// nothing.
+    pub(crate) fn close_port(&self, port: PortId, generation: Option<Generation>) -> bool {
+        let mut ports = self.open_ports();
+        let known = ports
+            .get(&port)
+            .is_some_and(|(open, _)| generation.is_none_or(|known| known == open.generation));
+        let Some((open, closed)) = ports.remove(&port).filter(|_| known) else {
+            return false;
+        };
+        drop(ports);
+        let begun = self.host.with(|host, glue, _| host.port_close_begin(glue, open));
+        closed.store(true, Ordering::Release);
+        if let Ok(mut close) = begun {
+            self.host.drive(|host, glue, now| {
+                host.port_close_step(glue, &mut close, now, STEP_PAGES, &mut |gone| {
+                    self.host.page_gone(gone)
+                })
+            });
+        }
+        if let Some(worker) = self.host.work.get(port.index()) {
+            worker.notify();
+        }
+        self.port_events(port).notify();
+        true
+    }
+}
+
+/// All of an emulator; ends its threads when the last user has gone.
+pub(crate) struct Inner {
+    nodes: Vec<Arc<NodeParts>>,
+    network: Arc<Network>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    pub(crate) inline_limit: usize,
+}
+
+impl Inner {
+    pub(crate) fn node(&self, node: usize) -> &Arc<NodeParts> {
+        // Only `Emulator::node` makes node numbers, and it checks them.
+        &self.nodes[node]
+    }
+
+    fn start_threads(&self, nic: NicMode) -> Result<(), EmulatorError> {
+        match nic {
+            NicMode::Inline => {
+                let network = Arc::clone(&self.network);
+                self.spawn("netvm-ticker", move || network.tick())?;
+            }
+            NicMode::Threaded => {
+                for node in 0..self.nodes.len() {
+                    let network = Arc::clone(&self.network);
+                    self.spawn("netvm-nic", move || network.serve_alone(node))?;
+                }
+            }
+        }
+        for parts in &self.nodes {
+            let host = Arc::clone(&parts.host);
+            self.spawn("netvm-driver", move || host.listen())?;
+        }
+        Ok(())
+    }
+
+    fn spawn(&self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), EmulatorError> {
+        let thread = std::thread::Builder::new().name(name.into()).spawn(body);
+        self.keep(thread.map_err(|source| EmulatorError::Io {
+            what: "thread",
+            source,
+        })?);
+        Ok(())
+    }
+
+    /// Remembers a thread, to be joined at the end; forgets those that have ended.
+    pub(crate) fn keep(&self, thread: JoinHandle<()>) {
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(thread);
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        for parts in &self.nodes {
+            parts.host.shut_down();
+        }
+        self.network.shut_down();
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let me = std::thread::current().id();
+        for thread in threads.into_iter().filter(|thread| thread.thread().id() != me) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// An emulated network: nodes with cards, drivers and pagers, all in this process.
+///
+/// It lives as long as this value or any [`netvm::Node`], port or region made from it.
+#[derive(Clone)]
+pub struct Emulator {
+    inner: Arc<Inner>,
+}
+
+impl std::fmt::Debug for Emulator {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Emulator({} nodes)", self.inner.nodes.len())
+    }
+}
+
+impl Emulator {
+    /// An emulator of `nodes` nodes with the [`Builder`]'s other choices.
+    ///
+    /// # Errors
+    /// As [`Builder::start`].
+    pub fn new(nodes: u16) -> Result<Self, EmulatorError> {
+        Self::builder().nodes(nodes).start()
+    }
+
+    /// Chooses more.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The number of nodes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.inner.nodes.len()
+    }
+
+    /// Never: an emulator has a node.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.inner.nodes.is_empty()
+    }
+
+    /// A node, to open ports on.
+    ///
+    /// # Panics
+    /// When there is no such node.
+    #[must_use]
+    pub fn node(&self, node: usize) -> netvm::Node {
+        assert!(node < self.len(), "node {node} of {}", self.len());
+        netvm::Node::new(Arc::new(NodeBackend {
+            inner: Arc::clone(&self.inner),
+            node,
+        }))
+    }
+
+    /// What has happened on a node so far; `None` if there is no such node.
+    #[must_use]
+    pub fn stats(&self, node: usize) -> Option<NodeStats> {
+        let parts = self.inner.nodes.get(node)?;
+        Some(NodeStats::take(parts, &self.inner.network))
+    }
+
+    /// Ends a port as if its process had died at this instruction: no destructor of the library runs. Returns false if it is not
+    /// open. The library's handles stay, and find the port dead.
+    pub fn kill(&self, node: usize, port: PortId) -> bool {
+        self.inner
+            .nodes
+            .get(node)
+            .is_some_and(|parts| parts.close_port(port, None))
+    }
+
+    /// Bytes of memory that each node keeps for bounced payloads.
+    #[must_use]
+    pub fn bounce_bytes(&self, node: usize) -> u64 {
+        let parts = self.inner.nodes.get(node);
+        parts.map_or(0, |parts| {
+            u64::from(parts.geometry.bounce_slots()) * PAGE_SIZE as u64
+        })
+    }
+}

@@ -1,0 +1,306 @@
+//! Who runs the cards.
+//!
+//! *Inline*, the thread that has something for a card runs it: whoever gets the card's lock, which nobody waits for. A loser has
+//! set the card's `pending` flag before it tried; the holder looks at the flag again after it has let go, so nothing is forgotten.
+//! A run may leave messages at other cards; the same thread runs those next. What is due later (timers, late DMAs) is done by one
+//! ticker thread, which sleeps while nothing is.
+//!
+//! *Threaded*, each card has a thread that polls for a while and then sleeps as [`Driver::try_sleep`] allows.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use netvm_abi::Nanos;
+use netvm_nic::{Counters, Nic};
+use netvm_platform::Driver;
+
+use crate::board::Board;
+use crate::event_count::EventCount;
+use crate::memory::Heap;
+use crate::wire::Socket;
+
+/// Passes of one card before other cards get their turn.
+const PASSES: u32 = 64;
+/// Turns that one caller takes before it leaves the rest to the ticker.
+const TURNS: u32 = 256;
+/// How often the ticker looks while something will be due.
+const TICK: Duration = Duration::from_micros(200);
+/// How long the ticker goes on looking after the last thing was due, so that a busy network does not wake it each time.
+const LINGER: Duration = Duration::from_millis(20);
+/// Passes without work before a card's thread goes to sleep.
+const IDLE_PASSES: u32 = 200;
+
+/// A card: core, loop and surroundings.
+pub(crate) struct Core {
+    pub(crate) nic: Nic<Heap>,
+    pub(crate) driver: Driver,
+    pub(crate) board: Board,
+}
+
+pub(crate) struct Card {
+    core: Mutex<Core>,
+    /// When something is due, in nanoseconds; `u64::MAX`: nothing.
+    due: AtomicU64,
+}
+
+/// What the wire and the cards did, as far as the emulator counts it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CardStats {
+    pub(crate) counters: Counters,
+    pub(crate) frames_sent: u64,
+    pub(crate) bytes_sent: u64,
+    pub(crate) page_bytes: u64,
+}
+
+/// All cards of an emulator.
+pub(crate) struct Network {
+    cards: Vec<Card>,
+    sockets: Arc<[Socket]>,
+    threaded: bool,
+    epoch: Instant,
+    pub(crate) stop: AtomicBool,
+    ticker: EventCount,
+    ticker_idle: AtomicBool,
+}
+
+impl Network {
+    pub(crate) fn new(cores: Vec<Core>, sockets: Arc<[Socket]>, threaded: bool, epoch: Instant) -> Self {
+        let card = |core| Card {
+            core: Mutex::new(core),
+            due: AtomicU64::new(u64::MAX),
+        };
+        Self {
+            cards: cores.into_iter().map(card).collect(),
+            sockets,
+            threaded,
+            epoch,
+            stop: AtomicBool::new(false),
+            ticker: EventCount::default(),
+            ticker_idle: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn is_threaded(&self) -> bool {
+        self.threaded
+    }
+
+    /// Time since the emulator started.
+    pub(crate) fn now(&self) -> Nanos {
+        Nanos(self.epoch.elapsed().as_nanos() as u64)
+    }
+
+    /// Something waits for a card: wakes its thread, or runs it.
+    pub(crate) fn kick(&self, node: usize) {
+        if self.threaded {
+            if let Some(socket) = self.sockets.get(node) {
+                socket.wake.notify();
+            }
+        } else {
+            self.run(node);
+        }
+    }
+
+    /// Runs a card, and every card that it leaves messages at, until all are quiet or run by others.
+    fn run(&self, node: usize) {
+        let mut waiting = 1u64 << node;
+        let mut turns = 0;
+        while waiting != 0 {
+            let next = waiting.trailing_zeros() as usize;
+            waiting &= waiting - 1;
+            if turns == TURNS {
+                // One caller does not work for everybody for ever.
+                if let (Some(socket), Some(card)) = (self.sockets.get(next), self.cards.get(next)) {
+                    socket.pending.store(true, Ordering::Release);
+                    card.due.store(0, Ordering::Release);
+                    self.wake_ticker();
+                }
+                continue;
+            }
+            turns += 1;
+            waiting |= self.run_one(next);
+        }
+    }
+
+    /// Gives one card a turn if nobody else is at it. Returns whom it has left messages at.
+    fn run_one(&self, node: usize) -> u64 {
+        let (Some(card), Some(socket)) = (self.cards.get(node), self.sockets.get(node)) else {
+            return 0;
+        };
+        let mut kicked = 0;
+        socket.pending.store(true, Ordering::Release);
+        loop {
+            // Either this thread sees the lock free, or its holder sees the flag after unlocking.
+            fence(Ordering::SeqCst);
+            let Some(mut core) = try_lock(&card.core) else {
+                return kicked;
+            };
+            if socket.pending.swap(false, Ordering::AcqRel) {
+                let (quiet, due) = serve(&mut core);
+                kicked |= std::mem::take(&mut core.board.kicked);
+                if !quiet {
+                    kicked |= 1 << node;
+                }
+                card.due
+                    .store(due.map_or(u64::MAX, |due| due.0), Ordering::Release);
+                drop(core);
+                if due.is_some() {
+                    self.wake_ticker();
+                }
+            } else {
+                drop(core);
+            }
+            fence(Ordering::SeqCst);
+            if !socket.pending.load(Ordering::Acquire) {
+                return kicked;
+            }
+        }
+    }
+
+    fn wake_ticker(&self) {
+        fence(Ordering::SeqCst);
+        if self.ticker_idle.load(Ordering::Acquire) {
+            self.ticker.notify();
+        }
+    }
+
+    /// The ticker's body: runs cards when something is due.
+    pub(crate) fn tick(&self) {
+        let mut last_due = Instant::now();
+        while !self.stop.load(Ordering::Acquire) {
+            let now = self.now().0;
+            let mut soonest = u64::MAX;
+            for (node, card) in self.cards.iter().enumerate() {
+                let due = card.due.load(Ordering::Acquire);
+                if due <= now {
+                    self.run(node);
+                }
+                soonest = soonest.min(due);
+            }
+            if soonest != u64::MAX {
+                last_due = Instant::now();
+            } else if last_due.elapsed() > LINGER {
+                let token = self.ticker.token();
+                self.ticker_idle.store(true, Ordering::Release);
+                fence(Ordering::SeqCst);
+                if self
+                    .cards
+                    .iter()
+                    .all(|card| card.due.load(Ordering::Acquire) == u64::MAX)
+                    && !self.stop.load(Ordering::Acquire)
+                {
+                    self.ticker.wait(token, None);
+                }
+                self.ticker_idle.store(false, Ordering::Release);
+                last_due = Instant::now();
+                continue;
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+
+    /// The body of a card's own thread.
+    pub(crate) fn serve_alone(&self, node: usize) {
+        let (Some(card), Some(socket)) = (self.cards.get(node), self.sockets.get(node)) else {
+            return;
+        };
+        let mut idle = 0;
+        while !self.stop.load(Ordering::Acquire) {
+            let token = socket.wake.token();
+            let mut guard = lock(&card.core);
+            let core = &mut *guard;
+            let progress = core.driver.poll_once(&mut core.nic, &mut core.board);
+            idle = if progress.worked || core.board.has_late() {
+                0
+            } else {
+                idle + 1
+            };
+            if idle < IDLE_PASSES {
+                drop(guard);
+                std::hint::spin_loop();
+                continue;
+            }
+            idle = 0;
+            if core.driver.try_sleep(&core.nic, &mut core.board) {
+                let due = progress.deadline;
+                drop(guard);
+                let now = self.now().0;
+                socket.wake.wait(
+                    token,
+                    due.map(|due| Duration::from_nanos(due.0.saturating_sub(now))),
+                );
+            }
+        }
+    }
+
+    /// Ends the ticker, or the cards' threads.
+    pub(crate) fn shut_down(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.ticker.notify();
+        self.sockets.iter().for_each(|socket| socket.wake.notify());
+    }
+
+    /// Stops a card's bus mastering, for ever.
+    pub(crate) fn halt(&self, node: usize) {
+        if let Some(card) = self.cards.get(node) {
+            lock(&card.core).board.engine.halt();
+        }
+    }
+
+    pub(crate) fn stats(&self, node: usize) -> CardStats {
+        let Some(card) = self.cards.get(node) else {
+            return CardStats::default();
+        };
+        let core = lock(&card.core);
+        let stats = CardStats {
+            counters: *core.nic.counters(),
+            frames_sent: core.board.frames_sent,
+            bytes_sent: core.board.bytes_sent,
+            page_bytes: core.board.engine.page_bytes,
+        };
+        drop(core);
+        // Somebody may have tried the lock meanwhile and gone away.
+        let pending = self
+            .sockets
+            .get(node)
+            .is_some_and(|socket| socket.pending.load(Ordering::Acquire));
+        if pending && !self.threaded {
+            self.run(node);
+        }
+        stats
+    }
+}
+
+/// Passes until nothing is left to do now. Returns whether that came about, and when something will be due.
+fn serve(core: &mut Core) -> (bool, Option<Nanos>) {
+    let mut passes = 0;
+    loop {
+        let progress = core.driver.poll_once(&mut core.nic, &mut core.board);
+        passes += 1;
+        let more = progress.more || netvm_platform::Device::has_input(&mut core.board);
+        if !more || passes == PASSES {
+            let late = core.board.engine.next_due();
+            let due = [progress.deadline, late].into_iter().flatten().min();
+            return (!more, due);
+        }
+    }
+}
+
+impl Board {
+    /// Late DMAs are under way.
+    fn has_late(&self) -> bool {
+        self.engine.next_due().is_some()
+    }
+}
+
+fn lock(core: &Mutex<Core>) -> MutexGuard<'_, Core> {
+    core.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn try_lock(core: &Mutex<Core>) -> Option<MutexGuard<'_, Core>> {
+    match core.try_lock() {
+        Ok(core) => Some(core),
+        Err(TryLockError::Poisoned(core)) => Some(core.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
