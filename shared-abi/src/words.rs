@@ -59,6 +59,17 @@ impl<W: SharedWords + ?Sized> SharedWords for &W {
     fn full_barrier(&self) {
         (**self).full_barrier();
     }
+
+    // Forwarded, so that a platform's own way to move many words is used through references too.
+    #[inline]
+    fn store_slice(&self, at: WordIndex, values: &[u32]) {
+        (**self).store_slice(at, values);
+    }
+
+    #[inline]
+    fn load_slice(&self, at: WordIndex, into: &mut [u32]) {
+        (**self).load_slice(at, into);
+    }
 }
 
 /// Words in ordinary shared memory of one machine.
@@ -119,6 +130,11 @@ impl<W: SharedWords> Part<W> {
     pub const fn new(words: W, base: WordIndex, len: u32) -> Self {
         Self { words, base, len }
     }
+
+    /// Whether `count` words from `at` on are all inside.
+    const fn holds(&self, at: WordIndex, count: usize) -> bool {
+        at.index() + count <= self.len as usize
+    }
 }
 
 impl<W: SharedWords> SharedWords for Part<W> {
@@ -138,6 +154,22 @@ impl<W: SharedWords> SharedWords for Part<W> {
 
     fn full_barrier(&self) {
         self.words.full_barrier();
+    }
+
+    #[inline]
+    fn store_slice(&self, at: WordIndex, values: &[u32]) {
+        if self.holds(at, values.len()) {
+            self.words.store_slice(self.base.plus(at.0), values);
+        }
+    }
+
+    #[inline]
+    fn load_slice(&self, at: WordIndex, into: &mut [u32]) {
+        if self.holds(at, into.len()) {
+            self.words.load_slice(self.base.plus(at.0), into);
+        } else {
+            into.fill(u32::MAX);
+        }
     }
 }
 

@@ -98,7 +98,7 @@ impl<S: Storage> Nic<S> {
                 .any(|((_, fence, _), counter)| counter.fenced(p.bar().load_acquire(block.plus(fence.0))))
     }
 
-    /// Writes the result of a round trip into the port's reply slot, if it named one.
+    /// Writes the result of a round trip into the port's reply slot. Returns whether it named one.
     pub(crate) fn store_reply<P: Platform>(
         &mut self,
         p: &mut P,
@@ -107,9 +107,9 @@ impl<S: Storage> Nic<S> {
         op: OpId,
         status: Status,
         value: u64,
-    ) {
+    ) -> bool {
         if reply.0 >= netvm_abi::port_area::REPLY_SLOTS {
-            return;
+            return false;
         }
         let area = Part::new(
             p.shared(),
@@ -117,6 +117,7 @@ impl<S: Storage> Nic<S> {
             netvm_abi::port_area::AREA_WORDS,
         );
         Reply { op, status, value }.store(&area, reply.0);
+        true
     }
 
     /// Interrupts an application that may sleep.

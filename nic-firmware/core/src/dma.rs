@@ -181,6 +181,12 @@ impl<S: Storage> Nic<S> {
         }
     }
 
+    /// Whether somebody waits for what is free: the next pass takes them up.
+    pub(crate) fn parked_could_go(&self) -> bool {
+        let dma = !self.dma.waiting.is_empty() && (self.dma.in_flight() as usize) < SLOTS;
+        dma || (!self.waiting_reads.is_empty() && self.staging_for_reads())
+    }
+
     fn port_dma_ended<P: Platform>(&mut self, p: &mut P, port: PortId) {
         let Some(state) = self.ports.get_mut(port.index()) else {
             return;

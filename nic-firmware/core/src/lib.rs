@@ -27,7 +27,7 @@ mod flush;
 mod greeting;
 mod host_events;
 mod nic;
-mod notify;
+pub mod notify;
 mod peer;
 pub mod platform;
 mod port;

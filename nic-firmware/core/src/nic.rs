@@ -14,7 +14,8 @@ use crate::staging::{Staging, StagingPool};
 use crate::stream::{Outgoing, Sender};
 use crate::tables::Tables;
 use heapless::Vec;
-use netvm_abi::bar::{BarMap, header};
+use netvm_abi::attach::CardHeader;
+use netvm_abi::bar::BarMap;
 use netvm_abi::bounce::BounceUse;
 use netvm_abi::control::CONTROL_SLOTS;
 use netvm_abi::page_lock;
@@ -23,8 +24,7 @@ use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::storage::{MakeTable, Storage};
 use netvm_abi::wire::HEADER_BYTES;
-use netvm_abi::words::{SharedWords, split};
-use netvm_abi::{Generation, Nanos, NodeId, PortId, ReadSlot, ReceiveId, StagingId};
+use netvm_abi::{Generation, Incarnation, Nanos, NodeId, PortId, ReadSlot, ReceiveId, StagingId};
 
 /// A received message: its first bytes, copied out of the receive buffer. The payload stays there.
 #[derive(Clone, Copy, Debug)]
@@ -163,25 +163,14 @@ impl<S: Storage> Nic<S> {
 
     /// Publishes this NIC in its BAR; the magic word comes last.
     pub fn attach<P: Platform>(&mut self, p: &mut P) {
-        let g = self.config.geometry;
-        let bar = p.bar();
-        page_lock::reset_locks(bar, &self.page_table);
-        let low_high = |low: u16, high: u16| u32::from(low) | (u32::from(high) << 16);
-        bar.store_release(header::VERSION, low_high(g.version, self.config.node.0));
-        bar.store_release(header::PAGE_SIZE, g.page_size);
-        bar.store_release(header::PAYLOAD, g.payload);
-        bar.store_release(header::PORTS_NODES, low_high(g.ports, g.nodes));
-        bar.store_release(header::WINDOW_STAGING, low_high(g.window, g.staging));
-        bar.store_release(header::PAGE_ROWS, g.page_rows);
-        bar.store_release(header::CAPABILITIES, g.capabilities);
-        bar.store_release(header::READS, u32::from(g.reads));
-        bar.store_release(header::NOTIFICATION_QUEUE, g.notification_queue);
-        bar.store_release(header::INCARNATION, self.config.incarnation_seed);
-        let [first, second] = self.config.hash_key.0;
-        let [a, b] = split(first);
-        let [c, d] = split(second);
-        bar.store_slice(header::HASH_KEY, &[a, b, c, d]);
-        bar.store_release(header::MAGIC, header::MAGIC_VALUE);
+        page_lock::reset_locks(p.bar(), &self.page_table);
+        let header = CardHeader {
+            geometry: self.config.geometry,
+            node: self.config.node,
+            incarnation: Incarnation(self.config.incarnation_seed),
+            key: self.config.hash_key,
+        };
+        header.publish(p.bar());
     }
 
     /// A frame has arrived.
@@ -222,7 +211,7 @@ impl<S: Storage> Nic<S> {
             self.turns.report(progress);
             moved |= progress;
         }
-        moved || !self.turns.all_quiet()
+        moved || !self.turns.all_quiet() || self.parked_could_go()
     }
 
     /// Takes up to `budget` events of the host driver. Returns whether more wait.

@@ -22,7 +22,58 @@ use netvm_abi::port_area::{NOTIFICATION_WRITE, NOTIFICATIONS, SHADOW_SIGNALS};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::words::SharedWords;
-use netvm_abi::{NotificationId, PortId};
+use netvm_abi::{NotificationId, PortId, WordIndex};
+
+/// Where a port's notification words are. The steps on shared words are here, apart from the state
+/// machine, so that a model checker runs the very code that ships.
+#[derive(Clone, Copy, Debug)]
+pub struct NotificationPlace {
+    /// The port's block in NIC memory.
+    pub block: WordIndex,
+    /// The port's area in host memory.
+    pub area: WordIndex,
+}
+
+impl NotificationPlace {
+    /// Raises a signal count and its shadow; gives, from after the barrier, how many queue entries
+    /// the application has taken.
+    pub fn raise<B, H>(&self, bar: &B, shared: &H, number: NotificationId) -> u32
+    where
+        B: SharedWords + ?Sized,
+        H: SharedWords + ?Sized,
+    {
+        let signalled = self.block.plus(SIGNALLED.0 + number.0);
+        let count = bar.load_acquire(signalled).wrapping_add(1);
+        bar.store_release(signalled, count);
+        shared.store_release(self.area.plus(SHADOW_SIGNALS.0 + number.0), count);
+        shared.full_barrier();
+        self.read(bar)
+    }
+
+    /// How many queue entries the application has taken.
+    pub fn read<B: SharedWords + ?Sized>(&self, bar: &B) -> u32 {
+        bar.load_acquire(self.block.plus(NOTIFICATION_READ.0))
+    }
+
+    /// Writes the entry at `position` and announces it. Returns whether the application wants to be
+    /// woken for any entry.
+    pub fn put<B, H>(&self, bar: &B, shared: &H, position: u32, number: NotificationId) -> bool
+    where
+        B: SharedWords + ?Sized,
+        H: SharedWords + ?Sized,
+    {
+        let slot = position % NOTIFICATION_ENTRIES;
+        shared.store_release(self.area.plus(NOTIFICATIONS.0 + slot), number.0);
+        shared.store_release(self.area.plus(NOTIFICATION_WRITE.0), position.wrapping_add(1));
+        shared.full_barrier();
+        bar.load_acquire(self.block.plus(WAKE_ON_QUEUE.0)) == 1
+    }
+
+    /// Whether the application wants to be woken for this number; after [`raise`](Self::raise).
+    pub fn wakes<B: SharedWords + ?Sized>(&self, bar: &B, number: NotificationId) -> bool {
+        interrupt_bit(number).is_some_and(|(word, bit)| bar.load_acquire(self.block.plus(word.0)) & bit != 0)
+    }
+}
 
 impl<S: Storage> Nic<S> {
     /// Delivers one notification to an open port.
@@ -44,18 +95,9 @@ impl<S: Storage> Nic<S> {
     }
 
     fn notify_event<P: Platform>(&mut self, p: &mut P, id: PortId, number: NotificationId) {
-        let block = self.bar.port(id);
-        let area = self.shared.port_area(id);
-        let count = p
-            .bar()
-            .load_acquire(block.plus(SIGNALLED.0 + number.0))
-            .wrapping_add(1);
-        p.bar().store_release(block.plus(SIGNALLED.0 + number.0), count);
-        p.shared()
-            .store_release(area.plus(SHADOW_SIGNALS.0 + number.0), count);
-        p.shared().full_barrier();
+        let place = self.notification_place(id);
         self.counters.notifications_delivered += 1;
-        let read = p.bar().load_acquire(block.plus(NOTIFICATION_READ.0));
+        let read = place.raise(p.bar(), p.shared(), number);
         self.note_read(id, read);
         let Some(port) = self.ports.get_mut(id.index()) else {
             return;
@@ -65,9 +107,7 @@ impl<S: Storage> Nic<S> {
         } else {
             self.enqueue(p, id, number);
         }
-        let enabled = interrupt_bit(number)
-            .is_some_and(|(word, bit)| p.bar().load_acquire(block.plus(word.0)) & bit != 0);
-        if enabled {
+        if place.wakes(p.bar(), number) {
             self.interrupt_port(p, id);
         }
     }
@@ -78,7 +118,7 @@ impl<S: Storage> Nic<S> {
         id: PortId,
         number: NotificationId,
     ) -> Result<(), Status> {
-        let read = p.bar().load_acquire(self.bar.port(id).plus(NOTIFICATION_READ.0));
+        let read = self.notification_place(id).read(p.bar());
         self.note_read(id, read);
         let Some(port) = self.ports.get_mut(id.index()) else {
             return Err(Status::NoSuchPort);
@@ -95,13 +135,13 @@ impl<S: Storage> Nic<S> {
 
     /// Adds an entry to the queue, and wakes a port that waits for any.
     fn enqueue<P: Platform>(&mut self, p: &mut P, id: PortId, number: NotificationId) {
-        let area = self.shared.port_area(id);
+        let place = self.notification_place(id);
         let Some(port) = self.ports.get_mut(id.index()) else {
             return;
         };
-        let slot = port.notification_write % NOTIFICATION_ENTRIES;
-        port.notification_write = port.notification_write.wrapping_add(1);
-        let write = port.notification_write;
+        let position = port.notification_write;
+        port.notification_write = position.wrapping_add(1);
+        let slot = position % NOTIFICATION_ENTRIES;
         if let Some(copy) = self.queued.get_mut(queue_index(id, slot)) {
             *copy = if number.is_one_shot() {
                 ONE_SHOT
@@ -109,12 +149,15 @@ impl<S: Storage> Nic<S> {
                 number.0 as u16
             };
         }
-        p.shared()
-            .store_release(area.plus(NOTIFICATIONS.0 + slot), number.0);
-        p.shared().store_release(area.plus(NOTIFICATION_WRITE.0), write);
-        p.shared().full_barrier();
-        if p.bar().load_acquire(self.bar.port(id).plus(WAKE_ON_QUEUE.0)) == 1 {
+        if place.put(p.bar(), p.shared(), position, number) {
             self.interrupt_port(p, id);
+        }
+    }
+
+    fn notification_place(&self, id: PortId) -> NotificationPlace {
+        NotificationPlace {
+            block: self.bar.port(id),
+            area: self.shared.port_area(id),
         }
     }
 

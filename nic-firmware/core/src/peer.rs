@@ -62,6 +62,8 @@ pub struct Peer {
     pub(crate) heard_at: Nanos,
     /// Since when the LSN has been missing while later messages are there.
     pub(crate) gap_since: Nanos,
+    /// Messages sent since the last that asked for an acknowledgement.
+    pub(crate) unasked: u16,
     /// Probes or greetings without an answer.
     pub(crate) unanswered: u8,
     /// Messages of the last life that DMAs or queues still hold.
@@ -85,6 +87,7 @@ impl Peer {
             payload: 0,
             heard_at: Nanos(0),
             gap_since: Nanos(0),
+            unasked: 0,
             unanswered: 0,
             draining: 0,
             awaited: None,

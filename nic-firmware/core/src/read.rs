@@ -312,7 +312,8 @@ impl<S: Storage> Nic<S> {
         self.end_round_trip(p, slot, status, 0);
     }
 
-    /// A round trip is over: reply record, error record, counter, in this order.
+    /// A round trip is over: first the reply record (or, if it named no slot and failed, an error
+    /// record), then the counter.
     pub(crate) fn end_round_trip<P: Platform>(
         &mut self,
         p: &mut P,
@@ -331,9 +332,8 @@ impl<S: Storage> Nic<S> {
         if !open {
             return;
         }
-        self.store_reply(p, read.port, read.reply, read.op, status, value);
-        // What a flush reports has been recorded when it happened.
-        if status != Status::Ok && (read.kind == ReadKind::Read || status == Status::LinkLost) {
+        let told = self.store_reply(p, read.port, read.reply, read.op, status, value);
+        if status != Status::Ok && !told {
             let record = ErrorRecord {
                 op: read.op,
                 status,

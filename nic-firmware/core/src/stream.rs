@@ -328,15 +328,17 @@ impl<S: Storage> Nic<S> {
     pub(crate) fn number(&mut self, header: &mut Header, generation: Generation) {
         let node = header.destination;
         let quarter = self.config.geometry.window / 4;
-        let at = self.stream_index(node, header.source_port);
-        let share = self.senders.get(at).map_or(0, |sender| sender.share);
         let Some(peer) = self.peers.get_mut(node.index()) else {
             return;
         };
         header.seq = peer.credits.assign();
         header.source_incarnation = peer.local;
         header.destination_incarnation = peer.remote;
-        if share.is_multiple_of(quarter) || peer.credits.free() == 0 {
+        // One request in every quarter of a window: whoever holds a half (a port) or the whole of it
+        // has asked, and nobody asks with every message when the window is full.
+        peer.unasked += 1;
+        if peer.unasked >= quarter {
+            peer.unasked = 0;
             header.flags |= MessageFlags::ACK_REQUEST;
         }
         let slot = self.slot_index(
@@ -451,17 +453,16 @@ impl<S: Storage> Nic<S> {
         }
         self.release_entry(id, entry);
         self.drop_head(id);
-        let record = ErrorRecord {
-            op: header.op,
-            status,
-            node: header.destination,
-            port: header.destination_port,
-            epoch: header.epoch,
-            address: header.address,
-        };
-        self.record_error(p, id, &record);
-        if !entry.is_write {
-            self.store_reply(p, id, header.reply, header.op, status, 0);
+        if entry.is_write || !self.store_reply(p, id, header.reply, header.op, status, 0) {
+            let record = ErrorRecord {
+                op: header.op,
+                status,
+                node: header.destination,
+                port: header.destination_port,
+                epoch: header.epoch,
+                address: header.address,
+            };
+            self.record_error(p, id, &record);
         }
         let count = if entry.is_write {
             Count::Writes

@@ -31,6 +31,12 @@ pub struct Progress {
 /// Inputs of each kind that one pass takes at most.
 const BUDGET: u32 = 16;
 
+/// NIC: says that it is about to sleep; everything is looked at once more after this.
+pub fn announce_sleep<W: SharedWords + ?Sized>(shared: &W) {
+    shared.store_release(status_page::SLEEPING, 1);
+    shared.full_barrier();
+}
+
 /// The loop's own state: one for each NIC.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Driver {
@@ -110,8 +116,7 @@ impl Driver {
     /// doorbells. At least one side sees the other's store (Dekker, as in the page lock): either
     /// this sees the doorbell and stays awake, or the application sees `SLEEPING` and calls.
     pub fn try_sleep<S: Storage, D: Device>(&mut self, nic: &Nic<S>, device: &mut D) -> bool {
-        device.shared().store_release(status_page::SLEEPING, 1);
-        device.shared().full_barrier();
+        announce_sleep(device.shared());
         self.asleep = true;
         if device.has_input() || nic.has_work(device) {
             self.wake(device);

@@ -7,7 +7,7 @@
 
 mod driver;
 
-pub use driver::{DmaEnd, Driver, Progress};
+pub use driver::{DmaEnd, Driver, Progress, announce_sleep};
 pub use netvm_nic::Frame;
 pub use netvm_nic::platform::Platform;
 
