@@ -1,26 +1,27 @@
 //! What the port knows about arrived notifications, and the exactly-once argument.
 //!
-//! The card counts signals of a number and, when the first beyond those acknowledged comes
-//! (`signals == acknowledged + 1`), puts the number into the notification queue and may interrupt.
-//! Further signals are only counted: the library sees them when it acknowledges.
+//! For each signal the card raises the count (and its shadow here), makes a full barrier, and looks how
+//! far the library has read the notification queue. If the number's last entry has not been taken, it
+//! stands for this signal too; else the card adds an entry. So a number has at most one entry, and the
+//! queue cannot overflow with event counts. The card then interrupts, where that is enabled.
 //!
 //! **No signal is lost.** For every number with a pending signal one of these holds: it stands in the
-//! card's queue; it stands in `ready` or `dispatch` here; somebody has taken it from there and has not
-//! acknowledged yet; or the card is about to queue it. Three steps could break that. *Draining*
-//! moves it from the first place to the second under one lock. *Acknowledging*, when more signals are
-//! pending, makes the card queue nothing (it saw an older count): so after the store and a full
-//! barrier the counts are compared again, and the number goes back into `ready` or `dispatch`. The
-//! card counts, then makes a full barrier, then compares: at least one side sees the other's store.
-//! *Arming and disarming* move the number between the two lists under the lock.
+//! card's queue, or is about to; it stands in `ready` or `dispatch` here; or somebody has taken it from
+//! there and has not acknowledged yet. Three steps could break that. *Draining* takes an entry, stores
+//! how far it has read, makes a full barrier, and only then are counts compared that may discard the
+//! number: either the card saw the entry taken and adds another, or the count is seen here (the store
+//! and load of each side cross a full barrier). *Acknowledging* one of several signals puts the number
+//! back into `ready` or `dispatch`: the others may have no entry of their own. *Arming and disarming*
+//! move the number from one list to the other under the lock.
 //!
 //! **No handler runs twice for a signal** (thesis 6.1.2). Only the port's dispatcher calls handlers,
-//! arming included; it looks at the counts, calls, then acknowledges, one signal at a time. So the
-//! race of the thesis, an arming thread and an interrupt that both find one signal, cannot happen.
+//! also for signals that are pending when one is armed; it looks at the counts, calls, then
+//! acknowledges, one signal at a time. So the race of the thesis, where the arming thread and an
+//! interrupt both find one signal, cannot happen; stale entries find nothing pending.
 //!
-//! **The card's queue cannot overflow with event counts.** The card queues a number before it shows
-//! the signal. Before a signal is acknowledged the queue is drained, so its entry has left before the
-//! card may queue the next. Only with the one-shot backlog full does draining stop; then the
-//! counts themselves are scanned, so that entries the card may have to drop are not missed.
+//! **A full backlog.** One-shot numbers that nobody pops stay in the card's queue, which then refuses
+//! more. Draining stops at the first that finds no room here, so event counts behind it cannot be seen
+//! in the queue: then the counts themselves are scanned.
 
 use super::future::Waiter;
 use crate::error::{Error, Result};
@@ -200,6 +201,8 @@ impl PortInner {
         }
         if state.read != before {
             self.block.store_release(NOTIFICATION_READ, state.read);
+            // Counts are compared after this, by whoever holds the lock: see the module's text.
+            self.block.full_barrier();
         }
         if state.behind {
             for id in (1..EVENT_COUNTS).map(NotificationId) {
@@ -224,7 +227,6 @@ impl PortInner {
             }
             self.block.store_release(ACKNOWLEDGED.plus(id.0), count);
             state.acknowledged += 1;
-            self.block.full_barrier();
             let more = self.pending(id) > 0;
             if more {
                 self.announce(&mut state, id);

@@ -1,0 +1,383 @@
+//! A card made of words, for tests of the library alone: it does nothing by itself. A test looks at
+//! what the library posted and answers for the card.
+
+use netvm::backend::{
+    Backend, ExportSpec, ImportRequest, MappedWords, Memory, OpenRequest, PortBackend, Refusal, View, Width,
+    Words,
+};
+use netvm::{Nanos, Node, NodeId, NotificationId, OpId, Port, PortConfig, PortId, RemoteSegment, Status};
+use netvm::{Timeout, VirtAddr};
+use netvm_abi::bar::port::BLOCK_WORDS;
+use netvm_abi::command_queue::{Consumer, Doorbell};
+use netvm_abi::control::{Grant, Modes};
+use netvm_abi::descriptor::{Command, CommandFlags, INLINE_BYTES};
+use netvm_abi::port_area::{
+    AREA_WORDS, ERROR_RECORDS, ERROR_WORDS, ERROR_WRITE, ERRORS, ErrorRecord, NOTIFICATION_WRITE,
+    NOTIFICATIONS, READS_DONE, Reply, SHADOW_SIGNALS, TAKEN, WRITES_DONE,
+};
+use netvm_abi::shared_map::status_page;
+use netvm_abi::words::SharedWords;
+use netvm_abi::{CapabilitySlot, ExportId, Generation, Geometry, SegmentId, WordIndex};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+type Hook = Box<dyn FnMut(&Card) + Send>;
+
+/// One port of one node, and everything that a test does for the card.
+pub(crate) struct Card {
+    pub(crate) block: Space,
+    pub(crate) area: Space,
+    pub(crate) status: Space,
+    consumer: Mutex<Consumer>,
+    token: Mutex<u32>,
+    woken: Condvar,
+    started: Instant,
+    next_address: AtomicU64,
+    pub(crate) doorbells: AtomicU32,
+    pub(crate) freed: Arc<AtomicU32>,
+    pub(crate) grant: Mutex<Result<Grant, Refusal>>,
+    /// Runs where the library relaxes.
+    pub(crate) on_relax: Mutex<Option<Hook>>,
+}
+
+/// Words that card and library share.
+#[derive(Clone)]
+pub(crate) struct Space(Arc<Vec<AtomicU32>>);
+
+impl Space {
+    fn new(words: u32) -> Self {
+        Self(Arc::new((0..words).map(|_| AtomicU32::new(0)).collect()))
+    }
+
+    fn words(&self) -> Words {
+        let start = NonNull::from(&self.0[0]).cast::<u32>();
+        let owner = Arc::clone(&self.0);
+        // SAFETY: the vector is never resized, lives as long as `owner`, and is made of atomics.
+        Words::Mapped(unsafe { MappedWords::new(start, self.0.len(), owner) })
+    }
+
+    pub(crate) fn get(&self, at: WordIndex) -> u32 {
+        self.0[at.index()].load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set(&self, at: WordIndex, value: u32) {
+        self.0[at.index()].store(value, Ordering::Release);
+    }
+}
+
+impl SharedWords for Space {
+    fn load_acquire(&self, at: WordIndex) -> u32 {
+        self.0.load_acquire(at)
+    }
+
+    fn store_release(&self, at: WordIndex, value: u32) {
+        self.0.store_release(at, value);
+    }
+
+    fn full_barrier(&self) {
+        self.0.full_barrier();
+    }
+}
+
+impl Card {
+    pub(crate) fn new() -> Arc<Self> {
+        let card = Self {
+            block: Space::new(BLOCK_WORDS),
+            area: Space::new(AREA_WORDS),
+            status: Space::new(4096),
+            consumer: Mutex::default(),
+            token: Mutex::default(),
+            woken: Condvar::new(),
+            started: Instant::now(),
+            next_address: AtomicU64::new(0x10_0000),
+            doorbells: AtomicU32::new(0),
+            freed: Arc::default(),
+            grant: Mutex::new(Ok(Grant {
+                start: VirtAddr(0x7000_0000),
+                len: 1 << 20,
+                capability: CapabilitySlot(5),
+                secret: 0x1234_5678_9ABC_DEF0,
+                modes: Modes::all(),
+                notify_first: NotificationId(1),
+                notify_last: NotificationId(u32::MAX),
+            })),
+            on_relax: Mutex::new(None),
+        };
+        for node in 0..4 {
+            card.status.set(status_page::peer(NodeId(node)).plus(1), 4096);
+        }
+        Arc::new(card)
+    }
+
+    /// A port on this card, and imports from two nodes.
+    pub(crate) fn open(self: &Arc<Self>, config: PortConfig) -> (Port, RemoteSegment, RemoteSegment) {
+        let node = Node::new(Arc::new(OneCard(Arc::clone(self))));
+        let port = Port::open(&node, config).unwrap();
+        let one = port.import(NodeId(1), PortId(2), "one", Timeout::Now).unwrap();
+        let two = port.import(NodeId(2), PortId(2), "two", Timeout::Now).unwrap();
+        (port, one, two)
+    }
+
+    /// Takes the commands that are there, with their inline payload; tells the library so.
+    pub(crate) fn take(&self) -> Vec<(Command, Vec<u8>)> {
+        let mut consumer = self.consumer.lock().unwrap();
+        let mut commands = Vec::new();
+        while let Doorbell::Pending(_) = consumer.poll(&self.block) {
+            let command = Command::decode(&consumer.copy_head(&self.block)).unwrap();
+            let mut words = [0; INLINE_BYTES / 4];
+            consumer.copy_inline(&self.block, &mut words);
+            consumer.take();
+            let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let inline = command.flags.contains(CommandFlags::INLINE);
+            bytes.truncate(if inline { command.len.index() } else { 0 });
+            commands.push((command, bytes));
+        }
+        self.area.set(TAKEN, consumer.taken());
+        commands
+    }
+
+    /// Takes the commands and ends them: writes are done, everything else is answered with `status`.
+    pub(crate) fn carry_out(&self, status: Status) -> Vec<(Command, Vec<u8>)> {
+        let commands = self.take();
+        for (command, _) in &commands {
+            if command.opcode.is_write() {
+                self.area
+                    .set(WRITES_DONE, self.area.get(WRITES_DONE).wrapping_add(1));
+            } else {
+                self.answer(command, status, 0);
+            }
+        }
+        commands
+    }
+
+    /// Ends a read or flush.
+    pub(crate) fn answer(&self, command: &Command, status: Status, value: u64) {
+        let reply = Reply {
+            op: command.op,
+            status,
+            value,
+        };
+        reply.store(&self.area, command.reply.0);
+        self.area
+            .set(READS_DONE, self.area.get(READS_DONE).wrapping_add(1));
+    }
+
+    /// Reports a failure.
+    pub(crate) fn fail(&self, command: &Command, status: Status) {
+        let record = ErrorRecord {
+            op: command.op,
+            status,
+            node: command.node,
+            port: command.port,
+            epoch: command.epoch,
+            address: command.remote,
+        };
+        let written = self.area.get(ERROR_WRITE);
+        let at = ERRORS.plus(written % ERROR_RECORDS * ERROR_WORDS as u32);
+        self.area.store_slice(at, &record.encode());
+        self.area.set(ERROR_WRITE, written.wrapping_add(1));
+    }
+
+    /// Counts a signal and queues it, as a card does whose queue has no entry for it.
+    pub(crate) fn signal(&self, id: u32, queue: bool) {
+        if id < 1024 {
+            let at = SHADOW_SIGNALS.plus(id);
+            self.area.set(at, self.area.get(at).wrapping_add(1));
+        }
+        if queue {
+            let written = self.area.get(NOTIFICATION_WRITE);
+            self.area.set(NOTIFICATIONS.plus(written % 2048), id);
+            self.area.set(NOTIFICATION_WRITE, written.wrapping_add(1));
+        }
+    }
+
+    pub(crate) fn interrupt(&self) {
+        *self.token.lock().unwrap() += 1;
+        self.woken.notify_all();
+    }
+
+    /// From now on this runs where the library relaxes.
+    pub(crate) fn relax_with(&self, hook: impl FnMut(&Card) + Send + 'static) {
+        *self.on_relax.lock().unwrap() = Some(Box::new(hook));
+    }
+}
+
+/// A node with one port.
+struct OneCard(Arc<Card>);
+
+impl Backend for OneCard {
+    fn name(&self) -> &'static str {
+        "test card"
+    }
+
+    fn node(&self) -> NodeId {
+        NodeId(0)
+    }
+
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            nodes: 4,
+            ..Geometry::default()
+        }
+    }
+
+    fn inline_limit(&self) -> usize {
+        64
+    }
+
+    fn open(&self, _request: &OpenRequest) -> Result<Arc<dyn PortBackend>, Refusal> {
+        Ok(Arc::new(OnePort(Arc::clone(&self.0))))
+    }
+}
+
+struct OnePort(Arc<Card>);
+
+impl PortBackend for OnePort {
+    fn port(&self) -> PortId {
+        PortId(3)
+    }
+
+    fn generation(&self) -> Generation {
+        Generation(1)
+    }
+
+    fn block_words(&self) -> Words {
+        self.0.block.words()
+    }
+
+    fn area_words(&self) -> Words {
+        self.0.area.words()
+    }
+
+    fn status_words(&self) -> Words {
+        self.0.status.words()
+    }
+
+    fn close(&self) {}
+
+    fn alloc(&self, len: u64) -> Result<Arc<dyn Memory>, Refusal> {
+        let address = self.0.next_address.fetch_add(len + 4096, Ordering::Relaxed);
+        Ok(Arc::new(Heap {
+            address: VirtAddr(address),
+            words: Arc::new((0..len / 8).map(|_| AtomicU64::new(0)).collect()),
+            freed: Arc::clone(&self.0.freed),
+        }))
+    }
+
+    unsafe fn adopt(&self, _start: NonNull<u8>, _len: u64) -> Result<Arc<dyn Memory>, Refusal> {
+        Err(Refusal::Unsupported("a test card adopts nothing".into()))
+    }
+
+    fn export(&self, _spec: &ExportSpec<'_>) -> Result<ExportId, Refusal> {
+        Ok(ExportId(1))
+    }
+
+    fn unexport(&self, _export: ExportId) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn import(&self, _request: &ImportRequest<'_>, _deadline: Nanos) -> Result<Grant, Refusal> {
+        self.0.grant.lock().unwrap().clone()
+    }
+
+    fn release(&self, _exporter: NodeId, _grant: &Grant) {}
+
+    fn now(&self) -> Nanos {
+        Nanos(self.0.started.elapsed().as_nanos() as u64)
+    }
+
+    fn doorbell(&self) {
+        self.0.doorbells.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn wait_token(&self) -> u32 {
+        *self.0.token.lock().unwrap()
+    }
+
+    fn block(&self, token: u32, deadline: Nanos) {
+        let span = Duration::from_nanos(deadline.0.saturating_sub(self.now().0).min(10_000_000_000));
+        let guard = self.0.token.lock().unwrap();
+        let unchanged = |now: &mut u32| *now == token;
+        drop(self.0.woken.wait_timeout_while(guard, span, unchanged).unwrap());
+    }
+
+    fn wake(&self) {
+        self.0.interrupt();
+    }
+
+    fn relax(&self, spins: u32) {
+        let hook = self.0.on_relax.lock().unwrap().take();
+        if let Some(mut hook) = hook {
+            hook(&self.0);
+            self.0.on_relax.lock().unwrap().get_or_insert(hook);
+        }
+        assert!(
+            spins < 1_000_000,
+            "the library waits for a card that will never answer"
+        );
+        std::thread::yield_now();
+    }
+
+    fn spawn(&self, _name: &str, body: Box<dyn FnOnce() + Send>) -> Result<(), Refusal> {
+        std::thread::spawn(body);
+        Ok(())
+    }
+}
+
+struct Heap {
+    address: VirtAddr,
+    words: Arc<Vec<AtomicU64>>,
+    freed: Arc<AtomicU32>,
+}
+
+impl Memory for Heap {
+    fn segment(&self) -> SegmentId {
+        SegmentId(1)
+    }
+
+    fn address(&self) -> VirtAddr {
+        self.address
+    }
+
+    fn size(&self) -> u64 {
+        self.words.len() as u64 * 8
+    }
+
+    fn view(&self) -> View {
+        View::Mapped {
+            start: NonNull::from(&self.words[0]).cast(),
+            owner: Arc::clone(&self.words) as _,
+        }
+    }
+
+    fn read(&self, _offset: u64, _into: &mut [u8]) -> Result<(), Status> {
+        Err(Status::Unsupported)
+    }
+
+    fn write(&self, _offset: u64, _from: &[u8]) -> Result<(), Status> {
+        Err(Status::Unsupported)
+    }
+
+    fn load(&self, _offset: u64, _width: Width) -> Result<u64, Status> {
+        Err(Status::Unsupported)
+    }
+
+    fn store(&self, _offset: u64, _width: Width, _value: u64) -> Result<(), Status> {
+        Err(Status::Unsupported)
+    }
+
+    fn compare_swap(&self, _offset: u64, _width: Width, _expected: u64, _new: u64) -> Result<u64, Status> {
+        Err(Status::Unsupported)
+    }
+
+    fn free(&self) {
+        self.freed.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The operation of a command.
+pub(crate) fn op(command: &(Command, Vec<u8>)) -> OpId {
+    command.0.op
+}

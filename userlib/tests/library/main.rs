@@ -1,0 +1,6 @@
+//! The library against a card made of words: what it posts, and what it makes of the answers.
+
+mod card;
+mod failures;
+mod posting;
+mod receiving;
