@@ -98,7 +98,7 @@ impl Default for Geometry {
             ports: 64,
             nodes: 2,
             window: 64,
-            page_rows: 4096,
+            page_rows: 8192,
             capabilities: 1024,
             staging: 64,
             reads: 64,

@@ -27,14 +27,15 @@
 
 use crate::mutant::{self, Mutant};
 use crate::page_table::{
-    PageEntry, PageSlot, PageTable, ROW_SLOTS, SLOT_WORDS, flags_word, host_word, nic_word,
+    PLACES, PageEntry, PageSlot, PageTable, ROW_SLOTS, ROW_WORDS, SLOT_WORDS, host_word, nic_word,
 };
 use crate::units::{Ppn, SegmentId, Vpn, WordIndex};
-use crate::words::{SharedWords, join, split};
+use crate::words::{Part, SharedWords, join, split};
 
 const HOST: u32 = 0;
 const NIC: u32 = 1;
 const KEY: u32 = 2;
+const PAGE: u32 = 4;
 
 /// A page that this NIC holds: its slot, and what the entry said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,42 +69,105 @@ pub fn lock_page<W: SharedWords + ?Sized>(
     vpn: Vpn,
     write: bool,
 ) -> Result<LockedPage, Miss> {
-    let row = table.row_of(vpn);
-    let [low, high] = split(vpn.raw());
+    let slot = lock_slot_of(bar, table, vpn, write)?;
+    let mut entry = [0; 3];
+    match bar.atomics(table.slot_at(slot), SLOT_WORDS) {
+        Some(words) => words.load_slice(WordIndex(PAGE), &mut entry),
+        None => bar.load_slice(table.slot_at(slot).plus(PAGE), &mut entry),
+    }
+    let [low, high, segment] = entry;
+    Ok(LockedPage {
+        slot,
+        ppn: Ppn(join(low, high)),
+        segment: SegmentId(segment),
+    })
+}
+
+/// Finds and locks the slot of a page. A slot is worth a lock, and its barrier, only if it shows half
+/// of the key: a hint, and half is enough for it.
+#[inline]
+fn lock_slot_of<W: SharedWords + ?Sized>(
+    bar: &W,
+    table: &PageTable,
+    vpn: Vpn,
+    write: bool,
+) -> Result<PageSlot, Miss> {
+    let [low, _] = split(vpn.raw());
+    for row in table.rows_of(vpn) {
+        let first = PageSlot::new(row, 0);
+        let Some(words) = bar.atomics(table.slot_at(first), ROW_WORDS) else {
+            return lock_slot_by_words(bar, table, vpn, write);
+        };
+        let (slots, _) = words.as_chunks::<{ SLOT_WORDS as usize }>();
+        let hint = (0..)
+            .zip(slots)
+            .find(|(_, slot)| slot.load_acquire(WordIndex(KEY)) == low);
+        let Some((index, words)) = hint else { continue };
+        return match lock_slot(words, vpn, write) {
+            Ok(()) => Ok(PageSlot(first.0 + index)),
+            Err(_) => lock_slot_by_words(bar, table, vpn, write),
+        };
+    }
+    Err(Miss::NotFound)
+}
+
+/// The same word by word, every place tried: where words are not plain atomics, and where the likely
+/// slot turned out to be of another page, or not to be used.
+#[cold]
+#[inline(never)]
+fn lock_slot_by_words<W: SharedWords + ?Sized>(
+    bar: &W,
+    table: &PageTable,
+    vpn: Vpn,
+    write: bool,
+) -> Result<PageSlot, Miss> {
+    let [low, _] = split(vpn.raw());
     let mut miss = Miss::NotFound;
-    let mut index = 0;
-    while index < ROW_SLOTS {
-        let slot = PageSlot::new(row, index);
+    let [first, second] = table.rows_of(vpn);
+    // In a small table both rows may be one.
+    let places = if first == second { ROW_SLOTS } else { PLACES };
+    for slot in table.places(vpn).into_iter().take(places as usize) {
         let at = table.slot_at(slot);
-        index += 1;
-        // A hint only: spares the barrier for the slots of other pages.
-        if bar.load_acquire(at.plus(KEY)) != low || bar.load_acquire(at.plus(KEY + 1)) != high {
+        if bar.load_acquire(at.plus(KEY)) != low {
             continue;
         }
-        let unlocked = bar.load_acquire(at.plus(NIC));
-        if unlocked & nic_word::LOCKS == nic_word::LOCKS {
-            continue;
+        match lock_slot(&Part::new(bar, at, SLOT_WORDS), vpn, write) {
+            Ok(()) => return Ok(slot),
+            Err(Miss::NotFound) => {}
+            Err(Miss::NotWritable) => miss = Miss::NotWritable,
         }
-        bar.store_release(at.plus(NIC), unlocked + 1);
-        bar.full_barrier();
-        let valid = bar.load_acquire(at.plus(HOST)) & host_word::VALID != 0;
-        let mut entry = [0; SLOT_WORDS as usize - KEY as usize];
-        bar.load_slice(at.plus(KEY), &mut entry);
-        let [key_low, key_high, ppn_low, ppn_high, segment, flags] = entry;
-        if valid && key_low == low && key_high == high {
-            let writable = flags & flags_word::WRITABLE != 0 || mutant::is(Mutant::WriteThroughReadOnly);
-            if writable || !write {
-                return Ok(LockedPage {
-                    slot,
-                    ppn: Ppn(join(ppn_low, ppn_high)),
-                    segment: SegmentId(segment),
-                });
-            }
-            miss = Miss::NotWritable;
-        }
-        bar.store_release(at.plus(NIC), unlocked);
     }
     Err(miss)
+}
+
+/// Locks this slot, if it is the page's and may be used so.
+#[inline]
+fn lock_slot<W: SharedWords + ?Sized>(slot: &W, vpn: Vpn, write: bool) -> Result<(), Miss> {
+    const HOST: WordIndex = WordIndex(self::HOST);
+    const NIC: WordIndex = WordIndex(self::NIC);
+    const KEY: WordIndex = WordIndex(self::KEY);
+    let unlocked = slot.load_acquire(NIC);
+    if unlocked & nic_word::LOCKS == nic_word::LOCKS {
+        return Err(Miss::NotFound);
+    }
+    slot.store_release(NIC, unlocked + 1);
+    slot.full_barrier();
+    let needed = if write && !mutant::is(Mutant::WriteThroughReadOnly) {
+        host_word::VALID | host_word::WRITABLE
+    } else {
+        host_word::VALID
+    };
+    let host = slot.load_acquire(HOST);
+    let found = slot.load_pair(KEY) == vpn.raw();
+    if found && host & needed == needed {
+        return Ok(());
+    }
+    slot.store_release(NIC, unlocked);
+    Err(if found && host & host_word::VALID != 0 {
+        Miss::NotWritable
+    } else {
+        Miss::NotFound
+    })
 }
 
 /// What a DMA did to the page that is being unlocked.
@@ -121,21 +185,36 @@ pub enum Used {
 #[inline]
 pub fn unlock_page<W: SharedWords + ?Sized>(bar: &W, table: &PageTable, slot: PageSlot, used: Used) {
     let at = table.slot_at(slot);
-    let mut word = bar.load_acquire(at.plus(NIC)).wrapping_sub(1);
-    if used != Used::Not {
-        // The data before the look at the toggles; see the module's text.
-        bar.full_barrier();
-        let host = bar.load_acquire(at.plus(HOST));
-        word = copy_toggle(word, nic_word::REFERENCED, host & host_word::REFERENCED != 0);
-        if used == Used::Written && !mutant::is(Mutant::LostDirtyBit) {
-            word = copy_toggle(word, nic_word::DIRTY, host & host_word::DIRTY != 0);
-        }
+    match bar.atomics(at, SLOT_WORDS) {
+        Some(words) => unlock_slot(words, used),
+        None => unlock_slot_by_words(bar, at, used),
     }
-    bar.store_release(at.plus(NIC), word);
 }
 
-const fn copy_toggle(word: u32, bit: u32, set: bool) -> u32 {
-    if set { word | bit } else { word & !bit }
+/// The same where every access is an act of its own.
+#[cold]
+#[inline(never)]
+fn unlock_slot_by_words<W: SharedWords + ?Sized>(bar: &W, at: WordIndex, used: Used) {
+    unlock_slot(&Part::new(bar, at, SLOT_WORDS), used);
+}
+
+/// The same in the words of the slot.
+#[inline]
+fn unlock_slot<W: SharedWords + ?Sized>(slot: &W, used: Used) {
+    let mut word = slot.load_acquire(WordIndex(NIC)).wrapping_sub(1);
+    if used != Used::Not {
+        // The data before the look at the toggles; see the module's text.
+        slot.full_barrier();
+        let host = slot.load_acquire(WordIndex(HOST));
+        let marks = if used == Used::Written && !mutant::is(Mutant::LostDirtyBit) {
+            nic_word::DIRTY | nic_word::REFERENCED
+        } else {
+            nic_word::REFERENCED
+        };
+        // The toggles are the same bits in both words.
+        word = word & !marks | host & marks;
+    }
+    slot.store_release(WordIndex(NIC), word);
 }
 
 /// NIC: forgets all locks of an earlier life before it re-attaches. The host must have emptied the
@@ -152,28 +231,19 @@ pub fn publish<W: SharedWords + ?Sized>(bar: &W, table: &PageTable, slot: PageSl
     let at = table.slot_at(slot);
     let key = split(entry.vpn.raw());
     let ppn = split(entry.ppn.0);
-    let flags = if entry.writable { flags_word::WRITABLE } else { 0 };
+    // The last word is the order: single pages in this release.
     bar.store_slice(
         at.plus(KEY),
-        &[key[0], key[1], ppn[0], ppn[1], entry.segment.0, flags],
+        &[key[0], key[1], ppn[0], ppn[1], entry.segment.0, 0],
     );
     let nic = bar.load_acquire(at.plus(NIC));
-    bar.store_release(at.plus(HOST), host_word::VALID | complement(nic));
+    let writable = if entry.writable { host_word::WRITABLE } else { 0 };
+    bar.store_release(at.plus(HOST), host_word::VALID | writable | complement(nic));
 }
 
 /// The host toggles that mean "clean, not referenced" against this NIC word.
 const fn complement(nic: u32) -> u32 {
-    let dirty = if nic & nic_word::DIRTY == 0 {
-        host_word::DIRTY
-    } else {
-        0
-    };
-    let referenced = if nic & nic_word::REFERENCED == 0 {
-        host_word::REFERENCED
-    } else {
-        0
-    };
-    dirty | referenced
+    !nic & (host_word::DIRTY | host_word::REFERENCED)
 }
 
 /// Host: begins to unmap: from the return on the NIC takes no new lock. Zap a whole range, then one

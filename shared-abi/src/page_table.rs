@@ -1,17 +1,18 @@
 //! The shadow page table: where a page entry lies and what it says (thesis 4.3).
 //!
-//! A fixed hash table. A row is 128 bytes, two cache lines, with four slots of eight words; the
-//! keys, the translation and the two words of the page lock stand side by side, so that a look-up
-//! touches the row and nothing else. Why this layout: `docs/decisions/`.
+//! A fixed hash table. A row is one cache line: two slots of eight words, in which the keys, the
+//! translation and the two words of the page lock stand side by side. A page may be in either of
+//! two rows; the host takes the first while it has room, so that most look-ups touch one line and
+//! none more than two. Why this layout: `docs/decisions/0001-page-table-layout.md`.
 //!
 //! | word | owner | holds |
 //! |---|---|---|
-//! | 0 | host | bit 0 valid, bit 1 dirty toggle, bit 2 referenced toggle |
+//! | 0 | host | bit 0 valid, bit 1 writable, bit 8 dirty toggle, bit 9 referenced toggle |
 //! | 1 | NIC | bits 0..8 lock count, bit 8 dirty toggle, bit 9 referenced toggle |
 //! | 2, 3 | host | the [`Vpn`], low word first |
 //! | 4, 5 | host | the [`Ppn`], low word first |
 //! | 6 | host | the [`SegmentId`] |
-//! | 7 | host | bit 0 writable, bits 8..16 order (log2 of pages, 0 in this release) |
+//! | 7 | host | order: log2 of pages, 0 in this release |
 //!
 //! Words 2..8 may be read by the NIC as a hint at any time, and believed only between lock and
 //! unlock ([`crate::page_lock`]).
@@ -20,22 +21,27 @@ use crate::units::{Ppn, SegmentId, Vpn, WordIndex};
 use static_assertions::const_assert_eq;
 
 /// Slots of a row.
-pub const ROW_SLOTS: u32 = 4;
+pub const ROW_SLOTS: u32 = 2;
+/// Slots in which a page may be: two rows.
+pub const PLACES: u32 = 2 * ROW_SLOTS;
 /// Words of a slot.
 pub const SLOT_WORDS: u32 = 8;
 /// Words of a row.
 pub const ROW_WORDS: u32 = ROW_SLOTS * SLOT_WORDS;
 
-const_assert_eq!(ROW_WORDS * 4, 128);
+const_assert_eq!(ROW_WORDS * 4, 64);
 
 /// Bits of the host's word.
 pub mod host_word {
     /// The entry may be locked and used.
     pub const VALID: u32 = 1;
+    /// The NIC may write the page. Beside "valid", so that one load decides both; it changes only
+    /// while the entry is neither valid nor locked.
+    pub const WRITABLE: u32 = 2;
     /// The page is dirty while this equals the NIC's toggle (thesis 4.3.2.1).
-    pub const DIRTY: u32 = 2;
+    pub const DIRTY: u32 = super::nic_word::DIRTY;
     /// The page was referenced while this equals the NIC's toggle.
-    pub const REFERENCED: u32 = 4;
+    pub const REFERENCED: u32 = super::nic_word::REFERENCED;
 }
 
 /// Bits of the NIC's word.
@@ -46,12 +52,6 @@ pub mod nic_word {
     pub const DIRTY: u32 = 1 << 8;
     /// Referenced toggle.
     pub const REFERENCED: u32 = 1 << 9;
-}
-
-/// Bits of the flags word.
-pub mod flags_word {
-    /// The NIC may write the page.
-    pub const WRITABLE: u32 = 1;
 }
 
 /// Index of a slot in the whole table.
@@ -94,7 +94,8 @@ pub struct HashKey(pub [u64; 2]);
 pub struct PageTable {
     base: WordIndex,
     row_mask: u32,
-    key: HashKey,
+    /// The second is odd.
+    key: [u64; 2],
 }
 
 impl PageTable {
@@ -104,7 +105,7 @@ impl PageTable {
         Self {
             base,
             row_mask: rows - 1,
-            key,
+            key: [key.0[0], key.0[1] | 1],
         }
     }
 
@@ -118,13 +119,41 @@ impl PageTable {
         )
     }
 
-    /// The row of a page: one multiplication, folded, keyed.
+    /// The row of a page that is filled first: one multiplication, folded, keyed.
     #[must_use]
     #[inline]
     pub const fn row_of(&self, vpn: Vpn) -> u32 {
-        let [first, second] = self.key.0;
-        let product = ((vpn.raw() ^ first) as u128) * ((second | 1) as u128);
-        ((product as u64) ^ ((product >> 64) as u64)) as u32 & self.row_mask
+        self.fold(vpn) as u32 & self.row_mask
+    }
+
+    /// Both rows of a page, the first one first. In a small table they may be the same.
+    #[must_use]
+    #[inline]
+    pub const fn rows_of(&self, vpn: Vpn) -> [u32; 2] {
+        let folded = self.fold(vpn);
+        [
+            folded as u32 & self.row_mask,
+            (folded >> 32) as u32 & self.row_mask,
+        ]
+    }
+
+    /// The slots in which a page may be, in the order in which they are filled and looked at.
+    #[must_use]
+    pub const fn places(&self, vpn: Vpn) -> [PageSlot; PLACES as usize] {
+        let [first, second] = self.rows_of(vpn);
+        [
+            PageSlot::new(first, 0),
+            PageSlot::new(first, 1),
+            PageSlot::new(second, 0),
+            PageSlot::new(second, 1),
+        ]
+    }
+
+    #[inline]
+    const fn fold(&self, vpn: Vpn) -> u64 {
+        let [first, second] = self.key;
+        let product = ((vpn.raw() ^ first) as u128) * (second as u128);
+        (product as u64) ^ ((product >> 64) as u64)
     }
 
     /// First word of a slot.

@@ -45,17 +45,28 @@ pub trait SharedWords {
     fn load_pair(&self, at: WordIndex) -> u64 {
         u64::from(self.load_acquire(at)) | (u64::from(self.load_acquire(at.plus(1))) << 32)
     }
+
+    /// `len` words from `at` on as what they are, where they are atomics in this machine's memory:
+    /// bounds are then checked once for all of them. Nothing, where every access is an act of its
+    /// own (a bus, the simulator, loom) or some of them lie outside.
+    fn atomics(&self, at: WordIndex, len: u32) -> Option<&[AtomicU32]> {
+        let _ = (at, len);
+        None
+    }
 }
 
 impl<W: SharedWords + ?Sized> SharedWords for &W {
+    #[inline]
     fn load_acquire(&self, at: WordIndex) -> u32 {
         (**self).load_acquire(at)
     }
 
+    #[inline]
     fn store_release(&self, at: WordIndex, value: u32) {
         (**self).store_release(at, value);
     }
 
+    #[inline]
     fn full_barrier(&self) {
         (**self).full_barrier();
     }
@@ -69,6 +80,16 @@ impl<W: SharedWords + ?Sized> SharedWords for &W {
     #[inline]
     fn load_slice(&self, at: WordIndex, into: &mut [u32]) {
         (**self).load_slice(at, into);
+    }
+
+    #[inline]
+    fn load_pair(&self, at: WordIndex) -> u64 {
+        (**self).load_pair(at)
+    }
+
+    #[inline]
+    fn atomics(&self, at: WordIndex, len: u32) -> Option<&[AtomicU32]> {
+        (**self).atomics(at, len)
     }
 }
 
@@ -94,7 +115,7 @@ impl SharedWords for [AtomicU32] {
 
     #[inline]
     fn store_slice(&self, at: WordIndex, values: &[u32]) {
-        let Some(words) = self.get(at.index()..).and_then(|rest| rest.get(..values.len())) else {
+        let Some(words) = self.get(at.index()..at.index().saturating_add(values.len())) else {
             return;
         };
         // A release store each would forbid nothing more: the publishing store orders them all.
@@ -106,7 +127,7 @@ impl SharedWords for [AtomicU32] {
 
     #[inline]
     fn load_slice(&self, at: WordIndex, into: &mut [u32]) {
-        let Some(words) = self.get(at.index()..).and_then(|rest| rest.get(..into.len())) else {
+        let Some(words) = self.get(at.index()..at.index().saturating_add(into.len())) else {
             into.fill(u32::MAX);
             return;
         };
@@ -114,6 +135,44 @@ impl SharedWords for [AtomicU32] {
             *value = word.load(Ordering::Relaxed);
         }
         fence(Ordering::Acquire);
+    }
+
+    #[inline]
+    fn atomics(&self, at: WordIndex, len: u32) -> Option<&[AtomicU32]> {
+        self.get(at.index()..at.index().checked_add(len as usize)?)
+    }
+}
+
+/// As a slice, of a length that the compiler knows: constant places need no check at run time.
+impl<const N: usize> SharedWords for [AtomicU32; N] {
+    #[inline]
+    fn load_acquire(&self, at: WordIndex) -> u32 {
+        self.as_slice().load_acquire(at)
+    }
+
+    #[inline]
+    fn store_release(&self, at: WordIndex, value: u32) {
+        self.as_slice().store_release(at, value);
+    }
+
+    #[inline]
+    fn full_barrier(&self) {
+        self.as_slice().full_barrier();
+    }
+
+    #[inline]
+    fn store_slice(&self, at: WordIndex, values: &[u32]) {
+        self.as_slice().store_slice(at, values);
+    }
+
+    #[inline]
+    fn load_slice(&self, at: WordIndex, into: &mut [u32]) {
+        self.as_slice().load_slice(at, into);
+    }
+
+    #[inline]
+    fn atomics(&self, at: WordIndex, len: u32) -> Option<&[AtomicU32]> {
+        self.as_slice().atomics(at, len)
     }
 }
 
