@@ -25,7 +25,7 @@ impl<S: Storage> Nic<S> {
         if peer.link != Link::Down {
             return;
         }
-        let local = self.draw_incarnation();
+        let local = self.next_incarnation(id);
         let Some(peer) = self.peers.get_mut(id.index()) else {
             return;
         };
@@ -42,6 +42,7 @@ impl<S: Storage> Nic<S> {
             return;
         }
         peer.link = Link::Connecting;
+        peer.greeted = true;
         self.send_hello(p, id);
         self.arm_hello(id, now);
     }
@@ -110,6 +111,7 @@ impl<S: Storage> Nic<S> {
                 p.transmit(&answer, Payload::Empty);
             }
             Link::Connecting if lower => {}
+            _ if peer.past == offer.incarnation => self.counters.stale_incarnation += 1,
             Link::Releasing => peer.offer = Some(offer),
             Link::Down | Link::Connecting | Link::Up | Link::Accepted => {
                 self.counters.peer_resets += 1;
@@ -120,7 +122,7 @@ impl<S: Storage> Nic<S> {
 
     /// The last life is gone: begin the one that was offered.
     pub(crate) fn accept_offer<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId, offer: Offer) {
-        let local = self.draw_incarnation();
+        let local = self.next_incarnation(id);
         if let Some(peer) = self.peers.get_mut(id.index()) {
             peer.local = local;
             peer.link = Link::Accepted;

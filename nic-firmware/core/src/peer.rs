@@ -54,6 +54,10 @@ pub struct Peer {
     pub(crate) local: Incarnation,
     /// Incarnation of the other end.
     pub(crate) remote: Incarnation,
+    /// `local` has been said in a greeting and no life has begun with it.
+    pub(crate) greeted: bool,
+    /// The other end's incarnation in the life before: a greeting of it comes late.
+    pub(crate) past: Incarnation,
     pub(crate) credits: Credits,
     pub(crate) sequence: Sequence,
     /// Largest payload on this path in bytes.
@@ -82,6 +86,8 @@ impl Peer {
             link: Link::Down,
             local: Incarnation(0),
             remote: Incarnation(0),
+            greeted: false,
+            past: Incarnation(0),
             credits: Credits::new(64, Seq(0)),
             sequence: Sequence::new(64, Seq(0)),
             payload: 0,
@@ -129,8 +135,17 @@ impl<S: Storage> Nic<S> {
         header
     }
 
+    /// The incarnation for the next life of a link: the one already said in a greeting, so that a
+    /// greeting of ours that arrives late is known there; else a new one.
+    pub(crate) fn next_incarnation(&mut self, id: NodeId) -> Incarnation {
+        match self.peers.get(id.index()) {
+            Some(peer) if peer.greeted => peer.local,
+            _ => self.draw_incarnation(),
+        }
+    }
+
     /// An incarnation that no earlier life of any link of this node had.
-    pub(crate) fn draw_incarnation(&mut self) -> Incarnation {
+    fn draw_incarnation(&mut self) -> Incarnation {
         self.lives = self.lives.wrapping_add(1);
         // An odd factor: different lives give different numbers.
         let mixed = self.config.incarnation_seed ^ self.lives.wrapping_mul(0x9E37_79B1);
@@ -148,6 +163,7 @@ impl<S: Storage> Nic<S> {
         let payload = self.config.geometry.payload;
         if let Some(peer) = self.peers.get_mut(id.index()) {
             peer.remote = offer.incarnation;
+            peer.greeted = false;
             peer.credits = Credits::new(window, Self::first_seq(peer.local));
             peer.sequence = Sequence::new(window, offer.first);
             peer.payload = payload.min(offer.payload);
@@ -184,6 +200,9 @@ impl<S: Storage> Nic<S> {
         };
         let over = peer.remote;
         let was_up = matches!(peer.link, Link::Up | Link::Accepted);
+        if was_up {
+            peer.past = over;
+        }
         peer.link = Link::Releasing;
         peer.offer = offer;
         peer.unanswered = 0;

@@ -8,6 +8,7 @@
 )]
 
 use netvm_abi::bar::{BarMap, port as bar_port};
+use netvm_abi::bounce::BounceUse;
 use netvm_abi::capability::{Capability, capability_at};
 use netvm_abi::command_queue::Producer;
 use netvm_abi::control::Modes;
@@ -19,7 +20,7 @@ use netvm_abi::port_area::{self, ErrorRecord};
 use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::storage::{MakeTable, Storage};
-use netvm_abi::wire::Header;
+use netvm_abi::wire::{Header, Kind};
 use netvm_abi::words::{Part, SharedWords};
 use netvm_abi::*;
 use netvm_nic::platform::{Dma, DmaId, Interrupt, Payload, Platform};
@@ -225,6 +226,8 @@ pub struct Node {
     pub error_read: Vec<u32>,
     pub id: NodeId,
     next_ppn: u64,
+    /// The frame of each page, mapped or not.
+    pub frames: BTreeMap<u64, u64>,
     /// Where each page is mapped.
     pub slots: BTreeMap<u64, (PageSlot, u64)>,
     /// Host events seen and not taken by a test.
@@ -275,6 +278,7 @@ impl Node {
             error_read: vec![0; usize::from(geometry.ports)],
             id: config.node,
             next_ppn: 100,
+            frames: BTreeMap::new(),
             slots: BTreeMap::new(),
             inbox: VecDeque::new(),
             obliging: true,
@@ -303,9 +307,7 @@ impl Node {
 
     /// Maps a page of a port with a fresh frame; returns the frame.
     pub fn map(&mut self, port: u16, address: u64, segment: u32, writable: bool) -> u64 {
-        self.next_ppn += 1;
-        let ppn = self.next_ppn;
-        self.board.pages.insert(ppn, vec![0; PAGE]);
+        let ppn = self.frame_of(Vpn::of(PortId(port), VirtAddr(address)));
         self.map_frame(port, address, segment, writable, ppn);
         ppn
     }
@@ -313,10 +315,20 @@ impl Node {
     pub fn map_frame(&mut self, port: u16, address: u64, segment: u32, writable: bool, ppn: u64) {
         let vpn = Vpn::of(PortId(port), VirtAddr(address));
         let row = self.table.row_of(vpn);
-        let slot = (0..ROW_SLOTS)
+        let free = (0..ROW_SLOTS)
             .map(|index| PageSlot::new(row, index))
-            .find(|slot| !self.slots.values().any(|(used, _)| used == slot))
-            .expect("row full in a test");
+            .find(|slot| !self.slots.values().any(|(used, _)| used == slot));
+        let Some(slot) = free else {
+            // As a host would: somebody else has to go.
+            let victim = PageSlot::new(row, 0);
+            let (&other, _) = self.slots.iter().find(|(_, (used, _))| *used == victim).unwrap();
+            let other = Vpn::from_raw(other);
+            self.evict(other);
+            if !self.slots.contains_key(&other.raw()) {
+                self.map_frame(port, address, segment, writable, ppn);
+            }
+            return;
+        };
         let entry = PageEntry {
             vpn,
             ppn: Ppn(ppn),
@@ -325,6 +337,7 @@ impl Node {
         };
         page_lock::publish(&self.board.bar, &self.table, slot, &entry);
         self.slots.insert(vpn.raw(), (slot, ppn));
+        self.frames.insert(vpn.raw(), ppn);
         self.board.mapped.insert((vpn.raw(), ppn));
     }
 
@@ -336,6 +349,26 @@ impl Node {
         self.board.bar.full_barrier();
         self.board.mapped.remove(&(vpn.raw(), ppn));
         page_lock::lock_state(&self.board.bar, &self.table, slot) == page_lock::LockState::Free
+    }
+
+    /// Unmaps a page unless a DMA holds it.
+    pub fn evict(&mut self, vpn: Vpn) {
+        let (slot, ppn) = self.slots[&vpn.raw()];
+        page_lock::retract(&self.board.bar, &self.table, slot);
+        self.board.bar.full_barrier();
+        if page_lock::lock_state(&self.board.bar, &self.table, slot) == page_lock::LockState::Free {
+            self.slots.remove(&vpn.raw());
+            self.board.mapped.remove(&(vpn.raw(), ppn));
+        } else {
+            page_lock::restore(&self.board.bar, &self.table, slot);
+        }
+    }
+
+    pub fn map_if_missing(&mut self, port: u16, address: u64, segment: u32, writable: bool) {
+        let vpn = Vpn::of(PortId(port), VirtAddr(address));
+        if !self.slots.contains_key(&vpn.raw()) {
+            self.map(port, address, segment, writable);
+        }
     }
 
     pub fn grant(&mut self, slot: u32, capability: &Capability) {
@@ -468,8 +501,103 @@ impl Node {
     }
 }
 
+impl Node {
+    /// A plain host: pages in what is missing (a fresh frame of zeroes, or the frame it had), copies
+    /// bounced payload once, ends every slot.
+    pub fn serve_host(&mut self) -> bool {
+        self.take_events();
+        let events = std::mem::take(&mut self.inbox);
+        let any = !events.is_empty();
+        for event in events {
+            match event {
+                NicEvent::Bounced { bounce, generation } => {
+                    let header = self.record(bounce);
+                    let mut status = Status::Ok;
+                    if header.kind != Kind::Control {
+                        status = self.page_in_and_copy(bounce, &header);
+                    }
+                    self.tell(HostEvent::BounceEnded {
+                        bounce,
+                        generation,
+                        status,
+                    });
+                }
+                NicEvent::SourceMiss {
+                    staging,
+                    generation,
+                    vpn,
+                    offset,
+                    len,
+                    attempt,
+                } => {
+                    let ppn = self.frame_of(vpn);
+                    let from = usize::from(offset.0);
+                    if attempt < 3 {
+                        if !self.slots.contains_key(&vpn.raw()) {
+                            self.map_frame(vpn.port().0, vpn.address().0, 5, true, ppn);
+                        }
+                        self.tell(answer(staging, generation, SourceAnswer::Retry));
+                    } else {
+                        let bytes = self.board.pages[&ppn][from..from + len.index()].to_vec();
+                        let id = BounceUse::Source(staging).id(&self.board.geometry);
+                        self.board.bounce.insert(id.0, bytes);
+                        self.tell(answer(staging, generation, SourceAnswer::Copied));
+                    }
+                }
+                _ => {}
+            }
+        }
+        any
+    }
+
+    pub fn record(&self, bounce: BounceId) -> Header {
+        let map = SharedMap::new(&self.board.geometry);
+        netvm_abi::bounce::load_record(&self.board.shared, map.bounce_record(bounce)).unwrap()
+    }
+
+    /// The frame that holds a page's bytes, mapped or not.
+    pub fn frame_of(&mut self, vpn: Vpn) -> u64 {
+        if let Some(ppn) = self.frames.get(&vpn.raw()) {
+            return *ppn;
+        }
+        self.next_ppn += 1;
+        let ppn = self.next_ppn;
+        self.board.pages.insert(ppn, vec![0; PAGE]);
+        self.frames.insert(vpn.raw(), ppn);
+        ppn
+    }
+
+    fn page_in_and_copy(&mut self, bounce: BounceId, header: &Header) -> Status {
+        let vpn = Vpn::of(header.destination_port, header.address);
+        let ppn = self.frame_of(vpn);
+        let at = usize::from(header.address.page_offset().0);
+        let bytes = self.board.bounce[&bounce.0].clone();
+        self.board.pages.get_mut(&ppn).unwrap()[at..at + bytes.len()].copy_from_slice(&bytes);
+        Status::Ok
+    }
+
+    /// Bytes of a port's memory, wherever they are.
+    pub fn memory(&mut self, port: u16, address: u64, len: usize) -> Vec<u8> {
+        let ppn = self.frame_of(Vpn::of(PortId(port), VirtAddr(address)));
+        let at = (address & 0xFFF) as usize;
+        self.board.pages[&ppn][at..at + len].to_vec()
+    }
+
+    pub fn fill(&mut self, port: u16, address: u64, bytes: &[u8]) {
+        let ppn = self.frame_of(Vpn::of(PortId(port), VirtAddr(address)));
+        let at = (address & 0xFFF) as usize;
+        self.board.pages.get_mut(&ppn).unwrap()[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    pub fn counters(&self) -> netvm_nic::Counters {
+        *self.nic.counters()
+    }
+}
+
 /// Nodes and the wire between them.
 pub struct World {
+    /// Hosts answer by themselves.
+    pub hosts: bool,
     pub nodes: Vec<Node>,
     pub now: Nanos,
     pub wire: Vec<Message>,
@@ -505,6 +633,7 @@ impl World {
             rng: ChaCha8Rng::seed_from_u64(seed),
             shuffle: seed != 0,
             auto_dma: true,
+            hosts: false,
         }
     }
 
@@ -514,6 +643,9 @@ impl World {
         let mut moved = false;
         for node in &mut self.nodes {
             moved |= node.poll(self.now);
+            if self.hosts {
+                moved |= node.serve_host();
+            }
             self.wire.extend(node.board.outbox.drain(..));
         }
         if self.auto_dma {

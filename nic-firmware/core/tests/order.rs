@@ -1,0 +1,168 @@
+//! Order (promise P4, thesis 6.2) under everything that can disturb it: a wire that reorders, DMAs
+//! that end in any order, source misses, pages that come and go, full windows.
+
+mod common;
+use common::*;
+use netvm_abi::descriptor::CommandFlags;
+use netvm_abi::{CapabilitySlot, Epoch, Nanos, PortId};
+use proptest::prelude::*;
+use rand::{Rng, SeedableRng};
+
+/// One write of a sender: where, what, and how.
+#[derive(Clone, Debug)]
+struct Op {
+    address: u64,
+    value: [u8; 8],
+    notifies: bool,
+    ordered: bool,
+}
+
+struct Sender {
+    port: u16,
+    posted: Vec<Op>,
+    to_post: usize,
+    /// How many leading writes are known to have landed.
+    landed: usize,
+}
+
+const SENDERS: u64 = 3;
+
+fn landed(world: &mut World, op: &Op) -> bool {
+    world.nodes[1].memory(1, op.address, 8) == op.value
+}
+
+/// What the receiver may believe: a signal, and an ordered write, come after everything earlier.
+fn check(world: &mut World, sender: &mut Sender) {
+    let signals = world.nodes[1].signals(1, 10 + u32::from(sender.port)) as usize;
+    let mut notified = 0;
+    for at in 0..sender.posted.len() {
+        let op = sender.posted[at].clone();
+        if notified < signals || (op.ordered && landed(world, &op)) {
+            for earlier in sender.landed..=at {
+                let op = sender.posted[earlier].clone();
+                assert!(landed(world, &op), "port {}: {op:?} is missing", sender.port);
+            }
+            sender.landed = sender.landed.max(at + 1);
+        }
+        notified += usize::from(op.notifies);
+    }
+    assert!(signals <= notified, "more signals than notifying writes");
+}
+
+fn run(seed: u64, count: usize) {
+    let mut world = World::connected(2, seed);
+    world.hosts = true;
+    let greetings = world.nodes[1].counters().duplicates;
+    let mut senders = Vec::new();
+    for port in 1..=SENDERS as u16 {
+        if port > 1 {
+            world.nodes[0].open(port, 3);
+        }
+        let mut grant = capability(0);
+        grant.holder_port = PortId(port);
+        world.nodes[1].grant(u32::from(port), &grant);
+        senders.push(Sender {
+            port,
+            posted: Vec::new(),
+            to_post: count,
+            landed: 0,
+        });
+    }
+    let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(seed ^ 0xABCD);
+    let mut next_cell = 0u64;
+    let mut quiet = 0;
+    while quiet < 3 {
+        for sender in &mut senders {
+            if sender.to_post > 0 && rng.random_bool(0.3) {
+                let op = Op {
+                    address: 0x10000 + next_cell * 8,
+                    value: (next_cell + 1).to_le_bytes(),
+                    notifies: rng.random_bool(0.4),
+                    ordered: rng.random_bool(0.1),
+                };
+                let mut command = if rng.random_bool(0.5) {
+                    inline(next_cell as u32, op.address, 8)
+                } else {
+                    let local = 0x40000 + next_cell * 8;
+                    world.nodes[0].fill(sender.port, local, &op.value);
+                    write(next_cell as u32, op.address, local, 8)
+                };
+                command.capability = CapabilitySlot(u32::from(sender.port));
+                command.epoch = Epoch(0);
+                if op.notifies {
+                    command.notification.0 = 10 + u32::from(sender.port);
+                }
+                if op.ordered {
+                    command.flags |= CommandFlags::ORDERED;
+                }
+                if world.nodes[0].post(sender.port, &command, &op.value) {
+                    sender.posted.push(op);
+                    sender.to_post -= 1;
+                    next_cell += 1;
+                }
+            }
+        }
+        // Pages come and go, at both ends; what is locked stays.
+        for node in 0..2 {
+            if rng.random_bool(0.05) {
+                let pages: Vec<u64> = world.nodes[node].slots.keys().copied().collect();
+                for raw in pages {
+                    let vpn = netvm_abi::Vpn::from_raw(raw);
+                    if rng.random_bool(0.3) {
+                        world.nodes[node].evict(vpn);
+                    }
+                }
+            }
+            if rng.random_bool(0.05) {
+                let page = 0x10000 + rng.random_range(0..4) * 0x1000;
+                if node == 1 {
+                    world.nodes[1].map_if_missing(1, page, 5, rng.random_bool(0.8));
+                }
+            }
+        }
+        if world.step() {
+            quiet = 0;
+        } else if senders.iter().all(|sender| sender.to_post == 0) {
+            world.pass(Nanos::from_millis(1));
+            quiet += 1;
+        }
+        for sender in &mut senders {
+            check(&mut world, sender);
+        }
+    }
+    for sender in &mut senders {
+        let notifying = sender.posted.iter().filter(|op| op.notifies).count();
+        let signals = world.nodes[1].signals(1, 10 + u32::from(sender.port));
+        assert_eq!(signals as usize, notifying, "exactly once");
+        for op in sender.posted.clone() {
+            assert!(landed(&mut world, &op));
+        }
+        assert_eq!(world.nodes[0].error(sender.port), None);
+    }
+    let counters = world.nodes[1].counters();
+    assert_eq!(counters.dropped, 0);
+    assert_eq!(counters.duplicates, greetings, "nothing is sent twice");
+    for node in &world.nodes {
+        assert!(
+            node.board.receive.is_empty(),
+            "every receive buffer has been given back"
+        );
+        assert_eq!(node.nic.dmas_in_flight(), 0);
+    }
+}
+
+#[test]
+fn notifications_follow_all_earlier_data_in_many_worlds() {
+    for seed in 1..=40 {
+        run(seed, 60);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn notifications_follow_all_earlier_data(seed in 1u64.., count in 1usize..120) {
+        run(seed, count);
+    }
+}
