@@ -86,7 +86,9 @@ counters! {
     pages_mapped,
     /// Maps that found the page mapped already.
     pages_already_mapped,
-    /// Pages displaced by another page of their row.
+    /// Pages moved to their other row to make room.
+    pages_moved,
+    /// Pages displaced by another page of their rows.
     pages_displaced,
     /// Pages whose entry was replaced: another frame, or another permission.
     pages_replaced,

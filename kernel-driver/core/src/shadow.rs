@@ -5,10 +5,12 @@
 //! those that are zapped: invalid, but perhaps still locked), so that the end of a segment costs
 //! as much as it has pages mapped, whatever its size.
 //!
-//! **A full row.** If the new page's port holds half of the row or more, one of its own pages gives
-//! way, else a page of the port that holds most: nobody can crowd another port's rows. A page that
-//! the NIC holds at this moment is never displaced. Displacing is a full unmap: invalidate, full barrier,
-//! look at the lock, take the dirty mark.
+//! **Full rows.** A page may be in either of two rows ([`netvm_abi::page_table`]). When both are full,
+//! one of the pages there moves to its own other row, if that has room. Otherwise one is displaced:
+//! if the new page's port holds half of the places or more, one of its own, else one of the port that
+//! holds most; so nobody can crowd another port's rows. A page that the NIC holds at this moment
+//! neither moves nor goes. Both are a full unmap: invalidate, full barrier, look at the lock, take the
+//! marks.
 //!
 //! Several VPNs may have the same frame: locks, marks and lists belong to slots.
 
@@ -17,7 +19,7 @@ use crate::lists::{Linked, Links, List};
 use crate::platform::{PageGone, Platform, Resident};
 use crate::races::Look;
 use netvm_abi::page_lock::{self, Clear, LockState, PageUse};
-use netvm_abi::page_table::{PageEntry, PageSlot, PageTable, ROW_SLOTS};
+use netvm_abi::page_table::{PLACES, PageEntry, PageSlot, PageTable, ROW_SLOTS};
 use netvm_abi::storage::{MakeTable, Storage};
 use netvm_abi::words::SharedWords;
 use netvm_abi::{PortId, Ppn, SegmentId, Vpn};
@@ -51,7 +53,8 @@ pub enum MapError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "what happened to a displaced page must be marked"]
 pub struct Mapped {
-    /// What the entry displaced: another page of a full row, or an earlier entry of the same page.
+    /// What the entry displaced: another page of full rows, which is out or in its other row
+    /// ([`PageGone::still_readable`]), or an earlier entry of the same page.
     pub displaced: Option<PageGone>,
 }
 
@@ -132,16 +135,19 @@ impl<S: MakeTable> Shadow<S> {
 }
 
 impl<S: Storage> Shadow<S> {
-    fn row(&self, vpn: Vpn) -> impl Iterator<Item = (PageSlot, &Slot)> {
-        let row = self.table.row_of(vpn);
-        (0..ROW_SLOTS).filter_map(move |index| {
-            let slot = PageSlot::new(row, index);
-            Some((slot, self.slots.get(slot.0 as usize)?))
-        })
+    /// The slots in which a page may be.
+    fn places(&self, vpn: Vpn) -> impl Iterator<Item = (PageSlot, &Slot)> {
+        let places = self.table.places(vpn).into_iter();
+        places.filter_map(|at| Some((at, self.slots.get(at.0 as usize)?)))
+    }
+
+    fn free_place(&self, vpn: Vpn) -> Option<PageSlot> {
+        let mut places = self.places(vpn);
+        places.find_map(|(at, slot)| (slot.state == SlotState::Empty).then_some(at))
     }
 
     pub(crate) fn find(&self, vpn: Vpn) -> Option<(PageSlot, &Slot)> {
-        self.row(vpn)
+        self.places(vpn)
             .find(|(_, slot)| slot.state != SlotState::Empty && slot.vpn == vpn)
     }
 
@@ -249,37 +255,80 @@ impl<S: Storage> Shadow<S> {
         out
     }
 
-    /// Whose page gives way in a full row to a new one of `port`.
+    /// Whose page gives way to a new one of `port` where all places are full.
     fn yielding_port(&self, vpn: Vpn) -> PortId {
         let held = |port: PortId| {
-            self.row(vpn)
+            self.places(vpn)
                 .filter(|(_, slot)| slot.state != SlotState::Empty && slot.vpn.port() == port)
                 .count()
         };
-        if held(vpn.port()) * 2 >= ROW_SLOTS as usize {
+        if held(vpn.port()) * 2 >= PLACES as usize {
             return vpn.port();
         }
-        self.row(vpn)
+        self.places(vpn)
             .map(|(_, slot)| slot.vpn.port())
             .max_by_key(|&port| held(port))
             .unwrap_or(vpn.port())
     }
 
-    /// Makes room for a page in its row.
+    /// Moves one of the pages that stand in a page's places to its own other row.
+    fn move_one<W: SharedWords + ?Sized>(
+        &mut self,
+        bar: &W,
+        vpn: Vpn,
+    ) -> Result<Option<(PageSlot, PageGone)>, MapError> {
+        for at in self.table.places(vpn) {
+            let Some(slot) = self.slots.get(at.0 as usize).copied() else {
+                continue;
+            };
+            if slot.state != SlotState::Mapped {
+                continue;
+            }
+            let Some(to) = self.free_place(slot.vpn) else {
+                continue;
+            };
+            match self.take_out_now(bar, at) {
+                Out::InUse => {}
+                Out::CardGone => return Err(MapError::CardGone),
+                Out::Gone(page) => {
+                    let entry = PageEntry {
+                        vpn: slot.vpn,
+                        ppn: slot.ppn,
+                        segment: slot.segment,
+                        writable: slot.writable,
+                    };
+                    self.fill(bar, to, &entry);
+                    let moved = PageGone {
+                        still_readable: true,
+                        ..page
+                    };
+                    return Ok(Some((at, moved)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Makes room for a page in its rows.
     fn make_room<W: SharedWords + ?Sized>(
         &mut self,
         bar: &W,
         vpn: Vpn,
     ) -> Result<(PageSlot, Option<PageGone>), MapError> {
-        let empty = self.row(vpn).find(|(_, slot)| slot.state == SlotState::Empty);
-        if let Some((slot, _)) = empty {
-            return Ok((slot, None));
+        if let Some(at) = self.free_place(vpn) {
+            return Ok((at, None));
+        }
+        if let Some((at, moved)) = self.move_one(bar, vpn)? {
+            return Ok((at, Some(moved)));
         }
         let port = self.yielding_port(vpn);
         self.turn = self.turn.wrapping_add(1);
-        let row = self.table.row_of(vpn);
-        for step in 0..ROW_SLOTS {
-            let at = PageSlot::new(row, self.turn.wrapping_add(step) % ROW_SLOTS);
+        let places = self.table.places(vpn);
+        for step in 0..PLACES {
+            let turn = self.turn.wrapping_add(step) % PLACES;
+            let Some(&at) = places.get(turn as usize) else {
+                continue;
+            };
             let candidate = self.slots.get(at.0 as usize);
             if !candidate.is_some_and(|slot| slot.state == SlotState::Mapped && slot.vpn.port() == port) {
                 continue;
@@ -329,6 +378,7 @@ impl<S: Storage> Host<S> {
             Ok(Mapped { displaced }) => {
                 match displaced {
                     Some(gone) if gone.vpn == vpn => self.counters.pages_replaced += 1,
+                    Some(gone) if gone.still_readable => self.counters.pages_moved += 1,
                     Some(_) => self.counters.pages_displaced += 1,
                     None => {}
                 }

@@ -17,7 +17,8 @@ fn every_counter_is_driven_above_zero() {
     paging::a_source_that_cannot_be_had_fails();
     paging::a_read_reply_lands_in_the_port_s_own_page_without_a_capability();
     shadow::mapping_again_changes_frame_or_permission_by_a_full_unmap();
-    shadow::a_full_row_displaces_a_page_and_tells_its_marks();
+    shadow::full_rows_displace_a_page_and_tell_its_marks();
+    shadow::a_page_that_the_nic_holds_makes_no_room();
     shadow::a_used_page_is_waited_for_or_restored();
     shadow::write_protection_is_a_full_unmap_and_leaves_readers();
     shadow::a_lock_that_is_not_released_in_time_means_a_dead_card();
