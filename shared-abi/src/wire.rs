@@ -108,14 +108,14 @@ bitflags! {
 /// | `ReadReply` | seq of the request | as in the request | - |
 /// | `AtomicRequest` | window slot | operand | value to compare with |
 /// | `AtomicReply` | seq of the request | old value | - |
-/// | `Flush` | window slot | as `ReadRequest` | generation of the sending port |
-/// | `FlushReply` | seq of the flush | failing operation, if the stream is poisoned | `operand` of the flush |
+/// | `Flush` | window slot | requester's read slot and generation, as `ReadRequest` | generation of the sending port |
+/// | `FlushReply` | seq of the flush | failing operation, if the stream is poisoned | the flush's `operand` |
 /// | `Ack` | lowest missing | bitmap: bit i = `seq + 1 + i` has landed | - |
-/// | `Error` | seq of the message | - | `compare` of the message |
+/// | `Error` | seq of the message | - | `compare` of the message: a later owner of the port hears nothing |
 /// | `Hello`, `HelloAck` | first seq | page size (0..32), payload (32..64) | window (0..16), ABI version (16..32) |
 ///
-/// An `AtomicRequest` carries its opcode in `status` and, as a read does, its requester's read
-/// slot in `reply` and generation in `op`; see [`Header::status`].
+/// An `AtomicRequest` carries its opcode in `status`, its requester's read slot in `reply` and that
+/// slot's generation in `op`; see [`Header::status`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// What it is.

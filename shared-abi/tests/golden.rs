@@ -203,6 +203,7 @@ fn write() -> Header {
         op: OpId(77),
         secret: SECRET,
         epoch: Epoch(2),
+        compare: 4,
         ..there(Kind::Write)
     }
 }
@@ -276,6 +277,7 @@ fn headers() -> Vec<(&'static str, Header)> {
                 reply: ReplySlot(13),
                 epoch: Epoch(1),
                 operand: (3 << 32) | 19,
+                compare: 4,
                 ..there(Kind::Flush)
             },
         ),
@@ -325,6 +327,7 @@ fn headers() -> Vec<(&'static str, Header)> {
                 reply: ReplySlot(13),
                 epoch: Epoch(1),
                 operand: 77,
+                compare: (3 << 32) | 19,
                 ..back(Kind::FlushReply)
             },
         ),
@@ -334,8 +337,10 @@ fn headers() -> Vec<(&'static str, Header)> {
             Header {
                 status: Status::OutOfRange.code(),
                 seq: Seq(41),
+                address: ADDRESS,
                 op: OpId(77),
                 epoch: Epoch(2),
+                compare: 4,
                 ..back(Kind::Error)
             },
         ),
@@ -726,8 +731,17 @@ fn the_cards_header() {
     let mut golden = Golden::read("bar_header");
     let card = CardHeader {
         geometry: Geometry {
+            version: ABI_VERSION,
+            page_size: 4096,
+            payload: 4096,
+            ports: 64,
             nodes: 4,
-            ..Geometry::default()
+            window: 64,
+            page_rows: 4096,
+            capabilities: 1024,
+            staging: 64,
+            reads: 64,
+            notification_queue: 2048,
         },
         node: NodeId(2),
         incarnation: Incarnation(0xa1a2_a3a4),
@@ -736,7 +750,7 @@ fn the_cards_header() {
     let bar = shared(BarMap::new(&card.geometry).host_events.index(), 0);
     let bar = &bar[..];
     card.publish(bar);
-    assert_eq!(dump::<16>(bar, 0), golden.take_words("default"));
+    assert_eq!(dump::<16>(bar, 0), golden.take_words("node_2_of_4"));
     assert_eq!(CardHeader::load(bar), Ok(card));
     golden.end();
 }
