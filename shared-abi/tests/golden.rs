@@ -737,7 +737,7 @@ fn the_cards_header() {
             ports: 64,
             nodes: 4,
             window: 64,
-            page_rows: 4096,
+            page_rows: 8192,
             capabilities: 1024,
             staging: 64,
             reads: 64,
