@@ -1,0 +1,66 @@
+//! The fixed list of seeds: every promise holds, every kind of fault fires.
+
+use netvm_world::faults::Coverage;
+use netvm_world::{Config, NoTrace, run_seed};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Runs seeds on two threads; gives the merged coverage, or the first failure.
+fn run_all(seeds: std::ops::Range<u64>, config: Config) -> Result<Coverage, String> {
+    let next = AtomicU64::new(seeds.start);
+    let worker = || {
+        let mut coverage = Coverage::default();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                return Ok(coverage);
+            }
+            let report = run_seed(seed, &config, &mut NoTrace).map_err(|failure| failure.to_string())?;
+            assert!(report.messages >= config.messages);
+            coverage.add(&report.coverage);
+        }
+    };
+    let results: Vec<Result<Coverage, String>> = std::thread::scope(|scope| {
+        let threads = [scope.spawn(worker), scope.spawn(worker)];
+        threads.into_iter().map(|thread| thread.join().expect("a world panicked")).collect()
+    });
+    let mut all = Coverage::default();
+    for result in results {
+        all.add(&result?);
+    }
+    Ok(all)
+}
+
+#[test]
+fn the_fixed_seeds_hold_every_promise_and_fire_every_fault() {
+    // Debug builds are ten times as slow; the full list runs in release (`cargo xtask test`).
+    let seeds = if cfg!(debug_assertions) { 1..6 } else { 1..60 };
+    match run_all(seeds, Config { messages: 4_000, ..Config::default() }) {
+        Ok(coverage) => {
+            if !cfg!(debug_assertions) {
+                assert_eq!(coverage.never_fired(), [], "\n{}", coverage.table());
+            }
+        }
+        Err(failure) => panic!("{failure}"),
+    }
+}
+
+#[test]
+fn many_nodes_run() {
+    let config = Config { nodes: 256, messages: 3_000, ..Config::default() };
+    match run_seed(3, &config, &mut NoTrace) {
+        Ok(report) => {
+            assert!(report.messages >= 3_000);
+            assert!(report.bytes_per_node < 16 << 20, "{} bytes a node", report.bytes_per_node);
+        }
+        Err(failure) => panic!("{failure}"),
+    }
+}
+
+#[test]
+fn one_and_two_nodes_run() {
+    for nodes in [1, 2] {
+        if let Err(failure) = run_seed(9, &Config { nodes, messages: 1_000, ..Config::default() }, &mut NoTrace) {
+            panic!("{failure}");
+        }
+    }
+}
