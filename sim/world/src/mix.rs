@@ -13,7 +13,7 @@ use netvm_abi::{NodeId, PortId};
 use std::time::Duration;
 
 /// Port number of a node's receiver.
-const RECEIVER: PortId = PortId(1);
+const RECEIVER: PortId = PortId(11);
 /// Bytes of a writer's stripe.
 const STRIPE: u64 = 3 * 4096 + 2048;
 /// Most writers of a receiver.
