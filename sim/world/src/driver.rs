@@ -159,7 +159,7 @@ fn take(sim: &Sim, node: &Node, notice: Notice) {
             sim.note(
                 node.id,
                 "imported",
-                &[("port", u64::from(port.0)), ("ok", u64::from(result.is_ok()))],
+                &[("port", u64::from(port.0)), ("status", result.err().map_or(0, |status| status as u64))],
             );
             if let Some(driver) = node.driver.borrow_mut().as_mut() {
                 driver.imported.insert(import, result);

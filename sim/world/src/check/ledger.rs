@@ -5,7 +5,7 @@
 //! Two messages of different senders with one place and one digest cannot be told apart; then each
 //! sender gets the benefit, so the ledger may believe in a landing too early, never too late.
 
-use super::message::{ERROR, FLUSH, FLUSH_REPLY, HEAD, Message, READ_REPLY, READ_REQUEST, WRITE};
+use super::message::{CONTROL, ERROR, FLUSH, FLUSH_REPLY, HEAD, Message, READ_REPLY, READ_REQUEST, WRITE};
 use crate::seen::{Place, Seen, Way, digest};
 use netvm_abi::{Nanos, NodeId, PortId};
 use std::collections::{BTreeMap, VecDeque};
@@ -282,7 +282,8 @@ impl Ledger {
     }
 
     fn post(&mut self, direction: Direction, message: Message, payload: &[u8], news: &mut Vec<News>) {
-        self.messages += 1;
+        // Drivers talking to one another are not what a run is for.
+        self.messages += u64::from(message.kind != CONTROL);
         let port_life = self.port_life(message.destination, message.destination_port);
         let lives = (message.source_life, message.destination_life);
         let known = self.lanes.get(&direction).is_some_and(|lane| lane.lives == lives);

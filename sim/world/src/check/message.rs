@@ -26,6 +26,7 @@ pub(crate) struct Message {
 pub(crate) const WRITE: u8 = 1;
 pub(crate) const READ_REQUEST: u8 = 2;
 pub(crate) const FLUSH: u8 = 4;
+pub(crate) const CONTROL: u8 = 5;
 pub(crate) const READ_REPLY: u8 = 16;
 pub(crate) const FLUSH_REPLY: u8 = 18;
 pub(crate) const ACK: u8 = 19;
