@@ -14,7 +14,11 @@ fn main() {
         (_, true) => FaultLevel::Off,
         _ => FaultLevel::All,
     };
-    let config = Config { nodes, faults, ..Config::default() };
+    let config = Config {
+        nodes,
+        faults,
+        ..Config::default()
+    };
     let mut coverage = Coverage::default();
     let mut failed = 0;
     for seed in first..first + count {
@@ -48,6 +52,9 @@ fn main() {
         }
     }
     println!("{}", coverage.table());
-    println!("{failed} of {count} failed; never fired: {:?}", coverage.never_fired());
+    println!(
+        "{failed} of {count} failed; never fired: {:?}",
+        coverage.never_fired()
+    );
     std::process::exit(i32::from(failed > 0));
 }

@@ -159,7 +159,10 @@ fn take(sim: &Sim, node: &Node, notice: Notice) {
             sim.note(
                 node.id,
                 "imported",
-                &[("port", u64::from(port.0)), ("status", result.err().map_or(0, |status| status as u64))],
+                &[
+                    ("port", u64::from(port.0)),
+                    ("status", result.err().map_or(0, |status| status as u64)),
+                ],
             );
             if let Some(driver) = node.driver.borrow_mut().as_mut() {
                 driver.imported.insert(import, result);

@@ -559,8 +559,9 @@ pub(crate) fn reclaim(sim: &Sim, node: &Node, count: usize) {
             }
         }
     }
+    let next = node.vm.borrow_mut().next_candidate();
     if started == 0
-        && let Some((process, page)) = node.vm.borrow_mut().next_candidate()
+        && let Some((process, page)) = next
     {
         // Everything is in use: somebody has to go.
         change(sim, node, process, Change::Evict { page }, None);

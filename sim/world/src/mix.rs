@@ -138,7 +138,13 @@ fn try_write(
         if env.stage.stopped() {
             return Ok(Ok(()));
         }
-        match port.import_with(to, RECEIVER, "memory", Modes::READ | Modes::WRITE | Modes::NOTIFY, Timeout::After(Duration::from_millis(2))) {
+        match port.import_with(
+            to,
+            RECEIVER,
+            "memory",
+            Modes::READ | Modes::WRITE | Modes::NOTIFY,
+            Timeout::After(Duration::from_millis(2)),
+        ) {
             Ok(remote) => break remote,
             Err(netvm::Error::Import { .. } | netvm::Error::TimedOut) => {}
             Err(error) => return Err(error),

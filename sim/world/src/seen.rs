@@ -85,6 +85,13 @@ pub(crate) enum Seen {
         page: u64,
         ppn: Ppn,
     },
+    /// The driver has taken the card's write permission away; the page stays where it is, and the card
+    /// may go on reading it.
+    Protected {
+        node: NodeId,
+        process: ProcessId,
+        page: u64,
+    },
     /// A frame's bytes went to swap: it is clean.
     WrittenBack { node: NodeId, ppn: Ppn },
     /// A frame was given up without writing it, because it was taken for clean; `same` compares its

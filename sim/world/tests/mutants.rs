@@ -26,7 +26,10 @@ fn every_mutant_is_caught_by_its_checker() {
     let mut survivors = Vec::new();
     for (broken, promise) in cases {
         mutant::select(Some(broken));
-        let config = Config { messages: 5_000, ..Config::default() };
+        let config = Config {
+            messages: 5_000,
+            ..Config::default()
+        };
         let mut others = Vec::new();
         let caught = (1..=SEEDS).find_map(|seed| {
             let failure = run_seed(seed, &config, &mut NoTrace).err()?;

@@ -11,35 +11,57 @@ fn trace(seed: u64, config: &Config) -> Vec<u8> {
 
 #[test]
 fn two_runs_of_a_seed_give_the_same_trace_byte_for_byte() {
-    let config = Config { messages: 1_500, ..Config::default() };
+    let config = Config {
+        messages: 1_500,
+        ..Config::default()
+    };
     for seed in [1, 7, 42] {
         let first = trace(seed, &config);
-        assert!(first.len() > 100_000, "seed {seed}: a trace of {} bytes", first.len());
+        assert!(
+            first.len() > 100_000,
+            "seed {seed}: a trace of {} bytes",
+            first.len()
+        );
         assert!(first == trace(seed, &config), "seed {seed} does not replay");
     }
 }
 
 #[test]
 fn a_trace_that_nobody_reads_changes_nothing() {
-    let config = Config { messages: 1_000, ..Config::default() };
+    let config = Config {
+        messages: 1_000,
+        ..Config::default()
+    };
     let mut bytes = Vec::new();
     let traced = run_seed(5, &config, &mut bytes).map_err(|f| f.to_string());
     let silent = run_seed(5, &config, &mut NoTrace).map_err(|f| f.to_string());
     let key = |r: &netvm_world::Report| (r.messages, r.events, r.virtual_nanos);
-    assert_eq!(traced.as_ref().map(key).map_err(String::as_str), silent.as_ref().map(key).map_err(String::as_str));
+    assert_eq!(
+        traced.as_ref().map(key).map_err(String::as_str),
+        silent.as_ref().map(key).map_err(String::as_str)
+    );
 }
 
 #[test]
 fn two_seeds_differ() {
-    let config = Config { messages: 300, faults: FaultLevel::Benign, ..Config::default() };
+    let config = Config {
+        messages: 300,
+        faults: FaultLevel::Benign,
+        ..Config::default()
+    };
     assert_ne!(trace(1, &config), trace(2, &config));
 }
 
 #[test]
 fn threads_do_not_share_anything() {
-    let config = Config { messages: 500, ..Config::default() };
+    let config = Config {
+        messages: 500,
+        ..Config::default()
+    };
     let alone = trace(11, &config);
-    let threads: Vec<_> = (0..2).map(|_| std::thread::spawn(move || trace(11, &config))).collect();
+    let threads: Vec<_> = (0..2)
+        .map(|_| std::thread::spawn(move || trace(11, &config)))
+        .collect();
     for thread in threads {
         assert!(thread.join().expect("a world panicked") == alone);
     }

@@ -21,7 +21,10 @@ fn run_all(seeds: std::ops::Range<u64>, config: Config) -> Result<Coverage, Stri
     };
     let results: Vec<Result<Coverage, String>> = std::thread::scope(|scope| {
         let threads = [scope.spawn(worker), scope.spawn(worker)];
-        threads.into_iter().map(|thread| thread.join().expect("a world panicked")).collect()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("a world panicked"))
+            .collect()
     });
     let mut all = Coverage::default();
     for result in results {
@@ -34,7 +37,13 @@ fn run_all(seeds: std::ops::Range<u64>, config: Config) -> Result<Coverage, Stri
 fn the_fixed_seeds_hold_every_promise_and_fire_every_fault() {
     // Debug builds are ten times as slow; the full list runs in release (`cargo xtask test`).
     let seeds = if cfg!(debug_assertions) { 1..6 } else { 1..60 };
-    match run_all(seeds, Config { messages: 4_000, ..Config::default() }) {
+    match run_all(
+        seeds,
+        Config {
+            messages: 4_000,
+            ..Config::default()
+        },
+    ) {
         Ok(coverage) => {
             if !cfg!(debug_assertions) {
                 assert_eq!(coverage.never_fired(), [], "\n{}", coverage.table());
@@ -46,11 +55,19 @@ fn the_fixed_seeds_hold_every_promise_and_fire_every_fault() {
 
 #[test]
 fn many_nodes_run() {
-    let config = Config { nodes: 256, messages: 3_000, ..Config::default() };
+    let config = Config {
+        nodes: 256,
+        messages: 3_000,
+        ..Config::default()
+    };
     match run_seed(3, &config, &mut NoTrace) {
         Ok(report) => {
             assert!(report.messages >= 3_000);
-            assert!(report.bytes_per_node < 16 << 20, "{} bytes a node", report.bytes_per_node);
+            assert!(
+                report.bytes_per_node < 16 << 20,
+                "{} bytes a node",
+                report.bytes_per_node
+            );
         }
         Err(failure) => panic!("{failure}"),
     }
@@ -59,7 +76,15 @@ fn many_nodes_run() {
 #[test]
 fn one_and_two_nodes_run() {
     for nodes in [1, 2] {
-        if let Err(failure) = run_seed(9, &Config { nodes, messages: 1_000, ..Config::default() }, &mut NoTrace) {
+        if let Err(failure) = run_seed(
+            9,
+            &Config {
+                nodes,
+                messages: 1_000,
+                ..Config::default()
+            },
+            &mut NoTrace,
+        ) {
             panic!("{failure}");
         }
     }

@@ -8,7 +8,7 @@
 use super::message::{CONTROL, ERROR, FLUSH, FLUSH_REPLY, HEAD, Message, READ_REPLY, READ_REQUEST, WRITE};
 use crate::seen::{Place, Seen, Way, digest};
 use netvm_abi::{Nanos, NodeId, PortId};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A direction between two nodes.
 pub(super) type Direction = (u16, u16);
@@ -34,6 +34,8 @@ pub(super) struct Entry {
     pub(super) stage: Stage,
     /// Which owner of the destination port it was sent to.
     pub(super) port_life: u32,
+    /// Which owner of the source port sent it.
+    source_life: u32,
     /// The sender knows that it has landed.
     pub(super) acked: bool,
 }
@@ -86,10 +88,13 @@ impl Lane {
 struct Stream {
     /// Sequence numbers of those that are not the head of a complete prefix.
     waiting: VecDeque<u32>,
-    poison: Option<u16>,
-    ever_failed: bool,
-    /// Notifications that became due, by destination port, its life, and number.
-    due: BTreeMap<(u16, u32, u32), u64>,
+    /// Owner and epoch of a failure whose notifications are suppressed.
+    poison: Option<(u32, u16)>,
+    /// Owners for whom something failed.
+    failed: BTreeSet<u32>,
+    /// Notifications that became due, by owner of the source port, and by destination port, its
+    /// life, and number.
+    due: BTreeMap<(u32, (u16, u32, u32)), u64>,
 }
 
 /// What the ledger concluded from a fact.
@@ -182,6 +187,25 @@ impl Ledger {
         text
     }
 
+    /// What the streams towards a port wait for, for a report.
+    pub(super) fn heads(&self, node: u16, port: u16) -> String {
+        let mut text = String::new();
+        for (direction, lane) in self.lanes.iter().filter(|((_, to), _)| *to == node) {
+            for (source, stream) in &lane.streams {
+                let Some(entry) = stream.waiting.front().and_then(|&seq| lane.entry(seq)) else {
+                    continue;
+                };
+                if entry.message.destination_port == port {
+                    text.push_str(&format!(
+                        "; port {source} of node {} waits for message {:#x} (kind {}, epoch {}, poison {:?}, {:?})",
+                        direction.0, entry.message.seq, entry.message.kind, entry.message.epoch, stream.poison, entry.stage
+                    ));
+                }
+            }
+        }
+        text
+    }
+
     /// How many owners a port has had.
     pub(super) fn port_life(&self, node: u16, port: u16) -> u32 {
         self.port_lives.get(&(node, port)).copied().unwrap_or_default()
@@ -195,7 +219,9 @@ impl Ledger {
             .iter()
             .filter(|((_, to), _)| *to == node)
             .flat_map(|(_, lane)| lane.streams.values())
-            .filter_map(|stream| stream.due.get(&(port, life, id)))
+            .flat_map(|stream| &stream.due)
+            .filter(|((_, key), _)| *key == (port, life, id))
+            .map(|(_, count)| count)
             .sum();
         live + self
             .past_due
@@ -212,8 +238,14 @@ impl Ledger {
             .iter()
             .filter(|((_, to), lane)| *to == node && !lane.abandoned)
             .flat_map(|(_, lane)| lane.streams.values())
-            .filter(|stream| !stream.ever_failed)
-            .filter_map(|stream| stream.due.get(&(port, life, id)))
+            .flat_map(|stream| {
+                stream
+                    .due
+                    .iter()
+                    .filter(|((owner, _), _)| !stream.failed.contains(owner))
+            })
+            .filter(|((_, key), _)| *key == (port, life, id))
+            .map(|(_, count)| count)
             .sum()
     }
 
@@ -285,6 +317,7 @@ impl Ledger {
         // Drivers talking to one another are not what a run is for.
         self.messages += u64::from(message.kind != CONTROL);
         let port_life = self.port_life(message.destination, message.destination_port);
+        let source_life = self.port_life(message.source, message.source_port);
         let lives = (message.source_life, message.destination_life);
         let known = self.lanes.get(&direction).is_some_and(|lane| lane.lives == lives);
         if !known {
@@ -312,6 +345,7 @@ impl Ledger {
             return;
         }
         let entry = Entry {
+            source_life,
             message,
             digest: digest(payload),
             stage: Stage::Sent,
@@ -351,7 +385,7 @@ impl Ledger {
             // Its notification may have been delivered, or not.
             self.maybe_due(entry);
         }
-        for (key, count) in lane.streams.values().flat_map(|stream| &stream.due) {
+        for ((_, key), count) in lane.streams.values().flat_map(|stream| &stream.due) {
             *self
                 .past_due
                 .entry((direction.1, key.0, key.1, key.2))
@@ -478,7 +512,9 @@ impl Ledger {
                 other_life,
             });
         } else {
-            stream.ever_failed = true;
+            if message.kind != READ_REQUEST {
+                stream.failed.insert(entry.source_life);
+            }
             news.push(News::Failed { lane: direction, seq });
         }
         advance(lane, message.source_port);
@@ -537,14 +573,18 @@ fn advance(lane: &mut Lane, port: u16) {
         }
         stream.waiting.pop_front();
         let message = &entry.message;
-        if entry.stage == Stage::Failed {
-            stream.poison = Some(message.epoch);
-        } else if stream.poison.is_some_and(|epoch| epoch != message.epoch) {
+        // A failed read leaves nothing undone at the receiver; a new owner or epoch starts afresh.
+        if entry.stage == Stage::Failed && message.kind != READ_REQUEST {
+            stream.poison = Some((entry.source_life, message.epoch));
+        } else if stream
+            .poison
+            .is_some_and(|poison| poison != (entry.source_life, message.epoch))
+        {
             stream.poison = None;
         }
         if message.notification != 0 && entry.stage == Stage::Landed && stream.poison.is_none() {
             let key = (message.destination_port, entry.port_life, message.notification);
-            *stream.due.entry(key).or_default() += 1;
+            *stream.due.entry((entry.source_life, key)).or_default() += 1;
         }
     }
 }

@@ -2,10 +2,13 @@
 //! flight.
 
 use super::{Checker, Ledger, News, Promise, Verdict};
-use crate::seen::{DmaNumber, Place, Seen};
+use crate::seen::{DmaNumber, Place, Seen, Way};
 use crate::vm::ProcessId;
 use netvm_abi::{Nanos, NodeId, PortId, Ppn};
 use std::collections::BTreeMap;
+
+/// A DMA under way: frame, place, owner, direction.
+type Active = (Ppn, Place, ProcessId, Way);
 
 /// Compares each DMA, at its start, when bytes move and at its end, with the kernel's page table.
 #[derive(Default)]
@@ -13,7 +16,7 @@ pub(super) struct StaleDma {
     /// What the kernel's entries say.
     mapped: BTreeMap<(NodeId, ProcessId, u64), Ppn>,
     owners: BTreeMap<(NodeId, PortId), ProcessId>,
-    active: BTreeMap<(NodeId, DmaNumber), (Ppn, Place, ProcessId)>,
+    active: BTreeMap<(NodeId, DmaNumber), Active>,
 }
 
 impl StaleDma {
@@ -68,12 +71,23 @@ impl Checker for StaleDma {
                 ppn,
             } => {
                 self.mapped.remove(&(node, process, page));
-                let hit = self.active.iter().find(|((at, _), (frame, place, owner))| {
+                let hit = self.active.iter().find(|((at, _), (frame, place, owner, _))| {
                     *at == node && *frame == ppn && place.page == page && *owner == process
                 });
-                if let Some(((_, dma), (_, place, _))) = hit {
+                if let Some(((_, dma), (_, place, ..))) = hit {
                     return Err(format!(
                         "node {node}: page {page:#x} of port {} was unmapped while DMA {dma} used its frame {ppn}",
+                        place.port
+                    ));
+                }
+            }
+            Seen::Protected { node, process, page } => {
+                let hit = self.active.iter().find(|((at, _), (_, place, owner, way))| {
+                    *at == node && place.page == page && *owner == process && *way == Way::ToPage
+                });
+                if let Some(((_, dma), (_, place, ..))) = hit {
+                    return Err(format!(
+                        "node {node}: page {page:#x} of port {} was write-protected while DMA {dma} wrote it",
                         place.port
                     ));
                 }
@@ -90,13 +104,13 @@ impl Checker for StaleDma {
             Seen::DmaStart {
                 node,
                 dma,
+                way,
                 ppn,
                 place,
-                ..
             } => {
                 self.check(node, ppn, place, "start")?;
                 if let Some(&process) = self.owners.get(&(node, place.port)) {
-                    self.active.insert((node, dma), (ppn, place, process));
+                    self.active.insert((node, dma), (ppn, place, process, way));
                 }
             }
             Seen::DmaMoved {
@@ -107,12 +121,12 @@ impl Checker for StaleDma {
                 ..
             } => {
                 // A port may have been closed since; the process that owned it then still counts.
-                if let Some(&(_, _, process)) = self.active.get(&(node, dma)) {
+                if let Some(&(_, _, process, _)) = self.active.get(&(node, dma)) {
                     self.check_owned(node, ppn, place, process, "transfer")?;
                 }
             }
             Seen::DmaDone { node, dma } => {
-                if let Some((ppn, place, process)) = self.active.remove(&(node, dma)) {
+                if let Some((ppn, place, process, _)) = self.active.remove(&(node, dma)) {
                     self.check_owned(node, ppn, place, process, "end")?;
                 }
             }
@@ -132,9 +146,8 @@ impl Checker for StaleDma {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{dma_done, dma_start, feed, gone, place, port_opened, present};
+    use super::super::tests::{NODE, PROCESS, dma_done, dma_start, feed, gone, place, port_opened, present};
     use super::*;
-    use crate::seen::Way;
 
     #[test]
     fn dma_into_a_mapped_page_is_fine() {
@@ -160,6 +173,24 @@ mod tests {
                 .unwrap_err()
                 .contains("was unmapped while DMA")
         );
+    }
+
+    #[test]
+    fn write_protection_waits_for_writes_only() {
+        let protect = Seen::Protected {
+            node: NODE,
+            process: PROCESS,
+            page: 10,
+        };
+        for (way, fine) in [(Way::FromPage, true), (Way::ToPage, false)] {
+            let facts = [
+                port_opened(),
+                present(10, 100, true),
+                dma_start(1, way, 10, 100),
+                protect.clone(),
+            ];
+            assert_eq!(feed(&mut StaleDma::default(), &facts).is_ok(), fine);
+        }
     }
 
     #[test]

@@ -27,7 +27,8 @@ impl Order {
         let due = ledger.due(node.0, port.0, id.0);
         if *delivered > due {
             return Err(format!(
-                "node {node}: notification {id} of port {port} was delivered {delivered} times when {due} were due"
+                "node {node}: notification {id} of port {port} was delivered {delivered} times when {due} were due{}",
+                ledger.heads(node.0, port.0)
             ));
         }
         Ok(())

@@ -81,15 +81,23 @@ impl HostVm {
         };
         space.release(first, pages);
         let entries = space.entries_in(first, pages);
+        let keeps = matches!(change, Change::Clean { .. } | Change::Fork { .. });
         for &(page, pte) in &entries {
-            if let Pte::Present { ppn, .. } = pte {
-                log.see(Seen::Invalidated {
+            let Pte::Present { ppn, .. } = pte else { continue };
+            log.see(if keeps {
+                Seen::Protected {
+                    node: self.node,
+                    process,
+                    page,
+                }
+            } else {
+                Seen::Invalidated {
                     node: self.node,
                     process,
                     page,
                     ppn,
-                });
-            }
+                }
+            });
         }
         match change {
             Change::Evict { page } => self.evict(process, page, log),
