@@ -202,11 +202,11 @@ impl<S: Storage> Exports<S> {
         id_of(index, generation)
     }
 
-    /// A capability for an importer, without its secret: never more than the root, the allow-list
-    /// and the request all give.
+    /// A capability for an importer, without its secret: what the root, the allow-list and the request
+    /// all give.
     ///
     /// # Errors
-    /// [`Status::NotAllowed`].
+    /// [`Status::NotAllowed`] when that is nothing.
     pub(crate) fn derive(
         &self,
         index: u32,
@@ -221,16 +221,17 @@ impl<S: Storage> Exports<S> {
             .filter(|allow| allow.node.is_none_or(|node| node == holder))
             .filter(|allow| allow.port.is_none_or(|port| port == holder_port))
             .fold(Modes::empty(), |modes, allow| modes | allow.modes);
-        if wanted.is_empty() || !(allowed & export.root.modes).contains(wanted) {
+        let modes = wanted & allowed & export.root.modes;
+        if modes.is_empty() {
             return Err(Status::NotAllowed);
         }
         let mut derived = Capability {
             holder,
             holder_port,
-            modes: wanted,
+            modes,
             ..export.root
         };
-        if !wanted.contains(Modes::NOTIFY) {
+        if !modes.contains(Modes::NOTIFY) {
             derived.notify_first = NotificationId::NONE;
             derived.notify_last = NotificationId::NONE;
         }

@@ -238,7 +238,7 @@ impl<S: Storage> Host<S> {
                 entry.request == request
                     && entry.export == export
                     && entry.capability.holder_port == holder_port
-                    && entry.capability.modes == modes
+                    && entry.capability.modes == derived.modes
             });
             if same {
                 self.counters.grants_repeated += 1;

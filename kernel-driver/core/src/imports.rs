@@ -26,7 +26,7 @@ pub struct ImportSpec {
     pub port: PortId,
     /// The export's name.
     pub name: Name,
-    /// The modes wanted: the import is refused if one of them is not allowed.
+    /// The modes wanted; the grant has those of them that are allowed, and is refused if none is.
     pub modes: Modes,
     /// When it must have succeeded.
     pub deadline: Nanos,
@@ -53,7 +53,7 @@ pub enum ImportError {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+pub(crate) enum State {
     Free,
     Pending,
     Live(Grant),
@@ -63,11 +63,11 @@ enum State {
 
 #[derive(Debug)]
 pub(crate) struct Import {
-    state: State,
+    pub(crate) state: State,
     generation: u16,
     port: PortId,
-    spec: Option<ImportSpec>,
-    next_try: Nanos,
+    pub(crate) spec: Option<ImportSpec>,
+    pub(crate) next_try: Nanos,
     asked: bool,
     /// The platform has heard how it went.
     told: bool,
@@ -99,7 +99,7 @@ pub(crate) struct Imports<S: Storage> {
     pending: List<2>,
     news: List<2>,
     /// No pending import has anything to do before.
-    next_due: Nanos,
+    pub(crate) next_due: Nanos,
 }
 
 impl<S: MakeTable> Imports<S> {
@@ -131,7 +131,7 @@ impl<S: MakeTable> Imports<S> {
 }
 
 impl<S: Storage> Imports<S> {
-    fn entry(&mut self, token: Token) -> Option<(u32, &mut Import)> {
+    pub(crate) fn entry(&mut self, token: Token) -> Option<(u32, &mut Import)> {
         let index = token.0 & 0xFFFF;
         let entry = self.table.get_mut(index as usize)?;
         let same = u32::from(entry.generation) == token.0 >> 16;
@@ -190,9 +190,6 @@ impl<S: Storage> Host<S> {
             peer.imports.push_back(&mut imports.table, index);
         }
         imports.pending.push_back(&mut imports.table, index);
-        if spec.node != self.node {
-            self.connect(platform, spec.node);
-        }
         self.ask(platform, index, now);
         Ok(self.imports.token(index))
     }
@@ -291,6 +288,7 @@ impl<S: Storage> Host<S> {
         };
         self.counters.imports_retried += u64::from(core::mem::replace(&mut entry.asked, true));
         entry.next_try = now.after(self.config.import_retry);
+        self.connect(platform, spec.node);
         if spec.node == self.node {
             let granted = self.answer_import(
                 platform, spec.node, spec.port, port, spec.modes, &spec.name, token,
@@ -321,7 +319,7 @@ impl<S: Storage> Host<S> {
     }
 
     /// Ends the pending state.
-    fn settle(&mut self, index: u32, state: State) {
+    pub(crate) fn settle(&mut self, index: u32, state: State) {
         let imports = &mut self.imports;
         let Some(entry) = imports.table.get_mut(index as usize) else {
             return;
@@ -335,70 +333,6 @@ impl<S: Storage> Host<S> {
         match state {
             State::Live(_) => self.counters.imports_granted += 1,
             _ => self.counters.imports_failed += 1,
-        }
-    }
-
-    /// This node's answer to an import request, from the network or from one of its own ports.
-    #[expect(clippy::too_many_arguments, reason = "they are the fields of the request")]
-    pub(crate) fn answer_import<P: Platform>(
-        &mut self,
-        platform: &mut P,
-        holder: NodeId,
-        port: PortId,
-        importer: PortId,
-        modes: Modes,
-        name: &Name,
-        request: Token,
-    ) -> Result<Grant, Status> {
-        if !self.port_is_open(port) {
-            return Err(Status::NoSuchPort);
-        }
-        let export = self.exports.named(port, name).ok_or(Status::NoSuchExport)?;
-        self.grant(platform, export, holder, importer, modes, request)
-    }
-
-    /// The exporter's answer.
-    pub(crate) fn import_answered<P: Platform>(
-        &mut self,
-        platform: &mut P,
-        from: NodeId,
-        token: Token,
-        answer: Result<Grant, Status>,
-        now: Nanos,
-    ) {
-        let retry = now.after(self.config.import_retry);
-        let entry = self
-            .imports
-            .entry(token)
-            .filter(|(_, entry)| entry.spec.is_some_and(|spec| spec.node == from));
-        match (entry, answer) {
-            (Some((index, entry)), answer) if entry.state == State::Pending => {
-                let waits = entry.spec.is_some_and(|spec| spec.wait);
-                match answer {
-                    Ok(grant) if grant.start.checked_add(grant.len).is_none() => {
-                        self.settle(index, State::Failed(Status::Malformed));
-                    }
-                    Ok(grant) => self.settle(index, State::Live(grant)),
-                    Err(Status::NoSuchPort | Status::NoSuchExport | Status::LinkLost | Status::TableFull)
-                        if waits =>
-                    {
-                        entry.next_try = retry;
-                        self.imports.next_due = self.imports.next_due.min(retry);
-                    }
-                    Err(status) => self.settle(index, State::Failed(status)),
-                }
-            }
-            // The second answer to a request that was sent twice.
-            (Some((_, entry)), Ok(grant)) if entry.state == State::Live(grant) => {}
-            (_, Ok(grant)) => {
-                self.counters.stray_grants += 1;
-                let message = Control::Release {
-                    capability: grant.capability,
-                    secret: grant.secret,
-                };
-                self.send_farewell(platform, from, &message);
-            }
-            (_, Err(_)) => {}
         }
     }
 
@@ -470,24 +404,6 @@ impl<S: Storage> Host<S> {
                 import.next_try = now;
                 self.imports.next_due = now;
             }
-        }
-    }
-
-    /// A request could not be sent.
-    pub(crate) fn request_failed<P: Platform>(
-        &mut self,
-        platform: &mut P,
-        token: Token,
-        status: Status,
-        now: Nanos,
-    ) {
-        if let Some(node) = self
-            .imports
-            .entry(token)
-            .and_then(|(_, entry)| entry.spec)
-            .map(|spec| spec.node)
-        {
-            self.import_answered(platform, node, token, Err(status), now);
         }
     }
 

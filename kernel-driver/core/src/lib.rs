@@ -15,6 +15,7 @@
 //! | [`grants`] | capabilities derived for importers |
 //! | [`revoke`] | taking them back, and the barrier with the NIC |
 //! | [`imports`] | what this node's ports import |
+//! | `answers` | answers to import requests, on both sides |
 //! | `control` | messages between host drivers |
 //! | [`shadow`] | mapping pages: mirror, rows, quota, displacement |
 //! | `races` | page events against maps under way |
@@ -30,6 +31,7 @@
 #[cfg(test)]
 extern crate std;
 
+mod answers;
 pub mod attach;
 mod bounce;
 mod control;

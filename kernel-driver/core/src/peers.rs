@@ -16,6 +16,8 @@ use netvm_abi::{Incarnation, Nanos, NodeId};
 
 /// Grants taken back in one go.
 const SLICE: u32 = 64;
+/// Incarnation in a `PeerLost` whose peer has never answered.
+const UNANSWERED: Incarnation = Incarnation(0);
 
 #[derive(Debug)]
 pub(crate) struct Peer {
@@ -54,12 +56,12 @@ impl Peer {
 }
 
 impl<S: Storage> Host<S> {
-    /// Asks the NIC to keep a link to a peer; asking twice does no harm.
+    /// Asks the NIC to keep a link to a peer, or to this node itself; asking twice does no harm.
     pub fn connect<P: Platform>(&mut self, platform: &mut P, peer: NodeId) {
         let Some(entry) = self.peers.get_mut(peer.index()) else {
             return;
         };
-        if !entry.connected && peer != self.node {
+        if !entry.connected {
             entry.connected = true;
             self.post(platform, &HostEvent::PeerConnect { peer });
         }
@@ -91,6 +93,10 @@ impl<S: Storage> Host<S> {
     ) -> Option<Notice> {
         let entry = self.peers.get_mut(peer.index())?;
         entry.up = None;
+        if incarnation == UNANSWERED {
+            // The NIC has given up greeting; whoever needs the link asks again.
+            entry.connected = false;
+        }
         self.releasing += u32::from(entry.releasing.replace(incarnation).is_none());
         if lost {
             self.counters.peers_lost += 1;
@@ -98,14 +104,18 @@ impl<S: Storage> Host<S> {
             self.counters.peers_reset += 1;
         }
         self.drop_work_of(platform, peer);
-        self.peer_imports_lost(peer, now);
+        if peer != self.node {
+            self.peer_imports_lost(peer, now);
+        }
         self.release_peer(platform, peer, now);
         Some(Notice::PeerDown { peer })
     }
 
     /// Goes on with letting go of a peer's old incarnation.
     pub(crate) fn release_peer<P: Platform>(&mut self, platform: &mut P, peer: NodeId, now: Nanos) {
-        for _ in 0..SLICE {
+        // This node's own ports live on when the link to itself begins anew, and so do their grants.
+        let slice = if peer == self.node { 0 } else { SLICE };
+        for _ in 0..slice {
             let Some(entry) = self.peers.get(peer.index()) else {
                 return;
             };
@@ -121,7 +131,7 @@ impl<S: Storage> Host<S> {
         let Some(entry) = self.peers.get_mut(peer.index()) else {
             return;
         };
-        if entry.orphans > 0 || !entry.grants.is_empty() {
+        if entry.orphans > 0 || (!entry.grants.is_empty() && peer != self.node) {
             return;
         }
         if let Some(incarnation) = entry.releasing.take() {

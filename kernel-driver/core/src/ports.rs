@@ -190,10 +190,8 @@ impl<S: Storage> Host<S> {
                 generation: port.generation,
             },
         );
-        if mutant::is(Mutant::DeadPageStaysMapped)
-            && let Some((_, segment, _, _)) = self.segments.first_in(port.port, 0)
-        {
-            self.lose_a_page(segment);
+        if mutant::is(Mutant::DeadPageStaysMapped) {
+            self.lose_a_page(port.port);
         }
         Ok(PortClose { port })
     }

@@ -14,7 +14,7 @@ use crate::host::{CardFailure, CardState, Host};
 use crate::lists::List;
 use crate::platform::{PageGone, Platform};
 use crate::shadow::{Out, Slot, SlotState};
-use netvm_abi::page_lock::{self, PageUse};
+use netvm_abi::page_lock::PageUse;
 use netvm_abi::page_table::{PageEntry, PageSlot};
 use netvm_abi::storage::Storage;
 use netvm_abi::words::SharedWords;
@@ -331,19 +331,15 @@ impl<S: Storage> Host<S> {
         }
     }
 
-    /// Forgets a page without telling the NIC: what the mutant `DeadPageStaysMapped` does.
-    pub(crate) fn lose_a_page(&mut self, segment: SegmentId) {
-        let Some(index) = self.shadow.pages(segment).and_then(|pages| pages.mapped.first()) else {
-            return;
-        };
-        let _ = self.shadow.forget(PageSlot(index), PageUse::default(), false);
-    }
-
-    /// Whether a page lock is held now, for platforms that wait for one page.
-    #[must_use]
-    pub fn is_locked<P: Platform>(&self, platform: &P, vpn: Vpn) -> bool {
-        self.shadow.find(vpn).is_some_and(|(at, _)| {
-            page_lock::lock_state(platform.bar(), &self.shadow.table, at) != page_lock::LockState::Free
-        })
+    /// Forgets a page of a port without telling the NIC: what the mutant `DeadPageStaysMapped` does.
+    pub(crate) fn lose_a_page(&mut self, port: PortId) {
+        let mut segment = self.segments.first_in(port, 0);
+        while let Some((at, id, _, _)) = segment {
+            if let Some(index) = self.shadow.pages(id).and_then(|pages| pages.mapped.first()) {
+                let _ = self.shadow.forget(PageSlot(index), PageUse::default(), false);
+                return;
+            }
+            segment = self.segments.next_in(port, at);
+        }
     }
 }

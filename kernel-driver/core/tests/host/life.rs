@@ -308,9 +308,17 @@ pub(crate) fn a_sleeping_nic_is_woken_once_for_each_event() {
     rig.platform.shared.store_release(status_page::SLEEPING, 1);
     rig.host.connect(&mut rig.platform, PEER);
     rig.host.connect(&mut rig.platform, PEER);
-    rig.host.connect(&mut rig.platform, NODE);
     rig.host.connect(&mut rig.platform, NodeId(99));
     assert_eq!((rig.platform.wakes, rig.count("nic_wakes")), (1, 1));
+    assert_eq!(rig.heard(), [HostEvent::PeerConnect { peer: PEER }]);
+    // A peer that never answered is greeted again when somebody asks again.
+    rig.say(NicEvent::PeerLost {
+        peer: PEER,
+        incarnation: Incarnation(0),
+    });
+    rig.poll();
+    rig.heard();
+    rig.host.connect(&mut rig.platform, PEER);
     assert_eq!(rig.heard(), [HostEvent::PeerConnect { peer: PEER }]);
 }
 
