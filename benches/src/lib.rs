@@ -1,0 +1,8 @@
+//! NetVM's rulers. Each program in `src/bin` is one benchmark: `cargo xtask bench NAME`.
+//!
+//! Code paths are measured in instructions ([`callgrind`]), which are the same on every machine of one kind;
+//! times only as a ratio to something real, taken in the same run.
+#![forbid(unsafe_code)]
+
+pub mod callgrind;
+pub mod layout;
