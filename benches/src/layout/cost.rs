@@ -1,7 +1,7 @@
 //! What one look-up costs: cache lines, accesses, barriers (counted at the words) and instructions (callgrind).
 
 use super::table::Table;
-use super::{Layout, LINE, Row4, Shipped, SplitArrays, Tags};
+use super::{LINE, Layout, Row4, Shipped, SplitArrays, Tags};
 use crate::callgrind::Profile;
 use anyhow::{Context as _, Result};
 use netvm_abi::page_lock::Used;
@@ -96,6 +96,13 @@ fn visit<L: Layout, W: SharedWords + ?Sized>(layout: &L, bar: &W, pages: &[Vpn])
     sum
 }
 
+/// Cache lines that a look-up of `vpn` touches.
+pub(super) fn lines<L: Layout>(table: &Table<L>, vpn: Vpn) -> usize {
+    let counting = Counting::new(&table.bar);
+    visit(&table.layout, &counting, &[vpn]);
+    counting.lines.into_inner().len()
+}
+
 /// A table in which one row (and its alternative) is full, and the page that the case looks up.
 fn scene<L: Layout>(case: Case) -> Result<(Table<L>, Vpn)> {
     let key = HashKey([0x243F_6A88_85A3_08D3, 0x1319_8A2E_0370_7345]);
@@ -185,13 +192,11 @@ macro_rules! measured {
         /// # Errors
         /// Callgrind did not see a case.
         pub fn all(profile: &Profile) -> Result<Vec<Cost>> {
-            let mut costs = Vec::new();
-            $(
-                costs.push(cost::<$layout>(profile, Case::First, stringify!($first), stringify!($probe))?);
-                costs.push(cost::<$layout>(profile, Case::Last, stringify!($last), stringify!($probe))?);
-                costs.push(cost::<$layout>(profile, Case::Miss, stringify!($miss), stringify!($probe))?);
-            )*
-            Ok(costs)
+            Ok(vec![ $(
+                cost::<$layout>(profile, Case::First, stringify!($first), stringify!($probe))?,
+                cost::<$layout>(profile, Case::Last, stringify!($last), stringify!($probe))?,
+                cost::<$layout>(profile, Case::Miss, stringify!($miss), stringify!($probe))?,
+            )* ])
         }
     };
 }

@@ -8,10 +8,10 @@
 //! crowded rows have more pages. Weighted by pages it is E[max(X-d, 0)] / E[X], five times the thesis'
 //! number at full load with d=4: [`by_row`] and [`by_page`].
 //!
-//! *A hostile port* that has pages for every row cannot take more than its share: when a row is full, the
-//! port with most slots in it makes room ([`Table::insert`](super::table::Table::insert)). Against h such
-//! ports a port keeps d/(h+1) slots in every row, so the chance is [`by_page`] at that depth and this port's
-//! own load.
+//! *A hostile port* that has pages for every row cannot take more than its share: when a row is full, a port
+//! that holds half of it or more loses a page of its own, and otherwise the port that holds most
+//! ([`Table::insert`](super::table::Table::insert)). So beside one such port a port keeps d/2 slots in every row,
+//! and its chance is [`by_page`] at that depth and this port's own load.
 //!
 //! *Two rows* of `d` slots each: a page goes to its first row, or to its second, or takes the place of one of
 //! the 2d pages there that has room in its own other row and moves. No closed form; [`two_rows`] integrates the
@@ -107,7 +107,12 @@ impl Rows {
 
     fn moved(&self, slope: &Self, by: f64) -> Self {
         Self {
-            share: self.share.iter().zip(&slope.share).map(|(s, d)| s + by * d).collect(),
+            share: self
+                .share
+                .iter()
+                .zip(&slope.share)
+                .map(|(s, d)| s + by * d)
+                .collect(),
             second: self.second + by * slope.second,
             lost: self.lost + by * slope.lost,
         }
@@ -121,7 +126,10 @@ mod tests {
     #[test]
     fn the_thesis_numbers_come_out() {
         let full = by_row(1 << 20, f64::from(1 << 20), 4.0);
-        assert!((5e-4..1e-3).contains(&full), "thesis 4.3.1.1: below 1e-3, is {full}");
+        assert!(
+            (5e-4..1e-3).contains(&full),
+            "thesis 4.3.1.1: below 1e-3, is {full}"
+        );
         let half = by_row(1 << 19, f64::from(1 << 20), 4.0);
         assert!(
             (1e-5..4e-5).contains(&half),

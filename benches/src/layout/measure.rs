@@ -1,9 +1,9 @@
 //! Evictions measured: tables filled through the layouts' own code and the shipped hash, then every mapped
 //! page looked up as the NIC does.
 
-use super::eviction;
 use super::table::Table;
 use super::{Layout, Row4, Shipped, SplitArrays, Tags};
+use super::{cost, eviction};
 use netvm_abi::page_table::{HashKey, PageEntry};
 use netvm_abi::{PortId, Ppn, SegmentId, Vpn};
 use rand::seq::SliceRandom;
@@ -77,6 +77,8 @@ pub struct Curve {
     pub computed: Vec<f64>,
     /// By the thesis' formula, which weights rows and not pages; none for two rows to choose from.
     pub by_row: Vec<f64>,
+    /// Cache lines per hit, measured with random pages.
+    pub lines: Vec<f64>,
     /// Measured, for each of [`PATTERNS`].
     pub measured: Vec<Vec<f64>>,
 }
@@ -107,21 +109,25 @@ fn curve<L: Layout>(rows: u32, keys: u32) -> Curve {
     let by_row = loads
         .filter(|_| L::CHOICES == 1)
         .map(|n| eviction::by_row(n, f64::from(rows), depth));
+    let (measured, lines): (Vec<_>, Vec<_>) = PATTERNS
+        .iter()
+        .map(|&pattern| measure::<L>(rows, keys, pattern))
+        .unzip();
     Curve {
         layout: L::NAME,
         rows_per_page,
         bytes_per_page: L::memory().bytes_per_page(rows_per_page),
         computed: computed.collect(),
         by_row: by_row.collect(),
-        measured: PATTERNS
-            .iter()
-            .map(|&pattern| measure::<L>(rows, keys, pattern))
-            .collect(),
+        lines: lines.into_iter().next().unwrap_or_default(),
+        measured,
     }
 }
 
-/// The share of mapped pages that a look-up misses, at each load, over several hash keys.
-fn measure<L: Layout>(rows: u32, keys: u32, pattern: Pattern) -> Vec<f64> {
+/// The share of mapped pages that a look-up misses, at each load, over several hash keys; and the cache lines that
+/// one that hits touches, at the first key.
+fn measure<L: Layout>(rows: u32, keys: u32, pattern: Pattern) -> (Vec<f64>, Vec<f64>) {
+    let mut lines = Vec::new();
     let mut missed = vec![0u64; LOADS as usize];
     for key in 0..keys {
         let mut random = ChaCha8Rng::seed_from_u64(u64::from(key));
@@ -135,13 +141,19 @@ fn measure<L: Layout>(rows: u32, keys: u32, pattern: Pattern) -> Vec<f64> {
                 table.insert(entry(vpn, ppn), &mut random);
             }
             mapped = until;
-            *missed += pages.iter().take(until).filter(|&&vpn| !table.finds(vpn)).count() as u64;
+            let (hits, misses): (Vec<Vpn>, Vec<Vpn>) =
+                pages.iter().take(until).partition(|&&vpn| table.finds(vpn));
+            *missed += misses.len() as u64;
+            if key == 0 && pattern == Pattern::Random {
+                let touched: usize = hits.iter().map(|&vpn| cost::lines(&table, vpn)).sum();
+                lines.push(touched as f64 / hits.len() as f64);
+            }
         }
     }
-    (1..)
-        .zip(missed)
-        .map(|(tenth, missed): (u32, u64)| missed as f64 / f64::from(tenth * PAGES / LOADS) / f64::from(keys))
-        .collect()
+    let chances = (1..).zip(missed).map(|(tenth, missed): (u32, u64)| {
+        missed as f64 / f64::from(tenth * PAGES / LOADS) / f64::from(keys)
+    });
+    (chances.collect(), lines)
 }
 
 fn shuffled_frames(random: &mut ChaCha8Rng) -> Vec<u32> {
@@ -187,7 +199,10 @@ pub fn crowding<L: Layout>(rows: u32, keys: u32) -> Crowding {
         layout: L::NAME,
         rows_per_page: f64::from(rows) / f64::from(PAGES),
         load: f64::from(quiet) / f64::from(PAGES),
-        alone: eviction::by_page(quiet, f64::from(rows), depth),
+        alone: match L::CHOICES {
+            1 => eviction::by_page(quiet, f64::from(rows), depth),
+            _ => eviction::two_rows(quiet, f64::from(rows), L::SLOTS as i32),
+        },
         bound: eviction::by_page(quiet, f64::from(rows), (depth / 2.0).floor()),
         measured: crowded::<L>(rows, keys, quiet, true),
         without_quota: crowded::<L>(rows, keys, quiet, false),

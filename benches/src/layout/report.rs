@@ -112,10 +112,10 @@ impl Report {
              ![probability over load](layout-evictions.svg)\n\n\
              Load = mapped pages / pages of the host. *Computed*: chance for a random mapped page \
              (benches/src/layout/eviction.rs has the derivation). *Rows*: thesis 4.3.1.1's formula, the chance in a \
-             random row. *Measured*: {PAGES} pages, the shipped hash, {}.\n\n\
-             | layout | rows a page | NIC bytes a page | load | computed | rows | {} |\n\
-             |---|---|---|---|---|---|{}",
-            "the layouts' own code",
+             random row. *Measured*: {PAGES} pages, the shipped hash, the layouts' own code; *lines*: cache lines per \
+             hit, random pages.\n\n\
+             | layout | rows a page | NIC bytes a page | load | lines | computed | rows | {} |\n\
+             |---|---|---|---|---|---|---|{}",
             PATTERNS.map(|pattern| pattern.text()).join(" | "),
             "---|".repeat(PATTERNS.len()),
         )?;
@@ -124,16 +124,21 @@ impl Report {
                 let by_row = curve.by_row.get(at).copied();
                 write!(
                     page,
-                    "| {} | {} | {:.1} | {:.1} | {} | {} |",
+                    "| {} | {} | {:.1} | {:.1} | {:.2} | {} | {} |",
                     curve.layout,
                     curve.rows_per_page,
                     curve.bytes_per_page,
                     (at + 1) as f64 / f64::from(measure::LOADS),
+                    curve.lines.get(at).copied().unwrap_or_default(),
                     chance(*computed),
                     by_row.map_or_else(|| "".to_owned(), chance),
                 )?;
                 for measured in &curve.measured {
-                    write!(page, " {} |", measured.get(at).copied().map_or_else(String::new, chance))?;
+                    write!(
+                        page,
+                        " {} |",
+                        measured.get(at).copied().map_or_else(String::new, chance)
+                    )?;
                 }
                 page.push('\n');
             }
@@ -169,12 +174,7 @@ fn names() -> [(&'static str, &'static str); 4] {
     const fn of<L: Layout>() -> (&'static str, &'static str) {
         (L::NAME, L::TEXT)
     }
-    [
-        of::<Shipped>(),
-        of::<SplitArrays>(),
-        of::<Row4>(),
-        of::<Tags>(),
-    ]
+    [of::<Shipped>(), of::<SplitArrays>(), of::<Row4>(), of::<Tags>()]
 }
 
 fn chance(chance: f64) -> String {

@@ -3,8 +3,7 @@
 use super::{Layout, Memory};
 use netvm_abi::page_lock::{self, LockedPage, Miss, Used};
 use netvm_abi::page_table::{
-    HashKey, PageEntry, PageSlot, PageTable, ROW_SLOTS, ROW_WORDS, SLOT_WORDS, host_word,
-    nic_word,
+    HashKey, PageEntry, PageSlot, PageTable, ROW_SLOTS, ROW_WORDS, SLOT_WORDS, host_word, nic_word,
 };
 use netvm_abi::words::{SharedWords, join, split};
 use netvm_abi::{Ppn, SegmentId, Vpn, WordIndex};

@@ -46,7 +46,11 @@ impl<L: Layout> Table<L> {
     /// The slots in which a page may be, in the order in which they are looked at.
     fn places(&self, rows: [u32; 2]) -> impl Iterator<Item = u32> + use<L> {
         let [first, second] = rows;
-        let second = if L::CHOICES == 1 { 0..0 } else { second * L::SLOTS..(second + 1) * L::SLOTS };
+        let second = if L::CHOICES == 1 {
+            0..0
+        } else {
+            second * L::SLOTS..(second + 1) * L::SLOTS
+        };
         (first * L::SLOTS..(first + 1) * L::SLOTS).chain(second)
     }
 
@@ -102,26 +106,23 @@ impl<L: Layout> Table<L> {
         }
     }
 
-    /// Who makes room in full rows: a random slot of the port that holds most of them, the newcomer's
-    /// page counted, and of the newcomer's own where it is among those. So no port can crowd another
-    /// below an equal share.
+    /// Who makes room in full rows: a random page of the newcomer's own port where that holds half of the
+    /// places or more, else of the port that holds most.
     fn victim(&self, rows: [u32; 2], newcomer: PortId, random: &mut impl Rng) -> u32 {
         let slots: Vec<u32> = self.places(rows).collect();
         let port = |slot: &u32| self.entry(*slot).map_or(newcomer, |entry| entry.vpn.port());
-        let held =
-            |of: PortId| slots.iter().filter(|slot| port(slot) == of).count() + usize::from(of == newcomer);
+        let held = |of: PortId| slots.iter().filter(|slot| port(slot) == of).count();
         if !self.quota {
             let any = random.random_range(0..slots.len().max(1));
             return slots.get(any).copied().unwrap_or(0);
         }
-        let most = slots.iter().map(|slot| held(port(slot))).max().unwrap_or(0);
-        let loser = if held(newcomer) >= most {
+        let loser = if held(newcomer) * 2 >= slots.len() {
             newcomer
         } else {
             slots
                 .iter()
                 .map(port)
-                .find(|&port| held(port) == most)
+                .max_by_key(|&port| held(port))
                 .unwrap_or(newcomer)
         };
         let own: Vec<u32> = slots.iter().copied().filter(|slot| port(slot) == loser).collect();
