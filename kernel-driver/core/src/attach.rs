@@ -24,7 +24,7 @@ use core::fmt;
 use netvm_abi::attach::{AttachError as CardError, CardHeader};
 use netvm_abi::bar::{BarMap, header};
 use netvm_abi::capability::capability_at;
-use netvm_abi::page_table::{PageSlot, PageTable, ROW_SLOTS};
+use netvm_abi::page_table::PageTable;
 use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
 use netvm_abi::shared_map::{SharedMap, status_page};
 use netvm_abi::storage::{MakeTable, Storage};
@@ -204,9 +204,7 @@ impl<S: Storage> Host<S> {
     /// Makes every entry of the page and capability table invalid.
     fn empty_tables<P: Platform>(&mut self, platform: &mut P) {
         let bar = platform.bar();
-        for slot in 0..self.shadow.table.rows() * ROW_SLOTS {
-            bar.store_release(self.shadow.table.slot_at(PageSlot(slot)), 0);
-        }
+        self.shadow.empty(bar);
         for slot in 0..self.geometry.capabilities {
             bar.store_release(capability_at(self.bar_map.capabilities, CapabilitySlot(slot)), 0);
         }
