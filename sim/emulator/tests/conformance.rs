@@ -134,7 +134,7 @@ fn late(seed: u64) -> DmaMode {
 
 #[test]
 fn inline() {
-    run_all("inline", Emulator::builder(), 16_384);
+    run_all("inline", Emulator::builder(), 512);
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn inline_late_transfers() {
 
 #[test]
 fn threaded() {
-    run_all("threaded", Emulator::builder().nic(NicMode::Threaded), 16_384);
+    run_all("threaded", Emulator::builder().nic(NicMode::Threaded), 512);
 }
 
 #[test]

@@ -94,7 +94,7 @@ fn settle(env: &Env, port: &Port, remote: &RemoteSegment) -> Outcome {
     let begin = port.now();
     while let Err(error) = port.flush_remote(remote.node()) {
         let late = port.now().0.saturating_sub(begin.0) > env.patience.as_nanos() as u64;
-        if late || !matches!(error, Error::Failed(_)) {
+        if late || !matches!(error, Error::Failed(_) | Error::FailuresLost { .. }) {
             return Err(error.into());
         }
         pass(port, Duration::from_micros(50))?;
@@ -348,7 +348,7 @@ pub(super) fn restarted_node(env: &Env) -> Outcome {
         let target = env.import(&port, 1, 0, "target")?;
         target.write(0, &[1; 9000]).post()?;
         port.flush_remote(env.id(1))?;
-        env.restart(1)?;
+        env.restart(1);
         let status = write_until_refused(env, &port, &target)?;
         if !GONE.contains(&status) {
             return Err(Trouble::Unexpected(format!("refused with {status:?}")));
