@@ -27,8 +27,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Tables on the heap.
-pub(crate) struct Heap;
+/// Tables on the heap, and how many bytes they take.
+pub(crate) struct Heap(pub(crate) usize);
 
 impl Storage for Heap {
     type Table<T: 'static> = Box<[T]>;
@@ -36,6 +36,7 @@ impl Storage for Heap {
 
 impl MakeTable for Heap {
     fn table<T: 'static>(&mut self, len: usize, make: impl FnMut(usize) -> T) -> Box<[T]> {
+        self.0 += len * size_of::<T>();
         (0..len).map(make).collect()
     }
 }
@@ -213,7 +214,7 @@ impl Rig {
 
     pub(crate) fn with(config: &HostConfig, geometry: &Geometry) -> Self {
         let mut platform = fake(geometry);
-        let host = Host::attach(&mut platform, &mut Heap, config, Nanos(0)).expect("attaches");
+        let host = Host::attach(&mut platform, &mut Heap(0), config, Nanos(0)).expect("attaches");
         let table = *host.page_table();
         Self {
             host,
