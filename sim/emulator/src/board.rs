@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
 
 use netvm_abi::wire::Header;
 use netvm_abi::{Nanos, ReceiveId, StagingId};
@@ -12,7 +11,7 @@ use netvm_platform::{Device, DmaEnd, Frame};
 use crate::capture::Capture;
 use crate::dma::{Buffers, Engine};
 use crate::event_count::EventCount;
-use crate::memory::{Pool, WordSpace};
+use crate::memory::{Buffer, Stock, WordSpace};
 use crate::wire::{Message, SMALL_BYTES, Socket};
 
 /// What one card can reach.
@@ -23,7 +22,8 @@ pub(crate) struct Board {
     pub(crate) engine: Engine,
     pub(crate) buffers: Buffers,
     pub(crate) free_received: Vec<u32>,
-    pub(crate) pool: Arc<Pool>,
+    pub(crate) messages: Stock<Box<Message>>,
+    pub(crate) pages: Stock<Box<Buffer>>,
     pub(crate) sent: VecDeque<StagingId>,
     pub(crate) sockets: Arc<[Socket]>,
     /// Cards that got a message, a bit each: whoever runs this card inline runs those next.
@@ -33,15 +33,14 @@ pub(crate) struct Board {
     pub(crate) driver: Arc<EventCount>,
     pub(crate) ports: Arc<[EventCount]>,
     pub(crate) capture: Option<Arc<Capture>>,
-    pub(crate) epoch: Instant,
-    /// The time of this pass.
+    /// The time: whoever runs the card sets it, once for several passes.
     pub(crate) now: Nanos,
     pub(crate) frames_sent: u64,
     pub(crate) bytes_sent: u64,
 }
 
 impl Board {
-    fn receive(&mut self, message: Message) -> Frame {
+    fn receive(&mut self, message: Box<Message>) -> Frame {
         let len = message.header.len() + message.len;
         let index = self.free_received.pop().unwrap_or_else(|| {
             self.buffers.received.push(None);
@@ -80,17 +79,14 @@ impl Platform for Board {
 
     fn transmit(&mut self, header: &Header, payload: Payload<'_>) {
         let len = usize::from(header.len);
-        let mut message = Message {
-            header: header.encode(),
-            len,
-            small: [0; SMALL_BYTES],
-            buffer: None,
-        };
+        let mut message = self.messages.take();
+        message.header = header.encode();
+        message.len = len;
         match payload {
             Payload::Empty => {}
             Payload::Inline(words) if len <= SMALL_BYTES => copy_words(words, &mut message.small),
             Payload::Inline(words) => {
-                let mut buffer = self.pool.take();
+                let mut buffer = self.pages.take();
                 copy_words(words, &mut buffer.0);
                 message.buffer = Some(buffer);
             }
@@ -99,7 +95,7 @@ impl Platform for Board {
                 let Some(slot) = self.buffers.staging.get_mut(staging.index()) else {
                     return;
                 };
-                message.buffer = Some(std::mem::replace(slot, self.pool.take()));
+                message.buffer = Some(std::mem::replace(slot, self.pages.take()));
                 self.sent.push_back(staging);
             }
         }
@@ -124,11 +120,12 @@ impl Platform for Board {
         let Some(place) = self.buffers.received.get_mut(receive.index()) else {
             return;
         };
-        let Some(message) = place.take() else { return };
+        let Some(mut message) = place.take() else { return };
         self.free_received.push(receive.0);
-        if let Some(buffer) = message.buffer {
-            self.pool.give(buffer);
+        if let Some(buffer) = message.buffer.take() {
+            self.pages.give(buffer);
         }
+        self.messages.give(message);
     }
 
     fn interrupt(&mut self, whom: Interrupt) {
@@ -145,7 +142,6 @@ impl Platform for Board {
 
 impl Device for Board {
     fn now(&mut self) -> Nanos {
-        self.now = Nanos(self.epoch.elapsed().as_nanos() as u64);
         self.engine.advance(self.now, &mut self.buffers);
         self.now
     }

@@ -36,7 +36,7 @@ pub enum DmaMode {
 pub(crate) struct Buffers {
     pub(crate) staging: Vec<Box<Buffer>>,
     /// Received messages by `ReceiveId`.
-    pub(crate) received: Vec<Option<Message>>,
+    pub(crate) received: Vec<Option<Box<Message>>>,
     pub(crate) bounce: Arc<SharedPages>,
 }
 
@@ -236,7 +236,7 @@ mod tests {
         };
         Buffers {
             staging: Vec::new(),
-            received: vec![Some(message)],
+            received: vec![Some(Box::new(message))],
             bounce: Arc::new(SharedPages::new(8).unwrap()),
         }
     }

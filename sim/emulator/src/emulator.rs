@@ -25,12 +25,12 @@ use crate::dma::{Buffers, DmaMode, Engine};
 use crate::driver::{Glue, HostSide};
 use crate::error::EmulatorError;
 use crate::event_count::EventCount;
-use crate::memory::{Heap, Pool, SharedPages, WordSpace};
+use crate::memory::{Buffer, Heap, Pool, SharedPages, Stock, WordSpace};
 use crate::network::{Core, Network};
 use crate::stats::NodeStats;
 use crate::vm::pager::MIN_FRAMES;
 use crate::vm::{FrameTable, PAGE_SIZE, Pager, PagerConfig};
-use crate::wire::Socket;
+use crate::wire::{Message, Socket};
 
 /// Most nodes in one emulator.
 pub const MAX_NODES: u16 = 64;
@@ -177,12 +177,12 @@ impl Builder {
             .transpose()?
             .map(Arc::new);
         let sockets: Arc<[Socket]> = (0..self.nodes).map(|_| Socket::default()).collect();
-        let pool = Arc::new(Pool::default());
+        let pools = Pools::default();
         let mut cores = Vec::new();
         let mut seeds = Vec::new();
         for node in 0..self.nodes {
             let seed = NodeSeed::new(&self, node)?;
-            cores.push(self.core(&seed, &sockets, &pool, capture.as_ref(), epoch)?);
+            cores.push(self.core(&seed, &sockets, &pools, capture.as_ref())?);
             seeds.push(seed);
         }
         let network = Arc::new(Network::new(cores, sockets, self.nic == NicMode::Threaded, epoch));
@@ -222,11 +222,10 @@ impl Builder {
         &self,
         seed: &NodeSeed,
         sockets: &Arc<[Socket]>,
-        pool: &Arc<Pool>,
+        pools: &Pools,
         capture: Option<&Arc<Capture>>,
-        epoch: Instant,
     ) -> Result<Core, EmulatorError> {
-        let staging = (0..seed.geometry.staging).map(|_| pool.take()).collect();
+        let staging = (0..seed.geometry.staging).map(|_| Box::default()).collect();
         let mut board = Board {
             node: usize::from(seed.node),
             bar: Arc::clone(&seed.bar),
@@ -238,7 +237,8 @@ impl Builder {
                 bounce: Arc::clone(&seed.bounce),
             },
             free_received: Vec::new(),
-            pool: Arc::clone(pool),
+            messages: Stock::new(&pools.messages),
+            pages: Stock::new(&pools.pages),
             sent: std::collections::VecDeque::new(),
             sockets: Arc::clone(sockets),
             kicked: 0,
@@ -246,7 +246,6 @@ impl Builder {
             driver: Arc::clone(&seed.interrupt),
             ports: Arc::clone(&seed.ports),
             capture: capture.cloned(),
-            epoch,
             now: Nanos(0),
             frames_sent: 0,
             bytes_sent: 0,
@@ -268,6 +267,13 @@ impl Builder {
             board,
         })
     }
+}
+
+/// What all cards share to send with.
+#[derive(Default)]
+struct Pools {
+    messages: Arc<Pool<Box<Message>>>,
+    pages: Arc<Pool<Box<Buffer>>>,
 }
 
 /// In-memory wires lose nothing, and a thread may lose its processor for long: patience costs nothing here.

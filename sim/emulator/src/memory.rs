@@ -1,7 +1,7 @@
 //! Memory of card and driver: word spaces, bounce pages, message buffers. None of it is ever application memory.
 
 use std::sync::atomic::AtomicU32;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use netvm_abi::WordIndex;
 use netvm_abi::storage::{MakeTable, Storage};
@@ -65,6 +65,11 @@ impl SharedWords for WordSpace {
     fn load_slice(&self, at: WordIndex, into: &mut [u32]) {
         self.0.load_slice(at, into);
     }
+
+    #[inline]
+    fn atomics(&self, at: WordIndex, len: u32) -> Option<&[AtomicU32]> {
+        self.0.atomics(at, len)
+    }
 }
 
 /// Pages that card and driver share, untouched until first used: the bounce pages.
@@ -112,18 +117,70 @@ impl Drop for SharedPages {
 #[repr(C, align(4096))]
 pub(crate) struct Buffer(pub(crate) [u8; PAGE_SIZE]);
 
-/// Buffers of all cards. The last returned is the next given, so that a stream keeps using the same few, which stay in the
-/// processor's cache.
-#[derive(Debug, Default)]
-pub(crate) struct Pool(Mutex<Vec<Box<Buffer>>>);
+impl Default for Buffer {
+    fn default() -> Self {
+        Self([0; PAGE_SIZE])
+    }
+}
 
-impl Pool {
-    pub(crate) fn take(&self) -> Box<Buffer> {
-        let free = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        free.unwrap_or_else(|| Box::new(Buffer([0; PAGE_SIZE])))
+/// Things that cards hand to each other and use again. Each card keeps a few ([`Stock`]); this evens them out.
+#[derive(Debug, Default)]
+pub(crate) struct Pool<T>(Mutex<Vec<T>>);
+
+/// One card's things. The last returned is the next given, so that a stream keeps using the same few, which stay in the
+/// processor's cache.
+#[derive(Debug)]
+pub(crate) struct Stock<T> {
+    things: Vec<T>,
+    pool: Arc<Pool<T>>,
+}
+
+/// How many things go to or come from the pool at once; a stock holds at most twice as many.
+const BATCH: usize = 32;
+
+impl<T: Default> Stock<T> {
+    pub(crate) fn new(pool: &Arc<Pool<T>>) -> Self {
+        Self {
+            things: Vec::with_capacity(2 * BATCH),
+            pool: Arc::clone(pool),
+        }
     }
 
-    pub(crate) fn give(&self, buffer: Box<Buffer>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+    #[inline]
+    pub(crate) fn take(&mut self) -> T {
+        if let Some(thing) = self.things.pop() {
+            return thing;
+        }
+        let mut pool = self.pool.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let rest = pool.len().saturating_sub(BATCH);
+        self.things.extend(pool.drain(rest..));
+        drop(pool);
+        self.things.pop().unwrap_or_default()
+    }
+
+    #[inline]
+    pub(crate) fn give(&mut self, thing: T) {
+        if self.things.len() == 2 * BATCH {
+            // The oldest go: the others are still in the cache.
+            let mut pool = self.pool.0.lock().unwrap_or_else(PoisonError::into_inner);
+            pool.extend(self.things.drain(..BATCH));
+        }
+        self.things.push(thing);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_card_gives_another_takes() {
+        let pool = Arc::new(Pool::<Box<u32>>::default());
+        let (mut from, mut to) = (Stock::new(&pool), Stock::new(&pool));
+        (1..=200).for_each(|number| from.give(Box::new(number)));
+        assert_eq!(*from.take(), 200);
+        let taken: Vec<u32> = (0..160).map(|_| *to.take()).collect();
+        let old = taken.iter().filter(|number| **number != 0).count();
+        assert!(old >= 128 && old % BATCH == 0, "{taken:?}");
     }
 }

@@ -1,14 +1,13 @@
 //! Who runs the cards.
 //!
-//! *Inline*, the thread that has something for a card runs it: whoever gets the card's lock, which nobody waits for. A loser has
-//! set the card's `pending` flag before it tried; the holder looks at the flag again after it has let go, so nothing is forgotten.
-//! A run may leave messages at other cards; the same thread runs those next. What is due later (timers, late DMAs) is done by one
+//! *Inline*, the thread that has something for a card runs it: whoever gets the card's [`Turn`], which nobody waits for; a loser
+//! leaves a mark, and the holder works once more. A run may leave messages at other cards; the same thread runs those next. What is due later (timers, late DMAs) is done by one
 //! ticker thread, which sleeps while nothing is.
 //!
 //! *Threaded*, each card has a thread that polls for a while and then sleeps as [`Driver::try_sleep`] allows.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use netvm_abi::Nanos;
@@ -18,12 +17,15 @@ use netvm_platform::Driver;
 use crate::board::Board;
 use crate::event_count::EventCount;
 use crate::memory::Heap;
+use crate::turn::Turn;
 use crate::wire::Socket;
 
 /// Passes of one card before other cards get their turn.
 const PASSES: u32 = 64;
 /// Turns that one caller takes before it leaves the rest to the ticker.
 const TURNS: u32 = 256;
+/// Turns between two looks at the clock.
+const TURNS_PER_LOOK: u32 = 8;
 /// How often the ticker looks while something will be due.
 const TICK: Duration = Duration::from_micros(200);
 /// How long the ticker goes on looking after the last thing was due, so that a busy network does not wake it each time.
@@ -39,7 +41,7 @@ pub(crate) struct Core {
 }
 
 pub(crate) struct Card {
-    core: Mutex<Core>,
+    core: Turn<Core>,
     /// When something is due, in nanoseconds; `u64::MAX`: nothing.
     due: AtomicU64,
 }
@@ -67,7 +69,7 @@ pub(crate) struct Network {
 impl Network {
     pub(crate) fn new(cores: Vec<Core>, sockets: Arc<[Socket]>, threaded: bool, epoch: Instant) -> Self {
         let card = |core| Card {
-            core: Mutex::new(core),
+            core: Turn::new(core),
             due: AtomicU64::new(u64::MAX),
         };
         Self {
@@ -105,56 +107,53 @@ impl Network {
     fn run(&self, node: usize) {
         let mut waiting = 1u64 << node;
         let mut turns = 0;
+        let mut now = self.now();
+        let mut next = node;
         while waiting != 0 {
-            let next = waiting.trailing_zeros() as usize;
-            waiting &= waiting - 1;
+            // Round robin, beginning behind the last one: whoever got messages comes before whoever sent them.
+            let ahead = waiting & u64::MAX.checked_shl(next as u32).unwrap_or(0);
+            next = if ahead != 0 { ahead } else { waiting }.trailing_zeros() as usize;
+            waiting &= !(1 << next);
             if turns == TURNS {
                 // One caller does not work for everybody for ever.
-                if let (Some(socket), Some(card)) = (self.sockets.get(next), self.cards.get(next)) {
-                    socket.pending.store(true, Ordering::Release);
+                if let Some(card) = self.cards.get(next) {
                     card.due.store(0, Ordering::Release);
                     self.wake_ticker();
                 }
                 continue;
             }
+            if turns % TURNS_PER_LOOK == TURNS_PER_LOOK - 1 {
+                now = self.now();
+            }
             turns += 1;
-            waiting |= self.run_one(next);
+            waiting |= self.run_one(next, now);
+            next += 1;
         }
     }
 
     /// Gives one card a turn if nobody else is at it. Returns whom it has left messages at.
-    fn run_one(&self, node: usize) -> u64 {
-        let (Some(card), Some(socket)) = (self.cards.get(node), self.sockets.get(node)) else {
+    fn run_one(&self, node: usize, now: Nanos) -> u64 {
+        let Some(card) = self.cards.get(node) else {
             return 0;
         };
         let mut kicked = 0;
-        socket.pending.store(true, Ordering::Release);
-        loop {
-            // Either this thread sees the lock free, or its holder sees the flag after unlocking.
-            fence(Ordering::SeqCst);
-            let Some(mut core) = try_lock(&card.core) else {
-                return kicked;
-            };
-            if socket.pending.swap(false, Ordering::AcqRel) {
-                let (quiet, due) = serve(&mut core);
-                kicked |= std::mem::take(&mut core.board.kicked);
-                if !quiet {
-                    kicked |= 1 << node;
-                }
-                card.due
-                    .store(due.map_or(u64::MAX, |due| due.0), Ordering::Release);
-                drop(core);
-                if due.is_some() {
-                    self.wake_ticker();
-                }
-            } else {
-                drop(core);
+        let mut turn = card.core.ask();
+        while let Some(mut core) = turn {
+            let (quiet, due) = serve(&mut core, now);
+            kicked |= std::mem::take(&mut core.board.kicked);
+            if !quiet {
+                kicked |= 1 << node;
             }
-            fence(Ordering::SeqCst);
-            if !socket.pending.load(Ordering::Acquire) {
-                return kicked;
+            let nothing_was_due = card.due.load(Ordering::Relaxed) == u64::MAX;
+            card.due
+                .store(due.map_or(u64::MAX, |due| due.0), Ordering::Release);
+            turn = core.done();
+            // While something is due the ticker does not sleep.
+            if nothing_was_due && due.is_some() {
+                self.wake_ticker();
             }
         }
+        kicked
     }
 
     fn wake_ticker(&self) {
@@ -207,8 +206,9 @@ impl Network {
         let mut idle = 0;
         while !self.stop.load(Ordering::Acquire) {
             let token = socket.wake.token();
-            let mut guard = lock(&card.core);
+            let mut guard = card.core.wait();
             let core = &mut *guard;
+            core.board.now = self.now();
             let progress = core.driver.poll_once(&mut core.nic, &mut core.board);
             idle = if progress.worked || core.board.has_late() {
                 0
@@ -243,7 +243,8 @@ impl Network {
     /// Stops a card's bus mastering, for ever.
     pub(crate) fn halt(&self, node: usize) {
         if let Some(card) = self.cards.get(node) {
-            lock(&card.core).board.engine.halt();
+            card.core.wait().board.engine.halt();
+            self.kick(node);
         }
     }
 
@@ -251,34 +252,31 @@ impl Network {
         let Some(card) = self.cards.get(node) else {
             return CardStats::default();
         };
-        let core = lock(&card.core);
+        let core = card.core.wait();
         let stats = CardStats {
             counters: *core.nic.counters(),
             frames_sent: core.board.frames_sent,
             bytes_sent: core.board.bytes_sent,
             page_bytes: core.board.engine.page_bytes,
         };
-        drop(core);
-        // Somebody may have tried the lock meanwhile and gone away.
-        let pending = self
-            .sockets
-            .get(node)
-            .is_some_and(|socket| socket.pending.load(Ordering::Acquire));
-        if pending && !self.threaded {
-            self.run(node);
+        if core.done().is_some() {
+            // Somebody has asked meanwhile and gone away.
+            self.kick(node);
         }
         stats
     }
 }
 
 /// Passes until nothing is left to do now. Returns whether that came about, and when something will be due.
-fn serve(core: &mut Core) -> (bool, Option<Nanos>) {
+fn serve(core: &mut Core, now: Nanos) -> (bool, Option<Nanos>) {
     let mut passes = 0;
+    core.board.now = now;
     loop {
         let progress = core.driver.poll_once(&mut core.nic, &mut core.board);
         passes += 1;
         let more = progress.more || netvm_platform::Device::has_input(&mut core.board);
-        if !more || passes == PASSES {
+        // What was sent is taken up while it is still in the cache.
+        if !more || passes == PASSES || core.board.kicked != 0 {
             let late = core.board.engine.next_due();
             let due = [progress.deadline, late].into_iter().flatten().min();
             return (!more, due);
@@ -290,17 +288,5 @@ impl Board {
     /// Late DMAs are under way.
     fn has_late(&self) -> bool {
         self.engine.next_due().is_some()
-    }
-}
-
-fn lock(core: &Mutex<Core>) -> MutexGuard<'_, Core> {
-    core.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn try_lock(core: &Mutex<Core>) -> Option<MutexGuard<'_, Core>> {
-    match core.try_lock() {
-        Ok(core) => Some(core),
-        Err(TryLockError::Poisoned(core)) => Some(core.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
     }
 }

@@ -3,7 +3,7 @@
 //! It loses nothing and keeps the order between two nodes. What a wire carried can be captured ([`crate::capture`]).
 
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use netvm_abi::wire::HEADER_BYTES;
@@ -26,6 +26,17 @@ pub(crate) struct Message {
     pub(crate) buffer: Option<Box<Buffer>>,
 }
 
+impl Default for Message {
+    fn default() -> Self {
+        Self {
+            header: [0; HEADER_BYTES],
+            len: 0,
+            small: [0; SMALL_BYTES],
+            buffer: None,
+        }
+    }
+}
+
 impl Message {
     pub(crate) fn payload(&self) -> &[u8] {
         let all: &[u8] = match &self.buffer {
@@ -39,27 +50,37 @@ impl Message {
 /// A card's end of the wire.
 #[derive(Debug, Default)]
 pub(crate) struct Socket {
-    inbox: Mutex<VecDeque<Message>>,
-    /// Somebody wants this card to run. Set before its lock is tried, looked at again after it was let go.
-    pub(crate) pending: AtomicBool,
+    inbox: Mutex<VecDeque<Box<Message>>>,
+    /// Messages in the inbox: a card that looks and finds none takes no lock.
+    count: AtomicUsize,
     /// Where the card's own thread sleeps, if it has one.
     pub(crate) wake: EventCount,
 }
 
 impl Socket {
-    fn queue(&self) -> std::sync::MutexGuard<'_, VecDeque<Message>> {
+    fn queue(&self) -> std::sync::MutexGuard<'_, VecDeque<Box<Message>>> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn push(&self, message: Message) {
-        self.queue().push_back(message);
+    pub(crate) fn push(&self, message: Box<Message>) {
+        let mut queue = self.queue();
+        queue.push_back(message);
+        self.count.store(queue.len(), Ordering::Release);
     }
 
-    pub(crate) fn pop(&self) -> Option<Message> {
-        self.queue().pop_front()
+    #[inline]
+    pub(crate) fn pop(&self) -> Option<Box<Message>> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut queue = self.queue();
+        let message = queue.pop_front();
+        self.count.store(queue.len(), Ordering::Release);
+        message
     }
 
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.queue().is_empty()
+        self.count.load(Ordering::Acquire) == 0
     }
 }

@@ -240,7 +240,7 @@ impl PortBackend for OnePort {
     }
 
     fn generation(&self) -> Generation {
-        Generation(0)
+        Generation(1)
     }
 
     fn block_words(&self) -> Words {

@@ -1,0 +1,172 @@
+//! Times, as ratios against something real taken in the same run (thesis 3.4). Not part of an ordinary test run: they mean
+//! something only on a quiet machine, optimised: `cargo test --release -p netvm-emulator --test speed -- --ignored --nocapture`.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use netvm::{Access, Port, PortConfig, Timeout};
+use netvm_abi::{NodeId, PortId};
+use netvm_emulator::Emulator;
+
+const PATIENCE: Timeout = Timeout::After(Duration::from_secs(20));
+
+/// One hop of a cache line from a core to the other, half of a round trip.
+fn bare_hop(rounds: u64) -> Duration {
+    #[repr(align(128))]
+    struct Line(AtomicU64);
+    let (ping, pong) = (Line(AtomicU64::new(0)), Line(AtomicU64::new(0)));
+    let mut took = Duration::ZERO;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1..=rounds {
+                while ping.0.load(Ordering::Acquire) != round {
+                    std::hint::spin_loop();
+                }
+                pong.0.store(round, Ordering::Release);
+            }
+        });
+        let start = Instant::now();
+        for round in 1..=rounds {
+            ping.0.store(round, Ordering::Release);
+            while pong.0.load(Ordering::Acquire) != round {
+                std::hint::spin_loop();
+            }
+        }
+        took = start.elapsed() / (2 * rounds as u32);
+    });
+    took
+}
+
+/// Processor time of this thread: what a busy machine takes away does not count.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[test]
+#[ignore = "measures"]
+fn small_write_one_way() {
+    const ROUNDS: u64 = 100_000;
+    let emulator = Emulator::new(2).unwrap();
+    let ports: Vec<Port> = (0..2)
+        .map(|node| Port::open(&emulator.node(node), PortConfig::number(3)).unwrap())
+        .collect();
+    let regions: Vec<_> = ports.iter().map(|port| port.alloc(4096).unwrap()).collect();
+    let _exports: Vec<_> = ports
+        .iter()
+        .zip(&regions)
+        .map(|(port, region)| {
+            port.export("word", region, .., Access::everyone().notify(1..=9))
+                .unwrap()
+        })
+        .collect();
+    let to_b = ports[0].import(NodeId(1), PortId(3), "word", PATIENCE).unwrap();
+    let to_a = ports[1].import(NodeId(0), PortId(3), "word", PATIENCE).unwrap();
+    let (at_a, at_b) = (regions[0].word64(0).unwrap(), regions[1].word64(0).unwrap());
+    at_a.store(0).unwrap();
+    at_b.store(0).unwrap();
+    let mut took = Duration::ZERO;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1..=ROUNDS {
+                while at_b.load().unwrap() != round {
+                    std::hint::spin_loop();
+                }
+                to_a.write(0, &round.to_ne_bytes()[..]).post().unwrap();
+            }
+        });
+        let start = Instant::now();
+        for round in 1..=ROUNDS {
+            to_b.write(0, &round.to_ne_bytes()[..]).post().unwrap();
+            while at_a.load().unwrap() != round {
+                std::hint::spin_loop();
+            }
+        }
+        took = start.elapsed() / (2 * ROUNDS as u32);
+    });
+    let hop = bare_hop(ROUNDS);
+    println!(
+        "8 B write one way: {took:?}; bare hop: {hop:?}; ratio {:.2}",
+        took.as_secs_f64() / hop.as_secs_f64()
+    );
+}
+
+#[test]
+#[ignore = "measures"]
+fn small_writes_of_one_thread() {
+    const ROUNDS: u32 = 300_000;
+    let emulator = Emulator::new(2).unwrap();
+    let receiver = Port::open(&emulator.node(1), PortConfig::number(3)).unwrap();
+    let inbox = receiver.alloc(4096).unwrap();
+    let _export = receiver
+        .export("word", &inbox, .., Access::everyone().notify(1..=9))
+        .unwrap();
+    let sender = Port::open(&emulator.node(0), PortConfig::default()).unwrap();
+    let remote = sender.import(NodeId(1), PortId(3), "word", PATIENCE).unwrap();
+    for _ in 0..5 {
+        let start = cpu_time();
+        for round in 0..ROUNDS {
+            remote
+                .write(0, &u64::from(round).to_ne_bytes()[..])
+                .post()
+                .unwrap();
+        }
+        println!(
+            "8 B write, one thread alone: {:?} of processor time",
+            (cpu_time() - start) / ROUNDS
+        );
+    }
+}
+
+#[test]
+#[ignore = "measures"]
+fn bulk() {
+    const BYTES: u64 = 64 << 20;
+    let emulator = Emulator::builder().resident_pages(40_000).start().unwrap();
+    let receiver = Port::open(&emulator.node(1), PortConfig::number(3)).unwrap();
+    let inbox = receiver.alloc(BYTES).unwrap();
+    let _export = receiver
+        .export("bulk", &inbox, .., Access::everyone().notify(1..=9))
+        .unwrap();
+    let sender = Port::open(&emulator.node(0), PortConfig::default()).unwrap();
+    let source = sender.alloc(BYTES).unwrap();
+    let remote = sender.import(NodeId(1), PortId(3), "bulk", PATIENCE).unwrap();
+    for page in 0..BYTES / 4096 {
+        source.word64(page * 4096).unwrap().store(page).unwrap();
+        inbox.word64(page * 4096).unwrap().store(1).unwrap();
+    }
+    let from = vec![1u8; BYTES as usize];
+    let mut to = vec![2u8; BYTES as usize];
+    for round in 0..20 {
+        let start = cpu_time();
+        for mib in 0..BYTES >> 20 {
+            let slice = source.slice(mib << 20..(mib + 1) << 20).unwrap();
+            remote.write(mib << 20, slice).post().unwrap();
+        }
+        sender.flush_remote(NodeId(1)).unwrap();
+        let took = cpu_time() - start;
+        let start = cpu_time();
+        to.copy_from_slice(&from);
+        std::hint::black_box(&to);
+        let memcpy = cpu_time() - start;
+        println!(
+            "round {round}: bulk {:.0} MiB/s, memcpy {:.0} MiB/s, ratio {:.2}",
+            64.0 / took.as_secs_f64(),
+            64.0 / memcpy.as_secs_f64(),
+            memcpy.as_secs_f64() / took.as_secs_f64()
+        );
+    }
+    let stats = emulator.stats(1).unwrap();
+    println!("zero copy {}, bounced {}", stats.zero_copy, stats.bounced);
+    let busy = |counters: &std::collections::BTreeMap<String, u64>| {
+        format!(
+            "{:?}",
+            counters
+                .iter()
+                .filter(|(_, value)| **value > 0)
+                .collect::<Vec<_>>()
+        )
+    };
+    println!("{} {} {:?}", busy(&stats.nic), busy(&stats.host), stats.pager);
+    println!("{}", busy(&emulator.stats(0).unwrap().nic));
+}
