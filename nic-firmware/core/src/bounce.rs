@@ -3,6 +3,7 @@
 
 use crate::dma::Ticket;
 use crate::nic::Nic;
+use crate::peer::Link;
 use crate::platform::{Dma, Platform};
 use crate::slot::SlotState;
 use netvm_abi::bounce::{BounceUse, store_record};
@@ -83,6 +84,15 @@ impl<S: Storage> Nic<S> {
                     return;
                 }
                 self.counters.bounces_ended += 1;
+                let over = self
+                    .peers
+                    .get(peer.index())
+                    .is_none_or(|peer| peer.link == Link::Releasing);
+                if over {
+                    // Its window is gone, and nobody is to be told.
+                    self.set_slot(peer, slot, SlotState::Missing);
+                    return;
+                }
                 if status != Status::Ok {
                     *self.refusals(status) += 1;
                 }

@@ -23,6 +23,8 @@ counters! {
     commands,
     /// Commands refused before they left: malformed, wrong local address, unknown node.
     commands_refused,
+    /// Commands that ended with an error instead of a message.
+    commands_failed,
     /// Atomic commands and requests, which this firmware answers with `Unsupported`.
     unsupported,
     /// Doorbell words that no honest queue can show.
@@ -51,14 +53,22 @@ counters! {
     frames,
     /// Frames that were no message, or made no sense.
     malformed,
+    /// Greetings and farewells.
+    greetings,
+    /// Of these, those of an earlier life of a link.
+    stale_greetings,
     /// Messages of an earlier life of a link.
     stale_incarnation,
     /// Messages that had arrived before.
     duplicates,
     /// Messages outside of the sequence window: a peer that breaks the rules.
     out_of_window,
-    /// Windowed messages accepted.
+    /// Windowed messages accepted. Each ends as landed, failed or dropped.
     messages_received,
+    /// Windowed messages that have done what they asked for (reads: were answered).
+    messages_landed,
+    /// Windowed messages that could not, and whose sender was told.
+    messages_failed,
     /// Payload bytes received, replies included.
     bytes_received,
     /// Control messages received.
@@ -81,6 +91,10 @@ counters! {
     reads_served,
     /// Read replies received.
     read_replies,
+    /// Answers to flushes received.
+    flush_replies,
+    /// Replies to something that is not outstanding (any more).
+    late_replies,
     /// Flushes answered.
     flushes_served,
     /// Pages to read from that were not mapped.
@@ -103,12 +117,14 @@ counters! {
     refused_expired,
     /// Requests refused: they make no sense.
     refused_malformed,
-    /// Messages that failed for another reason (the host's answer, a DMA).
+    /// Operations that failed for another reason (the host's answer, a DMA).
     failed,
     /// Acknowledgements sent.
     acks_sent,
     /// Acknowledgements received.
     acks_received,
+    /// Of these, those that no honest receiver sends.
+    acks_refused,
     /// Error messages sent.
     errors_sent,
     /// Error messages received.
@@ -156,6 +172,8 @@ counters! {
     hellos_refused,
     /// Probes sent.
     probes_sent,
+    /// Probes received.
+    probes_received,
     /// Links that came up.
     links_up,
     /// Links that failed.

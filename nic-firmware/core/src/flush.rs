@@ -41,9 +41,10 @@ impl<S: Storage> Nic<S> {
         let read = ReadSlot(header.compare as u16);
         let generation = Generation((header.compare >> 32) as u32);
         if self.awaits(read, generation, header.source, ReadKind::Flush) {
+            self.counters.flush_replies += 1;
             self.end_round_trip(p, read, header.outcome(), header.operand);
         } else {
-            self.counters.late_answers += 1;
+            self.counters.late_replies += 1;
         }
     }
 }

@@ -69,6 +69,7 @@ impl<S: Storage> Nic<S> {
             self.counters.malformed += 1;
             return;
         }
+        self.counters.greetings += 1;
         match header.kind {
             Kind::Hello => self.hello_arrives(p, now, header),
             Kind::HelloAck => self.hello_ack_arrives(p, now, header),
@@ -111,7 +112,7 @@ impl<S: Storage> Nic<S> {
                 p.transmit(&answer, Payload::Empty);
             }
             Link::Connecting if lower => {}
-            _ if peer.past == offer.incarnation => self.counters.stale_incarnation += 1,
+            _ if peer.past == offer.incarnation => self.counters.stale_greetings += 1,
             Link::Releasing => peer.offer = Some(offer),
             Link::Down | Link::Connecting | Link::Up | Link::Accepted => {
                 self.counters.peer_resets += 1;
@@ -143,10 +144,8 @@ impl<S: Storage> Nic<S> {
             let repeated = matches!(peer.link, Link::Up)
                 && header.destination_incarnation == peer.local
                 && header.source_incarnation == peer.remote;
-            if repeated {
-                self.counters.duplicates += 1;
-            } else {
-                self.counters.stale_incarnation += 1;
+            if !repeated {
+                self.counters.stale_greetings += 1;
             }
             return;
         }
@@ -182,7 +181,7 @@ impl<S: Storage> Nic<S> {
         if ours {
             self.lose_link(p, now, id, None);
         } else {
-            self.counters.stale_incarnation += 1;
+            self.counters.stale_greetings += 1;
         }
     }
 

@@ -410,11 +410,11 @@ impl<S: Storage> Nic<S> {
             return;
         };
         let first = peer.credits.acked();
+        self.counters.acks_received += 1;
         let Some(freed) = peer.credits.acknowledge(header.seq) else {
-            self.counters.out_of_window += 1;
+            self.counters.acks_refused += 1;
             return;
         };
-        self.counters.acks_received += 1;
         for step in 0..freed.min(window) {
             let slot = self.slot_index(id, (first.plus(step).0 % window) as u16);
             let Some(port) = self.outgoing.get(slot).map(|out| out.port) else {

@@ -177,7 +177,7 @@ impl<S: Storage> Nic<S> {
         let slot = ReadSlot(header.operand as u16);
         let generation = Generation((header.operand >> 32) as u32);
         if !self.awaits(slot, generation, header.source, ReadKind::Read) {
-            self.counters.late_answers += 1;
+            self.counters.late_replies += 1;
             p.release_receive(receive);
             return;
         }

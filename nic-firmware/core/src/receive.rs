@@ -49,7 +49,8 @@ impl<S: Storage> Nic<S> {
             Some(header)
                 if header.destination == self.config.node
                     && header.source.0 < geometry.nodes
-                    && header.source_port.0 < geometry.ports
+                    // Answers come from whatever port was asked, also from one that cannot be.
+                    && (header.source_port.0 < geometry.ports || !header.kind.is_windowed())
                     && u32::from(header.len) <= geometry.payload =>
             {
                 header
@@ -81,7 +82,10 @@ impl<S: Storage> Nic<S> {
             Kind::FlushReply => self.flush_reply_arrives(p, &header),
             Kind::Ack => self.ack_arrives(p, &header),
             Kind::Error => self.error_arrives(p, &header),
-            Kind::Probe => self.send_ack(p, header.source),
+            Kind::Probe => {
+                self.counters.probes_received += 1;
+                self.send_ack(p, header.source);
+            }
             _ => self.counters.malformed += 1,
         }
         p.release_receive(receive);
@@ -208,13 +212,16 @@ impl<S: Storage> Nic<S> {
     }
 
     fn mark_ended<P: Platform>(&mut self, p: &mut P, peer: NodeId, index: u16, status: Status) {
-        let Some(slot) = self.slot_mut(peer, index) else {
+        let at = self.slot_index(peer, index);
+        let Some(slot) = self.slots.get_mut(at) else {
             return;
         };
         slot.status = status;
         slot.state = if status == Status::Ok {
+            self.counters.messages_landed += 1;
             SlotState::Landed
         } else {
+            self.counters.messages_failed += 1;
             SlotState::Failed
         };
         let (held, receive, header) = (slot.holds_receive, slot.receive, slot.header);

@@ -444,6 +444,7 @@ impl<S: Storage> Nic<S> {
 
     /// Ends the entry at the head of the pipeline with an error.
     fn give_up<P: Platform>(&mut self, p: &mut P, id: PortId, entry: Entry, status: Status) {
+        self.counters.commands_failed += 1;
         let header = entry.header;
         let at = self.stream_index(header.destination, id);
         if entry.is_write

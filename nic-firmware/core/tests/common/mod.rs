@@ -15,7 +15,7 @@ use netvm_abi::control::Modes;
 use netvm_abi::descriptor::{Command, CommandFlags};
 use netvm_abi::event::{HostEvent, NicEvent, SourceAnswer};
 use netvm_abi::page_lock;
-use netvm_abi::page_table::{PageEntry, PageSlot, PageTable, ROW_SLOTS};
+use netvm_abi::page_table::{PageEntry, PageSlot, PageTable};
 use netvm_abi::port_area::{self, ErrorRecord};
 use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
 use netvm_abi::shared_map::SharedMap;
@@ -314,13 +314,13 @@ impl Node {
 
     pub fn map_frame(&mut self, port: u16, address: u64, segment: u32, writable: bool, ppn: u64) {
         let vpn = Vpn::of(PortId(port), VirtAddr(address));
-        let row = self.table.row_of(vpn);
-        let free = (0..ROW_SLOTS)
-            .map(|index| PageSlot::new(row, index))
+        let places = self.table.places(vpn);
+        let free = places
+            .into_iter()
             .find(|slot| !self.slots.values().any(|(used, _)| used == slot));
         let Some(slot) = free else {
             // As a host would: somebody else has to go.
-            let victim = PageSlot::new(row, 0);
+            let victim = places[0];
             let (&other, _) = self.slots.iter().find(|(_, (used, _))| *used == victim).unwrap();
             let other = Vpn::from_raw(other);
             self.evict(other);
