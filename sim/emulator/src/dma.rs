@@ -309,4 +309,88 @@ mod tests {
         );
         assert_eq!(engine.pop_ended().map(|end| end.ok), Some(false));
     }
+
+    /// Starts this binary again to play `scene`, and returns how it died and what it said.
+    fn play(scene: &str) -> (Option<i32>, String) {
+        use std::os::unix::process::ExitStatusExt;
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", "dma::tests::scene", "--nocapture"])
+            .env("NETVM_DMA_SCENE", scene);
+        let output = command.output().unwrap();
+        (
+            output.status.signal(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    }
+
+    #[test]
+    fn a_dma_to_a_frame_that_is_not_the_cards_aborts_with_a_p1_report() {
+        for (scene, says) in [
+            ("free", "frame 0, which is free"),
+            ("unmapped", "page 9 of region 3 and is not mapped for the card"),
+            ("reassigned", "given to page 5 of region 3 while a DMA ran"),
+        ] {
+            let (signal, text) = play(scene);
+            assert_eq!(signal, Some(6), "{scene}: {text}");
+            assert!(
+                text.contains("promise P1 broken") && text.contains(says),
+                "{scene}: {text}"
+            );
+        }
+    }
+
+    /// Not a test: what the child processes do.
+    #[test]
+    fn scene() {
+        use crate::vm::{PageIndex, PageKey, RegionId};
+        use netvm_abi::{PageOffset, Ppn, Vpn};
+        let Ok(scene) = std::env::var("NETVM_DMA_SCENE") else {
+            return;
+        };
+        let frames = Arc::new(FrameTable::new(1));
+        let mut page = Buffer([0; PAGE_SIZE]);
+        let alias = page.0.as_mut_ptr().expose_provenance();
+        let key = |page| PageKey {
+            region: RegionId(3),
+            page: PageIndex(page),
+        };
+        let mode = DmaMode::Late {
+            seed: 1,
+            up_to: Nanos(10),
+        };
+        let mut engine = Engine::new(Arc::clone(&frames), mode, 0);
+        let mut buffers = buffers();
+        if scene != "free" {
+            frames.assign(Frame(0), key(9), alias);
+        }
+        if scene == "reassigned" {
+            frames.set_mapped(Frame(0));
+        }
+        let range = PageRange {
+            ppn: Ppn(0),
+            vpn: Vpn::from_raw(0),
+            offset: PageOffset(0),
+            len: ByteLen(8),
+        };
+        let dma = Dma::ReceiveToPage {
+            receive: ReceiveId(0),
+            page: range,
+        };
+        engine.start(
+            Nanos(0),
+            DmaId {
+                slot: 0,
+                generation: 0,
+            },
+            dma,
+            &mut buffers,
+        );
+        // The host takes the page away, and does not wait.
+        frames.release(Frame(0));
+        frames.assign(Frame(0), key(5), alias);
+        frames.set_mapped(Frame(0));
+        engine.advance(Nanos(100), &mut buffers);
+        unreachable!("the DMA went through");
+    }
 }

@@ -113,7 +113,7 @@ impl FrameTable {
     }
 
     /// Called by the pager when it gives a frame to a page. `alias` is the page's address in the alias mapping.
-    pub(super) fn assign(&self, frame: Frame, key: PageKey, alias: usize) {
+    pub(crate) fn assign(&self, frame: Frame, key: PageKey, alias: usize) {
         if let Some(cell) = self.cell(frame) {
             cell.owner.store(
                 u64::from(key.region.0) << PAGE_BITS | key.page.0,
@@ -126,7 +126,7 @@ impl FrameTable {
     }
 
     /// Called by the pager before it takes a page's memory away.
-    pub(super) fn release(&self, frame: Frame) {
+    pub(crate) fn release(&self, frame: Frame) {
         if let Some(cell) = self.cell(frame) {
             cell.alias.store(0, Ordering::Relaxed);
             cell.flags.store(0, Ordering::Relaxed);
