@@ -225,9 +225,30 @@ pub fn reset_locks<W: SharedWords + ?Sized>(bar: &W, table: &PageTable) {
     }
 }
 
+/// The NIC's marks on a slot that is free and not valid. They stay as they are until the slot is valid
+/// again, so a host that remembers them fills the slot without a look across the bus.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks(u32);
+
+/// Host: the marks of a free slot, for [`publish_over`].
+pub fn marks_of<W: SharedWords + ?Sized>(bar: &W, table: &PageTable, slot: PageSlot) -> Marks {
+    Marks(bar.load_acquire(table.slot_at(slot).plus(NIC)))
+}
+
 /// Host: fills an empty slot (never used, or unmapped and seen unlocked) and makes it valid. The
 /// page starts clean and unreferenced.
 pub fn publish<W: SharedWords + ?Sized>(bar: &W, table: &PageTable, slot: PageSlot, entry: &PageEntry) {
+    publish_over(bar, table, slot, entry, marks_of(bar, table, slot));
+}
+
+/// The same for a host that knows the marks of the slot: nothing but stores.
+pub fn publish_over<W: SharedWords + ?Sized>(
+    bar: &W,
+    table: &PageTable,
+    slot: PageSlot,
+    entry: &PageEntry,
+    marks: Marks,
+) {
     let at = table.slot_at(slot);
     let key = split(entry.vpn.raw());
     let ppn = split(entry.ppn.0);
@@ -236,9 +257,8 @@ pub fn publish<W: SharedWords + ?Sized>(bar: &W, table: &PageTable, slot: PageSl
         at.plus(KEY),
         &[key[0], key[1], ppn[0], ppn[1], entry.segment.0, 0],
     );
-    let nic = bar.load_acquire(at.plus(NIC));
     let writable = if entry.writable { host_word::WRITABLE } else { 0 };
-    bar.store_release(at.plus(HOST), host_word::VALID | writable | complement(nic));
+    bar.store_release(at.plus(HOST), host_word::VALID | writable | complement(marks.0));
 }
 
 /// The host toggles that mean "clean, not referenced" against this NIC word.
@@ -275,7 +295,10 @@ pub enum LockState {
 
 /// Host: looks at the lock, after [`retract`] and a full barrier.
 pub fn lock_state<W: SharedWords + ?Sized>(bar: &W, table: &PageTable, slot: PageSlot) -> LockState {
-    let word = bar.load_acquire(table.slot_at(slot).plus(NIC));
+    state_of(bar.load_acquire(table.slot_at(slot).plus(NIC)))
+}
+
+fn state_of(word: u32) -> LockState {
     if word == u32::MAX {
         LockState::CardGone
     } else if word & nic_word::LOCKS != 0 && !mutant::is(Mutant::UnmapDoesNotWait) {
@@ -292,6 +315,45 @@ pub struct PageUse {
     pub dirty: bool,
     /// It read or wrote the page.
     pub referenced: bool,
+}
+
+/// What a retracted slot is found to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retracted {
+    /// A DMA is under way.
+    Locked,
+    /// The card is gone.
+    CardGone,
+    /// Nobody uses it any more: the slot may be filled again.
+    Free {
+        /// What the NIC did to the page.
+        used: PageUse,
+        /// What [`publish_over`] needs.
+        marks: Marks,
+    },
+}
+
+/// Host: [`lock_state`] and, if the slot is free, [`take_use`] and [`marks_of`], in one look at the
+/// NIC's word.
+pub fn look_at_retracted<W: SharedWords + ?Sized>(bar: &W, table: &PageTable, slot: PageSlot) -> Retracted {
+    let at = table.slot_at(slot);
+    let nic = bar.load_acquire(at.plus(NIC));
+    match state_of(nic) {
+        LockState::Locked => Retracted::Locked,
+        LockState::CardGone => Retracted::CardGone,
+        LockState::Free => Retracted::Free {
+            used: use_of(nic, bar.load_acquire(at.plus(HOST))),
+            marks: Marks(nic),
+        },
+    }
+}
+
+const fn use_of(nic: u32, host: u32) -> PageUse {
+    let same = !(nic ^ host);
+    PageUse {
+        dirty: same & host_word::DIRTY != 0,
+        referenced: same & host_word::REFERENCED != 0,
+    }
 }
 
 /// Which of the marks to reset.
@@ -318,8 +380,7 @@ pub fn take_use<W: SharedWords + ?Sized>(
     let at = table.slot_at(slot);
     let nic = bar.load_acquire(at.plus(NIC));
     let host = bar.load_acquire(at.plus(HOST));
-    let dirty = (nic & nic_word::DIRTY != 0) == (host & host_word::DIRTY != 0);
-    let referenced = (nic & nic_word::REFERENCED != 0) == (host & host_word::REFERENCED != 0);
+    let PageUse { dirty, referenced } = use_of(nic, host);
     let mut word = host;
     if dirty && matches!(clear, Clear::Dirty | Clear::Both) {
         word ^= host_word::DIRTY;

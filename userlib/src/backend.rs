@@ -99,7 +99,8 @@ pub trait PortBackend: Send + Sync {
     /// The port's number.
     fn port(&self) -> PortId;
 
-    /// Which life of the port number this is.
+    /// Which life of the port number this is: another one each time that the number is opened on a node.
+    /// The library's error epochs start from it.
     fn generation(&self) -> Generation;
 
     /// The port's block of NIC memory; indices are relative to it ([`netvm_abi::bar::port`]). Called

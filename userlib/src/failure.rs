@@ -11,13 +11,17 @@ use crate::error::{Error, Failure, Result};
 use netvm_abi::bar::port::ERROR_READ;
 use netvm_abi::port_area::{ERROR_RECORDS, ERROR_WORDS, ERROR_WRITE, ERRORS, ERRORS_LOST, ErrorRecord};
 use netvm_abi::words::SharedWords;
-use netvm_abi::{Epoch, NodeId, OpId};
+use netvm_abi::{Epoch, Generation, NodeId, OpId};
 use std::collections::VecDeque;
 
 /// Calls that are remembered as reported: several messages of one call may fail, at any time.
 const REMEMBERED: usize = 128;
 /// Failures that are kept apart; more are only counted.
 const KEPT: usize = 256;
+
+/// 2^16 divided by the golden ratio: multiples of it lie as far apart as they can, and none comes
+/// twice in 65,536.
+const GOLDEN: u16 = 0x9E37;
 
 /// A failure and the epoch in which its call was posted.
 #[derive(Clone, Copy, Debug)]
@@ -47,9 +51,12 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
-    pub(crate) fn new(nodes: u16) -> Self {
+    /// For a port of this generation. Other nodes remember the epoch in which an earlier port of the
+    /// same number failed, and know nothing of generations: so each begins far from the ones before it.
+    pub(crate) fn new(nodes: u16, generation: Generation) -> Self {
+        let first = Epoch((generation.0 as u16).wrapping_mul(GOLDEN));
         Self {
-            epochs: vec![Epoch(0); usize::from(nodes)].into_boxed_slice(),
+            epochs: vec![first; usize::from(nodes)].into_boxed_slice(),
             read: 0,
             lost_seen: 0,
             lost: 0,
@@ -233,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_reported_once_and_raises_the_epoch_of_its_stream() {
-        let mut failures = Failures::new(3);
+        let mut failures = Failures::new(3, Generation(0));
         failures.add(failed(7, 1, 0));
         failures.add(failed(7, 1, 0));
         failures.add(failed(8, 1, 0));
@@ -254,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_late_failure_of_an_old_epoch_is_reported_but_holds_nothing_up() {
-        let mut failures = Failures::new(2);
+        let mut failures = Failures::new(2, Generation(0));
         failures.add(failed(1, 1, 0));
         assert!(failures.take(None).is_err());
         failures.add(failed(2, 1, 0));
@@ -264,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_watched_call_reports_to_its_own_thread() {
-        let mut failures = Failures::new(2);
+        let mut failures = Failures::new(2, Generation(0));
         failures.watch(OpId(5));
         failures.add(failed(5, 1, 0));
         assert_eq!(failures.take(Some(NodeId(1))), Ok(()));
@@ -274,7 +281,7 @@ mod tests {
 
     #[test]
     fn more_than_can_be_kept_is_counted() {
-        let mut failures = Failures::new(2);
+        let mut failures = Failures::new(2, Generation(0));
         for op in 0..KEPT as u32 + 4 {
             failures.add(failed(op + 1, 1, 0));
         }

@@ -224,7 +224,7 @@ impl Port {
             status: port.status_words(),
             identity: Arc::new(()),
             closed: AtomicBool::new(false),
-            poster: Mutex::new(Poster::new(geometry.nodes)),
+            poster: Mutex::new(Poster::new(geometry.nodes, port.generation())),
             fences: Mutex::default(),
             staging: Mutex::new(Staging::new(config.staging_bytes)),
             inbox: Inbox::new(geometry.notification_queue),

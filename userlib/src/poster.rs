@@ -16,7 +16,7 @@ use netvm_abi::descriptor::{Command, CommandFlags, INLINE_BYTES, Opcode, QUEUE_E
 use netvm_abi::port_area::TAKEN;
 use netvm_abi::shared_map::status_page;
 use netvm_abi::words::SharedWords;
-use netvm_abi::{ByteLen, Epoch, NodeId, NotificationId, OpId, PAGE_SIZE, ReplySlot, VirtAddr};
+use netvm_abi::{ByteLen, Epoch, Generation, NodeId, NotificationId, OpId, PAGE_SIZE, ReplySlot, VirtAddr};
 use std::collections::VecDeque;
 use std::sync::MutexGuard;
 
@@ -86,14 +86,14 @@ pub(crate) struct Posted {
 }
 
 impl Poster {
-    pub(crate) fn new(nodes: u16) -> Self {
+    pub(crate) fn new(nodes: u16, generation: Generation) -> Self {
         Self {
             queue: Producer::default(),
             next_op: 0,
             writes: 0,
             holds: VecDeque::new(),
             replies: Replies::default(),
-            failures: Failures::new(nodes),
+            failures: Failures::new(nodes, generation),
             stats: PortStats::default(),
         }
     }

@@ -24,12 +24,12 @@ use core::fmt;
 use netvm_abi::attach::{AttachError as CardError, CardHeader};
 use netvm_abi::bar::{BarMap, header};
 use netvm_abi::capability::capability_at;
-use netvm_abi::page_table::{PageSlot, PageTable, ROW_SLOTS};
+use netvm_abi::page_table::{HashKey, PageTable};
 use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
 use netvm_abi::shared_map::{SharedMap, status_page};
 use netvm_abi::storage::{MakeTable, Storage};
 use netvm_abi::words::SharedWords;
-use netvm_abi::{CapabilitySlot, Geometry, Nanos, NodeId};
+use netvm_abi::{CapabilitySlot, Geometry, Incarnation, Nanos, NodeId};
 
 /// What the platform chooses: sizes of the tables that the NIC does not know, and deadlines.
 #[derive(Clone, Copy, Debug)]
@@ -165,8 +165,14 @@ impl<S: MakeTable> Host<S> {
         if let Some(wanted) = &config.geometry {
             compare(&geometry, wanted)?;
         }
-        let table = PageTable::of(&geometry, card.key);
-        let mut host = Self {
+        let mut host = Self::with_tables(tables, config, &card, now);
+        host.empty_tables(platform);
+        Ok(host)
+    }
+
+    fn with_tables(tables: &mut S, config: &HostConfig, card: &CardHeader, now: Nanos) -> Self {
+        let geometry = card.geometry;
+        Self {
             geometry,
             node: card.node,
             config: *config,
@@ -181,7 +187,7 @@ impl<S: MakeTable> Host<S> {
             },
             to_nic: RingWriter::new(RingPlace::host_events(&geometry)),
             from_nic: RingReader::new(RingPlace::nic_events(&geometry)),
-            shadow: Shadow::new(tables, table, config.segments),
+            shadow: Shadow::new(tables, PageTable::of(&geometry, card.key), config.segments),
             races: Races::new(tables, geometry.ports),
             ports: tables.table(usize::from(geometry.ports), |_| Port::new()),
             segments: Segments::new(tables, config.segments),
@@ -194,9 +200,38 @@ impl<S: MakeTable> Host<S> {
             work: tables.table(geometry.bounce_slots() as usize, |_| Work::new()),
             control: ControlSlots::new(),
             counters: Counters::default(),
+        }
+    }
+}
+
+/// Tables that are only measured.
+struct Measured(usize);
+
+impl Storage for Measured {
+    type Table<T: 'static> = &'static mut [T];
+}
+
+impl MakeTable for Measured {
+    fn table<T: 'static>(&mut self, len: usize, _: impl FnMut(usize) -> T) -> &'static mut [T] {
+        self.0 += len * size_of::<T>();
+        &mut []
+    }
+}
+
+impl HostConfig {
+    /// Bytes of the tables that a host of this size asks its platform for: all its state but the
+    /// [`Host`] itself (promise P7: a constant for each page slot, peer and port).
+    #[must_use]
+    pub fn table_bytes(&self, geometry: &Geometry) -> usize {
+        let mut measured = Measured(0);
+        let card = CardHeader {
+            geometry: *geometry,
+            node: NodeId(0),
+            incarnation: Incarnation(0),
+            key: HashKey::default(),
         };
-        host.empty_tables(platform);
-        Ok(host)
+        let _ = Host::with_tables(&mut measured, self, &card, Nanos(0));
+        measured.0
     }
 }
 
@@ -204,9 +239,7 @@ impl<S: Storage> Host<S> {
     /// Makes every entry of the page and capability table invalid.
     fn empty_tables<P: Platform>(&mut self, platform: &mut P) {
         let bar = platform.bar();
-        for slot in 0..self.shadow.table.rows() * ROW_SLOTS {
-            bar.store_release(self.shadow.table.slot_at(PageSlot(slot)), 0);
-        }
+        self.shadow.empty(bar);
         for slot in 0..self.geometry.capabilities {
             bar.store_release(capability_at(self.bar_map.capabilities, CapabilitySlot(slot)), 0);
         }

@@ -18,7 +18,7 @@ use crate::host::{CardFailure, Host};
 use crate::lists::{Linked, Links, List};
 use crate::platform::{PageGone, Platform, Resident};
 use crate::races::Look;
-use netvm_abi::page_lock::{self, Clear, LockState, PageUse};
+use netvm_abi::page_lock::{self, Clear, LockState, Marks, PageUse, Retracted};
 use netvm_abi::page_table::{PLACES, PageEntry, PageSlot, PageTable, ROW_SLOTS};
 use netvm_abi::storage::{MakeTable, Storage};
 use netvm_abi::words::SharedWords;
@@ -73,6 +73,8 @@ pub(crate) struct Slot {
     pub(crate) segment: SegmentId,
     pub(crate) state: SlotState,
     pub(crate) writable: bool,
+    /// The NIC's marks, while the slot is empty.
+    marks: Marks,
     links: Links,
 }
 
@@ -117,6 +119,7 @@ impl<S: MakeTable> Shadow<S> {
             segment: SegmentId(0),
             state: SlotState::Empty,
             writable: false,
+            marks: Marks::default(),
             links: Links::NONE,
         };
         let pages = SegmentPages {
@@ -204,11 +207,13 @@ impl<S: Storage> Shadow<S> {
     /// Looks whether a zapped slot is free, and empties it. A full barrier must stand between the
     /// zap and this.
     pub(crate) fn take_out<W: SharedWords + ?Sized>(&mut self, bar: &W, at: PageSlot) -> Out {
-        match page_lock::lock_state(bar, &self.table, at) {
-            LockState::Locked => Out::InUse,
-            LockState::CardGone => Out::CardGone,
-            LockState::Free => {
-                let used = page_lock::take_use(bar, &self.table, at, Clear::Nothing);
+        match page_lock::look_at_retracted(bar, &self.table, at) {
+            Retracted::Locked => Out::InUse,
+            Retracted::CardGone => Out::CardGone,
+            Retracted::Free { used, marks } => {
+                if let Some(slot) = self.slots.get_mut(at.0 as usize) {
+                    slot.marks = marks;
+                }
                 Out::Gone(self.forget(at, used, false))
             }
         }
@@ -231,16 +236,26 @@ impl<S: Storage> Shadow<S> {
         }
     }
 
-    /// Fills an empty slot.
-    pub(crate) fn fill<W: SharedWords + ?Sized>(&mut self, bar: &W, at: PageSlot, entry: &PageEntry) {
-        if let Some(slot) = self.slots.get_mut(at.0 as usize) {
-            slot.vpn = entry.vpn;
-            slot.ppn = entry.ppn;
-            slot.segment = entry.segment;
-            slot.writable = entry.writable;
+    /// Makes every entry of the NIC's table invalid, and learns its marks: at attach.
+    pub(crate) fn empty<W: SharedWords + ?Sized>(&mut self, bar: &W) {
+        for (index, slot) in (0..).zip(self.slots.iter_mut()) {
+            bar.store_release(self.table.slot_at(PageSlot(index)), 0);
+            slot.marks = page_lock::marks_of(bar, &self.table, PageSlot(index));
         }
+    }
+
+    /// Fills an empty slot, without reading NIC memory.
+    pub(crate) fn fill<W: SharedWords + ?Sized>(&mut self, bar: &W, at: PageSlot, entry: &PageEntry) {
+        let Some(slot) = self.slots.get_mut(at.0 as usize) else {
+            return;
+        };
+        let marks = slot.marks;
+        slot.vpn = entry.vpn;
+        slot.ppn = entry.ppn;
+        slot.segment = entry.segment;
+        slot.writable = entry.writable;
         self.relist(at, SlotState::Mapped);
-        page_lock::publish(bar, &self.table, at, entry);
+        page_lock::publish_over(bar, &self.table, at, entry, marks);
     }
 
     /// Takes out a mapped slot at once if nobody uses it; otherwise leaves it as it was.

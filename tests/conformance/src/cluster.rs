@@ -30,11 +30,15 @@ pub trait Cluster: Send + Sync {
         false
     }
 
-    /// Stops a node (all its processes die) and starts it again with a new incarnation. Returns when
-    /// its driver is up. False: this back end cannot.
-    fn restart(&self, node: u16) -> bool {
-        let _ = node;
+    /// Whether [`restart`](Self::restart) works.
+    fn can_restart(&self) -> bool {
         false
+    }
+
+    /// Stops a node (all its processes die) and starts it again with a new incarnation. Returns when
+    /// its driver is up. Only where [`can_restart`](Self::can_restart).
+    fn restart(&self, node: u16) {
+        let _ = node;
     }
 }
 

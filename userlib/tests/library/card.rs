@@ -240,7 +240,7 @@ impl PortBackend for OnePort {
     }
 
     fn generation(&self) -> Generation {
-        Generation(1)
+        Generation(0)
     }
 
     fn block_words(&self) -> Words {

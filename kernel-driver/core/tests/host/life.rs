@@ -327,7 +327,7 @@ pub(crate) fn a_card_is_refused_for_a_clear_reason() {
     let attach = |spoil: &dyn Fn(&Fake), config: &HostConfig| {
         let mut platform = fake(&geometry());
         spoil(&platform);
-        Host::attach(&mut platform, &mut Heap, config, Nanos(0))
+        Host::attach(&mut platform, &mut Heap(0), config, Nanos(0))
             .map(|_| ())
             .expect_err("refused")
     };
@@ -375,8 +375,28 @@ pub(crate) fn a_card_is_refused_for_a_clear_reason() {
         ..config()
     };
     let mut platform = fake(&geometry());
-    let host = Host::attach(&mut platform, &mut Heap, &any, Nanos(0)).expect("takes what there is");
+    let host = Host::attach(&mut platform, &mut Heap(0), &any, Nanos(0)).expect("takes what there is");
     assert_eq!((host.geometry(), host.node()), (&geometry(), NODE));
+}
+
+#[test]
+pub(crate) fn the_memory_it_takes_is_known_beforehand_and_linear() {
+    let mut heap = Heap(0);
+    let _ = Host::attach(&mut fake(&geometry()), &mut heap, &config(), Nanos(0)).expect("attaches");
+    assert_eq!(config().table_bytes(&geometry()), heap.0);
+    let bytes = |nodes, page_rows| {
+        config().table_bytes(&Geometry {
+            nodes,
+            page_rows,
+            ..geometry()
+        })
+    };
+    let per_peer = bytes(3, 64) - bytes(2, 64);
+    assert_eq!(bytes(256, 64) - bytes(2, 64), 254 * per_peer);
+    assert!(per_peer < 64 * 256, "{per_peer} bytes for a window of 64");
+    let per_slot = (bytes(2, 128) - bytes(2, 64)) / 128;
+    assert_eq!(bytes(2, 1 << 20), bytes(2, 64) + per_slot * 2 * ((1 << 20) - 64));
+    assert!(per_slot <= 48, "{per_slot} bytes for a page slot");
 }
 
 #[test]

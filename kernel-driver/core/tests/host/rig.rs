@@ -11,6 +11,7 @@ use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::storage::{MakeTable, Storage};
 use netvm_abi::wire::{Header, Kind};
+use netvm_abi::words::SharedWords;
 use netvm_abi::*;
 use netvm_host::attach::HostConfig;
 use netvm_host::events::Notice;
@@ -21,12 +22,13 @@ use netvm_host::platform::{CopyEnd, CopyJob, PageGone, Platform, Resident};
 use netvm_host::ports::OpenPort;
 use netvm_host::unmap::{UnmapKind, UnmapStep};
 use netvm_host::{Host, Progress};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Tables on the heap.
-pub(crate) struct Heap;
+/// Tables on the heap, and how many bytes they take.
+pub(crate) struct Heap(pub(crate) usize);
 
 impl Storage for Heap {
     type Table<T: 'static> = Box<[T]>;
@@ -34,13 +36,43 @@ impl Storage for Heap {
 
 impl MakeTable for Heap {
     fn table<T: 'static>(&mut self, len: usize, make: impl FnMut(usize) -> T) -> Box<[T]> {
+        self.0 += len * size_of::<T>();
         (0..len).map(make).collect()
+    }
+}
+
+/// NIC memory, which counts how often the host looks into it.
+pub(crate) struct Bar {
+    words: Arc<[AtomicU32]>,
+    pub(crate) loads: Cell<u32>,
+}
+
+impl std::ops::Deref for Bar {
+    type Target = [AtomicU32];
+
+    fn deref(&self) -> &[AtomicU32] {
+        &self.words
+    }
+}
+
+impl SharedWords for Bar {
+    fn load_acquire(&self, at: WordIndex) -> u32 {
+        self.loads.set(self.loads.get() + 1);
+        self.words.load_acquire(at)
+    }
+
+    fn store_release(&self, at: WordIndex, value: u32) {
+        self.words.store_release(at, value);
+    }
+
+    fn full_barrier(&self) {
+        self.words.full_barrier();
     }
 }
 
 /// The platform of the tests.
 pub(crate) struct Fake {
-    pub(crate) bar: Arc<[AtomicU32]>,
+    pub(crate) bar: Bar,
     pub(crate) shared: Arc<[AtomicU32]>,
     pub(crate) bounce: HashMap<BounceId, Vec<u32>>,
     pub(crate) secrets: u64,
@@ -48,10 +80,10 @@ pub(crate) struct Fake {
 }
 
 impl Platform for Fake {
-    type Bar = [AtomicU32];
+    type Bar = Bar;
     type Shared = [AtomicU32];
 
-    fn bar(&self) -> &[AtomicU32] {
+    fn bar(&self) -> &Bar {
         &self.bar
     }
 
@@ -148,7 +180,10 @@ pub(crate) fn boot(geometry: &Geometry, bar: &[AtomicU32]) {
 
 pub(crate) fn fake(geometry: &Geometry) -> Fake {
     let fake = Fake {
-        bar: words(bar::BarMap::new(geometry).words),
+        bar: Bar {
+            words: words(bar::BarMap::new(geometry).words),
+            loads: Cell::new(0),
+        },
         shared: words(SharedMap::new(geometry).words),
         bounce: HashMap::new(),
         secrets: 42,
@@ -179,7 +214,7 @@ impl Rig {
 
     pub(crate) fn with(config: &HostConfig, geometry: &Geometry) -> Self {
         let mut platform = fake(geometry);
-        let host = Host::attach(&mut platform, &mut Heap, config, Nanos(0)).expect("attaches");
+        let host = Host::attach(&mut platform, &mut Heap(0), config, Nanos(0)).expect("attaches");
         let table = *host.page_table();
         Self {
             host,
@@ -279,7 +314,6 @@ impl Rig {
             return None;
         };
         let mut words = [0; CONTROL_WORDS];
-        use netvm_abi::words::SharedWords;
         self.platform
             .shared
             .load_slice(self.map.control_slot(slot), &mut words);

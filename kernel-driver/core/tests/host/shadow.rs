@@ -126,6 +126,31 @@ pub(crate) fn mapping_again_changes_frame_or_permission_by_a_full_unmap() {
     assert_eq!(rig.count("pages_replaced"), 2);
 }
 
+#[test]
+pub(crate) fn a_page_is_mapped_without_a_look_into_nic_memory() {
+    let (mut rig, port) = world();
+    let vpn = page_of(port, 1);
+    for round in 0..4u64 {
+        // Used in different ways in between, so that the NIC's marks differ.
+        let before = rig.platform.bar.loads.get();
+        assert_eq!(rig.map(vpn, round, true), Ok(None));
+        assert_eq!(rig.platform.bar.loads.get(), before);
+        let used = rig
+            .host
+            .take_use(&mut rig.platform, vpn, Clear::Nothing)
+            .expect("mapped");
+        assert!(!used.dirty && !used.referenced, "a page starts clean");
+        let held = rig.lock(vpn, true).expect("mapped");
+        rig.unlock(held, if round % 2 == 0 { Used::Written } else { Used::Read });
+        let used = rig
+            .host
+            .take_use(&mut rig.platform, vpn, Clear::Both)
+            .expect("mapped");
+        assert_eq!((used.dirty, used.referenced), (round % 2 == 0, true));
+        assert_eq!(rig.unmap(vpn, 1, UnmapKind::Remove), UnmapStep::Done);
+    }
+}
+
 /// A rig whose page table has only so many rows of two slots.
 fn small(page_rows: u32) -> (Rig, OpenPort) {
     let small = Geometry {

@@ -89,6 +89,19 @@ pub(super) fn revoked(env: &Env) -> Outcome {
     )
 }
 
+/// Hears of every failure that is left, until a remote flush succeeds.
+fn settle(env: &Env, port: &Port, remote: &RemoteSegment) -> Outcome {
+    let begin = port.now();
+    while let Err(error) = port.flush_remote(remote.node()) {
+        let late = port.now().0.saturating_sub(begin.0) > env.patience.as_nanos() as u64;
+        if late || !matches!(error, Error::Failed(_) | Error::FailuresLost { .. }) {
+            return Err(error.into());
+        }
+        pass(port, Duration::from_micros(50))?;
+    }
+    Ok(())
+}
+
 /// Writes until the first failure, then says how it failed.
 fn write_until_refused(env: &Env, port: &Port, remote: &RemoteSegment) -> Outcome<Status> {
     let source = port.alloc(3 * 4096)?;
@@ -99,7 +112,10 @@ fn write_until_refused(env: &Env, port: &Port, remote: &RemoteSegment) -> Outcom
         let sent = remote.write(7, source.slice(0..2 * 4096 + 100)?).fenced().post();
         match sent.and_then(|_| port.flush_remote(remote.node())) {
             Ok(()) => {}
-            Err(Error::Failed(failure)) => return Ok(failure.status),
+            Err(Error::Failed(failure)) => {
+                settle(env, port, remote)?;
+                return Ok(failure.status);
+            }
             Err(error) => return Err(error.into()),
         }
         value = value.wrapping_add(1).max(1);
@@ -332,7 +348,7 @@ pub(super) fn restarted_node(env: &Env) -> Outcome {
         let target = env.import(&port, 1, 0, "target")?;
         target.write(0, &[1; 9000]).post()?;
         port.flush_remote(env.id(1))?;
-        env.restart(1)?;
+        env.restart(1);
         let status = write_until_refused(env, &port, &target)?;
         if !GONE.contains(&status) {
             return Err(Trouble::Unexpected(format!("refused with {status:?}")));

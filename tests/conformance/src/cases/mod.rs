@@ -19,7 +19,7 @@ pub enum Needs {
     Nothing,
     /// [`Cluster::can_kill`](crate::Cluster::can_kill).
     Kill,
-    /// [`Cluster::restart`](crate::Cluster::restart).
+    /// [`Cluster::can_restart`](crate::Cluster::can_restart).
     Restart,
 }
 
@@ -48,6 +48,9 @@ impl Case {
         }
         if self.needs == Needs::Kill && !env.cluster.can_kill() {
             return Err(Trouble::Skipped("this back end cannot kill a process"));
+        }
+        if self.needs == Needs::Restart && !env.cluster.can_restart() {
+            return Err(Trouble::Skipped("this back end cannot restart a node"));
         }
         (self.body)(env)
     }

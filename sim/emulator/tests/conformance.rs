@@ -1,0 +1,163 @@
+//! The conformance suite on the emulator: every body in every mode.
+//!
+//! One body alone: `NETVM_CASE=pipeline cargo test -p netvm-emulator --test conformance`. Another seed:
+//! `NETVM_SEED=7`.
+
+use netvm::{Node, Port, PortConfig, PortId, Region};
+use netvm_conformance::{ALL, Body, Cluster, Env, Outcome, PORTS_PER_CASE, Running, Trouble};
+use netvm_emulator::{Builder, DmaMode, Emulator, NicMode};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const NODES: u16 = 3;
+/// Port with which a node is put under memory pressure, beyond those of the bodies.
+const HOG: u16 = 40;
+
+/// An emulator as the bodies see it.
+struct Emulated {
+    emulator: Emulator,
+    /// Pages that a node may keep resident.
+    resident: u32,
+    hogs: Mutex<Vec<Option<(Port, Region)>>>,
+}
+
+impl Emulated {
+    fn start(builder: Builder, resident: u32) -> Arc<Self> {
+        let emulator = builder.nodes(NODES).resident_pages(resident).start();
+        Arc::new(Self {
+            emulator: emulator.unwrap_or_else(|error| panic!("{error}")),
+            resident,
+            hogs: Mutex::new((0..NODES).map(|_| None).collect()),
+        })
+    }
+}
+
+/// A thread that stands for a process, or for a thread of one.
+struct Thread {
+    handle: JoinHandle<Outcome>,
+    emulator: Emulator,
+    node: u16,
+    killed: Arc<AtomicBool>,
+}
+
+impl Running for Thread {
+    fn join(self: Box<Self>) -> Outcome {
+        let outcome = self.handle.join();
+        let outcome = outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        // A killed process would have stopped there; the thread that stands for it finds its ports dead.
+        if self.killed.load(Ordering::Acquire) && outcome.is_err() {
+            return Err(Trouble::Killed);
+        }
+        outcome
+    }
+
+    fn kill(&self) {
+        self.killed.store(true, Ordering::Release);
+        for port in 1..=PORTS_PER_CASE {
+            self.emulator.kill(usize::from(self.node), PortId(port));
+        }
+    }
+}
+
+impl Cluster for Emulated {
+    fn nodes(&self) -> u16 {
+        NODES
+    }
+
+    fn node(&self, node: u16) -> Node {
+        self.emulator.node(usize::from(node))
+    }
+
+    fn spawn(&self, node: u16, name: &str, body: Body) -> Box<dyn Running> {
+        let thread = std::thread::Builder::new().name(name.into());
+        Box::new(Thread {
+            handle: thread.spawn(body).unwrap(),
+            emulator: self.emulator.clone(),
+            node,
+            killed: Arc::default(),
+        })
+    }
+
+    fn spawn_thread(&self, node: u16, name: &str, body: Body) -> Box<dyn Running> {
+        self.spawn(node, name, body)
+    }
+
+    fn pressure(&self, node: u16) {
+        let mut hogs = self.hogs.lock().unwrap();
+        let hog = &mut hogs[usize::from(node)];
+        let (_, region) = hog.get_or_insert_with(|| {
+            let port = Port::open(&self.node(node), PortConfig::number(HOG)).unwrap();
+            let region = port.alloc(u64::from(self.resident) * 4096 * 2).unwrap();
+            (port, region)
+        });
+        for page in 0..region.len() / 4096 {
+            region.write_from(page * 4096, &[1]).unwrap();
+        }
+    }
+
+    fn can_kill(&self) -> bool {
+        true
+    }
+}
+
+/// Runs every body on a cluster of this kind.
+fn run_all(mode: &str, builder: Builder, resident: u32) {
+    let only = std::env::var("NETVM_CASE").ok();
+    let seed = std::env::var("NETVM_SEED").map_or(42, |seed| seed.parse().unwrap());
+    let cluster = Emulated::start(builder, resident);
+    let mut failed = Vec::new();
+    for case in ALL {
+        if only.as_ref().is_some_and(|only| only != case.name) {
+            continue;
+        }
+        let begin = Instant::now();
+        let mut env = Env::new(Arc::clone(&cluster) as Arc<dyn Cluster>, 1, seed);
+        env.patience = Duration::from_secs(10);
+        let outcome = case.run(&env);
+        println!("{mode}: {} {:?} {:?}", case.name, begin.elapsed(), outcome);
+        match outcome {
+            Ok(()) | Err(Trouble::Skipped(_)) => {}
+            Err(trouble) => failed.push(format!("{}: {trouble}", case.name)),
+        }
+    }
+    assert!(failed.is_empty(), "{mode}, seed {seed}:\n{}", failed.join("\n"));
+}
+
+fn late(seed: u64) -> DmaMode {
+    DmaMode::Late {
+        seed,
+        up_to: netvm::Nanos(50_000),
+    }
+}
+
+#[test]
+fn inline() {
+    run_all("inline", Emulator::builder(), 512);
+}
+
+#[test]
+fn inline_small_packets_little_memory() {
+    run_all("inline, 1500", Emulator::builder().mtu(1500), 24);
+}
+
+#[test]
+fn inline_late_transfers() {
+    run_all(
+        "inline, late",
+        Emulator::builder().dma(late(1)).inline_limit(8),
+        64,
+    );
+}
+
+#[test]
+fn threaded() {
+    run_all("threaded", Emulator::builder().nic(NicMode::Threaded), 512);
+}
+
+#[test]
+fn threaded_late_transfers_little_memory() {
+    let builder = Emulator::builder().nic(NicMode::Threaded).dma(late(2)).mtu(1500);
+    run_all("threaded, late, 1500", builder, 24);
+}
