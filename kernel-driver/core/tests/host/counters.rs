@@ -1,7 +1,7 @@
 //! Every counter is driven above zero: a counter that no test moves fails here.
 
 use crate::rig::SUMS;
-use crate::{imports, life, names, paging, shadow};
+use crate::{card, imports, life, names, paging, shadow, unmap};
 use netvm_host::counters::Counters;
 
 #[test]
@@ -19,9 +19,9 @@ fn every_counter_is_driven_above_zero() {
     shadow::mapping_again_changes_frame_or_permission_by_a_full_unmap();
     shadow::full_rows_displace_a_page_and_tell_its_marks();
     shadow::a_page_that_the_nic_holds_makes_no_room();
-    shadow::a_used_page_is_waited_for_or_restored();
-    shadow::write_protection_is_a_full_unmap_and_leaves_readers();
-    shadow::a_lock_that_is_not_released_in_time_means_a_dead_card();
+    unmap::a_used_page_is_waited_for_or_restored();
+    unmap::write_protection_is_a_full_unmap_and_leaves_readers();
+    unmap::a_lock_that_is_not_released_in_time_means_a_dead_card();
     names::a_request_made_twice_is_granted_once();
     names::unexport_clears_then_waits_for_the_barrier_then_tells_the_importer();
     names::a_released_capability_is_free_again_but_only_for_its_holder();
@@ -34,7 +34,7 @@ fn every_counter_is_driven_above_zero() {
     life::a_dead_process_leaves_nothing();
     life::a_new_incarnation_comes_after_the_old_one_is_let_go();
     life::a_sleeping_nic_is_woken_once_for_each_event();
-    life::after_a_reset_the_card_is_attached_again();
+    card::after_a_reset_the_card_is_attached_again();
     let mut sums = vec![0; Counters::NAMES.len()];
     SUMS.with_borrow(|runs| {
         for run in runs {

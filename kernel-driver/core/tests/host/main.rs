@@ -1,9 +1,13 @@
 //! The host core against a modelled NIC: the NIC's side of the word spaces, driven by each test.
 
+mod card;
 mod counters;
 mod imports;
 mod life;
+mod memory;
 mod names;
+mod page_events;
 mod paging;
 mod rig;
 mod shadow;
+mod unmap;

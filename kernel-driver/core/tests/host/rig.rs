@@ -1,15 +1,15 @@
 //! A host core, a platform that lends it plain memory, and the NIC's side of the word spaces, driven by
 //! the test.
 
-use netvm_abi::attach::CardHeader;
+use crate::memory::*;
 use netvm_abi::bounce::{BounceUse, store_record};
 use netvm_abi::control::{CONTROL_BYTES, CONTROL_WORDS, Control, Modes, Name};
 use netvm_abi::event::{HostEvent, NicEvent};
 use netvm_abi::page_lock::{self, LockedPage, Miss, Used};
-use netvm_abi::page_table::{HashKey, PageTable};
+use netvm_abi::page_table::PageTable;
 use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
 use netvm_abi::shared_map::SharedMap;
-use netvm_abi::storage::{MakeTable, Storage};
+
 use netvm_abi::wire::{Header, Kind};
 use netvm_abi::words::SharedWords;
 use netvm_abi::*;
@@ -18,96 +18,12 @@ use netvm_host::events::Notice;
 use netvm_host::exports::{Allow, ExportSpec};
 use netvm_host::imports::ImportSpec;
 use netvm_host::paging::{WorkId, WorkStep};
-use netvm_host::platform::{CopyEnd, CopyJob, PageGone, Platform, Resident};
+use netvm_host::platform::{CopyEnd, CopyJob, PageGone, Resident};
 use netvm_host::ports::OpenPort;
-use netvm_host::unmap::{UnmapKind, UnmapStep};
+use netvm_host::unmap::{Unmap, UnmapKind, UnmapStep};
 use netvm_host::{Host, Progress};
-use std::cell::Cell;
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Tables on the heap, and how many bytes they take.
-pub(crate) struct Heap(pub(crate) usize);
-
-impl Storage for Heap {
-    type Table<T: 'static> = Box<[T]>;
-}
-
-impl MakeTable for Heap {
-    fn table<T: 'static>(&mut self, len: usize, make: impl FnMut(usize) -> T) -> Box<[T]> {
-        self.0 += len * size_of::<T>();
-        (0..len).map(make).collect()
-    }
-}
-
-/// NIC memory, which counts how often the host looks into it.
-pub(crate) struct Bar {
-    words: Arc<[AtomicU32]>,
-    pub(crate) loads: Cell<u32>,
-}
-
-impl std::ops::Deref for Bar {
-    type Target = [AtomicU32];
-
-    fn deref(&self) -> &[AtomicU32] {
-        &self.words
-    }
-}
-
-impl SharedWords for Bar {
-    fn load_acquire(&self, at: WordIndex) -> u32 {
-        self.loads.set(self.loads.get() + 1);
-        self.words.load_acquire(at)
-    }
-
-    fn store_release(&self, at: WordIndex, value: u32) {
-        self.words.store_release(at, value);
-    }
-
-    fn full_barrier(&self) {
-        self.words.full_barrier();
-    }
-}
-
-/// The platform of the tests.
-pub(crate) struct Fake {
-    pub(crate) bar: Bar,
-    pub(crate) shared: Arc<[AtomicU32]>,
-    pub(crate) bounce: HashMap<BounceId, Vec<u32>>,
-    pub(crate) secrets: u64,
-    pub(crate) wakes: u32,
-}
-
-impl Platform for Fake {
-    type Bar = Bar;
-    type Shared = [AtomicU32];
-
-    fn bar(&self) -> &Bar {
-        &self.bar
-    }
-
-    fn shared(&self) -> &[AtomicU32] {
-        &self.shared
-    }
-
-    fn secret(&mut self) -> u64 {
-        // Not secret at all: tests want to know it.
-        self.secrets = self.secrets.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(1);
-        self.secrets
-    }
-
-    fn load_bounce(&mut self, bounce: BounceId, into: &mut [u32]) {
-        let page = self.bounce.get(&bounce).cloned().unwrap_or_default();
-        for (i, word) in into.iter_mut().enumerate() {
-            *word = page.get(i).copied().unwrap_or(0);
-        }
-    }
-
-    fn wake_nic(&mut self) {
-        self.wakes += 1;
-    }
-}
+use std::sync::atomic::Ordering;
 
 std::thread_local! {
     /// What the rigs of this test counted.
@@ -162,35 +78,6 @@ pub(crate) fn config() -> HostConfig {
         imports: 16,
         ..HostConfig::default()
     }
-}
-
-pub(crate) fn words(count: u32) -> Arc<[AtomicU32]> {
-    (0..count).map(|_| AtomicU32::new(0)).collect()
-}
-
-pub(crate) fn boot(geometry: &Geometry, bar: &[AtomicU32]) {
-    CardHeader {
-        geometry: *geometry,
-        node: NODE,
-        incarnation: Incarnation(5),
-        key: HashKey([0x1234_5678_9ABC_DEF0, 0x0F1E_2D3C_4B5A_6978]),
-    }
-    .publish(bar);
-}
-
-pub(crate) fn fake(geometry: &Geometry) -> Fake {
-    let fake = Fake {
-        bar: Bar {
-            words: words(bar::BarMap::new(geometry).words),
-            loads: Cell::new(0),
-        },
-        shared: words(SharedMap::new(geometry).words),
-        bounce: HashMap::new(),
-        secrets: 42,
-        wakes: 0,
-    };
-    boot(geometry, &fake.bar);
-    fake
 }
 
 pub(crate) fn name(text: &str) -> Name {
@@ -509,6 +396,14 @@ impl Rig {
         self.host
             .map_commit(&mut self.platform, ticket, page)
             .map(|mapped| mapped.displaced)
+    }
+
+    pub(crate) fn step(&mut self, unmap: &mut Unmap, budget: u32) -> UnmapStep {
+        let gone = &mut self.gone;
+        self.host
+            .unmap_step(&mut self.platform, unmap, self.now, budget, &mut |page| {
+                gone.push(page)
+            })
     }
 
     pub(crate) fn unmap(&mut self, first: Vpn, pages: u64, kind: UnmapKind) -> UnmapStep {

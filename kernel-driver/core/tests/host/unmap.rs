@@ -1,0 +1,188 @@
+//! Unmaps, alone and overlapping; dead cards (promise P1).
+
+use crate::rig::*;
+use crate::shadow::world;
+use netvm_abi::page_lock::Used;
+use netvm_abi::*;
+use netvm_host::host::{CardFailure, CardState};
+use netvm_host::platform::Resident;
+use netvm_host::shadow::MapError;
+use netvm_host::unmap::{UnmapKind, UnmapStep};
+
+#[test]
+pub(crate) fn no_page_is_mapped_while_its_unmap_is_open_and_old_tickets_are_void() {
+    let (mut rig, port) = world();
+    for pages in [1, 64, 65, 500] {
+        let vpn = page_of(port, 3);
+        let ticket = rig.host.map_begin(vpn).expect("registered");
+        let mut unmap = rig.host.unmap_begin(page_of(port, 3), pages, UnmapKind::Remove);
+        assert_eq!(rig.host.map_begin(vpn), Err(MapError::Raced));
+        assert_eq!(rig.step(&mut unmap, 10), UnmapStep::Done);
+        assert_eq!(rig.host.map_begin(vpn), Err(MapError::Raced), "still open");
+        rig.host.unmap_end(unmap);
+        let page = Resident {
+            ppn: Ppn(1),
+            writable: true,
+        };
+        let late = rig.host.map_commit(&mut rig.platform, ticket, page);
+        assert_eq!(late, Err(MapError::Raced), "{pages} pages");
+        assert_eq!(rig.map(vpn, 1, true), Ok(None));
+        let _ = rig.unmap(vpn, 1, UnmapKind::Remove);
+    }
+}
+
+#[test]
+pub(crate) fn a_used_page_is_waited_for_or_restored() {
+    let (mut rig, port) = world();
+    let (a, b) = (page_of(port, 1), page_of(port, 2));
+    rig.map(a, 7, true).expect("maps");
+    rig.map(b, 8, true).expect("maps");
+    let held = rig.lock(a, true).expect("mapped");
+    let mut unmap = rig.host.unmap_begin(a, 2, UnmapKind::Remove);
+    assert_eq!(rig.step(&mut unmap, 10), UnmapStep::InUse);
+    assert!(rig.lock(a, true).is_err(), "no new lock from begin on");
+    assert_eq!(rig.gone.len(), 1, "b is out");
+    rig.host.unmap_restore(&mut rig.platform, unmap);
+    assert!(rig.host.mapping(a).is_some() && rig.host.mapping(b).is_none());
+    let second = rig.lock(a, true).expect("restored");
+    rig.unlock(second, Used::Not);
+    rig.unlock(held, Used::Written);
+    assert_eq!(rig.unmap(a, 1, UnmapKind::Remove), UnmapStep::Done);
+    assert!(rig.gone[1].dirty, "not lost by the restore");
+    assert_eq!(rig.count("pages_restored"), 1);
+    assert_eq!(rig.count("unmap_waits"), 1);
+}
+
+#[test]
+pub(crate) fn overlapping_unmaps_both_end_only_when_the_page_is_free() {
+    let (mut rig, port) = world();
+    let vpn = page_of(port, 1);
+    rig.map(vpn, 7, true).expect("maps");
+    let held = rig.lock(vpn, true).expect("mapped");
+    let mut first = rig.host.unmap_begin(vpn, 1, UnmapKind::Remove);
+    let mut second = rig.host.unmap_begin(page_of(port, 0), 1000, UnmapKind::Remove);
+    assert_eq!(rig.step(&mut first, 10), UnmapStep::InUse);
+    assert_eq!(rig.step(&mut second, 10), UnmapStep::InUse);
+    // The first gives up; the second must not believe that the page is out.
+    rig.host.unmap_restore(&mut rig.platform, first);
+    assert_eq!(rig.step(&mut second, 10), UnmapStep::InUse);
+    assert!(rig.lock(vpn, false).is_err());
+    rig.unlock(held, Used::Written);
+    assert_eq!(rig.step(&mut second, 10), UnmapStep::Done);
+    rig.host.unmap_end(second);
+    assert_eq!(rig.gone.len(), 1);
+}
+
+#[test]
+pub(crate) fn write_protection_is_a_full_unmap_and_leaves_readers() {
+    let (mut rig, port) = world();
+    let (a, b) = (page_of(port, 1), page_of(port, 2));
+    rig.map(a, 7, true).expect("maps");
+    rig.map(b, 8, false).expect("maps");
+    let held = rig.lock(a, true).expect("mapped");
+    let reader = rig.lock(b, false).expect("mapped");
+    let mut protect = rig.host.unmap_begin(a, 2, UnmapKind::WriteProtect);
+    assert_eq!(
+        rig.step(&mut protect, 10),
+        UnmapStep::InUse,
+        "the writer is waited for"
+    );
+    rig.unlock(held, Used::Written);
+    assert_eq!(
+        rig.step(&mut protect, 10),
+        UnmapStep::Done,
+        "the reader of b is not"
+    );
+    rig.host.unmap_end(protect);
+    assert_eq!(rig.gone.len(), 1);
+    assert!(rig.gone[0].dirty && rig.gone[0].still_readable);
+    assert!(rig.lock(a, true).is_err());
+    let again = rig.lock(a, false).expect("readable");
+    rig.unlock(again, Used::Read);
+    rig.unlock(reader, Used::Read);
+    assert_eq!(rig.count("pages_protected"), 1);
+    // A removal that overlaps a protection still removes.
+    rig.map(page_of(port, 3), 9, true).expect("maps");
+    let held = rig.lock(page_of(port, 3), true).expect("mapped");
+    let mut remove = rig.host.unmap_begin(page_of(port, 3), 1, UnmapKind::Remove);
+    let mut protect = rig.host.unmap_begin(page_of(port, 3), 1, UnmapKind::WriteProtect);
+    assert_eq!(rig.step(&mut remove, 10), UnmapStep::InUse);
+    rig.unlock(held, Used::Not);
+    assert_eq!(rig.step(&mut protect, 10), UnmapStep::Done);
+    assert_eq!(rig.step(&mut remove, 10), UnmapStep::Done);
+    assert!(rig.host.mapping(page_of(port, 3)).is_none());
+    rig.host.unmap_end(remove);
+    rig.host.unmap_end(protect);
+}
+
+#[test]
+pub(crate) fn a_lock_that_is_not_released_in_time_means_a_dead_card() {
+    let (mut rig, port) = world();
+    let vpn = page_of(port, 1);
+    rig.map(vpn, 7, true).expect("maps");
+    rig.map(page_of(port, 2), 8, true).expect("maps");
+    let _held = rig.lock(vpn, true).expect("mapped");
+    let mut unmap = rig.host.unmap_begin(vpn, 1, UnmapKind::Remove);
+    assert_eq!(rig.step(&mut unmap, 10), UnmapStep::InUse);
+    rig.now = Nanos::from_millis(9);
+    assert_eq!(rig.step(&mut unmap, 10), UnmapStep::InUse);
+    rig.now = Nanos::from_millis(10);
+    assert_eq!(rig.step(&mut unmap, 10), UnmapStep::CardDead);
+    assert_eq!(rig.host.card(), CardState::Dead(CardFailure::UnmapDeadline));
+    assert_eq!(
+        rig.step(&mut unmap, 10),
+        UnmapStep::CardDead,
+        "until it is stopped"
+    );
+    assert_eq!(rig.map(page_of(port, 5), 1, true), Err(MapError::CardGone));
+    rig.host.card_stopped(&mut rig.platform, false);
+    assert_eq!(rig.step(&mut unmap, 10), UnmapStep::Done);
+    rig.host.unmap_end(unmap);
+    assert!(
+        rig.gone[0].dirty && rig.gone[0].leaked,
+        "nobody could prove that it is free"
+    );
+    assert_eq!(rig.count("pages_leaked"), 1);
+    // Pages elsewhere in the segment are untouched by that.
+    assert!(rig.host.mapping(page_of(port, 2)).is_some());
+}
+
+#[test]
+pub(crate) fn all_ones_mean_a_dead_card() {
+    let (mut rig, port) = world();
+    rig.map(page_of(port, 1), 7, true).expect("maps");
+    rig.kill_card();
+    let mut unmap = rig.host.unmap_begin(page_of(port, 0), 4, UnmapKind::Remove);
+    assert_eq!(rig.step(&mut unmap, 10), UnmapStep::CardDead);
+    assert_eq!(rig.host.card(), CardState::Dead(CardFailure::AllOnes));
+    let mut elsewhere = rig.host.unmap_begin(page_of(port, 9), 4, UnmapKind::Remove);
+    assert_eq!(
+        rig.step(&mut elsewhere, 10),
+        UnmapStep::Done,
+        "nothing of it was mapped"
+    );
+    rig.host.unmap_end(elsewhere);
+    rig.host.card_stopped(&mut rig.platform, true);
+    assert_eq!(rig.step(&mut unmap, 10), UnmapStep::Done);
+    rig.host.unmap_end(unmap);
+    assert!(rig.gone[0].dirty && !rig.gone[0].leaked);
+}
+
+#[test]
+pub(crate) fn a_whole_segment_is_unmapped_in_slices() {
+    let (mut rig, port) = world();
+    for page in 0..60 {
+        rig.map(page_of(port, page * 3), page, true).expect("maps");
+    }
+    let mapped = rig.host.mapped_pages();
+    let mut unmap = rig.host.unmap_begin(page_of(port, 0), 1000, UnmapKind::Remove);
+    let mut steps = 0;
+    while rig.step(&mut unmap, 7) != UnmapStep::Done {
+        steps += 1;
+        assert!(steps < 1000);
+    }
+    rig.host.unmap_end(unmap);
+    assert!(steps >= mapped / 7);
+    assert_eq!(rig.host.mapped_pages(), 0);
+    assert_eq!(rig.count("pages_unmapped"), u64::from(mapped));
+}
