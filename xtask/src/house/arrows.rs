@@ -8,7 +8,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 use crate::cargo::root;
 
 /// A crate of ours, and those of ours that its shipped code may use.
-const ARROWS: [(&str, &[&str]); 11] = [
+const ARROWS: [(&str, &[&str]); 12] = [
     ("netvm-abi", &[]),
     ("netvm-nic", &["netvm-abi"]),
     ("netvm-host", &["netvm-abi"]),
@@ -30,6 +30,7 @@ const ARROWS: [(&str, &[&str]); 11] = [
             "netvm-conformance",
         ],
     ),
+    ("netvm-faults", &["netvm-abi", "netvm-nic"]),
     ("netvm-loom", &["netvm-abi", "netvm-nic", "netvm-platform"]),
     ("netvm-cli", &["netvm", "netvm-emulator", "netvm-world"]),
     ("xtask", &[]),
