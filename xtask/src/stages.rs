@@ -21,7 +21,7 @@ pub(crate) struct Stage {
 }
 
 /// All stages.
-pub(crate) static STAGES: [Stage; 15] = [
+pub(crate) static STAGES: [Stage; 16] = [
     Stage {
         name: "format",
         about: "every file is as rustfmt writes it",
@@ -107,6 +107,13 @@ pub(crate) static STAGES: [Stage; 15] = [
         run: mutants,
     },
     Stage {
+        name: "hostile",
+        about: "ten million random and mutated descriptors and frames against the NIC core",
+        minutes: 15,
+        needs: &["clippy"],
+        run: hostile,
+    },
+    Stage {
         name: "fuzz",
         about: "fuzz targets for descriptors and frames",
         minutes: 15,
@@ -182,6 +189,8 @@ fn unit(context: &mut Context<'_>) -> Result<Outcome> {
         "netvm-conformance",
         "--exclude",
         "netvm-loom",
+        "--exclude",
+        "netvm-faults",
         "--locked",
         "--no-fail-fast",
     ])?;
@@ -217,6 +226,11 @@ fn loom(context: &mut Context<'_>) -> Result<Outcome> {
     context.tests()
 }
 
+fn hostile(context: &mut Context<'_>) -> Result<Outcome> {
+    context.cargo(&["test", "--release", "--package", "netvm-faults", "--locked"])?;
+    context.tests()
+}
+
 fn sim(context: &mut Context<'_>) -> Result<Outcome> {
     let fresh = context.seeds.to_string();
     let netvm = [
@@ -243,6 +257,8 @@ fn mutants(context: &mut Context<'_>) -> Result<Outcome> {
         "--locked",
         "--package",
         "netvm-world",
+        "--package",
+        "netvm-faults",
         "--test",
         "mutants",
     ]);
