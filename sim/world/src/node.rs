@@ -186,6 +186,10 @@ impl Node {
 
     /// Pages of a port that the card's table still maps: read as a checker reads it, word by word.
     pub(crate) fn still_mapped(&self, table: &PageTable, port: PortId) -> Option<u64> {
+        // What a card says that is off the bus does not matter any more.
+        if self.card_gone.get() {
+            return None;
+        }
         let words = self.words();
         let base = BarMap::new(&self.geometry).page_table;
         let slots = table.rows() * ROW_SLOTS;
