@@ -32,6 +32,7 @@ pub(crate) fn roles(dice: &mut Dice, config: &Config) -> Vec<Role> {
         let mut receiver = Role::new("receiver", id, |env| receive(&env));
         // Nobody verifies what a scratch receiver's memory holds.
         receiver.scratch = dice.below(4) == 0;
+        receiver.server = true;
         roles.push(receiver);
     }
     for id in (0..config.nodes).map(NodeId) {
@@ -57,7 +58,7 @@ pub(crate) fn roles(dice: &mut Dice, config: &Config) -> Vec<Role> {
 
 fn receive(env: &Env) {
     // An error ends this life of the receiver; the role starts over.
-    let _ = try_receive(env);
+    if let Err(e) = try_receive(env) { eprintln!("receiver: {e:?}"); }
 }
 
 fn try_receive(env: &Env) -> Result<()> {
@@ -73,7 +74,7 @@ fn try_receive(env: &Env) -> Result<()> {
         Access::everyone().modes(Modes::READ),
     )?;
     let mut bytes = [0; 64];
-    while !env.stage.stopped() {
+    while !env.stage.closing() {
         for stripe in 0..WRITERS {
             let notification = port.notification(signal(stripe))?;
             let mut pending = notification.pending();
@@ -120,7 +121,9 @@ struct Writer<'e> {
 
 fn write(env: &mut Env, to: NodeId, stripe: u64, verify: bool) {
     // An error ends this life of the writer; the role starts over.
-    if let Err(text) = try_write(env, to, stripe, verify).unwrap_or(Ok(())) {
+    let r = try_write(env, to, stripe, verify);
+    if let Err(e) = &r { eprintln!("writer: {e:?}"); }
+    if let Err(text) = r.unwrap_or(Ok(())) {
         env.complain(text);
     }
 }

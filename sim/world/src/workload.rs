@@ -22,11 +22,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) struct Stage {
     /// Finish what you are at, close, and return.
     pub(crate) stop: AtomicBool,
+    /// The same for those whom others send to.
+    pub(crate) close: AtomicBool,
     /// Nobody is left who would send anything.
     pub(crate) done: AtomicBool,
 }
 
 impl Stage {
+    /// Whether those whom others send to shall finish.
+    pub(crate) fn closing(&self) -> bool {
+        self.close.load(Ordering::Relaxed)
+    }
+
     /// Whether apps shall finish.
     pub(crate) fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
@@ -61,6 +68,8 @@ pub(crate) struct Role {
     pub(crate) node: NodeId,
     /// Its memory may be thrown away under it.
     pub(crate) scratch: bool,
+    /// Others send to it: it finishes last.
+    pub(crate) server: bool,
     /// It starts over when its body has returned.
     pub(crate) repeat: bool,
     /// It starts over when it was killed.
@@ -75,6 +84,7 @@ impl Role {
             name: name.into(),
             node,
             scratch: false,
+            server: false,
             repeat: true,
             revive: true,
             body: Rc::new(body),

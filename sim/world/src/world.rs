@@ -38,6 +38,8 @@ pub(crate) struct World {
     stage: Arc<Stage>,
     rogue: Rogue,
     dma: DmaSpeed,
+    /// What descriptors of this run may carry, in bytes.
+    inline: u16,
     phase: Phase,
     /// When the phase began, and how many messages had been sent when progress was last seen.
     since: Nanos,
@@ -53,8 +55,10 @@ enum Phase {
     Safety,
     /// They have stopped; the messages that are still wanted must flow.
     Recovery,
-    /// The apps have been told to finish.
+    /// The apps have been told to finish, those first to whom nobody sends.
     Finish,
+    /// Everything sent has ended; the others finish.
+    Close,
     /// All have.
     Over,
 }
@@ -105,6 +109,7 @@ impl World {
         let roles = roles(&mut dice, &config);
         let per_node = roles.len().div_ceil(usize::from(config.nodes.max(1)));
         let frames = 12 + dice.index(60) + 6 * per_node;
+        let inline = [8, 16, 64, 128][dice.index(4)];
         let fuse = dice.within(15, 600) as u32;
         let own = dice.split(1);
         let fabric = Fabric::new(usize::from(config.nodes), speed, Nanos::from_millis(60));
@@ -123,6 +128,7 @@ impl World {
             stage: Arc::new(Stage::default()),
             rogue: Rogue::new(NodeId(config.nodes)),
             dma,
+            inline,
             phase: Phase::Safety,
             since: Nanos(0),
             messages_then: 0,
@@ -173,20 +179,16 @@ impl World {
 
     fn power_card(&self, node: &Rc<Node>) -> Result<(), String> {
         let sim = &self.sim;
-        let (key, seed, inline) = {
+        let (key, seed) = {
             let mut dice = sim.dice.borrow_mut();
-            (
-                HashKey([dice.word(), dice.word()]),
-                dice.word() as u32 | 1,
-                [0u16, 16, 64, 128][dice.index(4)],
-            )
+            (HashKey([dice.word(), dice.word()]), dice.word() as u32 | 1)
         };
         let config = netvm_nic::Config {
             node: node.id,
             geometry: node.geometry,
             hash_key: key,
             incarnation_seed: seed,
-            inline_bytes: inline.max(8),
+            inline_bytes: self.inline,
             timers: timers(),
         };
         let card = Card::boot(sim, node, config, self.dma)?;
@@ -221,7 +223,6 @@ impl World {
                 self.sim.trace.borrow_mut().flush(sink);
             }
         }
-        self.checkers.at_end().map_err(Stop::Broken)?;
         self.leaks()
     }
 
@@ -398,7 +399,7 @@ impl World {
             sim.after(Nanos::from_micros(500), Event::Start { role: index });
             return Ok(());
         }
-        let backend = Arc::new(SimBackend::new(&sim, role.node, 128));
+        let backend = Arc::new(SimBackend::new(&sim, role.node, self.inline.into()));
         let seed = sim.dice.borrow_mut().word();
         let body = role.body(&sim, backend, self.stage.clone(), seed);
         process::start(&sim, role.node, Some(index), role.scratch, body)?;
@@ -447,20 +448,39 @@ impl World {
                 }
             }
             Phase::Finish => {
+                let quiet = self
+                    .alive_roles
+                    .iter()
+                    .zip(&self.roles)
+                    .all(|(alive, role)| role.server || !alive)
+                    && self.checkers.quiet();
+                if quiet && elapsed > Nanos::from_millis(3) {
+                    self.checkers.settled().map_err(Stop::Broken)?;
+                    self.stage.close.store(true, Ordering::Relaxed);
+                    self.enter(Phase::Close, messages);
+                } else if elapsed > self.config.patience {
+                    return Err(self.stuck(elapsed));
+                }
+            }
+            Phase::Close => {
                 if self.finished() {
                     self.phase = Phase::Over;
                 } else if elapsed > self.config.patience {
-                    return Err(Stop::Other(format!(
-                        "{} ms after the faults stopped not everything has finished: {}",
-                        elapsed.0 / 1_000_000,
-                        self.unfinished()
-                    )));
+                    return Err(self.stuck(elapsed));
                 }
             }
             Phase::Over => {}
         }
         sim.after(CHECK, Event::Check);
         Ok(())
+    }
+
+    fn stuck(&self, elapsed: Nanos) -> Stop {
+        Stop::Other(format!(
+            "{} ms after the faults stopped not everything has finished: {}",
+            elapsed.0 / 1_000_000,
+            self.unfinished()
+        ))
     }
 
     fn enter(&mut self, phase: Phase, messages: u64) {
@@ -481,9 +501,15 @@ impl World {
         for (role, how) in ended {
             let again = match how {
                 Ended::Killed => self.roles[role].revive,
-                Ended::Finished => self.roles[role].repeat && !self.stage.stop.load(Ordering::Relaxed),
+                Ended::Finished => self.roles[role].repeat,
             };
-            self.alive_roles[role] = again && self.phase != Phase::Finish;
+            let role_of = &self.roles[role];
+            let over = match self.phase {
+                Phase::Safety | Phase::Recovery => false,
+                Phase::Finish => !role_of.server,
+                Phase::Close | Phase::Over => true,
+            };
+            self.alive_roles[role] = again && !over;
             if self.alive_roles[role] {
                 let span = self.sim.span(Nanos::from_micros(20), Nanos::from_micros(500));
                 self.sim.after(span, Event::Start { role });

@@ -173,6 +173,14 @@ impl Ledger {
         news
     }
 
+    /// Whether every message on links that are up has ended.
+    pub(super) fn quiet(&self) -> bool {
+        self.lanes
+            .values()
+            .filter(|lane| !lane.abandoned)
+            .all(|lane| lane.streams.values().all(|stream| stream.waiting.is_empty()))
+    }
+
     /// The oldest message of each direction that has not ended.
     pub(super) fn unfinished(&self) -> String {
         let mut text = String::new();

@@ -79,8 +79,8 @@ trait Checker {
         Ok(())
     }
 
-    /// Looks at what is left when the run is over and everything has finished.
-    fn at_end(&mut self, _ledger: &Ledger) -> Verdict {
+    /// Looks at what there is when everything sent has ended and the receiving ports are still open.
+    fn settled(&mut self, _ledger: &Ledger) -> Verdict {
         Ok(())
     }
 }
@@ -122,10 +122,15 @@ impl Checkers {
         first(&mut self.all, |checker| checker.tick(now, ledger))
     }
 
-    /// Looks at what is left at the end.
-    pub(crate) fn at_end(&mut self) -> Result<(), Violation> {
+    /// Looks at what there is when everything sent has ended.
+    pub(crate) fn settled(&mut self) -> Result<(), Violation> {
         let ledger = &self.ledger;
-        first(&mut self.all, |checker| checker.at_end(ledger))
+        first(&mut self.all, |checker| checker.settled(ledger))
+    }
+
+    /// Whether every message on links that are up has ended.
+    pub(crate) fn quiet(&self) -> bool {
+        self.ledger.quiet()
     }
 
     /// The oldest message of each direction that has not ended, for a report.

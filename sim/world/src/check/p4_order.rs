@@ -4,13 +4,14 @@
 use super::{Checker, Ledger, News, Promise, Verdict};
 use crate::seen::Seen;
 use netvm_abi::{Nanos, NodeId, NotificationId, PortId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Compares the notifications that a port got with those that were due.
 #[derive(Default)]
 pub(super) struct Order {
     counts: BTreeMap<(NodeId, PortId, NotificationId), u32>,
     delivered: BTreeMap<(NodeId, PortId, NotificationId), u64>,
+    open: BTreeSet<(NodeId, PortId)>,
 }
 
 impl Order {
@@ -64,11 +65,16 @@ impl Checker for Order {
             }
         }
         match *fact {
+            Seen::PortClosed { node, port } => {
+                self.open.remove(&(node, port));
+            }
             Seen::PortOpened { node, port, .. } => {
+                self.open.insert((node, port));
                 self.counts.retain(|key, _| (key.0, key.1) != (node, port));
                 self.delivered.retain(|key, _| (key.0, key.1) != (node, port));
             }
             Seen::Restarted { node } => {
+                self.open.retain(|key| key.0 != node);
                 self.counts.retain(|key, _| key.0 != node);
                 self.delivered.retain(|key, _| key.0 != node);
             }
@@ -93,8 +99,11 @@ impl Checker for Order {
         Ok(())
     }
 
-    fn at_end(&mut self, ledger: &Ledger) -> Verdict {
+    fn settled(&mut self, ledger: &Ledger) -> Verdict {
         for (&(node, port, id), &delivered) in &self.delivered {
+            if !self.open.contains(&(node, port)) {
+                continue;
+            }
             let owed = ledger.owed(node.0, port.0, id.0);
             if delivered < owed {
                 return Err(format!(
@@ -177,6 +186,11 @@ mod tests {
         let mut ledger = super::super::ledger::Ledger::default();
         let mut order = Order::default();
         let facts = [
+            Seen::PortOpened {
+                node: RECEIVER,
+                port: PortId(4),
+                process: crate::vm::ProcessId(1),
+            },
             sent(first.clone()),
             sent(second.clone()),
             arrived(first),
@@ -188,7 +202,7 @@ mod tests {
             arrived(frame(Kind::Write, 7, 0, b"", 9)),
         ];
         assert_eq!(feed_at(&mut order, &mut ledger, Nanos(1), &facts), Ok(()));
-        assert!(order.at_end(&ledger).unwrap_err().contains("2 were owed"));
+        assert!(order.settled(&ledger).unwrap_err().contains("2 were owed"));
     }
 
     #[test]
