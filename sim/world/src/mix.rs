@@ -58,7 +58,7 @@ pub(crate) fn roles(dice: &mut Dice, config: &Config) -> Vec<Role> {
 
 fn receive(env: &Env) {
     // An error ends this life of the receiver; the role starts over.
-    if let Err(e) = try_receive(env) { eprintln!("receiver: {e:?}"); }
+    let _ = try_receive(env);
 }
 
 fn try_receive(env: &Env) -> Result<()> {
@@ -121,9 +121,7 @@ struct Writer<'e> {
 
 fn write(env: &mut Env, to: NodeId, stripe: u64, verify: bool) {
     // An error ends this life of the writer; the role starts over.
-    let r = try_write(env, to, stripe, verify);
-    if let Err(e) = &r { eprintln!("writer: {e:?}"); }
-    if let Err(text) = r.unwrap_or(Ok(())) {
+    if let Err(text) = try_write(env, to, stripe, verify).unwrap_or(Ok(())) {
         env.complain(text);
     }
 }
