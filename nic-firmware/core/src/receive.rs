@@ -271,8 +271,14 @@ impl<S: Storage> Nic<S> {
         let (status, header) = (slot.status, slot.header);
         let at = self.stream_index(id, header.source_port);
         if let Some(stream) = self.streams.get_mut(at) {
-            // A new epoch: the sender's library has surfaced the error.
-            if stream.poison.is_some_and(|poison| poison.epoch != header.epoch.0) {
+            // A new epoch: the sender's library has surfaced the error. Another generation: its port
+            // has another owner.
+            let says_generation = matches!(header.kind, Kind::Write | Kind::Flush);
+            let over = stream.poison.is_some_and(|poison| {
+                poison.epoch != header.epoch.0
+                    || (says_generation && poison.generation != header.compare as u32)
+            });
+            if over {
                 stream.poison = None;
             }
         }
@@ -322,6 +328,7 @@ impl<S: Storage> Nic<S> {
         {
             stream.poison = Some(Poison {
                 epoch: header.epoch.0,
+                generation: header.compare as u32,
                 status,
                 op: header.op.0,
             });

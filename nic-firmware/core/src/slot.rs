@@ -70,6 +70,8 @@ pub struct Stream {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Poison {
     pub(crate) epoch: u16,
+    /// Generation of the sending port: its next owner is not to blame.
+    pub(crate) generation: u32,
     pub(crate) status: Status,
     pub(crate) op: u32,
 }

@@ -351,6 +351,13 @@ impl Node {
         page_lock::lock_state(&self.board.bar, &self.table, slot) == page_lock::LockState::Free
     }
 
+    /// Whether an unmap would find the page unlocked; the page stays mapped.
+    pub fn unmap_would_be_free(&mut self, port: u16, address: u64) -> bool {
+        let vpn = Vpn::of(PortId(port), VirtAddr(address));
+        let (slot, _) = self.slots[&vpn.raw()];
+        page_lock::lock_state(&self.board.bar, &self.table, slot) == page_lock::LockState::Free
+    }
+
     /// Unmaps a page unless a DMA holds it.
     pub fn evict(&mut self, vpn: Vpn) {
         let (slot, ppn) = self.slots[&vpn.raw()];
@@ -375,6 +382,14 @@ impl Node {
         let map = BarMap::new(&self.board.geometry);
         let at = capability_at(map.capabilities, CapabilitySlot(slot));
         capability.publish(&self.board.bar, at);
+    }
+
+    pub fn revoke(&mut self, slot: u32) {
+        let map = BarMap::new(&self.board.geometry);
+        Capability::retract(
+            &self.board.bar,
+            capability_at(map.capabilities, CapabilitySlot(slot)),
+        );
     }
 
     pub fn post(&mut self, port: u16, command: &Command, inline: &[u8]) -> bool {

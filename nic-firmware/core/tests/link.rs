@@ -1,0 +1,340 @@
+//! Links (promise P6): greetings, new lives, silence, gaps, stale and repeated messages.
+
+mod common;
+use common::*;
+use netvm_abi::event::{HostEvent, NicEvent};
+use netvm_abi::shared_map::status_page;
+use netvm_abi::wire::{Header, Kind};
+use netvm_abi::words::SharedWords;
+use netvm_abi::{Geometry, Incarnation, Nanos, NodeId, Status, Token};
+use netvm_nic::Config;
+
+fn linked() -> World {
+    let mut world = World::connected(2, 0);
+    world.nodes[1].grant(3, &capability(0));
+    world.nodes[1].map(1, 0x12000, 5, true);
+    world
+}
+
+/// Starts a node anew, with the same host memory but another seed.
+fn restart(world: &mut World, node: u16) {
+    let old = &world.nodes[usize::from(node)];
+    let config = Config {
+        incarnation_seed: 0xBEEF,
+        ..*old.nic.config()
+    };
+    world.nodes[usize::from(node)] = Node::new(config);
+    world.nodes[usize::from(node)].open(1, 8);
+}
+
+#[test]
+fn the_status_page_shows_the_link() {
+    let world = linked();
+    let page = &world.nodes[0].board.shared;
+    assert_ne!(page.load_acquire(status_page::peer(NodeId(1))), 0);
+    assert_eq!(page.load_acquire(status_page::peer(NodeId(1)).plus(1)), 4096);
+}
+
+#[test]
+fn both_may_greet_at_once_in_any_order() {
+    for seed in 0..60 {
+        let world = World::connected(4, seed);
+        for node in &world.nodes {
+            assert_eq!(node.counters().links_lost, 0, "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_restarted_peer_is_a_new_life_and_the_old_one_is_refused() {
+    let mut world = linked();
+    let command = notify(inline(1, 0x12000, 8), 2);
+    assert!(world.nodes[0].post(1, &command, &[1; 8]));
+    world.nodes[0].poll(world.now);
+    let stale: Vec<_> = world.nodes[0].board.outbox.drain(..).collect();
+    restart(&mut world, 1);
+    let now = world.now;
+    world.nodes[1].deliver(now, &stale[0]);
+    assert_eq!(world.nodes[1].counters().stale_incarnation, 1);
+    world.run();
+    // The refusal has told node 0, which reports what is lost and greets again.
+    assert_eq!(world.nodes[0].counters().links_lost, 1);
+    assert_eq!(world.nodes[0].error(1).unwrap().status, Status::LinkLost);
+    assert!(
+        world.nodes[0]
+            .event(|event| matches!(event, NicEvent::PeerLost { .. }))
+            .is_some()
+    );
+    world.pass(Nanos::from_millis(100));
+    assert_eq!(world.nodes[1].counters().links_up, 1);
+    world.nodes[1].grant(3, &capability(0));
+    world.nodes[1].map(1, 0x12000, 5, true);
+    let mut again = command;
+    assert!(world.nodes[0].post(1, &again, &[1; 8]));
+    world.run();
+    assert_eq!(world.nodes[1].signals(1, 2), 0, "its epoch has lost a write");
+    assert_eq!(world.nodes[0].counters().notifications_suppressed, 1);
+    again.epoch.0 = 1;
+    assert!(world.nodes[0].post(1, &again, &[1; 8]));
+    world.run();
+    assert_eq!(world.nodes[1].signals(1, 2), 1);
+}
+
+#[test]
+fn a_new_greeting_resets_the_link_only_when_the_host_has_let_go() {
+    let mut world = linked();
+    assert!(world.nodes[0].post(1, &inline(1, 0x15000, 8), &[1; 8]));
+    world.run();
+    let Some(NicEvent::Bounced { bounce, generation }) =
+        world.nodes[1].event(|event| matches!(event, NicEvent::Bounced { .. }))
+    else {
+        panic!("nothing bounced");
+    };
+    world.nodes[1].obliging = false;
+    world.nodes[1].inbox.clear();
+    restart(&mut world, 0);
+    world.nodes[0].tell(HostEvent::PeerConnect { peer: NodeId(1) });
+    world.run();
+    assert_eq!(
+        world.nodes[1].counters().peer_resets,
+        2,
+        "the first greeting, and this one"
+    );
+    world.pass(Nanos::from_millis(100));
+    assert_eq!(
+        world.nodes[0].counters().links_up,
+        0,
+        "the old slot is still the host's"
+    );
+    let Some(NicEvent::PeerReset { peer, incarnation }) =
+        world.nodes[1].event(|event| matches!(event, NicEvent::PeerReset { .. }))
+    else {
+        panic!("no reset");
+    };
+    // An answer to the old slot comes late, or not at all.
+    world.nodes[1].tell(HostEvent::BounceEnded {
+        bounce,
+        generation,
+        status: Status::Ok,
+    });
+    world.nodes[1].tell(HostEvent::PeerReleased {
+        peer,
+        incarnation: Incarnation(1),
+    });
+    world.nodes[1].tell(HostEvent::PeerReleased { peer, incarnation });
+    world.pass(Nanos::from_millis(100));
+    assert_eq!(world.nodes[0].counters().links_up, 1);
+    assert_eq!(world.nodes[1].counters().dropped, 1);
+    assert_eq!(world.nodes[1].counters().late_answers, 1);
+}
+
+#[test]
+fn dmas_of_the_old_life_are_waited_for() {
+    let mut world = linked();
+    world.auto_dma = false;
+    assert!(world.nodes[0].post(1, &notify(inline(1, 0x12000, 8), 2), &[1; 8]));
+    world.run();
+    restart(&mut world, 0);
+    world.nodes[0].tell(HostEvent::PeerConnect { peer: NodeId(1) });
+    world.run();
+    assert_eq!(world.nodes[0].counters().links_up, 0);
+    world.auto_dma = true;
+    world.pass(Nanos::from_millis(100));
+    assert_eq!(world.nodes[0].counters().links_up, 1);
+    assert_eq!(world.nodes[1].signals(1, 2), 0, "its sender is gone");
+    assert!(world.nodes[1].board.receive.is_empty());
+    assert!(world.nodes[1].unmap_would_be_free(1, 0x12000));
+}
+
+#[test]
+fn a_silent_peer_fails_what_waits_for_it() {
+    let mut world = linked();
+    let flush = netvm_abi::descriptor::Command {
+        opcode: netvm_abi::descriptor::Opcode::FlushRemote,
+        ..write(1, 0, 0, 0)
+    };
+    assert!(world.nodes[0].post(1, &flush, &[]));
+    world.nodes[0].poll(world.now);
+    world.nodes[0].board.outbox.clear();
+    // Nothing reaches node 1 any more.
+    for _ in 0..20 {
+        world.now.0 += 100_000_000;
+        let now = world.now;
+        let node = &mut world.nodes[0];
+        while node.nic.handle_timers(&mut node.board, now) {}
+        node.poll(now);
+        node.board.outbox.clear();
+    }
+    assert_eq!(world.nodes[0].counters().links_lost, 1);
+    assert!(world.nodes[0].counters().probes_sent >= 5);
+    assert_eq!(world.nodes[0].error(1).unwrap().status, Status::LinkLost);
+    let mut codes = Vec::new();
+    while let Some(error) = world.nodes[0].error(1) {
+        codes.push(error.status);
+    }
+    assert!(codes.iter().all(|&status| status == Status::LinkLost));
+    let page = &world.nodes[0].board.shared;
+    assert_eq!(page.load_acquire(status_page::peer(NodeId(1))), 0);
+}
+
+#[test]
+fn an_answered_probe_keeps_the_link() {
+    let mut world = linked();
+    // A write that stays with the host for long.
+    assert!(world.nodes[0].post(1, &inline(1, 0x15000, 8), &[1; 8]));
+    world.run();
+    world.pass(Nanos::from_millis(5000));
+    assert_eq!(world.nodes[0].counters().links_lost, 0);
+    assert!(world.nodes[0].counters().probes_sent > 10);
+    assert!(world.nodes[1].counters().probes_received > 10);
+    world.hosts = true;
+    // The event was already taken; look at it now.
+    world.run();
+    world.pass(Nanos::from_millis(1000));
+    assert_eq!(
+        world.nodes[0].nic.next_deadline(),
+        None,
+        "an idle NIC has nothing to wait for"
+    );
+}
+
+#[test]
+fn a_gap_that_does_not_close_fails_the_link() {
+    let mut world = linked();
+    for op in 1..=2 {
+        assert!(world.nodes[0].post(1, &inline(op, 0x12000 + u64::from(op) * 8, 8), &[1; 8]));
+    }
+    world.nodes[0].poll(world.now);
+    world.nodes[0].board.outbox.pop_front();
+    world.run();
+    world.pass(Nanos::from_millis(1000));
+    assert_eq!(world.nodes[1].counters().links_lost, 1);
+    assert_eq!(world.nodes[0].counters().links_lost, 1, "the other side is told");
+    assert_eq!(world.nodes[0].counters().links_up, 3, "and both greet again");
+}
+
+#[test]
+fn messages_outside_of_the_window_and_repeated_ones_are_refused() {
+    let mut world = linked();
+    assert!(world.nodes[0].post(1, &notify(inline(1, 0x12000, 8), 2), &[1; 8]));
+    world.nodes[0].poll(world.now);
+    let message = world.nodes[0].board.outbox[0].clone();
+    world.run();
+    let now = world.now;
+    world.nodes[1].deliver(now, &message);
+    let mut beyond = message;
+    beyond.header.seq = beyond.header.seq.plus(200);
+    world.nodes[1].deliver(now, &beyond);
+    let counters = world.nodes[1].counters();
+    assert_eq!((counters.duplicates, counters.out_of_window), (1, 1));
+    assert_eq!(world.nodes[1].signals(1, 2), 1);
+    let mut ack = Header::new(Kind::Ack, NodeId(0), NodeId(1));
+    ack.source_incarnation = beyond.header.source_incarnation;
+    ack.destination_incarnation = beyond.header.destination_incarnation;
+    ack.seq = netvm_abi::Seq(world.now.0 as u32 ^ 0x8000_0000);
+    world.nodes[1].deliver(
+        now,
+        &Message {
+            header: ack,
+            payload: Vec::new(),
+        },
+    );
+    assert_eq!(world.nodes[1].counters().acks_refused, 1);
+}
+
+#[test]
+fn other_windows_are_refused_by_name_and_a_smaller_payload_is_agreed_on() {
+    let mut world = World::new(2, 0);
+    world.nodes[1] = Node::new(Config {
+        node: NodeId(1),
+        geometry: Geometry {
+            window: 128,
+            ..geometry(2)
+        },
+        ..Config::default()
+    });
+    world.nodes[0].tell(HostEvent::SendControl {
+        peer: NodeId(1),
+        slot: 0,
+        token: Token(7),
+    });
+    world.run();
+    let sent = world.nodes[0].event(|event| matches!(event, NicEvent::ControlSent { .. }));
+    let expected = NicEvent::ControlSent {
+        token: Token(7),
+        status: Status::VersionMismatch,
+    };
+    assert_eq!(sent, Some(expected));
+    assert_eq!(world.nodes[1].counters().hellos_refused, 1);
+
+    let mut small = World::new(2, 0);
+    small.nodes[1] = Node::new(Config {
+        node: NodeId(1),
+        geometry: Geometry {
+            payload: 1408,
+            ..geometry(2)
+        },
+        ..Config::default()
+    });
+    let mut small = World::connect(small);
+    let page = &small.nodes[0].board.shared;
+    assert_eq!(page.load_acquire(status_page::peer(NodeId(1)).plus(1)), 1408);
+    small.nodes[0].map(1, 0x5000, 9, true);
+    assert!(small.nodes[0].post(1, &write(1, 0x12000, 0x5000, 1409), &[]));
+    small.run();
+    assert_eq!(small.nodes[0].error(1).unwrap().status, Status::Malformed);
+}
+
+#[test]
+fn control_messages_reach_the_driver_in_order_or_say_why_not() {
+    let mut world = World::new(3, 0);
+    let map = netvm_abi::shared_map::SharedMap::new(&world.nodes[0].board.geometry);
+    for slot in 0..4u16 {
+        let at = map.control_slot(slot);
+        world.nodes[0]
+            .board
+            .shared
+            .store_release(at, 100 + u32::from(slot));
+        world.nodes[0].tell(HostEvent::SendControl {
+            peer: NodeId(1),
+            slot,
+            token: Token(u32::from(slot)),
+        });
+    }
+    for (peer, slot) in [(9, 0), (1, 64)] {
+        world.nodes[0].tell(HostEvent::SendControl {
+            peer: NodeId(peer),
+            slot,
+            token: Token(50 + u32::from(slot)),
+        });
+    }
+    world.run();
+    let mut first_words = Vec::new();
+    while let Some(NicEvent::Bounced { bounce, .. }) =
+        world.nodes[1].event(|event| matches!(event, NicEvent::Bounced { .. }))
+    {
+        first_words.push(world.nodes[1].board.bounce[&bounce.0][0]);
+    }
+    assert_eq!(first_words, [100, 101, 102, 103]);
+    let sent = |status: Status| move |event: &NicEvent| matches!(event, NicEvent::ControlSent { status: s, .. } if *s == status);
+    assert!(world.nodes[0].event(sent(Status::NoSuchNode)).is_some());
+    assert!(world.nodes[0].event(sent(Status::TableFull)).is_some());
+    assert!(world.nodes[0].event(sent(Status::Ok)).is_some());
+    // Node 2 is not there: greetings go unanswered until they stop.
+    world.nodes[0].tell(HostEvent::SendControl {
+        peer: NodeId(2),
+        slot: 5,
+        token: Token(9),
+    });
+    for _ in 0..60 {
+        world.now.0 += 20_000_000;
+        let now = world.now;
+        let node = &mut world.nodes[0];
+        node.poll(now);
+        while node.nic.handle_timers(&mut node.board, now) {}
+        node.poll(now);
+        node.board.outbox.clear();
+    }
+    assert!(world.nodes[0].event(sent(Status::LinkLost)).is_some());
+    assert!(world.nodes[0].counters().hellos_sent > 50);
+}
