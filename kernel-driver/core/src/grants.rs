@@ -310,3 +310,97 @@ impl<S: Storage> Host<S> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::boxed::Box;
+
+    struct Heap;
+
+    impl Storage for Heap {
+        type Table<T: 'static> = Box<[T]>;
+    }
+
+    impl MakeTable for Heap {
+        fn table<T: 'static>(&mut self, len: usize, make: impl FnMut(usize) -> T) -> Box<[T]> {
+            (0..len).map(make).collect()
+        }
+    }
+
+    /// Every way in which a claim may not fit its capability, one at a time (promise P5).
+    #[test]
+    fn a_claim_is_checked_field_by_field() {
+        let mut grants = Grants::new(&mut Heap, 4);
+        let capability = Capability {
+            port: PortId(3),
+            modes: Modes::WRITE | Modes::NOTIFY,
+            segment: SegmentId(9),
+            holder: NodeId(1),
+            holder_port: PortId(2),
+            start: VirtAddr(0x1010),
+            end: VirtAddr(0x1020),
+            secret: 77,
+            notify_first: NotificationId(5),
+            notify_last: NotificationId(6),
+            expires: Nanos(100),
+        };
+        grants.table[1].capability = capability;
+        let good = Claim {
+            slot: CapabilitySlot(1),
+            secret: 77,
+            port: PortId(3),
+            holder: NodeId(1),
+            holder_port: PortId(2),
+            address: VirtAddr(0x1010),
+            len: ByteLen(16),
+            modes: Modes::WRITE,
+            notification: NotificationId(6),
+        };
+        let check = |grants: &Grants<Heap>, change: &dyn Fn(&mut Claim)| {
+            let mut claim = good;
+            change(&mut claim);
+            grants.check(&claim, Nanos(99))
+        };
+        assert_eq!(
+            check(&grants, &|_| ()),
+            Err(Status::CapabilityRefused),
+            "not live"
+        );
+        grants.table[1].state = GrantState::Live;
+        assert_eq!(check(&grants, &|_| ()), Ok(SegmentId(9)));
+        assert_eq!(grants.check(&good, Nanos(100)), Err(Status::Expired));
+        type Case<'a> = (&'a dyn Fn(&mut Claim), Status);
+        let cases: [Case<'_>; 13] = [
+            (&|c| c.slot = CapabilitySlot(0), Status::CapabilityRefused),
+            (&|c| c.slot = CapabilitySlot(4), Status::CapabilityRefused),
+            (&|c| c.secret ^= 1 << 63, Status::CapabilityRefused),
+            (&|c| c.port = PortId(4), Status::CapabilityRefused),
+            (&|c| c.holder = NodeId(2), Status::CapabilityRefused),
+            (&|c| c.holder_port = PortId(3), Status::CapabilityRefused),
+            (&|c| c.modes = Modes::READ, Status::ModeRefused),
+            (&|c| c.address = VirtAddr(0x100F), Status::OutOfRange),
+            (&|c| c.address = VirtAddr(0x1011), Status::OutOfRange),
+            (&|c| c.address = VirtAddr(u64::MAX), Status::OutOfRange),
+            (&|c| c.len = ByteLen(u32::MAX), Status::OutOfRange),
+            (&|c| c.notification = NotificationId(4), Status::ModeRefused),
+            (&|c| c.notification = NotificationId(7), Status::ModeRefused),
+        ];
+        for (i, (change, status)) in cases.into_iter().enumerate() {
+            assert_eq!(check(&grants, change), Err(status), "case {i}");
+        }
+        // A message without data names no address; one without a number notifies nobody.
+        let empty = |c: &mut Claim| {
+            c.len = ByteLen(0);
+            c.address = VirtAddr(0);
+            c.modes = Modes::empty();
+        };
+        assert_eq!(check(&grants, &empty), Ok(SegmentId(9)));
+        grants.table[1].capability.modes = Modes::WRITE;
+        assert_eq!(check(&grants, &|_| ()), Err(Status::ModeRefused));
+        assert_eq!(
+            check(&grants, &|c| c.notification = NotificationId::NONE),
+            Ok(SegmentId(9))
+        );
+    }
+}

@@ -248,6 +248,98 @@ pub(crate) fn a_revocation_and_a_lost_node_void_an_import() {
 }
 
 #[test]
+pub(crate) fn an_import_given_up_before_its_news_is_never_heard_of() {
+    let (mut rig, port) = world();
+    let token = rig.import(port, "x", false);
+    rig.control(
+        PEER,
+        0,
+        &Control::Granted {
+            token,
+            grant: some_grant(),
+        },
+    );
+    rig.control(
+        PEER,
+        1,
+        &Control::Granted {
+            token: Token(9),
+            grant: some_grant(),
+        },
+    );
+    // One poll takes both messages and says the first news.
+    let first = rig.host.poll(&mut rig.platform, rig.now);
+    assert!(matches!(first, Some(Notice::Imported { .. })));
+    let token = rig.import(port, "y", false);
+    rig.host
+        .unimport(&mut rig.platform, port.port, token, rig.now)
+        .expect("pending");
+    rig.control(
+        PEER,
+        0,
+        &Control::Granted {
+            token,
+            grant: some_grant(),
+        },
+    );
+    assert_eq!(ended(&rig.poll()), []);
+    assert_eq!(rig.count("stray_grants"), 2);
+    // One that failed, unheard of, when its port is closed.
+    let closing = rig.open();
+    let spec = ImportSpec {
+        node: NodeId(2),
+        port: PortId(1),
+        name: name("x"),
+        modes: Modes::READ,
+        deadline: Nanos::MAX,
+        wait: false,
+    };
+    rig.host
+        .import(&mut rig.platform, closing.port, &spec, rig.now)
+        .expect("begins");
+    let mut close = rig
+        .host
+        .port_close_begin(&mut rig.platform, closing)
+        .expect("open");
+    let _ = rig
+        .host
+        .port_close_step(&mut rig.platform, &mut close, rig.now, 9, &mut |_| {});
+    assert_eq!(ended(&rig.poll()), []);
+}
+
+#[test]
+pub(crate) fn the_end_of_an_earlier_control_message_frees_no_slot() {
+    let (mut rig, port) = world();
+    rig.obliging = false;
+    let mut tokens = Vec::new();
+    for i in 0..2 {
+        let import = rig.import(port, "x", false);
+        let heard = rig.heard();
+        let Some(&HostEvent::SendControl { token, slot, .. }) = heard.last() else {
+            panic!("{heard:?}");
+        };
+        tokens.push((token, slot));
+        if i == 0 {
+            rig.say(NicEvent::ControlSent {
+                token,
+                status: Status::Ok,
+            });
+            rig.poll();
+            rig.host
+                .unimport(&mut rig.platform, port.port, import, rig.now)
+                .expect("pending");
+        }
+    }
+    assert_eq!(tokens[0].1, tokens[1].1, "the same slot again");
+    rig.say(NicEvent::ControlSent {
+        token: tokens[0].0,
+        status: Status::LinkLost,
+    });
+    assert_eq!(ended(&rig.poll()), []);
+    assert_eq!((rig.count("nic_events_bad"), rig.count("control_failed")), (1, 0));
+}
+
+#[test]
 pub(crate) fn a_port_imports_from_its_own_node_without_a_message() {
     let (mut rig, port) = world();
     let other = rig.open();

@@ -302,6 +302,9 @@ pub(crate) fn a_lost_peer_is_answered_too() {
 #[test]
 pub(crate) fn a_sleeping_nic_is_woken_once_for_each_event() {
     let mut rig = Rig::new();
+    rig.host.connect(&mut rig.platform, NodeId(2));
+    rig.heard();
+    assert_eq!(rig.platform.wakes, 0, "it is awake");
     rig.platform.shared.store_release(status_page::SLEEPING, 1);
     rig.host.connect(&mut rig.platform, PEER);
     rig.host.connect(&mut rig.platform, PEER);

@@ -99,12 +99,12 @@ pub(crate) fn words(count: u32) -> Arc<[AtomicU32]> {
     (0..count).map(|_| AtomicU32::new(0)).collect()
 }
 
-pub(crate) fn boot(geometry: &Geometry, bar: &[AtomicU32]) {
+pub(crate) fn boot(geometry: &Geometry, bar: &[AtomicU32], key: u64) {
     CardHeader {
         geometry: *geometry,
         node: NODE,
         incarnation: Incarnation(5),
-        key: HashKey([0x1234_5678_9ABC_DEF0, 0x0F1E_2D3C_4B5A_6978]),
+        key: HashKey([key, 0x0F1E_2D3C_4B5A_6978]),
     }
     .publish(bar);
 }
@@ -120,6 +120,6 @@ pub(crate) fn fake(geometry: &Geometry) -> Fake {
         secrets: 42,
         wakes: 0,
     };
-    boot(geometry, &fake.bar);
+    boot(geometry, &fake.bar, 0x1234_5678_9ABC_DEF0);
     fake
 }

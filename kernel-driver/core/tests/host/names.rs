@@ -235,7 +235,11 @@ pub(crate) fn a_request_made_twice_is_granted_once() {
     assert_eq!(first, again);
     let other = rig.granted(PEER, PortId(2), port, "a", Modes::READ, 2);
     assert_ne!(first, other);
-    assert_eq!((rig.count("grants"), rig.count("grants_repeated")), (2, 1));
+    let another = rig.granted(PEER, PortId(3), port, "a", Modes::READ, 1);
+    assert_ne!(first, another, "another port's request of that number");
+    let node = rig.granted(NodeId(2), PortId(2), port, "a", Modes::READ, 1);
+    assert_ne!(first, node, "another node's");
+    assert_eq!((rig.count("grants"), rig.count("grants_repeated")), (4, 1));
 }
 
 #[test]
@@ -331,6 +335,11 @@ pub(crate) fn what_is_revoked_while_a_barrier_is_in_flight_waits_for_the_next() 
     let HostEvent::Barrier { token } = barriers[0] else {
         panic!("{barriers:?}");
     };
+    rig.say(NicEvent::BarrierDone {
+        token: Token(token.0 + 1),
+    });
+    rig.poll();
+    assert_eq!(step(&mut rig, &mut first), Progress::Wait, "another's answer");
     rig.say(NicEvent::BarrierDone { token });
     rig.poll();
     assert_eq!(step(&mut rig, &mut first), Progress::Done);

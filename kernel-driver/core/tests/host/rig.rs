@@ -6,7 +6,7 @@ use netvm_abi::bounce::{BounceUse, store_record};
 use netvm_abi::control::{CONTROL_BYTES, CONTROL_WORDS, Control, Modes, Name};
 use netvm_abi::event::{HostEvent, NicEvent};
 use netvm_abi::page_lock::{self, LockedPage, Miss, Used};
-use netvm_abi::page_table::PageTable;
+use netvm_abi::page_table::{HashKey, PageTable};
 use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
 use netvm_abi::shared_map::SharedMap;
 
@@ -118,13 +118,17 @@ impl Rig {
         }
     }
 
-    /// The card was reset: rings and locks of the NIC's side are new.
+    /// The card was reset: rings, locks and hash key of the NIC's side are new.
     pub(crate) fn reboot(&mut self) {
         let geometry = *self.host.geometry();
         for word in self.platform.bar.iter() {
             word.store(0, Ordering::SeqCst);
         }
-        boot(&geometry, &self.platform.bar);
+        let key = 0x5EED;
+        boot(&geometry, &self.platform.bar, key);
+        let table = bar::BarMap::new(&geometry).page_table;
+        let key = HashKey([key, 0x0F1E_2D3C_4B5A_6978]);
+        self.table = PageTable::new(table, geometry.page_rows, key);
         self.from_host = RingReader::new(RingPlace::host_events(&geometry));
         self.to_host = RingWriter::new(RingPlace::nic_events(&geometry));
     }

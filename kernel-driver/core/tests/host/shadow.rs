@@ -217,6 +217,44 @@ pub(crate) fn nobody_crowds_another_port_out_of_its_rows() {
 }
 
 #[test]
+pub(crate) fn the_port_that_holds_most_gives_way_to_a_new_one() {
+    let (mut rig, a) = small(2);
+    let (b, c) = (rig.open(), rig.open());
+    rig.register(b, 0, 1000);
+    rig.register(c, 0, 1000);
+    // Pages that may be in any of the four slots.
+    let anywhere = |rig: &Rig, port: OpenPort, count: usize| {
+        let vpns = (0..1000).map(|page| page_of(port, page));
+        let spread = |vpn: &Vpn| {
+            let [first, second] = rig.table.rows_of(*vpn);
+            first != second
+        };
+        vpns.filter(spread).take(count).collect::<Vec<_>>()
+    };
+    let (mine, one, more) = (anywhere(&rig, a, 3), anywhere(&rig, b, 1), anywhere(&rig, c, 5));
+    for order in 0..4 {
+        let _ = rig.unmap(page_of(a, 0), 200_000, UnmapKind::Remove);
+        let _ = rig.unmap(page_of(b, 0), 1000, UnmapKind::Remove);
+        let _ = rig.unmap(page_of(c, 0), 1000, UnmapKind::Remove);
+        for i in 0..4 {
+            let vpn = if i == order {
+                one[0]
+            } else {
+                mine[i - usize::from(i > order)]
+            };
+            assert_eq!(rig.map(vpn, 1, true), Ok(None));
+        }
+        let mut lost = Vec::new();
+        for &vpn in &more {
+            let out = rig.map(vpn, 1, true).expect("maps").expect("displaces");
+            lost.push(out.vpn.port());
+        }
+        assert_eq!(lost, [a.port, a.port, c.port, c.port, c.port], "order {order}");
+        assert!(rig.host.mapping(one[0]).is_some());
+    }
+}
+
+#[test]
 pub(crate) fn marks_are_taken_once_and_a_held_page_is_young() {
     let (mut rig, port) = world();
     let vpn = page_of(port, 1);
