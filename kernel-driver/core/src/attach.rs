@@ -198,6 +198,7 @@ impl<S: MakeTable> Host<S> {
             peers: tables.table(usize::from(geometry.nodes), |_| Peer::new()),
             releasing: 0,
             work: tables.table(geometry.bounce_slots() as usize, |_| Work::new()),
+            slowest_answer: Nanos(0),
             control: ControlSlots::new(),
             counters: Counters::default(),
         }

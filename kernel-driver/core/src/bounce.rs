@@ -57,6 +57,8 @@ pub(crate) struct Work {
     pub(crate) len: ByteLen,
     /// Tries of the NIC (sources).
     pub(crate) attempt: u8,
+    /// When the NIC's event was taken.
+    pub(crate) since: Nanos,
     pub(crate) races: u8,
     pub(crate) evictions: u8,
     pub(crate) copied: bool,
@@ -92,6 +94,7 @@ impl Work {
             offset: PageOffset(0),
             len: ByteLen(0),
             attempt: 0,
+            since: Nanos(0),
             races: 0,
             evictions: 0,
             copied: false,
@@ -236,6 +239,7 @@ impl<S: Storage> Host<S> {
             vpn: Vpn::of(port, header.address),
             offset,
             len,
+            since: now,
             ..Work::new()
         };
         self.enqueue(bounce, work);
@@ -289,6 +293,7 @@ impl<S: Storage> Host<S> {
         offset: PageOffset,
         len: ByteLen,
         attempt: u8,
+        now: Nanos,
     ) -> Option<Notice> {
         let bounce = BounceUse::Source(staging).id(&self.geometry);
         let idle = self
@@ -317,6 +322,7 @@ impl<S: Storage> Host<S> {
                     offset,
                     len,
                     attempt,
+                    since: now,
                     ..Work::new()
                 };
                 self.enqueue(bounce, work);
@@ -367,7 +373,13 @@ impl<S: Storage> Host<S> {
     }
 
     /// Takes one piece of work out of a port's queue and refuses it; false when there is none.
-    pub(crate) fn refuse_one<P: Platform>(&mut self, platform: &mut P, port: PortId, status: Status) -> bool {
+    pub(crate) fn refuse_one<P: Platform>(
+        &mut self,
+        platform: &mut P,
+        port: PortId,
+        status: Status,
+        now: Nanos,
+    ) -> bool {
         let first = match self.ports.get_mut(port.index()) {
             Some(port) => port.queue.pop_front(&mut self.work),
             None => None,
@@ -376,12 +388,12 @@ impl<S: Storage> Host<S> {
             return false;
         };
         self.counters.bounce_refused += 1;
-        self.answer(platform, index, status);
+        self.answer(platform, index, status, now);
         true
     }
 
     /// Lets go of everything of a peer's old incarnation.
-    pub(crate) fn drop_work_of<P: Platform>(&mut self, platform: &mut P, peer: NodeId) {
+    pub(crate) fn drop_work_of<P: Platform>(&mut self, platform: &mut P, peer: NodeId, now: Nanos) {
         let window = u32::from(self.geometry.window);
         let windows = u32::from(self.geometry.nodes) * window;
         for index in u32::from(peer.0) * window..(u32::from(peer.0) + 1) * window {
@@ -415,7 +427,7 @@ impl<S: Storage> Host<S> {
                     port.queue.remove(&mut self.work, index);
                 }
                 self.counters.bounce_dropped += 1;
-                self.answer(platform, index, Status::LinkLost);
+                self.answer(platform, index, Status::LinkLost, now);
             }
         }
     }

@@ -55,7 +55,7 @@ impl<S: Storage> Host<S> {
     pub fn poll<P: Platform>(&mut self, platform: &mut P, now: Nanos) -> Option<Notice> {
         loop {
             self.do_what_is_due(platform, now);
-            if let Some(notice) = self.untold(platform) {
+            if let Some(notice) = self.untold(platform, now) {
                 return Some(notice);
             }
             if !self.is_alive() {
@@ -100,11 +100,11 @@ impl<S: Storage> Host<S> {
         }
     }
 
-    fn untold<P: Platform>(&mut self, platform: &mut P) -> Option<Notice> {
+    fn untold<P: Platform>(&mut self, platform: &mut P, now: Nanos) -> Option<Notice> {
         if core::mem::replace(&mut self.death_untold, false)
             && let CardState::Dead(cause) = self.card
         {
-            self.fail_ports(platform);
+            self.fail_ports(platform, now);
             self.all_imports_lost();
             return Some(Notice::CardDead(cause));
         }
@@ -123,7 +123,7 @@ impl<S: Storage> Host<S> {
                 offset,
                 len,
                 attempt,
-            } => return self.source_missed(platform, staging, generation, vpn, offset, len, attempt),
+            } => return self.source_missed(platform, staging, generation, vpn, offset, len, attempt, now),
             NicEvent::PeerReset { peer, incarnation } if self.is_peer(peer) => {
                 return self.peer_over(platform, peer, incarnation, false, now);
             }

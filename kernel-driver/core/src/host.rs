@@ -22,7 +22,7 @@ use netvm_abi::ring::{RingReader, RingWriter};
 use netvm_abi::shared_map::{SharedMap, status_page};
 use netvm_abi::storage::Storage;
 use netvm_abi::words::SharedWords;
-use netvm_abi::{Geometry, NodeId};
+use netvm_abi::{Geometry, Nanos, NodeId};
 
 /// Whether the card can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +81,7 @@ pub struct Host<S: Storage> {
     /// Peers whose old incarnation is not released yet.
     pub(crate) releasing: u32,
     pub(crate) work: S::Table<Work>,
+    pub(crate) slowest_answer: Nanos,
     pub(crate) control: ControlSlots,
     pub(crate) counters: Counters,
 }

@@ -91,7 +91,7 @@ impl<S: Storage> Host<S> {
                 }
                 Err(status) => {
                     self.count_refused(index);
-                    self.answer(platform, index, status);
+                    self.answer(platform, index, status, now);
                 }
             }
         }
@@ -103,6 +103,12 @@ impl<S: Storage> Host<S> {
         self.ports
             .get(port.index())
             .is_some_and(|port| !port.queue.is_empty())
+    }
+
+    /// The longest that a piece of work has waited for its answer so far: to be held against T.
+    #[must_use]
+    pub const fn slowest_answer(&self) -> Nanos {
+        self.slowest_answer
     }
 
     /// The page was paged in, or why not: [`Status::Unmapped`], [`Status::ReadOnly`],
@@ -129,18 +135,18 @@ impl<S: Storage> Host<S> {
         let (kind, copied, attempt) = (work.kind, work.copied, work.attempt);
         match result {
             // The data is there; only the mapping is not.
-            Err(_) if copied => self.finish(platform, index, Status::Ok),
+            Err(_) if copied => self.finish(platform, index, Status::Ok, now),
             Err(status) => {
                 match kind {
                     WorkKind::Source => {}
                     _ => self.counters.bounce_failed += 1,
                 }
-                self.finish(platform, index, status)
+                self.finish(platform, index, status, now)
             }
             Ok(page) => {
                 work.resident = Some(page);
                 if copied {
-                    return self.map_copied(platform, index, gone);
+                    return self.map_copied(platform, index, now, gone);
                 }
                 if kind != WorkKind::Source {
                     return self.copy(platform, index, now);
@@ -150,12 +156,12 @@ impl<S: Storage> Host<S> {
                 }
                 if let Err(status) = self.authorise(index, now) {
                     self.count_refused(index);
-                    return self.finish(platform, index, status);
+                    return self.finish(platform, index, status, now);
                 }
                 match self.map_work(platform, index, gone) {
                     Ok(()) => {
                         self.counters.source_mapped += 1;
-                        self.finish(platform, index, Status::Ok)
+                        self.finish(platform, index, Status::Ok, now)
                     }
                     Err(MapError::Raced) if self.may_race_again(index) => self.page_in(index),
                     Err(_) => self.copy(platform, index, now),
@@ -181,7 +187,6 @@ impl<S: Storage> Host<S> {
         };
         self.end_copy(index);
         self.reap();
-        let _ = now;
         let Some(work) = self.work.get_mut(index as usize) else {
             return WorkStep::Ended {
                 status: Status::StaleIncarnation,
@@ -191,13 +196,13 @@ impl<S: Storage> Host<S> {
             CopyEnd::Done if work.kind == WorkKind::Source => {
                 work.copied = true;
                 self.counters.source_copied += 1;
-                self.finish(platform, index, Status::Ok)
+                self.finish(platform, index, Status::Ok, now)
             }
             CopyEnd::Done => {
                 work.copied = true;
                 self.counters.bounce_copied += 1;
                 self.counters.bounce_bytes += u64::from(work.len.0);
-                self.map_copied(platform, index, gone)
+                self.map_copied(platform, index, now, gone)
             }
             CopyEnd::Evicted => {
                 self.counters.copies_evicted += 1;
@@ -206,11 +211,11 @@ impl<S: Storage> Host<S> {
                     return self.page_in(index);
                 }
                 self.counters.bounce_failed += u64::from(work.kind != WorkKind::Source);
-                self.finish(platform, index, Status::NoMemory)
+                self.finish(platform, index, Status::NoMemory, now)
             }
             CopyEnd::Failed(status) => {
                 self.counters.bounce_failed += u64::from(work.kind != WorkKind::Source);
-                self.finish(platform, index, status)
+                self.finish(platform, index, status, now)
             }
         }
     }
@@ -255,7 +260,7 @@ impl<S: Storage> Host<S> {
             Ok(segment) => segment,
             Err(status) => {
                 self.count_refused(index);
-                return self.finish(platform, index, status);
+                return self.finish(platform, index, status, now);
             }
         };
         let Some(work) = self.work.get_mut(index as usize) else {
@@ -333,6 +338,7 @@ impl<S: Storage> Host<S> {
         &mut self,
         platform: &mut P,
         index: u32,
+        now: Nanos,
         gone: &mut impl FnMut(PageGone),
     ) -> WorkStep {
         match self.map_work(platform, index, gone) {
@@ -340,7 +346,7 @@ impl<S: Storage> Host<S> {
             Err(MapError::Raced) if self.may_race_again(index) => return self.page_in(index),
             Err(_) => self.counters.bounce_unmapped += 1,
         }
-        self.finish(platform, index, Status::Ok)
+        self.finish(platform, index, Status::Ok, now)
     }
 
     fn count_refused(&mut self, index: u32) {
@@ -352,18 +358,18 @@ impl<S: Storage> Host<S> {
     }
 
     /// Ends work that a worker has in its hands.
-    fn finish<P: Platform>(&mut self, platform: &mut P, index: u32, status: Status) -> WorkStep {
+    fn finish<P: Platform>(&mut self, platform: &mut P, index: u32, status: Status, now: Nanos) -> WorkStep {
         if let Some(work) = self.work.get(index as usize)
             && let Some(port) = self.ports.get_mut(work.port.index())
         {
             port.in_hand = port.in_hand.saturating_sub(1);
         }
-        self.answer(platform, index, status);
+        self.answer(platform, index, status, now);
         WorkStep::Ended { status }
     }
 
     /// Answers the NIC: the work is over.
-    pub(crate) fn answer<P: Platform>(&mut self, platform: &mut P, index: u32, status: Status) {
+    pub(crate) fn answer<P: Platform>(&mut self, platform: &mut P, index: u32, status: Status, now: Nanos) {
         let Some(work) = self.work.get_mut(index as usize) else {
             return;
         };
@@ -371,6 +377,7 @@ impl<S: Storage> Host<S> {
         let orphan = core::mem::replace(&mut work.orphan, false);
         work.state = State::Idle;
         work.ticket = None;
+        self.slowest_answer = self.slowest_answer.max(Nanos(now.0.saturating_sub(work.since.0)));
         if orphan {
             self.counters.bounce_dropped += 1;
             if let Some(peer) = self.peers.get_mut(peer.index()) {

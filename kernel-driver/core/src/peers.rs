@@ -103,7 +103,7 @@ impl<S: Storage> Host<S> {
         } else {
             self.counters.peers_reset += 1;
         }
-        self.drop_work_of(platform, peer);
+        self.drop_work_of(platform, peer, now);
         if peer != self.node {
             self.peer_imports_lost(peer, now);
         }

@@ -219,7 +219,7 @@ impl<S: Storage> Host<S> {
             return Progress::Done;
         }
         for _ in 0..REFUSE_SLICE {
-            if !self.refuse_one(platform, port, Status::NoSuchPort) {
+            if !self.refuse_one(platform, port, Status::NoSuchPort, now) {
                 break;
             }
         }
@@ -270,13 +270,13 @@ impl<S: Storage> Host<S> {
     }
 
     /// The card is dead: every port ends with that status, and what is queued goes.
-    pub(crate) fn fail_ports<P: Platform>(&mut self, platform: &mut P) {
+    pub(crate) fn fail_ports<P: Platform>(&mut self, platform: &mut P, now: Nanos) {
         for port in 1..self.ports.len() as u16 {
             let port = PortId(port);
             if self.port_is_open(port) {
                 self.mark_area(platform, port, Status::CardGone);
             }
-            while self.refuse_one(platform, port, Status::CardGone) {}
+            while self.refuse_one(platform, port, Status::CardGone, now) {}
         }
     }
 }

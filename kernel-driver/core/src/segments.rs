@@ -288,11 +288,8 @@ impl<S: Storage> Host<S> {
             return Progress::Done;
         };
         segment.state = State::Ending;
-        if let Some(export) = segment.exports.first() {
-            return match self.end_export(platform, export, now) {
-                Progress::Done => Progress::Again,
-                other => other,
-            };
+        if !segment.exports.is_empty() {
+            return self.end_exports(platform, id, now);
         }
         let first = Vpn::new(segment.port, segment.first);
         let pages = segment.pages;
@@ -316,6 +313,19 @@ impl<S: Storage> Host<S> {
         } else {
             Progress::Wait
         }
+    }
+
+    /// One step of the end of all exports of a segment: their grants share a barrier.
+    fn end_exports<P: Platform>(&mut self, platform: &mut P, id: SegmentId, now: Nanos) -> Progress {
+        let mut next = self.segments.get(id).and_then(|segment| segment.exports.first());
+        let mut progress = Progress::Wait;
+        while let Some(export) = next {
+            next = List::<0>::after(&self.exports.table, export);
+            if self.end_export(platform, export, now) != Progress::Wait {
+                progress = Progress::Again;
+            }
+        }
+        progress
     }
 
     /// A worker begins (or ends) to copy to or from a segment.

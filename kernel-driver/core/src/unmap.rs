@@ -246,7 +246,11 @@ impl<S: Storage> Host<S> {
                     continue;
                 };
                 match self.shadow.take_out(platform.bar(), PageSlot(index)) {
-                    Out::InUse => in_use = true,
+                    // Does not count against the budget: there are no more of these than DMAs.
+                    Out::InUse => {
+                        in_use = true;
+                        continue;
+                    }
                     Out::CardGone => return Err(CardFailure::AllOnes),
                     Out::Gone(mut page) => {
                         self.counters.pages_dirty += u64::from(page.dirty);

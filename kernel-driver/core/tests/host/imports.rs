@@ -5,6 +5,7 @@ use netvm_abi::control::{CONTROL_BYTES, Control, Grant, Modes};
 use netvm_abi::event::{HostEvent, NicEvent};
 use netvm_abi::wire::{Header, Kind};
 use netvm_abi::*;
+use netvm_host::Progress;
 use netvm_host::events::Notice;
 use netvm_host::imports::{ImportError, ImportSpec};
 use netvm_host::ports::OpenPort;
@@ -475,7 +476,28 @@ pub(crate) fn a_request_that_cannot_be_answered_now_is_dropped_without_a_grant()
     }
     let busy = rig.host.unimport(&mut rig.platform, port.port, token, rig.now);
     assert_eq!(busy, Err(ImportError::Busy));
-    for event in rig.heard() {
+    // Nor can the port be closed before its import is released.
+    let mut close = rig.host.port_close_begin(&mut rig.platform, port).expect("open");
+    let step = |rig: &mut Rig, close: &mut _| {
+        let now = rig.now;
+        rig.host
+            .port_close_step(&mut rig.platform, close, now, 99, &mut |_| {})
+    };
+    let mut heard = Vec::new();
+    for _ in 0..20 {
+        for event in rig.heard() {
+            match event {
+                HostEvent::Barrier { token } => rig.say(NicEvent::BarrierDone { token }),
+                HostEvent::PortClose { port, generation } => {
+                    rig.say(NicEvent::PortClosed { port, generation })
+                }
+                event => heard.push(event),
+            }
+        }
+        rig.poll();
+        assert_ne!(step(&mut rig, &mut close), Progress::Done);
+    }
+    for event in heard {
         if let HostEvent::SendControl { token, .. } = event {
             rig.say(NicEvent::ControlSent {
                 token,
@@ -484,9 +506,12 @@ pub(crate) fn a_request_that_cannot_be_answered_now_is_dropped_without_a_grant()
         }
     }
     rig.poll();
-    rig.host
-        .unimport(&mut rig.platform, port.port, token, rig.now)
-        .expect("now");
+    assert_eq!(step(&mut rig, &mut close), Progress::Done);
+    let release = Control::Release {
+        capability: some_grant().capability,
+        secret: some_grant().secret,
+    };
+    assert!(rig.sent().contains(&(PEER, release)));
 }
 
 proptest! {

@@ -97,6 +97,7 @@ pub(crate) fn a_bounced_write_is_copied_once_mapped_and_ended() {
     assert_eq!((job.offset, job.len), (PageOffset(100), ByteLen(50)));
     assert_eq!(job.direction, Direction::IntoPage);
     assert!(w.ended().is_empty(), "not before the copy");
+    w.rig.now = Nanos(7000);
     assert_eq!(
         w.rig.copied(sent, CopyEnd::Done),
         WorkStep::Ended { status: Status::Ok }
@@ -110,6 +111,7 @@ pub(crate) fn a_bounced_write_is_copied_once_mapped_and_ended() {
     w.rig.paged(sent, Ok(1));
     assert!(w.ended().is_empty());
     assert_eq!(w.rig.count("bounce_bytes"), 50);
+    assert_eq!(w.rig.host.slowest_answer(), Nanos(7000));
 }
 
 #[test]

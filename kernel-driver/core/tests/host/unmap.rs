@@ -186,3 +186,21 @@ pub(crate) fn a_whole_segment_is_unmapped_in_slices() {
     assert_eq!(rig.host.mapped_pages(), 0);
     assert_eq!(rig.count("pages_unmapped"), u64::from(mapped));
 }
+
+#[test]
+pub(crate) fn a_small_budget_does_not_hide_a_hung_card() {
+    let (mut rig, port) = world();
+    for page in 0..4 {
+        rig.map(page_of(port, page), page, true).expect("maps");
+    }
+    let _held = rig.lock(page_of(port, 0), true).expect("mapped");
+    let mut unmap = rig.host.unmap_begin(page_of(port, 0), 1000, UnmapKind::Remove);
+    let mut steps = 0;
+    while rig.step(&mut unmap, 1) != UnmapStep::InUse {
+        steps += 1;
+        assert!(steps < 20);
+    }
+    assert_eq!(rig.gone.len(), 3, "the others are out");
+    rig.now = Nanos::from_millis(10);
+    assert_eq!(rig.step(&mut unmap, 1), UnmapStep::CardDead);
+}
