@@ -199,3 +199,80 @@ impl Command {
         })
     }
 }
+
+/// The head of a write's descriptor with all that follows from whom it goes to, so that a library
+/// fills in only what differs from write to write.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteTemplate([u32; HEAD_WORDS]);
+
+impl WriteTemplate {
+    /// With node, port, capability and secret of `command`.
+    #[must_use]
+    pub const fn new(command: &Command) -> Self {
+        Self(command.encode())
+    }
+
+    /// The same as [`Command::encode`] of the whole command, without a reply slot.
+    #[must_use]
+    #[inline]
+    #[expect(clippy::too_many_arguments, reason = "one for each field of a descriptor that differs")]
+    pub const fn fill(
+        &self,
+        flags: CommandFlags,
+        len: ByteLen,
+        remote: VirtAddr,
+        local: VirtAddr,
+        notification: NotificationId,
+        op: OpId,
+        epoch: Epoch,
+    ) -> [u32; HEAD_WORDS] {
+        let mut words = self.0;
+        words[0] = Opcode::Write as u32 | ((flags.bits() as u32) << 8) | ((len.0 & 0xFFFF) << 16);
+        words[3] = notification.0;
+        [words[6], words[7]] = split(remote.0);
+        [words[8], words[9]] = split(local.0);
+        words[10] = op.0;
+        words[11] = ReplySlot::NONE.0 as u32 | ((epoch.0 as u32) << 16);
+        words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filled_template_is_the_encoded_command() {
+        let command = Command {
+            flags: CommandFlags::INLINE.union(CommandFlags::ORDERED),
+            len: ByteLen(77),
+            node: NodeId(3),
+            port: PortId(9),
+            capability: CapabilitySlot(0x1234_5678),
+            secret: 0xFEDC_BA98_7654_3210,
+            remote: VirtAddr(0x7FFF_1234_5678),
+            local: VirtAddr(0x5555_8765_4321),
+            notification: NotificationId(1500),
+            op: OpId(42),
+            epoch: Epoch(7),
+            ..Command::default()
+        };
+        let bare = Command {
+            node: command.node,
+            port: command.port,
+            capability: command.capability,
+            secret: command.secret,
+            ..Command::default()
+        };
+        let filled = WriteTemplate::new(&bare).fill(
+            command.flags,
+            command.len,
+            command.remote,
+            command.local,
+            command.notification,
+            command.op,
+            command.epoch,
+        );
+        assert_eq!(filled, command.encode());
+    }
+}

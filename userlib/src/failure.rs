@@ -75,7 +75,7 @@ impl Failures {
 
     /// Whether there is nothing to report to anybody: the check of the fast path.
     #[inline]
-    pub(crate) fn quiet<W: SharedWords>(&self, area: &W) -> bool {
+    pub(crate) fn quiet<W: SharedWords + ?Sized>(&self, area: &W) -> bool {
         area.load_acquire(ERROR_WRITE) == self.read && self.known.is_empty() && self.lost == 0
     }
 

@@ -8,7 +8,7 @@ use crate::read::{Read, Target};
 use crate::timeout::Timeout;
 use crate::write::{Source, Write};
 use netvm_abi::control::{Grant, Modes, Name};
-use netvm_abi::descriptor::Command;
+use netvm_abi::descriptor::{Command, WriteTemplate};
 use netvm_abi::{Nanos, NodeId, NotificationId, PortId, Status, VirtAddr};
 use std::fmt;
 use std::sync::Arc;
@@ -35,6 +35,8 @@ pub(crate) struct RemoteInner {
     exporter: PortId,
     name: String,
     grant: Grant,
+    /// What every write to it has in common.
+    pub(crate) template: WriteTemplate,
     key: RangeKey,
     released: AtomicBool,
 }
@@ -113,6 +115,13 @@ pub(crate) fn import(
             node,
             exporter,
             name: name.to_owned(),
+            template: WriteTemplate::new(&Command {
+                node,
+                port: exporter,
+                capability: grant.capability,
+                secret: grant.secret,
+                ..Command::default()
+            }),
             grant,
             key,
             released: AtomicBool::new(false),
@@ -258,6 +267,12 @@ impl RemoteInner {
         Ok(())
     }
 
+    /// The address of this offset at the exporter.
+    #[inline]
+    pub(crate) const fn address(&self, offset: u64) -> VirtAddr {
+        VirtAddr(self.grant.start.0.wrapping_add(offset))
+    }
+
     /// A descriptor with everything that follows from the import.
     #[inline]
     pub(crate) fn command(&self, offset: u64) -> Command {
@@ -266,7 +281,7 @@ impl RemoteInner {
             port: self.exporter,
             capability: self.grant.capability,
             secret: self.grant.secret,
-            remote: VirtAddr(self.grant.start.0.wrapping_add(offset)),
+            remote: self.address(offset),
             ..Command::default()
         }
     }

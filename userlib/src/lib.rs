@@ -13,6 +13,7 @@ mod node;
 mod notify;
 mod port;
 mod poster;
+mod posting;
 mod ranges;
 mod read;
 mod region;

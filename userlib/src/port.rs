@@ -13,6 +13,7 @@ use crate::region::Region;
 use crate::staging::Staging;
 use crate::stats::{Counters, PortStats};
 use crate::timeout::Timeout;
+use crate::words::FastWords;
 use netvm_abi::control::Modes;
 use netvm_abi::descriptor::INLINE_BYTES;
 use netvm_abi::port_area::PORT_STATE;
@@ -130,6 +131,8 @@ pub(crate) struct PortInner {
     pub(crate) block: Words,
     pub(crate) area: Words,
     pub(crate) status: Words,
+    /// The same, where they are mapped.
+    pub(crate) fast: Option<FastWords>,
     /// Shared by the port's regions, to tell them from others'.
     pub(crate) identity: Arc<()>,
     pub(crate) closed: AtomicBool,
@@ -214,14 +217,16 @@ impl Port {
         })?;
         let geometry = backend.geometry();
         let limit = backend.inline_limit().clamp(8, INLINE_BYTES);
+        let (block, area, status) = (port.block_words(), port.area_words(), port.status_words());
         let inner = PortInner {
+            fast: FastWords::new(&block, &area, &status),
             node: node.clone(),
             geometry,
             inline_limit: limit as u64,
             config,
-            block: port.block_words(),
-            area: port.area_words(),
-            status: port.status_words(),
+            block,
+            area,
+            status,
             identity: Arc::new(()),
             closed: AtomicBool::new(false),
             poster: Mutex::new(Poster::new(geometry.nodes, port.generation())),

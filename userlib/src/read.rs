@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::import::{RemoteInner, RemoteSegment};
-use crate::poster::{Posted, ReadPlan};
+use crate::posting::{Posted, ReadPlan};
 use crate::region::{Region, RegionSlice};
 use crate::staging::Chunk;
 use netvm_abi::control::Modes;

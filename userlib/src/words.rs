@@ -1,12 +1,15 @@
 //! The words that a port shares with its NIC and driver.
 
 use netvm_abi::WordIndex;
+use netvm_abi::bar::port::BLOCK_WORDS;
+use netvm_abi::port_area::AREA_WORDS;
+use netvm_abi::shared_map::status_page;
 use netvm_abi::words::SharedWords;
 use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// Words in memory that is mapped into this process.
 #[derive(Clone)]
@@ -105,5 +108,111 @@ impl SharedWords for Words {
             Self::Mapped(mapped) => mapped.words().load_slice(at, into),
             Self::Hooked(words) => words.load_slice(at, into),
         }
+    }
+
+    #[inline]
+    fn atomics(&self, at: WordIndex, len: u32) -> Option<&[AtomicU32]> {
+        match self {
+            Self::Mapped(mapped) => mapped.words().atomics(at, len),
+            Self::Hooked(words) => words.atomics(at, len),
+        }
+    }
+}
+
+/// Words that a port's fast path touches, if they are all mapped: found once, when the port is opened,
+/// so that posting checks no bounds.
+pub(crate) struct FastWords {
+    block: NonNull<[AtomicU32; BLOCK]>,
+    area: NonNull<[AtomicU32; AREA]>,
+    status: NonNull<[AtomicU32; STATUS]>,
+    _keep: [MappedWords; 3],
+}
+
+const BLOCK: usize = BLOCK_WORDS as usize;
+const AREA: usize = AREA_WORDS as usize;
+/// What lies before the peers.
+const STATUS: usize = status_page::PEERS.0 as usize;
+
+// SAFETY: as for `MappedWords`, which these pointers come from.
+unsafe impl Send for FastWords {}
+// SAFETY: as above.
+unsafe impl Sync for FastWords {}
+
+impl FastWords {
+    pub(crate) fn new(block: &Words, area: &Words, status: &Words) -> Option<Self> {
+        let (Words::Mapped(block), Words::Mapped(area), Words::Mapped(status)) = (block, area, status) else {
+            return None;
+        };
+        Some(Self {
+            block: NonNull::from(block.words().first_chunk()?),
+            area: NonNull::from(area.words().first_chunk()?),
+            status: NonNull::from(status.words().first_chunk()?),
+            _keep: [block.clone(), area.clone(), status.clone()],
+        })
+    }
+
+    #[inline]
+    pub(crate) const fn block(&self) -> Fixed<'_, BLOCK> {
+        // SAFETY: it was a reference to atomics, in memory that `_keep` keeps alive.
+        Fixed(unsafe { self.block.as_ref() })
+    }
+
+    #[inline]
+    pub(crate) const fn area(&self) -> Fixed<'_, AREA> {
+        // SAFETY: as above.
+        Fixed(unsafe { self.area.as_ref() })
+    }
+
+    #[inline]
+    pub(crate) const fn status(&self) -> Fixed<'_, STATUS> {
+        // SAFETY: as above.
+        Fixed(unsafe { self.status.as_ref() })
+    }
+}
+
+/// Mapped words of known number.
+#[derive(Clone, Copy)]
+pub(crate) struct Fixed<'a, const N: usize>(&'a [AtomicU32; N]);
+
+impl<const N: usize> SharedWords for Fixed<'_, N> {
+    #[inline]
+    fn load_acquire(&self, at: WordIndex) -> u32 {
+        self.0.load_acquire(at)
+    }
+
+    #[inline]
+    fn store_release(&self, at: WordIndex, value: u32) {
+        self.0.store_release(at, value);
+    }
+
+    #[inline]
+    fn full_barrier(&self) {
+        fence(Ordering::SeqCst);
+    }
+
+    #[inline]
+    fn store_slice(&self, at: WordIndex, values: &[u32]) {
+        let Some(words) = self.0.get(at.index()..).and_then(|rest| rest.get(..values.len())) else {
+            return;
+        };
+        fence(Ordering::Release);
+        let (words, rest) = words.as_chunks::<16>();
+        let (values, rest_values) = values.as_chunks::<16>();
+        for (words, values) in words.iter().zip(values) {
+            crate::copy::store_line(words, values);
+        }
+        for (word, &value) in rest.iter().zip(rest_values) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn load_slice(&self, at: WordIndex, into: &mut [u32]) {
+        self.0.load_slice(at, into);
+    }
+
+    #[inline]
+    fn atomics(&self, at: WordIndex, len: u32) -> Option<&[AtomicU32]> {
+        self.0.atomics(at, len)
     }
 }

@@ -2,11 +2,11 @@
 
 use crate::error::{Error, Result};
 use crate::import::{RemoteInner, RemoteSegment};
-use crate::poster::{Payload, Posted, WritePlan};
+use crate::posting::{Payload, Posted, WritePlan};
 use crate::region::{Region, RegionSlice};
 use netvm_abi::control::Modes;
-use netvm_abi::descriptor::{Command, CommandFlags, INLINE_BYTES};
-use netvm_abi::{NotificationId, OpId, VirtAddr};
+use netvm_abi::descriptor::{CommandFlags, INLINE_BYTES};
+use netvm_abi::{NotificationId, OpId, PAGE_SIZE, VirtAddr};
 
 /// Where a write takes its bytes from.
 #[derive(Clone, Debug)]
@@ -16,6 +16,8 @@ pub enum Source<'a> {
     /// the write is done at this node ([`Write::fenced`],
     /// [`flush_writes`](crate::Port::flush_writes)), or some mix of old and new arrives.
     Slice(RegionSlice),
+    /// The same, borrowed.
+    Part(&'a RegionSlice),
     /// Any bytes: copied before the call returns, and counted as
     /// [`staged_bytes`](crate::PortStats::staged_bytes) unless they fit a descriptor.
     Bytes(&'a [u8]),
@@ -27,9 +29,10 @@ impl From<RegionSlice> for Source<'_> {
     }
 }
 
-impl From<&RegionSlice> for Source<'_> {
-    fn from(slice: &RegionSlice) -> Self {
-        Self::Slice(slice.clone())
+impl<'a> From<&'a RegionSlice> for Source<'a> {
+    #[inline]
+    fn from(slice: &'a RegionSlice) -> Self {
+        Self::Part(slice)
     }
 }
 
@@ -40,21 +43,33 @@ impl From<&Region> for Source<'_> {
 }
 
 impl<'a> From<&'a [u8]> for Source<'a> {
+    #[inline]
     fn from(bytes: &'a [u8]) -> Self {
         Self::Bytes(bytes)
     }
 }
 
 impl<'a, const N: usize> From<&'a [u8; N]> for Source<'a> {
+    #[inline]
     fn from(bytes: &'a [u8; N]) -> Self {
         Self::Bytes(bytes)
     }
 }
 
 impl<'a> From<&'a Vec<u8>> for Source<'a> {
+    #[inline]
     fn from(bytes: &'a Vec<u8>) -> Self {
         Self::Bytes(bytes)
     }
+}
+
+/// How a write is to be done.
+#[derive(Clone, Copy, Debug)]
+struct How {
+    notification: NotificationId,
+    notified: bool,
+    fenced: bool,
+    ordered: bool,
 }
 
 /// A write about to be posted. Any offset, any alignment, any length; an aligned word of 1, 2, 4 or 8
@@ -65,10 +80,7 @@ pub struct Write<'a> {
     remote: &'a RemoteSegment,
     offset: u64,
     source: Source<'a>,
-    notification: NotificationId,
-    fenced: bool,
-    ordered: bool,
-    notified: bool,
+    how: How,
 }
 
 impl<'a> Write<'a> {
@@ -78,10 +90,12 @@ impl<'a> Write<'a> {
             remote,
             offset,
             source,
-            notification: NotificationId::NONE,
-            fenced: false,
-            ordered: false,
-            notified: false,
+            how: How {
+                notification: NotificationId::NONE,
+                notified: false,
+                fenced: false,
+                ordered: false,
+            },
         }
     }
 
@@ -89,7 +103,7 @@ impl<'a> Write<'a> {
     /// node, so that their source memory may change. Says nothing about arrival.
     #[inline]
     pub const fn fenced(mut self) -> Self {
-        self.fenced = true;
+        self.how.fenced = true;
         self
     }
 
@@ -97,15 +111,15 @@ impl<'a> Write<'a> {
     /// write from this port to that node, have landed.
     #[inline]
     pub fn notify(mut self, id: impl Into<NotificationId>) -> Self {
-        self.notification = id.into();
-        self.notified = true;
+        self.how.notification = id.into();
+        self.how.notified = true;
         self
     }
 
     /// The bytes land only after everything earlier from this port to that node has landed.
     #[inline]
     pub const fn ordered(mut self) -> Self {
-        self.ordered = true;
+        self.how.ordered = true;
         self
     }
 
@@ -120,105 +134,182 @@ impl<'a> Write<'a> {
     #[inline]
     pub fn post(self) -> Result<OpId> {
         let remote = self.remote.inner();
-        remote.check()?;
-        let len = match &self.source {
-            Source::Slice(slice) => slice.len(),
-            Source::Bytes(bytes) => bytes.len() as u64,
-        };
-        remote.check_transfer(self.offset, len, Modes::WRITE)?;
-        if self.notified {
-            remote.check_notification(self.notification)?;
-        } else if len == 0 {
-            return self.nothing(remote);
+        match &self.source {
+            Source::Bytes(bytes) => post_bytes(remote, self.offset, bytes, self.how),
+            Source::Part(slice) => post_slice(remote, self.offset, slice, self.how),
+            Source::Slice(slice) => post_slice(remote, self.offset, slice, self.how),
         }
-        let mut command = remote.command(self.offset);
-        if self.ordered {
-            command.flags |= CommandFlags::ORDERED;
-        }
-        let small = len <= remote.port.inline_limit;
-        let posted = match &self.source {
-            Source::Bytes(bytes) if small => self.post_one(remote, command, Payload::Inline(bytes), len)?,
-            Source::Bytes(bytes) => self.post_staged(remote, command, bytes)?,
-            Source::Slice(slice) => {
-                let region = slice.region();
-                if !region.belongs_to(&remote.port.identity) {
-                    return Err(Error::ForeignRegion);
-                }
-                if small {
-                    // Its bytes are copied now, before any lock is taken, because that may park.
-                    let mut buffer = [0; INLINE_BYTES];
-                    let bytes = buffer.get_mut(..len as usize).unwrap_or_default();
-                    region.read_into(slice.offset(), bytes)?;
-                    self.post_one(remote, command, Payload::Inline(bytes), len)?
-                } else {
-                    self.post_one(remote, command, Payload::Local(slice.address(), region), len)?
-                }
-            }
-        };
-        if self.fenced {
-            remote.port.wait_writes(posted.number)?;
-            remote.port.finish(posted.op, remote.node)?;
-        }
-        Ok(posted.op)
     }
+}
 
-    #[inline]
-    fn post_one(
-        &self,
-        remote: &RemoteInner,
-        command: Command,
-        payload: Payload<'_>,
-        len: u64,
-    ) -> Result<Posted> {
-        remote.port.post_write(&WritePlan {
+/// Checks a write against the import map.
+#[inline]
+fn check(remote: &RemoteInner, offset: u64, len: u64, how: How) -> Result<()> {
+    remote.check()?;
+    remote.check_transfer(offset, len, Modes::WRITE)?;
+    if how.notified {
+        remote.check_notification(how.notification)?;
+    }
+    Ok(())
+}
+
+/// Whether it all lies in one page.
+#[inline]
+const fn in_one_page(address: VirtAddr, len: u64) -> bool {
+    address.page_offset().0 as u64 + len <= PAGE_SIZE as u64
+}
+
+const fn flags(how: How) -> CommandFlags {
+    if how.ordered {
+        CommandFlags::ORDERED
+    } else {
+        CommandFlags::empty()
+    }
+}
+
+fn post_bytes(remote: &RemoteInner, offset: u64, bytes: &[u8], how: How) -> Result<OpId> {
+    let len = bytes.len() as u64;
+    check(remote, offset, len, how)?;
+    let port = &remote.port;
+    let address = remote.address(offset);
+    // Every path carries the largest inline payload.
+    if len <= port.inline_limit && !how.fenced && in_one_page(address, len) && (len > 0 || how.notified) {
+        let single = port.post_single(
+            remote,
+            flags(how),
+            address,
+            Payload::Inline(bytes),
+            len as u32,
+            how.notification,
+        );
+        if let Some(op) = single {
+            return Ok(op);
+        }
+    }
+    post_any_bytes(remote, offset, bytes, how)
+}
+
+#[cold]
+#[inline(never)]
+fn post_any_bytes(remote: &RemoteInner, offset: u64, bytes: &[u8], how: How) -> Result<OpId> {
+    let len = bytes.len() as u64;
+    if len == 0 && !how.notified {
+        return nothing(remote, how);
+    }
+    let posted = if len <= remote.port.inline_limit {
+        post_one(remote, offset, Payload::Inline(bytes), len, how)?
+    } else {
+        post_staged(remote, offset, bytes, how)?
+    };
+    fence(remote, posted, how)
+}
+
+fn post_slice(remote: &RemoteInner, offset: u64, slice: &RegionSlice, how: How) -> Result<OpId> {
+    let len = slice.len();
+    check(remote, offset, len, how)?;
+    let port = &remote.port;
+    let region = slice.region();
+    if !region.belongs_to(&port.identity) {
+        return Err(Error::ForeignRegion);
+    }
+    let address = remote.address(offset);
+    if len > port.inline_limit
+        && !how.fenced
+        && in_one_page(address, len)
+        && in_one_page(slice.address(), len)
+        && len <= u64::from(port.path_payload(remote.node))
+    {
+        let single = port.post_single(
+            remote,
+            flags(how),
+            address,
+            Payload::Local(slice.address(), region),
+            len as u32,
+            how.notification,
+        );
+        if let Some(op) = single {
+            return Ok(op);
+        }
+    }
+    post_any_slice(remote, offset, slice, how)
+}
+
+#[cold]
+#[inline(never)]
+fn post_any_slice(remote: &RemoteInner, offset: u64, slice: &RegionSlice, how: How) -> Result<OpId> {
+    let len = slice.len();
+    if len <= remote.port.inline_limit {
+        // Small: its bytes are copied now, before any lock is taken, because that may park.
+        let mut buffer = [0; INLINE_BYTES];
+        let bytes = buffer.get_mut(..len as usize).unwrap_or_default();
+        slice.region().read_into(slice.offset(), bytes)?;
+        return post_any_bytes(remote, offset, bytes, how);
+    }
+    let payload = Payload::Local(slice.address(), slice.region());
+    let posted = post_one(remote, offset, payload, len, how)?;
+    fence(remote, posted, how)
+}
+
+fn post_one(remote: &RemoteInner, offset: u64, payload: Payload<'_>, len: u64, how: How) -> Result<Posted> {
+    let mut command = remote.command(offset);
+    command.flags = flags(how);
+    remote.port.post_write(&WritePlan {
+        command,
+        payload,
+        len,
+        notification: how.notification,
+        part_of: None,
+        staged: false,
+        watched: how.fenced,
+    })
+}
+
+/// Posts bytes that the card cannot reach, through the port's own region, part by part.
+fn post_staged(remote: &RemoteInner, offset: u64, bytes: &[u8], how: How) -> Result<Posted> {
+    let port = &remote.port;
+    let mut command = remote.command(offset);
+    command.flags = flags(how);
+    let mut rest = bytes;
+    let mut part_of = None;
+    loop {
+        let chunk = port.stage(rest.len() as u64, command.remote.page_offset())?;
+        let (now, later) = rest.split_at(rest.len().min(chunk.len as usize));
+        chunk.region.write_from(chunk.offset, now)?;
+        let local = VirtAddr(chunk.region.address().0.wrapping_add(chunk.offset));
+        let posted = port.post_write(&WritePlan {
             command,
-            payload,
-            len,
-            notification: self.notification,
-            part_of: None,
-            staged: false,
-            watched: self.fenced,
-        })
-    }
-
-    /// Posts bytes that the card cannot reach, through the port's own region, part by part.
-    fn post_staged(&self, remote: &RemoteInner, mut command: Command, bytes: &[u8]) -> Result<Posted> {
-        let port = &remote.port;
-        let mut rest = bytes;
-        let mut part_of = None;
-        loop {
-            let chunk = port.stage(rest.len() as u64, command.remote.page_offset())?;
-            let (now, later) = rest.split_at(rest.len().min(chunk.len as usize));
-            chunk.region.write_from(chunk.offset, now)?;
-            let local = VirtAddr(chunk.region.address().0.wrapping_add(chunk.offset));
-            let posted = port.post_write(&WritePlan {
-                command,
-                payload: Payload::Local(local, &chunk.region),
-                len: now.len() as u64,
-                notification: if later.is_empty() {
-                    self.notification
-                } else {
-                    NotificationId::NONE
-                },
-                part_of,
-                staged: true,
-                watched: self.fenced,
-            })?;
-            chunk.posted(posted.number);
-            if later.is_empty() {
-                return Ok(posted);
-            }
-            part_of = Some((posted.op, posted.epoch));
-            command.remote = VirtAddr(command.remote.0.wrapping_add(now.len() as u64));
-            rest = later;
+            payload: Payload::Local(local, &chunk.region),
+            len: now.len() as u64,
+            notification: if later.is_empty() {
+                how.notification
+            } else {
+                NotificationId::NONE
+            },
+            part_of,
+            staged: true,
+            watched: how.fenced,
+        })?;
+        chunk.posted(posted.number);
+        if later.is_empty() {
+            return Ok(posted);
         }
+        part_of = Some((posted.op, posted.epoch));
+        command.remote = VirtAddr(command.remote.0.wrapping_add(now.len() as u64));
+        rest = later;
     }
+}
 
-    #[cold]
-    fn nothing(&self, remote: &RemoteInner) -> Result<OpId> {
-        if self.fenced {
-            remote.port.flush(false, true)?;
-        }
-        Ok(OpId(0))
+fn fence(remote: &RemoteInner, posted: Posted, how: How) -> Result<OpId> {
+    if how.fenced {
+        remote.port.wait_writes(posted.number)?;
+        remote.port.finish(posted.op, remote.node)?;
     }
+    Ok(posted.op)
+}
+
+fn nothing(remote: &RemoteInner, how: How) -> Result<OpId> {
+    if how.fenced {
+        remote.port.flush(false, true)?;
+    }
+    Ok(OpId(0))
 }

@@ -187,6 +187,8 @@ pub(super) fn suppressed_notification(env: &Env) -> Outcome {
                 take_signal(env, &port, 2)?;
                 let more = port.notification(5)?.pending();
                 right!(more == 0, "{more} notifications passed a failed write");
+                // Only now may the next one come.
+                peer.notify(1)?;
             }
             Ok(port.flush_remote(env.id(0))?)
         },
@@ -224,6 +226,7 @@ pub(super) fn suppressed_notification(env: &Env) -> Outcome {
                 good.write(0, &pattern::bytes(round, 0, 5000)).notify(5).post()?;
                 take_signal(env, &port, 1)?;
                 good.notify(2)?;
+                take_signal(env, &port, 1)?;
             }
             Ok(port.flush_remote(env.id(1))?)
         },

@@ -1,0 +1,356 @@
+//! Posting: a call becomes command descriptors in the port's queue (thesis 5.2).
+
+use crate::error::{Error, Result};
+use crate::import::RemoteInner;
+use crate::port::PortInner;
+use crate::poster::Poster;
+use crate::region::Region;
+use netvm_abi::bar::port::TAKEN_FENCE;
+use netvm_abi::descriptor::{Command, CommandFlags, INLINE_BYTES, Opcode, QUEUE_ENTRIES};
+use netvm_abi::shared_map::status_page;
+use netvm_abi::words::SharedWords;
+use netvm_abi::{ByteLen, Epoch, NodeId, NotificationId, OpId, PAGE_SIZE, VirtAddr};
+use std::sync::MutexGuard;
+
+/// What a write takes its bytes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Payload<'a> {
+    /// The descriptor.
+    Inline(&'a [u8]),
+    /// A region, from this address on.
+    Local(VirtAddr, &'a Region),
+}
+
+/// A write call, as far as the queue is concerned.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WritePlan<'a> {
+    /// Node, port, capability, secret, first remote address; the rest is filled in here.
+    pub(crate) command: Command,
+    pub(crate) payload: Payload<'a>,
+    pub(crate) len: u64,
+    /// For the last fragment.
+    pub(crate) notification: NotificationId,
+    /// From an earlier part of the same call, if this is a later one.
+    pub(crate) part_of: Option<(OpId, Epoch)>,
+    /// The region is the library's own, with a copy of the program's bytes.
+    pub(crate) staged: bool,
+    /// The caller comes for the call's failure itself.
+    pub(crate) watched: bool,
+}
+
+/// A read call, as far as the queue is concerned.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadPlan<'a> {
+    /// Node, port, capability, secret, first remote address; the rest is filled in here.
+    pub(crate) command: Command,
+    pub(crate) local: VirtAddr,
+    pub(crate) region: &'a Region,
+    pub(crate) len: u64,
+    /// From an earlier part of the same call, if this is a later one.
+    pub(crate) part_of: Option<OpId>,
+    /// The region is the library's own, with a copy of the program's bytes.
+    pub(crate) staged: bool,
+    /// The caller comes for the call's failure itself.
+    pub(crate) watched: bool,
+}
+
+/// A call that was posted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Posted {
+    pub(crate) op: OpId,
+    pub(crate) epoch: Epoch,
+    /// The number of its last message.
+    pub(crate) number: u32,
+}
+
+impl PortInner {
+    /// Stores before this are for the card: wake it, or run it, if it sleeps.
+    #[inline]
+    pub(crate) fn ring(&self) {
+        self.block.full_barrier();
+        if self.status.load_acquire(status_page::SLEEPING) != 0 {
+            self.backend.doorbell();
+        }
+    }
+
+    /// Largest payload on the path to `node`. A path that has not been greeted yet carries the
+    /// smallest that a path may agree on.
+    #[inline]
+    pub(crate) fn path_payload(&self, node: NodeId) -> u32 {
+        let agreed = self.status.load_acquire(status_page::peer(node).plus(1));
+        agreed.clamp(MIN_PAYLOAD, PAGE_SIZE)
+    }
+
+    /// Waits for room in the command queue or for a reply slot; takes the lock again.
+    #[cold]
+    fn wait_for_room<'a>(
+        &'a self,
+        mut poster: MutexGuard<'a, Poster>,
+        spins: &mut u32,
+    ) -> Result<MutexGuard<'a, Poster>> {
+        poster.stats.queue_full += u64::from(*spins == 0);
+        if poster.queue.free() == 0 {
+            // Half a queue at a time, so that caller and card do not trade single entries.
+            let half = poster.queue.posted().wrapping_sub(QUEUE_ENTRIES / 2);
+            self.block.store_release(TAKEN_FENCE, half);
+        }
+        drop(poster);
+        self.ring();
+        self.alive()?;
+        self.backend.relax(*spins);
+        *spins = spins.saturating_add(1);
+        Ok(self.poster())
+    }
+
+    /// Posts a write that is one message, on mapped words, with nothing to report and room in the queue:
+    /// nearly every write. Gives nothing, and does nothing, where that is not so.
+    ///
+    /// The caller has checked that the message crosses no page and fits the path.
+    #[inline]
+    pub(crate) fn post_single(
+        &self,
+        to: &RemoteInner,
+        flags: CommandFlags,
+        address: VirtAddr,
+        payload: Payload<'_>,
+        len: u32,
+        notification: NotificationId,
+    ) -> Option<OpId> {
+        let fast = self.fast.as_ref()?;
+        let block = fast.block();
+        let mut poster = self.poster();
+        if poster.queue.free() == 0 || !poster.failures.quiet(&fast.area()) {
+            return None;
+        }
+        let number = poster.writes.wrapping_add(1);
+        let (flags, local) = match payload {
+            Payload::Inline(_) => (flags.union(CommandFlags::INLINE), VirtAddr(0)),
+            Payload::Local(local, region) => {
+                if !poster.hold_same(region, number) {
+                    return None;
+                }
+                (flags, local)
+            }
+        };
+        let (op, epoch) = (poster.take_op(), poster.failures.epoch(to.node));
+        let head = to
+            .template
+            .fill(flags, ByteLen(len), address, local, notification, op, epoch);
+        match payload {
+            Payload::Inline(&[a, b, c, d, e, f, g, h]) => {
+                let words = [u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])];
+                poster.queue.post(&block, &head, &words);
+                poster.stats.inline_bytes += 8;
+            }
+            Payload::Inline(bytes) => {
+                let mut words = [0; INLINE_BYTES / 4];
+                poster.queue.post(&block, &head, pack(bytes, 0, len, &mut words));
+                poster.stats.inline_bytes += u64::from(len);
+            }
+            Payload::Local(..) => {
+                poster.queue.post(&block, &head, &[]);
+                poster.stats.zero_copy_bytes += u64::from(len);
+            }
+        }
+        poster.writes = number;
+        poster.stats.write_messages += 1;
+        poster.stats.writes += 1;
+        drop(poster);
+        block.full_barrier();
+        if fast.status().load_acquire(status_page::SLEEPING) != 0 {
+            self.backend.doorbell();
+        }
+        Some(op)
+    }
+
+    /// Posts a write, cut into messages.
+    pub(crate) fn post_write(&self, plan: &WritePlan<'_>) -> Result<Posted> {
+        let mut command = plan.command;
+        let node = command.node;
+        let payload = self.path_payload(node);
+        let mut local = match plan.payload {
+            Payload::Inline(_) => {
+                command.flags |= CommandFlags::INLINE;
+                None
+            }
+            Payload::Local(address, _) => Some(address),
+        };
+        let mut rest = plan.len;
+        let mut words = [0; INLINE_BYTES / 4];
+        let mut spins = 0;
+
+        let mut poster = self.poster();
+        let (op, epoch) = match plan.part_of {
+            Some(part) => part,
+            None => {
+                self.surface(&mut poster, node)?;
+                let op = poster.take_op();
+                if plan.watched {
+                    poster.failures.watch(op);
+                }
+                (op, poster.failures.epoch(node))
+            }
+        };
+        command.op = op;
+        command.epoch = epoch;
+        loop {
+            if poster.failures.epoch(node) != epoch {
+                poster.failures.unwatch(op)?;
+                return Err(Error::StreamFailed { node });
+            }
+            if !poster.has_room(self) {
+                poster = self.wait_for_room(poster, &mut spins)?;
+                continue;
+            }
+            let len = crate::fragment::first(rest, command.remote, local, payload);
+            let inline = match plan.payload {
+                Payload::Inline(bytes) => pack(bytes, plan.len - rest, len, &mut words),
+                Payload::Local(..) => &[],
+            };
+            command.len = ByteLen(len);
+            command.local = local.unwrap_or_default();
+            rest -= u64::from(len);
+            if rest == 0 {
+                command.notification = plan.notification;
+            }
+            poster.queue.post(&self.block, &command.encode(), inline);
+            poster.writes = poster.writes.wrapping_add(1);
+            poster.stats.write_messages += 1;
+            if rest == 0 {
+                break;
+            }
+            command.remote = VirtAddr(command.remote.0.wrapping_add(u64::from(len)));
+            local = local.map(|local| VirtAddr(local.0.wrapping_add(u64::from(len))));
+        }
+        let number = poster.writes;
+        poster.stats.writes += u64::from(plan.part_of.is_none());
+        let unneeded = match plan.payload {
+            Payload::Inline(_) => {
+                poster.stats.inline_bytes += plan.len;
+                None
+            }
+            Payload::Local(_, region) => {
+                poster.count(plan.staged, plan.len);
+                if plan.staged {
+                    // It lives as long as the port, and its chunk is marked busy.
+                    None
+                } else {
+                    poster.hold(region, number, self.writes_done())
+                }
+            }
+        };
+        drop(poster);
+        self.ring();
+        drop(unneeded);
+        Ok(Posted { op, epoch, number })
+    }
+
+    /// Posts a read of `len` bytes into a region from `local` on, cut into messages.
+    pub(crate) fn post_read(&self, plan: &ReadPlan<'_>) -> Result<Posted> {
+        let mut command = plan.command;
+        command.opcode = Opcode::Read;
+        let node = command.node;
+        let payload = self.path_payload(node);
+        let mut local = plan.local;
+        let mut rest = plan.len;
+        let mut call = plan.part_of;
+        let mut spins = 0;
+        let mut dropped = Vec::new();
+
+        let mut poster = self.poster();
+        if call.is_none() {
+            self.surface(&mut poster, node)?;
+        }
+        loop {
+            let Some(slot) = poster.reply_slot(self, &mut dropped) else {
+                poster = self.wait_for_room(poster, &mut spins)?;
+                continue;
+            };
+            let len = crate::fragment::first(rest, command.remote, Some(local), payload);
+            command.len = ByteLen(len);
+            command.local = local;
+            command.reply = slot;
+            command.epoch = poster.failures.epoch(node);
+            // Each message has a number of its own, or a reused slot's old record could pass for its
+            // answer; the call goes by the number of its first.
+            command.op = poster.take_op();
+            let call = *call.get_or_insert_with(|| {
+                if plan.watched {
+                    poster.failures.watch(command.op);
+                }
+                command.op
+            });
+            poster.queue.post(&self.block, &command.encode(), &[]);
+            poster.await_reply(&command, call, Some(plan.region));
+            poster.stats.read_messages += 1;
+            rest -= u64::from(len);
+            if rest == 0 {
+                break;
+            }
+            command.remote = VirtAddr(command.remote.0.wrapping_add(u64::from(len)));
+            local = VirtAddr(local.0.wrapping_add(u64::from(len)));
+        }
+        poster.count(plan.staged, plan.len);
+        poster.stats.reads += u64::from(plan.part_of.is_none());
+        let posted = Posted {
+            op: call.unwrap_or(command.op),
+            epoch: command.epoch,
+            number: poster.replies.last_number(),
+        };
+        drop(poster);
+        self.ring();
+        Ok(posted)
+    }
+
+    /// Posts a remote flush, whose record somebody will come for.
+    pub(crate) fn post_flush(&self, node: NodeId) -> Result<Posted> {
+        let mut spins = 0;
+        let mut dropped = Vec::new();
+        let mut poster = self.poster();
+        let slot = loop {
+            match poster.reply_slot(self, &mut dropped) {
+                Some(slot) => break slot,
+                None => poster = self.wait_for_room(poster, &mut spins)?,
+            }
+        };
+        let command = Command {
+            opcode: Opcode::FlushRemote,
+            flags: CommandFlags::ORDERED,
+            node,
+            op: poster.take_op(),
+            reply: slot,
+            epoch: poster.failures.epoch(node),
+            ..Command::default()
+        };
+        poster.queue.post(&self.block, &command.encode(), &[]);
+        poster.await_reply(&command, command.op, None);
+        poster.stats.remote_flushes += 1;
+        let posted = Posted {
+            op: command.op,
+            epoch: command.epoch,
+            number: poster.replies.last_number(),
+        };
+        drop(poster);
+        self.ring();
+        Ok(posted)
+    }
+}
+
+/// The smallest payload that a path may agree on, in bytes.
+const MIN_PAYLOAD: u32 = 512;
+
+/// Packs `len` bytes from `at` on into little-endian words.
+#[inline]
+fn pack<'a>(bytes: &[u8], at: u64, len: u32, words: &'a mut [u32; INLINE_BYTES / 4]) -> &'a [u32] {
+    let from = at as usize;
+    let bytes = bytes.get(from..from + len as usize).unwrap_or_default();
+    let count = bytes.len().div_ceil(4).min(words.len());
+    for (word, chunk) in words.iter_mut().zip(bytes.chunks(4)) {
+        let mut four = [0; 4];
+        if let Some(room) = four.get_mut(..chunk.len()) {
+            room.copy_from_slice(chunk);
+        }
+        *word = u32::from_le_bytes(four);
+    }
+    words.get(..count).unwrap_or_default()
+}
