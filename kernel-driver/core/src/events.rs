@@ -54,9 +54,13 @@ impl<S: Storage> Host<S> {
     /// Takes the NIC's events until one concerns the platform, and does what is due.
     pub fn poll<P: Platform>(&mut self, platform: &mut P, now: Nanos) -> Option<Notice> {
         loop {
-            self.do_what_is_due(platform, now);
+            let more = self.do_what_is_due(platform, now);
             if let Some(notice) = self.untold(platform, now) {
                 return Some(notice);
+            }
+            if more {
+                // The rest of a slice: the lock may be let go in between.
+                return Some(Notice::Progress);
             }
             if !self.is_alive() {
                 return None;
@@ -88,16 +92,14 @@ impl<S: Storage> Host<S> {
             .min(self.heartbeat_due())
     }
 
-    fn do_what_is_due<P: Platform>(&mut self, platform: &mut P, now: Nanos) {
+    fn do_what_is_due<P: Platform>(&mut self, platform: &mut P, now: Nanos) -> bool {
         self.watch_card(platform, now);
         self.watch_barrier(now);
         self.imports_due(platform, now);
         if self.grants.untold > 0 {
             self.tell_holders(platform);
         }
-        if self.releasing > 0 {
-            self.release_peers(platform, now);
-        }
+        self.releasing > 0 && self.is_alive() && self.release_peers(platform, now)
     }
 
     fn untold<P: Platform>(&mut self, platform: &mut P, now: Nanos) -> Option<Notice> {

@@ -230,6 +230,10 @@ impl<S: Storage> Host<S> {
         request: Token,
     ) -> Result<Grant, Status> {
         let mut derived = self.exports.derive(export, holder, holder_port, modes)?;
+        if self.grants.free.is_empty() {
+            // More may be over than one look takes.
+            self.reap();
+        }
         let peer = self.peers.get_mut(holder.index()).ok_or(Status::NoSuchNode)?;
         let mut next = peer.grants.first();
         while let Some(index) = next {

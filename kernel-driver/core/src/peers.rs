@@ -141,19 +141,19 @@ impl<S: Storage> Host<S> {
         }
     }
 
-    /// Goes on with all peers whose grants were too many for one go.
-    pub(crate) fn release_peers<P: Platform>(&mut self, platform: &mut P, now: Nanos) {
+    /// Goes on with all peers whose grants were too many for one go; true while there are more.
+    pub(crate) fn release_peers<P: Platform>(&mut self, platform: &mut P, now: Nanos) -> bool {
+        let mut more = false;
         for peer in 0..self.peers.len() {
             if self.releasing == 0 {
-                return;
+                break;
             }
-            let waiting = self
-                .peers
-                .get(peer)
-                .is_some_and(|entry| entry.releasing.is_some() && entry.orphans == 0);
-            if waiting {
+            let ready = |entry: &Peer| entry.releasing.is_some() && entry.orphans == 0;
+            if self.peers.get(peer).is_some_and(ready) {
                 self.release_peer(platform, NodeId(peer as u16), now);
+                more |= self.peers.get(peer).is_some_and(ready);
             }
         }
+        more
     }
 }

@@ -284,6 +284,46 @@ pub(crate) fn a_new_incarnation_comes_after_the_old_one_is_let_go() {
 }
 
 #[test]
+pub(crate) fn a_peer_with_many_grants_is_let_go_in_slices() {
+    let large = Geometry {
+        capabilities: 600,
+        ..geometry()
+    };
+    let config = netvm_host::attach::HostConfig {
+        geometry: Some(large),
+        ..config()
+    };
+    let mut rig = Rig::with(&config, &large);
+    let port = rig.open();
+    rig.register(port, 16, 1);
+    rig.export(port, "a", 16, 1, Modes::all());
+    for life in 0..4 {
+        rig.link_up(PEER);
+        for token in 0..300 {
+            let grant = rig.granted(PEER, PortId(2), port, "a", Modes::READ, life * 1000 + token);
+            assert!(grant.is_ok(), "{token}");
+        }
+        let incarnation = Incarnation(100 + life);
+        rig.say(NicEvent::PeerReset {
+            peer: PEER,
+            incarnation,
+        });
+        let notices = rig.poll();
+        let slices = notices
+            .iter()
+            .filter(|notice| **notice == Notice::Progress)
+            .count();
+        assert!(slices >= 3, "the lock is let go in between: {notices:?}");
+        let released = HostEvent::PeerReleased {
+            peer: PEER,
+            incarnation,
+        };
+        assert!(rig.heard().contains(&released));
+    }
+    assert_eq!(rig.count("grants_revoked"), 1200);
+}
+
+#[test]
 pub(crate) fn a_lost_peer_is_answered_too() {
     let (mut rig, _, _) = busy();
     rig.heard();
