@@ -1,0 +1,65 @@
+//! Frames against the NIC core: bytes as they are, and messages of live links with anything wrong in them. The bytes
+//! also go to the decoder of Ethernet frames.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use netvm_abi::wire::{HEADER_BYTES, Header, Kind};
+use netvm_abi::{CapabilitySlot, NodeId, PortId, VirtAddr, frame};
+use netvm_faults::Rig;
+use netvm_faults::rig::BASE;
+
+/// A message that is right in all that the NIC can check.
+fn valid(rig: &Rig, node: usize, kind: Kind) -> Header {
+    let slot = 3 * [0, 2, 3].iter().position(|&n| n == node).unwrap_or(0) as u32;
+    let mut header = rig.peers[node].header(kind);
+    header.seq = rig.peers[node].next;
+    header.source_port = PortId(1);
+    header.destination_port = PortId(1);
+    header.capability = CapabilitySlot(slot);
+    header.secret = 0x5EC2_E700_0000_0000 | u64::from(slot);
+    header.address = VirtAddr(BASE + 4096);
+    header
+}
+
+fuzz_target!(|data: &[u8]| {
+    let _ = frame::decode(data);
+    let mut rig = Rig::new();
+    for node in [0, 2, 3] {
+        rig.link(NodeId(node));
+    }
+    for chunk in data.chunks(2 + HEADER_BYTES) {
+        let Some((&[how, what], wrong)) = chunk.split_first_chunk() else {
+            break;
+        };
+        let node = [0, 2, 3][usize::from(how % 3)];
+        let mut bytes = [0; HEADER_BYTES + 256];
+        if how & 0x80 == 0 {
+            let kind = Kind::ALL[usize::from(what) % Kind::ALL.len()];
+            bytes[..HEADER_BYTES].copy_from_slice(&valid(&rig, node, kind).encode());
+        }
+        for (byte, wrong) in bytes.iter_mut().zip(wrong) {
+            *byte ^= wrong;
+        }
+        let len = if how & 0x40 == 0 {
+            bytes.len()
+        } else {
+            usize::from(what)
+        };
+        let before = rig.nic.counters().messages_received;
+        rig.frame(&bytes[..len]);
+        if rig.nic.counters().messages_received > before {
+            rig.peers[node].number();
+        }
+        if how & 0x20 == 0 {
+            rig.settle();
+        }
+        if how & 0x10 == 0 && !rig.board.dmas.is_empty() {
+            rig.end_dma(0, true);
+        }
+        if how & 0x08 == 0 && !rig.host.pending.is_empty() {
+            rig.host.answer(&rig.board, 0, what);
+        }
+    }
+    rig.quiesce();
+});
