@@ -2,7 +2,7 @@
 //!
 //! Code paths are measured in instructions ([`callgrind`]), which are the same on every machine of one kind;
 //! times only as a ratio to something real, taken in the same run.
-#![forbid(unsafe_code)]
 
 pub mod callgrind;
 pub mod layout;
+pub mod path;

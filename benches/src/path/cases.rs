@@ -1,0 +1,256 @@
+//! The code paths whose instructions are counted. Each `probe_` is one step of a write, each `case_` calls it many
+//! times with the right things around it.
+//!
+//! The numbers are averages over whole windows: acknowledgements, shadow counters every 32 completions and the like
+//! are in them with their share.
+
+use super::card::Card;
+use super::pair::{End, Pair, REMOTE};
+use crate::callgrind::Profile;
+use crate::layout::cost;
+use anyhow::{Context as _, Result, ensure};
+use netvm::{RegionSlice, RemoteSegment};
+use netvm_abi::Nanos;
+use netvm_nic::Frame;
+use netvm_nic::platform::DmaId;
+use serde::Serialize;
+use std::hint::black_box;
+
+const ROUNDS: u32 = 512;
+/// A page.
+const BULK: u32 = 4096;
+/// A word.
+const SMALL: u32 = 8;
+
+/// What a step costs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Step {
+    /// A short name for tables that other programs read.
+    pub name: &'static str,
+    /// What it is.
+    pub text: &'static str,
+    /// Instructions.
+    pub instructions: f64,
+    /// The most that they may be, where there is a budget.
+    pub budget: Option<f64>,
+}
+
+impl Step {
+    /// Whether it keeps its budget. Half an instruction is the average's rounding.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.budget.is_none_or(|budget| self.instructions < budget + 0.5)
+    }
+}
+
+#[inline(never)]
+fn probe_post_bytes(remote: &RemoteSegment, bytes: &[u8; 8]) -> bool {
+    remote.write(64, bytes).post().is_ok()
+}
+
+#[inline(never)]
+fn probe_post_slice(remote: &RemoteSegment, slice: &RegionSlice) -> bool {
+    remote.write(0, slice).post().is_ok()
+}
+
+#[inline(never)]
+fn probe_command(end: &mut End, now: Nanos) {
+    end.nic.handle_doorbells(&mut end.board, now, 16);
+}
+
+#[inline(never)]
+fn probe_done(end: &mut End, now: Nanos, id: DmaId) {
+    end.nic.handle_dma_done(&mut end.board, now, id, true);
+}
+
+#[inline(never)]
+fn probe_frame(end: &mut End, now: Nanos, frame: &Frame) {
+    end.nic.handle_frame(&mut end.board, now, frame);
+}
+
+#[inline(never)]
+fn case_post_small() -> Result<()> {
+    let (card, _port, remote) = Card::open()?;
+    for _ in 0..ROUNDS {
+        ensure!(probe_post_bytes(black_box(&remote), black_box(&[7; 8])), "refused");
+        card.carry_out();
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn case_post_bulk() -> Result<()> {
+    let (card, port, remote) = Card::open()?;
+    let slice = port.alloc(u64::from(BULK))?.whole();
+    for _ in 0..ROUNDS {
+        ensure!(probe_post_slice(black_box(&remote), black_box(&slice)), "refused");
+        card.carry_out();
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn case_small() -> Result<()> {
+    carry(SMALL, 0, true)
+}
+
+#[inline(never)]
+fn case_bulk() -> Result<()> {
+    carry(BULK, 0, true)
+}
+
+#[inline(never)]
+fn case_notified() -> Result<()> {
+    carry(SMALL, 5, true)
+}
+
+#[inline(never)]
+fn case_bounced() -> Result<()> {
+    carry(SMALL, 0, false)
+}
+
+/// Writes again and again, each step by a probe. Inlined into the case, so that callgrind tells the cases apart.
+#[inline(always)]
+fn carry(len: u32, notification: u32, mapped: bool) -> Result<()> {
+    let mut pair = Pair::linked()?;
+    if !mapped {
+        let slot = pair.destination.map(REMOTE);
+        pair.destination.unmap(slot);
+    }
+    for _ in 0..ROUNDS {
+        pair.source.post(len, notification)?;
+        let now = pair.now;
+        probe_command(black_box(&mut pair.source), now);
+        if len > SMALL {
+            let id = pair.source.dma()?;
+            probe_done(black_box(&mut pair.source), now, id);
+        }
+        let frame = pair.source.frame()?;
+        probe_frame(black_box(&mut pair.destination), now, black_box(&frame));
+        // The end of a DMA is one function for both sides: one side a case.
+        if len <= SMALL {
+            let id = pair.destination.dma()?;
+            probe_done(black_box(&mut pair.destination), now, id);
+        }
+        pair.settle()?;
+    }
+    let counters = pair.destination.nic.counters();
+    let direct = if mapped { u64::from(ROUNDS) } else { 0 };
+    ensure!(counters.zero_copy == direct, "not the path that was meant");
+    Ok(())
+}
+
+/// Runs every case, for callgrind to watch.
+///
+/// # Errors
+/// A case could not be set up.
+pub fn run() -> Result<()> {
+    case_post_small()?;
+    case_post_bulk()?;
+    case_small()?;
+    case_bulk()?;
+    case_notified()?;
+    case_bounced()?;
+    cost::run_cases()
+}
+
+/// What every step costs.
+///
+/// # Errors
+/// Callgrind did not see one.
+pub fn steps(profile: &Profile) -> Result<Vec<Step>> {
+    let count = |case: &str, probe: &str| -> Result<f64> { Ok(profile.between(case, probe)?.each()) };
+    let locks = cost::all(profile)?;
+    let lock = |case| -> Result<f64> {
+        let shipped = locks.iter().find(|cost| cost.layout == "two rows" && cost.case == case);
+        Ok(shipped.context("the shipped layout was not measured")?.instructions)
+    };
+    let notified = count("case_notified", "probe_done")? - count("case_small", "probe_done")?;
+    let step = |name, text, instructions, budget| Step {
+        name,
+        text,
+        instructions,
+        budget,
+    };
+    Ok(vec![
+        step(
+            "post_8",
+            "userlib: post an 8 B write",
+            count("case_post_small", "probe_post_bytes")?,
+            Some(120.0),
+        ),
+        step(
+            "post_4096",
+            "userlib: post a 4 KiB write from a region",
+            count("case_post_bulk", "probe_post_slice")?,
+            Some(120.0),
+        ),
+        step(
+            "command_8",
+            "NIC: descriptor to frame, 8 B",
+            count("case_small", "probe_command")?,
+            None,
+        ),
+        step(
+            "command_4096",
+            "NIC: descriptor to source DMA, 4 KiB",
+            count("case_bulk", "probe_command")?,
+            None,
+        ),
+        step(
+            "fetched_4096",
+            "NIC: source DMA done to frame, 4 KiB",
+            count("case_bulk", "probe_done")?,
+            None,
+        ),
+        step(
+            "frame_8",
+            "NIC: frame to DMA, 8 B",
+            count("case_small", "probe_frame")?,
+            Some(350.0),
+        ),
+        step(
+            "frame_4096",
+            "NIC: frame to DMA, 4 KiB",
+            count("case_bulk", "probe_frame")?,
+            Some(350.0),
+        ),
+        step(
+            "frame_miss",
+            "NIC: frame to bounce DMA, page not there",
+            count("case_bounced", "probe_frame")?,
+            Some(350.0),
+        ),
+        step(
+            "landed",
+            "NIC: DMA done to landed, with its share of acknowledgements",
+            count("case_small", "probe_done")?,
+            None,
+        ),
+        step("notification", "NIC: deliver a notification", notified, None),
+        step(
+            "landed_miss",
+            "NIC: bounce DMA done to the host's event",
+            count("case_bounced", "probe_done")?,
+            None,
+        ),
+        step(
+            "lock_hit",
+            "page: look-up, lock, dirty unlock",
+            lock(cost::Case::First)?,
+            Some(60.0),
+        ),
+        step(
+            "lock_second_row",
+            "page: the same in the last place looked at",
+            lock(cost::Case::Last)?,
+            None,
+        ),
+        step(
+            "lock_miss",
+            "page: look-up of a page that is not there",
+            lock(cost::Case::Miss)?,
+            Some(60.0),
+        ),
+    ])
+}
