@@ -1,9 +1,9 @@
 //! `cargo xtask bench layout`: page-table layouts side by side, into `docs/evaluation/`.
 
-use anyhow::Result;
 use clap::Parser;
 use netvm_benches::layout::{cost, report};
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 /// Measures page-table layouts: instructions, cache lines, NIC memory, and how often a mapped page is not found.
 #[derive(Parser)]
@@ -22,8 +22,17 @@ struct Options {
     cases_for_callgrind: bool,
 }
 
-fn main() -> Result<()> {
-    let options = Options::parse();
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> anyhow::Result<()> {
     if options.cases_for_callgrind {
         return cost::run_cases();
     }

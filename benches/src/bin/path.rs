@@ -1,25 +1,46 @@
 //! `cargo xtask bench path`: what the path of a write costs, into `docs/evaluation/`.
 
-use anyhow::Result;
 use clap::Parser;
-use netvm_benches::{callgrind, path::cases};
+use netvm_benches::path::{cases, report};
+use std::path::PathBuf;
+use std::process::ExitCode;
 
+/// Measures the path of a write: instructions against budgets, times as ratios. Fails when one is missed.
 #[derive(Parser)]
 struct Options {
+    /// Print one JSON object and write no files.
+    #[arg(long)]
+    json: bool,
+    /// Folder of the page and the plot.
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/evaluation"))]
+    out: PathBuf,
+    /// Run the cases and nothing else.
     #[arg(long, hide = true)]
     cases_for_callgrind: bool,
 }
 
-fn main() -> Result<()> {
-    let options = Options::parse();
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> anyhow::Result<bool> {
     if options.cases_for_callgrind {
-        return cases::run();
+        cases::run()?;
+        return Ok(true);
     }
-    let ratios = netvm_benches::path::ratios::measure()?; println!("{ratios:#?}"); for r in ratios.ratios() { println!("{r:?}"); }
-    let profile = callgrind::run()?;
-    for step in cases::steps(&profile)? {
-        println!("{:60} {:6.0} {:?} {}", step.text, step.instructions, step.budget, step.holds());
+    let report = report::measure()?;
+    if options.json {
+        println!("{}", serde_json::to_string(&report)?);
+    } else {
+        report.write(&options.out)?;
+        print!("{}", report.page()?);
     }
-    for (name, n) in profile.hottest(40) { println!("{n:10} {name}"); }
-    Ok(())
+    Ok(report.ok)
 }

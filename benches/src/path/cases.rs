@@ -72,7 +72,10 @@ fn probe_frame(end: &mut End, now: Nanos, frame: &Frame) {
 fn case_post_small() -> Result<()> {
     let (card, _port, remote) = Card::open()?;
     for _ in 0..ROUNDS {
-        ensure!(probe_post_bytes(black_box(&remote), black_box(&[7; 8])), "refused");
+        ensure!(
+            probe_post_bytes(black_box(&remote), black_box(&[7; 8])),
+            "refused"
+        );
         card.carry_out();
     }
     Ok(())
@@ -162,8 +165,12 @@ pub fn steps(profile: &Profile) -> Result<Vec<Step>> {
     let count = |case: &str, probe: &str| -> Result<f64> { Ok(profile.between(case, probe)?.each()) };
     let locks = cost::all(profile)?;
     let lock = |case| -> Result<f64> {
-        let shipped = locks.iter().find(|cost| cost.layout == "two rows" && cost.case == case);
-        Ok(shipped.context("the shipped layout was not measured")?.instructions)
+        let shipped = locks
+            .iter()
+            .find(|cost| cost.layout == "two rows" && cost.case == case);
+        Ok(shipped
+            .context("the shipped layout was not measured")?
+            .instructions)
     };
     let notified = count("case_notified", "probe_done")? - count("case_small", "probe_done")?;
     let step = |name, text, instructions, budget| Step {

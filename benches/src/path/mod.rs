@@ -4,3 +4,4 @@ pub mod card;
 pub mod cases;
 pub mod pair;
 pub mod ratios;
+pub mod report;

@@ -317,7 +317,8 @@ impl Pair {
                 while let Some(event) = end.event() {
                     moved = true;
                     let answer = match event {
-                        NicEvent::PeerReset { peer, incarnation } | NicEvent::PeerLost { peer, incarnation } => {
+                        NicEvent::PeerReset { peer, incarnation }
+                        | NicEvent::PeerLost { peer, incarnation } => {
                             HostEvent::PeerReleased { peer, incarnation }
                         }
                         NicEvent::Bounced { bounce, generation } => HostEvent::BounceEnded {

@@ -72,12 +72,7 @@ impl Ratios {
                 "<= 0.05",
                 lock <= 0.05,
             ),
-            ratio(
-                "8 B write, one way / cache-line hop",
-                hops,
-                "<= 3",
-                hops <= 3.0,
-            ),
+            ratio("8 B write, one way / cache-line hop", hops, "<= 3", hops <= 3.0),
             ratio("bulk write / memcpy", bulk, ">= 0.6", bulk >= 0.6),
             ratio(
                 "export of 64 GiB / of 1 MiB",
