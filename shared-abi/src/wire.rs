@@ -111,6 +111,7 @@ bitflags! {
 /// | `Flush` | window slot | requester's read slot and generation, as `ReadRequest` | generation of the sending port |
 /// | `FlushReply` | seq of the flush | failing operation, if the stream is poisoned | the flush's `operand` |
 /// | `Ack` | lowest missing | bitmap: bit i = `seq + 1 + i` has landed | - |
+/// | `Probe` | next number the sender will use | - | - |
 /// | `Error` | seq of the message | - | `compare` of the message: a later owner of the port hears nothing |
 /// | `Hello`, `HelloAck` | first seq | page size (0..32), payload (32..64) | window (0..16), ABI version (16..32) |
 ///

@@ -19,7 +19,7 @@ use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Header, Kind};
 use netvm_abi::{
-    ByteLen, Epoch, Generation, Nanos, NodeId, OpId, PortId, ReadSlot, ReceiveId, ReplySlot, StagingId,
+    ByteLen, Epoch, Generation, Nanos, NodeId, OpId, PortId, ReadSlot, ReceiveId, ReplySlot, Seq, StagingId,
     VirtAddr, Vpn,
 };
 
@@ -68,6 +68,9 @@ pub struct Read {
     op: OpId,
     reply: ReplySlot,
     epoch: Epoch,
+    seq: Seq,
+    /// When the request was first seen acknowledged, and so answered, without the answer being here.
+    answered: Option<Nanos>,
 }
 
 impl Read {
@@ -87,6 +90,8 @@ impl Read {
         op: OpId(0),
         reply: ReplySlot::NONE,
         epoch: Epoch(0),
+        seq: Seq(0),
+        answered: None,
     };
 }
 
@@ -145,6 +150,7 @@ impl<S: Storage> Nic<S> {
         read.op = header.op;
         read.reply = header.reply;
         read.epoch = header.epoch;
+        read.seq = header.seq;
         if header.kind == Kind::Flush {
             read.kind = ReadKind::Flush;
             self.counters.flushes_sent += 1;
@@ -352,6 +358,28 @@ impl<S: Storage> Nic<S> {
         self.reads
             .iter()
             .any(|read| read.state == ReadState::Asked && read.node == node)
+    }
+
+    /// Whether a node has acknowledged a request (which it does after it has answered) and the answer
+    /// has not come for as long as a gap may stay: it is lost, and with it the link.
+    pub(crate) fn answer_is_overdue(&mut self, now: Nanos, node: NodeId) -> bool {
+        let Some(acked) = self.peers.get(node.index()).map(|peer| peer.credits.acked()) else {
+            return false;
+        };
+        let window = u32::from(self.config.geometry.window);
+        let timeout = self.config.timers.gap_timeout;
+        let mut overdue = false;
+        for read in self.reads.iter_mut() {
+            let asked = read.state == ReadState::Asked && read.node == node;
+            if !asked || read.seq.since(acked) < window {
+                continue;
+            }
+            match read.answered {
+                None => read.answered = Some(now),
+                Some(since) => overdue |= since.after(timeout) <= now,
+            }
+        }
+        overdue
     }
 
     /// The link to a node has failed: what was asked of it gets no answer.

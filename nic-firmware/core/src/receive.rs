@@ -84,6 +84,7 @@ impl<S: Storage> Nic<S> {
             Kind::Error => self.error_arrives(p, &header),
             Kind::Probe => {
                 self.counters.probes_received += 1;
+                self.note_announced(now, header.source, header.seq);
                 self.send_ack(p, header.source);
             }
             _ => self.counters.malformed += 1,

@@ -9,7 +9,7 @@ use netvm_abi::event::NicEvent;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::Kind;
-use netvm_abi::{Incarnation, Nanos, NodeId};
+use netvm_abi::{Incarnation, Nanos, NodeId, Seq};
 
 /// Peers of each kind that one call serves at most.
 const BATCH: usize = 8;
@@ -112,6 +112,7 @@ impl<S: Storage> Nic<S> {
             && self
                 .slot(id, index)
                 .is_some_and(|slot| slot.state == SlotState::Missing);
+        let hole = hole || self.answer_is_overdue(now, id);
         let silent = heard.after(timers.probe_interval) <= now;
         if hole || (silent && unanswered >= timers.probe_limit && owes) {
             self.send_bye(p, id, ours, theirs);
@@ -126,10 +127,30 @@ impl<S: Storage> Nic<S> {
                 peer.unanswered = peer.unanswered.saturating_add(1);
             }
             self.counters.probes_sent += 1;
-            let probe = self.session_header(Kind::Probe, id);
+            let mut probe = self.session_header(Kind::Probe, id);
+            if let Some(peer) = self.peers.get(id.index()) {
+                // So that a last message that is lost leaves a gap too.
+                probe.seq = peer.credits.next();
+            }
             p.transmit(&probe, Payload::Empty);
         }
         self.arm_probe(id, now);
+    }
+
+    /// A peer says how far it has sent: what of it is not here is a gap from now on.
+    pub(crate) fn note_announced(&mut self, now: Nanos, id: NodeId, next: Seq) {
+        let Some(peer) = self.peers.get_mut(id.index()) else {
+            return;
+        };
+        if !peer.sequence.anything_past_lsn() {
+            peer.sequence.announced(next);
+            peer.gap_since = now;
+            if peer.sequence.anything_past_lsn() {
+                self.arm_probe(id, now);
+            }
+        } else {
+            peer.sequence.announced(next);
+        }
     }
 
     /// Greets again, or gives up what waits for the link.

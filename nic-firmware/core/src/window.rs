@@ -106,7 +106,7 @@ pub enum Place {
 pub struct Sequence {
     size: u32,
     lsn: Seq,
-    /// One past the highest number that has arrived.
+    /// One past the highest number that has arrived or been announced.
     seen: Seq,
     /// What the last acknowledgement said.
     acked: Seq,
@@ -166,13 +166,21 @@ impl Sequence {
         }
     }
 
+    /// The sender has sent everything before `next`, whether it has arrived or not.
+    pub const fn announced(&mut self, next: Seq) {
+        let ahead = next.since(self.lsn);
+        if ahead <= self.size && ahead > self.seen.since(self.lsn) {
+            self.seen = next;
+        }
+    }
+
     /// The message at the LSN is done with.
     #[inline]
     pub const fn advance(&mut self) {
         self.lsn = self.lsn.plus(1);
     }
 
-    /// Whether something past the LSN has arrived.
+    /// Whether something past the LSN has arrived, or has been sent.
     #[must_use]
     pub const fn anything_past_lsn(&self) -> bool {
         self.seen.since(self.lsn) != 0 && self.seen.since(self.lsn) <= self.size
@@ -326,6 +334,28 @@ mod tests {
                     sequence.acknowledged();
                 }
                 assert!(!sequence.ack_due());
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_announced_is_missed_and_nonsense_is_not_believed() {
+        for start in STARTS {
+            for ahead in -70i64..=140 {
+                let mut sequence = Sequence::new(64, Seq(start));
+                sequence.announced(Seq(start.wrapping_add(ahead as u32)));
+                assert_eq!(sequence.anything_past_lsn(), (1..=64).contains(&ahead), "{ahead}");
+                assert!(!sequence.ack_due());
+            }
+            let mut sequence = Sequence::new(64, Seq(start));
+            sequence.arrived(Seq(start).plus(5), false);
+            sequence.announced(Seq(start).plus(2));
+            for _ in 0..5 {
+                sequence.advance();
+                assert!(
+                    sequence.anything_past_lsn(),
+                    "an older announcement takes nothing back"
+                );
             }
         }
     }

@@ -338,3 +338,34 @@ fn control_messages_reach_the_driver_in_order_or_say_why_not() {
     assert!(world.nodes[0].event(sent(Status::LinkLost)).is_some());
     assert!(world.nodes[0].counters().hellos_sent > 50);
 }
+
+#[test]
+fn a_last_message_that_is_lost_fails_the_link_as_any_gap_does() {
+    let mut world = linked();
+    assert!(world.nodes[0].post(1, &inline(1, 0x12000, 8), &[1; 8]));
+    world.nodes[0].poll(world.now);
+    world.nodes[0].board.outbox.clear();
+    world.run();
+    world.pass(Nanos::from_millis(2000));
+    assert_eq!(world.nodes[0].counters().links_lost, 1);
+    assert_eq!(world.nodes[1].counters().links_lost, 1);
+    assert_eq!(world.nodes[0].error(1).unwrap().status, Status::LinkLost);
+}
+
+#[test]
+fn a_lost_answer_fails_the_link() {
+    let mut world = linked();
+    let flush = netvm_abi::descriptor::Command {
+        opcode: netvm_abi::descriptor::Opcode::FlushRemote,
+        ..write(1, 0, 0, 0)
+    };
+    assert!(world.nodes[0].post(1, &flush, &[]));
+    for _ in 0..20 {
+        world.step();
+        let answers = &mut world.nodes[1].board.outbox;
+        answers.retain(|message| message.header.kind != Kind::FlushReply);
+    }
+    world.pass(Nanos::from_millis(3000));
+    assert_eq!(world.nodes[0].counters().links_lost, 1);
+    assert_eq!(world.nodes[0].error(1).unwrap().status, Status::LinkLost);
+}
