@@ -215,7 +215,10 @@ impl WriteTemplate {
     /// The same as [`Command::encode`] of the whole command, without a reply slot.
     #[must_use]
     #[inline]
-    #[expect(clippy::too_many_arguments, reason = "one for each field of a descriptor that differs")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one for each field of a descriptor that differs"
+    )]
     pub const fn fill(
         &self,
         flags: CommandFlags,
