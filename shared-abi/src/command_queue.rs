@@ -55,7 +55,7 @@ impl Producer {
 
     /// Writes an entry and rings the doorbell. Returns false, and does nothing, when the queue is
     /// full. `inline` beyond the entry's room is cut off.
-    #[inline]
+    #[inline(always)]
     pub fn post<W: SharedWords + ?Sized>(
         &mut self,
         block: &W,

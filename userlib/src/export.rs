@@ -2,7 +2,7 @@
 
 use crate::backend::{Admission, ExportSpec};
 use crate::error::{Error, Result};
-use crate::port::{PortInner, lock};
+use crate::port::PortInner;
 use crate::ranges::RangeKey;
 use crate::region::{Region, resolve};
 use netvm_abi::control::{Modes, Name};
@@ -170,7 +170,7 @@ pub(crate) fn export(
         reason,
     })?;
     let inner = Arc::new_cyclic(|weak| {
-        let key = lock(&port.exports).insert((), start, len, weak.clone());
+        let key = port.exports.lock().insert((), start, len, weak.clone());
         SegmentInner {
             port: Arc::clone(port),
             export,
@@ -230,7 +230,7 @@ impl SegmentInner {
         if self.ended.swap(true, Ordering::AcqRel) {
             return Err(Error::Released);
         }
-        lock(&self.port.exports).remove((), self.key);
+        self.port.exports.lock().remove((), self.key);
         if self.port.closed.load(Ordering::Acquire) {
             return Err(Error::PortClosed);
         }

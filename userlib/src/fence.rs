@@ -8,7 +8,7 @@
 
 use crate::error::{Failure, Result};
 use crate::failure::Known;
-use crate::port::{PortInner, lock};
+use crate::port::PortInner;
 use crate::poster::{Poster, reached};
 use netvm_abi::bar::port::{READ_FENCE, WRITE_FENCE};
 use netvm_abi::port_area::{READS_DONE, WRITES_DONE};
@@ -31,7 +31,7 @@ impl PortInner {
 
     /// Asks the card to tell when the count that `counter` shadows comes to `target`.
     fn ask(&self, fence: WordIndex, counter: WordIndex, target: u32) {
-        let mut fences = lock(&self.fences);
+        let mut fences = self.fences.lock();
         let asked = if fence == WRITE_FENCE {
             &mut fences.write
         } else {

@@ -2,7 +2,7 @@
 
 use crate::backend::{ImportRequest, Refusal};
 use crate::error::{Error, Result};
-use crate::port::{PortInner, lock};
+use crate::port::PortInner;
 use crate::ranges::RangeKey;
 use crate::read::{Read, Target};
 use crate::timeout::Timeout;
@@ -109,7 +109,10 @@ pub(crate) fn import(
         }
     };
     let inner = Arc::new_cyclic(|weak| {
-        let key = lock(&port.imports).insert((node, exporter), grant.start, grant.len, weak.clone());
+        let key = port
+            .imports
+            .lock()
+            .insert((node, exporter), grant.start, grant.len, weak.clone());
         RemoteInner {
             port: Arc::clone(port),
             node,
@@ -198,6 +201,7 @@ impl RemoteSegment {
 
     /// A write of `source` (a slice of a region: zero-copy; bytes: staged) to `offset` on. Nothing
     /// happens before it is [posted](Write::post).
+    #[inline(always)]
     pub fn write<'a>(&'a self, offset: u64, source: impl Into<Source<'a>>) -> Write<'a> {
         Write::new(self, offset, source.into())
     }
@@ -247,6 +251,23 @@ impl RemoteInner {
         crate::region::check_range(offset, len, self.grant.len)
     }
 
+    /// Whether the import is in use and its grant allows this write: the checks above and below in
+    /// one, for a caller that need not know what is wrong.
+    #[inline(always)]
+    pub(crate) fn allows_write(&self, offset: u64, len: u64, notify: Option<NotificationId>) -> bool {
+        let grant = &self.grant;
+        let mut needed = Modes::WRITE;
+        if let Some(id) = notify {
+            needed = needed.union(Modes::NOTIFY);
+            if !id.is_some() || id < grant.notify_first || id > grant.notify_last {
+                return false;
+            }
+        }
+        !self.released.load(Ordering::Relaxed)
+            && grant.modes.contains(needed)
+            && offset.checked_add(len).is_some_and(|end| end <= grant.len)
+    }
+
     /// Checks a notification number against the import map.
     #[inline]
     pub(crate) fn check_notification(&self, id: NotificationId) -> Result<()> {
@@ -290,7 +311,10 @@ impl RemoteInner {
         if self.released.swap(true, Ordering::AcqRel) {
             return Err(Error::Released);
         }
-        lock(&self.port.imports).remove((self.node, self.exporter), self.key);
+        self.port
+            .imports
+            .lock()
+            .remove((self.node, self.exporter), self.key);
         if !self.port.closed.load(Ordering::Acquire) {
             self.port.backend.release(self.node, &self.grant);
         }

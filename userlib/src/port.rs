@@ -19,11 +19,12 @@ use netvm_abi::descriptor::INLINE_BYTES;
 use netvm_abi::port_area::PORT_STATE;
 use netvm_abi::words::SharedWords;
 use netvm_abi::{Geometry, Nanos, NodeId, NotificationId, PAGE_SIZE, PortId, Status, VirtAddr};
+use parking_lot::{Mutex, MutexGuard};
 use std::fmt;
 use std::ops::RangeBounds;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 /// How to open a port.
 #[derive(Clone, Copy, Debug)]
@@ -145,15 +146,10 @@ pub(crate) struct PortInner {
     pub(crate) counters: Counters,
 }
 
-/// Locks; a panic elsewhere while it was held leaves nothing half done that matters more than going on.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl PortInner {
     #[inline]
     pub(crate) fn poster(&self) -> MutexGuard<'_, Poster> {
-        lock(&self.poster)
+        self.poster.lock()
     }
 
     /// Whether the port still works.
@@ -361,7 +357,7 @@ impl Port {
     /// several, any of them.
     #[must_use]
     pub fn locate(&self, address: VirtAddr) -> Option<(Segment, u64)> {
-        let exports = lock(&self.inner.exports);
+        let exports = self.inner.exports.lock();
         let (start, segment) = exports.find((), address)?;
         Some((Segment::from_inner(segment), address.0.wrapping_sub(start.0)))
     }
@@ -375,7 +371,7 @@ impl Port {
         port: PortId,
         address: VirtAddr,
     ) -> Option<(RemoteSegment, u64)> {
-        let imports = lock(&self.inner.imports);
+        let imports = self.inner.imports.lock();
         let (start, remote) = imports.find((node, port), address)?;
         Some((RemoteSegment::from_inner(remote), address.0.wrapping_sub(start.0)))
     }
@@ -445,7 +441,7 @@ impl Drop for Port {
         // What the library itself held for transfers that now have ended one way or another. Regions
         // may park when they are dropped, so outside of every lock.
         let held = inner.poster().clear();
-        let staged = lock(&inner.staging).take();
+        let staged = inner.staging.lock().take();
         inner.close_inbox();
         inner.backend.wake();
         drop((held, staged));

@@ -7,10 +7,12 @@ use crate::poster::Poster;
 use crate::region::Region;
 use netvm_abi::bar::port::TAKEN_FENCE;
 use netvm_abi::descriptor::{Command, CommandFlags, INLINE_BYTES, Opcode, QUEUE_ENTRIES};
+use netvm_abi::port_area::PORT_STATE;
 use netvm_abi::shared_map::status_page;
 use netvm_abi::words::SharedWords;
 use netvm_abi::{ByteLen, Epoch, NodeId, NotificationId, OpId, PAGE_SIZE, VirtAddr};
-use std::sync::MutexGuard;
+use parking_lot::MutexGuard;
+use std::sync::atomic::Ordering;
 
 /// What a write takes its bytes from.
 #[derive(Clone, Copy, Debug)]
@@ -102,11 +104,12 @@ impl PortInner {
         Ok(self.poster())
     }
 
-    /// Posts a write that is one message, on mapped words, with nothing to report and room in the queue:
-    /// nearly every write. Gives nothing, and does nothing, where that is not so.
+    /// Posts a write that is one message, on mapped words of a live port, with nothing to report and
+    /// room in the queue: nearly every write. Gives nothing, and does nothing, where that is not so; the
+    /// caller then goes the general way, which also finds out what is wrong.
     ///
     /// The caller has checked that the message crosses no page and fits the path.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn post_single(
         &self,
         to: &RemoteInner,
@@ -117,9 +120,13 @@ impl PortInner {
         notification: NotificationId,
     ) -> Option<OpId> {
         let fast = self.fast.as_ref()?;
-        let block = fast.block();
-        let mut poster = self.poster();
-        if poster.queue.free() == 0 || !poster.failures.quiet(&fast.area()) {
+        let (block, area) = (fast.block(), fast.area());
+        if self.closed.load(Ordering::Relaxed) || area.load_acquire(PORT_STATE) != 0 {
+            return None;
+        }
+        let mut guard = self.poster.lock();
+        let poster = &mut *guard;
+        if !poster.has_room(self) || !poster.failures.quiet(&area) {
             return None;
         }
         let number = poster.writes.wrapping_add(1);
@@ -155,7 +162,7 @@ impl PortInner {
         poster.writes = number;
         poster.stats.write_messages += 1;
         poster.stats.writes += 1;
-        drop(poster);
+        drop(guard);
         block.full_barrier();
         if fast.status().load_acquire(status_page::SLEEPING) != 0 {
             self.backend.doorbell();

@@ -5,7 +5,7 @@
 //! is held, because touching the region may park.
 
 use crate::error::Result;
-use crate::port::{PortInner, lock};
+use crate::port::PortInner;
 use crate::poster::reached;
 use crate::region::Region;
 use netvm_abi::{PAGE_SIZE, PageOffset};
@@ -121,7 +121,7 @@ impl Chunk<'_> {
 
 impl Drop for Chunk<'_> {
     fn drop(&mut self) {
-        lock(&self.port.staging).set(self.id, self.then);
+        self.port.staging.lock().set(self.id, self.then);
     }
 }
 
@@ -152,7 +152,7 @@ impl PortInner {
         let region = self.staging_region()?;
         let done = self.writes_done();
         let (len, room) = {
-            let mut staging = lock(&self.staging);
+            let mut staging = self.staging.lock();
             let len = len.min(staging.largest());
             (len, staging.reserve(len, offset, done))
         };
@@ -171,7 +171,7 @@ impl PortInner {
 
     fn staging_region(&self) -> Result<Region> {
         let size = {
-            let staging = lock(&self.staging);
+            let staging = self.staging.lock();
             if let Some(region) = &staging.region {
                 return Ok(region.clone());
             }
@@ -180,7 +180,7 @@ impl PortInner {
         // Allocation may park, so two threads may both get here: the second's goes back.
         let mut made = Some(self.alloc(size)?);
         let region = {
-            let mut staging = lock(&self.staging);
+            let mut staging = self.staging.lock();
             if staging.region.is_none() {
                 staging.region = made.take();
             }

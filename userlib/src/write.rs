@@ -84,7 +84,7 @@ pub struct Write<'a> {
 }
 
 impl<'a> Write<'a> {
-    #[inline]
+    #[inline(always)]
     pub(crate) const fn new(remote: &'a RemoteSegment, offset: u64, source: Source<'a>) -> Self {
         Self {
             remote,
@@ -101,7 +101,7 @@ impl<'a> Write<'a> {
 
     /// [`post`](Self::post) returns only when this and all earlier writes of the port are done at this
     /// node, so that their source memory may change. Says nothing about arrival.
-    #[inline]
+    #[inline(always)]
     pub const fn fenced(mut self) -> Self {
         self.how.fenced = true;
         self
@@ -109,7 +109,7 @@ impl<'a> Write<'a> {
 
     /// Signals this notification of the receiving port when the bytes, and those of every earlier
     /// write from this port to that node, have landed.
-    #[inline]
+    #[inline(always)]
     pub fn notify(mut self, id: impl Into<NotificationId>) -> Self {
         self.how.notification = id.into();
         self.how.notified = true;
@@ -117,7 +117,7 @@ impl<'a> Write<'a> {
     }
 
     /// The bytes land only after everything earlier from this port to that node has landed.
-    #[inline]
+    #[inline(always)]
     pub const fn ordered(mut self) -> Self {
         self.how.ordered = true;
         self
@@ -131,19 +131,19 @@ impl<'a> Write<'a> {
     /// [`Error::ForeignRegion`], [`Error::Released`], [`Error::PortClosed`], [`Error::PortEnded`];
     /// [`Error::Failed`] for an *earlier* operation to the same node that failed and was not yet
     /// reported (nothing was posted then) or, if fenced, for this one; [`Error::StreamFailed`].
-    #[inline]
+    #[inline(always)]
     pub fn post(self) -> Result<OpId> {
+        // All of this is inlined, so that which source it is costs nothing.
         let remote = self.remote.inner();
-        match &self.source {
+        match self.source {
             Source::Bytes(bytes) => post_bytes(remote, self.offset, bytes, self.how),
             Source::Part(slice) => post_slice(remote, self.offset, slice, self.how),
-            Source::Slice(slice) => post_slice(remote, self.offset, slice, self.how),
+            Source::Slice(slice) => post_slice(remote, self.offset, &slice, self.how),
         }
     }
 }
 
 /// Checks a write against the import map.
-#[inline]
 fn check(remote: &RemoteInner, offset: u64, len: u64, how: How) -> Result<()> {
     remote.check()?;
     remote.check_transfer(offset, len, Modes::WRITE)?;
@@ -159,6 +159,7 @@ const fn in_one_page(address: VirtAddr, len: u64) -> bool {
     address.page_offset().0 as u64 + len <= PAGE_SIZE as u64
 }
 
+#[inline]
 const fn flags(how: How) -> CommandFlags {
     if how.ordered {
         CommandFlags::ORDERED
@@ -167,32 +168,52 @@ const fn flags(how: How) -> CommandFlags {
     }
 }
 
+/// Whether the short way may be taken: everything is as it nearly always is. Where not, the general
+/// way finds out what is the matter.
+#[inline(always)]
+fn plain(remote: &RemoteInner, offset: u64, len: u64, how: How) -> bool {
+    !how.fenced && len > 0 && remote.allows_write(offset, len, how.notified.then_some(how.notification))
+}
+
 fn post_bytes(remote: &RemoteInner, offset: u64, bytes: &[u8], how: How) -> Result<OpId> {
     let len = bytes.len() as u64;
-    check(remote, offset, len, how)?;
-    let port = &remote.port;
-    let address = remote.address(offset);
+    let (port, address) = (&*remote.port, remote.address(offset));
     // Every path carries the largest inline payload.
-    if len <= port.inline_limit && !how.fenced && in_one_page(address, len) && (len > 0 || how.notified) {
-        let single = port.post_single(
-            remote,
-            flags(how),
-            address,
-            Payload::Inline(bytes),
-            len as u32,
-            how.notification,
-        );
-        if let Some(op) = single {
+    if plain(remote, offset, len, how) && len <= port.inline_limit && in_one_page(address, len) {
+        let payload = Payload::Inline(bytes);
+        let op = port.post_single(remote, flags(how), address, payload, len as u32, how.notification);
+        if let Some(op) = op {
             return Ok(op);
         }
     }
     post_any_bytes(remote, offset, bytes, how)
 }
 
+fn post_slice(remote: &RemoteInner, offset: u64, slice: &RegionSlice, how: How) -> Result<OpId> {
+    let len = slice.len();
+    let (port, address) = (&*remote.port, remote.address(offset));
+    let (region, local) = (slice.region(), slice.address());
+    if plain(remote, offset, len, how)
+        && region.belongs_to(&port.identity)
+        && len > port.inline_limit
+        && in_one_page(address, len)
+        && in_one_page(local, len)
+        && len <= u64::from(port.path_payload(remote.node))
+    {
+        let payload = Payload::Local(local, region);
+        let op = port.post_single(remote, flags(how), address, payload, len as u32, how.notification);
+        if let Some(op) = op {
+            return Ok(op);
+        }
+    }
+    post_any_slice(remote, offset, slice, how)
+}
+
 #[cold]
 #[inline(never)]
 fn post_any_bytes(remote: &RemoteInner, offset: u64, bytes: &[u8], how: How) -> Result<OpId> {
     let len = bytes.len() as u64;
+    check(remote, offset, len, how)?;
     if len == 0 && !how.notified {
         return nothing(remote, how);
     }
@@ -204,40 +225,14 @@ fn post_any_bytes(remote: &RemoteInner, offset: u64, bytes: &[u8], how: How) -> 
     fence(remote, posted, how)
 }
 
-fn post_slice(remote: &RemoteInner, offset: u64, slice: &RegionSlice, how: How) -> Result<OpId> {
-    let len = slice.len();
-    check(remote, offset, len, how)?;
-    let port = &remote.port;
-    let region = slice.region();
-    if !region.belongs_to(&port.identity) {
-        return Err(Error::ForeignRegion);
-    }
-    let address = remote.address(offset);
-    if len > port.inline_limit
-        && !how.fenced
-        && in_one_page(address, len)
-        && in_one_page(slice.address(), len)
-        && len <= u64::from(port.path_payload(remote.node))
-    {
-        let single = port.post_single(
-            remote,
-            flags(how),
-            address,
-            Payload::Local(slice.address(), region),
-            len as u32,
-            how.notification,
-        );
-        if let Some(op) = single {
-            return Ok(op);
-        }
-    }
-    post_any_slice(remote, offset, slice, how)
-}
-
 #[cold]
 #[inline(never)]
 fn post_any_slice(remote: &RemoteInner, offset: u64, slice: &RegionSlice, how: How) -> Result<OpId> {
     let len = slice.len();
+    check(remote, offset, len, how)?;
+    if !slice.region().belongs_to(&remote.port.identity) {
+        return Err(Error::ForeignRegion);
+    }
     if len <= remote.port.inline_limit {
         // Small: its bytes are copied now, before any lock is taken, because that may park.
         let mut buffer = [0; INLINE_BYTES];

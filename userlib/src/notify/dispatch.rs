@@ -5,7 +5,7 @@
 use super::future::Waiter;
 use super::inbox::Want;
 use crate::error::{Error, Result};
-use crate::port::{PortInner, lock};
+use crate::port::PortInner;
 use netvm_abi::{Nanos, NotificationId};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ impl PortInner {
     /// Starts the dispatcher if it does not run yet.
     pub(super) fn ensure_dispatcher(self: &Arc<Self>) -> Result<()> {
         {
-            let mut state = lock(&self.inbox.state);
+            let mut state = self.inbox.state.lock();
             if state.dispatcher_runs {
                 return Ok(());
             }
@@ -26,7 +26,7 @@ impl PortInner {
             .backend
             .spawn("netvm-notify", Box::new(move || port.dispatch()));
         spawned.map_err(|reason| {
-            lock(&self.inbox.state).dispatcher_runs = false;
+            self.inbox.state.lock().dispatcher_runs = false;
             Error::Refused {
                 what: "start the notification thread",
                 reason,
@@ -55,7 +55,7 @@ impl PortInner {
     /// Calls the handler of `id` for one pending signal; false when there is none of either.
     fn call_handler(&self, id: NotificationId) -> bool {
         let (generation, mut handler) = {
-            let mut state = lock(&self.inbox.state);
+            let mut state = self.inbox.state.lock();
             let Some(armed) = state.handlers.get_mut(&id) else {
                 return false;
             };
@@ -76,7 +76,7 @@ impl PortInner {
         if call.is_err() {
             self.counters.handler_panics.fetch_add(1, Ordering::Relaxed);
             let still_armed = {
-                let state = lock(&self.inbox.state);
+                let state = self.inbox.state.lock();
                 state.handlers.get(&id).map(|armed| armed.generation) == Some(generation)
             };
             let removed = if still_armed {
@@ -88,7 +88,7 @@ impl PortInner {
             return true;
         }
         let replaced = {
-            let mut state = lock(&self.inbox.state);
+            let mut state = self.inbox.state.lock();
             match state.handlers.get_mut(&id) {
                 Some(armed) if armed.generation == generation => armed.handler.replace(handler),
                 _ => Some(handler),
@@ -100,7 +100,7 @@ impl PortInner {
 
     /// Futures that have something to see, or may have.
     fn due_waiters(&self) -> Vec<Waiter> {
-        let mut state = lock(&self.inbox.state);
+        let mut state = self.inbox.state.lock();
         if state.waiters.is_empty() {
             return Vec::new();
         }

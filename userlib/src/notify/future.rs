@@ -3,7 +3,7 @@
 use super::inbox::{Interest, Want};
 use crate::backend::PortBackend;
 use crate::error::Result;
-use crate::port::{PortInner, lock};
+use crate::port::PortInner;
 use netvm_abi::{Nanos, NotificationId};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl Watch {
             None => {
                 let interest = Interest::new(&self.port, self.want);
                 let key = {
-                    let mut state = lock(&self.port.inbox.state);
+                    let mut state = self.port.inbox.state.lock();
                     state.next_waiter += 1;
                     state.next_waiter
                 };
@@ -51,7 +51,7 @@ impl Watch {
         };
         let waker = context.waker().clone();
         let before = {
-            let mut state = lock(&self.port.inbox.state);
+            let mut state = self.port.inbox.state.lock();
             let waiter = Waiter {
                 key,
                 want: self.want,
@@ -84,7 +84,7 @@ impl Watch {
             return;
         };
         let removed = {
-            let mut state = lock(&self.port.inbox.state);
+            let mut state = self.port.inbox.state.lock();
             let at = state.waiters.iter().position(|waiter| waiter.key == key);
             at.map(|at| state.waiters.swap_remove(at))
         };

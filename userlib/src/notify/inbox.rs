@@ -25,15 +25,16 @@
 
 use super::future::Waiter;
 use crate::error::{Error, Result};
-use crate::port::{PortInner, lock};
+use crate::port::PortInner;
 use netvm_abi::NotificationId;
 use netvm_abi::bar::port::{ACKNOWLEDGED, INTERRUPT_ENABLE, NOTIFICATION_READ, WAKE_ON_QUEUE};
 use netvm_abi::notification::{EVENT_COUNTS, interrupt_bit};
 use netvm_abi::port_area::{NOTIFICATION_WRITE, NOTIFICATIONS, SHADOW_SIGNALS};
 use netvm_abi::words::SharedWords;
+use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 
 /// A set of event-count numbers.
 #[derive(Debug, Default)]
@@ -144,7 +145,7 @@ impl Inbox {
 
     /// Signals acknowledged so far.
     pub(crate) fn acknowledged(&self) -> u64 {
-        lock(&self.state).acknowledged
+        self.state.lock().acknowledged
     }
 
     fn count(&self, id: NotificationId) -> u32 {
@@ -216,7 +217,7 @@ impl PortInner {
     /// Acknowledges one signal.
     pub(crate) fn acknowledge(&self, id: NotificationId) -> Result<()> {
         let wake = {
-            let mut state = lock(&self.inbox.state);
+            let mut state = self.inbox.state.lock();
             self.drain(&mut state);
             if self.pending(id) == 0 {
                 return Err(Error::NothingPending { id });
@@ -242,7 +243,7 @@ impl PortInner {
     /// The next number for the program to handle.
     pub(super) fn pop_ready(&self) -> Option<NotificationId> {
         let mut wake = false;
-        let mut state = lock(&self.inbox.state);
+        let mut state = self.inbox.state.lock();
         self.drain(&mut state);
         let found = loop {
             let Some(id) = state.ready.pop() else { break None };
@@ -269,14 +270,14 @@ impl PortInner {
 
     /// The next number for the dispatcher to look at.
     pub(super) fn pop_dispatch(&self) -> Option<NotificationId> {
-        let mut state = lock(&self.inbox.state);
+        let mut state = self.inbox.state.lock();
         self.drain(&mut state);
         state.dispatch.pop()
     }
 
     /// A handler is armed (or, with `None`, disarmed) for a number. Gives back the one before.
     pub(super) fn set_handler(&self, id: NotificationId, handler: Option<Handler>) -> Option<Armed> {
-        let mut state = lock(&self.inbox.state);
+        let mut state = self.inbox.state.lock();
         state.generation += 1;
         let generation = state.generation;
         let arms = handler.is_some();
@@ -349,7 +350,7 @@ impl PortInner {
     /// The port is closed: forgets handlers and wakes every future.
     pub(crate) fn close_inbox(&self) {
         let (handlers, waiters) = {
-            let mut state = lock(&self.inbox.state);
+            let mut state = self.inbox.state.lock();
             (
                 std::mem::take(&mut state.handlers),
                 std::mem::take(&mut state.waiters),
@@ -379,7 +380,7 @@ pub(super) struct Interest {
 
 impl Interest {
     pub(super) fn new(port: &Arc<PortInner>, want: Want) -> Self {
-        let mut state = lock(&port.inbox.state);
+        let mut state = port.inbox.state.lock();
         match want {
             Want::Signal(id) => port.add_interest(&mut state, id),
             Want::Entry => port.add_queue_interest(&mut state),
@@ -394,7 +395,7 @@ impl Interest {
 
 impl Drop for Interest {
     fn drop(&mut self) {
-        let mut state = lock(&self.port.inbox.state);
+        let mut state = self.port.inbox.state.lock();
         match self.want {
             Want::Signal(id) => self.port.drop_interest(&mut state, id),
             Want::Entry => self.port.drop_queue_interest(&mut state),
