@@ -250,6 +250,20 @@ pub(crate) fn what_is_wrong_with_a_bounced_write_ends_its_slot() {
 }
 
 #[test]
+pub(crate) fn a_capability_to_read_does_not_let_a_bounced_write_in() {
+    let mut w = world();
+    w.grant = w
+        .rig
+        .granted(PEER, PortId(2), w.port, "data", Modes::READ, 2)
+        .expect("granted");
+    w.rig.heard();
+    let id = w.bounce(0, PAGE_17, 8);
+    w.rig.poll();
+    assert_eq!(w.rig.next(w.port), None);
+    assert_eq!(w.ended(), [(id.bounce, id.generation, Status::ModeRefused)]);
+}
+
+#[test]
 pub(crate) fn a_page_that_cannot_be_had_ends_the_slot_with_its_status() {
     for status in [
         Status::Unmapped,
