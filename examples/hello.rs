@@ -5,7 +5,7 @@ use netvm_emulator::Emulator;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Two nodes in this process, with a card, a driver and a pager each.
-    let network = Emulator::start(Default::default())?;
+    let network = Emulator::new(2)?;
 
     // Node 1 exports a page that node 0 may write to, and signal notification 5 with.
     let receiver = Port::open(&network.node(1), PortConfig::number(7))?;

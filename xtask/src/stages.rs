@@ -73,7 +73,7 @@ pub(crate) static STAGES: [Stage; 16] = [
     },
     Stage {
         name: "conformance",
-        about: "one suite of application bodies on every back end",
+        about: "the emulator, and one suite of application bodies on it",
         minutes: 15,
         needs: &["clippy"],
         run: conformance,
@@ -94,7 +94,7 @@ pub(crate) static STAGES: [Stage; 16] = [
     },
     Stage {
         name: "sim",
-        about: "simulator seeds, fixed and fresh",
+        about: "the simulator: its tests, the suite on it, fixed and fresh seeds",
         minutes: 20,
         needs: &["program"],
         run: sim,
@@ -182,18 +182,24 @@ fn no_std(context: &mut Context<'_>) -> Result<Outcome> {
 }
 
 fn unit(context: &mut Context<'_>) -> Result<Outcome> {
-    context.cargo(&[
+    let mut command = cargo(&[
         "test",
         "--workspace",
-        "--exclude",
-        "netvm-conformance",
-        "--exclude",
-        "netvm-loom",
-        "--exclude",
-        "netvm-faults",
+        "--profile",
+        "checked",
         "--locked",
         "--no-fail-fast",
-    ])?;
+    ]);
+    for elsewhere in [
+        "netvm-loom",
+        "netvm-faults",
+        "netvm-conformance",
+        "netvm-emulator",
+        "netvm-world",
+    ] {
+        command.args(["--exclude", elsewhere]);
+    }
+    context.exec(&mut command)?;
     context.tests()
 }
 
@@ -204,14 +210,9 @@ fn program(context: &mut Context<'_>) -> Result<Outcome> {
 }
 
 fn conformance(context: &mut Context<'_>) -> Result<Outcome> {
-    context.cargo(&[
-        "test",
-        "--release",
-        "--package",
-        "netvm-conformance",
-        "--locked",
-        "--no-fail-fast",
-    ])?;
+    let mut command = cargo(&["test", "--release", "--locked", "--no-fail-fast"]);
+    command.args(["--package", "netvm-conformance", "--package", "netvm-emulator"]);
+    context.exec(&mut command)?;
     context.tests()
 }
 
@@ -232,22 +233,22 @@ fn hostile(context: &mut Context<'_>) -> Result<Outcome> {
 }
 
 fn sim(context: &mut Context<'_>) -> Result<Outcome> {
-    let fresh = context.seeds.to_string();
-    let netvm = [
-        "run",
+    context.cargo(&[
+        "test",
         "--release",
         "--locked",
-        "--bin",
-        "netvm",
-        "--",
-        "sim",
-        "--nodes",
-        "4",
-        "--seeds",
-        &fresh,
-    ];
-    context.cargo(&netvm)?;
-    passed(&format!("{fresh} fresh seeds"))
+        "--no-fail-fast",
+        "--package",
+        "netvm-world",
+    ])?;
+    let tests = context.tests()?;
+    let fresh = context.seeds.to_string();
+    let mut netvm = cargo(&["run", "--release", "--locked", "--bin", "netvm", "--", "sim"]);
+    context.exec(netvm.args(["--nodes", "4", "--seeds", &fresh]))?;
+    match tests {
+        Outcome::Passed(tests) => passed(&format!("{tests}, {fresh} fresh seeds")),
+        skipped @ Outcome::Skipped(_) => Ok(skipped),
+    }
 }
 
 fn mutants(context: &mut Context<'_>) -> Result<Outcome> {

@@ -56,7 +56,10 @@ mod tests {
         let all = [
             Failure::Wrong(String::new()),
             Failure::Usage(String::new()),
-            Failure::Unavailable { what: String::new(), fix: String::new() },
+            Failure::Unavailable {
+                what: String::new(),
+                fix: String::new(),
+            },
         ];
         for (at, failure) in all.iter().enumerate() {
             let status = at + 1;

@@ -1,11 +1,14 @@
 //! What the `netvm` program does, one module a subcommand.
 
 pub mod args;
+pub mod demo;
+pub mod doctor;
 pub mod failure;
 pub mod output;
 pub mod process;
+pub mod sim;
 
-use crate::args::Cli;
+use crate::args::{Cli, Command};
 use crate::failure::Failure;
 
 /// Runs a command line.
@@ -13,6 +16,14 @@ use crate::failure::Failure;
 /// # Errors
 /// Whatever the subcommand ends with; [`Failure::status`] is the exit status.
 pub fn run(cli: &Cli) -> Result<(), Failure> {
-    let _ = cli;
-    Ok(())
+    match &cli.command {
+        Command::Demo(options) => demo::run(options),
+        Command::Sim(options) => sim::run(options),
+        Command::Doctor(options) => doctor::run(options),
+    }
 }
+
+/// The README's example is a documentation test of this crate.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;

@@ -43,7 +43,12 @@ mod tests {
 
     #[test]
     fn thousands_are_grouped() {
-        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (12_345_678, "12,345,678")] {
+        for (number, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1,000"),
+            (12_345_678, "12,345,678"),
+        ] {
             assert_eq!(grouped(number), text);
         }
     }

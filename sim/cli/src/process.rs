@@ -1,6 +1,7 @@
 //! What `/proc` says about this process and this machine.
 
 use std::fs;
+use std::path::Path;
 
 /// Bytes of this process' memory that cannot be paged: `VmLck` (mlock) and `VmPin` (pinned by a device).
 /// `None` where `/proc` does not say.
@@ -11,6 +12,12 @@ pub fn pinned_bytes() -> Option<u64> {
 /// Bytes that the machine could still give to programs.
 pub fn available_bytes() -> Option<u64> {
     kib(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:").map(|kib| kib * 1024)
+}
+
+/// Bytes that can still be written to the file system of `folder`.
+pub fn free_bytes(folder: &Path) -> Option<u64> {
+    let found = rustix::fs::statvfs(folder).ok()?;
+    Some(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
 fn pinned_in(status: &str) -> Option<u64> {
@@ -29,7 +36,10 @@ mod tests {
 
     #[test]
     fn locked_and_pinned_are_added() {
-        assert_eq!(pinned_in("Name:\tx\nVmLck:\t      12 kB\nVmPin:\t       4 kB\n"), Some(16 * 1024));
+        assert_eq!(
+            pinned_in("Name:\tx\nVmLck:\t      12 kB\nVmPin:\t       4 kB\n"),
+            Some(16 * 1024)
+        );
         assert_eq!(pinned_in("VmLck:\t12 kB\n"), None);
         assert_eq!(pinned_in("VmLck:\t12\nVmPin:\t4 kB\n"), None);
     }

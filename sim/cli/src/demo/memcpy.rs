@@ -10,7 +10,7 @@ const BUFFER: usize = 64 * MIB as usize;
 const AT_LEAST: Duration = Duration::from_millis(150);
 
 /// MiB that one thread copies per second between two buffers that are in memory.
-pub fn mib_per_s() -> f64 {
+pub(crate) fn mib_per_s() -> f64 {
     let from = vec![1_u8; BUFFER];
     let mut to = vec![2_u8; BUFFER];
     let started = Instant::now();

@@ -1,4 +1,4 @@
-//! Node 1: takes each MiB as its notification comes, and meanwhile reads pages at random, so that its pager has
+//! Node 1: takes each MiB as its notification comes, and meanwhile touches pages at random, so that its pager has
 //! reason to bring pages in and take others away.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,9 @@ use netvm::{Port, Region, Timeout};
 use super::source::MIB;
 
 /// The notification that each MiB carries.
-pub const ARRIVED: u32 = 1;
+pub(crate) const ARRIVED: u32 = 1;
+
+const PAGE: u64 = 4096;
 
 /// A MiB that does not come for so long does not come.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -18,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 ///
 /// # Errors
 /// What the library says, or that nothing came for 20 s.
-pub fn receive(
+pub(crate) fn receive(
     port: &Port,
     memory: &Region,
     mibs: u64,
@@ -31,7 +33,9 @@ pub fn receive(
     for mib in 0..mibs {
         wait(&arrived, mib, stop)?;
         arrived.ack().map_err(|error| error.to_string())?;
-        memory.read_into(mib * MIB, &mut buffer).map_err(|error| error.to_string())?;
+        memory
+            .read_into(mib * MIB, &mut buffer)
+            .map_err(|error| error.to_string())?;
         digest.update(&buffer);
         taken(mib + 1);
     }
@@ -44,7 +48,7 @@ fn wait(arrived: &netvm::Notification, mib: u64, stop: &AtomicBool) -> Result<()
     while waited < PATIENCE {
         match arrived.wait(Timeout::After(step)) {
             Ok(_) => return Ok(()),
-            Err(netvm::Error::TimedOut { .. }) => {}
+            Err(netvm::Error::TimedOut) => {}
             Err(error) => return Err(error.to_string()),
         }
         if stop.load(Ordering::Acquire) {
@@ -52,25 +56,64 @@ fn wait(arrived: &netvm::Notification, mib: u64, stop: &AtomicBool) -> Result<()
         }
         waited += step;
     }
-    Err(format!("MiB {mib} did not arrive within {} s", PATIENCE.as_secs()))
+    Err(format!(
+        "MiB {mib} did not arrive within {} s",
+        PATIENCE.as_secs()
+    ))
 }
 
-/// Reads words at random until told to stop. Returns how many.
-pub fn touch(memory: &Region, stop: &AtomicBool) -> Result<u64, String> {
+/// Uses the whole memory once, page by page in an order that jumps about, as a program that has run for a while has:
+/// most of it is then paged out, what is left in memory lies anywhere, and none of it is what will arrive.
+///
+/// # Errors
+/// What the library says.
+pub(crate) fn use_all(memory: &Region) -> netvm::Result<()> {
+    let pages = memory.len() / PAGE;
+    for at in 0..pages {
+        // A prime above any number of pages that the demo takes: every page once.
+        let page = at * 15_485_863 % pages;
+        memory.write_from(page * PAGE, &[0xA5; PAGE as usize])?;
+    }
+    Ok(())
+}
+
+/// Touches pages at random until told to stop, for writing but without changing what is there.
+///
+/// # Errors
+/// What the library says.
+pub(crate) fn touch(memory: &Region, stop: &AtomicBool) -> Result<(), String> {
     // Any sequence that jumps about will do; this one is Marsaglia's xorshift.
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-    let mut touched = 0;
-    let mut word = [0; 8];
     while !stop.load(Ordering::Acquire) {
-        for _ in 0..16 {
+        for _ in 0..4 {
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
-            let offset = state % (memory.len() / 8) * 8;
-            memory.read_into(offset, &mut word).map_err(|error| error.to_string())?;
-            touched += 1;
+            let word = memory
+                .word64(state % (memory.len() / 8) * 8)
+                .map_err(|error| error.to_string())?;
+            let value = word.load().map_err(|error| error.to_string())?;
+            // Stores what is there, or nothing if the card has just stored something else.
+            word.compare_swap(value, value)
+                .map_err(|error| error.to_string())?;
         }
-        std::thread::sleep(Duration::from_micros(100));
+        std::thread::sleep(Duration::from_micros(500));
     }
-    Ok(touched)
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::MAX_MIB;
+
+    #[test]
+    fn the_stride_meets_every_page() {
+        const { assert!(15_485_863 > MAX_MIB * MIB / PAGE) };
+        let mut met = vec![false; 1280];
+        for at in 0..1280_u64 {
+            met[(at * 15_485_863 % 1280) as usize] = true;
+        }
+        assert!(met.iter().all(|met| *met));
+    }
 }

@@ -9,50 +9,50 @@ use crate::output::grouped;
 
 /// The result of a demo. The names are part of the program's interface.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Report {
+pub(crate) struct Report {
     /// Everything below holds.
-    pub ok: bool,
+    pub(crate) ok: bool,
     /// Bytes sent.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// The digest at the receiver and the one read back both equal the sender's.
-    pub digest_match: bool,
+    pub(crate) digest_match: bool,
     /// Payloads that went straight to a page of the receiver.
-    pub zero_copy_pages: u64,
+    pub(crate) zero_copy_pages: u64,
     /// Payloads whose page was not in memory: one bounce and one copy each.
-    pub bounced_pages: u64,
+    pub(crate) bounced_pages: u64,
     /// Bytes that passed through a staging copy of the library.
-    pub staged_bytes: u64,
+    pub(crate) staged_bytes: u64,
     /// Pages that the receiver's pager took away while data arrived.
-    pub evictions: u64,
+    pub(crate) evictions: u64,
     /// Messages thrown away by either card.
-    pub dropped: u64,
+    pub(crate) dropped: u64,
     /// Messages sent again by either card.
-    pub retransmitted: u64,
+    pub(crate) retransmitted: u64,
     /// `VmLck` + `VmPin` of this process, the most that was seen.
-    pub pinned_bytes: u64,
+    pub(crate) pinned_bytes: u64,
     /// Memory of the receiver's driver that stays in place: its bounce buffer.
-    pub bounce_bytes: u64,
+    pub(crate) bounce_bytes: u64,
     /// Notifications that the receiver took, one for each MiB.
-    pub notifications: u64,
+    pub(crate) notifications: u64,
     /// MiB that arrived per second, digest at the receiver included.
-    pub mib_per_s: f64,
+    pub(crate) mib_per_s: f64,
     /// MiB that one thread copies per second here, measured in the same run.
-    pub memcpy_mib_per_s: f64,
+    pub(crate) memcpy_mib_per_s: f64,
     /// Time of the whole demo.
-    pub seconds: f64,
+    pub(crate) seconds: f64,
     /// The file that was sent.
-    pub file: String,
+    pub(crate) file: String,
     /// BLAKE3 of what was sent.
-    pub digest: String,
+    pub(crate) digest: String,
     /// Memory that the receiver might keep.
-    pub resident_bytes: u64,
+    pub(crate) resident_bytes: u64,
     /// What does not hold.
-    pub problems: Vec<String>,
+    pub(crate) problems: Vec<String>,
 }
 
 impl Report {
     /// Decides whether all holds, and says what does not.
-    pub fn judge(mut self) -> Self {
+    pub(crate) fn judge(mut self) -> Self {
         let mut problems = Vec::new();
         let mut expect = |holds: bool, problem: String| {
             if !holds {
@@ -60,20 +60,38 @@ impl Report {
             }
         };
         expect(self.digest_match, "what arrived is not what was sent".to_owned());
-        expect(self.dropped == 0, format!("{} messages were dropped", self.dropped));
-        expect(self.retransmitted == 0, format!("{} messages were sent again", self.retransmitted));
-        expect(self.pinned_bytes == 0, format!("{} bytes were pinned", self.pinned_bytes));
-        expect(self.zero_copy_pages > 0, "no page was written in place: nothing was resident".to_owned());
-        expect(self.bounced_pages > 0, "no page was bounced: everything was resident".to_owned());
+        expect(
+            self.dropped == 0,
+            format!("{} messages were dropped", self.dropped),
+        );
+        expect(
+            self.retransmitted == 0,
+            format!("{} messages were sent again", self.retransmitted),
+        );
+        expect(
+            self.pinned_bytes == 0,
+            format!("{} bytes were pinned", self.pinned_bytes),
+        );
+        expect(
+            self.zero_copy_pages > 0,
+            "no page was written in place: nothing was resident".to_owned(),
+        );
+        expect(
+            self.bounced_pages > 0,
+            "no page was bounced: everything was resident".to_owned(),
+        );
         let asked = self.bytes / MIB;
-        expect(self.notifications == asked, format!("{} of {asked} notifications came", self.notifications));
+        expect(
+            self.notifications == asked,
+            format!("{} of {asked} notifications came", self.notifications),
+        );
         self.ok = problems.is_empty();
         self.problems = problems;
         self
     }
 
     /// As a person reads it.
-    pub fn table(&self) -> String {
+    pub(crate) fn table(&self) -> String {
         let payloads = (self.zero_copy_pages + self.bounced_pages).max(1) as f64;
         let share = |part: u64| format!("{:.0} %", 100.0 * part as f64 / payloads);
         let mut text = String::new();
@@ -82,20 +100,58 @@ impl Report {
             let _ = writeln!(text, "  {name:<22} {value:>15}  {meaning}");
         };
         let (arrived, digest) = match self.digest_match {
-            true => ("every byte, twice", "digests at the receiver and of the data read back are equal"),
+            true => (
+                "every byte, twice",
+                "digests at the receiver and of the data read back are equal",
+            ),
             false => ("WRONG", "a digest differs"),
         };
         row("data", arrived.to_owned(), digest);
-        row("written in place", grouped(self.zero_copy_pages), &format!("pages, {}: zero copies", share(self.zero_copy_pages)));
-        row("bounced", grouped(self.bounced_pages), &format!("pages not in memory, {}: one copy each", share(self.bounced_pages)));
-        row("evicted meanwhile", grouped(self.evictions), "pages that the receiver's pager took away");
-        row("notifications", grouped(self.notifications), "one for each MiB, in order");
+        row(
+            "written in place",
+            grouped(self.zero_copy_pages),
+            &format!("pages, {}: zero copies", share(self.zero_copy_pages)),
+        );
+        row(
+            "bounced",
+            grouped(self.bounced_pages),
+            &format!(
+                "pages not in memory, {}: one copy each",
+                share(self.bounced_pages)
+            ),
+        );
+        row(
+            "evicted meanwhile",
+            grouped(self.evictions),
+            "pages that the receiver's pager took away",
+        );
+        row(
+            "notifications",
+            grouped(self.notifications),
+            "one for each MiB, in order",
+        );
         row("dropped", grouped(self.dropped), "messages");
         row("sent again", grouped(self.retransmitted), "messages");
-        row("pinned", grouped(self.pinned_bytes), "bytes of application memory (VmLck + VmPin)");
-        row("bounce buffer", grouped(self.bounce_bytes), "bytes of the receiver's driver");
-        row("staged", grouped(self.staged_bytes), "bytes that the library had to copy first");
-        row("speed", format!("{:.0} MiB/s", self.mib_per_s), &format!("beside memcpy's {:.0} MiB/s", self.memcpy_mib_per_s));
+        row(
+            "pinned",
+            grouped(self.pinned_bytes),
+            "bytes of application memory (VmLck + VmPin)",
+        );
+        row(
+            "bounce buffer",
+            grouped(self.bounce_bytes),
+            "bytes of the receiver's driver",
+        );
+        row(
+            "staged",
+            grouped(self.staged_bytes),
+            "bytes that the library had to copy first",
+        );
+        row(
+            "speed",
+            format!("{:.0} MiB/s", self.mib_per_s),
+            &format!("beside memcpy's {:.0} MiB/s", self.memcpy_mib_per_s),
+        );
         row("time", format!("{:.1} s", self.seconds), "in all");
         let _ = writeln!(text);
         if self.ok {
@@ -133,18 +189,58 @@ mod tests {
     #[test]
     fn each_broken_promise_is_named() {
         let broken: [(Report, &str); 7] = [
-            (Report { digest_match: false, ..good() }, "not what was sent"),
+            (
+                Report {
+                    digest_match: false,
+                    ..good()
+                },
+                "not what was sent",
+            ),
             (Report { dropped: 3, ..good() }, "3 messages were dropped"),
-            (Report { retransmitted: 1, ..good() }, "sent again"),
-            (Report { pinned_bytes: 4096, ..good() }, "pinned"),
-            (Report { zero_copy_pages: 0, ..good() }, "in place"),
-            (Report { bounced_pages: 0, ..good() }, "bounced"),
-            (Report { notifications: 1, ..good() }, "1 of 2"),
+            (
+                Report {
+                    retransmitted: 1,
+                    ..good()
+                },
+                "sent again",
+            ),
+            (
+                Report {
+                    pinned_bytes: 4096,
+                    ..good()
+                },
+                "pinned",
+            ),
+            (
+                Report {
+                    zero_copy_pages: 0,
+                    ..good()
+                },
+                "in place",
+            ),
+            (
+                Report {
+                    bounced_pages: 0,
+                    ..good()
+                },
+                "bounced",
+            ),
+            (
+                Report {
+                    notifications: 1,
+                    ..good()
+                },
+                "1 of 2",
+            ),
         ];
         for (report, says) in broken {
             let report = report.judge();
             assert!(!report.ok);
-            assert!(report.problems.len() == 1 && report.problems[0].contains(says), "{:?}", report.problems);
+            assert!(
+                report.problems.len() == 1 && report.problems[0].contains(says),
+                "{:?}",
+                report.problems
+            );
             assert!(report.table().contains("WRONG: "));
         }
     }

@@ -10,7 +10,7 @@ use super::source::{MIB, Source};
 ///
 /// # Errors
 /// What the library says.
-pub fn load(source: &Source, memory: &Region, bytes: u64) -> netvm::Result<blake3::Hash> {
+pub(crate) fn load(source: &Source, memory: &Region, bytes: u64) -> netvm::Result<blake3::Hash> {
     let mut digest = blake3::Hasher::new();
     let mut buffer = vec![0; MIB as usize];
     for offset in (0..bytes).step_by(MIB as usize) {
@@ -25,7 +25,7 @@ pub fn load(source: &Source, memory: &Region, bytes: u64) -> netvm::Result<blake
 ///
 /// # Errors
 /// What the library says.
-pub fn send(
+pub(crate) fn send(
     port: &Port,
     memory: &Region,
     remote: &RemoteSegment,
@@ -34,7 +34,10 @@ pub fn send(
     sent: &mut dyn FnMut(u64),
 ) -> netvm::Result<()> {
     for offset in (0..bytes).step_by(MIB as usize) {
-        remote.write(offset, memory.slice(offset..offset + MIB)?).notify(ARRIVED).post()?;
+        remote
+            .write(offset, memory.slice(offset..offset + MIB)?)
+            .notify(ARRIVED)
+            .post()?;
         sent(offset / MIB + 1);
     }
     port.flush_remote(to)
@@ -44,7 +47,7 @@ pub fn send(
 ///
 /// # Errors
 /// What the library says.
-pub fn read_back(
+pub(crate) fn read_back(
     port: &Port,
     remote: &RemoteSegment,
     bytes: u64,

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use crate::failure::Failure;
 
 /// Bytes in a MiB.
-pub const MIB: u64 = 1024 * 1024;
+pub(crate) const MIB: u64 = 1024 * 1024;
 
 /// A file that can be read, and how much of it is sent.
 #[derive(Debug)]
-pub struct Source {
+pub(crate) struct Source {
     /// Where it is.
-    pub path: PathBuf,
+    pub(crate) path: PathBuf,
     data: Vec<u8>,
 }
 
@@ -22,11 +22,14 @@ impl Source {
     ///
     /// # Errors
     /// [`Failure::Usage`] if it is missing, unreadable, no regular file, or empty.
-    pub fn open(path: Option<&Path>, bytes: u64) -> Result<Self, Failure> {
+    pub(crate) fn open(path: Option<&Path>, bytes: u64) -> Result<Self, Failure> {
         let path = match path {
             Some(path) => path.to_owned(),
-            None => std::env::current_exe()
-                .map_err(|error| Failure::Usage(format!("cannot find the running program ({error}); name a --file")))?,
+            None => std::env::current_exe().map_err(|error| {
+                Failure::Usage(format!(
+                    "cannot find the running program ({error}); name a --file"
+                ))
+            })?,
         };
         let usage = |what: String| Failure::Usage(format!("--file {}: {what}", path.display()));
         // Asked before it is opened: opening a named pipe would wait for a writer.
@@ -39,7 +42,9 @@ impl Source {
         }
         let file = File::open(&path).map_err(|error| usage(error.to_string()))?;
         let mut data = Vec::new();
-        file.take(bytes).read_to_end(&mut data).map_err(|error| usage(error.to_string()))?;
+        file.take(bytes)
+            .read_to_end(&mut data)
+            .map_err(|error| usage(error.to_string()))?;
         if data.is_empty() {
             return Err(usage("is empty; there is nothing to send".to_owned()));
         }
@@ -47,7 +52,7 @@ impl Source {
     }
 
     /// Fills `buffer` with what stands at `offset` of the file repeated for ever.
-    pub fn fill(&self, offset: u64, buffer: &mut [u8]) {
+    pub(crate) fn fill(&self, offset: u64, buffer: &mut [u8]) {
         let length = self.data.len() as u64;
         let mut at = (offset % length) as usize;
         let mut done = 0;
@@ -66,7 +71,10 @@ mod tests {
 
     #[test]
     fn a_short_file_is_repeated() {
-        let source = Source { path: PathBuf::new(), data: b"abc".to_vec() };
+        let source = Source {
+            path: PathBuf::new(),
+            data: b"abc".to_vec(),
+        };
         let mut buffer = [0; 8];
         source.fill(2, &mut buffer);
         assert_eq!(&buffer, b"cabcabca");

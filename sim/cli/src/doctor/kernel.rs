@@ -7,12 +7,21 @@ use super::{Backend, Check};
 const DEVICE: &str = "/dev/netvm0";
 
 /// Looks for the device. The module that makes it is not in this release, so there is no command to give.
-pub fn examine() -> Backend {
+pub(crate) fn examine() -> Backend {
     let device = if Path::new(DEVICE).exists() {
-        Check::there("device", format!("{DEVICE} is there, but this release cannot use it"))
+        Check::there(
+            "device",
+            format!("{DEVICE} is there, but this release cannot use it"),
+        )
     } else {
-        let fix = "none yet: the kernel module is not in this release (README, support table); use the emulator";
+        let fix =
+            "none yet: the kernel module is not in this release (README, support table); use the emulator";
         Check::missing("device", format!("no {DEVICE}"), fix)
     };
-    Backend::new("kernel device", "a programmable card and the kernel module", false, vec![device])
+    Backend::new(
+        "kernel device",
+        "a programmable card and the kernel module",
+        false,
+        vec![device],
+    )
 }

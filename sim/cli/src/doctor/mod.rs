@@ -29,12 +29,22 @@ pub struct Check {
 impl Check {
     /// Something that is there.
     pub fn there(name: &str, found: impl Into<String>) -> Self {
-        Self { name: name.to_owned(), ok: true, found: found.into(), fix: None }
+        Self {
+            name: name.to_owned(),
+            ok: true,
+            found: found.into(),
+            fix: None,
+        }
     }
 
     /// Something that is missing, and what brings it.
     pub fn missing(name: &str, found: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { name: name.to_owned(), ok: false, found: found.into(), fix: Some(fix.into()) }
+        Self {
+            name: name.to_owned(),
+            ok: false,
+            found: found.into(),
+            fix: Some(fix.into()),
+        }
     }
 }
 
@@ -56,7 +66,13 @@ pub struct Backend {
 impl Backend {
     fn new(name: &'static str, about: &'static str, released: bool, checks: Vec<Check>) -> Self {
         let works = released && checks.iter().all(|check| check.ok);
-        Self { name, about, works, released, checks }
+        Self {
+            name,
+            about,
+            works,
+            released,
+            checks,
+        }
     }
 }
 
@@ -71,8 +87,16 @@ struct Examination {
 /// # Errors
 /// [`Failure::Unavailable`] after printing, if a back end of this release does not work here.
 pub fn run(options: &Doctor) -> Result<(), Failure> {
-    let backends = vec![emulator::examine(), simulator::examine(), kernel::examine(), rig::examine()];
-    let broken: Vec<&Backend> = backends.iter().filter(|backend| backend.released && !backend.works).collect();
+    let backends = vec![
+        emulator::examine(),
+        simulator::examine(),
+        kernel::examine(),
+        rig::examine(),
+    ];
+    let broken: Vec<&Backend> = backends
+        .iter()
+        .filter(|backend| backend.released && !backend.works)
+        .collect();
     let outcome = match broken.first() {
         None => Ok(()),
         Some(first) => {
@@ -84,7 +108,10 @@ pub fn run(options: &Doctor) -> Result<(), Failure> {
         }
     };
     if options.json {
-        output::print_json(&Examination { ok: outcome.is_ok(), backends })?;
+        output::print_json(&Examination {
+            ok: outcome.is_ok(),
+            backends,
+        })?;
     } else {
         output::print(&table(&backends))?;
     }
@@ -103,9 +130,9 @@ fn table(backends: &[Backend]) -> String {
         let _ = writeln!(text, "{} ({}): {verdict}", backend.name, backend.about);
         for check in &backend.checks {
             let mark = if check.ok { "ok     " } else { "missing" };
-            let _ = writeln!(text, "  {mark}  {:<22} {}", check.name, check.found);
+            let _ = writeln!(text, "  {mark}  {}: {}", check.name, check.found);
             if let Some(fix) = &check.fix {
-                let _ = writeln!(text, "           {:<22} fix: {fix}", "");
+                let _ = writeln!(text, "           fix: {fix}");
             }
         }
     }
@@ -122,7 +149,10 @@ mod tests {
         let backend = Backend::new("n", "about", true, checks);
         assert!(!backend.works);
         let text = table(&[backend]);
-        assert!(text.contains("does not work here") && text.contains("fix: get b"), "{text}");
+        assert!(
+            text.contains("does not work here") && text.contains("fix: get b"),
+            "{text}"
+        );
     }
 
     #[test]

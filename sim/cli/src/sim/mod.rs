@@ -27,7 +27,11 @@ const COVERED_BY: u32 = 50;
 /// # Errors
 /// [`Failure::Wrong`] when a seed failed or, with 50 seeds or more, a kind of fault never fired.
 pub fn run(options: &Sim) -> Result<(), Failure> {
-    let config = Config { nodes: options.nodes, messages: options.messages, ..Config::default() };
+    let config = Config {
+        nodes: options.nodes,
+        messages: options.messages,
+        ..Config::default()
+    };
     if let (Some(seed), true) = (options.seed, options.trace) {
         return trace(seed, &config);
     }
@@ -37,7 +41,10 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
     };
     if !options.json {
         let last = first.wrapping_add(u64::from(count) - 1);
-        output::print(&format!("seeds {first} to {last}, {} nodes each, all faults\n", config.nodes))?;
+        output::print(&format!(
+            "seeds {first} to {last}, {} nodes each, all faults\n",
+            config.nodes
+        ))?;
     }
 
     let started = Instant::now();
@@ -84,7 +91,10 @@ fn trace(seed: u64, config: &Config) -> Result<(), Failure> {
     }
     match outcome {
         Ok(report) => {
-            eprintln!("seed {seed}: ok, {} messages, {} events", report.messages, report.events);
+            eprintln!(
+                "seed {seed}: ok, {} messages, {} events",
+                report.messages, report.events
+            );
             Ok(())
         }
         Err(failure) => Err(Failure::Wrong(failure.to_string())),

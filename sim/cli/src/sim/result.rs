@@ -13,39 +13,39 @@ use crate::output::grouped;
 
 /// The sum over all seeds that ran, as `--json` prints it.
 #[derive(Debug, Serialize)]
-pub struct Sum {
+pub(crate) struct Sum {
     /// No seed failed, and every kind of fault fired where that can be asked for.
-    pub ok: bool,
+    pub(crate) ok: bool,
     /// Seeds that held.
-    pub seeds: u32,
+    pub(crate) seeds: u32,
     /// Seeds asked for.
-    pub seeds_asked: u32,
+    pub(crate) seeds_asked: u32,
     /// The first; the others follow it.
-    pub first_seed: u64,
+    pub(crate) first_seed: u64,
     /// Nodes in each world.
-    pub nodes: u16,
+    pub(crate) nodes: u16,
     /// Messages, over all.
-    pub messages: u64,
+    pub(crate) messages: u64,
     /// The fewest messages of a run.
-    pub fewest_messages: u64,
+    pub(crate) fewest_messages: u64,
     /// Steps of the worlds, over all.
-    pub events: u64,
+    pub(crate) events: u64,
     /// Time that passed for the nodes, in nanoseconds, over all.
-    pub virtual_nanos: u64,
+    pub(crate) virtual_nanos: u64,
     /// Time that passed for the person.
-    pub seconds: f64,
+    pub(crate) seconds: f64,
     /// Time of one core for one node of one run.
-    pub seconds_per_node: f64,
+    pub(crate) seconds_per_node: f64,
     /// Memory for one node, in bytes; the most of all runs.
-    pub bytes_per_node: u64,
+    pub(crate) bytes_per_node: u64,
     /// What the NICs and hosts counted, over all.
-    pub counters: BTreeMap<String, u64>,
+    pub(crate) counters: BTreeMap<String, u64>,
     /// For each kind of fault, how often it fired in each state of the protocol.
-    pub coverage: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
+    pub(crate) coverage: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
     /// Kinds of fault that never fired.
-    pub never_fired: Vec<&'static str>,
+    pub(crate) never_fired: Vec<&'static str>,
     /// Seeds that failed.
-    pub failures: Vec<Failure>,
+    pub(crate) failures: Vec<Failure>,
     #[serde(skip)]
     table: Coverage,
     #[serde(skip)]
@@ -56,7 +56,7 @@ pub struct Sum {
 
 impl Sum {
     /// Of nothing yet.
-    pub fn new(first_seed: u64, seeds_asked: u32, config: &Config) -> Self {
+    pub(crate) fn new(first_seed: u64, seeds_asked: u32, config: &Config) -> Self {
         Self {
             ok: false,
             seeds: 0,
@@ -81,13 +81,16 @@ impl Sum {
     }
 
     /// Adds one run.
-    pub fn add(&mut self, run: Run) {
+    pub(crate) fn add(&mut self, run: Run) {
         self.core_time += run.time;
         match run.outcome {
             Err(failure) => self.failures.push(*failure),
             Ok(report) => {
-                self.fewest_messages =
-                    if self.seeds == 0 { report.messages } else { self.fewest_messages.min(report.messages) };
+                self.fewest_messages = if self.seeds == 0 {
+                    report.messages
+                } else {
+                    self.fewest_messages.min(report.messages)
+                };
                 self.seeds += 1;
                 self.messages += report.messages;
                 self.events += report.events;
@@ -102,39 +105,63 @@ impl Sum {
     }
 
     /// Ends the sum. `must_cover`: a kind of fault that never fired is a failure.
-    pub fn finish(&mut self, time: Duration, must_cover: bool) {
+    pub(crate) fn finish(&mut self, time: Duration, must_cover: bool) {
         self.must_cover = must_cover;
         self.seconds = time.as_secs_f64();
         self.seconds_per_node =
             self.core_time.as_secs_f64() / f64::from(self.seeds.max(1)) / f64::from(self.nodes.max(1));
-        self.never_fired = self.table.never_fired().into_iter().map(FaultKind::label).collect();
+        self.never_fired = self
+            .table
+            .never_fired()
+            .into_iter()
+            .map(FaultKind::label)
+            .collect();
         for (kind, states) in FaultKind::ALL.iter().zip(&self.table.fired) {
-            let row = ProtocolState::ALL.iter().map(|state| state.label()).zip(states.iter().copied()).collect();
+            let row = ProtocolState::ALL
+                .iter()
+                .map(|state| state.label())
+                .zip(states.iter().copied())
+                .collect();
             self.coverage.insert(kind.label(), row);
         }
         self.ok = self.complaint().is_none();
     }
 
     /// What a person should hear about, if anything.
-    pub fn complaint(&self) -> Option<String> {
+    pub(crate) fn complaint(&self) -> Option<String> {
         if !self.failures.is_empty() {
-            let replays: Vec<&str> = self.failures.iter().map(|failure| failure.replay.as_str()).collect();
-            return Some(format!("{} seed(s) failed; replay with\n  {}", self.failures.len(), replays.join("\n  ")));
+            let replays: Vec<&str> = self
+                .failures
+                .iter()
+                .map(|failure| failure.replay.as_str())
+                .collect();
+            return Some(format!(
+                "{} seed(s) failed; replay with\n  {}",
+                self.failures.len(),
+                replays.join("\n  ")
+            ));
         }
         if self.seeds < self.seeds_asked {
             return Some(format!("only {} of {} seeds ran", self.seeds, self.seeds_asked));
         }
         if self.must_cover && !self.never_fired.is_empty() {
-            return Some(format!("never fired in {} seeds: {}", self.seeds, self.never_fired.join(", ")));
+            return Some(format!(
+                "never fired in {} seeds: {}",
+                self.seeds,
+                self.never_fired.join(", ")
+            ));
         }
         None
     }
 
     /// As a person reads it; the last line is `N seeds: ok` when all is well.
-    pub fn table(&self) -> String {
+    pub(crate) fn table(&self) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "\nhow often each fault fired in each state of the protocol\n");
+        let _ = writeln!(
+            text,
+            "\nhow often each fault fired in each state of the protocol\n"
+        );
         text.push_str(&self.table.table());
         let _ = writeln!(text);
         let _ = writeln!(
@@ -180,7 +207,10 @@ mod tests {
             last_events: Vec::new(),
             replay: "play it again".to_owned(),
         };
-        Run { outcome: Err(Box::new(failure)), time: Duration::ZERO }
+        Run {
+            outcome: Err(Box::new(failure)),
+            time: Duration::ZERO,
+        }
     }
 
     #[test]

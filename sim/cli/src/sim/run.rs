@@ -9,18 +9,18 @@ use netvm_world::trace::{NoTrace, TraceSink};
 use netvm_world::{Config, Failure, Report, run_seed};
 
 /// What a seed came to, and how long that took.
-pub struct Run {
+pub(crate) struct Run {
     /// The report, or what was broken.
-    pub outcome: Result<Report, Box<Failure>>,
+    pub(crate) outcome: Result<Report, Box<Failure>>,
     /// Time of one core.
-    pub time: Duration,
+    pub(crate) time: Duration,
 }
 
 /// Runs one seed.
 ///
 /// # Errors
 /// What was broken. A panic anywhere in the world is a failure like another.
-pub fn one(seed: u64, config: &Config, sink: &mut dyn TraceSink) -> Result<Report, Box<Failure>> {
+pub(crate) fn one(seed: u64, config: &Config, sink: &mut dyn TraceSink) -> Result<Report, Box<Failure>> {
     catch_unwind(AssertUnwindSafe(|| run_seed(seed, config, sink))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
@@ -31,14 +31,17 @@ pub fn one(seed: u64, config: &Config, sink: &mut dyn TraceSink) -> Result<Repor
             what: format!("panic: {}", text.unwrap_or_else(|| "(no text)".to_owned())),
             virtual_nanos: 0,
             last_events: Vec::new(),
-            replay: format!("cargo run --release --bin netvm -- sim --seed {seed} --nodes {} --trace", config.nodes),
+            replay: format!(
+                "cargo run --release --bin netvm -- sim --seed {seed} --nodes {} --trace",
+                config.nodes
+            ),
         }))
     })
 }
 
 /// Runs `count` seeds from `first` on, `jobs` at once, and hands over each result as it comes. After a failure no
 /// further seed is begun.
-pub fn all(first: u64, count: u32, config: &Config, jobs: usize, each: &mut dyn FnMut(Run)) {
+pub(crate) fn all(first: u64, count: u32, config: &Config, jobs: usize, each: &mut dyn FnMut(Run)) {
     let next = AtomicU32::new(0);
     let failed = AtomicBool::new(false);
     let (send, receive) = mpsc::channel();
@@ -57,7 +60,10 @@ pub fn all(first: u64, count: u32, config: &Config, jobs: usize, each: &mut dyn 
                         failed.store(true, Ordering::Relaxed);
                     }
                     // The receiver is there until every sender has gone.
-                    let _ = send.send(Run { outcome, time: started.elapsed() });
+                    let _ = send.send(Run {
+                        outcome,
+                        time: started.elapsed(),
+                    });
                 }
             });
         }

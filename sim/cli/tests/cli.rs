@@ -1,0 +1,369 @@
+//! The program as a person meets it: what it prints and how it exits.
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn netvm(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_netvm"))
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .expect("netvm starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs it, wants this exit status, gives standard output and standard error.
+fn exits(status: i32, args: &[&str]) -> (String, String) {
+    let output = netvm(args);
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(status), "netvm {args:?}\n{out}\n{err}");
+    (out, err)
+}
+
+/// Standard output is exactly one JSON object.
+fn json(out: &str) -> Value {
+    assert_eq!(out.lines().count(), 1, "{out}");
+    serde_json::from_str(out).expect("JSON")
+}
+
+/// A file of this test's own, gone when dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str, bytes: &[u8]) -> Self {
+        let path = std::env::temp_dir().join(format!("netvm-cli-{}-{name}", std::process::id()));
+        std::fs::write(&path, bytes).expect("a scratch file");
+        Self(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("a path in UTF-8")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn help_names_commands_options_and_exit_statuses() {
+    let (out, _) = exits(0, &["--help"]);
+    for word in ["demo", "sim", "doctor", "Exit status", "  3  "] {
+        assert!(out.contains(word), "{word} in {out}");
+    }
+    for (command, options) in [
+        (
+            "demo",
+            &[
+                "--file",
+                "--mib",
+                "--resident-mib",
+                "--pcap",
+                "--json",
+                "[default: 256]",
+            ][..],
+        ),
+        (
+            "sim",
+            &["--seeds", "--seed ", "--nodes", "--trace", "--json", "--messages"][..],
+        ),
+        ("doctor", &["--json"][..]),
+    ] {
+        let (out, _) = exits(0, &[command, "--help"]);
+        for option in options.iter().chain(&["Exit status"]) {
+            assert!(out.contains(option), "{option} in {out}");
+        }
+    }
+    exits(0, &["--version"]);
+}
+
+#[test]
+fn a_command_line_that_makes_no_sense_is_refused() {
+    for args in [
+        &[][..],
+        &["dance"],
+        &["demo", "--loud"],
+        &["demo", "--mib", "0"],
+        &["demo", "--mib", "99999999999"],
+        &["demo", "--mib", "many"],
+        &["demo", "--mib", "-1"],
+        &["demo", "--resident-mib", "0"],
+        &["demo", "--mib", "4", "--resident-mib", "4"],
+        &["sim", "--seeds", "0"],
+        &["sim", "--nodes", "1"],
+        &["sim", "--nodes", "70000"],
+        &["sim", "--seed", "1", "--seeds", "2"],
+        &["sim", "--trace"],
+        &["sim", "--seed", "1", "--trace", "--json"],
+    ] {
+        let (_, err) = exits(2, args);
+        assert!(!err.is_empty(), "{args:?} says nothing");
+        assert!(!err.contains("panicked"), "{args:?}: {err}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_sent_is_refused_before_anything_runs() {
+    let empty = Scratch::new("empty", b"");
+    for (path, says) in [
+        ("/nowhere/at/all", "No such file"),
+        ("/", "directory"),
+        ("/dev/null", "not a regular file"),
+        ("/proc/self/mem", "error"),
+        (empty.path(), "empty"),
+    ] {
+        let (out, err) = exits(2, &["demo", "--file", path]);
+        assert!(
+            out.is_empty() && err.contains(says) && err.contains(path),
+            "{path}: {out}{err}"
+        );
+    }
+    let (_, err) = exits(
+        2,
+        &["demo", "--file", "/nowhere", "--mib", "4", "--resident-mib", "4"],
+    );
+    assert!(err.contains("/nowhere"), "the file is looked at first: {err}");
+}
+
+#[test]
+fn a_capture_that_cannot_be_written_is_refused() {
+    let (_, err) = exits(2, &["demo", "--mib", "2", "--pcap", "/nowhere/x.pcap"]);
+    assert!(err.contains("/nowhere/x.pcap"), "{err}");
+    let both = Scratch::new("both", b"some bytes");
+    let (_, err) = exits(
+        2,
+        &["demo", "--mib", "2", "--file", both.path(), "--pcap", both.path()],
+    );
+    assert!(err.contains("is the file that is sent"), "{err}");
+    assert_eq!(std::fs::read(both.path()).expect("still there"), b"some bytes");
+}
+
+#[test]
+fn a_machine_without_room_for_swap_is_told_apart() {
+    for command in ["demo", "doctor"] {
+        let mut netvm = Command::new(env!("CARGO_BIN_EXE_netvm"));
+        let output = netvm
+            .arg(command)
+            .env("TMPDIR", "/nowhere/tmp")
+            .output()
+            .expect("netvm starts");
+        let err = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{command}: {err}");
+        assert!(err.contains("TMPDIR"), "{command}: {err}");
+    }
+}
+
+#[test]
+fn the_demo_sends_what_the_file_holds() {
+    let file = Scratch::new("source", b"NetVM moves pages, not pins. ");
+    let pcap = Scratch::new("wires.pcap", b"");
+    let args = [
+        "demo",
+        "--json",
+        "--mib",
+        "4",
+        "--resident-mib",
+        "1",
+        "--file",
+        file.path(),
+        "--pcap",
+        pcap.path(),
+    ];
+    let (out, _) = exits(0, &args);
+    let report = json(&out);
+    assert_eq!(report["ok"], true, "{out}");
+    assert_eq!(report["digest_match"], true);
+    assert_eq!(report["bytes"], 4 << 20);
+    assert_eq!(report["resident_bytes"], 1 << 20);
+    assert_eq!(report["notifications"], 4);
+    let sent: Vec<u8> = b"NetVM moves pages, not pins. "
+        .iter()
+        .copied()
+        .cycle()
+        .take(4 << 20)
+        .collect();
+    assert_eq!(report["digest"], blake3::hash(&sent).to_hex().to_string());
+    assert_eq!(report["file"], file.path());
+    for counter in ["dropped", "retransmitted", "pinned_bytes", "staged_bytes"] {
+        assert_eq!(report[counter], 0, "{counter}");
+    }
+    for counter in ["zero_copy_pages", "bounced_pages", "evictions", "bounce_bytes"] {
+        assert!(
+            report[counter].as_u64().is_some_and(|value| value > 0),
+            "{counter}: {out}"
+        );
+    }
+    for speed in ["mib_per_s", "memcpy_mib_per_s", "seconds"] {
+        assert!(
+            report[speed].as_f64().is_some_and(|value| value > 0.0),
+            "{speed}: {out}"
+        );
+    }
+    assert_eq!(report["problems"], Value::Array(Vec::new()));
+
+    let wires = std::fs::read(pcap.path()).expect("the capture");
+    assert!(
+        wires.len() > 4 << 20,
+        "the data crossed the wire: {} bytes",
+        wires.len()
+    );
+    assert!(
+        [[0xd4, 0xc3, 0xb2, 0xa1], [0xa1, 0xb2, 0xc3, 0xd4]]
+            .iter()
+            .any(|magic| wires.starts_with(magic))
+    );
+}
+
+#[test]
+fn the_demo_prints_a_table() {
+    let (out, _) = exits(0, &["demo", "--mib", "1"]);
+    for word in ["written in place", "bounced", "pinned", "ok: nothing pinned"] {
+        assert!(out.contains(word), "{word} in {out}");
+    }
+}
+
+#[test]
+fn seeds_replay_byte_for_byte() {
+    let args = [
+        "sim",
+        "--seed",
+        "7",
+        "--nodes",
+        "3",
+        "--messages",
+        "500",
+        "--trace",
+    ];
+    let (first, _) = exits(0, &args);
+    let (second, _) = exits(0, &args);
+    assert!(first.lines().count() > 500, "{} lines", first.lines().count());
+    assert!(first == second, "two runs of a seed differ");
+    let (other, _) = exits(
+        0,
+        &[
+            "sim",
+            "--seed",
+            "8",
+            "--nodes",
+            "3",
+            "--messages",
+            "500",
+            "--trace",
+        ],
+    );
+    assert!(first != other, "the seed makes no difference");
+}
+
+#[test]
+fn a_list_of_seeds_ends_ok() {
+    let args = [
+        "sim",
+        "--seeds",
+        "2",
+        "--first-seed",
+        "40",
+        "--nodes",
+        "2",
+        "--messages",
+        "300",
+    ];
+    let (out, _) = exits(0, &args);
+    assert!(out.starts_with("seeds 40 to 41, 2 nodes each"), "{out}");
+    assert!(
+        out.contains("hostile: frame") && out.ends_with("\n2 seeds: ok\n"),
+        "{out}"
+    );
+
+    let mut with_json = args.to_vec();
+    with_json.push("--json");
+    let (out, _) = exits(0, &with_json);
+    let sum = json(&out);
+    assert_eq!(sum["ok"], true, "{out}");
+    assert_eq!(sum["seeds"], 2);
+    assert_eq!(sum["seeds_asked"], 2);
+    assert_eq!(sum["first_seed"], 40);
+    assert_eq!(sum["nodes"], 2);
+    assert!(
+        sum["fewest_messages"]
+            .as_u64()
+            .is_some_and(|messages| messages >= 300),
+        "{out}"
+    );
+    for number in ["messages", "events", "virtual_nanos", "bytes_per_node"] {
+        assert!(
+            sum[number].as_u64().is_some_and(|value| value > 0),
+            "{number}: {out}"
+        );
+    }
+    for number in ["seconds", "seconds_per_node"] {
+        assert!(
+            sum[number].as_f64().is_some_and(|value| value > 0.0),
+            "{number}: {out}"
+        );
+    }
+    assert!(
+        sum["counters"]["messages_sent"]
+            .as_u64()
+            .is_some_and(|value| value > 0),
+        "{out}"
+    );
+    assert!(
+        sum["coverage"]["bus: store held back"]["in flight"].is_u64(),
+        "{out}"
+    );
+    assert!(
+        sum["never_fired"].is_array() && sum["failures"] == Value::Array(Vec::new()),
+        "{out}"
+    );
+}
+
+#[test]
+fn the_doctor_knows_every_back_end() {
+    let (out, _) = exits(0, &["doctor"]);
+    for word in [
+        "emulator",
+        "userfaultfd",
+        "simulator",
+        "/dev/netvm0",
+        "qemu-system-x86_64",
+    ] {
+        assert!(out.contains(word), "{word} in {out}");
+    }
+    let (out, _) = exits(0, &["doctor", "--json"]);
+    let found = json(&out);
+    assert_eq!(found["ok"], true);
+    let backends = found["backends"].as_array().expect("a list");
+    assert_eq!(backends.len(), 4);
+    for backend in backends {
+        assert_eq!(backend["works"], backend["released"], "{out}");
+        for check in backend["checks"].as_array().expect("a list") {
+            assert_eq!(
+                check["ok"].as_bool(),
+                check["fix"].as_str().map(|_| false).or(Some(true)),
+                "{check}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let mut netvm = Command::new(env!("CARGO_BIN_EXE_netvm"));
+    let mut child = netvm
+        .arg("doctor")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("netvm starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("netvm ends");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
+}
