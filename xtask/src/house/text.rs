@@ -69,7 +69,16 @@ pub(crate) fn check(tree: &Tree) -> Vec<String> {
             ));
         }
         for (at, line) in file.text.lines().enumerate() {
-            if let Some(word) = UNFINISHED.iter().find(|word| line.contains(**word)) {
+            // A macro counts where it is code; the other words wherever they stand.
+            let code = line.split("//").next().unwrap_or_default();
+            let says = |word: &&&str| {
+                if word.ends_with('(') {
+                    code.contains(**word)
+                } else {
+                    line.contains(**word)
+                }
+            };
+            if let Some(word) = UNFINISHED.iter().find(says) {
                 wrong.push(format!(
                     "{}:{}: `{word}`: finish it, or leave it out",
                     file.path,
