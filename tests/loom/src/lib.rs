@@ -178,6 +178,13 @@ impl Seen {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// It happens, if this holds.
+    pub fn mark_if(&self, happens: bool) {
+        if happens {
+            self.mark();
+        }
+    }
+
     /// In how many executions it happened.
     #[must_use]
     pub fn count(&self) -> u64 {
