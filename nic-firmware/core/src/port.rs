@@ -127,6 +127,8 @@ impl Port {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turns {
     open: [u64; 16],
+    /// Which words of `open` are not zero: a turn costs the same however few ports are open.
+    words: u32,
     count: u32,
     cursor: u16,
     /// Ports polled in a row that had nothing to do.
@@ -137,6 +139,7 @@ impl Turns {
     pub(crate) const fn new() -> Self {
         Self {
             open: [0; 16],
+            words: 0,
             count: 0,
             cursor: 0,
             quiet: 0,
@@ -150,22 +153,28 @@ impl Turns {
             let before = *word;
             *word = if open { before | bit } else { before & !bit };
             self.count = self.count + word.count_ones() - before.count_ones();
+            let bit = 1 << (port.0 / 64);
+            self.words = if *word == 0 {
+                self.words & !bit
+            } else {
+                self.words | bit
+            };
         }
         self.quiet = 0;
     }
 
     /// The next open port after `from`, itself included.
+    #[inline]
     pub(crate) fn at_or_after(&self, from: u16) -> Option<PortId> {
-        let first = usize::from(from / 64);
-        let mut mask = u64::MAX << (from % 64);
-        for (index, word) in self.open.iter().enumerate().skip(first) {
-            let found = word & mask;
-            if found != 0 {
-                return Some(PortId((index * 64) as u16 + found.trailing_zeros() as u16));
-            }
-            mask = u64::MAX;
+        let first = from / 64;
+        let here = self.open.get(usize::from(first))? & (u64::MAX << (from % 64));
+        if here != 0 {
+            return Some(PortId(first * 64 + here.trailing_zeros() as u16));
         }
-        None
+        let later = self.words & (u32::MAX << (first + 1));
+        let word = later.trailing_zeros();
+        let found = self.open.get(word as usize)?;
+        Some(PortId((word * 64 + found.trailing_zeros()) as u16))
     }
 
     /// Something happened that may let a stalled port go on: everybody gets another turn.
@@ -179,6 +188,7 @@ impl Turns {
     }
 
     /// Whose turn it is.
+    #[inline]
     pub(crate) fn take(&mut self) -> Option<PortId> {
         let port = self.at_or_after(self.cursor).or_else(|| self.at_or_after(0))?;
         self.cursor = (port.0 + 1) % 1024;
