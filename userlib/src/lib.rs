@@ -1,5 +1,23 @@
 //! NetVM's user library: write, read and notify remote memory without a system call and without
 //! pinning a page.
+//!
+//! | to | see |
+//! |---|---|
+//! | open an endpoint on a node | [`Port::open`] |
+//! | have memory that the card can reach | [`Port::alloc`], [`Region`] |
+//! | let others use it | [`Port::export`], [`Access`], [`Segment`] |
+//! | use theirs | [`Port::import`], [`RemoteSegment`] |
+//! | write and read | [`RemoteSegment::write`], [`RemoteSegment::read`] |
+//! | know when it is done here, or there | [`Port::flush`], [`Port::flush_remote`] |
+//! | be told | [`Notification`], [`NotificationQueue`] |
+//!
+//! A call becomes descriptors in the port's command queue, which lies in the card's memory
+//! (`posting.rs`; cut at page boundaries in `fragment.rs`); the card answers in words that the library
+//! polls (`fence.rs`, `replies.rs`, `failure.rs`, `notify/`). What differs between the kernel's
+//! device, the emulator and the simulator is behind [`backend`].
+//!
+//! The library has no thread, clock or lock of its own across a wait: all three are the back end's.
+//! Nothing it is given, by the program or by a card that has gone mad, makes it panic.
 
 pub mod backend;
 pub mod copy;

@@ -1,7 +1,7 @@
 //! The conformance suite on the emulator: every body in every mode.
 //!
-//! One body alone: `NETVM_CASE=pipeline cargo test -p netvm-emulator --test conformance`. Another seed:
-//! `NETVM_SEED=7`.
+//! Some bodies alone, again and again: `NETVM_CASE=dead_exporter,ping_pong NETVM_REPEAT=30 cargo test -p netvm-emulator
+//! --test conformance`. Another seed: `NETVM_SEED=7`.
 
 use netvm::{Node, Port, PortConfig, PortId, Region};
 use netvm_conformance::{ALL, Body, Cluster, Env, Outcome, PORTS_PER_CASE, Running, Trouble};
@@ -105,13 +105,16 @@ impl Cluster for Emulated {
 /// Runs every body on a cluster of this kind.
 fn run_all(mode: &str, builder: Builder, resident: u32) {
     let only = std::env::var("NETVM_CASE").ok();
+    let repeat = std::env::var("NETVM_REPEAT").map_or(1, |repeat| repeat.parse().unwrap());
     let seed = std::env::var("NETVM_SEED").map_or(42, |seed| seed.parse().unwrap());
     let cluster = Emulated::start(builder, resident);
     let mut failed = Vec::new();
-    for case in ALL {
-        if only.as_ref().is_some_and(|only| only != case.name) {
-            continue;
-        }
+    let wanted = |name: &str| {
+        only.as_ref()
+            .is_none_or(|only| only.split(',').any(|only| only == name))
+    };
+    let cases = ALL.iter().filter(|case| wanted(case.name));
+    for case in (0..repeat).flat_map(|_| cases.clone()) {
         let begin = Instant::now();
         let mut env = Env::new(Arc::clone(&cluster) as Arc<dyn Cluster>, 1, seed);
         env.patience = Duration::from_secs(10);
