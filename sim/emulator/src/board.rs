@@ -74,7 +74,7 @@ impl Platform for Board {
     }
 
     fn start_dma(&mut self, id: DmaId, dma: Dma) {
-        self.engine.start(self.now, id, dma, &mut self.buffers);
+        self.engine.start(self.now, id, dma);
     }
 
     fn transmit(&mut self, header: &Header, payload: Payload<'_>) {
@@ -142,7 +142,7 @@ impl Platform for Board {
 
 impl Device for Board {
     fn now(&mut self) -> Nanos {
-        self.engine.advance(self.now, &mut self.buffers);
+        self.engine.advance(self.now);
         self.now
     }
 
@@ -152,7 +152,7 @@ impl Device for Board {
     }
 
     fn poll_dma(&mut self) -> Option<DmaEnd> {
-        self.engine.pop_ended()
+        self.engine.pop_ended(&mut self.buffers)
     }
 
     fn poll_sent(&mut self) -> Option<StagingId> {

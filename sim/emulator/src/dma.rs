@@ -1,8 +1,8 @@
 //! The card's DMA engine: `memcpy` through the alias mapping, at once or late and out of order.
 //!
 //! Every DMA to an application page is checked against the frame table when it starts and when it ends ([`crate::vm::frames`]);
-//! a frame that is not the card's ends the process with a P1 report. A late DMA copies at its end, so that host and
-//! application have all the time in between to go wrong.
+//! a frame that is not the card's ends the process with a P1 report. A DMA copies at its end, so that host and application have
+//! all the time in between to go wrong.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::wire::Message;
 /// When DMAs complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DmaMode {
-    /// Before the card does anything else: the fast mode.
+    /// With the card's next pass: the fast mode.
     AtOnce,
     /// Each after a random time of its own, so that they overlap and end out of order.
     Late {
@@ -52,7 +52,8 @@ pub(crate) struct Engine {
     frames: Arc<FrameTable>,
     late: Option<(SmallRng, Nanos)>,
     flying: Vec<Flight>,
-    ended: VecDeque<DmaEnd>,
+    /// DMAs that are due, in order; each copies when the card takes its end.
+    ready: VecDeque<Flight>,
     /// The card was stopped: nothing touches host memory any more.
     halted: bool,
     /// Payload bytes moved to or from application pages.
@@ -72,14 +73,14 @@ impl Engine {
             frames,
             late,
             flying: Vec::new(),
-            ended: VecDeque::new(),
+            ready: VecDeque::new(),
             halted: false,
             page_bytes: 0,
         }
     }
 
     /// Starts a DMA.
-    pub(crate) fn start(&mut self, now: Nanos, id: DmaId, dma: Dma, buffers: &mut Buffers) {
+    pub(crate) fn start(&mut self, now: Nanos, id: DmaId, dma: Dma) {
         let ticket = match &dma {
             Dma::PageToStaging { page, .. } | Dma::ReceiveToPage { page, .. } if !self.halted => {
                 Some(self.begin(page))
@@ -93,7 +94,7 @@ impl Engine {
             ticket,
         };
         match &mut self.late {
-            None => self.finish(flight, buffers),
+            None => self.ready.push_back(flight),
             Some((random, up_to)) => {
                 let due = now.after(Nanos(random.random_range(0..=up_to.0)));
                 self.flying.push(Flight { due, ..flight });
@@ -101,11 +102,11 @@ impl Engine {
         }
     }
 
-    /// Ends the late DMAs that are due.
-    pub(crate) fn advance(&mut self, now: Nanos, buffers: &mut Buffers) {
+    /// Late DMAs that are due get ready to end.
+    pub(crate) fn advance(&mut self, now: Nanos) {
         while let Some(index) = self.flying.iter().position(|flight| flight.due <= now) {
             let flight = self.flying.swap_remove(index);
-            self.finish(flight, buffers);
+            self.ready.push_back(flight);
         }
     }
 
@@ -114,12 +115,16 @@ impl Engine {
         self.flying.iter().map(|flight| flight.due).min()
     }
 
-    pub(crate) fn pop_ended(&mut self) -> Option<DmaEnd> {
-        self.ended.pop_front()
+    /// Ends the next DMA that is ready: its bytes are copied when this returns.
+    #[inline]
+    pub(crate) fn pop_ended(&mut self, buffers: &mut Buffers) -> Option<DmaEnd> {
+        let flight = self.ready.pop_front()?;
+        Some(self.finish(&flight, buffers))
     }
 
+    /// Whether [`Self::pop_ended`] has something.
     pub(crate) fn has_ended(&self) -> bool {
-        !self.ended.is_empty()
+        !self.ready.is_empty()
     }
 
     /// Stops bus mastering: what flies is dropped, nothing new touches the host.
@@ -139,7 +144,7 @@ impl Engine {
         }
     }
 
-    fn finish(&mut self, flight: Flight, buffers: &mut Buffers) {
+    fn finish(&mut self, flight: &Flight, buffers: &mut Buffers) -> DmaEnd {
         let moved = !self.halted && transfer(&flight.dma, flight.ticket.as_ref(), buffers);
         if let Some(ticket) = flight.ticket.as_ref().filter(|_| moved) {
             if let Err(stale) = self.frames.end_dma(ticket) {
@@ -150,10 +155,10 @@ impl Engine {
                 _ => 0,
             };
         }
-        self.ended.push_back(DmaEnd {
+        DmaEnd {
             id: flight.id,
             ok: moved,
-        });
+        }
     }
 }
 
@@ -262,14 +267,13 @@ mod tests {
                 Nanos(0),
                 DmaId { slot, generation: 1 },
                 to_bounce(u32::from(slot)),
-                &mut buffers,
             );
         }
         assert!(!engine.has_ended() && engine.next_due().is_some());
         let mut order = Vec::new();
         for now in 0..=1000 {
-            engine.advance(Nanos(now), &mut buffers);
-            while let Some(end) = engine.pop_ended() {
+            engine.advance(Nanos(now));
+            while let Some(end) = engine.pop_ended(&mut buffers) {
                 assert!(end.ok);
                 order.push(end.id.slot);
             }
@@ -290,9 +294,8 @@ mod tests {
                 generation: 0,
             },
             to_bounce(8),
-            &mut buffers,
         );
-        assert_eq!(engine.pop_ended().map(|end| end.ok), Some(false));
+        assert_eq!(engine.pop_ended(&mut buffers).map(|end| end.ok), Some(false));
         let dma = Dma::ReceiveToBounce {
             receive: ReceiveId(0),
             bounce: BounceId(0),
@@ -305,9 +308,8 @@ mod tests {
                 generation: 0,
             },
             dma,
-            &mut buffers,
         );
-        assert_eq!(engine.pop_ended().map(|end| end.ok), Some(false));
+        assert_eq!(engine.pop_ended(&mut buffers).map(|end| end.ok), Some(false));
     }
 
     /// Starts this binary again to play `scene`, and returns how it died and what it said.
@@ -384,13 +386,13 @@ mod tests {
                 generation: 0,
             },
             dma,
-            &mut buffers,
         );
         // The host takes the page away, and does not wait.
         frames.release(Frame(0));
         frames.assign(Frame(0), key(5), alias);
         frames.set_mapped(Frame(0));
-        engine.advance(Nanos(100), &mut buffers);
+        engine.advance(Nanos(100));
+        let _ = engine.pop_ended(&mut buffers);
         unreachable!("the DMA went through");
     }
 }

@@ -336,8 +336,8 @@ impl NodeSeed {
         Ok(Self {
             node,
             geometry,
-            bar: Arc::new(WordSpace::new(BarMap::new(&geometry).words)),
-            shared: Arc::new(WordSpace::new(SharedMap::new(&geometry).words)),
+            bar: Arc::new(WordSpace::new(BarMap::new(&geometry).words)?),
+            shared: Arc::new(WordSpace::new(SharedMap::new(&geometry).words)?),
             bounce: Arc::new(SharedPages::new(geometry.bounce_slots())?),
             frames: Arc::new(FrameTable::new(resident)),
             interrupt: Arc::new(EventCount::default()),

@@ -24,18 +24,78 @@ impl MakeTable for Heap {
     }
 }
 
+/// Anonymous memory of this process that starts as zeros, in huge pages where the kernel gives some: the card looks pages up at
+/// random places of its table, and would miss the processor's address cache at each.
+#[derive(Debug)]
+struct Mapping {
+    mapped: usize,
+    mapped_len: usize,
+    /// The first byte that is aligned to a huge page.
+    start: usize,
+}
+
+impl Mapping {
+    const HUGE: usize = 2 << 20;
+
+    fn new(len: usize) -> Result<Self, EmulatorError> {
+        use rustix::mm::{Advice, MapFlags, ProtFlags};
+        let mapped_len = len.next_multiple_of(Self::HUGE) + Self::HUGE;
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice; the advice changes nothing of its contents.
+        let at = unsafe {
+            let prot = ProtFlags::READ | ProtFlags::WRITE;
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            let at = rustix::mm::mmap_anonymous(core::ptr::null_mut(), mapped_len, prot, flags);
+            at.inspect(|at| {
+                // A kernel without huge pages says no, and small ones do as well.
+                let _ = rustix::mm::madvise(*at, mapped_len, Advice::LinuxHugepage);
+            })
+        };
+        let mapped = at
+            .map_err(EmulatorError::os("memory of a card"))?
+            .expose_provenance();
+        Ok(Self {
+            mapped,
+            mapped_len,
+            start: mapped.next_multiple_of(Self::HUGE),
+        })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        let at = core::ptr::with_exposed_provenance_mut(self.mapped);
+        // SAFETY: the mapping is this value's own, and whoever used it held this value.
+        let _ = unsafe { rustix::mm::munmap(at, self.mapped_len) };
+    }
+}
+
 /// A word space that starts as zeros: the card's memory (BAR), or the driver's.
 #[derive(Debug)]
-pub(crate) struct WordSpace(Box<[AtomicU32]>);
+pub(crate) struct WordSpace {
+    memory: Mapping,
+    words: usize,
+}
 
 impl WordSpace {
-    pub(crate) fn new(words: u32) -> Self {
-        Self((0..words).map(|_| AtomicU32::new(0)).collect())
+    pub(crate) fn new(words: u32) -> Result<Self, EmulatorError> {
+        let words = words as usize;
+        Ok(Self {
+            memory: Mapping::new(words * size_of::<u32>())?,
+            words,
+        })
+    }
+
+    #[inline]
+    fn all(&self) -> &[AtomicU32] {
+        let start = core::ptr::with_exposed_provenance(self.memory.start);
+        // SAFETY: the mapping holds so many words, aligned, zeroed at first, and reached through atomics only; it lives as long
+        // as `self`.
+        unsafe { core::slice::from_raw_parts(start, self.words) }
     }
 
     /// `len` words from `start` on; fewer where the space ends.
     pub(crate) fn part(&self, start: WordIndex, len: u32) -> &[AtomicU32] {
-        let words = self.0.get(start.index()..).unwrap_or_default();
+        let words = self.all().get(start.index()..).unwrap_or_default();
         words.get(..len as usize).unwrap_or(words)
     }
 }
@@ -43,72 +103,54 @@ impl WordSpace {
 impl SharedWords for WordSpace {
     #[inline]
     fn load_acquire(&self, at: WordIndex) -> u32 {
-        self.0.load_acquire(at)
+        self.all().load_acquire(at)
     }
 
     #[inline]
     fn store_release(&self, at: WordIndex, value: u32) {
-        self.0.store_release(at, value);
+        self.all().store_release(at, value);
     }
 
     #[inline]
     fn full_barrier(&self) {
-        self.0.full_barrier();
+        self.all().full_barrier();
     }
 
     #[inline]
     fn store_slice(&self, at: WordIndex, values: &[u32]) {
-        self.0.store_slice(at, values);
+        self.all().store_slice(at, values);
     }
 
     #[inline]
     fn load_slice(&self, at: WordIndex, into: &mut [u32]) {
-        self.0.load_slice(at, into);
+        self.all().load_slice(at, into);
     }
 
     #[inline]
     fn atomics(&self, at: WordIndex, len: u32) -> Option<&[AtomicU32]> {
-        self.0.atomics(at, len)
+        self.all().atomics(at, len)
     }
 }
 
 /// Pages that card and driver share, untouched until first used: the bounce pages.
 #[derive(Debug)]
 pub(crate) struct SharedPages {
-    start: usize,
+    memory: Mapping,
     pages: u32,
 }
 
 impl SharedPages {
     pub(crate) fn new(pages: u32) -> Result<Self, EmulatorError> {
-        use rustix::mm::{MapFlags, ProtFlags};
-        let len = pages as usize * PAGE_SIZE;
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice.
-        let at = unsafe {
-            let prot = ProtFlags::READ | ProtFlags::WRITE;
-            rustix::mm::mmap_anonymous(
-                core::ptr::null_mut(),
-                len,
-                prot,
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
-            )
-        };
-        let start = at.map_err(EmulatorError::os("bounce pages"))?.expose_provenance();
-        Ok(Self { start, pages })
+        Ok(Self {
+            memory: Mapping::new(pages as usize * PAGE_SIZE)?,
+            pages,
+        })
     }
 
     /// Address of a page; reached by the copy module only, from several threads.
     pub(crate) fn page(&self, index: u32) -> Option<*mut u8> {
-        let address = self.start + index as usize * PAGE_SIZE;
+        let address = self.memory.start + index as usize * PAGE_SIZE;
         (index < self.pages).then(|| core::ptr::with_exposed_provenance_mut(address))
-    }
-}
-
-impl Drop for SharedPages {
-    fn drop(&mut self) {
-        let at = core::ptr::with_exposed_provenance_mut(self.start);
-        // SAFETY: the mapping is this value's own, and whoever used it held this value.
-        let _ = unsafe { rustix::mm::munmap(at, self.pages as usize * PAGE_SIZE) };
     }
 }
 

@@ -43,52 +43,49 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// One sending thread, one spinning reader, which answers through a bare cache line: against the same with bare lines both ways.
 #[test]
 #[ignore = "measures"]
 fn small_write_one_way() {
+    #[repr(align(128))]
+    struct Line(AtomicU64);
     const ROUNDS: u64 = 100_000;
     let emulator = Emulator::new(2).unwrap();
-    let ports: Vec<Port> = (0..2)
-        .map(|node| Port::open(&emulator.node(node), PortConfig::number(3)).unwrap())
-        .collect();
-    let regions: Vec<_> = ports.iter().map(|port| port.alloc(4096).unwrap()).collect();
-    let _exports: Vec<_> = ports
-        .iter()
-        .zip(&regions)
-        .map(|(port, region)| {
-            port.export("word", region, .., Access::everyone().notify(1..=9))
-                .unwrap()
-        })
-        .collect();
-    let to_b = ports[0].import(NodeId(1), PortId(3), "word", PATIENCE).unwrap();
-    let to_a = ports[1].import(NodeId(0), PortId(3), "word", PATIENCE).unwrap();
-    let (at_a, at_b) = (regions[0].word64(0).unwrap(), regions[1].word64(0).unwrap());
-    at_a.store(0).unwrap();
-    at_b.store(0).unwrap();
-    let mut took = Duration::ZERO;
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
+    let receiver = Port::open(&emulator.node(1), PortConfig::number(3)).unwrap();
+    let inbox = receiver.alloc(4096).unwrap();
+    let _export = receiver.export("word", &inbox, .., Access::everyone()).unwrap();
+    let sender = Port::open(&emulator.node(0), PortConfig::default()).unwrap();
+    let remote = sender.import(NodeId(1), PortId(3), "word", PATIENCE).unwrap();
+    let word = inbox.word64(0).unwrap();
+    word.store(0).unwrap();
+    for _ in 0..5 {
+        let answer = Line(AtomicU64::new(0));
+        let mut took = Duration::ZERO;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1..=ROUNDS {
+                    while word.load().unwrap() != round {
+                        std::hint::spin_loop();
+                    }
+                    answer.0.store(round, Ordering::Release);
+                }
+            });
+            let start = Instant::now();
             for round in 1..=ROUNDS {
-                while at_b.load().unwrap() != round {
+                remote.write(0, &round.to_ne_bytes()[..]).post().unwrap();
+                while answer.0.load(Ordering::Acquire) != round {
                     std::hint::spin_loop();
                 }
-                to_a.write(0, &round.to_ne_bytes()[..]).post().unwrap();
             }
+            took = start.elapsed() / ROUNDS as u32;
         });
-        let start = Instant::now();
-        for round in 1..=ROUNDS {
-            to_b.write(0, &round.to_ne_bytes()[..]).post().unwrap();
-            while at_a.load().unwrap() != round {
-                std::hint::spin_loop();
-            }
-        }
-        took = start.elapsed() / (2 * ROUNDS as u32);
-    });
-    let hop = bare_hop(ROUNDS);
-    println!(
-        "8 B write one way: {took:?}; bare hop: {hop:?}; ratio {:.2}",
-        took.as_secs_f64() / hop.as_secs_f64()
-    );
+        let hop = bare_hop(ROUNDS);
+        println!(
+            "8 B write and answer: {took:?}; bare, there and back: {:?}; ratio {:.2}",
+            2 * hop,
+            took.as_secs_f64() / (2.0 * hop.as_secs_f64())
+        );
+    }
 }
 
 #[test]
@@ -169,4 +166,58 @@ fn bulk() {
     };
     println!("{} {} {:?}", busy(&stats.nic), busy(&stats.host), stats.pager);
     println!("{}", busy(&emulator.stats(0).unwrap().nic));
+}
+
+#[test]
+#[ignore = "measures"]
+fn stream_into_a_quarter_of_its_size() {
+    const MIB: u64 = 1 << 20;
+    const BYTES: u64 = 256 * MIB;
+    let pages = |bytes: u64| u32::try_from(bytes / 4096).unwrap();
+    let emulator = Emulator::builder()
+        .resident_pages_of(0, pages(BYTES) + 4096)
+        .resident_pages_of(1, pages(BYTES / 4))
+        .start()
+        .unwrap();
+    let receiver = Port::open(&emulator.node(1), PortConfig::number(3)).unwrap();
+    let inbox = receiver.alloc(BYTES).unwrap();
+    let _export = receiver
+        .export("inbox", &inbox, .., Access::everyone().notify(1..=9))
+        .unwrap();
+    let sender = Port::open(&emulator.node(0), PortConfig::default()).unwrap();
+    let source = sender.alloc(BYTES).unwrap();
+    for page in 0..BYTES / 4096 {
+        source.word64(page * 4096).unwrap().store(page).unwrap();
+    }
+    let remote = sender.import(NodeId(1), PortId(3), "inbox", PATIENCE).unwrap();
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let arrived = receiver.notification(1).unwrap();
+            let mut sum = 0u64;
+            for mib in 0..BYTES / MIB {
+                arrived.wait(PATIENCE).unwrap();
+                arrived.ack().unwrap();
+                for page in 0..MIB / 4096 {
+                    sum += inbox.word64(mib * MIB + page * 4096).unwrap().load().unwrap();
+                }
+            }
+            let pages = BYTES / 4096;
+            assert_eq!(sum, pages * (pages - 1) / 2);
+        });
+        for mib in 0..BYTES / MIB {
+            let slice = source.slice(mib * MIB..(mib + 1) * MIB).unwrap();
+            remote.write(mib * MIB, slice).notify(1).post().unwrap();
+        }
+        sender.flush_remote(NodeId(1)).unwrap();
+    });
+    let took = start.elapsed();
+    let stats = emulator.stats(1).unwrap();
+    println!(
+        "256 MiB into 64 MiB: {:.0} MiB/s; zero copy {}, bounced {}, evictions {}",
+        256.0 / took.as_secs_f64(),
+        stats.zero_copy,
+        stats.bounced,
+        stats.evictions
+    );
 }

@@ -131,16 +131,16 @@ fn run(name: &str, builder: Builder, seed: u64) {
     std::thread::scope(|scope| {
         let (emulator, stop) = (&emulator, &stop);
         let mut lanes = Vec::new();
-        for from in 0..2usize {
-            let remote = sides[from]
+        for (from, side) in sides.iter().enumerate() {
+            let remote = side
                 .port
                 .import(NodeId(1 - from as u16), PortId(5), "shared", PATIENCE)
                 .unwrap();
             for lane_number in 0..LANES {
-                let (port, remote) = (&sides[from].port, remote.clone());
+                let (port, remote) = (&side.port, remote.clone());
                 lanes.push(scope.spawn(move || lane(port, &remote, from as u64, lane_number, seed)));
             }
-            let region = &sides[from].region;
+            let region = &side.region;
             scope.spawn(move || application(region, stop, seed + from as u64));
         }
         scope.spawn(move || passers_by(emulator, stop, seed));

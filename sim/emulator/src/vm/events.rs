@@ -4,6 +4,8 @@
 //! and the pager work on the alias, which stays: unmapping or moving the application's mapping takes no memory away. Only
 //! `madvise(MADV_REMOVE)` does, see [`super::watcher`].
 
+use std::sync::atomic::Ordering;
+
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::evict::{self, For, Stop};
@@ -38,13 +40,27 @@ pub(super) fn run(shared: &Shared) {
                 again.push(event);
             }
         };
-        let read = shared.uffd.read_events(&mut answer);
+        while let Some(event) = next(shared) {
+            answer(event);
+        }
         postponed.drain(..).for_each(answer);
         postponed = again;
-        if let Err(errno) = read {
-            fatal::abort(Fatal::Pager, format_args!("reading faults: {errno}"));
-        }
     }
+}
+
+/// Reads the next event. `reading` is odd from before the read, which lets an `madvise` go on, until its pages are noted: the
+/// alias' watcher can tell a DMA that met it half-way from a broken promise.
+fn next(shared: &Shared) -> Option<Event> {
+    shared.reading.fetch_add(1, Ordering::SeqCst);
+    let event = match shared.uffd.read_event() {
+        Ok(event) => event,
+        Err(errno) => fatal::abort(Fatal::Pager, format_args!("reading faults: {errno}")),
+    };
+    if let Some(Event::Remove { start, end }) = event {
+        shared.maps_mut().note_removed(start, end);
+    }
+    shared.reading.fetch_add(1, Ordering::SeqCst);
+    event
 }
 
 /// An event that must be looked at again.
@@ -76,8 +92,6 @@ fn handle(shared: &Shared, event: Event) -> Result<(), Postponed> {
             }
         }
         Event::Remove { start, end } => {
-            // First of all, and without the pager's lock: the kernel is removing the pages while this runs.
-            shared.maps_mut().note_removed(start, end);
             let parts = shared.maps().app_parts(start, end);
             for part in parts {
                 forget_contents(shared, part.region, part.first, part.first + part.pages);
@@ -95,10 +109,7 @@ fn handle(shared: &Shared, event: Event) -> Result<(), Postponed> {
                     at = held.0;
                     state = shared.wait_unpinned(state);
                 }
-                shared
-                    .counts
-                    .unmapped
-                    .fetch_add(part.pages, std::sync::atomic::Ordering::Relaxed);
+                shared.counts.unmapped.fetch_add(part.pages, Ordering::Relaxed);
             }
             Ok(())
         }
@@ -106,10 +117,7 @@ fn handle(shared: &Shared, event: Event) -> Result<(), Postponed> {
             let parts = shared.maps_mut().moved(from, to, len);
             for part in parts {
                 unmap_from_card(shared, part.region, part.first, part.first + part.pages);
-                shared
-                    .counts
-                    .moved
-                    .fetch_add(part.pages, std::sync::atomic::Ordering::Relaxed);
+                shared.counts.moved.fetch_add(part.pages, Ordering::Relaxed);
             }
             Ok(())
         }

@@ -161,6 +161,8 @@ pub(super) struct Shared {
     pub(super) counts: Counts,
     state: Mutex<State>,
     pub(super) unpinned: Condvar,
+    /// Odd while the pager's thread reads an event and has not noted it yet.
+    pub(super) reading: AtomicU64,
     maps: RwLock<Maps>,
 }
 
@@ -259,6 +261,7 @@ impl Pager {
             counts: Counts::default(),
             state: Mutex::new(state),
             unpinned: Condvar::new(),
+            reading: AtomicU64::new(0),
             maps: RwLock::default(),
         });
         let mut pager = Self {

@@ -311,23 +311,23 @@ impl Uffd {
         }
     }
 
-    /// Reads what is there, without waiting, and hands each event to `each` in the kernel's order.
+    /// Reads the next message, without waiting. One at a time: reading it lets an `madvise` go on, so it must be dealt with at
+    /// once.
     ///
     /// # Errors
     /// The kernel's refusal; nothing to read is not an error.
-    pub fn read_events(&self, mut each: impl FnMut(Event)) -> Result<(), Errno> {
+    pub fn read_event(&self) -> Result<Option<Event>, Errno> {
         const SIZE: usize = size_of::<uffd_msg>();
-        // One message at a time: reading a message lets an `madvise` go on, so what is read must be handled at once.
         let mut bytes = [0u8; SIZE];
         loop {
             match rustix::io::read(&self.fd, &mut bytes) {
                 Ok(SIZE) => {}
-                Ok(_) | Err(Errno::AGAIN) => return Ok(()),
+                Ok(_) | Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::INTR) => continue,
                 Err(errno) => return Err(errno),
             }
             if let Some(event) = parse(&bytes) {
-                each(event);
+                return Ok(Some(event));
             }
         }
     }

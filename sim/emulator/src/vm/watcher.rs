@@ -5,8 +5,12 @@
 //! the event (that is its acknowledgement), so the pages may vanish before the pager has taken them from the card. A DMA that runs
 //! in that moment belongs to a mapping whose unmap has not completed; it gets a page of zeros, which is what the page holds then.
 
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use rustix::event::{PollFd, PollFlags, poll};
 
+use super::PageKey;
 use super::pager::Shared;
 use super::uffd::{Event, Refusal};
 use crate::fatal::{self, Fatal};
@@ -25,27 +29,35 @@ pub(super) fn run(shared: &Shared) {
         if !fds[1].revents().is_empty() {
             return;
         }
-        let read = shared.alias_uffd.read_events(|event| {
-            if let Event::Fault { addr, write, .. } = event {
-                answer(shared, addr, write);
+        loop {
+            match shared.alias_uffd.read_event() {
+                Ok(Some(Event::Fault { addr, write, .. })) => answer(shared, addr, write),
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(errno) => fatal::abort(Fatal::Pager, format_args!("reading the alias' faults: {errno}")),
             }
-        });
-        if let Err(errno) = read {
-            fatal::abort(Fatal::Pager, format_args!("reading the alias' faults: {errno}"));
         }
     }
 }
 
+/// Whether the application has removed a page with `madvise`. The pager's thread may have read the event, so that the page is gone,
+/// and not have noted it yet: then this waits for it.
+fn is_removed(shared: &Shared, key: PageKey) -> bool {
+    let before = shared.reading.load(Ordering::SeqCst);
+    while before % 2 == 1 && shared.reading.load(Ordering::SeqCst) == before {
+        std::thread::sleep(Duration::from_micros(10));
+    }
+    shared.maps().is_removed(key)
+}
+
 fn answer(shared: &Shared, addr: usize, write: bool) {
-    let maps = shared.maps();
-    let Some(key) = maps.alias_page(addr) else {
+    let Some(key) = shared.maps().alias_page(addr) else {
         fatal::abort(
             Fatal::StaleDma,
             format_args!("access to {addr:#x}, in the alias of a region that is gone"),
         );
     };
-    let removed = maps.is_removed(key);
-    drop(maps);
+    let removed = is_removed(shared, key);
     if !removed {
         let what = if write { "write" } else { "read" };
         fatal::abort(
@@ -56,10 +68,7 @@ fn answer(shared: &Shared, addr: usize, write: bool) {
             ),
         );
     }
-    shared
-        .counts
-        .refilled
-        .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    shared.counts.refilled.fetch_add(1, Ordering::Relaxed);
     match shared.alias_uffd.zero_page(addr) {
         Ok(()) => {}
         Err(Refusal::Exists | Refusal::Again | Refusal::Gone) => {
