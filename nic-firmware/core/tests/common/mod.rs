@@ -191,7 +191,7 @@ impl Platform for Board {
 }
 
 impl Board {
-    fn do_dma(&mut self, dma: Dma) {
+    pub fn do_dma(&mut self, dma: Dma) {
         match dma {
             Dma::PageToStaging { page, staging } => {
                 let (from, len) = (usize::from(page.offset.0), page.len.index());
