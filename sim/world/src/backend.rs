@@ -37,6 +37,15 @@ pub(crate) struct SimBackend {
 }
 
 impl SimBackend {
+    /// The back end of a node of no world: everything is refused.
+    pub(crate) fn nowhere(node: NodeId) -> Self {
+        Self {
+            sim: Solo::new(Weak::new()),
+            node,
+            inline: 8,
+        }
+    }
+
     /// The back end of a node.
     pub(crate) fn new(sim: &Sim, node: NodeId, inline: usize) -> Self {
         Self {

@@ -18,6 +18,7 @@ mod backend;
 mod card;
 pub mod check;
 mod clock;
+mod cluster;
 mod config;
 mod coroutine;
 mod dice;
@@ -56,4 +57,24 @@ use world::World;
 /// finish.
 pub fn run_seed(seed: u64, config: &Config, sink: &mut dyn TraceSink) -> Result<Report, Box<Failure>> {
     World::new(seed, *config, sink.wants_lines()).run(sink)
+}
+
+/// Plays one conformance body in a world of its own.
+///
+/// # Errors
+/// [`Failure`] as [`run_seed`]; also when the body did not end well.
+pub fn run_conformance(
+    case: &'static netvm_conformance::Case,
+    seed: u64,
+    config: &Config,
+    sink: &mut dyn TraceSink,
+) -> Result<Report, Box<Failure>> {
+    let strict = config.faults != FaultLevel::All;
+    // As many messages as the body sends.
+    let config = Config {
+        messages: u64::MAX,
+        ..*config
+    };
+    let roles = |_: &mut dice::Dice, _: &Config| vec![cluster::role_of(case, seed, strict)];
+    World::with_roles(seed, config, sink.wants_lines(), roles).run(sink)
 }

@@ -13,7 +13,7 @@ use netvm_abi::{NodeId, PortId};
 use std::time::Duration;
 
 /// Port number of a node's receiver.
-const RECEIVER: PortId = PortId(11);
+const RECEIVER: PortId = PortId(crate::workload::PORTS - 1);
 /// Bytes of a writer's stripe.
 const STRIPE: u64 = 3 * 4096 + 2048;
 /// Most writers of a receiver.
@@ -134,7 +134,9 @@ fn try_write(
     verify: bool,
 ) -> Result<std::result::Result<(), String>> {
     let handle = env.node.clone();
-    let port = Port::open(&handle, PortConfig::default())?;
+    // Low numbers belong to the conformance bodies.
+    let number = crate::workload::PORTS - 14 + env.dice.below(12) as u16;
+    let port = Port::open(&handle, PortConfig::number(number))?;
     let remote = loop {
         if env.stage.stopped() {
             return Ok(Ok(()));

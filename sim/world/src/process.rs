@@ -228,6 +228,20 @@ pub(crate) fn kill(sim: &Sim, process: ProcessId, clean: bool) {
     }
 }
 
+/// Whether a process has apps that run.
+pub(crate) fn alive(sim: &Sim, process: ProcessId) -> bool {
+    sim.apps
+        .borrow()
+        .processes
+        .get(&process)
+        .is_some_and(|state| !state.dead)
+}
+
+/// Whether anything of a process is left.
+pub(crate) fn known(sim: &Sim, process: ProcessId) -> bool {
+    sim.apps.borrow().processes.contains_key(&process)
+}
+
 /// The exit of a process is complete.
 pub(crate) fn gone(sim: &Sim, process: ProcessId) {
     let mut apps = sim.apps.borrow_mut();
@@ -431,21 +445,29 @@ pub(crate) fn all_ports_event(sim: &Sim, node: &Node) {
     }
 }
 
-/// Blocks the running app until an event of its port or a time.
+/// Blocks the running app until an event of its port or a time. Some time passes in any case: a
+/// caller that asks again and again must not stop the world's clock.
 pub(crate) fn block(sim: &Sim, node: &Node, port: PortId, token: u32, deadline: Nanos) {
     let Some((app, _)) = running(sim) else { return };
-    {
+    let waits = {
         let mut ports = node.ports.borrow_mut();
-        let Some(state) = ports.get_mut(&port) else { return };
-        if state.events != token {
-            return;
+        match ports.get_mut(&port) {
+            Some(state) if state.events == token => {
+                state.waiters.push(app);
+                true
+            }
+            _ => false,
         }
-        state.waiters.push(app);
+    };
+    if !waits {
+        sim.parker.park(Park::Until(sim.now().after(Nanos(300))));
+        return;
     }
     // Far enough not to be a busy loop, near enough for a run to notice that nobody comes.
     let far = sim.now().after(Nanos::from_millis(20));
     node.activity.waiting.set(node.activity.waiting.get() + 1);
-    sim.parker.park(Park::Until(deadline.min(far)));
+    sim.parker
+        .park(Park::Until(deadline.min(far).max(sim.now().after(Nanos(100)))));
     node.activity
         .waiting
         .set(node.activity.waiting.get().saturating_sub(1));

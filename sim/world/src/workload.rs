@@ -5,7 +5,8 @@
 //! operations may fail and which then start over.
 
 use crate::backend::SimBackend;
-use crate::config::Config;
+use crate::cluster;
+use crate::config::{Config, FaultLevel};
 use crate::dice::Dice;
 use crate::hostile;
 use crate::mix;
@@ -46,6 +47,8 @@ pub(crate) struct Env {
     pub(crate) backend: Arc<SimBackend>,
     pub(crate) sim: Solo<Weak<Sim>>,
     pub(crate) id: NodeId,
+    /// What descriptors may carry, in bytes.
+    pub(crate) inline: usize,
     pub(crate) stage: Arc<Stage>,
     pub(crate) dice: Dice,
 }
@@ -96,6 +99,7 @@ impl Role {
         &self,
         sim: &Sim,
         backend: Arc<SimBackend>,
+        inline: u16,
         stage: Arc<Stage>,
         seed: u64,
     ) -> Box<dyn FnOnce()> {
@@ -104,6 +108,7 @@ impl Role {
             backend,
             sim: Solo::new(sim.me.clone()),
             id: self.node,
+            inline: inline.into(),
             stage,
             dice: Dice::new(seed),
         };
@@ -112,9 +117,23 @@ impl Role {
     }
 }
 
-/// The roles of a run with all faults: receivers, writers to them, and a hostile app.
+/// Ports of a node: the driver's, the bodies', and some more.
+pub(crate) const PORTS: u16 = 1 + BODIES * netvm_conformance::PORTS_PER_CASE + 15;
+/// Conformance bodies that run side by side, at most.
+const BODIES: u16 = 3;
+
+/// The roles of a run. In benign worlds bodies make up most of it.
 pub(crate) fn roles(dice: &mut Dice, config: &Config) -> Vec<Role> {
-    let mut roles = mix::roles(dice, config);
+    let bodies = match config.faults {
+        FaultLevel::All => dice.below(2) as u16,
+        _ => 1 + dice.below(u64::from(BODIES)) as u16,
+    };
+    let mut roles = if config.nodes > 16 {
+        Vec::new()
+    } else {
+        cluster::roles(dice, config, bodies)
+    };
+    roles.extend(mix::roles(dice, config));
     let node = NodeId(dice.below(u64::from(config.nodes)) as u16);
     if config.nodes > 1 {
         roles.push(Role::new("hostile app", node, |env| {

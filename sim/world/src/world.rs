@@ -98,7 +98,7 @@ impl World {
         let payload = [4096, 4096, 1408, 512][dice.index(4)];
         let geometry = Geometry {
             payload,
-            ports: 12,
+            ports: workload::PORTS,
             nodes: config.nodes + 1,
             page_rows: [16, 64, 256][dice.index(3)],
             capabilities: 128,
@@ -335,18 +335,8 @@ impl World {
             process::kill(&sim, process, true);
         }
         if sim.fires(FaultKind::NodeRestarts, id) {
-            self.restart(&node);
+            restart(&sim, &node);
         }
-    }
-
-    fn restart(&mut self, node: &Rc<Node>) {
-        let sim = self.sim.clone();
-        process::node_down(&sim, node.id);
-        node.life.set(node.life.get() + 1);
-        node.wipe();
-        sim.see(Seen::Restarted { node: node.id });
-        let pause = sim.span(Nanos::from_micros(50), Nanos::from_millis(3));
-        sim.after(pause, Event::Boot { node: node.id });
     }
 
     fn reset(&mut self, id: NodeId, tries: u32) -> Result<(), Stop> {
@@ -401,7 +391,7 @@ impl World {
         }
         let backend = Arc::new(SimBackend::new(&sim, role.node, self.inline.into()));
         let seed = sim.dice.borrow_mut().word();
-        let body = role.body(&sim, backend, self.stage.clone(), seed);
+        let body = role.body(&sim, backend, self.inline, self.stage.clone(), seed);
         process::start(&sim, role.node, Some(index), role.scratch, body)?;
         Ok(())
     }
@@ -426,7 +416,8 @@ impl World {
         let elapsed = Nanos(now.0 - self.since.0);
         match self.phase {
             Phase::Safety => {
-                let enough = messages >= self.config.messages * 9 / 10;
+                let enough =
+                    messages >= self.config.messages / 10 * 9 || self.stage.done.load(Ordering::Relaxed);
                 if enough || elapsed > SAFETY_LIMIT || self.config.faults == FaultLevel::Off {
                     sim.faults.borrow_mut().stop();
                     sim.fabric.borrow_mut().mend();
@@ -615,6 +606,16 @@ impl World {
             replay: Failure::replay(self.seed, self.config.nodes),
         }
     }
+}
+
+/// A node goes down with everything on it, and comes up again a little later.
+pub(crate) fn restart(sim: &Sim, node: &Rc<Node>) {
+    process::node_down(sim, node.id);
+    node.life.set(node.life.get() + 1);
+    node.wipe();
+    sim.see(Seen::Restarted { node: node.id });
+    let pause = sim.span(Nanos::from_micros(50), Nanos::from_millis(3));
+    sim.after(pause, Event::Boot { node: node.id });
 }
 
 /// Deadlines of the cards, short because virtual time is dear.

@@ -312,12 +312,41 @@ impl Ledger {
                     }
                 }
                 for seq in covered {
-                    if lane.entry(seq).is_some_and(|entry| !entry.ended()) {
-                        news.push(News::FalseAck { lane: lane_of, seq });
-                    }
+                    self.acknowledged(lane_of, seq, message.seq, news);
                 }
             }
             _ => {}
+        }
+    }
+
+    /// An acknowledgement covers a message: it must have ended.
+    fn acknowledged(&mut self, direction: Direction, seq: u32, lsn: u32, news: &mut Vec<News>) {
+        let Some(lane) = self.lanes.get_mut(&direction) else {
+            return;
+        };
+        let Some(entry) = lane.entry(seq).copied() else {
+            return;
+        };
+        if entry.ended() {
+            return;
+        }
+        // Bytes that were taken for a later message's may have been this one's, if both say the same.
+        let twin = lane.entries.iter().position(|other| {
+            other.stage == Stage::Landed
+                && other.message.seq.wrapping_sub(lsn) as i32 >= 0
+                && other.digest == entry.digest
+                && other.place() == entry.place()
+                && other.message.source_port == entry.message.source_port
+        });
+        match twin {
+            Some(twin) if matches!(entry.stage, Stage::Arrived(_)) => {
+                let other = &mut lane.entries[twin];
+                other.stage = entry.stage;
+                let (key, other) = ((other.message.destination, other.place()), other.message.seq);
+                self.end(direction, seq, true, news);
+                self.awaited.entry(key).or_default().push((direction, other));
+            }
+            _ => news.push(News::FalseAck { lane: direction, seq }),
         }
     }
 

@@ -1,0 +1,225 @@
+//! The conformance suite's view of a world: its bodies run here as processes.
+
+use crate::backend::SimBackend;
+use crate::config::{Config, FaultLevel};
+use crate::coroutine::Park;
+use crate::dice::Dice;
+use crate::kernel;
+use crate::process;
+use crate::sim::Sim;
+use crate::solo::Solo;
+use crate::vm::{Change, ProcessId};
+use crate::workload::{Env, Role};
+use netvm::Node as Handle;
+use netvm_abi::{Nanos, NodeId};
+use netvm_conformance::{ALL, Body, Case, Cluster, Needs, Outcome, PORTS_PER_CASE, Running, Trouble};
+use std::rc::Weak;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// A world as a cluster.
+struct SimCluster {
+    sim: Solo<Weak<Sim>>,
+    nodes: u16,
+    inline: usize,
+}
+
+/// What a spawned body comes to.
+type Result = Arc<Mutex<Option<Outcome>>>;
+
+/// A process, or a thread of one.
+struct SimRunning {
+    sim: Solo<Weak<Sim>>,
+    node: NodeId,
+    process: Option<ProcessId>,
+    result: Result,
+}
+
+fn take(result: &Result) -> Option<Outcome> {
+    result.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// Lets some time pass.
+fn pause(sim: &Sim) {
+    sim.parker
+        .park(Park::Until(sim.now().after(Nanos::from_micros(20))));
+}
+
+impl Running for SimRunning {
+    fn join(self: Box<Self>) -> Outcome {
+        loop {
+            let Some(sim) = self.sim.upgrade() else {
+                return Err(Trouble::Killed);
+            };
+            if let Some(outcome) = take(&self.result) {
+                return outcome;
+            }
+            if self.process.is_none_or(|process| !process::alive(&sim, process)) {
+                return Err(Trouble::Killed);
+            }
+            pause(&sim);
+        }
+    }
+
+    fn kill(&self) {
+        let (Some(sim), Some(process)) = (self.sim.upgrade(), self.process) else {
+            return;
+        };
+        process::kill(&sim, process, true);
+        while process::known(&sim, process) {
+            pause(&sim);
+        }
+        sim.note(
+            self.node,
+            "killed by the suite",
+            &[("process", u64::from(process.0))],
+        );
+    }
+}
+
+impl SimCluster {
+    fn running(&self, node: u16, process: Option<ProcessId>, result: Result) -> Box<dyn Running> {
+        Box::new(SimRunning {
+            sim: self.sim.clone(),
+            node: NodeId(node),
+            process,
+            result,
+        })
+    }
+}
+
+fn storing(body: Body, result: &Result) -> Box<dyn FnOnce()> {
+    let result = result.clone();
+    Box::new(move || {
+        let outcome = body();
+        *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+    })
+}
+
+impl Cluster for SimCluster {
+    fn nodes(&self) -> u16 {
+        self.nodes
+    }
+
+    fn node(&self, node: u16) -> Handle {
+        let sim = self.sim.upgrade();
+        let backend = sim.map(|sim| SimBackend::new(&sim, NodeId(node), self.inline));
+        Handle::new(Arc::new(
+            backend.unwrap_or_else(|| SimBackend::nowhere(NodeId(node))),
+        ))
+    }
+
+    fn spawn(&self, node: u16, _name: &str, body: Body) -> Box<dyn Running> {
+        let result = Result::default();
+        let process = self
+            .sim
+            .upgrade()
+            .and_then(|sim| process::start(&sim, NodeId(node), None, false, storing(body, &result)).ok());
+        self.running(node, process, result)
+    }
+
+    fn spawn_thread(&self, node: u16, _name: &str, body: Body) -> Box<dyn Running> {
+        let result = Result::default();
+        let process = self.sim.upgrade().and_then(|sim| {
+            let (_, process) = process::running(&sim)?;
+            process::spawn(&sim, process, storing(body, &result))
+                .ok()
+                .map(|_| process)
+        });
+        self.running(node, process, result)
+    }
+
+    fn pressure(&self, node: u16) {
+        let Some(sim) = self.sim.upgrade() else { return };
+        let node = sim.node(NodeId(node)).clone();
+        let processes = node.vm.borrow().processes();
+        for process in processes {
+            let pages: Vec<u64> = node
+                .vm
+                .borrow()
+                .space(process)
+                .map(|s| s.present_pages().collect())
+                .unwrap_or_default();
+            for page in pages {
+                kernel::change(&sim, &node, process, Change::Evict { page }, None);
+            }
+        }
+    }
+
+    fn can_kill(&self) -> bool {
+        true
+    }
+
+    fn can_restart(&self) -> bool {
+        true
+    }
+
+    fn restart(&self, node: u16) {
+        let Some(sim) = self.sim.upgrade() else { return };
+        let node = sim.node(NodeId(node)).clone();
+        crate::world::restart(&sim, &node);
+        while node.driver.borrow().is_none() {
+            pause(&sim);
+        }
+    }
+}
+
+/// Roles that run bodies, one after the other, until told to stop: `count` of them, each on other
+/// port numbers.
+pub(crate) fn roles(dice: &mut Dice, config: &Config, count: u16) -> Vec<Role> {
+    let strict = config.faults != FaultLevel::All;
+    (0..count)
+        .map(|index| {
+            let home = NodeId(dice.below(u64::from(config.nodes)) as u16);
+            Role::new("conformance", home, move |mut env| {
+                while !env.stage.stopped() {
+                    let case = &ALL[env.dice.index(ALL.len())];
+                    // A body that restarts nodes would take the others' processes with it.
+                    if case.needs != Needs::Restart {
+                        let seed = env.dice.word();
+                        let end = run(&env, case, seed, index, strict);
+                        judge(&env, case, end, strict);
+                    }
+                }
+            })
+        })
+        .collect()
+}
+
+/// The role that runs one body once.
+pub(crate) fn role_of(case: &'static Case, seed: u64, strict: bool) -> Role {
+    let mut role = Role::new(case.name, NodeId(0), move |env| {
+        let end = run(&env, case, seed, 0, strict);
+        judge(&env, case, end, strict);
+    });
+    role.repeat = false;
+    role.revive = false;
+    role
+}
+
+fn run(env: &Env, case: &Case, seed: u64, index: u16, strict: bool) -> Outcome {
+    let Some(nodes) = env.sim.upgrade().map(|sim| sim.nodes.len() as u16) else {
+        return Ok(());
+    };
+    let cluster = SimCluster {
+        sim: env.sim.clone(),
+        nodes,
+        inline: env.inline,
+    };
+    let mut case_env = netvm_conformance::Env::new(Arc::new(cluster), 1, seed);
+    case_env.first_port = 1 + index * PORTS_PER_CASE;
+    case_env.nodes.rotate_left(usize::from(env.id.0));
+    // With faults, what never comes must not hold a run up for long.
+    case_env.patience = Duration::from_millis(if strict { 2_000 } else { 100 });
+    case.run(&case_env)
+}
+
+fn judge(env: &Env, case: &Case, end: Outcome, strict: bool) {
+    match end {
+        Ok(()) | Err(Trouble::Skipped(_)) => {}
+        Err(Trouble::Wrong(text)) => env.complain(format!("{}: WRONG: {text}", case.name)),
+        Err(trouble) if strict => env.complain(format!("{}: {trouble}", case.name)),
+        // Where anything may fail, this is a fair end.
+        Err(_) => {}
+    }
+}

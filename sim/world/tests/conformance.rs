@@ -1,0 +1,40 @@
+//! The conformance suite on the simulator: without faults, and with those that no correct program
+//! notices.
+
+use netvm_conformance::ALL;
+use netvm_world::{Config, FaultLevel, NoTrace, run_conformance};
+
+fn suite(faults: FaultLevel, seeds: std::ops::Range<u64>) {
+    let mut failed = Vec::new();
+    for case in ALL {
+        for seed in seeds.clone() {
+            if let Err(failure) = run_conformance(
+                case,
+                seed,
+                &Config {
+                    faults,
+                    ..Config::default()
+                },
+                &mut NoTrace,
+            ) {
+                failed.push(format!("{} with seed {seed}: {}", case.name, failure.what));
+            }
+        }
+    }
+    assert!(
+        failed.is_empty(),
+        "{} failures:\n{}",
+        failed.len(),
+        failed.join("\n")
+    );
+}
+
+#[test]
+fn every_body_passes_without_faults() {
+    suite(FaultLevel::Off, 1..3);
+}
+
+#[test]
+fn every_body_passes_with_benign_faults() {
+    suite(FaultLevel::Benign, 1..if cfg!(debug_assertions) { 2 } else { 6 });
+}
