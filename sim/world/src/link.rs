@@ -81,12 +81,14 @@ impl Fabric {
         let wire = Nanos(len as u64 * 1_000 / self.speed.bytes_per_micro + 1);
         let sent = self.free[from.index()].max(now).after(wire);
         self.free[from.index()] = sent;
-        if faults.fires(FaultKind::LinkCut, states, dice) {
+        // A card's way to itself does not leave it.
+        let outside = from != to;
+        if outside && faults.fires(FaultKind::LinkCut, states, dice) {
             let until = now.after(self.cut);
             self.link(from, to).cut_until = until;
             self.link(to, from).cut_until = until;
         }
-        if faults.fires(FaultKind::LinkPause, states, dice) {
+        if outside && faults.fires(FaultKind::LinkPause, states, dice) {
             let pause = dice.span(Nanos::from_micros(20), Nanos::from_micros(800));
             self.link(from, to).paused_until = now.after(pause);
         }
