@@ -171,7 +171,7 @@ fn a_slot_is_given_to_another_page() {
     let seen = [Seen::new(), Seen::new(), Seen::new()];
     explore(
         "slot of another page",
-        Some(2),
+        Some(5),
         slot_of_another_page(Flaw::None, seen.clone()),
     );
     for (seen, what) in seen.iter().zip(["the old page", "the new page", "a miss"]) {
@@ -184,7 +184,7 @@ fn a_slot_is_given_to_another_page_without_a_barrier_fails() {
     let seen = [Seen::new(), Seen::new(), Seen::new()];
     must_fail(
         "slot of another page, no barrier",
-        Some(2),
+        Some(5),
         slot_of_another_page(Flaw::NoBarrier, seen),
     );
 }
@@ -214,11 +214,11 @@ fn other_frame(flaw: Flaw, seen: [Seen; 2]) -> impl Fn() + Send + Sync + 'static
 #[test]
 fn a_page_comes_back_in_another_frame() {
     let seen = [Seen::new(), Seen::new()];
-    explore("other frame", Some(3), other_frame(Flaw::None, seen.clone()));
+    explore("other frame", Some(5), other_frame(Flaw::None, seen.clone()));
     assert!(seen.iter().all(|seen| seen.count() > 0), "both frames were used");
     must_fail(
         "other frame, no barrier",
-        Some(3),
+        Some(5),
         other_frame(Flaw::NoBarrier, [Seen::new(), Seen::new()]),
     );
 }
@@ -264,13 +264,13 @@ fn a_frame_is_mapped_under_two_slots() {
     let seen = Seen::new();
     explore(
         "frame under two slots",
-        Some(3),
+        Some(5),
         frame_under_two_slots(Flaw::None, seen.clone()),
     );
     assert!(seen.count() > 0, "both slots were locked at once");
     must_fail(
         "frame under two slots, no barrier",
-        Some(3),
+        Some(5),
         frame_under_two_slots(Flaw::NoBarrier, Seen::new()),
     );
 }
@@ -301,8 +301,8 @@ fn two_dmas(flaw: Flaw) -> impl Fn() + Send + Sync + 'static {
 
 #[test]
 fn two_dmas_hold_one_page() {
-    explore("two DMAs", Some(3), two_dmas(Flaw::None));
-    must_fail("two DMAs, no barrier", Some(3), two_dmas(Flaw::NoBarrier));
+    explore("two DMAs", Some(5), two_dmas(Flaw::None));
+    must_fail("two DMAs, no barrier", Some(5), two_dmas(Flaw::NoBarrier));
 }
 
 /// A page that is write-protected and later made writable again (thesis 4.3.2.1 has no permissions; promise P3 has):
@@ -338,13 +338,13 @@ fn a_page_is_write_protected() {
     let seen = [Seen::new(), Seen::new()];
     explore(
         "write-protected",
-        Some(3),
+        Some(5),
         write_protected(Flaw::None, seen.clone()),
     );
     assert!(seen.iter().all(|seen| seen.count() > 0));
     must_fail(
         "write-protected, no barrier",
-        Some(3),
+        Some(5),
         write_protected(Flaw::NoBarrier, [Seen::new(), Seen::new()]),
     );
 }

@@ -143,10 +143,10 @@ fn cleaning_twice(flaw: Flaw) -> impl Fn() + Send + Sync + 'static {
 
 #[test]
 fn no_write_is_lost_in_two_rounds() {
-    explore("cleaning twice", Some(3), cleaning_twice(Flaw::None));
+    explore("cleaning twice", Some(5), cleaning_twice(Flaw::None));
     must_fail(
         "cleaning twice, no barrier",
-        Some(3),
+        Some(5),
         cleaning_twice(Flaw::NoBarrier),
     );
 }
@@ -212,7 +212,7 @@ fn aging(flaw: Flaw, seen: [Seen; 2]) -> impl Fn() + Send + Sync + 'static {
 #[test]
 fn a_use_is_never_unseen() {
     let seen = [Seen::new(), Seen::new()];
-    explore("aging", Some(3), aging(Flaw::None, seen.clone()));
+    explore("aging", Some(5), aging(Flaw::None, seen.clone()));
     assert!(seen.iter().all(|seen| seen.count() > 0));
 }
 
@@ -252,6 +252,6 @@ fn fresh(flaw: Flaw) -> impl Fn() + Send + Sync + 'static {
 
 #[test]
 fn a_reused_slot_starts_clean() {
-    explore("fresh", Some(2), fresh(Flaw::None));
-    must_fail("fresh, no barrier", Some(2), fresh(Flaw::NoBarrier));
+    explore("fresh", Some(5), fresh(Flaw::None));
+    must_fail("fresh, no barrier", Some(5), fresh(Flaw::NoBarrier));
 }

@@ -125,9 +125,9 @@ fn reuse(flaw: Flaw, full: Seen) -> impl Fn() + Send + Sync + 'static {
 #[test]
 fn an_entry_is_used_again_only_after_it_was_taken() {
     let full = Seen::new();
-    explore("reuse", Some(3), reuse(Flaw::None, full.clone()));
+    explore("reuse", Some(5), reuse(Flaw::None, full.clone()));
     assert!(full.count() > 0, "the queue was full at least once");
-    must_fail("reuse, no order", Some(3), reuse(Flaw::NoOrder, Seen::new()));
+    must_fail("reuse, no order", Some(5), reuse(Flaw::NoOrder, Seen::new()));
 }
 
 fn event(number: u32) -> [u32; EVENT_WORDS] {
@@ -188,7 +188,7 @@ fn ring(flaw: Flaw, full: Seen) -> impl Fn() + Send + Sync + 'static {
 #[test]
 fn a_ring_carries_events_in_order() {
     let full = Seen::new();
-    explore("ring", Some(2), ring(Flaw::None, full.clone()));
+    explore("ring", Some(3), ring(Flaw::None, full.clone()));
     assert!(full.count() > 0, "the ring was full at least once");
-    must_fail("ring, no order", Some(2), ring(Flaw::NoOrder, Seen::new()));
+    must_fail("ring, no order", Some(3), ring(Flaw::NoOrder, Seen::new()));
 }

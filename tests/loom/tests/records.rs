@@ -99,13 +99,13 @@ fn revocation(barrier: bool, seen: [Seen; 3]) -> impl Fn() + Send + Sync + 'stat
 #[test]
 fn a_capability_slot_has_one_owner_at_a_time() {
     let seen = [Seen::new(), Seen::new(), Seen::new()];
-    explore("revocation", Some(3), revocation(true, seen.clone()));
+    explore("revocation", Some(5), revocation(true, seen.clone()));
     for (seen, what) in seen.iter().zip(["none", "the old one", "the new one"]) {
         assert!(seen.count() > 0, "{what} was never seen");
     }
     must_fail(
         "revocation without the barrier event",
-        Some(3),
+        Some(5),
         revocation(false, [Seen::new(), Seen::new(), Seen::new()]),
     );
 }

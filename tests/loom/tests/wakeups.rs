@@ -118,10 +118,10 @@ fn coalescing(flaw: Flaw, coalesced: Seen, twice: Seen) -> impl Fn() + Send + Sy
 fn no_signal_is_lost_by_coalescing() {
     let (coalesced, twice) = (Seen::new(), Seen::new());
     let model = coalescing(Flaw::None, coalesced.clone(), twice.clone());
-    explore("coalescing", Some(3), model);
+    explore("coalescing", Some(5), model);
     assert!(coalesced.count() > 0 && twice.count() > 0, "one entry, and two");
     let model = coalescing(Flaw::NoBarrier, Seen::new(), Seen::new());
-    must_fail("coalescing, no barrier", Some(3), model);
+    must_fail("coalescing, no barrier", Some(5), model);
 }
 
 /// How an application announces that it wants to be woken.
