@@ -200,7 +200,8 @@ impl<S: Storage> Nic<S> {
         };
         let over = peer.remote;
         let was_up = matches!(peer.link, Link::Up | Link::Accepted);
-        if was_up {
+        // Of a life that only this side began, the greeting may still come again.
+        if peer.link == Link::Up {
             peer.past = over;
         }
         peer.link = Link::Releasing;

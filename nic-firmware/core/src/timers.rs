@@ -166,6 +166,7 @@ impl<S: Storage> Nic<S> {
         if peer.unanswered >= limit {
             peer.link = Link::Down;
             peer.wanted = false;
+            peer.greeted = false;
             self.fail_controls(p, id, Status::LinkLost);
             self.tell_host(
                 p,
