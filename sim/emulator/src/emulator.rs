@@ -417,10 +417,12 @@ impl NodeParts {
     /// nothing.
     pub(crate) fn close_port(&self, port: PortId, generation: Option<Generation>) -> bool {
         let mut ports = self.open_ports();
-        let known = ports
-            .get(&port)
-            .is_some_and(|(open, _)| generation.is_none_or(|known| known == open.generation));
-        let Some((open, closed)) = ports.remove(&port).filter(|_| known) else {
+        // A process that died may let go of its handles when its number has a new owner already, who must keep it.
+        let ours = |(open, _): &OpenEntry| generation.is_none_or(|known| known == open.generation);
+        if !ports.get(&port).is_some_and(ours) {
+            return false;
+        }
+        let Some((open, closed)) = ports.remove(&port) else {
             return false;
         };
         drop(ports);

@@ -247,7 +247,11 @@ fn a_killed_process_leaves_nothing_behind() {
         let again = Port::open(&pair.emulator.node(1), PortConfig::number(7)).unwrap();
         pair.remote.write(0, &[2; 64][..]).post().unwrap();
         assert!(pair.sender.flush_remote(NodeId(1)).is_err(), "{name}");
+        // The dead process' handle does not close its heir's port, and the heir's closes it.
+        drop(pair.receiver);
+        assert!(again.alloc(4096).is_ok(), "{name}");
         drop(again);
+        drop(Port::open(&pair.emulator.node(1), PortConfig::number(7)).unwrap());
         let mut bytes = [0; 64];
         pair.inbox.read_into(0, &mut bytes).unwrap();
         assert_eq!(bytes, [1; 64], "{name}: the dead process' memory was written");
