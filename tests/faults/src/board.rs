@@ -144,11 +144,15 @@ impl Board {
             .flatten()
             .expect("a write without a capability");
         assert_eq!(capability.secret, header.secret, "a wrong secret");
-        assert_eq!(capability.port, header.destination_port);
+        assert_eq!(
+            capability.port, header.destination_port,
+            "a capability of another port"
+        );
         assert_eq!(capability.segment, entry.segment, "a page of another segment");
         assert_eq!(
             (capability.holder, capability.holder_port),
-            (header.source, header.source_port)
+            (header.source, header.source_port),
+            "a capability of another holder"
         );
         assert!(
             capability.modes.contains(Modes::WRITE),

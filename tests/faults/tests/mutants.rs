@@ -33,7 +33,17 @@ fn broken_cores_are_caught() {
     let cases: [(Mutant, &[&str]); 4] = [
         (
             Mutant::CapabilityCheckSkipped,
-            &["without a capability", "nobody may read"],
+            &[
+                "without a capability",
+                "nobody may read",
+                "a wrong secret",
+                "another segment",
+                "out of range",
+                "to read",
+                "another port",
+                "another holder",
+                "is over",
+            ],
         ),
         (Mutant::WriteThroughReadOnly, &["read-only"]),
         (Mutant::UnmapDoesNotWait, &["lies"]),
