@@ -457,6 +457,12 @@ fn count_states(sim: &Sim, from: NodeId, header: &Header) {
 pub(crate) fn arrive(sim: &Sim, to: NodeId, frame: Rc<[u8]>) {
     let node = sim.node(to);
     if node.card_gone.get() || node.card.try_borrow().is_ok_and(|card| card.is_none()) {
+        if let Ok(header) = Header::decode(&frame) {
+            sim.see(Seen::Lost {
+                from: header.source,
+                to,
+            });
+        }
         return;
     }
     let mut bus = node.bus.borrow_mut();

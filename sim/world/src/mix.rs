@@ -17,7 +17,7 @@ const RECEIVER: PortId = PortId(crate::workload::PORTS - 1);
 /// Bytes of a writer's stripe.
 const STRIPE: u64 = 3 * 4096 + 2048;
 /// Most writers of a receiver.
-const WRITERS: u64 = 8;
+const WRITERS: u64 = 16;
 /// Notification that belongs to a stripe.
 const fn signal(stripe: u64) -> u32 {
     1 + stripe as u32

@@ -538,7 +538,9 @@ impl Ledger {
         let Some(stream) = lane.streams.get_mut(&message.source_port) else {
             return;
         };
+        // What has no data acts unseen; its notification, if it has one, is checked by itself.
         let early = message.flags & super::message::ORDERED != 0
+            && message.len > 0
             && stream.waiting.front().is_some_and(|&first| first != seq);
         if landed {
             let other_life = entry.port_life != present && message.destination_port != 0;
