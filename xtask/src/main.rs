@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `cargo xtask setup` | [`setup`] |
 //! | `cargo xtask test` | [`stages`] lists what it runs, [`run`] runs it, [`report`] shows it |
-//! | `cargo xtask bench` | [`bench`] |
+//! | `cargo xtask bench` | [`mod@bench`] |
 //!
 //! The rules that no compiler checks are in [`house`]; the licence and source policy in [`deny`].
 

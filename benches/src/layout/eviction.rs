@@ -5,7 +5,7 @@
 //!
 //! *The thesis* averages the share of missing pages over rows: the sum over i of (i-d)/i P(X=i). That is the
 //! chance for a look-up that picks a *row* at random, empty rows included. A look-up picks a *page*, and
-//! crowded rows have more pages. Weighted by pages it is E[max(X-d, 0)] / E[X], five times the thesis'
+//! crowded rows have more pages. Weighted by pages it is `E[max(X-d, 0)] / E[X]`, five times the thesis'
 //! number at full load with d=4: [`by_row`] and [`by_page`].
 //!
 //! *A hostile port* that has pages for every row cannot take more than its share: when a row is full, a port

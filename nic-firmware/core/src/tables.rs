@@ -15,7 +15,7 @@ use netvm_abi::storage::{MakeTable, Storage};
 macro_rules! tables {
     ($($(#[$doc:meta])* $name:ident: $entry:ty = $make:expr, $len:expr;)*) => {
         /// The tables that a platform without a heap lends to a NIC: each as long as
-        /// [`footprint`] says, of entries made by [`Tables::entry`] and its siblings.
+        /// [`footprint`] says, of entries made by `Tables::entry` and its siblings.
         pub struct Tables<S: Storage> { $($(#[$doc])* pub $name: S::Table<$entry>,)* }
 
         impl<S: Storage> Tables<S> {
