@@ -17,7 +17,7 @@ pub enum FaultLevel {
 /// Configuration of a run. A run is a function of its seed and of this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Honest nodes; the hostile one comes on top.
+    /// Honest nodes, at least 2: the apps talk to other nodes. The hostile one comes on top.
     pub nodes: u16,
     /// Messages that the run carries at least.
     pub messages: u64,

@@ -74,8 +74,8 @@ fn many_nodes_run() {
 }
 
 #[test]
-fn one_and_two_nodes_run() {
-    for nodes in [1, 2] {
+fn two_and_three_nodes_run() {
+    for nodes in [2, 3] {
         if let Err(failure) = run_seed(
             9,
             &Config {

@@ -188,11 +188,15 @@ impl HostVm {
     }
 
     fn break_sharing(&mut self, now: Nanos, process: ProcessId, page: u64, log: &mut Log) -> bool {
-        let Some(Pte::Present { ppn: old, slot, .. }) = self.space(process).map(|space| space.pte(page))
-        else {
+        let Some(pte) = self.space(process).map(|space| space.pte(page)) else {
+            return true;
+        };
+        let Pte::Present { ppn: old, slot, .. } = pte else {
             return true;
         };
         let Some(ppn) = self.take_frame(now, process, page, log) else {
+            // The invalidation is over and the entry stands: the card may have the page again.
+            self.set(process, page, pte, log);
             return false;
         };
         let bytes = self.frames.read(old).copied();
