@@ -103,12 +103,12 @@ bitflags! {
 ///
 /// | kind | `seq` | `operand` | `compare` |
 /// |---|---|---|---|
-/// | `Write` | window slot | - | generation of the sending port |
+/// | `Write` | window slot | - | generation of the sending port (0..32), which start of its node (32..64) |
 /// | `ReadRequest` | window slot | requester's read slot (bits 0..16), its generation (32..64) | bytes wanted |
 /// | `ReadReply` | seq of the request | as in the request | - |
 /// | `AtomicRequest` | window slot | operand | value to compare with |
 /// | `AtomicReply` | seq of the request | old value | - |
-/// | `Flush` | window slot | requester's read slot and generation, as `ReadRequest` | generation of the sending port |
+/// | `Flush` | window slot | requester's read slot and generation, as `ReadRequest` | generation of the sending port (0..32), which start of its node (32..64) |
 /// | `FlushReply` | seq of the flush | failing operation, if the stream is poisoned | the flush's `operand` |
 /// | `Ack` | lowest missing | bitmap: bit i = `seq + 1 + i` has landed | - |
 /// | `Probe` | next number the sender will use | - | - |

@@ -58,7 +58,10 @@ impl<S: Storage> Nic<S> {
                 // The receiver echoes it in errors, so that they reach no later owner of the port.
                 let generation = self.ports.get(id.index()).map_or(0, |port| port.generation.0);
                 if kind != Kind::ReadRequest {
-                    entry.header.compare = u64::from(generation);
+                    // A node that starts again counts generations from the beginning: the half above
+                    // tells its owners from those before.
+                    entry.header.compare =
+                        u64::from(generation) | (u64::from(self.config.incarnation_seed) << 32);
                 }
             }
             Err(status) => {

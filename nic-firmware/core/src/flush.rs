@@ -24,7 +24,7 @@ impl<S: Storage> Nic<S> {
             .streams
             .get(at)
             .and_then(|stream| stream.poison)
-            .filter(|poison| poison.epoch == request.epoch.0 && poison.generation == request.compare as u32);
+            .filter(|poison| poison.epoch == request.epoch.0 && poison.owner == request.compare);
         let mut header = self.answer(Kind::FlushReply, peer, &request);
         if let Some(poison) = poison {
             header.status = poison.status.code();

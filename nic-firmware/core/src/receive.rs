@@ -272,12 +272,11 @@ impl<S: Storage> Nic<S> {
         let (status, header) = (slot.status, slot.header);
         let at = self.stream_index(id, header.source_port);
         if let Some(stream) = self.streams.get_mut(at) {
-            // A new epoch: the sender's library has surfaced the error. Another generation: its port
-            // has another owner.
-            let says_generation = matches!(header.kind, Kind::Write | Kind::Flush);
+            // A new epoch: the sender's library has surfaced the error. Another owner of its port
+            // did nothing wrong.
+            let says_owner = matches!(header.kind, Kind::Write | Kind::Flush);
             let over = stream.poison.is_some_and(|poison| {
-                poison.epoch != header.epoch.0
-                    || (says_generation && poison.generation != header.compare as u32)
+                poison.epoch != header.epoch.0 || (says_owner && poison.owner != header.compare)
             });
             if over {
                 stream.poison = None;
@@ -329,7 +328,7 @@ impl<S: Storage> Nic<S> {
         {
             stream.poison = Some(Poison {
                 epoch: header.epoch.0,
-                generation: header.compare as u32,
+                owner: header.compare,
                 status,
                 op: header.op.0,
             });

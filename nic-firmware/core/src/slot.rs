@@ -70,8 +70,9 @@ pub struct Stream {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Poison {
     pub(crate) epoch: u16,
-    /// Generation of the sending port: its next owner is not to blame.
-    pub(crate) generation: u32,
+    /// Owner of the sending port (its generation, and the start of its node): the next one is not
+    /// to blame.
+    pub(crate) owner: u64,
     pub(crate) status: Status,
     pub(crate) op: u32,
 }

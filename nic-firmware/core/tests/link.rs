@@ -369,3 +369,28 @@ fn a_lost_answer_fails_the_link() {
     assert_eq!(world.nodes[0].counters().links_lost, 1);
     assert_eq!(world.nodes[0].error(1).unwrap().status, Status::LinkLost);
 }
+
+/// A node that starts again gives its ports the generations and epochs of the life before; what
+/// failed there is no reason to hold back notifications of its new owners.
+#[test]
+fn a_poison_ends_with_the_life_of_the_senders_node() {
+    let mut world = linked();
+    world.nodes[1].obliging = true;
+    let mut outside = notify(inline(1, 0x12000, 8), 2);
+    outside.remote.0 = 0x7000_0000;
+    assert!(world.nodes[0].post(1, &outside, &[1; 8]));
+    world.run();
+    assert_eq!(world.nodes[1].counters().streams_poisoned, 1);
+    let config = Config {
+        incarnation_seed: 0xBEEF,
+        ..*world.nodes[0].nic.config()
+    };
+    world.nodes[0] = Node::new(config);
+    world.nodes[0].open(1, 7);
+    world.nodes[0].tell(HostEvent::PeerConnect { peer: NodeId(1) });
+    world.run();
+    assert!(world.nodes[0].post(1, &notify(inline(1, 0x12000, 8), 2), &[1; 8]));
+    world.run();
+    assert_eq!(world.nodes[1].signals(1, 2), 1);
+    assert_eq!(world.nodes[1].counters().notifications_suppressed, 1);
+}

@@ -311,8 +311,8 @@ impl Ledger {
                         covered.push(message.seq.wrapping_add(1 + bit));
                     }
                 }
-                for seq in covered {
-                    self.acknowledged(lane_of, seq, message.seq, news);
+                for &seq in &covered {
+                    self.acknowledged(lane_of, seq, message.seq, &covered, news);
                 }
             }
             _ => {}
@@ -320,7 +320,14 @@ impl Ledger {
     }
 
     /// An acknowledgement covers a message: it must have ended.
-    fn acknowledged(&mut self, direction: Direction, seq: u32, lsn: u32, news: &mut Vec<News>) {
+    fn acknowledged(
+        &mut self,
+        direction: Direction,
+        seq: u32,
+        lsn: u32,
+        covered: &[u32],
+        news: &mut Vec<News>,
+    ) {
         let Some(lane) = self.lanes.get_mut(&direction) else {
             return;
         };
@@ -330,10 +337,12 @@ impl Ledger {
         if entry.ended() {
             return;
         }
-        // Bytes that were taken for a later message's may have been this one's, if both say the same.
+        // Bytes that were taken for another message's may have been this one's, if both say the same;
+        // not those of a message that this acknowledgement needs itself.
         let twin = lane.entries.iter().position(|other| {
             other.stage == Stage::Landed
                 && other.message.seq.wrapping_sub(lsn) as i32 >= 0
+                && !covered.contains(&other.message.seq)
                 && other.digest == entry.digest
                 && other.place() == entry.place()
                 && other.message.source_port == entry.message.source_port
