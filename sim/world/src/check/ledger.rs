@@ -296,7 +296,7 @@ impl Ledger {
                 }
                 self.end(lane_of, message.seq, true, news);
             }
-            ERROR => self.end(lane_of, message.seq, false, news),
+            ERROR => self.refused(lane_of, message.seq, news),
             super::message::ACK => {
                 let mut covered: Vec<u32> = Vec::new();
                 let mut seq = lane.acked;
@@ -317,6 +317,36 @@ impl Ledger {
             }
             _ => {}
         }
+    }
+
+    /// A message was refused. Bytes that were taken for its own were those of one that says the same.
+    fn refused(&mut self, direction: Direction, seq: u32, news: &mut Vec<News>) {
+        let Some(lane) = self.lanes.get_mut(&direction) else {
+            return;
+        };
+        let Some(entry) = lane.entry(seq).copied() else {
+            return;
+        };
+        if entry.stage == Stage::Landed && entry.message.kind == WRITE {
+            if let Some(entry) = lane.entry_mut(seq) {
+                entry.stage = Stage::Failed;
+            }
+            // Its notification, if it has one, is not owed.
+            if let Some(stream) = lane.streams.get_mut(&entry.message.source_port) {
+                stream.failed.insert(entry.source_life);
+            }
+            let twin = lane.entries.iter().find(|other| {
+                entry.message.len > 0
+                    && matches!(other.stage, Stage::Arrived(_))
+                    && other.digest == entry.digest
+                    && other.place() == entry.place()
+                    && other.message.source_port == entry.message.source_port
+            });
+            if let Some(twin) = twin.map(|twin| twin.message.seq) {
+                self.end(direction, twin, true, news);
+            }
+        }
+        self.end(direction, seq, false, news);
     }
 
     /// An acknowledgement covers a message: it must have ended.
