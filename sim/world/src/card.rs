@@ -381,6 +381,7 @@ pub(crate) fn transmit(sim: &Sim, from: NodeId, header: &Header, frame: Rc<[u8]>
             ("port", u64::from(header.source_port.0)),
             ("dport", u64::from(header.destination_port.0)),
             ("len", u64::from(header.len)),
+            ("address", header.address.0),
             ("status", u64::from(header.status)),
         ],
     );

@@ -239,9 +239,15 @@ impl Writer<'_> {
         if verify && self.whole {
             let wrong = (0..STRIPE as usize).find(|&at| got[at] != self.model[at]);
             if let Some(at) = wrong {
+                let wrong = got.iter().zip(&self.model).filter(|(got, model)| got != model);
                 return Ok(Err(format!(
-                    "byte {at} of a stripe of node {to} reads {:#04x} where {:#04x} was written and confirmed",
-                    got[at], self.model[at]
+                    "port {} reads {:#04x} at offset {:#x} of the memory of node {to} (byte {at} of its stripe), where \
+                     {:#04x} was written and confirmed; {} bytes of {STRIPE} differ",
+                    self.port.id(),
+                    got[at],
+                    self.base + at as u64,
+                    self.model[at],
+                    wrong.count(),
                 )));
             }
         }

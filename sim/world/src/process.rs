@@ -32,7 +32,7 @@ pub(crate) type Ports = BTreeMap<PortId, PortState>;
 /// A process.
 pub(crate) struct Process {
     pub(crate) node: NodeId,
-    /// What it does: an index into the workload's roles.
+    /// What it does: an index into the workload's roles. Nothing once its body has returned.
     pub(crate) role: Option<usize>,
     /// Its memory may be thrown away under it.
     scratch: bool,
@@ -95,7 +95,12 @@ pub(crate) fn start(
         dead: false,
     };
     sim.apps.borrow_mut().processes.insert(process, state);
-    sim.note(node, "process starts", &[("process", u64::from(process.0))]);
+    let role = role.map(|role| ("role", role as u64));
+    let fields: Vec<_> = [Some(("process", u64::from(process.0))), role]
+        .into_iter()
+        .flatten()
+        .collect();
+    sim.note(node, "process starts", &fields);
     spawn(sim, process, body)?;
     Ok(process)
 }
@@ -186,12 +191,14 @@ fn finished(sim: &Sim, mut apps: std::cell::RefMut<'_, Apps>, id: AppId, process
         return;
     };
     state.apps.retain(|&app| app != id);
-    let (node, role, last) = (state.node, state.role, state.apps.is_empty());
-    if !last {
+    if !state.apps.is_empty() {
         return;
     }
-    // The process returns from main: what it left open, the kernel closes.
+    // The process returns from main: what it left open, the kernel closes. Its role has ended here,
+    // and must not end once more when the exit is complete: two lives of a role would share what is
+    // meant for one.
     state.dead = true;
+    let (node, role) = (state.node, state.role.take());
     apps.ended.extend(role.map(|role| (role, Ended::Finished)));
     drop(apps);
     sim.note(node, "process ends", &[("process", u64::from(process.0))]);
@@ -248,14 +255,7 @@ pub(crate) fn gone(sim: &Sim, process: ProcessId) {
     let Some(state) = apps.processes.remove(&process) else {
         return;
     };
-    if let Some(role) = state.role
-        && !apps
-            .ended
-            .iter()
-            .any(|&(ended, how)| ended == role && how == Ended::Finished)
-    {
-        apps.ended.push((role, Ended::Killed));
-    }
+    apps.ended.extend(state.role.map(|role| (role, Ended::Killed)));
 }
 
 /// Forgets the processes of a node that went down; their roles count as killed.

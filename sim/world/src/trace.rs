@@ -64,7 +64,7 @@ struct Event {
 }
 
 /// Most fields an event has.
-const MAX_FIELDS: usize = 6;
+const MAX_FIELDS: usize = 7;
 
 /// Events kept for a failure report.
 const RING: usize = 400;
@@ -112,7 +112,7 @@ impl Trace {
         }
     }
 
-    /// Records an event; fields beyond the sixth are cut off.
+    /// Records an event; fields beyond the seventh are cut off.
     pub(crate) fn record(&mut self, at: Nanos, node: NodeId, what: &'static str, fields: &[Field]) {
         let mut kept = [("", 0); MAX_FIELDS];
         for (place, field) in kept.iter_mut().zip(fields) {
