@@ -93,6 +93,13 @@ impl PortConfig {
 /// Dropping the port closes it, at any time and in any order with what was made from it: exports
 /// end, remote operations are refused, calls on what is left give [`Error::PortClosed`].
 ///
+/// # Threads
+///
+/// Threads may share a port, and then share its streams: a failure is reported once, to whichever of
+/// them asks the node first. A thread whose data depends on its own writes compares
+/// [`stats`](Self::stats)`().failures` from before its first write and after its
+/// [`flush_remote`](Self::flush_remote), or opens a port of its own.
+///
 /// # Example
 ///
 /// ```no_run

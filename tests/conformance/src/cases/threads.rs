@@ -1,7 +1,7 @@
 //! One port, several threads.
 
 use crate::env::{Env, Side, take_signal, worse};
-use crate::outcome::{Outcome, right};
+use crate::outcome::{Outcome, Trouble, right};
 use crate::pattern;
 use std::sync::Arc;
 
@@ -43,6 +43,7 @@ pub(super) fn one_port(env: &Env) -> Outcome {
                     let base = thread * SHARE;
                     for round in 0..rounds {
                         let key = thread * 1000 + round;
+                        let failures = port.stats().failures;
                         pattern::store(&source, 0, key, 0, SHARE)?;
                         let write = shared.write(base, &source).notify(thread as u32 + 1);
                         // Each kind of fence, against the others' traffic.
@@ -55,6 +56,10 @@ pub(super) fn one_port(env: &Env) -> Outcome {
                         pattern::store(&source, 0, key + 500, 0, SHARE)?;
                         port.flush_remote(env.id(1))?;
                         shared.read(base, &mut back).post()?;
+                        // The threads share a stream: whoever asks first is told of a failure.
+                        if port.stats().failures != failures {
+                            return Err(Trouble::Unexpected("another thread was told of a failure".into()));
+                        }
                         pattern::same(
                             &back,
                             &pattern::bytes(key, 0, back.len()),
