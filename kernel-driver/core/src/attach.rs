@@ -87,7 +87,7 @@ pub enum AttachError {
         /// The field.
         name: &'static str,
     },
-    /// Re-attach: the card still works, or nobody has stopped its DMA.
+    /// Re-attach: the card still works, or nobody has stopped its DMA, or a port is left.
     NotStopped,
 }
 
@@ -100,7 +100,7 @@ impl fmt::Display for AttachError {
             }
             Self::OtherNode(node) => write!(f, "the card is node {node} now"),
             Self::Config { name } => write!(f, "'{name}' must be from 1 to 65535"),
-            Self::NotStopped => write!(f, "the card was not stopped"),
+            Self::NotStopped => write!(f, "the card was not stopped, or not all ports are closed"),
         }
     }
 }
@@ -251,11 +251,18 @@ impl<S: Storage> Host<S> {
     /// was seen to end; then every page still in its table goes, as dirty. Otherwise these pages are
     /// told to the sinks with [`leaked`](crate::platform::PageGone::leaked): keep a reference to each
     /// for ever, and log it. Nothing waits for the card any more in either case.
-    pub fn card_stopped<P: Platform>(&mut self, platform: &mut P, proven: bool) {
+    ///
+    /// Who hears of the death from an unmap says this before [`poll`](Self::poll) could tell of it:
+    /// then ports and imports learn of it here, and no notice follows. Poll afterwards, for the
+    /// imports that have failed.
+    pub fn card_stopped<P: Platform>(&mut self, platform: &mut P, proven: bool, now: Nanos) {
         let CardState::Dead(cause) = self.card else {
             return;
         };
         self.card = CardState::Stopped { cause, proven };
+        if core::mem::replace(&mut self.death_untold, false) {
+            self.end_everything(platform, now);
+        }
         // The next firmware starts with empty rings; nobody else writes here now.
         let shared = platform.shared();
         for word in [
@@ -280,7 +287,7 @@ impl<S: Storage> Host<S> {
     /// [`AttachError`]; a card with another geometry or node is refused.
     pub fn reattach<P: Platform>(&mut self, platform: &mut P, now: Nanos) -> Result<(), AttachError> {
         let idle = self.shadow.mapped() == 0 && self.ports.iter().all(Port::is_free);
-        if !matches!(self.card, CardState::Stopped { .. }) || !idle || self.death_untold {
+        if !matches!(self.card, CardState::Stopped { .. }) || !idle {
             return Err(AttachError::NotStopped);
         }
         let card = CardHeader::load(platform.bar()).map_err(AttachError::Card)?;

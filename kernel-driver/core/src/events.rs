@@ -46,7 +46,8 @@ pub enum Notice {
         /// The peer.
         peer: NodeId,
     },
-    /// The card is dead (said once): stop its bus mastering, then `card_stopped`.
+    /// The card is dead: stop its bus mastering, then `card_stopped`. Said once, and not at all to
+    /// who has stopped it already.
     CardDead(CardFailure),
 }
 
@@ -80,9 +81,13 @@ impl<S: Storage> Host<S> {
         }
     }
 
-    /// When `poll` must be called again even if no interrupt comes; [`Nanos::MAX`]: never.
+    /// When `poll` must be called again even if no interrupt comes; [`Nanos::MAX`]: never. Ask again
+    /// after a `*_step`, which may have found the card dead: then it is at once.
     #[must_use]
     pub fn next_deadline(&self) -> Nanos {
+        if self.death_untold || !self.imports.news.is_empty() {
+            return Nanos(0);
+        }
         if !self.is_alive() {
             return Nanos::MAX;
         }
@@ -106,11 +111,16 @@ impl<S: Storage> Host<S> {
         if core::mem::replace(&mut self.death_untold, false)
             && let CardState::Dead(cause) = self.card
         {
-            self.fail_ports(platform, now);
-            self.all_imports_lost();
+            self.end_everything(platform, now);
             return Some(Notice::CardDead(cause));
         }
         self.import_news()
+    }
+
+    /// The card is dead: nobody may wait for it any more.
+    pub(crate) fn end_everything<P: Platform>(&mut self, platform: &mut P, now: Nanos) {
+        self.fail_ports(platform, now);
+        self.all_imports_lost();
     }
 
     fn handle_event<P: Platform>(&mut self, platform: &mut P, event: NicEvent, now: Nanos) -> Option<Notice> {

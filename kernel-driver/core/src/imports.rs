@@ -97,7 +97,7 @@ pub(crate) struct Imports<S: Storage> {
     table: S::Table<Import>,
     free: List<2>,
     pending: List<2>,
-    news: List<2>,
+    pub(crate) news: List<2>,
     /// No pending import has anything to do before.
     pub(crate) next_due: Nanos,
 }

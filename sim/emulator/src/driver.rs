@@ -241,13 +241,19 @@ impl HostSide {
             Notice::PeerUp { peer, .. } => self.set_peer(peer, true),
             Notice::PeerDown { peer } => self.set_peer(peer, false),
             Notice::CardDead(_) => {
-                self.network.halt(self.node);
-                self.with(|host, glue, _| host.card_stopped(glue, true));
-                self.ports.iter().for_each(EventCount::notify);
+                self.stop_card();
             }
             Notice::Progress => {}
         }
         self.steps.notify();
+    }
+
+    /// Stops a dead card's DMA, and lets everybody know who waits for it.
+    fn stop_card(&self) {
+        self.network.halt(self.node);
+        self.with(|host, glue, now| host.card_stopped(glue, true, now));
+        self.ports.iter().for_each(EventCount::notify);
+        self.interrupt.notify();
     }
 
     fn set_peer(&self, peer: NodeId, up: bool) {
@@ -347,8 +353,8 @@ impl PageEvents for HostSide {
                     std::thread::yield_now();
                 }
                 UnmapStep::CardDead => {
-                    self.network.halt(self.node);
-                    self.with(|host, glue, _| host.card_stopped(glue, true));
+                    self.stop_card();
+                    self.steps.notify();
                 }
             }
         };

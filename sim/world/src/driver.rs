@@ -131,20 +131,30 @@ pub(crate) fn poll(sim: &Sim, node: &Node) {
         while let Some(notice) = driver.host.poll(&mut driver.platform, now) {
             notices.push(notice);
         }
-        let deadline = driver.host.next_deadline();
-        if deadline != Nanos::MAX && (deadline < driver.deadline || driver.deadline <= now) {
-            driver.deadline = deadline;
-            sim.at(
-                deadline.max(now.after(Nanos(1))),
-                Event::Driver {
-                    node: node.id,
-                    life: node.life.get(),
-                },
-            );
-        }
     }
+    arm(sim, node);
     for notice in notices {
         take(sim, node, notice);
+    }
+}
+
+/// Sees to it that the driver looks when its host core says so.
+pub(crate) fn arm(sim: &Sim, node: &Node) {
+    let Ok(mut slot) = node.driver.try_borrow_mut() else {
+        return;
+    };
+    let Some(driver) = slot.as_mut() else { return };
+    let now = sim.now();
+    let deadline = driver.host.next_deadline();
+    if deadline != Nanos::MAX && (deadline < driver.deadline || driver.deadline <= now) {
+        driver.deadline = deadline;
+        sim.at(
+            deadline.max(now.after(Nanos(1))),
+            Event::Driver {
+                node: node.id,
+                life: node.life.get(),
+            },
+        );
     }
 }
 
@@ -205,8 +215,9 @@ pub(crate) fn stop_card(sim: &Sim, node: &Node) {
     }
     sim.see(Seen::CardDead { node: node.id });
     if let Some(driver) = node.driver.borrow_mut().as_mut() {
-        driver.host.card_stopped(&mut driver.platform, true);
+        driver.host.card_stopped(&mut driver.platform, true, sim.now());
     }
+    nudge(sim, node, Nanos(500));
     crate::process::all_ports_event(sim, node);
     kernel::progress(sim, node);
     let pause = sim.span(Nanos::from_micros(200), Nanos::from_millis(2));

@@ -293,7 +293,10 @@ pub(crate) fn step(sim: &Sim, node: &Node, number: u64) {
     let Some(mut job) = node.jobs.borrow_mut().live.remove(&number) else {
         return;
     };
-    match advance(sim, node, &mut job.work) {
+    let result = advance(sim, node, &mut job.work);
+    // A step may find the card dead, which the driver must hear of.
+    crate::driver::arm(sim, node);
+    match result {
         Step::Again(span) => {
             node.jobs.borrow_mut().live.insert(number, job);
             sim.after(
@@ -491,9 +494,7 @@ fn clear(sim: &Sim, node: &Node, unmaps: &mut [Unmap], cleared: &mut usize) -> O
                 return Some(sim.span(Nanos(500), Nanos(3_000)));
             }
             UnmapStep::CardDead => {
-                if !node.card_gone.get() {
-                    sim.note(node.id, "unmap: card dead", &[]);
-                }
+                sim.note(node.id, "unmap: card dead", &[]);
                 crate::driver::stop_card(sim, node);
                 return Some(Nanos(1_000));
             }

@@ -14,6 +14,7 @@ use netvm_host::events::Notice;
 use netvm_host::host::{CardFailure, CardState};
 use netvm_host::platform::CopyEnd;
 use netvm_host::ports::PortError;
+use netvm_host::unmap::{UnmapKind, UnmapStep};
 use netvm_host::{Host, Progress};
 
 #[test]
@@ -171,7 +172,7 @@ pub(crate) fn after_a_reset_the_card_is_attached_again() {
             .import(&mut rig.platform, port.port, &unwanted(), rig.now)
             .is_err()
     );
-    rig.host.card_stopped(&mut rig.platform, true);
+    rig.host.card_stopped(&mut rig.platform, true, rig.now);
     let mut close = rig
         .host
         .port_close_begin(&mut rig.platform, port)
@@ -214,6 +215,45 @@ pub(crate) fn after_a_reset_the_card_is_attached_again() {
     assert_eq!(rig.count("reattached"), 1);
 }
 
+/// Who stops a card because an unmap said that it is dead has done so before the driver polls.
+#[test]
+pub(crate) fn a_card_stopped_by_an_unmap_ends_ports_and_imports_too() {
+    let (mut rig, port, grant) = busy();
+    rig.bounce(Rig::window(PEER, 0), &write(port, &grant, 30 * PAGE, 8));
+    rig.poll();
+    let _held = rig.lock(page_of(port, 16), true).expect("mapped");
+    let mut unmap = rig.host.unmap_begin(page_of(port, 16), 1, UnmapKind::Remove);
+    assert_eq!(rig.step(&mut unmap, 10), UnmapStep::InUse);
+    rig.now = Nanos::from_millis(10);
+    assert_eq!(rig.step(&mut unmap, 10), UnmapStep::CardDead);
+    assert_eq!(rig.host.next_deadline(), Nanos(0), "the driver must hear of it");
+    rig.host.card_stopped(&mut rig.platform, true, rig.now);
+    let state = rig.map.port_area(port.port).plus(port_area::PORT_STATE.0);
+    let code = u32::from(Status::CardGone.code());
+    assert_eq!(rig.platform.shared.load_acquire(state), code, "apps hear of it");
+    assert_eq!(rig.next(port), None, "queued work is refused");
+    assert_eq!(rig.step(&mut unmap, 10), UnmapStep::Done);
+    rig.host.unmap_end(unmap);
+    assert_eq!(rig.host.next_deadline(), Nanos(0), "imports have failed");
+    let notices = rig.poll();
+    assert!(
+        matches!(
+            notices[..],
+            [Notice::Imported {
+                result: Err(Status::CardGone),
+                ..
+            }]
+        ),
+        "{notices:?}"
+    );
+    assert_eq!(rig.host.next_deadline(), Nanos::MAX);
+    rig.close(port);
+    rig.reboot();
+    rig.host
+        .reattach(&mut rig.platform, rig.now)
+        .expect("nothing is left");
+}
+
 fn unwanted() -> netvm_host::imports::ImportSpec {
     netvm_host::imports::ImportSpec {
         node: PEER,
@@ -235,7 +275,7 @@ pub(crate) fn a_reset_card_with_other_tables_or_node_is_refused() {
         .expect("not noticed yet");
     rig.now = Nanos::from_millis(1000);
     rig.poll();
-    rig.host.card_stopped(&mut rig.platform, false);
+    rig.host.card_stopped(&mut rig.platform, false, rig.now);
     rig.close(port);
     rig.reboot();
     rig.platform.bar.store_release(header::PAYLOAD, 1024);

@@ -204,7 +204,7 @@ pub(crate) fn a_port_that_the_nic_does_not_close_means_a_dead_card() {
         Some(&Notice::CardDead(CardFailure::AnswerDeadline))
     );
     assert_ne!(step(&mut rig, &mut close), Progress::Done, "it may still do DMA");
-    rig.host.card_stopped(&mut rig.platform, true);
+    rig.host.card_stopped(&mut rig.platform, true, rig.now);
     let mut steps = 0;
     while step(&mut rig, &mut close) != Progress::Done {
         steps += 1;

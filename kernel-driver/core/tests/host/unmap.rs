@@ -135,7 +135,7 @@ pub(crate) fn a_lock_that_is_not_released_in_time_means_a_dead_card() {
         "until it is stopped"
     );
     assert_eq!(rig.map(page_of(port, 5), 1, true), Err(MapError::CardGone));
-    rig.host.card_stopped(&mut rig.platform, false);
+    rig.host.card_stopped(&mut rig.platform, false, rig.now);
     assert_eq!(rig.step(&mut unmap, 10), UnmapStep::Done);
     rig.host.unmap_end(unmap);
     assert!(
@@ -162,7 +162,7 @@ pub(crate) fn all_ones_mean_a_dead_card() {
         "nothing of it was mapped"
     );
     rig.host.unmap_end(elsewhere);
-    rig.host.card_stopped(&mut rig.platform, true);
+    rig.host.card_stopped(&mut rig.platform, true, rig.now);
     assert_eq!(rig.step(&mut unmap, 10), UnmapStep::Done);
     rig.host.unmap_end(unmap);
     assert!(rig.gone[0].dirty && !rig.gone[0].leaked);
