@@ -435,8 +435,21 @@ impl Port {
 
     /// Drives a future to its end, blocking the caller in the back end's way. The futures of this
     /// library run under any executor; this one is enough for a program that has none.
+    ///
+    /// A future that waits for another node's signal waits for ever if that node dies: nobody can know
+    /// that no signal will come. Where that may happen use [`block_on_for`](Self::block_on_for).
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         crate::notify::block_on(&self.inner.backend, future)
+    }
+
+    /// As [`block_on`](Self::block_on), but gives up after a while: the future is dropped then.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`].
+    pub fn block_on_for<F: Future>(&self, future: F, timeout: impl Into<Timeout>) -> Result<F::Output> {
+        let backend = &self.inner.backend;
+        let deadline = timeout.into().deadline(backend.now());
+        crate::notify::block_on_until(backend, future, deadline)
     }
 }
 

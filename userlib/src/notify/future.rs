@@ -2,9 +2,10 @@
 
 use super::inbox::{Interest, Want};
 use crate::backend::PortBackend;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::port::PortInner;
 use netvm_abi::{Nanos, NotificationId};
+use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -175,8 +176,8 @@ impl Wake for BlockedCaller {
     }
 }
 
-/// Drives a future to its end.
-pub(crate) fn block_on<F: Future>(backend: &Arc<dyn PortBackend>, future: F) -> F::Output {
+/// Drives a future to its end. From the deadline on it is polled again and again, so it must end then.
+fn drive<F: Future>(backend: &Arc<dyn PortBackend>, future: F, deadline: Nanos) -> F::Output {
     let caller = Arc::new(BlockedCaller {
         backend: Arc::clone(backend),
         woken: AtomicBool::new(true),
@@ -186,11 +187,32 @@ pub(crate) fn block_on<F: Future>(backend: &Arc<dyn PortBackend>, future: F) -> 
     let mut future = pin!(future);
     loop {
         let token = backend.wait_token();
-        if caller.woken.swap(false, Ordering::AcqRel)
+        let late = deadline != Nanos::MAX && backend.now() >= deadline;
+        if (caller.woken.swap(false, Ordering::AcqRel) || late)
             && let Poll::Ready(output) = future.as_mut().poll(&mut context)
         {
             return output;
         }
-        backend.block(token, Nanos::MAX);
+        backend.block(token, deadline);
     }
+}
+
+/// Drives a future to its end.
+pub(crate) fn block_on<F: Future>(backend: &Arc<dyn PortBackend>, future: F) -> F::Output {
+    drive(backend, future, Nanos::MAX)
+}
+
+/// Drives a future until a deadline, then drops it.
+pub(crate) fn block_on_until<F: Future>(
+    backend: &Arc<dyn PortBackend>,
+    future: F,
+    deadline: Nanos,
+) -> Result<F::Output> {
+    let mut future = pin!(future);
+    let limited = poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Ok(output)),
+        Poll::Pending if backend.now() >= deadline => Poll::Ready(Err(Error::TimedOut)),
+        Poll::Pending => Poll::Pending,
+    });
+    drive(backend, limited, deadline)
 }

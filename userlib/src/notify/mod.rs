@@ -6,8 +6,8 @@ mod inbox;
 mod notification;
 mod queue;
 
-pub(crate) use future::block_on;
 pub use future::{Next, Ready};
+pub(crate) use future::{block_on, block_on_until};
 pub(crate) use inbox::Inbox;
 pub use notification::Notification;
 pub use queue::NotificationQueue;

@@ -192,6 +192,37 @@ fn futures_end_when_their_signal_comes_and_when_the_port_closes() {
     closing.join().unwrap();
 }
 
+#[test]
+fn a_future_whose_signal_never_comes_ends_at_its_deadline() {
+    let card = Card::new();
+    let (port, ..) = card.open(PortConfig::default());
+    let bell = port.notification(9).unwrap();
+    let short = Duration::from_millis(5);
+    assert_eq!(
+        port.block_on_for(bell.ready(), short).map(drop),
+        Err(Error::TimedOut)
+    );
+    assert!(!enabled(&card, 9), "a dropped future wants no interrupts");
+    assert_eq!(
+        port.block_on_for(bell.ready(), Timeout::Now).map(drop),
+        Err(Error::TimedOut)
+    );
+    // What is there is found without waiting, and in time.
+    card.signal(9, false);
+    assert_eq!(port.block_on_for(bell.ready(), Timeout::Now), Ok(Ok(1)));
+    assert_eq!(port.block_on_for(bell.ready(), Timeout::Never), Ok(Ok(1)));
+    bell.ack().unwrap();
+    std::thread::scope(|scope| {
+        let ready = scope.spawn(|| port.block_on_for(bell.ready(), Duration::from_secs(30)));
+        while !enabled(&card, 9) {
+            std::thread::yield_now();
+        }
+        card.signal(9, false);
+        card.interrupt();
+        assert_eq!(ready.join().unwrap(), Ok(Ok(1)));
+    });
+}
+
 fn scope_close(port: netvm::Port, card: &Arc<Card>) -> std::thread::JoinHandle<()> {
     let card = Arc::clone(card);
     std::thread::spawn(move || {

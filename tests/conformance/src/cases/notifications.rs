@@ -245,8 +245,8 @@ pub(super) fn futures(env: &Env) -> Outcome {
             let peer = env.import(&port, 0, 0, "peer")?;
             let queue = port.notifications();
             let bell = port.notification(8)?;
-            port.block_on(async {
-                for number in 0..each {
+            for number in 0..each {
+                let round = async {
                     let pending = bell.ready().await?;
                     right!(pending > 0, "a future ended without a signal");
                     bell.ack()?;
@@ -260,9 +260,11 @@ pub(super) fn futures(env: &Env) -> Outcome {
                     };
                     right!(id.0 == 2000 + number, "one-shot {id}, {} was due", 2000 + number);
                     peer.notify(1)?;
-                }
-                Ok(())
-            })?;
+                    Ok(())
+                };
+                // Whoever should signal may have died.
+                port.block_on_for(round, env.patience)??;
+            }
             Ok(port.flush_remote(env.id(0))?)
         },
         move |env| {
