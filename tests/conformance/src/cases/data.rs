@@ -195,6 +195,7 @@ pub(super) fn whole_words(env: &Env) -> Outcome {
             let wide = memory.word64(4088)?;
             let narrow = memory.word32(4096 + 12)?;
             let done = port.notification(DONE)?;
+            let begin = port.now();
             loop {
                 let value = wide.load()?;
                 right!(value == 0 || value == u64::MAX, "a torn 64-bit word: {value:#x}");
@@ -202,7 +203,9 @@ pub(super) fn whole_words(env: &Env) -> Outcome {
                 right!(value == 0 || value == u32::MAX, "a torn 32-bit word: {value:#x}");
                 match done.wait(std::time::Duration::from_micros(5)) {
                     Ok(_) => return Ok(done.ack()?),
-                    Err(netvm::Error::TimedOut) => {}
+                    // The writer may have died: nobody waits for ever.
+                    Err(netvm::Error::TimedOut)
+                        if port.now().0.saturating_sub(begin.0) < env.patience.as_nanos() as u64 => {}
                     Err(error) => return Err(error.into()),
                 }
             }
