@@ -177,8 +177,7 @@ pub(crate) fn roles(dice: &mut Dice, config: &Config, count: u16) -> Vec<Role> {
                     // A body that restarts nodes would take the others' processes with it.
                     // Where writes may fail, an ordered one follows a failed one all the same: only
                     // notifications are held back (promise P2).
-                    // A future has no time-out of its own: it waits for a peer that died for ever.
-                    let needs_success = !strict && matches!(case.name, "ordered_flag" | "futures");
+                    let needs_success = !strict && case.name == "ordered_flag";
                     if case.needs != Needs::Restart && !needs_success {
                         let seed = env.dice.word();
                         let end = run(&env, case, seed, index, strict);
@@ -215,7 +214,16 @@ fn run(env: &Env, case: &Case, seed: u64, index: u16, strict: bool) -> Outcome {
     case_env.nodes.rotate_left(usize::from(env.id.0));
     // With faults, what never comes must not hold a run up for long.
     case_env.patience = Duration::from_millis(if strict { 2_000 } else { 100 });
-    case.run(&case_env)
+    env.note(case.name, &[("seed", seed)]);
+    let end = case.run(&case_env);
+    let how = match &end {
+        Ok(()) => "body ends well",
+        Err(Trouble::Wrong(_)) => "body ends wrong",
+        Err(Trouble::Failed(_) | Trouble::Unexpected(_)) => "body ends with an error",
+        Err(Trouble::Killed | Trouble::Skipped(_)) => "body ends early",
+    };
+    env.note(how, &[]);
+    end
 }
 
 fn judge(env: &Env, case: &Case, end: Outcome, strict: bool) {

@@ -10,6 +10,7 @@ use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use netvm_abi::Nanos;
 use std::any::Any;
+use std::backtrace::Backtrace;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -50,7 +51,47 @@ impl StackPool {
 
 /// The handle by which code inside of an app parks it. It is valid only while the app runs.
 #[derive(Clone, Default)]
-pub(crate) struct Parker(Rc<Cell<Option<*const Yielder<(), Park>>>>);
+pub(crate) struct Parker(Rc<Cell<Option<*const Yielder<(), Park>>>>, Rc<Question>);
+
+/// Where an app stands, asked of the app itself: only from its own stack can that be told.
+#[derive(Default)]
+struct Question {
+    asked: Cell<bool>,
+    answer: RefCell<String>,
+}
+
+/// Most calls that an answer names, the innermost ones.
+const CALLS: usize = 10;
+
+impl Question {
+    /// The chain of calls of whoever asks, innermost first, as far as names are known and ours.
+    fn whereabouts() -> String {
+        let trace = Backtrace::force_capture().to_string();
+        let mut calls: Vec<String> = Vec::new();
+        for line in trace.lines().map(str::trim) {
+            if let Some(place) = line.strip_prefix("at ") {
+                let place = place.rsplit('/').next().unwrap_or(place);
+                // Without the column.
+                let place = place.rsplit_once(':').map_or(place, |(line, _)| line);
+                if let Some(call) = calls.last_mut().filter(|call| !call.ends_with(')')) {
+                    call.push_str(&format!(" ({place})"));
+                }
+            } else if let Some((_, name)) = line.split_once(": ") {
+                calls.push(name.to_owned());
+            }
+        }
+        // Below the app's own calls stand those of whoever asked.
+        let bottom = calls
+            .iter()
+            .rposition(|call| call.contains("::coroutine::App::run"));
+        calls.truncate(bottom.unwrap_or(calls.len()));
+        let own = |call: &String| call.starts_with("netvm") || call.starts_with("<netvm");
+        let plumbing = |call: &String| call.contains("::coroutine::") || call.contains("::backend::");
+        calls.retain(|call| own(call) && !plumbing(call));
+        calls.truncate(CALLS);
+        calls.join(" < ")
+    }
+}
 
 impl Parker {
     /// Parks the running app. Returns at once when no app runs.
@@ -60,6 +101,11 @@ impl Parker {
         // and taken out whenever control leaves it; so it is only found here by code that runs on
         // that coroutine's stack, below the frame that owns the yielder.
         unsafe { (*yielder).suspend(why) };
+        while self.1.asked.take() {
+            *self.1.answer.borrow_mut() = Question::whereabouts();
+            // SAFETY: as above; nothing has left this frame since.
+            unsafe { (*yielder).suspend(why) };
+        }
         self.0.set(Some(yielder));
     }
 
@@ -115,6 +161,16 @@ impl App {
                 Turn::Panicked(message(&*panic))
             }
         }
+    }
+
+    /// In which call an app stands that has parked; it does not go on. For a report.
+    pub(crate) fn whereabouts(&mut self, parker: &Parker) -> String {
+        parker.1.asked.set(true);
+        parker.1.answer.borrow_mut().clear();
+        // An app that has not run yet answers nothing, and its first turn is lost with the run.
+        let _ = self.run(parker);
+        parker.1.asked.set(false);
+        parker.1.answer.take()
     }
 
     /// Ends the app where it stands, destructors unrun.
@@ -203,6 +259,32 @@ mod tests {
             matches!(app.run(&parker), Turn::Finished),
             "a dead app does not run"
         );
+    }
+
+    #[inline(never)]
+    fn waits_for_something(parker: &Parker) {
+        parker.park(Park::Until(Nanos(7)));
+        std::hint::black_box(parker);
+    }
+
+    #[test]
+    fn tells_where_it_stands_without_going_on() {
+        let (pool, parker) = (StackPool::default(), Parker::default());
+        let (inner, went_on) = (parker.clone(), Rc::new(Cell::new(false)));
+        let flag = went_on.clone();
+        let body = Box::new(move || {
+            waits_for_something(&inner);
+            flag.set(true);
+        });
+        let mut app = App::new(&pool, &parker, body).unwrap();
+        assert!(matches!(app.run(&parker), Turn::Parked(_)));
+        for _ in 0..2 {
+            // The names of this module are plumbing, so only that it answers can be seen here.
+            let _ = app.whereabouts(&parker);
+            assert!(!went_on.get() && !parker.inside());
+        }
+        assert!(matches!(app.run(&parker), Turn::Finished));
+        assert!(went_on.get());
     }
 
     #[test]

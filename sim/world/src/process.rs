@@ -235,6 +235,39 @@ pub(crate) fn kill(sim: &Sim, process: ProcessId, clean: bool) {
     }
 }
 
+/// In which call each living app stands, for a report. The run must be over.
+pub(crate) fn whereabouts(sim: &Sim) -> Vec<(NodeId, ProcessId, String)> {
+    let count = sim.apps.borrow().slots.len();
+    let mut all = Vec::new();
+    for index in 0..count {
+        let (mut app, node, process) = {
+            let mut apps = sim.apps.borrow_mut();
+            let slot = &mut apps.slots[index];
+            let Some(app) = slot.app.take() else { continue };
+            (app, slot.node, slot.process)
+        };
+        all.push((node, process, app.whereabouts(&sim.parker)));
+        sim.apps.borrow_mut().slots[index].app = Some(app);
+    }
+    all
+}
+
+/// Processes of a node that have no body any more, or never had one, and are not gone: what is left
+/// of them.
+pub(crate) fn remains(sim: &Sim, node: NodeId) -> Vec<(ProcessId, &'static str)> {
+    let apps = sim.apps.borrow();
+    let space = sim.node(node).vm.borrow().processes();
+    space
+        .into_iter()
+        .filter_map(|process| match apps.processes.get(&process) {
+            None => Some((process, "memory without a process")),
+            Some(state) if state.dead => Some((process, "dead, exit not complete")),
+            Some(state) if state.apps.is_empty() => Some((process, "a forked child")),
+            Some(_) => None,
+        })
+        .collect()
+}
+
 /// Whether a process has apps that run.
 pub(crate) fn alive(sim: &Sim, process: ProcessId) -> bool {
     sim.apps

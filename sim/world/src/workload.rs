@@ -54,6 +54,13 @@ pub(crate) struct Env {
 }
 
 impl Env {
+    /// Notes an event of this role in the trace.
+    pub(crate) fn note(&self, what: &'static str, fields: &[(&'static str, u64)]) {
+        if let Some(sim) = self.sim.upgrade() {
+            sim.note(self.id, what, fields);
+        }
+    }
+
     /// Has the world fail with this.
     pub(crate) fn complain(&self, what: String) {
         if let Some(sim) = self.sim.upgrade() {

@@ -535,7 +535,20 @@ impl World {
             let (jobs, processes) = (node.jobs.borrow().describe(), node.vm.borrow().processes().len());
             let _ = write!(text, "node {}: {processes} processes, jobs [{jobs}]; ", node.id);
         }
+        for node in &self.sim.nodes {
+            for (process, what) in process::remains(&self.sim, node.id) {
+                let _ = write!(text, "process {} of node {}: {what}; ", process.0, node.id);
+            }
+        }
         text.push_str(&self.checkers.unfinished());
+        let mut standing: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (node, process, calls) in process::whereabouts(&self.sim) {
+            let who = format!("process {} of node {node}", process.0);
+            standing.entry(calls).or_default().push(who);
+        }
+        for (calls, who) in standing {
+            let _ = write!(text, "\n  stuck in {calls}: {}", who.join(", "));
+        }
         text
     }
 
