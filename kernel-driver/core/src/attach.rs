@@ -45,8 +45,8 @@ pub struct HostConfig {
     /// How long an unmap, a barrier or a port close may wait for the NIC before the card counts as
     /// dead.
     pub nic_deadline: Nanos,
-    /// How long the heartbeat may stand still, while the NIC is not asleep, before the card counts
-    /// as dead; [`Nanos::MAX`]: for ever.
+    /// How long the heartbeat may stand still before the card counts as dead, counted from a call
+    /// where it sleeps; [`Nanos::MAX`]: for ever.
     pub heartbeat_deadline: Nanos,
     /// How long a pending import waits before it asks again.
     pub import_retry: Nanos,
@@ -111,8 +111,11 @@ impl core::error::Error for AttachError {}
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Heartbeat {
     beat: u32,
+    /// When it moved last, or was called while it slept.
     seen_at: Nanos,
     next_look: Nanos,
+    /// The card slept and was called; it has not moved since.
+    called: bool,
 }
 
 fn compare(card: &Geometry, host: &Geometry) -> Result<(), AttachError> {
@@ -184,6 +187,7 @@ impl<S: MakeTable> Host<S> {
                 beat: 0,
                 seen_at: now,
                 next_look: now,
+                called: false,
             },
             to_nic: RingWriter::new(RingPlace::host_events(&geometry)),
             from_nic: RingReader::new(RingPlace::nic_events(&geometry)),
@@ -310,6 +314,7 @@ impl<S: Storage> Host<S> {
             beat: 0,
             seen_at: now,
             next_look: now,
+            called: false,
         };
         self.card = CardState::Alive;
         self.empty_tables(platform);
@@ -317,7 +322,8 @@ impl<S: Storage> Host<S> {
         Ok(())
     }
 
-    /// Looks whether the card lives, now and then.
+    /// Looks whether the card lives, now and then. A card that sleeps is called, and must answer with
+    /// a beat as one that is awake: it may have hung in its sleep, and then nobody else would notice.
     pub(crate) fn watch_card<P: Platform>(&mut self, platform: &mut P, now: Nanos) {
         if !self.is_alive() || now < self.heartbeat.next_look || self.config.heartbeat_deadline == Nanos::MAX
         {
@@ -330,9 +336,16 @@ impl<S: Storage> Host<S> {
         }
         let beat = platform.shared().load_acquire(status_page::HEARTBEAT);
         let asleep = platform.shared().load_acquire(status_page::SLEEPING) != 0;
-        if beat != self.heartbeat.beat || asleep {
+        if beat != self.heartbeat.beat {
             self.heartbeat.beat = beat;
             self.heartbeat.seen_at = now;
+            self.heartbeat.called = false;
+        } else if asleep && !self.heartbeat.called {
+            // The deadline counts from here: this look may itself come late.
+            self.heartbeat.seen_at = now;
+            self.heartbeat.called = true;
+            self.counters.nic_wakes += 1;
+            platform.wake_nic();
         } else if now >= self.heartbeat.seen_at.after(self.config.heartbeat_deadline) {
             self.fail(CardFailure::Heartbeat);
         }

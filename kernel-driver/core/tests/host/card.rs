@@ -95,7 +95,7 @@ pub(crate) fn the_memory_it_takes_is_known_beforehand_and_linear() {
 }
 
 #[test]
-pub(crate) fn a_heartbeat_that_stands_still_means_a_dead_card() {
+pub(crate) fn a_heartbeat_that_stands_still_means_a_dead_card_asleep_or_not() {
     let (mut rig, port, _) = busy();
     let mut beat = 0;
     for _ in 0..10 {
@@ -107,10 +107,22 @@ pub(crate) fn a_heartbeat_that_stands_still_means_a_dead_card() {
     }
     assert_eq!(rig.host.card(), CardState::Alive);
     rig.platform.shared.store_release(status_page::SLEEPING, 1);
+    for round in 1..5 {
+        rig.now = rig.now.after(Nanos::from_millis(5000));
+        let calls = rig.platform.wakes;
+        rig.poll();
+        assert_eq!(rig.platform.wakes, calls + 1, "it is called once");
+        // It wakes, beats, and sleeps again.
+        rig.platform
+            .shared
+            .store_release(status_page::HEARTBEAT, beat + round);
+        rig.now = rig.now.after(Nanos::from_millis(5000));
+        rig.poll();
+        assert_eq!(rig.host.card(), CardState::Alive, "it may sleep");
+    }
     rig.now = rig.now.after(Nanos::from_millis(5000));
     rig.poll();
-    assert_eq!(rig.host.card(), CardState::Alive, "it may sleep");
-    rig.platform.shared.store_release(status_page::SLEEPING, 0);
+    assert_eq!(rig.host.card(), CardState::Alive, "it has only just been called");
     rig.now = rig.now.after(Nanos::from_millis(1000));
     let notices = rig.poll();
     assert!(

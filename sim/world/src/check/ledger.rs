@@ -582,7 +582,9 @@ impl Ledger {
             && message.len > 0
             && stream.waiting.front().is_some_and(|&first| first != seq);
         if landed {
-            let other_life = entry.port_life != present && message.destination_port != 0;
+            // What has no data counts as landed when it arrives, and may be refused all the same;
+            // its notification is due to the owner of its time alone.
+            let other_life = entry.port_life != present && message.destination_port != 0 && message.len > 0;
             news.push(News::Landed {
                 lane: direction,
                 seq,

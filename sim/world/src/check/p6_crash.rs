@@ -186,4 +186,25 @@ mod tests {
                 .contains("a life that is over")
         );
     }
+
+    /// What has data must not land in a port's next life; what has none is refused by the card after
+    /// it has arrived, which is no effect.
+    #[test]
+    fn a_message_may_arrive_after_its_port_changed_hands_but_not_land() {
+        let check = |payload: &[u8]| {
+            let write = frame(Kind::Write, 5, 0x1000, payload, 3);
+            let opened = Seen::PortOpened {
+                node: NodeId(1),
+                port: PortId(4),
+                process: PROCESS,
+            };
+            let mut facts = vec![opened.clone(), sent(write.clone()), opened, arrived(write)];
+            if !payload.is_empty() {
+                facts.push(moved_at(0x1000, payload));
+            }
+            feed(&mut CrashSafety::default(), &facts)
+        };
+        assert!(check(b"data").unwrap_err().contains("a new owner"));
+        assert_eq!(check(b""), Ok(()));
+    }
 }
