@@ -15,10 +15,17 @@ const fn entry(index: u32) -> WordIndex {
 }
 
 /// The library's end. All words are relative to the port's block.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Producer {
     posted: u32,
-    taken: u32,
+    /// Where `posted` stands when no entry is free, as far as this end knows.
+    full_at: u32,
+}
+
+impl Default for Producer {
+    fn default() -> Self {
+        Self::starting_at(0)
+    }
 }
 
 impl Producer {
@@ -28,12 +35,13 @@ impl Producer {
     pub const fn starting_at(count: u32) -> Self {
         Self {
             posted: count,
-            taken: count,
+            full_at: count.wrapping_add(QUEUE_ENTRIES),
         }
     }
 
     /// Commands posted so far, modulo 2^32.
     #[must_use]
+    #[inline]
     pub const fn posted(&self) -> u32 {
         self.posted
     }
@@ -42,20 +50,19 @@ impl Producer {
     #[must_use]
     #[inline]
     pub const fn free(&self) -> u32 {
-        QUEUE_ENTRIES - self.posted.wrapping_sub(self.taken)
+        self.full_at.wrapping_sub(self.posted)
     }
 
     /// Learns how many commands the NIC has taken; a number that cannot be is ignored.
     #[inline]
     pub const fn update_taken(&mut self, taken: u32) {
         if self.posted.wrapping_sub(taken) <= QUEUE_ENTRIES {
-            self.taken = taken;
+            self.full_at = taken.wrapping_add(QUEUE_ENTRIES);
         }
     }
 
     /// Writes an entry and rings the doorbell. Returns false, and does nothing, when the queue is
     /// full. `inline` beyond the entry's room is cut off.
-    #[inline(always)]
     pub fn post<W: SharedWords + ?Sized>(
         &mut self,
         block: &W,
@@ -71,9 +78,16 @@ impl Producer {
             let room = DESCRIPTOR_WORDS - HEAD_WORDS;
             block.store_slice(at.plus(HEAD_WORDS as u32), inline.get(..room).unwrap_or(inline));
         }
-        self.posted = self.posted.wrapping_add(1);
-        block.store_release(DOORBELL, self.posted);
+        self.ring(block, self.posted.wrapping_add(1));
         true
+    }
+
+    /// Rings the doorbell: `posted` commands have been posted. For a caller that has found an entry
+    /// [`free`](Self::free) and written it in its own way, and so counts one more.
+    #[inline]
+    pub fn ring<W: SharedWords + ?Sized>(&mut self, block: &W, posted: u32) {
+        self.posted = posted;
+        block.store_release(DOORBELL, posted);
     }
 }
 

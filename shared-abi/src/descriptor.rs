@@ -201,42 +201,84 @@ impl Command {
 }
 
 /// The head of a write's descriptor with all that follows from whom it goes to, so that a library
-/// fills in only what differs from write to write.
+/// fills in only what differs from write to write. In pairs of words, low one first: a library moves
+/// two at a time.
 #[derive(Clone, Copy, Debug)]
-pub struct WriteTemplate([u32; HEAD_WORDS]);
+pub struct WriteTemplate([u64; HEAD_WORDS / 2]);
+
+/// What differs from write to write to one place.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteFields {
+    /// How to do it.
+    pub flags: CommandFlags,
+    /// Bytes to transfer.
+    pub len: ByteLen,
+    /// Address at the other node.
+    pub remote: VirtAddr,
+    /// Address at this node.
+    pub local: VirtAddr,
+    /// Whom to notify, if anybody.
+    pub notification: NotificationId,
+    /// The library's number of the operation.
+    pub op: OpId,
+    /// Error epoch of the stream.
+    pub stream: StreamTag,
+}
+
+/// A stream's error epoch, shifted to where it stands in a pair of words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamTag(pub u64);
+
+impl From<Epoch> for StreamTag {
+    fn from(epoch: Epoch) -> Self {
+        Self(join(0, ReplySlot::NONE.0 as u32 | ((epoch.0 as u32) << 16)))
+    }
+}
+
+impl StreamTag {
+    /// The epoch.
+    #[must_use]
+    pub const fn epoch(self) -> Epoch {
+        Epoch((self.0 >> 48) as u16)
+    }
+}
 
 impl WriteTemplate {
     /// With node, port, capability and secret of `command`.
     #[must_use]
     pub const fn new(command: &Command) -> Self {
-        Self(command.encode())
+        let words = Command {
+            opcode: Opcode::Write,
+            flags: CommandFlags::empty(),
+            len: ByteLen(0),
+            notification: NotificationId::NONE,
+            ..*command
+        }
+        .encode();
+        let mut pairs = [0; HEAD_WORDS / 2];
+        let mut at = 0;
+        while at < pairs.len() {
+            pairs[at] = join(words[2 * at], words[2 * at + 1]);
+            at += 1;
+        }
+        Self(pairs)
     }
 
-    /// The same as [`Command::encode`] of the whole command, without a reply slot.
+    /// The same as [`Command::encode`] of the whole command, without a reply slot, in pairs.
     #[must_use]
-    #[inline]
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "one for each field of a descriptor that differs"
-    )]
-    pub const fn fill(
-        &self,
-        flags: CommandFlags,
-        len: ByteLen,
-        remote: VirtAddr,
-        local: VirtAddr,
-        notification: NotificationId,
-        op: OpId,
-        epoch: Epoch,
-    ) -> [u32; HEAD_WORDS] {
-        let mut words = self.0;
-        words[0] = Opcode::Write as u32 | ((flags.bits() as u32) << 8) | ((len.0 & 0xFFFF) << 16);
-        words[3] = notification.0;
-        [words[6], words[7]] = split(remote.0);
-        [words[8], words[9]] = split(local.0);
-        words[10] = op.0;
-        words[11] = ReplySlot::NONE.0 as u32 | ((epoch.0 as u32) << 16);
-        words
+    #[inline(always)]
+    pub const fn fill(&self, write: &WriteFields) -> [u64; HEAD_WORDS / 2] {
+        let [how, whom, secret, ..] = self.0;
+        [
+            how | ((write.flags.bits() as u64) << 8) | (((write.len.0 & 0xFFFF) as u64) << 16),
+            whom | ((write.notification.0 as u64) << 32),
+            secret,
+            write.remote.0,
+            write.local.0,
+            write.op.0 as u64 | write.stream.0,
+            0,
+            0,
+        ]
     }
 }
 
@@ -267,15 +309,16 @@ mod tests {
             secret: command.secret,
             ..Command::default()
         };
-        let filled = WriteTemplate::new(&bare).fill(
-            command.flags,
-            command.len,
-            command.remote,
-            command.local,
-            command.notification,
-            command.op,
-            command.epoch,
-        );
-        assert_eq!(filled, command.encode());
+        let pairs = WriteTemplate::new(&bare).fill(&WriteFields {
+            flags: command.flags,
+            len: command.len,
+            remote: command.remote,
+            local: command.local,
+            notification: command.notification,
+            op: command.op,
+            stream: command.epoch.into(),
+        });
+        let words = command.encode();
+        assert_eq!(pairs.map(split).as_flattened(), words);
     }
 }

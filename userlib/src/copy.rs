@@ -43,38 +43,6 @@ pub unsafe fn copy_shared(src: *const u8, dst: *mut u8, len: usize) {
     }
 }
 
-/// Stores 16 words that a later release store publishes: a line of a command queue. Each word is stored
-/// in one piece, in any order.
-#[inline]
-pub(crate) fn store_line(words: &[AtomicU32; 16], values: &[u32; 16]) {
-    #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-    // SAFETY: 64 bytes are read from `values` and written to `words`, which the references prove to be
-    // there; the asm block counts as a write by others, which atomics allow.
-    unsafe {
-        core::arch::asm!(
-            "movups {a}, [{from}]",
-            "movups {b}, [{from} + 16]",
-            "movups {c}, [{from} + 32]",
-            "movups {d}, [{from} + 48]",
-            "movups [{to}], {a}",
-            "movups [{to} + 16], {b}",
-            "movups [{to} + 32], {c}",
-            "movups [{to} + 48], {d}",
-            from = in(reg) values.as_ptr(),
-            to = in(reg) words.as_ptr(),
-            a = out(xmm_reg) _,
-            b = out(xmm_reg) _,
-            c = out(xmm_reg) _,
-            d = out(xmm_reg) _,
-            options(nostack, preserves_flags)
-        );
-    }
-    #[cfg(not(all(target_arch = "x86_64", target_feature = "sse2")))]
-    for (word, &value) in words.iter().zip(values) {
-        word.store(value, Ordering::Relaxed);
-    }
-}
-
 /// Copies out of memory that others change into memory that only the caller sees.
 ///
 /// # Safety

@@ -9,10 +9,13 @@
 
 use crate::error::{Error, Failure, Result};
 use netvm_abi::bar::port::ERROR_READ;
+use netvm_abi::descriptor::StreamTag;
 use netvm_abi::port_area::{ERROR_RECORDS, ERROR_WORDS, ERROR_WRITE, ERRORS, ERRORS_LOST, ErrorRecord};
 use netvm_abi::words::SharedWords;
 use netvm_abi::{Epoch, Generation, NodeId, OpId};
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Calls that are remembered as reported: several messages of one call may fail, at any time.
 const REMEMBERED: usize = 128;
@@ -30,10 +33,39 @@ pub(crate) struct Known {
     pub(crate) epoch: Epoch,
 }
 
+/// A stream: what this port sends to one node. Changed under the port's lock only.
+#[derive(Debug)]
+pub(crate) struct Stream(AtomicU64);
+
+impl Stream {
+    const fn new(tag: StreamTag) -> Self {
+        Self(AtomicU64::new(tag.0))
+    }
+
+    /// Its epoch.
+    #[inline]
+    pub(crate) fn tag(&self) -> StreamTag {
+        StreamTag(self.0.load(Ordering::Relaxed))
+    }
+
+    fn raise(&self) {
+        let next = Epoch(self.tag().epoch().0.wrapping_add(1));
+        self.0.store(StreamTag::from(next).0, Ordering::Relaxed);
+    }
+}
+
 /// What is known about failures of a port.
 #[derive(Debug)]
 pub(crate) struct Failures {
-    epochs: Box<[Epoch]>,
+    /// By node, where the port has one.
+    streams: Box<[Option<Arc<Stream>>]>,
+    /// The epoch of a stream that is not there yet.
+    first: Epoch,
+    /// What the card's count of error records is while nothing keeps a write from being posted: `read`;
+    /// more than any count can be, while something does.
+    quiet_at: u64,
+    /// Nothing may be posted any more.
+    closed: bool,
     /// Error records taken out of the ring.
     read: u32,
     /// The card's count of records that it could not write, as far as it was reported.
@@ -56,7 +88,10 @@ impl Failures {
     pub(crate) fn new(nodes: u16, generation: Generation) -> Self {
         let first = Epoch((generation.0 as u16).wrapping_mul(GOLDEN));
         Self {
-            epochs: vec![first; usize::from(nodes)].into_boxed_slice(),
+            streams: vec![None; usize::from(nodes)].into_boxed_slice(),
+            first,
+            quiet_at: 0,
+            closed: false,
             read: 0,
             lost_seen: 0,
             lost: 0,
@@ -70,13 +105,36 @@ impl Failures {
     /// The epoch of the stream to `node`.
     #[inline]
     pub(crate) fn epoch(&self, node: NodeId) -> Epoch {
-        self.epochs.get(node.index()).copied().unwrap_or_default()
+        let stream = self.streams.get(node.index()).and_then(Option::as_ref);
+        stream.map_or(self.first, |stream| stream.tag().epoch())
     }
 
-    /// Whether there is nothing to report to anybody: the check of the fast path.
+    /// The stream to `node`, which the port has from now on.
+    pub(crate) fn stream(&mut self, node: NodeId) -> Arc<Stream> {
+        let make = || Arc::new(Stream::new(self.first.into()));
+        match self.streams.get_mut(node.index()) {
+            Some(stream) => Arc::clone(stream.get_or_insert_with(make)),
+            // No such node: nothing will be posted to it.
+            None => make(),
+        }
+    }
+
+    /// Whether there is nothing to report to anybody, and the port is open: the check of the short way.
     #[inline]
     pub(crate) fn quiet<W: SharedWords + ?Sized>(&self, area: &W) -> bool {
-        area.load_acquire(ERROR_WRITE) == self.read && self.known.is_empty() && self.lost == 0
+        u64::from(area.load_acquire(ERROR_WRITE)) == self.quiet_at
+    }
+
+    /// What makes the port quiet has changed.
+    fn settle(&mut self) {
+        let quiet = self.known.is_empty() && self.lost == 0 && !self.closed;
+        self.quiet_at = if quiet { self.read.into() } else { u64::MAX };
+    }
+
+    /// The program has closed the port.
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
+        self.settle();
     }
 
     /// Takes new records out of the error ring.
@@ -110,6 +168,7 @@ impl Failures {
         let lost = area.load_acquire(ERRORS_LOST);
         self.lost = self.lost.saturating_add(lost.wrapping_sub(self.lost_seen));
         self.lost_seen = lost;
+        self.settle();
     }
 
     /// Learns of a failure.
@@ -123,6 +182,7 @@ impl Failures {
         } else {
             self.lost = self.lost.saturating_add(1);
         }
+        self.settle();
     }
 
     /// Failures of this call are for the thread that waits for it, not for others.
@@ -139,6 +199,7 @@ impl Failures {
             None => Ok(()),
             Some(at) => {
                 let known = self.known.swap_remove(at);
+                self.settle();
                 Err(self.report(known, 0))
             }
         }
@@ -156,6 +217,7 @@ impl Failures {
             }
             !mine
         });
+        self.settle();
         taken
     }
 
@@ -172,9 +234,11 @@ impl Failures {
             let count = std::mem::take(&mut self.lost);
             self.count += u64::from(count);
             // Whose they were is not known, so every stream may be held up.
-            for epoch in &mut self.epochs {
-                epoch.0 = epoch.0.wrapping_add(1);
+            self.first.0 = self.first.0.wrapping_add(1);
+            for stream in self.streams.iter().flatten() {
+                stream.raise();
             }
+            self.settle();
             return Err(Error::FailuresLost { count });
         }
         Ok(())
@@ -195,10 +259,9 @@ impl Failures {
             self.reported.pop_front();
         }
         self.reported.push_back(known.failure.op);
-        if let Some(epoch) = self.epochs.get_mut(known.failure.node.index())
-            && *epoch == known.epoch
-        {
-            epoch.0 = epoch.0.wrapping_add(1);
+        let node = known.failure.node;
+        if self.epoch(node) == known.epoch {
+            self.stream(node).raise();
         }
     }
 
@@ -222,7 +285,9 @@ impl Failures {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use netvm_abi::port_area::AREA_WORDS;
     use netvm_abi::{PortId, Status, VirtAddr};
+    use std::sync::atomic::AtomicU32;
 
     fn failed(op: u32, node: u16, epoch: u16) -> Known {
         Known {
@@ -288,5 +353,56 @@ mod tests {
         assert!(matches!(failures.take(None), Err(Error::Failed(f)) if f.others as usize == KEPT - 1));
         assert_eq!(failures.take(None), Err(Error::FailuresLost { count: 4 }));
         assert_eq!(failures.take(None), Ok(()));
+    }
+
+    #[test]
+    fn a_port_is_quiet_while_nothing_is_to_be_reported() {
+        let area: Vec<AtomicU32> = (0..AREA_WORDS).map(|_| AtomicU32::new(0)).collect();
+        let area = &area[..];
+        let mut failures = Failures::new(2, Generation(0));
+        assert!(failures.quiet(area));
+
+        // One in the ring that nobody has taken out, taken out, and reported.
+        area.store_release(ERROR_WRITE, 1);
+        assert!(!failures.quiet(area));
+        failures.drain(&area, &area);
+        assert!(!failures.quiet(area));
+        assert!(failures.take(None).is_err());
+        assert!(failures.quiet(area));
+
+        // One that is not for anybody.
+        failures.watch(OpId(5));
+        failures.add(failed(5, 1, 0));
+        assert!(!failures.quiet(area));
+        assert!(failures.unwatch(OpId(5)).is_err());
+        assert!(failures.quiet(area));
+
+        // One that a flush reports.
+        failures.add(failed(6, 1, 0));
+        failures.report_flush(failed(6, 1, 0));
+        assert!(failures.quiet(area));
+
+        // One of which nothing is known.
+        area.store_release(ERRORS_LOST, 1);
+        failures.drain(&area, &area);
+        assert!(!failures.quiet(area));
+        assert_eq!(failures.take(None), Err(Error::FailuresLost { count: 1 }));
+        assert!(failures.quiet(area));
+
+        failures.close();
+        assert!(!failures.quiet(area));
+    }
+
+    #[test]
+    fn a_stream_is_seen_by_those_who_post_to_it() {
+        let mut failures = Failures::new(2, Generation(3));
+        let early = failures.stream(NodeId(1));
+        assert_eq!(early.tag().epoch(), failures.epoch(NodeId(0)));
+        let before = failures.epoch(NodeId(1));
+        failures.add(failed(1, 1, before.0));
+        assert!(failures.take(None).is_err());
+        assert_eq!(early.tag().epoch(), Epoch(before.0.wrapping_add(1)));
+        assert_eq!(early.tag(), failures.stream(NodeId(1)).tag());
+        assert_eq!(failures.epoch(NodeId(0)), before);
     }
 }

@@ -117,7 +117,7 @@ impl PortInner {
     pub(crate) fn flush(&self, reads: bool, writes: bool) -> Result<()> {
         let (last_read, last_write) = {
             let poster = self.poster();
-            (poster.replies.last_number(), poster.writes)
+            (poster.replies.last_number(), poster.last_write())
         };
         if writes {
             self.wait_writes(last_write)?;

@@ -2,17 +2,19 @@
 
 use crate::backend::{ImportRequest, Refusal};
 use crate::error::{Error, Result};
+use crate::failure::Stream;
 use crate::port::PortInner;
 use crate::ranges::RangeKey;
 use crate::read::{Read, Target};
 use crate::timeout::Timeout;
+use crate::words::FastWords;
 use crate::write::{Source, Write};
 use netvm_abi::control::{Grant, Modes, Name};
 use netvm_abi::descriptor::{Command, WriteTemplate};
 use netvm_abi::{Nanos, NodeId, NotificationId, PortId, Status, VirtAddr};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// How long one request may be under way before it is repeated.
 const ROUND_TRIP: Nanos = Nanos::from_millis(1000);
@@ -37,6 +39,12 @@ pub(crate) struct RemoteInner {
     grant: Grant,
     /// What every write to it has in common.
     pub(crate) template: WriteTemplate,
+    pub(crate) stream: Arc<Stream>,
+    /// What writes to it touch, where that is mapped.
+    pub(crate) fast: Option<FastWords>,
+    /// Bytes that may be written as things stand: all, or none if the grant lacks the mode or has been
+    /// released.
+    writable: AtomicU64,
     key: RangeKey,
     released: AtomicBool,
 }
@@ -108,6 +116,7 @@ pub(crate) fn import(
             }
         }
     };
+    let stream = port.poster().failures.stream(node);
     let inner = Arc::new_cyclic(|weak| {
         let key = port
             .imports
@@ -124,6 +133,13 @@ pub(crate) fn import(
                 capability: grant.capability,
                 secret: grant.secret,
                 ..Command::default()
+            }),
+            stream,
+            fast: FastWords::new(&port.block, &port.area, &port.status, node),
+            writable: AtomicU64::new(if grant.modes.contains(Modes::WRITE) {
+                grant.len
+            } else {
+                0
             }),
             grant,
             key,
@@ -251,21 +267,21 @@ impl RemoteInner {
         crate::region::check_range(offset, len, self.grant.len)
     }
 
-    /// Whether the import is in use and its grant allows this write: the checks above and below in
-    /// one, for a caller that need not know what is wrong.
+    /// The address of these bytes at the exporter, if the import is in use and allows to write them and
+    /// to signal this notification, if any: the checks above and below in one, for a caller that need
+    /// not know what is wrong. `len` is not zero.
     #[inline(always)]
-    pub(crate) fn allows_write(&self, offset: u64, len: u64, notify: Option<NotificationId>) -> bool {
+    pub(crate) fn writable(&self, offset: u64, len: u64, notification: NotificationId) -> Option<VirtAddr> {
+        let end = offset.checked_add(len)?;
+        let allowed = end <= self.writable.load(Ordering::Relaxed)
+            && (!notification.is_some() || self.allows_notification(notification));
+        allowed.then(|| self.address(offset))
+    }
+
+    #[inline]
+    fn allows_notification(&self, id: NotificationId) -> bool {
         let grant = &self.grant;
-        let mut needed = Modes::WRITE;
-        if let Some(id) = notify {
-            needed = needed.union(Modes::NOTIFY);
-            if !id.is_some() || id < grant.notify_first || id > grant.notify_last {
-                return false;
-            }
-        }
-        !self.released.load(Ordering::Relaxed)
-            && grant.modes.contains(needed)
-            && offset.checked_add(len).is_some_and(|end| end <= grant.len)
+        grant.modes.contains(Modes::NOTIFY) && (grant.notify_first..=grant.notify_last).contains(&id)
     }
 
     /// Checks a notification number against the import map.
@@ -311,6 +327,7 @@ impl RemoteInner {
         if self.released.swap(true, Ordering::AcqRel) {
             return Err(Error::Released);
         }
+        self.writable.store(0, Ordering::Release);
         self.port
             .imports
             .lock()

@@ -12,7 +12,7 @@
 //! | be told | [`Notification`], [`NotificationQueue`] |
 //!
 //! A call becomes descriptors in the port's command queue, which lies in the card's memory
-//! (`posting.rs`; cut at page boundaries in `fragment.rs`); the card answers in words that the library
+//! (`posting.rs`, nearly always by the shorter way of `short.rs`; cut at page boundaries in `fragment.rs`); the card answers in words that the library
 //! polls (`fence.rs`, `replies.rs`, `failure.rs`, `notify/`). What differs between the kernel's
 //! device, the emulator and the simulator is behind [`backend`].
 //!
@@ -36,6 +36,7 @@ mod ranges;
 mod read;
 mod region;
 mod replies;
+mod short;
 mod staging;
 mod stats;
 mod timeout;

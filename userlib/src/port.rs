@@ -13,7 +13,6 @@ use crate::region::Region;
 use crate::staging::Staging;
 use crate::stats::{Counters, PortStats};
 use crate::timeout::Timeout;
-use crate::words::FastWords;
 use netvm_abi::control::Modes;
 use netvm_abi::descriptor::INLINE_BYTES;
 use netvm_abi::port_area::PORT_STATE;
@@ -139,8 +138,6 @@ pub(crate) struct PortInner {
     pub(crate) block: Words,
     pub(crate) area: Words,
     pub(crate) status: Words,
-    /// The same, where they are mapped.
-    pub(crate) fast: Option<FastWords>,
     /// Shared by the port's regions, to tell them from others'.
     pub(crate) identity: Arc<()>,
     pub(crate) closed: AtomicBool,
@@ -222,7 +219,6 @@ impl Port {
         let limit = backend.inline_limit().clamp(8, INLINE_BYTES);
         let (block, area, status) = (port.block_words(), port.area_words(), port.status_words());
         let inner = PortInner {
-            fast: FastWords::new(&block, &area, &status),
             node: node.clone(),
             geometry,
             inline_limit: limit as u64,
@@ -271,6 +267,8 @@ impl Port {
             let poster = self.inner.poster();
             PortStats {
                 failures: poster.failures.count,
+                writes: poster.writes - poster.continued,
+                write_messages: poster.writes,
                 ..poster.stats
             }
         };
@@ -457,6 +455,7 @@ impl Drop for Port {
     fn drop(&mut self) {
         let inner = &self.inner;
         inner.closed.store(true, Ordering::Release);
+        inner.poster().failures.close();
         inner.backend.close();
         // What the library itself held for transfers that now have ended one way or another. Regions
         // may park when they are dropped, so outside of every lock.

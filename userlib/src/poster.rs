@@ -20,9 +20,10 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub(crate) struct Poster {
     pub(crate) queue: Producer,
-    next_op: u32,
-    /// Write messages posted so far; the card counts them done in the same order.
-    pub(crate) writes: u32,
+    /// Write messages posted so far; the card counts them done in the same order, modulo 2^32.
+    pub(crate) writes: u64,
+    /// Those that were not the first of their call.
+    pub(crate) continued: u64,
     /// The region that the last write read from, and the number of that write.
     holding: Option<(u32, Region)>,
     /// Regions that earlier writes in flight read from, likewise.
@@ -36,8 +37,8 @@ impl Poster {
     pub(crate) fn new(nodes: u16, generation: Generation) -> Self {
         Self {
             queue: Producer::default(),
-            next_op: 0,
             writes: 0,
+            continued: 0,
             holding: None,
             holds: VecDeque::new(),
             replies: Replies::default(),
@@ -46,22 +47,30 @@ impl Poster {
         }
     }
 
-    /// Operation numbers are never 0, which is what an unused reply slot holds.
-    #[inline]
-    pub(crate) fn take_op(&mut self) -> OpId {
-        self.next_op = self.next_op.wrapping_add(1);
-        if self.next_op == 0 {
-            self.next_op = 1;
+    /// The number of the operation whose first command is posted next. Numbers of operations in flight
+    /// differ, because commands are counted modulo 2^32; and none is 0, which is what an unused reply
+    /// slot holds.
+    pub(crate) const fn next_op(&self) -> OpId {
+        match self.queue.posted().wrapping_add(1) {
+            // The number that was in use the longest time ago.
+            0 => OpId(1 << 31),
+            number => OpId(number),
         }
-        OpId(self.next_op)
+    }
+
+    /// The number of the last write message posted.
+    #[inline]
+    pub(crate) const fn last_write(&self) -> u32 {
+        self.writes as u32
     }
 
     /// Whether the queue has room, after asking the card how far it is if need be.
     #[inline]
-    pub(crate) fn has_room(&mut self, port: &PortInner) -> bool {
-        if self.queue.free() == 0 {
-            self.queue.update_taken(port.area.load_acquire(TAKEN));
+    pub(crate) fn has_room<W: SharedWords + ?Sized>(&mut self, area: &W) -> bool {
+        if self.queue.free() != 0 {
+            return true;
         }
+        self.queue.update_taken(area.load_acquire(TAKEN));
         self.queue.free() != 0
     }
 
@@ -81,7 +90,7 @@ impl Poster {
             self.harvest(port, dropped);
         }
         let slot = self.replies.free()?;
-        self.has_room(port).then_some(slot)
+        self.has_room(&port.area).then_some(slot)
     }
 
     /// Learns which reads and flushes have ended. The regions that come back are for the caller to

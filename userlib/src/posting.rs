@@ -1,18 +1,15 @@
 //! Posting: a call becomes command descriptors in the port's queue (thesis 5.2).
 
 use crate::error::{Error, Result};
-use crate::import::RemoteInner;
 use crate::port::PortInner;
 use crate::poster::Poster;
 use crate::region::Region;
 use netvm_abi::bar::port::TAKEN_FENCE;
 use netvm_abi::descriptor::{Command, CommandFlags, INLINE_BYTES, Opcode, QUEUE_ENTRIES};
-use netvm_abi::port_area::PORT_STATE;
 use netvm_abi::shared_map::status_page;
 use netvm_abi::words::SharedWords;
 use netvm_abi::{ByteLen, Epoch, NodeId, NotificationId, OpId, PAGE_SIZE, VirtAddr};
 use parking_lot::MutexGuard;
-use std::sync::atomic::Ordering;
 
 /// What a write takes its bytes from.
 #[derive(Clone, Copy, Debug)]
@@ -104,72 +101,6 @@ impl PortInner {
         Ok(self.poster())
     }
 
-    /// Posts a write that is one message, on mapped words of a live port, with nothing to report and
-    /// room in the queue: nearly every write. Gives nothing, and does nothing, where that is not so; the
-    /// caller then goes the general way, which also finds out what is wrong.
-    ///
-    /// The caller has checked that the message crosses no page and fits the path.
-    #[inline(always)]
-    pub(crate) fn post_single(
-        &self,
-        to: &RemoteInner,
-        flags: CommandFlags,
-        address: VirtAddr,
-        payload: Payload<'_>,
-        len: u32,
-        notification: NotificationId,
-    ) -> Option<OpId> {
-        let fast = self.fast.as_ref()?;
-        let (block, area) = (fast.block(), fast.area());
-        if self.closed.load(Ordering::Relaxed) || area.load_acquire(PORT_STATE) != 0 {
-            return None;
-        }
-        let mut guard = self.poster.lock();
-        let poster = &mut *guard;
-        if !poster.has_room(self) || !poster.failures.quiet(&area) {
-            return None;
-        }
-        let number = poster.writes.wrapping_add(1);
-        let (flags, local) = match payload {
-            Payload::Inline(_) => (flags.union(CommandFlags::INLINE), VirtAddr(0)),
-            Payload::Local(local, region) => {
-                if !poster.hold_same(region, number) {
-                    return None;
-                }
-                (flags, local)
-            }
-        };
-        let (op, epoch) = (poster.take_op(), poster.failures.epoch(to.node));
-        let head = to
-            .template
-            .fill(flags, ByteLen(len), address, local, notification, op, epoch);
-        match payload {
-            Payload::Inline(&[a, b, c, d, e, f, g, h]) => {
-                let words = [u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])];
-                poster.queue.post(&block, &head, &words);
-                poster.stats.inline_bytes += 8;
-            }
-            Payload::Inline(bytes) => {
-                let mut words = [0; INLINE_BYTES / 4];
-                poster.queue.post(&block, &head, pack(bytes, 0, len, &mut words));
-                poster.stats.inline_bytes += u64::from(len);
-            }
-            Payload::Local(..) => {
-                poster.queue.post(&block, &head, &[]);
-                poster.stats.zero_copy_bytes += u64::from(len);
-            }
-        }
-        poster.writes = number;
-        poster.stats.write_messages += 1;
-        poster.stats.writes += 1;
-        drop(guard);
-        block.full_barrier();
-        if fast.status().load_acquire(status_page::SLEEPING) != 0 {
-            self.backend.doorbell();
-        }
-        Some(op)
-    }
-
     /// Posts a write, cut into messages.
     pub(crate) fn post_write(&self, plan: &WritePlan<'_>) -> Result<Posted> {
         let mut command = plan.command;
@@ -187,28 +118,35 @@ impl PortInner {
         let mut spins = 0;
 
         let mut poster = self.poster();
-        let (op, epoch) = match plan.part_of {
-            Some(part) => part,
+        let mut call = plan.part_of;
+        let epoch = match call {
+            Some((_, epoch)) => epoch,
             None => {
                 self.surface(&mut poster, node)?;
-                let op = poster.take_op();
-                if plan.watched {
-                    poster.failures.watch(op);
-                }
-                (op, poster.failures.epoch(node))
+                poster.failures.epoch(node)
             }
         };
-        command.op = op;
         command.epoch = epoch;
-        loop {
+        let (op, number) = loop {
             if poster.failures.epoch(node) != epoch {
-                poster.failures.unwatch(op)?;
+                if let Some((op, _)) = call {
+                    poster.failures.unwatch(op)?;
+                }
                 return Err(Error::StreamFailed { node });
             }
-            if !poster.has_room(self) {
+            if !poster.has_room(&self.area) {
                 poster = self.wait_for_room(poster, &mut spins)?;
                 continue;
             }
+            poster.continued += u64::from(call.is_some());
+            let (op, _) = *call.get_or_insert_with(|| {
+                let op = poster.next_op();
+                if plan.watched {
+                    poster.failures.watch(op);
+                }
+                (op, epoch)
+            });
+            command.op = op;
             let len = crate::fragment::first(rest, command.remote, local, payload);
             let inline = match plan.payload {
                 Payload::Inline(bytes) => pack(bytes, plan.len - rest, len, &mut words),
@@ -221,16 +159,13 @@ impl PortInner {
                 command.notification = plan.notification;
             }
             poster.queue.post(&self.block, &command.encode(), inline);
-            poster.writes = poster.writes.wrapping_add(1);
-            poster.stats.write_messages += 1;
+            poster.writes += 1;
             if rest == 0 {
-                break;
+                break (op, poster.last_write());
             }
             command.remote = VirtAddr(command.remote.0.wrapping_add(u64::from(len)));
             local = local.map(|local| VirtAddr(local.0.wrapping_add(u64::from(len))));
-        }
-        let number = poster.writes;
-        poster.stats.writes += u64::from(plan.part_of.is_none());
+        };
         let unneeded = match plan.payload {
             Payload::Inline(_) => {
                 poster.stats.inline_bytes += plan.len;
@@ -280,7 +215,7 @@ impl PortInner {
             command.epoch = poster.failures.epoch(node);
             // Each message has a number of its own, or a reused slot's old record could pass for its
             // answer; the call goes by the number of its first.
-            command.op = poster.take_op();
+            command.op = poster.next_op();
             let call = *call.get_or_insert_with(|| {
                 if plan.watched {
                     poster.failures.watch(command.op);
@@ -324,7 +259,7 @@ impl PortInner {
             opcode: Opcode::FlushRemote,
             flags: CommandFlags::ORDERED,
             node,
-            op: poster.take_op(),
+            op: poster.next_op(),
             reply: slot,
             epoch: poster.failures.epoch(node),
             ..Command::default()

@@ -1,15 +1,16 @@
 //! The words that a port shares with its NIC and driver.
 
-use netvm_abi::WordIndex;
-use netvm_abi::bar::port::BLOCK_WORDS;
+use netvm_abi::bar::port::{BLOCK_WORDS, COMMANDS};
+use netvm_abi::descriptor::{DESCRIPTOR_WORDS, QUEUE_ENTRIES};
 use netvm_abi::port_area::AREA_WORDS;
 use netvm_abi::shared_map::status_page;
 use netvm_abi::words::SharedWords;
+use netvm_abi::{NodeId, WordIndex};
 use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Words in memory that is mapped into this process.
 #[derive(Clone)]
@@ -119,12 +120,13 @@ impl SharedWords for Words {
     }
 }
 
-/// Words that a port's fast path touches, if they are all mapped: found once, when the port is opened,
-/// so that posting checks no bounds.
+/// Words that the short way to post to a node touches, if they are all mapped: found once, when a
+/// segment is imported, so that posting checks no bounds.
 pub(crate) struct FastWords {
     block: NonNull<[AtomicU32; BLOCK]>,
     area: NonNull<[AtomicU32; AREA]>,
     status: NonNull<[AtomicU32; STATUS]>,
+    payload: NonNull<AtomicU32>,
     _keep: [MappedWords; 3],
 }
 
@@ -132,6 +134,14 @@ const BLOCK: usize = BLOCK_WORDS as usize;
 const AREA: usize = AREA_WORDS as usize;
 /// What lies before the peers.
 const STATUS: usize = status_page::PEERS.0 as usize;
+const QUEUE: usize = QUEUE_ENTRIES as usize;
+
+/// An entry of the command queue, as pairs of words, low one first. Only on a little-endian machine is a
+/// pair stored as one what it is stored as two.
+pub(crate) type Entry = [AtomicU64; DESCRIPTOR_WORDS / 2];
+
+const _: () = assert!(COMMANDS.0 as usize * 4 + QUEUE * size_of::<Entry>() <= BLOCK * 4);
+const _: () = assert!((COMMANDS.0 as usize * 4).is_multiple_of(align_of::<Entry>()));
 
 // SAFETY: as for `MappedWords`, which these pointers come from.
 unsafe impl Send for FastWords {}
@@ -139,11 +149,16 @@ unsafe impl Send for FastWords {}
 unsafe impl Sync for FastWords {}
 
 impl FastWords {
-    pub(crate) fn new(block: &Words, area: &Words, status: &Words) -> Option<Self> {
+    pub(crate) fn new(block: &Words, area: &Words, status: &Words, node: NodeId) -> Option<Self> {
         let (Words::Mapped(block), Words::Mapped(area), Words::Mapped(status)) = (block, area, status) else {
             return None;
         };
+        if cfg!(target_endian = "big") || !block.start.cast::<AtomicU64>().is_aligned() {
+            return None;
+        }
+        let payload = status_page::peer(node).plus(1);
         Some(Self {
+            payload: NonNull::from(status.words().get(payload.index())?),
             block: NonNull::from(block.words().first_chunk()?),
             area: NonNull::from(area.words().first_chunk()?),
             status: NonNull::from(status.words().first_chunk()?),
@@ -152,67 +167,38 @@ impl FastWords {
     }
 
     #[inline]
-    pub(crate) const fn block(&self) -> Fixed<'_, BLOCK> {
+    pub(crate) const fn block(&self) -> &[AtomicU32; BLOCK] {
         // SAFETY: it was a reference to atomics, in memory that `_keep` keeps alive.
-        Fixed(unsafe { self.block.as_ref() })
+        unsafe { self.block.as_ref() }
+    }
+
+    /// The entry of the command with this number. Whoever writes to it does so before the card may
+    /// read it, or after it has: accesses of different sizes never meet.
+    #[inline]
+    pub(crate) const fn entry(&self, number: u32) -> &Entry {
+        // SAFETY: the entries lie in the block, aligned (asserted above, and checked in `new`), which
+        // is atomics in memory that `_keep` keeps alive.
+        let entries: &[Entry; QUEUE] =
+            unsafe { self.block.cast::<u32>().add(COMMANDS.0 as usize).cast().as_ref() };
+        &entries[number as usize % QUEUE]
     }
 
     #[inline]
-    pub(crate) const fn area(&self) -> Fixed<'_, AREA> {
-        // SAFETY: as above.
-        Fixed(unsafe { self.area.as_ref() })
+    pub(crate) const fn area(&self) -> &[AtomicU32; AREA] {
+        // SAFETY: as for `block`.
+        unsafe { self.area.as_ref() }
     }
 
     #[inline]
-    pub(crate) const fn status(&self) -> Fixed<'_, STATUS> {
-        // SAFETY: as above.
-        Fixed(unsafe { self.status.as_ref() })
-    }
-}
-
-/// Mapped words of known number.
-#[derive(Clone, Copy)]
-pub(crate) struct Fixed<'a, const N: usize>(&'a [AtomicU32; N]);
-
-impl<const N: usize> SharedWords for Fixed<'_, N> {
-    #[inline]
-    fn load_acquire(&self, at: WordIndex) -> u32 {
-        self.0.load_acquire(at)
+    pub(crate) const fn status(&self) -> &[AtomicU32; STATUS] {
+        // SAFETY: as for `block`.
+        unsafe { self.status.as_ref() }
     }
 
+    /// The payload that was agreed with the node; 0 if it has not been greeted yet.
     #[inline]
-    fn store_release(&self, at: WordIndex, value: u32) {
-        self.0.store_release(at, value);
-    }
-
-    #[inline]
-    fn full_barrier(&self) {
-        fence(Ordering::SeqCst);
-    }
-
-    #[inline]
-    fn store_slice(&self, at: WordIndex, values: &[u32]) {
-        let Some(words) = self.0.get(at.index()..).and_then(|rest| rest.get(..values.len())) else {
-            return;
-        };
-        fence(Ordering::Release);
-        let (words, rest) = words.as_chunks::<16>();
-        let (values, rest_values) = values.as_chunks::<16>();
-        for (words, values) in words.iter().zip(values) {
-            crate::copy::store_line(words, values);
-        }
-        for (word, &value) in rest.iter().zip(rest_values) {
-            word.store(value, Ordering::Relaxed);
-        }
-    }
-
-    #[inline]
-    fn load_slice(&self, at: WordIndex, into: &mut [u32]) {
-        self.0.load_slice(at, into);
-    }
-
-    #[inline]
-    fn atomics(&self, at: WordIndex, len: u32) -> Option<&[AtomicU32]> {
-        self.0.atomics(at, len)
+    pub(crate) fn payload(&self) -> u32 {
+        // SAFETY: as for `block`.
+        unsafe { self.payload.as_ref() }.load(Ordering::Acquire)
     }
 }

@@ -4,9 +4,10 @@ use crate::error::{Error, Result};
 use crate::import::{RemoteInner, RemoteSegment};
 use crate::posting::{Payload, Posted, WritePlan};
 use crate::region::{Region, RegionSlice};
+use crate::short;
 use netvm_abi::control::Modes;
 use netvm_abi::descriptor::{CommandFlags, INLINE_BYTES};
-use netvm_abi::{NotificationId, OpId, PAGE_SIZE, VirtAddr};
+use netvm_abi::{NotificationId, OpId, VirtAddr};
 
 /// Where a write takes its bytes from.
 #[derive(Clone, Debug)]
@@ -69,7 +70,15 @@ struct How {
     notification: NotificationId,
     notified: bool,
     fenced: bool,
-    ordered: bool,
+    flags: CommandFlags,
+}
+
+impl How {
+    /// Whether the short way to post can do it.
+    #[inline(always)]
+    const fn is_plain(self) -> bool {
+        !self.fenced && (!self.notified || self.notification.is_some())
+    }
 }
 
 /// A write about to be posted. Any offset, any alignment, any length; an aligned word of 1, 2, 4 or 8
@@ -94,7 +103,7 @@ impl<'a> Write<'a> {
                 notification: NotificationId::NONE,
                 notified: false,
                 fenced: false,
-                ordered: false,
+                flags: CommandFlags::empty(),
             },
         }
     }
@@ -119,7 +128,7 @@ impl<'a> Write<'a> {
     /// The bytes land only after everything earlier from this port to that node has landed.
     #[inline(always)]
     pub const fn ordered(mut self) -> Self {
-        self.how.ordered = true;
+        self.how.flags = CommandFlags::ORDERED;
         self
     }
 
@@ -133,13 +142,32 @@ impl<'a> Write<'a> {
     /// reported (nothing was posted then) or, if fenced, for this one; [`Error::StreamFailed`].
     #[inline(always)]
     pub fn post(self) -> Result<OpId> {
-        // All of this is inlined, so that which source it is costs nothing.
-        let remote = self.remote.inner();
+        // This much is inlined, so that what kind of write it is costs nothing.
+        let (remote, offset, how) = (self.remote.inner(), self.offset, self.how);
         match self.source {
-            Source::Bytes(bytes) => post_bytes(remote, self.offset, bytes, self.how),
-            Source::Part(slice) => post_slice(remote, self.offset, slice, self.how),
-            Source::Slice(slice) => post_slice(remote, self.offset, &slice, self.how),
+            Source::Bytes(bytes) if how.is_plain() => post_bytes(remote, offset, bytes, how),
+            Source::Bytes(bytes) => post_any_bytes(remote, offset, bytes, how),
+            Source::Part(slice) if how.is_plain() => post_slice(remote, offset, slice, how),
+            Source::Part(slice) => post_any_slice(remote, offset, slice, how),
+            Source::Slice(slice) if how.is_plain() => post_slice(remote, offset, &slice, how),
+            Source::Slice(slice) => post_any_slice(remote, offset, &slice, how),
         }
+    }
+}
+
+#[inline(never)]
+fn post_bytes(remote: &RemoteInner, offset: u64, bytes: &[u8], how: How) -> Result<OpId> {
+    match short::bytes(remote, offset, bytes, how.flags, how.notification) {
+        Some(op) => Ok(op),
+        None => post_any_bytes(remote, offset, bytes, how),
+    }
+}
+
+#[inline(never)]
+fn post_slice(remote: &RemoteInner, offset: u64, slice: &RegionSlice, how: How) -> Result<OpId> {
+    match short::slice(remote, offset, slice, how.flags, how.notification) {
+        Some(op) => Ok(op),
+        None => post_any_slice(remote, offset, slice, how),
     }
 }
 
@@ -151,62 +179,6 @@ fn check(remote: &RemoteInner, offset: u64, len: u64, how: How) -> Result<()> {
         remote.check_notification(how.notification)?;
     }
     Ok(())
-}
-
-/// Whether it all lies in one page.
-#[inline]
-const fn in_one_page(address: VirtAddr, len: u64) -> bool {
-    address.page_offset().0 as u64 + len <= PAGE_SIZE as u64
-}
-
-#[inline]
-const fn flags(how: How) -> CommandFlags {
-    if how.ordered {
-        CommandFlags::ORDERED
-    } else {
-        CommandFlags::empty()
-    }
-}
-
-/// Whether the short way may be taken: everything is as it nearly always is. Where not, the general
-/// way finds out what is the matter.
-#[inline(always)]
-fn plain(remote: &RemoteInner, offset: u64, len: u64, how: How) -> bool {
-    !how.fenced && len > 0 && remote.allows_write(offset, len, how.notified.then_some(how.notification))
-}
-
-fn post_bytes(remote: &RemoteInner, offset: u64, bytes: &[u8], how: How) -> Result<OpId> {
-    let len = bytes.len() as u64;
-    let (port, address) = (&*remote.port, remote.address(offset));
-    // Every path carries the largest inline payload.
-    if plain(remote, offset, len, how) && len <= port.inline_limit && in_one_page(address, len) {
-        let payload = Payload::Inline(bytes);
-        let op = port.post_single(remote, flags(how), address, payload, len as u32, how.notification);
-        if let Some(op) = op {
-            return Ok(op);
-        }
-    }
-    post_any_bytes(remote, offset, bytes, how)
-}
-
-fn post_slice(remote: &RemoteInner, offset: u64, slice: &RegionSlice, how: How) -> Result<OpId> {
-    let len = slice.len();
-    let (port, address) = (&*remote.port, remote.address(offset));
-    let (region, local) = (slice.region(), slice.address());
-    if plain(remote, offset, len, how)
-        && region.belongs_to(&port.identity)
-        && len > port.inline_limit
-        && in_one_page(address, len)
-        && in_one_page(local, len)
-        && len <= u64::from(port.path_payload(remote.node))
-    {
-        let payload = Payload::Local(local, region);
-        let op = port.post_single(remote, flags(how), address, payload, len as u32, how.notification);
-        if let Some(op) = op {
-            return Ok(op);
-        }
-    }
-    post_any_slice(remote, offset, slice, how)
 }
 
 #[cold]
@@ -247,7 +219,7 @@ fn post_any_slice(remote: &RemoteInner, offset: u64, slice: &RegionSlice, how: H
 
 fn post_one(remote: &RemoteInner, offset: u64, payload: Payload<'_>, len: u64, how: How) -> Result<Posted> {
     let mut command = remote.command(offset);
-    command.flags = flags(how);
+    command.flags = how.flags;
     remote.port.post_write(&WritePlan {
         command,
         payload,
@@ -263,7 +235,7 @@ fn post_one(remote: &RemoteInner, offset: u64, payload: Payload<'_>, len: u64, h
 fn post_staged(remote: &RemoteInner, offset: u64, bytes: &[u8], how: How) -> Result<Posted> {
     let port = &remote.port;
     let mut command = remote.command(offset);
-    command.flags = flags(how);
+    command.flags = how.flags;
     let mut rest = bytes;
     let mut part_of = None;
     loop {

@@ -1,0 +1,173 @@
+//! The short way to post: a write that is one message, on mapped words of a live port, with nothing to
+//! report and room in the queue. Nearly every write.
+//!
+//! Each function here gives nothing, and has done nothing, where that is not so. The caller then goes
+//! the general way (`write.rs`, `posting.rs`), which cuts, waits, or finds out what is wrong. So this
+//! way makes all the checks of the other, but needs no words for what they find: most are one
+//! comparison with something that was worked out when the segment was imported. What a write costs is
+//! counted (`cargo xtask bench path`).
+
+use crate::import::RemoteInner;
+use crate::port::PortInner;
+use crate::posting::Payload;
+use crate::region::RegionSlice;
+use crate::words::{Entry, FastWords};
+use netvm_abi::descriptor::{CommandFlags, HEAD_WORDS, WriteFields};
+use netvm_abi::port_area::PORT_STATE;
+use netvm_abi::shared_map::status_page;
+use netvm_abi::words::SharedWords;
+use netvm_abi::{ByteLen, NotificationId, OpId, PAGE_SIZE, VirtAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What differs from one short write to another.
+struct Message<'a> {
+    flags: CommandFlags,
+    len: u64,
+    remote: VirtAddr,
+    payload: Payload<'a>,
+    notification: NotificationId,
+}
+
+/// Posts a write of bytes that fit a descriptor.
+#[inline(always)]
+pub(crate) fn bytes(
+    to: &RemoteInner,
+    offset: u64,
+    bytes: &[u8],
+    flags: CommandFlags,
+    notification: NotificationId,
+) -> Option<OpId> {
+    let (port, fast) = (&*to.port, to.fast.as_ref()?);
+    let len = bytes.len() as u64;
+    let last = len.wrapping_sub(1);
+    // Some bytes, and they fit. Every path carries the largest inline payload.
+    if last >= port.inline_limit {
+        return None;
+    }
+    let remote = to.writable(offset, len, notification)?;
+    if across_pages(remote, last) {
+        return None;
+    }
+    let message = Message {
+        flags: flags.union(CommandFlags::INLINE),
+        len,
+        remote,
+        payload: Payload::Inline(bytes),
+        notification,
+    };
+    post(to, port, fast, message)
+}
+
+/// Posts a write of a region's slice that is too long for a descriptor.
+#[inline(always)]
+pub(crate) fn slice(
+    to: &RemoteInner,
+    offset: u64,
+    slice: &RegionSlice,
+    flags: CommandFlags,
+    notification: NotificationId,
+) -> Option<OpId> {
+    let (port, fast) = (&*to.port, to.fast.as_ref()?);
+    let (len, local) = (slice.len(), slice.address());
+    let last = len.wrapping_sub(1);
+    if last < port.inline_limit || last >= u64::from(fast.payload()) {
+        return None;
+    }
+    let remote = to.writable(offset, len, notification)?;
+    if across_pages(remote, last) | across_pages(local, last) {
+        return None;
+    }
+    let message = Message {
+        flags,
+        len,
+        remote,
+        payload: Payload::Local(local, slice.region()),
+        notification,
+    };
+    post(to, port, fast, message)
+}
+
+/// Whether the byte `last` after this one lies in another page.
+#[inline(always)]
+const fn across_pages(address: VirtAddr, last: u64) -> bool {
+    (address.0 ^ address.0.wrapping_add(last)) >= PAGE_SIZE as u64
+}
+
+/// Posts a message that crosses no page and that grant and path allow.
+#[inline(always)]
+fn post(to: &RemoteInner, port: &PortInner, fast: &FastWords, message: Message<'_>) -> Option<OpId> {
+    let area = fast.area();
+    if area.load_acquire(PORT_STATE) != 0 {
+        return None;
+    }
+    let mut guard = port.poster();
+    let poster = &mut *guard;
+    let posted = poster.queue.posted();
+    // As `Poster::next_op`, which has another number where this is 0.
+    let op = OpId(posted.wrapping_add(1));
+    if op.0 == 0 || !poster.has_room(area) || !poster.failures.quiet(area) {
+        return None;
+    }
+    let entry = fast.entry(posted);
+    let local = match message.payload {
+        Payload::Inline(bytes) => {
+            poster.stats.inline_bytes += message.len;
+            store_payload(entry, bytes);
+            VirtAddr(0)
+        }
+        Payload::Local(local, region) => {
+            // Held before: so it is this port's.
+            if !poster.hold_same(region, poster.last_write().wrapping_add(1)) {
+                return None;
+            }
+            poster.stats.zero_copy_bytes += message.len;
+            local
+        }
+    };
+    let head = to.template.fill(&WriteFields {
+        flags: message.flags,
+        len: ByteLen(message.len as u32),
+        remote: message.remote,
+        local,
+        notification: message.notification,
+        op,
+        stream: to.stream.tag(),
+    });
+    // Relaxed: the entry is this thread's until the doorbell word is stored, with release order; the card has
+    // let go of it with the count that was loaded, with acquire order, when the entry became free.
+    for (pair, value) in entry.iter().zip(head) {
+        pair.store(value, Ordering::Relaxed);
+    }
+    poster.queue.ring(fast.block(), op.0);
+    poster.writes += 1;
+    drop(guard);
+    fast.block().full_barrier();
+    if fast.status().load_acquire(status_page::SLEEPING) != 0 {
+        port.backend.doorbell();
+    }
+    Some(op)
+}
+
+/// Stores inline payload into an entry.
+#[inline(always)]
+fn store_payload(entry: &Entry, bytes: &[u8]) {
+    let (_, room) = entry.split_at(HEAD_WORDS / 2);
+    let store = |pair: &AtomicU64, eight: [u8; 8]| pair.store(u64::from_le_bytes(eight), Ordering::Relaxed);
+    if let ([pair, ..], &[a, b, c, d, e, f, g, h]) = (room, bytes) {
+        return store(pair, [a, b, c, d, e, f, g, h]);
+    }
+    let (whole, rest) = bytes.as_chunks::<8>();
+    let mut pairs = room.iter();
+    for (eight, pair) in whole.iter().zip(pairs.by_ref()) {
+        store(pair, *eight);
+    }
+    if !rest.is_empty()
+        && let Some(pair) = pairs.next()
+    {
+        let last = rest
+            .iter()
+            .rev()
+            .fold(0, |last, &byte| last << 8 | u64::from(byte));
+        pair.store(last, Ordering::Relaxed);
+    }
+}
