@@ -1,0 +1,128 @@
+//! What lies in the card's memory: its header, capabilities and page slots.
+
+use crate::SECRET;
+use crate::common::dump;
+use crate::common::{Golden, shared};
+use netvm_abi::attach::CardHeader;
+use netvm_abi::bar::BarMap;
+use netvm_abi::capability::{CAPABILITY_WORDS, Capability};
+use netvm_abi::control::Modes;
+use netvm_abi::page_lock;
+use netvm_abi::page_lock::{Clear, PageUse, Used};
+use netvm_abi::page_table::{HashKey, PageEntry, PageSlot, PageTable, SLOT_WORDS};
+use netvm_abi::*;
+
+#[test]
+fn capabilities() {
+    let mut golden = Golden::read("capability");
+    let capability = Capability {
+        port: PortId(7),
+        modes: Modes::READ | Modes::WRITE | Modes::NOTIFY,
+        segment: SegmentId(0x21),
+        holder: NodeId(2),
+        holder_port: PortId(3),
+        start: VirtAddr(0x7f12_3456_0010),
+        end: VirtAddr(0x7f12_3458_0001),
+        secret: SECRET,
+        notify_first: NotificationId(1),
+        notify_last: NotificationId(1023),
+        expires: Nanos(0x0102_0304_0506_0708),
+    };
+    let bar = shared(3 * CAPABILITY_WORDS, 0);
+    let bar = &bar[..];
+    let at = netvm_abi::capability::capability_at(WordIndex(0), CapabilitySlot(1));
+    capability.publish(bar, at);
+    assert_eq!(
+        dump::<CAPABILITY_WORDS>(bar, at.index()),
+        golden.take_words("valid")
+    );
+    assert_eq!(Capability::load(bar, at), Some(capability));
+    Capability::retract(bar, at);
+    assert_eq!(
+        dump::<CAPABILITY_WORDS>(bar, at.index()),
+        golden.take_words("retracted")
+    );
+    assert_eq!(Capability::load(bar, at), None);
+    golden.end();
+}
+
+#[test]
+fn page_slots() {
+    let mut golden = Golden::read("page_slot");
+    let table = PageTable::new(WordIndex(0), 1, HashKey::default());
+    let bar = shared(
+        table.rows() as usize * netvm_abi::page_table::ROW_WORDS as usize,
+        0,
+    );
+    let bar = &bar[..];
+    let slot = PageSlot::new(0, 1);
+    let at = table.slot_at(slot).index();
+    let mut expect = |section: &str| {
+        assert_eq!(
+            dump::<{ SLOT_WORDS as usize }>(bar, at),
+            golden.take_words(section),
+            "{section}"
+        );
+    };
+    let entry = PageEntry {
+        vpn: Vpn::new(PortId(7), 0x7_f123_4567),
+        ppn: Ppn(0x1_2345_6789),
+        segment: SegmentId(0x21),
+        writable: true,
+    };
+    page_lock::publish(bar, &table, slot, &entry);
+    expect("published");
+    let locked = page_lock::lock_page(bar, &table, entry.vpn, true).unwrap();
+    assert_eq!(
+        (locked.slot, locked.ppn, locked.segment),
+        (slot, entry.ppn, entry.segment)
+    );
+    expect("locked");
+    page_lock::unlock_page(bar, &table, slot, Used::Written);
+    expect("written");
+    let both = PageUse {
+        dirty: true,
+        referenced: true,
+    };
+    assert_eq!(page_lock::take_use(bar, &table, slot, Clear::Both), both);
+    expect("cleaned");
+    assert_eq!(
+        page_lock::take_use(bar, &table, slot, Clear::Both),
+        PageUse::default()
+    );
+    let _locked = page_lock::lock_page(bar, &table, entry.vpn, false).unwrap();
+    page_lock::unlock_page(bar, &table, slot, Used::Read);
+    expect("read");
+    page_lock::retract(bar, &table, slot);
+    expect("retracted");
+    golden.end();
+}
+
+#[test]
+fn the_cards_header() {
+    let mut golden = Golden::read("bar_header");
+    let card = CardHeader {
+        geometry: Geometry {
+            version: ABI_VERSION,
+            page_size: 4096,
+            payload: 4096,
+            ports: 64,
+            nodes: 4,
+            window: 64,
+            page_rows: 8192,
+            capabilities: 1024,
+            staging: 64,
+            reads: 64,
+            notification_queue: 2048,
+        },
+        node: NodeId(2),
+        incarnation: Incarnation(0xa1a2_a3a4),
+        key: HashKey([0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210]),
+    };
+    let bar = shared(BarMap::new(&card.geometry).host_events.index(), 0);
+    let bar = &bar[..];
+    card.publish(bar);
+    assert_eq!(dump::<16>(bar, 0), golden.take_words("node_2_of_4"));
+    assert_eq!(CardHeader::load(bar), Ok(card));
+    golden.end();
+}
