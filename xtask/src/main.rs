@@ -5,6 +5,7 @@
 //! | `cargo xtask setup` | [`setup`] |
 //! | `cargo xtask test` | [`stages`] lists what it runs, [`run`] runs it, [`report`] shows it |
 //! | `cargo xtask bench` | [`mod@bench`] |
+//! | `cargo xtask firmware` | [`image`] |
 //!
 //! The rules that no compiler checks are in [`house`]; the licence and source policy in [`deny`].
 
@@ -14,6 +15,7 @@ mod deny;
 mod exec;
 mod fuzz;
 mod house;
+mod image;
 mod report;
 mod run;
 mod setup;
@@ -45,6 +47,8 @@ enum Command {
     Test(run::Options),
     /// Run a benchmark of the `benches` package, for instance `cargo xtask bench path`.
     Bench(bench::Options),
+    /// Build the firmware image and print its size, section by section.
+    Firmware(image::Options),
 }
 
 fn main() -> ExitCode {
@@ -52,6 +56,7 @@ fn main() -> ExitCode {
         Command::Setup => setup::setup(),
         Command::Test(options) => run::run(&options),
         Command::Bench(options) => bench::bench(&options),
+        Command::Firmware(options) => image::firmware(&options),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

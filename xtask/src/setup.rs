@@ -16,7 +16,7 @@ struct Tool {
     probe: (&'static str, &'static [&'static str]),
 }
 
-const TOOLS: [Tool; 3] = [
+const TOOLS: [Tool; 4] = [
     Tool {
         package: "gcc",
         needed_for: "linking",
@@ -31,6 +31,11 @@ const TOOLS: [Tool; 3] = [
         package: "valgrind",
         needed_for: "instruction counts (cargo xtask bench path)",
         probe: ("valgrind", &["--version"]),
+    },
+    Tool {
+        package: "qemu-system-arm",
+        needed_for: "booting the firmware image",
+        probe: ("qemu-system-aarch64", &["--version"]),
     },
 ];
 

@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 
 use crate::cargo::{cargo, root, target};
 use crate::run::{Context, Outcome};
-use crate::{deny, fuzz, house};
+use crate::{deny, fuzz, house, image};
 
 /// One named part of the test run.
 pub(crate) struct Stage {
@@ -21,7 +21,7 @@ pub(crate) struct Stage {
 }
 
 /// All stages.
-pub(crate) static STAGES: [Stage; 16] = [
+pub(crate) static STAGES: [Stage; 17] = [
     Stage {
         name: "format",
         about: "every file is as rustfmt writes it",
@@ -119,6 +119,13 @@ pub(crate) static STAGES: [Stage; 16] = [
         minutes: 15,
         needs: &[],
         run: fuzz::fuzz,
+    },
+    Stage {
+        name: "image",
+        about: "the firmware image builds, boots in QEMU, and reports what goes wrong",
+        minutes: 10,
+        needs: &[],
+        run: image::stage,
     },
     Stage {
         name: "readme",

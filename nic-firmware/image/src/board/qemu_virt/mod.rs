@@ -1,0 +1,33 @@
+//! QEMU's `virt` machine: where its devices are, and how it is switched off.
+//!
+//! Addresses and interrupt numbers: QEMU, `hw/arm/virt.c`. Tested with QEMU 7.2, GICv2, Cortex-A72.
+
+use arm_gic::IntId;
+
+/// PL011 UART.
+pub(crate) const UART: usize = 0x0900_0000;
+/// GICv2 distributor.
+pub(crate) const GIC_DISTRIBUTOR: usize = 0x0800_0000;
+/// GICv2 CPU interface.
+pub(crate) const GIC_CPU: usize = 0x0801_0000;
+/// Device windows of the processor's address space: everything below RAM that this image touches.
+pub(crate) const DEVICES: core::ops::Range<usize> = 0x0800_0000..0x0A00_0000;
+/// The page of the boot word.
+pub(crate) const BOOT_PAGE: core::ops::Range<usize> = 0x4007_0000..0x4007_1000;
+/// Virtual timer of the core: ends a sleep.
+pub(crate) const SLEEP_TIMER: IntId = IntId::ppi(11);
+/// Physical timer of the core: the watchdog.
+pub(crate) const WATCHDOG_TIMER: IntId = IntId::ppi(14);
+
+/// What whoever started this machine asks for: a word that QEMU's `loader` device puts into RAM.
+/// Zero, RAM's first content, is the ordinary start.
+pub(crate) fn boot_word() -> u32 {
+    // SAFETY: the page is RAM, mapped, and nobody writes it while the image runs.
+    unsafe { core::ptr::read_volatile(BOOT_PAGE.start as *const u32) }
+}
+
+/// Switches the machine off: for tests only, a card in use halts.
+pub(crate) fn power_off() {
+    // An error leaves the caller to halt.
+    let _ = smccc::psci::system_off::<smccc::Hvc>();
+}
