@@ -57,7 +57,8 @@ pub struct Demo {
 /// Options of `netvm sim`.
 #[derive(Debug, Args)]
 pub struct Sim {
-    /// How many fresh seeds to run; each is printed if it fails.
+    /// How many fresh seeds to run; each is printed if it fails. From 50 on, a kind of fault that
+    /// never fired is a failure too.
     #[arg(long, value_name = "COUNT", default_value_t = 100, conflicts_with = "seed",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub seeds: u32,
