@@ -253,7 +253,13 @@ impl<S: Storage> Nic<S> {
                     moved = true;
                 }
                 Some(SlotState::Ordered) => match self.act(p, now, id, index) {
-                    Step::Ended(status) => self.mark_ended(p, id, index, status),
+                    Step::Ended(status) => {
+                        // It goes in this very round: who used it up without moving on would leave
+                        // an ordered message at the LSN that nobody takes up again.
+                        self.mark_ended(p, id, index, status);
+                        self.pass(p, id, index);
+                        moved = true;
+                    }
                     Step::Pending => break,
                 },
                 _ => break,

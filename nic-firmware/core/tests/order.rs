@@ -157,6 +157,41 @@ fn notifications_follow_all_earlier_data_in_many_worlds() {
     }
 }
 
+/// A whole window of ordered messages that wait for one write: each ends in the moment in which the
+/// LSN reaches it, and none may be left there.
+#[test]
+fn a_window_full_of_ordered_messages_goes_when_the_first_lands() {
+    let mut world = World::connected(2, 0);
+    world.auto_dma = false;
+    world.nodes[0].open(2, 3);
+    for port in [1, 2] {
+        let mut grant = capability(0);
+        grant.holder_port = PortId(port);
+        world.nodes[1].grant(u32::from(port), &grant);
+    }
+    world.nodes[1].map(1, 0x12000, 5, true);
+    let mut first = inline(1, 0x12000, 8);
+    first.capability = CapabilitySlot(1);
+    assert!(world.nodes[0].post(1, &first, &[7; 8]));
+    world.run();
+    let window = u32::from(world.nodes[0].nic.config().geometry.window);
+    for op in 2..=window {
+        // Each port gets its half of the window.
+        let port = 1 + ((op + 1) % 2) as u16;
+        let mut bell = notify(inline(op, 0x12000, 0), 6);
+        bell.capability = CapabilitySlot(u32::from(port));
+        bell.flags |= CommandFlags::ORDERED;
+        assert!(world.nodes[0].post(port, &bell, &[]), "room for operation {op}");
+        world.run();
+    }
+    assert_eq!(world.nodes[1].counters().ordered_parked, u64::from(window) - 1);
+    assert_eq!(world.nodes[1].signals(1, 6), 0, "the first has not landed");
+    world.auto_dma = true;
+    world.run();
+    assert_eq!(world.nodes[1].signals(1, 6), window - 1);
+    assert_eq!(world.nodes[1].counters().messages_landed, u64::from(window));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
