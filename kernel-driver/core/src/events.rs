@@ -82,7 +82,8 @@ impl<S: Storage> Host<S> {
     }
 
     /// When `poll` must be called again even if no interrupt comes; [`Nanos::MAX`]: never. Ask again
-    /// after a `*_step`, which may have found the card dead: then it is at once.
+    /// after `port_open`, since the card is watched only while a port is open, and after a `*_step`,
+    /// which may have found it dead.
     #[must_use]
     pub fn next_deadline(&self) -> Nanos {
         if self.death_untold || !self.imports.news.is_empty() {

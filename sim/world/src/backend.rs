@@ -162,6 +162,7 @@ impl Backend for SimBackend {
         })?;
         process::port_opened(&sim, &node, process, open);
         node.kick(&sim, Nanos(200));
+        crate::driver::arm(&sim, &node);
         Ok(Arc::new(SimPort {
             sim: self.sim.clone(),
             node: self.node,
