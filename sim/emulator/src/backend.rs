@@ -256,6 +256,8 @@ impl PortBackend for Port {
             Ok(token)
         });
         let token = begun.map_err(refusal::import)?;
+        // A link that is still coming up makes it ask again later: the driver has a new time to wake.
+        host.interrupt.notify();
         let result = self.wait_for_import(token, deadline);
         host.imports().remove(&token);
         match result {
