@@ -18,7 +18,7 @@ const QEMU: &str = "qemu-system-aarch64";
 const BOOT_WORD: u32 = 0x4007_0000;
 
 /// Boot words, and what the log must then say.
-const BOOTS: [(&str, u32, &[&str]); 5] = [
+const BOOTS: [(&str, u32, &[&str]); 6] = [
     (
         "self test",
         1,
@@ -50,6 +50,16 @@ const BOOTS: [(&str, u32, &[&str]); 5] = [
     ),
     ("hang", 4, &["WATCHDOG: the loop has not moved", "HALTED"]),
     ("stack overflow", 5, &["EXCEPTION: data abort", "HALTED"]),
+    (
+        "loopback",
+        6,
+        &[
+            "two linked cards",
+            "node 0: 600 messages sent, 600 landed, 599 zero-copy, 1 bounced, 200 notifications",
+            "node 1: 600 messages sent, 600 landed, 599 zero-copy, 1 bounced, 200 notifications",
+            "SELF TEST PASSED",
+        ],
+    ),
 ];
 
 /// Options of `cargo xtask firmware`.

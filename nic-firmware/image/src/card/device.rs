@@ -1,0 +1,166 @@
+//! What the core and its loop find around them: words, payload buffers, a DMA engine of the processor's own copies, a wire.
+
+use crate::arena::Arena;
+use crate::host::Shared;
+use crate::wire::Wire;
+use core::sync::atomic::{AtomicU32, Ordering, fence};
+use heapless::Deque;
+use netvm_abi::wire::Header;
+use netvm_abi::{Geometry, Nanos, PAGE_SIZE, PageOffset, ReceiveId, StagingId};
+use netvm_nic::Frame;
+use netvm_nic::platform::{Dma, DmaId, Interrupt, Payload, Platform};
+use netvm_platform::{Device, DmaEnd};
+
+const PAGE: usize = PAGE_SIZE as usize;
+/// DMAs that the core has in flight at most, and staging buffers that it has.
+const SLOTS: usize = 64;
+/// Payload bytes in a descriptor, at most.
+const INLINE: usize = netvm_abi::descriptor::INLINE_BYTES;
+
+/// A staging buffer.
+#[repr(C, align(64))]
+struct Staging([u8; PAGE]);
+
+/// A card's surroundings.
+pub(crate) struct Surroundings<W: Wire> {
+    shared: Shared,
+    /// The wire.
+    pub(crate) wire: W,
+    staging: &'static mut [Staging],
+    /// DMAs that have been started; each copies when the loop asks for its end.
+    started: Deque<(DmaId, Dma), SLOTS>,
+    sent: Deque<StagingId, SLOTS>,
+    /// Interrupts for the host. The host inside of this image looks by itself: they are only counted.
+    pub(crate) interrupts: u32,
+    /// DMAs or sent buffers beyond those that the core said it would have.
+    pub(crate) overflowed: u32,
+}
+
+impl<W: Wire> Surroundings<W> {
+    pub(super) fn new(arena: &mut Arena, geometry: &Geometry, shared: Shared, wire: W) -> Self {
+        Self {
+            shared,
+            wire,
+            staging: arena.slice(usize::from(geometry.staging), 64, |_| Staging([0; PAGE])),
+            started: Deque::new(),
+            sent: Deque::new(),
+            interrupts: 0,
+            overflowed: 0,
+        }
+    }
+
+    /// Moves the bytes; false where the core asked for bytes that do not exist.
+    fn transfer(&mut self, dma: Dma) -> bool {
+        let Shared { pages, bounce, .. } = self.shared;
+        match dma {
+            Dma::PageToStaging { page, staging } => self
+                .staging
+                .get_mut(staging.index())
+                .and_then(|buffer| buffer.0.get_mut(..page.len.index()))
+                .is_some_and(|to| pages.read(page.ppn.0, page.offset, to)),
+            Dma::ReceiveToPage { receive, page } => {
+                let write = |from: &[u8]| pages.write(page.ppn.0, page.offset, from);
+                self.wire.payload(receive, page.len.index(), write) == Some(true)
+            }
+            Dma::ReceiveToBounce {
+                receive,
+                bounce: to,
+                len,
+            } => {
+                let write = |from: &[u8]| bounce.write(u64::from(to.0), PageOffset(0), from);
+                self.wire.payload(receive, len.index(), write) == Some(true)
+            }
+            Dma::BounceToStaging {
+                bounce: from,
+                staging,
+                len,
+            } => self
+                .staging
+                .get_mut(staging.index())
+                .and_then(|buffer| buffer.0.get_mut(..len.index()))
+                .is_some_and(|to| bounce.read(u64::from(from.0), PageOffset(0), to)),
+        }
+    }
+}
+
+impl<W: Wire> Platform for Surroundings<W> {
+    type Bar = [AtomicU32];
+    type Shared = [AtomicU32];
+
+    #[inline]
+    fn bar(&self) -> &[AtomicU32] {
+        self.shared.bar
+    }
+
+    #[inline]
+    fn shared(&self) -> &[AtomicU32] {
+        self.shared.words
+    }
+
+    #[inline]
+    fn start_dma(&mut self, id: DmaId, dma: Dma) {
+        if self.started.push_back((id, dma)).is_err() {
+            self.overflowed += 1;
+        }
+    }
+
+    fn transmit(&mut self, header: &Header, payload: Payload<'_>) {
+        let len = usize::from(header.len);
+        match payload {
+            Payload::Empty => self.wire.send(header, &[]),
+            Payload::Inline(words) => {
+                let mut bytes = [0; INLINE];
+                for (to, from) in bytes.chunks_exact_mut(4).zip(words) {
+                    to.copy_from_slice(&from.to_le_bytes());
+                }
+                self.wire.send(header, bytes.get(..len).unwrap_or_default());
+            }
+            Payload::Staging(id) => {
+                let bytes = self
+                    .staging
+                    .get(id.index())
+                    .and_then(|buffer| buffer.0.get(..len));
+                self.wire.send(header, bytes.unwrap_or_default());
+                // The wire has copied it.
+                if self.sent.push_back(id).is_err() {
+                    self.overflowed += 1;
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn release_receive(&mut self, receive: ReceiveId) {
+        self.wire.release(receive);
+    }
+
+    fn interrupt(&mut self, _whom: Interrupt) {
+        self.interrupts = self.interrupts.wrapping_add(1);
+    }
+}
+
+impl<W: Wire> Device for Surroundings<W> {
+    fn now(&mut self) -> Nanos {
+        crate::clock::now()
+    }
+
+    fn poll_frame(&mut self) -> Option<Frame> {
+        self.wire.poll()
+    }
+
+    fn poll_dma(&mut self) -> Option<DmaEnd> {
+        let (id, dma) = self.started.pop_front()?;
+        let ok = self.transfer(dma);
+        // The bytes stand before everything that the core says about them, and the loads of a page before its unlock.
+        fence(Ordering::SeqCst);
+        Some(DmaEnd { id, ok })
+    }
+
+    fn poll_sent(&mut self) -> Option<StagingId> {
+        self.sent.pop_front()
+    }
+
+    fn has_input(&mut self) -> bool {
+        !self.started.is_empty() || !self.sent.is_empty() || self.wire.has_input()
+    }
+}

@@ -1,0 +1,64 @@
+//! A card: the NIC core, the one loop over it, and what this image puts around them.
+
+mod device;
+
+pub(crate) use device::Surroundings;
+
+use crate::arena::Arena;
+use crate::host::Shared;
+use crate::wire::Wire;
+use netvm_abi::storage::{MakeTable, Storage};
+use netvm_nic::{Config, ConfigError, Nic};
+use netvm_platform::{Driver, Progress};
+
+/// The core's tables are static memory.
+impl Storage for Arena {
+    type Table<T: 'static> = &'static mut [T];
+}
+
+impl MakeTable for Arena {
+    fn table<T: 'static>(&mut self, len: usize, make: impl FnMut(usize) -> T) -> &'static mut [T] {
+        self.slice(len, align_of::<T>(), make)
+    }
+}
+
+/// A card.
+pub(crate) struct Card<W: Wire> {
+    /// The core.
+    pub(crate) nic: Nic<Arena>,
+    /// Everything around it.
+    pub(crate) around: Surroundings<W>,
+    driver: Driver,
+}
+
+impl<W: Wire> Card<W> {
+    /// A card that its host can use from now on.
+    ///
+    /// # Errors
+    /// The configuration cannot be used.
+    pub(crate) fn start(
+        arena: &mut Arena,
+        config: Config,
+        shared: Shared,
+        wire: W,
+    ) -> Result<Self, ConfigError> {
+        let mut nic = Nic::new(config, arena)?;
+        let mut around = Surroundings::new(arena, &config.geometry, shared, wire);
+        nic.attach(&mut around);
+        Ok(Self {
+            nic,
+            around,
+            driver: Driver::new(),
+        })
+    }
+
+    /// One pass of the loop.
+    pub(crate) fn pass(&mut self) -> Progress {
+        self.driver.poll_once(&mut self.nic, &mut self.around)
+    }
+
+    /// Prepares to sleep; false: something has come in.
+    pub(crate) fn try_sleep(&mut self) -> bool {
+        self.driver.try_sleep(&self.nic, &mut self.around)
+    }
+}

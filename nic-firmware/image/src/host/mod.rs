@@ -1,0 +1,41 @@
+//! The host, as the card reaches it: its pages through a window, and the words that both share.
+
+mod copy;
+mod window;
+
+pub(crate) use window::Window;
+
+use crate::arena::Arena;
+use core::sync::atomic::AtomicU32;
+use netvm_abi::Geometry;
+use netvm_abi::bar::BarMap;
+use netvm_abi::shared_map::SharedMap;
+
+/// Memory that card and host both use. All of it is shared: nobody ever holds a reference to its bytes, but to atomics.
+#[derive(Clone, Copy)]
+pub(crate) struct Shared {
+    /// NIC memory, which the host sees as the BAR.
+    pub(crate) bar: &'static [AtomicU32],
+    /// The driver's memory.
+    pub(crate) words: &'static [AtomicU32],
+    /// Pages of applications: page number `Ppn` of the host.
+    pub(crate) pages: Window,
+    /// Bounce pages by `BounceId`.
+    pub(crate) bounce: Window,
+}
+
+impl Shared {
+    /// A host inside of this image, with `pages` pages of application memory: all of it static memory of the image.
+    pub(crate) fn inside(arena: &mut Arena, geometry: &Geometry, pages: usize) -> Self {
+        let mut words =
+            |count: u32| -> &'static [AtomicU32] { arena.slice(count as usize, 4096, |_| AtomicU32::new(0)) };
+        let bar = words(BarMap::new(geometry).words);
+        let shared = words(SharedMap::new(geometry).words);
+        Self {
+            bar,
+            words: shared,
+            pages: Window::inside(arena, pages),
+            bounce: Window::inside(arena, geometry.bounce_slots() as usize),
+        }
+    }
+}

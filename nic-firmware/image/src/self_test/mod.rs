@@ -1,0 +1,6 @@
+//! What the image tests of itself when whoever started it asks for it.
+
+mod host;
+pub(crate) mod loopback;
+mod pair;
+pub(crate) mod sleep;
