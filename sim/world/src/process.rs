@@ -418,6 +418,8 @@ pub(crate) fn port_closed(sim: &Sim, node: &Node, port: PortId) {
     let Some(state) = node.ports.borrow_mut().remove(&port) else {
         return;
     };
+    // Its queue memory belongs to nobody now, and to an honest app perhaps next.
+    node.hostile.borrow_mut().remove(&port);
     for (.., fact) in state.exports {
         sim.see(Seen::Unexported {
             node: node.id,
