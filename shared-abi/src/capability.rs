@@ -7,7 +7,7 @@
 
 use crate::control::Modes;
 use crate::units::{CapabilitySlot, Nanos, NodeId, NotificationId, PortId, SegmentId, VirtAddr, WordIndex};
-use crate::words::{SharedWords, join, split};
+use crate::words::{Part, SharedWords, join, split};
 
 /// Words of an entry.
 pub const CAPABILITY_WORDS: usize = 16;
@@ -43,6 +43,20 @@ pub struct Capability {
 #[must_use]
 pub const fn capability_at(table: WordIndex, slot: CapabilitySlot) -> WordIndex {
     table.plus(slot.0 * CAPABILITY_WORDS as u32)
+}
+
+macro_rules! fields {
+    ($($(#[$doc:meta])* $name:ident: $type:ty = |$word:ident| $value:expr;)*) => {
+        $(
+            $(#[$doc])*
+            #[must_use]
+            #[inline]
+            pub fn $name(&self) -> $type {
+                let $word = |at| self.0.load_acquire(WordIndex(at));
+                $value
+            }
+        )*
+    };
 }
 
 impl Capability {
@@ -82,23 +96,57 @@ impl Capability {
     /// The entry, if it is valid (NIC).
     #[inline]
     pub fn load<W: SharedWords + ?Sized>(bar: &W, at: WordIndex) -> Option<Self> {
-        if bar.load_acquire(at) != 1 {
-            return None;
-        }
-        let mut words = [0; 13];
-        bar.load_slice(at.plus(1), &mut words);
+        let entry = CapabilityEntry::of(Part::new(bar, at, CAPABILITY_WORDS as u32))?;
         Some(Self {
-            port: PortId(words[0] as u16),
-            modes: Modes::from_bits_truncate((words[0] >> 16) as u16),
-            segment: SegmentId(words[1]),
-            holder: NodeId(words[2] as u16),
-            holder_port: PortId((words[2] >> 16) as u16),
-            start: VirtAddr(join(words[3], words[4])),
-            end: VirtAddr(join(words[5], words[6])),
-            secret: join(words[7], words[8]),
-            notify_first: NotificationId(words[9]),
-            notify_last: NotificationId(words[10]),
-            expires: Nanos(join(words[11], words[12])),
+            port: entry.port(),
+            modes: entry.modes(),
+            segment: entry.segment(),
+            holder: entry.holder(),
+            holder_port: entry.holder_port(),
+            start: entry.start(),
+            end: entry.end(),
+            secret: entry.secret(),
+            notify_first: entry.notify_first(),
+            notify_last: entry.notify_last(),
+            expires: entry.expires(),
         })
+    }
+}
+
+/// The words of a valid entry, for a NIC that looks at each field where it needs it: all of one step
+/// see the same entry (see the module's text).
+#[derive(Clone, Copy, Debug)]
+pub struct CapabilityEntry<W>(W);
+
+impl<W: SharedWords> CapabilityEntry<W> {
+    /// The entry in `words`, which begin with it, if it is valid.
+    #[inline]
+    pub fn of(words: W) -> Option<Self> {
+        (words.load_acquire(WordIndex(0)) == 1).then_some(Self(words))
+    }
+
+    fields! {
+        /// The exporting port.
+        port: PortId = |word| PortId(word(1) as u16);
+        /// What it allows.
+        modes: Modes = |word| Modes::from_bits_truncate((word(1) >> 16) as u16);
+        /// The segment that its pages belong to.
+        segment: SegmentId = |word| SegmentId(word(2));
+        /// The node that may use it.
+        holder: NodeId = |word| NodeId(word(3) as u16);
+        /// The port there that may use it.
+        holder_port: PortId = |word| PortId((word(3) >> 16) as u16);
+        /// First byte.
+        start: VirtAddr = |word| VirtAddr(join(word(4), word(5)));
+        /// Byte after the last.
+        end: VirtAddr = |word| VirtAddr(join(word(6), word(7)));
+        /// Proof of possession.
+        secret: u64 = |word| join(word(8), word(9));
+        /// Lowest notification number.
+        notify_first: NotificationId = |word| NotificationId(word(10));
+        /// Highest notification number.
+        notify_last: NotificationId = |word| NotificationId(word(11));
+        /// End of its life on the NIC's clock; [`Nanos::MAX`]: none.
+        expires: Nanos = |word| Nanos(join(word(12), word(13)));
     }
 }

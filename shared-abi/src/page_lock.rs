@@ -58,7 +58,9 @@ pub enum Miss {
     NotWritable,
 }
 
-/// NIC: translates and locks a page (thesis 4.3.3).
+/// NIC: translates and locks a page (thesis 4.3.3). A slot is worth a lock, and its barrier, only if it
+/// shows half of the key: a hint, and half is enough for it. (A page that was unmapped leaves its key
+/// behind, so a slot that turns out not to be the page's is nothing rare: the search goes on.)
 ///
 /// # Errors
 /// [`Miss`] when the page must go through the host.
@@ -69,53 +71,46 @@ pub fn lock_page<W: SharedWords + ?Sized>(
     vpn: Vpn,
     write: bool,
 ) -> Result<LockedPage, Miss> {
-    let slot = lock_slot_of(bar, table, vpn, write)?;
-    let mut entry = [0; 3];
-    match bar.atomics(table.slot_at(slot), SLOT_WORDS) {
-        Some(words) => words.load_slice(WordIndex(PAGE), &mut entry),
-        None => bar.load_slice(table.slot_at(slot).plus(PAGE), &mut entry),
-    }
-    let [low, high, segment] = entry;
-    Ok(LockedPage {
-        slot,
-        ppn: Ppn(join(low, high)),
-        segment: SegmentId(segment),
-    })
-}
-
-/// Finds and locks the slot of a page. A slot is worth a lock, and its barrier, only if it shows half
-/// of the key: a hint, and half is enough for it.
-#[inline]
-fn lock_slot_of<W: SharedWords + ?Sized>(
-    bar: &W,
-    table: &PageTable,
-    vpn: Vpn,
-    write: bool,
-) -> Result<PageSlot, Miss> {
     let [low, _] = split(vpn.raw());
+    let mut miss = Miss::NotFound;
     for row in table.rows_of(vpn) {
         let first = PageSlot::new(row, 0);
         let Some(words) = bar.atomics(table.slot_at(first), ROW_WORDS) else {
-            return lock_slot_by_words(bar, table, vpn, write);
+            let slot = lock_by_words(bar, table, vpn, write)?;
+            return Ok(locked(&Part::new(bar, table.slot_at(slot), SLOT_WORDS), slot));
         };
         let (slots, _) = words.as_chunks::<{ SLOT_WORDS as usize }>();
-        let hint = (0..)
-            .zip(slots)
-            .find(|(_, slot)| slot.load_acquire(WordIndex(KEY)) == low);
-        let Some((index, words)) = hint else { continue };
-        return match lock_slot(words, vpn, write) {
-            Ok(()) => Ok(PageSlot(first.0 + index)),
-            Err(_) => lock_slot_by_words(bar, table, vpn, write),
-        };
+        for (index, words) in (0..).zip(slots) {
+            if words.load_acquire(WordIndex(KEY)) != low {
+                continue;
+            }
+            match lock_slot(words, vpn, write) {
+                Ok(()) => return Ok(locked(words, PageSlot(first.0 + index))),
+                Err(Miss::NotFound) => {}
+                Err(Miss::NotWritable) => miss = Miss::NotWritable,
+            }
+        }
     }
-    Err(Miss::NotFound)
+    Err(miss)
 }
 
-/// The same word by word, every place tried: where words are not plain atomics, and where the likely
-/// slot turned out to be of another page, or not to be used.
+/// What a slot that is locked says.
+#[inline]
+fn locked<W: SharedWords + ?Sized>(words: &W, slot: PageSlot) -> LockedPage {
+    let mut entry = [0; 3];
+    words.load_slice(WordIndex(PAGE), &mut entry);
+    let [low, high, segment] = entry;
+    LockedPage {
+        slot,
+        ppn: Ppn(join(low, high)),
+        segment: SegmentId(segment),
+    }
+}
+
+/// Finds and locks the slot of a page where words are not plain atomics.
 #[cold]
 #[inline(never)]
-fn lock_slot_by_words<W: SharedWords + ?Sized>(
+fn lock_by_words<W: SharedWords + ?Sized>(
     bar: &W,
     table: &PageTable,
     vpn: Vpn,

@@ -2,92 +2,158 @@
 
 use crate::nic::Nic;
 use crate::platform::Platform;
-use netvm_abi::capability::{Capability, capability_at};
+use crate::port::PortState;
+use netvm_abi::bar::BarMap;
+use netvm_abi::capability::{CAPABILITY_WORDS, CapabilityEntry, capability_at};
 use netvm_abi::control::Modes;
 use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::Header;
-use netvm_abi::{Nanos, PAGE_SIZE, SegmentId};
+use netvm_abi::words::{Part, SharedWords};
+use netvm_abi::{BounceId, Geometry, Nanos, PAGE_SIZE, SegmentId, WordIndex};
 
-/// What the check gives: the segment that the page must belong to, once it is locked. Nothing when
-/// no memory is touched.
-pub(crate) type Authority = Result<Option<SegmentId>, Status>;
+/// What the check gives: the segment that the page must belong to, once it is locked.
+pub(crate) type Authority = Result<SegmentId, Status>;
+
+/// Where the capability table is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CapabilityTable {
+    first: WordIndex,
+    count: u32,
+}
+
+impl CapabilityTable {
+    /// The table of a NIC.
+    pub(crate) const fn of(geometry: &Geometry) -> Self {
+        Self {
+            first: BarMap::new(geometry).capabilities,
+            count: geometry.capabilities,
+        }
+    }
+
+    /// Checks a request to an open port.
+    #[inline]
+    fn check<W: SharedWords + ?Sized>(&self, bar: &W, request: &Request<'_>) -> Authority {
+        let slot = request.header.capability;
+        if slot.0 >= self.count {
+            return Err(Status::CapabilityRefused);
+        }
+        let at = capability_at(self.first, slot);
+        let words = bar.atomics(at, CAPABILITY_WORDS as u32);
+        match words.and_then(|words| words.first_chunk::<CAPABILITY_WORDS>()) {
+            Some(words) => request.check(words),
+            None => request.check_by_words(bar, at),
+        }
+    }
+}
+
+/// What a message asks for.
+struct Request<'a> {
+    header: &'a Header,
+    now: Nanos,
+    /// Bytes that it moves, in the way of `mode`.
+    len: u32,
+    mode: Modes,
+}
+
+impl Request<'_> {
+    /// Whether the capability in `words` allows it, and its notification.
+    #[inline]
+    fn check<W: SharedWords>(&self, words: W) -> Authority {
+        let header = self.header;
+        let Some(capability) = CapabilityEntry::of(words) else {
+            return Err(Status::CapabilityRefused);
+        };
+        let wrong = (capability.secret() ^ header.secret)
+            | u64::from(capability.port().0 ^ header.destination_port.0)
+            | u64::from(capability.holder().0 ^ header.source.0)
+            | u64::from(capability.holder_port().0 ^ header.source_port.0);
+        // Takes the same time whichever bits differ: `black_box` wants the whole sum, so the compiler
+        // cannot leave at the first difference.
+        if core::hint::black_box(wrong) != 0 {
+            return Err(Status::CapabilityRefused);
+        }
+        let expires = capability.expires();
+        if self.now >= expires && expires != Nanos::MAX {
+            return Err(Status::Expired);
+        }
+        if header.notification.is_some() {
+            let allowed = capability.modes().contains(Modes::NOTIFY)
+                && capability.notify_first() <= header.notification
+                && header.notification <= capability.notify_last();
+            if !allowed {
+                return Err(Status::ModeRefused);
+            }
+        }
+        if self.len != 0 {
+            if !capability.modes().contains(self.mode) {
+                return Err(Status::ModeRefused);
+            }
+            let end = header.address.checked_add(u64::from(self.len));
+            let inside = header.address >= capability.start() && end.is_some_and(|end| end <= capability.end());
+            if !inside {
+                return Err(Status::OutOfRange);
+            }
+        }
+        Ok(capability.segment())
+    }
+
+    /// The same where every access is an act of its own.
+    #[cold]
+    #[inline(never)]
+    fn check_by_words<W: SharedWords + ?Sized>(&self, bar: &W, at: WordIndex) -> Authority {
+        self.check(Part::new(bar, at, CAPABILITY_WORDS as u32))
+    }
+}
 
 impl<S: Storage> Nic<S> {
-    /// Checks a request that wants to move `len` bytes in the way of `mode`, and its notification.
-    /// Counts refusals.
+    /// Checks the request in a window slot, which wants to move `len` bytes in the way of `mode`, and
+    /// remembers for which life of its port it was let through. Counts refusals.
     #[inline]
     pub(crate) fn authorise<P: Platform>(
         &mut self,
         p: &P,
         now: Nanos,
-        header: &Header,
+        at: BounceId,
         len: u32,
         mode: Modes,
     ) -> Authority {
-        let authority = self.check(p, now, header, len, mode);
+        let Some(slot) = self.slots.get_mut(at.index()) else {
+            return Err(Status::Malformed);
+        };
+        let header = &slot.header;
+        let authority = match self.ports.get(header.destination_port.index()) {
+            Some(port) if port.state == PortState::Open => {
+                slot.port_generation = port.generation;
+                if u32::from(header.address.page_offset().0) + len > PAGE_SIZE {
+                    Err(Status::Malformed)
+                } else if mutant::is(Mutant::CapabilityCheckSkipped) {
+                    Ok(SegmentId(0))
+                } else {
+                    self.capabilities.check(
+                        p.bar(),
+                        &Request {
+                            header,
+                            now,
+                            len,
+                            mode,
+                        },
+                    )
+                }
+            }
+            _ => Err(Status::NoSuchPort),
+        };
         if let Err(status) = authority {
             *self.refusals(status) += 1;
         }
         authority
     }
 
+    /// Whether a page of this segment is one that the authority is for.
     #[inline]
-    fn check<P: Platform>(&self, p: &P, now: Nanos, header: &Header, len: u32, mode: Modes) -> Authority {
-        let open = self
-            .ports
-            .get(header.destination_port.index())
-            .is_some_and(|port| port.state == crate::port::PortState::Open);
-        if !open {
-            return Err(Status::NoSuchPort);
-        }
-        if u32::from(header.address.page_offset().0) + len > PAGE_SIZE {
-            return Err(Status::Malformed);
-        }
-        if mutant::is(Mutant::CapabilityCheckSkipped) {
-            return Ok(None);
-        }
-        if header.capability.0 >= self.config.geometry.capabilities {
-            return Err(Status::CapabilityRefused);
-        }
-        let at = capability_at(self.bar.capabilities, header.capability);
-        let Some(capability) = Capability::load(p.bar(), at) else {
-            return Err(Status::CapabilityRefused);
-        };
-        let wrong = differ(capability.secret, header.secret)
-            | differ(u64::from(capability.port.0), u64::from(header.destination_port.0))
-            | differ(u64::from(capability.holder.0), u64::from(header.source.0))
-            | differ(
-                u64::from(capability.holder_port.0),
-                u64::from(header.source_port.0),
-            );
-        if wrong != 0 {
-            return Err(Status::CapabilityRefused);
-        }
-        if now >= capability.expires && capability.expires != Nanos::MAX {
-            return Err(Status::Expired);
-        }
-        if header.notification.is_some() {
-            let allowed = capability.modes.contains(Modes::NOTIFY)
-                && capability.notify_first <= header.notification
-                && header.notification <= capability.notify_last;
-            if !allowed {
-                return Err(Status::ModeRefused);
-            }
-        }
-        if len == 0 {
-            return Ok(None);
-        }
-        if !capability.modes.contains(mode) {
-            return Err(Status::ModeRefused);
-        }
-        match header.address.checked_add(u64::from(len)) {
-            Some(end) if header.address >= capability.start && end <= capability.end => {
-                Ok(Some(capability.segment))
-            }
-            _ => Err(Status::OutOfRange),
-        }
+    pub(crate) fn covers(authority: SegmentId, page: SegmentId) -> bool {
+        authority == page || mutant::is(Mutant::CapabilityCheckSkipped)
     }
 
     /// The counter of a reason to fail.
@@ -102,26 +168,6 @@ impl<S: Storage> Nic<S> {
             Status::Malformed => &mut counters.refused_malformed,
             Status::Unsupported => &mut counters.unsupported,
             _ => &mut counters.failed,
-        }
-    }
-}
-
-/// Not zero if two values differ. Takes the same time whichever bits do; `black_box` keeps the
-/// compiler from turning it into an early exit.
-#[inline]
-fn differ(left: u64, right: u64) -> u64 {
-    core::hint::black_box(left ^ right)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::differ;
-
-    #[test]
-    fn differ_is_zero_only_for_equal_values() {
-        for bit in 0..64 {
-            assert_ne!(differ(0, 1 << bit), 0);
-            assert_eq!(differ(1 << bit, 1 << bit), 0);
         }
     }
 }

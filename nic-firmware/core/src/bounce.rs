@@ -12,42 +12,35 @@ use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::Header;
-use netvm_abi::{BounceId, ByteLen, Generation, Nanos, NodeId};
+use netvm_abi::{BounceId, ByteLen, Generation, Nanos};
 
 impl<S: Storage> Nic<S> {
     /// Moves the payload of a message in the window into its bounce page, which is free: it belongs
     /// to the window slot.
-    pub(crate) fn bounce_message<P: Platform>(
-        &mut self,
-        p: &mut P,
-        ticket: Ticket,
-        peer: NodeId,
-        index: u16,
-    ) {
-        let Some(slot) = self.slot_mut(peer, index) else {
+    pub(crate) fn bounce_message<P: Platform>(&mut self, p: &mut P, ticket: Ticket, at: BounceId) {
+        let Some(slot) = self.slot_mut(at) else {
             return;
         };
         slot.state = SlotState::Bouncing;
-        let (receive, len) = (slot.receive, ByteLen(u32::from(slot.header.len)));
-        let bounce = BounceUse::Window { peer, slot: index }.id(&self.config.geometry);
-        let dma = Dma::ReceiveToBounce { receive, bounce, len };
-        self.start_dma(p, ticket, bounce, None, dma);
+        let dma = Dma::ReceiveToBounce {
+            receive: slot.receive,
+            bounce: at,
+            len: ByteLen(u32::from(slot.header.len)),
+        };
+        self.start_dma(p, ticket, at, None, dma);
     }
 
     /// The payload of a message is in its bounce page.
-    pub(crate) fn message_bounced<P: Platform>(&mut self, p: &mut P, peer: NodeId, index: u16) {
-        let Some(slot) = self.slot_mut(peer, index) else {
+    pub(crate) fn message_bounced<P: Platform>(&mut self, p: &mut P, at: BounceId) {
+        let Some(slot) = self.slot_mut(at) else {
             return;
         };
         slot.state = SlotState::Bounced;
         let (header, generation) = (slot.header, slot.generation);
-        if slot.holds_receive {
-            slot.holds_receive = false;
-            let receive = slot.receive;
+        if let Some(receive) = slot.let_go() {
             p.release_receive(receive);
         }
-        let bounce = BounceUse::Window { peer, slot: index }.id(&self.config.geometry);
-        self.tell_bounced(p, bounce, generation, &header);
+        self.tell_bounced(p, at, generation, &header);
     }
 
     /// Writes a bounce record and tells the host.
@@ -75,9 +68,9 @@ impl<S: Storage> Nic<S> {
         status: Status,
     ) {
         match BounceUse::from_id(&self.config.geometry, bounce) {
-            Some(BounceUse::Window { peer, slot }) => {
+            Some(BounceUse::Window { peer, .. }) => {
                 let waits = self
-                    .slot(peer, slot)
+                    .slot(bounce)
                     .is_some_and(|found| found.state == SlotState::Bounced && found.generation == generation);
                 if !waits {
                     self.counters.late_answers += 1;
@@ -90,13 +83,13 @@ impl<S: Storage> Nic<S> {
                     .is_none_or(|peer| peer.link == Link::Releasing);
                 if over {
                     // Its window is gone, and nobody is to be told.
-                    self.set_slot(peer, slot, SlotState::Missing);
+                    self.set_slot(bounce, SlotState::Missing);
                     return;
                 }
                 if status != Status::Ok {
                     *self.refusals(status) += 1;
                 }
-                self.end(p, now, peer, slot, status);
+                self.end(p, now, bounce, status);
             }
             Some(BounceUse::Reply(read)) => self.reply_ended(p, read, generation, status),
             Some(BounceUse::Source(_)) | None => self.counters.host_events_refused += 1,

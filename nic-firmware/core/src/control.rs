@@ -6,14 +6,13 @@ use crate::nic::Nic;
 use crate::platform::{Payload, Platform};
 use crate::receive::Step;
 use crate::slot::SlotState;
-use netvm_abi::bounce::BounceUse;
 use netvm_abi::control::{CONTROL_BYTES, CONTROL_SLOTS, CONTROL_WORDS};
 use netvm_abi::event::NicEvent;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Header, Kind};
 use netvm_abi::words::SharedWords;
-use netvm_abi::{Generation, Nanos, NodeId, PortId, Token};
+use netvm_abi::{BounceId, Generation, Nanos, NodeId, PortId, Token};
 
 /// The host driver's port.
 const DRIVER: PortId = PortId(0);
@@ -107,8 +106,8 @@ impl<S: Storage> Nic<S> {
     }
 
     /// A control message has arrived: it goes to the driver.
-    pub(crate) fn control_arrives<P: Platform>(&mut self, p: &mut P, peer: NodeId, index: u16) -> Step {
-        let Some(slot) = self.slot(peer, index) else {
+    pub(crate) fn control_arrives<P: Platform>(&mut self, p: &mut P, at: BounceId) -> Step {
+        let Some(slot) = self.slot(at) else {
             return Step::Ended(Status::Malformed);
         };
         let header = slot.header;
@@ -118,12 +117,12 @@ impl<S: Storage> Nic<S> {
             return Step::Ended(Status::Malformed);
         }
         let Some(ticket) = self.dma.ticket() else {
-            self.set_slot(peer, index, SlotState::Queued);
-            self.park_for_dma(BounceUse::Window { peer, slot: index }.id(&self.config.geometry));
+            self.set_slot(at, SlotState::Queued);
+            self.park_for_dma(at);
             return Step::Pending;
         };
         self.counters.control_received += 1;
-        self.bounce_message(p, ticket, peer, index);
+        self.bounce_message(p, ticket, at);
         Step::Pending
     }
 }

@@ -116,7 +116,7 @@ impl DmaTable {
 
 impl<S: Storage> Nic<S> {
     /// Starts a DMA for an operation, which is named as its bounce page is.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn start_dma<P: Platform>(
         &mut self,
         p: &mut P,
@@ -152,19 +152,32 @@ impl<S: Storage> Nic<S> {
             unlock_page(p.bar(), &self.page_table, page.slot, page.used);
             self.port_dma_ended(p, page.port);
         }
-        self.end_barriers(p, id.slot);
-        match BounceUse::from_id(&self.config.geometry, holder) {
-            Some(BounceUse::Window { peer, slot }) => self.moved(p, now, peer, slot, ok),
-            Some(BounceUse::Reply(read)) => self.reply_moved(p, read, ok),
-            Some(BounceUse::Source(staging)) => self.filled(p, now, staging, ok),
-            None => {}
+        if !self.dma.barriers.is_empty() {
+            self.end_barriers(p, id.slot);
+        }
+        if holder.index() < self.slots.len() {
+            self.moved(p, now, holder, ok);
+        } else {
+            match BounceUse::from_id(&self.config.geometry, holder) {
+                Some(BounceUse::Reply(read)) => self.reply_moved(p, read, ok),
+                Some(BounceUse::Source(staging)) => self.filled(p, now, staging, ok),
+                Some(BounceUse::Window { .. }) | None => {}
+            }
         }
         self.resume_parked(p, now);
     }
 
     /// Gives free slots to whoever waits. Called after each completion and once in every pass, so
     /// nobody is left behind when those before turn out not to need their slot any more.
+    #[inline]
     pub(crate) fn resume_parked<P: Platform>(&mut self, p: &mut P, now: Nanos) {
+        if !self.dma.waiting.is_empty() {
+            self.resume_some(p, now);
+        }
+    }
+
+    #[cold]
+    fn resume_some<P: Platform>(&mut self, p: &mut P, now: Nanos) {
         for _ in 0..SLOTS {
             if self.dma.waiting.is_empty() || self.dma.in_flight() as usize == SLOTS {
                 return;
@@ -172,8 +185,9 @@ impl<S: Storage> Nic<S> {
             let Some(holder) = self.dma.waiting.pop(&self.links) else {
                 return;
             };
-            match BounceUse::from_id(&self.config.geometry, BounceId(holder)) {
-                Some(BounceUse::Window { peer, slot }) => self.resume(p, now, peer, slot),
+            let holder = BounceId(holder);
+            match BounceUse::from_id(&self.config.geometry, holder) {
+                Some(BounceUse::Window { .. }) => self.resume(p, now, holder),
                 Some(BounceUse::Reply(read)) => self.place_reply(p, read),
                 Some(BounceUse::Source(staging)) => self.fill_again(p, now, staging),
                 None => {}
@@ -205,11 +219,8 @@ impl<S: Storage> Nic<S> {
         }
     }
 
-    #[inline]
+    #[cold]
     fn end_barriers<P: Platform>(&mut self, p: &mut P, slot: u8) {
-        if self.dma.barriers.is_empty() {
-            return;
-        }
         let mut done: Vec<Token, BARRIERS> = Vec::new();
         self.dma.barriers.retain_mut(|(token, active)| {
             *active &= !(1 << slot);

@@ -8,18 +8,17 @@ use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Header, Kind};
 use netvm_abi::words::SharedWords;
-use netvm_abi::{Generation, NodeId, PortId};
+use netvm_abi::{Generation, PortId};
 
 impl<S: Storage> Nic<S> {
     /// Tells the port that sent `request` that it failed. Needs no credit.
     pub(crate) fn send_error<P: Platform>(
         &mut self,
         p: &mut P,
-        peer: NodeId,
         request: &Header,
         status: Status,
     ) {
-        let mut header = self.answer(Kind::Error, peer, request);
+        let mut header = self.answer(Kind::Error, request);
         header.status = status.code();
         header.address = request.address;
         header.epoch = request.epoch;
@@ -29,8 +28,8 @@ impl<S: Storage> Nic<S> {
     }
 
     /// A message that answers `request`: ports turned round, number and operation repeated.
-    pub(crate) fn answer(&self, kind: Kind, peer: NodeId, request: &Header) -> Header {
-        let mut header = self.session_header(kind, peer);
+    pub(crate) fn answer(&self, kind: Kind, request: &Header) -> Header {
+        let mut header = self.session_header(kind, request.source);
         header.source_port = request.destination_port;
         header.destination_port = request.source_port;
         header.seq = request.seq;

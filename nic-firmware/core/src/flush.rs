@@ -10,22 +10,22 @@ use crate::receive::Step;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Header, Kind};
-use netvm_abi::{Generation, NodeId, ReadSlot};
+use netvm_abi::{BounceId, Generation, ReadSlot};
 
 impl<S: Storage> Nic<S> {
     /// A flush has been reached by the LSN.
-    pub(crate) fn flush_arrives<P: Platform>(&mut self, p: &mut P, peer: NodeId, index: u16) -> Step {
-        let Some(slot) = self.slot(peer, index) else {
+    pub(crate) fn flush_arrives<P: Platform>(&mut self, p: &mut P, at: BounceId) -> Step {
+        let Some(slot) = self.slot(at) else {
             return Step::Ended(Status::Malformed);
         };
         let request = slot.header;
-        let at = self.stream_index(peer, request.source_port);
+        let stream = self.stream_index(request.source, request.source_port);
         let poison = self
             .streams
-            .get(at)
+            .get(stream)
             .and_then(|stream| stream.poison)
             .filter(|poison| poison.epoch == request.epoch.0 && poison.owner == request.compare);
-        let mut header = self.answer(Kind::FlushReply, peer, &request);
+        let mut header = self.answer(Kind::FlushReply, &request);
         if let Some(poison) = poison {
             header.status = poison.status.code();
             header.operand = u64::from(poison.op);

@@ -187,7 +187,9 @@ impl<S: Storage> Nic<S> {
 
     /// Answers a message of a life that this side does not know (any more): so the other side
     /// learns at once, not after many probes. Not while the life may just be beginning.
+    #[cold]
     pub(crate) fn refuse_stale<P: Platform>(&mut self, p: &mut P, header: &Header) {
+        self.counters.stale_incarnation += 1;
         let id = header.source;
         let beginning = self.peers.get(id.index()).is_some_and(|peer| {
             peer.link == Link::Connecting && header.destination_incarnation == peer.local

@@ -1,12 +1,13 @@
 //! The state machine and its events.
 
+use crate::authorise::CapabilityTable;
 use crate::config::{Config, ConfigError};
 use crate::control::Waiting;
 use crate::counters::Counters;
 use crate::dma::DmaTable;
 use crate::peer::Peer;
 use crate::platform::{DmaId, Platform};
-use crate::port::{Port, PortState, Turns};
+use crate::port::{Port, Turns};
 use crate::queue::{Deadline, DeadlineQueue, Fifo};
 use crate::read::Read;
 use crate::slot::{Slot, SlotState, Stream};
@@ -24,7 +25,7 @@ use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::storage::{MakeTable, Storage};
 use netvm_abi::wire::HEADER_BYTES;
-use netvm_abi::{Generation, Incarnation, Nanos, NodeId, PortId, ReadSlot, ReceiveId, StagingId};
+use netvm_abi::{BounceId, Incarnation, Nanos, NodeId, PortId, ReadSlot, ReceiveId, StagingId};
 
 /// A received message: its first bytes, copied out of the receive buffer. The payload stays there.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +70,7 @@ pub struct Nic<S: Storage> {
     pub(crate) bar: BarMap,
     pub(crate) shared: SharedMap,
     pub(crate) page_table: PageTable,
+    pub(crate) capabilities: CapabilityTable,
     pub(crate) host_ring: RingReader,
     pub(crate) nic_ring: RingWriter,
     pub(crate) ports: S::Table<Port>,
@@ -134,6 +136,7 @@ impl<S: Storage> Nic<S> {
             bar: BarMap::new(geometry),
             shared: SharedMap::new(geometry),
             page_table: PageTable::of(geometry, config.hash_key),
+            capabilities: CapabilityTable::of(geometry),
             host_ring: RingReader::new(RingPlace::host_events(geometry)),
             nic_ring: RingWriter::new(RingPlace::nic_events(geometry)),
             ports: tables.ports,
@@ -272,46 +275,30 @@ impl<S: Storage> Nic<S> {
         node.index() * self.config.geometry.ports as usize + port.index()
     }
 
-    /// Index of a window slot.
+    /// The name of a message in a receiving window: the number of its bounce page, which is also the
+    /// index of its slot (and, on the sending side, of the note of what left in that slot).
     #[inline]
-    pub(crate) const fn slot_index(&self, node: NodeId, slot: u16) -> usize {
-        node.index() * self.config.geometry.window as usize + slot as usize
+    pub(crate) const fn slot_id(&self, node: NodeId, slot: u16) -> BounceId {
+        BounceId(node.0 as u32 * self.config.geometry.window as u32 + slot as u32)
     }
 
-    /// A slot of a peer's receiving window.
+    /// A slot of a receiving window.
     #[inline]
-    pub(crate) fn slot(&self, node: NodeId, slot: u16) -> Option<&Slot> {
-        self.slots.get(self.slot_index(node, slot))
+    pub(crate) fn slot(&self, at: BounceId) -> Option<&Slot> {
+        self.slots.get(at.index())
     }
 
     /// The same, to change it.
     #[inline]
-    pub(crate) fn slot_mut(&mut self, node: NodeId, slot: u16) -> Option<&mut Slot> {
-        let index = self.slot_index(node, slot);
-        self.slots.get_mut(index)
+    pub(crate) fn slot_mut(&mut self, at: BounceId) -> Option<&mut Slot> {
+        self.slots.get_mut(at.index())
     }
 
     /// Sets a slot's state.
     #[inline]
-    pub(crate) fn set_slot(&mut self, node: NodeId, slot: u16, state: SlotState) {
-        if let Some(slot) = self.slot_mut(node, slot) {
+    pub(crate) fn set_slot(&mut self, at: BounceId, state: SlotState) {
+        if let Some(slot) = self.slot_mut(at) {
             slot.state = state;
-        }
-    }
-
-    /// Remembers for which life of its port a message was let through.
-    #[inline]
-    pub(crate) fn note_port(&mut self, node: NodeId, slot: u16) {
-        let Some(port) = self.slot(node, slot).map(|slot| slot.header.destination_port) else {
-            return;
-        };
-        let generation = self
-            .ports
-            .get(port.index())
-            .filter(|port| port.state == PortState::Open)
-            .map_or(Generation(u32::MAX), |port| port.generation);
-        if let Some(slot) = self.slot_mut(node, slot) {
-            slot.port_generation = generation;
         }
     }
 }

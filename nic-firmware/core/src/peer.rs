@@ -21,7 +21,7 @@ use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Header, Kind};
 use netvm_abi::words::SharedWords;
-use netvm_abi::{Incarnation, Nanos, NodeId, Seq};
+use netvm_abi::{BounceId, Incarnation, Nanos, NodeId, Seq};
 
 /// The state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,6 +173,7 @@ impl<S: Storage> Nic<S> {
     }
 
     /// The link works in both directions.
+    #[cold]
     pub(crate) fn link_up<P: Platform>(&mut self, p: &mut P, id: NodeId) {
         let Some(peer) = self.peers.get_mut(id.index()) else {
             return;
@@ -244,8 +245,8 @@ impl<S: Storage> Nic<S> {
             }
             let seq = peer.credits.acked();
             peer.credits.acknowledge(seq.plus(1));
-            let slot = self.slot_index(id, (seq.0 % u32::from(self.config.geometry.window)) as u16);
-            let Some(out) = self.outgoing.get(slot).copied() else {
+            let slot = self.slot_id(id, (seq.0 % u32::from(self.config.geometry.window)) as u16);
+            let Some(out) = self.outgoing.get(slot.index()).copied() else {
                 return;
             };
             let at = self.stream_index(id, out.port);
@@ -279,7 +280,8 @@ impl<S: Storage> Nic<S> {
     /// what a DMA or a queue holds goes when that lets go.
     fn clear_window<P: Platform>(&mut self, p: &mut P, id: NodeId) {
         for index in 0..self.config.geometry.window {
-            let Some(slot) = self.slot_mut(id, index) else {
+            let at = self.slot_id(id, index);
+            let Some(slot) = self.slot_mut(at) else {
                 return;
             };
             let state = slot.state;
@@ -296,10 +298,9 @@ impl<S: Storage> Nic<S> {
             };
             let drains = slot.state == SlotState::Dead && state != SlotState::Dead;
             let lost = !matches!(state, SlotState::Missing | SlotState::Landed | SlotState::Failed);
-            let release = slot.holds_receive && slot.state == SlotState::Missing;
-            let receive = slot.receive;
-            if release {
-                slot.holds_receive = false;
+            if slot.state == SlotState::Missing
+                && let Some(receive) = slot.let_go()
+            {
                 p.release_receive(receive);
             }
             if lost {
@@ -309,20 +310,20 @@ impl<S: Storage> Nic<S> {
                 peer.draining += 1;
             }
             if state == SlotState::Sourcing {
-                self.orphan_read(id, index);
+                self.orphan_read(at);
             }
         }
     }
 
     /// A message of an earlier life is held by nobody any more.
-    pub(crate) fn bury<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId, index: u16) {
-        let Some(slot) = self.slot_mut(id, index) else {
+    #[cold]
+    pub(crate) fn bury<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) {
+        let Some(slot) = self.slot_mut(at) else {
             return;
         };
         slot.state = SlotState::Missing;
-        let (held, receive) = (slot.holds_receive, slot.receive);
-        slot.holds_receive = false;
-        if held {
+        let id = slot.header.source;
+        if let Some(receive) = slot.let_go() {
             p.release_receive(receive);
         }
         if let Some(peer) = self.peers.get_mut(id.index()) {
@@ -349,7 +350,8 @@ impl<S: Storage> Nic<S> {
         }
         peer.awaited = None;
         for index in 0..self.config.geometry.window {
-            if let Some(slot) = self.slot_mut(id, index)
+            let at = self.slot_id(id, index);
+            if let Some(slot) = self.slot_mut(at)
                 && slot.state == SlotState::Bounced
             {
                 slot.state = SlotState::Missing;
@@ -393,7 +395,7 @@ impl<S: Storage> Nic<S> {
                 let seq = lsn.plus(1 + ahead);
                 let landed = ahead + 1 < u32::from(window)
                     && self
-                        .slot(id, (seq.0 % u32::from(window)) as u16)
+                        .slot(self.slot_id(id, (seq.0 % u32::from(window)) as u16))
                         .is_some_and(|slot| matches!(slot.state, SlotState::Landed | SlotState::Failed));
                 header.operand |= u64::from(landed) << ahead;
             }
@@ -417,8 +419,8 @@ impl<S: Storage> Nic<S> {
             return;
         };
         for step in 0..freed.min(window) {
-            let slot = self.slot_index(id, (first.plus(step).0 % window) as u16);
-            let Some(port) = self.outgoing.get(slot).map(|out| out.port) else {
+            let slot = self.slot_id(id, (first.plus(step).0 % window) as u16);
+            let Some(port) = self.outgoing.get(slot.index()).map(|out| out.port) else {
                 continue;
             };
             let at = self.stream_index(id, port);

@@ -19,7 +19,7 @@ use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Header, Kind};
 use netvm_abi::{
-    ByteLen, Epoch, Generation, Nanos, NodeId, OpId, PortId, ReadSlot, ReceiveId, ReplySlot, Seq, StagingId,
+    BounceId, ByteLen, Epoch, Generation, Nanos, NodeId, OpId, PortId, ReadSlot, ReceiveId, ReplySlot, Seq, StagingId,
     VirtAddr, Vpn,
 };
 
@@ -400,47 +400,38 @@ impl<S: Storage> Nic<S> {
 /// The responder's side.
 impl<S: Storage> Nic<S> {
     /// A request for data has arrived, or its turn has come.
-    pub(crate) fn read_arrives<P: Platform>(
-        &mut self,
-        p: &mut P,
-        now: Nanos,
-        peer: NodeId,
-        index: u16,
-    ) -> Step {
-        let Some(slot) = self.slot_mut(peer, index) else {
+    pub(crate) fn read_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) -> Step {
+        let Some(slot) = self.slot_mut(at) else {
             return Step::Ended(Status::Malformed);
         };
-        if slot.holds_receive {
-            // The whole request is in the slot.
-            slot.holds_receive = false;
-            let receive = slot.receive;
+        // The whole request is in the slot.
+        if let Some(receive) = slot.let_go() {
             p.release_receive(receive);
         }
         let header = slot.header;
-        if let Err(status) = self.authorise_read(p, now, peer, index) {
-            self.reply(p, peer, &header, Err(status));
+        if let Err(status) = self.authorise_read(p, now, at) {
+            self.reply(p, &header, Err(status));
             return Step::Ended(Status::Ok);
         }
         let len = header.compare as u32;
         if len == 0 {
-            self.reply(p, peer, &header, Err(Status::Ok));
+            self.reply(p, &header, Err(Status::Ok));
             return Step::Ended(Status::Ok);
         }
         let vpn = Vpn::of(header.destination_port, header.address);
         let offset = header.address.page_offset();
-        let Some(staging) = self.stage_for_read(peer, index, vpn, offset, len) else {
+        let Some(staging) = self.stage_for_read(at, vpn, offset, len) else {
             self.counters.staging_stalls += 1;
-            self.set_slot(peer, index, SlotState::Queued);
-            let id = BounceUse::Window { peer, slot: index }.id(&self.config.geometry);
-            self.waiting_reads.push(&mut self.links, id.0);
+            self.set_slot(at, SlotState::Queued);
+            self.waiting_reads.push(&mut self.links, at.0);
             return Step::Pending;
         };
-        self.set_slot(peer, index, SlotState::Sourcing);
+        self.set_slot(at, SlotState::Sourcing);
         match self.fill(p, now, staging) {
             Fill::Started => Step::Pending,
             Fill::Refused(status) => {
                 self.drop_staging(staging);
-                self.reply(p, peer, &header, Err(status));
+                self.reply(p, &header, Err(status));
                 Step::Ended(Status::Ok)
             }
         }
@@ -451,19 +442,21 @@ impl<S: Storage> Nic<S> {
         &mut self,
         p: &P,
         now: Nanos,
-        peer: NodeId,
-        index: u16,
+        at: BounceId,
     ) -> crate::authorise::Authority {
-        let Some(slot) = self.slot(peer, index) else {
+        let Some(slot) = self.slot(at) else {
             return Err(Status::Malformed);
         };
-        let header = slot.header;
-        let payload = self.peers.get(peer.index()).map_or(0, |peer| peer.payload);
-        if header.len != 0 || header.compare > u64::from(payload) {
+        let (len, wanted) = (slot.header.len, slot.header.compare);
+        let payload = self
+            .peers
+            .get(slot.header.source.index())
+            .map_or(0, |peer| peer.payload);
+        if len != 0 || wanted > u64::from(payload) {
             self.counters.refused_malformed += 1;
             return Err(Status::Malformed);
         }
-        self.authorise(p, now, &header, header.compare as u32, Modes::READ)
+        self.authorise(p, now, at, wanted as u32, Modes::READ)
     }
 
     /// The data of a read is in its staging buffer, or will not be.
@@ -471,29 +464,28 @@ impl<S: Storage> Nic<S> {
         &mut self,
         p: &mut P,
         now: Nanos,
-        peer: NodeId,
-        index: u16,
+        at: BounceId,
         data: Result<StagingId, Status>,
     ) {
-        let Some(slot) = self.slot(peer, index) else {
+        let Some(slot) = self.slot(at) else {
             return;
         };
         if slot.state != SlotState::Sourcing {
             return;
         }
         let header = slot.header;
-        self.reply(p, peer, &header, data);
-        self.end(p, now, peer, index, Status::Ok);
+        self.reply(p, &header, data);
+        self.end(p, now, at, Status::Ok);
     }
 
     /// The link over which a read came has failed: nobody wants its data any more.
-    pub(crate) fn orphan_read(&mut self, peer: NodeId, index: u16) {
+    pub(crate) fn orphan_read(&mut self, at: BounceId) {
         for id in 0..self.config.geometry.staging {
             let id = StagingId(id);
             let found = self
                 .staging
                 .get(id.index())
-                .is_some_and(|staging| staging.owner == (StagingFor::Read { peer, slot: index }));
+                .is_some_and(|staging| staging.owner == StagingFor::Read(at));
             if found {
                 self.abandon_staging(id);
                 return;
@@ -502,14 +494,8 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Sends a reply: data, or (also for "nothing, all well") a status.
-    fn reply<P: Platform>(
-        &mut self,
-        p: &mut P,
-        peer: NodeId,
-        request: &Header,
-        data: Result<StagingId, Status>,
-    ) {
-        let mut header = self.answer(Kind::ReadReply, peer, request);
+    fn reply<P: Platform>(&mut self, p: &mut P, request: &Header, data: Result<StagingId, Status>) {
+        let mut header = self.answer(Kind::ReadReply, request);
         header.operand = request.operand;
         match data {
             Ok(staging) => {
@@ -534,11 +520,7 @@ impl<S: Storage> Nic<S> {
             let Some(id) = self.waiting_reads.pop(&self.links) else {
                 return;
             };
-            if let Some(BounceUse::Window { peer, slot }) =
-                BounceUse::from_id(&self.config.geometry, id.into())
-            {
-                self.resume(p, now, peer, slot);
-            }
+            self.resume(p, now, BounceId(id));
         }
     }
 }

@@ -15,7 +15,7 @@ use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{HEADER_BYTES, HEADER_WORDS, Header, Kind, MessageFlags};
-use netvm_abi::{Nanos, NodeId, ReceiveId};
+use netvm_abi::{BounceId, Nanos, NodeId, ReceiveId};
 
 /// How far a message got at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,27 +61,25 @@ impl<S: Storage> Nic<S> {
                 return;
             }
         };
-        if matches!(header.kind, Kind::Hello | Kind::HelloAck | Kind::Bye) {
-            self.greeting_arrives(p, now, &header);
-            p.release_receive(receive);
-            return;
-        }
-        if !self.in_session(p, now, &header) {
-            p.release_receive(receive);
-            return;
-        }
-        if header.kind.is_windowed() {
+        if !header.kind.is_windowed() {
+            self.answer_arrives(p, now, receive, &header);
+        } else if self.in_session(p, now, &header) {
             self.accept(p, now, receive, &header);
-            return;
+        } else {
+            p.release_receive(receive);
         }
+    }
+
+    /// A message that takes no slot of the window: a greeting, an answer, an acknowledgement.
+    #[inline(never)]
+    fn answer_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, receive: ReceiveId, header: &Header) {
         match header.kind {
-            Kind::ReadReply => {
-                self.reply_arrives(p, receive, &header);
-                return;
-            }
-            Kind::FlushReply => self.flush_reply_arrives(p, &header),
-            Kind::Ack => self.ack_arrives(p, &header),
-            Kind::Error => self.error_arrives(p, &header),
+            Kind::Hello | Kind::HelloAck | Kind::Bye => self.greeting_arrives(p, now, header),
+            _ if !self.in_session(p, now, header) => {}
+            Kind::ReadReply => return self.reply_arrives(p, receive, header),
+            Kind::FlushReply => self.flush_reply_arrives(p, header),
+            Kind::Ack => self.ack_arrives(p, header),
+            Kind::Error => self.error_arrives(p, header),
             Kind::Probe => {
                 self.counters.probes_received += 1;
                 self.note_announced(now, header.source, header.seq);
@@ -93,7 +91,7 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Whether a message belongs to the present life of its link.
-    #[inline]
+    #[inline(always)]
     fn in_session<P: Platform>(&mut self, p: &mut P, now: Nanos, header: &Header) -> bool {
         let Some(peer) = self.peers.get_mut(header.source.index()) else {
             return false;
@@ -106,39 +104,26 @@ impl<S: Storage> Nic<S> {
             }
             return true;
         }
-        self.counters.stale_incarnation += 1;
         self.refuse_stale(p, header);
         false
     }
 
     /// A windowed message gets its slot, once.
-    #[inline]
+    #[inline(always)]
     fn accept<P: Platform>(&mut self, p: &mut P, now: Nanos, receive: ReceiveId, header: &Header) {
         let id = header.source;
         let Some(peer) = self.peers.get_mut(id.index()) else {
             return;
         };
-        let place = peer.sequence.place(header.seq);
-        let index = match place {
-            Place::Slot(slot) => slot,
-            Place::Before | Place::Beyond => {
-                if place == Place::Before {
-                    self.counters.duplicates += 1;
-                } else {
-                    self.counters.out_of_window += 1;
-                }
-                p.release_receive(receive);
-                return;
-            }
+        let at = match peer.sequence.place(header.seq) {
+            Place::Slot(index) => self.slot_id(id, index),
+            place => return self.out_of_place(p, receive, place),
         };
-        let at = usize::from(self.config.geometry.window) * id.index() + usize::from(index);
-        let Some(slot) = self.slots.get_mut(at) else {
+        let (Some(slot), Some(peer)) = (self.slots.get_mut(at.index()), self.peers.get_mut(id.index())) else {
             return;
         };
         if slot.state != SlotState::Missing {
-            self.counters.duplicates += 1;
-            p.release_receive(receive);
-            return;
+            return self.out_of_place(p, receive, Place::Before);
         }
         let at_lsn = header.seq == peer.sequence.lsn();
         if !at_lsn && !peer.sequence.anything_past_lsn() {
@@ -154,30 +139,43 @@ impl<S: Storage> Nic<S> {
         slot.generation.0 = slot.generation.0.wrapping_add(1);
         slot.status = Status::Ok;
         if !at_lsn {
+            let ordered = header.flags.contains(MessageFlags::ORDERED) || header.kind == Kind::Flush;
+            if ordered {
+                self.counters.ordered_parked += 1;
+                slot.state = SlotState::Ordered;
+            }
             self.arm_probe(id, now);
+            if ordered {
+                return;
+            }
         }
-        let ordered = header.flags.contains(MessageFlags::ORDERED) || header.kind == Kind::Flush;
-        if ordered && !at_lsn {
-            self.counters.ordered_parked += 1;
-            self.set_slot(id, index, SlotState::Ordered);
-            return;
+        if let Step::Ended(status) = self.act(p, now, at) {
+            self.end(p, now, at, status);
         }
-        if let Step::Ended(status) = self.act(p, now, id, index) {
-            self.end(p, now, id, index, status);
+    }
+
+    /// A message that has been here before, or that its sender had no credit for.
+    #[cold]
+    fn out_of_place<P: Platform>(&mut self, p: &mut P, receive: ReceiveId, place: Place) {
+        if place == Place::Beyond {
+            self.counters.out_of_window += 1;
+        } else {
+            self.counters.duplicates += 1;
         }
+        p.release_receive(receive);
     }
 
     /// Does what the message in a slot asks for.
     #[inline]
-    fn act<P: Platform>(&mut self, p: &mut P, now: Nanos, peer: NodeId, index: u16) -> Step {
-        let Some(slot) = self.slot(peer, index) else {
+    fn act<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) -> Step {
+        let Some(slot) = self.slot(at) else {
             return Step::Ended(Status::Malformed);
         };
         match slot.header.kind {
-            Kind::Write => self.write_arrives(p, now, peer, index),
-            Kind::ReadRequest => self.read_arrives(p, now, peer, index),
-            Kind::Flush => self.flush_arrives(p, peer, index),
-            Kind::Control => self.control_arrives(p, peer, index),
+            Kind::Write => self.write_arrives(p, now, at),
+            Kind::ReadRequest => self.read_arrives(p, now, at),
+            Kind::Flush => self.flush_arrives(p, at),
+            Kind::Control => self.control_arrives(p, at),
             _ => {
                 // Atomics have their place in the dispatch, and no handler yet.
                 self.counters.unsupported += 1;
@@ -187,54 +185,47 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Takes up a message that has waited for a DMA slot or a staging buffer.
-    pub(crate) fn resume<P: Platform>(&mut self, p: &mut P, now: Nanos, peer: NodeId, index: u16) {
-        match self.slot(peer, index).map(|slot| slot.state) {
+    pub(crate) fn resume<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) {
+        match self.slot(at).map(|slot| slot.state) {
             Some(SlotState::Queued) => {
-                if let Step::Ended(status) = self.act(p, now, peer, index) {
-                    self.end(p, now, peer, index, status);
+                if let Step::Ended(status) = self.act(p, now, at) {
+                    self.end(p, now, at, status);
                 }
             }
-            Some(SlotState::Dead) => self.bury(p, now, peer, index),
+            Some(SlotState::Dead) => self.bury(p, now, at),
             _ => {}
         }
     }
 
     /// A message is over: its buffer goes back, its failure to the sender, and the LSN moves on.
-    pub(crate) fn end<P: Platform>(
-        &mut self,
-        p: &mut P,
-        now: Nanos,
-        peer: NodeId,
-        index: u16,
-        status: Status,
-    ) {
-        self.mark_ended(p, peer, index, status);
-        self.advance(p, now, peer);
+    pub(crate) fn end<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId, status: Status) {
+        self.mark_ended(p, at, status);
+        if let Some(peer) = self.slot(at).map(|slot| slot.header.source) {
+            self.advance(p, now, peer);
+        }
     }
 
-    fn mark_ended<P: Platform>(&mut self, p: &mut P, peer: NodeId, index: u16, status: Status) {
-        let at = self.slot_index(peer, index);
-        let Some(slot) = self.slots.get_mut(at) else {
+    fn mark_ended<P: Platform>(&mut self, p: &mut P, at: BounceId, status: Status) {
+        let Some(slot) = self.slots.get_mut(at.index()) else {
             return;
         };
         slot.status = status;
-        slot.state = if status == Status::Ok {
-            self.counters.messages_landed += 1;
-            SlotState::Landed
-        } else {
-            self.counters.messages_failed += 1;
-            SlotState::Failed
-        };
-        let (held, receive, header) = (slot.holds_receive, slot.receive, slot.header);
-        slot.holds_receive = false;
-        if held {
+        if let Some(receive) = slot.let_go() {
             p.release_receive(receive);
         }
-        if status != Status::Ok && header.kind != Kind::Control {
-            self.send_error(p, peer, &header, status);
-        }
-        if mutant::is(Mutant::NotificationEarly) && status == Status::Ok {
-            self.deliver(p, peer, index);
+        if status == Status::Ok {
+            self.counters.messages_landed += 1;
+            slot.state = SlotState::Landed;
+            if mutant::is(Mutant::NotificationEarly) {
+                self.deliver(p, at);
+            }
+        } else {
+            self.counters.messages_failed += 1;
+            slot.state = SlotState::Failed;
+            let header = slot.header;
+            if header.kind != Kind::Control {
+                self.send_error(p, &header, status);
+            }
         }
     }
 
@@ -246,18 +237,18 @@ impl<S: Storage> Nic<S> {
             let Some(peer) = self.peers.get(id.index()) else {
                 return;
             };
-            let index = peer.sequence.lsn_slot();
-            match self.slot(id, index).map(|slot| slot.state) {
+            let at = self.slot_id(id, peer.sequence.lsn_slot());
+            match self.slot(at).map(|slot| slot.state) {
                 Some(SlotState::Landed | SlotState::Failed) => {
-                    self.pass(p, id, index);
+                    self.pass(p, at);
                     moved = true;
                 }
-                Some(SlotState::Ordered) => match self.act(p, now, id, index) {
+                Some(SlotState::Ordered) => match self.act(p, now, at) {
                     Step::Ended(status) => {
                         // It goes in this very round: who used it up without moving on would leave
                         // an ordered message at the LSN that nobody takes up again.
-                        self.mark_ended(p, id, index, status);
-                        self.pass(p, id, index);
+                        self.mark_ended(p, at, status);
+                        self.pass(p, at);
                         moved = true;
                     }
                     Step::Pending => break,
@@ -271,65 +262,75 @@ impl<S: Storage> Nic<S> {
     }
 
     /// The LSN passes a message: now its notification is due.
-    fn pass<P: Platform>(&mut self, p: &mut P, id: NodeId, index: u16) {
-        let Some(slot) = self.slot(id, index) else {
+    #[inline]
+    fn pass<P: Platform>(&mut self, p: &mut P, at: BounceId) {
+        let Some(slot) = self.slots.get(at.index()) else {
             return;
         };
-        let (status, header) = (slot.status, slot.header);
-        let at = self.stream_index(id, header.source_port);
-        if let Some(stream) = self.streams.get_mut(at) {
+        let (status, header) = (slot.status, &slot.header);
+        let id = header.source;
+        let notifies = header.notification.is_some();
+        let stream = self.stream_index(id, header.source_port);
+        if let Some(stream) = self.streams.get_mut(stream)
+            && let Some(poison) = stream.poison
+        {
             // A new epoch: the sender's library has surfaced the error. Another owner of its port
             // did nothing wrong.
             let says_owner = matches!(header.kind, Kind::Write | Kind::Flush);
-            let over = stream.poison.is_some_and(|poison| {
-                poison.epoch != header.epoch.0 || (says_owner && poison.owner != header.compare)
-            });
-            if over {
+            if poison.epoch != header.epoch.0 || (says_owner && poison.owner != header.compare) {
                 stream.poison = None;
             }
         }
         if status != Status::Ok {
-            self.poison(id, &header, status);
+            self.poison(at, status);
         }
-        if !mutant::is(Mutant::NotificationEarly) {
-            self.deliver(p, id, index);
+        if notifies && !mutant::is(Mutant::NotificationEarly) {
+            self.deliver(p, at);
         }
-        self.set_slot(id, index, SlotState::Missing);
+        self.set_slot(at, SlotState::Missing);
         if let Some(peer) = self.peers.get_mut(id.index()) {
             peer.sequence.advance();
         }
     }
 
-    fn deliver<P: Platform>(&mut self, p: &mut P, id: NodeId, index: u16) {
-        let Some(slot) = self.slot(id, index) else {
+    /// Delivers the notification of a message, if it has one and its stream and port are well.
+    fn deliver<P: Platform>(&mut self, p: &mut P, at: BounceId) {
+        let Some(slot) = self.slot(at) else {
             return;
         };
-        let (header, generation) = (slot.header, slot.port_generation);
+        let header = slot.header;
         if header.kind != Kind::Write || !header.notification.is_some() {
             return;
         }
         let port = header.destination_port;
-        let at = self.stream_index(id, header.source_port);
-        let poisoned = self.streams.get(at).is_some_and(|stream| stream.poison.is_some());
+        let stream = self.stream_index(header.source, header.source_port);
+        let poisoned = self
+            .streams
+            .get(stream)
+            .is_some_and(|stream| stream.poison.is_some());
         let open = self
             .ports
             .get(port.index())
-            .is_some_and(|port| port.is(generation));
+            .is_some_and(|port| port.is(slot.port_generation));
         if poisoned || !open {
             self.counters.notifications_suppressed += 1;
             return;
         }
         if let Err(status) = self.notify(p, port, header.notification) {
-            self.poison(id, &header, status);
-            self.send_error(p, id, &header, status);
+            self.poison(at, status);
+            self.send_error(p, &header, status);
         }
     }
 
-    /// Suppresses the notifications of a stream until its epoch changes. Reads do not poison: they
-    /// leave nothing undone at this side.
-    fn poison(&mut self, id: NodeId, header: &Header, status: Status) {
-        let at = self.stream_index(id, header.source_port);
-        if let Some(stream) = self.streams.get_mut(at)
+    /// Suppresses the notifications of a message's stream until its epoch changes. Reads do not
+    /// poison: they leave nothing undone at this side.
+    #[cold]
+    fn poison(&mut self, at: BounceId, status: Status) {
+        let Some(header) = self.slot(at).map(|slot| slot.header) else {
+            return;
+        };
+        let stream = self.stream_index(header.source, header.source_port);
+        if let Some(stream) = self.streams.get_mut(stream)
             && stream.poison.is_none()
         {
             stream.poison = Some(Poison {

@@ -56,6 +56,12 @@ impl Slot {
         port_generation: Generation(0),
         header: Header::new(Kind::Write, NodeId(0), NodeId(0)),
     };
+
+    /// The receive buffer, if the slot still has it: for the caller to give back.
+    #[inline]
+    pub(crate) fn let_go(&mut self) -> Option<ReceiveId> {
+        core::mem::take(&mut self.holds_receive).then_some(self.receive)
+    }
 }
 
 /// A port of another node as a sender to this one.

@@ -14,7 +14,7 @@ use netvm_abi::page_lock::{Used, lock_page, unlock_page};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::{
-    ByteLen, Generation, Nanos, NodeId, PageOffset, PortId, SegmentId, StagingId, VirtAddr, Vpn,
+    BounceId, ByteLen, Generation, Nanos, PageOffset, PortId, SegmentId, StagingId, VirtAddr, Vpn,
 };
 
 /// What a buffer is doing.
@@ -46,13 +46,8 @@ pub(crate) enum StagingFor {
         /// Index of the entry.
         entry: u8,
     },
-    /// A read that this node serves.
-    Read {
-        /// The reader's node.
-        peer: NodeId,
-        /// The window slot of its request.
-        slot: u16,
-    },
+    /// A read that this node serves: its request in the window.
+    Read(BounceId),
 }
 
 /// Who pays for a buffer.
@@ -145,8 +140,7 @@ impl<S: Storage> Nic<S> {
     /// Takes a buffer for a read of another node.
     pub(crate) fn stage_for_read(
         &mut self,
-        peer: NodeId,
-        slot: u16,
+        request: BounceId,
         vpn: Vpn,
         offset: PageOffset,
         len: u32,
@@ -156,7 +150,7 @@ impl<S: Storage> Nic<S> {
             return None;
         }
         let id = self.take_staging(Staging {
-            owner: StagingFor::Read { peer, slot },
+            owner: StagingFor::Read(request),
             payer: Payer::Reads,
             vpn,
             offset,
@@ -229,10 +223,10 @@ impl<S: Storage> Nic<S> {
         };
         let holder = BounceUse::Source(id).id(&self.config.geometry);
         let mut segment = staging.segment;
-        if let StagingFor::Read { peer, slot } = staging.owner {
+        if let StagingFor::Read(request) = staging.owner {
             // Each time anew: it may have been revoked while the host was asked.
-            match self.authorise_read(p, now, peer, slot) {
-                Ok(authority) => segment = authority,
+            match self.authorise_read(p, now, request) {
+                Ok(authority) => segment = Some(authority),
                 Err(status) => return Fill::Refused(status),
             }
         }
@@ -253,7 +247,7 @@ impl<S: Storage> Nic<S> {
             return Fill::Started;
         }
         if let Ok(page) = lock_page(p.bar(), &self.page_table, staging.vpn, false) {
-            if segment.is_none_or(|segment| segment == page.segment) {
+            if segment.is_none_or(|segment| Self::covers(segment, page.segment)) {
                 self.set_staging(id, StagingState::Filling);
                 let held = HeldPage {
                     slot: page.slot,
@@ -322,10 +316,10 @@ impl<S: Storage> Nic<S> {
             StagingFor::Nobody => self.release_staging(p, now, id),
             _ if !ok => self.unfilled(p, now, id, Status::BusError),
             StagingFor::Port { port, entry } => self.staged(p, now, port, entry, Ok(())),
-            StagingFor::Read { peer, slot } => {
+            StagingFor::Read(request) => {
                 staging.owner = StagingFor::Nobody;
                 staging.state = StagingState::Leaving;
-                self.read_served(p, now, peer, slot, Ok(id));
+                self.read_served(p, now, request, Ok(id));
             }
         }
     }
@@ -340,7 +334,7 @@ impl<S: Storage> Nic<S> {
         match owner {
             StagingFor::Nobody => {}
             StagingFor::Port { port, entry } => self.staged(p, now, port, entry, Err(status)),
-            StagingFor::Read { peer, slot } => self.read_served(p, now, peer, slot, Err(status)),
+            StagingFor::Read(request) => self.read_served(p, now, request, Err(status)),
         }
     }
 

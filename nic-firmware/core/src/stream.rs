@@ -341,11 +341,11 @@ impl<S: Storage> Nic<S> {
             peer.unasked = 0;
             header.flags |= MessageFlags::ACK_REQUEST;
         }
-        let slot = self.slot_index(
+        let slot = self.slot_id(
             node,
             (header.seq.0 % u32::from(self.config.geometry.window)) as u16,
         );
-        if let Some(out) = self.outgoing.get_mut(slot) {
+        if let Some(out) = self.outgoing.get_mut(slot.index()) {
             *out = Outgoing {
                 port: header.source_port,
                 epoch: header.epoch,

@@ -135,10 +135,16 @@ impl Sequence {
         self.lsn
     }
 
+    /// Slot of a number: the size is a power of two.
+    #[inline]
+    const fn slot_of(&self, seq: Seq) -> u16 {
+        (seq.0 & (self.size - 1)) as u16
+    }
+
     /// Slot of the lowest number missing.
     #[must_use]
     pub const fn lsn_slot(&self) -> u16 {
-        (self.lsn.0 % self.size) as u16
+        self.slot_of(self.lsn)
     }
 
     /// Where `seq` falls.
@@ -146,7 +152,7 @@ impl Sequence {
     #[inline]
     pub const fn place(&self, seq: Seq) -> Place {
         if seq.since(self.lsn) < self.size {
-            Place::Slot((seq.0 % self.size) as u16)
+            Place::Slot(self.slot_of(seq))
         } else if self.lsn.since(seq) <= self.size {
             Place::Before
         } else {
@@ -191,8 +197,8 @@ impl Sequence {
     #[must_use]
     #[inline]
     pub const fn ack_due(&self) -> bool {
-        let half = self.size / 2;
-        let crossed = self.lsn.0 / half != self.acked.0 / half;
+        // A bit from that of the half upward differs: so does the number of the half.
+        let crossed = (self.lsn.0 ^ self.acked.0) >= self.size / 2;
         crossed || (self.wants && self.lsn.since(self.wanted).wrapping_sub(1) < self.size)
     }
 

@@ -6,62 +6,55 @@ use crate::nic::Nic;
 use crate::platform::{Dma, PageRange, Platform};
 use crate::receive::Step;
 use crate::slot::SlotState;
-use netvm_abi::bounce::BounceUse;
 use netvm_abi::control::Modes;
 use netvm_abi::page_lock::{Miss, Used, lock_page, unlock_page};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::{ByteLen, Nanos, NodeId, Vpn};
+use netvm_abi::{BounceId, ByteLen, Nanos, Vpn};
 
 impl<S: Storage> Nic<S> {
     #[inline]
-    pub(crate) fn write_arrives<P: Platform>(
-        &mut self,
-        p: &mut P,
-        now: Nanos,
-        peer: NodeId,
-        index: u16,
-    ) -> Step {
-        let Some(slot) = self.slot(peer, index) else {
+    pub(crate) fn write_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) -> Step {
+        let Some(len) = self.slot(at).map(|slot| u32::from(slot.header.len)) else {
             return Step::Ended(Status::Malformed);
         };
-        let (header, receive) = (slot.header, slot.receive);
-        let len = u32::from(header.len);
-        let authority = match self.authorise(p, now, &header, len, Modes::WRITE) {
+        let authority = match self.authorise(p, now, at, len, Modes::WRITE) {
             Ok(authority) => authority,
             Err(status) => return Step::Ended(status),
         };
-        self.note_port(peer, index);
         if len == 0 {
             // A notification alone: no page, no lock, no DMA.
             return Step::Ended(Status::Ok);
         }
-        let holder = BounceUse::Window { peer, slot: index }.id(&self.config.geometry);
         let Some(ticket) = self.dma.ticket() else {
-            self.set_slot(peer, index, SlotState::Queued);
-            self.park_for_dma(holder);
+            self.set_slot(at, SlotState::Queued);
+            self.park_for_dma(at);
             return Step::Pending;
         };
-        let vpn = Vpn::of(header.destination_port, header.address);
+        let Some(slot) = self.slot(at) else {
+            return Step::Ended(Status::Malformed);
+        };
+        let (port, address, receive) = (slot.header.destination_port, slot.header.address, slot.receive);
+        let vpn = Vpn::of(port, address);
         match lock_page(p.bar(), &self.page_table, vpn, true) {
-            Ok(page) if authority.is_none_or(|segment| segment == page.segment) => {
+            Ok(page) if Self::covers(authority, page.segment) => {
                 self.counters.zero_copy += 1;
-                self.set_slot(peer, index, SlotState::Moving);
+                self.set_slot(at, SlotState::Moving);
                 let held = HeldPage {
                     slot: page.slot,
                     used: Used::Written,
-                    port: header.destination_port,
+                    port,
                 };
                 let dma = Dma::ReceiveToPage {
                     receive,
                     page: PageRange {
                         ppn: page.ppn,
                         vpn,
-                        offset: header.address.page_offset(),
+                        offset: address.page_offset(),
                         len: ByteLen(len),
                     },
                 };
-                self.start_dma(p, ticket, holder, Some(held), dma);
+                self.start_dma(p, ticket, at, Some(held), dma);
                 return Step::Pending;
             }
             // Left over from another segment: the host knows what belongs here.
@@ -72,21 +65,21 @@ impl<S: Storage> Nic<S> {
             Err(Miss::NotFound) => self.counters.bounced_not_found += 1,
             Err(Miss::NotWritable) => self.counters.bounced_read_only += 1,
         }
-        self.bounce_message(p, ticket, peer, index);
+        self.bounce_message(p, ticket, at);
         Step::Pending
     }
 
     /// The DMA of a message in the window has ended.
     #[inline]
-    pub(crate) fn moved<P: Platform>(&mut self, p: &mut P, now: Nanos, peer: NodeId, index: u16, ok: bool) {
-        match self.slot(peer, index).map(|slot| slot.state) {
-            Some(SlotState::Moving | SlotState::Bouncing) if !ok => {
+    pub(crate) fn moved<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId, ok: bool) {
+        match self.slot(at).map(|slot| slot.state) {
+            Some(SlotState::Moving) if ok => self.end(p, now, at, Status::Ok),
+            Some(SlotState::Bouncing) if ok => self.message_bounced(p, at),
+            Some(SlotState::Moving | SlotState::Bouncing) => {
                 self.counters.failed += 1;
-                self.end(p, now, peer, index, Status::BusError);
+                self.end(p, now, at, Status::BusError);
             }
-            Some(SlotState::Moving) => self.end(p, now, peer, index, Status::Ok),
-            Some(SlotState::Bouncing) => self.message_bounced(p, peer, index),
-            Some(SlotState::Dead) => self.bury(p, now, peer, index),
+            Some(SlotState::Dead) => self.bury(p, now, at),
             _ => {}
         }
     }
