@@ -124,7 +124,14 @@ impl Consumer {
     /// Looks at the doorbell word.
     #[inline]
     pub fn poll<W: SharedWords + ?Sized>(&self, block: &W) -> Doorbell {
-        match block.load_acquire(DOORBELL).wrapping_sub(self.taken) {
+        self.compare(block.load_acquire(DOORBELL))
+    }
+
+    /// The same for a doorbell word that has been loaded (with acquire).
+    #[must_use]
+    #[inline]
+    pub const fn compare(&self, doorbell: u32) -> Doorbell {
+        match doorbell.wrapping_sub(self.taken) {
             0 => Doorbell::Empty,
             pending @ 1..=QUEUE_ENTRIES => Doorbell::Pending(pending),
             _ => Doorbell::Broken,

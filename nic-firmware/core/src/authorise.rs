@@ -91,7 +91,8 @@ impl Request<'_> {
                 return Err(Status::ModeRefused);
             }
             let end = header.address.checked_add(u64::from(self.len));
-            let inside = header.address >= capability.start() && end.is_some_and(|end| end <= capability.end());
+            let inside =
+                header.address >= capability.start() && end.is_some_and(|end| end <= capability.end());
             if !inside {
                 return Err(Status::OutOfRange);
             }

@@ -11,18 +11,38 @@
 use crate::nic::Nic;
 use crate::platform::{Interrupt, Platform};
 use crate::port::{Completion, Count, PortState};
-use netvm_abi::bar::port::{READ_FENCE, TAKEN_FENCE, WRITE_FENCE};
+use netvm_abi::bar::port::{DOORBELL, READ_FENCE, TAKEN_FENCE, WRITE_FENCE};
 use netvm_abi::port_area::{READS_DONE, Reply, SHADOW_STEP, TAKEN, WRITES_DONE};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::words::{Part, SharedWords};
 use netvm_abi::{OpId, PortId, ReplySlot, WordIndex};
 
-const COUNTS: [(Count, WordIndex, WordIndex); 3] = [
-    (Count::Taken, TAKEN_FENCE, TAKEN),
-    (Count::Writes, WRITE_FENCE, WRITES_DONE),
-    (Count::Reads, READ_FENCE, READS_DONE),
-];
+/// The words that the NIC looks at in each turn of a port, copied in one go.
+pub(crate) struct Looked {
+    pub(crate) doorbell: u32,
+    /// By [`Count`].
+    pub(crate) fences: [u32; 3],
+}
+
+const _: () = assert!(DOORBELL.0 == 0);
+const _: () = assert!(WRITE_FENCE.0 == 1);
+const _: () = assert!(READ_FENCE.0 == 2);
+const _: () = assert!(TAKEN_FENCE.0 == 5);
+
+impl Looked {
+    /// Of the block that starts at `block`.
+    #[inline]
+    pub(crate) fn at<W: SharedWords + ?Sized>(bar: &W, block: WordIndex) -> Self {
+        let mut words = [0; 6];
+        bar.load_slice(block, &mut words);
+        let [doorbell, writes, reads, _, _, taken] = words;
+        Self {
+            doorbell,
+            fences: [taken, writes, reads],
+        }
+    }
+}
 
 impl Completion {
     /// Whether the application has asked for a count that is reached and that it does not know.
@@ -31,10 +51,16 @@ impl Completion {
         let untold = fence.wrapping_sub(self.shadow) as i32 > 0;
         reached && untold
     }
+
+    /// Whether the application should be told: every [`SHADOW_STEP`], and when it has asked.
+    const fn due(&self) -> bool {
+        self.done.wrapping_sub(self.shadow) >= SHADOW_STEP || self.fenced(self.fence)
+    }
 }
 
 impl<S: Storage> Nic<S> {
     /// One more operation is done.
+    #[inline]
     pub(crate) fn complete<P: Platform>(&mut self, p: &mut P, id: PortId, count: Count) {
         if let Some(counter) = self.count(id, count) {
             counter.done = counter.done.wrapping_add(1);
@@ -42,20 +68,26 @@ impl<S: Storage> Nic<S> {
         self.publish(p, id, count);
     }
 
+    #[inline]
     fn count(&mut self, id: PortId, count: Count) -> Option<&mut Completion> {
         self.ports.get_mut(id.index())?.counts.get_mut(count as usize)
     }
 
     /// Refreshes a shadow counter if its step or a fence is reached.
+    #[inline]
     pub(crate) fn publish<P: Platform>(&mut self, p: &mut P, id: PortId, count: Count) {
+        if self.count(id, count).is_some_and(|counter| counter.due()) {
+            self.refresh(p, id, count);
+        }
+    }
+
+    #[inline(never)]
+    fn refresh<P: Platform>(&mut self, p: &mut P, id: PortId, count: Count) {
         let area = self.shared.port_area(id);
         let Some(counter) = self.count(id, count) else {
             return;
         };
         let fenced = counter.fenced(counter.fence);
-        if !fenced && counter.done.wrapping_sub(counter.shadow) < SHADOW_STEP {
-            return;
-        }
         counter.shadow = counter.done;
         let done = counter.done;
         let word = match count {
@@ -70,32 +102,31 @@ impl<S: Storage> Nic<S> {
         }
     }
 
-    /// Looks at a port's fence words.
-    pub(crate) fn read_fences<P: Platform>(&mut self, p: &mut P, id: PortId) {
-        let block = self.bar.port(id);
-        for (count, fence, _) in COUNTS {
-            let asked = p.bar().load_acquire(block.plus(fence.0));
-            let Some(counter) = self.count(id, count) else {
-                return;
-            };
-            if counter.fence != asked {
-                counter.fence = asked;
-                self.publish(p, id, count);
+    /// Remembers a port's fences, and tells what they ask for if it is there already.
+    #[inline(never)]
+    pub(crate) fn fences_moved<P: Platform>(&mut self, p: &mut P, id: PortId, fences: [u32; 3]) {
+        for (count, fence) in [Count::Taken, Count::Writes, Count::Reads]
+            .into_iter()
+            .zip(fences)
+        {
+            if let Some(counter) = self.count(id, count) {
+                counter.fence = fence;
             }
+            self.publish(p, id, count);
         }
     }
 
     /// Whether a fence word of the port asks for what could be told at once.
     pub(crate) fn fence_reached<P: Platform>(&self, p: &P, id: PortId) -> bool {
-        let block = self.bar.port(id);
         let Some(port) = self.ports.get(id.index()) else {
             return false;
         };
+        let fences = Looked::at(p.bar(), self.bar.port(id)).fences;
         port.state == PortState::Open
-            && COUNTS
-                .iter()
+            && fences
+                .into_iter()
                 .zip(&port.counts)
-                .any(|((_, fence, _), counter)| counter.fenced(p.bar().load_acquire(block.plus(fence.0))))
+                .any(|(fence, counter)| counter.fenced(fence))
     }
 
     /// Writes the result of a round trip into the port's reply slot. Returns whether it named one.

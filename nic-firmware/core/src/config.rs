@@ -3,7 +3,7 @@
 use core::fmt;
 use netvm_abi::geometry::GeometryError;
 use netvm_abi::page_table::HashKey;
-use netvm_abi::{Geometry, Nanos, NodeId};
+use netvm_abi::{BounceId, Geometry, Nanos, NodeId, PortId};
 
 /// How long the NIC waits for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,22 @@ pub struct Config {
     pub inline_bytes: u16,
     /// Time spans.
     pub timers: Timers,
+}
+
+/// Places in the tables.
+impl Config {
+    /// Index of a port and a node in the tables of streams.
+    #[inline]
+    pub(crate) const fn stream_index(&self, node: NodeId, port: PortId) -> usize {
+        node.index() * self.geometry.ports as usize + port.index()
+    }
+
+    /// The name of a message in a receiving window: the number of its bounce page, which is also the
+    /// index of its slot (and, on the sending side, of the note of what left in that slot).
+    #[inline]
+    pub(crate) const fn slot_id(&self, node: NodeId, slot: u16) -> BounceId {
+        BounceId(node.0 as u32 * self.geometry.window as u32 + slot as u32)
+    }
 }
 
 impl Default for Config {

@@ -12,7 +12,7 @@ use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Header, Kind};
 use netvm_abi::words::SharedWords;
-use netvm_abi::{BounceId, Generation, Nanos, NodeId, PortId, Token};
+use netvm_abi::{BounceId, Nanos, NodeId, PortId, Token};
 
 /// The host driver's port.
 const DRIVER: PortId = PortId(0);
@@ -52,9 +52,6 @@ impl<S: Storage> Nic<S> {
     /// Sends the control messages that have a link and a credit; what goes to one peer keeps its
     /// order, and waits for no other peer. Returns whether one was sent.
     pub(crate) fn send_controls<P: Platform>(&mut self, p: &mut P, now: Nanos) -> bool {
-        if self.controls.is_empty() {
-            return false;
-        }
         let waiting = core::mem::take(&mut self.controls);
         let before = waiting.len();
         for control in waiting {
@@ -81,7 +78,7 @@ impl<S: Storage> Nic<S> {
             .load_slice(self.shared.control_slot(control.slot), &mut words);
         let mut header = Header::new(Kind::Control, self.config.node, id);
         header.len = CONTROL_BYTES as u16;
-        self.number(&mut header, Generation(0));
+        self.number(&mut header);
         self.counters.control_sent += 1;
         p.transmit(&header, Payload::Inline(&words));
         self.arm_probe(id, now);

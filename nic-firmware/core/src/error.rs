@@ -12,12 +12,7 @@ use netvm_abi::{Generation, PortId};
 
 impl<S: Storage> Nic<S> {
     /// Tells the port that sent `request` that it failed. Needs no credit.
-    pub(crate) fn send_error<P: Platform>(
-        &mut self,
-        p: &mut P,
-        request: &Header,
-        status: Status,
-    ) {
+    pub(crate) fn send_error<P: Platform>(&mut self, p: &mut P, request: &Header, status: Status) {
         let mut header = self.answer(Kind::Error, request);
         header.status = status.code();
         header.address = request.address;

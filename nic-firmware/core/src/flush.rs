@@ -19,7 +19,7 @@ impl<S: Storage> Nic<S> {
             return Step::Ended(Status::Malformed);
         };
         let request = slot.header;
-        let stream = self.stream_index(request.source, request.source_port);
+        let stream = self.config.stream_index(request.source, request.source_port);
         let poison = self
             .streams
             .get(stream)

@@ -105,7 +105,7 @@ impl<S: Storage> Nic<S> {
         }
         // An error of the last owner is none of this one's.
         for node in 0..self.config.geometry.nodes {
-            let at = self.stream_index(node.into(), id);
+            let at = self.config.stream_index(node.into(), id);
             if let Some(sender) = self.senders.get_mut(at) {
                 sender.failed_epoch = None;
             }

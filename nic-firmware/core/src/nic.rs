@@ -25,7 +25,7 @@ use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::storage::{MakeTable, Storage};
 use netvm_abi::wire::HEADER_BYTES;
-use netvm_abi::{BounceId, Incarnation, Nanos, NodeId, PortId, ReadSlot, ReceiveId, StagingId};
+use netvm_abi::{BounceId, Incarnation, Nanos, ReadSlot, ReceiveId, StagingId};
 
 /// A received message: its first bytes, copied out of the receive buffer. The payload stays there.
 #[derive(Clone, Copy, Debug)]
@@ -199,7 +199,7 @@ impl<S: Storage> Nic<S> {
     pub fn handle_doorbells<P: Platform>(&mut self, p: &mut P, now: Nanos, budget: u32) -> bool {
         self.resume_parked(p, now);
         self.resume_reads(p, now);
-        let mut moved = self.send_controls(p, now);
+        let mut moved = !self.controls.is_empty() && self.send_controls(p, now);
         if self.turns.all_quiet() {
             self.turns.stir();
         }
@@ -210,9 +210,9 @@ impl<S: Storage> Nic<S> {
             let Some(port) = self.turns.take() else {
                 break;
             };
-            let progress = self.pump(p, now, port);
-            self.turns.report(progress);
-            moved |= progress;
+            let turn = self.pump(p, now, port);
+            self.turns.report(turn.more);
+            moved |= turn.moved;
         }
         moved || !self.turns.all_quiet() || self.parked_could_go()
     }
@@ -267,21 +267,8 @@ impl<S: Storage> Nic<S> {
     }
 }
 
-/// Places in the tables.
+/// The receiving windows.
 impl<S: Storage> Nic<S> {
-    /// Index of a port and a node in the tables of streams.
-    #[inline]
-    pub(crate) const fn stream_index(&self, node: NodeId, port: PortId) -> usize {
-        node.index() * self.config.geometry.ports as usize + port.index()
-    }
-
-    /// The name of a message in a receiving window: the number of its bounce page, which is also the
-    /// index of its slot (and, on the sending side, of the note of what left in that slot).
-    #[inline]
-    pub(crate) const fn slot_id(&self, node: NodeId, slot: u16) -> BounceId {
-        BounceId(node.0 as u32 * self.config.geometry.window as u32 + slot as u32)
-    }
-
     /// A slot of a receiving window.
     #[inline]
     pub(crate) fn slot(&self, at: BounceId) -> Option<&Slot> {

@@ -245,11 +245,13 @@ impl<S: Storage> Nic<S> {
             }
             let seq = peer.credits.acked();
             peer.credits.acknowledge(seq.plus(1));
-            let slot = self.slot_id(id, (seq.0 % u32::from(self.config.geometry.window)) as u16);
+            let slot = self
+                .config
+                .slot_id(id, (seq.0 % u32::from(self.config.geometry.window)) as u16);
             let Some(out) = self.outgoing.get(slot.index()).copied() else {
                 return;
             };
-            let at = self.stream_index(id, out.port);
+            let at = self.config.stream_index(id, out.port);
             if let Some(sender) = self.senders.get_mut(at) {
                 sender.share = sender.share.saturating_sub(1);
                 sender.failed_epoch = Some(out.epoch.0);
@@ -280,7 +282,7 @@ impl<S: Storage> Nic<S> {
     /// what a DMA or a queue holds goes when that lets go.
     fn clear_window<P: Platform>(&mut self, p: &mut P, id: NodeId) {
         for index in 0..self.config.geometry.window {
-            let at = self.slot_id(id, index);
+            let at = self.config.slot_id(id, index);
             let Some(slot) = self.slot_mut(at) else {
                 return;
             };
@@ -350,7 +352,7 @@ impl<S: Storage> Nic<S> {
         }
         peer.awaited = None;
         for index in 0..self.config.geometry.window {
-            let at = self.slot_id(id, index);
+            let at = self.config.slot_id(id, index);
             if let Some(slot) = self.slot_mut(at)
                 && slot.state == SlotState::Bounced
             {
@@ -395,7 +397,7 @@ impl<S: Storage> Nic<S> {
                 let seq = lsn.plus(1 + ahead);
                 let landed = ahead + 1 < u32::from(window)
                     && self
-                        .slot(self.slot_id(id, (seq.0 % u32::from(window)) as u16))
+                        .slot(self.config.slot_id(id, (seq.0 % u32::from(window)) as u16))
                         .is_some_and(|slot| matches!(slot.state, SlotState::Landed | SlotState::Failed));
                 header.operand |= u64::from(landed) << ahead;
             }
@@ -419,11 +421,11 @@ impl<S: Storage> Nic<S> {
             return;
         };
         for step in 0..freed.min(window) {
-            let slot = self.slot_id(id, (first.plus(step).0 % window) as u16);
+            let slot = self.config.slot_id(id, (first.plus(step).0 % window) as u16);
             let Some(port) = self.outgoing.get(slot.index()).map(|out| out.port) else {
                 continue;
             };
-            let at = self.stream_index(id, port);
+            let at = self.config.stream_index(id, port);
             if let Some(sender) = self.senders.get_mut(at) {
                 sender.share = sender.share.saturating_sub(1);
             }

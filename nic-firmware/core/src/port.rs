@@ -1,6 +1,6 @@
 //! What the NIC remembers of an open port.
 
-use crate::stream::Entry;
+use crate::stream::{Entry, Stage};
 use netvm_abi::command_queue::Consumer;
 use netvm_abi::notification::EVENT_COUNTS;
 use netvm_abi::{Generation, PortId};
@@ -118,8 +118,42 @@ impl Port {
     }
 
     /// A pipeline entry.
+    #[inline]
     pub(crate) fn entry(&mut self, index: u8) -> Option<&mut Entry> {
         self.pipeline.get_mut(usize::from(index))
+    }
+
+    /// Index of the last entry of the pipeline, if it lacks something: it holds the stream behind it.
+    #[inline]
+    pub(crate) fn wanting(&self) -> Option<u8> {
+        let last = self.index(self.len.checked_sub(1)?);
+        let entry = self.pipeline.get(usize::from(last))?;
+        (entry.stage == Stage::Wanting).then_some(last)
+    }
+
+    /// How far the entry at the head of the pipeline is.
+    #[inline]
+    pub(crate) fn head_stage(&self) -> Option<Stage> {
+        if self.len == 0 || self.state != PortState::Open {
+            return None;
+        }
+        self.pipeline.get(usize::from(self.head)).map(|entry| entry.stage)
+    }
+
+    /// The entry at the head has left the pipeline, and its place in the queue is free.
+    #[inline]
+    pub(crate) fn drop_head(&mut self) {
+        self.head = self.index(1);
+        self.len = self.len.saturating_sub(1);
+        self.retire.take();
+        let [taken, ..] = &mut self.counts;
+        taken.done = self.retire.taken();
+    }
+
+    /// The counts of which the application wants to hear exactly, as far as the NIC knows.
+    #[inline]
+    pub(crate) fn fences(&self) -> [u32; 3] {
+        self.counts.map(|count| count.fence)
     }
 }
 

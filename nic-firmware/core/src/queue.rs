@@ -78,7 +78,15 @@ impl DeadlineQueue {
     }
 
     /// Queues an item from `now` on, unless it is queued already.
+    #[inline]
     pub(crate) fn push(&mut self, links: &mut [Deadline], item: u32, now: u64) {
+        if links.get(item as usize).is_some_and(|link| !link.queued) {
+            self.append(links, item, now);
+        }
+    }
+
+    #[inline(never)]
+    fn append(&mut self, links: &mut [Deadline], item: u32, now: u64) {
         let earliest = match links.get(self.tail as usize) {
             Some(last) if self.head != NONE => last.at,
             _ => 0,
@@ -86,9 +94,6 @@ impl DeadlineQueue {
         let Some(link) = links.get_mut(item as usize) else {
             return;
         };
-        if link.queued {
-            return;
-        }
         *link = Deadline {
             next: NONE,
             at: now.saturating_add(self.span).max(earliest),

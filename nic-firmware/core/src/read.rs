@@ -4,6 +4,7 @@
 //! needs no credit, and two nodes full of reads cannot wait for each other. At the responder the
 //! request holds its window slot until the reply has left.
 
+use crate::counters::Counters;
 use crate::dma::HeldPage;
 use crate::nic::Nic;
 use crate::platform::{Dma, PageRange, Payload, Platform};
@@ -19,8 +20,8 @@ use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Header, Kind};
 use netvm_abi::{
-    BounceId, ByteLen, Epoch, Generation, Nanos, NodeId, OpId, PortId, ReadSlot, ReceiveId, ReplySlot, Seq, StagingId,
-    VirtAddr, Vpn,
+    BounceId, ByteLen, Epoch, Generation, Nanos, NodeId, OpId, PortId, ReadSlot, ReceiveId, ReplySlot, Seq,
+    StagingId, VirtAddr, Vpn,
 };
 
 /// What a round trip asks for.
@@ -95,6 +96,36 @@ impl Read {
     };
 }
 
+impl Read {
+    /// The request leaves: from now on its answer is awaited. Gives the counter of such requests.
+    pub(crate) fn issue<'a>(
+        &mut self,
+        header: &mut Header,
+        slot: ReadSlot,
+        local: VirtAddr,
+        counters: &'a mut Counters,
+    ) -> &'a mut u64 {
+        self.state = ReadState::Asked;
+        self.node = header.destination;
+        self.remote_port = header.destination_port;
+        self.remote = header.address;
+        self.local = local;
+        self.op = header.op;
+        self.reply = header.reply;
+        self.epoch = header.epoch;
+        self.seq = header.seq;
+        header.operand = u64::from(slot.0) | (u64::from(self.generation.0) << 32);
+        if header.kind == Kind::Flush {
+            self.kind = ReadKind::Flush;
+            &mut counters.flushes_sent
+        } else {
+            self.kind = ReadKind::Read;
+            self.len = header.compare as u16;
+            &mut counters.reads_sent
+        }
+    }
+}
+
 /// The requester's side.
 impl<S: Storage> Nic<S> {
     /// Reserves a read slot for a port, which gets at most half of them.
@@ -135,31 +166,6 @@ impl<S: Storage> Nic<S> {
         let link = BounceUse::Reply(slot).id(&self.config.geometry);
         self.free_reads.push(&mut self.links, link.0);
         self.turns.stir();
-    }
-
-    /// The request leaves: from now on its answer is awaited.
-    pub(crate) fn issue_round_trip(&mut self, header: &mut Header, slot: ReadSlot, local: VirtAddr) {
-        let Some(read) = self.reads.get_mut(slot.index()) else {
-            return;
-        };
-        read.state = ReadState::Asked;
-        read.node = header.destination;
-        read.remote_port = header.destination_port;
-        read.remote = header.address;
-        read.local = local;
-        read.op = header.op;
-        read.reply = header.reply;
-        read.epoch = header.epoch;
-        read.seq = header.seq;
-        if header.kind == Kind::Flush {
-            read.kind = ReadKind::Flush;
-            self.counters.flushes_sent += 1;
-        } else {
-            read.kind = ReadKind::Read;
-            read.len = header.compare as u16;
-            self.counters.reads_sent += 1;
-        }
-        header.operand = u64::from(slot.0) | (u64::from(read.generation.0) << 32);
     }
 
     /// Whether an answer is the one that a slot waits for.
@@ -512,7 +518,15 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Gives free staging buffers to reads that wait for one. Also called once in every pass.
+    #[inline]
     pub(crate) fn resume_reads<P: Platform>(&mut self, p: &mut P, now: Nanos) {
+        if !self.waiting_reads.is_empty() {
+            self.resume_some_reads(p, now);
+        }
+    }
+
+    #[cold]
+    fn resume_some_reads<P: Platform>(&mut self, p: &mut P, now: Nanos) {
         for _ in 0..4 {
             if self.waiting_reads.is_empty() || !self.staging_for_reads() {
                 return;

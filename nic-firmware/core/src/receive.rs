@@ -116,10 +116,11 @@ impl<S: Storage> Nic<S> {
             return;
         };
         let at = match peer.sequence.place(header.seq) {
-            Place::Slot(index) => self.slot_id(id, index),
+            Place::Slot(index) => self.config.slot_id(id, index),
             place => return self.out_of_place(p, receive, place),
         };
-        let (Some(slot), Some(peer)) = (self.slots.get_mut(at.index()), self.peers.get_mut(id.index())) else {
+        let (Some(slot), Some(peer)) = (self.slots.get_mut(at.index()), self.peers.get_mut(id.index()))
+        else {
             return;
         };
         if slot.state != SlotState::Missing {
@@ -237,7 +238,7 @@ impl<S: Storage> Nic<S> {
             let Some(peer) = self.peers.get(id.index()) else {
                 return;
             };
-            let at = self.slot_id(id, peer.sequence.lsn_slot());
+            let at = self.config.slot_id(id, peer.sequence.lsn_slot());
             match self.slot(at).map(|slot| slot.state) {
                 Some(SlotState::Landed | SlotState::Failed) => {
                     self.pass(p, at);
@@ -270,7 +271,7 @@ impl<S: Storage> Nic<S> {
         let (status, header) = (slot.status, &slot.header);
         let id = header.source;
         let notifies = header.notification.is_some();
-        let stream = self.stream_index(id, header.source_port);
+        let stream = self.config.stream_index(id, header.source_port);
         if let Some(stream) = self.streams.get_mut(stream)
             && let Some(poison) = stream.poison
         {
@@ -303,7 +304,7 @@ impl<S: Storage> Nic<S> {
             return;
         }
         let port = header.destination_port;
-        let stream = self.stream_index(header.source, header.source_port);
+        let stream = self.config.stream_index(header.source, header.source_port);
         let poisoned = self
             .streams
             .get(stream)
@@ -329,7 +330,7 @@ impl<S: Storage> Nic<S> {
         let Some(header) = self.slot(at).map(|slot| slot.header) else {
             return;
         };
-        let stream = self.stream_index(header.source, header.source_port);
+        let stream = self.config.stream_index(header.source, header.source_port);
         if let Some(stream) = self.streams.get_mut(stream)
             && stream.poison.is_none()
         {

@@ -86,6 +86,13 @@ impl Staging {
         attempts: 0,
         copied: false,
     };
+
+    /// A full buffer is handed to the platform.
+    #[inline]
+    pub(crate) fn leaves(&mut self) {
+        self.state = StagingState::Leaving;
+        self.owner = StagingFor::Nobody;
+    }
 }
 
 /// Which buffers are free, and who has how many.
@@ -117,13 +124,18 @@ pub(crate) enum Fill {
 
 impl<S: Storage> Nic<S> {
     /// Takes a buffer for a port's command; nothing when the port has its share or none is left.
-    pub(crate) fn stage_for_port(&mut self, port: PortId, entry: u8, local: VirtAddr) -> Option<StagingId> {
+    pub(crate) fn stage_for_port(
+        &mut self,
+        port: PortId,
+        entry: u8,
+        local: VirtAddr,
+        len: u16,
+    ) -> Option<StagingId> {
         let count = self.config.geometry.staging;
         let state = self.ports.get(port.index())?;
         if state.staging >= count / 2 || self.pool.for_ports >= count - count / 4 {
             return None;
         }
-        let len = state.pipeline.get(usize::from(entry))?.header.len;
         let id = self.take_staging(Staging {
             owner: StagingFor::Port { port, entry },
             payer: Payer::Port(port),
@@ -317,8 +329,7 @@ impl<S: Storage> Nic<S> {
             _ if !ok => self.unfilled(p, now, id, Status::BusError),
             StagingFor::Port { port, entry } => self.staged(p, now, port, entry, Ok(())),
             StagingFor::Read(request) => {
-                staging.owner = StagingFor::Nobody;
-                staging.state = StagingState::Leaving;
+                staging.leaves();
                 self.read_served(p, now, request, Ok(id));
             }
         }
@@ -378,14 +389,6 @@ impl<S: Storage> Nic<S> {
             }
         }
         self.fill_again(p, now, id);
-    }
-
-    /// A full buffer has been handed to the platform.
-    pub(crate) fn staging_leaves(&mut self, id: StagingId) {
-        self.set_staging(id, StagingState::Leaving);
-        if let Some(staging) = self.staging.get_mut(id.index()) {
-            staging.owner = StagingFor::Nobody;
-        }
     }
 
     /// The platform has sent a buffer.

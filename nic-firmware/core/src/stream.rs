@@ -5,10 +5,13 @@
 //! slot for round trips, a staging buffer. An entry that lacks one holds the stream behind it, and
 //! nothing of other ports. No page lock is held here: only while a DMA runs ([`crate::dma`]).
 
+use crate::complete::Looked;
+use crate::config::Config;
+use crate::counters::Counters;
 use crate::nic::Nic;
-use crate::peer::Link;
+use crate::peer::{Link, Peer};
 use crate::platform::{Payload, Platform};
-use crate::port::{Count, PIPELINE, PortState};
+use crate::port::{Count, PIPELINE, Port, PortState};
 use netvm_abi::bar::port::BLOCK_WORDS;
 use netvm_abi::command_queue::Doorbell;
 use netvm_abi::descriptor::INLINE_BYTES;
@@ -28,8 +31,8 @@ pub(crate) enum Source {
     Nothing,
     /// The descriptor; copied when the message leaves.
     Descriptor,
-    /// This page of the port, through a staging buffer.
-    Page(VirtAddr),
+    /// A page of the port (at the entry's local address), through a staging buffer.
+    Page,
 }
 
 /// How far an entry is.
@@ -52,7 +55,7 @@ pub(crate) struct Entry {
     pub(crate) source: Source,
     /// The message as it will leave, but for sequence number and incarnations.
     pub(crate) header: Header,
-    /// Where a read's answer goes.
+    /// Where the payload comes from, or a read's answer goes.
     pub(crate) local: VirtAddr,
     /// Life of the link in which its credit was reserved; 0: it has none.
     pub(crate) session: Incarnation,
@@ -97,67 +100,83 @@ pub struct Outgoing {
     pub(crate) generation: Generation,
 }
 
+/// What a port's turn brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Turn {
+    /// Something moved.
+    pub(crate) moved: bool,
+    /// Commands are left that could be taken at once.
+    pub(crate) more: bool,
+}
+
 impl<S: Storage> Nic<S> {
-    /// Gives a port its turn. Returns whether anything moved.
-    pub(crate) fn pump<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId) -> bool {
-        self.read_fences(p, id);
-        let mut moved = self.send_ready(p, now, id);
+    /// Gives a port its turn: one look at its words, then up to [`PIPELINE`] commands.
+    pub(crate) fn pump<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId) -> Turn {
+        let mut turn = Turn::default();
+        let Some(mut waiting) = self.look(p, id) else {
+            return turn;
+        };
+        turn.moved = self.send_ready(p, now, id);
         for _ in 0..PIPELINE {
-            let Some(port) = self.ports.get_mut(id.index()) else {
-                return moved;
+            let Some(port) = self.ports.get(id.index()) else {
+                return turn;
             };
-            if port.state != PortState::Open {
-                return moved;
-            }
-            let last = port.index(port.len.wrapping_sub(1) % PIPELINE as u8);
-            let wanting = port.len > 0
-                && port
-                    .entry(last)
-                    .is_some_and(|entry| entry.stage == Stage::Wanting);
-            if wanting {
-                if !self.equip(p, now, id, last) {
-                    return moved;
+            let index = match port.wanting() {
+                Some(index) => index,
+                None if waiting != 0 && usize::from(port.len) < PIPELINE => {
+                    waiting -= 1;
+                    turn.moved = true;
+                    self.fetch(p, id)
                 }
-            } else if usize::from(port.len) == PIPELINE || !self.fetch(p, now, id) {
-                return moved;
+                None => return turn,
+            };
+            if !self.equip(p, now, id, index) {
+                return turn;
             }
-            moved = true;
+            turn.moved = true;
             self.send_ready(p, now, id);
         }
-        moved
+        turn.more = waiting != 0;
+        turn
     }
 
-    /// Copies the next command into the pipeline, checked. Returns whether there was one.
-    fn fetch<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId) -> bool {
-        let base = self.bar.port(id);
-        let Some(port) = self.ports.get_mut(id.index()) else {
-            return false;
-        };
-        let block = Part::new(p.bar(), base, BLOCK_WORDS);
-        match port.fetch.poll(&block) {
-            Doorbell::Pending(_) => {}
-            Doorbell::Empty => return false,
+    /// Looks at a port's words: remembers its fences, and gives the number of commands that wait.
+    /// Nothing when the port is not served.
+    #[inline]
+    fn look<P: Platform>(&mut self, p: &mut P, id: PortId) -> Option<u32> {
+        let words = Looked::at(p.bar(), self.bar.port(id));
+        let port = self.ports.get(id.index())?;
+        if port.state != PortState::Open {
+            return None;
+        }
+        let doorbell = port.fetch.compare(words.doorbell);
+        if port.fences() != words.fences {
+            self.fences_moved(p, id, words.fences);
+        }
+        match doorbell {
+            Doorbell::Pending(waiting) => Some(waiting),
+            Doorbell::Empty => Some(0),
             Doorbell::Broken => {
-                self.broken_doorbell(p, id);
-                return false;
+                self.broken_doorbell(p, id, words.doorbell);
+                Some(0)
             }
         }
+    }
+
+    /// Copies the next command into the pipeline, checked. Gives its place there.
+    #[inline]
+    fn fetch<P: Platform>(&mut self, p: &P, id: PortId) -> u8 {
+        let block = Part::new(p.bar(), self.bar.port(id), BLOCK_WORDS);
+        let Some(port) = self.ports.get_mut(id.index()) else {
+            return 0;
+        };
         let head = port.fetch.copy_head(&block);
         port.fetch.take();
+        let index = port.index(port.len);
+        port.len += 1;
         self.counters.commands += 1;
-        let entry = self.dispatch(id, &head);
-        if let Some(port) = self.ports.get_mut(id.index()) {
-            let index = port.index(port.len);
-            port.len += 1;
-            let wanting = entry.stage == Stage::Wanting;
-            if let Some(place) = port.entry(index) {
-                *place = entry;
-            }
-            if wanting {
-                self.equip(p, now, id, index);
-            }
-        }
-        true
+        self.dispatch(id, index, &head);
+        index
     }
 
     /// Whether a port has posted a command that could be taken now.
@@ -165,23 +184,15 @@ impl<S: Storage> Nic<S> {
         let Some(port) = self.ports.get(id.index()) else {
             return false;
         };
-        let last = usize::from(port.index(port.len.wrapping_sub(1) % PIPELINE as u8));
-        let blocked = usize::from(port.len) == PIPELINE
-            || (port.len > 0
-                && port
-                    .pipeline
-                    .get(last)
-                    .is_some_and(|entry| entry.stage == Stage::Wanting));
+        let blocked = usize::from(port.len) == PIPELINE || port.wanting().is_some();
         let block = Part::new(p.bar(), self.bar.port(id), BLOCK_WORDS);
         !blocked && matches!(port.fetch.poll(&block), Doorbell::Pending(_))
     }
 
     /// A doorbell word that no honest queue shows: said once for each such word; the queue is left
     /// alone until the word makes sense again.
-    fn broken_doorbell<P: Platform>(&mut self, p: &mut P, id: PortId) {
-        let base = self.bar.port(id);
-        let word =
-            netvm_abi::words::SharedWords::load_acquire(p.bar(), base.plus(netvm_abi::bar::port::DOORBELL.0));
+    #[cold]
+    fn broken_doorbell<P: Platform>(&mut self, p: &mut P, id: PortId, word: u32) {
         let Some(port) = self.ports.get_mut(id.index()) else {
             return;
         };
@@ -202,74 +213,90 @@ impl<S: Storage> Nic<S> {
         let Some(entry) = self.ports.get_mut(id.index()).and_then(|port| port.entry(index)) else {
             return false;
         };
-        let (node, kind, source) = (entry.header.destination, entry.header.kind, entry.source);
-        let (session, has_read, stalled) = (entry.session, entry.read.is_some(), entry.stalled);
-        let stall = |nic: &mut Self, what: fn(&mut crate::Counters) -> &mut u64| {
-            if !stalled {
-                *what(&mut nic.counters) += 1;
-                if let Some(entry) = nic.entry(id, index) {
-                    entry.stalled = true;
-                }
-            }
-            false
-        };
-        let Some(peer) = self.peers.get_mut(node.index()) else {
+        if entry.stage != Stage::Wanting {
+            return true;
+        }
+        let node = entry.header.destination;
+        let at = self.config.stream_index(node, id);
+        let (Some(peer), Some(sender)) = (self.peers.get_mut(node.index()), self.senders.get_mut(at)) else {
             return false;
         };
-        if session.0 != 0 && session != peer.local {
-            return self.settle(id, index, Stage::Failed(Status::LinkLost));
+        let earlier_life = entry.session.0 != 0 && entry.session != peer.local;
+        if earlier_life || (peer.link != Link::Up && !peer.will_come_up()) {
+            entry.stage = Stage::Failed(Status::LinkLost);
+            return true;
         }
-        match peer.link {
-            Link::Up => {}
-            _ if peer.will_come_up() => return stall(self, |c| &mut c.credit_stalls),
-            _ => return self.settle(id, index, Stage::Failed(Status::LinkLost)),
+        if peer.link != Link::Up {
+            return self.stall(id, index, |c| &mut c.credit_stalls);
         }
-        if session.0 == 0 {
-            let too_long = u32::from(entry_len(kind, entry.header.len, entry.header.compare)) > peer.payload;
-            if too_long {
+        if entry.session.0 == 0 {
+            if u32::from(entry.moves()) > peer.payload {
                 self.counters.commands_refused += 1;
-                return self.settle(id, index, Stage::Failed(Status::Malformed));
+                entry.stage = Stage::Failed(Status::Malformed);
+                return true;
             }
-            if !self.reserve_credit(node, id) {
-                return stall(self, |c| &mut c.credit_stalls);
+            if !sender.reserve(peer, self.config.geometry.window) {
+                return self.stall(id, index, |c| &mut c.credit_stalls);
             }
-            let session = self.peers.get(node.index()).map(|peer| peer.local);
-            if let Some(entry) = self.entry(id, index) {
-                entry.session = session.unwrap_or_default();
-            }
+            entry.session = peer.local;
         }
-        if matches!(kind, Kind::ReadRequest | Kind::Flush) && !has_read {
+        if entry.source == Source::Page || entry.is_round_trip() {
+            return self.equip_further(p, now, id, index);
+        }
+        entry.stage = Stage::Ready;
+        true
+    }
+
+    /// What only some entries need: a read slot, a staging buffer.
+    fn equip_further<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId, index: u8) -> bool {
+        let Some(entry) = self.entry(id, index) else {
+            return false;
+        };
+        let (source, local, len) = (entry.source, entry.local, entry.header.len);
+        if entry.is_round_trip() && entry.read.is_none() {
             let Some(read) = self.take_read_slot(id) else {
-                return stall(self, |c| &mut c.read_stalls);
+                return self.stall(id, index, |c| &mut c.read_stalls);
             };
             if let Some(entry) = self.entry(id, index) {
                 entry.read = Some(read);
             }
         }
-        if let Source::Page(local) = source {
-            let Some(staging) = self.stage_for_port(id, index, local) else {
-                return stall(self, |c| &mut c.staging_stalls);
+        let staging = if source == Source::Page {
+            let Some(staging) = self.stage_for_port(id, index, local, len) else {
+                return self.stall(id, index, |c| &mut c.staging_stalls);
             };
-            if let Some(entry) = self.entry(id, index) {
-                entry.staging = Some(staging);
-            }
-            self.settle(id, index, Stage::Filling);
-            self.fill_again(p, now, staging);
-            return true;
+            Some(staging)
+        } else {
+            None
+        };
+        if let Some(entry) = self.entry(id, index) {
+            entry.staging = staging;
+            entry.stage = if staging.is_some() {
+                Stage::Filling
+            } else {
+                Stage::Ready
+            };
         }
-        self.settle(id, index, Stage::Ready)
+        if let Some(staging) = staging {
+            self.fill_again(p, now, staging);
+        }
+        true
+    }
+
+    /// An entry lacks something, which is counted once. False, for the caller's convenience.
+    #[cold]
+    fn stall(&mut self, id: PortId, index: u8, what: fn(&mut Counters) -> &mut u64) -> bool {
+        if let Some(entry) = self.ports.get_mut(id.index()).and_then(|port| port.entry(index))
+            && !entry.stalled
+        {
+            entry.stalled = true;
+            *what(&mut self.counters) += 1;
+        }
+        false
     }
 
     fn entry(&mut self, id: PortId, index: u8) -> Option<&mut Entry> {
         self.ports.get_mut(id.index())?.entry(index)
-    }
-
-    /// Sets an entry's stage; true, for the caller's convenience.
-    fn settle(&mut self, id: PortId, index: u8, stage: Stage) -> bool {
-        if let Some(entry) = self.entry(id, index) {
-            entry.stage = stage;
-        }
-        true
     }
 
     /// What became of an entry's staging.
@@ -295,23 +322,18 @@ impl<S: Storage> Nic<S> {
         self.turns.stir();
     }
 
-    /// Takes a window slot of `node` for a port, which gets at most half of them (promise P5).
+    /// Takes a window slot of `node` for a port.
     pub(crate) fn reserve_credit(&mut self, node: NodeId, port: PortId) -> bool {
-        let half = self.config.geometry.window / 2;
-        let at = self.stream_index(node, port);
+        let at = self.config.stream_index(node, port);
         let (Some(peer), Some(sender)) = (self.peers.get_mut(node.index()), self.senders.get_mut(at)) else {
             return false;
         };
-        if sender.share >= half || !peer.credits.reserve() {
-            return false;
-        }
-        sender.share += 1;
-        true
+        sender.reserve(peer, self.config.geometry.window)
     }
 
     /// Gives back a window slot that was not used.
     pub(crate) fn return_credit(&mut self, node: NodeId, port: PortId, session: Incarnation) {
-        let at = self.stream_index(node, port);
+        let at = self.config.stream_index(node, port);
         if let Some(sender) = self.senders.get_mut(at) {
             sender.share = sender.share.saturating_sub(1);
         }
@@ -324,56 +346,13 @@ impl<S: Storage> Nic<S> {
         self.turns.stir();
     }
 
-    /// Turns a reserved window slot into a sequence number, and writes down whose it is.
-    pub(crate) fn number(&mut self, header: &mut Header, generation: Generation) {
-        let node = header.destination;
-        let quarter = self.config.geometry.window / 4;
-        let Some(peer) = self.peers.get_mut(node.index()) else {
-            return;
-        };
-        header.seq = peer.credits.assign();
-        header.source_incarnation = peer.local;
-        header.destination_incarnation = peer.remote;
-        // One request in every quarter of a window: whoever holds a half (a port) or the whole of it
-        // has asked, and nobody asks with every message when the window is full.
-        peer.unasked += 1;
-        if peer.unasked >= quarter {
-            peer.unasked = 0;
-            header.flags |= MessageFlags::ACK_REQUEST;
-        }
-        let slot = self.slot_id(
-            node,
-            (header.seq.0 % u32::from(self.config.geometry.window)) as u16,
-        );
-        if let Some(out) = self.outgoing.get_mut(slot.index()) {
-            *out = Outgoing {
-                port: header.source_port,
-                epoch: header.epoch,
-                op: header.op,
-                generation,
-            };
-        }
-        self.counters.messages_sent += 1;
-        self.counters.bytes_sent += u64::from(header.len);
-    }
-
     /// Sends (or gives up) the entries at the head of a port's pipeline that wait for nothing.
     pub(crate) fn send_ready<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId) -> bool {
         let mut moved = false;
-        for _ in 0..PIPELINE {
-            let Some(port) = self.ports.get_mut(id.index()) else {
-                break;
-            };
-            if port.len == 0 || port.state != PortState::Open {
-                break;
-            }
-            let head = port.head;
-            let Some(entry) = port.entry(head).map(|entry| *entry) else {
-                break;
-            };
-            match entry.stage {
-                Stage::Ready => self.send(p, now, id, entry),
-                Stage::Failed(status) => self.give_up(p, id, entry, status),
+        while let Some(stage) = self.ports.get(id.index()).and_then(Port::head_stage) {
+            match stage {
+                Stage::Ready => self.send(p, now, id),
+                Stage::Failed(status) => self.give_up(p, id, status),
                 Stage::Wanting | Stage::Filling => break,
             }
             moved = true;
@@ -384,76 +363,108 @@ impl<S: Storage> Nic<S> {
         moved
     }
 
-    /// Sends the entry at the head of the pipeline.
-    fn send<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId, entry: Entry) {
-        let node = entry.header.destination;
-        let live = self
-            .peers
-            .get(node.index())
-            .is_some_and(|peer| peer.link == Link::Up && peer.local == entry.session);
-        if !live {
-            self.give_up(p, id, entry, Status::LinkLost);
+    /// Sends the entry at the head of the pipeline, from its place there.
+    fn send<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId) {
+        let Some(port) = self.ports.get_mut(id.index()) else {
             return;
+        };
+        let Some(entry) = port.pipeline.get_mut(usize::from(port.head)) else {
+            return;
+        };
+        let node = entry.header.destination;
+        let at = self.config.stream_index(node, id);
+        let (Some(peer), Some(sender)) = (self.peers.get_mut(node.index()), self.senders.get_mut(at)) else {
+            return;
+        };
+        if peer.link != Link::Up || peer.local != entry.session {
+            return self.give_up(p, id, Status::LinkLost);
         }
-        let mut header = entry.header;
-        let at = self.stream_index(node, id);
-        if let Some(sender) = self.senders.get_mut(at) {
-            // An earlier operation never reached the receiver, so only this side can keep the
-            // promise that a notification follows all earlier data (promise P4).
-            if sender.failed_epoch != Some(header.epoch.0) {
+        let header = &mut entry.header;
+        // An earlier operation never reached the receiver, so only this side can keep the promise
+        // that a notification follows all earlier data (promise P4).
+        if let Some(failed) = sender.failed_epoch {
+            if failed != header.epoch.0 {
                 sender.failed_epoch = None;
             } else if header.notification.is_some() {
                 header.notification = NotificationId::NONE;
                 self.counters.notifications_suppressed += 1;
             }
         }
-        let generation = self
-            .ports
-            .get(id.index())
-            .map_or(Generation(0), |port| port.generation);
-        self.number(&mut header, generation);
-        if let Some(read) = entry.read {
-            self.issue_round_trip(&mut header, read, entry.local);
+        let out = Outgoing {
+            port: id,
+            epoch: header.epoch,
+            op: header.op,
+            generation: port.generation,
+        };
+        number(&self.config, peer, &mut self.outgoing, header, out);
+        self.counters.messages_sent += 1;
+        self.counters.bytes_sent += u64::from(header.len);
+        if let Some(slot) = entry.read
+            && let Some(read) = self.reads.get_mut(slot.index())
+        {
+            *read.issue(header, slot, entry.local, &mut self.counters) += 1;
         }
         match (entry.source, entry.staging) {
             (Source::Descriptor, _) => {
                 let mut words = [0; INLINE_BYTES / 4];
-                if let Some(port) = self.ports.get(id.index()) {
-                    let block = Part::new(p.bar(), self.bar.port(id), BLOCK_WORDS);
-                    let used = usize::from(header.len).div_ceil(4);
-                    if let Some(words) = words.get_mut(..used) {
-                        port.retire.copy_inline(&block, words);
-                    }
+                let block = Part::new(p.bar(), self.bar.port(id), BLOCK_WORDS);
+                if let Some(used) = words.get_mut(..usize::from(header.len).div_ceil(4)) {
+                    port.retire.copy_inline(&block, used);
                 }
                 self.counters.inline_sent += 1;
-                p.transmit(&header, Payload::Inline(&words));
+                p.transmit(header, Payload::Inline(&words));
             }
-            (Source::Page(_), Some(staging)) => {
+            (Source::Page, Some(staging)) => {
                 self.counters.staged_sent += 1;
-                self.staging_leaves(staging);
-                p.transmit(&header, Payload::Staging(staging));
+                if let Some(buffer) = self.staging.get_mut(staging.index()) {
+                    buffer.leaves();
+                }
+                p.transmit(header, Payload::Staging(staging));
             }
-            _ => p.transmit(&header, Payload::Empty),
+            _ => p.transmit(header, Payload::Empty),
         }
+        let is_write = entry.is_write;
+        port.drop_head();
         self.arm_probe(node, now);
-        self.drop_head(id);
-        if entry.is_write {
+        if is_write {
             self.complete(p, id, Count::Writes);
         }
     }
 
+    /// Turns a reserved window slot into the number of a message that no port sends.
+    pub(crate) fn number(&mut self, header: &mut Header) {
+        if let Some(peer) = self.peers.get_mut(header.destination.index()) {
+            number(
+                &self.config,
+                peer,
+                &mut self.outgoing,
+                header,
+                Outgoing::default(),
+            );
+            self.counters.messages_sent += 1;
+            self.counters.bytes_sent += u64::from(header.len);
+        }
+    }
+
     /// Ends the entry at the head of the pipeline with an error.
-    fn give_up<P: Platform>(&mut self, p: &mut P, id: PortId, entry: Entry, status: Status) {
+    #[cold]
+    fn give_up<P: Platform>(&mut self, p: &mut P, id: PortId, status: Status) {
+        let Some(port) = self.ports.get_mut(id.index()) else {
+            return;
+        };
+        let Some(entry) = port.entry(port.head).copied() else {
+            return;
+        };
+        port.drop_head();
         self.counters.commands_failed += 1;
         let header = entry.header;
-        let at = self.stream_index(header.destination, id);
+        let at = self.config.stream_index(header.destination, id);
         if entry.is_write
             && let Some(sender) = self.senders.get_mut(at)
         {
             sender.failed_epoch = Some(header.epoch.0);
         }
         self.release_entry(id, entry);
-        self.drop_head(id);
         if entry.is_write || !self.store_reply(p, id, header.reply, header.op, status, 0) {
             let record = ErrorRecord {
                 op: header.op,
@@ -485,23 +496,52 @@ impl<S: Storage> Nic<S> {
             self.abandon_staging(staging);
         }
     }
+}
 
-    fn drop_head(&mut self, id: PortId) {
-        if let Some(port) = self.ports.get_mut(id.index()) {
-            port.head = port.index(1);
-            port.len = port.len.saturating_sub(1);
-            port.retire.take();
-            if let Some(count) = port.counts.get_mut(Count::Taken as usize) {
-                count.done = port.retire.taken();
-            }
-        }
+/// Turns a reserved window slot into a sequence number, and writes down whose it is.
+#[inline]
+fn number(config: &Config, peer: &mut Peer, outgoing: &mut [Outgoing], header: &mut Header, out: Outgoing) {
+    let window = config.geometry.window;
+    header.seq = peer.credits.assign();
+    header.source_incarnation = peer.local;
+    header.destination_incarnation = peer.remote;
+    // One request in every quarter of a window: whoever holds a half (a port) or the whole of it
+    // has asked, and nobody asks with every message when the window is full.
+    peer.unasked += 1;
+    if peer.unasked >= window / 4 {
+        peer.unasked = 0;
+        header.flags |= MessageFlags::ACK_REQUEST;
+    }
+    let slot = config.slot_id(
+        header.destination,
+        (header.seq.0 & (u32::from(window) - 1)) as u16,
+    );
+    if let Some(place) = outgoing.get_mut(slot.index()) {
+        *place = out;
     }
 }
 
-/// Bytes that a message makes the other side (or its reply makes this side) move at once.
-const fn entry_len(kind: Kind, len: u16, wanted: u64) -> u16 {
-    match kind {
-        Kind::ReadRequest => wanted as u16,
-        _ => len,
+impl Sender {
+    /// Takes a window slot of a peer for a port, which gets at most half of them (promise P5).
+    #[inline]
+    fn reserve(&mut self, peer: &mut Peer, window: u16) -> bool {
+        let room = self.share < window / 2 && peer.credits.reserve();
+        self.share += u16::from(room);
+        room
+    }
+}
+
+impl Entry {
+    /// Whether an answer comes back, which a read slot waits for.
+    const fn is_round_trip(&self) -> bool {
+        matches!(self.header.kind, Kind::ReadRequest | Kind::Flush)
+    }
+
+    /// Bytes that the message makes the other side (or its reply makes this side) move at once.
+    const fn moves(&self) -> u16 {
+        match self.header.kind {
+            Kind::ReadRequest => self.header.compare as u16,
+            _ => self.header.len,
+        }
     }
 }

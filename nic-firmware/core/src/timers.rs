@@ -107,12 +107,10 @@ impl<S: Storage> Nic<S> {
         let (since, heard, unanswered) = (peer.gap_since, peer.heard_at, peer.unanswered);
         let (ours, theirs) = (peer.local, peer.remote);
         let owes = owes || self.asks(id);
-        let at = self.slot_id(id, index);
+        let at = self.config.slot_id(id, index);
         let hole = gap
             && since.after(timers.gap_timeout) <= now
-            && self
-                .slot(at)
-                .is_some_and(|slot| slot.state == SlotState::Missing);
+            && self.slot(at).is_some_and(|slot| slot.state == SlotState::Missing);
         let hole = hole || self.answer_is_overdue(now, id);
         let silent = heard.after(timers.probe_interval) <= now;
         if hole || (silent && unanswered >= timers.probe_limit && owes) {
