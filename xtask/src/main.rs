@@ -47,7 +47,7 @@ enum Command {
     Test(run::Options),
     /// Run a benchmark of the `benches` package, for instance `cargo xtask bench path`.
     Bench(bench::Options),
-    /// Build the firmware image and print its size, section by section.
+    /// Build the firmware image and print its size, and the memory that a card takes.
     Firmware(image::Options),
 }
 

@@ -17,6 +17,7 @@ mod halt;
 mod host;
 mod interrupts;
 mod log;
+mod memory;
 mod mmu;
 mod self_test;
 mod wire;

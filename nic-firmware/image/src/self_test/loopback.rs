@@ -1,8 +1,9 @@
 //! Writes from card to card inside of one image: small, whole pages, to a page that is not there, with a notification.
 
-use super::host::{Complaint, page};
+use super::host::{Complaint, PAGES, page};
 use super::pair::{End, Pair};
 use crate::arena::Arena;
+use crate::{log, memory};
 use netvm_abi::{NodeId, PAGE_SIZE};
 
 /// Pages of either host: what is written from, and what is written to.
@@ -15,10 +16,28 @@ const NOTIFICATION: u32 = 5;
 /// So often in each direction: more than a window, so that credits come back.
 const ROUNDS: u32 = 200;
 
+/// Bytes that may be taken beyond what is counted.
+const ROUNDING: u64 = 128 * 1024;
+
 /// Runs the test.
 pub(crate) fn run(arena: &mut Arena) -> Result<(), Complaint> {
+    let before = arena.used();
     let mut pair = Pair::linked(arena)?;
-    crate::log::info!("two linked cards; {} bytes of the arena used", arena.used());
+    let geometry = pair.source.card.nic.config().geometry;
+    let (card, host) = memory::totals(&geometry);
+    for part in memory::parts(&geometry) {
+        let owner = if part.on_host { "host" } else { "card" };
+        log::info!("memory of a {owner}: {}, {} bytes", part.name, part.bytes);
+    }
+    let took = (arena.used() - before) as u64;
+    log::info!(
+        "two linked cards of {card} bytes each, beside hosts of {host} and {PAGES} pages; {took} bytes taken"
+    );
+    // What is not in the count: places of pieces are rounded up, and the hub has lists.
+    let counted = 2 * (card + host + PAGES * u64::from(PAGE_SIZE));
+    if !(counted..counted + ROUNDING).contains(&took) {
+        return Err("the cards did not take as much memory as they should");
+    }
     one_way(
         &mut pair,
         |pair| (&mut pair.source, &mut pair.destination),
@@ -41,7 +60,7 @@ pub(crate) fn run(arena: &mut Arena) -> Result<(), Complaint> {
         if !sound {
             return Err("a counter that should be zero is not");
         }
-        crate::log::info!(
+        log::info!(
             "node {}: {} messages sent, {} landed, {} zero-copy, {} bounced, {} notifications, {} interrupts",
             end.card.nic.config().node,
             counters.messages_sent,

@@ -10,8 +10,8 @@ use netvm_platform::Frame;
 
 /// Cards that may be joined.
 pub(crate) const CARDS: usize = 2;
-/// Receive buffers of a card: both windows, and as many again for what is not counted against a window.
-const BUFFERS: usize = 256;
+/// Receive buffers of a card: for the default geometry.
+const BUFFERS: usize = crate::memory::receive_buffers(CARDS as u16, 64, 64);
 
 /// A received message.
 #[repr(C, align(16))]
@@ -20,6 +20,8 @@ struct Message {
     payload: [u8; PAGE_SIZE as usize],
     len: usize,
 }
+
+const _: () = assert!(size_of::<Message>() == crate::memory::RECEIVE_BYTES);
 
 /// What has arrived at a card, and the buffers for what will.
 struct Inbox {

@@ -1,0 +1,70 @@
+//! How much memory a card takes, as a function of its geometry. `cargo xtask firmware` prints from this very file; the
+//! image compares it with what it really took (`self_test/loopback.rs`).
+
+use netvm_abi::bar::BarMap;
+use netvm_abi::shared_map::SharedMap;
+use netvm_abi::{Geometry, PAGE_SIZE};
+use netvm_nic::tables::footprint;
+
+/// Bytes of a staging buffer.
+pub(crate) const STAGING_BYTES: usize = PAGE_SIZE as usize;
+/// Bytes of a receive buffer: header, payload and length.
+pub(crate) const RECEIVE_BYTES: usize = 4192;
+
+/// Receive buffers of a card: the sum of the windows, replies to all its reads, and some for each node for what is not
+/// counted against a window (acknowledgements, errors, greetings).
+pub(crate) const fn receive_buffers(nodes: u16, window: u16, reads: u16) -> usize {
+    nodes as usize * (window as usize + 32) + reads as usize
+}
+
+/// A part of the memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Part {
+    /// What it holds.
+    pub(crate) name: &'static str,
+    /// How large it is.
+    pub(crate) bytes: u64,
+    /// It is memory of the host and not of the card.
+    pub(crate) on_host: bool,
+}
+
+/// All parts.
+pub(crate) fn parts(geometry: &Geometry) -> [Part; 9] {
+    let bar = BarMap::new(geometry);
+    let words = |from: u32, to: u32| u64::from(to - from) * 4;
+    let card = |name, bytes| Part {
+        name,
+        bytes,
+        on_host: false,
+    };
+    let host = |name, bytes| Part {
+        name,
+        bytes,
+        on_host: true,
+    };
+    let receive = receive_buffers(geometry.nodes, geometry.window, geometry.reads) * RECEIVE_BYTES;
+    let staging = usize::from(geometry.staging) * STAGING_BYTES;
+    [
+        card("header and event ring", words(0, bar.ports.0)),
+        card("port blocks", words(bar.ports.0, bar.capabilities.0)),
+        card("capability table", words(bar.capabilities.0, bar.page_table.0)),
+        card("page table", words(bar.page_table.0, bar.words)),
+        card("the core's tables", footprint(geometry).bytes() as u64),
+        card("staging buffers", staging as u64),
+        card("receive buffers", receive as u64),
+        host("driver memory", words(0, SharedMap::new(geometry).words)),
+        host(
+            "bounce pages",
+            u64::from(geometry.bounce_slots()) * u64::from(PAGE_SIZE),
+        ),
+    ]
+}
+
+/// Bytes of the card, and of the host.
+pub(crate) fn totals(geometry: &Geometry) -> (u64, u64) {
+    let sum = |on_host| {
+        let of = parts(geometry).into_iter().filter(|part| part.on_host == on_host);
+        of.map(|part| part.bytes).sum()
+    };
+    (sum(false), sum(true))
+}

@@ -1,0 +1,114 @@
+//! The stage `image`: boots the image in QEMU once for each thing that it must report.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+
+use super::memory::Memory;
+use super::{QEMU, build, have_qemu, have_target, image, in_folder};
+use crate::cargo::{cargo, root, target};
+use crate::exec;
+use crate::run::{Context, Outcome};
+
+/// Where the image looks for what a test asks of it (`src/board/qemu_virt/mod.rs`).
+const BOOT_WORD: u32 = 0x4007_0000;
+
+/// Boot words, and what the log must then say.
+const BOOTS: [(&str, u32, &[&str]); 6] = [
+    (
+        "self test",
+        1,
+        &[
+            "NetVM firmware",
+            "translation and caches are on",
+            "SELF TEST PASSED",
+        ],
+    ),
+    (
+        "exception",
+        2,
+        &[
+            "EXCEPTION: data abort",
+            "synchronous exception",
+            "FAR=0x10000000",
+            "ELR=0x400",
+            "HALTED",
+        ],
+    ),
+    (
+        "panic",
+        3,
+        &[
+            "PANIC: panicked at src/main.rs",
+            "as the boot word asks",
+            "HALTED",
+        ],
+    ),
+    ("hang", 4, &["WATCHDOG: the loop has not moved", "HALTED"]),
+    ("stack overflow", 5, &["EXCEPTION: data abort", "HALTED"]),
+    (
+        "loopback",
+        6,
+        &[
+            "two linked cards",
+            "node 0: 600 messages sent, 600 landed, 599 zero-copy, 1 bounced, 200 notifications",
+            "node 1: 600 messages sent, 600 landed, 599 zero-copy, 1 bounced, 200 notifications",
+            "SELF TEST PASSED",
+        ],
+    ),
+];
+
+/// The stage: builds, lints and boots the image once for each thing that it must report.
+pub(crate) fn stage(context: &mut Context<'_>) -> Result<Outcome> {
+    have_qemu()?;
+    have_target()?;
+    let manifest = root().join("nic-firmware/image/Cargo.toml");
+    context.exec(cargo(&["fmt", "--check", "--manifest-path"]).arg(&manifest))?;
+    context.exec(in_folder(&mut cargo(&[
+        "clippy",
+        "--release",
+        "--locked",
+        "--",
+        "-D",
+        "warnings",
+    ])))?;
+    context.exec(&mut build())?;
+    let memory = Memory::new().lines();
+    for (name, word, says) in BOOTS {
+        let log = target().join("xtask").join(format!("image-{word}.log"));
+        let _ = std::fs::remove_file(&log);
+        context
+            .exec(&mut boot(word, &log))
+            .with_context(|| format!("boot '{name}': QEMU did not end by itself"))?;
+        let text = exec::tail(&log, 20_000);
+        // The image's types are compiled for another machine: they must be as large as here.
+        let counted = memory.iter().map(String::as_str).filter(|_| name == "loopback");
+        for expected in says.iter().copied().chain(counted) {
+            if !text.contains(expected) {
+                bail!(
+                    "boot '{name}': the log does not say '{expected}': {}",
+                    log.display()
+                );
+            }
+        }
+    }
+    Ok(Outcome::Passed(format!("{} boots", BOOTS.len())))
+}
+
+/// The machine stays in QEMU's parallel mode: with one processor at most, QEMU would leave out barriers and atomics.
+fn boot(word: u32, log: &std::path::Path) -> Command {
+    let mut command = Command::new("timeout");
+    command
+        .arg(Duration::from_secs(60).as_secs().to_string())
+        .arg(QEMU);
+    command.args(["-M", "virt", "-cpu", "cortex-a72", "-accel", "tcg,thread=multi"]);
+    command.args(["-smp", "1,maxcpus=2", "-m", "128M", "-nic", "none"]);
+    command.args(["-display", "none", "-monitor", "none"]);
+    command.arg("-serial").arg(format!("file:{}", log.display()));
+    command
+        .arg("-device")
+        .arg(format!("loader,addr={BOOT_WORD:#x},data={word},data-len=4"));
+    command.arg("-kernel").arg(image());
+    command
+}

@@ -1,0 +1,89 @@
+//! The firmware image of `nic-firmware/image`: builds it (`cargo xtask firmware`), says what it takes ([`sizes`],
+//! [`memory`]) and boots it in QEMU ([`boots`]).
+
+mod boots;
+mod memory;
+mod sizes;
+
+pub(crate) use boots::stage;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use serde::Serialize;
+
+use crate::cargo::{cargo, output_of, root, target, works};
+
+const TARGET: &str = "aarch64-unknown-none";
+const QEMU: &str = "qemu-system-aarch64";
+
+/// Options of `cargo xtask firmware`.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Print the result as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// `cargo xtask firmware`.
+pub(crate) fn firmware(options: &Options) -> Result<bool> {
+    have_target()?;
+    if !build().status().context("cannot start cargo")?.success() {
+        return Ok(false);
+    }
+    let report = Report {
+        sizes: sizes::measure(&std::fs::read(image())?)?,
+        memory: memory::Memory::new(),
+    };
+    if options.json {
+        println!("{}", serde_json::to_string(&report)?);
+    } else {
+        print!("{}\n{}", report.sizes, report.memory);
+    }
+    Ok(true)
+}
+
+#[derive(Serialize)]
+struct Report {
+    #[serde(flatten)]
+    sizes: sizes::Sizes,
+    memory: memory::Memory,
+}
+
+fn image() -> PathBuf {
+    target().join("image").join(TARGET).join("release/netvm-fw")
+}
+
+fn build() -> Command {
+    let mut command = cargo(&["build", "--release", "--locked"]);
+    in_folder(&mut command);
+    command
+}
+
+/// In the image's own folder, for its target; built files go to a folder of their own.
+fn in_folder(command: &mut Command) -> &mut Command {
+    command
+        .current_dir(root().join("nic-firmware/image"))
+        .env("CARGO_BUILD_TARGET", TARGET)
+        .env("CARGO_TARGET_DIR", target().join("image"))
+}
+
+fn have_qemu() -> Result<()> {
+    if works(QEMU, &["--version"]) {
+        return Ok(());
+    }
+    bail!("{QEMU} is missing: cargo xtask setup, or apt-get install qemu-system-arm")
+}
+
+fn have_target() -> Result<()> {
+    let installed = || output_of("rustup", &["target", "list", "--installed"]).unwrap_or_default();
+    if installed().lines().any(|line| line == TARGET) {
+        return Ok(());
+    }
+    if works("rustup", &["target", "add", TARGET]) {
+        return Ok(());
+    }
+    bail!("no Rust for {TARGET}: rustup target add {TARGET}")
+}
