@@ -10,6 +10,14 @@ pub(crate) fn root() -> &'static Path {
         .unwrap_or(Path::new("."))
 }
 
+/// Every workspace of this tree, by its manifest: the one that ships, the card's image (another target), the fuzz
+/// targets (another toolchain). What is checked of one (format, dependencies) is checked of each.
+pub(crate) const WORKSPACES: [&str; 3] = [
+    "Cargo.toml",
+    "nic-firmware/image/Cargo.toml",
+    "tests/fuzz/Cargo.toml",
+];
+
 /// Cargo's target folder: builds of other kinds (mutants, fuzz) go to folders of their own below it.
 pub(crate) fn target() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {

@@ -1,11 +1,11 @@
-//! The dependency policy of `deny.toml`: licences, bans, sources.
+//! The dependency policy of `deny.toml`, for every workspace: licences, bans, sources.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use crate::cargo::{cargo, root, works};
+use crate::cargo::{WORKSPACES, cargo, root, works};
 use crate::run::{Context, Outcome};
 
 /// The release that is installed where there is none (two to three minutes on two cores, once a machine).
@@ -37,15 +37,18 @@ pub(crate) fn deny(context: &mut Context<'_>) -> Result<Outcome> {
         }
         program
     };
-    let mut check = Command::new(program);
-    context.exec(
+    for manifest in WORKSPACES {
+        let mut check = Command::new(&program);
         check
             .current_dir(root())
-            .args(["--locked", "check", "licenses", "bans", "sources"]),
-    )?;
-    Ok(Outcome::Passed(
-        "licences, bans and sources as deny.toml says".to_owned(),
-    ))
+            .args(["--manifest-path", manifest, "--config", "deny.toml", "--locked"])
+            .args(["check", "licenses", "bans", "sources"]);
+        context.exec(&mut check).with_context(|| manifest.to_owned())?;
+    }
+    Ok(Outcome::Passed(format!(
+        "licences, bans and sources of {} workspaces as deny.toml says",
+        WORKSPACES.len()
+    )))
 }
 
 /// `$XDG_CACHE_HOME/netvm` or `~/.cache/netvm`.

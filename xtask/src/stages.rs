@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 
-use crate::cargo::{cargo, root, target};
+use crate::cargo::{WORKSPACES, cargo, root, target};
 use crate::run::{Context, Outcome};
 use crate::{deny, fuzz, house, image};
 
@@ -38,7 +38,7 @@ pub(crate) static STAGES: [Stage; 17] = [
     },
     Stage {
         name: "clippy",
-        about: "lints of every target; a warning is an error",
+        about: "lints of every target (the image's: stage image); a warning is an error",
         minutes: 15,
         needs: &[],
         run: clippy,
@@ -122,7 +122,7 @@ pub(crate) static STAGES: [Stage; 17] = [
     },
     Stage {
         name: "image",
-        about: "the firmware image builds, boots in QEMU, and reports what goes wrong",
+        about: "the firmware image: lints; it builds, boots in QEMU, and reports what goes wrong",
         minutes: 10,
         needs: &[],
         run: image::stage,
@@ -136,7 +136,7 @@ pub(crate) static STAGES: [Stage; 17] = [
     },
     Stage {
         name: "deny",
-        about: "licences, bans and sources of dependencies",
+        about: "licences, bans and sources of every workspace's dependencies",
         minutes: 12,
         needs: &[],
         run: deny::deny,
@@ -148,10 +148,9 @@ fn passed(detail: &str) -> Result<Outcome> {
 }
 
 fn format(context: &mut Context<'_>) -> Result<Outcome> {
-    context.cargo(&["fmt", "--all", "--check"])?;
-    let fuzz = root().join("tests/fuzz/Cargo.toml");
-    if fuzz.exists() {
-        context.exec(cargo(&["fmt", "--check", "--manifest-path"]).arg(fuzz))?;
+    for manifest in WORKSPACES {
+        let manifest = root().join(manifest);
+        context.exec(cargo(&["fmt", "--all", "--check", "--manifest-path"]).arg(manifest))?;
     }
     passed("every file is formatted")
 }

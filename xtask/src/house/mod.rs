@@ -10,6 +10,7 @@ mod tree;
 
 use anyhow::{Result, bail};
 
+use crate::cargo::WORKSPACES;
 use crate::run::{Context, Outcome};
 
 /// The crates that must build for a kernel or a card: no standard library, no heap.
@@ -20,6 +21,7 @@ pub(crate) fn check(context: &mut Context<'_>) -> Result<Outcome> {
     let tree = tree::Tree::read(crate::cargo::root())?;
     let mut wrong = text::check(&tree);
     wrong.extend(arrows::check()?);
+    wrong.extend(workspaces(&tree));
     wrong.extend(counters::check(&tree));
     wrong.extend(links::check(&tree));
     std::fs::write(context.log(), wrong.join("\n"))?;
@@ -34,4 +36,33 @@ pub(crate) fn check(context: &mut Context<'_>) -> Result<Outcome> {
             format!("{} rules are", wrong.len())
         }
     )
+}
+
+/// A lock file is the mark of a workspace: each must be one that formats and dependencies are checked of.
+fn workspaces(tree: &tree::Tree) -> Vec<String> {
+    tree.files
+        .iter()
+        .filter_map(|file| file.path.strip_suffix("Cargo.lock"))
+        .filter(|folder| !WORKSPACES.contains(&format!("{folder}Cargo.toml").as_str()))
+        .map(|folder| format!("{folder}Cargo.lock: not one of the workspaces in xtask/src/cargo.rs"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workspace_that_nobody_checks_is_found() {
+        let tree = tree::Tree::of(&[
+            ("Cargo.lock", ""),
+            ("tests/fuzz/Cargo.lock", ""),
+            ("tests/new/Cargo.lock", ""),
+        ]);
+        let wrong = workspaces(&tree);
+        assert!(
+            wrong.len() == 1 && wrong[0].starts_with("tests/new/"),
+            "{wrong:?}"
+        );
+    }
 }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::memory::Memory;
 use super::{QEMU, build, have_qemu, have_target, image, in_folder};
-use crate::cargo::{cargo, root, target};
+use crate::cargo::{cargo, target};
 use crate::exec;
 use crate::run::{Context, Outcome};
 
@@ -63,8 +63,6 @@ const BOOTS: [(&str, u32, &[&str]); 6] = [
 pub(crate) fn stage(context: &mut Context<'_>) -> Result<Outcome> {
     have_qemu()?;
     have_target()?;
-    let manifest = root().join("nic-firmware/image/Cargo.toml");
-    context.exec(cargo(&["fmt", "--check", "--manifest-path"]).arg(&manifest))?;
     context.exec(in_folder(&mut cargo(&[
         "clippy",
         "--release",
