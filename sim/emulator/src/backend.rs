@@ -337,7 +337,6 @@ struct RegionOwner {
 impl Drop for RegionOwner {
     fn drop(&mut self) {
         self.parts.pager.remove_region(self.region);
-        self.parts.host.places.remove(self.region);
     }
 }
 

@@ -22,7 +22,7 @@ use crate::event_count::EventCount;
 use crate::memory::{Heap, SharedPages, WordSpace};
 use crate::network::Network;
 use crate::places::Places;
-use crate::vm::{Frame, FrameTable, PageEvents, PageKey, UnmapOutcome};
+use crate::vm::{Frame, FrameTable, PageEvents, PageKey, RegionId, UnmapOutcome};
 
 /// What the host core can reach.
 pub(crate) struct Glue {
@@ -371,5 +371,9 @@ impl PageEvents for HostSide {
         };
         let used = self.with(|host, glue, _| host.take_use(glue, vpn, Clear::Referenced));
         used.is_some_and(|used| used.referenced)
+    }
+
+    fn region_removed(&self, region: RegionId) {
+        self.places.remove(region);
     }
 }

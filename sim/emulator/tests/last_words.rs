@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use netvm_emulator::copy;
 use netvm_emulator::vm::{
-    Frame, Intent, PAGE_SIZE, PageEvents, PageIndex, PageKey, Pager, PagerConfig, UnmapOutcome,
+    Frame, Intent, PAGE_SIZE, PageEvents, PageIndex, PageKey, Pager, PagerConfig, RegionId, UnmapOutcome,
 };
 
 /// A node without a card.
@@ -23,6 +23,7 @@ impl PageEvents for NoCard {
     fn take_referenced(&self, _: PageKey, _: Frame) -> bool {
         false
     }
+    fn region_removed(&self, _: RegionId) {}
 }
 
 const SCENE: &str = "NETVM_TEST_SCENE";

@@ -413,6 +413,10 @@ fn regions_come_and_go_under_load() {
             scope.spawn(move || {
                 for round in 0..60u64 {
                     let (region, base) = machine.pager.add_region(16).unwrap();
+                    assert!(
+                        machine.card.note(region),
+                        "the last region of this number is forgotten"
+                    );
                     for page in 0..16usize {
                         // SAFETY: this thread's own region.
                         let word = unsafe { AtomicU64::from_ptr(base.add(page * PAGE_SIZE).cast()) };
@@ -427,6 +431,7 @@ fn regions_come_and_go_under_load() {
                         let word = unsafe { AtomicU64::from_ptr(base.add(page * PAGE_SIZE).cast()) };
                         assert_eq!(word.load(Ordering::Relaxed), round * 16 + thread);
                     }
+                    assert!(machine.card.has_note(region), "nobody else's end takes it away");
                     machine.pager.remove_region(region);
                 }
             });

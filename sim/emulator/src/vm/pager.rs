@@ -38,6 +38,10 @@ pub trait PageEvents: Send + Sync {
 
     /// Has the card used the page since the last question?
     fn take_referenced(&self, key: PageKey, frame: Frame) -> bool;
+
+    /// The last page of a region has left the card, and the region's number and addresses may go to another as soon as this
+    /// returns: whatever is known under them must be forgotten now.
+    fn region_removed(&self, region: RegionId);
 }
 
 /// How taking a page from the card ended.
@@ -364,6 +368,8 @@ impl Pager {
             state = self.shared.wait_unpinned(state);
         }
         self.shared.maps_mut().remove_alias(id);
+        // Before number and addresses are free: a thread that gets them next must not lose what it notes under them.
+        self.shared.events.region_removed(id);
         let region = state.regions.get_mut(id.0 as usize).and_then(Option::take);
         drop(state);
         for window in &windows {

@@ -1,10 +1,10 @@
 //! A stand-in for host core and card: a table of mapped pages and DMAs that hold a page only while they copy.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use netvm_emulator::copy;
-use netvm_emulator::vm::{Frame, FrameTable, PageEvents, PageKey, UnmapOutcome};
+use netvm_emulator::vm::{Frame, FrameTable, PageEvents, PageKey, RegionId, UnmapOutcome};
 
 #[derive(Default)]
 struct Entry {
@@ -19,11 +19,22 @@ struct Entry {
 pub(crate) struct FakeCard {
     table: Mutex<HashMap<PageKey, Entry>>,
     frames: Mutex<Option<Arc<FrameTable>>>,
+    noted: Mutex<HashSet<RegionId>>,
 }
 
 impl FakeCard {
     pub(crate) fn attach(&self, frames: &Arc<FrameTable>) {
         *self.frames.lock().unwrap() = Some(Arc::clone(frames));
+    }
+
+    /// Notes something under a new region's number; false if there is a note of an earlier region's.
+    pub(crate) fn note(&self, region: RegionId) -> bool {
+        self.noted.lock().unwrap().insert(region)
+    }
+
+    /// Whether the note is still there.
+    pub(crate) fn has_note(&self, region: RegionId) -> bool {
+        self.noted.lock().unwrap().contains(&region)
     }
 
     pub(crate) fn map(&self, frames: &FrameTable, key: PageKey, frame: Frame, writable: bool) {
@@ -98,5 +109,9 @@ impl PageEvents for FakeCard {
             .unwrap()
             .get_mut(&key)
             .is_some_and(|entry| std::mem::take(&mut entry.referenced))
+    }
+
+    fn region_removed(&self, region: RegionId) {
+        self.noted.lock().unwrap().remove(&region);
     }
 }
