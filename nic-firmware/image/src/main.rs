@@ -11,6 +11,7 @@ mod board;
 mod boot;
 mod card;
 mod clock;
+mod count;
 mod cpu;
 mod exceptions;
 mod halt;
@@ -36,6 +37,8 @@ mod wanted {
     pub(crate) const OVERFLOW: u32 = 5;
     /// Write from card to card inside of this image.
     pub(crate) const LOOPBACK: u32 = 6;
+    /// Count the instructions of a write.
+    pub(crate) const COUNT: u32 = 7;
 }
 
 #[unsafe(no_mangle)]
@@ -61,14 +64,10 @@ extern "C" fn firmware_main() -> ! {
     match word {
         wanted::SELF_TEST => {
             self_test::sleep::run();
-            passed();
+            ended(Ok(()));
         }
-        wanted::LOOPBACK => {
-            if let Err(complaint) = self_test::loopback::run(&mut arena) {
-                panic!("{complaint}");
-            }
-            passed();
-        }
+        wanted::LOOPBACK => ended(self_test::loopback::run(&mut arena)),
+        wanted::COUNT => ended(self_test::instructions::run(&mut arena)),
         wanted::EXCEPTION => {
             // SAFETY: none; that this is reported is what the test wants to see.
             let value = unsafe { core::ptr::read_volatile(0x1000_0000_usize as *const u32) };
@@ -99,7 +98,10 @@ fn overflow(depth: u64) -> u64 {
     overflow(depth + 1).wrapping_add(filled.iter().sum::<u64>())
 }
 
-fn passed() -> ! {
-    log::info!("SELF TEST PASSED");
+fn ended(result: Result<(), &str>) -> ! {
+    match result {
+        Ok(()) => log::info!("SELF TEST PASSED"),
+        Err(complaint) => log::error!("SELF TEST FAILED: {complaint}"),
+    }
     halt::halt()
 }

@@ -115,7 +115,10 @@ pub(crate) fn start(arena: &mut Arena) {
             options(nostack)
         )
     };
-    SCTLR_EL1.modify(SCTLR_EL1::M::Enable + SCTLR_EL1::C::Cacheable + SCTLR_EL1::I::Cacheable);
+    // No alignment checks: copies of payload go at any alignment.
+    SCTLR_EL1.modify(
+        SCTLR_EL1::M::Enable + SCTLR_EL1::A::Disable + SCTLR_EL1::C::Cacheable + SCTLR_EL1::I::Cacheable,
+    );
     barrier::isb(barrier::SY);
     // In use for ever: its destructor would take it back.
     core::mem::forget(map);

@@ -1,7 +1,8 @@
 //! The firmware image of `nic-firmware/image`: builds it (`cargo xtask firmware`), says what it takes ([`sizes`],
-//! [`memory`]) and boots it in QEMU ([`boots`]).
+//! [`memory`]), counts its instructions ([`icount`]) and boots it in QEMU ([`boots`]).
 
 mod boots;
+mod icount;
 mod memory;
 mod sizes;
 
@@ -25,13 +26,28 @@ pub(crate) struct Options {
     /// Print the result as one JSON object.
     #[arg(long)]
     json: bool,
+    /// Boot the image in QEMU and print the instructions of a write, step by step.
+    #[arg(long)]
+    icount: bool,
 }
 
 /// `cargo xtask firmware`.
 pub(crate) fn firmware(options: &Options) -> Result<bool> {
+    if options.icount {
+        have_qemu()?;
+    }
     have_target()?;
     if !build().status().context("cannot start cargo")?.success() {
         return Ok(false);
+    }
+    if options.icount {
+        let report = icount::count()?;
+        if options.json {
+            println!("{}", serde_json::to_string(&report)?);
+        } else {
+            print!("{report}");
+        }
+        return Ok(true);
     }
     let report = Report {
         sizes: sizes::measure(&std::fs::read(image())?)?,

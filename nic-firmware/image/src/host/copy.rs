@@ -1,79 +1,110 @@
-//! Copies between the card's own memory and memory that others change at the same time: never a `&[u8]` over the latter.
+//! Copies between memories, of which at least one may be changed by others at the same time: never a `&[u8]` over that.
 //!
-//! Such memory is reached by relaxed atomic accesses only. What a concurrent writer does shows as a mix of old and new
-//! bytes, as with any DMA, and never as undefined behaviour. An aligned payload of 1, 2, 4 or 8 bytes is one store
-//! (promise P4).
+//! The compiler knows nothing of what is moved: short copies are relaxed atomic accesses, long ones instructions of our
+//! own. What a concurrent writer does shows as a mix of old and new bytes, as with any DMA, and never as undefined
+//! behaviour. An aligned payload of 1, 2, 4 or 8 bytes is one load and one store (promise P4).
 
+use core::arch::asm;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-const WORD: usize = size_of::<u64>();
+/// Bytes that the long copy moves a turn.
+const STRIDE: usize = 32;
 
-/// Copies `from` to `to`.
+/// Copies `len` bytes.
 ///
 /// # Safety
-/// `to` must be memory of `from.len()` bytes that stays, to which no references exist but to atomics.
-pub(super) unsafe fn copy_in(from: &[u8], to: *mut u8) {
-    let place = to.addr();
-    // SAFETY: one access of just the length that the caller promises, aligned as its type needs.
+/// Both ranges must be Normal memory of `len` bytes that stays, and must not overlap. References to either exist to
+/// atomics only, or belong to the caller.
+pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    let aligned = |size| from.addr().is_multiple_of(size) && to.addr().is_multiple_of(size);
+    // SAFETY: `len` bytes of each range, as the caller promises; typed accesses only where both are aligned for them.
     unsafe {
-        match *from {
-            [a] => return (*to.cast::<AtomicU8>()).store(a, Ordering::Relaxed),
-            [a, b] if place.is_multiple_of(2) => {
-                let value = u16::from_ne_bytes([a, b]);
-                return (*to.cast::<AtomicU16>()).store(value, Ordering::Relaxed);
+        match len {
+            8 if aligned(8) => {
+                let value = (*from.cast::<AtomicU64>()).load(Ordering::Relaxed);
+                (*to.cast::<AtomicU64>()).store(value, Ordering::Relaxed);
             }
-            [a, b, c, d] if place.is_multiple_of(4) => {
-                let value = u32::from_ne_bytes([a, b, c, d]);
-                return (*to.cast::<AtomicU32>()).store(value, Ordering::Relaxed);
+            4 if aligned(4) => {
+                let value = (*from.cast::<AtomicU32>()).load(Ordering::Relaxed);
+                (*to.cast::<AtomicU32>()).store(value, Ordering::Relaxed);
             }
-            _ => {}
-        }
-    }
-    let first = to.align_offset(WORD).min(from.len());
-    let (start, rest) = from.split_at(first);
-    let (words, end) = rest.as_chunks::<WORD>();
-    let mut at = to;
-    // SAFETY: `at` advances by what was stored, `from.len()` bytes in all, as the caller promises; words are stored
-    // only from the first aligned address on.
-    unsafe {
-        for &byte in start {
-            (*at.cast::<AtomicU8>()).store(byte, Ordering::Relaxed);
-            at = at.add(1);
-        }
-        for &word in words {
-            (*at.cast::<AtomicU64>()).store(u64::from_ne_bytes(word), Ordering::Relaxed);
-            at = at.add(WORD);
-        }
-        for &byte in end {
-            (*at.cast::<AtomicU8>()).store(byte, Ordering::Relaxed);
-            at = at.add(1);
+            2 if aligned(2) => {
+                let value = (*from.cast::<AtomicU16>()).load(Ordering::Relaxed);
+                (*to.cast::<AtomicU16>()).store(value, Ordering::Relaxed);
+            }
+            _ => {
+                let whole = len - len % STRIDE;
+                if whole != 0 {
+                    strides(from, to, whole);
+                }
+                for at in whole..len {
+                    let byte = (*from.add(at).cast::<AtomicU8>()).load(Ordering::Relaxed);
+                    (*to.add(at).cast::<AtomicU8>()).store(byte, Ordering::Relaxed);
+                }
+            }
         }
     }
 }
 
-/// Copies `from` to `to`.
+/// Copies `len` bytes, a multiple of [`STRIDE`] above zero, at any alignment: Normal memory allows it, and alignment
+/// checks are off.
 ///
 /// # Safety
-/// `from` must be memory of `to.len()` bytes that stays, to which no references exist but to atomics.
-pub(super) unsafe fn copy_out(from: *const u8, to: &mut [u8]) {
-    let first = from.align_offset(WORD).min(to.len());
-    let (start, rest) = to.split_at_mut(first);
-    let (words, end) = rest.as_chunks_mut::<WORD>();
-    let mut at = from;
-    // SAFETY: `at` advances by what was loaded, `to.len()` bytes in all, as the caller promises; words are loaded only
-    // from the first aligned address on.
+/// As [`copy`].
+unsafe fn strides(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: loads and stores `len` bytes, as the caller promises. Memory is clobbered: the compiler assumes nothing of
+    // either range.
     unsafe {
-        for byte in start {
-            *byte = (*at.cast::<AtomicU8>()).load(Ordering::Relaxed);
-            at = at.add(1);
-        }
-        for word in words {
-            *word = (*at.cast::<AtomicU64>()).load(Ordering::Relaxed).to_ne_bytes();
-            at = at.add(WORD);
-        }
-        for byte in end {
-            *byte = (*at.cast::<AtomicU8>()).load(Ordering::Relaxed);
-            at = at.add(1);
-        }
+        asm!(
+            "2:",
+            "ldp {a:q}, {b:q}, [{from}], #32",
+            "subs {len}, {len}, #32",
+            "stp {a:q}, {b:q}, [{to}], #32",
+            "b.ne 2b",
+            from = inout(reg) from => _,
+            to = inout(reg) to => _,
+            len = inout(reg) len => _,
+            a = out(vreg) _,
+            b = out(vreg) _,
+            options(nostack)
+        );
     }
+}
+
+/// A short payload, aligned for what it may be.
+#[repr(C, align(8))]
+struct Word([u8; 8]);
+
+/// Copies out of memory that only the caller sees. A payload of up to 8 bytes lands as one store wherever it stood.
+///
+/// # Safety
+/// As [`copy`], for `from.len()` bytes.
+pub(crate) unsafe fn copy_in(from: &[u8], to: *mut u8) {
+    let mut word = Word([0; 8]);
+    let source = match word.0.get_mut(..from.len()) {
+        Some(bytes) => {
+            bytes.copy_from_slice(from);
+            word.0.as_ptr()
+        }
+        None => from.as_ptr(),
+    };
+    // SAFETY: `source` holds `from.len()` bytes that are this function's or its caller's; `to` is promised.
+    unsafe { copy(source, to, from.len()) }
+}
+
+/// Copies into memory that only the caller sees.
+///
+/// # Safety
+/// As [`copy`], for `to.len()` bytes.
+pub(crate) unsafe fn copy_out(from: *const u8, to: &mut [u8]) {
+    // SAFETY: `to` is the caller's alone; `from` is promised.
+    unsafe { copy(from, to.as_mut_ptr(), to.len()) }
+}
+
+/// Copies between memories that only the caller sees, as much as fits: shorter than the compiler's own copy, which for
+/// this target moves no two registers at once.
+pub(crate) fn copy_own(from: &[u8], to: &mut [u8]) {
+    let len = from.len().min(to.len());
+    // SAFETY: both slices hold `len` bytes; being slices, they do not overlap.
+    unsafe { copy(from.as_ptr(), to.as_mut_ptr(), len) }
 }

@@ -1,6 +1,6 @@
 //! The host, as the card reaches it: its pages through a window, and the words that both share.
 
-mod copy;
+pub(crate) mod copy;
 mod window;
 
 pub(crate) use window::Window;

@@ -50,6 +50,8 @@ pub(super) struct Host {
     commands: Producer,
     /// Bounced messages that were copied to their page.
     pub(super) bounces: u32,
+    /// Their pages are mapped for next time.
+    pub(super) maps: bool,
 }
 
 impl Host {
@@ -63,6 +65,7 @@ impl Host {
             to_nic: RingWriter::new(RingPlace::host_events(&geometry)),
             commands: Producer::default(),
             bounces: 0,
+            maps: true,
         }
     }
 
@@ -126,7 +129,9 @@ impl Host {
         if !copied {
             return Status::OutOfRange;
         }
-        self.map(page(number));
+        if self.maps {
+            self.map(page(number));
+        }
         self.bounces += 1;
         Status::Ok
     }

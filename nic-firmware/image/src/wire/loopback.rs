@@ -2,6 +2,7 @@
 
 use super::Wire;
 use crate::arena::Arena;
+use crate::host::copy::copy_own;
 use core::cell::RefCell;
 use heapless::{Deque, Vec};
 use netvm_abi::wire::{HEADER_BYTES, Header};
@@ -95,9 +96,7 @@ impl Inbox {
         };
         message.header = header.encode();
         let len = payload.len().min(message.payload.len());
-        if let (Some(to), Some(from)) = (message.payload.get_mut(..len), payload.get(..len)) {
-            to.copy_from_slice(from);
-        }
+        copy_own(payload, &mut message.payload);
         message.len = len;
         // As long as there are buffers.
         let _ = self.arrived.push_back(index);
