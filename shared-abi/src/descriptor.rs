@@ -210,7 +210,7 @@ pub struct WriteTemplate([u64; HEAD_WORDS / 2]);
 #[derive(Clone, Copy, Debug)]
 pub struct WriteFields {
     /// How to do it.
-    pub flags: CommandFlags,
+    pub how: FlagTag,
     /// Bytes to transfer.
     pub len: ByteLen,
     /// Address at the other node.
@@ -223,6 +223,20 @@ pub struct WriteFields {
     pub op: OpId,
     /// Error epoch of the stream.
     pub stream: StreamTag,
+}
+
+/// A command's flags, shifted to where they stand in a descriptor's first word: known when a program is
+/// compiled, mostly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlagTag(u32);
+
+impl FlagTag {
+    /// Of these flags.
+    #[must_use]
+    #[inline(always)]
+    pub const fn new(flags: CommandFlags) -> Self {
+        Self((flags.bits() as u32) << 8)
+    }
 }
 
 /// A stream's error epoch, shifted to where it stands in a pair of words.
@@ -270,7 +284,7 @@ impl WriteTemplate {
     pub const fn fill(&self, write: &WriteFields) -> [u64; HEAD_WORDS / 2] {
         let [how, whom, secret, ..] = self.0;
         [
-            how | ((write.flags.bits() as u64) << 8) | (((write.len.0 & 0xFFFF) as u64) << 16),
+            how | (write.how.0 | ((write.len.0 & 0xFFFF) << 16)) as u64,
             whom | ((write.notification.0 as u64) << 32),
             secret,
             write.remote.0,
@@ -310,7 +324,7 @@ mod tests {
             ..Command::default()
         };
         let pairs = WriteTemplate::new(&bare).fill(&WriteFields {
-            flags: command.flags,
+            how: FlagTag::new(command.flags),
             len: command.len,
             remote: command.remote,
             local: command.local,

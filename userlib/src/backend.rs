@@ -45,15 +45,21 @@ use std::sync::Arc;
 
 pub use crate::words::{MappedWords, Words};
 
-/// Why a back end did not do what it was asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why a back end did not do what it was asked. Owns nothing, so that a result which might hold it costs
+/// next to nothing to drop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// A driver or NIC, here or at the other node, said no.
     Status(Status),
     /// This back end does not offer it, here or at all; says why and what to do instead.
-    Unsupported(String),
-    /// The operating system refused; says what was attempted and the system's reason.
-    System(String),
+    Unsupported(&'static str),
+    /// The operating system refused.
+    System {
+        /// What was attempted.
+        what: &'static str,
+        /// The system's reason: an `errno`, or 0 where there is none.
+        errno: i32,
+    },
 }
 
 impl From<Status> for Refusal {

@@ -1,6 +1,7 @@
 //! What can go wrong, and what a person can do about it.
 
 use crate::backend::Refusal;
+use crate::label::Label;
 use netvm_abi::control::Modes;
 use netvm_abi::{NodeId, NotificationId, OpId, PortId, Status, VirtAddr};
 use std::fmt;
@@ -8,8 +9,8 @@ use std::fmt;
 /// Result of the library's calls.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Everything that a call can fail with.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// Everything that a call can fail with. It owns nothing: see [`Label`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// An operation posted earlier (or this one, if it is fenced) has failed. Unless it is this
@@ -112,7 +113,7 @@ pub enum Error {
     #[error("{name:?} cannot name an export: 1 to 64 bytes, none of them zero")]
     Name {
         /// The name.
-        name: String,
+        name: Label,
     },
 
     /// The node table has no such node.
@@ -128,7 +129,7 @@ pub enum Error {
     #[error("cannot export {name:?}: {reason}")]
     Export {
         /// The name.
-        name: String,
+        name: Label,
         /// Why.
         reason: Refusal,
     },
@@ -141,7 +142,7 @@ pub enum Error {
         /// The exporting port.
         port: PortId,
         /// The name.
-        name: String,
+        name: Label,
         /// Why; after a wait, why the last attempt failed.
         reason: Refusal,
     },
@@ -248,7 +249,11 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Status(status) => f.write_str(explain(*status)),
-            Self::Unsupported(text) | Self::System(text) => f.write_str(text),
+            Self::Unsupported(text) => f.write_str(text),
+            Self::System { what, errno: 0 } => f.write_str(what),
+            Self::System { what, errno } => {
+                write!(f, "{what}: {}", std::io::Error::from_raw_os_error(*errno))
+            }
         }
     }
 }

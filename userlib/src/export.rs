@@ -140,9 +140,7 @@ pub(crate) fn export(
     access: &Access,
 ) -> Result<Segment> {
     port.alive()?;
-    let wire_name = Name::new(name).map_err(|_| Error::Name {
-        name: name.to_owned(),
-    })?;
+    let wire_name = Name::new(name).map_err(|_| Error::Name { name: name.into() })?;
     if !region.belongs_to(&port.identity) {
         return Err(Error::ForeignRegion);
     }
@@ -166,7 +164,7 @@ pub(crate) fn export(
         admit: &access.admissions(),
     };
     let export = port.backend.export(&spec).map_err(|reason| Error::Export {
-        name: name.to_owned(),
+        name: name.into(),
         reason,
     })?;
     let inner = Arc::new_cyclic(|weak| {

@@ -72,9 +72,7 @@ pub(crate) fn import(
     timeout: Timeout,
 ) -> Result<RemoteSegment> {
     port.check_node(node)?;
-    let wire_name = Name::new(name).map_err(|_| Error::Name {
-        name: name.to_owned(),
-    })?;
+    let wire_name = Name::new(name).map_err(|_| Error::Name { name: name.into() })?;
     let request = ImportRequest {
         node,
         port: exporter,
@@ -97,7 +95,7 @@ pub(crate) fn import(
                 return Err(Error::Import {
                     node,
                     port: exporter,
-                    name: name.to_owned(),
+                    name: name.into(),
                     reason: Refusal::Status(Status::Malformed),
                 });
             }
@@ -107,7 +105,7 @@ pub(crate) fn import(
                     return Err(Error::Import {
                         node,
                         port: exporter,
-                        name: name.to_owned(),
+                        name: name.into(),
                         reason,
                     });
                 }

@@ -6,7 +6,7 @@
 
 use crate::failure::Failures;
 use crate::port::PortInner;
-use crate::region::Region;
+use crate::region::{Region, RegionIdentity};
 use crate::replies::{Replies, Waiting};
 use crate::stats::PortStats;
 use netvm_abi::command_queue::Producer;
@@ -24,9 +24,9 @@ pub(crate) struct Poster {
     pub(crate) writes: u64,
     /// Those that were not the first of their call.
     pub(crate) continued: u64,
-    /// The region that the last write read from, and the number of that write.
-    holding: Option<(u32, Region)>,
-    /// Regions that earlier writes in flight read from, likewise.
+    /// The region that the last write from a region read from.
+    holding: Option<Region>,
+    /// Regions that earlier writes in flight read from, and the number of a write that came after them.
     holds: VecDeque<(u32, Region)>,
     pub(crate) replies: Replies,
     pub(crate) failures: Failures,
@@ -122,27 +122,21 @@ impl Poster {
         );
     }
 
-    /// Notes that the write just posted, number `number`, reads from the same region as the one before.
-    /// False if it does not.
+    /// Whether a write from this region needs no more to keep it alive: the last one read from it too.
     #[inline]
-    pub(crate) fn hold_same(&mut self, region: &Region, number: u32) -> bool {
-        match &mut self.holding {
-            Some((last, held)) if held.is(region) => {
-                *last = number;
-                true
-            }
-            _ => false,
-        }
+    pub(crate) fn holds(&self, region: RegionIdentity) -> bool {
+        self.holding.as_ref().map(Region::identity) == Some(region)
     }
 
-    /// Keeps `region` alive until write `number` is done. Gives back one that is no longer needed;
-    /// regions come back as fast as they go in, so none stays for ever on a port that writes.
+    /// Keeps `region` alive until write `number`, the last, is done. Gives back one that is no longer
+    /// needed; regions come back as fast as they go in, so none stays for ever on a port that writes.
     pub(crate) fn hold(&mut self, region: &Region, number: u32, done: u32) -> Option<Region> {
-        if self.hold_same(region, number) {
+        if self.holds(region.identity()) {
             return None;
         }
-        let before = self.holding.replace((number, region.clone()));
-        self.holds.extend(before);
+        let before = self.holding.replace(region.clone());
+        // Which was its last write is not known: one before this.
+        self.holds.extend(before.map(|before| (number, before)));
         let (number, _) = self.holds.front()?;
         if !reached(done, *number) {
             return None;
@@ -152,18 +146,18 @@ impl Poster {
 
     /// Takes out a region whose writes are done.
     pub(crate) fn pop_hold(&mut self, done: u32) -> Option<Region> {
-        let (number, _) = self.holds.front().or(self.holding.as_ref())?;
-        if !reached(done, *number) {
-            return None;
+        let last = self.last_write();
+        if let Some((number, _)) = self.holds.front() {
+            let number = *number;
+            return reached(done, number).then(|| self.holds.pop_front().map(|(_, region)| region))?;
         }
-        let hold = self.holds.pop_front().or_else(|| self.holding.take());
-        hold.map(|(_, region)| region)
+        reached(done, last).then(|| self.holding.take())?
     }
 
     /// Gives back everything that is held: the port is closed.
     pub(crate) fn clear(&mut self) -> Vec<Region> {
         let mut dropped: Vec<Region> = self.holds.drain(..).map(|(_, region)| region).collect();
-        dropped.extend(self.holding.take().map(|(_, region)| region));
+        dropped.extend(self.holding.take());
         self.replies.clear(&mut dropped);
         dropped
     }

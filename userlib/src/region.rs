@@ -3,7 +3,7 @@
 use crate::backend::{Memory, View, Width};
 use crate::copy;
 use crate::error::{Error, Result};
-use netvm_abi::{SegmentId, VirtAddr};
+use netvm_abi::{PAGE_SIZE, SegmentId, VirtAddr};
 use std::any::Any;
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
@@ -22,6 +22,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub struct Region {
     inner: Arc<RegionInner>,
 }
+
+/// The same for the same memory, as long as that is registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RegionIdentity(NonNull<()>);
 
 struct RegionInner {
     memory: Arc<dyn Memory>,
@@ -44,6 +48,12 @@ impl Drop for RegionInner {
     fn drop(&mut self) {
         self.memory.free();
     }
+}
+
+/// Whether the byte `last` after this one lies in another page.
+#[inline(always)]
+pub(crate) const fn across_pages(address: VirtAddr, last: u64) -> bool {
+    (address.0 ^ address.0.wrapping_add(last)) >= PAGE_SIZE as u64
 }
 
 /// Checks that `len` bytes from `offset` on lie inside of `size`.
@@ -118,10 +128,10 @@ impl Region {
         self.inner.memory.segment()
     }
 
-    /// Whether the two are the same memory.
+    /// What tells it from others.
     #[inline]
-    pub(crate) fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner)
+    pub(crate) fn identity(&self) -> RegionIdentity {
+        RegionIdentity(NonNull::from(&*self.inner).cast())
     }
 
     /// Whether it is registered with the port of this identity.
@@ -136,21 +146,13 @@ impl Region {
     /// [`Error::OutOfRange`].
     pub fn slice(&self, range: impl RangeBounds<u64>) -> Result<RegionSlice> {
         let (offset, len) = resolve(&range, self.len())?;
-        Ok(RegionSlice {
-            region: self.clone(),
-            offset,
-            len,
-        })
+        Ok(RegionSlice::new(self, offset, len))
     }
 
     /// All of it, for a zero-copy transfer.
     #[must_use]
     pub fn whole(&self) -> RegionSlice {
-        RegionSlice {
-            region: self.clone(),
-            offset: 0,
-            len: self.len(),
-        }
+        RegionSlice::new(self, 0, self.len())
     }
 
     /// Copies bytes from `offset` on out of it. What others write meanwhile may be torn anywhere.
@@ -243,11 +245,27 @@ impl fmt::Debug for Region {
 #[derive(Clone, Debug)]
 pub struct RegionSlice {
     region: Region,
-    offset: u64,
+    /// Its first address.
+    start: VirtAddr,
     len: u64,
+    /// From its first byte to its last, where one page holds all of them; else more than any page.
+    reach: u64,
 }
 
 impl RegionSlice {
+    /// `len` bytes from `offset` on, which lie inside of the region.
+    fn new(region: &Region, offset: u64, len: u64) -> Self {
+        let start = VirtAddr(region.address().0.wrapping_add(offset));
+        let last = len.wrapping_sub(1);
+        let in_page = len > 0 && last < u64::from(PAGE_SIZE) && !across_pages(start, last);
+        Self {
+            region: region.clone(),
+            start,
+            len,
+            reach: if in_page { last } else { u64::MAX },
+        }
+    }
+
     /// Its region.
     #[must_use]
     #[inline]
@@ -258,8 +276,8 @@ impl RegionSlice {
     /// Where it begins in the region.
     #[must_use]
     #[inline]
-    pub const fn offset(&self) -> u64 {
-        self.offset
+    pub fn offset(&self) -> u64 {
+        self.start.0.wrapping_sub(self.region.address().0)
     }
 
     /// Its length in bytes.
@@ -277,8 +295,14 @@ impl RegionSlice {
 
     /// Its first address.
     #[inline]
-    pub(crate) fn address(&self) -> VirtAddr {
-        VirtAddr(self.region.address().0.wrapping_add(self.offset))
+    pub(crate) const fn address(&self) -> VirtAddr {
+        self.start
+    }
+
+    /// From its first byte to its last, where one page holds all of them; else more than any page.
+    #[inline]
+    pub(crate) const fn reach(&self) -> u64 {
+        self.reach
     }
 }
 

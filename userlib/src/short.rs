@@ -7,36 +7,49 @@
 //! comparison with something that was worked out when the segment was imported. What a write costs is
 //! counted (`cargo xtask bench path`).
 
-use crate::import::RemoteInner;
+use crate::import::{RemoteInner, RemoteSegment};
 use crate::port::PortInner;
-use crate::posting::Payload;
-use crate::region::RegionSlice;
+use crate::region::{RegionIdentity, RegionSlice, across_pages};
 use crate::words::{Entry, FastWords};
-use netvm_abi::descriptor::{CommandFlags, HEAD_WORDS, WriteFields};
+use netvm_abi::descriptor::{FlagTag, HEAD_WORDS, WriteFields};
 use netvm_abi::port_area::PORT_STATE;
 use netvm_abi::shared_map::status_page;
 use netvm_abi::words::SharedWords;
-use netvm_abi::{ByteLen, NotificationId, OpId, PAGE_SIZE, VirtAddr};
+use netvm_abi::{ByteLen, NotificationId, OpId, VirtAddr};
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The number of an operation that was posted in the short way. Not zero, so that it comes back in one
+/// register, whether or not there is one.
+pub(crate) type Number = NonZeroU32;
+
+/// What a short write takes its bytes from.
+enum Payload<'a> {
+    /// The descriptor.
+    Inline(&'a [u8]),
+    /// A region, from this address on.
+    Local(VirtAddr, RegionIdentity),
+}
 
 /// What differs from one short write to another.
 struct Message<'a> {
-    flags: CommandFlags,
+    how: FlagTag,
     len: u64,
     remote: VirtAddr,
     payload: Payload<'a>,
     notification: NotificationId,
 }
 
-/// Posts a write of bytes that fit a descriptor.
-#[inline(always)]
+/// Posts a write of bytes that fit a descriptor. `how` says that they stand there.
+#[inline(never)]
 pub(crate) fn bytes(
-    to: &RemoteInner,
+    to: &RemoteSegment,
     offset: u64,
     bytes: &[u8],
-    flags: CommandFlags,
+    how: FlagTag,
     notification: NotificationId,
-) -> Option<OpId> {
+) -> Option<Number> {
+    let to = to.inner();
     let (port, fast) = (&*to.port, to.fast.as_ref()?);
     let len = bytes.len() as u64;
     let last = len.wrapping_sub(1);
@@ -49,7 +62,7 @@ pub(crate) fn bytes(
         return None;
     }
     let message = Message {
-        flags: flags.union(CommandFlags::INLINE),
+        how,
         len,
         remote,
         payload: Payload::Inline(bytes),
@@ -59,43 +72,39 @@ pub(crate) fn bytes(
 }
 
 /// Posts a write of a region's slice that is too long for a descriptor.
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn slice(
-    to: &RemoteInner,
+    to: &RemoteSegment,
     offset: u64,
     slice: &RegionSlice,
-    flags: CommandFlags,
+    how: FlagTag,
     notification: NotificationId,
-) -> Option<OpId> {
+) -> Option<Number> {
+    let to = to.inner();
     let (port, fast) = (&*to.port, to.fast.as_ref()?);
-    let (len, local) = (slice.len(), slice.address());
-    let last = len.wrapping_sub(1);
+    // Known when the slice was made, so that it is not asked again whether it crosses a page.
+    let (local, last) = (slice.address(), slice.reach());
     if last < port.inline_limit || last >= u64::from(fast.payload()) {
         return None;
     }
+    let len = last + 1;
     let remote = to.writable(offset, len, notification)?;
-    if across_pages(remote, last) | across_pages(local, last) {
+    if across_pages(remote, last) {
         return None;
     }
     let message = Message {
-        flags,
+        how,
         len,
         remote,
-        payload: Payload::Local(local, slice.region()),
+        payload: Payload::Local(local, slice.region().identity()),
         notification,
     };
     post(to, port, fast, message)
 }
 
-/// Whether the byte `last` after this one lies in another page.
-#[inline(always)]
-const fn across_pages(address: VirtAddr, last: u64) -> bool {
-    (address.0 ^ address.0.wrapping_add(last)) >= PAGE_SIZE as u64
-}
-
 /// Posts a message that crosses no page and that grant and path allow.
 #[inline(always)]
-fn post(to: &RemoteInner, port: &PortInner, fast: &FastWords, message: Message<'_>) -> Option<OpId> {
+fn post(to: &RemoteInner, port: &PortInner, fast: &FastWords, message: Message<'_>) -> Option<Number> {
     let area = fast.area();
     if area.load_acquire(PORT_STATE) != 0 {
         return None;
@@ -104,8 +113,8 @@ fn post(to: &RemoteInner, port: &PortInner, fast: &FastWords, message: Message<'
     let poster = &mut *guard;
     let posted = poster.queue.posted();
     // As `Poster::next_op`, which has another number where this is 0.
-    let op = OpId(posted.wrapping_add(1));
-    if op.0 == 0 || !poster.has_room(area) || !poster.failures.quiet(area) {
+    let number = Number::new(posted.wrapping_add(1))?;
+    if !poster.has_room(area) || !poster.failures.quiet(area) {
         return None;
     }
     let entry = fast.entry(posted);
@@ -117,7 +126,7 @@ fn post(to: &RemoteInner, port: &PortInner, fast: &FastWords, message: Message<'
         }
         Payload::Local(local, region) => {
             // Held before: so it is this port's.
-            if !poster.hold_same(region, poster.last_write().wrapping_add(1)) {
+            if !poster.holds(region) {
                 return None;
             }
             poster.stats.zero_copy_bytes += message.len;
@@ -125,12 +134,12 @@ fn post(to: &RemoteInner, port: &PortInner, fast: &FastWords, message: Message<'
         }
     };
     let head = to.template.fill(&WriteFields {
-        flags: message.flags,
+        how: message.how,
         len: ByteLen(message.len as u32),
         remote: message.remote,
         local,
         notification: message.notification,
-        op,
+        op: OpId(number.get()),
         stream: to.stream.tag(),
     });
     // Relaxed: the entry is this thread's until the doorbell word is stored, with release order; the card has
@@ -138,14 +147,15 @@ fn post(to: &RemoteInner, port: &PortInner, fast: &FastWords, message: Message<'
     for (pair, value) in entry.iter().zip(head) {
         pair.store(value, Ordering::Relaxed);
     }
-    poster.queue.ring(fast.block(), op.0);
+    poster.queue.ring(fast.block(), number.get());
     poster.writes += 1;
     drop(guard);
+    // As `PortInner::ring`.
     fast.block().full_barrier();
     if fast.status().load_acquire(status_page::SLEEPING) != 0 {
         port.backend.doorbell();
     }
-    Some(op)
+    Some(number)
 }
 
 /// Stores inline payload into an entry.

@@ -6,7 +6,7 @@ use crate::posting::{Payload, Posted, WritePlan};
 use crate::region::{Region, RegionSlice};
 use crate::short;
 use netvm_abi::control::Modes;
-use netvm_abi::descriptor::{CommandFlags, INLINE_BYTES};
+use netvm_abi::descriptor::{CommandFlags, FlagTag, INLINE_BYTES};
 use netvm_abi::{NotificationId, OpId, VirtAddr};
 
 /// Where a write takes its bytes from.
@@ -142,32 +142,32 @@ impl<'a> Write<'a> {
     /// reported (nothing was posted then) or, if fenced, for this one; [`Error::StreamFailed`].
     #[inline(always)]
     pub fn post(self) -> Result<OpId> {
-        // This much is inlined, so that what kind of write it is costs nothing.
-        let (remote, offset, how) = (self.remote.inner(), self.offset, self.how);
+        // This much is inlined, so that what kind of write it is costs nothing, and so that a caller of
+        // the short way neither makes a `Result` in memory nor looks into one: the optimiser sees which
+        // it is.
+        let (to, offset, how) = (self.remote, self.offset, self.how);
+        let (plain, tag) = (how.is_plain(), FlagTag::new(how.flags));
         match self.source {
-            Source::Bytes(bytes) if how.is_plain() => post_bytes(remote, offset, bytes, how),
-            Source::Bytes(bytes) => post_any_bytes(remote, offset, bytes, how),
-            Source::Part(slice) if how.is_plain() => post_slice(remote, offset, slice, how),
-            Source::Part(slice) => post_any_slice(remote, offset, slice, how),
-            Source::Slice(slice) if how.is_plain() => post_slice(remote, offset, &slice, how),
-            Source::Slice(slice) => post_any_slice(remote, offset, &slice, how),
+            Source::Bytes(bytes) => {
+                let tag = FlagTag::new(how.flags.union(CommandFlags::INLINE));
+                match plain.then(|| short::bytes(to, offset, bytes, tag, how.notification)) {
+                    Some(Some(number)) => Ok(OpId(number.get())),
+                    _ => post_any_bytes(to.inner(), offset, bytes, how),
+                }
+            }
+            Source::Part(slice) => {
+                match plain.then(|| short::slice(to, offset, slice, tag, how.notification)) {
+                    Some(Some(number)) => Ok(OpId(number.get())),
+                    _ => post_any_slice(to.inner(), offset, slice, how),
+                }
+            }
+            Source::Slice(slice) => {
+                match plain.then(|| short::slice(to, offset, &slice, tag, how.notification)) {
+                    Some(Some(number)) => Ok(OpId(number.get())),
+                    _ => post_any_slice(to.inner(), offset, &slice, how),
+                }
+            }
         }
-    }
-}
-
-#[inline(never)]
-fn post_bytes(remote: &RemoteInner, offset: u64, bytes: &[u8], how: How) -> Result<OpId> {
-    match short::bytes(remote, offset, bytes, how.flags, how.notification) {
-        Some(op) => Ok(op),
-        None => post_any_bytes(remote, offset, bytes, how),
-    }
-}
-
-#[inline(never)]
-fn post_slice(remote: &RemoteInner, offset: u64, slice: &RegionSlice, how: How) -> Result<OpId> {
-    match short::slice(remote, offset, slice, how.flags, how.notification) {
-        Some(op) => Ok(op),
-        None => post_any_slice(remote, offset, slice, how),
     }
 }
 

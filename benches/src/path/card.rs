@@ -119,7 +119,7 @@ impl PortBackend for Card {
     }
 
     unsafe fn adopt(&self, _start: NonNull<u8>, _len: u64) -> Result<Arc<dyn Memory>, Refusal> {
-        Err(Refusal::Unsupported("a card of words adopts nothing".into()))
+        Err(Refusal::Unsupported("a card of words adopts nothing"))
     }
 
     fn export(&self, _spec: &ExportSpec<'_>) -> Result<ExportId, Refusal> {
@@ -163,7 +163,7 @@ impl PortBackend for Card {
     }
 
     fn spawn(&self, _name: &str, _body: Box<dyn FnOnce() + Send>) -> Result<(), Refusal> {
-        Err(Refusal::Unsupported("a card of words has no threads".into()))
+        Err(Refusal::Unsupported("a card of words has no threads"))
     }
 }
 

@@ -87,7 +87,7 @@ impl Backend for NodeBackend {
             }
             Err(error) => {
                 port.close();
-                Err(Refusal::System(format!("paging worker: {error}")))
+                Err(refusal::io("paging worker", &error))
             }
         }
     }
@@ -179,7 +179,7 @@ impl PortBackend for Port {
             .parts
             .pager
             .add_region(pages)
-            .map_err(|error| Refusal::System(error.to_string()))?;
+            .map_err(|error| refusal::emulator(&error))?;
         let address = VirtAddr(start.expose_provenance() as u64);
         let host = &self.parts.host;
         host.places.add(region, self.open.port, address, pages);
@@ -205,7 +205,7 @@ impl PortBackend for Port {
     unsafe fn adopt(&self, _start: NonNull<u8>, _len: u64) -> Result<Arc<dyn Memory>, Refusal> {
         let text =
             "the emulator exports only memory from `alloc`: it cannot watch page events of other memory";
-        Err(Refusal::Unsupported(text.into()))
+        Err(Refusal::Unsupported(text))
     }
 
     fn export(&self, spec: &ExportSpec<'_>) -> Result<ExportId, Refusal> {
@@ -320,9 +320,7 @@ impl PortBackend for Port {
 
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Result<(), Refusal> {
         let thread = std::thread::Builder::new().name(name.into()).spawn(body);
-        thread
-            .map(drop)
-            .map_err(|error| Refusal::System(format!("thread: {error}")))
+        thread.map(drop).map_err(|error| refusal::io("thread", &error))
     }
 }
 

@@ -1,5 +1,6 @@
-//! The host core's errors as the library's.
+//! The host core's errors, and the emulator's own, as the library's.
 
+use crate::error::EmulatorError;
 use netvm::backend::Refusal;
 use netvm_abi::Status;
 use netvm_host::exports::ExportError;
@@ -46,4 +47,32 @@ pub(crate) fn import(error: ImportError) -> Refusal {
         ImportError::NoSuchImport => Status::NoSuchExport,
         ImportError::CardGone => Status::CardGone,
     })
+}
+
+/// The operating system's answer to `what`.
+pub(crate) fn io(what: &'static str, error: &std::io::Error) -> Refusal {
+    Refusal::System {
+        what,
+        errno: error.raw_os_error().unwrap_or_default(),
+    }
+}
+
+/// What the emulator can fail with while it serves a program.
+pub(crate) fn emulator(error: &EmulatorError) -> Refusal {
+    match error {
+        EmulatorError::Os { what, errno } => Refusal::System {
+            what,
+            errno: errno.raw_os_error(),
+        },
+        EmulatorError::Io { what, source } => io(what, source),
+        EmulatorError::UserfaultfdRefused(errno) => Refusal::System {
+            what: "userfaultfd",
+            errno: errno.raw_os_error(),
+        },
+        EmulatorError::UserfaultfdTooOld { .. } => {
+            Refusal::Unsupported("this kernel's userfaultfd is too old")
+        }
+        EmulatorError::PageSize(_) => Refusal::Unsupported("this machine's pages are not of 4096 bytes"),
+        EmulatorError::Config(_) => Refusal::Unsupported("the emulator's configuration makes no sense"),
+    }
 }

@@ -302,7 +302,7 @@ impl PortBackend for SimPort {
 
     unsafe fn adopt(&self, _start: NonNull<u8>, _len: u64) -> Result<Arc<dyn Memory>, Refusal> {
         Err(Refusal::Unsupported(
-            "the simulator's memory is a model: allocate with `alloc` instead of adopting".into(),
+            "the simulator's memory is a model: allocate with `alloc` instead of adopting",
         ))
     }
 
@@ -485,6 +485,6 @@ impl PortBackend for SimPort {
         let (sim, _) = self.live()?;
         process::spawn(&sim, self.process, body)
             .map(|_| ())
-            .map_err(Refusal::System)
+            .map_err(|what| Refusal::System { what, errno: 0 })
     }
 }

@@ -106,12 +106,12 @@ pub(crate) fn start(
 }
 
 /// Adds an app to a process.
-pub(crate) fn spawn(sim: &Sim, process: ProcessId, body: Box<dyn FnOnce()>) -> Result<AppId, String> {
-    let app = App::new(&sim.pool, &sim.parker, body).map_err(|error| format!("a stack: {error}"))?;
+pub(crate) fn spawn(sim: &Sim, process: ProcessId, body: Box<dyn FnOnce()>) -> Result<AppId, &'static str> {
+    let app = App::new(&sim.pool, &sim.parker, body).map_err(|_| "no memory for a stack")?;
     let mut apps = sim.apps.borrow_mut();
     let id = AppId(apps.slots.len());
     let Some(state) = apps.processes.get_mut(&process) else {
-        return Err("the process is gone".into());
+        return Err("the process is gone");
     };
     state.apps.push(id);
     let node = state.node;

@@ -267,7 +267,7 @@ impl PortBackend for OnePort {
     }
 
     unsafe fn adopt(&self, _start: NonNull<u8>, _len: u64) -> Result<Arc<dyn Memory>, Refusal> {
-        Err(Refusal::Unsupported("a test card adopts nothing".into()))
+        Err(Refusal::Unsupported("a test card adopts nothing"))
     }
 
     fn export(&self, _spec: &ExportSpec<'_>) -> Result<ExportId, Refusal> {
@@ -279,7 +279,7 @@ impl PortBackend for OnePort {
     }
 
     fn import(&self, _request: &ImportRequest<'_>, _deadline: Nanos) -> Result<Grant, Refusal> {
-        self.0.grant.lock().unwrap().clone()
+        *self.0.grant.lock().unwrap()
     }
 
     fn release(&self, _exporter: NodeId, _grant: &Grant) {}
