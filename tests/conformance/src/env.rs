@@ -1,10 +1,8 @@
 //! What a body sees: its nodes, ports, sizes and random numbers.
 
 use crate::cluster::{Cluster, Running};
-use crate::outcome::{Outcome, Trouble};
-use netvm::{
-    Access, Node, NodeId, NotificationId, Port, PortConfig, PortId, Region, RemoteSegment, Segment, Timeout,
-};
+use crate::outcome::Outcome;
+use netvm::{Error, Nanos, Node, NodeId, NotificationId, Port, PortConfig, PortId, RemoteSegment, Timeout};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use std::sync::Arc;
@@ -127,6 +125,36 @@ impl Env {
     }
 }
 
+/// When a body calls what it waits for lost: whoever should bring it may have died.
+pub(crate) struct Deadline<'a> {
+    port: &'a Port,
+    end: Nanos,
+}
+
+impl Deadline<'_> {
+    pub(crate) fn passed(&self) -> bool {
+        self.port.now() > self.end
+    }
+
+    /// An error once it has passed.
+    pub(crate) fn check(&self) -> netvm::Result<()> {
+        if self.passed() {
+            Err(Error::TimedOut)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl Env {
+    /// A deadline one patience from now.
+    pub(crate) fn deadline<'a>(&self, port: &'a Port) -> Deadline<'a> {
+        let patience = u64::try_from(self.patience.as_nanos()).unwrap_or(u64::MAX);
+        let end = Nanos(port.now().0.saturating_add(patience));
+        Deadline { port, end }
+    }
+}
+
 /// Waits for a signal and acknowledges it.
 pub(crate) fn take_signal(env: &Env, port: &Port, id: u32) -> Outcome {
     let notification = port.notification(id)?;
@@ -138,63 +166,10 @@ pub(crate) fn take_signal(env: &Env, port: &Port, id: u32) -> Outcome {
 pub(crate) fn pass(port: &Port, span: Duration) -> netvm::Result<()> {
     // Nobody signals this number.
     match port.notification(IDLE)?.wait(Timeout::After(span)) {
-        Ok(_) | Err(netvm::Error::TimedOut) => Ok(()),
+        Ok(_) | Err(Error::TimedOut) => Ok(()),
         Err(error) => Err(error),
     }
 }
 
 /// A notification that no body signals.
 const IDLE: NotificationId = NotificationId(1023);
-
-/// Everybody may read, write, do atomics and signal these.
-pub(crate) fn open_to_all() -> Access {
-    Access::everyone().notify(1..=1_000_000)
-}
-
-/// A port with one region exported to all.
-pub(crate) struct Side {
-    pub(crate) port: Port,
-    pub(crate) memory: Region,
-    pub(crate) segment: Segment,
-}
-
-impl Env {
-    /// Opens a port and exports a new region under this name.
-    pub(crate) fn side(&self, node: usize, port: u16, name: &str, len: u64) -> netvm::Result<Side> {
-        let port = self.open(node, port)?;
-        let memory = port.alloc(len)?;
-        let segment = port.export(name, &memory, .., open_to_all())?;
-        Ok(Side {
-            port,
-            memory,
-            segment,
-        })
-    }
-
-    /// Runs one process on node 1 and one here; ends when both have.
-    pub(crate) fn pair(
-        &self,
-        other: impl FnOnce(&Self) -> Outcome + Send + 'static,
-        mine: impl FnOnce(&Self) -> Outcome,
-    ) -> Outcome {
-        let other = self.spawn(1, "peer", other);
-        let mine = mine(self);
-        worse(mine, other.join())
-    }
-}
-
-/// The more telling of two ends.
-pub(crate) fn worse(one: Outcome, other: Outcome) -> Outcome {
-    fn rank(outcome: &Outcome) -> u8 {
-        match outcome {
-            Err(Trouble::Wrong(_)) => 5,
-            Err(Trouble::Unexpected(_)) => 4,
-            // A peer that waits in vain says less than why it waits in vain.
-            Err(Trouble::Failed(netvm::Error::TimedOut)) => 2,
-            Err(Trouble::Failed(_)) => 3,
-            Err(Trouble::Killed | Trouble::Skipped(_)) => 1,
-            Ok(()) => 0,
-        }
-    }
-    if rank(&other) > rank(&one) { other } else { one }
-}

@@ -23,6 +23,7 @@ mod cluster;
 mod env;
 mod outcome;
 mod pattern;
+mod side;
 
 pub use cases::{ALL, Case, Needs};
 pub use cluster::{Body, Cluster, Running};

@@ -1,8 +1,9 @@
 //! Exports, imports, names, rights, look-ups.
 
-use crate::env::{Env, Side, open_to_all, pass, take_signal, worse};
+use crate::env::{Env, pass, take_signal};
 use crate::outcome::{Outcome, fails, refused, right};
 use crate::pattern;
+use crate::side::{open_to_all, share, worse};
 use netvm::{Access, Error, Modes, Status, Timeout, VirtAddr};
 use std::time::Duration;
 
@@ -10,120 +11,103 @@ const DONE: u32 = 900;
 
 pub(super) fn import_waits(env: &Env) -> Outcome {
     env.pair(
-        move |env| {
-            let Side {
-                port,
-                segment: _segment,
-                ..
-            } = env.side(1, 0, "early", 4096)?;
+        move |side| {
+            let _export = side.share("early", 4096)?;
             // The other side asks for a name that is not there yet, and for a port that is not open.
-            pass(&port, Duration::from_millis(2))?;
-            let memory = port.alloc(4096)?;
-            let _late = port.export("late", &memory, .., open_to_all())?;
-            pass(&port, Duration::from_millis(2))?;
-            let other = env.side(1, 1, "later", 4096)?;
-            take_signal(env, &port, DONE)?;
-            take_signal(env, &other.port, 1)
+            pass(&side, Duration::from_millis(2))?;
+            let memory = side.alloc(4096)?;
+            let _late = side.export("late", &memory, .., open_to_all())?;
+            pass(&side, Duration::from_millis(2))?;
+            let other = side.env.open(1, 1)?;
+            let _later = share(&other, "later", 4096)?;
+            side.take_signal(DONE)?;
+            take_signal(&side.env, &other, 1)
         },
-        move |env| {
-            let port = env.open(0, 0)?;
-            let late = env.import(&port, 1, 0, "late")?;
-            let later = env.import(&port, 1, 1, "later")?;
+        move |side| {
+            let late = side.import_peer("late")?;
+            let later = side.env.import(&side, 1, 1, "later")?;
             later.notify(1)?;
             late.notify(DONE)?;
-            Ok(port.flush_remote(env.id(1))?)
+            side.flush_peer()
         },
     )
 }
 
 pub(super) fn import_times_out(env: &Env) -> Outcome {
     env.pair(
-        move |env| {
-            let Side {
-                port,
-                segment: _segment,
-                ..
-            } = env.side(1, 0, "here", 4096)?;
-            take_signal(env, &port, DONE)
+        move |side| {
+            let _export = side.share("here", 4096)?;
+            side.take_signal(DONE)
         },
-        move |env| {
-            let port = env.open(0, 0)?;
-            let here = env.import(&port, 1, 0, "here")?;
-            let (node, peer) = (env.id(1), env.port_id(0));
+        move |side| {
+            let here = side.import_peer("here")?;
+            let (node, peer) = (side.peer(), side.env.port_id(0));
             refused(
-                port.import(node, peer, "nowhere", Timeout::Now),
+                side.import(node, peer, "nowhere", Timeout::Now),
                 &[Status::NoSuchExport],
             )?;
             refused(
-                port.import(node, env.port_id(7), "here", Timeout::Now),
+                side.import(node, side.env.port_id(7), "here", Timeout::Now),
                 &[Status::NoSuchPort, Status::NoSuchExport],
             )?;
             let span = Duration::from_millis(5);
-            let begin = port.now();
+            let begin = side.now();
             refused(
-                port.import(node, peer, "nowhere", span),
+                side.import(node, peer, "nowhere", span),
                 &[Status::NoSuchExport, Status::TimedOut],
             )?;
-            let waited = port.now().0.saturating_sub(begin.0);
+            let waited = side.now().0.saturating_sub(begin.0);
             right!(
                 u128::from(waited) >= span.as_nanos(),
                 "an import that may wait {span:?} gave up after {waited} ns"
             );
-            fails(port.import(node, peer, "", Timeout::Now), "an empty name", |e| {
+            fails(side.import(node, peer, "", Timeout::Now), "an empty name", |e| {
                 matches!(e, Error::Name { .. })
             })?;
             let long = "x".repeat(65);
-            fails(port.import(node, peer, &long, Timeout::Now), "a long name", |e| {
+            fails(side.import(node, peer, &long, Timeout::Now), "a long name", |e| {
                 matches!(e, Error::Name { .. })
             })?;
             fails(
-                port.import(u16::MAX.into(), peer, "here", Timeout::Now),
+                side.import(u16::MAX.into(), peer, "here", Timeout::Now),
                 "no such node",
                 |e| matches!(e, Error::NoSuchNode { .. }),
             )?;
             here.notify(DONE)?;
-            Ok(port.flush_remote(env.id(1))?)
+            side.flush_peer()
         },
     )
 }
 
 pub(super) fn several_names(env: &Env) -> Outcome {
     env.pair(
-        move |env| {
-            let Side {
-                port,
-                memory,
-                segment,
-            } = env.side(1, 0, "read-write", 4 * 4096)?;
+        move |side| {
+            let memory = side.share("read-write", 4 * 4096)?;
             pattern::store(&memory, 0, 3, 0, 4 * 4096)?;
             let access = Access::everyone().modes(Modes::READ);
-            let _read_only = port.export("read-only", &memory, .., access)?;
+            let _read_only = side.export("read-only", &memory, .., access)?;
             // Not page-aligned, and inside of the others.
-            let _middle = port.export("middle", &memory, 1000..2000, open_to_all())?;
+            let _middle = side.export("middle", &memory, 1000..2000, open_to_all())?;
             fails(
-                port.export("middle", &memory, .., open_to_all()),
+                side.export("middle", &memory, .., open_to_all()),
                 "a name twice",
                 |e| matches!(e, Error::Export { .. }),
             )?;
-            take_signal(env, &port, 1)?;
+            side.take_signal(1)?;
             // One name goes, the others stay.
-            segment.unexport()?;
-            let reader = env.import(&port, 0, 0, "reader")?;
+            memory.segment.unexport()?;
+            let reader = side.import_peer("reader")?;
             reader.notify(1)?;
-            port.flush_remote(env.id(0))?;
-            take_signal(env, &port, DONE)?;
+            side.flush_peer()?;
+            side.take_signal(DONE)?;
             pattern::check(&memory, 1000, 4, 0, 1000, "write through the middle name")?;
             pattern::check(&memory, 2000, 3, 2000, 4000, "memory beside the middle name")
         },
-        move |env| {
-            let Side {
-                port,
-                segment: _segment,
-                ..
-            } = env.side(0, 0, "reader", 4096)?;
-            let all = env.import(&port, 1, 0, "read-write")?;
-            let read_only = env.import(&port, 1, 0, "read-only")?;
-            let middle = env.import(&port, 1, 0, "middle")?;
+        move |side| {
+            let _export = side.share("reader", 4096)?;
+            let all = side.import_peer("read-write")?;
+            let read_only = side.import_peer("read-only")?;
+            let middle = side.import_peer("middle")?;
             right!(middle.len() == 1000, "the middle has {} bytes", middle.len());
             right!(
                 read_only.modes() == Modes::READ,
@@ -151,11 +135,11 @@ pub(super) fn several_names(env: &Env) -> Outcome {
                 matches!(e, Error::OutOfRange { .. })
             })?;
             all.notify(1)?;
-            take_signal(env, &port, 1)?;
+            side.take_signal(1)?;
             // The first name is gone: its import is worth nothing, the others live on.
             all.write(0, &[1; 300]).post()?;
             refused(
-                port.flush_remote(env.id(1)),
+                side.flush_remote(side.peer()),
                 &[Status::CapabilityRefused, Status::Revoked],
             )?;
             let mut byte = [0];
@@ -167,7 +151,7 @@ pub(super) fn several_names(env: &Env) -> Outcome {
                 "read after another name went",
             )?;
             middle.notify(DONE)?;
-            Ok(port.flush_remote(env.id(1))?)
+            side.flush_peer()
         },
     )
 }
@@ -175,17 +159,19 @@ pub(super) fn several_names(env: &Env) -> Outcome {
 pub(super) fn several_ports(env: &Env) -> Outcome {
     const PORTS: u16 = 3;
     let rounds = env.scaled(10);
-    env.pair(
+    env.both(
         move |env| {
-            let sides: netvm::Result<Vec<Side>> = (0..PORTS)
-                .map(|p| env.side(1, p, "same name", 2 * 4096))
-                .collect();
-            let sides = sides?;
-            for (index, side) in sides.iter().enumerate() {
-                take_signal(env, &side.port, DONE)?;
+            let mut ports = Vec::new();
+            for index in 0..PORTS {
+                let port = env.open(1, index)?;
+                let memory = share(&port, "same name", 2 * 4096)?;
+                ports.push((memory, port));
+            }
+            for (index, (memory, port)) in ports.iter().enumerate() {
+                take_signal(env, port, DONE)?;
                 let key = index as u64 * 1000 + u64::from(rounds) - 1;
-                pattern::check(&side.memory, 0, key, 0, 6000, "one of several ports")?;
-                let count = side.port.notification(7)?.pending();
+                pattern::check(memory, 0, key, 0, 6000, "one of several ports")?;
+                let count = port.notification(7)?.pending();
                 right!(
                     count == rounds,
                     "port {index} has {count} signals, {rounds} were sent"
@@ -224,11 +210,8 @@ pub(super) fn several_ports(env: &Env) -> Outcome {
 
 pub(super) fn allow_list(env: &Env) -> Outcome {
     let exporter = env.spawn(1, "exporter", move |env| {
-        let Side {
-            port,
-            memory,
-            segment: _segment,
-        } = env.side(1, 0, "gate", 4096)?;
+        let port = env.open(1, 0)?;
+        let memory = port.alloc(4096)?;
         let one = Access::nobody().and_port(env.id(0), env.port_id(0), Modes::READ | Modes::WRITE);
         let _one = port.export("one port", &memory, .., one)?;
         let node = Access::only(env.id(0)).and_node(env.id(2), Modes::READ);
@@ -285,24 +268,16 @@ pub(super) fn allow_list(env: &Env) -> Outcome {
 
 pub(super) fn local_refusals(env: &Env) -> Outcome {
     env.pair(
-        move |env| {
-            let Side {
-                port,
-                memory,
-                segment: _segment,
-            } = env.side(1, 0, "target", 4096)?;
+        move |side| {
+            let memory = side.share("target", 4096)?;
             let access = Access::everyone().notify(5..=6);
-            let _few = port.export("few", &memory, 0..100, access)?;
-            take_signal(env, &port, DONE)?;
-            let mut bytes = [1; 4096];
-            memory.read_into(0, &mut bytes)?;
-            right!(bytes == [0; 4096], "a refused operation wrote something");
-            Ok(())
+            let _few = side.export("few", &memory, 0..100, access)?;
+            side.take_signal(DONE)?;
+            pattern::check_bytes(&memory, 0, &[0; 4096], "after refused operations")
         },
-        move |env| {
-            let port = env.open(0, 0)?;
-            let target = env.import(&port, 1, 0, "target")?;
-            let few = env.import(&port, 1, 0, "few")?;
+        move |side| {
+            let target = side.import_peer("target")?;
+            let few = side.import_peer("few")?;
             let range = |e: &Error| matches!(e, Error::OutOfRange { .. });
             fails(target.write(4096, &[1]).post(), "a write past the end", range)?;
             fails(
@@ -320,13 +295,13 @@ pub(super) fn local_refusals(env: &Env) -> Outcome {
             fails(few.notify(7), "a number that is not allowed", number)?;
             fails(few.write(0, &[1]).notify(0).post(), "notification 0", number)?;
             let kind = |e: &Error| matches!(e, Error::NotificationNumber { .. });
-            fails(port.notification(0), "notification 0", kind)?;
-            fails(port.notification(1024), "a one-shot number", kind)?;
+            fails(side.notification(0), "notification 0", kind)?;
+            fails(side.notification(1024), "a one-shot number", kind)?;
 
-            fails(port.alloc(0), "a region of nothing", |e| {
+            fails(side.alloc(0), "a region of nothing", |e| {
                 matches!(e, Error::Empty { .. })
             })?;
-            let memory = port.alloc(100)?;
+            let memory = side.alloc(100)?;
             right!(memory.len() == 100, "a region of 100 bytes has {}", memory.len());
             fails(memory.read_into(99, &mut [0; 2]), "a read past a region", range)?;
             fails(memory.write_from(101, &[]), "a write past a region", range)?;
@@ -337,22 +312,22 @@ pub(super) fn local_refusals(env: &Env) -> Outcome {
             fails(memory.word32(100), "a word past a region", range)?;
             let access = Access::everyone;
             fails(
-                port.export("x", &memory, 0..0, access()),
+                side.export("x", &memory, 0..0, access()),
                 "an empty export",
                 |e| matches!(e, Error::Empty { .. }),
             )?;
             fails(
-                port.export("x", &memory, 50..200, access()),
+                side.export("x", &memory, 50..200, access()),
                 "a large export",
                 range,
             )?;
             fails(
-                port.export("", &memory, .., access()),
+                side.export("", &memory, .., access()),
                 "an export without name",
                 |e| matches!(e, Error::Name { .. }),
             )?;
             fails(
-                port.export("x", &memory, .., access().notify(0..=5)),
+                side.export("x", &memory, .., access().notify(0..=5)),
                 "notification 0 among those allowed",
                 |e| matches!(e, Error::NotificationNumber { .. }),
             )?;
@@ -362,13 +337,13 @@ pub(super) fn local_refusals(env: &Env) -> Outcome {
             fails(again.write(0, &[1]).post(), "a write after unimport", |e| {
                 matches!(e, Error::Released)
             })?;
-            fails(env.open(0, 0), "a port twice", |e| {
+            fails(side.env.open(0, 0), "a port twice", |e| {
                 matches!(e, Error::Refused { .. })
             })?;
             target.notify(DONE)?;
-            port.flush_remote(env.id(1))?;
+            side.flush_peer()?;
             // What is left of a closed port says so.
-            drop(port);
+            drop(side);
             fails(target.write(0, &[1]).post(), "a write on a closed port", |e| {
                 matches!(e, Error::PortClosed)
             })?;
@@ -382,15 +357,11 @@ pub(super) fn local_refusals(env: &Env) -> Outcome {
 
 pub(super) fn address_lookup(env: &Env) -> Outcome {
     env.pair(
-        move |env| {
-            let Side {
-                port,
-                memory,
-                segment,
-            } = env.side(1, 0, "map", 3 * 4096)?;
-            let other = port.alloc(4096)?;
+        move |side| {
+            let memory = side.share("map", 3 * 4096)?;
+            let other = side.alloc(4096)?;
             let at = |offset: u64| VirtAddr(memory.address().0 + offset);
-            let (found, offset) = port
+            let (found, offset) = side
                 .locate(at(5000))
                 .ok_or_else(|| missing("an exported address"))?;
             right!(
@@ -400,27 +371,26 @@ pub(super) fn address_lookup(env: &Env) -> Outcome {
             );
             drop(found);
             right!(
-                port.locate(at(3 * 4096)).is_none(),
+                side.locate(at(3 * 4096)).is_none(),
                 "an address past the end was found"
             );
             right!(
-                port.locate(other.address()).is_none(),
+                side.locate(other.address()).is_none(),
                 "an unexported address was found"
             );
-            take_signal(env, &port, DONE)?;
-            segment.unexport()?;
+            side.take_signal(DONE)?;
+            memory.segment.unexport()?;
             right!(
-                port.locate(at(0)).is_none(),
+                side.locate(at(0)).is_none(),
                 "an address was found after its unexport"
             );
             Ok(())
         },
-        move |env| {
-            let port = env.open(0, 0)?;
-            let map = env.import(&port, 1, 0, "map")?;
-            let (node, peer) = (env.id(1), env.port_id(0));
+        move |side| {
+            let map = side.import_peer("map")?;
+            let (node, peer) = (side.peer(), side.env.port_id(0));
             let at = VirtAddr(map.address().0 + 4097);
-            let (found, offset) = port
+            let (found, offset) = side
                 .locate_remote(node, peer, at)
                 .ok_or_else(|| missing("an imported address"))?;
             right!(
@@ -428,14 +398,14 @@ pub(super) fn address_lookup(env: &Env) -> Outcome {
                 "found {offset} of {found:?}"
             );
             right!(
-                port.locate_remote(env.id(0), peer, at).is_none(),
+                side.locate_remote(side.env.id(0), peer, at).is_none(),
                 "found on the wrong node"
             );
             found.write(offset, &[1]).notify(DONE).post()?;
-            port.flush_remote(node)?;
+            side.flush_remote(node)?;
             drop((map, found));
             right!(
-                port.locate_remote(node, peer, at).is_none(),
+                side.locate_remote(node, peer, at).is_none(),
                 "found after the import was dropped"
             );
             Ok(())

@@ -1,41 +1,40 @@
 //! Data arrives: every byte, at its place, once.
 
-use crate::env::{Env, Side, take_signal, worse};
+use crate::env::{Env, take_signal};
 use crate::outcome::{Outcome, right};
 use crate::pattern;
+use crate::side::{Side, share, worse};
+use netvm::Error;
 use rand::Rng;
 
 /// The receiver may go.
 const DONE: u32 = 900;
 
 pub(super) fn ping_pong(env: &Env) -> Outcome {
-    fn player(env: &Env, me: usize) -> Outcome {
-        let you = 1 - me;
-        let Side {
-            port,
-            memory,
-            segment: _segment,
-        } = env.side(me, 0, "ball", 4096)?;
-        let court = env.import(&port, you, 0, "ball")?;
+    fn player(side: &Side, serves: bool) -> Outcome {
+        let memory = side.share("ball", 4096)?;
+        let court = side.import_peer("ball")?;
         let word = memory.word64(64)?;
-        for round in 1..=u64::from(env.scaled(40)) {
-            if me == 0 {
-                court.write(64, &round.to_le_bytes()).notify(1).post()?;
+        for round in 1..=u64::from(side.env.scaled(40)) {
+            let hit = || court.write(64, &round.to_le_bytes()).notify(1).post();
+            if serves {
+                hit()?;
             }
-            take_signal(env, &port, 1)?;
+            side.take_signal(1)?;
             let seen = word.load()?;
             right!(
                 seen == round,
-                "node {me} was notified of round {round} and sees {seen}"
+                "{} was notified of round {round} and sees {seen}",
+                if serves { "who serves" } else { "who returns" }
             );
-            if me == 1 {
-                court.write(64, &round.to_le_bytes()).notify(1).post()?;
+            if !serves {
+                hit()?;
             }
         }
         // The last ball must have left before this port closes.
-        Ok(port.flush_remote(env.id(you))?)
+        side.flush_peer()
     }
-    env.pair(|env| player(env, 1), |env| player(env, 0))
+    env.pair(|side| player(&side, false), |side| player(&side, true))
 }
 
 /// A place in a region of `size` bytes: often small, often at page boundaries.
@@ -61,17 +60,13 @@ pub(super) fn bulk_write(env: &Env) -> Outcome {
     const SIZE: u64 = 24 * 4096;
     let writes = env.scaled(60);
     env.pair(
-        move |env| {
-            let Side {
-                port,
-                memory,
-                segment: _segment,
-            } = env.side(1, 0, "store", SIZE)?;
-            take_signal(env, &port, DONE)?;
+        move |side| {
+            let memory = side.share("store", SIZE)?;
+            side.take_signal(DONE)?;
             // Both sides know the writes; the last to a place counts, because the sender flushes
             // between overlapping ones.
             let mut model = vec![0; SIZE as usize];
-            let mut random = env.random(1);
+            let mut random = side.env.random(1);
             for index in 0..writes {
                 let (offset, len) = place(&mut random, SIZE);
                 let (_, _) = (random.random_range(0..3u8), random.random_range(0..4096u64));
@@ -83,18 +78,17 @@ pub(super) fn bulk_write(env: &Env) -> Outcome {
             }
             pattern::check_bytes(&memory, 0, &model, "bulk write")
         },
-        move |env| {
-            let port = env.open(0, 0)?;
-            let store = env.import(&port, 1, 0, "store")?;
-            let source = port.alloc(8 * 4096)?;
-            let mut random = env.random(1);
+        move |side| {
+            let store = side.import_peer("store")?;
+            let source = side.alloc(8 * 4096)?;
+            let mut random = side.env.random(1);
             let mut dirty: Vec<(u64, u64)> = Vec::new();
             for index in 0..writes {
                 let (offset, len) = place(&mut random, SIZE);
                 let (how, shift) = (random.random_range(0..3u8), random.random_range(0..4096u64));
                 // Data of different writes may land in any order.
                 if dirty.iter().any(|&(at, n)| offset < at + n && at < offset + len) {
-                    port.flush_remote(env.id(1))?;
+                    side.flush_peer()?;
                     dirty.clear();
                 }
                 dirty.push((offset, len));
@@ -102,7 +96,7 @@ pub(super) fn bulk_write(env: &Env) -> Outcome {
                     let bytes = pattern::bytes(u64::from(index), offset, len as usize);
                     store.write(offset, &bytes).post()?;
                 } else {
-                    port.flush_writes()?;
+                    side.flush_writes()?;
                     pattern::store(&source, shift, u64::from(index), offset, len)?;
                     let slice = source.slice(shift..shift + len)?;
                     let write = store.write(offset, slice);
@@ -114,8 +108,8 @@ pub(super) fn bulk_write(env: &Env) -> Outcome {
                 }
             }
             store.notify(DONE)?;
-            port.flush_remote(env.id(1))?;
-            let stats = port.stats();
+            side.flush_peer()?;
+            let stats = side.stats();
             right!(
                 stats.writes > u64::from(writes) && stats.write_messages >= stats.writes,
                 "counters do not add up: {stats:?}"
@@ -128,27 +122,19 @@ pub(super) fn bulk_write(env: &Env) -> Outcome {
 pub(super) fn bulk_read(env: &Env) -> Outcome {
     const SIZE: u64 = 16 * 4096;
     env.pair(
-        move |env| {
-            let Side {
-                port,
-                memory,
-                segment: _segment,
-            } = env.side(1, 0, "library", SIZE)?;
+        move |side| {
+            let memory = side.share("library", SIZE)?;
             pattern::store(&memory, 0, 7, 0, SIZE)?;
-            let reader = env.import(&port, 0, 0, "reader")?;
+            let reader = side.import_peer("reader")?;
             reader.notify(1)?;
-            port.flush_remote(env.id(0))?;
-            take_signal(env, &port, DONE)
+            side.flush_peer()?;
+            side.take_signal(DONE)
         },
-        move |env| {
-            let Side {
-                port,
-                memory,
-                segment: _segment,
-            } = env.side(0, 0, "reader", 16 * 4096)?;
-            let library = env.import(&port, 1, 0, "library")?;
-            take_signal(env, &port, 1)?;
-            let mut random = env.random(2);
+        move |side| {
+            let memory = side.share("reader", 16 * 4096)?;
+            let library = side.import_peer("library")?;
+            side.take_signal(1)?;
+            let mut random = side.env.random(2);
             for round in 0..env.scaled(12) {
                 // Several reads under way at once, into places of their own.
                 let mut reads = Vec::new();
@@ -158,7 +144,7 @@ pub(super) fn bulk_read(env: &Env) -> Outcome {
                     library.read(offset, memory.slice(to..to + len)?).post()?;
                     reads.push((offset, len, to));
                 }
-                port.flush_reads()?;
+                side.flush_reads()?;
                 for (offset, len, to) in reads {
                     pattern::check(&memory, to, 7, offset, len, "read into a region")?;
                 }
@@ -178,7 +164,7 @@ pub(super) fn bulk_read(env: &Env) -> Outcome {
                 }
             }
             library.notify(DONE)?;
-            Ok(port.flush_remote(env.id(1))?)
+            side.flush_peer()
         },
     )
 }
@@ -186,16 +172,12 @@ pub(super) fn bulk_read(env: &Env) -> Outcome {
 pub(super) fn whole_words(env: &Env) -> Outcome {
     let rounds = env.scaled(60);
     env.pair(
-        move |env| {
-            let Side {
-                port,
-                memory,
-                segment: _segment,
-            } = env.side(1, 0, "words", 2 * 4096)?;
+        move |side| {
+            let memory = side.share("words", 2 * 4096)?;
             let wide = memory.word64(4088)?;
             let narrow = memory.word32(4096 + 12)?;
-            let done = port.notification(DONE)?;
-            let begin = port.now();
+            let done = side.notification(DONE)?;
+            let deadline = side.env.deadline(&side);
             loop {
                 let value = wide.load()?;
                 right!(value == 0 || value == u64::MAX, "a torn 64-bit word: {value:#x}");
@@ -203,17 +185,14 @@ pub(super) fn whole_words(env: &Env) -> Outcome {
                 right!(value == 0 || value == u32::MAX, "a torn 32-bit word: {value:#x}");
                 match done.wait(std::time::Duration::from_micros(5)) {
                     Ok(_) => return Ok(done.ack()?),
-                    // The writer may have died: nobody waits for ever.
-                    Err(netvm::Error::TimedOut)
-                        if port.now().0.saturating_sub(begin.0) < env.patience.as_nanos() as u64 => {}
+                    Err(Error::TimedOut) => deadline.check()?,
                     Err(error) => return Err(error.into()),
                 }
             }
         },
-        move |env| {
-            let port = env.open(0, 0)?;
-            let words = env.import(&port, 1, 0, "words")?;
-            let source = port.alloc(2 * 4096)?;
+        move |side| {
+            let words = side.import_peer("words")?;
+            let source = side.alloc(2 * 4096)?;
             for round in 0..rounds {
                 let byte = if round % 2 == 0 { 0xFF } else { 0 };
                 // From bytes, and from an unaligned place that crosses a page.
@@ -225,7 +204,7 @@ pub(super) fn whole_words(env: &Env) -> Outcome {
                     .post()?;
             }
             words.notify(DONE)?;
-            Ok(port.flush_remote(env.id(1))?)
+            side.flush_peer()
         },
     )
 }
@@ -234,13 +213,9 @@ pub(super) fn read_and_write_back(env: &Env) -> Outcome {
     const SIZE: u64 = 3 * 4096;
     let rounds = env.scaled(12);
     env.pair(
-        move |env| {
-            let Side {
-                port,
-                memory,
-                segment: _segment,
-            } = env.side(1, 0, "ledger", SIZE)?;
-            take_signal(env, &port, DONE)?;
+        move |side| {
+            let memory = side.share("ledger", SIZE)?;
+            side.take_signal(DONE)?;
             let mut bytes = vec![0; SIZE as usize];
             memory.read_into(0, &mut bytes)?;
             let expected = rounds as u8;
@@ -248,9 +223,8 @@ pub(super) fn read_and_write_back(env: &Env) -> Outcome {
             right!(wrong.is_none(), "byte {wrong:?} was not raised {rounds} times");
             Ok(())
         },
-        move |env| {
-            let port = env.open(0, 0)?;
-            let ledger = env.import(&port, 1, 0, "ledger")?;
+        move |side| {
+            let ledger = side.import_peer("ledger")?;
             let mut bytes = vec![0; SIZE as usize];
             for _ in 0..rounds {
                 ledger.read(0, &mut bytes).post()?;
@@ -259,10 +233,10 @@ pub(super) fn read_and_write_back(env: &Env) -> Outcome {
                 }
                 ledger.write(0, &bytes).post()?;
                 // The read of the next round must see it.
-                port.flush_remote(env.id(1))?;
+                side.flush_peer()?;
             }
             ledger.notify(DONE)?;
-            Ok(port.flush_remote(env.id(1))?)
+            side.flush_peer()
         },
     )
 }
@@ -271,19 +245,13 @@ pub(super) fn many_to_one(env: &Env) -> Outcome {
     const SHARE: u64 = 2 * 4096;
     let senders = env.nodes.len() - 1;
     let rounds = env.scaled(15);
-    let Side {
-        port,
-        memory,
-        segment: _segment,
-    } = env.side(0, 0, "hub", SHARE * senders as u64)?;
+    let port = env.open(0, 0)?;
+    let memory = share(&port, "hub", SHARE * senders as u64)?;
     let mut running = Vec::new();
     for sender in 1..=senders {
         running.push(env.spawn(sender, "sender", move |env| {
-            let Side {
-                port,
-                segment: _segment,
-                ..
-            } = env.side(sender, 0, "spoke", 4096)?;
+            let port = env.open(sender, 0)?;
+            let _spoke = share(&port, "spoke", 4096)?;
             let hub = env.import(&port, 0, 0, "hub")?;
             let base = (sender as u64 - 1) * SHARE;
             for round in 0..u64::from(rounds) {

@@ -1,8 +1,9 @@
 //! What fails says so, once, and harms nobody else (promises P2, P5, P6).
 
-use crate::env::{Env, Side, open_to_all, pass, take_signal};
+use crate::env::{Env, pass, take_signal};
 use crate::outcome::{Outcome, Trouble, refused, right};
 use crate::pattern;
+use crate::side::{open_to_all, share, worse};
 use netvm::{Error, Port, RemoteSegment, Status, Timeout};
 use std::time::Duration;
 
@@ -22,41 +23,33 @@ const GONE: &[Status] = &[
 
 pub(super) fn revoked(env: &Env) -> Outcome {
     env.pair(
-        move |env| {
-            let Side {
-                port,
-                segment: _segment,
-                ..
-            } = env.side(1, 0, "stays", 4096)?;
-            let memory = port.alloc(4 * 4096)?;
-            let goes = port.export("goes", &memory, .., open_to_all())?;
-            let peer = env.import(&port, 0, 0, "peer")?;
-            take_signal(env, &port, 1)?;
+        move |side| {
+            let _export = side.share("stays", 4096)?;
+            let memory = side.alloc(4 * 4096)?;
+            let goes = side.export("goes", &memory, .., open_to_all())?;
+            let peer = side.import_peer("peer")?;
+            side.take_signal(1)?;
             goes.unexport()?;
             right!(goes.unexport() == Err(Error::Released), "unexported twice");
             peer.notify(1)?;
-            take_signal(env, &port, DONE)?;
+            side.take_signal(DONE)?;
             pattern::check(&memory, 0, 1, 0, 4 * 4096, "memory after its export ended")
         },
-        move |env| {
-            let Side {
-                port,
-                memory,
-                segment: _segment,
-            } = env.side(0, 0, "peer", 4 * 4096)?;
-            let stays = env.import(&port, 1, 0, "stays")?;
-            let goes = env.import(&port, 1, 0, "goes")?;
+        move |side| {
+            let memory = side.share("peer", 4 * 4096)?;
+            let stays = side.import_peer("stays")?;
+            let goes = side.import_peer("goes")?;
             goes.write(0, &pattern::bytes(1, 0, 4 * 4096)).post()?;
             stays.notify(1)?;
-            take_signal(env, &port, 1)?;
+            side.take_signal(1)?;
 
             // A write: said at the remote flush, by number. Of two pages: also in the smallest
             // fragments they are fewer than the error ring has records, so none of them is lost.
             let op = goes.write(0, &[0xEE; 2 * 4096]).post()?;
-            match port.flush_remote(env.id(1)) {
+            match side.flush_remote(side.peer()) {
                 Err(Error::Failed(failure)) if ENDED.contains(&failure.status) => {
                     right!(failure.op == op, "operation {op} failed, {} is named", failure.op);
-                    right!(failure.node == env.id(1), "node {} is named", failure.node);
+                    right!(failure.node == side.peer(), "node {} is named", failure.node);
                 }
                 other => {
                     return Err(Trouble::Unexpected(format!(
@@ -65,37 +58,36 @@ pub(super) fn revoked(env: &Env) -> Outcome {
                 }
             }
             // Said once.
-            port.flush_remote(env.id(1))?;
-            port.flush()?;
+            side.flush_peer()?;
+            side.flush()?;
             // A read: said by its own fence.
             refused(goes.read(0, &mut [0; 100]).post(), ENDED)?;
             let slice = memory.slice(0..5000)?;
             refused(goes.read(3, slice).fenced().post(), ENDED)?;
             // Unfenced, at the next call to that node that looks.
             goes.read(0, memory.slice(0..8)?).post()?;
-            refused(port.flush_reads(), ENDED)?;
+            refused(side.flush_reads(), ENDED)?;
             right!(
-                port.stats().failures >= 4,
+                side.stats().failures >= 4,
                 "failures were not counted: {:?}",
-                port.stats()
+                side.stats()
             );
             // Import again: it is not there.
             refused(
-                port.import(env.id(1), env.port_id(0), "goes", Timeout::Now),
+                side.import(side.peer(), side.env.port_id(0), "goes", Timeout::Now),
                 &[Status::NoSuchExport],
             )?;
             stays.write(0, &[1; 10]).notify(DONE).post()?;
-            Ok(port.flush_remote(env.id(1))?)
+            side.flush_peer()
         },
     )
 }
 
 /// Hears of every failure that is left, until a remote flush succeeds.
 fn settle(env: &Env, port: &Port, remote: &RemoteSegment) -> Outcome {
-    let begin = port.now();
+    let deadline = env.deadline(port);
     while let Err(error) = port.flush_remote(remote.node()) {
-        let late = port.now().0.saturating_sub(begin.0) > env.patience.as_nanos() as u64;
-        if late || !matches!(error, Error::Failed(_) | Error::FailuresLost { .. }) {
+        if deadline.passed() || !matches!(error, Error::Failed(_) | Error::FailuresLost { .. }) {
             return Err(error.into());
         }
         pass(port, Duration::from_micros(50))?;
@@ -103,10 +95,10 @@ fn settle(env: &Env, port: &Port, remote: &RemoteSegment) -> Outcome {
     Ok(())
 }
 
-/// Writes until the first failure, then says how it failed.
-fn write_until_refused(env: &Env, port: &Port, remote: &RemoteSegment) -> Outcome<Status> {
+/// Writes until the first failure, which must be for one of these reasons.
+fn write_until_refused(env: &Env, port: &Port, remote: &RemoteSegment, reasons: &[Status]) -> Outcome {
     let source = port.alloc(3 * 4096)?;
-    let begin = port.now();
+    let deadline = env.deadline(port);
     let mut value = 1u8;
     loop {
         source.write_from(0, &[value; 3 * 4096])?;
@@ -115,52 +107,39 @@ fn write_until_refused(env: &Env, port: &Port, remote: &RemoteSegment) -> Outcom
             Ok(()) => {}
             Err(Error::Failed(failure)) => {
                 settle(env, port, remote)?;
-                return Ok(failure.status);
+                if reasons.contains(&failure.status) {
+                    return Ok(());
+                }
+                return Err(Trouble::Unexpected(format!("refused with {:?}", failure.status)));
             }
             Err(error) => return Err(error.into()),
         }
         value = value.wrapping_add(1).max(1);
-        if port.now().0.saturating_sub(begin.0) > env.patience.as_nanos() as u64 {
-            return Err(Error::TimedOut.into());
-        }
+        deadline.check()?;
     }
 }
 
 pub(super) fn unexported_in_traffic(env: &Env) -> Outcome {
     env.pair(
-        move |env| {
-            let Side {
-                port,
-                segment: _segment,
-                ..
-            } = env.side(1, 0, "stays", 4096)?;
-            let memory = port.alloc(3 * 4096)?;
-            let goes = port.export("goes", &memory, .., open_to_all())?;
+        move |side| {
+            let _export = side.share("stays", 4096)?;
+            let memory = side.alloc(3 * 4096)?;
+            let goes = side.export("goes", &memory, .., open_to_all())?;
             // Wait for traffic, then cut it off in the middle.
             let first = memory.word32(8)?;
-            let begin = port.now();
-            while first.load()? == 0 {
-                pass(&port, Duration::from_micros(10))?;
-                if port.now().0.saturating_sub(begin.0) > env.patience.as_nanos() as u64 {
-                    return Err(Error::TimedOut.into());
-                }
-            }
+            side.until(Duration::from_micros(10), || Ok(first.load()? != 0))?;
             goes.unexport()?;
             let mut before = vec![0; 3 * 4096];
             memory.read_into(0, &mut before)?;
-            take_signal(env, &port, DONE)?;
+            side.take_signal(DONE)?;
             pattern::check_bytes(&memory, 0, &before, "memory after unexport had returned")
         },
-        move |env| {
-            let port = env.open(0, 0)?;
-            let stays = env.import(&port, 1, 0, "stays")?;
-            let goes = env.import(&port, 1, 0, "goes")?;
-            let status = write_until_refused(env, &port, &goes)?;
-            if !ENDED.contains(&status) {
-                return Err(Trouble::Unexpected(format!("refused with {status:?}")));
-            }
+        move |side| {
+            let stays = side.import_peer("stays")?;
+            let goes = side.import_peer("goes")?;
+            write_until_refused(&side.env, &side, &goes, ENDED)?;
             stays.notify(DONE)?;
-            Ok(port.flush_remote(env.id(1))?)
+            side.flush_peer()
         },
     )
 }
@@ -168,41 +147,33 @@ pub(super) fn unexported_in_traffic(env: &Env) -> Outcome {
 pub(super) fn suppressed_notification(env: &Env) -> Outcome {
     let rounds = env.scaled(4);
     env.pair(
-        move |env| {
-            let Side {
-                port,
-                memory,
-                segment: _segment,
-            } = env.side(1, 0, "good", 2 * 4096)?;
-            let bad_memory = port.alloc(4096)?;
-            let bad = port.export("bad", &bad_memory, .., open_to_all())?;
-            let peer = env.import(&port, 0, 0, "peer")?;
-            take_signal(env, &port, 1)?;
+        move |side| {
+            let memory = side.share("good", 2 * 4096)?;
+            let bad_memory = side.alloc(4096)?;
+            let bad = side.export("bad", &bad_memory, .., open_to_all())?;
+            let peer = side.import_peer("peer")?;
+            side.take_signal(1)?;
             bad.unexport()?;
             peer.notify(1)?;
             for round in 0..u64::from(rounds) {
                 // Exactly the one that was sent after the failure had been reported.
-                take_signal(env, &port, 5)?;
+                side.take_signal(5)?;
                 pattern::check(&memory, 0, round, 0, 5000, "repeated write")?;
                 peer.notify(1)?;
-                take_signal(env, &port, 2)?;
-                let more = port.notification(5)?.pending();
+                side.take_signal(2)?;
+                let more = side.notification(5)?.pending();
                 right!(more == 0, "{more} notifications passed a failed write");
                 // Only now may the next one come.
                 peer.notify(1)?;
             }
-            Ok(port.flush_remote(env.id(0))?)
+            side.flush_peer()
         },
-        move |env| {
-            let Side {
-                port,
-                segment: _segment,
-                ..
-            } = env.side(0, 0, "peer", 4096)?;
-            let good = env.import(&port, 1, 0, "good")?;
-            let bad = env.import(&port, 1, 0, "bad")?;
+        move |side| {
+            let _export = side.share("peer", 4096)?;
+            let good = side.import_peer("good")?;
+            let bad = side.import_peer("bad")?;
             good.notify(1)?;
-            take_signal(env, &port, 1)?;
+            side.take_signal(1)?;
             for round in 0..u64::from(rounds) {
                 // The failing write and what relies on it, close together. The second call may
                 // already hear of the first.
@@ -211,7 +182,7 @@ pub(super) fn suppressed_notification(env: &Env) -> Outcome {
                     .write(0, &pattern::bytes(round + 1000, 0, 5000))
                     .notify(5)
                     .post();
-                let failed = sent.and_then(|_| port.flush_remote(env.id(1)));
+                let failed = sent.and_then(|_| side.flush_remote(side.peer()));
                 match failed {
                     Err(Error::Failed(failure)) if ENDED.contains(&failure.status) => {
                         right!(
@@ -225,47 +196,37 @@ pub(super) fn suppressed_notification(env: &Env) -> Outcome {
                     }
                 }
                 good.write(0, &pattern::bytes(round, 0, 5000)).notify(5).post()?;
-                take_signal(env, &port, 1)?;
+                side.take_signal(1)?;
                 good.notify(2)?;
-                take_signal(env, &port, 1)?;
+                side.take_signal(1)?;
             }
-            Ok(port.flush_remote(env.id(1))?)
+            side.flush_peer()
         },
     )
 }
 
 pub(super) fn closed_exporter(env: &Env) -> Outcome {
-    env.pair(
+    env.both(
         move |env| {
-            let keeper = env.side(1, 1, "keeper", 4096)?;
-            let first = env.side(1, 0, "target", 3 * 4096)?;
-            take_signal(env, &first.port, 1)?;
-            drop(first);
+            let keeper = env.open(1, 1)?;
+            let _keeper = share(&keeper, "keeper", 4096)?;
+            let first = env.open(1, 0)?;
+            let target = share(&first, "target", 3 * 4096)?;
+            take_signal(env, &first, 1)?;
+            drop((first, target));
             // A new port with the same number and an export of the same name: nothing that was
             // meant for the old one may hit it.
-            let Side {
-                port: _port,
-                memory,
-                segment: _segment,
-            } = env.side(1, 0, "target", 3 * 4096)?;
-            take_signal(env, &keeper.port, DONE)?;
-            let mut bytes = vec![1; 3 * 4096];
-            memory.read_into(0, &mut bytes)?;
-            right!(
-                bytes.iter().all(|&byte| byte == 0),
-                "a write to a closed port hit the one after it"
-            );
-            Ok(())
+            let second = env.open(1, 0)?;
+            let target = share(&second, "target", 3 * 4096)?;
+            take_signal(env, &keeper, DONE)?;
+            pattern::check_bytes(&target, 0, &[0; 3 * 4096], "the port after a closed one")
         },
         move |env| {
             let port = env.open(0, 0)?;
             let keeper = env.import(&port, 1, 1, "keeper")?;
             let target = env.import(&port, 1, 0, "target")?;
             target.write(0, &[1; 5000]).notify(1).post()?;
-            let status = write_until_refused(env, &port, &target)?;
-            if !GONE.contains(&status) {
-                return Err(Trouble::Unexpected(format!("refused with {status:?}")));
-            }
+            write_until_refused(env, &port, &target, GONE)?;
             // For as long as the old import is used.
             refused(target.read(0, &mut [0; 64]).post(), GONE)?;
             keeper.notify(DONE)?;
@@ -276,120 +237,94 @@ pub(super) fn closed_exporter(env: &Env) -> Outcome {
 
 pub(super) fn dead_exporter(env: &Env) -> Outcome {
     let victim = env.spawn(1, "victim", move |env| {
-        let Side {
-            port,
-            memory,
-            segment: _segment,
-        } = env.side(1, 0, "target", 3 * 4096)?;
-        let killer = env.import(&port, 0, 0, "killer")?;
+        let side = env.side(1, 0)?;
+        let memory = side.share("target", 3 * 4096)?;
+        let killer = side.import_peer("killer")?;
         killer.notify(1)?;
         // Busy in every way when it dies.
-        let source = port.alloc(4 * 4096)?;
+        let source = side.alloc(4 * 4096)?;
         loop {
             killer.write(0, source.slice(5..3 * 4096 + 5)?).post()?;
             memory.write_from(100, &[1; 500])?;
-            pass(&port, Duration::from_micros(20))?;
+            pass(&side, Duration::from_micros(20))?;
         }
     });
     let survivor = || -> Outcome {
-        let Side {
-            port,
-            segment: _segment,
-            ..
-        } = env.side(0, 0, "killer", 4 * 4096)?;
-        let target = env.import(&port, 1, 0, "target")?;
-        take_signal(env, &port, 1)?;
+        let side = env.side(0, 1)?;
+        let _export = side.share("killer", 4 * 4096)?;
+        let target = side.import_peer("target")?;
+        side.take_signal(1)?;
         for _ in 0..5 {
             target.write(0, &[2; 3 * 4096]).post()?;
         }
         victim.kill();
-        let status = write_until_refused(env, &port, &target)?;
-        if !GONE.contains(&status) {
-            return Err(Trouble::Unexpected(format!("refused with {status:?}")));
-        }
+        write_until_refused(env, &side, &target, GONE)?;
         // Its port number is free for the next process.
-        env.pair(
-            move |env| {
-                let Side {
-                    port,
-                    memory,
-                    segment: _segment,
-                } = env.side(1, 0, "heir", 4096)?;
-                take_signal(env, &port, 1)?;
-                let mut bytes = [0; 4096];
-                memory.read_into(0, &mut bytes)?;
-                right!(
-                    bytes[0] == 9 && bytes[1..].iter().all(|&b| b == 0),
-                    "an heir's memory is not its own"
-                );
-                Ok(())
-            },
+        env.both(
             |env| {
-                let heir = env.import(&port, 1, 0, "heir")?;
+                let heir = env.side(1, 0)?;
+                let memory = heir.share("heir", 4096)?;
+                heir.take_signal(1)?;
+                pattern::check_bytes(&memory, 0, &[9], "written to an heir")?;
+                pattern::check_bytes(&memory, 1, &[0; 4095], "an heir's own memory")
+            },
+            |_| {
+                let heir = side.import_peer("heir")?;
                 heir.write(0, &[9]).notify(1).post()?;
-                Ok(port.flush_remote(env.id(1))?)
+                side.flush_peer()
             },
         )
     };
     let mine = survivor();
     match victim.join() {
         Err(Trouble::Killed) | Ok(()) => mine,
-        other => crate::env::worse(mine, other),
+        other => worse(mine, other),
     }
 }
 
 pub(super) fn restarted_node(env: &Env) -> Outcome {
     let first = env.spawn(1, "first life", move |env| {
-        let Side {
-            port,
-            segment: _segment,
-            ..
-        } = env.side(1, 0, "target", 3 * 4096)?;
-        take_signal(env, &port, DONE)
+        let side = env.side(1, 0)?;
+        let _export = side.share("target", 3 * 4096)?;
+        side.take_signal(DONE)
     });
     let survivor = || -> Outcome {
-        let port = env.open(0, 0)?;
-        let target = env.import(&port, 1, 0, "target")?;
+        let side = env.side(0, 1)?;
+        let target = side.import_peer("target")?;
         target.write(0, &[1; 9000]).post()?;
-        port.flush_remote(env.id(1))?;
+        side.flush_peer()?;
         env.restart(1);
-        let status = write_until_refused(env, &port, &target)?;
-        if !GONE.contains(&status) {
-            return Err(Trouble::Unexpected(format!("refused with {status:?}")));
-        }
-        let second = env.spawn(1, "second life", move |env| {
-            let Side {
-                port,
-                memory,
-                segment: _segment,
-            } = env.side(1, 0, "target", 3 * 4096)?;
-            take_signal(env, &port, 1)?;
-            pattern::check(&memory, 0, 5, 0, 3 * 4096, "write to a restarted node")
-        });
-        let mine = || -> Outcome {
-            let target = env.import(&port, 1, 0, "target")?;
-            let bytes = pattern::bytes(5, 0, 3 * 4096);
-            let begin = port.now();
-            // The link may still be coming up.
-            loop {
-                let sent = target.write(0, &bytes).notify(1).post();
-                match sent.and_then(|_| port.flush_remote(env.id(1))) {
-                    Ok(()) => return Ok(()),
-                    Err(Error::Failed(_)) if port.now().0 - begin.0 < env.patience.as_nanos() as u64 => {
-                        pass(&port, Duration::from_millis(1))?;
+        write_until_refused(env, &side, &target, GONE)?;
+        env.both(
+            |env| {
+                let side = env.side(1, 0)?;
+                let memory = side.share("target", 3 * 4096)?;
+                side.take_signal(1)?;
+                pattern::check(&memory, 0, 5, 0, 3 * 4096, "write to a restarted node")
+            },
+            |env| {
+                let target = side.import_peer("target")?;
+                let bytes = pattern::bytes(5, 0, 3 * 4096);
+                let deadline = env.deadline(&side);
+                // The link may still be coming up.
+                loop {
+                    let sent = target.write(0, &bytes).notify(1).post();
+                    match sent.and_then(|_| side.flush_remote(side.peer())) {
+                        Ok(()) => return Ok(()),
+                        Err(Error::Failed(_)) if !deadline.passed() => {
+                            pass(&side, Duration::from_millis(1))?;
+                        }
+                        Err(error) => return Err(error.into()),
                     }
-                    Err(error) => return Err(error.into()),
                 }
-            }
-        };
-        let mine = mine();
-        crate::env::worse(mine, second.join())
+            },
+        )
     };
     let mine = survivor();
     match first.join() {
         Ok(()) | Err(Trouble::Killed) => mine,
         // Its port was ended under it.
         Err(Trouble::Failed(Error::PortEnded { .. })) => mine,
-        other => crate::env::worse(mine, other),
+        other => worse(mine, other),
     }
 }

@@ -1,8 +1,9 @@
 //! Memory that is not there: freed, evicted, never touched.
 
-use crate::env::{Env, Side, take_signal};
-use crate::outcome::{Outcome, Trouble, right};
+use crate::env::Env;
+use crate::outcome::{Outcome, right};
 use crate::pattern;
+use crate::side::open_to_all;
 use netvm::{Error, Status};
 use rand::Rng;
 
@@ -12,42 +13,28 @@ pub(super) fn region_freed_in_flight(env: &Env) -> Outcome {
     const LEN: u64 = 5 * 4096 + 77;
     let rounds = u64::from(env.scaled(8));
     env.pair(
-        move |env| {
-            let Side {
-                port,
-                memory,
-                segment: _segment,
-            } = env.side(1, 0, "target", LEN * rounds)?;
-            let extra = port.alloc(3 * 4096)?;
-            let extra = port.export("extra", &extra, .., crate::env::open_to_all())?;
-            let peer = env.import(&port, 0, 0, "peer")?;
-            take_signal(env, &port, 1)?;
+        move |side| {
+            let memory = side.share("target", LEN * rounds)?;
+            // No handle of its memory: the export alone keeps it.
+            let extra = side.export("extra", &side.alloc(3 * 4096)?, .., open_to_all())?;
+            let peer = side.import_peer("peer")?;
+            side.take_signal(1)?;
             for round in 0..rounds {
                 pattern::check(&memory, round * LEN, round, 0, LEN, "source dropped in flight")?;
             }
-            // Now the destination goes while the other side writes to it: handle, export and all.
+            // Now the destination goes while the other side writes to it: export and memory.
             peer.notify(1)?;
             drop(extra);
-            let fresh = port.alloc(3 * 4096)?;
-            take_signal(env, &port, DONE)?;
-            let mut bytes = vec![1; 3 * 4096];
-            fresh.read_into(0, &mut bytes)?;
-            right!(
-                bytes.iter().all(|&byte| byte == 0),
-                "a write to freed memory hit what came after it"
-            );
-            Ok(())
+            let fresh = side.alloc(3 * 4096)?;
+            side.take_signal(DONE)?;
+            pattern::check_bytes(&fresh, 0, &[0; 3 * 4096], "memory after a freed region")
         },
-        move |env| {
-            let Side {
-                port,
-                segment: _segment,
-                ..
-            } = env.side(0, 0, "peer", 4096)?;
-            let target = env.import(&port, 1, 0, "target")?;
-            let extra = env.import(&port, 1, 0, "extra")?;
+        move |side| {
+            let _export = side.share("peer", 4096)?;
+            let target = side.import_peer("target")?;
+            let extra = side.import_peer("extra")?;
             for round in 0..rounds {
-                let source = port.alloc(LEN)?;
+                let source = side.alloc(LEN)?;
                 pattern::store(&source, 0, round, 0, LEN)?;
                 target.write(round * LEN, &source).post()?;
                 if round % 2 == 0 {
@@ -58,12 +45,12 @@ pub(super) fn region_freed_in_flight(env: &Env) -> Outcome {
                 }
             }
             target.notify(1)?;
-            take_signal(env, &port, 1)?;
-            let source = port.alloc(3 * 4096)?;
+            side.take_signal(1)?;
+            let source = side.alloc(3 * 4096)?;
             source.write_from(0, &[0xEE; 3 * 4096])?;
             for _ in 0..20 {
                 let written = extra.write(0, &source).post();
-                match written.and_then(|_| port.flush_remote(env.id(1))) {
+                match written.and_then(|_| side.flush_remote(side.peer())) {
                     Ok(()) => {}
                     Err(Error::Failed(failure))
                         if matches!(
@@ -75,12 +62,12 @@ pub(super) fn region_freed_in_flight(env: &Env) -> Outcome {
             }
             // Reads into memory that is dropped at once.
             for _ in 0..4 {
-                let into = port.alloc(2 * 4096)?;
+                let into = side.alloc(2 * 4096)?;
                 target.read(0, &into).post()?;
             }
-            port.flush_reads()?;
+            side.flush_reads()?;
             target.notify(DONE)?;
-            Ok(port.flush_remote(env.id(1))?)
+            side.flush_peer()
         },
     )
 }
@@ -89,42 +76,34 @@ pub(super) fn evicted_pages(env: &Env) -> Outcome {
     const LEN: u64 = 8 * 4096;
     let rounds = u64::from(env.scaled(8));
     env.pair(
-        move |env| {
-            let Side {
-                port,
-                memory,
-                segment: _segment,
-            } = env.side(1, 0, "cold", LEN)?;
-            let peer = env.import(&port, 0, 0, "peer")?;
+        move |side| {
+            let memory = side.share("cold", LEN)?;
+            let peer = side.import_peer("peer")?;
             for round in 0..rounds {
-                take_signal(env, &port, 1)?;
-                env.pressure(1);
+                side.take_signal(1)?;
+                side.env.pressure(1);
                 pattern::check(&memory, 0, round, 0, LEN, "write to evicted pages")?;
-                env.pressure(1);
+                side.env.pressure(1);
                 peer.notify(1)?;
             }
-            take_signal(env, &port, DONE)
+            side.take_signal(DONE)
         },
-        move |env| {
-            let Side {
-                port,
-                memory,
-                segment: _segment,
-            } = env.side(0, 0, "peer", 2 * LEN)?;
-            let cold = env.import(&port, 1, 0, "cold")?;
+        move |side| {
+            let memory = side.share("peer", 2 * LEN)?;
+            let cold = side.import_peer("cold")?;
             for round in 0..rounds {
                 pattern::store(&memory, 0, round, 0, LEN)?;
                 // The source is thrown out too, just before it is needed.
-                env.pressure(0);
-                env.pressure(1);
+                side.env.pressure(0);
+                side.env.pressure(1);
                 cold.write(0, memory.slice(..LEN)?).notify(1).post()?;
-                take_signal(env, &port, 1)?;
-                env.pressure(0);
+                side.take_signal(1)?;
+                side.env.pressure(0);
                 cold.read(0, memory.slice(LEN..)?).fenced().post()?;
                 pattern::check(&memory, LEN, round, 0, LEN, "read of and into evicted pages")?;
             }
             cold.notify(DONE)?;
-            Ok(port.flush_remote(env.id(1))?)
+            side.flush_peer()
         },
     )
 }
@@ -143,37 +122,28 @@ pub(super) fn large_region(env: &Env) -> Outcome {
         places
     };
     env.pair(
-        move |env| {
-            let Side {
-                port,
-                memory,
-                segment: _segment,
-            } = env.side(1, 0, "sparse", SIZE)?;
-            take_signal(env, &port, DONE)?;
-            for place in places(env) {
+        move |side| {
+            let memory = side.share("sparse", SIZE)?;
+            side.take_signal(DONE)?;
+            for place in places(&side.env) {
                 pattern::check(&memory, place + 4000, place, 0, 200, "sparse write")?;
-                let mut beside = [1; 64];
-                memory.read_into(place + 4200, &mut beside)?;
-                right!(beside == [0; 64], "memory beside a sparse write is not zero");
+                pattern::check_bytes(&memory, place + 4200, &[0; 64], "beside a sparse write")?;
             }
             Ok(())
         },
-        move |env| {
-            let port = env.open(0, 0)?;
-            let sparse = env.import(&port, 1, 0, "sparse")?;
+        move |side| {
+            let sparse = side.import_peer("sparse")?;
             right!(sparse.len() == SIZE, "the import has {} bytes", sparse.len());
-            for place in places(env) {
+            for place in places(&side.env) {
                 sparse
                     .write(place + 4000, &pattern::bytes(place, 0, 200))
                     .post()?;
             }
             let mut untouched = [1; 100];
             sparse.read(SIZE - 100, &mut untouched).post()?;
-            if untouched != [0; 100] {
-                return Err(Trouble::Wrong("memory that nobody wrote is not zero".into()));
-            }
+            right!(untouched == [0; 100], "memory that nobody wrote is not zero");
             sparse.notify(DONE)?;
-            Ok(port.flush_remote(env.id(1))?)
+            side.flush_peer()
         },
     )
 }

@@ -1,28 +1,27 @@
 //! Notifications (thesis 6.1): counts, queue, handlers, futures.
 
-use crate::env::{Env, Side, pass, take_signal};
+use crate::env::{Env, pass};
 use crate::outcome::{Outcome, right};
-use netvm::{Error, Port, Status};
+use crate::pattern;
+use netvm::{Error, Status};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 const DONE: u32 = 900;
+/// How often a body looks at what no notification tells.
+const SOON: Duration = Duration::from_micros(50);
 
 pub(super) fn event_counts(env: &Env) -> Outcome {
     let each = env.scaled(50);
     env.pair(
-        move |env| {
-            let Side {
-                port,
-                segment: _segment,
-                ..
-            } = env.side(1, 0, "bells", 4096)?;
+        move |side| {
+            let _export = side.share("bells", 4096)?;
             // Only look when all are there: none may be lost while nobody takes them.
-            take_signal(env, &port, DONE)?;
+            side.take_signal(DONE)?;
             for id in [1, 31, 32, 1022] {
-                let bell = port.notification(id)?;
-                let pending = bell.spin(env.patience)?;
+                let bell = side.notification(id)?;
+                let pending = bell.spin(side.env.patience)?;
                 right!(pending == each, "{pending} signals of {id}, {each} were sent");
                 for _ in 0..each {
                     bell.ack()?;
@@ -34,16 +33,15 @@ pub(super) fn event_counts(env: &Env) -> Outcome {
             }
             Ok(())
         },
-        move |env| {
-            let port = env.open(0, 0)?;
-            let bells = env.import(&port, 1, 0, "bells")?;
+        move |side| {
+            let bells = side.import_peer("bells")?;
             for _ in 0..each {
                 for id in [1, 31, 32, 1022] {
                     bells.notify(id)?;
                 }
             }
             bells.notify(DONE)?;
-            Ok(port.flush_remote(env.id(1))?)
+            side.flush_peer()
         },
     )
 }
@@ -51,17 +49,13 @@ pub(super) fn event_counts(env: &Env) -> Outcome {
 pub(super) fn queue(env: &Env) -> Outcome {
     let each = env.scaled(20);
     env.pair(
-        move |env| {
-            let Side {
-                port,
-                segment: _segment,
-                ..
-            } = env.side(1, 0, "bells", 4096)?;
-            let queue = port.notifications();
+        move |side| {
+            let _export = side.share("bells", 4096)?;
+            let queue = side.notifications();
             let mut counts = [0u32; 4];
             let mut one_shots = 0;
             while counts.iter().sum::<u32>() + one_shots < 4 * each {
-                let id = queue.wait(env.patience)?;
+                let id = queue.wait(side.env.patience)?;
                 if id.is_one_shot() {
                     right!(
                         id.0 == 5000 + one_shots,
@@ -72,7 +66,7 @@ pub(super) fn queue(env: &Env) -> Outcome {
                     continue;
                 }
                 right!((10..13).contains(&id.0), "number {id} was never signalled");
-                let bell = port.notification(id)?;
+                let bell = side.notification(id)?;
                 right!(bell.pending() > 0, "{id} came out of the queue without a signal");
                 // One at a time: the queue must name it again while there are more.
                 bell.ack()?;
@@ -85,16 +79,15 @@ pub(super) fn queue(env: &Env) -> Outcome {
             right!(queue.pop().is_none(), "the queue names a number without a signal");
             Ok(())
         },
-        move |env| {
-            let port = env.open(0, 0)?;
-            let bells = env.import(&port, 1, 0, "bells")?;
+        move |side| {
+            let bells = side.import_peer("bells")?;
             for number in 0..each {
                 for id in 10..13 {
                     bells.notify(id)?;
                 }
                 bells.notify(5000 + number)?;
             }
-            Ok(port.flush_remote(env.id(1))?)
+            side.flush_peer()
         },
     )
 }
@@ -102,19 +95,15 @@ pub(super) fn queue(env: &Env) -> Outcome {
 pub(super) fn handlers(env: &Env) -> Outcome {
     let signals = env.scaled(40);
     env.pair(
-        move |env| {
-            let Side {
-                port,
-                memory,
-                segment: _segment,
-            } = env.side(1, 0, "server", 4096)?;
-            let client = env.import(&port, 0, 0, "client")?;
+        move |side| {
+            let memory = side.share("server", 4096)?;
+            let client = side.import_peer("client")?;
             let calls = Arc::new(AtomicU32::new(0));
             let wrong = Arc::new(AtomicU32::new(0));
             let (counted, misled) = (Arc::clone(&calls), Arc::clone(&wrong));
             let request = memory.word32(0)?;
             // The handler answers with a write of its own.
-            port.notification(4)?.arm(move |id| {
+            side.notification(4)?.arm(move |id| {
                 let call = counted.fetch_add(1, Ordering::AcqRel) + 1;
                 let late = request.load().is_ok_and(|seen| seen < call);
                 let sent = client.write(0, &call.to_le_bytes()).ordered().notify(5).post();
@@ -122,7 +111,7 @@ pub(super) fn handlers(env: &Env) -> Outcome {
                     misled.fetch_add(1, Ordering::AcqRel);
                 }
             })?;
-            take_signal(env, &port, DONE)?;
+            side.take_signal(DONE)?;
             let (calls, wrong) = (calls.load(Ordering::Acquire), wrong.load(Ordering::Acquire));
             right!(
                 calls == signals,
@@ -130,17 +119,12 @@ pub(super) fn handlers(env: &Env) -> Outcome {
             );
             right!(wrong == 0, "{wrong} calls saw old data or could not write");
             // The last signal is acknowledged when its call returns, a moment after its answer.
-            let bell = port.notification(4)?;
-            until(env, &port, || bell.pending() == 0)?;
-            Ok(())
+            let bell = side.notification(4)?;
+            Ok(side.until(SOON, || Ok(bell.pending() == 0))?)
         },
-        move |env| {
-            let Side {
-                port,
-                segment: _segment,
-                ..
-            } = env.side(0, 0, "client", 4096)?;
-            let server = env.import(&port, 1, 0, "server")?;
+        move |side| {
+            let _export = side.share("client", 4096)?;
+            let server = side.import_peer("server")?;
             for number in 1..=signals {
                 server
                     .write(0, &number.to_le_bytes())
@@ -150,48 +134,31 @@ pub(super) fn handlers(env: &Env) -> Outcome {
                 if number % 8 == 0 {
                     // Let it catch up now and then, and race it otherwise.
                     for _ in 0..8 {
-                        take_signal(env, &port, 5)?;
+                        side.take_signal(5)?;
                     }
                 }
             }
             for _ in 0..signals % 8 {
-                take_signal(env, &port, 5)?;
+                side.take_signal(5)?;
             }
-            let more = port.notification(5)?.pending();
+            let more = side.notification(5)?.pending();
             right!(more == 0, "{more} more answers than requests");
             server.notify(DONE)?;
-            Ok(port.flush_remote(env.id(1))?)
+            side.flush_peer()
         },
     )
-}
-
-/// Waits until something holds that no notification tells.
-fn until(env: &Env, port: &Port, holds: impl Fn() -> bool) -> Outcome {
-    let mut waited = Duration::ZERO;
-    while !holds() {
-        pass(port, Duration::from_micros(50))?;
-        waited += Duration::from_micros(50);
-        if waited > env.patience {
-            return Err(Error::TimedOut.into());
-        }
-    }
-    Ok(())
 }
 
 pub(super) fn arm_and_disarm(env: &Env) -> Outcome {
     let each = env.scaled(6);
     env.pair(
-        move |env| {
-            let Side {
-                port,
-                segment: _segment,
-                ..
-            } = env.side(1, 0, "door", 4096)?;
-            let bell = port.notification(6)?;
+        move |side| {
+            let _export = side.share("door", 4096)?;
+            let bell = side.notification(6)?;
             let calls = Arc::new(AtomicU32::new(0));
             for round in 1..=4u32 {
                 // Pending before anybody is armed.
-                take_signal(env, &port, DONE)?;
+                side.take_signal(DONE)?;
                 right!(
                     bell.pending() == each,
                     "{} pending, {each} were sent",
@@ -201,34 +168,30 @@ pub(super) fn arm_and_disarm(env: &Env) -> Outcome {
                 bell.arm(move |_| {
                     counted.fetch_add(1, Ordering::AcqRel);
                 })?;
-                until(env, &port, || {
-                    calls.load(Ordering::Acquire) >= round * each && bell.pending() == 0
+                side.until(SOON, || {
+                    Ok(calls.load(Ordering::Acquire) >= round * each && bell.pending() == 0)
                 })?;
                 right!(bell.disarm(), "the handler had gone");
                 right!(!bell.disarm(), "disarmed twice");
                 let seen = calls.load(Ordering::Acquire);
                 right!(seen == round * each, "{seen} calls for {} signals", round * each);
-                let peer = env.import(&port, 0, 0, "ringer")?;
+                let peer = side.import_peer("ringer")?;
                 peer.notify(1)?;
-                port.flush_remote(env.id(0))?;
+                side.flush_peer()?;
             }
             Ok(())
         },
-        move |env| {
-            let Side {
-                port,
-                segment: _segment,
-                ..
-            } = env.side(0, 0, "ringer", 4096)?;
-            let door = env.import(&port, 1, 0, "door")?;
+        move |side| {
+            let _export = side.share("ringer", 4096)?;
+            let door = side.import_peer("door")?;
             for _ in 0..4 {
                 for _ in 0..each {
                     door.notify(6)?;
                 }
                 door.notify(DONE)?;
-                take_signal(env, &port, 1)?;
+                side.take_signal(1)?;
             }
-            Ok(port.flush_remote(env.id(1))?)
+            side.flush_peer()
         },
     )
 }
@@ -236,15 +199,11 @@ pub(super) fn arm_and_disarm(env: &Env) -> Outcome {
 pub(super) fn futures(env: &Env) -> Outcome {
     let each = env.scaled(15);
     env.pair(
-        move |env| {
-            let Side {
-                port,
-                segment: _segment,
-                ..
-            } = env.side(1, 0, "async", 4096)?;
-            let peer = env.import(&port, 0, 0, "peer")?;
-            let queue = port.notifications();
-            let bell = port.notification(8)?;
+        move |side| {
+            let _export = side.share("async", 4096)?;
+            let peer = side.import_peer("peer")?;
+            let queue = side.notifications();
+            let bell = side.notification(8)?;
             for number in 0..each {
                 let round = async {
                     let pending = bell.ready().await?;
@@ -263,51 +222,39 @@ pub(super) fn futures(env: &Env) -> Outcome {
                     Ok(())
                 };
                 // Whoever should signal may have died.
-                port.block_on_for(round, env.patience)??;
+                side.block_on_for(round, side.env.patience)??;
             }
-            Ok(port.flush_remote(env.id(0))?)
+            side.flush_peer()
         },
-        move |env| {
-            let Side {
-                port,
-                segment: _segment,
-                ..
-            } = env.side(0, 0, "peer", 4096)?;
-            let other = env.import(&port, 1, 0, "async")?;
+        move |side| {
+            let _export = side.share("peer", 4096)?;
+            let other = side.import_peer("async")?;
             for number in 0..each {
                 other.notify(8)?;
-                take_signal(env, &port, 1)?;
+                side.take_signal(1)?;
                 if number % 2 == 0 {
                     // Let the future go to sleep.
-                    pass(&port, Duration::from_micros(300))?;
+                    pass(&side, Duration::from_micros(300))?;
                 }
                 other.notify(2000 + number)?;
-                take_signal(env, &port, 1)?;
+                side.take_signal(1)?;
             }
-            Ok(port.flush_remote(env.id(1))?)
+            side.flush_peer()
         },
     )
 }
 
 pub(super) fn zero_length(env: &Env) -> Outcome {
     env.pair(
-        move |env| {
-            let Side {
-                port,
-                memory,
-                segment: _segment,
-            } = env.side(1, 0, "empty", 4096)?;
-            take_signal(env, &port, 1)?;
-            take_signal(env, &port, 2)?;
-            let mut bytes = [1; 4096];
-            memory.read_into(0, &mut bytes)?;
-            right!(bytes == [0; 4096], "a write of nothing wrote something");
-            Ok(())
+        move |side| {
+            let memory = side.share("empty", 4096)?;
+            side.take_signal(1)?;
+            side.take_signal(2)?;
+            pattern::check_bytes(&memory, 0, &[0; 4096], "after writes of nothing")
         },
-        move |env| {
-            let port = env.open(0, 0)?;
-            let empty = env.import(&port, 1, 0, "empty")?;
-            let source = port.alloc(4096)?;
+        move |side| {
+            let empty = side.import_peer("empty")?;
+            let source = side.alloc(4096)?;
             source.write_from(0, &[9; 4096])?;
             // Nothing at all, also at the very end; then with a notification.
             empty.write(4096, &[]).post()?;
@@ -319,7 +266,7 @@ pub(super) fn zero_length(env: &Env) -> Outcome {
                 empty.write(4097, &[]).notify(1).post().is_err(),
                 "a write of nothing past the end was taken"
             );
-            Ok(port.flush_remote(env.id(1))?)
+            side.flush_peer()
         },
     )
 }
@@ -328,16 +275,12 @@ pub(super) fn full_one_shot_queue(env: &Env) -> Outcome {
     /// More than card and library hold together.
     const MANY: u32 = 2300;
     env.pair(
-        move |env| {
-            let Side {
-                port,
-                memory,
-                segment: _segment,
-            } = env.side(1, 0, "box", 4096)?;
-            let sender = env.import(&port, 0, 0, "sender")?;
+        move |side| {
+            let memory = side.share("box", 4096)?;
+            let sender = side.import_peer("sender")?;
             // Nobody takes anything until the sender has been refused.
-            take_signal(env, &port, 1)?;
-            let queue = port.notifications();
+            side.take_signal(1)?;
+            let queue = side.notifications();
             let mut last = None;
             let mut count = 0;
             loop {
@@ -347,7 +290,7 @@ pub(super) fn full_one_shot_queue(env: &Env) -> Outcome {
                     Err(Error::TimedOut) if memory.word32(0)?.load()? != 0 => break,
                     Err(Error::TimedOut) if count > 0 => {
                         sender.notify(1)?;
-                        take_signal(env, &port, 2)?;
+                        side.take_signal(2)?;
                         continue;
                     }
                     Err(error) => return Err(error.into()),
@@ -363,19 +306,15 @@ pub(super) fn full_one_shot_queue(env: &Env) -> Outcome {
             );
             Ok(())
         },
-        move |env| {
-            let Side {
-                port,
-                segment: _segment,
-                ..
-            } = env.side(0, 0, "sender", 4096)?;
-            let letters = env.import(&port, 1, 0, "box")?;
+        move |side| {
+            let _export = side.share("sender", 4096)?;
+            let letters = side.import_peer("box")?;
             let mut accepted = 0;
             let mut refused = false;
             for number in 0..MANY {
                 // One round trip each: so it is known which were taken.
                 let sent = letters.notify(1024 + number);
-                match sent.and_then(|_| port.flush_remote(env.id(1))) {
+                match sent.and_then(|_| side.flush_remote(side.peer())) {
                     Ok(()) => accepted += 1,
                     Err(Error::Failed(failure)) if failure.status == Status::QueueFull => {
                         refused = true;
@@ -390,14 +329,14 @@ pub(super) fn full_one_shot_queue(env: &Env) -> Outcome {
             );
             letters.notify(1)?;
             // The other side has emptied it: it takes more, in order.
-            take_signal(env, &port, 1)?;
+            side.take_signal(1)?;
             for number in 0..20 {
                 letters.notify(1024 + MANY + number)?;
                 accepted += 1;
             }
             letters.write(4, &u32::to_le_bytes(accepted)).post()?;
             letters.write(0, &1u32.to_le_bytes()).ordered().notify(2).post()?;
-            Ok(port.flush_remote(env.id(1))?)
+            side.flush_peer()
         },
     )
 }

@@ -1,8 +1,9 @@
 //! Order: what has landed when somebody is told (thesis 6.2).
 
-use crate::env::{Env, Side, pass, take_signal, worse};
+use crate::env::{Env, take_signal};
 use crate::outcome::{Outcome, right};
 use crate::pattern;
+use crate::side::{share, worse};
 use rand::Rng;
 use std::time::Duration;
 
@@ -13,16 +14,12 @@ pub(super) fn scattered_then_notify(env: &Env) -> Outcome {
     const SLOT: u64 = 1024;
     let rounds = env.scaled(6);
     env.pair(
-        move |env| {
-            let Side {
-                port,
-                memory,
-                segment: _segment,
-            } = env.side(1, 0, "field", SIZE)?;
-            let back = env.import(&port, 0, 0, "back")?;
+        move |side| {
+            let memory = side.share("field", SIZE)?;
+            let back = side.import_peer("back")?;
             for round in 0..u64::from(rounds) {
-                take_signal(env, &port, 5)?;
-                let mut random = env.random(100 + round);
+                side.take_signal(5)?;
+                let mut random = side.env.random(100 + round);
                 for index in 0..40u64 {
                     let slot = (index * 13 % 128) * SLOT;
                     let (at, len) = (random.random_range(0..512), random.random_range(1..512));
@@ -37,18 +34,14 @@ pub(super) fn scattered_then_notify(env: &Env) -> Outcome {
                 }
                 back.notify(1)?;
             }
-            Ok(port.flush_remote(env.id(0))?)
+            side.flush_peer()
         },
-        move |env| {
-            let Side {
-                port,
-                segment: _segment,
-                ..
-            } = env.side(0, 0, "back", 4096)?;
-            let field = env.import(&port, 1, 0, "field")?;
-            let source = port.alloc(40 * 512)?;
+        move |side| {
+            let _export = side.share("back", 4096)?;
+            let field = side.import_peer("field")?;
+            let source = side.alloc(40 * 512)?;
             for round in 0..u64::from(rounds) {
-                let mut random = env.random(100 + round);
+                let mut random = side.env.random(100 + round);
                 for index in 0..40u64 {
                     let slot = (index * 13 % 128) * SLOT;
                     let (at, len) = (random.random_range(0..512), random.random_range(1..512));
@@ -57,9 +50,9 @@ pub(super) fn scattered_then_notify(env: &Env) -> Outcome {
                     field.write(slot + at, from).post()?;
                 }
                 field.notify(5)?;
-                take_signal(env, &port, 1)?;
+                side.take_signal(1)?;
             }
-            Ok(port.flush_remote(env.id(1))?)
+            side.flush_peer()
         },
     )
 }
@@ -69,32 +62,24 @@ pub(super) fn pipeline(env: &Env) -> Outcome {
     const SLOTS: u64 = 4;
     let blocks = u64::from(env.scaled(30));
     env.pair(
-        move |env| {
-            let Side {
-                port,
-                memory,
-                segment: _segment,
-            } = env.side(1, 0, "ring", BLOCK * SLOTS)?;
-            let producer = env.import(&port, 0, 0, "producer")?;
+        move |side| {
+            let memory = side.share("ring", BLOCK * SLOTS)?;
+            let producer = side.import_peer("producer")?;
             for block in 0..blocks {
-                take_signal(env, &port, 2)?;
+                side.take_signal(2)?;
                 let at = block % SLOTS * BLOCK;
                 pattern::check(&memory, at, block, 0, BLOCK, "block of a pipeline")?;
                 producer.notify(3)?;
             }
-            Ok(port.flush_remote(env.id(0))?)
+            side.flush_peer()
         },
-        move |env| {
-            let Side {
-                port,
-                segment: _segment,
-                ..
-            } = env.side(0, 0, "producer", 4096)?;
-            let ring = env.import(&port, 1, 0, "ring")?;
-            let source = port.alloc(BLOCK * SLOTS)?;
+        move |side| {
+            let _export = side.share("producer", 4096)?;
+            let ring = side.import_peer("ring")?;
+            let source = side.alloc(BLOCK * SLOTS)?;
             for block in 0..blocks {
                 if block >= SLOTS {
-                    take_signal(env, &port, 3)?;
+                    side.take_signal(3)?;
                 }
                 // A block taken there has left here long ago: its source may change.
                 let at = block % SLOTS * BLOCK;
@@ -102,11 +87,11 @@ pub(super) fn pipeline(env: &Env) -> Outcome {
                 ring.write(at, source.slice(at..at + BLOCK)?).notify(2).post()?;
             }
             for _ in 0..SLOTS.min(blocks) {
-                take_signal(env, &port, 3)?;
+                side.take_signal(3)?;
             }
-            let left = port.notification(3)?.pending();
+            let left = side.notification(3)?.pending();
             right!(left == 0, "{left} more blocks taken than sent");
-            Ok(port.flush_remote(env.id(1))?)
+            side.flush_peer()
         },
     )
 }
@@ -115,17 +100,13 @@ pub(super) fn one_shot_order(env: &Env) -> Outcome {
     const WINDOW: u32 = 64;
     let count = env.scaled(150);
     env.pair(
-        move |env| {
-            let Side {
-                port,
-                memory,
-                segment: _segment,
-            } = env.side(1, 0, "letters", 4096)?;
-            let sender = env.import(&port, 0, 0, "sender")?;
-            let queue = port.notifications();
+        move |side| {
+            let memory = side.share("letters", 4096)?;
+            let sender = side.import_peer("sender")?;
+            let queue = side.notifications();
             let last = memory.word32(0)?;
             for expected in 0..count {
-                let id = queue.wait(env.patience)?;
+                let id = queue.wait(side.env.patience)?;
                 right!(
                     id.0 == 1024 + expected,
                     "one-shot {id} came, {} was due",
@@ -141,19 +122,15 @@ pub(super) fn one_shot_order(env: &Env) -> Outcome {
                 }
             }
             right!(queue.pop().is_none(), "more one-shots than were sent");
-            Ok(port.flush_remote(env.id(0))?)
+            side.flush_peer()
         },
-        move |env| {
-            let Side {
-                port,
-                segment: _segment,
-                ..
-            } = env.side(0, 0, "sender", 4096)?;
-            let letters = env.import(&port, 1, 0, "letters")?;
+        move |side| {
+            let _export = side.share("sender", 4096)?;
+            let letters = side.import_peer("letters")?;
             let mut thanks = count / WINDOW;
             for number in 0..count {
                 if number >= 2 * WINDOW && number % WINDOW == 0 {
-                    take_signal(env, &port, 1)?;
+                    side.take_signal(1)?;
                     thanks -= 1;
                 }
                 if number % 3 == 0 {
@@ -169,9 +146,9 @@ pub(super) fn one_shot_order(env: &Env) -> Outcome {
             }
             // Take the rest too: a signal to a port that has gone would be a failure over there.
             for _ in 0..thanks {
-                take_signal(env, &port, 1)?;
+                side.take_signal(1)?;
             }
-            Ok(port.flush_remote(env.id(1))?)
+            side.flush_peer()
         },
     )
 }
@@ -180,43 +157,29 @@ pub(super) fn ordered_flag(env: &Env) -> Outcome {
     const LEN: u64 = 3 * 4096;
     let rounds = u64::from(env.scaled(10));
     env.pair(
-        move |env| {
-            let Side {
-                port,
-                memory,
-                segment: _segment,
-            } = env.side(1, 0, "guarded", 5 * 4096)?;
-            let back = env.import(&port, 0, 0, "back")?;
+        move |side| {
+            let memory = side.share("guarded", 5 * 4096)?;
+            let back = side.import_peer("back")?;
             let flag = memory.word64(4 * 4096)?;
             for round in 1..=rounds {
                 // Nothing but the flag tells.
-                let begin = port.now();
-                while flag.load()? != round {
-                    pass(&port, Duration::from_micros(5))?;
-                    if port.now().0.saturating_sub(begin.0) > env.patience.as_nanos() as u64 {
-                        return Err(netvm::Error::TimedOut.into());
-                    }
-                }
+                side.until(Duration::from_micros(5), || Ok(flag.load()? == round))?;
                 pattern::check(&memory, 3, round, 0, LEN, "data before an ordered flag")?;
                 back.notify(1)?;
             }
-            Ok(port.flush_remote(env.id(0))?)
+            side.flush_peer()
         },
-        move |env| {
-            let Side {
-                port,
-                segment: _segment,
-                ..
-            } = env.side(0, 0, "back", 4096)?;
-            let guarded = env.import(&port, 1, 0, "guarded")?;
-            let source = port.alloc(LEN)?;
+        move |side| {
+            let _export = side.share("back", 4096)?;
+            let guarded = side.import_peer("guarded")?;
+            let source = side.alloc(LEN)?;
             for round in 1..=rounds {
                 pattern::store(&source, 0, round, 0, LEN)?;
                 guarded.write(3, &source).post()?;
                 guarded.write(4 * 4096, &round.to_le_bytes()).ordered().post()?;
-                take_signal(env, &port, 1)?;
+                side.take_signal(1)?;
             }
-            Ok(port.flush_remote(env.id(1))?)
+            side.flush_peer()
         },
     )
 }
@@ -225,19 +188,13 @@ pub(super) fn flush_remote(env: &Env) -> Outcome {
     const LEN: u64 = 5 * 4096;
     let rounds = u64::from(env.scaled(6));
     let target = env.spawn(1, "target", move |env| {
-        let Side {
-            port,
-            segment: _segment,
-            ..
-        } = env.side(1, 0, "target", LEN)?;
+        let port = env.open(1, 0)?;
+        let _target = share(&port, "target", LEN)?;
         take_signal(env, &port, DONE)
     });
     let reader = env.spawn(2, "reader", move |env| {
-        let Side {
-            port,
-            segment: _segment,
-            ..
-        } = env.side(2, 0, "reader", 4096)?;
+        let port = env.open(2, 0)?;
+        let _reader = share(&port, "reader", 4096)?;
         let written = env.import(&port, 1, 0, "target")?;
         let writer = env.import(&port, 0, 0, "writer")?;
         let mut bytes = vec![0; LEN as usize];
@@ -251,11 +208,8 @@ pub(super) fn flush_remote(env: &Env) -> Outcome {
         Ok(port.flush_remote(env.id(0))?)
     });
     let writer = || -> Outcome {
-        let Side {
-            port,
-            segment: _segment,
-            ..
-        } = env.side(0, 0, "writer", 4096)?;
+        let port = env.open(0, 0)?;
+        let _writer = share(&port, "writer", 4096)?;
         let target = env.import(&port, 1, 0, "target")?;
         let reader = env.import(&port, 2, 0, "reader")?;
         for round in 0..rounds {
@@ -280,22 +234,17 @@ pub(super) fn fenced_reuse(env: &Env) -> Outcome {
     const LEN: u64 = 4096 + 512;
     let rounds = u64::from(env.scaled(16));
     env.pair(
-        move |env| {
-            let Side {
-                port,
-                memory,
-                segment: _segment,
-            } = env.side(1, 0, "copies", LEN * rounds)?;
-            take_signal(env, &port, DONE)?;
+        move |side| {
+            let memory = side.share("copies", LEN * rounds)?;
+            side.take_signal(DONE)?;
             for round in 0..rounds {
                 pattern::check(&memory, round * LEN, round, 0, LEN, "source reused after a fence")?;
             }
             Ok(())
         },
-        move |env| {
-            let port = env.open(0, 0)?;
-            let copies = env.import(&port, 1, 0, "copies")?;
-            let source = port.alloc(LEN)?;
+        move |side| {
+            let copies = side.import_peer("copies")?;
+            let source = side.alloc(LEN)?;
             for round in 0..rounds {
                 pattern::store(&source, 0, round, 0, LEN)?;
                 let write = copies.write(round * LEN, &source);
@@ -303,11 +252,11 @@ pub(super) fn fenced_reuse(env: &Env) -> Outcome {
                     write.fenced().post()?;
                 } else {
                     write.post()?;
-                    port.flush_writes()?;
+                    side.flush_writes()?;
                 }
             }
             copies.write(0, &[]).notify(DONE).fenced().post()?;
-            Ok(port.flush_remote(env.id(1))?)
+            side.flush_peer()
         },
     )
 }

@@ -1,8 +1,9 @@
 //! One port, several threads.
 
-use crate::env::{Env, Side, take_signal, worse};
+use crate::env::Env;
 use crate::outcome::{Outcome, Trouble, right};
 use crate::pattern;
+use crate::side::worse;
 use std::sync::Arc;
 
 const DONE: u32 = 900;
@@ -12,18 +13,14 @@ pub(super) fn one_port(env: &Env) -> Outcome {
     const SHARE: u64 = 6 * 4096;
     let rounds = u64::from(env.scaled(8));
     env.pair(
-        move |env| {
+        move |side| {
             let size = SHARE * THREADS;
-            let Side {
-                port,
-                memory,
-                segment: _segment,
-            } = env.side(1, 0, "shared", size)?;
-            take_signal(env, &port, DONE)?;
+            let memory = side.share("shared", size)?;
+            side.take_signal(DONE)?;
             for thread in 0..THREADS {
                 let key = thread * 1000 + rounds - 1;
                 pattern::check(&memory, thread * SHARE, key, 0, SHARE, "one of several threads")?;
-                let signals = port.notification(thread as u32 + 1)?.pending();
+                let signals = side.notification(thread as u32 + 1)?.pending();
                 right!(
                     u64::from(signals) == rounds,
                     "{signals} signals of a thread that sent {rounds}"
@@ -31,33 +28,33 @@ pub(super) fn one_port(env: &Env) -> Outcome {
             }
             Ok(())
         },
-        move |env| {
-            let port = Arc::new(env.open(0, 0)?);
-            let shared = env.import(&port, 1, 0, "shared")?;
+        move |side| {
+            let (env, side) = (side.env.clone(), Arc::new(side));
+            let shared = side.import_peer("shared")?;
             let mut running = Vec::new();
             for thread in 0..THREADS {
-                let (port, shared) = (Arc::clone(&port), shared.clone());
-                running.push(env.spawn_thread(0, "thread", move |env| {
-                    let source = port.alloc(SHARE)?;
+                let (side, shared) = (Arc::clone(&side), shared.clone());
+                running.push(env.spawn_thread(0, "thread", move |_| {
+                    let source = side.alloc(SHARE)?;
                     let mut back = vec![0; SHARE as usize];
                     let base = thread * SHARE;
                     for round in 0..rounds {
                         let key = thread * 1000 + round;
-                        let failures = port.stats().failures;
+                        let failures = side.stats().failures;
                         pattern::store(&source, 0, key, 0, SHARE)?;
                         let write = shared.write(base, &source).notify(thread as u32 + 1);
                         // Each kind of fence, against the others' traffic.
                         match (thread + round) % 3 {
                             0 => write.fenced().post().map(drop)?,
-                            1 => write.post().and_then(|_| port.flush_writes())?,
-                            _ => write.post().and_then(|_| port.flush())?,
+                            1 => write.post().and_then(|_| side.flush_writes())?,
+                            _ => write.post().and_then(|_| side.flush())?,
                         }
                         // The source may change now.
                         pattern::store(&source, 0, key + 500, 0, SHARE)?;
-                        port.flush_remote(env.id(1))?;
+                        side.flush_peer()?;
                         shared.read(base, &mut back).post()?;
                         // The threads share a stream: whoever asks first is told of a failure.
-                        if port.stats().failures != failures {
+                        if side.stats().failures != failures {
                             return Err(Trouble::Unexpected("another thread was told of a failure".into()));
                         }
                         pattern::same(
@@ -79,7 +76,7 @@ pub(super) fn one_port(env: &Env) -> Outcome {
             }
             mine?;
             shared.notify(DONE)?;
-            Ok(port.flush_remote(env.id(1))?)
+            side.flush_peer()
         },
     )
 }
