@@ -60,6 +60,21 @@ macro_rules! fields {
 }
 
 impl Capability {
+    /// One that allows nothing: no mode, no byte, no notification.
+    pub const NOTHING: Self = Self {
+        port: PortId(0),
+        modes: Modes::empty(),
+        segment: SegmentId(0),
+        holder: NodeId(0),
+        holder_port: PortId(0),
+        start: VirtAddr(0),
+        end: VirtAddr(0),
+        secret: 0,
+        notify_first: NotificationId::NONE,
+        notify_last: NotificationId::NONE,
+        expires: Nanos::MAX,
+    };
+
     /// Writes the entry and makes it valid (host driver).
     pub fn publish<W: SharedWords + ?Sized>(&self, bar: &W, at: WordIndex) {
         let start = split(self.start.0);

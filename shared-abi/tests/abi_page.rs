@@ -311,17 +311,8 @@ fn published(capability: &Capability) -> Vec<u32> {
 #[test]
 fn capability_fields() {
     let base = Capability {
-        port: PortId(0),
-        modes: Modes::empty(),
-        segment: SegmentId(0),
-        holder: NodeId(0),
-        holder_port: PortId(0),
-        start: VirtAddr(0),
-        end: VirtAddr(0),
-        secret: 0,
-        notify_first: NotificationId(0),
-        notify_last: NotificationId(0),
         expires: Nanos(0),
+        ..Capability::NOTHING
     };
     type Set = fn(&mut Capability);
     let set: [(Set, bool); 11] = [

@@ -7,7 +7,7 @@
 use crate::events::Notice;
 use crate::grants::Claim;
 use crate::host::Host;
-use crate::lists::{Linked, Links};
+use crate::lists::{Links, linked};
 use crate::platform::{Platform, Resident};
 use crate::shadow::MapTicket;
 use netvm_abi::bounce::{BounceUse, load_record};
@@ -71,14 +71,7 @@ pub(crate) struct Work {
     links: Links,
 }
 
-impl Linked<0> for Work {
-    fn links(&self) -> &Links {
-        &self.links
-    }
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.links
-    }
-}
+linked!(Work: 0 => links);
 
 impl Work {
     pub(crate) fn new() -> Self {

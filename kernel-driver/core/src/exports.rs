@@ -9,13 +9,13 @@
 
 use crate::Progress;
 use crate::host::Host;
-use crate::lists::{Linked, Links, List, Sorted};
+use crate::lists::{Links, List, Sorted, linked};
 use crate::platform::Platform;
 use core::cmp::Ordering;
 use netvm_abi::capability::Capability;
 use netvm_abi::control::{Modes, NAME_BYTES, Name};
 use netvm_abi::storage::{MakeTable, Storage};
-use netvm_abi::{ExportId, Nanos, NodeId, NotificationId, PortId, SegmentId, Status, VirtAddr};
+use netvm_abi::{ExportId, Nanos, NodeId, NotificationId, PortId, Status, VirtAddr};
 
 /// Most entries of an allow-list.
 pub const ALLOW_ENTRIES: usize = 16;
@@ -103,23 +103,7 @@ pub(crate) struct Export {
     free: Links,
 }
 
-impl Linked<0> for Export {
-    fn links(&self) -> &Links {
-        &self.of_segment
-    }
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.of_segment
-    }
-}
-
-impl Linked<1> for Export {
-    fn links(&self) -> &Links {
-        &self.free
-    }
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.free
-    }
-}
+linked!(Export: 0 => of_segment, 1 => free);
 
 pub(crate) struct Exports<S: Storage> {
     pub(crate) table: S::Table<Export>,
@@ -127,20 +111,6 @@ pub(crate) struct Exports<S: Storage> {
     names: Sorted<S::Table<u32>>,
     free: List<1>,
 }
-
-const ROOT: Capability = Capability {
-    port: PortId(0),
-    modes: Modes::empty(),
-    segment: SegmentId(0),
-    holder: NodeId(0),
-    holder_port: PortId(0),
-    start: VirtAddr(0),
-    end: VirtAddr(0),
-    secret: 0,
-    notify_first: NotificationId::NONE,
-    notify_last: NotificationId::NONE,
-    expires: Nanos::MAX,
-};
 
 const fn id_of(index: u32, generation: u16) -> ExportId {
     ExportId(index | ((generation as u32) << 16))
@@ -152,17 +122,14 @@ impl<S: MakeTable> Exports<S> {
             state: State::Free,
             generation: 1,
             name: [0; NAME_BYTES],
-            root: ROOT,
+            root: Capability::NOTHING,
             allow: heapless::Vec::new(),
             grants: List::EMPTY,
             ending: 0,
             of_segment: Links::NONE,
             free: Links::NONE,
         });
-        let mut free = List::EMPTY;
-        for index in 0..entries {
-            free.push_back(&mut table, index);
-        }
+        let free = List::of_all(&mut table);
         Self {
             table,
             names: Sorted::new(tables.table(entries as usize, |_| 0)),
@@ -292,7 +259,7 @@ impl<S: Storage> Host<S> {
                 } else {
                     NotificationId::NONE
                 },
-                ..ROOT
+                ..Capability::NOTHING
             };
         }
         exports.names.insert(at, index);

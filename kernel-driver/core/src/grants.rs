@@ -5,7 +5,7 @@
 //! told), free. [`crate::revoke`] has the second half.
 
 use crate::host::Host;
-use crate::lists::{Linked, Links, List};
+use crate::lists::{Links, List, linked};
 use crate::platform::Platform;
 use netvm_abi::capability::{Capability, capability_at};
 use netvm_abi::control::{Grant, Modes};
@@ -59,21 +59,7 @@ pub(crate) struct GrantEntry {
     of_state: Links,
 }
 
-macro_rules! linked {
-    ($which:literal, $field:ident) => {
-        impl Linked<$which> for GrantEntry {
-            fn links(&self) -> &Links {
-                &self.$field
-            }
-            fn links_mut(&mut self) -> &mut Links {
-                &mut self.$field
-            }
-        }
-    };
-}
-linked!(0, of_export);
-linked!(1, of_peer);
-linked!(2, of_state);
+linked!(GrantEntry: 0 => of_export, 1 => of_peer, 2 => of_state);
 
 pub(crate) struct Grants<S: Storage> {
     pub(crate) table: S::Table<GrantEntry>,
@@ -99,23 +85,10 @@ pub(crate) struct Claim {
 
 impl<S: MakeTable> Grants<S> {
     pub(crate) fn new(tables: &mut S, entries: u32) -> Self {
-        let nothing = Capability {
-            port: PortId(0),
-            modes: Modes::empty(),
-            segment: SegmentId(0),
-            holder: NodeId(0),
-            holder_port: PortId(0),
-            start: VirtAddr(0),
-            end: VirtAddr(0),
-            secret: 0,
-            notify_first: NotificationId::NONE,
-            notify_last: NotificationId::NONE,
-            expires: Nanos::MAX,
-        };
         let mut table = tables.table(entries as usize, |_| GrantEntry {
             state: GrantState::Free,
             generation: 1,
-            capability: nothing,
+            capability: Capability::NOTHING,
             export: 0,
             request: Token(0),
             stamp: 0,
@@ -125,10 +98,7 @@ impl<S: MakeTable> Grants<S> {
             of_peer: Links::NONE,
             of_state: Links::NONE,
         });
-        let mut free = List::EMPTY;
-        for index in 0..entries {
-            free.push_back(&mut table, index);
-        }
+        let free = List::of_all(&mut table);
         Self {
             table,
             free,

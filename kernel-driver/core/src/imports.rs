@@ -11,7 +11,7 @@
 use crate::control::Purpose;
 use crate::events::Notice;
 use crate::host::Host;
-use crate::lists::{Linked, Links, List};
+use crate::lists::{Links, List, linked};
 use crate::platform::Platform;
 use netvm_abi::control::{Control, Grant, Modes, Name};
 use netvm_abi::storage::{MakeTable, Storage};
@@ -77,21 +77,7 @@ pub(crate) struct Import {
     of_state: Links,
 }
 
-macro_rules! linked {
-    ($which:literal, $field:ident) => {
-        impl Linked<$which> for Import {
-            fn links(&self) -> &Links {
-                &self.$field
-            }
-            fn links_mut(&mut self) -> &mut Links {
-                &mut self.$field
-            }
-        }
-    };
-}
-linked!(0, of_port);
-linked!(1, of_peer);
-linked!(2, of_state);
+linked!(Import: 0 => of_port, 1 => of_peer, 2 => of_state);
 
 pub(crate) struct Imports<S: Storage> {
     table: S::Table<Import>,
@@ -116,10 +102,7 @@ impl<S: MakeTable> Imports<S> {
             of_peer: Links::NONE,
             of_state: Links::NONE,
         });
-        let mut free = List::EMPTY;
-        for index in 0..entries {
-            free.push_back(&mut table, index);
-        }
+        let free = List::of_all(&mut table);
         Self {
             table,
             free,

@@ -29,6 +29,21 @@ pub(crate) trait Linked<const WHICH: usize> {
     fn links_mut(&mut self) -> &mut Links;
 }
 
+/// Says which field of an entry is its place in which kind of list: `linked!(Entry: 0 => peer, 1 => free)`.
+macro_rules! linked {
+    ($entry:ty: $($which:literal => $field:ident),+) => {$(
+        impl $crate::lists::Linked<$which> for $entry {
+            fn links(&self) -> &Links {
+                &self.$field
+            }
+            fn links_mut(&mut self) -> &mut Links {
+                &mut self.$field
+            }
+        }
+    )+};
+}
+pub(crate) use linked;
+
 /// Head of a list. Every operation is O(1); an index outside of the table changes nothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct List<const WHICH: usize> {
@@ -43,6 +58,15 @@ impl<const WHICH: usize> List<WHICH> {
         tail: NIL,
         len: 0,
     };
+
+    /// Every entry of a table, none of which is in a list: the free ones at the beginning.
+    pub(crate) fn of_all<T: Linked<WHICH>>(table: &mut [T]) -> Self {
+        let mut list = Self::EMPTY;
+        for index in 0..table.len() {
+            list.push_back(table, index as u32);
+        }
+        list
+    }
 
     pub(crate) const fn len(&self) -> u32 {
         self.len
@@ -162,20 +186,15 @@ mod tests {
     use std::vec;
     use std::vec::Vec;
 
-    struct Entry(Links);
-    impl Linked<0> for Entry {
-        fn links(&self) -> &Links {
-            &self.0
-        }
-        fn links_mut(&mut self) -> &mut Links {
-            &mut self.0
-        }
+    struct Entry {
+        links: Links,
     }
+    linked!(Entry: 0 => links);
 
     proptest::proptest! {
         #[test]
         fn list_behaves_like_a_deque(ops in proptest::collection::vec((0u8..3, 0u32..9), 0..200)) {
-            let mut table: Vec<_> = (0..8).map(|_| Entry(Links::NONE)).collect();
+            let mut table: Vec<_> = (0..8).map(|_| Entry { links: Links::NONE }).collect();
             let mut list = List::<0>::EMPTY;
             let mut model = VecDeque::new();
             for (op, index) in ops {

@@ -9,7 +9,7 @@
 
 use crate::Progress;
 use crate::host::Host;
-use crate::lists::{Linked, Links, List, Sorted};
+use crate::lists::{Links, List, Sorted, linked};
 use crate::platform::{PageGone, Platform};
 use crate::unmap::{Unmap, UnmapKind, UnmapStep};
 use core::cmp::Ordering;
@@ -67,14 +67,7 @@ pub(crate) struct Segment {
     free: Links,
 }
 
-impl Linked<1> for Segment {
-    fn links(&self) -> &Links {
-        &self.free
-    }
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.free
-    }
-}
+linked!(Segment: 1 => free);
 
 pub(crate) struct Segments<S: Storage> {
     pub(crate) table: S::Table<Segment>,
@@ -102,10 +95,7 @@ impl<S: MakeTable> Segments<S> {
             unmap: None,
             free: Links::NONE,
         });
-        let mut free = List::EMPTY;
-        for index in 0..entries {
-            free.push_back(&mut table, index);
-        }
+        let free = List::of_all(&mut table);
         Self {
             table,
             order: Sorted::new(tables.table(entries as usize, |_| 0)),

@@ -15,7 +15,7 @@
 //! Several VPNs may have the same frame: locks, marks and lists belong to slots.
 
 use crate::host::{CardFailure, Host};
-use crate::lists::{Linked, Links, List};
+use crate::lists::{Links, List, linked};
 use crate::platform::{PageGone, Platform, Resident};
 use crate::races::Look;
 use netvm_abi::page_lock::{self, Clear, LockState, Marks, PageUse, Retracted};
@@ -78,14 +78,7 @@ pub(crate) struct Slot {
     links: Links,
 }
 
-impl Linked<0> for Slot {
-    fn links(&self) -> &Links {
-        &self.links
-    }
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.links
-    }
-}
+linked!(Slot: 0 => links);
 
 /// Pages of one segment.
 #[derive(Clone, Copy, Debug)]
