@@ -120,6 +120,13 @@ struct SimPort {
     imports: Solo<RefCell<BTreeMap<(NodeId, u32), Token>>>,
 }
 
+/// The node's; a program that outlives its world sees an ordinary one.
+fn geometry(sim: &Weak<Sim>, node: NodeId) -> Geometry {
+    sim.upgrade()
+        .map(|sim| sim.node(node).geometry)
+        .unwrap_or_default()
+}
+
 fn gone() -> Refusal {
     Refusal::Status(Status::NoSuchPort)
 }
@@ -134,9 +141,7 @@ impl Backend for SimBackend {
     }
 
     fn geometry(&self) -> Geometry {
-        self.sim
-            .upgrade()
-            .map_or_else(Geometry::default, |sim| sim.node(self.node).geometry)
+        geometry(&self.sim, self.node)
     }
 
     fn inline_limit(&self) -> usize {
@@ -223,11 +228,7 @@ impl PortBackend for SimPort {
     }
 
     fn block_words(&self) -> Words {
-        let geometry = self
-            .sim
-            .upgrade()
-            .map(|sim| sim.node(self.node).geometry)
-            .unwrap_or_default();
+        let geometry = geometry(&self.sim, self.node);
         self.words(
             Space::Bar,
             BarMap::new(&geometry).port(self.open.port),
@@ -236,11 +237,7 @@ impl PortBackend for SimPort {
     }
 
     fn area_words(&self) -> Words {
-        let geometry = self
-            .sim
-            .upgrade()
-            .map(|sim| sim.node(self.node).geometry)
-            .unwrap_or_default();
+        let geometry = geometry(&self.sim, self.node);
         self.words(
             Space::Shared,
             SharedMap::new(&geometry).port_area(self.open.port),
@@ -249,11 +246,7 @@ impl PortBackend for SimPort {
     }
 
     fn status_words(&self) -> Words {
-        let geometry = self
-            .sim
-            .upgrade()
-            .map(|sim| sim.node(self.node).geometry)
-            .unwrap_or_default();
+        let geometry = geometry(&self.sim, self.node);
         let len = status_page::peer(NodeId(geometry.nodes)).0;
         self.words(Space::Shared, WordIndex(0), len)
     }

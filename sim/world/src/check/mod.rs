@@ -189,6 +189,13 @@ mod tests {
         feed_at(checker, &mut Ledger::default(), Nanos(1), facts)
     }
 
+    /// The checker must object, in words that contain these.
+    #[track_caller]
+    pub(super) fn caught(verdict: Verdict, words: &str) {
+        let objection = verdict.expect_err("the checker saw nothing");
+        assert!(objection.contains(words), "the checker said: {objection}");
+    }
+
     pub(super) fn port_opened() -> Seen {
         Seen::PortOpened {
             node: NODE,

@@ -137,7 +137,7 @@ impl Checker for TruthfulPages {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{NODE, dma_done, dma_moved, dma_start, feed, port_opened, present};
+    use super::super::tests::{NODE, caught, dma_done, dma_moved, dma_start, feed, port_opened, present};
     use super::*;
 
     fn written() -> Vec<Seen> {
@@ -167,21 +167,16 @@ mod tests {
             ppn,
             same: true,
         });
-        assert!(
-            feed(&mut TruthfulPages::default(), &facts)
-                .unwrap_err()
-                .contains("dropped as clean after")
+        caught(
+            feed(&mut TruthfulPages::default(), &facts),
+            "dropped as clean after",
         );
         let facts = [Seen::DroppedClean {
             node: NODE,
             ppn,
             same: false,
         }];
-        assert!(
-            feed(&mut TruthfulPages::default(), &facts)
-                .unwrap_err()
-                .contains("differs")
-        );
+        caught(feed(&mut TruthfulPages::default(), &facts), "differs");
     }
 
     #[test]
@@ -193,11 +188,7 @@ mod tests {
         };
         let mut facts = written();
         facts.push(old.clone());
-        assert!(
-            feed(&mut TruthfulPages::default(), &facts)
-                .unwrap_err()
-                .contains("looked old")
-        );
+        caught(feed(&mut TruthfulPages::default(), &facts), "looked old");
         let mut facts = written();
         facts.push(Seen::AgeAsked {
             node: NODE,
@@ -221,20 +212,12 @@ mod tests {
             present(10, 100, false),
             dma_start(1, Way::ToPage, 10, 100),
         ];
-        assert!(
-            feed(&mut TruthfulPages::default(), &start)
-                .unwrap_err()
-                .contains("read-only")
-        );
+        caught(feed(&mut TruthfulPages::default(), &start), "read-only");
         let start = [
             port_opened(),
             present(10, 1, false),
             dma_start(1, Way::ToPage, 10, 1),
         ];
-        assert!(
-            feed(&mut TruthfulPages::default(), &start)
-                .unwrap_err()
-                .contains("zero page")
-        );
+        caught(feed(&mut TruthfulPages::default(), &start), "zero page");
     }
 }

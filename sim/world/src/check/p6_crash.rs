@@ -121,7 +121,9 @@ impl Checker for CrashSafety {
 #[cfg(test)]
 mod tests {
     use super::super::message::tests::frame;
-    use super::super::tests::{NODE, PORT, PROCESS, arrived, dma_start, feed, moved_at, port_opened, sent};
+    use super::super::tests::{
+        NODE, PORT, PROCESS, arrived, caught, dma_start, feed, moved_at, port_opened, sent,
+    };
     use super::*;
     use crate::seen::Way;
     use netvm_abi::NotificationId;
@@ -145,28 +147,16 @@ mod tests {
         );
         for late in [signal, dma_start(1, Way::ToPage, 10, 100)] {
             let facts = [port_opened(), gone.clone(), late];
-            assert!(
-                feed(&mut CrashSafety::default(), &facts)
-                    .unwrap_err()
-                    .contains("gone")
-            );
+            caught(feed(&mut CrashSafety::default(), &facts), "gone");
         }
         let facts = [port_opened(), dma_start(1, Way::ToPage, 10, 100), gone];
-        assert!(
-            feed(&mut CrashSafety::default(), &facts)
-                .unwrap_err()
-                .contains("outlived")
-        );
+        caught(feed(&mut CrashSafety::default(), &facts), "outlived");
         let facts = [Seen::StillMapped {
             node: NODE,
             port: PORT,
             page: 10,
         }];
-        assert!(
-            feed(&mut CrashSafety::default(), &facts)
-                .unwrap_err()
-                .contains("still mapped")
-        );
+        caught(feed(&mut CrashSafety::default(), &facts), "still mapped");
     }
 
     #[test]
@@ -180,11 +170,7 @@ mod tests {
             arrived(old),
             moved_at(0x1000, b"data"),
         ];
-        assert!(
-            feed(&mut CrashSafety::default(), &facts)
-                .unwrap_err()
-                .contains("a life that is over")
-        );
+        caught(feed(&mut CrashSafety::default(), &facts), "a life that is over");
     }
 
     /// What has data must not land in a port's next life; what has none is refused by the card after
@@ -204,7 +190,7 @@ mod tests {
             }
             feed(&mut CrashSafety::default(), &facts)
         };
-        assert!(check(b"data").unwrap_err().contains("a new owner"));
+        caught(check(b"data"), "a new owner");
         assert_eq!(check(b""), Ok(()));
     }
 }
