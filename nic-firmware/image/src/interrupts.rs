@@ -1,4 +1,4 @@
-//! Interrupts: the end of a sleep, and the watchdog.
+//! Interrupts: the end of a sleep by a timer or a device, and the watchdog.
 
 use crate::board;
 use arm_gic::gicv2::GicV2;
@@ -30,6 +30,15 @@ pub(crate) fn start() {
     }
     crate::clock::watchdog_in(PERIOD_MILLIS);
     crate::cpu::unmask_interrupts();
+}
+
+/// Lets a device's interrupt in, or not. Interrupts are masked.
+pub(crate) fn expect(device: IntId, on: bool) {
+    let mut gic = gic();
+    gic.set_interrupt_priority(device, 0x80);
+    if gic.enable_interrupt(device, on).is_err() {
+        crate::log::error!("the interrupt controller has no {device:?}");
+    }
 }
 
 /// The loop has made a pass.
@@ -66,6 +75,9 @@ extern "C" fn interrupt_arrived(at: u64) {
             // A level: it stays until the timer is off.
             board::SLEEP_TIMER => crate::clock::wake_at(None),
             board::WATCHDOG_TIMER => watch(at),
+            // All that it has to do is to end the sleep. A level that only the loop can end: it is kept out until the
+            // loop expects it again.
+            other if other.is_spi() => expect(other, false),
             other => unexpected(other),
         }
         gic.end_interrupt(id, group);

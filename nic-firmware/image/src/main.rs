@@ -20,6 +20,7 @@ mod interrupts;
 mod log;
 mod memory;
 mod mmu;
+mod pci;
 mod self_test;
 mod wire;
 
@@ -39,6 +40,8 @@ mod wanted {
     pub(crate) const LOOPBACK: u32 = 6;
     /// Count the instructions of a write.
     pub(crate) const COUNT: u32 = 7;
+    /// Talk to the other node.
+    pub(crate) const NETWORK: u32 = 8;
 }
 
 #[unsafe(no_mangle)]
@@ -67,10 +70,11 @@ extern "C" fn firmware_main() -> ! {
             ended(Ok(()));
         }
         wanted::LOOPBACK => ended(self_test::loopback::run(&mut arena)),
+        wanted::NETWORK => ended(self_test::network::run(&mut arena)),
         wanted::COUNT => ended(self_test::instructions::run(&mut arena)),
         wanted::EXCEPTION => {
             // SAFETY: none; that this is reported is what the test wants to see.
-            let value = unsafe { core::ptr::read_volatile(0x1000_0000_usize as *const u32) };
+            let value = unsafe { core::ptr::read_volatile(0x2000_0000_usize as *const u32) };
             log::error!("read {value:#x} where nothing is mapped");
         }
         wanted::PANIC => panic!("as the boot word asks"),

@@ -8,8 +8,12 @@ use netvm_nic::tables::footprint;
 
 /// Bytes of a staging buffer.
 pub(crate) const STAGING_BYTES: usize = PAGE_SIZE as usize;
-/// Bytes of a receive buffer: header, payload and length.
-pub(crate) const RECEIVE_BYTES: usize = 4192;
+/// Bytes of a receive buffer: a frame with the largest payload, what the device puts before it, and whose it is.
+pub(crate) const RECEIVE_BYTES: usize = 4288;
+/// Bytes for the head of a frame that leaves, and its payload if that is short.
+pub(crate) const HEAD_BYTES: usize = 320;
+/// Frames that may be leaving.
+pub(crate) const HEADS: usize = 128;
 
 /// Receive buffers of a card: the sum of the windows, replies to all its reads, and some for each node for what is not
 /// counted against a window (acknowledgements, errors, greetings).
@@ -29,7 +33,7 @@ pub(crate) struct Part {
 }
 
 /// All parts.
-pub(crate) fn parts(geometry: &Geometry) -> [Part; 9] {
+pub(crate) fn parts(geometry: &Geometry) -> [Part; 10] {
     let bar = BarMap::new(geometry);
     let words = |from: u32, to: u32| u64::from(to - from) * 4;
     let card = |name, bytes| Part {
@@ -52,6 +56,7 @@ pub(crate) fn parts(geometry: &Geometry) -> [Part; 9] {
         card("the core's tables", footprint(geometry).bytes() as u64),
         card("staging buffers", staging as u64),
         card("receive buffers", receive as u64),
+        card("heads of frames", (HEADS * HEAD_BYTES) as u64),
         host("driver memory", words(0, SharedMap::new(geometry).words)),
         host(
             "bounce pages",

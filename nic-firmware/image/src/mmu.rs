@@ -74,11 +74,11 @@ pub(crate) fn start(arena: &mut Arena) {
     let rodata = at(&raw const __rodata_start)..at(&raw const __rodata_end);
     let ram = at(&raw const __data_start)..at(&raw const __guard);
     let stack = at(&raw const __stack_bottom)..at(&raw const __arena_end);
+    let device = valid | El1Attributes::ATTRIBUTE_INDEX_0 | El1Attributes::PXN;
     for (range, flags) in [
-        (
-            board::DEVICES,
-            valid | El1Attributes::ATTRIBUTE_INDEX_0 | El1Attributes::PXN,
-        ),
+        (board::DEVICES, device),
+        (board::PCI_REGISTERS, device),
+        (board::PCI_CONFIG, device),
         (board::BOOT_PAGE, data | El1Attributes::READ_ONLY),
         (text, memory | El1Attributes::READ_ONLY),
         (rodata, data | El1Attributes::READ_ONLY),

@@ -1,9 +1,10 @@
 //! The firmware image of `nic-firmware/image`: builds it (`cargo xtask firmware`), says what it takes ([`sizes`],
-//! [`memory`]), counts its instructions ([`icount`]) and boots it in QEMU ([`boots`]).
+//! [`memory`]), counts its instructions ([`icount`]) and boots it in QEMU ([`boots`]), also two of it on a wire ([`network`]).
 
 mod boots;
 mod icount;
 mod memory;
+mod network;
 mod sizes;
 
 pub(crate) use boots::stage;

@@ -12,7 +12,7 @@ use netvm_nic::platform::{Dma, DmaId, Interrupt, Payload, Platform};
 use netvm_platform::{Device, DmaEnd};
 
 const PAGE: usize = PAGE_SIZE as usize;
-/// DMAs that the core has in flight at most, and staging buffers that it has.
+/// DMAs that the core has in flight at most.
 const SLOTS: usize = 64;
 /// Payload bytes in a descriptor, at most.
 const INLINE: usize = netvm_abi::descriptor::INLINE_BYTES;
@@ -31,10 +31,9 @@ pub(crate) struct Surroundings<W: Wire> {
     staging: &'static mut [Staging],
     /// DMAs that have been started; each copies when the loop asks for its end.
     started: Deque<(DmaId, Dma), SLOTS>,
-    sent: Deque<StagingId, SLOTS>,
     /// Interrupts for the host. The host inside of this image looks by itself: they are only counted.
     pub(crate) interrupts: u32,
-    /// DMAs or sent buffers beyond those that the core said it would have.
+    /// DMAs beyond those that the core said it would have.
     pub(crate) overflowed: u32,
 }
 
@@ -45,7 +44,6 @@ impl<W: Wire> Surroundings<W> {
             wire,
             staging: arena.slice(usize::from(geometry.staging), 64, |_| Staging([0; PAGE])),
             started: Deque::new(),
-            sent: Deque::new(),
             interrupts: 0,
             overflowed: 0,
         }
@@ -108,27 +106,22 @@ impl<W: Wire> Platform for Surroundings<W> {
 
     fn transmit(&mut self, header: &Header, payload: Payload<'_>) {
         let len = usize::from(header.len);
-        match payload {
-            Payload::Empty => self.wire.send(header, &[]),
+        let mut short = [0; INLINE];
+        let (bytes, staging) = match payload {
+            Payload::Empty => (None, None),
             Payload::Inline(words) => {
-                let mut bytes = [0; INLINE];
-                for (to, from) in bytes.chunks_exact_mut(4).zip(words) {
+                for (to, from) in short.chunks_exact_mut(4).zip(words) {
                     to.copy_from_slice(&from.to_le_bytes());
                 }
-                self.wire.send(header, bytes.get(..len).unwrap_or_default());
+                (short.get(..len), None)
             }
             Payload::Staging(id) => {
-                let bytes = self
-                    .staging
-                    .get(id.index())
-                    .and_then(|buffer| buffer.0.get(..len));
-                self.wire.send(header, bytes.unwrap_or_default());
-                // The wire has copied it.
-                if self.sent.push_back(id).is_err() {
-                    self.overflowed += 1;
-                }
+                let buffer = self.staging.get(id.index());
+                (buffer.and_then(|buffer| buffer.0.get(..len)), Some(id))
             }
-        }
+        };
+        // SAFETY: staging buffers stay for ever, and the core leaves one alone until it has been told that it was sent.
+        unsafe { self.wire.send(header, bytes.unwrap_or_default(), staging) };
     }
 
     #[inline]
@@ -159,10 +152,10 @@ impl<W: Wire> Device for Surroundings<W> {
     }
 
     fn poll_sent(&mut self) -> Option<StagingId> {
-        self.sent.pop_front()
+        self.wire.poll_sent()
     }
 
     fn has_input(&mut self) -> bool {
-        !self.started.is_empty() || !self.sent.is_empty() || self.wire.has_input()
+        !self.started.is_empty() || self.wire.has_input()
     }
 }

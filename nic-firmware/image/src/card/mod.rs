@@ -7,9 +7,11 @@ pub(crate) use device::Surroundings;
 use crate::arena::Arena;
 use crate::host::Shared;
 use crate::wire::Wire;
+use crate::{clock, interrupts};
+use netvm_abi::Nanos;
 use netvm_abi::storage::{MakeTable, Storage};
 use netvm_nic::{Config, ConfigError, Nic};
-use netvm_platform::{Driver, Progress};
+use netvm_platform::{Device as _, Driver, Progress};
 
 /// The core's tables are static memory.
 impl Storage for Arena {
@@ -29,6 +31,8 @@ pub(crate) struct Card<W: Wire> {
     /// Everything around it.
     pub(crate) around: Surroundings<W>,
     driver: Driver,
+    /// Time asleep so far.
+    pub(crate) slept: Nanos,
 }
 
 impl<W: Wire> Card<W> {
@@ -49,6 +53,7 @@ impl<W: Wire> Card<W> {
             nic,
             around,
             driver: Driver::new(),
+            slept: Nanos(0),
         })
     }
 
@@ -60,5 +65,20 @@ impl<W: Wire> Card<W> {
     /// Prepares to sleep; false: something has come in.
     pub(crate) fn try_sleep(&mut self) -> bool {
         self.driver.try_sleep(&self.nic, &mut self.around)
+    }
+
+    /// Sleeps until something comes in or `deadline`, if nothing has come in yet.
+    pub(crate) fn sleep(&mut self, deadline: Nanos) {
+        if !self.try_sleep() {
+            return;
+        }
+        let around = &mut self.around;
+        let from = clock::now();
+        interrupts::sleep(Some(deadline), || {
+            around.wire.arm();
+            !around.has_input()
+        });
+        around.wire.disarm();
+        self.slept = self.slept.after(Nanos(clock::now().0 - from.0));
     }
 }

@@ -94,6 +94,11 @@ impl Host {
         while let Some(words) = self.events.pop(self.shared.words, self.shared.bar) {
             served = true;
             match NicEvent::decode(&words) {
+                // Greeted in vain: the other machine is not up yet.
+                Some(NicEvent::PeerLost {
+                    peer,
+                    incarnation: Incarnation(0),
+                }) => self.tell(HostEvent::PeerConnect { peer })?,
                 Some(
                     NicEvent::PeerReset { peer, incarnation } | NicEvent::PeerLost { peer, incarnation },
                 ) => self.tell(HostEvent::PeerReleased { peer, incarnation })?,

@@ -3,11 +3,13 @@
 //! Each number is a sum over many writes, so that acknowledgements and shadow counters are in it with their share.
 //! `cargo xtask firmware --icount` reads the lines that this writes.
 
+use super::end::End as AnyEnd;
 use super::host::{Complaint, PORT, page};
-use super::pair::{End, Pair};
+use super::pair::Pair;
 use crate::arena::Arena;
 use crate::count::Counter;
 use crate::log;
+use crate::wire::loopback::Loopback;
 use core::hint::black_box;
 use core::sync::atomic::AtomicU32;
 use netvm_abi::page_lock::{self, Used};
@@ -17,6 +19,8 @@ use netvm_abi::{Nanos, NodeId, PAGE_SIZE, Ppn, SegmentId, StagingId, Vpn};
 use netvm_nic::Frame;
 use netvm_nic::platform::{DmaId, Payload, Platform};
 use netvm_platform::Device;
+
+type End = AnyEnd<Loopback>;
 
 const ROUNDS: u32 = 512;
 /// Commands that are posted before the loop runs, in the counts of whole commands.

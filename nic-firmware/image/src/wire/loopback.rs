@@ -6,7 +6,7 @@ use crate::host::copy::copy_own;
 use core::cell::RefCell;
 use heapless::{Deque, Vec};
 use netvm_abi::wire::{HEADER_BYTES, Header};
-use netvm_abi::{NodeId, PAGE_SIZE, ReceiveId};
+use netvm_abi::{NodeId, PAGE_SIZE, ReceiveId, StagingId};
 use netvm_platform::Frame;
 
 /// Cards that may be joined.
@@ -21,8 +21,6 @@ struct Message {
     payload: [u8; PAGE_SIZE as usize],
     len: usize,
 }
-
-const _: () = assert!(size_of::<Message>() == crate::memory::RECEIVE_BYTES);
 
 /// What has arrived at a card, and the buffers for what will.
 struct Inbox {
@@ -63,6 +61,7 @@ impl Hub {
         Loopback {
             hub: self,
             node: node.index(),
+            sent: Deque::new(),
         }
     }
 }
@@ -71,6 +70,8 @@ impl Hub {
 pub(crate) struct Loopback {
     hub: Hub,
     node: usize,
+    /// Staging buffers whose messages have been copied.
+    sent: Deque<StagingId, BUFFERS>,
 }
 
 impl Loopback {
@@ -108,9 +109,17 @@ impl Inbox {
 }
 
 impl Wire for Loopback {
-    fn send(&mut self, header: &Header, payload: &[u8]) {
+    unsafe fn send(&mut self, header: &Header, payload: &[u8], staging: Option<StagingId>) {
         // A node that does not exist gets what every network gives it: nothing.
         let _ = self.inbox(header.destination.index(), |inbox| inbox.put(header, payload));
+        if let Some(id) = staging {
+            // More buffers than a card has.
+            let _ = self.sent.push_back(id);
+        }
+    }
+
+    fn poll_sent(&mut self) -> Option<StagingId> {
+        self.sent.pop_front()
     }
 
     fn poll(&mut self) -> Option<Frame> {
@@ -140,7 +149,7 @@ impl Wire for Loopback {
     }
 
     fn has_input(&mut self) -> bool {
-        self.inbox(self.node, |inbox| !inbox.arrived.is_empty())
-            .unwrap_or_default()
+        let arrived = self.inbox(self.node, |inbox| !inbox.arrived.is_empty());
+        !self.sent.is_empty() || arrived == Some(true)
     }
 }

@@ -12,12 +12,27 @@ pub(crate) const GIC_DISTRIBUTOR: usize = 0x0800_0000;
 pub(crate) const GIC_CPU: usize = 0x0801_0000;
 /// Device windows of the processor's address space: everything below RAM that this image touches.
 pub(crate) const DEVICES: core::ops::Range<usize> = 0x0800_0000..0x0A00_0000;
-/// The page of the boot word.
+/// Configuration space of PCI Express, all of it.
+pub(crate) const PCI_CONFIG: core::ops::Range<usize> = 0x40_1000_0000..0x40_2000_0000;
+/// Where registers of PCI devices are put: the start of the window for 32-bit addresses, as much as this image maps.
+pub(crate) const PCI_REGISTERS: core::ops::Range<usize> = 0x1000_0000..0x1100_0000;
+/// The page of the boot words.
 pub(crate) const BOOT_PAGE: core::ops::Range<usize> = 0x4007_0000..0x4007_1000;
 /// Virtual timer of the core: ends a sleep.
 pub(crate) const SLEEP_TIMER: IntId = IntId::ppi(11);
 /// Physical timer of the core: the watchdog.
 pub(crate) const WATCHDOG_TIMER: IntId = IntId::ppi(14);
+
+/// The interrupt line of the first pin of the PCI device in `slot`.
+pub(crate) const fn pci_interrupt(slot: u8) -> IntId {
+    IntId::spi(3 + (slot % 4) as u32)
+}
+
+/// Which node of the network this is: a second word beside the boot word.
+pub(crate) fn node() -> u16 {
+    // SAFETY: as for `boot_word`.
+    unsafe { core::ptr::read_volatile((BOOT_PAGE.start + 4) as *const u16) }
+}
 
 /// What whoever started this machine asks for: a word that QEMU's `loader` device puts into RAM.
 /// Zero, RAM's first content, is the ordinary start.

@@ -1,0 +1,146 @@
+//! Two images on two machines: node 0 writes to node 1, which answers, over a real network device. Then both have nothing
+//! to do for a while, and one write more must wake them.
+
+use super::end::End;
+use super::host::{Complaint, PAGES, page};
+use crate::arena::Arena;
+use crate::wire::virtio::{Network, Trouble};
+use crate::{board, clock, log, memory};
+use netvm_abi::{Nanos, NodeId, PAGE_SIZE};
+
+/// Pages of either host: what is written from; what is written to, mapped by the first bounce; a word.
+const LOCAL: u64 = 8;
+const BULK: u64 = 0;
+const WORD: u64 = 1;
+const NOTIFICATION: u32 = 5;
+/// More than a window, so that credits come back.
+const ROUNDS: u32 = 200;
+/// So long for anything.
+const PATIENCE: Nanos = Nanos::from_millis(10_000);
+/// So long with nothing to do.
+const IDLE: Nanos = Nanos::from_millis(3000);
+/// Before the end: acknowledgements go out.
+const FAREWELL: Nanos = Nanos::from_millis(200);
+/// Bytes that may be taken beyond what is counted: places of pieces are rounded up.
+const ROUNDING: u64 = 64 * 1024;
+
+/// Runs the test as the node that the second boot word says.
+pub(crate) fn run(arena: &mut Arena) -> Result<(), Complaint> {
+    let node = NodeId(board::node());
+    let other = NodeId(1 - node.0.min(1));
+    let before = arena.used();
+    let wire = Network::start(arena, node).map_err(|trouble| match trouble {
+        Trouble::NoDevice => "there is no network device",
+        Trouble::NoPlace => "the network device's registers found no place",
+        Trouble::Device => "the network device cannot be used",
+    })?;
+    let mut end = End::new(arena, node, wire)?;
+    account(arena.used() - before, &end)?;
+    end.host.grant(other);
+    end.host.map(page(LOCAL)).ok_or("no place for a page")?;
+    await_that(&mut end, "the other node does not answer", |end| {
+        end.host.is_linked(other)
+    })?;
+    log::info!("LINKED to node {other}");
+
+    let began = clock::now();
+    for round in 0..ROUNDS {
+        exchange(&mut end, other, round)?;
+    }
+    let each = (clock::now().0 - began.0) / u64::from(ROUNDS);
+    log::info!(
+        "{ROUNDS} exchanges of a page and a word, there and back: {} us each",
+        each / 1000
+    );
+
+    log::info!("IDLE BEGINS");
+    let (from, slept) = (clock::now(), end.card.slept);
+    end.until(from.after(IDLE), |_| false)?;
+    let took = clock::now().0 - from.0;
+    let awake = took.saturating_sub(end.card.slept.0 - slept.0);
+    log::info!("IDLE ENDS: awake {} us of {} us", awake / 1000, took / 1000);
+    if awake * 20 > took {
+        return Err("awake for more than 5 % of the time with nothing to do");
+    }
+
+    // The other node may still be idle, but not for long.
+    exchange(&mut end, other, ROUNDS)?;
+    end.until(clock::now().after(FAREWELL), |_| false)?;
+    end.report();
+    let wire = &end.card.around.wire;
+    if !end.is_sound() || wire.refused() != 0 || wire.lost() != 0 {
+        return Err("a counter that should be zero is not");
+    }
+    if end.card.nic.counters().bounced_not_found != 2 {
+        return Err("not just the first write to each page bounced");
+    }
+    Ok(())
+}
+
+/// Waits.
+fn await_that(
+    end: &mut End<Network>,
+    complaint: Complaint,
+    done: impl Fn(&End<Network>) -> bool,
+) -> Result<(), Complaint> {
+    let limit = clock::now().after(PATIENCE);
+    end.until(limit, done)?.then_some(()).ok_or(complaint)
+}
+
+/// Node 0 writes and waits for the answer, node 1 waits and answers.
+fn exchange(end: &mut End<Network>, other: NodeId, round: u32) -> Result<(), Complaint> {
+    let first = other == NodeId(1);
+    if first {
+        write(end, other, round)?;
+    }
+    await_that(end, "no notification", |end| {
+        end.host.signals(NOTIFICATION) > round
+    })?;
+    if end.host.signals(NOTIFICATION) != round + 1 {
+        return Err("more notifications than writes");
+    }
+    if !end.host.holds(BULK, salt(round, other)) {
+        return Err("the page holds other bytes");
+    }
+    if end.host.word(WORD) != Some(word(round, other)) {
+        return Err("the word holds another value");
+    }
+    if !first {
+        write(end, other, round)?;
+    }
+    await_that(end, "a write did not complete", |end| end.host.all_done())
+}
+
+/// A page, and behind it a word with a notification.
+fn write(end: &mut End<Network>, other: NodeId, round: u32) -> Result<(), Complaint> {
+    let own = NodeId(1 - other.0);
+    end.host.fill(LOCAL, salt(round, own));
+    end.host.post_page(other, page(BULK), page(LOCAL), PAGE_SIZE)?;
+    end.host
+        .post_word(other, page(WORD), word(round, own), NOTIFICATION)
+}
+
+const fn salt(round: u32, from: NodeId) -> u8 {
+    (round as u8).wrapping_mul(2).wrapping_add(from.0 as u8)
+}
+
+const fn word(round: u32, from: NodeId) -> u64 {
+    0x0123_4567_89AB_CDEF ^ ((round as u64) << 8) ^ from.0 as u64
+}
+
+/// Compares the memory that was taken with what [`memory`] says.
+fn account(took: usize, end: &End<Network>) -> Result<(), Complaint> {
+    let geometry = end.card.nic.config().geometry;
+    for part in memory::parts(&geometry) {
+        let owner = if part.on_host { "host" } else { "card" };
+        log::info!("memory of a {owner}: {}, {} bytes", part.name, part.bytes);
+    }
+    let (card, host) = memory::totals(&geometry);
+    let counted = card + host + PAGES * u64::from(PAGE_SIZE);
+    log::info!("a card of {card} bytes beside a host of {host} and {PAGES} pages; {took} bytes taken");
+    if (counted..counted + ROUNDING).contains(&(took as u64)) {
+        Ok(())
+    } else {
+        Err("the card did not take as much memory as it should")
+    }
+}

@@ -1,0 +1,195 @@
+//! Messages that leave.
+
+use super::{DEVICE_HEADER, QUEUE, Queue};
+use crate::arena::Arena;
+use core::ptr::NonNull;
+use heapless::{Deque, Vec};
+use netvm_abi::frame::{Endpoint, HEAD_BYTES, encode_head};
+use netvm_abi::wire::Header;
+use netvm_abi::{Nanos, StagingId};
+use virtio_drivers::transport::Transport;
+
+/// Messages on their way: each takes two descriptors at most.
+const MESSAGES: usize = crate::memory::HEADS;
+const _: () = assert!(2 * MESSAGES <= QUEUE);
+/// Payload that stands behind the head instead of in a buffer of its own.
+const SHORT: usize = netvm_abi::descriptor::INLINE_BYTES;
+/// So long may the device take to take a message.
+const PATIENCE: Nanos = Nanos::from_millis(10);
+
+/// Everything of a frame before its payload, and a short payload.
+#[repr(C, align(64))]
+struct Head([u8; HEAD_ROOM]);
+
+const _: () = assert!(size_of::<Head>() == crate::memory::HEAD_BYTES);
+const HEAD_ROOM: usize = DEVICE_HEADER + HEAD_BYTES + SHORT;
+
+/// What a message on its way is made of.
+#[derive(Clone, Copy)]
+struct Leaving {
+    /// Its head's number.
+    head: u16,
+    head_len: usize,
+    /// Its staging buffer and the payload in it.
+    staging: Option<(StagingId, NonNull<[u8]>)>,
+}
+
+/// The queue of what leaves.
+pub(super) struct Sender {
+    queue: Queue,
+    heads: &'static mut [Head],
+    free: Vec<u16, MESSAGES>,
+    /// The message behind each token of the queue.
+    tokens: [Option<Leaving>; QUEUE],
+    sent: Deque<StagingId, MESSAGES>,
+    pub(super) lost: u32,
+}
+
+impl Sender {
+    pub(super) fn new(arena: &mut Arena, mut queue: Queue) -> Self {
+        // Nobody waits for the end of a message but the next one.
+        queue.set_dev_notify(false);
+        Self {
+            queue,
+            heads: arena.slice(MESSAGES, 64, |_| Head([0; HEAD_ROOM])),
+            free: (0..MESSAGES as u16).rev().collect(),
+            tokens: [None; QUEUE],
+            sent: Deque::new(),
+            lost: 0,
+        }
+    }
+
+    /// Sends a message; see [`Wire::send`](crate::wire::Wire::send).
+    ///
+    /// # Safety
+    /// The payload of a staging buffer stays where it is, untouched, until [`Self::poll_sent`] gives the buffer back.
+    pub(super) unsafe fn send(
+        &mut self,
+        transport: &mut impl Transport,
+        path: [&Endpoint; 2],
+        header: &Header,
+        payload: &[u8],
+        staging: Option<StagingId>,
+    ) {
+        let [from, to] = path;
+        let staging = staging.map(|id| (id, NonNull::from(payload)));
+        let Ok(bytes) = encode_head(from, to, header, payload) else {
+            return self.lose(staging);
+        };
+        let Some(index) = self.head() else {
+            return self.lose(staging);
+        };
+        let short = payload.len() <= SHORT;
+        let Some(head) = self.heads.get_mut(usize::from(index)) else {
+            return self.lose(staging);
+        };
+        let (start, rest) = head.0.split_at_mut(DEVICE_HEADER + HEAD_BYTES);
+        if let Some(place) = start.get_mut(DEVICE_HEADER..) {
+            place.copy_from_slice(&bytes);
+        }
+        let mut head_len = DEVICE_HEADER + HEAD_BYTES;
+        if short && let Some(place) = rest.get_mut(..payload.len()) {
+            place.copy_from_slice(payload);
+            head_len += payload.len();
+        }
+        let mut message = Leaving {
+            head: index,
+            head_len,
+            staging,
+        };
+        if short {
+            message.staging = None;
+        }
+        // SAFETY: the head stays for ever and is not in the list of free ones until the device has taken it; the payload
+        // stays by this function's contract.
+        match message.parts(self.heads, |parts| unsafe { self.queue.add(parts, &mut []) }) {
+            Some(Ok(token)) => {
+                if let Some(place) = self.tokens.get_mut(usize::from(token)) {
+                    *place = Some(message);
+                }
+                if short && let Some((id, _)) = staging {
+                    self.give_back(id);
+                }
+                if self.queue.should_notify() {
+                    transport.notify(1);
+                }
+            }
+            _ => {
+                // There are as many heads as the list has room for.
+                let _ = self.free.push(index);
+                self.lose(staging);
+            }
+        }
+    }
+
+    /// A free head. Where there is none, waits for the device, but not for ever: then the message is lost, and with it
+    /// the link, which says so.
+    fn head(&mut self) -> Option<u16> {
+        self.reclaim();
+        if let Some(index) = self.free.pop() {
+            return Some(index);
+        }
+        let end = crate::clock::now().after(PATIENCE);
+        while crate::clock::now() < end {
+            self.reclaim();
+            if let Some(index) = self.free.pop() {
+                return Some(index);
+            }
+            core::hint::spin_loop();
+        }
+        None
+    }
+
+    /// Takes back what the device has taken.
+    fn reclaim(&mut self) {
+        while let Some(token) = self.queue.peek_used() {
+            let message = self.tokens.get_mut(usize::from(token)).and_then(Option::take);
+            let Some(message) = message else { return };
+            // SAFETY: this message was added with this token.
+            let popped = message.parts(self.heads, |parts| unsafe {
+                self.queue.pop_used(token, parts, &mut [])
+            });
+            if !matches!(popped, Some(Ok(_))) {
+                return;
+            }
+            // There are as many heads as the list has room for.
+            let _ = self.free.push(message.head);
+            if let Some((id, _)) = message.staging {
+                self.give_back(id);
+            }
+        }
+    }
+
+    fn lose(&mut self, staging: Option<(StagingId, NonNull<[u8]>)>) {
+        self.lost += 1;
+        if let Some((id, _)) = staging {
+            self.give_back(id);
+        }
+    }
+
+    fn give_back(&mut self, id: StagingId) {
+        // There are fewer staging buffers than the list has room for.
+        let _ = self.sent.push_back(id);
+    }
+
+    pub(super) fn poll_sent(&mut self) -> Option<StagingId> {
+        self.reclaim();
+        self.sent.pop_front()
+    }
+
+    pub(super) fn has_sent(&self) -> bool {
+        !self.sent.is_empty() || self.queue.can_pop()
+    }
+}
+
+impl Leaving {
+    /// Hands the parts of the frame to `act`.
+    fn parts<R>(&self, heads: &[Head], act: impl FnOnce(&[&[u8]]) -> R) -> Option<R> {
+        let head = heads.get(usize::from(self.head))?.0.get(..self.head_len)?;
+        Some(match self.staging {
+            // SAFETY: by the contract of `send` the payload stays, unchanged, as long as this message is on its way.
+            Some((_, payload)) => act(&[head, unsafe { payload.as_ref() }]),
+            None => act(&[head]),
+        })
+    }
+}

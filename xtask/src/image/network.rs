@@ -1,0 +1,157 @@
+//! Two images on two machines, joined by a wire: each writes to the other, then both idle.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use super::boots::{self, log_of};
+
+/// Boot word: talk to the other node.
+const NETWORK: u32 = 8;
+/// Where the image finds which node it is.
+const NODE_WORD: u32 = 0x4007_0004;
+/// So long for everything.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// So long are the machines watched while they say that they have nothing to do: less than they idle.
+const WATCH: Duration = Duration::from_secs(2);
+/// Processor time of a machine with nothing to do, at most.
+const IDLE_LIMIT: f64 = 0.05;
+
+/// What was seen.
+pub(super) struct Seen {
+    /// Both logs.
+    pub(super) logs: [String; 2],
+    /// The larger share of a processor that a machine took while it idled.
+    pub(super) idle: f64,
+}
+
+/// Two machines; ended when this ends, however it does.
+struct Machines([Child; 2]);
+
+impl Drop for Machines {
+    fn drop(&mut self) {
+        for machine in &mut self.0 {
+            // It may have ended by itself.
+            let _ = machine.kill();
+            let _ = machine.wait();
+        }
+    }
+}
+
+/// Boots both and watches.
+pub(super) fn run() -> Result<Seen> {
+    let folder = std::env::temp_dir().join(format!("netvm-wire-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    let seen = watch(&folder);
+    // Sockets only; what is left of them harms nobody.
+    let _ = std::fs::remove_dir_all(&folder);
+    seen
+}
+
+fn watch(folder: &Path) -> Result<Seen> {
+    let logs = [0, 1].map(|node| log_of(&format!("node-{node}")));
+    let [first, second] = &logs;
+    let mut machines = Machines([start(0, first, folder)?, start(1, second, folder)?]);
+    let limit = Instant::now() + PATIENCE;
+    await_line("IDLE BEGINS", &mut machines, &logs, limit)?;
+    let before = busy(&machines)?;
+    std::thread::sleep(WATCH);
+    let after = busy(&machines)?;
+    let idle = before.iter().zip(after).map(|(before, after)| after - before);
+    let idle = idle.fold(0.0, f64::max) / WATCH.as_secs_f64();
+    if text_of(&logs).iter().any(|text| text.contains("IDLE ENDS")) {
+        bail!(
+            "the machines stopped idling before they were watched: {}",
+            first.display()
+        );
+    }
+    await_line("SELF TEST PASSED", &mut machines, &logs, limit)?;
+    if idle > IDLE_LIMIT {
+        bail!(
+            "a machine with nothing to do took {:.1} % of a processor",
+            idle * 100.0
+        );
+    }
+    Ok(Seen {
+        logs: text_of(&logs),
+        idle,
+    })
+}
+
+/// A machine of `node`; datagrams on sockets of the file system are its wire.
+fn start(node: u32, log: &Path, folder: &Path) -> Result<Child> {
+    let socket = |node: u32| folder.join(node.to_string()).display().to_string();
+    let mut command: Command = boots::machine_alone(NETWORK, log);
+    command.args(["-accel", "tcg,thread=multi", "-smp", "1,maxcpus=2"]);
+    command
+        .arg("-device")
+        .arg(format!("loader,addr={NODE_WORD:#x},data={node},data-len=4"));
+    command.arg("-netdev").arg(format!(
+        "dgram,id=wire,local.type=unix,local.path={},remote.type=unix,remote.path={}",
+        socket(node),
+        socket(1 - node)
+    ));
+    command.args(["-device", "virtio-net-pci,netdev=wire,romfile="]);
+    let machine = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+    machine.with_context(|| format!("starting {}", super::QEMU))
+}
+
+fn text_of(logs: &[PathBuf; 2]) -> [String; 2] {
+    // A log that is not there yet says nothing.
+    [0, 1].map(|node| std::fs::read_to_string(&logs[node]).unwrap_or_default())
+}
+
+/// Waits until both logs say `line`.
+fn await_line(line: &str, machines: &mut Machines, logs: &[PathBuf; 2], limit: Instant) -> Result<()> {
+    loop {
+        let ended = machines
+            .0
+            .iter_mut()
+            .all(|machine| !matches!(machine.try_wait(), Ok(None)));
+        let texts = text_of(logs);
+        if texts.iter().all(|text| text.contains(line)) {
+            return Ok(());
+        }
+        if ended || Instant::now() > limit || texts.iter().any(|text| text.contains("SELF TEST FAILED")) {
+            bail!(
+                "the nodes do not both say '{line}': {}, {}",
+                logs[0].display(),
+                logs[1].display()
+            );
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Seconds of processor time that each machine has taken, in user and kernel mode.
+fn busy(machines: &Machines) -> Result<[f64; 2]> {
+    let ticks = rustix::param::clock_ticks_per_second() as f64;
+    let mut times = [0.0; 2];
+    for (time, machine) in times.iter_mut().zip(&machines.0) {
+        let file = format!("/proc/{}/stat", machine.id());
+        let stat = std::fs::read_to_string(&file).with_context(|| format!("reading {file}"))?;
+        *time = ticks_of(&stat).with_context(|| format!("{file} is not as proc(5) says"))? / ticks;
+    }
+    Ok(times)
+}
+
+/// Fields 14 and 15 of proc(5)'s stat; the second, in brackets, may hold anything.
+fn ticks_of(stat: &str) -> Option<f64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let (user, kernel): (f64, f64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    Some(user + kernel)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_is_read_behind_any_name() {
+        let stat = "12 (a b) c) S 1 2 3 4 5 6 7 8 9 10 20 22 0 0";
+        assert_eq!(ticks_of(stat), Some(42.0));
+        assert_eq!(ticks_of("12 S"), None);
+    }
+}
