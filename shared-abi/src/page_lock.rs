@@ -310,6 +310,8 @@ pub struct PageUse {
     pub dirty: bool,
     /// It read or wrote the page.
     pub referenced: bool,
+    /// It held the page at that moment: marks of that use come with the unlock.
+    pub held: bool,
 }
 
 /// What a retracted slot is found to be.
@@ -348,6 +350,7 @@ const fn use_of(nic: u32, host: u32) -> PageUse {
     PageUse {
         dirty: same & host_word::DIRTY != 0,
         referenced: same & host_word::REFERENCED != 0,
+        held: nic & nic_word::LOCKS != 0,
     }
 }
 
@@ -366,6 +369,9 @@ pub enum Clear {
 
 /// Host: reads and resets the marks. The page is cleaned *after* the return; what the NIC writes
 /// later marks it again. All-ones (a dead card) reads as dirty and referenced.
+///
+/// Lock and marks come from one load, because the NIC stores them together: a use that began before
+/// that load is either marked or held. Two loads would miss one that ends between them.
 pub fn take_use<W: SharedWords + ?Sized>(
     bar: &W,
     table: &PageTable,
@@ -375,12 +381,12 @@ pub fn take_use<W: SharedWords + ?Sized>(
     let at = table.slot_at(slot);
     let nic = bar.load_acquire(at.plus(NIC));
     let host = bar.load_acquire(at.plus(HOST));
-    let PageUse { dirty, referenced } = use_of(nic, host);
+    let used = use_of(nic, host);
     let mut word = host;
-    if dirty && matches!(clear, Clear::Dirty | Clear::Both) {
+    if used.dirty && matches!(clear, Clear::Dirty | Clear::Both) {
         word ^= host_word::DIRTY;
     }
-    if referenced && matches!(clear, Clear::Referenced | Clear::Both) {
+    if used.referenced && matches!(clear, Clear::Referenced | Clear::Both) {
         word ^= host_word::REFERENCED;
     }
     if word != host {
@@ -388,7 +394,7 @@ pub fn take_use<W: SharedWords + ?Sized>(
         // The new toggle before the page is read for cleaning.
         bar.full_barrier();
     }
-    PageUse { dirty, referenced }
+    used
 }
 
 /// Host: whether a slot is valid, for checks.

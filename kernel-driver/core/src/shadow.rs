@@ -18,7 +18,7 @@ use crate::host::{CardFailure, Host};
 use crate::lists::{Links, List, linked};
 use crate::platform::{PageGone, Platform, Resident};
 use crate::races::Look;
-use netvm_abi::page_lock::{self, Clear, LockState, Marks, PageUse, Retracted};
+use netvm_abi::page_lock::{self, Clear, Marks, PageUse, Retracted};
 use netvm_abi::page_table::{PLACES, PageEntry, PageSlot, PageTable, ROW_SLOTS};
 use netvm_abi::storage::{MakeTable, Storage};
 use netvm_abi::words::SharedWords;
@@ -460,13 +460,14 @@ impl<S: Storage> Host<S> {
             return Some(PageUse {
                 dirty: true,
                 referenced: true,
+                held: false,
             });
         }
-        let mut used = page_lock::take_use(platform.bar(), &self.shadow.table, at, clear);
-        if page_lock::lock_state(platform.bar(), &self.shadow.table, at) != LockState::Free {
-            used.referenced = true;
-        }
-        Some(used)
+        let used = page_lock::take_use(platform.bar(), &self.shadow.table, at, clear);
+        Some(PageUse {
+            referenced: used.referenced || used.held,
+            ..used
+        })
     }
 
     /// Pages that are mapped now.

@@ -311,6 +311,7 @@ impl<S: Storage> Host<S> {
         let used = PageUse {
             dirty: true,
             referenced: true,
+            held: false,
         };
         let mut segment = self.segments.first_in(range.port, range.first);
         while let Some((at, id, first, _)) = segment {

@@ -83,6 +83,7 @@ fn page_slots() {
     let both = PageUse {
         dirty: true,
         referenced: true,
+        held: false,
     };
     assert_eq!(page_lock::take_use(bar, &table, slot, Clear::Both), both);
     expect("cleaned");
@@ -91,6 +92,7 @@ fn page_slots() {
         PageUse::default()
     );
     let _locked = page_lock::lock_page(bar, &table, entry.vpn, false).unwrap();
+    assert!(page_lock::take_use(bar, &table, slot, Clear::Both).held);
     page_lock::unlock_page(bar, &table, slot, Used::Read);
     expect("read");
     page_lock::retract(bar, &table, slot);

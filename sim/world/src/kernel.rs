@@ -574,6 +574,7 @@ fn young(sim: &Sim, node: &Node, process: ProcessId, page: u64) -> bool {
     let Some((ppn, _)) = node.vm.borrow().present(process, page) else {
         return true;
     };
+    sim.see(Seen::AgeAsked { node: node.id, ppn });
     let mut young = node.vm.borrow_mut().clear_referenced(process, page);
     let ports = process::ports_of(node, process);
     {
@@ -587,7 +588,7 @@ fn young(sim: &Sim, node: &Node, process: ProcessId, page: u64) -> bool {
             young |= used.is_some_and(|used| used.referenced);
         }
     }
-    sim.see(Seen::AgeAsked {
+    sim.see(Seen::AgeTold {
         node: node.id,
         ppn,
         young,

@@ -97,8 +97,10 @@ pub(crate) enum Seen {
     /// A frame was given up without writing it, because it was taken for clean; `same` compares its
     /// bytes with the copy in swap.
     DroppedClean { node: NodeId, ppn: Ppn, same: bool },
-    /// Reclaim asked for and cleared the accessed marks of a page.
-    AgeAsked { node: NodeId, ppn: Ppn, young: bool },
+    /// Reclaim begins to ask for the accessed marks of a page.
+    AgeAsked { node: NodeId, ppn: Ppn },
+    /// It has the answer, and the marks are cleared.
+    AgeTold { node: NodeId, ppn: Ppn, young: bool },
 
     /// A DMA begins.
     DmaStart {

@@ -16,6 +16,9 @@ pub(super) struct TruthfulPages {
     dirty: BTreeSet<(NodeId, Ppn)>,
     /// Frames the card used since reclaim last asked.
     young: BTreeSet<(NodeId, Ppn)>,
+    /// Frames that reclaim asks about, and whether the card had used them by then. What it does while
+    /// the question is under way may be in this answer or in the next.
+    asked: BTreeMap<(NodeId, Ppn), bool>,
     active: BTreeMap<(NodeId, DmaNumber), Ppn>,
 }
 
@@ -80,13 +83,19 @@ impl Checker for TruthfulPages {
                     ));
                 }
             }
-            Seen::AgeAsked { node, ppn, young } => {
-                let used = self.young.remove(&(node, ppn));
+            Seen::AgeAsked { node, ppn } => {
                 let in_use = self
                     .active
                     .iter()
                     .any(|((at, _), frame)| *at == node && *frame == ppn);
-                if (used || in_use) && !young {
+                let used = in_use || self.young.contains(&(node, ppn));
+                self.asked.insert((node, ppn), used);
+            }
+            Seen::AgeTold { node, ppn, young } => {
+                let used = self.asked.remove(&(node, ppn)).unwrap_or(false);
+                if young {
+                    self.young.remove(&(node, ppn));
+                } else if used {
                     return Err(format!(
                         "node {node}: frame {ppn} looked old although the card used it"
                     ));
@@ -128,6 +137,7 @@ impl Checker for TruthfulPages {
                 self.active.retain(|key, _| key.0 != node);
                 self.dirty.retain(|key| key.0 != node);
                 self.young.retain(|key| key.0 != node);
+                self.asked.retain(|key, _| key.0 != node);
             }
             _ => {}
         }
@@ -181,22 +191,34 @@ mod tests {
 
     #[test]
     fn a_used_page_must_look_young_once() {
-        let old = Seen::AgeAsked {
+        let ppn = Ppn(100);
+        let asked = || Seen::AgeAsked { node: NODE, ppn };
+        let told = |young| Seen::AgeTold {
             node: NODE,
-            ppn: Ppn(100),
-            young: false,
+            ppn,
+            young,
         };
         let mut facts = written();
-        facts.push(old.clone());
+        facts.extend([asked(), told(false)]);
         caught(feed(&mut TruthfulPages::default(), &facts), "looked old");
         let mut facts = written();
-        facts.push(Seen::AgeAsked {
-            node: NODE,
-            ppn: Ppn(100),
-            young: true,
-        });
-        facts.push(old);
+        facts.extend([asked(), told(true), asked(), told(false)]);
         assert_eq!(feed(&mut TruthfulPages::default(), &facts), Ok(()));
+        // A use that begins while it is asked: in this answer, or in the next.
+        let mut facts = vec![port_opened(), present(10, 100, true), asked()];
+        facts.extend([dma_start(1, Way::ToPage, 10, 100), told(false), dma_done(1)]);
+        assert_eq!(feed(&mut TruthfulPages::default(), &facts), Ok(()));
+        facts.extend([asked(), told(false)]);
+        caught(feed(&mut TruthfulPages::default(), &facts), "looked old");
+        // One that was under way, and ends.
+        let mut facts = vec![port_opened(), present(10, 100, true)];
+        facts.extend([
+            dma_start(1, Way::ToPage, 10, 100),
+            asked(),
+            dma_done(1),
+            told(false),
+        ]);
+        caught(feed(&mut TruthfulPages::default(), &facts), "looked old");
     }
 
     #[test]
