@@ -6,6 +6,7 @@ mod icount;
 mod memory;
 mod network;
 mod sizes;
+mod storm;
 
 pub(crate) use boots::stage;
 

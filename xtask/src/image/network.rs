@@ -1,4 +1,5 @@
-//! Two images on two machines, joined by a wire: each writes to the other, then both idle.
+//! Two images on two machines, joined by a wire: each writes to the other, both idle, then strangers
+//! send them nonsense.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 
 use super::boots::{self, log_of};
+use super::storm;
 
 /// Boot word: talk to the other node.
 const NETWORK: u32 = 8;
@@ -66,6 +68,10 @@ fn watch(folder: &Path) -> Result<Seen> {
             "the machines stopped idling before they were watched: {}",
             first.display()
         );
+    }
+    await_line("STORM WANTED", &mut machines, &logs, limit)?;
+    for node in [0, 1] {
+        storm::send(node, &folder.join(node.to_string()))?;
     }
     await_line("SELF TEST PASSED", &mut machines, &logs, limit)?;
     if idle > IDLE_LIMIT {

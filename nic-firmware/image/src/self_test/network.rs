@@ -1,5 +1,6 @@
 //! Two images on two machines: node 0 writes to node 1, which answers, over a real network device. Then both have nothing
-//! to do for a while, and one write more must wake them.
+//! to do for a while, and one write more must wake them. At last frames of all kinds of nonsense come in, and the link
+//! must outlast them.
 
 use super::end::End;
 use super::host::{Complaint, PAGES, page};
@@ -19,6 +20,8 @@ const ROUNDS: u32 = 200;
 const PATIENCE: Nanos = Nanos::from_millis(10_000);
 /// So long with nothing to do.
 const IDLE: Nanos = Nanos::from_millis(3000);
+/// Frames of a storm that are waited for: fewer than come.
+const STORM: u64 = 1000;
 /// Before the end: acknowledgements go out.
 const FAREWELL: Nanos = Nanos::from_millis(200);
 /// Bytes that may be taken beyond what is counted: places of pieces are rounded up.
@@ -65,16 +68,47 @@ pub(crate) fn run(arena: &mut Arena) -> Result<(), Complaint> {
 
     // The other node may still be idle, but not for long.
     exchange(&mut end, other, ROUNDS)?;
-    end.until(clock::now().after(FAREWELL), |_| false)?;
-    end.report();
-    let wire = &end.card.around.wire;
-    if !end.is_sound() || wire.refused() != 0 || wire.lost() != 0 {
+    if !end.is_sound() || end.card.around.wire.refused() != 0 || end.card.around.wire.lost() != 0 {
         return Err("a counter that should be zero is not");
     }
     if end.card.nic.counters().bounced_not_found != 2 {
         return Err("not just the first write to each page bounced");
     }
+    storm(&mut end)?;
+    exchange(&mut end, other, ROUNDS + 1)?;
+    end.until(clock::now().after(FAREWELL), |_| false)?;
+    end.report();
+    if end.card.nic.counters().links_lost != 0 || end.card.around.wire.lost() != 0 {
+        return Err("the link did not outlast the storm");
+    }
     Ok(())
+}
+
+/// Frames that anybody may send: whoever watches this test sends them now. They cost only what it takes to refuse them.
+fn storm(end: &mut End<Network>) -> Result<(), Complaint> {
+    let landed = end.card.nic.counters().messages_landed;
+    let limit = clock::now().after(PATIENCE);
+    let from = arrived(end);
+    log::info!("STORM WANTED");
+    if !end.until(limit, |end| arrived(end) >= from + STORM)? {
+        return Err("no storm came");
+    }
+    let counters = end.card.nic.counters();
+    log::info!(
+        "STORM OVER: {} frames refused by the wire, {} by the core",
+        end.card.around.wire.refused(),
+        counters.malformed + counters.stale_incarnation + counters.stale_greetings,
+    );
+    // The other node may be through it already, and its first write may have landed.
+    if counters.messages_landed - landed > 2 {
+        return Err("a forged message landed");
+    }
+    Ok(())
+}
+
+/// Frames that came in, whatever they were.
+fn arrived(end: &End<Network>) -> u64 {
+    end.card.nic.counters().frames + u64::from(end.card.around.wire.refused())
 }
 
 /// Waits.
