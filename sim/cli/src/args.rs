@@ -8,6 +8,8 @@ use crate::failure::EXIT_STATUSES;
 
 /// The largest `--mib`: more than this shows nothing new and takes long.
 pub const MAX_MIB: u64 = 16 * 1024;
+/// The most messages that a simulated world may be asked to carry: some hours.
+pub const MAX_MESSAGES: u64 = 100_000_000;
 /// The most nodes that a simulated world may have.
 pub const MAX_NODES: u16 = 1024;
 
@@ -24,10 +26,10 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Send a file into memory four times smaller than it, with nothing pinned, and check every byte.
-    #[command(after_help = EXIT_STATUSES)]
+    #[command(after_help = EXIT_STATUSES, allow_negative_numbers = true)]
     Demo(Demo),
     /// Run whole worlds in the deterministic simulator, with every fault on, and check the promises.
-    #[command(after_help = EXIT_STATUSES)]
+    #[command(after_help = EXIT_STATUSES, allow_negative_numbers = true)]
     Sim(Sim),
     /// Say what works on this machine, what is missing, and the command that fixes it.
     #[command(after_help = EXIT_STATUSES)]
@@ -41,10 +43,12 @@ pub struct Demo {
     #[arg(long, value_name = "PATH")]
     pub file: Option<PathBuf>,
     /// How much to send, in MiB.
-    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=MAX_MIB))]
+    #[arg(long, value_name = "MIB", default_value_t = 256,
+          value_parser = |text: &str| number::<u64>(text, 1, MAX_MIB))]
     pub mib: u64,
     /// How much of it the receiving node may keep in memory, in MiB; by default a quarter.
-    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=MAX_MIB))]
+    #[arg(long, value_name = "MIB",
+          value_parser = |text: &str| number::<u64>(text, 1, MAX_MIB))]
     pub resident_mib: Option<u64>,
     /// Write what the wires carried to this file, for tshark or Wireshark.
     #[arg(long, value_name = "FILE")]
@@ -60,24 +64,25 @@ pub struct Sim {
     /// How many fresh seeds to run; each is printed if it fails. From 50 on, a kind of fault that
     /// never fired is a failure too.
     #[arg(long, value_name = "COUNT", default_value_t = 100, conflicts_with = "seed",
-          value_parser = clap::value_parser!(u32).range(1..))]
+          value_parser = |text: &str| number::<u32>(text, 1, u32::MAX.into()))]
     pub seeds: u32,
     /// Run exactly this seed.
-    #[arg(long, value_name = "SEED")]
+    #[arg(long, value_name = "SEED", value_parser = |text: &str| number::<u64>(text, 0, u64::MAX))]
     pub seed: Option<u64>,
     /// The first of the fresh seeds; by default it is drawn anew each time.
-    #[arg(long, value_name = "SEED", conflicts_with = "seed")]
+    #[arg(long, value_name = "SEED", conflicts_with = "seed",
+          value_parser = |text: &str| number::<u64>(text, 0, u64::MAX))]
     pub first_seed: Option<u64>,
     /// Nodes in each world.
     #[arg(long, value_name = "COUNT", default_value_t = 4,
-          value_parser = clap::value_parser!(u16).range(2..=i64::from(MAX_NODES)))]
+          value_parser = |text: &str| number::<u16>(text, 2, MAX_NODES.into()))]
     pub nodes: u16,
     /// Messages that each world carries at least.
     #[arg(long, value_name = "COUNT", default_value_t = 10_000,
-          value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+          value_parser = |text: &str| number::<u64>(text, 1, MAX_MESSAGES))]
     pub messages: u64,
     /// Worlds that run at once; by default as many as there are cores.
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "COUNT", value_parser = |text: &str| number::<u16>(text, 1, 256))]
     pub jobs: Option<u16>,
     /// Print every event of the run (needs --seed); two runs of a seed print the same bytes.
     #[arg(long, requires = "seed", conflicts_with = "json")]
@@ -85,6 +90,15 @@ pub struct Sim {
     /// Print the result as one JSON object.
     #[arg(long)]
     pub json: bool,
+}
+
+/// A number in a range, or what is wanted.
+fn number<T: TryFrom<u64>>(text: &str, least: u64, most: u64) -> Result<T, String> {
+    text.parse()
+        .ok()
+        .filter(|number| (least..=most).contains(number))
+        .and_then(|number| T::try_from(number).ok())
+        .ok_or_else(|| format!("give a whole number from {least} to {most}"))
 }
 
 /// Options of `netvm doctor`.

@@ -1,4 +1,4 @@
-//! Writing results: a reader that has gone away (`netvm ... | head`) is no error.
+//! Writing results: a reader that has gone away (`netvm ... | head`) is no error, and nor is one of messages.
 
 use std::io::{ErrorKind, Write};
 
@@ -15,6 +15,11 @@ pub fn print(text: &str) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// Writes a line for a person to standard error. Where that cannot be written, the exit status must do.
+pub fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
 /// Writes exactly one JSON object, on one line.

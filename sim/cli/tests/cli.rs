@@ -1,5 +1,6 @@
 //! The program as a person meets it: what it prints and how it exits.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
@@ -102,10 +103,26 @@ fn a_command_line_that_makes_no_sense_is_refused() {
         &["sim", "--seed", "1", "--seeds", "2"],
         &["sim", "--trace"],
         &["sim", "--seed", "1", "--trace", "--json"],
+        &["sim", "--first-seed", "18446744073709551615", "--seeds", "2"],
     ] {
         let (_, err) = exits(2, args);
         assert!(!err.is_empty(), "{args:?} says nothing");
         assert!(!err.contains("panicked"), "{args:?}: {err}");
+    }
+    for (args, says) in [
+        (&["demo", "--mib", "-1"][..], "a whole number from 1 to 16384"),
+        (&["sim", "--nodes", "-1"], "a whole number from 2 to 1024"),
+        (
+            &["sim", "--first-seed", "-1"],
+            "a whole number from 0 to 18446744073709551615",
+        ),
+        (
+            &["sim", "--seed", "x"],
+            "a whole number from 0 to 18446744073709551615",
+        ),
+    ] {
+        let (_, err) = exits(2, args);
+        assert!(err.contains(says), "{args:?}: {err}");
     }
 }
 
@@ -136,6 +153,8 @@ fn a_file_that_cannot_be_sent_is_refused_before_anything_runs() {
 fn a_capture_that_cannot_be_written_is_refused() {
     let (_, err) = exits(2, &["demo", "--mib", "2", "--pcap", "/nowhere/x.pcap"]);
     assert!(err.contains("/nowhere/x.pcap"), "{err}");
+    let (_, err) = exits(2, &["demo", "--mib", "2", "--pcap", "/dev/full"]);
+    assert!(err.contains("not a regular file"), "{err}");
     let both = Scratch::new("both", b"some bytes");
     let (_, err) = exits(
         2,
@@ -366,4 +385,21 @@ fn a_reader_that_goes_away_is_no_error() {
     let output = child.wait_with_output().expect("netvm ends");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
+}
+
+/// Where nothing can be said, the exit status still says it.
+#[test]
+fn messages_that_cannot_be_written_are_no_panic() {
+    let full = || File::options().write(true).open("/dev/full").expect("/dev/full");
+    let seed = ["sim", "--seed", "1", "--nodes", "2", "--messages", "50"];
+    for (status, args) in [(2, &["demo", "--file", "/"][..]), (0, &seed)] {
+        let mut netvm = Command::new(env!("CARGO_BIN_EXE_netvm"));
+        let output = netvm.args(args).stderr(full()).output().expect("netvm starts");
+        assert_eq!(output.status.code(), Some(status), "{args:?}");
+    }
+    let mut netvm = Command::new(env!("CARGO_BIN_EXE_netvm"));
+    let output = netvm.arg("doctor").stdout(full()).output().expect("netvm starts");
+    let err = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(err.contains("cannot write the result"), "{err}");
 }

@@ -588,6 +588,11 @@ impl World {
                     *counters.entry(name.to_owned()).or_default() += value;
                 }
             }
+            if let Some(driver) = node.driver.borrow().as_ref() {
+                for (name, value) in driver.host.counters().iter() {
+                    *counters.entry(format!("host_{name}")).or_default() += value;
+                }
+            }
             let vm = node.vm.borrow();
             *counters.entry("host_evictions".into()).or_default() += vm.evictions;
             *counters.entry("host_written_back".into()).or_default() += vm.written_back;

@@ -9,6 +9,9 @@ use crate::failure::Failure;
 use crate::output::grouped;
 use crate::process;
 
+/// All that is sent crosses the wire twice: there, and read back.
+pub(crate) const CAPTURED: u64 = 2;
+
 /// A demo that makes sense.
 #[derive(Debug)]
 pub(crate) struct Plan {
@@ -47,14 +50,21 @@ impl Plan {
             process::available_bytes(),
             "memory",
         )?;
+        let folder = std::env::temp_dir();
         check_room(
             bytes,
             bytes,
-            process::free_bytes(&std::env::temp_dir()),
-            "room for temporary files",
+            process::free_bytes(&folder),
+            &format!("room for temporary files in {} (TMPDIR)", folder.display()),
         )?;
         if let Some(path) = &options.pcap {
             check_output(path, &source.path)?;
+            check_room(
+                bytes,
+                CAPTURED * bytes,
+                process::free_bytes(path),
+                &format!("room for {}", path.display()),
+            )?;
         }
         Ok(Self {
             source,
@@ -91,6 +101,13 @@ fn check_room(bytes: u64, needed: u64, there: Option<u64>, what: &str) -> Result
 fn check_output(path: &Path, source: &Path) -> Result<(), Failure> {
     let usage = |what: String| Failure::Usage(format!("--pcap {}: {what}", path.display()));
     let real = |path: &Path| path.canonicalize().ok();
+    // A pipe would wait for a reader, a terminal would show bytes.
+    if path
+        .metadata()
+        .is_ok_and(|there| !there.is_file() && !there.is_dir())
+    {
+        return Err(usage("is not a regular file".to_owned()));
+    }
     if real(path).is_some_and(|path| Some(path) == real(source)) {
         return Err(usage("is the file that is sent".to_owned()));
     }
@@ -148,6 +165,8 @@ mod tests {
         let this = std::env::current_exe().expect("the test program");
         let error = check_output(&this, &this).expect_err("the same file");
         assert!(error.to_string().contains("is the file that is sent"), "{error}");
+        let error = check_output(Path::new("/dev/full"), &this).expect_err("a device");
+        assert!(error.to_string().contains("not a regular file"), "{error}");
         let error = check_output(Path::new("/nowhere/x.pcap"), &this).expect_err("no such folder");
         assert!(error.to_string().contains("/nowhere/x.pcap"), "{error}");
     }

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use netvm::PortStats;
+use netvm_emulator::NodeStats;
 use serde::Serialize;
 
 use super::source::MIB;
@@ -51,6 +53,20 @@ pub(crate) struct Report {
 }
 
 impl Report {
+    /// What sender and receiver, in this order, have counted at their nodes and their ports.
+    pub(crate) fn counted(nodes: &[NodeStats; 2], ports: &[PortStats; 2]) -> Self {
+        let [_, receiver] = nodes;
+        Self {
+            zero_copy_pages: receiver.zero_copy,
+            bounced_pages: receiver.bounced,
+            bounce_bytes: receiver.bounce_bytes,
+            dropped: nodes.iter().map(|node| node.dropped).sum(),
+            retransmitted: nodes.iter().map(|node| node.retransmitted).sum(),
+            staged_bytes: ports.iter().map(|port| port.staged_bytes).sum(),
+            ..Self::default()
+        }
+    }
+
     /// Decides whether all holds, and says what does not.
     pub(crate) fn judge(mut self) -> Self {
         let mut problems = Vec::new();
@@ -176,6 +192,58 @@ mod tests {
             bounced_pages: 412,
             notifications: 2,
             ..Report::default()
+        }
+    }
+
+    /// Every number of the JSON that is counted (the others are sizes and times that the test of the
+    /// program drives above zero) comes from a counter, of whichever side it may go up at.
+    #[test]
+    fn every_counter_shows() {
+        let moved = NodeStats {
+            zero_copy: 1,
+            bounced: 2,
+            bounce_bytes: 3,
+            dropped: 4,
+            retransmitted: 5,
+            ..NodeStats::default()
+        };
+        let mut port = PortStats::default();
+        port.staged_bytes = 6;
+        let at_receiver = Report::counted(
+            &[NodeStats::default(), moved.clone()],
+            &[PortStats::default(), port],
+        );
+        let at_sender = Report::counted(&[moved, NodeStats::default()], &[port, PortStats::default()]);
+        let number = |report: &Report, name: &str| serde_json::to_value(report).ok()?.get(name)?.as_u64();
+        for (name, everywhere) in [
+            ("zero_copy_pages", false),
+            ("bounced_pages", false),
+            ("bounce_bytes", false),
+            ("dropped", true),
+            ("retransmitted", true),
+            ("staged_bytes", true),
+        ] {
+            assert!(number(&at_receiver, name) > Some(0), "{name} at the receiver");
+            assert_eq!(
+                number(&at_sender, name) > Some(0),
+                everywhere,
+                "{name} at the sender"
+            );
+        }
+        let measured = [
+            "bytes",
+            "evictions",
+            "pinned_bytes",
+            "notifications",
+            "mib_per_s",
+            "memcpy_mib_per_s",
+            "seconds",
+            "resident_bytes",
+        ];
+        let all = serde_json::to_value(&at_receiver).expect("JSON");
+        for (name, value) in all.as_object().expect("an object") {
+            let zero = value.as_f64() == Some(0.0);
+            assert_eq!(zero, measured.contains(&name.as_str()), "{name}: {value}");
         }
     }
 

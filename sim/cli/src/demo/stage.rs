@@ -1,5 +1,6 @@
 //! The two nodes, and the order of events between them.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -7,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use netvm::{Access, NodeId, Port, PortConfig, PortId, Timeout};
 use netvm_emulator::{Emulator, EmulatorError};
 
-use super::plan::Plan;
+use super::plan::{CAPTURED, Plan};
 use super::receiver::{self, ARRIVED};
 use super::report::Report;
 use super::source::MIB;
@@ -40,7 +41,24 @@ pub(crate) fn perform(plan: &Plan) -> Result<Report, Failure> {
     let report = play(plan, &network, started)?;
     // Ends the threads, and completes the capture.
     drop(network);
-    Ok(report)
+    match &plan.pcap {
+        Some(path) => complete(path, plan.bytes).map(|()| report),
+        None => Ok(report),
+    }
+}
+
+/// The capture must hold what was sent: the emulator goes on without it when it cannot be written.
+fn complete(path: &Path, bytes: u64) -> Result<(), Failure> {
+    let wrong = |what: String| Failure::Wrong(format!("--pcap {}: {what}", path.display()));
+    let length = path.metadata().map_err(|error| wrong(error.to_string()))?.len();
+    if length < CAPTURED * bytes {
+        return Err(wrong(format!(
+            "only {} of more than {} MiB could be written; is the disk full?",
+            length / MIB,
+            CAPTURED * bytes / MIB
+        )));
+    }
+    Ok(())
 }
 
 fn play(plan: &Plan, network: &Emulator, started: Instant) -> Result<Report, Failure> {
@@ -108,22 +126,15 @@ fn play(plan: &Plan, network: &Emulator, started: Instant) -> Result<Report, Fai
     let read_back = read_back.map_err(|error| Failure::Wrong(format!("node 0: {error}")))?;
     let received = received.map_err(|error| Failure::Wrong(format!("node 1: {error}")))?;
 
-    let cards = [
+    let nodes = [
         network.stats(0).unwrap_or_default(),
         network.stats(1).unwrap_or_default(),
     ];
-    let [_, at_receiver] = &cards;
     let report = Report {
         bytes: plan.bytes,
         digest_match: received == sent && read_back == sent,
-        zero_copy_pages: at_receiver.zero_copy,
-        bounced_pages: at_receiver.bounced,
-        staged_bytes: port.stats().staged_bytes + receiver.stats().staged_bytes,
         evictions: evictions(network).saturating_sub(evictions_before),
-        dropped: cards.iter().map(|card| card.dropped).sum(),
-        retransmitted: cards.iter().map(|card| card.retransmitted).sum(),
         pinned_bytes: pinned.most()?,
-        bounce_bytes: at_receiver.bounce_bytes,
         notifications: taken.load(Ordering::Acquire),
         mib_per_s: mibs as f64 / streamed.as_secs_f64(),
         memcpy_mib_per_s,
@@ -131,7 +142,7 @@ fn play(plan: &Plan, network: &Emulator, started: Instant) -> Result<Report, Fai
         file: plan.source.path.display().to_string(),
         digest: sent.to_hex().to_string(),
         resident_bytes: plan.resident_bytes,
-        ..Report::default()
+        ..Report::counted(&nodes, &[port.stats(), receiver.stats()])
     };
     Ok(report.judge())
 }
@@ -206,6 +217,18 @@ fn bar(length: u64) -> ProgressBar {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_capture_that_was_cut_is_no_success() {
+        let this = std::env::current_exe().expect("the test program");
+        let length = this.metadata().expect("a file").len();
+        assert!(complete(&this, length / CAPTURED).is_ok());
+        let error = complete(&this, length).expect_err("half of it is missing");
+        assert!(
+            error.status() == 1 && error.to_string().contains("could be written"),
+            "{error}"
+        );
+    }
 
     #[test]
     fn a_machine_that_refuses_is_told_apart_from_a_mistake() {

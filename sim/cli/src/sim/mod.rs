@@ -39,8 +39,13 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
         Some(seed) => (seed, 1),
         None => (options.first_seed.unwrap_or_else(fresh_seed), options.seeds),
     };
+    let Some(last) = first.checked_add(u64::from(count) - 1) else {
+        return Err(Failure::Usage(format!(
+            "--first-seed {first}: {count} seeds from there on go past {}, the last; give a smaller one",
+            u64::MAX
+        )));
+    };
     if !options.json {
-        let last = first.wrapping_add(u64::from(count) - 1);
         output::print(&format!(
             "seeds {first} to {last}, {} nodes each, all faults\n",
             config.nodes
@@ -55,7 +60,7 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
     run::all(first, count, &config, jobs, &mut |run| {
         bar.inc(1);
         if let Err(failure) = &run.outcome {
-            bar.suspend(|| eprintln!("{failure}"));
+            bar.suspend(|| output::tell(&failure.to_string()));
         }
         sum.add(run);
     });
@@ -91,10 +96,10 @@ fn trace(seed: u64, config: &Config) -> Result<(), Failure> {
     }
     match outcome {
         Ok(report) => {
-            eprintln!(
+            output::tell(&format!(
                 "seed {seed}: ok, {} messages, {} events",
                 report.messages, report.events
-            );
+            ));
             Ok(())
         }
         Err(failure) => Err(Failure::Wrong(failure.to_string())),

@@ -38,7 +38,7 @@ pub(crate) struct Sum {
     pub(crate) seconds_per_node: f64,
     /// Memory for one node, in bytes; the most of all runs.
     pub(crate) bytes_per_node: u64,
-    /// What the NICs and hosts counted, over all.
+    /// What the NICs and hosts (`host_...`) counted, over all: each since its node was last started.
     pub(crate) counters: BTreeMap<String, u64>,
     /// For each kind of fault, how often it fired in each state of the protocol.
     pub(crate) coverage: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
@@ -192,6 +192,7 @@ impl Sum {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use netvm_world::Report;
 
     fn sum(asked: u32) -> Sum {
         Sum::new(1, asked, &Config::default())
@@ -211,6 +212,45 @@ mod tests {
             outcome: Err(Box::new(failure)),
             time: Duration::ZERO,
         }
+    }
+
+    /// Every number of the JSON goes up with what it counts.
+    #[test]
+    fn every_number_moves() {
+        let mut sum = sum(1);
+        let mut coverage = Coverage::default();
+        (coverage.fired[0][0], coverage.total[0]) = (1, 1);
+        sum.add(Run {
+            outcome: Ok(Report {
+                seed: 1,
+                nodes: 4,
+                messages: 1,
+                events: 2,
+                virtual_nanos: 3,
+                bytes_per_node: 4,
+                counters: BTreeMap::from([("dropped".to_owned(), 5)]),
+                coverage,
+            }),
+            time: Duration::from_secs(6),
+        });
+        sum.add(failed());
+        sum.finish(Duration::from_secs(7), true);
+        let all = serde_json::to_value(&sum).expect("JSON");
+        for (name, value) in all.as_object().expect("an object") {
+            assert!(
+                value.as_f64().is_none_or(|number| number > 0.0),
+                "{name}: {value}"
+            );
+        }
+        assert_eq!(all["counters"]["dropped"], 5);
+        let first = (FaultKind::ALL[0].label(), ProtocolState::ALL[0].label());
+        assert_eq!(all["coverage"][first.0][first.1], 1);
+        assert_eq!(all["failures"].as_array().map(Vec::len), Some(1));
+        let silent = all["never_fired"].as_array().expect("a list");
+        assert!(
+            !silent.is_empty() && !silent.contains(&first.0.into()),
+            "{silent:?}"
+        );
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub(crate) fn one(seed: u64, config: &Config, sink: &mut dyn TraceSink) -> Resul
     })
 }
 
-/// Runs `count` seeds from `first` on, `jobs` at once, and hands over each result as it comes. After a failure no
+/// Runs `count` seeds from `first` on (all of which exist), `jobs` at once, and hands over each result as it comes. After a failure no
 /// further seed is begun.
 pub(crate) fn all(first: u64, count: u32, config: &Config, jobs: usize, each: &mut dyn FnMut(Run)) {
     let next = AtomicU32::new(0);
@@ -55,7 +55,7 @@ pub(crate) fn all(first: u64, count: u32, config: &Config, jobs: usize, each: &m
                         break;
                     }
                     let started = Instant::now();
-                    let outcome = one(first.wrapping_add(u64::from(at)), config, &mut NoTrace);
+                    let outcome = one(first + u64::from(at), config, &mut NoTrace);
                     if outcome.is_err() {
                         failed.store(true, Ordering::Relaxed);
                     }
