@@ -40,3 +40,40 @@ impl Default for Config {
         }
     }
 }
+
+impl Config {
+    /// The command that plays a run of this configuration again (promise P8).
+    #[must_use]
+    pub fn replay(&self, seed: u64) -> String {
+        let (nodes, messages) = (self.nodes, self.messages);
+        let messages = if messages == Self::default().messages {
+            String::new()
+        } else {
+            format!(" --messages {messages}")
+        };
+        format!("cargo run --release --bin netvm -- sim --seed {seed} --nodes {nodes}{messages} --trace")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replay_names_all_that_makes_the_run() {
+        assert!(
+            Config::default()
+                .replay(7)
+                .ends_with(" sim --seed 7 --nodes 4 --trace")
+        );
+        let config = Config {
+            messages: 300,
+            ..Config::default()
+        };
+        assert!(
+            config
+                .replay(7)
+                .ends_with(" sim --seed 7 --nodes 4 --messages 300 --trace")
+        );
+    }
+}

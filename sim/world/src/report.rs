@@ -47,13 +47,6 @@ pub struct Failure {
     pub replay: String,
 }
 
-impl Failure {
-    /// The command that plays a run again.
-    pub(crate) fn replay(seed: u64, nodes: u16) -> String {
-        format!("cargo run --release --bin netvm -- sim --seed {seed} --nodes {nodes} --trace")
-    }
-}
-
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for line in self.last_events.iter().rev().take(40).rev() {

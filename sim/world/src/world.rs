@@ -622,7 +622,7 @@ impl World {
             what,
             virtual_nanos: self.sim.now().0 - 1_000_000_000,
             last_events: self.sim.trace.borrow().last(),
-            replay: Failure::replay(self.seed, self.config.nodes),
+            replay: self.config.replay(self.seed),
         }
     }
 }

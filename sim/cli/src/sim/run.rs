@@ -31,10 +31,7 @@ pub(crate) fn one(seed: u64, config: &Config, sink: &mut dyn TraceSink) -> Resul
             what: format!("panic: {}", text.unwrap_or_else(|| "(no text)".to_owned())),
             virtual_nanos: 0,
             last_events: Vec::new(),
-            replay: format!(
-                "cargo run --release --bin netvm -- sim --seed {seed} --nodes {} --trace",
-                config.nodes
-            ),
+            replay: config.replay(seed),
         }))
     })
 }
