@@ -49,7 +49,8 @@ pub(crate) fn bench(options: &Options) -> Result<bool> {
         return Ok(true);
     };
     if !names.contains(&name) {
-        bail!("there is no benchmark `{name}`; there are: {}", names.join(", "));
+        let what = format!("there is no benchmark `{name}`; there are: {}", names.join(", "));
+        return Err(crate::Usage(what).into());
     }
     let mut command = cargo(&[
         "run",

@@ -162,7 +162,8 @@ fn choose(only: &[String]) -> Result<Vec<&'static Stage>> {
         .find(|name| !STAGES.iter().any(|stage| stage.name == name.as_str()))
     {
         let names: Vec<&str> = STAGES.iter().map(|stage| stage.name).collect();
-        bail!("there is no stage `{unknown}`; there are: {}", names.join(", "));
+        let what = format!("there is no stage `{unknown}`; there are: {}", names.join(", "));
+        return Err(crate::Usage(what).into());
     }
     Ok(STAGES
         .iter()
@@ -224,10 +225,9 @@ mod tests {
 
     #[test]
     fn an_unknown_stage_is_named() {
-        let error = choose(&["nonsense".to_owned()])
-            .err()
-            .map(|error| error.to_string())
-            .unwrap_or_default();
+        let error = choose(&["nonsense".to_owned()]).err().expect("no such stage");
+        assert!(error.is::<crate::Usage>(), "{error:?}");
+        let error = error.to_string();
         assert!(error.contains("nonsense") && error.contains("clippy"), "{error}");
         assert_eq!(
             choose(&["clippy".to_owned()]).map(|stages| stages.len()).ok(),
