@@ -329,6 +329,9 @@ impl<S: Storage> Host<S> {
         {
             return;
         }
+        // Nobody has looked for a long time, since no port was open or the host itself stood still: so nobody
+        // knows how old the beat is, and a card that slept may be waking up this very moment.
+        let late = now >= self.heartbeat.next_look.after(self.config.heartbeat_deadline);
         self.heartbeat.next_look = now.after(Nanos(self.config.heartbeat_deadline.0 / 2));
         if platform.bar().load_acquire(header::MAGIC) == u32::MAX {
             self.fail(CardFailure::AllOnes);
@@ -340,12 +343,14 @@ impl<S: Storage> Host<S> {
             self.heartbeat.beat = beat;
             self.heartbeat.seen_at = now;
             self.heartbeat.called = false;
-        } else if asleep && !self.heartbeat.called {
-            // The deadline counts from here: this look may itself come late.
+        } else if late || asleep && !self.heartbeat.called {
+            // The deadline counts from here.
             self.heartbeat.seen_at = now;
-            self.heartbeat.called = true;
-            self.counters.nic_wakes += 1;
-            platform.wake_nic();
+            if asleep {
+                self.heartbeat.called = true;
+                self.counters.nic_wakes += 1;
+                platform.wake_nic();
+            }
         } else if now >= self.heartbeat.seen_at.after(self.config.heartbeat_deadline) {
             self.fail(CardFailure::Heartbeat);
         }

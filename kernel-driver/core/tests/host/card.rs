@@ -139,6 +139,27 @@ pub(crate) fn a_heartbeat_that_stands_still_means_a_dead_card_asleep_or_not() {
     );
 }
 
+/// A look that comes late finds a beat of long ago: that alone says nothing.
+#[test]
+pub(crate) fn a_card_that_nobody_watched_gets_a_deadline_of_its_own() {
+    let mut rig = Rig::new();
+    rig.poll();
+    assert_eq!(rig.host.next_deadline(), Nanos::MAX, "no port, no look");
+    rig.now = Nanos::from_millis(60_000);
+    let _port = rig.open();
+    // It slept, wakes up for that, and has not come to its next beat yet.
+    assert!(rig.host.next_deadline() <= rig.now, "watched from now on");
+    rig.poll();
+    assert_eq!(rig.host.card(), CardState::Alive);
+    // The beat never comes.
+    rig.now = rig.now.after(Nanos::from_millis(1000));
+    let notices = rig.poll();
+    assert!(
+        notices.contains(&Notice::CardDead(CardFailure::Heartbeat)),
+        "{notices:?}"
+    );
+}
+
 #[test]
 pub(crate) fn a_card_that_takes_no_events_is_dead() {
     let mut rig = Rig::new();
