@@ -30,7 +30,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     fuzz_seconds: u64,
     /// Fresh simulator seeds beside the fixed ones.
-    #[arg(long, value_name = "COUNT", default_value_t = 60)]
+    #[arg(long, value_name = "COUNT", default_value_t = 120)]
     seeds: u32,
     /// No stage starts or goes on after this many minutes.
     #[arg(long, value_name = "MINUTES", default_value_t = 80)]
