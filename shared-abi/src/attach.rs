@@ -5,7 +5,7 @@
 use crate::bar::header;
 use crate::geometry::{Geometry, GeometryError};
 use crate::page_table::HashKey;
-use crate::units::{Incarnation, NodeId, WordIndex};
+use crate::units::{Incarnation, NodeId, Ppn, WordIndex};
 use crate::words::{SharedWords, split};
 use core::fmt;
 
@@ -141,6 +141,32 @@ impl CardHeader {
                 bar.load_pair(header::HASH_KEY),
                 bar.load_pair(header::HASH_KEY.plus(2)),
             ]),
+        })
+    }
+}
+
+/// Where a driver's memory is, as it tells a card that reaches it over a bus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DriverPlace {
+    /// Bus page number of the first page of the [shared map](crate::shared_map).
+    pub memory: Ppn,
+    /// Bus page number of the first bounce page.
+    pub bounce: Ppn,
+}
+
+impl DriverPlace {
+    /// Tells the card (host driver), once the memory is zeroed.
+    pub fn publish<W: SharedWords + ?Sized>(&self, bar: &W) {
+        bar.store_slice(header::DRIVER_MEMORY, &split(self.memory.0));
+        bar.store_slice(header::BOUNCE_PAGES, &split(self.bounce.0));
+        bar.store_release(header::DRIVER_READY, 1);
+    }
+
+    /// What the driver has said, if it has (NIC). Whether there is such memory the NIC must check.
+    pub fn load<W: SharedWords + ?Sized>(bar: &W) -> Option<Self> {
+        (bar.load_acquire(header::DRIVER_READY) == 1).then(|| Self {
+            memory: Ppn(bar.load_pair(header::DRIVER_MEMORY)),
+            bounce: Ppn(bar.load_pair(header::BOUNCE_PAGES)),
         })
     }
 }

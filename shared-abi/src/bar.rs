@@ -52,6 +52,12 @@ pub mod header {
     pub const HOST_EVENT_TAIL: WordIndex = WordIndex(32);
     /// Head of the NIC event ring: entries that the host has taken. Host-owned.
     pub const NIC_EVENT_HEAD: WordIndex = WordIndex(33);
+    /// Bus page number of the driver's memory ([`shared_map`](crate::shared_map)), two words. Host-owned.
+    pub const DRIVER_MEMORY: WordIndex = WordIndex(40);
+    /// Bus page number of the first bounce page, two words; the others follow it. Host-owned.
+    pub const BOUNCE_PAGES: WordIndex = WordIndex(42);
+    /// 1: the driver has said where its memory is; written last. Host-owned.
+    pub const DRIVER_READY: WordIndex = WordIndex(44);
 }
 
 /// Words of a port block, relative to its start.

@@ -54,6 +54,9 @@ at! {
     header::HASH_KEY => 12,
     header::HOST_EVENT_TAIL => 32,
     header::NIC_EVENT_HEAD => 33,
+    header::DRIVER_MEMORY => 40,
+    header::BOUNCE_PAGES => 42,
+    header::DRIVER_READY => 44,
 }
 const_assert_eq!(header::MAGIC_VALUE, 0x314D_564E);
 

@@ -3,14 +3,16 @@
 use crate::SECRET;
 use crate::common::dump;
 use crate::common::{Golden, shared};
-use netvm_abi::attach::CardHeader;
+use netvm_abi::attach::{CardHeader, DriverPlace};
 use netvm_abi::bar::BarMap;
 use netvm_abi::capability::{CAPABILITY_WORDS, Capability};
 use netvm_abi::control::Modes;
 use netvm_abi::page_lock;
 use netvm_abi::page_lock::{Clear, PageUse, Used};
 use netvm_abi::page_table::{HashKey, PageEntry, PageSlot, PageTable, SLOT_WORDS};
+use netvm_abi::words::SharedWords;
 use netvm_abi::*;
+use std::sync::atomic::AtomicU32;
 
 #[test]
 fn capabilities() {
@@ -127,4 +129,19 @@ fn the_cards_header() {
     assert_eq!(dump::<16>(bar, 0), golden.take_words("node_2_of_4"));
     assert_eq!(CardHeader::load(bar), Ok(card));
     golden.end();
+}
+
+#[test]
+fn a_driver_says_where_its_memory_is() {
+    let bar: [AtomicU32; 64] = core::array::from_fn(|_| AtomicU32::new(0));
+    let bar = &bar[..];
+    assert_eq!(DriverPlace::load(bar), None);
+    let place = DriverPlace {
+        memory: Ppn(0x1_2345_6789),
+        bounce: Ppn(0x2_0000_0001),
+    };
+    place.publish(bar);
+    let words: Vec<u32> = (40..45).map(|at| bar.load_acquire(WordIndex(at))).collect();
+    assert_eq!(words, [0x2345_6789, 1, 1, 2, 1]);
+    assert_eq!(DriverPlace::load(bar), Some(place));
 }
