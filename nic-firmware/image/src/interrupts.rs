@@ -2,7 +2,7 @@
 
 use crate::board;
 use arm_gic::gicv2::GicV2;
-use arm_gic::{IntId, InterruptGroup};
+use arm_gic::{IntId, InterruptGroup, Trigger};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// The watchdog looks so often; a loop that has not moved between two looks is stuck.
@@ -30,6 +30,15 @@ pub(crate) fn start() {
     }
     crate::clock::watchdog_in(PERIOD_MILLIS);
     crate::cpu::unmask_interrupts();
+}
+
+/// Takes a device's interrupt as a message, which is over as it comes.
+pub(crate) fn edge(device: IntId) {
+    let enabled = crate::cpu::mask_interrupts();
+    gic().set_trigger(device, Trigger::Edge);
+    if enabled {
+        crate::cpu::unmask_interrupts();
+    }
 }
 
 /// Lets a device's interrupt in, or not. Interrupts are masked.
@@ -75,8 +84,8 @@ extern "C" fn interrupt_arrived(at: u64) {
             // A level: it stays until the timer is off.
             board::SLEEP_TIMER => crate::clock::wake_at(None),
             board::WATCHDOG_TIMER => watch(at),
-            // All that it has to do is to end the sleep. A level that only the loop can end: it is kept out until the
-            // loop expects it again.
+            // All that it has to do is to end the sleep. It may be a level that only the loop can end: it is kept out
+            // until the loop expects it again. A message that comes meanwhile is kept and comes then.
             other if other.is_spi() => expect(other, false),
             other => unexpected(other),
         }

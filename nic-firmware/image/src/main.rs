@@ -1,8 +1,8 @@
 //! NetVM's firmware image: bare-metal aarch64.
 //!
 //! The ground it stands on (boot, exception vectors, address translation and caches, log, clock, interrupts,
-//! sleep, watchdog, panic), and on it the NIC core and the loop over it, the same that run elsewhere ([`card`]). So far
-//! its hosts are inside of the image ([`self_test`]).
+//! sleep, watchdog, panic), and on it the NIC core and the loop over it, the same that run elsewhere ([`card`]). It
+//! serves a host outside ([`serve`]), or, where a test asks for it, hosts inside of the image ([`self_test`]).
 #![no_std]
 #![no_main]
 
@@ -22,6 +22,7 @@ mod memory;
 mod mmu;
 mod pci;
 mod self_test;
+mod serve;
 mod wire;
 
 /// Boot words: what a test asks for; see [`board::boot_word`].
@@ -49,7 +50,7 @@ extern "C" fn firmware_main() -> ! {
     let Some(mut arena) = arena::Arena::take() else {
         panic!("started twice");
     };
-    mmu::start(&mut arena);
+    let mut map = mmu::start(&mut arena);
     let word = board::boot_word();
     if word != 0 {
         halt::power_off_on_halt();
@@ -70,11 +71,11 @@ extern "C" fn firmware_main() -> ! {
             ended(Ok(()));
         }
         wanted::LOOPBACK => ended(self_test::loopback::run(&mut arena)),
-        wanted::NETWORK => ended(self_test::network::run(&mut arena)),
+        wanted::NETWORK => ended(self_test::network::run(&mut arena, &mut map)),
         wanted::COUNT => ended(self_test::instructions::run(&mut arena)),
         wanted::EXCEPTION => {
             // SAFETY: none; that this is reported is what the test wants to see.
-            let value = unsafe { core::ptr::read_volatile(0x2000_0000_usize as *const u32) };
+            let value = unsafe { core::ptr::read_volatile(0x6000_0000_usize as *const u32) };
             log::error!("read {value:#x} where nothing is mapped");
         }
         wanted::PANIC => panic!("as the boot word asks"),
@@ -85,7 +86,7 @@ extern "C" fn firmware_main() -> ! {
             }
         }
         wanted::OVERFLOW => log::error!("overflow ended with {}", overflow(1)),
-        _ => {}
+        _ => log::warning!("idle: {}", serve::run(&mut arena, &mut map)),
     }
     loop {
         interrupts::passed();

@@ -61,8 +61,32 @@ unsafe extern "C" {
     static __arena_end: [u8; 0];
 }
 
+/// The map in use.
+pub(crate) struct Map(Mapping<Tables, El1And0>);
+
+impl Map {
+    /// Maps `range`, so far not mapped, as memory for data: pages of whole devices, which hold what RAM would.
+    pub(crate) fn memory(&mut self, range: &core::ops::Range<usize>) {
+        let flags = El1Attributes::VALID
+            | El1Attributes::ACCESSED
+            | El1Attributes::UXN
+            | El1Attributes::PXN
+            | El1Attributes::ATTRIBUTE_INDEX_1
+            | El1Attributes::INNER_SHAREABLE;
+        let region = MemoryRegion::new(range.start, range.end);
+        let place = PhysicalAddress(range.start);
+        if let Err(error) = self.0.map_range(&region, place, flags, Constraints::empty()) {
+            panic!("mapping {range:x?}: {error}");
+        }
+        // The walker sees the new entries, and nothing that follows was fetched without them. What was not mapped is in
+        // no TLB.
+        barrier::dsb(barrier::ISHST);
+        barrier::isb(barrier::SY);
+    }
+}
+
 /// Switches translation and caches on.
-pub(crate) fn start(arena: &mut Arena) {
+pub(crate) fn start(arena: &mut Arena) -> Map {
     let free = arena.slice(TABLES, 4096, |_| Table::EMPTY);
     let mut map = Mapping::with_asid_and_va_range(Tables { free }, 0, ROOT_LEVEL, El1And0, VaRange::Lower);
     let valid = El1Attributes::VALID | El1Attributes::ACCESSED | El1Attributes::UXN;
@@ -120,6 +144,5 @@ pub(crate) fn start(arena: &mut Arena) {
         SCTLR_EL1::M::Enable + SCTLR_EL1::A::Disable + SCTLR_EL1::C::Cacheable + SCTLR_EL1::I::Cacheable,
     );
     barrier::isb(barrier::SY);
-    // In use for ever: its destructor would take it back.
-    core::mem::forget(map);
+    Map(map)
 }

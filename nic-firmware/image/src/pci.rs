@@ -1,71 +1,154 @@
-//! PCI Express: what is on the bus, and where its registers go. Nobody did that before us: there is no firmware below.
+//! PCI Express: what is on the bus, and where its registers and memory go. Nobody did that before us: there is no
+//! firmware below.
 
-use crate::board;
+use crate::{board, mmu};
 use core::ops::Range;
+use heapless::Vec;
 use virtio_drivers::transport::pci::bus::{
-    BarInfo, Cam, Command, DeviceFunction, DeviceFunctionInfo, MemoryBarType, MmioCam, PciRoot,
+    BarInfo, Command, ConfigurationAccess, DeviceFunction, DeviceFunctionInfo, MemoryBarType, PciRoot,
 };
 
-/// The bus, and the rest of the window for registers.
+/// Devices that one question finds at most.
+const DEVICES: usize = 8;
+/// The capability of message-signalled interrupts (PCI 3.0, 6.8.2).
+const MSI_X: u8 = 0x11;
+
+/// Access to configuration space: one of our own, because the crate's lets nobody write to a capability.
+#[derive(Clone, Copy)]
+pub(crate) struct Config;
+
+impl Config {
+    fn place(function: DeviceFunction, offset: u8) -> *mut u32 {
+        let number = (usize::from(function.bus) << 8)
+            | (usize::from(function.device & 31) << 3)
+            | usize::from(function.function & 7);
+        (board::PCI_CONFIG.start + (number << 12) + usize::from(offset & !3)) as *mut u32
+    }
+}
+
+impl ConfigurationAccess for Config {
+    fn read_word(&self, function: DeviceFunction, offset: u8) -> u32 {
+        // SAFETY: `place` is inside of configuration space, which is mapped as device memory; the bus answers for
+        // functions that are not there.
+        unsafe { Self::place(function, offset).read_volatile() }
+    }
+
+    fn write_word(&mut self, function: DeviceFunction, offset: u8, data: u32) {
+        // SAFETY: as for reads. What a write does to a device is its caller's business.
+        unsafe { Self::place(function, offset).write_volatile(data) };
+    }
+
+    unsafe fn unsafe_clone(&self) -> Self {
+        *self
+    }
+}
+
+/// Where a device's registers or memory are.
+pub(crate) type Places = [Option<Range<usize>>; 6];
+
+/// The bus, and what is free of the windows for registers and for memory.
 pub(crate) struct Bus {
-    /// Access to configuration space.
-    pub(crate) root: PciRoot<MmioCam<'static>>,
-    free: Range<usize>,
+    pub(crate) root: PciRoot<Config>,
+    registers: Range<usize>,
+    memory: Range<usize>,
 }
 
 impl Bus {
     /// The bus. Called once: there is one.
     pub(crate) fn new() -> Self {
-        // SAFETY: all of the configuration space is mapped as device memory, and this is its only user.
-        let cam = unsafe { MmioCam::new(board::PCI_CONFIG.start as *mut u8, Cam::Ecam) };
+        for (place, info) in PciRoot::new(Config).enumerate_bus(0) {
+            crate::log::info!("PCI {place}: {info}");
+        }
         Self {
-            root: PciRoot::new(cam),
-            free: board::PCI_REGISTERS,
+            root: PciRoot::new(Config),
+            registers: board::PCI_REGISTERS,
+            memory: board::PCI_MEMORY,
         }
     }
 
-    /// The first device that `wanted` says yes to; logs all that it sees on the way.
-    pub(crate) fn find(&self, wanted: impl Fn(&DeviceFunctionInfo) -> bool) -> Option<DeviceFunction> {
-        let found = self.root.enumerate_bus(0).find(|(place, info)| {
-            crate::log::info!("PCI {place}: {info}");
-            wanted(info)
-        });
-        found.map(|(place, _)| place)
+    /// The devices that `wanted` says yes to.
+    pub(crate) fn find(&self, wanted: impl Fn(&DeviceFunctionInfo) -> bool) -> Vec<DeviceFunction, DEVICES> {
+        let found = self.root.enumerate_bus(0).filter(|(_, info)| wanted(info));
+        found.map(|(place, _)| place).take(DEVICES).collect()
     }
 
-    /// Gives a device's memory registers addresses and switches the device on; false where the window is too small or
-    /// the device says nonsense.
-    pub(crate) fn enable(&mut self, place: DeviceFunction) -> bool {
-        let Ok(bars) = self.root.bars(place) else {
-            return false;
-        };
-        for (index, bar) in (0..).zip(bars) {
+    /// Gives a device's ranges addresses and switches the device on. All are registers but `memory`, if it has that, which
+    /// is mapped as memory. (Whether a range may be fetched ahead says nothing: virtio's registers say that they may.)
+    /// Nothing where a window is too small or the device says nonsense.
+    pub(crate) fn enable(
+        &mut self,
+        map: &mut mmu::Map,
+        place: DeviceFunction,
+        memory: Option<u8>,
+    ) -> Option<Places> {
+        let mut places = Places::default();
+        for (index, bar) in (0..).zip(self.root.bars(place).ok()?) {
             let Some(BarInfo::Memory {
                 address_type, size, ..
             }) = bar
             else {
                 continue;
             };
-            let Some(address) = self.allocate(size) else {
-                return false;
+            let is_memory = memory == Some(index);
+            let window = if is_memory {
+                &mut self.memory
+            } else {
+                &mut self.registers
             };
+            let range = allocate(window, size)?;
             match address_type {
-                MemoryBarType::Width64 => self.root.set_bar_64(place, index, address.into()),
-                MemoryBarType::Width32 => self.root.set_bar_32(place, index, address),
-                MemoryBarType::Below1MiB => return false,
+                MemoryBarType::Width64 => self.root.set_bar_64(place, index, range.start as u64),
+                MemoryBarType::Width32 => {
+                    self.root
+                        .set_bar_32(place, index, u32::try_from(range.start).ok()?)
+                }
+                MemoryBarType::Below1MiB => return None,
             }
+            if is_memory {
+                map.memory(&range);
+            }
+            *places.get_mut(usize::from(index))? = Some(range);
         }
         self.root
             .set_command(place, Command::MEMORY_SPACE | Command::BUS_MASTER);
-        true
+        Some(places)
     }
 
-    /// A place of `size` bytes, a power of two, aligned to it.
-    fn allocate(&mut self, size: u64) -> Option<u32> {
-        let size = usize::try_from(size).ok().filter(|size| size.is_power_of_two())?;
-        let start = self.free.start.checked_next_multiple_of(size)?;
-        let end = start.checked_add(size).filter(|&end| end <= self.free.end)?;
-        self.free.start = end;
-        u32::try_from(start).ok()
+    /// Lets a device's first interrupt vector arrive as `message`; nothing where the device cannot.
+    pub(crate) fn interrupt(
+        &mut self,
+        device: DeviceFunction,
+        places: &Places,
+        message: board::Message,
+    ) -> Option<()> {
+        let capability = self.root.capabilities(device).find(|found| found.id == MSI_X)?;
+        let table = Config.read_word(device, capability.offset.checked_add(4)?);
+        let range = places.get((table & 7) as usize)?.as_ref()?;
+        let entry = range.start + (table & !7) as usize;
+        if !entry.is_multiple_of(4) || entry + 16 > range.end {
+            return None;
+        }
+        let words = [
+            message.address as u32,
+            (message.address >> 32) as u32,
+            message.data,
+            0,
+        ];
+        for (index, word) in words.into_iter().enumerate() {
+            // SAFETY: inside of the device's registers, which are mapped; the last word lets the vector through.
+            unsafe { (entry as *mut u32).add(index).write_volatile(word) };
+        }
+        let control = Config.read_word(device, capability.offset);
+        Config.write_word(device, capability.offset, control | 1 << 31);
+        Some(())
     }
+}
+
+/// A place of `size` bytes, a power of two, aligned to it and to a page.
+fn allocate(window: &mut Range<usize>, size: u64) -> Option<Range<usize>> {
+    let size = usize::try_from(size).ok().filter(|size| size.is_power_of_two())?;
+    let start = window.start.checked_next_multiple_of(size.max(4096))?;
+    let end = start.checked_add(size).filter(|&end| end <= window.end)?;
+    window.start = end;
+    Some(start..end)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 
 use super::memory::Memory;
-use super::{QEMU, build, have_qemu, have_target, icount, image, in_folder, network};
+use super::{QEMU, build, have_qemu, have_target, hosted, icount, image, in_folder, network};
 use crate::cargo::{cargo, target};
 use crate::exec;
 use crate::run::{Context, Outcome};
@@ -32,7 +32,7 @@ const BOOTS: [(&str, u32, &[&str]); 6] = [
         &[
             "EXCEPTION: data abort",
             "synchronous exception",
-            "FAR=0x20000000",
+            "FAR=0x60000000",
             "ELR=0x400",
             "HALTED",
         ],
@@ -96,10 +96,13 @@ pub(crate) fn stage(context: &mut Context<'_>) -> Result<Outcome> {
             bail!("the image does not say '{line}': {}", log_of("node-0").display());
         }
     }
+    let hosted = hosted::run()?;
     Ok(Outcome::Passed(format!(
-        "{} boots; two nodes on a wire, idle at {:.1} % of a core",
-        BOOTS.len() + 3,
-        seen.idle * 100.0
+        "{} boots; idle at {:.1} % of a core; hosts outside: {} us an exchange, {} calls",
+        BOOTS.len() + 5,
+        seen.idle.max(hosted.idle) * 100.0,
+        hosted.exchange.as_micros(),
+        hosted.rings
     )))
 }
 

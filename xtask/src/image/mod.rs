@@ -1,7 +1,9 @@
 //! The firmware image of `nic-firmware/image`: builds it (`cargo xtask firmware`), says what it takes ([`sizes`],
-//! [`memory`]), counts its instructions ([`icount`]) and boots it in QEMU ([`boots`]), also two of it on a wire ([`network`]).
+//! [`memory`]), counts its instructions ([`icount`]) and boots it in QEMU ([`boots`]), also two of it on a
+//! wire ([`network`]), and with hosts outside ([`hosted`]).
 
 mod boots;
+mod hosted;
 mod icount;
 mod memory;
 mod network;

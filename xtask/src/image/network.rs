@@ -30,7 +30,7 @@ pub(super) struct Seen {
 }
 
 /// Two machines; ended when this ends, however it does.
-struct Machines([Child; 2]);
+pub(super) struct Machines(pub(super) [Child; 2]);
 
 impl Drop for Machines {
     fn drop(&mut self) {
@@ -55,7 +55,10 @@ pub(super) fn run() -> Result<Seen> {
 fn watch(folder: &Path) -> Result<Seen> {
     let logs = [0, 1].map(|node| log_of(&format!("node-{node}")));
     let [first, second] = &logs;
-    let mut machines = Machines([start(0, first, folder)?, start(1, second, folder)?]);
+    let mut machines = Machines([
+        start(NETWORK, 0, first, folder, &[])?,
+        start(NETWORK, 1, second, folder, &[])?,
+    ]);
     let limit = Instant::now() + PATIENCE;
     await_line("IDLE BEGINS", &mut machines, &logs, limit)?;
     let before = busy(&machines)?;
@@ -86,10 +89,10 @@ fn watch(folder: &Path) -> Result<Seen> {
     })
 }
 
-/// A machine of `node`; datagrams on sockets of the file system are its wire.
-fn start(node: u32, log: &Path, folder: &Path) -> Result<Child> {
+/// A machine of `node`; datagrams on sockets of the file system are its wire. It has `devices` besides.
+pub(super) fn start(word: u32, node: u32, log: &Path, folder: &Path, devices: &[String]) -> Result<Child> {
     let socket = |node: u32| folder.join(node.to_string()).display().to_string();
-    let mut command: Command = boots::machine_alone(NETWORK, log);
+    let mut command: Command = boots::machine_alone(word, log);
     command.args(["-accel", "tcg,thread=multi", "-smp", "1,maxcpus=2"]);
     command
         .arg("-device")
@@ -100,6 +103,7 @@ fn start(node: u32, log: &Path, folder: &Path) -> Result<Child> {
         socket(1 - node)
     ));
     command.args(["-device", "virtio-net-pci,netdev=wire,romfile="]);
+    command.args(devices);
     let machine = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
     machine.with_context(|| format!("starting {}", super::QEMU))
 }
@@ -132,7 +136,7 @@ fn await_line(line: &str, machines: &mut Machines, logs: &[PathBuf; 2], limit: I
 }
 
 /// Seconds of processor time that each machine has taken, in user and kernel mode.
-fn busy(machines: &Machines) -> Result<[f64; 2]> {
+pub(super) fn busy(machines: &Machines) -> Result<[f64; 2]> {
     let ticks = rustix::param::clock_ticks_per_second() as f64;
     let mut times = [0.0; 2];
     for (time, machine) in times.iter_mut().zip(&machines.0) {

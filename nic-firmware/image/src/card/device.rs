@@ -1,7 +1,7 @@
 //! What the core and its loop find around them: words, payload buffers, a DMA engine of the processor's own copies, a wire.
 
 use crate::arena::Arena;
-use crate::host::Shared;
+use crate::host::{Call, Shared};
 use crate::wire::Wire;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 use heapless::Deque;
@@ -25,13 +25,16 @@ const _: () = assert!(size_of::<Staging>() == crate::memory::STAGING_BYTES);
 
 /// A card's surroundings.
 pub(crate) struct Surroundings<W: Wire> {
-    shared: Shared,
+    /// What it shares with its host.
+    pub(crate) shared: Shared,
+    /// How it calls the host.
+    pub(crate) call: Call,
     /// The wire.
     pub(crate) wire: W,
     staging: &'static mut [Staging],
     /// DMAs that have been started; each copies when the loop asks for its end.
     started: Deque<(DmaId, Dma), SLOTS>,
-    /// Interrupts for the host. The host inside of this image looks by itself: they are only counted.
+    /// Interrupts for the host.
     pub(crate) interrupts: u32,
     /// DMAs beyond those that the core said it would have.
     pub(crate) overflowed: u32,
@@ -41,6 +44,7 @@ impl<W: Wire> Surroundings<W> {
     pub(super) fn new(arena: &mut Arena, geometry: &Geometry, shared: Shared, wire: W) -> Self {
         Self {
             shared,
+            call: Call::Unneeded,
             wire,
             staging: arena.slice(usize::from(geometry.staging), 64, |_| Staging([0; PAGE])),
             started: Deque::new(),
@@ -131,6 +135,7 @@ impl<W: Wire> Platform for Surroundings<W> {
 
     fn interrupt(&mut self, _whom: Interrupt) {
         self.interrupts = self.interrupts.wrapping_add(1);
+        self.call.interrupt();
     }
 }
 

@@ -76,6 +76,7 @@ impl<W: Wire> Card<W> {
         let from = clock::now();
         interrupts::sleep(Some(deadline), || {
             around.wire.arm();
+            around.call.arm();
             !around.has_input()
         });
         around.wire.disarm();

@@ -1,6 +1,7 @@
 //! The host, as the card reaches it: its pages through a window, and the words that both share.
 
 pub(crate) mod copy;
+pub(crate) mod ivshmem;
 mod window;
 
 pub(crate) use window::Window;
@@ -10,6 +11,32 @@ use core::sync::atomic::AtomicU32;
 use netvm_abi::Geometry;
 use netvm_abi::bar::BarMap;
 use netvm_abi::shared_map::SharedMap;
+
+/// How the card calls its host.
+pub(crate) enum Call {
+    /// The host is inside of this image and looks by itself.
+    Unneeded,
+    /// By a doorbell.
+    Bell(ivshmem::Bell),
+}
+
+impl Call {
+    /// Interrupts the host.
+    pub(crate) fn interrupt(&mut self) {
+        match self {
+            Self::Unneeded => {}
+            Self::Bell(bell) => bell.ring(),
+        }
+    }
+
+    /// From now on the host ends a sleep. Interrupts are masked.
+    pub(crate) fn arm(&self) {
+        match self {
+            Self::Unneeded => {}
+            Self::Bell(bell) => bell.arm(),
+        }
+    }
+}
 
 /// Memory that card and host both use. All of it is shared: nobody ever holds a reference to its bytes, but to atomics.
 #[derive(Clone, Copy)]

@@ -2,6 +2,8 @@
 
 use super::copy;
 use crate::arena::Arena;
+use core::ops::Range;
+use core::sync::atomic::AtomicU32;
 use netvm_abi::{PAGE_SIZE, PageOffset};
 
 const PAGE: usize = PAGE_SIZE as usize;
@@ -25,6 +27,45 @@ impl Window {
             start: range.as_mut_ptr().cast(),
             pages,
         }
+    }
+
+    /// `pages` pages of memory that a device shows at `range`.
+    ///
+    /// # Safety
+    /// The range is mapped as memory for ever, and only reached through `Window` and atomics.
+    pub(super) unsafe fn over(range: &Range<usize>) -> Self {
+        Self {
+            start: range.start as *mut u8,
+            pages: (range.end - range.start) / PAGE,
+        }
+    }
+
+    /// No pages.
+    pub(super) const fn none() -> Self {
+        Self {
+            start: core::ptr::null_mut(),
+            pages: 0,
+        }
+    }
+
+    /// `count` pages from page `first` on; nothing where they are not all inside.
+    pub(super) fn part(&self, first: u64, count: usize) -> Option<Self> {
+        let first = usize::try_from(first).ok()?;
+        let end = first.checked_add(count)?;
+        (end <= self.pages).then(|| Self {
+            start: self.start.wrapping_add(first * PAGE),
+            pages: count,
+        })
+    }
+
+    /// The first `count` words; nothing where there are fewer.
+    pub(super) fn words(&self, count: u32) -> Option<&'static [AtomicU32]> {
+        let count = count as usize;
+        if count * size_of::<AtomicU32>() > self.pages * PAGE {
+            return None;
+        }
+        // SAFETY: the range stays for ever, is aligned to a page, and is reached through atomics and `Window` only.
+        Some(unsafe { core::slice::from_raw_parts(self.start.cast(), count) })
     }
 
     /// Where `len` bytes at `offset` of a page are; nothing where they are not all inside of that page.

@@ -1,8 +1,9 @@
-//! A host and an application inside of the image: the few steps of driver and library that the self tests need.
+//! A host and an application: the few steps of driver and library that tests of the image need, inside of the image and,
+//! from this very file, outside of it (`xtask/src/image/hosted`).
 //!
 //! Everything goes through the words that a real host uses; nothing reaches into the card.
 
-use crate::host::Shared;
+use super::Shared;
 use core::sync::atomic::AtomicU32;
 use netvm_abi::bar::{BarMap, port as block};
 use netvm_abi::bounce::load_record;

@@ -63,6 +63,8 @@ struct Steps {
 }
 
 /// Counts everything.
+// Not inlined: each of these has a card on its stack, and only one of them runs.
+#[inline(never)]
 pub(crate) fn run(arena: &mut Arena) -> Result<(), Complaint> {
     let counter =
         Counter::start().ok_or("the processor does not count instructions: start QEMU with -icount")?;

@@ -19,6 +19,8 @@ const NOTIFICATION: u32 = 5;
 const ROUNDS: u32 = 200;
 
 /// Runs the test.
+// Not inlined: each of these has a card on its stack, and only one of them runs.
+#[inline(never)]
 pub(crate) fn run(arena: &mut Arena) -> Result<(), Complaint> {
     let mut pair = Pair::linked(arena)?;
     log::info!("two linked cards; {} bytes of the arena used", arena.used());

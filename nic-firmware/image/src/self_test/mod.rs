@@ -7,3 +7,5 @@ pub(crate) mod loopback;
 pub(crate) mod network;
 mod pair;
 pub(crate) mod sleep;
+
+use crate::host::Shared;

@@ -16,6 +16,10 @@ pub(crate) const DEVICES: core::ops::Range<usize> = 0x0800_0000..0x0A00_0000;
 pub(crate) const PCI_CONFIG: core::ops::Range<usize> = 0x40_1000_0000..0x40_2000_0000;
 /// Where registers of PCI devices are put: the start of the window for 32-bit addresses, as much as this image maps.
 pub(crate) const PCI_REGISTERS: core::ops::Range<usize> = 0x1000_0000..0x1100_0000;
+/// Where memory of PCI devices is put: the rest of that window, as far as this image uses it. Mapped as it is given out.
+pub(crate) const PCI_MEMORY: core::ops::Range<usize> = 0x1100_0000..0x3E00_0000;
+/// GICv2m: turns a write into an interrupt.
+const MESSAGE_FRAME: usize = 0x0802_0000;
 /// The page of the boot words.
 pub(crate) const BOOT_PAGE: core::ops::Range<usize> = 0x4007_0000..0x4007_1000;
 /// Virtual timer of the core: ends a sleep.
@@ -26,6 +30,29 @@ pub(crate) const WATCHDOG_TIMER: IntId = IntId::ppi(14);
 /// The interrupt line of the first pin of the PCI device in `slot`.
 pub(crate) const fn pci_interrupt(slot: u8) -> IntId {
     IntId::spi(3 + (slot % 4) as u32)
+}
+
+/// A message-signalled interrupt.
+#[derive(Clone, Copy)]
+pub(crate) struct Message {
+    /// Where to the device writes.
+    pub(crate) address: u64,
+    /// What.
+    pub(crate) data: u32,
+    /// What arrives here.
+    pub(crate) interrupt: IntId,
+}
+
+/// The first interrupt of the message frame.
+pub(crate) fn message_interrupt() -> Message {
+    // SAFETY: the frame's type register, in a window of devices that is mapped; reading it changes nothing.
+    let kind = unsafe { ((MESSAGE_FRAME + 8) as *const u32).read_volatile() };
+    let data = (kind >> 16) & 0x3FF;
+    Message {
+        address: MESSAGE_FRAME as u64 + 0x40,
+        data,
+        interrupt: IntId::spi(data.saturating_sub(32)),
+    }
 }
 
 /// Which node of the network this is: a second word beside the boot word.

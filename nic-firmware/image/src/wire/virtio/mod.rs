@@ -9,7 +9,7 @@ mod send;
 
 use super::{Wire, nodes};
 use crate::arena::Arena;
-use crate::{board, interrupts, pci};
+use crate::{board, interrupts, mmu, pci};
 use hal::Machine;
 use netvm_abi::frame::Endpoint;
 use netvm_abi::wire::Header;
@@ -66,14 +66,15 @@ impl Network {
     ///
     /// # Errors
     /// There is none, or it cannot be used.
-    pub(crate) fn start(arena: &mut Arena, node: NodeId) -> Result<Self, Trouble> {
-        let mut bus = pci::Bus::new();
-        let place = bus
-            .find(|info| virtio_device_type(info) == Some(DeviceType::Network))
-            .ok_or(Trouble::NoDevice)?;
-        if !bus.enable(place) {
-            return Err(Trouble::NoPlace);
-        }
+    pub(crate) fn start(
+        arena: &mut Arena,
+        map: &mut mmu::Map,
+        bus: &mut pci::Bus,
+        node: NodeId,
+    ) -> Result<Self, Trouble> {
+        let found = bus.find(|info| virtio_device_type(info) == Some(DeviceType::Network));
+        let place = *found.first().ok_or(Trouble::NoDevice)?;
+        bus.enable(map, place, None).ok_or(Trouble::NoPlace)?;
         let mut transport =
             PciTransport::new::<Machine, _>(&mut bus.root, place).map_err(|_| Trouble::Device)?;
         if !transport

@@ -39,7 +39,7 @@ pub(super) struct Receiver {
     queue: Queue,
     buffers: &'static mut [Buffer],
     /// The buffer behind each token of the queue.
-    tokens: [u16; QUEUE],
+    tokens: &'static mut [u16],
     /// Buffers were given to the device that it has not been told of.
     untold: bool,
     pub(super) refused: u32,
@@ -55,7 +55,7 @@ impl Receiver {
                 bytes: [0; DEVICE_HEADER + MAX_FRAME_BYTES],
                 owner: Owner::Device,
             }),
-            tokens: [0; QUEUE],
+            tokens: arena.slice(QUEUE, 8, |_| 0),
             untold: false,
             refused: 0,
         };

@@ -40,7 +40,7 @@ pub(super) struct Sender {
     heads: &'static mut [Head],
     free: Vec<u16, MESSAGES>,
     /// The message behind each token of the queue.
-    tokens: [Option<Leaving>; QUEUE],
+    tokens: &'static mut [Option<Leaving>],
     sent: Deque<StagingId, MESSAGES>,
     pub(super) lost: u32,
 }
@@ -53,7 +53,7 @@ impl Sender {
             queue,
             heads: arena.slice(MESSAGES, 64, |_| Head([0; HEAD_ROOM])),
             free: (0..MESSAGES as u16).rev().collect(),
-            tokens: [None; QUEUE],
+            tokens: arena.slice(QUEUE, 8, |_| None),
             sent: Deque::new(),
             lost: 0,
         }
