@@ -54,8 +54,10 @@ impl Driver {
         }
     }
 
-    /// One bounded pass over everything that can come in: ended DMAs first (they free locks), then
-    /// sent buffers, frames, host events, doorbells, timers.
+    /// One bounded pass over everything that can come in: frames, ended DMAs, sent buffers, host events,
+    /// doorbells, timers. Frames stand before what their DMAs end in, so that where a DMA takes no time a
+    /// message lands in the pass that finds it; doorbells stand behind what frees locks and buffers, because
+    /// they go on with whoever waited for those.
     pub fn poll_once<S: Storage, D: Device>(&mut self, nic: &mut Nic<S>, device: &mut D) -> Progress {
         if self.asleep {
             self.wake(device);
@@ -68,6 +70,16 @@ impl Driver {
         let mut worked = false;
         let mut more = false;
         let mut full = BUDGET;
+        while let Some(frame) = device.poll_frame() {
+            nic.handle_frame(device, now, &frame);
+            worked = true;
+            full -= 1;
+            if full == 0 {
+                more = true;
+                break;
+            }
+        }
+        full = BUDGET;
         while let Some(end) = device.poll_dma() {
             nic.handle_dma_done(device, now, end.id, end.ok);
             worked = true;
@@ -80,16 +92,6 @@ impl Driver {
         full = BUDGET;
         while let Some(staging) = device.poll_sent() {
             nic.handle_sent(device, now, staging);
-            worked = true;
-            full -= 1;
-            if full == 0 {
-                more = true;
-                break;
-            }
-        }
-        full = BUDGET;
-        while let Some(frame) = device.poll_frame() {
-            nic.handle_frame(device, now, &frame);
             worked = true;
             full -= 1;
             if full == 0 {

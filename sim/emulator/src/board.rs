@@ -11,7 +11,7 @@ use netvm_platform::{Device, DmaEnd, Frame};
 use crate::capture::Capture;
 use crate::dma::{Buffers, Engine};
 use crate::event_count::EventCount;
-use crate::memory::{Buffer, Stock, WordSpace};
+use crate::memory::{Stock, WordSpace};
 use crate::wire::{Message, SMALL_BYTES, Socket};
 
 /// What one card can reach.
@@ -23,7 +23,6 @@ pub(crate) struct Board {
     pub(crate) buffers: Buffers,
     pub(crate) free_received: Vec<u32>,
     pub(crate) messages: Stock<Box<Message>>,
-    pub(crate) pages: Stock<Box<Buffer>>,
     pub(crate) sent: VecDeque<StagingId>,
     pub(crate) sockets: Arc<[Socket]>,
     /// Cards that got a message, a bit each: whoever runs this card inline runs those next.
@@ -86,16 +85,16 @@ impl Platform for Board {
             Payload::Empty => {}
             Payload::Inline(words) if len <= SMALL_BYTES => copy_words(words, &mut message.small),
             Payload::Inline(words) => {
-                let mut buffer = self.pages.take();
+                let mut buffer = self.buffers.pages.take();
                 copy_words(words, &mut buffer.0);
                 message.buffer = Some(buffer);
             }
             Payload::Staging(staging) => {
-                // The buffer itself goes; the slot gets another one and is free at once.
+                // The buffer itself goes; the slot is free at once, and gets another one when it needs one.
                 let Some(slot) = self.buffers.staging.get_mut(staging.index()) else {
                     return;
                 };
-                message.buffer = Some(std::mem::replace(slot, self.pages.take()));
+                message.buffer = slot.take();
                 self.sent.push_back(staging);
             }
         }
@@ -123,7 +122,7 @@ impl Platform for Board {
         let Some(mut message) = place.take() else { return };
         self.free_received.push(receive.0);
         if let Some(buffer) = message.buffer.take() {
-            self.pages.give(buffer);
+            self.buffers.pages.give(buffer);
         }
         self.messages.give(message);
     }

@@ -14,7 +14,7 @@ use rand::{Rng, SeedableRng, rngs::SmallRng};
 
 use crate::copy;
 use crate::fatal::{self, Fatal};
-use crate::memory::{Buffer, SharedPages};
+use crate::memory::{Buffer, SharedPages, Stock};
 use crate::vm::{DmaTicket, Frame, FrameTable, PAGE_SIZE};
 use crate::wire::Message;
 
@@ -34,7 +34,10 @@ pub enum DmaMode {
 
 /// The buffers that DMAs move payload to and from.
 pub(crate) struct Buffers {
-    pub(crate) staging: Vec<Box<Buffer>>,
+    /// By `StagingId`; the card has one while it has something in it.
+    pub(crate) staging: Vec<Option<Box<Buffer>>>,
+    /// Buffers that nobody uses.
+    pub(crate) pages: Stock<Box<Buffer>>,
     /// Received messages by `ReceiveId`.
     pub(crate) received: Vec<Option<Box<Message>>>,
     pub(crate) bounce: Arc<SharedPages>,
@@ -82,8 +85,14 @@ impl Engine {
     /// Starts a DMA.
     pub(crate) fn start(&mut self, now: Nanos, id: DmaId, dma: Dma) {
         let ticket = match &dma {
-            Dma::PageToStaging { page, .. } | Dma::ReceiveToPage { page, .. } if !self.halted => {
-                Some(self.begin(page))
+            Dma::PageToStaging { page, .. } if !self.halted => Some(self.begin(page)),
+            Dma::ReceiveToPage { page, .. } if !self.halted => {
+                let ticket = self.begin(page);
+                if let Some((ticket, offset, len)) = in_page(Some(&ticket), page) {
+                    // SAFETY: the ticket's page holds `offset + len` bytes and the card has it locked.
+                    unsafe { copy::expect_copy_to(ticket.alias().add(offset), len) };
+                }
+                Some(ticket)
             }
             _ => None,
         };
@@ -216,7 +225,9 @@ fn in_page<'a>(ticket: Option<&'a DmaTicket>, page: &PageRange) -> Option<(&'a D
 }
 
 fn staging_slice(buffers: &mut Buffers, staging: StagingId, len: usize) -> Option<&mut [u8]> {
-    buffers.staging.get_mut(staging.index())?.0.get_mut(..len)
+    let slot = buffers.staging.get_mut(staging.index())?;
+    let buffer = slot.get_or_insert_with(|| buffers.pages.take());
+    buffer.0.get_mut(..len)
 }
 
 fn payload(buffers: &Buffers, receive: usize, len: usize) -> Option<&[u8]> {
@@ -241,6 +252,7 @@ mod tests {
         };
         Buffers {
             staging: Vec::new(),
+            pages: Stock::new(&Arc::default(), 1),
             received: vec![Some(Box::new(message))],
             bounce: Arc::new(SharedPages::new(8).unwrap()),
         }

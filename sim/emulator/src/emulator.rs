@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use netvm_abi::bar::BarMap;
 use netvm_abi::frame::payload_for_mtu;
@@ -169,7 +169,6 @@ impl Builder {
                 self.nodes
             )));
         }
-        let epoch = Instant::now();
         let capture = self
             .pcap
             .as_deref()
@@ -185,7 +184,7 @@ impl Builder {
             cores.push(self.core(&seed, &sockets, &pools, capture.as_ref())?);
             seeds.push(seed);
         }
-        let network = Arc::new(Network::new(cores, sockets, self.nic == NicMode::Threaded, epoch));
+        let network = Arc::new(Network::new(cores, sockets, self.nic == NicMode::Threaded));
         let mut inner = Inner {
             nodes: Vec::new(),
             network,
@@ -225,7 +224,7 @@ impl Builder {
         pools: &Pools,
         capture: Option<&Arc<Capture>>,
     ) -> Result<Core, EmulatorError> {
-        let staging = (0..seed.geometry.staging).map(|_| Box::default()).collect();
+        let staging = (0..seed.geometry.staging).map(|_| None).collect();
         let mut board = Board {
             node: usize::from(seed.node),
             bar: Arc::clone(&seed.bar),
@@ -233,12 +232,12 @@ impl Builder {
             engine: Engine::new(Arc::clone(&seed.frames), self.dma, seed.node),
             buffers: Buffers {
                 staging,
+                pages: Stock::new(&pools.pages, PAGES_AT_ONCE),
                 received: Vec::new(),
                 bounce: Arc::clone(&seed.bounce),
             },
             free_received: Vec::new(),
-            messages: Stock::new(&pools.messages),
-            pages: Stock::new(&pools.pages),
+            messages: Stock::new(&pools.messages, MESSAGES_AT_ONCE),
             sent: std::collections::VecDeque::new(),
             sockets: Arc::clone(sockets),
             kicked: 0,
@@ -268,6 +267,11 @@ impl Builder {
         })
     }
 }
+
+/// Messages that go to or come from the pool at once: many, they are small.
+const MESSAGES_AT_ONCE: usize = 32;
+/// Buffers likewise: few, so that a stream uses the same few, which the nearest caches hold.
+const PAGES_AT_ONCE: usize = 4;
 
 /// What all cards share to send with.
 #[derive(Default)]

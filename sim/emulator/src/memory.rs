@@ -175,16 +175,16 @@ pub(crate) struct Pool<T>(Mutex<Vec<T>>);
 pub(crate) struct Stock<T> {
     things: Vec<T>,
     pool: Arc<Pool<T>>,
+    /// How many go to or come from the pool at once; a stock holds at most twice as many.
+    batch: usize,
 }
 
-/// How many things go to or come from the pool at once; a stock holds at most twice as many.
-const BATCH: usize = 32;
-
 impl<T: Default> Stock<T> {
-    pub(crate) fn new(pool: &Arc<Pool<T>>) -> Self {
+    pub(crate) fn new(pool: &Arc<Pool<T>>, batch: usize) -> Self {
         Self {
-            things: Vec::with_capacity(2 * BATCH),
+            things: Vec::with_capacity(2 * batch),
             pool: Arc::clone(pool),
+            batch,
         }
     }
 
@@ -194,7 +194,7 @@ impl<T: Default> Stock<T> {
             return thing;
         }
         let mut pool = self.pool.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let rest = pool.len().saturating_sub(BATCH);
+        let rest = pool.len().saturating_sub(self.batch);
         self.things.extend(pool.drain(rest..));
         drop(pool);
         self.things.pop().unwrap_or_default()
@@ -202,10 +202,10 @@ impl<T: Default> Stock<T> {
 
     #[inline]
     pub(crate) fn give(&mut self, thing: T) {
-        if self.things.len() == 2 * BATCH {
+        if self.things.len() == 2 * self.batch {
             // The oldest go: the others are still in the cache.
             let mut pool = self.pool.0.lock().unwrap_or_else(PoisonError::into_inner);
-            pool.extend(self.things.drain(..BATCH));
+            pool.extend(self.things.drain(..self.batch));
         }
         self.things.push(thing);
     }
@@ -218,7 +218,8 @@ mod tests {
     #[test]
     fn what_one_card_gives_another_takes() {
         let pool = Arc::new(Pool::<Box<u32>>::default());
-        let (mut from, mut to) = (Stock::new(&pool), Stock::new(&pool));
+        const BATCH: usize = 32;
+        let (mut from, mut to) = (Stock::new(&pool, BATCH), Stock::new(&pool, BATCH));
         (1..=200).for_each(|number| from.give(Box::new(number)));
         assert_eq!(*from.take(), 200);
         let taken: Vec<u32> = (0..160).map(|_| *to.take()).collect();
