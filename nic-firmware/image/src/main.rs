@@ -13,6 +13,7 @@ mod card;
 mod clock;
 mod count;
 mod cpu;
+mod entropy;
 mod exceptions;
 mod halt;
 mod host;

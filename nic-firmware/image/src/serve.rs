@@ -4,7 +4,7 @@ use crate::arena::Arena;
 use crate::card::Card;
 use crate::host::{Call, ivshmem};
 use crate::wire::virtio::{Network, Trouble};
-use crate::{board, clock, interrupts, log, mmu, pci};
+use crate::{board, clock, entropy, interrupts, log, mmu, pci};
 use netvm_abi::{Nanos, NodeId};
 use netvm_nic::Config;
 
@@ -28,9 +28,9 @@ pub(crate) fn run(arena: &mut Arena, map: &mut mmu::Map) -> &'static str {
     };
     let config = Config {
         node: NodeId(board::node()),
-        incarnation_seed: clock::now().0 as u32,
         ..Config::default()
     };
+    let config = entropy::draw(config, map, &mut bus);
     let wire = match Network::start(arena, map, &mut bus, config.node) {
         Ok(wire) => wire,
         Err(Trouble::NoDevice) => return "there is no network device",

@@ -29,16 +29,14 @@ pub(super) struct Seen {
     pub(super) idle: f64,
 }
 
-/// Two machines; ended when this ends, however it does.
-pub(super) struct Machines(pub(super) [Child; 2]);
+/// A machine; ended when this ends, however it does.
+pub(super) struct Machine(Child);
 
-impl Drop for Machines {
+impl Drop for Machine {
     fn drop(&mut self) {
-        for machine in &mut self.0 {
-            // It may have ended by itself.
-            let _ = machine.kill();
-            let _ = machine.wait();
-        }
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -55,17 +53,13 @@ pub(super) fn run() -> Result<Seen> {
 fn watch(folder: &Path) -> Result<Seen> {
     let logs = [0, 1].map(|node| log_of(&format!("node-{node}")));
     let [first, second] = &logs;
-    let mut machines = Machines([
+    let mut machines = [
         start(NETWORK, 0, first, folder, &[])?,
         start(NETWORK, 1, second, folder, &[])?,
-    ]);
+    ];
     let limit = Instant::now() + PATIENCE;
     await_line("IDLE BEGINS", &mut machines, &logs, limit)?;
-    let before = busy(&machines)?;
-    std::thread::sleep(WATCH);
-    let after = busy(&machines)?;
-    let idle = before.iter().zip(after).map(|(before, after)| after - before);
-    let idle = idle.fold(0.0, f64::max) / WATCH.as_secs_f64();
+    let idle = idle_share([&machines[0], &machines[1]], WATCH)?;
     if text_of(&logs).iter().any(|text| text.contains("IDLE ENDS")) {
         bail!(
             "the machines stopped idling before they were watched: {}",
@@ -90,7 +84,7 @@ fn watch(folder: &Path) -> Result<Seen> {
 }
 
 /// A machine of `node`; datagrams on sockets of the file system are its wire. It has `devices` besides.
-pub(super) fn start(word: u32, node: u32, log: &Path, folder: &Path, devices: &[String]) -> Result<Child> {
+pub(super) fn start(word: u32, node: u32, log: &Path, folder: &Path, devices: &[String]) -> Result<Machine> {
     let socket = |node: u32| folder.join(node.to_string()).display().to_string();
     let mut command: Command = boots::machine_alone(word, log);
     command.args(["-accel", "tcg,thread=multi", "-smp", "1,maxcpus=2"]);
@@ -105,7 +99,9 @@ pub(super) fn start(word: u32, node: u32, log: &Path, folder: &Path, devices: &[
     command.args(["-device", "virtio-net-pci,netdev=wire,romfile="]);
     command.args(devices);
     let machine = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
-    machine.with_context(|| format!("starting {}", super::QEMU))
+    Ok(Machine(
+        machine.with_context(|| format!("starting {}", super::QEMU))?,
+    ))
 }
 
 fn text_of(logs: &[PathBuf; 2]) -> [String; 2] {
@@ -114,12 +110,11 @@ fn text_of(logs: &[PathBuf; 2]) -> [String; 2] {
 }
 
 /// Waits until both logs say `line`.
-fn await_line(line: &str, machines: &mut Machines, logs: &[PathBuf; 2], limit: Instant) -> Result<()> {
+fn await_line(line: &str, machines: &mut [Machine; 2], logs: &[PathBuf; 2], limit: Instant) -> Result<()> {
     loop {
         let ended = machines
-            .0
             .iter_mut()
-            .all(|machine| !matches!(machine.try_wait(), Ok(None)));
+            .all(|machine| !matches!(machine.0.try_wait(), Ok(None)));
         let texts = text_of(logs);
         if texts.iter().all(|text| text.contains(line)) {
             return Ok(());
@@ -135,16 +130,21 @@ fn await_line(line: &str, machines: &mut Machines, logs: &[PathBuf; 2], limit: I
     }
 }
 
-/// Seconds of processor time that each machine has taken, in user and kernel mode.
-pub(super) fn busy(machines: &Machines) -> Result<[f64; 2]> {
-    let ticks = rustix::param::clock_ticks_per_second() as f64;
-    let mut times = [0.0; 2];
-    for (time, machine) in times.iter_mut().zip(&machines.0) {
-        let file = format!("/proc/{}/stat", machine.id());
-        let stat = std::fs::read_to_string(&file).with_context(|| format!("reading {file}"))?;
-        *time = ticks_of(&stat).with_context(|| format!("{file} is not as proc(5) says"))? / ticks;
-    }
-    Ok(times)
+/// The larger share of a processor that a machine takes in the next `span`.
+pub(super) fn idle_share(machines: [&Machine; 2], span: Duration) -> Result<f64> {
+    let before = [busy(machines[0])?, busy(machines[1])?];
+    std::thread::sleep(span);
+    let after = [busy(machines[0])?, busy(machines[1])?];
+    let took = (after[0] - before[0]).max(after[1] - before[1]);
+    Ok(took / span.as_secs_f64())
+}
+
+/// Seconds of processor time that a machine has taken, in user and kernel mode.
+fn busy(machine: &Machine) -> Result<f64> {
+    let file = format!("/proc/{}/stat", machine.0.id());
+    let stat = std::fs::read_to_string(&file).with_context(|| format!("reading {file}"))?;
+    let ticks = ticks_of(&stat).with_context(|| format!("{file} is not as proc(5) says"))?;
+    Ok(ticks / rustix::param::clock_ticks_per_second() as f64)
 }
 
 /// Fields 14 and 15 of proc(5)'s stat; the second, in brackets, may hold anything.

@@ -19,7 +19,7 @@ const ROUNDS: u32 = 200;
 /// So long for anything.
 const PATIENCE: Nanos = Nanos::from_millis(10_000);
 /// So long with nothing to do.
-const IDLE: Nanos = Nanos::from_millis(3000);
+const IDLE: Nanos = Nanos::from_millis(4000);
 /// Frames of a storm that are waited for: fewer than come.
 const STORM: u64 = 1000;
 /// Before the end: acknowledgements go out.

@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use netvm_abi::attach::{AttachError, CardHeader};
+use netvm_abi::page_table::HashKey;
 use netvm_abi::shared_map::status_page;
 use netvm_abi::words::SharedWords;
 use netvm_abi::{Geometry, NodeId, PAGE_SIZE};
 
 use super::boots::log_of;
-use super::network::{Machines, busy, start};
+use super::network::{Machine, idle_share, start};
 use host::page;
 use memory::Shared;
 use server::Server;
@@ -49,12 +50,15 @@ pub(super) struct Seen {
     pub(super) rings: u64,
 }
 
-/// A host, and its way to its card.
+/// A host, its card, and the ways between them.
 struct Host {
     host: host::Host,
     shared: Shared,
     server: Server,
+    machine: Machine,
     node: NodeId,
+    key: HashKey,
+    /// Calls of a card that slept.
     rings: u64,
     /// Interrupts of the card.
     rung: u64,
@@ -75,68 +79,24 @@ pub(super) fn run() -> Result<Seen> {
 
 fn play(folder: &Path) -> Result<Seen> {
     let limit = Instant::now() + PATIENCE;
-    let geometry = Geometry::default();
-    let mut machines = Vec::new();
-    let mut hosts = Vec::new();
-    for node in [0_u16, 1] {
-        let at = |name: &str| folder.join(format!("{name}-{node}"));
-        let nic = memory::file(&at("nic"), NIC_MEMORY)?;
-        let ram = memory::file(&at("ram"), memory::RAM)?;
-        let mut server = Server::new(&at("bell"))?;
-        let devices = [
-            "-chardev".to_owned(),
-            format!("socket,id=bell,path={}", at("bell").display()),
-            "-device".to_owned(),
-            "ivshmem-doorbell,chardev=bell,vectors=1".to_owned(),
-            "-object".to_owned(),
-            format!(
-                "memory-backend-file,id=ram,mem-path={},share=on,size={}",
-                at("ram").display(),
-                memory::RAM
-            ),
-            "-device".to_owned(),
-            "ivshmem-plain,memdev=ram".to_owned(),
-        ];
-        let log = log_of(&format!("hosted-{node}"));
-        machines.push(start(SERVE, u32::from(node), &log, folder, &devices)?);
-        server.serve(&nic, limit)?;
-        let shared = Shared::new(&nic, &ram, &geometry)?;
-        let header = header(&shared, limit)?;
-        ensure!(
-            header.geometry == geometry && header.node == NodeId(node),
-            "the card says that it is another: {header:?}"
-        );
-        shared.mislead();
-        // A card looks for its driver every 10 ms.
-        std::thread::sleep(Duration::from_millis(50));
-        ensure!(
-            !std::fs::read_to_string(&log)?.contains("the driver is there"),
-            "the card believes in memory that is not there"
-        );
-        shared.tell();
-        hosts.push(Host {
-            host: host::Host::new(shared, geometry, header.key),
-            shared,
-            server,
-            node: NodeId(node),
-            rings: 0,
-            rung: 0,
-        });
+    let mut hosts = [
+        Host::boot(NodeId(0), 0, folder, limit)?,
+        Host::boot(NodeId(1), 0, folder, limit)?,
+    ];
+    ensure!(
+        hosts[0].key != hosts[1].key,
+        "both cards drew the same key for their page tables"
+    );
+    for host in &mut hosts {
+        host.open()?;
     }
-    let machines: [_; 2] = machines.try_into().map_err(|_| anyhow!("two machines"))?;
-    let machines = Machines(machines);
-    let mut hosts: [Host; 2] = hosts.try_into().map_err(|_| anyhow!("two hosts"))?;
-    connect(&mut hosts, limit)?;
+    linked(&mut hosts, limit)?;
     let began = Instant::now();
     for round in 0..ROUNDS {
         exchange(&mut hosts, round, limit)?;
     }
     let exchange_time = began.elapsed() / ROUNDS;
-    let before = busy(&machines)?;
-    std::thread::sleep(WATCH);
-    let after = busy(&machines)?;
-    let idle = before.iter().zip(after).map(|(before, after)| after - before);
-    let idle = idle.fold(0.0, f64::max) / WATCH.as_secs_f64();
+    let idle = idle_share([&hosts[0].machine, &hosts[1].machine], WATCH)?;
     ensure!(
         idle <= IDLE_LIMIT,
         "a card with nothing to do takes {:.1} % of a processor",
@@ -145,20 +105,26 @@ fn play(folder: &Path) -> Result<Seen> {
     // Both sleep: only their bells can wake them.
     exchange(&mut hosts, ROUNDS, limit)?;
     for host in &mut hosts {
-        host.step()?;
-        ensure!(
-            host.host.bounces == 2,
-            "{} messages bounced at node {} instead of the first to each page",
-            host.host.bounces,
-            host.node
-        );
-        ensure!(host.rung > 0, "the card of node {} never rang", host.node);
-        ensure!(host.rings > 0, "the card of node {} never slept", host.node);
+        host.is_sound()?;
+    }
+    let rings = hosts.iter().map(|host| host.rings).sum();
+
+    // A node that starts anew, host and card: the other one's card still knows its last life.
+    let [stays, goes] = hosts;
+    drop(goes);
+    let mut hosts = [stays, Host::boot(NodeId(1), 1, folder, limit)?];
+    hosts[1].open()?;
+    linked(&mut hosts, limit)?;
+    for round in 0..ROUNDS / 4 {
+        exchange(&mut hosts, round, limit).context("after a restart of node 1")?;
+    }
+    for host in &mut hosts {
+        host.is_sound().context("after a restart of node 1")?;
     }
     Ok(Seen {
         idle,
         exchange: exchange_time,
-        rings: hosts.iter().map(|host| host.rings).sum(),
+        rings,
     })
 }
 
@@ -174,16 +140,7 @@ fn header(shared: &Shared, limit: Instant) -> Result<CardHeader> {
     }
 }
 
-fn connect(hosts: &mut [Host; 2], limit: Instant) -> Result<()> {
-    for host in &mut *hosts {
-        let other = host.other();
-        host.host
-            .open([NodeId(0), NodeId(1)].into_iter())
-            .map_err(|complaint| anyhow!(complaint))?;
-        host.host.grant(other);
-        host.host.map(page(LOCAL)).context("no place for a page")?;
-        host.call()?;
-    }
+fn linked(hosts: &mut [Host; 2], limit: Instant) -> Result<()> {
     until(hosts, limit, "the cards do not find each other", |hosts| {
         hosts.iter().all(|host| host.host.is_linked(host.other()))
     })
@@ -198,6 +155,8 @@ fn exchange(hosts: &mut [Host; 2], round: u32, limit: Instant) -> Result<()> {
         let writer = &mut hosts[from];
         let to = writer.other();
         writer.host.fill(LOCAL, salt);
+        let before = hosts[into].host.signals(NOTIFICATION);
+        let writer = &mut hosts[from];
         let posted = writer
             .host
             .post_page(to, page(BULK), page(LOCAL), PAGE_SIZE)
@@ -205,11 +164,11 @@ fn exchange(hosts: &mut [Host; 2], round: u32, limit: Instant) -> Result<()> {
         posted.map_err(|complaint| anyhow!(complaint))?;
         writer.call()?;
         until(hosts, limit, "no notification", |hosts| {
-            hosts[into].host.signals(NOTIFICATION) > round
+            hosts[into].host.signals(NOTIFICATION) > before
         })?;
         let reader = &hosts[into].host;
         ensure!(
-            reader.signals(NOTIFICATION) == round + 1,
+            reader.signals(NOTIFICATION) == before + 1,
             "more notifications than writes"
         );
         ensure!(reader.holds(BULK, salt), "the page holds other bytes");
@@ -245,6 +204,86 @@ fn until(
 }
 
 impl Host {
+    /// Starts `node` with a card and memory of its own, for the `life`th time.
+    fn boot(node: NodeId, life: u32, folder: &Path, limit: Instant) -> Result<Self> {
+        let geometry = Geometry::default();
+        let at = |name: &str| folder.join(format!("{name}-{node}-{life}"));
+        let nic = memory::file(&at("nic"), NIC_MEMORY)?;
+        let ram = memory::file(&at("ram"), memory::RAM)?;
+        let mut server = Server::new(&at("bell"))?;
+        let (socket, file, size) = (at("bell"), at("ram"), memory::RAM);
+        let devices = [
+            "-chardev",
+            &format!("socket,id=bell,path={}", socket.display()),
+            "-device",
+            "ivshmem-doorbell,chardev=bell,vectors=1",
+            "-object",
+            &format!(
+                "memory-backend-file,id=ram,mem-path={},share=on,size={size}",
+                file.display()
+            ),
+            "-device",
+            "ivshmem-plain,memdev=ram",
+            "-device",
+            "virtio-rng-pci",
+        ];
+        let log = log_of(&format!("hosted-{node}"));
+        let machine = start(
+            SERVE,
+            u32::from(node.0),
+            &log,
+            folder,
+            &devices.map(str::to_owned),
+        )?;
+        server.serve(&nic, limit)?;
+        let shared = Shared::new(&nic, &ram, &geometry)?;
+        let header = header(&shared, limit)?;
+        ensure!(
+            header.geometry == geometry && header.node == node,
+            "the card says that it is another: {header:?}"
+        );
+        shared.mislead();
+        // A card looks for its driver every 10 ms.
+        std::thread::sleep(Duration::from_millis(50));
+        ensure!(
+            !std::fs::read_to_string(&log)?.contains("the driver is there"),
+            "the card believes in memory that is not there"
+        );
+        shared.tell();
+        Ok(Self {
+            host: host::Host::new(shared, geometry, header.key),
+            shared,
+            server,
+            machine,
+            node,
+            key: header.key,
+            rings: 0,
+            rung: 0,
+        })
+    }
+
+    /// Opens the port, lets the other node write, and asks for the links.
+    fn open(&mut self) -> Result<()> {
+        let nodes = [NodeId(0), NodeId(1)].into_iter();
+        self.host.open(nodes).map_err(|complaint| anyhow!(complaint))?;
+        self.host.grant(self.other());
+        self.host.map(page(LOCAL)).context("no place for a page")?;
+        self.call()
+    }
+
+    /// What must be true when everything is done.
+    fn is_sound(&mut self) -> Result<()> {
+        self.step()?;
+        let (node, bounces) = (self.node, self.host.bounces);
+        ensure!(
+            bounces == 2,
+            "{bounces} messages bounced at node {node} instead of the first to each page"
+        );
+        ensure!(self.rung > 0, "the card of node {node} never rang");
+        ensure!(self.rings > 0, "the card of node {node} never slept");
+        Ok(())
+    }
+
     fn other(&self) -> NodeId {
         NodeId(1 - self.node.0)
     }

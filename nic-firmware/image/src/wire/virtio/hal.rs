@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use virtio_drivers::{BufferDirection, Hal, PhysAddr};
 
 const PAGE: usize = 4096;
-/// Two queues of 256 take six.
+/// Two queues of 256 take six, one of 8 two.
 const PAGES: usize = 8;
 
 /// Memory of queues, all zeroes at the start.
@@ -22,7 +22,7 @@ static POOL: Pool = Pool(UnsafeCell::new([[0; PAGE]; PAGES]));
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// This machine.
-pub(super) struct Machine;
+pub(crate) struct Machine;
 
 // SAFETY: pages come from a pool of this image, each once, aligned and zeroed; register addresses are checked against
 // the range that is mapped for them.

@@ -3,7 +3,7 @@
 //! Payload is not copied here: a message leaves from its staging buffer, and stays in the buffer that it arrived in.
 //! The queues are the virtio crate's. Its whole network driver is not used, because that takes a message in one piece.
 
-mod hal;
+pub(crate) mod hal;
 mod receive;
 mod send;
 
