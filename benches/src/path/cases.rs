@@ -143,6 +143,68 @@ fn carry(len: u32, notification: u32, mapped: bool) -> Result<()> {
     Ok(())
 }
 
+/// A 4 KiB write through both cards, to its end: what is counted here and timed in
+/// [`super::ratios`] says how long an instruction takes.
+///
+/// # Errors
+/// It did not go through.
+#[inline(never)]
+pub fn probe_whole(pair: &mut Pair) -> Result<()> {
+    pair.source.post(BULK, 0)?;
+    let now = pair.now;
+    pair.source.nic.handle_doorbells(&mut pair.source.board, now, 16);
+    let id = pair.source.dma()?;
+    pair.source
+        .nic
+        .handle_dma_done(&mut pair.source.board, now, id, true);
+    let frame = pair.source.frame()?;
+    pair.destination
+        .nic
+        .handle_frame(&mut pair.destination.board, now, &frame);
+    let id = pair.destination.dma()?;
+    pair.destination
+        .nic
+        .handle_dma_done(&mut pair.destination.board, now, id, true);
+    pair.settle()
+}
+
+#[inline(never)]
+fn case_whole() -> Result<()> {
+    let mut pair = Pair::linked()?;
+    for _ in 0..ROUNDS {
+        probe_whole(black_box(&mut pair))?;
+    }
+    Ok(())
+}
+
+/// What a bulk write is reckoned to cost.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Reckoned {
+    /// Instructions of a page, posting and all steps of both cards together.
+    pub page: f64,
+    /// Instructions of one [`probe_whole`].
+    pub whole: f64,
+}
+
+/// Counts what a bulk write is reckoned by.
+///
+/// # Errors
+/// Callgrind did not see it.
+pub fn reckon(profile: &Profile, steps: &[Step]) -> Result<Reckoned> {
+    const OF_A_PAGE: [&str; 5] = [
+        "post_4096",
+        "command_4096",
+        "fetched_4096",
+        "frame_4096",
+        "landed",
+    ];
+    let of_a_page = steps.iter().filter(|step| OF_A_PAGE.contains(&step.name));
+    Ok(Reckoned {
+        page: of_a_page.map(|step| step.instructions).sum(),
+        whole: profile.between("case_whole", "probe_whole")?.each(),
+    })
+}
+
 /// Runs every case, for callgrind to watch.
 ///
 /// # Errors
@@ -154,6 +216,7 @@ pub fn run() -> Result<()> {
     case_bulk()?;
     case_notified()?;
     case_bounced()?;
+    case_whole()?;
     cost::run_cases()
 }
 

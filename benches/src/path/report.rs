@@ -1,6 +1,6 @@
 //! Counts beside their budgets and times as ratios: a table, a page, a plot and a JSON object.
 
-use super::cases::{self, Step};
+use super::cases::{self, Reckoned, Step};
 use super::ratios::{self, Ratio, Ratios};
 use crate::callgrind;
 use anyhow::{Context as _, Result, anyhow};
@@ -18,6 +18,8 @@ pub struct Report {
     pub steps: Vec<Step>,
     /// Ratios, as judged.
     pub ratios: Vec<Ratio>,
+    /// What a page of a bulk write is reckoned by.
+    pub reckoned: Reckoned,
     /// The times they are made of.
     pub times: Ratios,
 }
@@ -27,13 +29,16 @@ pub struct Report {
 /// # Errors
 /// Valgrind is missing, the emulator does not start, or something failed in it.
 pub fn measure() -> Result<Report> {
-    let steps = cases::steps(&callgrind::run()?)?;
+    let profile = callgrind::run()?;
+    let steps = cases::steps(&profile)?;
+    let reckoned = cases::reckon(&profile, &steps)?;
     let times = ratios::measure()?;
-    let ratios = times.ratios();
+    let ratios = times.ratios(&reckoned);
     Ok(Report {
         ok: steps.iter().all(Step::holds) && ratios.iter().all(|ratio| ratio.holds),
         steps,
         ratios,
+        reckoned,
         times,
     })
 }
@@ -110,7 +115,7 @@ impl Report {
                 verdict(ratio.holds)
             )?;
         }
-        let times = &self.times;
+        let (times, reckoned) = (&self.times, &self.reckoned);
         writeln!(
             page,
             "\nThe times themselves, on the machine that wrote this page:\n\n\
@@ -120,8 +125,19 @@ impl Report {
              | a cache line from core to core | {:.0} ns |\n\
              | 8 B write, one way | {:.0} ns |\n\
              | memcpy, 32 MiB | {:.0} MiB/s |\n\
-             | bulk write, 32 MiB | {:.0} MiB/s |",
-            times.mlock_ns, times.lock_ns, times.hop_ns, times.write_ns, times.memcpy, times.bulk
+             | bulk write, 32 MiB | {:.0} MiB/s |\n\
+             | the two copies of a page of it, through a buffer in the cache | {:.0} ns |\n\
+             | its {:.0} counted instructions, at {:.3} ns each | {:.0} ns |",
+            times.mlock_ns,
+            times.lock_ns,
+            times.hop_ns,
+            times.write_ns,
+            times.memcpy,
+            times.bulk,
+            times.copies_ns,
+            reckoned.page,
+            times.whole_ns / reckoned.whole,
+            reckoned.page * times.whole_ns / reckoned.whole,
         )?;
         for (size, time) in &times.export_us {
             writeln!(page, "| export of {} MiB | {time:.2} us |", size >> 20)?;
