@@ -1,22 +1,27 @@
 //! The kernel's part of a node: reclaim, fork, exit, and everything else that must first take pages
-//! away from the card. Each is a job that runs in steps, because the card may hold a page.
+//! away from the card. Each is a job that runs in steps, because the card may hold a page: here the
+//! steps, in [`begin`] how the jobs begin, in [`pressure`] who wants pages.
+
+mod begin;
+mod pressure;
 
 use crate::driver::Driver;
-use crate::faults::FaultKind;
 use crate::node::Node;
 use crate::process::{self, AppId};
 use crate::seen::Seen;
 use crate::sim::{Event, Sim};
 use crate::vm::{Change, ProcessId};
-use netvm_abi::page_lock::Clear;
-use netvm_abi::{ExportId, Nanos, PortId, SegmentId, Vpn};
+use netvm_abi::{ExportId, Nanos, PortId, SegmentId};
 use netvm_host::Progress;
 use netvm_host::exports::Unexport;
 use netvm_host::platform::PageGone;
 use netvm_host::ports::PortClose;
 use netvm_host::segments::Unregister;
-use netvm_host::unmap::{Unmap, UnmapKind, UnmapStep};
+use netvm_host::unmap::{Unmap, UnmapStep};
 use std::collections::BTreeMap;
+
+pub(crate) use begin::{change, close, exit, unexport, unregister};
+pub(crate) use pressure::{interleaved, reclaim, tick};
 
 /// The jobs of a node.
 #[derive(Default)]
@@ -116,161 +121,6 @@ fn post(sim: &Sim, node: &Node, work: Work, waiter: Option<AppId>) -> u64 {
         },
     );
     job
-}
-
-/// Starts a change, unless part of the range is being changed already.
-pub(crate) fn change(
-    sim: &Sim,
-    node: &Node,
-    process: ProcessId,
-    change: Change,
-    waiter: Option<AppId>,
-) -> Option<u64> {
-    if !node.vm.borrow_mut().begin(process, change) {
-        return None;
-    }
-    let (first, pages) = change.range();
-    let kind = match change {
-        Change::Clean { .. } | Change::Fork { .. } => UnmapKind::WriteProtect,
-        _ => UnmapKind::Remove,
-    };
-    let ports = process::ports_of(node, process);
-    let unmaps = {
-        let Ok(mut slot) = node.driver.try_borrow_mut() else {
-            // The driver is in the middle of something: the change is not begun after all.
-            node.vm.borrow_mut().abandon(process, change);
-            return None;
-        };
-        slot.as_mut().map_or_else(Vec::new, |driver| {
-            ports
-                .iter()
-                .map(|&port| driver.host.unmap_begin(Vpn::new(port, first), pages, kind))
-                .collect()
-        })
-    };
-    node.activity.unmapping.set(node.activity.unmapping.get() + 1);
-    sim.note(
-        node.id,
-        label(change),
-        &[
-            ("process", u64::from(process.0)),
-            ("page", first),
-            ("pages", pages.min(1 << 19)),
-        ],
-    );
-    Some(post(
-        sim,
-        node,
-        Work::Change {
-            process,
-            change,
-            unmaps,
-            cleared: 0,
-        },
-        waiter,
-    ))
-}
-
-const fn label(change: Change) -> &'static str {
-    match change {
-        Change::Evict { .. } => "evict",
-        Change::Clean { .. } => "clean",
-        Change::Break { .. } => "break sharing",
-        Change::Discard { .. } => "discard",
-        Change::Fork { .. } => "fork",
-        Change::Exit => "drop memory",
-    }
-}
-
-/// Starts to close a port.
-pub(crate) fn close(sim: &Sim, node: &Node, port: PortId, waiter: Option<AppId>) -> Option<u64> {
-    let open = process::open_port(node, port)?;
-    let close = {
-        let mut slot = node.driver.borrow_mut();
-        let driver = slot.as_mut()?;
-        driver.host.port_close_begin(&mut driver.platform, open).ok()?
-    };
-    sim.note(node.id, "close port", &[("port", u64::from(port.0))]);
-    Some(post(sim, node, Work::Close { port, close }, waiter))
-}
-
-/// Starts to unregister a segment of `pages` pages from `first` on.
-pub(crate) fn unregister(
-    sim: &Sim,
-    node: &Node,
-    port: PortId,
-    segment: SegmentId,
-    (first, pages): (u64, u64),
-    waiter: Option<AppId>,
-) -> Option<u64> {
-    let process = process::owner(node, port)?;
-    let unregister = {
-        let mut slot = node.driver.borrow_mut();
-        let driver = slot.as_mut()?;
-        driver.host.unregister_begin(port, segment).ok()?
-    };
-    Some(post(
-        sim,
-        node,
-        Work::Unregister {
-            process,
-            port,
-            segment,
-            unregister,
-            first,
-            pages,
-        },
-        waiter,
-    ))
-}
-
-/// Starts to withdraw an export.
-pub(crate) fn unexport(
-    sim: &Sim,
-    node: &Node,
-    port: PortId,
-    export: ExportId,
-    waiter: Option<AppId>,
-) -> Option<u64> {
-    let unexport = {
-        let mut slot = node.driver.borrow_mut();
-        let driver = slot.as_mut()?;
-        driver.host.unexport_begin(port, export).ok()?
-    };
-    Some(post(
-        sim,
-        node,
-        Work::Unexport {
-            port,
-            export,
-            unexport,
-        },
-        waiter,
-    ))
-}
-
-/// Starts the exit of a process whose apps are dead.
-pub(crate) fn exit(sim: &Sim, node: &Node, process: ProcessId) {
-    let mut ports = Vec::new();
-    {
-        let mut slot = node.driver.borrow_mut();
-        if let Some(driver) = slot.as_mut() {
-            for port in process::ports_of(node, process) {
-                let Some(open) = process::open_port(node, port) else {
-                    continue;
-                };
-                if let Ok(close) = driver.host.port_close_begin(&mut driver.platform, open) {
-                    ports.push((port, close));
-                }
-            }
-        }
-    }
-    sim.note(
-        node.id,
-        "exit",
-        &[("process", u64::from(process.0)), ("ports", ports.len() as u64)],
-    );
-    post(sim, node, Work::Exit { process, ports }, None);
 }
 
 /// Something happened that jobs may wait for.
@@ -414,32 +264,18 @@ fn advance(sim: &Sim, node: &Node, work: &mut Work) -> Step {
     }
 }
 
-fn with_driver<T>(
+/// A step of the host core, and the pages that went in it. Without a driver there is nothing to do.
+fn with_driver(
     sim: &Sim,
     node: &Node,
-    call: impl FnOnce(&mut Driver, Nanos, &mut dyn FnMut(PageGone)) -> T,
-) -> (T, Vec<PageGone>)
-where
-    T: Default0,
-{
+    call: impl FnOnce(&mut Driver, Nanos, &mut dyn FnMut(PageGone)) -> Progress,
+) -> (Progress, Vec<PageGone>) {
     let mut gone = Vec::new();
-    let mut slot = node.driver.borrow_mut();
-    let result = match slot.as_mut() {
+    let progress = match node.driver.borrow_mut().as_mut() {
         Some(driver) => call(driver, sim.now(), &mut |page| gone.push(page)),
-        None => T::none(),
+        None => Progress::Done,
     };
-    (result, gone)
-}
-
-/// What a step comes to where there is no driver.
-trait Default0 {
-    fn none() -> Self;
-}
-
-impl Default0 for Progress {
-    fn none() -> Self {
-        Progress::Done
-    }
+    (progress, gone)
 }
 
 fn close_step(sim: &Sim, node: &Node, port: PortId, close: &mut PortClose) -> Step {
@@ -540,122 +376,5 @@ pub(crate) fn mark(node: &Node, gone: &[PageGone]) {
         if page.referenced {
             vm.touch(process, number, false);
         }
-    }
-}
-
-/// Frees up to `count` frames by approximate LRU: a page is given up when neither the processor nor
-/// the card has used it since the last look.
-pub(crate) fn reclaim(sim: &Sim, node: &Node, count: usize) {
-    let mut started = 0;
-    for _ in 0..count * 8 {
-        let Some((process, page)) = node.vm.borrow_mut().next_candidate() else {
-            return;
-        };
-        if !young(sim, node, process, page)
-            && change(sim, node, process, Change::Evict { page }, None).is_some()
-        {
-            started += 1;
-            if started == count {
-                return;
-            }
-        }
-    }
-    let next = node.vm.borrow_mut().next_candidate();
-    if started == 0
-        && let Some((process, page)) = next
-    {
-        // Everything is in use: somebody has to go.
-        change(sim, node, process, Change::Evict { page }, None);
-    }
-}
-
-/// Asks and clears the marks of both sides.
-fn young(sim: &Sim, node: &Node, process: ProcessId, page: u64) -> bool {
-    let Some((ppn, _)) = node.vm.borrow().present(process, page) else {
-        return true;
-    };
-    sim.see(Seen::AgeAsked { node: node.id, ppn });
-    let mut young = node.vm.borrow_mut().clear_referenced(process, page);
-    let ports = process::ports_of(node, process);
-    {
-        let Ok(mut slot) = node.driver.try_borrow_mut() else {
-            return true;
-        };
-        let Some(driver) = slot.as_mut() else { return young };
-        for port in ports {
-            let vpn = Vpn::new(port, page);
-            let used = driver.host.take_use(&mut driver.platform, vpn, Clear::Referenced);
-            young |= used.is_some_and(|used| used.referenced);
-        }
-    }
-    sim.see(Seen::AgeTold {
-        node: node.id,
-        ppn,
-        young,
-    });
-    young
-}
-
-/// The kernel looks around: keeps frames free, and throws the faults of a host.
-pub(crate) fn tick(sim: &Sim, node: &Node) {
-    let (free, starved) = {
-        let vm = node.vm.borrow();
-        (vm.free_frames(), vm.processes().is_empty())
-    };
-    if starved {
-        return;
-    }
-    if free < node.memory_limit / 16 + 1 {
-        reclaim(sim, node, 2);
-    }
-    if sim.fires(FaultKind::VmNoMemory, node.id) {
-        let until = sim
-            .now()
-            .after(sim.span(Nanos::from_micros(200), Nanos::from_millis(6)));
-        node.vm.borrow_mut().starve(until);
-    }
-    let Some((process, page)) = any_page(sim, node) else {
-        return;
-    };
-    if sim.fires(FaultKind::VmEvict, node.id) {
-        change(sim, node, process, Change::Evict { page }, None);
-    }
-    if let Some((process, page)) = any_page(sim, node)
-        && sim.fires(FaultKind::VmProtect, node.id)
-    {
-        change(sim, node, process, Change::Clean { page }, None);
-    }
-    if sim.fires(FaultKind::VmFork, node.id) && process::may_fork(sim, process) {
-        let child = sim.new_process();
-        change(sim, node, process, Change::Fork { child }, None);
-    }
-    if process::is_scratch(sim, process) && sim.fires(FaultKind::VmDiscard, node.id) {
-        let pages = 1 + sim.below(3);
-        change(sim, node, process, Change::Discard { first: page, pages }, None);
-    }
-}
-
-fn any_page(sim: &Sim, node: &Node) -> Option<(ProcessId, u64)> {
-    let vm = node.vm.borrow();
-    let processes = vm.processes();
-    let process = *processes.get(sim.below(processes.len() as u64) as usize)?;
-    let page = vm.any_present(process, sim.below(1 << 20) as usize)?;
-    Some((process, page))
-}
-
-/// What the host does while the card is in the middle of a step.
-pub(crate) fn interleaved(sim: &Sim, node: &Node) {
-    let first = node.jobs.borrow().live.keys().next().copied();
-    match (first, sim.below(3)) {
-        (Some(job), 0 | 1) => step(sim, node, job),
-        (None, 0) => {
-            if let Some((process, page)) = any_page(sim, node)
-                && sim.fires(FaultKind::VmEvict, node.id)
-                && let Some(job) = change(sim, node, process, Change::Evict { page }, None)
-            {
-                step(sim, node, job);
-            }
-        }
-        _ => crate::driver::poll(sim, node),
     }
 }

@@ -1,0 +1,139 @@
+//! Frames between cards: sent, overheard, arriving.
+
+use crate::faults::FaultKind;
+use crate::link::Fate;
+use crate::seen::Seen;
+use crate::sim::{Event, Sim};
+use netvm_abi::wire::{Header, Kind};
+use netvm_abi::{Nanos, NodeId, ReceiveId};
+use std::rc::Rc;
+
+/// Puts a frame on the wire.
+pub(super) fn transmit(sim: &Sim, from: NodeId, header: &Header, frame: Rc<[u8]>) {
+    let to = header.destination;
+    sim.note(
+        from,
+        send_label(header.kind),
+        &[
+            ("to", u64::from(to.0)),
+            ("seq", u64::from(header.seq.0)),
+            ("port", u64::from(header.source_port.0)),
+            ("dport", u64::from(header.destination_port.0)),
+            ("len", u64::from(header.len)),
+            ("address", header.address.0),
+            ("status", u64::from(header.status)),
+        ],
+    );
+    sim.see(Seen::Sent { frame: frame.clone() });
+    if to.index() >= sim.nodes.len() {
+        return;
+    }
+    count_states(sim, from, header);
+    let states = sim.node(from).states();
+    let fate = sim.fabric.borrow_mut().send(
+        sim.now(),
+        (from, to),
+        frame.len(),
+        states,
+        &mut sim.faults.borrow_mut(),
+        &mut sim.dice.borrow_mut(),
+    );
+    match fate {
+        Fate::Arrives(at) => {
+            overhear(sim, from, to, &frame);
+            sim.at(at, Event::Arrive { to, frame });
+        }
+        Fate::Lost => {
+            sim.note(from, "lost", &[("to", u64::from(to.0))]);
+            sim.see(Seen::Lost { from, to });
+        }
+    }
+}
+
+/// Now and then a genuine frame is kept, to be played again.
+fn overhear(sim: &Sim, from: NodeId, to: NodeId, frame: &Rc<[u8]>) {
+    if sim.fires(FaultKind::HostileReplay, from) {
+        let delay = sim.span(Nanos::from_micros(1), Nanos::from_micros(500));
+        sim.after(
+            delay,
+            Event::Arrive {
+                to,
+                frame: frame.clone(),
+            },
+        );
+    } else if sim.below(200) == 0 {
+        let mut kept = sim.overheard.borrow_mut();
+        if kept.len() < 64 {
+            kept.push(frame.clone());
+        } else {
+            let at = sim.below(64) as usize;
+            kept[at] = frame.clone();
+        }
+    }
+}
+
+fn count_states(sim: &Sim, from: NodeId, header: &Header) {
+    let activity = &sim.node(from).activity;
+    let to = &sim.node(header.destination).activity;
+    match header.kind {
+        Kind::Hello => activity.greeting.set(1),
+        Kind::HelloAck => {
+            activity.greeting.set(0);
+            to.greeting.set(0);
+        }
+        Kind::ReadRequest => activity.reads.set(activity.reads.get() + 1),
+        Kind::ReadReply => to.reads.set((to.reads.get() - 1).max(0)),
+        Kind::Error => to.poisoned.set(1),
+        Kind::Ack => to.in_flight.set(0),
+        Kind::Write if to.poisoned.get() > 0 && header.epoch.0 > 0 => activity.poisoned.set(0),
+        _ => {}
+    }
+    if header.kind.is_windowed() {
+        activity.in_flight.set(activity.in_flight.get() + 1);
+    }
+}
+
+const fn send_label(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Write => "send write",
+        Kind::ReadRequest => "send read request",
+        Kind::AtomicRequest => "send atomic request",
+        Kind::Flush => "send flush",
+        Kind::Control => "send control",
+        Kind::ReadReply => "send read reply",
+        Kind::AtomicReply => "send atomic reply",
+        Kind::FlushReply => "send flush reply",
+        Kind::Ack => "send ack",
+        Kind::Error => "send error",
+        Kind::Hello => "send hello",
+        Kind::HelloAck => "send hello ack",
+        Kind::Probe => "send probe",
+        Kind::Bye => "send bye",
+    }
+}
+
+/// A frame reaches a card.
+pub(crate) fn arrive(sim: &Sim, to: NodeId, frame: Rc<[u8]>) {
+    let node = sim.node(to);
+    if node.card_gone.get() || node.card.try_borrow().is_ok_and(|card| card.is_none()) {
+        if let Ok(header) = Header::decode(&frame) {
+            sim.see(Seen::Lost {
+                from: header.source,
+                to,
+            });
+        }
+        return;
+    }
+    let mut bus = node.bus.borrow_mut();
+    let receive = ReceiveId(match bus.free_receive.pop() {
+        Some(free) => free,
+        None => {
+            bus.next_receive += 1;
+            bus.next_receive - 1
+        }
+    });
+    bus.receive.insert(receive.0, frame.clone());
+    bus.frames.push_back((receive, frame));
+    drop(bus);
+    node.kick(sim, Nanos(50));
+}

@@ -1,0 +1,315 @@
+//! A run: nodes come up ([`power`]), faults fly, then stop, and everything must finish ([`phases`]).
+
+mod phases;
+mod power;
+
+pub(crate) use power::restart;
+
+use crate::backend::SimBackend;
+use crate::card;
+use crate::check::{Checkers, Violation};
+use crate::config::{Config, FaultLevel};
+use crate::dice::Dice;
+use crate::dma::DmaSpeed;
+use crate::driver;
+use crate::faults::Faults;
+use crate::hostile::{self, Rogue};
+use crate::kernel;
+use crate::link::{Fabric, LinkSpeed};
+use crate::node::Node;
+use crate::process;
+use crate::report::{Failure, Report};
+use crate::sim::{Event, Sim};
+use crate::trace::TraceSink;
+use crate::workload::{self, Role, Stage};
+use netvm_abi::wire::Header;
+use netvm_abi::{Geometry, Nanos, NodeId};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use phases::{CHECK, Phase};
+
+/// A world and what watches it.
+pub(crate) struct World {
+    seed: u64,
+    config: Config,
+    sim: Rc<Sim>,
+    checkers: Checkers,
+    roles: Vec<Role>,
+    stage: Arc<Stage>,
+    rogue: Rogue,
+    dma: DmaSpeed,
+    /// What descriptors of this run may carry, in bytes.
+    inline: u16,
+    phase: Phase,
+    /// When the phase began, and how many messages had been sent when progress was last seen.
+    since: Nanos,
+    messages_then: u64,
+    alive_roles: Vec<bool>,
+    tick: Nanos,
+}
+
+/// What ends a run early.
+enum Stop {
+    Broken(Violation),
+    Other(String),
+}
+
+/// How often a host looks around.
+const TICK: Nanos = Nanos::from_micros(20);
+
+impl World {
+    /// A world in which nothing has happened yet, with a workload of its own making.
+    pub(crate) fn new(seed: u64, config: Config, wants_lines: bool) -> Self {
+        Self::with_roles(seed, config, wants_lines, workload::roles)
+    }
+
+    /// A world with these roles.
+    pub(crate) fn with_roles(
+        seed: u64,
+        config: Config,
+        wants_lines: bool,
+        roles: impl FnOnce(&mut Dice, &Config) -> Vec<Role>,
+    ) -> Self {
+        let mut dice = Dice::new(seed);
+        let faults = match config.faults {
+            FaultLevel::Off => Faults::none(),
+            FaultLevel::Benign => Faults::benign(&mut dice),
+            FaultLevel::All => Faults::swarm(&mut dice),
+        };
+        let speed = LinkSpeed::draw(&mut dice);
+        let dma = DmaSpeed::draw(&mut dice);
+        let payload = [4096, 4096, 1408, 512][dice.index(4)];
+        let geometry = Geometry {
+            payload,
+            ports: workload::PORTS,
+            nodes: config.nodes + 1,
+            page_rows: [16, 64, 256][dice.index(3)],
+            capabilities: 128,
+            staging: [8, 16, 64][dice.index(3)],
+            reads: [4, 16, 64][dice.index(3)],
+            ..Geometry::default()
+        };
+        let roles = roles(&mut dice, &config);
+        let per_node = roles.len().div_ceil(usize::from(config.nodes.max(1)));
+        let frames = 12 + dice.index(60) + 6 * per_node;
+        let inline = [8, 16, 64, 128][dice.index(4)];
+        let fuse = dice.within(15, 600) as u32;
+        let own = dice.split(1);
+        let fabric = Fabric::new(usize::from(config.nodes), speed, Nanos::from_millis(60));
+        let sim = Sim::new(own, faults, fabric, wants_lines, fuse, |sim| {
+            (0..config.nodes)
+                .map(|id| Node::new(sim, NodeId(id), geometry, frames))
+                .collect()
+        });
+        let alive_roles = vec![false; roles.len()];
+        Self {
+            seed,
+            config,
+            sim,
+            checkers: Checkers::new(u32::from(geometry.window), config.deadline),
+            roles,
+            stage: Arc::new(Stage::default()),
+            rogue: Rogue::new(NodeId(config.nodes)),
+            dma,
+            inline,
+            phase: Phase::Safety,
+            since: Nanos(0),
+            messages_then: 0,
+            alive_roles,
+            tick: Nanos(TICK.0 * u64::from(config.nodes).div_ceil(8)),
+        }
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run(mut self, sink: &mut dyn TraceSink) -> Result<Report, Box<Failure>> {
+        let result = self.start().and_then(|()| self.events(sink));
+        self.sim.trace.borrow_mut().flush(sink);
+        match result {
+            Ok(()) => Ok(self.report()),
+            Err(stop) => Err(Box::new(self.failure(stop))),
+        }
+    }
+
+    fn start(&mut self) -> Result<(), Stop> {
+        for id in 0..self.config.nodes {
+            self.boot(NodeId(id)).map_err(Stop::Other)?;
+        }
+        for role in 0..self.roles.len() {
+            let span = self.sim.span(Nanos(1_000), Nanos::from_micros(50));
+            self.sim.after(span, Event::Start { role });
+            self.alive_roles[role] = true;
+        }
+        self.sim.after(CHECK, Event::Check);
+        self.sim.after(Nanos::from_micros(30), Event::Rogue);
+        self.since = self.sim.now();
+        Ok(())
+    }
+
+    fn events(&mut self, sink: &mut dyn TraceSink) -> Result<(), Stop> {
+        while self.phase != Phase::Over {
+            let Some(event) = self.sim.clock.borrow_mut().next() else {
+                return Err(Stop::Other(
+                    "nothing is left to happen, and the run is not over".into(),
+                ));
+            };
+            self.dispatch(event)?;
+            self.look()?;
+            if sink.wants_lines() {
+                self.sim.trace.borrow_mut().flush(sink);
+            }
+        }
+        self.leaks()
+    }
+
+    /// Shows the checkers what was seen.
+    fn look(&mut self) -> Result<(), Stop> {
+        if !self.sim.log.borrow().is_empty() {
+            let facts = self.sim.log.borrow_mut().take();
+            let now = self.sim.now();
+            for fact in &facts {
+                self.checkers.see(now, fact).map_err(Stop::Broken)?;
+            }
+        }
+        match self.sim.complaint.borrow_mut().take() {
+            Some(what) => Err(Stop::Other(what)),
+            None => Ok(()),
+        }
+    }
+
+    fn dispatch(&mut self, event: Event) -> Result<(), Stop> {
+        let sim = self.sim.clone();
+        let alive = |node: NodeId, life: u32| sim.node(node).life.get() == life;
+        match event {
+            Event::App { app, turn } => process::run(&sim, app, turn),
+            Event::Card { node, life } if alive(node, life) => {
+                let node = sim.node(node);
+                node.card_due.set(false);
+                let paused = node.paused_until.get();
+                if paused > sim.now() {
+                    node.kick(&sim, Nanos(0));
+                } else {
+                    card::pass(&sim, node);
+                    node.words().drain(crate::words::Side::Nic);
+                }
+            }
+            Event::DmaMove { node, life, dma } if alive(node, life) => {
+                card::dma_move(&sim, sim.node(node), dma)
+            }
+            Event::DmaDone { node, life, dma } if alive(node, life) => {
+                card::dma_done(&sim, sim.node(node), dma)
+            }
+            Event::Sent { node, life, staging } if alive(node, life) => {
+                card::sent(&sim, sim.node(node), staging);
+            }
+            Event::Arrive { to, frame } => {
+                if to.index() < sim.nodes.len() {
+                    card::arrive(&sim, to, frame);
+                } else if let Ok(header) = Header::decode(&frame) {
+                    self.rogue.hear(&sim, &header);
+                }
+            }
+            Event::Driver { node, life } if alive(node, life) => {
+                driver::poll(&sim, sim.node(node));
+                sim.node(node).words().drain(crate::words::Side::Host);
+            }
+            Event::Port { node, life, port } if alive(node, life) => {
+                process::port_event(&sim, sim.node(node), port);
+            }
+            Event::Worker { node, life, port } if alive(node, life) => {
+                driver::work(&sim, sim.node(node), port);
+                sim.node(node).words().drain(crate::words::Side::Host);
+            }
+            Event::Job { node, life, job } if alive(node, life) => {
+                kernel::step(&sim, sim.node(node), job);
+                sim.node(node).words().drain(crate::words::Side::Host);
+            }
+            Event::ChildExits { node, life, child } if alive(node, life) => {
+                process::child_exits(&sim, sim.node(node), child);
+            }
+            Event::Tick { node, life } if alive(node, life) => self.host_tick(node),
+            Event::Boot { node } => self.boot(node).map_err(Stop::Other)?,
+            Event::Reset { node, life, tries } if alive(node, life) => self.reset(node, tries)?,
+            Event::Start { role } => self.start_role(role).map_err(Stop::Other)?,
+            Event::Rogue => self.hostile(),
+            Event::Check => self.check()?,
+            // An event of a life that is over.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn start_role(&mut self, index: usize) -> Result<(), String> {
+        let sim = self.sim.clone();
+        let role = &self.roles[index];
+        let node = sim.node(role.node).clone();
+        // That its card hangs nobody knows before a port of it does not answer.
+        if node.driver.borrow().is_none() {
+            sim.after(Nanos::from_micros(500), Event::Start { role: index });
+            return Ok(());
+        }
+        let backend = Arc::new(SimBackend::new(&sim, role.node, self.inline.into()));
+        let seed = sim.dice.borrow_mut().word();
+        let body = role.body(&sim, backend, self.inline, self.stage.clone(), seed);
+        process::start(&sim, role.node, Some(index), role.scratch, body)?;
+        Ok(())
+    }
+
+    fn hostile(&mut self) {
+        let sim = self.sim.clone();
+        if sim.faults.borrow().active() {
+            self.rogue.act(&sim);
+            hostile::spoilt_frame(&sim);
+            let span = sim.span(Nanos(2_000), Nanos::from_micros(30));
+            sim.after(span, Event::Rogue);
+        }
+    }
+
+    fn report(&self) -> Report {
+        let mut counters: BTreeMap<String, u64> = BTreeMap::new();
+        let mut bytes = 0;
+        for node in &self.sim.nodes {
+            if let Some(card) = node.card.borrow().as_ref() {
+                for (name, value) in card.counters() {
+                    *counters.entry(name.to_owned()).or_default() += value;
+                }
+            }
+            if let Some(driver) = node.driver.borrow().as_ref() {
+                for (name, value) in driver.host.counters().iter() {
+                    *counters.entry(format!("host_{name}")).or_default() += value;
+                }
+            }
+            let vm = node.vm.borrow();
+            *counters.entry("host_evictions".into()).or_default() += vm.evictions;
+            *counters.entry("host_written_back".into()).or_default() += vm.written_back;
+            bytes += vm.bytes() + node.words().bytes() + node.bus.borrow().bytes();
+        }
+        Report {
+            seed: self.seed,
+            nodes: self.config.nodes,
+            messages: self.checkers.messages(),
+            events: self.sim.clock.borrow().posted(),
+            virtual_nanos: self.sim.now().0 - 1_000_000_000,
+            bytes_per_node: (bytes / self.sim.nodes.len().max(1)) as u64,
+            counters,
+            coverage: self.sim.faults.borrow().coverage().clone(),
+        }
+    }
+
+    fn failure(&self, stop: Stop) -> Failure {
+        let (promise, what) = match stop {
+            Stop::Broken(violation) => (Some(violation.promise), violation.what),
+            Stop::Other(what) => (None, what),
+        };
+        Failure {
+            seed: self.seed,
+            nodes: self.config.nodes,
+            promise,
+            what,
+            virtual_nanos: self.sim.now().0 - 1_000_000_000,
+            last_events: self.sim.trace.borrow().last(),
+            replay: self.config.replay(self.seed),
+        }
+    }
+}

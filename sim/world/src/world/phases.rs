@@ -1,0 +1,203 @@
+//! The phases of a run, and who may still be busy in which.
+
+use super::{Stop, World};
+use crate::config::FaultLevel;
+use crate::process::{self, Ended};
+use crate::sim::Event;
+use netvm_abi::{Nanos, NodeId};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+/// Phases of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Faults fire.
+    Safety,
+    /// They have stopped; the messages that are still wanted must flow.
+    Recovery,
+    /// The apps have been told to finish, those first to whom nobody sends.
+    Finish,
+    /// Everything sent has ended; the others finish.
+    Close,
+    /// All have.
+    Over,
+}
+
+/// How long at most faults fly.
+const SAFETY_LIMIT: Nanos = Nanos::from_millis(400);
+/// How often deadlines and phases are looked at.
+pub(super) const CHECK: Nanos = Nanos::from_millis(1);
+
+impl World {
+    /// Once a millisecond: deadlines, dead roles, phases.
+    pub(super) fn check(&mut self) -> Result<(), Stop> {
+        let sim = self.sim.clone();
+        let now = sim.now();
+        self.checkers.tick(now).map_err(Stop::Broken)?;
+        self.restart_roles();
+        let messages = self.checkers.messages();
+        let elapsed = Nanos(now.0 - self.since.0);
+        match self.phase {
+            Phase::Safety => {
+                let enough =
+                    messages >= self.config.messages / 10 * 9 || self.stage.done.load(Ordering::Relaxed);
+                if enough || elapsed > SAFETY_LIMIT || self.config.faults == FaultLevel::Off {
+                    sim.faults.borrow_mut().stop();
+                    sim.fabric.borrow_mut().mend();
+                    self.enter(Phase::Recovery, messages);
+                }
+            }
+            Phase::Recovery => {
+                if messages >= self.config.messages || self.stage.done.load(Ordering::Relaxed) {
+                    self.stage.stop.store(true, Ordering::Relaxed);
+                    self.enter(Phase::Finish, messages);
+                } else if messages > self.messages_then {
+                    self.enter(Phase::Recovery, messages);
+                } else if elapsed > self.config.patience {
+                    return Err(Stop::Other(format!(
+                        "no message for {} ms after the faults stopped: {}",
+                        elapsed.0 / 1_000_000,
+                        self.unfinished()
+                    )));
+                }
+            }
+            Phase::Finish => {
+                let quiet = self
+                    .alive_roles
+                    .iter()
+                    .zip(&self.roles)
+                    .all(|(alive, role)| role.server || !alive)
+                    && self.checkers.quiet();
+                if quiet && elapsed > Nanos::from_millis(3) {
+                    self.checkers.settled().map_err(Stop::Broken)?;
+                    self.stage.close.store(true, Ordering::Relaxed);
+                    self.enter(Phase::Close, messages);
+                } else if elapsed > self.config.patience {
+                    return Err(self.stuck(elapsed));
+                }
+            }
+            Phase::Close => {
+                if self.finished() {
+                    self.phase = Phase::Over;
+                } else if elapsed > self.config.patience {
+                    return Err(self.stuck(elapsed));
+                }
+            }
+            Phase::Over => {}
+        }
+        sim.after(CHECK, Event::Check);
+        Ok(())
+    }
+
+    fn stuck(&self, elapsed: Nanos) -> Stop {
+        Stop::Other(format!(
+            "{} ms after the faults stopped not everything has finished: {}",
+            elapsed.0 / 1_000_000,
+            self.unfinished()
+        ))
+    }
+
+    fn enter(&mut self, phase: Phase, messages: u64) {
+        if phase != self.phase {
+            self.sim.note(
+                NodeId(0),
+                "phase",
+                &[("phase", phase as u64), ("messages", messages)],
+            );
+        }
+        self.phase = phase;
+        self.since = self.sim.now();
+        self.messages_then = messages;
+    }
+
+    fn restart_roles(&mut self) {
+        let ended = std::mem::take(&mut self.sim.apps.borrow_mut().ended);
+        for (role, how) in ended {
+            let again = match how {
+                Ended::Killed => self.roles[role].revive,
+                Ended::Finished => self.roles[role].repeat,
+            };
+            let role_of = &self.roles[role];
+            let over = match self.phase {
+                Phase::Safety | Phase::Recovery => false,
+                Phase::Finish => !role_of.server,
+                Phase::Close | Phase::Over => true,
+            };
+            self.alive_roles[role] = again && !over;
+            if self.alive_roles[role] {
+                let span = self.sim.span(Nanos::from_micros(20), Nanos::from_micros(500));
+                self.sim.after(span, Event::Start { role });
+            }
+        }
+        if !self.alive_roles.contains(&true) {
+            self.stage.done.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn finished(&self) -> bool {
+        !self.alive_roles.contains(&true)
+            && self.sim.nodes.iter().all(|node| {
+                node.jobs.borrow().count() == 0
+                    && node.vm.borrow().processes().is_empty()
+                    && node.driver.borrow().is_some()
+                    && !node.bus.borrow().busy()
+            })
+    }
+
+    fn unfinished(&self) -> String {
+        use std::fmt::Write;
+        let mut text = String::new();
+        for (role, _) in self.alive_roles.iter().enumerate().filter(|(_, alive)| **alive) {
+            let _ = write!(
+                text,
+                "{} on node {}; ",
+                self.roles[role].name, self.roles[role].node
+            );
+        }
+        for node in &self.sim.nodes {
+            let (jobs, processes) = (node.jobs.borrow().describe(), node.vm.borrow().processes().len());
+            let _ = write!(text, "node {}: {processes} processes, jobs [{jobs}]; ", node.id);
+        }
+        for node in &self.sim.nodes {
+            for (process, what) in process::remains(&self.sim, node.id) {
+                let _ = write!(text, "process {} of node {}: {what}; ", process.0, node.id);
+            }
+        }
+        text.push_str(&self.checkers.unfinished());
+        let mut standing: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (node, process, calls) in process::whereabouts(&self.sim) {
+            let who = format!("process {} of node {node}", process.0);
+            standing.entry(calls).or_default().push(who);
+        }
+        for (calls, who) in standing {
+            let _ = write!(text, "\n  stuck in {calls}: {}", who.join(", "));
+        }
+        text
+    }
+
+    /// What is left when everything has finished must be nothing.
+    pub(super) fn leaks(&self) -> Result<(), Stop> {
+        for node in &self.sim.nodes {
+            let free = node.vm.borrow().free_frames();
+            if free != node.memory_limit {
+                return Err(Stop::Other(format!(
+                    "node {}: {} frames are still in use after the last process",
+                    node.id,
+                    node.memory_limit - free
+                )));
+            }
+            let mapped = node
+                .driver
+                .borrow()
+                .as_ref()
+                .map_or(0, |driver| driver.host.mapped_pages());
+            if mapped != 0 {
+                return Err(Stop::Other(format!(
+                    "node {}: {mapped} pages are still mapped at the end",
+                    node.id
+                )));
+            }
+        }
+        Ok(())
+    }
+}

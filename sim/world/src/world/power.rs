@@ -1,0 +1,179 @@
+//! Nodes come up, look around, lose their card, and go down.
+
+use super::{Stop, World};
+use crate::card::Card;
+use crate::driver::{self, Driver};
+use crate::faults::FaultKind;
+use crate::kernel;
+use crate::node::Node;
+use crate::process;
+use crate::seen::Seen;
+use crate::sim::{Event, Sim};
+use netvm_abi::page_table::HashKey;
+use netvm_abi::{Nanos, NodeId};
+use netvm_host::attach::HostConfig;
+use netvm_nic::config::Timers;
+use std::rc::Rc;
+
+impl World {
+    pub(super) fn boot(&mut self, id: NodeId) -> Result<(), String> {
+        let sim = self.sim.clone();
+        let node = sim.node(id).clone();
+        self.power_card(&node)?;
+        let driver = Driver::attach(&sim, &node, &host_config())?;
+        *node.driver.borrow_mut() = Some(driver);
+        self.connect(&node);
+        driver::nudge(&sim, &node, Nanos(1_000));
+        let (life, tick) = (node.life.get(), self.tick);
+        let first = sim.span(Nanos(0), tick);
+        sim.after(first, Event::Tick { node: id, life });
+        sim.note(id, "booted", &[("life", u64::from(life))]);
+        Ok(())
+    }
+
+    fn power_card(&self, node: &Rc<Node>) -> Result<(), String> {
+        let sim = &self.sim;
+        let (key, seed) = {
+            let mut dice = sim.dice.borrow_mut();
+            (HashKey([dice.word(), dice.word()]), dice.word() as u32 | 1)
+        };
+        let config = netvm_nic::Config {
+            node: node.id,
+            geometry: node.geometry,
+            hash_key: key,
+            incarnation_seed: seed,
+            inline_bytes: self.inline,
+            timers: timers(),
+        };
+        let card = Card::boot(sim, node, config, self.dma)?;
+        *node.card.borrow_mut() = Some(card);
+        node.card_gone.set(false);
+        node.kick(sim, Nanos(500));
+        Ok(())
+    }
+
+    /// Small networks greet one another at once, in large ones links come with their first use.
+    fn connect(&self, node: &Node) {
+        if self.config.nodes > 16 {
+            return;
+        }
+        if let Some(driver) = node.driver.borrow_mut().as_mut() {
+            for peer in (0..self.config.nodes).map(NodeId).filter(|&peer| peer != node.id) {
+                driver.host.connect(&mut driver.platform, peer);
+            }
+        }
+    }
+
+    pub(super) fn host_tick(&mut self, id: NodeId) {
+        let sim = self.sim.clone();
+        let node = sim.node(id).clone();
+        sim.after(
+            self.tick,
+            Event::Tick {
+                node: id,
+                life: node.life.get(),
+            },
+        );
+        kernel::tick(&sim, &node);
+        node.words().drain(crate::words::Side::Host);
+        if sim.fires(FaultKind::CardPauses, id) {
+            let until = sim
+                .now()
+                .after(sim.span(Nanos::from_micros(10), Nanos::from_millis(2)));
+            node.paused_until.set(until);
+            sim.see(Seen::CardPaused { node: id, until });
+        }
+        if !node.card_gone.get() && sim.fires(FaultKind::CardHangs, id) {
+            node.card_gone.set(true);
+            sim.see(Seen::CardPaused {
+                node: id,
+                until: Nanos::MAX,
+            });
+        }
+        if sim.fires(FaultKind::ProcessDies, id)
+            && let Some(process) = process::victim(&sim, id, sim.below(1 << 20))
+        {
+            process::kill(&sim, process, true);
+        }
+        if sim.fires(FaultKind::NodeRestarts, id) {
+            restart(&sim, &node);
+        }
+    }
+
+    pub(super) fn reset(&mut self, id: NodeId, tries: u32) -> Result<(), Stop> {
+        let sim = self.sim.clone();
+        let node = sim.node(id).clone();
+        let idle = node.ports.borrow().is_empty() && node.jobs.borrow().count() == 0;
+        if !idle {
+            // Apps learn of it from their ports and close them; who does not is ended.
+            if tries > 20
+                && let Some(process) = process::victim(&sim, id, 0)
+            {
+                process::kill(&sim, process, true);
+            }
+            let again = Event::Reset {
+                node: id,
+                life: node.life.get(),
+                tries: tries + 1,
+            };
+            sim.after(Nanos::from_micros(500), again);
+            return Ok(());
+        }
+        node.words().clear_bar();
+        node.bus.borrow_mut().reset();
+        self.power_card(&node).map_err(Stop::Other)?;
+        let attached = {
+            let mut slot = node.driver.borrow_mut();
+            slot.as_mut()
+                .map(|driver| driver.host.reattach(&mut driver.platform, sim.now()))
+        };
+        if let Some(Err(error)) = attached {
+            return Err(Stop::Other(format!(
+                "node {id}: the card was reset and cannot be attached: {error:?}"
+            )));
+        }
+        node.words().drain(crate::words::Side::Host);
+        node.resetting.set(false);
+        sim.note(id, "card reset", &[]);
+        let now = sim.now();
+        sim.see(Seen::CardPaused { node: id, until: now });
+        self.connect(&node);
+        driver::nudge(&sim, &node, Nanos(1_000));
+        Ok(())
+    }
+}
+
+/// A node goes down with everything on it, and comes up again a little later.
+pub(crate) fn restart(sim: &Sim, node: &Rc<Node>) {
+    process::node_down(sim, node.id);
+    node.life.set(node.life.get() + 1);
+    node.wipe();
+    sim.see(Seen::Restarted { node: node.id });
+    let pause = sim.span(Nanos::from_micros(50), Nanos::from_millis(3));
+    sim.after(pause, Event::Boot { node: node.id });
+}
+
+/// Deadlines of the cards, short because virtual time is dear.
+fn timers() -> Timers {
+    Timers {
+        ack_delay: Nanos::from_micros(30),
+        probe_interval: Nanos::from_millis(4),
+        probe_limit: 5,
+        gap_timeout: Nanos::from_millis(15),
+        hello_interval: Nanos::from_micros(500),
+        hello_limit: 200,
+        keepalive: false,
+    }
+}
+
+fn host_config() -> HostConfig {
+    HostConfig {
+        geometry: None,
+        segments: 128,
+        exports: 128,
+        imports: 256,
+        nic_deadline: Nanos::from_millis(10),
+        heartbeat_deadline: Nanos::from_millis(20),
+        import_retry: Nanos::from_micros(500),
+    }
+}
