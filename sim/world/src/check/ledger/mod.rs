@@ -5,101 +5,19 @@
 //! Two messages of different senders with one place and one digest cannot be told apart; then each
 //! sender gets the benefit, so the ledger may believe in a landing too early, never too late.
 
+mod lane;
+mod questions;
+
 use super::message::{CONTROL, ERROR, FLUSH, FLUSH_REPLY, HEAD, Message, READ_REPLY, READ_REQUEST, WRITE};
 use crate::seen::{Place, Seen, Way, digest};
-use netvm_abi::{Nanos, NodeId, PortId};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use netvm_abi::{Nanos, NodeId};
+use std::collections::BTreeMap;
 
-/// A direction between two nodes.
-pub(super) type Direction = (u16, u16);
-
-/// Where a windowed message is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// On the wire.
-    Sent,
-    /// With the receiving card since then.
-    Arrived(Nanos),
-    /// Its effect is complete.
-    Landed,
-    /// It was refused, and its sender told.
-    Failed,
-}
-
-/// A windowed message.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
-    pub(super) message: Message,
-    pub(super) digest: u64,
-    pub(super) stage: Stage,
-    /// Which owner of the destination port it was sent to.
-    pub(super) port_life: u32,
-    /// Which owner of the source port sent it.
-    source_life: u32,
-    /// The sender knows that it has landed.
-    pub(super) acked: bool,
-}
-
-impl Entry {
-    pub(super) const fn ended(&self) -> bool {
-        matches!(self.stage, Stage::Landed | Stage::Failed)
-    }
-
-    fn place(&self) -> Place {
-        Place {
-            port: PortId(self.message.destination_port),
-            page: (self.message.address >> 12) & 0xFFFF_FFFF_FFFF,
-            offset: (self.message.address & 0xFFF) as u32,
-            len: self.message.len,
-        }
-    }
-}
-
-/// One life of a link in one direction.
-#[derive(Debug, Default)]
-pub(super) struct Lane {
-    pub(super) lives: (u32, u32),
-    /// Sequence number of the first entry.
-    pub(super) first: u32,
-    pub(super) entries: VecDeque<Entry>,
-    /// Everything below has been acknowledged to the sender.
-    pub(super) acked: u32,
-    streams: BTreeMap<u16, Stream>,
-    /// The sender's card or host went down, or the link was cut: nothing is owed any more.
-    pub(super) abandoned: bool,
-}
-
-impl Lane {
-    pub(super) fn entry(&self, seq: u32) -> Option<&Entry> {
-        self.entries.get(seq.wrapping_sub(self.first) as usize)
-    }
-
-    fn entry_mut(&mut self, seq: u32) -> Option<&mut Entry> {
-        self.entries.get_mut(seq.wrapping_sub(self.first) as usize)
-    }
-
-    pub(super) fn next_seq(&self) -> u32 {
-        self.first.wrapping_add(self.entries.len() as u32)
-    }
-}
-
-/// The messages of one port to one node, in order.
-#[derive(Debug, Default)]
-struct Stream {
-    /// Sequence numbers of those that are not the head of a complete prefix.
-    waiting: VecDeque<u32>,
-    /// Owner and epoch of a failure whose notifications are suppressed.
-    poison: Option<(u32, u16)>,
-    /// Owners for whom something failed.
-    failed: BTreeSet<u32>,
-    /// Notifications that became due, by owner of the source port, and by destination port, its
-    /// life, and number.
-    due: BTreeMap<(u32, (u16, u32, u32)), u64>,
-}
+pub(in crate::check) use lane::{Direction, Entry, Lane, Stage};
 
 /// What the ledger concluded from a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum News {
+pub(in crate::check) enum News {
     /// A windowed message left its card.
     Posted {
         lane: Direction,
@@ -131,8 +49,8 @@ type Stale = (Direction, u32, u64, bool);
 
 /// The books.
 #[derive(Default)]
-pub(super) struct Ledger {
-    pub(super) lanes: BTreeMap<Direction, Lane>,
+pub(in crate::check) struct Ledger {
+    pub(in crate::check) lanes: BTreeMap<Direction, Lane>,
     /// Messages waiting for bytes at a place of a node.
     awaited: BTreeMap<(u16, Place), Vec<(Direction, u32)>>,
     /// Messages of lives that are over and that had not arrived then.
@@ -141,12 +59,12 @@ pub(super) struct Ledger {
     port_lives: BTreeMap<(u16, u16), u32>,
     /// Notifications of finished lanes that were due, as an upper bound.
     past_due: BTreeMap<(u16, u16, u32, u32), u64>,
-    pub(super) messages: u64,
+    pub(in crate::check) messages: u64,
 }
 
 impl Ledger {
     /// Takes in a fact.
-    pub(super) fn see(&mut self, now: Nanos, fact: &Seen) -> Vec<News> {
+    pub(in crate::check) fn see(&mut self, now: Nanos, fact: &Seen) -> Vec<News> {
         let mut news = Vec::new();
         match fact {
             Seen::Sent { frame, .. } => self.sent(frame, &mut news),
@@ -171,90 +89,6 @@ impl Ledger {
             _ => {}
         }
         news
-    }
-
-    /// Whether every message on links that are up has ended.
-    pub(super) fn quiet(&self) -> bool {
-        self.lanes
-            .values()
-            .filter(|lane| !lane.abandoned)
-            .all(|lane| lane.streams.values().all(|stream| stream.waiting.is_empty()))
-    }
-
-    /// The oldest message of each direction that has not ended.
-    pub(super) fn unfinished(&self) -> String {
-        let mut text = String::new();
-        for (direction, lane) in &self.lanes {
-            if let Some(entry) = lane.entries.iter().find(|entry| !entry.ended()) {
-                text.push_str(&format!(
-                    "message {} (kind {}) of node {} to {} is {:?}; ",
-                    entry.message.seq, entry.message.kind, direction.0, direction.1, entry.stage
-                ));
-            }
-        }
-        text
-    }
-
-    /// What the streams towards a port wait for, for a report.
-    pub(super) fn heads(&self, node: u16, port: u16) -> String {
-        let mut text = String::new();
-        for (direction, lane) in self.lanes.iter().filter(|((_, to), _)| *to == node) {
-            for (source, stream) in &lane.streams {
-                let Some(entry) = stream.waiting.front().and_then(|&seq| lane.entry(seq)) else {
-                    continue;
-                };
-                if entry.message.destination_port == port {
-                    text.push_str(&format!(
-                        "; port {source} of node {} waits for message {:#x} (kind {}, epoch {}, poison {:?}, {:?})",
-                        direction.0, entry.message.seq, entry.message.kind, entry.message.epoch, stream.poison, entry.stage
-                    ));
-                }
-            }
-        }
-        text
-    }
-
-    /// How many owners a port has had.
-    pub(super) fn port_life(&self, node: u16, port: u16) -> u32 {
-        self.port_lives.get(&(node, port)).copied().unwrap_or_default()
-    }
-
-    /// The notifications of one number that may have been delivered to the present owner of a port.
-    pub(super) fn due(&self, node: u16, port: u16, id: u32) -> u64 {
-        let life = self.port_life(node, port);
-        let live: u64 = self
-            .lanes
-            .iter()
-            .filter(|((_, to), _)| *to == node)
-            .flat_map(|(_, lane)| lane.streams.values())
-            .flat_map(|stream| &stream.due)
-            .filter(|((_, key), _)| *key == (port, life, id))
-            .map(|(_, count)| count)
-            .sum();
-        live + self
-            .past_due
-            .get(&(node, port, life, id))
-            .copied()
-            .unwrap_or_default()
-    }
-
-    /// The notifications of one number that must have been delivered: those of streams in which
-    /// nothing ever failed, on links that are up.
-    pub(super) fn owed(&self, node: u16, port: u16, id: u32) -> u64 {
-        let life = self.port_life(node, port);
-        self.lanes
-            .iter()
-            .filter(|((_, to), lane)| *to == node && !lane.abandoned)
-            .flat_map(|(_, lane)| lane.streams.values())
-            .flat_map(|stream| {
-                stream
-                    .due
-                    .iter()
-                    .filter(|((owner, _), _)| !stream.failed.contains(owner))
-            })
-            .filter(|((_, key), _)| *key == (port, life, id))
-            .map(|(_, count)| count)
-            .sum()
     }
 
     fn sent(&mut self, frame: &[u8], news: &mut Vec<News>) {
@@ -494,7 +328,7 @@ impl Ledger {
             if let Some(lane) = self.lanes.get_mut(&lane_of)
                 && lane.lives == (message.destination_life, message.source_life)
             {
-                acknowledge(lane, &message);
+                lane.acknowledge(&message);
             }
         }
         if !message.windowed() {
@@ -597,7 +431,7 @@ impl Ledger {
             }
             news.push(News::Failed { lane: direction, seq });
         }
-        advance(lane, message.source_port);
+        lane.advance(message.source_port);
     }
 
     fn abandon(&mut self, node: NodeId) {
@@ -613,58 +447,6 @@ impl Ledger {
             if let Some(lane) = self.lanes.get_mut(&direction) {
                 lane.abandoned = true;
             }
-        }
-    }
-}
-
-fn acknowledge(lane: &mut Lane, message: &Message) {
-    while lane.acked != message.seq && (message.seq.wrapping_sub(lane.acked) as i32) > 0 {
-        let seq = lane.acked;
-        let Some(entry) = lane.entry_mut(seq) else { break };
-        entry.acked = true;
-        lane.acked = lane.acked.wrapping_add(1);
-    }
-    for bit in 0..64u32 {
-        if message.operand >> bit & 1 == 1
-            && let Some(entry) = lane.entry_mut(message.seq.wrapping_add(1 + bit))
-        {
-            entry.acked = true;
-        }
-    }
-    // What is acknowledged and long past is not asked for any more.
-    while lane.entries.len() > 4096 && lane.entries.front().is_some_and(|e| e.acked && e.ended()) {
-        lane.entries.pop_front();
-        lane.first = lane.first.wrapping_add(1);
-    }
-}
-
-/// Moves a stream's head past what has ended; notifications there become due.
-fn advance(lane: &mut Lane, port: u16) {
-    let first = lane.first;
-    let Some(stream) = lane.streams.get_mut(&port) else {
-        return;
-    };
-    while let Some(&seq) = stream.waiting.front() {
-        let Some(entry) = lane.entries.get(seq.wrapping_sub(first) as usize) else {
-            break;
-        };
-        if !entry.ended() {
-            break;
-        }
-        stream.waiting.pop_front();
-        let message = &entry.message;
-        // A failed read leaves nothing undone at the receiver; a new owner or epoch starts afresh.
-        if entry.stage == Stage::Failed && message.kind != READ_REQUEST {
-            stream.poison = Some((entry.source_life, message.epoch));
-        } else if stream
-            .poison
-            .is_some_and(|poison| poison != (entry.source_life, message.epoch))
-        {
-            stream.poison = None;
-        }
-        if message.notification != 0 && entry.stage == Stage::Landed && stream.poison.is_none() {
-            let key = (message.destination_port, entry.port_life, message.notification);
-            *stream.due.entry((entry.source_life, key)).or_default() += 1;
         }
     }
 }

@@ -1,0 +1,146 @@
+//! One direction of a link in one life: its messages in order, and its streams.
+
+use super::super::message::{Message, READ_REQUEST};
+use crate::seen::Place;
+use netvm_abi::{Nanos, PortId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// A direction between two nodes.
+pub(in crate::check) type Direction = (u16, u16);
+
+/// Where a windowed message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::check) enum Stage {
+    /// On the wire.
+    Sent,
+    /// With the receiving card since then.
+    Arrived(Nanos),
+    /// Its effect is complete.
+    Landed,
+    /// It was refused, and its sender told.
+    Failed,
+}
+
+/// A windowed message.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::check) struct Entry {
+    pub(in crate::check) message: Message,
+    pub(in crate::check) digest: u64,
+    pub(in crate::check) stage: Stage,
+    /// Which owner of the destination port it was sent to.
+    pub(in crate::check) port_life: u32,
+    /// Which owner of the source port sent it.
+    pub(super) source_life: u32,
+    /// The sender knows that it has landed.
+    pub(in crate::check) acked: bool,
+}
+
+impl Entry {
+    pub(in crate::check) const fn ended(&self) -> bool {
+        matches!(self.stage, Stage::Landed | Stage::Failed)
+    }
+
+    pub(super) fn place(&self) -> Place {
+        Place {
+            port: PortId(self.message.destination_port),
+            page: (self.message.address >> 12) & 0xFFFF_FFFF_FFFF,
+            offset: (self.message.address & 0xFFF) as u32,
+            len: self.message.len,
+        }
+    }
+}
+
+/// One life of a link in one direction.
+#[derive(Debug, Default)]
+pub(in crate::check) struct Lane {
+    pub(in crate::check) lives: (u32, u32),
+    /// Sequence number of the first entry.
+    pub(in crate::check) first: u32,
+    pub(in crate::check) entries: VecDeque<Entry>,
+    /// Everything below has been acknowledged to the sender.
+    pub(in crate::check) acked: u32,
+    pub(super) streams: BTreeMap<u16, Stream>,
+    /// The sender's card or host went down, or the link was cut: nothing is owed any more.
+    pub(in crate::check) abandoned: bool,
+}
+
+/// The messages of one port to one node, in order.
+#[derive(Debug, Default)]
+pub(super) struct Stream {
+    /// Sequence numbers of those that are not the head of a complete prefix.
+    pub(super) waiting: VecDeque<u32>,
+    /// Owner and epoch of a failure whose notifications are suppressed.
+    pub(super) poison: Option<(u32, u16)>,
+    /// Owners for whom something failed.
+    pub(super) failed: BTreeSet<u32>,
+    /// Notifications that became due, by owner of the source port, and by destination port, its
+    /// life, and number.
+    pub(super) due: BTreeMap<(u32, (u16, u32, u32)), u64>,
+}
+
+impl Lane {
+    pub(in crate::check) fn entry(&self, seq: u32) -> Option<&Entry> {
+        self.entries.get(seq.wrapping_sub(self.first) as usize)
+    }
+
+    pub(super) fn entry_mut(&mut self, seq: u32) -> Option<&mut Entry> {
+        self.entries.get_mut(seq.wrapping_sub(self.first) as usize)
+    }
+
+    pub(in crate::check) fn next_seq(&self) -> u32 {
+        self.first.wrapping_add(self.entries.len() as u32)
+    }
+
+    /// An acknowledgement has reached the sender.
+    pub(super) fn acknowledge(&mut self, message: &Message) {
+        while self.acked != message.seq && (message.seq.wrapping_sub(self.acked) as i32) > 0 {
+            let seq = self.acked;
+            let Some(entry) = self.entry_mut(seq) else { break };
+            entry.acked = true;
+            self.acked = self.acked.wrapping_add(1);
+        }
+        for bit in 0..64u32 {
+            if message.operand >> bit & 1 == 1
+                && let Some(entry) = self.entry_mut(message.seq.wrapping_add(1 + bit))
+            {
+                entry.acked = true;
+            }
+        }
+        // What is acknowledged and long past is not asked for any more.
+        while self.entries.len() > 4096 && self.entries.front().is_some_and(|e| e.acked && e.ended()) {
+            self.entries.pop_front();
+            self.first = self.first.wrapping_add(1);
+        }
+    }
+
+    /// Moves a stream's head past what has ended; notifications there become due.
+    pub(super) fn advance(&mut self, port: u16) {
+        let first = self.first;
+        let Some(stream) = self.streams.get_mut(&port) else {
+            return;
+        };
+        while let Some(&seq) = stream.waiting.front() {
+            let Some(entry) = self.entries.get(seq.wrapping_sub(first) as usize) else {
+                break;
+            };
+            if !entry.ended() {
+                break;
+            }
+            stream.waiting.pop_front();
+            let message = &entry.message;
+            // A failed read leaves nothing undone at the receiver; a new owner or epoch starts afresh.
+            if entry.stage == Stage::Failed && message.kind != READ_REQUEST {
+                stream.poison = Some((entry.source_life, message.epoch));
+            } else if stream
+                .poison
+                .is_some_and(|poison| poison != (entry.source_life, message.epoch))
+            {
+                stream.poison = None;
+            }
+            if message.notification != 0 && entry.stage == Stage::Landed && stream.poison.is_none() {
+                let key = (message.destination_port, entry.port_life, message.notification);
+                *stream.due.entry((entry.source_life, key)).or_default() += 1;
+            }
+        }
+    }
+}

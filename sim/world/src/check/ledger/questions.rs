@@ -1,0 +1,89 @@
+//! What the checkers ask of the ledger.
+
+use super::Ledger;
+
+impl Ledger {
+    /// Whether every message on links that are up has ended.
+    pub(in crate::check) fn quiet(&self) -> bool {
+        self.lanes
+            .values()
+            .filter(|lane| !lane.abandoned)
+            .all(|lane| lane.streams.values().all(|stream| stream.waiting.is_empty()))
+    }
+
+    /// The oldest message of each direction that has not ended.
+    pub(in crate::check) fn unfinished(&self) -> String {
+        let mut text = String::new();
+        for (direction, lane) in &self.lanes {
+            if let Some(entry) = lane.entries.iter().find(|entry| !entry.ended()) {
+                text.push_str(&format!(
+                    "message {} (kind {}) of node {} to {} is {:?}; ",
+                    entry.message.seq, entry.message.kind, direction.0, direction.1, entry.stage
+                ));
+            }
+        }
+        text
+    }
+
+    /// What the streams towards a port wait for, for a report.
+    pub(in crate::check) fn heads(&self, node: u16, port: u16) -> String {
+        let mut text = String::new();
+        for (direction, lane) in self.lanes.iter().filter(|((_, to), _)| *to == node) {
+            for (source, stream) in &lane.streams {
+                let Some(entry) = stream.waiting.front().and_then(|&seq| lane.entry(seq)) else {
+                    continue;
+                };
+                if entry.message.destination_port == port {
+                    text.push_str(&format!(
+                        "; port {source} of node {} waits for message {:#x} (kind {}, epoch {}, poison {:?}, {:?})",
+                        direction.0, entry.message.seq, entry.message.kind, entry.message.epoch, stream.poison, entry.stage
+                    ));
+                }
+            }
+        }
+        text
+    }
+
+    /// How many owners a port has had.
+    pub(in crate::check) fn port_life(&self, node: u16, port: u16) -> u32 {
+        self.port_lives.get(&(node, port)).copied().unwrap_or_default()
+    }
+
+    /// The notifications of one number that may have been delivered to the present owner of a port.
+    pub(in crate::check) fn due(&self, node: u16, port: u16, id: u32) -> u64 {
+        let life = self.port_life(node, port);
+        let live: u64 = self
+            .lanes
+            .iter()
+            .filter(|((_, to), _)| *to == node)
+            .flat_map(|(_, lane)| lane.streams.values())
+            .flat_map(|stream| &stream.due)
+            .filter(|((_, key), _)| *key == (port, life, id))
+            .map(|(_, count)| count)
+            .sum();
+        live + self
+            .past_due
+            .get(&(node, port, life, id))
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// The notifications of one number that must have been delivered: those of streams in which
+    /// nothing ever failed, on links that are up.
+    pub(in crate::check) fn owed(&self, node: u16, port: u16, id: u32) -> u64 {
+        let life = self.port_life(node, port);
+        self.lanes
+            .iter()
+            .filter(|((_, to), lane)| *to == node && !lane.abandoned)
+            .flat_map(|(_, lane)| lane.streams.values())
+            .flat_map(|stream| {
+                stream
+                    .due
+                    .iter()
+                    .filter(|((owner, _), _)| !stream.failed.contains(owner))
+            })
+            .filter(|((_, key), _)| *key == (port, life, id))
+            .map(|(_, count)| count)
+            .sum()
+    }
+}
