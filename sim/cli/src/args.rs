@@ -42,7 +42,7 @@ pub struct Demo {
     /// The file to send, repeated or cut to --mib; by default this program itself.
     #[arg(long, value_name = "PATH")]
     pub file: Option<PathBuf>,
-    /// How much to send, in MiB.
+    /// How much to send, in MiB: 1 to 16384.
     #[arg(long, value_name = "MIB", default_value_t = 256,
           value_parser = |text: &str| number::<u64>(text, 1, MAX_MIB))]
     pub mib: u64,
@@ -73,7 +73,7 @@ pub struct Sim {
     #[arg(long, value_name = "SEED", conflicts_with = "seed",
           value_parser = |text: &str| number::<u64>(text, 0, u64::MAX))]
     pub first_seed: Option<u64>,
-    /// Nodes in each world.
+    /// Nodes in each world: 2 to 1024.
     #[arg(long, value_name = "COUNT", default_value_t = 4,
           value_parser = |text: &str| number::<u16>(text, 2, MAX_NODES.into()))]
     pub nodes: u16,
@@ -81,7 +81,7 @@ pub struct Sim {
     #[arg(long, value_name = "COUNT", default_value_t = 10_000,
           value_parser = |text: &str| number::<u64>(text, 1, MAX_MESSAGES))]
     pub messages: u64,
-    /// Worlds that run at once; by default as many as there are cores.
+    /// Worlds that run at once, 1 to 256; by default as many as there are cores.
     #[arg(long, value_name = "COUNT", value_parser = |text: &str| number::<u16>(text, 1, 256))]
     pub jobs: Option<u16>,
     /// Print every event of the run (needs --seed); two runs of a seed print the same bytes.

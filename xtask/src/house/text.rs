@@ -3,7 +3,7 @@
 use super::tree::{File, Tree};
 
 /// Split by state machine before this.
-const MAX_LINES: usize = 1000;
+const MAX_LINES: usize = 700;
 
 /// Words that promise work instead of doing it. Written in halves, or this file would break its own rule.
 const UNFINISHED: [&str; 7] = [
