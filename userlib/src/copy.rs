@@ -116,26 +116,28 @@ const AHEAD: usize = 1024;
 
 /// Asks for the first cache lines of memory that a copy will write soon. Changes nothing, and means nothing
 /// where the processor does not know it.
-///
-/// # Safety
-/// `dst` must be writable for `len` bytes.
 #[inline]
-pub unsafe fn expect_copy_to(dst: *mut u8, len: usize) {
-    #[cfg(target_arch = "x86_64")]
+pub fn expect_copy_to(dst: *mut u8, len: usize) {
     if len > LINE {
         for at in (0..len.min(AHEAD)).step_by(LINE) {
-            // SAFETY: the line lies in the caller's range; a prefetch reads and writes nothing.
-            unsafe {
-                core::arch::asm!("prefetchw [{}]", in(reg) dst.add(at), options(nostack, preserves_flags));
-            }
+            expect_write(dst.wrapping_add(at));
         }
     }
+}
+
+/// Asks for the cache line of a place that will be written soon; likewise.
+#[inline]
+pub fn expect_write<T>(place: *const T) {
+    // SAFETY: a prefetch reads and writes nothing, wherever it points.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        core::arch::asm!("prefetchw [{}]", in(reg) place, options(nostack, preserves_flags));
+    }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (dst, len);
+    let _ = place;
 }
 
 /// Bytes of a cache line.
-#[cfg(target_arch = "x86_64")]
 const LINE: usize = 64;
 
 /// # Safety

@@ -7,14 +7,15 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use netvm_abi::{BounceId, Nanos, StagingId};
+use netvm_abi::page_table::{PageSlot, PageTable};
+use netvm_abi::{BounceId, Nanos, StagingId, Vpn};
 use netvm_nic::platform::{Dma, DmaId, PageRange};
 use netvm_platform::DmaEnd;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
 use crate::copy;
 use crate::fatal::{self, Fatal};
-use crate::memory::{Buffer, SharedPages, Stock};
+use crate::memory::{Buffer, SharedPages, Stock, WordSpace};
 use crate::vm::{DmaTicket, Frame, FrameTable, PAGE_SIZE};
 use crate::wire::Message;
 
@@ -50,9 +51,16 @@ struct Flight {
     ticket: Option<DmaTicket>,
 }
 
+/// Bytes from which on a transfer counts as long.
+const LONG: usize = 1024;
+/// How many pages ahead of a long transfer the page table is asked for.
+const PAGES_AHEAD: u64 = 2;
+
 /// One card's engine.
 pub(crate) struct Engine {
     frames: Arc<FrameTable>,
+    /// The card's page table, and where it is.
+    table: (Arc<WordSpace>, PageTable),
     late: Option<(SmallRng, Nanos)>,
     flying: Vec<Flight>,
     /// DMAs that are due, in order; each copies when the card takes its end.
@@ -64,7 +72,12 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(frames: Arc<FrameTable>, mode: DmaMode, node: u16) -> Self {
+    pub(crate) fn new(
+        frames: Arc<FrameTable>,
+        table: (Arc<WordSpace>, PageTable),
+        mode: DmaMode,
+        node: u16,
+    ) -> Self {
         let late = match mode {
             DmaMode::AtOnce => None,
             DmaMode::Late { seed, up_to } => {
@@ -74,6 +87,7 @@ impl Engine {
         };
         Self {
             frames,
+            table,
             late,
             flying: Vec::new(),
             ready: VecDeque::new(),
@@ -89,13 +103,15 @@ impl Engine {
             Dma::ReceiveToPage { page, .. } if !self.halted => {
                 let ticket = self.begin(page);
                 if let Some((ticket, offset, len)) = in_page(Some(&ticket), page) {
-                    // SAFETY: the ticket's page holds `offset + len` bytes and the card has it locked.
-                    unsafe { copy::expect_copy_to(ticket.alias().add(offset), len) };
+                    copy::expect_copy_to(ticket.alias().wrapping_add(offset), len);
                 }
                 Some(ticket)
             }
             _ => None,
         };
+        if let Dma::PageToStaging { page, .. } | Dma::ReceiveToPage { page, .. } = &dma {
+            self.expect_stream(page);
+        }
         let flight = Flight {
             due: now,
             id,
@@ -140,6 +156,20 @@ impl Engine {
     pub(crate) fn halt(&mut self) {
         self.halted = true;
         self.flying.clear();
+    }
+
+    /// A long transfer is often part of a stream: the card will look for a page behind this one soon, and a stream's payload
+    /// pushes the page table out of the processor's cache.
+    #[inline]
+    fn expect_stream(&self, page: &PageRange) {
+        if page.len.index() < LONG {
+            return;
+        }
+        let (bar, table) = &self.table;
+        let row = table.row_of(Vpn::from_raw(page.vpn.raw().wrapping_add(PAGES_AHEAD)));
+        if let Some(word) = bar.part(table.slot_at(PageSlot::new(row, 0)), 1).first() {
+            copy::expect_write(word);
+        }
     }
 
     fn begin(&self, page: &PageRange) -> DmaTicket {
@@ -241,7 +271,13 @@ fn bounce_page(buffers: &Buffers, bounce: BounceId) -> Option<*const u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use netvm_abi::{ByteLen, ReceiveId};
+    use netvm_abi::page_table::HashKey;
+    use netvm_abi::{ByteLen, ReceiveId, WordIndex};
+
+    fn table() -> (Arc<WordSpace>, PageTable) {
+        let table = PageTable::new(WordIndex(0), 1, HashKey([1, 3]));
+        (Arc::new(WordSpace::new(16).unwrap()), table)
+    }
 
     fn buffers() -> Buffers {
         let message = Message {
@@ -272,7 +308,7 @@ mod tests {
             seed: 5,
             up_to: Nanos(1000),
         };
-        let mut engine = Engine::new(Arc::new(FrameTable::new(1)), mode, 0);
+        let mut engine = Engine::new(Arc::new(FrameTable::new(1)), table(), mode, 0);
         let mut buffers = buffers();
         for slot in 0..8u8 {
             engine.start(
@@ -297,7 +333,7 @@ mod tests {
 
     #[test]
     fn bytes_that_do_not_exist_are_refused() {
-        let mut engine = Engine::new(Arc::new(FrameTable::new(1)), DmaMode::AtOnce, 0);
+        let mut engine = Engine::new(Arc::new(FrameTable::new(1)), table(), DmaMode::AtOnce, 0);
         let mut buffers = buffers();
         engine.start(
             Nanos(0),
@@ -373,7 +409,7 @@ mod tests {
             seed: 1,
             up_to: Nanos(10),
         };
-        let mut engine = Engine::new(Arc::clone(&frames), mode, 0);
+        let mut engine = Engine::new(Arc::clone(&frames), table(), mode, 0);
         let mut buffers = buffers();
         if scene != "free" {
             frames.assign(Frame(0), key(9), alias);

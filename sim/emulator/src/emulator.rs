@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use netvm_abi::bar::BarMap;
 use netvm_abi::frame::payload_for_mtu;
-use netvm_abi::page_table::HashKey;
+use netvm_abi::page_table::{HashKey, PageTable};
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::{Generation, Geometry, Nanos, NodeId, PortId};
 use netvm_host::Host;
@@ -225,11 +225,13 @@ impl Builder {
         capture: Option<&Arc<Capture>>,
     ) -> Result<Core, EmulatorError> {
         let staging = (0..seed.geometry.staging).map(|_| None).collect();
+        let hash_key = HashKey([random()?, random()?]);
+        let table = (Arc::clone(&seed.bar), PageTable::of(&seed.geometry, hash_key));
         let mut board = Board {
             node: usize::from(seed.node),
             bar: Arc::clone(&seed.bar),
             shared: Arc::clone(&seed.shared),
-            engine: Engine::new(Arc::clone(&seed.frames), self.dma, seed.node),
+            engine: Engine::new(Arc::clone(&seed.frames), table, self.dma, seed.node),
             buffers: Buffers {
                 staging,
                 pages: Stock::new(&pools.pages, PAGES_AT_ONCE),
@@ -252,7 +254,7 @@ impl Builder {
         let config = NicConfig {
             node: NodeId(seed.node),
             geometry: seed.geometry,
-            hash_key: HashKey([random()?, random()?]),
+            hash_key,
             incarnation_seed: random()? as u32 | 1,
             inline_bytes: self.inline_limit,
             timers: timers(),
