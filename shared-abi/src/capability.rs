@@ -45,6 +45,13 @@ pub const fn capability_at(table: WordIndex, slot: CapabilitySlot) -> WordIndex 
     table.plus(slot.0 * CAPABILITY_WORDS as u32)
 }
 
+/// A node and one of its ports as an entry names its holder.
+#[must_use]
+#[inline]
+pub const fn holder_word(node: NodeId, port: PortId) -> u32 {
+    node.0 as u32 | ((port.0 as u32) << 16)
+}
+
 macro_rules! fields {
     ($($(#[$doc:meta])* $name:ident: $type:ty = |$word:ident| $value:expr;)*) => {
         $(
@@ -86,7 +93,7 @@ impl Capability {
             &[
                 self.port.0 as u32 | ((self.modes.bits() as u32) << 16),
                 self.segment.0,
-                self.holder.0 as u32 | ((self.holder_port.0 as u32) << 16),
+                holder_word(self.holder, self.holder_port),
                 start[0],
                 start[1],
                 end[0],
@@ -116,8 +123,8 @@ impl Capability {
             port: entry.port(),
             modes: entry.modes(),
             segment: entry.segment(),
-            holder: entry.holder(),
-            holder_port: entry.holder_port(),
+            holder: NodeId(entry.holder() as u16),
+            holder_port: PortId((entry.holder() >> 16) as u16),
             start: entry.start(),
             end: entry.end(),
             secret: entry.secret(),
@@ -147,10 +154,8 @@ impl<W: SharedWords> CapabilityEntry<W> {
         modes: Modes = |word| Modes::from_bits_truncate((word(1) >> 16) as u16);
         /// The segment that its pages belong to.
         segment: SegmentId = |word| SegmentId(word(2));
-        /// The node that may use it.
-        holder: NodeId = |word| NodeId(word(3) as u16);
-        /// The port there that may use it.
-        holder_port: PortId = |word| PortId((word(3) >> 16) as u16);
+        /// The node that may use it, and the port there, in one word: see [`holder_word`].
+        holder: u32 = |word| word(3);
         /// First byte.
         start: VirtAddr = |word| VirtAddr(join(word(4), word(5)));
         /// Byte after the last.

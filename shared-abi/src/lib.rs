@@ -34,6 +34,7 @@ pub mod notification;
 pub mod page_lock;
 pub mod page_table;
 pub mod port_area;
+mod raw_header;
 pub mod ring;
 pub mod shared_map;
 pub mod status;

@@ -32,6 +32,8 @@ use crate::page_table::{
 use crate::units::{Ppn, SegmentId, Vpn, WordIndex};
 use crate::words::{Part, SharedWords, join, split};
 
+const _: () = assert!(ROW_SLOTS == 2);
+
 const HOST: u32 = 0;
 const NIC: u32 = 1;
 const KEY: u32 = 2;
@@ -59,43 +61,82 @@ pub enum Miss {
 }
 
 /// NIC: translates and locks a page (thesis 4.3.3). A slot is worth a lock, and its barrier, only if it
-/// shows half of the key: a hint, and half is enough for it. (A page that was unmapped leaves its key
-/// behind, so a slot that turns out not to be the page's is nothing rare: the search goes on.)
+/// looks promising; nearly always the page is where one does, and nowhere if none does.
 ///
 /// # Errors
 /// [`Miss`] when the page must go through the host.
-#[inline]
+#[inline(always)]
 pub fn lock_page<W: SharedWords + ?Sized>(
     bar: &W,
     table: &PageTable,
     vpn: Vpn,
     write: bool,
 ) -> Result<LockedPage, Miss> {
-    let [low, _] = split(vpn.raw());
-    let mut miss = Miss::NotFound;
-    for row in table.rows_of(vpn) {
-        let first = PageSlot::new(row, 0);
-        let Some(words) = bar.atomics(table.slot_at(first), ROW_WORDS) else {
-            let slot = lock_by_words(bar, table, vpn, write)?;
-            return Ok(locked(&Part::new(bar, table.slot_at(slot), SLOT_WORDS), slot));
-        };
-        let (slots, _) = words.as_chunks::<{ SLOT_WORDS as usize }>();
-        for (index, words) in (0..).zip(slots) {
-            if words.load_acquire(WordIndex(KEY)) != low {
+    'likely: {
+        for row in table.rows_of(vpn) {
+            let first = PageSlot::new(row, 0);
+            let words = bar.atomics(table.slot_at(first), ROW_WORDS);
+            let Some(([one, two], _)) = words.map(|words| words.as_chunks::<{ SLOT_WORDS as usize }>())
+            else {
+                break 'likely;
+            };
+            let (words, slot) = if promising(one, vpn) {
+                (one, first)
+            } else if promising(two, vpn) {
+                (two, first.next())
+            } else {
                 continue;
+            };
+            if lock_slot(words, vpn, write).is_ok() {
+                return Ok(locked(words, slot));
             }
-            match lock_slot(words, vpn, write) {
-                Ok(()) => return Ok(locked(words, PageSlot(first.0 + index))),
-                Err(Miss::NotFound) => {}
-                Err(Miss::NotWritable) => miss = Miss::NotWritable,
-            }
+            break 'likely;
+        }
+        return Err(Miss::NotFound);
+    }
+    // Taken apart, so that only what is searched for lies in memory, not also what is found at once.
+    let LockedPage { slot, ppn, segment } = search(bar, table, vpn, write)?;
+    Ok(LockedPage { slot, ppn, segment })
+}
+
+/// Whether a slot looks like the page's: a hint, read without a lock, so half of the key is enough.
+/// (A page that was unmapped leaves its key behind: the slot must be valid, too.)
+#[inline(always)]
+fn promising<W: SharedWords + ?Sized>(words: &W, vpn: Vpn) -> bool {
+    let [low, _] = split(vpn.raw());
+    words.load_acquire(WordIndex(KEY)) == low && words.load_acquire(WordIndex(HOST)) & host_word::VALID != 0
+}
+
+/// The same, slot by slot until one is the page's: where every access is an act of its own, and where
+/// the slot that looked promising was not to be had.
+#[cold]
+#[inline(never)]
+fn search<W: SharedWords + ?Sized>(
+    bar: &W,
+    table: &PageTable,
+    vpn: Vpn,
+    write: bool,
+) -> Result<LockedPage, Miss> {
+    let mut miss = Miss::NotFound;
+    let [first, second] = table.rows_of(vpn);
+    // In a small table both rows may be one.
+    let places = if first == second { ROW_SLOTS } else { PLACES };
+    for slot in table.places(vpn).into_iter().take(places as usize) {
+        let words = Part::new(bar, table.slot_at(slot), SLOT_WORDS);
+        if !promising(&words, vpn) {
+            continue;
+        }
+        match lock_slot(&words, vpn, write) {
+            Ok(()) => return Ok(locked(&words, slot)),
+            Err(Miss::NotFound) => {}
+            Err(Miss::NotWritable) => miss = Miss::NotWritable,
         }
     }
     Err(miss)
 }
 
 /// What a slot that is locked says.
-#[inline]
+#[inline(always)]
 fn locked<W: SharedWords + ?Sized>(words: &W, slot: PageSlot) -> LockedPage {
     let mut entry = [0; 3];
     words.load_slice(WordIndex(PAGE), &mut entry);
@@ -107,57 +148,29 @@ fn locked<W: SharedWords + ?Sized>(words: &W, slot: PageSlot) -> LockedPage {
     }
 }
 
-/// Finds and locks the slot of a page where words are not plain atomics.
-#[cold]
-#[inline(never)]
-fn lock_by_words<W: SharedWords + ?Sized>(
-    bar: &W,
-    table: &PageTable,
-    vpn: Vpn,
-    write: bool,
-) -> Result<PageSlot, Miss> {
-    let [low, _] = split(vpn.raw());
-    let mut miss = Miss::NotFound;
-    let [first, second] = table.rows_of(vpn);
-    // In a small table both rows may be one.
-    let places = if first == second { ROW_SLOTS } else { PLACES };
-    for slot in table.places(vpn).into_iter().take(places as usize) {
-        let at = table.slot_at(slot);
-        if bar.load_acquire(at.plus(KEY)) != low {
-            continue;
-        }
-        match lock_slot(&Part::new(bar, at, SLOT_WORDS), vpn, write) {
-            Ok(()) => return Ok(slot),
-            Err(Miss::NotFound) => {}
-            Err(Miss::NotWritable) => miss = Miss::NotWritable,
-        }
-    }
-    Err(miss)
-}
-
 /// Locks this slot, if it is the page's and may be used so.
-#[inline]
-fn lock_slot<W: SharedWords + ?Sized>(slot: &W, vpn: Vpn, write: bool) -> Result<(), Miss> {
+#[inline(always)]
+fn lock_slot<W: SharedWords + ?Sized>(words: &W, vpn: Vpn, write: bool) -> Result<(), Miss> {
     const HOST: WordIndex = WordIndex(self::HOST);
     const NIC: WordIndex = WordIndex(self::NIC);
     const KEY: WordIndex = WordIndex(self::KEY);
-    let unlocked = slot.load_acquire(NIC);
+    let unlocked = words.load_acquire(NIC);
     if unlocked & nic_word::LOCKS == nic_word::LOCKS {
         return Err(Miss::NotFound);
     }
-    slot.store_release(NIC, unlocked + 1);
-    slot.full_barrier();
+    words.store_release(NIC, unlocked + 1);
+    words.full_barrier();
     let needed = if write && !mutant::is(Mutant::WriteThroughReadOnly) {
         host_word::VALID | host_word::WRITABLE
     } else {
         host_word::VALID
     };
-    let host = slot.load_acquire(HOST);
-    let found = slot.load_pair(KEY) == vpn.raw();
+    let host = words.load_acquire(HOST);
+    let found = words.load_pair(KEY) == vpn.raw();
     if found && host & needed == needed {
         return Ok(());
     }
-    slot.store_release(NIC, unlocked);
+    words.store_release(NIC, unlocked);
     Err(if found && host & host_word::VALID != 0 {
         Miss::NotWritable
     } else {

@@ -65,6 +65,13 @@ impl PageSlot {
         Self(row * ROW_SLOTS + index)
     }
 
+    /// The slot behind it.
+    #[must_use]
+    #[inline]
+    pub(crate) const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+
     /// Its row.
     #[must_use]
     pub const fn row(self) -> u32 {

@@ -92,7 +92,8 @@ impl VirtAddr {
     /// The page that holds this address, 48 bits.
     #[must_use]
     pub const fn page_number(self) -> u64 {
-        (self.0 >> 12) & 0xFFFF_FFFF_FFFF
+        // Bits 12 to 59.
+        (self.0 << 4) >> 16
     }
 
     /// The offset inside that page.

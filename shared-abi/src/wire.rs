@@ -8,9 +8,11 @@ use crate::status::Status;
 use crate::units::{
     CapabilitySlot, Epoch, Incarnation, NodeId, NotificationId, OpId, PortId, ReplySlot, Seq, VirtAddr,
 };
-use crate::words::{join, split};
+use crate::words::split;
 use bitflags::bitflags;
 use static_assertions::const_assert_eq;
+
+pub use crate::raw_header::{RawHeader, claims_slot};
 
 /// Words of a header.
 pub const HEADER_WORDS: usize = 20;
@@ -80,7 +82,12 @@ impl Kind {
     /// Whether the message takes a slot of the receiver's sequence window.
     #[must_use]
     pub const fn is_windowed(self) -> bool {
-        (self as u8) < 16
+        Self::windowed(self as u8)
+    }
+
+    /// The same for a code, whether or not it is one of a kind.
+    pub(crate) const fn windowed(code: u8) -> bool {
+        code < 16
     }
 }
 
@@ -232,41 +239,8 @@ impl Header {
     /// # Errors
     /// What is wrong with them.
     #[inline]
-    pub const fn decode_words(words: &[u32; HEADER_WORDS]) -> Result<Self, HeaderError> {
-        if words[0] as u16 != MAGIC {
-            return Err(HeaderError::Magic);
-        }
-        if (words[0] >> 16) as u8 != WIRE_VERSION {
-            return Err(HeaderError::Version((words[0] >> 16) as u8));
-        }
-        let Some(kind) = Kind::from_code((words[0] >> 24) as u8) else {
-            return Err(HeaderError::Kind((words[0] >> 24) as u8));
-        };
-        let Some(flags) = MessageFlags::from_bits(words[1] as u8) else {
-            return Err(HeaderError::Flags(words[1] as u8));
-        };
-        Ok(Self {
-            kind,
-            flags,
-            status: (words[1] >> 8) as u8,
-            len: (words[1] >> 16) as u16,
-            source: NodeId(words[2] as u16),
-            destination: NodeId((words[2] >> 16) as u16),
-            source_port: PortId(words[3] as u16),
-            destination_port: PortId((words[3] >> 16) as u16),
-            source_incarnation: Incarnation(words[4]),
-            destination_incarnation: Incarnation(words[5]),
-            seq: Seq(words[6]),
-            notification: NotificationId(words[7]),
-            address: VirtAddr(join(words[8], words[9])),
-            capability: CapabilitySlot(words[10]),
-            op: OpId(words[11]),
-            secret: join(words[12], words[13]),
-            reply: ReplySlot(words[14] as u16),
-            epoch: Epoch((words[14] >> 16) as u16),
-            operand: join(words[16], words[17]),
-            compare: join(words[18], words[19]),
-        })
+    pub fn decode_words(words: &[u32; HEADER_WORDS]) -> Result<Self, HeaderError> {
+        RawHeader::of(words).map(|raw| raw.decode())
     }
 
     /// As bytes of the wire.

@@ -1,17 +1,17 @@
 //! May this message do what it asks? Checked in O(1), before any lock (promise P5).
 
-use crate::nic::Nic;
-use crate::platform::Platform;
-use crate::port::PortState;
+use crate::counters::Counters;
+use crate::port::{Port, PortState};
+use crate::slot::Slot;
+use core::sync::atomic::AtomicU32;
 use netvm_abi::bar::BarMap;
-use netvm_abi::capability::{CAPABILITY_WORDS, CapabilityEntry, capability_at};
+use netvm_abi::capability::{CAPABILITY_WORDS, CapabilityEntry, capability_at, holder_word};
 use netvm_abi::control::Modes;
 use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::status::Status;
-use netvm_abi::storage::Storage;
-use netvm_abi::wire::Header;
-use netvm_abi::words::{Part, SharedWords};
-use netvm_abi::{BounceId, Geometry, Nanos, PAGE_SIZE, SegmentId, WordIndex};
+use netvm_abi::wire::{HEADER_WORDS, RawHeader};
+use netvm_abi::words::SharedWords;
+use netvm_abi::{Geometry, Nanos, PAGE_SIZE, SegmentId, WordIndex};
 
 /// What the check gives: the segment that the page must belong to, once it is locked.
 pub(crate) type Authority = Result<SegmentId, Status>;
@@ -33,24 +33,31 @@ impl CapabilityTable {
     }
 
     /// Checks a request to an open port.
-    #[inline]
+    #[inline(always)]
     fn check<W: SharedWords + ?Sized>(&self, bar: &W, request: &Request<'_>) -> Authority {
-        let slot = request.header.capability;
+        let slot = request.header.capability();
         if slot.0 >= self.count {
             return Err(Status::CapabilityRefused);
         }
         let at = capability_at(self.first, slot);
-        let words = bar.atomics(at, CAPABILITY_WORDS as u32);
-        match words.and_then(|words| words.first_chunk::<CAPABILITY_WORDS>()) {
-            Some(words) => request.check(words),
-            None => request.check_by_words(bar, at),
-        }
+        let copy;
+        let words = match bar
+            .atomics(at, CAPABILITY_WORDS as u32)
+            .and_then(<[_]>::first_chunk)
+        {
+            Some(words) => words,
+            None => {
+                copy = copied(bar, at);
+                &copy
+            }
+        };
+        request.check(words)
     }
 }
 
 /// What a message asks for.
 struct Request<'a> {
-    header: &'a Header,
+    header: &'a RawHeader<[u32; HEADER_WORDS]>,
     now: Nanos,
     /// Bytes that it moves, in the way of `mode`.
     len: u32,
@@ -59,29 +66,28 @@ struct Request<'a> {
 
 impl Request<'_> {
     /// Whether the capability in `words` allows it, and its notification.
-    #[inline]
-    fn check<W: SharedWords>(&self, words: W) -> Authority {
+    #[inline(always)]
+    fn check(&self, words: &[AtomicU32; CAPABILITY_WORDS]) -> Authority {
         let header = self.header;
         let Some(capability) = CapabilityEntry::of(words) else {
             return Err(Status::CapabilityRefused);
         };
-        let wrong = (capability.secret() ^ header.secret)
-            | u64::from(capability.port().0 ^ header.destination_port.0)
-            | u64::from(capability.holder().0 ^ header.source.0)
-            | u64::from(capability.holder_port().0 ^ header.source_port.0);
+        let wrong = (capability.secret() ^ header.secret())
+            | u64::from(capability.port().0 ^ header.destination_port().0)
+            | u64::from(capability.holder() ^ holder_word(header.source(), header.source_port()));
         // Takes the same time whichever bits differ: `black_box` wants the whole sum, so the compiler
         // cannot leave at the first difference.
         if core::hint::black_box(wrong) != 0 {
             return Err(Status::CapabilityRefused);
         }
-        let expires = capability.expires();
-        if self.now >= expires && expires != Nanos::MAX {
+        // No time comes to `Nanos::MAX`, "never".
+        if self.now >= capability.expires() {
             return Err(Status::Expired);
         }
-        if header.notification.is_some() {
+        if header.notification().is_some() {
             let allowed = capability.modes().contains(Modes::NOTIFY)
-                && capability.notify_first() <= header.notification
-                && header.notification <= capability.notify_last();
+                && capability.notify_first() <= header.notification()
+                && header.notification() <= capability.notify_last();
             if !allowed {
                 return Err(Status::ModeRefused);
             }
@@ -90,85 +96,80 @@ impl Request<'_> {
             if !capability.modes().contains(self.mode) {
                 return Err(Status::ModeRefused);
             }
-            let end = header.address.checked_add(u64::from(self.len));
+            let end = header.address().checked_add(u64::from(self.len));
             let inside =
-                header.address >= capability.start() && end.is_some_and(|end| end <= capability.end());
+                header.address() >= capability.start() && end.is_some_and(|end| end <= capability.end());
             if !inside {
                 return Err(Status::OutOfRange);
             }
         }
         Ok(capability.segment())
     }
-
-    /// The same where every access is an act of its own.
-    #[cold]
-    #[inline(never)]
-    fn check_by_words<W: SharedWords + ?Sized>(&self, bar: &W, at: WordIndex) -> Authority {
-        self.check(Part::new(bar, at, CAPABILITY_WORDS as u32))
-    }
 }
 
-impl<S: Storage> Nic<S> {
+/// An entry's words, where each look at one is an act of its own: in their order, so validity first.
+#[cold]
+#[inline(never)]
+fn copied<W: SharedWords + ?Sized>(bar: &W, at: WordIndex) -> [AtomicU32; CAPABILITY_WORDS] {
+    let mut words = [0; CAPABILITY_WORDS];
+    bar.load_slice(at, &mut words);
+    words.map(AtomicU32::new)
+}
+
+impl CapabilityTable {
     /// Checks the request in a window slot, which wants to move `len` bytes in the way of `mode`, and
-    /// remembers for which life of its port it was let through. Counts refusals.
-    #[inline]
-    pub(crate) fn authorise<P: Platform>(
-        &mut self,
-        p: &P,
+    /// remembers for which life of its port it was let through.
+    #[inline(always)]
+    pub(crate) fn authorise<W: SharedWords + ?Sized>(
+        &self,
+        bar: &W,
         now: Nanos,
-        at: BounceId,
+        slot: &mut Slot,
+        port: &Port,
         len: u32,
         mode: Modes,
     ) -> Authority {
-        let Some(slot) = self.slots.get_mut(at.index()) else {
-            return Err(Status::Malformed);
-        };
-        let header = &slot.header;
-        let authority = match self.ports.get(header.destination_port.index()) {
-            Some(port) if port.state == PortState::Open => {
-                slot.port_generation = port.generation;
-                if u32::from(header.address.page_offset().0) + len > PAGE_SIZE {
-                    Err(Status::Malformed)
-                } else if mutant::is(Mutant::CapabilityCheckSkipped) {
-                    Ok(SegmentId(0))
-                } else {
-                    self.capabilities.check(
-                        p.bar(),
-                        &Request {
-                            header,
-                            now,
-                            len,
-                            mode,
-                        },
-                    )
-                }
-            }
-            _ => Err(Status::NoSuchPort),
-        };
-        if let Err(status) = authority {
-            *self.refusals(status) += 1;
+        if port.state != PortState::Open {
+            return Err(Status::NoSuchPort);
         }
-        authority
+        slot.port_generation = port.generation;
+        let header = &slot.header;
+        if u32::from(header.address().page_offset().0) + len > PAGE_SIZE {
+            return Err(Status::Malformed);
+        }
+        if mutant::is(Mutant::CapabilityCheckSkipped) {
+            return Ok(SegmentId(0));
+        }
+        self.check(
+            bar,
+            &Request {
+                header,
+                now,
+                len,
+                mode,
+            },
+        )
     }
+}
 
-    /// Whether a page of this segment is one that the authority is for.
-    #[inline]
-    pub(crate) fn covers(authority: SegmentId, page: SegmentId) -> bool {
-        authority == page || mutant::is(Mutant::CapabilityCheckSkipped)
-    }
+/// Whether a page of this segment is one that the authority is for.
+#[inline]
+pub(crate) fn covers(authority: SegmentId, page: SegmentId) -> bool {
+    authority == page || mutant::is(Mutant::CapabilityCheckSkipped)
+}
 
+impl Counters {
     /// The counter of a reason to fail.
     pub(crate) fn refusals(&mut self, status: Status) -> &mut u64 {
-        let counters = &mut self.counters;
         match status {
-            Status::NoSuchPort => &mut counters.refused_port,
-            Status::CapabilityRefused => &mut counters.refused_capability,
-            Status::OutOfRange => &mut counters.refused_range,
-            Status::ModeRefused => &mut counters.refused_mode,
-            Status::Expired => &mut counters.refused_expired,
-            Status::Malformed => &mut counters.refused_malformed,
-            Status::Unsupported => &mut counters.unsupported,
-            _ => &mut counters.failed,
+            Status::NoSuchPort => &mut self.refused_port,
+            Status::CapabilityRefused => &mut self.refused_capability,
+            Status::OutOfRange => &mut self.refused_range,
+            Status::ModeRefused => &mut self.refused_mode,
+            Status::Expired => &mut self.refused_expired,
+            Status::Malformed => &mut self.refused_malformed,
+            Status::Unsupported => &mut self.unsupported,
+            _ => &mut self.failed,
         }
     }
 }

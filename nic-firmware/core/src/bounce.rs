@@ -25,7 +25,7 @@ impl<S: Storage> Nic<S> {
         let dma = Dma::ReceiveToBounce {
             receive: slot.receive,
             bounce: at,
-            len: ByteLen(u32::from(slot.header.len)),
+            len: ByteLen(u32::from(slot.header.payload_len())),
         };
         self.start_dma(p, ticket, at, None, dma);
     }
@@ -36,7 +36,7 @@ impl<S: Storage> Nic<S> {
             return;
         };
         slot.state = SlotState::Bounced;
-        let (header, generation) = (slot.header, slot.generation);
+        let (header, generation) = (slot.header.decode(), slot.generation);
         if let Some(receive) = slot.let_go() {
             p.release_receive(receive);
         }
@@ -87,7 +87,7 @@ impl<S: Storage> Nic<S> {
                     return;
                 }
                 if status != Status::Ok {
-                    *self.refusals(status) += 1;
+                    *self.counters.refusals(status) += 1;
                 }
                 self.end(p, now, bounce, status);
             }

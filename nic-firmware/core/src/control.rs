@@ -107,7 +107,7 @@ impl<S: Storage> Nic<S> {
         let Some(slot) = self.slot(at) else {
             return Step::Ended(Status::Malformed);
         };
-        let header = slot.header;
+        let header = slot.header.decode();
         let from_driver = header.source_port == DRIVER && header.destination_port == DRIVER;
         if !from_driver || usize::from(header.len) != CONTROL_BYTES {
             self.counters.refused_malformed += 1;

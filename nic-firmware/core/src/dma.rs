@@ -4,9 +4,10 @@
 //! *without* a lock, in one line for all; a [`Ticket`] is taken before the lock, so that no lock is
 //! ever set that waits for a slot.
 
+use crate::counters::Counters;
 use crate::nic::Nic;
 use crate::platform::{Dma, DmaId, Platform};
-use crate::port::PortState;
+use crate::port::{Port, PortState};
 use crate::queue::Fifo;
 use heapless::Vec;
 use netvm_abi::bounce::BounceUse;
@@ -85,11 +86,33 @@ impl DmaTable {
         !self.barriers.is_full()
     }
 
+    /// Starts a DMA for an operation, which is named as its bounce page is, with the page that it holds
+    /// and the port whose page that is.
+    #[inline(always)]
+    pub(crate) fn start<P: Platform>(
+        &mut self,
+        p: &mut P,
+        counters: &mut Counters,
+        ticket: Ticket,
+        holder: BounceId,
+        page: Option<(HeldPage, &mut Port)>,
+        dma: Dma,
+    ) {
+        counters.dma_started += 1;
+        let page = page.map(|(page, port)| {
+            port.dmas += 1;
+            page
+        });
+        let id = self.begin(ticket, holder, page);
+        p.start_dma(id, dma);
+    }
+
     #[inline]
     fn begin(&mut self, ticket: Ticket, holder: BounceId, page: Option<HeldPage>) -> DmaId {
         let Ticket(index) = ticket;
         let mut generation = 0;
-        if let Some(slot) = self.slots.get_mut(usize::from(index)) {
+        // A ticket's number is below `SLOTS`: so the compiler knows it, too.
+        if let Some(slot) = self.slots.get_mut(usize::from(index) % SLOTS) {
             slot.generation = slot.generation.wrapping_add(1);
             slot.holder = holder;
             slot.page = page;
@@ -116,7 +139,6 @@ impl DmaTable {
 
 impl<S: Storage> Nic<S> {
     /// Starts a DMA for an operation, which is named as its bounce page is.
-    #[inline(always)]
     pub(crate) fn start_dma<P: Platform>(
         &mut self,
         p: &mut P,
@@ -125,12 +147,8 @@ impl<S: Storage> Nic<S> {
         page: Option<HeldPage>,
         dma: Dma,
     ) {
-        self.counters.dma_started += 1;
-        if let Some(port) = page.and_then(|page| self.ports.get_mut(page.port.index())) {
-            port.dmas += 1;
-        }
-        let id = self.dma.begin(ticket, holder, page);
-        p.start_dma(id, dma);
+        let page = page.and_then(|page| Some((page, self.ports.get_mut(page.port.index())?)));
+        self.dma.start(p, &mut self.counters, ticket, holder, page, dma);
     }
 
     /// Lets an operation wait for a DMA slot, without any lock.

@@ -18,7 +18,7 @@ impl<S: Storage> Nic<S> {
         let Some(slot) = self.slot(at) else {
             return Step::Ended(Status::Malformed);
         };
-        let request = slot.header;
+        let request = slot.header.decode();
         let stream = self.config.stream_index(request.source, request.source_port);
         let poison = self
             .streams

@@ -188,16 +188,22 @@ impl<S: Storage> Nic<S> {
     /// Answers a message of a life that this side does not know (any more): so the other side
     /// learns at once, not after many probes. Not while the life may just be beginning.
     #[cold]
-    pub(crate) fn refuse_stale<P: Platform>(&mut self, p: &mut P, header: &Header) {
+    pub(crate) fn refuse_stale<P: Platform>(
+        &mut self,
+        p: &mut P,
+        id: NodeId,
+        theirs: Incarnation,
+        ours: Incarnation,
+    ) {
         self.counters.stale_incarnation += 1;
-        let id = header.source;
-        let beginning = self.peers.get(id.index()).is_some_and(|peer| {
-            peer.link == Link::Connecting && header.destination_incarnation == peer.local
-        });
-        if beginning || id == self.config.node || header.destination_incarnation.0 == 0 {
+        let beginning = self
+            .peers
+            .get(id.index())
+            .is_some_and(|peer| peer.link == Link::Connecting && peer.local == ours);
+        if beginning || id == self.config.node || ours.0 == 0 {
             return;
         }
-        self.send_bye(p, id, header.destination_incarnation, header.source_incarnation);
+        self.send_bye(p, id, ours, theirs);
     }
 
     /// Ends a life of a link at the other side.

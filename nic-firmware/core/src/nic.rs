@@ -24,7 +24,7 @@ use netvm_abi::page_table::PageTable;
 use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::storage::{MakeTable, Storage};
-use netvm_abi::wire::HEADER_BYTES;
+use netvm_abi::wire::{HEADER_BYTES, HEADER_WORDS};
 use netvm_abi::{BounceId, Incarnation, Nanos, ReadSlot, ReceiveId, StagingId};
 
 /// A received message: its first bytes, copied out of the receive buffer. The payload stays there.
@@ -33,8 +33,8 @@ pub struct Frame {
     /// The buffer; the core gives it back through
     /// [`release_receive`](Platform::release_receive), exactly once.
     pub receive: ReceiveId,
-    /// The first bytes of the message, zeroes where it is shorter than a header.
-    pub head: [u8; HEADER_BYTES],
+    /// The words of its header, zeroes where it is shorter.
+    pub head: [u32; HEADER_WORDS],
     /// Length of the whole message in bytes.
     pub len: usize,
 }
@@ -43,9 +43,13 @@ impl Frame {
     /// From the whole message, or at least its first [`HEADER_BYTES`], and its length.
     #[must_use]
     pub fn new(receive: ReceiveId, message: &[u8], len: usize) -> Self {
-        let mut head = [0; HEADER_BYTES];
-        for (to, from) in head.iter_mut().zip(message) {
+        let mut bytes = [0; HEADER_BYTES];
+        for (to, from) in bytes.iter_mut().zip(message) {
             *to = *from;
+        }
+        let mut head = [0; HEADER_WORDS];
+        for (word, bytes) in head.iter_mut().zip(bytes.as_chunks().0) {
+            *word = u32::from_le_bytes(*bytes);
         }
         Self { receive, head, len }
     }

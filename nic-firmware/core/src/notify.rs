@@ -76,53 +76,57 @@ impl NotificationPlace {
 }
 
 impl<S: Storage> Nic<S> {
-    /// Delivers one notification to an open port.
-    ///
-    /// # Errors
-    /// [`Status::QueueFull`] when the one-shot part of the queue is full.
-    pub(crate) fn notify<P: Platform>(
-        &mut self,
-        p: &mut P,
-        id: PortId,
-        number: NotificationId,
-    ) -> Result<(), Status> {
-        if number.is_one_shot() {
-            self.notify_one_shot(p, id, number)
-        } else {
-            self.notify_event(p, id, number);
-            Ok(())
-        }
-    }
-
-    fn notify_event<P: Platform>(&mut self, p: &mut P, id: PortId, number: NotificationId) {
+    /// Delivers the signal of an event count to an open port.
+    #[inline(always)]
+    pub(crate) fn notify_event<P: Platform>(&mut self, p: &mut P, id: PortId, number: NotificationId) {
         let place = self.notification_place(id);
         self.counters.notifications_delivered += 1;
         let read = place.raise(p.bar(), p.shared(), number);
-        self.note_read(id, read);
         let Some(port) = self.ports.get_mut(id.index()) else {
             return;
         };
-        if port.set_queued(number.0, true) {
-            self.counters.notifications_coalesced += 1;
-        } else {
-            self.enqueue(p, id, number);
+        if read != port.notification_read || !port.is_queued(number.0) {
+            return self.announce(p, id, number, read);
         }
+        self.counters.notifications_coalesced += 1;
         if place.wakes(p.bar(), number) {
             self.interrupt_port(p, id);
         }
     }
 
-    fn notify_one_shot<P: Platform>(
+    /// The queue has moved, or has no entry of an event count whose signal has been raised.
+    #[inline(never)]
+    fn announce<P: Platform>(&mut self, p: &mut P, id: PortId, number: NotificationId, read: u32) {
+        let Some(port) = self.ports.get_mut(id.index()) else {
+            return;
+        };
+        port.note_read(id, read, &self.queued);
+        if port.is_queued(number.0) {
+            self.counters.notifications_coalesced += 1;
+        } else {
+            port.set_queued(number.0, true);
+            self.enqueue(p, id, number);
+        }
+        if self.notification_place(id).wakes(p.bar(), number) {
+            self.interrupt_port(p, id);
+        }
+    }
+
+    /// Delivers a one-shot notification to an open port.
+    ///
+    /// # Errors
+    /// [`Status::QueueFull`] when the one-shot part of the queue is full.
+    pub(crate) fn notify_one_shot<P: Platform>(
         &mut self,
         p: &mut P,
         id: PortId,
         number: NotificationId,
     ) -> Result<(), Status> {
         let read = self.notification_place(id).read(p.bar());
-        self.note_read(id, read);
         let Some(port) = self.ports.get_mut(id.index()) else {
             return Err(Status::NoSuchPort);
         };
+        port.note_read(id, read, &self.queued);
         if port.one_shots >= one_shot_room(NOTIFICATION_ENTRIES) {
             self.counters.one_shot_refused += 1;
             return Err(Status::QueueFull);
@@ -134,6 +138,7 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Adds an entry to the queue, and wakes a port that waits for any.
+    #[inline(never)]
     fn enqueue<P: Platform>(&mut self, p: &mut P, id: PortId, number: NotificationId) {
         let place = self.notification_place(id);
         let Some(port) = self.ports.get_mut(id.index()) else {
@@ -160,31 +165,6 @@ impl<S: Storage> Nic<S> {
             area: self.shared.port_area(id),
         }
     }
-
-    /// The application has taken entries up to `read`. The NIC knows what they were from its own
-    /// copy: what the application may write is not believed. A number that cannot be is ignored: it
-    /// harms only its own queue. One step for each entry ever made, so O(1) a notification; at most
-    /// a whole queue at once.
-    fn note_read(&mut self, id: PortId, read: u32) {
-        let Some(port) = self.ports.get_mut(id.index()) else {
-            return;
-        };
-        let waiting = port.notification_write.wrapping_sub(port.notification_read);
-        let taken = read.wrapping_sub(port.notification_read);
-        if taken > waiting {
-            return;
-        }
-        for _ in 0..taken {
-            let slot = port.notification_read % NOTIFICATION_ENTRIES;
-            match self.queued.get(queue_index(id, slot)) {
-                Some(&ONE_SHOT) | None => port.one_shots = port.one_shots.saturating_sub(1),
-                Some(&number) => {
-                    port.set_queued(u32::from(number), false);
-                }
-            }
-            port.notification_read = port.notification_read.wrapping_add(1);
-        }
-    }
 }
 
 /// Stands in the copy of a queue for any one-shot number.
@@ -195,14 +175,41 @@ const fn queue_index(id: PortId, slot: u32) -> usize {
 }
 
 impl Port {
-    /// Notes whether an event count has an entry in the queue; returns whether it had one.
-    fn set_queued(&mut self, number: u32, queued: bool) -> bool {
-        let Some(word) = self.queued.get_mut(number as usize / 32) else {
-            return false;
-        };
-        let bit = 1 << (number % 32);
-        let before = *word & bit != 0;
-        *word = if queued { *word | bit } else { *word & !bit };
-        before
+    /// The application has taken entries up to `read`.
+    ///
+    /// The NIC knows what the entries were from its own copy: what the application may write is not
+    /// believed. A number that cannot be is ignored: it harms only its own queue. One step for each
+    /// entry ever made, so O(1) a notification; at most a whole queue at once.
+    fn note_read(&mut self, id: PortId, read: u32, queued: &[u16]) {
+        let waiting = self.notification_write.wrapping_sub(self.notification_read);
+        let taken = read.wrapping_sub(self.notification_read);
+        if taken > waiting {
+            return;
+        }
+        for _ in 0..taken {
+            let slot = self.notification_read % NOTIFICATION_ENTRIES;
+            match queued.get(queue_index(id, slot)) {
+                Some(&ONE_SHOT) | None => self.one_shots = self.one_shots.saturating_sub(1),
+                Some(&number) => {
+                    self.set_queued(u32::from(number), false);
+                }
+            }
+            self.notification_read = self.notification_read.wrapping_add(1);
+        }
+    }
+
+    /// Whether an event count has an entry in the queue.
+    #[inline]
+    fn is_queued(&self, number: u32) -> bool {
+        let word = self.queued.get(number as usize / 32).copied().unwrap_or(0);
+        word & (1 << (number % 32)) != 0
+    }
+
+    /// Notes whether it has.
+    fn set_queued(&mut self, number: u32, queued: bool) {
+        if let Some(word) = self.queued.get_mut(number as usize / 32) {
+            let bit = 1 << (number % 32);
+            *word = if queued { *word | bit } else { *word & !bit };
+        }
     }
 }

@@ -102,6 +102,12 @@ impl Peer {
         }
     }
 
+    /// Whether a message of these incarnations belongs to the present life of the link.
+    #[inline]
+    pub(crate) fn is_life_of(&self, theirs: Incarnation, ours: Incarnation) -> bool {
+        theirs == self.remote && ours == self.local && matches!(self.link, Link::Up | Link::Accepted)
+    }
+
     /// A message of this life has arrived.
     #[inline]
     pub(crate) const fn heard(&mut self, now: Nanos) {
@@ -324,7 +330,7 @@ impl<S: Storage> Nic<S> {
             return;
         };
         slot.state = SlotState::Missing;
-        let id = slot.header.source;
+        let id = slot.header.source();
         if let Some(receive) = slot.let_go() {
             p.release_receive(receive);
         }

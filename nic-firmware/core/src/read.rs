@@ -4,6 +4,7 @@
 //! needs no credit, and two nodes full of reads cannot wait for each other. At the responder the
 //! request holds its window slot until the reply has left.
 
+use crate::authorise::Authority;
 use crate::counters::Counters;
 use crate::dma::HeldPage;
 use crate::nic::Nic;
@@ -319,7 +320,7 @@ impl<S: Storage> Nic<S> {
         }
         self.counters.bounces_ended += 1;
         if status != Status::Ok {
-            *self.refusals(status) += 1;
+            *self.counters.refusals(status) += 1;
         }
         self.end_round_trip(p, slot, status, 0);
     }
@@ -414,7 +415,7 @@ impl<S: Storage> Nic<S> {
         if let Some(receive) = slot.let_go() {
             p.release_receive(receive);
         }
-        let header = slot.header;
+        let header = slot.header.decode();
         if let Err(status) = self.authorise_read(p, now, at) {
             self.reply(p, &header, Err(status));
             return Step::Ended(Status::Ok);
@@ -444,25 +445,24 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Whether the read in a window slot may be served.
-    pub(crate) fn authorise_read<P: Platform>(
-        &mut self,
-        p: &P,
-        now: Nanos,
-        at: BounceId,
-    ) -> crate::authorise::Authority {
-        let Some(slot) = self.slot(at) else {
+    pub(crate) fn authorise_read<P: Platform>(&mut self, p: &P, now: Nanos, at: BounceId) -> Authority {
+        let Some(slot) = self.slots.get_mut(at.index()) else {
             return Err(Status::Malformed);
         };
-        let (len, wanted) = (slot.header.len, slot.header.compare);
-        let payload = self
-            .peers
-            .get(slot.header.source.index())
-            .map_or(0, |peer| peer.payload);
-        if len != 0 || wanted > u64::from(payload) {
-            self.counters.refused_malformed += 1;
-            return Err(Status::Malformed);
+        let (len, wanted) = (slot.header.payload_len(), slot.header.compare());
+        let peer = self.peers.get(slot.header.source().index());
+        let authority = if len != 0 || peer.is_none_or(|peer| wanted > u64::from(peer.payload)) {
+            Err(Status::Malformed)
+        } else if let Some(port) = self.ports.get(slot.header.destination_port().index()) {
+            self.capabilities
+                .authorise(p.bar(), now, slot, port, wanted as u32, Modes::READ)
+        } else {
+            Err(Status::NoSuchPort)
+        };
+        if let Err(status) = authority {
+            *self.counters.refusals(status) += 1;
         }
-        self.authorise(p, now, at, wanted as u32, Modes::READ)
+        authority
     }
 
     /// The data of a read is in its staging buffer, or will not be.
@@ -479,7 +479,7 @@ impl<S: Storage> Nic<S> {
         if slot.state != SlotState::Sourcing {
             return;
         }
-        let header = slot.header;
+        let header = slot.header.decode();
         self.reply(p, &header, data);
         self.end(p, now, at, Status::Ok);
     }

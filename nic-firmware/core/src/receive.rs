@@ -14,8 +14,8 @@ use crate::window::Place;
 use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{HEADER_BYTES, HEADER_WORDS, Header, Kind, MessageFlags};
-use netvm_abi::{BounceId, Nanos, NodeId, ReceiveId};
+use netvm_abi::wire::{HEADER_BYTES, HEADER_WORDS, Header, Kind, MessageFlags, RawHeader, claims_slot};
+use netvm_abi::{BounceId, Nanos, NodeId, NotificationId, PortId, ReceiveId};
 
 /// How far a message got at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,51 +28,50 @@ pub(crate) enum Step {
 
 /// The header of a frame, if it has a whole one and as much payload as that says.
 #[inline]
-fn decode(frame: &Frame) -> Option<Header> {
-    let mut words = [0; HEADER_WORDS];
-    for (word, chunk) in words.iter_mut().zip(frame.head.chunks_exact(4)) {
-        if let Ok(chunk) = chunk.try_into() {
-            *word = u32::from_le_bytes(chunk);
-        }
-    }
-    let header = Header::decode_words(&words).ok()?;
-    (HEADER_BYTES + usize::from(header.len) <= frame.len).then_some(header)
+fn header_of(frame: &Frame) -> Option<Arrived<'_>> {
+    let header = RawHeader::of(&frame.head).ok()?;
+    (HEADER_BYTES + usize::from(header.payload_len()) <= frame.len).then_some(header)
 }
+
+/// A header in the frame that it came in.
+type Arrived<'a> = RawHeader<&'a [u32; HEADER_WORDS]>;
 
 impl<S: Storage> Nic<S> {
     #[inline]
     pub(crate) fn frame_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, frame: &Frame) {
         self.counters.frames += 1;
-        let receive = frame.receive;
-        let geometry = &self.config.geometry;
-        let header = match decode(frame) {
-            Some(header)
-                if header.destination == self.config.node
-                    && header.source.0 < geometry.nodes
-                    // Answers come from whatever port was asked, also from one that cannot be.
-                    && (header.source_port.0 < geometry.ports || !header.kind.is_windowed())
-                    && u32::from(header.len) <= geometry.payload =>
-            {
-                header
-            }
-            _ => {
-                self.counters.malformed += 1;
-                p.release_receive(receive);
-                return;
-            }
-        };
-        if !header.kind.is_windowed() {
-            self.answer_arrives(p, now, receive, &header);
-        } else if self.in_session(p, now, &header) {
-            self.accept(p, now, receive, &header);
+        if claims_slot(&frame.head) {
+            self.message_arrives(p, now, frame);
         } else {
-            p.release_receive(receive);
+            self.answer_arrives(p, now, frame);
         }
+    }
+
+    /// Whether a message is for this node, and of a length that can be.
+    #[inline]
+    fn is_sound(&self, header: &Arrived<'_>) -> bool {
+        header.destination() == self.config.node
+            && u32::from(header.payload_len()) <= self.config.geometry.payload
+    }
+
+    /// What came is no message, or none for this node.
+    #[cold]
+    fn malformed<P: Platform>(&mut self, p: &mut P, receive: ReceiveId) {
+        self.counters.malformed += 1;
+        p.release_receive(receive);
     }
 
     /// A message that takes no slot of the window: a greeting, an answer, an acknowledgement.
     #[inline(never)]
-    fn answer_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, receive: ReceiveId, header: &Header) {
+    fn answer_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, frame: &Frame) {
+        let receive = frame.receive;
+        let nodes = self.config.geometry.nodes;
+        // Answers come from whatever port was asked, also from one that cannot be.
+        let sound = |header: &Arrived<'_>| self.is_sound(header) && header.source().0 < nodes;
+        let Some(header) = header_of(frame).filter(sound) else {
+            return self.malformed(p, receive);
+        };
+        let header = &header.decode();
         match header.kind {
             Kind::Hello | Kind::HelloAck | Kind::Bye => self.greeting_arrives(p, now, header),
             _ if !self.in_session(p, now, header) => {}
@@ -91,68 +90,99 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Whether a message belongs to the present life of its link.
-    #[inline(always)]
     fn in_session<P: Platform>(&mut self, p: &mut P, now: Nanos, header: &Header) -> bool {
         let Some(peer) = self.peers.get_mut(header.source.index()) else {
             return false;
         };
-        let same = header.source_incarnation == peer.remote && header.destination_incarnation == peer.local;
-        if same && matches!(peer.link, Link::Up | Link::Accepted) {
-            peer.heard(now);
-            if peer.link == Link::Accepted {
-                self.link_up(p, header.source);
-            }
-            return true;
+        let (theirs, ours) = (header.source_incarnation, header.destination_incarnation);
+        if !peer.is_life_of(theirs, ours) {
+            self.refuse_stale(p, header.source, theirs, ours);
+            return false;
         }
-        self.refuse_stale(p, header);
-        false
+        peer.heard(now);
+        if peer.link == Link::Accepted {
+            self.link_up(p, header.source);
+        }
+        true
     }
 
-    /// A windowed message gets its slot, once.
+    /// A windowed message gets its slot, once, if it belongs to the present life of its link.
     #[inline(always)]
-    fn accept<P: Platform>(&mut self, p: &mut P, now: Nanos, receive: ReceiveId, header: &Header) {
-        let id = header.source;
-        let Some(peer) = self.peers.get_mut(id.index()) else {
-            return;
+    fn message_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, frame: &Frame) {
+        let receive = frame.receive;
+        let Some(header) = header_of(frame) else {
+            return self.malformed(p, receive);
         };
-        let at = match peer.sequence.place(header.seq) {
+        if !self.is_sound(&header) || header.source_port().0 >= self.config.geometry.ports {
+            return self.malformed(p, receive);
+        }
+        let (id, seq) = (header.source(), header.seq());
+        let (theirs, ours) = (header.source_incarnation(), header.destination_incarnation());
+        let Some(mut peer) = self.peers.get_mut(id.index()) else {
+            return self.malformed(p, receive);
+        };
+        if !peer.is_life_of(theirs, ours) {
+            self.refuse_stale(p, id, theirs, ours);
+            return p.release_receive(receive);
+        }
+        if peer.link == Link::Accepted {
+            self.link_up(p, id);
+            let Some(up) = self.peers.get_mut(id.index()) else {
+                return;
+            };
+            peer = up;
+        }
+        peer.heard(now);
+        let at = match peer.sequence.place(seq) {
             Place::Slot(index) => self.config.slot_id(id, index),
             place => return self.out_of_place(p, receive, place),
         };
-        let (Some(slot), Some(peer)) = (self.slots.get_mut(at.index()), self.peers.get_mut(id.index()))
-        else {
+        let Some(slot) = self.slots.get_mut(at.index()) else {
             return;
         };
         if slot.state != SlotState::Missing {
             return self.out_of_place(p, receive, Place::Before);
         }
-        let at_lsn = header.seq == peer.sequence.lsn();
+        let at_lsn = seq == peer.sequence.lsn();
         if !at_lsn && !peer.sequence.anything_past_lsn() {
             peer.gap_since = now;
         }
         peer.sequence
-            .arrived(header.seq, header.flags.contains(MessageFlags::ACK_REQUEST));
+            .arrived(seq, header.flags().contains(MessageFlags::ACK_REQUEST));
         self.counters.messages_received += 1;
-        self.counters.bytes_received += u64::from(header.len);
-        slot.header = *header;
+        self.counters.bytes_received += u64::from(header.payload_len());
+        slot.header = header.to_owned();
         slot.receive = receive;
         slot.holds_receive = true;
         slot.generation.0 = slot.generation.0.wrapping_add(1);
         slot.status = Status::Ok;
-        if !at_lsn {
-            let ordered = header.flags.contains(MessageFlags::ORDERED) || header.kind == Kind::Flush;
-            if ordered {
-                self.counters.ordered_parked += 1;
-                slot.state = SlotState::Ordered;
-            }
-            self.arm_probe(id, now);
-            if ordered {
-                return;
-            }
+        if !at_lsn && self.waits_for_earlier(now, at) {
+            return;
         }
-        if let Step::Ended(status) = self.act(p, now, at) {
-            self.end(p, now, at, status);
+        if header.kind() == Kind::Write {
+            if let Step::Ended(status) = self.write_arrives(p, now, at) {
+                self.end(p, now, at, status);
+            }
+        } else {
+            self.carry_out(p, now, at);
         }
+    }
+
+    /// A message that others are missing before: whether it asked to wait for them.
+    #[inline(never)]
+    fn waits_for_earlier(&mut self, now: Nanos, at: BounceId) -> bool {
+        let Some(slot) = self.slots.get_mut(at.index()) else {
+            return false;
+        };
+        let header = &slot.header;
+        let id = header.source();
+        let waits = header.flags().contains(MessageFlags::ORDERED) || header.kind() == Kind::Flush;
+        if waits {
+            self.counters.ordered_parked += 1;
+            slot.state = SlotState::Ordered;
+        }
+        self.arm_probe(id, now);
+        waits
     }
 
     /// A message that has been here before, or that its sender had no credit for.
@@ -167,12 +197,12 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Does what the message in a slot asks for.
-    #[inline]
+    #[inline(never)]
     fn act<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) -> Step {
         let Some(slot) = self.slot(at) else {
             return Step::Ended(Status::Malformed);
         };
-        match slot.header.kind {
+        match slot.header.kind() {
             Kind::Write => self.write_arrives(p, now, at),
             Kind::ReadRequest => self.read_arrives(p, now, at),
             Kind::Flush => self.flush_arrives(p, at),
@@ -185,14 +215,18 @@ impl<S: Storage> Nic<S> {
         }
     }
 
+    /// The same, and ends the message if that was all.
+    #[inline(never)]
+    fn carry_out<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) {
+        if let Step::Ended(status) = self.act(p, now, at) {
+            self.end(p, now, at, status);
+        }
+    }
+
     /// Takes up a message that has waited for a DMA slot or a staging buffer.
     pub(crate) fn resume<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) {
         match self.slot(at).map(|slot| slot.state) {
-            Some(SlotState::Queued) => {
-                if let Step::Ended(status) = self.act(p, now, at) {
-                    self.end(p, now, at, status);
-                }
-            }
+            Some(SlotState::Queued) => self.carry_out(p, now, at),
             Some(SlotState::Dead) => self.bury(p, now, at),
             _ => {}
         }
@@ -201,7 +235,7 @@ impl<S: Storage> Nic<S> {
     /// A message is over: its buffer goes back, its failure to the sender, and the LSN moves on.
     pub(crate) fn end<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId, status: Status) {
         self.mark_ended(p, at, status);
-        if let Some(peer) = self.slot(at).map(|slot| slot.header.source) {
+        if let Some(peer) = self.slot(at).map(|slot| slot.header.source()) {
             self.advance(p, now, peer);
         }
     }
@@ -218,12 +252,12 @@ impl<S: Storage> Nic<S> {
             self.counters.messages_landed += 1;
             slot.state = SlotState::Landed;
             if mutant::is(Mutant::NotificationEarly) {
-                self.deliver(p, at);
+                self.deliver(p, at, false);
             }
         } else {
             self.counters.messages_failed += 1;
             slot.state = SlotState::Failed;
-            let header = slot.header;
+            let header = slot.header.decode();
             if header.kind != Kind::Control {
                 self.send_error(p, &header, status);
             }
@@ -269,46 +303,45 @@ impl<S: Storage> Nic<S> {
             return;
         };
         let (status, header) = (slot.status, &slot.header);
-        let id = header.source;
-        let notifies = header.notification.is_some();
-        let stream = self.config.stream_index(id, header.source_port);
+        let (id, number) = (header.source(), header.notification());
+        let stream = self.config.stream_index(id, header.source_port());
+        let mut poisoned = status != Status::Ok;
         if let Some(stream) = self.streams.get_mut(stream)
             && let Some(poison) = stream.poison
         {
             // A new epoch: the sender's library has surfaced the error. Another owner of its port
             // did nothing wrong.
-            let says_owner = matches!(header.kind, Kind::Write | Kind::Flush);
-            if poison.epoch != header.epoch.0 || (says_owner && poison.owner != header.compare) {
+            let says_owner = matches!(header.kind(), Kind::Write | Kind::Flush);
+            if poison.epoch != header.epoch().0 || (says_owner && poison.owner != header.compare()) {
                 stream.poison = None;
+            } else {
+                poisoned = true;
             }
         }
         if status != Status::Ok {
             self.poison(at, status);
         }
-        if notifies && !mutant::is(Mutant::NotificationEarly) {
-            self.deliver(p, at);
-        }
+        // The header stays in the slot until the next message comes into it.
         self.set_slot(at, SlotState::Missing);
         if let Some(peer) = self.peers.get_mut(id.index()) {
             peer.sequence.advance();
         }
+        if number.is_some() && !mutant::is(Mutant::NotificationEarly) {
+            self.deliver(p, at, poisoned);
+        }
     }
 
-    /// Delivers the notification of a message, if it has one and its stream and port are well.
-    fn deliver<P: Platform>(&mut self, p: &mut P, at: BounceId) {
+    /// Delivers the notification of a message, if it has one and its port is well, and its stream.
+    #[inline(never)]
+    fn deliver<P: Platform>(&mut self, p: &mut P, at: BounceId, poisoned: bool) {
         let Some(slot) = self.slot(at) else {
             return;
         };
-        let header = slot.header;
-        if header.kind != Kind::Write || !header.notification.is_some() {
+        let header = &slot.header;
+        let (port, number) = (header.destination_port(), header.notification());
+        if header.kind() != Kind::Write || !number.is_some() {
             return;
         }
-        let port = header.destination_port;
-        let stream = self.config.stream_index(header.source, header.source_port);
-        let poisoned = self
-            .streams
-            .get(stream)
-            .is_some_and(|stream| stream.poison.is_some());
         let open = self
             .ports
             .get(port.index())
@@ -317,8 +350,27 @@ impl<S: Storage> Nic<S> {
             self.counters.notifications_suppressed += 1;
             return;
         }
-        if let Err(status) = self.notify(p, port, header.notification) {
-            self.poison(at, status);
+        if number.is_one_shot() {
+            self.deliver_one_shot(p, at, port, number);
+        } else {
+            self.notify_event(p, port, number);
+        }
+    }
+
+    /// If it cannot be delivered the sender hears of it, and its stream stops there.
+    #[inline(never)]
+    fn deliver_one_shot<P: Platform>(
+        &mut self,
+        p: &mut P,
+        at: BounceId,
+        port: PortId,
+        number: NotificationId,
+    ) {
+        let Err(status) = self.notify_one_shot(p, port, number) else {
+            return;
+        };
+        self.poison(at, status);
+        if let Some(header) = self.slot(at).map(|slot| slot.header.decode()) {
             self.send_error(p, &header, status);
         }
     }
@@ -327,7 +379,7 @@ impl<S: Storage> Nic<S> {
     /// poison: they leave nothing undone at this side.
     #[cold]
     fn poison(&mut self, at: BounceId, status: Status) {
-        let Some(header) = self.slot(at).map(|slot| slot.header) else {
+        let Some(header) = self.slot(at).map(|slot| slot.header.decode()) else {
             return;
         };
         let stream = self.config.stream_index(header.source, header.source_port);

@@ -1,7 +1,7 @@
 //! A slot of a peer's sequence window: one message, from its arrival until the LSN passes it.
 
 use netvm_abi::status::Status;
-use netvm_abi::wire::{Header, Kind};
+use netvm_abi::wire::{HEADER_WORDS, Header, Kind, RawHeader};
 use netvm_abi::{Generation, NodeId, ReceiveId};
 
 /// What a message is waiting for.
@@ -42,7 +42,7 @@ pub struct Slot {
     pub(crate) generation: Generation,
     /// Generation of the receiving port when the message was let through.
     pub(crate) port_generation: Generation,
-    pub(crate) header: Header,
+    pub(crate) header: RawHeader<[u32; HEADER_WORDS]>,
 }
 
 impl Slot {
@@ -54,7 +54,7 @@ impl Slot {
         receive: ReceiveId(0),
         generation: Generation(0),
         port_generation: Generation(0),
-        header: Header::new(Kind::Write, NodeId(0), NodeId(0)),
+        header: RawHeader::new(&Header::new(Kind::Write, NodeId(0), NodeId(0))),
     };
 
     /// The receive buffer, if the slot still has it: for the caller to give back.

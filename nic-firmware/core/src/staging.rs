@@ -5,6 +5,7 @@
 //! quarters each, so that neither kind can starve the other (promise P5). A page that is not mapped is
 //! asked of the host (a *source miss*) without any lock held.
 
+use crate::authorise::covers;
 use crate::dma::HeldPage;
 use crate::nic::Nic;
 use crate::platform::{Dma, PageRange, Platform};
@@ -259,7 +260,7 @@ impl<S: Storage> Nic<S> {
             return Fill::Started;
         }
         if let Ok(page) = lock_page(p.bar(), &self.page_table, staging.vpn, false) {
-            if segment.is_none_or(|segment| Self::covers(segment, page.segment)) {
+            if segment.is_none_or(|segment| covers(segment, page.segment)) {
                 self.set_staging(id, StagingState::Filling);
                 let held = HeldPage {
                     slot: page.slot,

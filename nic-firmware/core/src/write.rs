@@ -1,72 +1,101 @@
 //! A write arrives (thesis 5.4, figure 16): check, lock, DMA into the page, mark dirty, unlock; or,
 //! when the page cannot be used, the bounce page.
 
-use crate::dma::HeldPage;
+use crate::authorise::covers;
+use crate::dma::{HeldPage, Ticket};
 use crate::nic::Nic;
 use crate::platform::{Dma, PageRange, Platform};
 use crate::receive::Step;
 use crate::slot::SlotState;
 use netvm_abi::control::Modes;
 use netvm_abi::page_lock::{Miss, Used, lock_page, unlock_page};
+use netvm_abi::page_table::PageSlot;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::{BounceId, ByteLen, Nanos, Vpn};
 
 impl<S: Storage> Nic<S> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn write_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) -> Step {
-        let Some(len) = self.slot(at).map(|slot| u32::from(slot.header.len)) else {
+        let Some(slot) = self.slots.get_mut(at.index()) else {
             return Step::Ended(Status::Malformed);
         };
-        let authority = match self.authorise(p, now, at, len, Modes::WRITE) {
+        let Some(port) = self.ports.get_mut(slot.header.destination_port().index()) else {
+            return self.write_refused(Status::NoSuchPort);
+        };
+        let (bar, len) = (p.bar(), u32::from(slot.header.payload_len()));
+        let authority = match self
+            .capabilities
+            .authorise(bar, now, slot, port, len, Modes::WRITE)
+        {
             Ok(authority) => authority,
-            Err(status) => return Step::Ended(status),
+            Err(status) => return self.write_refused(status),
         };
         if len == 0 {
             // A notification alone: no page, no lock, no DMA.
             return Step::Ended(Status::Ok);
         }
         let Some(ticket) = self.dma.ticket() else {
-            self.set_slot(at, SlotState::Queued);
+            slot.state = SlotState::Queued;
             self.park_for_dma(at);
             return Step::Pending;
         };
-        let Some(slot) = self.slot(at) else {
-            return Step::Ended(Status::Malformed);
-        };
-        let (port, address, receive) = (slot.header.destination_port, slot.header.address, slot.receive);
-        let vpn = Vpn::of(port, address);
-        match lock_page(p.bar(), &self.page_table, vpn, true) {
-            Ok(page) if Self::covers(authority, page.segment) => {
-                self.counters.zero_copy += 1;
-                self.set_slot(at, SlotState::Moving);
-                let held = HeldPage {
-                    slot: page.slot,
-                    used: Used::Written,
-                    port,
-                };
-                let dma = Dma::ReceiveToPage {
-                    receive,
-                    page: PageRange {
-                        ppn: page.ppn,
-                        vpn,
-                        offset: address.page_offset(),
-                        len: ByteLen(len),
-                    },
-                };
-                self.start_dma(p, ticket, at, Some(held), dma);
+        let vpn = Vpn::of(slot.header.destination_port(), slot.header.address());
+        let page = match lock_page(bar, &self.page_table, vpn, true) {
+            Ok(page) if covers(authority, page.segment) => page,
+            Ok(page) => {
+                self.write_strays(p, ticket, at, page.slot);
                 return Step::Pending;
             }
-            // Left over from another segment: the host knows what belongs here.
-            Ok(page) => {
-                unlock_page(p.bar(), &self.page_table, page.slot, Used::Not);
-                self.counters.bounced_segment += 1;
+            Err(miss) => {
+                self.write_misses(p, ticket, at, miss);
+                return Step::Pending;
             }
-            Err(Miss::NotFound) => self.counters.bounced_not_found += 1,
-            Err(Miss::NotWritable) => self.counters.bounced_read_only += 1,
+        };
+        slot.state = SlotState::Moving;
+        self.counters.zero_copy += 1;
+        let held = HeldPage {
+            slot: page.slot,
+            used: Used::Written,
+            port: slot.header.destination_port(),
+        };
+        let dma = Dma::ReceiveToPage {
+            receive: slot.receive,
+            page: PageRange {
+                ppn: page.ppn,
+                vpn,
+                offset: slot.header.address().page_offset(),
+                len: ByteLen(len),
+            },
+        };
+        self.dma
+            .start(p, &mut self.counters, ticket, at, Some((held, port)), dma);
+        Step::Pending
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn write_refused(&mut self, status: Status) -> Step {
+        *self.counters.refusals(status) += 1;
+        Step::Ended(status)
+    }
+
+    /// The page cannot be used: the message goes to its bounce page, and the host does the rest.
+    #[inline(never)]
+    fn write_misses<P: Platform>(&mut self, p: &mut P, ticket: Ticket, at: BounceId, miss: Miss) {
+        match miss {
+            Miss::NotFound => self.counters.bounced_not_found += 1,
+            Miss::NotWritable => self.counters.bounced_read_only += 1,
         }
         self.bounce_message(p, ticket, at);
-        Step::Pending
+    }
+
+    /// The page is left over from another segment: the host knows what belongs here.
+    #[cold]
+    fn write_strays<P: Platform>(&mut self, p: &mut P, ticket: Ticket, at: BounceId, page: PageSlot) {
+        unlock_page(p.bar(), &self.page_table, page, Used::Not);
+        self.counters.bounced_segment += 1;
+        self.bounce_message(p, ticket, at);
     }
 
     /// The DMA of a message in the window has ended.

@@ -1,0 +1,232 @@
+//! A message's header as it came: checked once, each field read where it is needed.
+//!
+//! A NIC looks at few fields before it knows that it wants a message at all, and at others only when the
+//! message's turn has come. The words are the NIC's own copy, so a field is the same at each look.
+
+use crate::units::{
+    CapabilitySlot, Epoch, Incarnation, NodeId, NotificationId, OpId, PortId, ReplySlot, Seq, VirtAddr,
+};
+use crate::wire::{HEADER_WORDS, Header, HeaderError, Kind, MAGIC, MessageFlags, WIRE_VERSION};
+use crate::words::join;
+use core::borrow::Borrow;
+
+/// Whether words, if they are a header at all, are that of a message that takes a slot of the receiver's
+/// sequence window.
+#[must_use]
+#[inline]
+pub const fn claims_slot(words: &[u32; HEADER_WORDS]) -> bool {
+    Kind::windowed((words[0] >> 24) as u8)
+}
+
+/// The words of a header, found to be one: each field is read where it is needed. `W` owns or borrows them.
+#[derive(Clone, Copy, Debug)]
+pub struct RawHeader<W> {
+    words: W,
+    kind: Kind,
+    flags: MessageFlags,
+}
+
+impl<'a> RawHeader<&'a [u32; HEADER_WORDS]> {
+    /// Looks whether words are a header.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    #[inline]
+    pub const fn of(words: &'a [u32; HEADER_WORDS]) -> Result<Self, HeaderError> {
+        if words[0] as u16 != MAGIC {
+            return Err(HeaderError::Magic);
+        }
+        if (words[0] >> 16) as u8 != WIRE_VERSION {
+            return Err(HeaderError::Version((words[0] >> 16) as u8));
+        }
+        let Some(kind) = Kind::from_code((words[0] >> 24) as u8) else {
+            return Err(HeaderError::Kind((words[0] >> 24) as u8));
+        };
+        let Some(flags) = MessageFlags::from_bits(words[1] as u8) else {
+            return Err(HeaderError::Flags(words[1] as u8));
+        };
+        Ok(Self { words, kind, flags })
+    }
+
+    /// A copy that owns its words.
+    #[must_use]
+    #[inline]
+    pub const fn to_owned(&self) -> RawHeader<[u32; HEADER_WORDS]> {
+        RawHeader {
+            words: *self.words,
+            kind: self.kind,
+            flags: self.flags,
+        }
+    }
+}
+
+impl RawHeader<[u32; HEADER_WORDS]> {
+    /// The words of a header.
+    #[must_use]
+    pub const fn new(header: &Header) -> Self {
+        Self {
+            words: header.encode_words(),
+            kind: header.kind,
+            flags: header.flags,
+        }
+    }
+}
+
+impl<W: Borrow<[u32; HEADER_WORDS]>> RawHeader<W> {
+    #[inline]
+    fn word(&self, at: usize) -> u32 {
+        self.words.borrow()[at]
+    }
+
+    #[inline]
+    fn pair(&self, at: usize) -> u64 {
+        join(self.word(at), self.word(at + 1))
+    }
+
+    /// What it is.
+    #[must_use]
+    #[inline]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Flags.
+    #[must_use]
+    #[inline]
+    pub fn flags(&self) -> MessageFlags {
+        self.flags
+    }
+
+    /// Bytes of payload behind the header.
+    #[must_use]
+    #[inline]
+    pub fn payload_len(&self) -> u16 {
+        (self.word(1) >> 16) as u16
+    }
+
+    /// The sending node.
+    #[must_use]
+    #[inline]
+    pub fn source(&self) -> NodeId {
+        NodeId(self.word(2) as u16)
+    }
+
+    /// The receiving node.
+    #[must_use]
+    #[inline]
+    pub fn destination(&self) -> NodeId {
+        NodeId((self.word(2) >> 16) as u16)
+    }
+
+    /// The sending port.
+    #[must_use]
+    #[inline]
+    pub fn source_port(&self) -> PortId {
+        PortId(self.word(3) as u16)
+    }
+
+    /// The receiving port.
+    #[must_use]
+    #[inline]
+    pub fn destination_port(&self) -> PortId {
+        PortId((self.word(3) >> 16) as u16)
+    }
+
+    /// Incarnation of the sender's end of the link.
+    #[must_use]
+    #[inline]
+    pub fn source_incarnation(&self) -> Incarnation {
+        Incarnation(self.word(4))
+    }
+
+    /// Incarnation of the receiver's end of the link.
+    #[must_use]
+    #[inline]
+    pub fn destination_incarnation(&self) -> Incarnation {
+        Incarnation(self.word(5))
+    }
+
+    /// Sequence number.
+    #[must_use]
+    #[inline]
+    pub fn seq(&self) -> Seq {
+        Seq(self.word(6))
+    }
+
+    /// Whom to notify.
+    #[must_use]
+    #[inline]
+    pub fn notification(&self) -> NotificationId {
+        NotificationId(self.word(7))
+    }
+
+    /// Address at the receiver.
+    #[must_use]
+    #[inline]
+    pub fn address(&self) -> VirtAddr {
+        VirtAddr(self.pair(8))
+    }
+
+    /// The capability.
+    #[must_use]
+    #[inline]
+    pub fn capability(&self) -> CapabilitySlot {
+        CapabilitySlot(self.word(10))
+    }
+
+    /// The operation of the sending port.
+    #[must_use]
+    #[inline]
+    pub fn op(&self) -> OpId {
+        OpId(self.word(11))
+    }
+
+    /// The capability's secret.
+    #[must_use]
+    #[inline]
+    pub fn secret(&self) -> u64 {
+        self.pair(12)
+    }
+
+    /// Error epoch of the stream.
+    #[must_use]
+    #[inline]
+    pub fn epoch(&self) -> Epoch {
+        Epoch((self.word(14) >> 16) as u16)
+    }
+
+    /// See the table at [`Header`].
+    #[must_use]
+    #[inline]
+    pub fn compare(&self) -> u64 {
+        self.pair(18)
+    }
+
+    /// All of it.
+    #[must_use]
+    #[inline]
+    pub fn decode(&self) -> Header {
+        Header {
+            kind: self.kind,
+            flags: self.flags,
+            status: (self.word(1) >> 8) as u8,
+            len: self.payload_len(),
+            source: self.source(),
+            destination: self.destination(),
+            source_port: self.source_port(),
+            destination_port: self.destination_port(),
+            source_incarnation: self.source_incarnation(),
+            destination_incarnation: self.destination_incarnation(),
+            seq: self.seq(),
+            notification: self.notification(),
+            address: self.address(),
+            capability: self.capability(),
+            op: self.op(),
+            secret: self.secret(),
+            reply: ReplySlot(self.word(14) as u16),
+            epoch: self.epoch(),
+            operand: self.pair(16),
+            compare: self.compare(),
+        }
+    }
+}
