@@ -37,7 +37,7 @@ pub struct Ratios {
     pub bulk: f64,
     /// The two copies of a page that a bulk write must make, through one staging buffer, in ns.
     pub copies_ns: f64,
-    /// [`probe_whole`](super::cases::probe_whole), in ns.
+    /// [`probe_whole`], in ns.
     pub whole_ns: f64,
     /// Time of `export` by size in bytes, in us.
     pub export_us: Vec<(u64, f64)>,
