@@ -5,6 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
+use crate::cache;
 use crate::cargo::{WORKSPACES, cargo, root, works};
 use crate::run::{Context, Outcome};
 
@@ -16,7 +17,7 @@ pub(crate) fn deny(context: &mut Context<'_>) -> Result<Outcome> {
     let program = if works("cargo-deny", &["--version"]) {
         PathBuf::from("cargo-deny")
     } else {
-        let tools = cache()?.join(format!("cargo-deny-{VERSION}"));
+        let tools = cache::folder()?.join(format!("cargo-deny-{VERSION}"));
         let program = tools.join("bin/cargo-deny");
         if !program.exists() {
             let mut install = cargo(&[
@@ -49,14 +50,4 @@ pub(crate) fn deny(context: &mut Context<'_>) -> Result<Outcome> {
         "licences, bans and sources of {} workspaces as deny.toml says",
         WORKSPACES.len()
     )))
-}
-
-/// `$XDG_CACHE_HOME/netvm` or `~/.cache/netvm`.
-fn cache() -> Result<PathBuf> {
-    let base = match std::env::var_os("XDG_CACHE_HOME") {
-        Some(dir) if !dir.is_empty() => PathBuf::from(dir),
-        _ => PathBuf::from(std::env::var_os("HOME").context("neither XDG_CACHE_HOME nor HOME is set")?)
-            .join(".cache"),
-    };
-    Ok(base.join("netvm"))
 }

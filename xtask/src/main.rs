@@ -6,16 +6,21 @@
 //! | `cargo xtask test` | [`stages`] lists what it runs, [`run`] runs it, [`report`] shows it |
 //! | `cargo xtask bench` | [`mod@bench`] |
 //! | `cargo xtask firmware` | [`image`] |
+//! | `cargo xtask kernel` | [`mod@kernel`] |
+//! | `cargo xtask module` | [`mod@module`] |
 //!
 //! The rules that no compiler checks are in [`house`]; the licence and source policy in [`deny`].
 
 mod bench;
+mod cache;
 mod cargo;
 mod deny;
 mod exec;
 mod fuzz;
 mod house;
 mod image;
+mod kernel;
+mod module;
 mod report;
 mod run;
 mod setup;
@@ -49,6 +54,10 @@ enum Command {
     Bench(bench::Options),
     /// Build the firmware image and print its size, and the memory that a card takes.
     Firmware(image::Options),
+    /// Build the Linux that the rig's hosts run, if the cache has it not.
+    Kernel(kernel::Options),
+    /// Build the kernel module.
+    Module(module::Options),
 }
 
 /// The command line names something that does not exist.
@@ -69,6 +78,8 @@ fn main() -> ExitCode {
         Command::Test(options) => run::run(&options),
         Command::Bench(options) => bench::bench(&options),
         Command::Firmware(options) => image::firmware(&options),
+        Command::Kernel(options) => kernel::kernel(&options),
+        Command::Module(options) => module::module(&options),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

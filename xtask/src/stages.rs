@@ -152,6 +152,10 @@ fn format(context: &mut Context<'_>) -> Result<Outcome> {
         let manifest = root().join(manifest);
         context.exec(cargo(&["fmt", "--all", "--check", "--manifest-path"]).arg(manifest))?;
     }
+    // Kbuild builds it, with the kernel's edition; it is in no workspace.
+    let mut module = std::process::Command::new("rustfmt");
+    module.current_dir(root()).args(["--check", "--edition", "2021"]);
+    context.exec(module.arg("kernel-driver/module/src/main.rs"))?;
     passed("every file is formatted")
 }
 
