@@ -66,6 +66,9 @@ ioctls! {
 /// argument.
 pub const WAKE: u32 = number(0, 0x0A, 0);
 
+/// Has every [`WAIT`] of this port return, and changes [`PORT_EVENTS`](crate::port_area::PORT_EVENTS). No argument.
+pub const NUDGE: u32 = number(0, 0x0B, 0);
+
 /// "Any port that is free" in [`Register::port`], "every port" in [`AllowEntry::port`].
 pub const ANY_PORT: u16 = u16::MAX;
 /// "Every node" in [`AllowEntry::node`].
@@ -326,7 +329,7 @@ arguments! {
         reserved1: u32 = 20,
     }
 
-    /// Argument of [`WAIT`]. Returns when one of the three words of the port area is no longer what the caller has
+    /// Argument of [`WAIT`]. Returns when one of these four words of the port area is no longer what the caller has
     /// seen, or after the timeout (`ETIMEDOUT`), or for a signal (`EINTR`).
     Wait {
         /// `[in]` [`NOTIFICATION_WRITE`](crate::port_area::NOTIFICATION_WRITE) as seen. `[out]` As it is now.
@@ -335,8 +338,8 @@ arguments! {
         errors: u32 = 4,
         /// `[in]` [`PORT_STATE`](crate::port_area::PORT_STATE) as seen. `[out]` As it is now.
         state: u32 = 8,
-        /// `[in]` A notification whose interrupts are to wake as well, or zero.
-        notification: u32 = 12,
+        /// `[in]` [`PORT_EVENTS`](crate::port_area::PORT_EVENTS) as seen. `[out]` As it is now.
+        events: u32 = 12,
         /// `[in]` Nanoseconds.
         timeout: u64 = 16,
         /// Zero.

@@ -95,6 +95,7 @@ at! {
     port_area::ERRORS_LOST => 18,
     port_area::PORT_STATE => 32,
     port_area::PORT_GENERATION => 33,
+    port_area::PORT_EVENTS => 34,
     port_area::ERRORS => 256,
     port_area::REPLIES => 512,
     port_area::SHADOW_SIGNALS => 1024,
@@ -159,3 +160,4 @@ const_assert_eq!(ioctl::UNIMPORT, 0xC018_F507);
 const_assert_eq!(ioctl::WAIT, 0xC020_F508);
 const_assert_eq!(ioctl::STAT, 0xC018_F509);
 const_assert_eq!(ioctl::WAKE, 0x0000_F50A);
+const_assert_eq!(ioctl::NUDGE, 0x0000_F50B);

@@ -26,6 +26,8 @@ pub const ERRORS_LOST: WordIndex = WordIndex(18);
 pub const PORT_STATE: WordIndex = WordIndex(32);
 /// Driver-owned: generation of the port.
 pub const PORT_GENERATION: WordIndex = WordIndex(33);
+/// Driver-owned: changes with every interrupt that may be for the port, and with its state.
+pub const PORT_EVENTS: WordIndex = WordIndex(34);
 
 /// The error ring.
 pub const ERRORS: WordIndex = WordIndex(256);

@@ -1,30 +1,69 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
+// SPDX-License-Identifier: GPL-2.0
 
-//! The NetVM kernel module: gives `netvm-host` a card, memory and processes.
+//! `netvm.ko`: the host side of NetVM in Linux 6.12.
+//!
+//! All policy is the host core's ([`netvm_host`]), which runs here unchanged, as in the emulator and in
+//! the simulator. The module is its platform: it gives it a card (PCI), memory that the card reaches,
+//! threads, and processes whose page events it watches; and it gives processes `/dev/netvmN`. What
+//! 6.12's `kernel` crate does not bind is in C (`../shim`), without decisions.
+//!
+//! | file | idea |
+//! |---|---|
+//! | [`card`] | a card: its lock, attaching, its thread, its death |
+//! | [`notices`] | what the host core says, and who must hear it |
+//! | [`port`] | an open port: a process, its worker, its life |
+//! | [`pages`] | page events: who takes a page away, and what the card is told before it is gone |
+//! | [`worker`] | bounced messages and missed pages: page in, copy once, map |
+//! | [`calls`] | ioctls |
+//! | [`callbacks`] | what C calls |
+//! | [`words`] | NIC memory and driver memory |
+//! | [`event`], [`tables`], [`errno`], [`shim`] | tools |
+//!
+//! **Locks**, in order: a port's chunks (mutex), page-table locks of the kernel, the card's lock (spin).
+//! Under the card's lock nobody allocates, faults, copies or waits; it is never taken in an interrupt,
+//! which only counts an event. The address space's lock is never taken under any of them but the first.
+//!
+//! **No page is pinned.** The card has a page only between its publication and the end of the
+//! invalidation that takes it away, and so long the process' own page table holds it.
 
+use core::ffi::c_int;
 use kernel::prelude::*;
-use netvm_abi::bar::BarMap;
-use netvm_abi::Geometry;
-use netvm_host::counters::Counters;
+
+mod callbacks;
+mod calls;
+mod card;
+mod errno;
+mod event;
+mod notices;
+mod pages;
+mod port;
+mod shim;
+mod tables;
+mod words;
+mod worker;
 
 module! {
     type: NetVm,
     name: "netvm",
     author: "The NetVM authors",
     description: "NetVM: remote memory access without pinning",
-    license: "Dual MIT/GPL",
+    license: "GPL",
 }
 
 struct NetVm;
 
 impl kernel::Module for NetVm {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        let words = BarMap::new(&Geometry::default()).words;
-        pr_info!(
-            "a card's memory takes {} words; {:?}\n",
-            words,
-            Counters::default()
-        );
+        // SAFETY: once, at the beginning.
+        let code: c_int = unsafe { shim::nv_pci_register() };
+        kernel::error::to_result(code)?;
         Ok(Self)
+    }
+}
+
+impl Drop for NetVm {
+    fn drop(&mut self) {
+        // SAFETY: registered in `init`. No file is open: each holds a reference to the module.
+        unsafe { shim::nv_pci_unregister() }
     }
 }

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Address spaces: who takes pages away, which pages are there, copies in and out. C, because
+ * 6.12's `kernel` crate binds neither MMU notifiers nor HMM nor kthread_use_mm, and the accesses
+ * to user memory are inline assembly.
+ *
+ * No page is pinned: hmm_range_fault() takes no reference. What it says is true until the
+ * interval's invalidation has been called, and is believed only under the lock under which that
+ * is noted (nv_interval_set, nv_interval_moved).
+ */
+#include <linux/errno.h>
+#include <linux/hmm.h>
+#include <linux/kthread.h>
+#include <linux/mm.h>
+#include <linux/mmu_notifier.h>
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "shim.h"
+
+/* Times that a look is repeated because the pages were being taken away. */
+#define NV_LOOKS 8
+
+struct nv_watch {
+	struct mmu_notifier notifier;
+	void *port;
+};
+
+struct nv_interval {
+	struct mmu_interval_notifier notifier;
+	unsigned long start;
+	unsigned long end;
+	void *chunk;
+};
+
+/* C: mmgrab is inline. NULL for a thread without an address space. */
+struct mm_struct *nv_mm_grab_current(void)
+{
+	if (!current->mm)
+		return NULL;
+	mmgrab(current->mm);
+	return current->mm;
+}
+
+/* C: current is a macro. */
+bool nv_mm_is_current(const struct mm_struct *mm)
+{
+	return current->mm == mm;
+}
+
+/* C: inline. */
+void nv_mm_drop(struct mm_struct *mm)
+{
+	mmdrop(mm);
+}
+
+/* C: inline. False when the process has ended. */
+bool nv_mm_get(struct mm_struct *mm)
+{
+	return mmget_not_zero(mm);
+}
+
+/* C: no binding. */
+void nv_mm_put(struct mm_struct *mm)
+{
+	mmput(mm);
+}
+
+/* C: no binding. */
+void nv_mm_use(struct mm_struct *mm)
+{
+	kthread_use_mm(mm);
+}
+
+/* C: no binding. */
+void nv_mm_unuse(struct mm_struct *mm)
+{
+	kthread_unuse_mm(mm);
+}
+
+static int nv_clear_young(struct mmu_notifier *notifier, struct mm_struct *mm, unsigned long start,
+			  unsigned long end)
+{
+	return nv_rs_young(container_of(notifier, struct nv_watch, notifier)->port, start, end, true);
+}
+
+static int nv_test_young(struct mmu_notifier *notifier, struct mm_struct *mm, unsigned long address)
+{
+	return nv_rs_young(container_of(notifier, struct nv_watch, notifier)->port, address,
+			   address + PAGE_SIZE, false);
+}
+
+/*
+ * The classic LRU calls the first, MGLRU and idle-page tracking the others. A process that ends needs
+ * no call: the intervals are invalidated.
+ */
+static const struct mmu_notifier_ops nv_watch_ops = {
+	.clear_flush_young = nv_clear_young,
+	.clear_young = nv_clear_young,
+	.test_young = nv_test_young,
+};
+
+/* C: structures of callbacks. */
+struct nv_watch *nv_watch_new(struct mm_struct *mm, void *port)
+{
+	struct nv_watch *watch = kzalloc(sizeof(*watch), GFP_KERNEL);
+
+	if (!watch)
+		return NULL;
+	watch->port = port;
+	watch->notifier.ops = &nv_watch_ops;
+	if (mmu_notifier_register(&watch->notifier, mm)) {
+		kfree(watch);
+		return NULL;
+	}
+	return watch;
+}
+
+/* C: as above. No callback runs, or will, when it returns. */
+void nv_watch_free(struct nv_watch *watch)
+{
+	mmu_notifier_unregister(&watch->notifier, watch->notifier.mm);
+	kfree(watch);
+}
+
+static bool nv_invalidate(struct mmu_interval_notifier *notifier,
+			  const struct mmu_notifier_range *range, unsigned long seq)
+{
+	struct nv_interval *interval = container_of(notifier, struct nv_interval, notifier);
+
+	nv_rs_invalidate(interval->chunk, interval, max(range->start, interval->start),
+			 min(range->end, interval->end), seq, mmu_notifier_range_blockable(range));
+	/* Callers that may not block are served, too. */
+	return true;
+}
+
+static const struct mmu_interval_notifier_ops nv_interval_ops = {
+	.invalidate = nv_invalidate,
+};
+
+/* C: structures of callbacks. The process lives (nv_mm_get). */
+struct nv_interval *nv_interval_new(struct mm_struct *mm, unsigned long start, unsigned long len,
+				    void *chunk)
+{
+	struct nv_interval *interval = kzalloc(sizeof(*interval), GFP_KERNEL_ACCOUNT);
+
+	if (!interval)
+		return NULL;
+	interval->start = start;
+	interval->end = start + len;
+	interval->chunk = chunk;
+	if (mmu_interval_notifier_insert(&interval->notifier, mm, start, len, &nv_interval_ops)) {
+		kfree(interval);
+		return NULL;
+	}
+	return interval;
+}
+
+/* C: no binding. No callback runs, or will, when it returns. */
+void nv_interval_free(struct nv_interval *interval)
+{
+	mmu_interval_notifier_remove(&interval->notifier);
+	kfree(interval);
+}
+
+/* C: inline. Under the lock under which pages are published. */
+void nv_interval_set(struct nv_interval *interval, unsigned long seq)
+{
+	mmu_interval_set_seq(&interval->notifier, seq);
+}
+
+/* C: inline. Under the same lock: pages were taken away since the look. */
+bool nv_interval_moved(struct nv_interval *interval, unsigned long seq)
+{
+	return mmu_interval_read_retry(&interval->notifier, seq);
+}
+
+/*
+ * C: HMM is a structure of C. Says which pages are there; with `fault`, brings them in first.
+ * Each of `pfns` becomes a page frame number, with bit 63: there, bit 62: writable.
+ */
+int nv_pages_look(struct nv_interval *interval, unsigned long start, unsigned long count,
+		  bool fault, bool write, unsigned long *seq, unsigned long *pfns)
+{
+	struct mm_struct *mm = interval->notifier.mm;
+	struct hmm_range range = {
+		.notifier = &interval->notifier,
+		.start = start,
+		.end = start + count * PAGE_SIZE,
+		.hmm_pfns = pfns,
+		.default_flags = (fault ? HMM_PFN_REQ_FAULT : 0) | (write ? HMM_PFN_REQ_WRITE : 0),
+	};
+	unsigned long at;
+	int err = -EBUSY;
+	int look;
+
+	for (look = 0; look < NV_LOOKS && err == -EBUSY; look++) {
+		for (at = 0; at < count; at++)
+			pfns[at] = 0;
+		range.notifier_seq = mmu_interval_read_begin(&interval->notifier);
+		mmap_read_lock(mm);
+		err = hmm_range_fault(&range);
+		mmap_read_unlock(mm);
+	}
+	*seq = range.notifier_seq;
+	for (at = 0; at < count; at++) {
+		unsigned long flags = pfns[at] & (HMM_PFN_VALID | HMM_PFN_WRITE);
+
+		pfns[at] = flags & HMM_PFN_VALID ? flags | (pfns[at] & ~HMM_PFN_FLAGS) : 0;
+	}
+	return err;
+}
+
+/* C: VMAs. Why a page cannot be had: -EFAULT no mapping, -EPERM, -EIO past its file, -ENOMEM. */
+int nv_fault_reason(struct mm_struct *mm, unsigned long address, bool write)
+{
+	struct vm_area_struct *vma;
+	int reason;
+
+	mmap_read_lock(mm);
+	vma = vma_lookup(mm, address);
+	if (!vma || vma->vm_flags & (VM_IO | VM_PFNMAP))
+		reason = -EFAULT;
+	else if (!(vma->vm_flags & VM_READ) || (write && !(vma->vm_flags & VM_WRITE)))
+		reason = -EPERM;
+	else if (vma->vm_file)
+		reason = -EIO;
+	else
+		reason = -ENOMEM;
+	mmap_read_unlock(mm);
+	return reason;
+}
+
+#define NV_PUT(type)                                                        \
+	({                                                                  \
+		pagefault_disable();                                        \
+		err = __put_user(READ_ONCE(*(type *)from), (type __user *)to); \
+		pagefault_enable();                                         \
+		err;                                                        \
+	})
+
+#define NV_GET(type)                                                        \
+	({                                                                  \
+		type value = 0;                                             \
+									    \
+		pagefault_disable();                                        \
+		err = __get_user(value, (type __user *)from);               \
+		pagefault_enable();                                         \
+		WRITE_ONCE(*(type *)to, value);                             \
+		err;                                                        \
+	})
+
+/*
+ * C: user accesses are inline assembly. Copies to the address space in use; not zero, and perhaps
+ * a part copied, where a page is not there: no fault is taken. An aligned 1, 2, 4 or 8 bytes are
+ * one store.
+ */
+int nv_copy_in(unsigned long to, const void *from, size_t len)
+{
+	int err;
+
+	if (!access_ok((void __user *)to, len))
+		return -EFAULT;
+	if (IS_ALIGNED(to, len)) {
+		switch (len) {
+		case 1:
+			return NV_PUT(u8);
+		case 2:
+			return NV_PUT(u16);
+		case 4:
+			return NV_PUT(u32);
+		case 8:
+			return NV_PUT(u64);
+		}
+	}
+	return copy_to_user_nofault((void __user *)to, from, len);
+}
+
+/* C: as above, the other way. */
+int nv_copy_out(void *to, unsigned long from, size_t len)
+{
+	int err;
+
+	if (!access_ok((void __user *)from, len))
+		return -EFAULT;
+	if (IS_ALIGNED(from, len)) {
+		switch (len) {
+		case 1:
+			return NV_GET(u8);
+		case 2:
+			return NV_GET(u16);
+		case 4:
+			return NV_GET(u32);
+		case 8:
+			return NV_GET(u64);
+		}
+	}
+	return copy_from_user_nofault(to, (void __user *)from, len);
+}

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The card on its bus: probe, BARs, interrupt, DMA. C, because 6.12's `kernel` crate binds none
+ * of PCI, MMIO, DMA mapping or request_irq; all of these are inline functions, macros or
+ * structures of callbacks.
+ */
+#include <linux/delay.h>
+#include <linux/dma-direct.h>
+#include <linux/dma-mapping.h>
+#include <linux/interrupt.h>
+#include <linux/io.h>
+#include <linux/iommu.h>
+#include <linux/kref.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/pci.h>
+#include <linux/slab.h>
+#include <linux/swap.h>
+
+#include "card.h"
+
+static unsigned int deadline_ms = 10;
+module_param(deadline_ms, uint, 0444);
+MODULE_PARM_DESC(deadline_ms, "a card that keeps a page, or an answer, longer is dead (ms)");
+
+static unsigned int heartbeat_ms = 1000;
+module_param(heartbeat_ms, uint, 0444);
+MODULE_PARM_DESC(heartbeat_ms, "a card whose heartbeat stands still longer is dead (ms)");
+
+/* Memory of the card, and the bell that interrupts it. */
+#define NV_BELL_BAR 0
+#define NV_MEMORY_BAR 2
+#define NV_BELL_REGISTER 12
+/* The card's number at QEMU's ivshmem server, its first vector: a message to ring it with. */
+#define NV_BELL_MESSAGE (1u << 16)
+
+/* The card's DMA goes past the PCI function: to turn its bus mastering off proves nothing. */
+#define NV_DMA_BESIDE 1
+
+static const struct pci_device_id nv_ids[] = {
+	/* QEMU's ivshmem-doorbell: a card of the rig, whose firmware runs in another machine. */
+	{ PCI_DEVICE(0x1af4, 0x1110), .driver_data = NV_DMA_BESIDE },
+	{ }
+};
+MODULE_DEVICE_TABLE(pci, nv_ids);
+
+/* C: module_param is a macro. */
+unsigned int nv_deadline_ms(void)
+{
+	return deadline_ms;
+}
+
+/* C: as above. */
+unsigned int nv_heartbeat_ms(void)
+{
+	return heartbeat_ms;
+}
+
+static void nv_card_release(struct kref *refs)
+{
+	struct nv_card *card = container_of(refs, struct nv_card, refs);
+
+	nv_event_free(card->interrupt);
+	pci_dev_put(card->pdev);
+	kfree(card);
+}
+
+/* C: kref is inline. */
+void nv_card_get(struct nv_card *card)
+{
+	kref_get(&card->refs);
+}
+
+/* C: as above. */
+void nv_card_put(struct nv_card *card)
+{
+	kref_put(&card->refs, nv_card_release);
+}
+
+/* C: reads a structure of C. */
+u32 nv_bar_words(const struct nv_card *card)
+{
+	return card->bar_bytes / sizeof(u32);
+}
+
+/* C: readl is inline assembly. The caller checks the bounds. */
+u32 nv_bar_load(const struct nv_card *card, u32 word)
+{
+	return readl(card->bar + (size_t)word * sizeof(u32));
+}
+
+/* C: writel is inline assembly. The caller checks the bounds. */
+void nv_bar_store(struct nv_card *card, u32 word, u32 value)
+{
+	writel(value, card->bar + (size_t)word * sizeof(u32));
+}
+
+/* C: mb() is inline assembly; it orders MMIO too, which `core`'s fence does not promise. */
+void nv_barrier(void)
+{
+	mb();
+}
+
+/* C: as nv_bar_store. Everything stored before is visible before the bell is heard (writel). */
+void nv_card_ring(struct nv_card *card)
+{
+	writel(NV_BELL_MESSAGE, card->bell + NV_BELL_REGISTER);
+}
+
+/*
+ * C: pci_clear_master and config space. Turns the card's bus mastering off; true where it is
+ * certain that no DMA is left. Does not sleep: an invalidation that may not block calls it.
+ */
+bool nv_card_stop(struct nv_card *card)
+{
+	int tries;
+	u16 status;
+
+	pci_clear_master(card->pdev);
+	if (card->dma_beside || !pci_is_pcie(card->pdev))
+		return false;
+	for (tries = 0; tries < 1000; tries++) {
+		if (pcie_capability_read_word(card->pdev, PCI_EXP_DEVSTA, &status) || status == 0xffff)
+			return false;
+		if (!(status & PCI_EXP_DEVSTA_TRPND))
+			return true;
+		udelay(10);
+	}
+	return false;
+}
+
+/* C: pci_set_master. */
+void nv_card_start(struct nv_card *card)
+{
+	pci_set_master(card->pdev);
+}
+
+/* C: reads a structure of C. */
+struct nv_event *nv_card_interrupt(struct nv_card *card)
+{
+	return card->interrupt;
+}
+
+/* C: no DMA bindings. Zeroed, contiguous for the card; NULL where there is none. */
+void *nv_memory_alloc(struct nv_card *card, size_t bytes, u64 *bus)
+{
+	dma_addr_t at = 0;
+	void *memory = dma_alloc_coherent(&card->pdev->dev, bytes, &at, GFP_KERNEL | __GFP_NOWARN);
+
+	*bus = at;
+	return memory;
+}
+
+/* C: as above. */
+void nv_memory_free(struct nv_card *card, size_t bytes, void *at, u64 bus)
+{
+	dma_free_coherent(&card->pdev->dev, bytes, at, bus);
+}
+
+/*
+ * C: dma_map_page is a macro. The bus address at which the card finds a page, or all ones: it
+ * cannot reach it, or only through a bounce buffer of the DMA layer, which would not be the page.
+ */
+u64 nv_page_map(struct nv_card *card, unsigned long pfn)
+{
+	struct device *dev = &card->pdev->dev;
+	dma_addr_t bus = dma_map_page_attrs(dev, pfn_to_page(pfn), 0, PAGE_SIZE, DMA_BIDIRECTIONAL,
+					    DMA_ATTR_SKIP_CPU_SYNC);
+
+	if (dma_mapping_error(dev, bus))
+		return U64_MAX;
+	if (dma_need_sync(dev, bus)) {
+		nv_page_unmap(card, bus);
+		return U64_MAX;
+	}
+	return bus;
+}
+
+/* C: as above. */
+void nv_page_unmap(struct nv_card *card, u64 bus)
+{
+	dma_unmap_page_attrs(&card->pdev->dev, bus, PAGE_SIZE, DMA_BIDIRECTIONAL,
+			     DMA_ATTR_SKIP_CPU_SYNC);
+}
+
+static struct page *nv_page_of(struct nv_card *card, u64 bus)
+{
+	struct device *dev = &card->pdev->dev;
+	struct iommu_domain *domain = iommu_get_domain_for_dev(dev);
+	phys_addr_t at = domain ? iommu_iova_to_phys(domain, bus) : dma_to_phys(dev, bus);
+
+	return pfn_valid(PHYS_PFN(at)) ? pfn_to_page(PHYS_PFN(at)) : NULL;
+}
+
+/*
+ * C: pages and their flags. The page is mapped by a process (its invalidation has not ended), so
+ * it stays while it is marked.
+ */
+void nv_page_mark(struct nv_card *card, u64 bus, bool dirty, bool referenced)
+{
+	struct page *page = nv_page_of(card, bus);
+
+	if (!page || is_zero_pfn(page_to_pfn(page)))
+		return;
+	if (dirty)
+		set_page_dirty(page);
+	if (referenced)
+		mark_page_accessed(page);
+}
+
+/* C: get_page is inline. The card may still use the page: it never goes back to the system. */
+void nv_page_keep(struct nv_card *card, u64 bus)
+{
+	struct page *page = nv_page_of(card, bus);
+
+	if (page)
+		get_page(page);
+}
+
+static irqreturn_t nv_interrupted(int irq, void *with)
+{
+	struct nv_card *card = with;
+
+	nv_event_signal(card->interrupt);
+	return IRQ_HANDLED;
+}
+
+static int nv_probe(struct pci_dev *pdev, const struct pci_device_id *id)
+{
+	struct nv_card *card;
+	int err;
+
+	if (!pci_find_capability(pdev, PCI_CAP_ID_MSIX))
+		return -ENODEV;
+	card = kzalloc(sizeof(*card), GFP_KERNEL);
+	if (!card)
+		return -ENOMEM;
+	kref_init(&card->refs);
+	mutex_init(&card->files_lock);
+	INIT_LIST_HEAD(&card->files);
+	card->pdev = pci_dev_get(pdev);
+	card->dma_beside = id->driver_data & NV_DMA_BESIDE;
+	card->interrupt = nv_event_new();
+	err = card->interrupt ? 0 : -ENOMEM;
+	if (!err)
+		err = pcim_enable_device(pdev);
+	if (!err)
+		err = pcim_iomap_regions(pdev, BIT(NV_BELL_BAR) | BIT(NV_MEMORY_BAR), "netvm");
+	if (!err)
+		err = dma_set_mask_and_coherent(&pdev->dev, U64_MAX);
+	if (err)
+		goto fail;
+	card->bell = pcim_iomap_table(pdev)[NV_BELL_BAR];
+	card->bar = pcim_iomap_table(pdev)[NV_MEMORY_BAR];
+	card->bar_bytes = pci_resource_len(pdev, NV_MEMORY_BAR);
+	pci_set_master(pdev);
+	err = pci_alloc_irq_vectors(pdev, 1, 1, PCI_IRQ_MSIX);
+	if (err < 0)
+		goto fail;
+	err = request_irq(pci_irq_vector(pdev, 0), nv_interrupted, 0, "netvm", card);
+	if (err)
+		goto vectors;
+	pci_set_drvdata(pdev, card);
+	card->thread = nv_thread_start(nv_rs_card_body, card, "netvm-card", pci_dev_id(pdev));
+	if (!card->thread) {
+		err = -ENOMEM;
+		goto irq;
+	}
+	return 0;
+irq:
+	free_irq(pci_irq_vector(pdev, 0), card);
+vectors:
+	pci_free_irq_vectors(pdev);
+fail:
+	nv_card_put(card);
+	return dev_err_probe(&pdev->dev, err, "the card cannot be set up\n");
+}
+
+static void nv_remove(struct pci_dev *pdev)
+{
+	struct nv_card *card = pci_get_drvdata(pdev);
+
+	/* Its body takes the device away and lets go of the card before it ends. */
+	nv_thread_stop(card->thread);
+	free_irq(pci_irq_vector(pdev, 0), card);
+	pci_free_irq_vectors(pdev);
+	pci_clear_master(pdev);
+	nv_card_put(card);
+}
+
+static struct pci_driver nv_driver = {
+	.name = "netvm",
+	.id_table = nv_ids,
+	.probe = nv_probe,
+	.remove = nv_remove,
+	/* Ports may be open: the driver lets go of a card when the module goes, or the card. */
+	.driver.suppress_bind_attrs = true,
+};
+
+/* C: pci_register_driver is a macro over a structure of callbacks. */
+int nv_pci_register(void)
+{
+	return pci_register_driver(&nv_driver);
+}
+
+/* C: as above. */
+void nv_pci_unregister(void)
+{
+	pci_unregister_driver(&nv_driver);
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What C calls (`../shim/shim.h`, last part).
+
+use crate::calls::{self, File};
+use crate::card::{self, Card};
+use crate::pages::{self, Chunk};
+use crate::port::Port;
+use crate::shim;
+use core::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
+use core::ptr::NonNull;
+use kernel::prelude::*;
+use kernel::sync::ArcBorrow;
+
+/// The body of a card's thread.
+///
+/// # Safety
+/// `card` is C's card, and outlives the thread.
+#[no_mangle]
+unsafe extern "C" fn nv_rs_card_body(card: *mut c_void) -> c_int {
+    if let Some(card) = NonNull::new(card) {
+        // SAFETY: as promised.
+        unsafe { card::body(card.cast()) };
+    }
+    0
+}
+
+/// A file of the device is opened; null: no memory.
+///
+/// # Safety
+/// `rust` is what the card's thread gave to `nv_device_add`, which it has not taken back.
+#[no_mangle]
+unsafe extern "C" fn nv_rs_open(rust: *mut c_void) -> *mut c_void {
+    // SAFETY: it came from `Arc::into_raw`, and that reference is not given back before the device has
+    // been removed, which waits for this.
+    let card = unsafe { ArcBorrow::<'_, Card>::from_raw(rust.cast()) };
+    match File::new(card.into()) {
+        Ok(file) => KBox::into_raw(file).cast(),
+        Err(_) => core::ptr::null_mut(),
+    }
+}
+
+/// The last user of a file has gone.
+///
+/// # Safety
+/// `file` is from `nv_rs_open`, and not used again.
+#[no_mangle]
+unsafe extern "C" fn nv_rs_release(file: *mut c_void) {
+    // SAFETY: from `KBox::into_raw`.
+    let file = unsafe { KBox::from_raw(file.cast::<File>()) };
+    file.close();
+}
+
+/// A call.
+///
+/// # Safety
+/// `file` is from `nv_rs_open`; `argument` is what the process gave.
+#[no_mangle]
+unsafe extern "C" fn nv_rs_ioctl(file: *mut c_void, number: c_uint, argument: c_ulong) -> c_long {
+    // SAFETY: it is shared until the release, which comes after all calls.
+    let file = unsafe { &*file.cast::<File>() };
+    calls::call(file, number, argument as usize)
+}
+
+/// The process maps a part of the device.
+///
+/// # Safety
+/// `file` is from `nv_rs_open`; `vma` is being mapped.
+#[no_mangle]
+unsafe extern "C" fn nv_rs_mmap(file: *mut c_void, vma: *mut shim::Vma, offset: u64, len: u64) -> c_int {
+    // SAFETY: as for `nv_rs_ioctl`.
+    let file = unsafe { &*file.cast::<File>() };
+    // SAFETY: as promised.
+    unsafe { file.map(vma, offset, len) }
+}
+
+/// Pages of a chunk are taken away.
+///
+/// # Safety
+/// Called by the notifier of the chunk.
+#[no_mangle]
+unsafe extern "C" fn nv_rs_invalidate(
+    chunk: *mut c_void,
+    interval: *mut shim::NvInterval,
+    start: c_ulong,
+    end: c_ulong,
+    seq: c_ulong,
+    may_sleep: bool,
+) {
+    // SAFETY: the notifier goes before its chunk does.
+    let chunk = unsafe { &*chunk.cast::<Chunk>() };
+    // SAFETY: as promised.
+    unsafe {
+        pages::invalidate(
+            chunk,
+            interval,
+            start as usize,
+            end as usize,
+            seq as usize,
+            may_sleep,
+        )
+    }
+}
+
+/// Whether the card uses pages.
+///
+/// # Safety
+/// Called by the port's notifier.
+#[no_mangle]
+unsafe extern "C" fn nv_rs_young(port: *mut c_void, start: c_ulong, end: c_ulong, clear: bool) -> c_int {
+    // SAFETY: the notifier goes before its port does.
+    let port = unsafe { &*port.cast::<Port>() };
+    pages::young(port, start as usize, end as usize, clear).into()
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the host core says, and who must hear it.
+
+use crate::card::Card;
+use crate::shim;
+use kernel::prelude::*;
+use netvm_abi::port_area::PORT_EVENTS;
+use netvm_abi::shared_map::SharedMap;
+use netvm_abi::words::SharedWords;
+use netvm_abi::{PortId, Token};
+use netvm_host::events::Notice;
+
+impl Card {
+    /// Acts on a notice.
+    pub(crate) fn take(&self, notice: Notice) {
+        match notice {
+            Notice::Work(port) => {
+                if let Some(work) = self.work.get(port.index()) {
+                    work.signal();
+                }
+            }
+            Notice::Imported { import, result, .. } => {
+                let mut core = self.lock();
+                // Who gave up waiting has emptied the entry.
+                if let Some(entry) = core.imports.get_mut(import_index(import)) {
+                    if entry.token == Some(import) {
+                        entry.result = Some(result);
+                    }
+                }
+            }
+            Notice::ImportRevoked { port, import } => {
+                let mut core = self.lock();
+                let core = &mut *core;
+                let _ = core
+                    .host
+                    .unimport(&mut core.glue, port, import, crate::card::now());
+                if let Some(entry) = core.imports.get_mut(import_index(import)) {
+                    if entry.token == Some(import) {
+                        entry.token = None;
+                    }
+                }
+            }
+            Notice::PeerUp { peer, incarnation } => {
+                pr_info!(
+                    "netvm{}: the link to node {} is up ({:#x})\n",
+                    self.number(),
+                    peer,
+                    incarnation.0
+                );
+            }
+            Notice::PeerDown { peer } => {
+                if shim::nv_may_log() {
+                    pr_warn!("netvm{}: the link to node {} is down\n", self.number(), peer);
+                }
+            }
+            Notice::CardDead(_) => self.stop(),
+            Notice::Progress => {}
+        }
+        self.steps.signal();
+    }
+
+    /// The card has interrupted: it does not say whom it means. Every process that waits looks at its
+    /// own words.
+    pub(crate) fn tell_all(&self) {
+        let ports = self.news.len() as u16;
+        for port in 1..ports {
+            self.tell(PortId(port));
+        }
+    }
+
+    /// Wakes the process of a port, if it is open.
+    pub(crate) fn tell(&self, port: PortId) {
+        {
+            let mut core = self.lock();
+            let core = &mut *core;
+            let at = SharedMap::new(core.host.geometry()).port_area(port);
+            let listener = match core.listeners.get_mut(port.index()) {
+                Some(listener) if listener.open => listener,
+                _ => return,
+            };
+            // Before the wake-up: who sees the old count is woken after it.
+            listener.events = listener.events.wrapping_add(1);
+            core.glue
+                .shared
+                .store_release(at.plus(PORT_EVENTS.0), listener.events);
+            if !listener.eventfd.is_null() {
+                // SAFETY: it is given back only after it was taken out of here.
+                unsafe { shim::nv_eventfd_signal(listener.eventfd) }
+            }
+        }
+        if let Some(news) = self.news.get(port.index()) {
+            news.signal();
+        }
+    }
+}
+
+/// Where an import's entry is.
+pub(crate) const fn import_index(token: Token) -> usize {
+    (token.0 & 0xFFFF) as usize
+}

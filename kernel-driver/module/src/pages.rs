@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Page events (promises P1 and P3).
+//!
+//! A port's address space is watched in *chunks* of 2 MiB, each by one interval notifier, made when
+//! the first page of it is wanted: so exporting costs nothing for what is never used.
+//!
+//! **A page leaves.** The kernel calls before it changes its page table. Under the card's lock the
+//! interval's sequence is set and the pages are zapped; then one full barrier, a look at the lock
+//! words, and, without the lock, a wait of at most the core's deadline. What the card wrote is marked
+//! dirty before the call returns. Callers that must not sleep are served the same way, spinning.
+//!
+//! **A page comes.** The worker notes the interval's sequence, has HMM look (or fault), and publishes
+//! under the lock only if the sequence has not moved. Both sides hold the same lock: either the
+//! publication sees the new sequence and does not happen, or the zap comes after it and finds the page.
+
+use crate::card::Card;
+use crate::errno::{self, Errno};
+use crate::port::Port;
+use crate::shim;
+use core::ffi::c_void;
+use core::ptr::NonNull;
+use kernel::prelude::*;
+use netvm_abi::page_lock::Clear;
+use netvm_abi::{VirtAddr, Vpn};
+use netvm_host::platform::PageGone;
+use netvm_host::unmap::{UnmapKind, UnmapStep};
+
+/// Pages of a chunk: what one page-table page maps, so that a huge page is in one chunk.
+pub(crate) const CHUNK_PAGES: u64 = 512;
+const PAGE_SHIFT: u32 = 12;
+
+/// A piece of an address space that is watched.
+pub(crate) struct Chunk {
+    port: NonNull<Port>,
+    interval: *mut shim::NvInterval,
+}
+
+// SAFETY: the port outlives its chunks; what they point to may be used by any thread.
+unsafe impl Send for Chunk {}
+// SAFETY: as above.
+unsafe impl Sync for Chunk {}
+
+impl Chunk {
+    /// Watches the chunk that holds a page.
+    ///
+    /// # Safety
+    /// The port outlives it, and its process lives now.
+    pub(crate) unsafe fn new(port: &Port, page: u64) -> Result<KBox<Self>, Errno> {
+        let chunk = KBox::new(
+            Self {
+                port: NonNull::from(port),
+                interval: core::ptr::null_mut(),
+            },
+            GFP_KERNEL,
+        );
+        let mut chunk = chunk.map_err(|_| errno::NOMEM)?;
+        let start = (page / CHUNK_PAGES * CHUNK_PAGES) << PAGE_SHIFT;
+        let at: *mut Self = &mut *chunk;
+        // SAFETY: the process lives; the chunk stays where it is, in its box, until the notifier has gone.
+        let interval = unsafe {
+            shim::nv_interval_new(
+                port.mm(),
+                start as usize,
+                (CHUNK_PAGES as usize) << PAGE_SHIFT,
+                at.cast::<c_void>(),
+            )
+        };
+        if interval.is_null() {
+            return Err(errno::NOMEM);
+        }
+        chunk.interval = interval;
+        Ok(chunk)
+    }
+
+    /// Its notifier.
+    pub(crate) const fn interval(&self) -> *mut shim::NvInterval {
+        self.interval
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        if !self.interval.is_null() {
+            // SAFETY: made in `new`. When it returns no callback with this chunk runs.
+            unsafe { shim::nv_interval_free(self.interval) }
+        }
+    }
+}
+
+/// Marks a page that has left the card's table, and gives its bus address back. Under the card's lock.
+pub(crate) fn page_gone(card: &Card, gone: PageGone) {
+    let bus = gone.ppn.0 << PAGE_SHIFT;
+    let shim = card.shim.as_ptr();
+    if gone.dirty || gone.referenced {
+        // SAFETY: the card lives. The page is mapped by its process until the invalidation that took it
+        // away, if there is one, has returned: so it is a page still.
+        unsafe { shim::nv_page_mark(shim, bus, gone.dirty, gone.referenced) }
+    }
+    if gone.leaked {
+        // SAFETY: as above.
+        unsafe { shim::nv_page_keep(shim, bus) }
+        if shim::nv_may_log() {
+            pr_err!(
+                "page {:#x} of port {} is kept for ever: a dead card may still use it\n",
+                gone.vpn.address().0,
+                gone.vpn.port()
+            );
+        }
+    } else if !gone.still_readable {
+        // SAFETY: mapped for the entry that has just gone.
+        unsafe { shim::nv_page_unmap(shim, bus) }
+    }
+}
+
+/// The kernel takes pages away: `start..end`, inside of the chunk.
+///
+/// # Safety
+/// Called by the chunk's notifier.
+pub(crate) unsafe fn invalidate(
+    chunk: &Chunk,
+    interval: *mut shim::NvInterval,
+    start: usize,
+    end: usize,
+    seq: usize,
+    may_sleep: bool,
+) {
+    // SAFETY: the port outlives its chunks.
+    let port = unsafe { chunk.port.as_ref() };
+    let card = &*port.card;
+    let first = Vpn::of(port.number(), VirtAddr(start as u64));
+    let pages = (end - start) as u64 >> PAGE_SHIFT;
+    let mut unmap = {
+        let mut core = card.lock();
+        // SAFETY: the notifier's own, under the lock under which pages are published.
+        unsafe { shim::nv_interval_set(interval, seq) };
+        if port.is_closed() {
+            return;
+        }
+        core.host.unmap_begin(first, pages, UnmapKind::Remove)
+    };
+    loop {
+        let step = card.with(|host, glue, now| {
+            host.unmap_step(glue, &mut unmap, now, u32::MAX, &mut |gone| page_gone(card, gone))
+        });
+        match step {
+            UnmapStep::Done => break,
+            UnmapStep::Again => {}
+            // SAFETY: the caller says whether it may sleep; no lock of the module is held.
+            UnmapStep::InUse => unsafe { shim::nv_pause(may_sleep) },
+            UnmapStep::CardDead => card.stop(),
+        }
+    }
+    card.with(|host, _, _| host.unmap_end(unmap));
+}
+
+/// Whether the card has used a page of `start..end` since it was last asked; `clear`: from now on.
+/// Called with locks of page tables held.
+pub(crate) fn young(port: &Port, start: usize, end: usize, clear: bool) -> bool {
+    let mut core = port.card.lock();
+    if port.is_closed() {
+        return false;
+    }
+    let core = &mut *core;
+    let clear = if clear { Clear::Referenced } else { Clear::Nothing };
+    let mut young = false;
+    for page in (start as u64 >> PAGE_SHIFT)..(end as u64).div_ceil(1 << PAGE_SHIFT) {
+        let used = core
+            .host
+            .take_use(&mut core.glue, Vpn::new(port.number(), page), clear);
+        young |= used.is_some_and(|used| used.referenced);
+    }
+    young
+}

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! An open port: a process that has registered, and what serves it.
+//!
+//! The port belongs to the address space of the process that registered it. A file that was inherited
+//! (fork) or kept (exec) still is the port, but nobody else can register memory with it, and when the
+//! address space has gone, every page of it has left the card: the worker then refuses what comes.
+//!
+//! **Closing**, by the last close of the file: the core ends the port step by step (the worker goes on
+//! until nothing is in its hands), then the thread ends, then the notifiers. Only then may the number be
+//! used again: a notifier that is still called finds the port closed and touches nothing.
+
+use crate::card::Card;
+use crate::errno::{self, Failure};
+use crate::event::Thread;
+use crate::pages::{page_gone, Chunk, CHUNK_PAGES};
+use crate::shim;
+use crate::worker;
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicBool, Ordering};
+use kernel::new_mutex;
+use kernel::prelude::*;
+use kernel::rbtree::RBTree;
+use kernel::sync::{Arc, Mutex};
+use netvm_abi::{Generation, PortId, Status};
+use netvm_host::ports::OpenPort;
+use netvm_host::Progress;
+
+/// Pages that one step deals with under the lock.
+pub(crate) const STEP_PAGES: u32 = 256;
+
+/// An address space, which is not kept from ending.
+pub(crate) struct Space(*mut shim::Mm);
+
+// SAFETY: C's functions over it may be called from any thread.
+unsafe impl Send for Space {}
+// SAFETY: as above.
+unsafe impl Sync for Space {}
+
+impl Space {
+    fn current() -> Option<Self> {
+        // SAFETY: no conditions.
+        let mm = unsafe { shim::nv_mm_grab_current() };
+        (!mm.is_null()).then_some(Self(mm))
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        // SAFETY: the reference of `current`.
+        unsafe { shim::nv_mm_drop(self.0) }
+    }
+}
+
+/// What ends before the port does.
+struct Servants {
+    worker: Option<Thread>,
+    watch: *mut shim::NvWatch,
+}
+
+// SAFETY: whoever has the mutex may use them.
+unsafe impl Send for Servants {}
+
+/// An open port.
+#[pin_data]
+pub(crate) struct Port {
+    pub(crate) card: Arc<Card>,
+    open: OpenPort,
+    space: Space,
+    /// Nothing of it is left in the core; its number may be another's.
+    closed: AtomicBool,
+    /// Watched pieces of the address space, by number. They stay until the port is closed, so a pointer
+    /// to one is good as long as a servant lives.
+    #[pin]
+    chunks: Mutex<RBTree<u64, KBox<Chunk>>>,
+    #[pin]
+    servants: Mutex<Servants>,
+}
+
+impl Port {
+    /// Makes the calling process' address space a port.
+    pub(crate) fn open(
+        card: &Arc<Card>,
+        wanted: Option<PortId>,
+        eventfd: Option<i32>,
+    ) -> Result<Arc<Self>, Failure> {
+        let space = Space::current().ok_or(Failure::plain(errno::INVAL))?;
+        let eventfd = match eventfd {
+            Some(fd) => {
+                // SAFETY: any number may be asked for.
+                let eventfd = unsafe { shim::nv_eventfd_get(fd) };
+                if eventfd.is_null() {
+                    return Err(Failure::plain(errno::INVAL));
+                }
+                eventfd
+            }
+            None => core::ptr::null_mut(),
+        };
+        let opened = card.with(|host, glue, _| host.port_open(glue, wanted));
+        let open = match opened {
+            Ok(open) => open,
+            Err(error) => {
+                put_eventfd(eventfd);
+                return Err(error.into());
+            }
+        };
+        let made = Arc::pin_init(
+            pin_init!(Self {
+                card: card.clone(),
+                open,
+                space,
+                closed: AtomicBool::new(false),
+                chunks <- new_mutex!(RBTree::new(), "netvm_chunks"),
+                servants <- new_mutex!(
+                    Servants { worker: None, watch: core::ptr::null_mut() },
+                    "netvm_servants"
+                ),
+            }),
+            GFP_KERNEL,
+        );
+        let Ok(port) = made else {
+            close_number(card, open, || {});
+            put_eventfd(eventfd);
+            return Err(errno::NOMEM.into());
+        };
+        {
+            let mut core = card.lock();
+            core.open_ports += 1;
+            if let Some(listener) = core.listeners.get_mut(open.port.index()) {
+                listener.open = true;
+                listener.events = 0;
+                listener.eventfd = eventfd;
+            }
+        }
+        if let Err(failure) = port.hire() {
+            port.close();
+            return Err(failure);
+        }
+        // The core watches its card only while a port is open.
+        card.interrupt.signal();
+        Ok(port)
+    }
+
+    /// Its worker, and the notifier of its address space.
+    fn hire(&self) -> Result<(), Failure> {
+        let with: *const Self = self;
+        let with = with.cast_mut().cast::<c_void>();
+        // SAFETY: the port outlives both: `close` ends them. The process is the calling one.
+        let (watch, worker) = unsafe {
+            (
+                shim::nv_watch_new(self.mm(), with),
+                Thread::start(worker::body, with, c"netvm-port", u32::from(self.number().0)),
+            )
+        };
+        let failed = watch.is_null() || worker.is_err();
+        let mut servants = self.servants.lock();
+        servants.watch = watch;
+        servants.worker = worker.ok();
+        if failed {
+            return Err(errno::NOMEM.into());
+        }
+        Ok(())
+    }
+
+    /// Its number.
+    pub(crate) const fn number(&self) -> PortId {
+        self.open.port
+    }
+
+    /// Which life of the number it is.
+    pub(crate) const fn generation(&self) -> Generation {
+        self.open.generation
+    }
+
+    /// Whether the core has nothing of it any more. To be asked under the card's lock.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Its address space.
+    pub(crate) const fn mm(&self) -> *mut shim::Mm {
+        self.space.0
+    }
+
+    /// Whether the caller is the process that registered it.
+    pub(crate) fn is_ours(&self) -> bool {
+        // SAFETY: the address space's structure lives.
+        unsafe { shim::nv_mm_is_current(self.mm()) }
+    }
+
+    /// The notifier of the chunk with a page; good until the port is closed.
+    ///
+    /// # Safety
+    /// The process lives (`nv_mm_get`).
+    pub(crate) unsafe fn watched(&self, page: u64) -> Result<*mut shim::NvInterval, Status> {
+        let key = page / CHUNK_PAGES;
+        let mut chunks = self.chunks.lock();
+        if let Some(chunk) = chunks.get(&key) {
+            return Ok(chunk.interval());
+        }
+        // SAFETY: as promised; the port ends its chunks before it ends.
+        let chunk = unsafe { Chunk::new(self, page) }.map_err(|_| Status::NoMemory)?;
+        let interval = chunk.interval();
+        chunks
+            .try_create_and_insert(key, chunk, GFP_KERNEL)
+            .map_err(|_| Status::NoMemory)?;
+        Ok(interval)
+    }
+
+    /// Ends it. Sleeps for as long as its worker has something in its hands; the card's deadlines hold.
+    pub(crate) fn close(&self) {
+        let card = &self.card;
+        let eventfd = {
+            let mut core = card.lock();
+            for import in core.imports.iter_mut() {
+                if import.port == self.number() {
+                    import.token = None;
+                }
+            }
+            match core.listeners.get_mut(self.number().index()) {
+                Some(listener) => {
+                    listener.open = false;
+                    core::mem::replace(&mut listener.eventfd, core::ptr::null_mut())
+                }
+                None => core::ptr::null_mut(),
+            }
+        };
+        // The number is free, and perhaps another's, as soon as the lock is let go after the last step.
+        close_number(card, self.open, || self.closed.store(true, Ordering::Relaxed));
+        card.lock().open_ports -= 1;
+        put_eventfd(eventfd);
+        let (worker, watch) = {
+            let mut servants = self.servants.lock();
+            let watch = core::mem::replace(&mut servants.watch, core::ptr::null_mut());
+            (servants.worker.take(), watch)
+        };
+        // Ends the thread.
+        drop(worker);
+        if !watch.is_null() {
+            // SAFETY: made in `hire`, and taken out above.
+            unsafe { shim::nv_watch_free(watch) }
+        }
+        let chunks = core::mem::replace(&mut *self.chunks.lock(), RBTree::new());
+        // Without the mutex: it waits for notifiers that are being called.
+        drop(chunks);
+    }
+}
+
+/// Ends a port in the core: its work refused, its exports revoked, its pages unmapped. `done` is called
+/// under the lock when nothing is left.
+fn close_number(card: &Card, open: OpenPort, done: impl Fn()) {
+    let begun = card.with(|host, glue, _| host.port_close_begin(glue, open));
+    let Ok(mut close) = begun else {
+        return done();
+    };
+    if let Some(work) = card.work.get(open.port.index()) {
+        work.signal();
+    }
+    card.drive(|host, glue, now| {
+        let progress = host.port_close_step(glue, &mut close, now, STEP_PAGES, &mut |gone| {
+            page_gone(card, gone)
+        });
+        if progress == Progress::Done {
+            done();
+        }
+        progress
+    });
+}
+
+fn put_eventfd(eventfd: *mut shim::Eventfd) {
+    if !eventfd.is_null() {
+        // SAFETY: a reference of `nv_eventfd_get`, which nobody uses any more.
+        unsafe { shim::nv_eventfd_put(eventfd) }
+    }
+}
