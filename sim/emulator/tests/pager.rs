@@ -125,6 +125,64 @@ fn memory_survives_eviction_and_stays_within_its_limit() {
     );
 }
 
+/// A walk takes a fault for a run of pages, not for each, also where room must be made; others who use the same pages at random
+/// meanwhile, card included, find what they left.
+#[test]
+fn a_walk_is_brought_in_ahead_and_nothing_is_lost() {
+    const FRAMES: u64 = 1024;
+    const PAGES: u64 = 4 * FRAMES;
+    let machine = Machine::new(FRAMES as u32, PAGES, true);
+    let alone = |walk: &dyn Fn(u64)| {
+        let before = machine.pager.stats();
+        (0..PAGES).for_each(walk);
+        let after = machine.pager.stats();
+        let faults = after.app_faults - before.app_faults;
+        assert!(faults < PAGES / 8, "{faults} faults for {PAGES} pages");
+        assert!(after.max_resident <= FRAMES, "{after:?}");
+        assert_eq!(
+            after.protect_faults, before.protect_faults,
+            "brought in for the wrong use"
+        );
+    };
+    alone(&|page| machine.word(page, 0).store(page + 1, Ordering::Relaxed));
+    alone(&|page| assert_eq!(machine.word(page, 0).load(Ordering::Relaxed), page + 1));
+
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for (seed, by_card) in [(7, false), (8, true)] {
+            let (machine, stop) = (&machine, &stop);
+            scope.spawn(move || {
+                let mut random = SmallRng::seed_from_u64(seed);
+                let mut model = vec![0u64; PAGES as usize];
+                let index = seed as usize;
+                for step in 1.. {
+                    if stop.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let page = random.random_range(0..PAGES);
+                    let found = match by_card {
+                        true => machine.card_read(page, index),
+                        false => machine.word(page, index).load(Ordering::Relaxed),
+                    };
+                    assert_eq!(found, model[page as usize], "page {page}, step {step}");
+                    match by_card {
+                        true => machine.card_write(page, index, step),
+                        false => machine.word(page, index).store(step, Ordering::Relaxed),
+                    }
+                    model[page as usize] = step;
+                }
+            });
+        }
+        for round in 2..5 {
+            for page in 0..PAGES {
+                let word = machine.word(page, 0);
+                assert_eq!(word.swap(page + round, Ordering::Relaxed), page + round - 1);
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
 #[test]
 fn a_page_is_protected_before_it_is_copied_out() {
     // Few pages over the limit and writers that never stop: a write between copy and removal would be lost.

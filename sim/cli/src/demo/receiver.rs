@@ -11,7 +11,8 @@ use super::source::MIB;
 /// The notification that each MiB carries.
 pub(crate) const ARRIVED: u32 = 1;
 
-const PAGE: u64 = 4096;
+/// Bytes that are used together, 16 pages; a divisor of a MiB.
+const STRETCH: u64 = 64 << 10;
 
 /// A MiB that does not come for so long does not come.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -62,19 +63,24 @@ fn wait(arrived: &netvm::Notification, mib: u64, stop: &AtomicBool) -> Result<()
     ))
 }
 
-/// Uses the whole memory once, page by page in an order that jumps about, as a program that has run for a while has:
-/// most of it is then paged out, what is left in memory lies anywhere, and none of it is what will arrive.
+/// Uses the whole memory once, a few pages at a time in an order that jumps about, as a program that has run for a while
+/// has: most of it is then paged out, what is left in memory lies anywhere, and none of it is what will arrive.
 ///
 /// # Errors
 /// What the library says.
 pub(crate) fn use_all(memory: &Region) -> netvm::Result<()> {
-    let pages = memory.len() / PAGE;
-    for at in 0..pages {
-        // A prime above any number of pages that the demo takes: every page once.
-        let page = at * 15_485_863 % pages;
-        memory.write_from(page * PAGE, &[0xA5; PAGE as usize])?;
+    let stretches = memory.len() / STRETCH;
+    for at in 0..stretches {
+        let stretch = nth(at, stretches);
+        memory.write_from(stretch * STRETCH, &[0xA5; STRETCH as usize])?;
     }
     Ok(())
+}
+
+/// The stretch that is used as number `at` of so many. The stride is a prime above any number of stretches that the demo
+/// takes: every one once.
+fn nth(at: u64, stretches: u64) -> u64 {
+    at * 15_485_863 % stretches
 }
 
 /// Touches pages at random until told to stop, for writing but without changing what is there.
@@ -108,11 +114,11 @@ mod tests {
     use crate::args::MAX_MIB;
 
     #[test]
-    fn the_stride_meets_every_page() {
-        const { assert!(15_485_863 > MAX_MIB * MIB / PAGE) };
+    fn the_stride_meets_every_stretch() {
+        const { assert!(15_485_863 > MAX_MIB * MIB / STRETCH && MIB.is_multiple_of(STRETCH)) };
         let mut met = vec![false; 1280];
-        for at in 0..1280_u64 {
-            met[(at * 15_485_863 % 1280) as usize] = true;
+        for at in 0..1280 {
+            met[nth(at, 1280) as usize] = true;
         }
         assert!(met.iter().all(|met| *met));
     }

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::evict::{self, For, Stop};
+use super::evict;
+use super::page_in::{self, For, Stop};
 use super::pager::{Shared, State, UnmapOutcome, add};
 use super::uffd::{Event, Refusal};
 use super::{Intent, PAGE_SIZE, PageIndex, PageKey};
@@ -137,15 +138,16 @@ fn fault(shared: &Shared, state: &mut State, addr: usize, write: bool) -> Result
     let page = region.pages.get(key.page);
     let Some(frame) = page.frame else {
         let intent = if write { Intent::Write } else { Intent::Read };
-        let frame = match evict::bring_in(shared, state, key, intent, For::App) {
+        let wish = region.ahead.wish(key.page);
+        let came = match page_in::bring_in(shared, state, key, wish, intent, For::App) {
             Err(Stop::Never(super::FaultError::Gone)) => return Err(Stop::Again),
             other => other?,
         };
-        let writable = state
-            .region(key.region)
-            .is_some_and(|region| region.pages.get(key.page).written);
+        if let Some(region) = state.region(key.region) {
+            region.ahead.came(key.page, came);
+        }
         if at_home(state, key, addr) {
-            shared.events.resident(key, frame, writable);
+            tell_resident(shared, state, key, came);
         }
         // A page that was there already wakes nobody.
         let _ = shared.uffd.wake(addr);
@@ -153,9 +155,9 @@ fn fault(shared: &Shared, state: &mut State, addr: usize, write: bool) -> Result
     };
     if shared.maps().is_removed(key) {
         // After an madvise the memfd may have lost the page while its frame is still assigned: then it holds zeros now.
-        state.buffer.fill(0);
-        match shared.uffd.copy_page(addr, &state.buffer, true) {
-            Ok(()) | Err(Refusal::Exists) => {}
+        state.buffer[0].fill(0);
+        match shared.uffd.copy_pages(addr, &state.buffer[..1], true) {
+            Ok(_) | Err(Refusal::Exists) => {}
             Err(Refusal::Again | Refusal::Gone) => return Err(Stop::Again),
             Err(Refusal::Other(errno)) => return Err(Stop::Never(super::FaultError::Kernel(errno))),
         }
@@ -182,6 +184,23 @@ fn fault(shared: &Shared, state: &mut State, addr: usize, write: bool) -> Result
     }
     let _ = shared.uffd.wake(addr);
     Ok(())
+}
+
+/// The card may have these pages of the application's now.
+fn tell_resident(shared: &Shared, state: &mut State, first: PageKey, pages: u64) {
+    let Some(region) = state.region(first.region) else {
+        return;
+    };
+    for page in first.page.0..first.page.0 + pages {
+        let key = PageKey {
+            region: first.region,
+            page: PageIndex(page),
+        };
+        let page = region.pages.get(key.page);
+        if let Some(frame) = page.frame {
+            shared.events.resident(key, frame, page.written);
+        }
+    }
 }
 
 /// Whether the page is seen at the address that its segment names.

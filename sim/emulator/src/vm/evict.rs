@@ -1,187 +1,17 @@
-//! Bringing pages in and taking them away.
+//! Taking pages away.
 //!
 //! A page leaves in this order, and each step needs the one before it: the application's mapping is write-protected (no thread of
 //! the application writes any more), the card lets go of it (no DMA runs any more), what changed is copied out through the alias
 //! and written to the swap file, a hole is punched (no mapping shows it any more), the frame is free for the next page.
 
-use std::sync::MutexGuard;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-
 use super::frames::Frame;
 use super::lru::Probe;
+use super::page_in::Stop;
 use super::pager::{Shared, State, UnmapOutcome, add};
 use super::uffd::Refusal;
-use super::{FaultError, Intent, PageIndex, PageKey, RegionId};
+use super::{FaultError, PageIndex, PageKey, RegionId};
 use crate::copy;
 use crate::fatal::{self, Fatal};
-
-/// Why a step could not be taken now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stop {
-    /// An event waits to be read by the pager's thread.
-    Again,
-    /// All pages are held by somebody for a moment.
-    Held,
-    /// It will not work later either.
-    Never(FaultError),
-}
-
-/// For whom a page is brought in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum For {
-    App,
-    Nic,
-}
-
-/// How long an eviction may find nothing but held pages before the fault is refused.
-const HELD_LIMIT: u32 = 1000;
-
-/// Makes a page resident for the card and pins it. Returns its frame, its alias address and whether the card may write it.
-pub(super) fn fault_in(
-    shared: &Shared,
-    key: PageKey,
-    intent: Intent,
-) -> Result<(Frame, usize, bool), FaultError> {
-    let mut state = shared.lock();
-    let mut held = 0;
-    loop {
-        match try_fault_in(shared, &mut state, key, intent) {
-            Ok(done) => return Ok(done),
-            Err(Stop::Never(error)) => return Err(error),
-            Err(Stop::Again) => {
-                drop(state);
-                std::thread::sleep(Duration::from_micros(20));
-                state = shared.lock();
-            }
-            Err(Stop::Held) => {
-                held += 1;
-                if held > HELD_LIMIT {
-                    return Err(FaultError::NoFrame);
-                }
-                state = shared.wait_unpinned(state);
-            }
-        }
-    }
-}
-
-fn try_fault_in(
-    shared: &Shared,
-    state: &mut MutexGuard<'_, State>,
-    key: PageKey,
-    intent: Intent,
-) -> Result<(Frame, usize, bool), Stop> {
-    let gone = Stop::Never(FaultError::Gone);
-    // A segment names addresses: a page that was moved is not there any more (it does not follow mremap).
-    let home = shared.maps().app_address(key);
-    let region = state.region(key.region).ok_or(gone)?;
-    if key.page.0 >= region.mapping.pages() || home != Some(region.mapping_address(key.page)) {
-        return Err(gone);
-    }
-    if region.pages.get(key.page).frame.is_none() {
-        bring_in(shared, state, key, intent, For::Nic)?;
-        add(&shared.counts.nic_page_ins);
-    }
-    let region = state.region(key.region).ok_or(gone)?;
-    let alias = region.mapping.alias_of(key.page);
-    let (frame, writable) = region.pages.change(key.page, |page| {
-        page.pins += 1;
-        page.written |= intent == Intent::Write;
-        (page.frame, page.written)
-    });
-    frame.map(|frame| (frame, alias, writable)).ok_or(gone)
-}
-
-pub(super) fn unpin(shared: &Shared, key: PageKey) {
-    if let Some(region) = shared.lock().region(key.region) {
-        region
-            .pages
-            .change(key.page, |page| page.pins = page.pins.saturating_sub(1));
-    }
-    shared.unpinned.notify_all();
-}
-
-/// Gives a page that has no frame a frame, with its contents.
-pub(super) fn bring_in(
-    shared: &Shared,
-    state: &mut State,
-    key: PageKey,
-    intent: Intent,
-    whom: For,
-) -> Result<Frame, Stop> {
-    let Some(frame) = take_frame(shared, state)? else {
-        return Err(Stop::Held);
-    };
-    let filled = fill_and_install(shared, state, key, intent, whom);
-    let Some(region) = state.region(key.region).filter(|_| filled.is_ok()) else {
-        state.free.push(frame);
-        return Err(filled.err().unwrap_or(Stop::Never(FaultError::Gone)));
-    };
-    let alias = region.mapping.alias_of(key.page);
-    region.pages.change(key.page, |page| {
-        page.frame = Some(frame);
-        // A page that was there already (left by an madvise) may hold anything and be mapped in any way.
-        page.app_writable = filled != Ok(Protection::Protected);
-        page.dirty = page.app_writable;
-        page.written |= intent == Intent::Write || page.slot.is_some() || page.dirty;
-        page.referenced = false;
-    });
-    shared.frames.assign(frame, key, alias);
-    state.lru.insert(frame);
-    let resident = u64::from(shared.limit) - state.free.len() as u64;
-    shared.counts.max_resident.fetch_max(resident, Ordering::Relaxed);
-    Ok(frame)
-}
-
-/// How the application sees a page that was brought in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Protection {
-    Protected,
-    Writable,
-    /// The page was in the memfd already.
-    Found,
-}
-
-fn fill_and_install(
-    shared: &Shared,
-    state: &mut State,
-    key: PageKey,
-    intent: Intent,
-    whom: For,
-) -> Result<Protection, Stop> {
-    let address = shared
-        .maps()
-        .app_address(key)
-        .ok_or(Stop::Never(FaultError::Gone))?;
-    let region = state.region(key.region).ok_or(Stop::Never(FaultError::Gone))?;
-    match region.pages.get(key.page).slot {
-        None => state.buffer.fill(0),
-        Some(slot) => {
-            state
-                .swap
-                .read(slot, &mut state.buffer)
-                .map_err(|errno| Stop::Never(FaultError::Swap(errno)))?;
-            add(&shared.counts.swap_reads);
-        }
-    }
-    // Only a write by the application opens its mapping for writing; the card's writes are told by its own dirty words.
-    let writable = whom == For::App && intent == Intent::Write;
-    match shared.uffd.copy_page(address, &state.buffer, !writable) {
-        Ok(()) if writable => Ok(Protection::Writable),
-        Ok(()) => Ok(Protection::Protected),
-        Err(Refusal::Exists) => Ok(Protection::Found),
-        Err(Refusal::Again) => Err(Stop::Again),
-        Err(Refusal::Gone) => Err(Stop::Never(FaultError::Gone)),
-        Err(Refusal::Other(errno)) => Err(Stop::Never(FaultError::Kernel(errno))),
-    }
-}
-
-fn take_frame(shared: &Shared, state: &mut State) -> Result<Option<Frame>, Stop> {
-    if state.free.is_empty() {
-        evict_one(shared, state)?;
-    }
-    Ok(state.free.pop())
-}
 
 /// What the LRU asks, answered from page table and card.
 struct Asking<'a> {
@@ -244,7 +74,7 @@ fn protect(shared: &Shared, key: PageKey) -> Result<(), Stop> {
 }
 
 /// Frees one frame.
-fn evict_one(shared: &Shared, state: &mut State) -> Result<(), Stop> {
+pub(super) fn evict_one(shared: &Shared, state: &mut State) -> Result<(), Stop> {
     loop {
         let mut asking = Asking {
             shared,
@@ -294,10 +124,10 @@ fn evict(shared: &Shared, state: &mut State, frame: Frame) -> Result<bool, Stop>
         let alias: *const u8 = core::ptr::with_exposed_provenance(region.mapping.alias_of(key.page));
         // SAFETY: the page is resident, so its alias address is readable for a page; nobody but this thread can reach it now, and
         // the copy would tolerate it if somebody did.
-        unsafe { copy::copy_out(alias, &mut state.buffer[..]) };
+        unsafe { copy::copy_out(alias, &mut state.buffer[0][..]) };
         let slot = state
             .swap
-            .write(page.slot, &state.buffer)
+            .write(page.slot, &state.buffer[0])
             .map_err(|errno| Stop::Never(FaultError::Swap(errno)))?;
         add(&shared.counts.swap_writes);
         if let Some(region) = state.region(key.region) {

@@ -8,11 +8,13 @@
 //! and as an alias for card and pager ([`region`]). Taking a page away punches a hole into the memfd, which removes the page from
 //! both mappings at once.
 
+mod ahead;
 mod events;
 mod evict;
 pub mod frames;
 pub mod lru;
 mod maps;
+mod page_in;
 pub mod pager;
 mod pages;
 pub mod region;

@@ -12,6 +12,7 @@ use std::time::Duration;
 use rustix::event::EventfdFlags;
 use rustix::fd::OwnedFd;
 
+use super::ahead::{self, Ahead};
 use super::frames::{Frame, FrameTable};
 use super::lru::Lru;
 use super::maps::Maps;
@@ -19,7 +20,8 @@ use super::pages::PageTable;
 use super::swap::Swap;
 use super::uffd::{Purpose, Uffd};
 use super::{
-    FaultError, Intent, PAGE_SIZE, PageIndex, PageKey, RegionId, RegionMapping, events, evict, watcher,
+    FaultError, Intent, PAGE_SIZE, PageIndex, PageKey, RegionId, RegionMapping, events, evict, page_in,
+    watcher,
 };
 use crate::error::EmulatorError;
 
@@ -125,6 +127,7 @@ pub(super) fn add(counter: &AtomicU64) {
 pub(super) struct Region {
     pub(super) mapping: RegionMapping,
     pub(super) pages: PageTable,
+    pub(super) ahead: Ahead,
     /// Where the application's mapping was made: the card knows pages by this address only.
     pub(super) base: usize,
 }
@@ -143,8 +146,8 @@ pub(super) struct State {
     pub(super) lru: Lru,
     pub(super) free: Vec<Frame>,
     pub(super) swap: Swap,
-    /// The page under way between memory and swap file.
-    pub(super) buffer: Box<[u8; PAGE_SIZE]>,
+    /// Pages under way between memory and swap file: one on its way out, up to all on their way in.
+    pub(super) buffer: Box<[[u8; PAGE_SIZE]; ahead::MOST]>,
 }
 
 impl State {
@@ -253,7 +256,7 @@ impl Pager {
             // Last freed, first used; the first frames go out in rising order.
             free: (0..config.frames).rev().map(Frame).collect(),
             swap,
-            buffer: Box::new([0; PAGE_SIZE]),
+            buffer: Box::new([[0; PAGE_SIZE]; ahead::MOST]),
         };
         let shared = Arc::new(Shared {
             uffd: Uffd::open(Purpose::App)?,
@@ -324,6 +327,7 @@ impl Pager {
         let region = Region {
             mapping,
             pages: PageTable::new(pages),
+            ahead: Ahead::default(),
             base,
         };
         match state.regions.get_mut(index) {
@@ -386,7 +390,7 @@ impl Pager {
     /// # Errors
     /// See [`FaultError`].
     pub fn fault_in(&self, key: PageKey, intent: Intent) -> Result<PinnedPage, FaultError> {
-        let (frame, alias, writable) = evict::fault_in(&self.shared, key, intent)?;
+        let (frame, alias, writable) = page_in::fault_in(&self.shared, key, intent)?;
         Ok(PinnedPage {
             shared: Arc::clone(&self.shared),
             key,
@@ -494,6 +498,6 @@ impl PinnedPage {
 
 impl Drop for PinnedPage {
     fn drop(&mut self) {
-        evict::unpin(&self.shared, self.key);
+        page_in::unpin(&self.shared, self.key);
     }
 }

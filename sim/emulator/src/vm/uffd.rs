@@ -247,11 +247,17 @@ impl Uffd {
         }
     }
 
-    /// Puts a page with the given contents at `dst`, write-protected if asked, and wakes whoever waits for it.
+    /// Puts pages with the given contents at `dst` and the addresses after it, write-protected if asked, and wakes whoever waits for
+    /// them. Returns how many; fewer than given if one of them could not be put there.
     ///
     /// # Errors
-    /// See [`Refusal`].
-    pub fn copy_page(&self, dst: usize, contents: &[u8; PAGE_SIZE], protect: bool) -> Result<(), Refusal> {
+    /// See [`Refusal`], for the first page.
+    pub fn copy_pages(
+        &self,
+        dst: usize,
+        contents: &[[u8; PAGE_SIZE]],
+        protect: bool,
+    ) -> Result<usize, Refusal> {
         let mode = if protect {
             u64::from(UFFDIO_COPY_MODE_WP)
         } else {
@@ -261,11 +267,18 @@ impl Uffd {
         let mut request = uffdio_copy {
             dst: dst as u64,
             src: src as u64,
-            len: PAGE_SIZE as u64,
+            len: size_of_val(contents) as u64,
             mode,
             copy: 0,
         };
-        self.update::<UFFDIO_COPY, _>(&mut request).map_err(Refusal::from)
+        match self.update::<UFFDIO_COPY, _>(&mut request) {
+            Ok(()) => Ok(contents.len()),
+            // `copy` has the bytes that were put there, or again the error.
+            Err(errno) => match usize::try_from(request.copy) {
+                Ok(bytes) if bytes >= PAGE_SIZE => Ok(bytes / PAGE_SIZE),
+                _ => Err(Refusal::from(errno)),
+            },
+        }
     }
 
     /// Puts a page of zeros at `dst` and wakes whoever waits for it.
