@@ -21,6 +21,8 @@
 
 pub mod backend;
 pub mod copy;
+#[cfg(target_os = "linux")]
+pub mod device;
 mod error;
 mod export;
 mod failure;

@@ -34,6 +34,8 @@ use netvm_host::counters::Counters;
 use netvm_host::exports::{Allow, ExportSpec, ALLOW_ENTRIES};
 use netvm_host::imports::ImportSpec;
 
+/// How long the answer to an import is waited for that must not wait for anything else, in nanoseconds.
+const ANSWER: u64 = 2_000_000_000;
 /// Regions of `mmap` lie so far from each other.
 const REGION_SHIFT: u32 = 32;
 
@@ -350,7 +352,7 @@ impl File {
             port: PortId(import.port),
             name: name(&import.name)?,
             modes: modes(import.modes)?,
-            deadline: deadline(import.timeout),
+            deadline: deadline(import.timeout.max(ANSWER)),
             wait: import.timeout != 0,
         };
         let token = {

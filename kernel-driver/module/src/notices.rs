@@ -2,7 +2,7 @@
 
 //! What the host core says, and who must hear it.
 
-use crate::card::Card;
+use crate::card::{Card, Core};
 use crate::shim;
 use kernel::prelude::*;
 use netvm_abi::port_area::PORT_EVENTS;
@@ -63,31 +63,31 @@ impl Card {
     /// The card has interrupted: it does not say whom it means. Every process that waits looks at its
     /// own words.
     pub(crate) fn tell_all(&self) {
-        let ports = self.news.len() as u16;
-        for port in 1..ports {
-            self.tell(PortId(port));
+        let mut core = self.lock();
+        for port in 1..self.news.len() as u16 {
+            self.tell_locked(&mut core, PortId(port));
         }
     }
 
     /// Wakes the process of a port, if it is open.
     pub(crate) fn tell(&self, port: PortId) {
-        {
-            let mut core = self.lock();
-            let core = &mut *core;
-            let at = SharedMap::new(core.host.geometry()).port_area(port);
-            let listener = match core.listeners.get_mut(port.index()) {
-                Some(listener) if listener.open => listener,
-                _ => return,
-            };
-            // Before the wake-up: who sees the old count is woken after it.
-            listener.events = listener.events.wrapping_add(1);
-            core.glue
-                .shared
-                .store_release(at.plus(PORT_EVENTS.0), listener.events);
-            if !listener.eventfd.is_null() {
-                // SAFETY: it is given back only after it was taken out of here.
-                unsafe { shim::nv_eventfd_signal(listener.eventfd) }
-            }
+        self.tell_locked(&mut self.lock(), port);
+    }
+
+    fn tell_locked(&self, core: &mut Core, port: PortId) {
+        let at = SharedMap::new(core.host.geometry()).port_area(port);
+        let listener = match core.listeners.get_mut(port.index()) {
+            Some(listener) if listener.open => listener,
+            _ => return,
+        };
+        // Before the wake-up: who sees the old count is woken after it.
+        listener.events = listener.events.wrapping_add(1);
+        core.glue
+            .shared
+            .store_release(at.plus(PORT_EVENTS.0), listener.events);
+        if !listener.eventfd.is_null() {
+            // SAFETY: it is given back only after it was taken out of here.
+            unsafe { shim::nv_eventfd_signal(listener.eventfd) }
         }
         if let Some(news) = self.news.get(port.index()) {
             news.signal();

@@ -1,0 +1,90 @@
+//! The kernel back end: `/dev/netvmN` of `netvm.ko` (docs/ABI.md, chapter 14).
+//!
+//! Calls only set things up, wait, and tear them down; the words that a write touches are mapped, and the memory that the
+//! card reaches is any memory of the process. Linux only.
+
+mod calls;
+mod map;
+mod memory;
+mod port;
+
+use crate::backend::{Backend, OpenRequest, PortBackend, Refusal};
+use crate::node::Node;
+use calls::Calls;
+use netvm_abi::ioctl::{ANY_PORT, Query, Register};
+use netvm_abi::{ABI_VERSION, Geometry, NodeId, PAGE_SIZE};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The first card's device.
+pub const FIRST: &str = "/dev/netvm0";
+
+/// Whether this machine has a card that is up.
+#[must_use]
+pub fn present() -> bool {
+    Path::new(FIRST).exists()
+}
+
+/// The node of the card behind a device such as [`FIRST`].
+///
+/// # Errors
+/// The device cannot be opened, or its driver speaks another version of the ABI.
+pub fn open(path: impl AsRef<Path>) -> Result<Node, Refusal> {
+    let path = path.as_ref().to_owned();
+    let calls = Calls::open(&path)?;
+    let mut query = Query::default();
+    calls.query(&mut query)?;
+    if query.version != ABI_VERSION || query.page_size != PAGE_SIZE {
+        return Err(Refusal::Unsupported(
+            "the driver of /dev/netvm speaks another version of the ABI: install the library and the module of one release",
+        ));
+    }
+    Ok(Node::new(Arc::new(Device { path, query })))
+}
+
+/// A card's device.
+struct Device {
+    path: PathBuf,
+    query: Query,
+}
+
+impl Backend for Device {
+    fn name(&self) -> &'static str {
+        "device"
+    }
+
+    fn node(&self) -> NodeId {
+        NodeId(self.query.node)
+    }
+
+    /// What the driver tells of it; the sizes of the card's own tables, which are no business of a process, are the usual
+    /// ones.
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            version: self.query.version,
+            page_size: self.query.page_size,
+            payload: self.query.payload,
+            ports: self.query.ports,
+            nodes: self.query.nodes,
+            window: self.query.window,
+            ..Geometry::default()
+        }
+    }
+
+    fn inline_limit(&self) -> usize {
+        usize::from(self.query.inline_bytes)
+    }
+
+    fn open(&self, request: &OpenRequest) -> Result<Arc<dyn PortBackend>, Refusal> {
+        let calls = Calls::open(&self.path)?;
+        let mut register = Register {
+            version: ABI_VERSION,
+            port: request.port.map_or(ANY_PORT, |port| port.0),
+            eventfd: u32::MAX,
+            ..Register::default()
+        };
+        calls.register(&mut register)?;
+        let status_bytes = self.query.status_bytes as usize;
+        Ok(port::Port::new(calls, &register, status_bytes)?)
+    }
+}
