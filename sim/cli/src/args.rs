@@ -10,8 +10,9 @@ use crate::failure::EXIT_STATUSES;
 pub const MAX_MIB: u64 = 16 * 1024;
 /// The most messages that a simulated world may be asked to carry: some hours.
 pub const MAX_MESSAGES: u64 = 100_000_000;
-/// The most nodes that a simulated world may have.
-pub const MAX_NODES: u16 = 1024;
+/// The most nodes that a simulated world may have: what they know of each other grows with the square, to 6 GB for this
+/// many.
+pub const MAX_NODES: u16 = 512;
 
 /// NetVM: remote memory access without pinned memory.
 #[derive(Debug, Parser)]
@@ -73,7 +74,7 @@ pub struct Sim {
     #[arg(long, value_name = "SEED", conflicts_with = "seed",
           value_parser = |text: &str| number::<u64>(text, 0, u64::MAX))]
     pub first_seed: Option<u64>,
-    /// Nodes in each world: 2 to 1024.
+    /// Nodes in each world: 2 to 512. A world of 256 takes 1.6 GB, one of 512 takes 5.6 GB.
     #[arg(long, value_name = "COUNT", default_value_t = 4,
           value_parser = |text: &str| number::<u16>(text, 2, MAX_NODES.into()))]
     pub nodes: u16,

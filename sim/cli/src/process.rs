@@ -9,6 +9,11 @@ pub fn pinned_bytes() -> Option<u64> {
     pinned_in(&fs::read_to_string("/proc/self/status").ok()?)
 }
 
+/// The most memory that this process ever had, in bytes.
+pub fn peak_bytes() -> Option<u64> {
+    kib(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:").map(|kib| kib * 1024)
+}
+
 /// Bytes that the machine could still give to programs.
 pub fn available_bytes() -> Option<u64> {
     kib(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:").map(|kib| kib * 1024)

@@ -32,12 +32,11 @@ fn main() {
             Ok(report) => {
                 coverage.add(&report.coverage);
                 println!(
-                    "seed {seed}: {} messages, {} events, {} us virtual, {:?}, {} KiB a node",
+                    "seed {seed}: {} messages, {} events, {} us virtual, {:?}",
                     report.messages,
                     report.events,
                     report.virtual_nanos / 1_000,
-                    began.elapsed(),
-                    report.bytes_per_node >> 10
+                    began.elapsed()
                 );
                 if has("counters") {
                     for (name, value) in &report.counters {

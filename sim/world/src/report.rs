@@ -19,8 +19,6 @@ pub struct Report {
     pub events: u64,
     /// Virtual time that passed, in nanoseconds.
     pub virtual_nanos: u64,
-    /// Memory that the world held at its end, divided by its nodes, in bytes.
-    pub bytes_per_node: u64,
     /// What the NICs counted, and the host cores and their kernels (`host_...`): the sum over all
     /// nodes, each since it was last started.
     pub counters: BTreeMap<String, u64>,

@@ -61,14 +61,7 @@ fn many_nodes_run() {
         ..Config::default()
     };
     match run_seed(3, &config, &mut NoTrace) {
-        Ok(report) => {
-            assert!(report.messages >= 3_000);
-            assert!(
-                report.bytes_per_node < 16 << 20,
-                "{} bytes a node",
-                report.bytes_per_node
-            );
-        }
+        Ok(report) => assert!(report.messages >= 3_000),
         Err(failure) => panic!("{failure}"),
     }
 }

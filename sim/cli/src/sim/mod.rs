@@ -16,7 +16,7 @@ use netvm_world::trace::Lines;
 
 use crate::args::Sim;
 use crate::failure::Failure;
-use crate::output;
+use crate::{output, process};
 use result::Sum;
 
 /// Fewer seeds than this need not fire every kind of fault (each kind is off in one seed of four).
@@ -65,7 +65,8 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
         sum.add(run);
     });
     bar.finish_and_clear();
-    sum.finish(started.elapsed(), count >= COVERED_BY);
+    let peak = process::peak_bytes().unwrap_or_default();
+    sum.finish(started.elapsed(), peak, jobs, count >= COVERED_BY);
 
     if options.json {
         output::print_json(&sum)?;

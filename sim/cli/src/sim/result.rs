@@ -36,7 +36,7 @@ pub(crate) struct Sum {
     pub(crate) seconds: f64,
     /// Time of one core for one node of one run.
     pub(crate) seconds_per_node: f64,
-    /// Memory for one node, in bytes; the most of all runs.
+    /// The most memory that the program had, divided by the nodes that ran at once, in bytes.
     pub(crate) bytes_per_node: u64,
     /// What the NICs and hosts (`host_...`) counted, over all: each since its node was last started.
     pub(crate) counters: BTreeMap<String, u64>,
@@ -95,7 +95,6 @@ impl Sum {
                 self.messages += report.messages;
                 self.events += report.events;
                 self.virtual_nanos += report.virtual_nanos;
-                self.bytes_per_node = self.bytes_per_node.max(report.bytes_per_node);
                 for (name, value) in report.counters {
                     *self.counters.entry(name).or_default() += value;
                 }
@@ -104,10 +103,13 @@ impl Sum {
         }
     }
 
-    /// Ends the sum. `must_cover`: a kind of fault that never fired is a failure.
-    pub(crate) fn finish(&mut self, time: Duration, must_cover: bool) {
+    /// Ends the sum. `peak`: the most memory that was used, in bytes, by so many `worlds` at once. `must_cover`: a kind
+    /// of fault that never fired is a failure.
+    pub(crate) fn finish(&mut self, time: Duration, peak: u64, worlds: usize, must_cover: bool) {
         self.must_cover = must_cover;
         self.seconds = time.as_secs_f64();
+        let worlds = (worlds as u64).clamp(1, u64::from(self.seeds_asked.max(1)));
+        self.bytes_per_node = peak / (worlds * u64::from(self.nodes.max(1)));
         self.seconds_per_node =
             self.core_time.as_secs_f64() / f64::from(self.seeds.max(1)) / f64::from(self.nodes.max(1));
         self.never_fired = self
@@ -227,14 +229,13 @@ mod tests {
                 messages: 1,
                 events: 2,
                 virtual_nanos: 3,
-                bytes_per_node: 4,
                 counters: BTreeMap::from([("dropped".to_owned(), 5)]),
                 coverage,
             }),
             time: Duration::from_secs(6),
         });
         sum.add(failed());
-        sum.finish(Duration::from_secs(7), true);
+        sum.finish(Duration::from_secs(7), 1 << 20, 2, true);
         let all = serde_json::to_value(&sum).expect("JSON");
         for (name, value) in all.as_object().expect("an object") {
             assert!(
@@ -243,6 +244,7 @@ mod tests {
             );
         }
         assert_eq!(all["counters"]["dropped"], 5);
+        assert_eq!(all["bytes_per_node"], (1 << 20) / 4, "one world of 4 nodes");
         let first = (FaultKind::ALL[0].label(), ProtocolState::ALL[0].label());
         assert_eq!(all["coverage"][first.0][first.1], 1);
         assert_eq!(all["failures"].as_array().map(Vec::len), Some(1));
@@ -257,7 +259,7 @@ mod tests {
     fn a_failed_seed_shows_its_replay_and_is_not_ok() {
         let mut sum = sum(1);
         sum.add(failed());
-        sum.finish(Duration::ZERO, false);
+        sum.finish(Duration::ZERO, 0, 1, false);
         assert!(!sum.ok && !sum.table().contains(": ok"));
         assert!(sum.complaint().is_some_and(|text| text.contains("play it again")));
     }
@@ -265,16 +267,16 @@ mod tests {
     #[test]
     fn seeds_that_did_not_run_are_no_success() {
         let mut sum = sum(3);
-        sum.finish(Duration::ZERO, false);
+        sum.finish(Duration::ZERO, 0, 1, false);
         assert!(!sum.ok);
     }
 
     #[test]
     fn a_fault_that_never_fired_fails_a_long_list() {
         let mut sum = sum(0);
-        sum.finish(Duration::ZERO, true);
+        sum.finish(Duration::ZERO, 0, 1, true);
         assert!(!sum.ok && sum.complaint().is_some_and(|text| text.contains("never fired")));
-        sum.finish(Duration::ZERO, false);
+        sum.finish(Duration::ZERO, 0, 1, false);
         assert!(sum.ok && sum.table().ends_with("0 seeds: ok\n"));
     }
 }

@@ -65,13 +65,6 @@ impl Bus {
         }
     }
 
-    /// Bytes held.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bounce.len() * PAGE
-            + self.staging.len() * PAGE
-            + self.receive.values().map(|frame| frame.len()).sum::<usize>()
-    }
-
     /// Forgets everything that a card forgets when it is reset.
     pub(crate) fn reset(&mut self) {
         self.done.clear();

@@ -104,11 +104,6 @@ impl Frames {
             self.frame_mut(ppn)?.bytes.as_deref_mut()
         }
     }
-
-    /// Bytes held.
-    pub(super) fn bytes(&self) -> usize {
-        self.frames.iter().filter(|frame| frame.bytes.is_some()).count() * PAGE
-    }
 }
 
 #[cfg(test)]

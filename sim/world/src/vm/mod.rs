@@ -172,11 +172,6 @@ impl HostVm {
         self.frames.free()
     }
 
-    /// Bytes that this host's model holds.
-    pub(crate) fn bytes(&self) -> usize {
-        self.frames.bytes() + self.swap.bytes()
-    }
-
     /// Takes a frame for a page, if there is one.
     fn take_frame(&mut self, now: Nanos, process: ProcessId, page: u64, log: &mut Log) -> Option<Ppn> {
         if now < self.starved_until {

@@ -50,11 +50,6 @@ impl Swap {
     pub(super) fn read(&self, slot: u64) -> Option<&[u8; PAGE]> {
         self.slots.get(&slot).map(|slot| &*slot.bytes)
     }
-
-    /// Bytes held.
-    pub(super) fn bytes(&self) -> usize {
-        self.slots.len() * PAGE
-    }
 }
 
 #[cfg(test)]
@@ -69,6 +64,6 @@ mod tests {
         swap.drop_use(slot);
         assert_eq!(swap.read(slot), Some(&[3; PAGE]));
         swap.drop_use(slot);
-        assert_eq!((swap.read(slot), swap.bytes()), (None, 0));
+        assert_eq!((swap.read(slot), swap.slots.len()), (None, 0));
     }
 }

@@ -268,7 +268,6 @@ impl World {
 
     fn report(&self) -> Report {
         let mut counters: BTreeMap<String, u64> = BTreeMap::new();
-        let mut bytes = 0;
         for node in &self.sim.nodes {
             if let Some(card) = node.card.borrow().as_ref() {
                 for (name, value) in card.counters() {
@@ -283,7 +282,6 @@ impl World {
             let vm = node.vm.borrow();
             *counters.entry("host_evictions".into()).or_default() += vm.evictions;
             *counters.entry("host_written_back".into()).or_default() += vm.written_back;
-            bytes += vm.bytes() + node.words().bytes() + node.bus.borrow().bytes();
         }
         Report {
             seed: self.seed,
@@ -291,7 +289,6 @@ impl World {
             messages: self.checkers.messages(),
             events: self.sim.clock.borrow().posted(),
             virtual_nanos: self.sim.now().0 - 1_000_000_000,
-            bytes_per_node: (bytes / self.sim.nodes.len().max(1)) as u64,
             counters,
             coverage: self.sim.faults.borrow().coverage().clone(),
         }
