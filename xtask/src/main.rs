@@ -8,6 +8,7 @@
 //! | `cargo xtask firmware` | [`image`] |
 //! | `cargo xtask kernel` | [`mod@kernel`] |
 //! | `cargo xtask module` | [`mod@module`] |
+//! | `cargo xtask rig` | [`mod@rig`] |
 //!
 //! The rules that no compiler checks are in [`house`]; the licence and source policy in [`deny`].
 
@@ -22,6 +23,7 @@ mod image;
 mod kernel;
 mod module;
 mod report;
+mod rig;
 mod run;
 mod setup;
 mod stages;
@@ -58,6 +60,9 @@ enum Command {
     Kernel(kernel::Options),
     /// Build the kernel module.
     Module(module::Options),
+    /// The real stack in QEMU: Linux, the module, the firmware image, a wire.
+    #[command(subcommand)]
+    Rig(rig::Rig),
 }
 
 /// The command line names something that does not exist.
@@ -80,6 +85,7 @@ fn main() -> ExitCode {
         Command::Firmware(options) => image::firmware(&options),
         Command::Kernel(options) => kernel::kernel(&options),
         Command::Module(options) => module::module(&options),
+        Command::Rig(command) => rig::rig(&command),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

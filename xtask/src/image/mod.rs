@@ -3,10 +3,10 @@
 //! wire ([`network`]), and with hosts outside ([`hosted`]).
 
 mod boots;
-mod hosted;
+pub(crate) mod hosted;
 mod icount;
 mod memory;
-mod network;
+pub(crate) mod network;
 mod sizes;
 mod storm;
 
@@ -76,7 +76,7 @@ fn image() -> PathBuf {
     target().join("image").join(TARGET).join("release/netvm-fw")
 }
 
-fn build() -> Command {
+pub(crate) fn build() -> Command {
     let mut command = cargo(&["build", "--release", "--locked"]);
     in_folder(&mut command);
     command
@@ -97,7 +97,7 @@ fn have_qemu() -> Result<()> {
     bail!("{QEMU} is missing: cargo xtask setup, or apt-get install qemu-system-arm")
 }
 
-fn have_target() -> Result<()> {
+pub(crate) fn have_target() -> Result<()> {
     let installed = || output_of("rustup", &["target", "list", "--installed"]).unwrap_or_default();
     if installed().lines().any(|line| line == TARGET) {
         return Ok(());

@@ -30,7 +30,21 @@ pub(super) struct Seen {
 }
 
 /// A machine; ended when this ends, however it does.
-pub(super) struct Machine(Child);
+pub(crate) struct Machine(Child);
+
+impl Machine {
+    /// Starts it, with nothing to read and nobody who listens: it has a log.
+    pub(crate) fn spawn(mut command: Command) -> Result<Self> {
+        let machine = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+        let program = command.get_program().to_string_lossy().into_owned();
+        Ok(Self(machine.with_context(|| format!("starting {program}"))?))
+    }
+
+    /// Whether it has not ended by itself.
+    pub(crate) fn is_running(&mut self) -> bool {
+        matches!(self.0.try_wait(), Ok(None))
+    }
+}
 
 impl Drop for Machine {
     fn drop(&mut self) {
@@ -85,7 +99,13 @@ fn watch(folder: &Path) -> Result<Seen> {
 
 /// A machine of `node`; datagrams on sockets of the file system are its wire. It has `devices` besides.
 pub(super) fn start(word: u32, node: u32, log: &Path, folder: &Path, devices: &[String]) -> Result<Machine> {
-    let socket = |node: u32| folder.join(node.to_string()).display().to_string();
+    let socket = |node: u32| folder.join(node.to_string());
+    let machine = wired(word, node, log, [&socket(node), &socket(1 - node)], devices);
+    Machine::spawn(machine)
+}
+
+/// The same, not started; frames arrive at the first socket, and go to the second.
+pub(crate) fn wired(word: u32, node: u32, log: &Path, wire: [&Path; 2], devices: &[String]) -> Command {
     let mut command: Command = boots::machine_alone(word, log);
     command.args(["-accel", "tcg,thread=multi", "-smp", "1,maxcpus=2"]);
     command
@@ -93,15 +113,12 @@ pub(super) fn start(word: u32, node: u32, log: &Path, folder: &Path, devices: &[
         .arg(format!("loader,addr={NODE_WORD:#x},data={node},data-len=4"));
     command.arg("-netdev").arg(format!(
         "dgram,id=wire,local.type=unix,local.path={},remote.type=unix,remote.path={}",
-        socket(node),
-        socket(1 - node)
+        wire[0].display(),
+        wire[1].display()
     ));
     command.args(["-device", "virtio-net-pci,netdev=wire,romfile="]);
     command.args(devices);
-    let machine = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
-    Ok(Machine(
-        machine.with_context(|| format!("starting {}", super::QEMU))?,
-    ))
+    command
 }
 
 fn text_of(logs: &[PathBuf; 2]) -> [String; 2] {
@@ -112,9 +129,7 @@ fn text_of(logs: &[PathBuf; 2]) -> [String; 2] {
 /// Waits until both logs say `line`.
 fn await_line(line: &str, machines: &mut [Machine; 2], logs: &[PathBuf; 2], limit: Instant) -> Result<()> {
     loop {
-        let ended = machines
-            .iter_mut()
-            .all(|machine| !matches!(machine.0.try_wait(), Ok(None)));
+        let ended = machines.iter_mut().all(|machine| !machine.is_running());
         let texts = text_of(logs);
         if texts.iter().all(|text| text.contains(line)) {
             return Ok(());

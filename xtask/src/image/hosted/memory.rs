@@ -101,7 +101,7 @@ impl Shared {
 }
 
 /// A file of zeroes, and so long.
-pub(super) fn file(path: &Path, len: u64) -> Result<File> {
+pub(crate) fn file(path: &Path, len: u64) -> Result<File> {
     let mut options = File::options();
     let file = options.read(true).write(true).create_new(true).open(path);
     let file = file.with_context(|| format!("making {}", path.display()))?;

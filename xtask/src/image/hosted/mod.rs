@@ -1,8 +1,8 @@
 //! Cards for hosts outside: two machines boot the image as it is, and this process is the host of each, over memory that
 //! it shares with them.
 
-mod memory;
-mod server;
+pub(crate) mod memory;
+pub(crate) mod server;
 
 #[path = "../../../../nic-firmware/image/src/self_test/host.rs"]
 mod host;
@@ -24,9 +24,9 @@ use memory::Shared;
 use server::Server;
 
 /// Boot word: serve the host.
-const SERVE: u32 = 0;
+pub(crate) const SERVE: u32 = 0;
 /// NIC memory, a power of two.
-const NIC_MEMORY: u64 = 4 << 20;
+pub(crate) const NIC_MEMORY: u64 = 4 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Watched with nothing to do.
 const WATCH: Duration = Duration::from_secs(1);

@@ -14,19 +14,42 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 
 /// Version of the protocol.
 const VERSION: i64 = 0;
-/// Numbers of this process and of the machine.
-const HOST: i64 = 0;
-const CARD: i64 = 1;
+/// Numbers of the host and of the card.
+pub(crate) const HOST: i64 = 0;
+pub(crate) const CARD: i64 = 1;
 /// Says that the shared file comes with it.
 const MEMORY: i64 = -1;
+
+/// The bells of a host and its card, each heard by the one whose number it has.
+pub(crate) struct Bells([OwnedFd; 2]);
+
+impl Bells {
+    /// Silent ones.
+    pub(crate) fn new() -> Result<Self> {
+        let bell = || eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
+        Ok(Self([bell()?, bell()?]))
+    }
+
+    /// Gives a machine its number ([`HOST`] or [`CARD`]), the shared file and both bells, its own last.
+    pub(crate) fn introduce(&self, machine: &UnixStream, own: i64, nic: &File) -> Result<()> {
+        let say = |number: i64, with: Option<BorrowedFd<'_>>| send(machine, number, with);
+        say(VERSION, None)?;
+        say(own, None)?;
+        say(MEMORY, Some(nic.as_fd()))?;
+        let [host, card] = &self.0;
+        let mut peers = [(HOST, host), (CARD, card)];
+        peers.sort_by_key(|(number, _)| *number == own);
+        for (number, bell) in peers {
+            say(number, Some(bell.as_fd()))?;
+        }
+        Ok(())
+    }
+}
 
 /// A server for one machine.
 pub(super) struct Server {
     listener: UnixListener,
-    /// Rung by the host.
-    card_bell: OwnedFd,
-    /// Rung by the card.
-    host_bell: OwnedFd,
+    bells: Bells,
     /// The machine, which takes the end of its connection for the end of its peers.
     _machine: Option<UnixStream>,
 }
@@ -37,11 +60,9 @@ impl Server {
         let listener =
             UnixListener::bind(path).with_context(|| format!("listening on {}", path.display()))?;
         listener.set_nonblocking(true)?;
-        let bell = || eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
         Ok(Self {
             listener,
-            card_bell: bell()?,
-            host_bell: bell()?,
+            bells: Bells::new()?,
             _machine: None,
         })
     }
@@ -60,26 +81,23 @@ impl Server {
             std::thread::sleep(Duration::from_millis(5));
         };
         machine.set_nonblocking(false)?;
-        let say = |number: i64, with: Option<BorrowedFd<'_>>| send(&machine, number, with);
-        say(VERSION, None)?;
-        say(CARD, None)?;
-        say(MEMORY, Some(nic.as_fd()))?;
-        say(HOST, Some(self.host_bell.as_fd()))?;
-        say(CARD, Some(self.card_bell.as_fd()))?;
+        self.bells.introduce(&machine, CARD, nic)?;
         self._machine = Some(machine);
         Ok(())
     }
 
     /// Rings the card.
     pub(super) fn ring(&self) -> Result<()> {
-        rustix::io::write(&self.card_bell, &1_u64.to_ne_bytes()).context("ringing the card")?;
+        let [_, card] = &self.bells.0;
+        rustix::io::write(card, &1_u64.to_ne_bytes()).context("ringing the card")?;
         Ok(())
     }
 
     /// How often the card has rung since the last question.
     pub(super) fn rung(&self) -> u64 {
         let mut count = [0; 8];
-        match rustix::io::read(&self.host_bell, &mut count) {
+        let [host, _] = &self.bells.0;
+        match rustix::io::read(host, &mut count) {
             Ok(8) => u64::from_ne_bytes(count),
             // Not at all: the bell does not block.
             _ => 0,

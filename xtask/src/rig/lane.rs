@@ -1,0 +1,171 @@
+//! Commands to a host: one at a time and lane, over a serial line of the machine. `tests/rig/init` is the other end: it
+//! reads a number and a command a line, and after the command's output says `rig-end NUMBER STATUS`.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+
+/// How a command ended.
+#[derive(Debug)]
+pub(super) struct Reply {
+    /// As the shell says it.
+    pub(super) status: i32,
+    /// Both its outputs.
+    pub(super) text: String,
+}
+
+/// A line to a host.
+pub(super) struct Lane {
+    stream: UnixStream,
+    /// What was said, both ways.
+    transcript: File,
+    interrupted: Arc<AtomicBool>,
+    /// Read, and not yet of a finished command.
+    pending: Vec<u8>,
+    number: u64,
+    command: String,
+}
+
+impl Lane {
+    /// Connects to the machine's socket.
+    pub(super) fn connect(
+        socket: &Path,
+        transcript: &Path,
+        interrupted: &Arc<AtomicBool>,
+        limit: Instant,
+    ) -> Result<Self> {
+        let stream = loop {
+            match UnixStream::connect(socket) {
+                Ok(stream) => break stream,
+                Err(error) if Instant::now() > limit => {
+                    return Err(error).with_context(|| format!("connecting to {}", socket.display()));
+                }
+                // It has just been started.
+                Err(_) => std::thread::sleep(Duration::from_millis(10)),
+            }
+        };
+        stream.set_read_timeout(Some(Duration::from_millis(100)))?;
+        Ok(Self {
+            stream,
+            transcript: File::create(transcript)
+                .with_context(|| format!("writing {}", transcript.display()))?,
+            interrupted: Arc::clone(interrupted),
+            pending: Vec::new(),
+            number: 0,
+            command: String::new(),
+        })
+    }
+
+    /// Waits until the host takes commands.
+    pub(super) fn greet(&mut self, limit: Instant) -> Result<()> {
+        loop {
+            // What is sent before somebody listens is lost.
+            self.begin("true")?;
+            if self
+                .end_before(limit.min(Instant::now() + Duration::from_millis(500)))?
+                .is_some()
+            {
+                return Ok(());
+            }
+            if Instant::now() > limit {
+                bail!("the host has not come up");
+            }
+        }
+    }
+
+    /// Starts a command. It must [`end`](Self::end) before the next one begins.
+    pub(super) fn begin(&mut self, command: &str) -> Result<()> {
+        if command.contains(['\n', '\r']) {
+            bail!("a command is one line: {command:?}");
+        }
+        self.number += 1;
+        self.command = command.to_owned();
+        writeln!(self.transcript, "$ {command}")?;
+        writeln!(self.stream, "{} {command}", self.number).context("sending a command to a host")
+    }
+
+    /// How the command ended.
+    pub(super) fn end(&mut self, limit: Duration) -> Result<Reply> {
+        self.end_before(Instant::now() + limit)?
+            .ok_or_else(|| anyhow!("`{}` did not end within {} s", self.command, limit.as_secs()))
+    }
+
+    /// Runs a command, whatever its status.
+    pub(super) fn try_run(&mut self, command: &str, limit: Duration) -> Result<Reply> {
+        self.begin(command)?;
+        self.end(limit)
+    }
+
+    /// Runs a command that must succeed, and gives its output.
+    pub(super) fn run(&mut self, command: &str, limit: Duration) -> Result<String> {
+        let reply = self.try_run(command, limit)?;
+        if reply.status != 0 {
+            bail!("`{command}` ended with {}: {}", reply.status, reply.text.trim());
+        }
+        Ok(reply.text)
+    }
+
+    fn end_before(&mut self, limit: Instant) -> Result<Option<Reply>> {
+        loop {
+            if let Some(reply) = ended(&mut self.pending, self.number) {
+                writeln!(self.transcript, "{}\n= {}", reply.text.trim_end(), reply.status)?;
+                return Ok(Some(reply));
+            }
+            if self.interrupted.load(Ordering::Relaxed) {
+                bail!("interrupted");
+            }
+            if Instant::now() > limit {
+                return Ok(None);
+            }
+            let mut bytes = [0; 4096];
+            match self.stream.read(&mut bytes) {
+                Ok(0) => bail!("the host is gone while it runs `{}`", self.command),
+                Ok(count) => self.pending.extend(bytes.iter().take(count)),
+                // A while without a word, or a signal: the flag says which one.
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                Err(error) => return Err(error).context("reading from a host"),
+            }
+        }
+    }
+}
+
+/// Takes the reply of command `number` out of what was read, with what is left of earlier ones.
+fn ended(pending: &mut Vec<u8>, number: u64) -> Option<Reply> {
+    let mark = format!("\nrig-end {number} ");
+    let at = pending
+        .windows(mark.len())
+        .position(|bytes| bytes == mark.as_bytes())?;
+    let after = pending.get(at + mark.len()..)?;
+    let line = after.iter().position(|&byte| byte == b'\n')?;
+    let status = std::str::from_utf8(after.get(..line)?)
+        .ok()?
+        .trim()
+        .parse()
+        .ok()?;
+    let text = String::from_utf8_lossy(pending.get(..at)?).replace('\r', "");
+    pending.drain(..at + mark.len() + line + 1);
+    Some(Reply { status, text })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_ends_at_its_own_mark() {
+        let mut pending = b"one\r\ntwo\nrig-end 7 0\nthree\n\nrig-end 8 1".to_vec();
+        let reply = ended(&mut pending, 7).expect("it is all there");
+        assert_eq!((reply.status, reply.text.as_str()), (0, "one\ntwo"));
+        assert!(ended(&mut pending, 8).is_none(), "its line goes on");
+        pending.extend(b"27\r\nfour");
+        let reply = ended(&mut pending, 8).expect("it is all there");
+        assert_eq!((reply.status, reply.text.as_str()), (127, "three\n"));
+        assert_eq!(pending, b"four");
+    }
+}

@@ -1,0 +1,164 @@
+//! The QEMU command lines: a host whose RAM is a file, and its card, which sees that file through a window.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::parts::Parts;
+use crate::image::hosted::SERVE;
+use crate::image::network::wired;
+
+/// Bytes of a host's RAM, a power of two, because a card shows it in a PCI range: offsets in the file are the guest's
+/// physical addresses.
+pub(super) const RAM: u64 = 256 << 20;
+/// Serial lines that take commands.
+pub(super) const LANES: [usize; 2] = [1, 2];
+/// The serial line of a person.
+const CONSOLE: usize = 3;
+
+/// The files of a node, below one folder: its memories, sockets and logs.
+#[derive(Clone)]
+pub(super) struct Places {
+    /// Memories and sockets; the paths of sockets are short.
+    pub(super) run: PathBuf,
+    pub(super) logs: PathBuf,
+    pub(super) node: usize,
+}
+
+impl Places {
+    fn at(&self, name: &str) -> PathBuf {
+        self.run.join(format!("{name}{}", self.node))
+    }
+
+    /// The host's RAM.
+    pub(super) fn ram(&self) -> PathBuf {
+        self.at("ram")
+    }
+
+    /// NIC memory.
+    pub(super) fn nic(&self) -> PathBuf {
+        self.at("nic")
+    }
+
+    /// Where the host, or its card, asks for its bells.
+    pub(super) fn bells(&self, of_card: bool) -> PathBuf {
+        self.at(if of_card { "card-bells" } else { "host-bells" })
+    }
+
+    /// Where frames for the card arrive.
+    pub(super) fn card_wire(&self) -> PathBuf {
+        self.at("card")
+    }
+
+    /// Where frames of the card go.
+    pub(super) fn wire(&self) -> PathBuf {
+        self.at("wire")
+    }
+
+    /// A lane for commands.
+    pub(super) fn lane(&self, number: usize) -> PathBuf {
+        self.at(&format!("lane-{number}-"))
+    }
+
+    /// A person's shell.
+    pub(super) fn console(&self) -> PathBuf {
+        self.lane(CONSOLE)
+    }
+
+    /// The kernel's log.
+    pub(super) fn host_log(&self) -> PathBuf {
+        self.logs.join(format!("host-{}.log", self.node))
+    }
+
+    /// Commands and their output.
+    pub(super) fn transcript(&self, lane: usize) -> PathBuf {
+        self.logs.join(format!("host-{}.lane-{lane}.log", self.node))
+    }
+
+    /// The card's log.
+    pub(super) fn card_log(&self) -> PathBuf {
+        self.logs.join(format!("card-{}.log", self.node))
+    }
+}
+
+/// The host.
+pub(super) fn host(parts: &Parts, places: &Places) -> Command {
+    let mut command = tied("qemu-system-x86_64");
+    // Two processors and threads: with one, QEMU would leave out the barriers and atomics that hold between machines.
+    command.args([
+        "-accel",
+        "tcg,thread=multi",
+        "-smp",
+        "2",
+        "-nodefaults",
+        "-no-reboot",
+    ]);
+    command.args([
+        "-display", "none", "-vga", "none", "-monitor", "none", "-nic", "none",
+    ]);
+    // Random numbers without waiting for them.
+    command.args(["-cpu", "qemu64,+rdrand"]);
+    command.arg("-object").arg(file("ram", &places.ram(), RAM));
+    command
+        .args(["-M", "q35,memory-backend=ram", "-m"])
+        .arg(format!("{}M", RAM >> 20));
+    bells(&mut command, &places.bells(false));
+    command
+        .arg("-serial")
+        .arg(format!("file:{}", places.host_log().display()));
+    for number in 1..=CONSOLE {
+        command.arg("-serial").arg(format!(
+            "unix:{},server=on,wait=off",
+            places.lane(number).display()
+        ));
+    }
+    command
+        .arg("-kernel")
+        .arg(&parts.kernel.image)
+        .arg("-initrd")
+        .arg(&parts.initramfs);
+    // The processors' counters agree, whatever the kernel thinks of emulated ones.
+    command.arg("-append").arg(format!(
+        "console=ttyS0 loglevel=7 panic=-1 tsc=reliable random.trust_cpu=on page_poison=1 rig.name=host-{}",
+        places.node
+    ));
+    command
+}
+
+/// Its card.
+pub(super) fn card(places: &Places) -> Command {
+    let devices = [
+        "-object".to_owned(),
+        file("ram", &places.ram(), RAM),
+        "-device".to_owned(),
+        "ivshmem-plain,memdev=ram".to_owned(),
+        "-device".to_owned(),
+        "virtio-rng-pci".to_owned(),
+    ];
+    let wire = [&*places.card_wire(), &*places.wire()];
+    let machine = wired(SERVE, places.node as u32, &places.card_log(), wire, &devices);
+    let mut command = tied(machine.get_program());
+    command.args(machine.get_args());
+    bells(&mut command, &places.bells(true));
+    command
+}
+
+fn bells(command: &mut Command, socket: &Path) {
+    command
+        .arg("-chardev")
+        .arg(format!("socket,id=bells,path={}", socket.display()));
+    command.args(["-device", "ivshmem-doorbell,chardev=bells,vectors=1"]);
+}
+
+fn file(id: &str, path: &Path, size: u64) -> String {
+    format!(
+        "memory-backend-file,id={id},mem-path={},share=on,size={size}",
+        path.display()
+    )
+}
+
+/// A program that ends with the thread that starts it, however that ends.
+fn tied(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL"]).arg(program);
+    command
+}

@@ -1,0 +1,59 @@
+//! The rig: the real stack in QEMU. Two hosts run Linux and the module, each with a card that boots the firmware image;
+//! the cards are joined by a wire that can misbehave.
+//!
+//! | question | file |
+//! |---|---|
+//! | what is built for it? | [`parts`], [`initramfs`]; the hosts' first program: `tests/rig/init` |
+//! | what is a machine? | [`machines`], all of them together: [`rack`] |
+//! | how does a host get commands? | [`lane`] |
+//! | what may happen to a frame? | [`wire`] |
+//! | what is tried? | [`scenarios`], one after another by [`mod@run`] |
+//! | and by hand? | [`mod@shell`] |
+
+mod initramfs;
+mod lane;
+mod machines;
+mod parts;
+mod rack;
+mod run;
+mod scenarios;
+mod shell;
+mod wire;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+/// Commands of `cargo xtask rig`.
+#[derive(Subcommand)]
+pub(crate) enum Rig {
+    /// Run the scenarios, print a table, and say where the logs of a failure are.
+    Test(run::Options),
+    /// Start two hosts and their cards, and leave them running until Ctrl-C.
+    Shell(shell::ShellOptions),
+    /// A shell on a host that `rig shell` runs.
+    Console(shell::ConsoleOptions),
+    /// Run one command on a host that `rig shell` runs.
+    Run(shell::RunOptions),
+}
+
+/// `cargo xtask rig`.
+pub(crate) fn rig(command: &Rig) -> Result<bool> {
+    match command {
+        Rig::Test(options) => run::test(options),
+        Rig::Shell(options) => shell::shell(options),
+        Rig::Console(options) => shell::console(options),
+        Rig::Run(options) => shell::run(options),
+    }
+}
+
+/// A flag that Ctrl-C sets.
+fn interrupts() -> Result<Arc<AtomicBool>> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
+    }
+    Ok(interrupted)
+}

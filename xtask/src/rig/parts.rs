@@ -1,0 +1,161 @@
+//! What the machines are made of: kernel, module, image, programs, root file system.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+use cargo_metadata::Message;
+
+use super::initramfs::Archive;
+use crate::cargo::{cargo, root, target};
+use crate::kernel::Kernel;
+use crate::setup::{self, Probe, Tool};
+use crate::{image, module};
+
+static PACKAGES: [Tool; 4] = [
+    Tool {
+        package: "qemu-system-x86",
+        needed_for: "the hosts",
+        probe: Probe::Runs("qemu-system-x86_64", &["--version"]),
+    },
+    Tool {
+        package: "qemu-system-arm",
+        needed_for: "the cards",
+        probe: Probe::Runs("qemu-system-aarch64", &["--version"]),
+    },
+    Tool {
+        package: "busybox-static",
+        needed_for: "the hosts' shell",
+        probe: Probe::Package,
+    },
+    Tool {
+        package: "util-linux",
+        needed_for: "machines that end when the rig does",
+        probe: Probe::Runs("setpriv", &["--version"]),
+    },
+];
+
+/// Static programs run in a file system that holds no library.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// Packages whose programs the hosts have.
+const PROGRAMS: [&str; 2] = ["netvm-cli", "netvm-rig"];
+
+/// Names a folder whose files the hosts have in `/bin` as well.
+const EXTRA: &str = "NETVM_RIG_EXTRA";
+
+/// Everything that a machine boots.
+pub(crate) struct Parts {
+    pub(super) kernel: Kernel,
+    pub(super) initramfs: PathBuf,
+}
+
+/// Builds it all; `None` if a compiler has said on stderr what is wrong.
+pub(crate) fn ready(debug: bool) -> Result<Option<Parts>> {
+    if !setup::install(&PACKAGES)? {
+        bail!("packages are missing; their names and the command are above");
+    }
+    let Some(module) = module::build(debug)? else {
+        return Ok(None);
+    };
+    image::have_target()?;
+    if !image::build().status().context("cannot start cargo")?.success() {
+        return Ok(None);
+    }
+    let Some(programs) = programs()? else {
+        return Ok(None);
+    };
+    let initramfs = target().join("rig").join(if debug {
+        "initramfs-debug.cpio"
+    } else {
+        "initramfs.cpio"
+    });
+    let archive = archive(&module.module, &programs)?;
+    std::fs::write(&initramfs, archive).with_context(|| format!("writing {}", initramfs.display()))?;
+    Ok(Some(Parts {
+        kernel: module.kernel,
+        initramfs,
+    }))
+}
+
+/// Builds the programs of the workspace for the hosts.
+fn programs() -> Result<Option<Vec<PathBuf>>> {
+    let folder = target().join("rig");
+    let mut command = cargo(&["build", "--release", "--locked", "--bins", "--target", TARGET]);
+    for package in PROGRAMS {
+        command.args(["--package", package]);
+    }
+    command
+        .args(["--config", "profile.release.strip=\"symbols\""])
+        .arg("--message-format=json-render-diagnostics")
+        .arg("--target-dir")
+        .arg(&folder)
+        .env("RUSTFLAGS", "-Ctarget-feature=+crt-static")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    let mut cargo = command.spawn().context("cannot start cargo")?;
+    let output = cargo.stdout.take().context("cargo without its output")?;
+    let mut programs = Vec::new();
+    for message in Message::parse_stream(std::io::BufReader::new(output)) {
+        if let Message::CompilerArtifact(artifact) = message.context("reading what cargo says")?
+            && let Some(program) = artifact.executable
+            && program.starts_with(folder.join(TARGET))
+        {
+            programs.push(program.into_std_path_buf());
+        }
+    }
+    if !cargo.wait()?.success() {
+        return Ok(None);
+    }
+    Ok(Some(programs))
+}
+
+fn archive(module: &Path, programs: &[PathBuf]) -> Result<Vec<u8>> {
+    let read = |path: &Path| std::fs::read(path).with_context(|| format!("reading {}", path.display()));
+    let mut archive = Archive::default();
+    for folder in [
+        "bin", "dev", "etc", "lib", "mnt", "proc", "root", "run", "sys", "tmp",
+    ] {
+        archive.folder(folder)?;
+    }
+    archive.device("dev/console", 5, 1)?;
+    archive.file(
+        "etc/passwd",
+        b"root:x:0:0:root:/root:/bin/sh\napp:x:1000:1000:app:/tmp:/bin/sh\n",
+    )?;
+    archive.file("etc/group", b"root:x:0:\napp:x:1000:\n")?;
+    archive.program("init", &read(&root().join("tests/rig/init"))?)?;
+    archive.program("bin/busybox", &read(Path::new("/bin/busybox"))?)?;
+    archive.file("lib/netvm.ko", &read(module)?)?;
+    for name in applets()? {
+        archive.link(&format!("bin/{name}"), "busybox")?;
+    }
+    for program in programs {
+        let name = program.file_name().context("a program without a name")?;
+        archive.program(&format!("bin/{}", name.to_string_lossy()), &read(program)?)?;
+    }
+    if let Some(extra) = std::env::var_os(EXTRA) {
+        let folder = Path::new(&extra);
+        for entry in std::fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
+            let entry = entry?;
+            if entry.file_type()?.is_file() {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                archive.program(&format!("bin/{name}"), &read(&entry.path())?)?;
+            }
+        }
+    }
+    archive.finish()
+}
+
+/// The names that busybox answers to.
+fn applets() -> Result<Vec<String>> {
+    let output = Command::new("/bin/busybox")
+        .arg("--list")
+        .output()
+        .context("starting busybox")?;
+    let names = String::from_utf8(output.stdout)?;
+    Ok(names
+        .lines()
+        .filter(|name| *name != "busybox")
+        .map(str::to_owned)
+        .collect())
+}

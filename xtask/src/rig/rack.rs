@@ -1,0 +1,347 @@
+//! Two hosts, their cards, and the wire between these; all of it ends when this ends.
+
+use std::fs::File;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::lane::Lane;
+use super::machines::{self, LANES, Places};
+use super::parts::Parts;
+use super::wire::Wire;
+use crate::image::hosted::server::{Bells, CARD, HOST};
+use crate::image::hosted::{NIC_MEMORY, memory};
+use crate::image::network::Machine;
+use crate::{cache, exec};
+
+/// A kernel boots in seconds; with checks, on a busy machine, in a minute or two.
+const BOOT: Duration = Duration::from_secs(240);
+/// A command that does no work.
+pub(super) const SHORT: Duration = Duration::from_secs(60);
+/// Time limits of the driver for a card that is emulated on processors that others use too.
+const MODULE_OPTIONS: &str = "deadline_ms=2000 heartbeat_ms=10000";
+/// What machines may take where memory is a disk.
+const ROOM: u64 = 2 * (machines::RAM + NIC_MEMORY) + (64 << 20);
+
+/// What a kernel says when something is wrong with it, or with us.
+const SPLATS: [&str; 10] = [
+    "BUG:",
+    "WARNING:",
+    "Oops",
+    "KASAN",
+    "Kernel panic",
+    "general protection fault",
+    "INFO: task",
+    "possible recursive locking",
+    "circular locking dependency",
+    "list_add corruption",
+];
+/// What a card says then.
+const CARD_TROUBLE: [&str; 4] = ["PANIC", "EXCEPTION", "HALTED", "WATCHDOG"];
+
+/// A host.
+pub(super) struct Host {
+    machine: Machine,
+    /// One for what is tested, one to look at it meanwhile.
+    lanes: Vec<Lane>,
+    places: Places,
+}
+
+/// Two nodes on a wire.
+pub(super) struct Rack {
+    pub(super) hosts: [Host; 2],
+    cards: [Option<Machine>; 2],
+    pub(super) wire: Wire,
+    _bells: BellServer,
+    places: [Places; 2],
+    _folder: Folder,
+}
+
+impl Rack {
+    /// Boots everything, and loads the module on both hosts. Logs go to `logs`.
+    pub(super) fn start(
+        parts: &Parts,
+        logs: &Path,
+        seed: u64,
+        interrupted: &Arc<AtomicBool>,
+    ) -> Result<Self> {
+        let limit = Instant::now() + BOOT;
+        std::fs::create_dir_all(logs).with_context(|| format!("making {}", logs.display()))?;
+        let folder = Folder::new()?;
+        let places = [0, 1].map(|node| Places {
+            run: folder.0.clone(),
+            logs: logs.to_owned(),
+            node,
+        });
+        let mut nics = Vec::new();
+        for place in &places {
+            memory::file(&place.ram(), machines::RAM)?;
+            nics.push(memory::file(&place.nic(), NIC_MEMORY)?);
+        }
+        let bells = BellServer::start(&places, nics)?;
+        let wire = Wire::start(
+            places.each_ref().map(Places::wire),
+            places.each_ref().map(Places::card_wire),
+            &logs.join("wire.pcap"),
+            seed,
+        )?;
+        let [first, second] = &places;
+        let cards = [
+            Some(Machine::spawn(machines::card(first))?),
+            Some(Machine::spawn(machines::card(second))?),
+        ];
+        let [first, second] = [
+            Host::start(parts, first, interrupted, limit)?,
+            Host::start(parts, second, interrupted, limit)?,
+        ];
+        let mut rack = Self {
+            hosts: [first, second],
+            cards,
+            wire,
+            _bells: bells,
+            places,
+            _folder: folder,
+        };
+        for host in &mut rack.hosts {
+            for lane in &mut host.lanes {
+                lane.greet(limit)
+                    .context(host.places.host_log().display().to_string())?;
+            }
+        }
+        for host in &mut rack.hosts {
+            host.load()?;
+        }
+        Ok(rack)
+    }
+
+    /// Ends a card at once, as a reset does; [`Self::start_card`] brings it up again with a new incarnation.
+    pub(super) fn end_card(&mut self, node: usize) -> Result<()> {
+        *self.cards.get_mut(node).context("no such card")? = None;
+        Ok(())
+    }
+
+    /// Starts a card that was ended.
+    pub(super) fn start_card(&mut self, node: usize) -> Result<()> {
+        let (Some(card), Some(places)) = (self.cards.get_mut(node), self.places.get(node)) else {
+            bail!("no such card");
+        };
+        // One of before must be gone first: both would answer.
+        *card = None;
+        *card = Some(Machine::spawn(machines::card(places))?);
+        Ok(())
+    }
+
+    /// Nothing has ended by itself, and no log speaks of trouble.
+    pub(super) fn is_sound(&mut self) -> Result<()> {
+        for (node, card) in self.cards.iter_mut().enumerate() {
+            if let Some(card) = card {
+                ensure!(card.is_running(), "card {node} has ended");
+            }
+        }
+        for host in &mut self.hosts {
+            let log = host.places.host_log();
+            ensure!(
+                host.machine.is_running(),
+                "host {} has ended: {}",
+                host.places.node,
+                log.display()
+            );
+            quiet(&log, &SPLATS)?;
+        }
+        for places in &self.places {
+            quiet(&places.card_log(), &CARD_TROUBLE)?;
+        }
+        Ok(())
+    }
+
+    /// Whether every machine runs.
+    pub(super) fn is_running(&mut self) -> bool {
+        let cards = self.cards.iter_mut().flatten().all(Machine::is_running);
+        cards && self.hosts.iter_mut().all(|host| host.machine.is_running())
+    }
+
+    /// Where memories and sockets are.
+    pub(super) fn folder(&self) -> &Path {
+        &self._folder.0
+    }
+
+    /// Every log there is.
+    pub(super) fn logs(&self) -> Vec<PathBuf> {
+        let of = |places: &Places| {
+            let lanes = LANES.map(|lane| places.transcript(lane));
+            [vec![places.host_log(), places.card_log()], lanes.to_vec()].concat()
+        };
+        self.places.iter().flat_map(of).collect()
+    }
+}
+
+impl Host {
+    fn start(parts: &Parts, places: &Places, interrupted: &Arc<AtomicBool>, limit: Instant) -> Result<Self> {
+        // A log of before must not speak for this boot.
+        let _ = std::fs::remove_file(places.host_log());
+        let machine = Machine::spawn(machines::host(parts, places))?;
+        let lane = |number| {
+            Lane::connect(
+                &places.lane(number),
+                &places.transcript(number),
+                interrupted,
+                limit,
+            )
+        };
+        let [first, second] = LANES;
+        Ok(Self {
+            machine,
+            lanes: vec![lane(first)?, lane(second)?],
+            places: places.clone(),
+        })
+    }
+
+    /// Runs a command that does little and must succeed; its output.
+    pub(super) fn run(&mut self, command: &str) -> Result<String> {
+        let node = self.places.node;
+        let lane = self.lanes.first_mut().context("a host without a lane")?;
+        lane.run(command, SHORT)
+            .with_context(|| format!("on host {node}"))
+    }
+
+    /// Leaves the second lane to another program.
+    pub(super) fn share(&mut self) {
+        self.lanes.truncate(1);
+    }
+
+    /// Loads the module.
+    pub(super) fn load(&mut self) -> Result<()> {
+        self.run(&format!("insmod /lib/netvm.ko {MODULE_OPTIONS}"))
+            .map(drop)
+    }
+
+    /// Waits until the device is there.
+    pub(super) fn device(&mut self) -> Result<()> {
+        self.run(
+            "for i in $(seq 300); do test -c /dev/netvm0 && exit 0; sleep 0.1; done; echo no device; exit 1",
+        )
+        .map(drop)
+    }
+
+    /// Fails if its kernel has ever pinned a page for somebody and not let it go.
+    pub(super) fn unpinned(&mut self) -> Result<()> {
+        let pins = self.run("grep nr_foll_pin /proc/vmstat | cut -d' ' -f2")?;
+        let mut counts = pins.split_whitespace();
+        ensure!(
+            counts.next() == counts.next() && !pins.trim().is_empty(),
+            "pages are pinned: {pins}"
+        );
+        Ok(())
+    }
+
+    /// What its kernel has said so far.
+    pub(super) fn log(&self) -> String {
+        exec::tail(&self.places.host_log(), 1 << 20)
+    }
+}
+
+/// Fails if a line of the log holds one of `words`.
+fn quiet(log: &Path, words: &[&str]) -> Result<()> {
+    // A log that is not there yet says nothing.
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    match text
+        .lines()
+        .find(|line| words.iter().any(|word| line.contains(word)))
+    {
+        Some(line) => bail!("{} says: {}", log.display(), line.trim()),
+        None => Ok(()),
+    }
+}
+
+/// Gives machines their numbers, NIC memory and bells, whenever one asks: a card that starts anew asks again.
+struct BellServer {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl BellServer {
+    fn start(places: &[Places; 2], nics: Vec<File>) -> Result<Self> {
+        let mut doors = Vec::new();
+        for (places, nic) in places.iter().zip(nics) {
+            let bells = Arc::new((Bells::new()?, nic));
+            for (of_card, number) in [(false, HOST), (true, CARD)] {
+                let path = places.bells(of_card);
+                let door =
+                    UnixListener::bind(&path).with_context(|| format!("binding {}", path.display()))?;
+                door.set_nonblocking(true)?;
+                doors.push((door, number, Arc::clone(&bells)));
+            }
+        }
+        let over = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&over);
+        let thread = std::thread::Builder::new()
+            .name("bells".to_owned())
+            .spawn(move || {
+                // A machine takes the end of its connection for the end of its peers.
+                let mut machines: Vec<UnixStream> = Vec::new();
+                while !ended.load(Ordering::Relaxed) {
+                    for (door, number, shared) in &doors {
+                        let Ok((machine, _)) = door.accept() else {
+                            continue;
+                        };
+                        let told = machine
+                            .set_nonblocking(false)
+                            .map_err(anyhow::Error::from)
+                            .and_then(|()| shared.0.introduce(&machine, *number, &shared.1));
+                        match told {
+                            Ok(()) => machines.push(machine),
+                            Err(error) => eprintln!("a machine did not get its bells: {error:#}"),
+                        }
+                    }
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+            })?;
+        Ok(Self {
+            over,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for BellServer {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It has nothing to say.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Memories and sockets, in memory where there is room for them; gone at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Result<Self> {
+        static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let shm = PathBuf::from("/dev/shm");
+        let base = match cache::room(&shm, ROOM, "the rig") {
+            Ok(()) => shm,
+            Err(_) => std::env::temp_dir(),
+        };
+        cache::room(&base, ROOM, "the memory of the rig's machines")?;
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = base.join(format!("netvm-rig-{}-{number}", std::process::id()));
+        // Of a process of the same number that was killed.
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+        Ok(Self(folder))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What is left is memory of machines that are gone.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,157 @@
+//! `cargo xtask rig test`: one scenario after another, each on machines of its own.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use anyhow::Result;
+use clap::Args;
+
+use super::parts::{self, Parts};
+use super::rack::Rack;
+use super::scenarios::{SCENARIOS, Scenario};
+use crate::cargo::target;
+use crate::exec;
+use crate::report::{Finished, Progress, Summary, Verdict};
+
+/// Options of `cargo xtask rig test`.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Run only these scenarios (may be given several times, or names with commas between).
+    #[arg(long, value_name = "SCENARIO", value_delimiter = ',')]
+    only: Vec<String>,
+    /// List the scenarios and stop.
+    #[arg(long)]
+    list: bool,
+    /// On the kernel with lock, memory and sleep checks.
+    #[arg(long)]
+    debug_kernel: bool,
+    /// What the wire does to frames follows from this number.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+    /// Print the result as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs them. `Ok(true)`: none failed.
+pub(crate) fn test(options: &Options) -> Result<bool> {
+    if options.list {
+        for scenario in &SCENARIOS {
+            println!("{:<12} {}", scenario.name, scenario.about);
+        }
+        return Ok(true);
+    }
+    let chosen = choose(&options.only)?;
+    let interrupted = super::interrupts()?;
+    let started = Instant::now();
+    let Some(parts) = parts::ready(options.debug_kernel)? else {
+        return Ok(false);
+    };
+    let mut finished = Vec::new();
+    for (at, scenario) in chosen.iter().enumerate() {
+        let progress = Progress::start(at + 1, chosen.len(), scenario.name, scenario.about);
+        let logs = target().join("rig/logs").join(scenario.name);
+        let (verdict, detail) = match run(scenario, &parts, options.seed, &logs, &interrupted) {
+            Ok(detail) => (Verdict::Passed, detail),
+            Err(error) => (Verdict::Failed, format!("{error:#}")),
+        };
+        let done = Finished {
+            stage: scenario.name,
+            verdict,
+            detail,
+            seconds: progress.elapsed().as_secs_f64(),
+        };
+        progress.finish(&done);
+        if verdict == Verdict::Failed {
+            tell(&logs, scenario, options);
+        }
+        finished.push(done);
+        if interrupted.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    let summary = Summary::new(&finished, started.elapsed());
+    if options.json {
+        println!("{}", serde_json::to_string(&summary)?);
+    } else {
+        summary.print();
+    }
+    Ok(summary.ok())
+}
+
+fn run(
+    scenario: &Scenario,
+    parts: &Parts,
+    seed: u64,
+    logs: &Path,
+    interrupted: &Arc<AtomicBool>,
+) -> Result<String> {
+    // Logs of before must not speak for this run.
+    let _ = std::fs::remove_dir_all(logs);
+    let mut rack = Rack::start(parts, logs, seed, interrupted)?;
+    rack.wire.set(scenario.wire);
+    let result = (scenario.run)(&mut rack);
+    // What a kernel says of itself explains a failure better than what came of it.
+    rack.is_sound()?;
+    let [there, back] = rack.wire.carried();
+    let frames = there.frames + back.frames;
+    result.map(|detail| format!("{detail}; {frames} frames"))
+}
+
+/// Where to look, and how to run it alone.
+fn tell(logs: &Path, scenario: &Scenario, options: &Options) {
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(logs)
+        .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
+        .unwrap_or_default();
+    paths.sort();
+    for path in &paths {
+        let text = match path.extension() {
+            Some(end) if end == "log" => exec::tail(path, 1500),
+            _ => String::new(),
+        };
+        let lines: Vec<&str> = text.lines().collect();
+        for line in lines.iter().skip(lines.len().saturating_sub(8)) {
+            eprintln!("    | {}", line.trim_end());
+        }
+        eprintln!("    {}", path.display());
+    }
+    let kind = if options.debug_kernel {
+        " --debug-kernel"
+    } else {
+        ""
+    };
+    eprintln!(
+        "    this scenario alone: cargo xtask rig test --only {} --seed {}{kind}",
+        scenario.name, options.seed
+    );
+}
+
+fn choose(only: &[String]) -> Result<Vec<&'static Scenario>> {
+    let known = |name: &String| SCENARIOS.iter().any(|scenario| scenario.name == name);
+    if let Some(unknown) = only.iter().find(|name| !known(name)) {
+        let names: Vec<&str> = SCENARIOS.iter().map(|scenario| scenario.name).collect();
+        let what = format!(
+            "there is no scenario `{unknown}`; there are: {}",
+            names.join(", ")
+        );
+        return Err(crate::Usage(what).into());
+    }
+    Ok(SCENARIOS
+        .iter()
+        .filter(|scenario| only.is_empty() || only.iter().any(|name| name == scenario.name))
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_scenario_is_named() {
+        let error = choose(&["nonsense".to_owned()]).err().expect("no such scenario");
+        assert!(error.is::<crate::Usage>(), "{error:?}");
+        assert_eq!(choose(&[]).map(|all| all.len()).ok(), Some(SCENARIOS.len()));
+    }
+}

@@ -1,0 +1,59 @@
+//! What is tried on the rig. Each scenario has machines of its own, freshly booted, with the module loaded.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::rack::Rack;
+use super::wire::Faults;
+
+/// One thing that must hold.
+pub(crate) struct Scenario {
+    /// As `--only` takes it.
+    pub(crate) name: &'static str,
+    /// One line for a person.
+    pub(crate) about: &'static str,
+    /// What the wire does to frames.
+    pub(super) wire: Faults,
+    /// Does it, and says in one line what was seen.
+    pub(super) run: fn(&mut Rack) -> Result<String>,
+}
+
+/// A wire that only carries.
+const CLEAN: Faults = Faults {
+    lost: 0,
+    held: 0,
+    longest: Duration::ZERO,
+    delay: Duration::ZERO,
+};
+
+/// All scenarios, cheap ones first.
+pub(crate) static SCENARIOS: [Scenario; 1] = [Scenario {
+    name: "boots",
+    about: "both kernels boot, the module finds its card, the device is there; module and card start anew",
+    wire: CLEAN,
+    run: boots,
+}];
+
+fn boots(rack: &mut Rack) -> Result<String> {
+    for node in [0, 1] {
+        let host = &mut rack.hosts[node];
+        let modules = host.run("cat /proc/modules")?;
+        ensure!(modules.contains("netvm "), "the module is not loaded: {modules}");
+        host.device()?;
+        host.run("netvm doctor")?;
+        host.run("rmmod netvm && ! test -e /dev/netvm0")?;
+        // A card still knows the memory of the driver that went.
+        rack.end_card(node)?;
+        rack.start_card(node)?;
+        let host = &mut rack.hosts[node];
+        host.load()?;
+        host.device()?;
+        host.unpinned()?;
+    }
+    let log = rack.hosts[0].log();
+    let lines = log.lines().filter(|line| line.contains("netvm")).count();
+    Ok(format!(
+        "2 hosts, 2 cards; {lines} lines of the module in the log of host 0"
+    ))
+}

@@ -1,0 +1,320 @@
+//! The wire between the cards: takes each frame from one and gives it to the other, perhaps later, in another order, or
+//! not at all, and keeps a capture. What happens to a frame is a function of the seed, its direction and its number.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fs::File;
+use std::io::{BufWriter, ErrorKind};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context as _, Result};
+use pcap_file::DataLink;
+use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Larger than any frame of the cards.
+const LARGEST: usize = 1 << 16;
+/// So long until a thread looks whether it shall end, and a full socket is tried again.
+const TICK: Duration = Duration::from_millis(50);
+const RETRY: Duration = Duration::from_millis(1);
+/// Frames that wait for a card that takes none, at most; later ones are lost, as at a switch.
+const QUEUE: usize = 1 << 14;
+
+/// What the wire does to frames.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Faults {
+    /// Frames in a million that do not arrive.
+    pub(crate) lost: u32,
+    /// Frames in a million that wait at random up to `longest`, so that later ones overtake them.
+    pub(crate) held: u32,
+    /// See `held`.
+    pub(crate) longest: Duration,
+    /// So long takes every frame.
+    pub(crate) delay: Duration,
+}
+
+/// What the wire has done, in one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Carried {
+    /// Arrived.
+    pub(crate) frames: u64,
+    /// Lost, on purpose or because nobody took them.
+    pub(crate) lost: u64,
+    /// Overtaken by a later frame.
+    pub(crate) overtaken: u64,
+}
+
+#[derive(Default)]
+struct Counts {
+    frames: AtomicU64,
+    lost: AtomicU64,
+    overtaken: AtomicU64,
+}
+
+struct Shared {
+    faults: Mutex<Faults>,
+    /// Frames to lose, whatever the faults are.
+    doomed: AtomicU64,
+    counts: [Counts; 2],
+    capture: Mutex<PcapWriter<BufWriter<File>>>,
+    over: AtomicBool,
+    seed: u64,
+}
+
+/// A wire; ended when this ends.
+pub(crate) struct Wire {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<Result<()>>>,
+}
+
+impl Wire {
+    /// Carries what arrives at `inputs[n]` to `outputs[1 - n]`; the capture goes to `capture`.
+    pub(crate) fn start(
+        inputs: [PathBuf; 2],
+        outputs: [PathBuf; 2],
+        capture: &Path,
+        seed: u64,
+    ) -> Result<Self> {
+        let file = File::create(capture).with_context(|| format!("writing {}", capture.display()))?;
+        let header = PcapHeader {
+            datalink: DataLink::ETHERNET,
+            ..PcapHeader::default()
+        };
+        let shared = Arc::new(Shared {
+            faults: Mutex::default(),
+            doomed: AtomicU64::new(0),
+            counts: Default::default(),
+            capture: Mutex::new(PcapWriter::with_header(BufWriter::new(file), header)?),
+            over: AtomicBool::new(false),
+            seed,
+        });
+        let mut threads = Vec::new();
+        let [from, to] = [inputs, outputs];
+        let [to_0, to_1] = to;
+        for (direction, (input, output)) in from.into_iter().zip([to_1, to_0]).enumerate() {
+            let socket =
+                UnixDatagram::bind(&input).with_context(|| format!("binding {}", input.display()))?;
+            socket.set_nonblocking(true)?;
+            let shared = Arc::clone(&shared);
+            let run = move || carry(&shared, direction, &socket, &output);
+            let thread = std::thread::Builder::new().name(format!("wire-{direction}"));
+            threads.push(thread.spawn(run)?);
+        }
+        Ok(Self { shared, threads })
+    }
+
+    /// From now on.
+    pub(crate) fn set(&self, faults: Faults) {
+        *self.shared.faults.lock().unwrap_or_else(PoisonError::into_inner) = faults;
+    }
+
+    /// Loses the next `count` frames.
+    #[cfg(test)]
+    pub(crate) fn lose(&self, count: u64) {
+        self.shared.doomed.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// What was carried from each node to the other.
+    pub(crate) fn carried(&self) -> [Carried; 2] {
+        self.shared.counts.each_ref().map(|counts| Carried {
+            frames: counts.frames.load(Ordering::Relaxed),
+            lost: counts.lost.load(Ordering::Relaxed),
+            overtaken: counts.overtaken.load(Ordering::Relaxed),
+        })
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            match thread.join() {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => eprintln!("the wire broke: {error:#}"),
+                Err(_) => eprintln!("the wire broke"),
+            }
+        }
+    }
+}
+
+/// A frame on its way, by the time that it is due, then its number.
+type Waiting = BinaryHeap<Reverse<(Instant, u64, Vec<u8>)>>;
+
+/// One direction.
+fn carry(shared: &Shared, direction: usize, from: &UnixDatagram, to: &Path) -> Result<()> {
+    let counts = shared.counts.get(direction).context("a third direction")?;
+    let add = |count: &AtomicU64| count.fetch_add(1, Ordering::Relaxed);
+    let mut waiting = Waiting::new();
+    let mut buffer = vec![0; LARGEST];
+    let (mut number, mut newest) = (0_u64, None);
+    while !shared.over.load(Ordering::Relaxed) {
+        let mut pause = TICK;
+        // What is due leaves.
+        while let Some(Reverse((due, _, _))) = waiting.peek() {
+            let now = Instant::now();
+            if *due > now {
+                pause = pause.min(*due - now);
+                break;
+            }
+            let Some(Reverse((due, at, frame))) = waiting.pop() else {
+                break;
+            };
+            match from.send_to(&frame, to) {
+                Ok(_) => {
+                    add(&counts.frames);
+                    if newest.is_some_and(|newest| newest > at) {
+                        add(&counts.overtaken);
+                    }
+                    newest = newest.max(Some(at));
+                    record(shared, &frame)?;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    // The card has no room: what stood before others goes on standing before them.
+                    waiting.push(Reverse((due, at, frame)));
+                    pause = RETRY;
+                    break;
+                }
+                // It is not there.
+                Err(_) => {
+                    add(&counts.lost);
+                }
+            }
+        }
+        let timeout = Timespec {
+            tv_sec: 0,
+            tv_nsec: pause.as_nanos().try_into().unwrap_or(i64::from(u32::MAX)),
+        };
+        poll(&mut [PollFd::new(from, PollFlags::IN)], Some(&timeout)).context("waiting for frames")?;
+        // What has come is given its time.
+        loop {
+            let length = match from.recv(&mut buffer) {
+                Ok(length) => length,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error).context("receiving a frame"),
+            };
+            let faults = *shared.faults.lock().unwrap_or_else(PoisonError::into_inner);
+            let fate = fate(&faults, shared.seed, direction as u64, number);
+            let doomed = &shared.doomed;
+            let lost = doomed
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1))
+                .is_ok();
+            match fate {
+                Some(time) if !lost && waiting.len() < QUEUE => {
+                    let frame = buffer.get(..length).unwrap_or_default().to_vec();
+                    waiting.push(Reverse((Instant::now() + time, number, frame)));
+                }
+                _ => {
+                    add(&counts.lost);
+                }
+            }
+            number += 1;
+        }
+    }
+    Ok(())
+}
+
+/// How long frame `number` of a direction takes; never, if it is lost.
+fn fate(faults: &Faults, seed: u64, direction: u64, number: u64) -> Option<Duration> {
+    const MILLION: u64 = 1_000_000;
+    let mut state = seed ^ direction.rotate_right(8) ^ number.wrapping_mul(0xD129_0D3F_5B6A_4A35);
+    let mut draw = |below: u64| {
+        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        mix(state) % below.max(1)
+    };
+    if draw(MILLION) < u64::from(faults.lost) {
+        return None;
+    }
+    let held = draw(MILLION) < u64::from(faults.held);
+    let longest = u64::try_from(faults.longest.as_nanos()).unwrap_or(u64::MAX);
+    let extra = draw(longest);
+    Some(faults.delay + Duration::from_nanos(if held { extra } else { 0 }))
+}
+
+/// SplitMix64's output function (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
+const fn mix(state: u64) -> u64 {
+    let state = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let state = (state ^ (state >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    state ^ (state >> 31)
+}
+
+fn record(shared: &Shared, frame: &[u8]) -> Result<()> {
+    let time = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let length = u32::try_from(frame.len())?;
+    let mut capture = shared.capture.lock().unwrap_or_else(PoisonError::into_inner);
+    capture
+        .write_packet(&PcapPacket::new(time, length, frame))
+        .context("writing the capture")?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUGH: Faults = Faults {
+        lost: 100_000,
+        held: 300_000,
+        longest: Duration::from_millis(2),
+        delay: Duration::from_micros(10),
+    };
+
+    #[test]
+    fn fates_are_those_of_the_seed() {
+        let fates =
+            |seed, direction| -> Vec<_> { (0..1000).map(|n| fate(&ROUGH, seed, direction, n)).collect() };
+        assert_eq!(fates(1, 0), fates(1, 0));
+        assert_ne!(fates(1, 0), fates(2, 0));
+        assert_ne!(fates(1, 0), fates(1, 1));
+        let lost = fates(1, 0).iter().filter(|fate| fate.is_none()).count();
+        let late = |fate: &&Option<Duration>| fate.is_some_and(|time| time > ROUGH.delay);
+        let held = fates(1, 0).iter().filter(late).count();
+        assert!(
+            (60..140).contains(&lost) && (200..340).contains(&held),
+            "{lost} {held}"
+        );
+        assert_eq!(fate(&Faults::default(), 1, 0, 7), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn frames_arrive_are_counted_and_captured() {
+        let folder = std::env::temp_dir().join(format!("netvm-wire-test-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let at = |name: &str| folder.join(name);
+        let cards = [
+            UnixDatagram::bind(at("c0")).unwrap(),
+            UnixDatagram::bind(at("c1")).unwrap(),
+        ];
+        let wire = Wire::start([at("w0"), at("w1")], [at("c0"), at("c1")], &at("pcap"), 1).unwrap();
+        for card in &cards {
+            card.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        }
+        let mut buffer = [0; 100];
+        for number in 0..100 {
+            cards[0].send_to(&[number; 60], at("w0")).unwrap();
+            assert_eq!(cards[1].recv(&mut buffer).unwrap(), 60);
+            assert_eq!(buffer[0], number);
+        }
+        cards[1].send_to(b"back", at("w1")).unwrap();
+        assert_eq!(cards[0].recv(&mut buffer).unwrap(), 4);
+        wire.lose(1);
+        cards[1].send_to(b"lost", at("w1")).unwrap();
+        while wire.carried()[1].lost == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let [there, back] = wire.carried();
+        assert_eq!((there.frames, there.lost, there.overtaken), (100, 0, 0));
+        assert_eq!((back.frames, back.lost), (1, 1));
+        drop(wire);
+        // 24 bytes of header, 16 before each frame.
+        let captured = std::fs::metadata(at("pcap")).unwrap().len();
+        assert_eq!(captured, 24 + 100 * (16 + 60) + 16 + 4);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
