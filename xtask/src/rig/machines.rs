@@ -10,6 +10,8 @@ use crate::image::network::wired;
 /// Bytes of a host's RAM, a power of two, because a card shows it in a PCI range: offsets in the file are the guest's
 /// physical addresses.
 pub(super) const RAM: u64 = 256 << 20;
+/// Bytes of a disk that is memory, for swapped pages.
+const SWAP: u64 = 160 << 20;
 /// Serial lines that take commands.
 pub(super) const LANES: [usize; 2] = [1, 2];
 /// The serial line of a person.
@@ -118,8 +120,8 @@ pub(super) fn host(parts: &Parts, places: &Places) -> Command {
         .arg(&parts.initramfs);
     // The processors' counters agree, whatever the kernel thinks of emulated ones.
     command.arg("-append").arg(format!(
-        "console=ttyS0 loglevel=7 panic=-1 tsc=reliable random.trust_cpu=on page_poison=1 rig.name=host-{}",
-        places.node
+        "console=ttyS0 loglevel=7 panic=-1 tsc=reliable random.trust_cpu=on page_poison=1 brd.rd_size={} rig.name=host-{}",
+        SWAP >> 10, places.node
     ));
     command
 }

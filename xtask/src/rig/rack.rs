@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use super::lane::Lane;
 use super::machines::{self, LANES, Places};
@@ -119,6 +119,30 @@ impl Rack {
         Ok(rack)
     }
 
+    /// Runs a command on each host, both at the same time; both must succeed. Gives both outputs.
+    pub(super) fn both(&mut self, command: &str, limit: Duration) -> Result<[String; 2]> {
+        for host in &mut self.hosts {
+            host.lane()?.begin(command)?;
+        }
+        let mut texts = [String::new(), String::new()];
+        let mut failure = Ok(());
+        for ((node, host), text) in self.hosts.iter_mut().enumerate().zip(&mut texts) {
+            // The other one may be the one that is wrong: both logs are wanted.
+            match host.lane()?.end(limit) {
+                Ok(reply) if reply.status == 0 => *text = reply.text,
+                Ok(reply) => {
+                    let last = reply.text.trim().lines().last().unwrap_or_default().to_owned();
+                    failure = Err(anyhow!(
+                        "on host {node}: `{command}` ended with {}: {last}",
+                        reply.status
+                    ));
+                }
+                Err(error) => failure = failure.and(Err(error.context(format!("on host {node}")))),
+            }
+        }
+        failure.map(|()| texts)
+    }
+
     /// Ends a card at once, as a reset does; [`Self::start_card`] brings it up again with a new incarnation.
     pub(super) fn end_card(&mut self, node: usize) -> Result<()> {
         *self.cards.get_mut(node).context("no such card")? = None;
@@ -204,9 +228,12 @@ impl Host {
     /// Runs a command that does little and must succeed; its output.
     pub(super) fn run(&mut self, command: &str) -> Result<String> {
         let node = self.places.node;
-        let lane = self.lanes.first_mut().context("a host without a lane")?;
-        lane.run(command, SHORT)
-            .with_context(|| format!("on host {node}"))
+        let reply = self.lane()?.run(command, SHORT);
+        reply.with_context(|| format!("on host {node}"))
+    }
+
+    fn lane(&mut self) -> Result<&mut Lane> {
+        self.lanes.first_mut().context("a host without a lane")
     }
 
     /// Leaves the second lane to another program.

@@ -27,13 +27,24 @@ const CLEAN: Faults = Faults {
     delay: Duration::ZERO,
 };
 
+/// For the whole suite.
+const CONFORMANCE: Duration = Duration::from_secs(600);
+
 /// All scenarios, cheap ones first.
-pub(crate) static SCENARIOS: [Scenario; 1] = [Scenario {
-    name: "boots",
-    about: "both kernels boot, the module finds its card, the device is there; module and card start anew",
-    wire: CLEAN,
-    run: boots,
-}];
+pub(crate) static SCENARIOS: [Scenario; 2] = [
+    Scenario {
+        name: "boots",
+        about: "both kernels boot, the module finds its card, the device is there; module and card start anew",
+        wire: CLEAN,
+        run: boots,
+    },
+    Scenario {
+        name: "conformance",
+        about: "the suite of the emulator and the simulator, through the kernel, without a right to lock memory",
+        wire: CLEAN,
+        run: conformance,
+    },
+];
 
 fn boots(rack: &mut Rack) -> Result<String> {
     for node in [0, 1] {
@@ -56,4 +67,25 @@ fn boots(rack: &mut Rack) -> Result<String> {
     Ok(format!(
         "2 hosts, 2 cards; {lines} lines of the module in the log of host 0"
     ))
+}
+
+/// Runs `command` as an ordinary user who may not lock a page, in a control group `$G` that he may press.
+fn as_user(command: &str) -> String {
+    format!(
+        "export G=/sys/fs/cgroup/app; mkdir -p $G; chown -R app $G; echo 0 > $G/cgroup.procs; ulimit -l 0; \
+         exec su app -c '{command}'"
+    )
+}
+
+fn conformance(rack: &mut Rack) -> Result<String> {
+    for host in &mut rack.hosts {
+        host.device()?;
+    }
+    let texts = rack.both(&as_user("rig-conformance --cgroup $G"), CONFORMANCE)?;
+    for host in &mut rack.hosts {
+        host.unpinned()?;
+    }
+    let [first, second] = texts.map(|text| text.trim().lines().last().unwrap_or_default().to_owned());
+    ensure!(first == second, "host 0 says '{first}', host 1 '{second}'");
+    Ok(first)
 }
