@@ -29,7 +29,7 @@ const MODULE_OPTIONS: &str = "deadline_ms=2000 heartbeat_ms=10000";
 const ROOM: u64 = 2 * (machines::RAM + NIC_MEMORY) + (64 << 20);
 
 /// What a kernel says when something is wrong with it, or with us.
-const SPLATS: [&str; 10] = [
+const SPLATS: [&str; 12] = [
     "BUG:",
     "WARNING:",
     "Oops",
@@ -37,6 +37,8 @@ const SPLATS: [&str; 10] = [
     "Kernel panic",
     "general protection fault",
     "INFO: task",
+    "INFO: trying to register non-static key",
+    "turning off the locking correctness validator",
     "possible recursive locking",
     "circular locking dependency",
     "list_add corruption",

@@ -31,7 +31,7 @@ const CLEAN: Faults = Faults {
 const CONFORMANCE: Duration = Duration::from_secs(600);
 
 /// All scenarios, cheap ones first.
-pub(crate) static SCENARIOS: [Scenario; 2] = [
+pub(crate) static SCENARIOS: [Scenario; 3] = [
     Scenario {
         name: "boots",
         about: "both kernels boot, the module finds its card, the device is there; module and card start anew",
@@ -43,6 +43,16 @@ pub(crate) static SCENARIOS: [Scenario; 2] = [
         about: "the suite of the emulator and the simulator, through the kernel, without a right to lock memory",
         wire: CLEAN,
         run: conformance,
+    },
+    Scenario {
+        name: "reorder",
+        about: "the same suite while every fifth frame is overtaken by later ones",
+        wire: Faults {
+            held: 200_000,
+            longest: Duration::from_millis(5),
+            ..CLEAN
+        },
+        run: reorder,
     },
 ];
 
@@ -88,4 +98,14 @@ fn conformance(rack: &mut Rack) -> Result<String> {
     let [first, second] = texts.map(|text| text.trim().lines().last().unwrap_or_default().to_owned());
     ensure!(first == second, "host 0 says '{first}', host 1 '{second}'");
     Ok(first)
+}
+
+fn reorder(rack: &mut Rack) -> Result<String> {
+    let suite = conformance(rack)?;
+    let overtaken: u64 = rack.wire.carried().iter().map(|way| way.overtaken).sum();
+    ensure!(
+        overtaken > 100,
+        "only {overtaken} frames were overtaken: that tries nothing"
+    );
+    Ok(format!("{suite}; {overtaken} frames overtaken"))
 }
