@@ -1,13 +1,14 @@
 //! Map of NIC memory as the host sees it (its BAR), in 32-bit words.
 //!
 //! ```text
-//! header | host event ring | port blocks | capability table | page table
+//! header | host event ring | port blocks | capability table | page table | counters
 //! ```
 //!
 //! Each part starts on a page, so that a driver can map exactly one port's block (and nothing of
 //! its neighbours) into one process.
 
 use crate::capability::CAPABILITY_WORDS;
+use crate::counter_table::TABLE_WORDS;
 use crate::descriptor::{DESCRIPTOR_WORDS, QUEUE_ENTRIES};
 use crate::event::EVENT_WORDS;
 use crate::geometry::Geometry;
@@ -108,6 +109,8 @@ pub struct BarMap {
     pub capabilities: WordIndex,
     /// Page table.
     pub page_table: WordIndex,
+    /// What the NIC has counted ([`counter_table`](crate::counter_table)).
+    pub counters: WordIndex,
     /// Words in all.
     pub words: u32,
 }
@@ -120,13 +123,14 @@ impl BarMap {
         let ports = host_events + pages(geometry.ring_entries() * EVENT_WORDS as u32);
         let capabilities = ports + geometry.ports as u32 * port::BLOCK_WORDS;
         let page_table = capabilities + pages(geometry.capabilities * CAPABILITY_WORDS as u32);
-        let words = page_table + pages(geometry.page_rows * ROW_WORDS);
+        let counters = page_table + pages(geometry.page_rows * ROW_WORDS);
         Self {
             host_events: WordIndex(host_events),
             ports: WordIndex(ports),
             capabilities: WordIndex(capabilities),
             page_table: WordIndex(page_table),
-            words,
+            counters: WordIndex(counters),
+            words: counters + TABLE_WORDS,
         }
     }
 

@@ -12,6 +12,7 @@
 //! ([`Status`](crate::Status) code), written even then.
 
 use crate::control::NAME_BYTES;
+use crate::counter_table;
 use static_assertions::const_assert_eq;
 
 /// The type byte: not taken in the kernel's table of ioctl numbers (6.12).
@@ -136,6 +137,10 @@ zero!(u16, u32, u64);
 
 impl Zero for [u8; NAME_BYTES] {
     const ZERO: Self = [0; NAME_BYTES];
+}
+
+impl Zero for [u8; counter_table::NAME_BYTES] {
+    const ZERO: Self = [0; counter_table::NAME_BYTES];
 }
 
 arguments! {
@@ -348,15 +353,33 @@ arguments! {
 
     /// Argument of [`STAT`].
     Stat {
-        /// `[in]` Pointer to an array of `u64`.
+        /// `[in]` Pointer to an array of [`Counter`].
         counters: u64 = 0,
         /// `[in]` Entries of the array. `[out]` Counters there are; no more than the array holds are written.
         count: u32 = 8,
-        /// `[in]` Zero: the NIC's and the driver's counters. One: those of this port only.
+        /// `[in]` Whose ([`StatScope`]).
         scope: u32 = 12,
         /// Zero.
         reserved: u64 = 16,
     }
+
+    /// One counter, as [`STAT`] gives it.
+    Counter {
+        /// Its name: UTF-8, zeros behind it.
+        name: [u8; counter_table::NAME_BYTES] = 0,
+        /// What was counted since driver or card were started.
+        value: u64 = 32,
+    }
+}
+
+/// Whose counters [`STAT`] gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum StatScope {
+    /// The driver's.
+    Driver = 0,
+    /// The card's, as it published them last.
+    Card = 1,
 }
 
 const_assert_eq!(size_of::<AllowEntry>(), 8);

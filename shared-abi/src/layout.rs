@@ -135,7 +135,9 @@ at! {
     BAR.port(PortId(1)) => 17_408,
     BAR.capabilities => 533_504,
     BAR.page_table => 549_888,
+    BAR.counters => 615_424,
 }
+const_assert_eq!(BAR.words, 615_424 + 2048);
 const SHARED: SharedMap = SharedMap::new(&FOUR);
 at! {
     SHARED.nic_events => 1024,

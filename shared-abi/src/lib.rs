@@ -9,7 +9,7 @@
 //! |---|---|
 //! | application -> NIC | [`descriptor`], [`command_queue`], [`bar`] |
 //! | NIC -> application | [`port_area`], [`notification`] |
-//! | host driver <-> NIC | [`attach`], [`event`], [`ring`], [`bounce`], [`capability`], [`page_table`], [`page_lock`] |
+//! | host driver <-> NIC | [`attach`], [`event`], [`ring`], [`bounce`], [`capability`], [`page_table`], [`page_lock`], [`counter_table`] |
 //! | NIC <-> NIC | [`wire`], [`control`], [`frame`] |
 //! | application -> host driver | [`ioctl`] |
 //!
@@ -23,6 +23,7 @@ pub mod bounce;
 pub mod capability;
 pub mod command_queue;
 pub mod control;
+pub mod counter_table;
 pub mod descriptor;
 pub mod event;
 pub mod frame;

@@ -22,7 +22,8 @@ use kernel::uaccess::UserSlice;
 use netvm_abi::bar::{port as block, BarMap};
 use netvm_abi::control::{Grant, Modes, Name};
 use netvm_abi::descriptor::INLINE_BYTES;
-use netvm_abi::ioctl::{self, mmap_offset, MapRegion};
+use netvm_abi::counter_table;
+use netvm_abi::ioctl::{self, mmap_offset, MapRegion, StatScope};
 use netvm_abi::port_area::{AREA_WORDS, ERROR_WRITE, NOTIFICATION_WRITE, PORT_EVENTS, PORT_STATE};
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::words::SharedWords;
@@ -38,6 +39,21 @@ use netvm_host::imports::ImportSpec;
 const ANSWER: u64 = 2_000_000_000;
 /// Regions of `mmap` lie so far from each other.
 const REGION_SHIFT: u32 = 32;
+
+/// An array of [`ioctl::Counter`] of a process: its address, and its entries.
+struct CounterWriter(u64, u32);
+
+impl CounterWriter {
+    fn write(&self, index: u32, name: &[u8], value: u64) -> Result<(), Failure> {
+        debug_assert!(index < self.1);
+        let at = self.0 as usize + index as usize * size_of::<ioctl::Counter>();
+        let mut writer = UserSlice::new(at, size_of::<ioctl::Counter>()).writer();
+        let written = writer
+            .write_slice(name)
+            .and_then(|()| writer.write_slice(&value.to_ne_bytes()));
+        written.map_err(|_| Failure::plain(errno::FAULT))
+    }
+}
 
 /// An open file of the device; a port once it has registered.
 pub(crate) struct File {
@@ -438,18 +454,34 @@ impl File {
     }
 
     fn stat(&self, stat: &mut ioctl::Stat) -> Result<(), Failure> {
-        if stat.scope != 0 {
+        let room = stat.count;
+        let writer = CounterWriter(stat.counters, room);
+        stat.count = if stat.scope == StatScope::Driver as u32 {
+            let counters = self.card.with(|host, _, _| *host.counters());
+            for (index, (name, value)) in (0..room).zip(counters.iter()) {
+                let mut bytes = [0; counter_table::NAME_BYTES];
+                for (to, from) in bytes.iter_mut().zip(name.bytes()) {
+                    *to = from;
+                }
+                writer.write(index, &bytes, value)?;
+            }
+            Counters::NAMES.len() as u32
+        } else if stat.scope == StatScope::Card as u32 {
+            // The BAR is read under the lock (the card may be pulled out), an entry at a time.
+            let table = self.card.with(|host, _, _| BarMap::new(host.geometry()).counters);
+            let entries = self
+                .card
+                .with(|_, glue, _| counter_table::entries(&glue.bar, table));
+            for index in 0..entries.min(room) {
+                let (name, value) = self
+                    .card
+                    .with(|_, glue, _| counter_table::read(&glue.bar, table, index));
+                writer.write(index, &name, value)?;
+            }
+            entries
+        } else {
             return Err(Status::Unsupported.into());
-        }
-        let counters = self.card.with(|host, _, _| *host.counters());
-        let room = stat.count as usize;
-        let bytes = Counters::NAMES.len().min(room) * size_of::<u64>();
-        let mut writer = UserSlice::new(stat.counters as usize, bytes).writer();
-        for value in counters.values().take(room) {
-            let written = writer.write_slice(&value.to_ne_bytes());
-            written.map_err(|_| Failure::plain(errno::FAULT))?;
-        }
-        stat.count = Counters::NAMES.len() as u32;
+        };
         Ok(())
     }
 

@@ -33,7 +33,7 @@ pub(crate) struct Part {
 }
 
 /// All parts.
-pub(crate) fn parts(geometry: &Geometry) -> [Part; 10] {
+pub(crate) fn parts(geometry: &Geometry) -> [Part; 11] {
     let bar = BarMap::new(geometry);
     let words = |from: u32, to: u32| u64::from(to - from) * 4;
     let card = |name, bytes| Part {
@@ -52,7 +52,8 @@ pub(crate) fn parts(geometry: &Geometry) -> [Part; 10] {
         card("header and event ring", words(0, bar.ports.0)),
         card("port blocks", words(bar.ports.0, bar.capabilities.0)),
         card("capability table", words(bar.capabilities.0, bar.page_table.0)),
-        card("page table", words(bar.page_table.0, bar.words)),
+        card("page table", words(bar.page_table.0, bar.counters.0)),
+        card("published counters", words(bar.counters.0, bar.words)),
         card("the core's tables", footprint(geometry).bytes() as u64),
         card("staging buffers", staging as u64),
         card("receive buffers", receive as u64),

@@ -61,6 +61,7 @@ pub(crate) fn run(arena: &mut Arena, map: &mut mmu::Map) -> &'static str {
     loop {
         interrupts::passed();
         let progress = card.pass();
+        card.publish();
         if !progress.worked && !progress.more {
             let rest = clock::now().after(REST);
             card.sleep(progress.deadline.map_or(rest, |deadline| deadline.min(rest)));

@@ -32,6 +32,9 @@ pub enum Command {
     /// Run whole worlds in the deterministic simulator, with every fault on, and check the promises.
     #[command(after_help = EXIT_STATUSES, allow_negative_numbers = true)]
     Sim(Sim),
+    /// Show what this machine's card and its driver have counted.
+    #[command(after_help = EXIT_STATUSES)]
+    Stat(Stat),
     /// Say what works on this machine, what is missing, and the command that fixes it.
     #[command(after_help = EXIT_STATUSES)]
     Doctor(Doctor),
@@ -100,6 +103,20 @@ fn number<T: TryFrom<u64>>(text: &str, least: u64, most: u64) -> Result<T, Strin
         .filter(|number| (least..=most).contains(number))
         .and_then(|number| T::try_from(number).ok())
         .ok_or_else(|| format!("give a whole number from {least} to {most}"))
+}
+
+/// Options of `netvm stat`.
+#[derive(Debug, Args)]
+pub struct Stat {
+    /// The card's device.
+    #[arg(long, value_name = "PATH", default_value = netvm::device::FIRST)]
+    pub device: PathBuf,
+    /// Show counters that are zero, too.
+    #[arg(long, conflicts_with = "json")]
+    pub all: bool,
+    /// Print all counters as one JSON object.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Options of `netvm doctor`.

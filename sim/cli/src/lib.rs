@@ -7,6 +7,7 @@ pub mod failure;
 pub mod output;
 pub mod process;
 pub mod sim;
+pub mod stat;
 
 use crate::args::{Cli, Command};
 use crate::failure::Failure;
@@ -19,6 +20,7 @@ pub fn run(cli: &Cli) -> Result<(), Failure> {
     match &cli.command {
         Command::Demo(options) => demo::run(options),
         Command::Sim(options) => sim::run(options),
+        Command::Stat(options) => stat::run(options),
         Command::Doctor(options) => doctor::run(options),
     }
 }

@@ -361,7 +361,10 @@ fn the_doctor_knows_every_back_end() {
     let backends = found["backends"].as_array().expect("a list");
     assert_eq!(backends.len(), 4);
     for backend in backends {
-        assert_eq!(backend["works"], backend["released"], "{out}");
+        assert!(
+            backend["works"] == true || backend["everywhere"] == false,
+            "{out}"
+        );
         for check in backend["checks"].as_array().expect("a list") {
             assert_eq!(
                 check["ok"].as_bool(),

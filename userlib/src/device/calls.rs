@@ -3,12 +3,16 @@
 //! A call that fails says why twice: by errno, and by a status in its argument where NetVM has a better word for it.
 
 use crate::backend::Refusal;
-use netvm_abi::{Status, ioctl};
+use netvm_abi::Status;
+use netvm_abi::ioctl::{self, StatScope};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::ioctl::{NoArg, Updater};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+
+/// The most counters that are read: more than a driver or a card has.
+const MOST_COUNTERS: usize = 512;
 
 /// An open file of the device.
 pub(super) struct Calls(OwnedFd);
@@ -79,6 +83,30 @@ impl Calls {
         let called =
             unsafe { rustix::ioctl::ioctl(&self.0, Updater::<{ ioctl::QUERY }, ioctl::Query>::new(query)) };
         called.map_err(|errno| system("ask the card's driver", errno))
+    }
+
+    /// What driver or card have counted: names and values.
+    pub(super) fn counters(&self, scope: StatScope) -> Result<Vec<(String, u64)>, Refusal> {
+        let mut found = vec![ioctl::Counter::default(); MOST_COUNTERS];
+        let mut stat = ioctl::Stat {
+            counters: found.as_mut_ptr().expose_provenance() as u64,
+            count: found.len() as u32,
+            scope: scope as u32,
+            ..ioctl::Stat::default()
+        };
+        // SAFETY: as for the other calls; the array has as many entries as the argument says.
+        let called =
+            unsafe { rustix::ioctl::ioctl(&self.0, Updater::<{ ioctl::STAT }, ioctl::Stat>::new(&mut stat)) };
+        called.map_err(|errno| system("read counters", errno))?;
+        found.truncate(stat.count as usize);
+        let text = |bytes: &[u8]| {
+            let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+            String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
+        };
+        Ok(found
+            .iter()
+            .map(|counter| (text(&counter.name), counter.value))
+            .collect())
     }
 
     /// Sleeps until the port area has news. False: it did not, for a signal, the time, or a driver that is gone.

@@ -11,7 +11,7 @@ mod port;
 use crate::backend::{Backend, OpenRequest, PortBackend, Refusal};
 use crate::node::Node;
 use calls::Calls;
-use netvm_abi::ioctl::{ANY_PORT, Query, Register};
+use netvm_abi::ioctl::{ANY_PORT, Query, Register, StatScope};
 use netvm_abi::{ABI_VERSION, Geometry, NodeId, PAGE_SIZE};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,6 +40,27 @@ pub fn open(path: impl AsRef<Path>) -> Result<Node, Refusal> {
         ));
     }
     Ok(Node::new(Arc::new(Device { path, query })))
+}
+
+/// What a card and its driver have counted since they were started: names and values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// The driver's.
+    pub driver: Vec<(String, u64)>,
+    /// The card's; some hundredths of a second old.
+    pub card: Vec<(String, u64)>,
+}
+
+/// Reads the counters of the card behind a device such as [`FIRST`]. Needs no port.
+///
+/// # Errors
+/// The device cannot be opened, or its driver is of another release.
+pub fn counters(path: impl AsRef<Path>) -> Result<Counters, Refusal> {
+    let calls = Calls::open(path.as_ref())?;
+    Ok(Counters {
+        driver: calls.counters(StatScope::Driver)?,
+        card: calls.counters(StatScope::Card)?,
+    })
 }
 
 /// A card's device.

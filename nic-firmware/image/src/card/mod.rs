@@ -8,10 +8,15 @@ use crate::arena::Arena;
 use crate::host::Shared;
 use crate::wire::Wire;
 use crate::{clock, interrupts};
-use netvm_abi::Nanos;
+use netvm_abi::bar::BarMap;
+use netvm_abi::{Nanos, WordIndex, counter_table};
 use netvm_abi::storage::{MakeTable, Storage};
-use netvm_nic::{Config, ConfigError, Nic};
+use netvm_nic::platform::Platform as _;
+use netvm_nic::{Config, ConfigError, Counters, Nic};
 use netvm_platform::{Device as _, Driver, Progress};
+
+/// How old the published counters are at most, on a card that works.
+const PUBLISH: Nanos = Nanos::from_millis(20);
 
 /// The core's tables are static memory.
 impl Storage for Arena {
@@ -31,6 +36,9 @@ pub(crate) struct Card<W: Wire> {
     /// Everything around it.
     pub(crate) around: Surroundings<W>,
     driver: Driver,
+    /// Where what it counts is published, and when it was last.
+    counters: WordIndex,
+    published: Nanos,
     /// Time asleep so far.
     pub(crate) slept: Nanos,
 }
@@ -48,11 +56,15 @@ impl<W: Wire> Card<W> {
     ) -> Result<Self, ConfigError> {
         let mut nic = Nic::new(config, arena)?;
         let mut around = Surroundings::new(arena, &config.geometry, shared, wire);
+        let counters = BarMap::new(&config.geometry).counters;
+        counter_table::publish_names(around.bar(), counters, Counters::NAMES.iter().copied());
         nic.attach(&mut around);
         Ok(Self {
             nic,
             around,
             driver: Driver::new(),
+            counters,
+            published: Nanos(0),
             slept: Nanos(0),
         })
     }
@@ -60,6 +72,16 @@ impl<W: Wire> Card<W> {
     /// One pass of the loop.
     pub(crate) fn pass(&mut self) -> Progress {
         self.driver.poll_once(&mut self.nic, &mut self.around)
+    }
+
+    /// Publishes what it has counted, if that is a while ago.
+    pub(crate) fn publish(&mut self) {
+        let now = clock::now();
+        if now.0.saturating_sub(self.published.0) >= PUBLISH.0 {
+            let values = self.nic.counters().iter().map(|(_, value)| value);
+            counter_table::publish_values(self.around.bar(), self.counters, values);
+            self.published = now;
+        }
     }
 
     /// Prepares to sleep; false: something has come in.

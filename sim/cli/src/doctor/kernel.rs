@@ -1,27 +1,40 @@
 //! The kernel device: `/dev/netvm0`, made by the kernel module.
 
-use std::path::Path;
+use netvm::device;
 
 use super::{Backend, Check};
 
-const DEVICE: &str = "/dev/netvm0";
-
-/// Looks for the device. The module that makes it is not in this release, so there is no command to give.
+/// Looks for the device, and asks its driver who it is.
 pub(crate) fn examine() -> Backend {
-    let device = if Path::new(DEVICE).exists() {
-        Check::there(
-            "device",
-            format!("{DEVICE} is there, but this release cannot use it"),
-        )
+    let check = if device::present() {
+        match device::open(device::FIRST) {
+            Ok(node) => {
+                let geometry = node.geometry();
+                Check::there(
+                    "device",
+                    format!(
+                        "{}: node {} of {}, {} ports",
+                        device::FIRST,
+                        node.id(),
+                        geometry.nodes,
+                        geometry.ports
+                    ),
+                )
+            }
+            Err(refusal) => Check::missing(
+                "device",
+                format!("{} does not answer: {refusal:?}", device::FIRST),
+                "use the netvm.ko and the netvm of one release",
+            ),
+        }
     } else {
-        let fix =
-            "none yet: the kernel module is not in this release (README, support table); use the emulator";
-        Check::missing("device", format!("no {DEVICE}"), fix)
+        let fix = "insmod netvm.ko (built by cargo xtask module) on a machine with a card; cargo xtask rig shell shows one without";
+        Check::missing("device", format!("no {}", device::FIRST), fix)
     };
     Backend::new(
         "kernel device",
         "a programmable card and the kernel module",
         false,
-        vec![device],
+        vec![check],
     )
 }

@@ -57,20 +57,20 @@ pub struct Backend {
     pub about: &'static str,
     /// Everything that it needs is there.
     pub works: bool,
-    /// Does this release have it? What it has not needs no command.
-    pub released: bool,
+    /// Should it work on every machine? The others need a card, or programs that `netvm` itself does not.
+    pub everywhere: bool,
     /// What was looked at.
     pub checks: Vec<Check>,
 }
 
 impl Backend {
-    fn new(name: &'static str, about: &'static str, released: bool, checks: Vec<Check>) -> Self {
-        let works = released && checks.iter().all(|check| check.ok);
+    fn new(name: &'static str, about: &'static str, everywhere: bool, checks: Vec<Check>) -> Self {
+        let works = checks.iter().all(|check| check.ok);
         Self {
             name,
             about,
             works,
-            released,
+            everywhere,
             checks,
         }
     }
@@ -85,7 +85,7 @@ struct Examination {
 /// Looks at everything and says what was found.
 ///
 /// # Errors
-/// [`Failure::Unavailable`] after printing, if a back end of this release does not work here.
+/// [`Failure::Unavailable`] after printing, if a back end that works everywhere does not work here.
 pub fn run(options: &Doctor) -> Result<(), Failure> {
     let backends = vec![
         emulator::examine(),
@@ -95,7 +95,7 @@ pub fn run(options: &Doctor) -> Result<(), Failure> {
     ];
     let broken: Vec<&Backend> = backends
         .iter()
-        .filter(|backend| backend.released && !backend.works)
+        .filter(|backend| backend.everywhere && !backend.works)
         .collect();
     let outcome = match broken.first() {
         None => Ok(()),
@@ -121,10 +121,10 @@ pub fn run(options: &Doctor) -> Result<(), Failure> {
 fn table(backends: &[Backend]) -> String {
     let mut text = String::new();
     for backend in backends {
-        let verdict = match (backend.released, backend.works) {
-            (false, _) => "not in this release",
-            (true, true) => "works",
-            (true, false) => "does not work here",
+        let verdict = match (backend.works, backend.everywhere) {
+            (true, _) => "works",
+            (false, true) => "does not work here",
+            (false, false) => "not on this machine",
         };
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{} ({}): {verdict}", backend.name, backend.about);
@@ -156,7 +156,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_released_does_not_work() {
-        assert!(!Backend::new("n", "about", false, vec![]).works);
+    fn what_needs_a_card_is_not_broken_where_there_is_none() {
+        let checks = || vec![Check::missing("b", "no b", "get b")];
+        assert!(table(&[Backend::new("n", "about", false, checks())]).contains("not on this machine"));
+        assert!(table(&[Backend::new("n", "about", true, checks())]).contains("does not work here"));
+        assert!(table(&[Backend::new("n", "about", false, vec![])]).contains("works"));
     }
 }

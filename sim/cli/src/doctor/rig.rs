@@ -9,7 +9,7 @@ const PROGRAMS: [(&str, &str); 2] = [
     ("qemu-system-aarch64", "qemu-system-arm"),
 ];
 
-/// Looks for QEMU. Module and image are not in this release.
+/// Looks for QEMU; `cargo xtask rig` installs that and builds the rest.
 pub(crate) fn examine() -> Backend {
     let checks = PROGRAMS
         .iter()
@@ -17,7 +17,7 @@ pub(crate) fn examine() -> Backend {
         .collect();
     Backend::new(
         "rig",
-        "QEMU hosts and cards; module and image come later",
+        "Linux, the module, the firmware image and a wire, in QEMU: cargo xtask rig",
         false,
         checks,
     )

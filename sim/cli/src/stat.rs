@@ -1,0 +1,92 @@
+//! `netvm stat`: what this machine's card and its driver have counted.
+
+use std::path::Path;
+
+use netvm::device::{self, Counters};
+use serde_json::{Map, Value, json};
+
+use crate::args::Stat;
+use crate::failure::Failure;
+use crate::output;
+
+/// Reads the counters and prints them.
+///
+/// # Errors
+/// [`Failure::Unavailable`] without a card, or with a driver that does not answer.
+pub fn run(options: &Stat) -> Result<(), Failure> {
+    let counters = device::counters(&options.device).map_err(|refusal| Failure::Unavailable {
+        what: format!(
+            "the counters of {} cannot be read: {refusal:?}",
+            options.device.display()
+        ),
+        fix: fix(&options.device).to_owned(),
+    })?;
+    if options.json {
+        output::print_json(&json!({
+            "driver": object(&counters.driver),
+            "card": object(&counters.card),
+        }))
+    } else {
+        output::print(&table(&counters, options.all))
+    }
+}
+
+fn fix(device: &Path) -> &'static str {
+    if device.exists() {
+        "use the netvm.ko and the netvm of one release"
+    } else {
+        "load the kernel module (insmod netvm.ko) on a machine with a card"
+    }
+}
+
+fn object(counters: &[(String, u64)]) -> Value {
+    let fields: Map<String, Value> = counters
+        .iter()
+        .map(|(name, value)| (name.clone(), Value::from(*value)))
+        .collect();
+    Value::Object(fields)
+}
+
+/// As a person reads it: what is zero is left out, unless `all`.
+fn table(counters: &Counters, all: bool) -> String {
+    let mut text = String::new();
+    for (title, part) in [("driver", &counters.driver), ("card", &counters.card)] {
+        text.push_str(title);
+        text.push('\n');
+        let shown = part.iter().filter(|(_, value)| all || *value > 0);
+        let before = text.len();
+        for (name, value) in shown {
+            text.push_str(&format!("  {name:<32} {value:>16}\n"));
+        }
+        if text.len() == before {
+            text.push_str("  nothing yet\n");
+        }
+    }
+    text.pop();
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counters() -> Counters {
+        Counters {
+            driver: vec![("bounced".to_owned(), 3), ("cards_dead".to_owned(), 0)],
+            card: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn zeros_are_shown_to_those_who_ask() {
+        let text = table(&counters(), false);
+        assert!(text.contains("bounced") && !text.contains("cards_dead"), "{text}");
+        assert!(text.ends_with("card\n  nothing yet"), "{text}");
+        assert!(table(&counters(), true).contains("cards_dead"));
+    }
+
+    #[test]
+    fn json_has_a_field_for_each_counter() {
+        assert_eq!(object(&counters().driver), json!({"bounced": 3, "cards_dead": 0}));
+    }
+}
