@@ -238,6 +238,22 @@ impl<S: Storage> Host<S> {
         self.segments.holding(port, address, 1)
     }
 
+    /// First page number and number of pages of a segment.
+    #[must_use]
+    pub fn segment(&self, id: SegmentId) -> Option<(u64, u64)> {
+        let segment = self.segments.table.get(index_of(id) as usize)?;
+        let same = u32::from(segment.generation) == id.0 >> 16;
+        (same && segment.state != State::Free).then_some((segment.first, segment.pages))
+    }
+
+    /// Whether a port has registered any of `pages` pages from `first` on, segments that are ending included.
+    /// Where it has not, none of them is mapped.
+    #[must_use]
+    pub fn is_registered(&self, first: Vpn, pages: u64) -> bool {
+        let next = self.segments.first_in(first.port(), first.page_number());
+        next.is_some_and(|(_, _, start, _)| start < first.page_number().saturating_add(pages))
+    }
+
     /// Begins to end a segment: its exports end, its pages are unmapped.
     ///
     /// # Errors

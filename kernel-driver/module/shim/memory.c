@@ -16,6 +16,7 @@
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
+#include <linux/workqueue.h>
 
 #include "shim.h"
 
@@ -24,6 +25,8 @@
 
 struct nv_watch {
 	struct mmu_notifier notifier;
+	/* Ends the port of an address space that has gone. */
+	struct work_struct end;
 	void *port;
 };
 
@@ -91,14 +94,23 @@ static int nv_test_young(struct mmu_notifier *notifier, struct mm_struct *mm, un
 			   address + PAGE_SIZE, false);
 }
 
-/*
- * The classic LRU calls the first, MGLRU and idle-page tracking the others. A process that ends needs
- * no call: the intervals are invalidated.
- */
+static void nv_end(struct work_struct *work)
+{
+	nv_rs_orphaned(container_of(work, struct nv_watch, end)->port);
+}
+
+/* Not here: it waits for the port's worker, who may wait for what the caller holds. */
+static void nv_mm_gone(struct mmu_notifier *notifier, struct mm_struct *mm)
+{
+	queue_work(system_unbound_wq, &container_of(notifier, struct nv_watch, notifier)->end);
+}
+
+/* The classic LRU calls the first, MGLRU and idle-page tracking the others. */
 static const struct mmu_notifier_ops nv_watch_ops = {
 	.clear_flush_young = nv_clear_young,
 	.clear_young = nv_clear_young,
 	.test_young = nv_test_young,
+	.release = nv_mm_gone,
 };
 
 /* C: structures of callbacks. */
@@ -109,6 +121,7 @@ struct nv_watch *nv_watch_new(struct mm_struct *mm, void *port)
 	if (!watch)
 		return NULL;
 	watch->port = port;
+	INIT_WORK(&watch->end, nv_end);
 	watch->notifier.ops = &nv_watch_ops;
 	if (mmu_notifier_register(&watch->notifier, mm)) {
 		kfree(watch);
@@ -121,6 +134,8 @@ struct nv_watch *nv_watch_new(struct mm_struct *mm, void *port)
 void nv_watch_free(struct nv_watch *watch)
 {
 	mmu_notifier_unregister(&watch->notifier, watch->notifier.mm);
+	/* The line above has called the last callback, too. */
+	cancel_work_sync(&watch->end);
 	kfree(watch);
 }
 

@@ -107,6 +107,7 @@ long nv_rs_ioctl(void *file, unsigned int number, unsigned long argument);
 int nv_rs_mmap(void *file, struct vm_area_struct *vma, u64 offset, u64 len);
 void nv_rs_invalidate(void *chunk, struct nv_interval *interval, unsigned long start,
 		      unsigned long end, unsigned long seq, bool may_sleep);
+void nv_rs_orphaned(void *port);
 int nv_rs_young(void *port, unsigned long start, unsigned long end, bool clear);
 
 #endif

@@ -112,3 +112,14 @@ unsafe extern "C" fn nv_rs_young(port: *mut c_void, start: c_ulong, end: c_ulong
     let port = unsafe { &*port.cast::<Port>() };
     pages::young(port, start as usize, end as usize, clear).into()
 }
+
+/// The port's process has no memory any more, but somebody keeps its file open.
+///
+/// # Safety
+/// Called by the port's notifier, from a work queue.
+#[no_mangle]
+unsafe extern "C" fn nv_rs_orphaned(port: *mut c_void) {
+    // SAFETY: as above.
+    let port = unsafe { &*port.cast::<Port>() };
+    port.end();
+}

@@ -144,7 +144,7 @@ pub(crate) fn call(file: &File, number: u32, at: usize) -> c_long {
             file.card.with(|_, glue, _| glue.bar.ring());
             0
         }
-        ioctl::NUDGE => match file.port() {
+        ioctl::NUDGE => match file.own_port() {
             Ok(port) => {
                 file.card.tell(port.number());
                 0
@@ -301,19 +301,24 @@ impl File {
     }
 
     fn disown(&self, disown: &mut ioctl::Disown) -> Result<(), Failure> {
-        let (card, port) = (&*self.card, self.port()?.number());
+        let (card, port) = (&*self.card, self.own_port()?);
         let segment = SegmentId(disown.segment);
-        let mut unregister = card.with(|host, _, _| host.unregister_begin(port, segment))?;
+        let (mut unregister, first, pages) = card.with(|host, _, _| {
+            let (first, pages) = host.segment(segment).unwrap_or_default();
+            let unregister = host.unregister_begin(port.number(), segment)?;
+            Ok::<_, Failure>((unregister, first, pages))
+        })?;
         card.drive(|host, glue, now| {
             host.unregister_step(glue, &mut unregister, now, STEP_PAGES, &mut |gone| {
                 page_gone(card, gone)
             })
         });
+        port.unwatch(first, pages);
         Ok(())
     }
 
     fn export(&self, export: &mut ioctl::Export) -> Result<(), Failure> {
-        let port = self.port()?.number();
+        let port = self.own_port()?.number();
         if export.lease != 0 {
             return Err(Status::Unsupported.into());
         }
@@ -353,7 +358,7 @@ impl File {
     }
 
     fn unexport(&self, unexport: &mut ioctl::Unexport) -> Result<(), Failure> {
-        let (card, port) = (&*self.card, self.port()?.number());
+        let (card, port) = (&*self.card, self.own_port()?.number());
         let export = ExportId(unexport.export);
         let mut ending = card.with(|host, _, _| host.unexport_begin(port, export))?;
         card.drive(|host, glue, now| host.unexport_step(glue, &mut ending, now));
@@ -361,7 +366,7 @@ impl File {
     }
 
     fn import(&self, import: &mut ioctl::Import) -> Result<(), Failure> {
-        let (card, port) = (&*self.card, self.port()?.number());
+        let (card, port) = (&*self.card, self.own_port()?.number());
         let node = NodeId(import.node);
         let spec = ImportSpec {
             node,
@@ -407,7 +412,7 @@ impl File {
     }
 
     fn unimport(&self, unimport: &mut ioctl::Unimport) -> Result<(), Failure> {
-        let (card, port) = (&*self.card, self.port()?.number());
+        let (card, port) = (&*self.card, self.own_port()?.number());
         let (node, slot) = (NodeId(unimport.node), CapabilitySlot(unimport.capability));
         let ours = |entry: &Entry| {
             entry.port == port
@@ -430,7 +435,7 @@ impl File {
     }
 
     fn wait(&self, wait: &mut ioctl::Wait) -> Result<(), Failure> {
-        let (card, port) = (&*self.card, self.port()?.number());
+        let (card, port) = (&*self.card, self.own_port()?.number());
         let news = card.news.get(port.index()).ok_or(Status::NoSuchPort)?;
         let until = deadline(wait.timeout);
         loop {

@@ -267,18 +267,22 @@ impl Card {
 
     /// Stops a dead card's DMA and tells the core. Does not sleep. Of several callers the first does it.
     pub(crate) fn stop(&self) {
-        let proven = {
-            let mut core = self.lock();
-            let gone = core.glue.bar.is_gone();
-            if !matches!(core.host.card(), CardState::Dead(_)) {
-                return;
-            }
-            // SAFETY: the card lives; its configuration space is reachable until it is taken away.
-            let proven = !gone && unsafe { shim::nv_card_stop(self.shim.as_ptr()) };
-            let core = &mut *core;
-            core.host.card_stopped(&mut core.glue, proven, now());
-            proven
-        };
+        let (dead, gone) =
+            self.with(|host, glue, _| (matches!(host.card(), CardState::Dead(_)), glue.bar.is_gone()));
+        if !dead {
+            return;
+        }
+        // SAFETY: the card lives; its configuration space is reachable until it is taken away. To stop it
+        // twice does no harm.
+        let proven = !gone && unsafe { shim::nv_card_stop(self.shim.as_ptr()) };
+        let first = self.with(|host, glue, now| {
+            let dead = matches!(host.card(), CardState::Dead(_));
+            host.card_stopped(glue, proven, now);
+            dead
+        });
+        if !first {
+            return;
+        }
         let cause = self.with(|host, _, _| host.card());
         pr_err!(
             "netvm{}: the card is dead ({:?}); its DMA is {}\n",
@@ -374,7 +378,7 @@ impl Card {
             // Nobody can say that it writes no heartbeat any more.
             let bytes = self.with(|_, glue, _| glue.keep_for_ever());
             pr_warn!(
-                "netvm: the card's DMA is not proven to have stopped: {} KiB of driver memory are kept for ever\n",
+                "the card's DMA is not proven to have stopped: {} KiB of driver memory are kept for ever\n",
                 bytes >> 10
             );
         }

@@ -3,7 +3,9 @@
 //! Page events (promises P1 and P3).
 //!
 //! A port's address space is watched in *chunks* of 2 MiB, each by one interval notifier, made when
-//! the first page of it is wanted: so exporting costs nothing for what is never used.
+//! the first page of it is wanted: so exporting costs nothing for what is never used. A chunk in which
+//! nothing is registered any more is retired, under the card's lock: nothing is published with it from
+//! then on, so the notifier may go.
 //!
 //! **A page leaves.** The kernel calls before it changes its page table. Under the card's lock the
 //! interval's sequence is set and the pages are zapped; then one full barrier, a look at the lock
@@ -20,7 +22,9 @@ use crate::port::Port;
 use crate::shim;
 use core::ffi::c_void;
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use kernel::prelude::*;
+use kernel::sync::Arc;
 use netvm_abi::page_lock::Clear;
 use netvm_abi::{VirtAddr, Vpn};
 use netvm_host::platform::PageGone;
@@ -33,7 +37,10 @@ const PAGE_SHIFT: u32 = 12;
 /// A piece of an address space that is watched.
 pub(crate) struct Chunk {
     port: NonNull<Port>,
-    interval: *mut shim::NvInterval,
+    /// Null while it is being made.
+    interval: AtomicPtr<shim::NvInterval>,
+    /// Nothing is published with it any more. Changed under the card's lock.
+    retired: AtomicBool,
 }
 
 // SAFETY: the port outlives its chunks; what they point to may be used by any thread.
@@ -42,48 +49,58 @@ unsafe impl Send for Chunk {}
 unsafe impl Sync for Chunk {}
 
 impl Chunk {
-    /// Watches the chunk that holds a page.
+    /// Watches the chunk that begins with a page.
     ///
     /// # Safety
     /// The port outlives it, and its process lives now.
-    pub(crate) unsafe fn new(port: &Port, page: u64) -> Result<KBox<Self>, Errno> {
-        let chunk = KBox::new(
-            Self {
-                port: NonNull::from(port),
-                interval: core::ptr::null_mut(),
-            },
-            GFP_KERNEL,
-        );
-        let mut chunk = chunk.map_err(|_| errno::NOMEM)?;
-        let start = (page / CHUNK_PAGES * CHUNK_PAGES) << PAGE_SHIFT;
-        let at: *mut Self = &mut *chunk;
-        // SAFETY: the process lives; the chunk stays where it is, in its box, until the notifier has gone.
+    pub(crate) unsafe fn new(port: &Port, page: u64) -> Result<Arc<Self>, Errno> {
+        let chunk = Self {
+            port: NonNull::from(port),
+            interval: AtomicPtr::new(core::ptr::null_mut()),
+            retired: AtomicBool::new(false),
+        };
+        let chunk = Arc::new(chunk, GFP_KERNEL).map_err(|_| errno::NOMEM)?;
+        let at: *const Self = &*chunk;
+        // SAFETY: the process lives; the chunk stays where it is until its notifier has gone (`drop`).
         let interval = unsafe {
             shim::nv_interval_new(
                 port.mm(),
-                start as usize,
+                (page as usize) << PAGE_SHIFT,
                 (CHUNK_PAGES as usize) << PAGE_SHIFT,
-                at.cast::<c_void>(),
+                at.cast_mut().cast::<c_void>(),
             )
         };
         if interval.is_null() {
             return Err(errno::NOMEM);
         }
-        chunk.interval = interval;
+        chunk.interval.store(interval, Ordering::Relaxed);
         Ok(chunk)
     }
 
     /// Its notifier.
-    pub(crate) const fn interval(&self) -> *mut shim::NvInterval {
-        self.interval
+    pub(crate) fn interval(&self) -> *mut shim::NvInterval {
+        self.interval.load(Ordering::Relaxed)
+    }
+
+    /// Publishes nothing any more. Under the card's lock.
+    pub(crate) fn retire(&self) {
+        self.retired.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether pages were taken away since the sequence was read, or would be without a call. Under the
+    /// card's lock.
+    pub(crate) fn has_moved(&self, seq: usize) -> bool {
+        // SAFETY: the notifier lives as long as the chunk.
+        self.retired.load(Ordering::Relaxed) || unsafe { shim::nv_interval_moved(self.interval(), seq) }
     }
 }
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        if !self.interval.is_null() {
+        let interval = self.interval();
+        if !interval.is_null() {
             // SAFETY: made in `new`. When it returns no callback with this chunk runs.
-            unsafe { shim::nv_interval_free(self.interval) }
+            unsafe { shim::nv_interval_free(interval) }
         }
     }
 }

@@ -2,13 +2,13 @@
 
 //! An open port: a process that has registered, and what serves it.
 //!
-//! The port belongs to the address space of the process that registered it. A file that was inherited
-//! (fork) or kept (exec) still is the port, but nobody else can register memory with it, and when the
-//! address space has gone, every page of it has left the card: the worker then refuses what comes.
+//! The port belongs to the address space of the process that registered it: nobody else can use a file
+//! that was inherited (fork) or kept (exec), and the port ends with the address space.
 //!
-//! **Closing**, by the last close of the file: the core ends the port step by step (the worker goes on
-//! until nothing is in its hands), then the thread ends, then the notifiers. Only then may the number be
-//! used again: a notifier that is still called finds the port closed and touches nothing.
+//! **The end**, by the last close of the file or the end of the address space, whichever comes first: the
+//! core ends the port step by step (the worker goes on until nothing is in its hands), then the thread
+//! ends, then the intervals' notifiers. The number may be used again as soon as the core has nothing of
+//! the port: a notifier that is still called finds it closed and touches nothing.
 
 use crate::card::Card;
 use crate::errno::{self, Failure};
@@ -22,7 +22,7 @@ use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::rbtree::RBTree;
 use kernel::sync::{Arc, Mutex};
-use netvm_abi::{Generation, PortId, Status};
+use netvm_abi::{Generation, PortId, Status, Vpn};
 use netvm_host::ports::OpenPort;
 use netvm_host::Progress;
 
@@ -69,10 +69,9 @@ pub(crate) struct Port {
     space: Space,
     /// Nothing of it is left in the core; its number may be another's.
     closed: AtomicBool,
-    /// Watched pieces of the address space, by number. They stay until the port is closed, so a pointer
-    /// to one is good as long as a servant lives.
+    /// Watched pieces of the address space, by number.
     #[pin]
-    chunks: Mutex<RBTree<u64, KBox<Chunk>>>,
+    chunks: Mutex<RBTree<u64, Arc<Chunk>>>,
     #[pin]
     servants: Mutex<Servants>,
 }
@@ -172,7 +171,7 @@ impl Port {
         self.open.generation
     }
 
-    /// Whether the core has nothing of it any more. To be asked under the card's lock.
+    /// Whether the core has nothing of it any more. Said under the card's lock.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
     }
@@ -188,27 +187,70 @@ impl Port {
         unsafe { shim::nv_mm_is_current(self.mm()) }
     }
 
-    /// The notifier of the chunk with a page; good until the port is closed.
+    /// The chunk with a page.
     ///
     /// # Safety
     /// The process lives (`nv_mm_get`).
-    pub(crate) unsafe fn watched(&self, page: u64) -> Result<*mut shim::NvInterval, Status> {
+    pub(crate) unsafe fn watched(&self, page: u64) -> Result<Arc<Chunk>, Status> {
         let key = page / CHUNK_PAGES;
         let mut chunks = self.chunks.lock();
         if let Some(chunk) = chunks.get(&key) {
-            return Ok(chunk.interval());
+            return Ok(chunk.clone());
         }
         // SAFETY: as promised; the port ends its chunks before it ends.
-        let chunk = unsafe { Chunk::new(self, page) }.map_err(|_| Status::NoMemory)?;
-        let interval = chunk.interval();
+        let chunk = unsafe { Chunk::new(self, key * CHUNK_PAGES) }.map_err(|_| Status::NoMemory)?;
         chunks
-            .try_create_and_insert(key, chunk, GFP_KERNEL)
+            .try_create_and_insert(key, chunk.clone(), GFP_KERNEL)
             .map_err(|_| Status::NoMemory)?;
-        Ok(interval)
+        Ok(chunk)
     }
 
-    /// Ends it. Sleeps for as long as its worker has something in its hands; the card's deadlines hold.
+    /// A segment has ended: chunks in which nothing is registered any more are not watched any more.
+    pub(crate) fn unwatch(&self, first: u64, pages: u64) {
+        let end = first.saturating_add(pages).div_ceil(CHUNK_PAGES);
+        let mut from = first / CHUNK_PAGES;
+        loop {
+            let mut chunks = self.chunks.lock();
+            let next = chunks.cursor_lower_bound(&from);
+            let Some(key) = next.map(|cursor| *cursor.current().0).filter(|&key| key < end) else {
+                return;
+            };
+            from = key + 1;
+            let unused = {
+                let core = self.card.lock();
+                let chunk = Vpn::new(self.number(), key * CHUNK_PAGES);
+                let unused = !core.host.is_registered(chunk, CHUNK_PAGES);
+                if let Some(chunk) = chunks.get(&key).filter(|_| unused) {
+                    // Under the lock: who has the chunk still publishes nothing with it.
+                    chunk.retire();
+                }
+                unused
+            };
+            if unused {
+                let chunk = chunks.remove(&key);
+                drop(chunks);
+                // Without the mutex: it waits for notifiers that are being called.
+                drop(chunk);
+            }
+        }
+    }
+
+    /// The file has no user any more.
     pub(crate) fn close(&self) {
+        let watch = core::mem::replace(&mut self.servants.lock().watch, core::ptr::null_mut());
+        if !watch.is_null() {
+            // SAFETY: made in `hire`, and taken out here. If it is ending the port, it does so to the end.
+            unsafe { shim::nv_watch_free(watch) }
+        }
+        self.end();
+    }
+
+    /// Ends it, once. Sleeps for as long as its worker has something in its hands; the card's deadlines
+    /// hold. Never called twice at once: `close` waits for the other caller first.
+    pub(crate) fn end(&self) {
+        if self.is_closed() {
+            return;
+        }
         let card = &self.card;
         let eventfd = {
             let mut core = card.lock();
@@ -229,17 +271,9 @@ impl Port {
         close_number(card, self.open, || self.closed.store(true, Ordering::Relaxed));
         card.lock().open_ports -= 1;
         put_eventfd(eventfd);
-        let (worker, watch) = {
-            let mut servants = self.servants.lock();
-            let watch = core::mem::replace(&mut servants.watch, core::ptr::null_mut());
-            (servants.worker.take(), watch)
-        };
+        let worker = self.servants.lock().worker.take();
         // Ends the thread.
         drop(worker);
-        if !watch.is_null() {
-            // SAFETY: made in `hire`, and taken out above.
-            unsafe { shim::nv_watch_free(watch) }
-        }
         let chunks = core::mem::replace(&mut *self.chunks.lock(), RBTree::new());
         // Without the mutex: it waits for notifiers that are being called.
         drop(chunks);

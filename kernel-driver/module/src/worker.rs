@@ -11,10 +11,11 @@
 //! mapped too (fault-around).
 
 use crate::event::Thread;
-use crate::pages::{page_gone, CHUNK_PAGES};
+use crate::pages::{page_gone, Chunk, CHUNK_PAGES};
 use crate::port::Port;
 use crate::shim;
 use core::ffi::{c_int, c_void};
+use kernel::sync::Arc;
 use netvm_abi::page_table::ROW_SLOTS;
 use netvm_abi::{Nanos, Ppn, Status, Vpn};
 use netvm_host::paging::WorkStep;
@@ -59,7 +60,7 @@ pub(crate) unsafe extern "C" fn body(port: *mut c_void) -> c_int {
 /// A page that was brought in, as it was then.
 struct Found {
     vpn: Vpn,
-    interval: *mut shim::NvInterval,
+    chunk: Arc<Chunk>,
     seq: usize,
     resident: Resident,
 }
@@ -67,12 +68,6 @@ struct Found {
 impl Found {
     fn bus(&self) -> u64 {
         self.resident.ppn.0 << PAGE_SHIFT
-    }
-
-    /// Whether pages of its chunk were taken away since. Under the card's lock.
-    fn has_moved(&self) -> bool {
-        // SAFETY: chunks stay until the port is closed, which waits for the worker.
-        unsafe { shim::nv_interval_moved(self.interval, self.seq) }
     }
 }
 
@@ -152,7 +147,7 @@ fn publish<R>(
 ) -> (R, Option<Found>) {
     let card = &*port.card;
     let result = card.with(|host, glue, now| {
-        if page.has_moved() {
+        if page.chunk.has_moved(page.seq) {
             // The core hears of a lost race as of a page event at this moment: its ticket is void.
             let event = host.unmap_begin(page.vpn, 1, UnmapKind::Remove);
             host.unmap_end(event);
@@ -182,10 +177,10 @@ fn page_in(port: &Port, lives: bool, vpn: Vpn, access: Access) -> Result<Found, 
     let write = access == Access::Write;
     let address = vpn.address().0 as usize;
     // SAFETY: the process is kept from ending by the caller; so below.
-    let interval = unsafe { port.watched(vpn.page_number()) }?;
+    let chunk = unsafe { port.watched(vpn.page_number()) }?;
     let (mut seq, mut pfn) = (0, 0);
     // SAFETY: the page lies in the interval's chunk; one entry is asked for.
-    let code = unsafe { shim::nv_pages_look(interval, address, 1, true, write, &mut seq, &mut pfn) };
+    let code = unsafe { shim::nv_pages_look(chunk.interval(), address, 1, true, write, &mut seq, &mut pfn) };
     if code != 0 || pfn & shim::PFN_VALID == 0 {
         // SAFETY: as above.
         let reason = unsafe { shim::nv_fault_reason(port.mm(), address, write) };
@@ -199,7 +194,7 @@ fn page_in(port: &Port, lives: bool, vpn: Vpn, access: Access) -> Result<Found, 
     let resident = resident(port, pfn).ok_or(Status::BusError)?;
     Ok(Found {
         vpn,
-        interval,
+        chunk,
         seq,
         resident,
     })
@@ -274,7 +269,7 @@ fn around(port: &Port, vpn: Vpn) {
         return;
     }
     // SAFETY: called while the process is kept from ending.
-    let Ok(interval) = (unsafe { port.watched(first) }) else {
+    let Ok(chunk) = (unsafe { port.watched(first) }) else {
         return;
     };
     let mut seq = 0;
@@ -283,7 +278,7 @@ fn around(port: &Port, vpn: Vpn) {
     // SAFETY: the pages lie in the interval's chunk, and as many entries are there.
     let code = unsafe {
         shim::nv_pages_look(
-            interval,
+            chunk.interval(),
             start,
             AROUND as usize,
             false,
@@ -304,7 +299,7 @@ fn around(port: &Port, vpn: Vpn) {
         };
         let page = Found {
             vpn: ticket.vpn,
-            interval,
+            chunk: chunk.clone(),
             seq,
             resident,
         };
