@@ -10,6 +10,8 @@ use netvm_nic::tables::footprint;
 pub(crate) const STAGING_BYTES: usize = PAGE_SIZE as usize;
 /// Bytes of a receive buffer: a frame with the largest payload, what the device puts before it, and whose it is.
 pub(crate) const RECEIVE_BYTES: usize = 4288;
+/// Bytes of a buffer for what a node sends to itself: a message, and how long it is.
+pub(crate) const MESSAGE_BYTES: usize = 4192;
 /// Bytes for the head of a frame that leaves, and its payload if that is short.
 pub(crate) const HEAD_BYTES: usize = 320;
 /// Frames that may be leaving.
@@ -33,7 +35,7 @@ pub(crate) struct Part {
 }
 
 /// All parts.
-pub(crate) fn parts(geometry: &Geometry) -> [Part; 11] {
+pub(crate) fn parts(geometry: &Geometry) -> [Part; 12] {
     let bar = BarMap::new(geometry);
     let words = |from: u32, to: u32| u64::from(to - from) * 4;
     let card = |name, bytes| Part {
@@ -48,6 +50,7 @@ pub(crate) fn parts(geometry: &Geometry) -> [Part; 11] {
     };
     let receive = receive_buffers(geometry.nodes, geometry.window, geometry.reads) * RECEIVE_BYTES;
     let staging = usize::from(geometry.staging) * STAGING_BYTES;
+    let home = receive_buffers(1, geometry.window, geometry.reads) * MESSAGE_BYTES;
     [
         card("header and event ring", words(0, bar.ports.0)),
         card("port blocks", words(bar.ports.0, bar.capabilities.0)),
@@ -57,6 +60,7 @@ pub(crate) fn parts(geometry: &Geometry) -> [Part; 11] {
         card("the core's tables", footprint(geometry).bytes() as u64),
         card("staging buffers", staging as u64),
         card("receive buffers", receive as u64),
+        card("buffers for its own node", home as u64),
         card("heads of frames", (HEADS * HEAD_BYTES) as u64),
         host("driver memory", words(0, SharedMap::new(geometry).words)),
         host(

@@ -3,6 +3,7 @@
 use crate::arena::Arena;
 use crate::card::Card;
 use crate::host::{Call, ivshmem};
+use crate::wire::home::Home;
 use crate::wire::virtio::{Network, Trouble};
 use crate::{board, clock, entropy, interrupts, log, mmu, pci};
 use netvm_abi::{Nanos, NodeId};
@@ -37,6 +38,7 @@ pub(crate) fn run(arena: &mut Arena, map: &mut mmu::Map) -> &'static str {
         Err(Trouble::NoPlace) => return "the network device's registers found no place",
         Err(Trouble::Device) => return "the network device cannot be used",
     };
+    let wire = Home::new(arena, config.node, wire);
     let Ok(shared) = devices.nic_memory(&config.geometry) else {
         return "NIC memory is too small";
     };

@@ -5,6 +5,7 @@
 use super::end::End;
 use super::host::{Complaint, PAGES, page};
 use crate::arena::Arena;
+use crate::wire::home::Home;
 use crate::wire::virtio::{Network, Trouble};
 use crate::{board, clock, log, memory, mmu, pci};
 use netvm_abi::{Nanos, NodeId, PAGE_SIZE};
@@ -16,6 +17,8 @@ const WORD: u64 = 1;
 const NOTIFICATION: u32 = 5;
 /// More than a window, so that credits come back.
 const ROUNDS: u32 = 200;
+/// Writes to itself: more than it has buffers for.
+const OWN_ROUNDS: u32 = 200;
 /// So long for anything.
 const PATIENCE: Nanos = Nanos::from_millis(10_000);
 /// So long with nothing to do.
@@ -34,11 +37,13 @@ pub(crate) fn run(arena: &mut Arena, map: &mut mmu::Map) -> Result<(), Complaint
     let node = NodeId(board::node());
     let other = NodeId(1 - node.0.min(1));
     let before = arena.used();
-    let wire = Network::start(arena, map, &mut pci::Bus::new(), node).map_err(|trouble| match trouble {
-        Trouble::NoDevice => "there is no network device",
-        Trouble::NoPlace => "the network device's registers found no place",
-        Trouble::Device => "the network device cannot be used",
-    })?;
+    let network =
+        Network::start(arena, map, &mut pci::Bus::new(), node).map_err(|trouble| match trouble {
+            Trouble::NoDevice => "there is no network device",
+            Trouble::NoPlace => "the network device's registers found no place",
+            Trouble::Device => "the network device cannot be used",
+        })?;
+    let wire = Home::new(arena, node, network);
     let mut end = End::new(arena, node, wire)?;
     account(arena.used() - before, &end)?;
     end.host.grant(other);
@@ -58,6 +63,10 @@ pub(crate) fn run(arena: &mut Arena, map: &mut mmu::Map) -> Result<(), Complaint
         each / 1000
     );
 
+    own_node(&mut end, node)?;
+    // As before: the other is let in.
+    end.host.grant(other);
+
     log::info!("IDLE BEGINS");
     let (from, slept) = (clock::now(), end.card.slept);
     end.until(from.after(IDLE), |_| false)?;
@@ -70,7 +79,10 @@ pub(crate) fn run(arena: &mut Arena, map: &mut mmu::Map) -> Result<(), Complaint
 
     // The other node may still be idle, but not for long.
     exchange(&mut end, other, ROUNDS)?;
-    if !end.is_sound() || end.card.around.wire.refused() != 0 || end.card.around.wire.lost() != 0 {
+    if !end.is_sound()
+        || end.card.around.wire.outside.refused() != 0
+        || end.card.around.wire.outside.lost() != 0
+    {
         return Err("a counter that should be zero is not");
     }
     if end.card.nic.counters().bounced_not_found != 2 {
@@ -80,14 +92,34 @@ pub(crate) fn run(arena: &mut Arena, map: &mut mmu::Map) -> Result<(), Complaint
     exchange(&mut end, other, ROUNDS + 1)?;
     end.until(clock::now().after(FAREWELL), |_| false)?;
     end.report();
-    if end.card.nic.counters().links_lost != 0 || end.card.around.wire.lost() != 0 {
+    if end.card.nic.counters().links_lost != 0 || end.card.around.wire.outside.lost() != 0 {
         return Err("the link did not outlast the storm");
     }
     Ok(())
 }
 
+/// What a node writes to itself never sees the network, and arrives all the same.
+fn own_node(end: &mut End<Home<Network>>, node: NodeId) -> Result<(), Complaint> {
+    end.host.grant(node);
+    await_that(end, "the node's link to itself does not come up", |end| {
+        end.host.is_linked(node)
+    })?;
+    for round in 0..OWN_ROUNDS {
+        end.host
+            .post_word(node, page(LOCAL), word(round, node), NOTIFICATION + 1)?;
+        await_that(end, "a write to its own node did not arrive", |end| {
+            end.host.signals(NOTIFICATION + 1) == round + 1 && end.host.all_done()
+        })?;
+        if end.host.word(LOCAL) != Some(word(round, node)) {
+            return Err("a word that was written at home holds another value");
+        }
+    }
+    log::info!("AT HOME: {OWN_ROUNDS} writes of node {node} to itself");
+    Ok(())
+}
+
 /// Frames that anybody may send: whoever watches this test sends them now. They cost only what it takes to refuse them.
-fn storm(end: &mut End<Network>) -> Result<(), Complaint> {
+fn storm(end: &mut End<Home<Network>>) -> Result<(), Complaint> {
     let landed = end.card.nic.counters().messages_landed;
     let limit = clock::now().after(PATIENCE);
     let from = arrived(end);
@@ -98,7 +130,7 @@ fn storm(end: &mut End<Network>) -> Result<(), Complaint> {
     let counters = end.card.nic.counters();
     log::info!(
         "STORM OVER: {} frames refused by the wire, {} by the core",
-        end.card.around.wire.refused(),
+        end.card.around.wire.outside.refused(),
         counters.malformed + counters.stale_incarnation + counters.stale_greetings,
     );
     // The other node may be through it already, and its first write may have landed.
@@ -109,22 +141,22 @@ fn storm(end: &mut End<Network>) -> Result<(), Complaint> {
 }
 
 /// Frames that came in, whatever they were.
-fn arrived(end: &End<Network>) -> u64 {
-    end.card.nic.counters().frames + u64::from(end.card.around.wire.refused())
+fn arrived(end: &End<Home<Network>>) -> u64 {
+    end.card.nic.counters().frames + u64::from(end.card.around.wire.outside.refused())
 }
 
 /// Waits.
 fn await_that(
-    end: &mut End<Network>,
+    end: &mut End<Home<Network>>,
     complaint: Complaint,
-    done: impl Fn(&End<Network>) -> bool,
+    done: impl Fn(&End<Home<Network>>) -> bool,
 ) -> Result<(), Complaint> {
     let limit = clock::now().after(PATIENCE);
     end.until(limit, done)?.then_some(()).ok_or(complaint)
 }
 
 /// Node 0 writes and waits for the answer, node 1 waits and answers.
-fn exchange(end: &mut End<Network>, other: NodeId, round: u32) -> Result<(), Complaint> {
+fn exchange(end: &mut End<Home<Network>>, other: NodeId, round: u32) -> Result<(), Complaint> {
     let first = other == NodeId(1);
     if first {
         write(end, other, round)?;
@@ -148,7 +180,7 @@ fn exchange(end: &mut End<Network>, other: NodeId, round: u32) -> Result<(), Com
 }
 
 /// A page, and behind it a word with a notification.
-fn write(end: &mut End<Network>, other: NodeId, round: u32) -> Result<(), Complaint> {
+fn write(end: &mut End<Home<Network>>, other: NodeId, round: u32) -> Result<(), Complaint> {
     let own = NodeId(1 - other.0);
     end.host.fill(LOCAL, salt(round, own));
     end.host.post_page(other, page(BULK), page(LOCAL), PAGE_SIZE)?;
@@ -165,7 +197,7 @@ const fn word(round: u32, from: NodeId) -> u64 {
 }
 
 /// Compares the memory that was taken with what [`memory`] says.
-fn account(took: usize, end: &End<Network>) -> Result<(), Complaint> {
+fn account(took: usize, end: &End<Home<Network>>) -> Result<(), Complaint> {
     let geometry = end.card.nic.config().geometry;
     for part in memory::parts(&geometry) {
         let owner = if part.on_host { "host" } else { "card" };

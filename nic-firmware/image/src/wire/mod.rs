@@ -1,5 +1,7 @@
 //! What carries messages to other cards and back.
 
+pub(crate) mod home;
+mod inbox;
 pub(crate) mod loopback;
 mod nodes;
 pub(crate) mod virtio;
