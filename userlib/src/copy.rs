@@ -117,12 +117,34 @@ const AHEAD: usize = 1024;
 /// Asks for the first cache lines of memory that a copy will write soon. Changes nothing, and means nothing
 /// where the processor does not know it.
 #[inline]
-pub fn expect_copy_to(dst: *mut u8, len: usize) {
+pub fn expect_copy_to(dst: *const u8, len: usize) {
     if len > LINE {
         for at in (0..len.min(AHEAD)).step_by(LINE) {
             expect_write(dst.wrapping_add(at));
         }
     }
+}
+
+/// Asks for the first cache lines of memory that a copy will read soon; likewise.
+#[inline]
+pub fn expect_copy_from(src: *const u8, len: usize) {
+    if len > LINE {
+        for at in (0..len.min(AHEAD)).step_by(LINE) {
+            expect_read(src.wrapping_add(at));
+        }
+    }
+}
+
+/// Asks for the cache line of a place that will be read soon; likewise.
+#[inline]
+pub fn expect_read<T>(place: *const T) {
+    // SAFETY: a prefetch reads and writes nothing, wherever it points.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        core::arch::asm!("prefetcht0 [{}]", in(reg) place, options(nostack, preserves_flags));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
 }
 
 /// Asks for the cache line of a place that will be written soon; likewise.

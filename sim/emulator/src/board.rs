@@ -9,9 +9,10 @@ use netvm_nic::platform::{Dma, DmaId, Interrupt, Payload, Platform};
 use netvm_platform::{Device, DmaEnd, Frame};
 
 use crate::capture::Capture;
-use crate::dma::{Buffers, Engine};
+use crate::dma::Engine;
 use crate::event_count::EventCount;
 use crate::memory::{Stock, WordSpace};
+use crate::transfer::Buffers;
 use crate::wire::{Message, SMALL_BYTES, Socket};
 
 /// What one card can reach.
@@ -25,6 +26,8 @@ pub(crate) struct Board {
     pub(crate) messages: Stock<Box<Message>>,
     pub(crate) sent: VecDeque<StagingId>,
     pub(crate) sockets: Arc<[Socket]>,
+    /// Messages taken from the card's socket and not looked at yet.
+    pub(crate) arrived: VecDeque<Box<Message>>,
     /// Cards that got a message, a bit each: whoever runs this card inline runs those next.
     pub(crate) kicked: u64,
     /// Cards have threads of their own, to be woken.
@@ -146,7 +149,10 @@ impl Device for Board {
     }
 
     fn poll_frame(&mut self) -> Option<Frame> {
-        let message = self.sockets.get(self.node)?.pop()?;
+        if self.arrived.is_empty() {
+            self.sockets.get(self.node)?.take(&mut self.arrived);
+        }
+        let message = self.arrived.pop_front()?;
         Some(self.receive(message))
     }
 
@@ -161,6 +167,7 @@ impl Device for Board {
     fn has_input(&mut self) -> bool {
         self.engine.has_ended()
             || !self.sent.is_empty()
+            || !self.arrived.is_empty()
             || self
                 .sockets
                 .get(self.node)

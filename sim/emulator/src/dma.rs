@@ -3,21 +3,25 @@
 //! Every DMA to an application page is checked against the frame table when it starts and when it ends ([`crate::vm::frames`]);
 //! a frame that is not the card's ends the process with a P1 report. A DMA copies at its end, so that host and application have
 //! all the time in between to go wrong.
+//!
+//! What is due is copied in one go, up to [`BATCH`] transfers, before the card is told of the first end. For a stream of pages
+//! that is worth a fifth: the processor looks up the addresses of all of them at once, fetches the beginning of one page while it
+//! copies the one before, and the card's barriers (one for each page lock) stand behind all copies instead of between them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use netvm_abi::page_table::{PageSlot, PageTable};
-use netvm_abi::{BounceId, Nanos, StagingId, Vpn};
+use netvm_abi::{Nanos, Vpn};
 use netvm_nic::platform::{Dma, DmaId, PageRange};
 use netvm_platform::DmaEnd;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
 use crate::copy;
 use crate::fatal::{self, Fatal};
-use crate::memory::{Buffer, SharedPages, Stock, WordSpace};
-use crate::vm::{DmaTicket, Frame, FrameTable, PAGE_SIZE};
-use crate::wire::Message;
+use crate::memory::WordSpace;
+use crate::transfer::{Buffers, in_page, transfer};
+use crate::vm::{DmaTicket, Frame, FrameTable};
 
 /// When DMAs complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,28 +37,57 @@ pub enum DmaMode {
     },
 }
 
-/// The buffers that DMAs move payload to and from.
-pub(crate) struct Buffers {
-    /// By `StagingId`; the card has one while it has something in it.
-    pub(crate) staging: Vec<Option<Box<Buffer>>>,
-    /// Buffers that nobody uses.
-    pub(crate) pages: Stock<Box<Buffer>>,
-    /// Received messages by `ReceiveId`.
-    pub(crate) received: Vec<Option<Box<Message>>>,
-    pub(crate) bounce: Arc<SharedPages>,
-}
-
 struct Flight {
     due: Nanos,
     id: DmaId,
     dma: Dma,
     ticket: Option<DmaTicket>,
+    /// Its bytes have been copied.
+    moved: bool,
 }
 
+impl Flight {
+    /// The part of an application page that it copies from or to, and whether to.
+    #[inline]
+    fn place(&self) -> Option<(*const u8, usize, bool)> {
+        let (page, to) = match &self.dma {
+            Dma::PageToStaging { page, .. } => (page, false),
+            Dma::ReceiveToPage { page, .. } => (page, true),
+            Dma::ReceiveToBounce { .. } | Dma::BounceToStaging { .. } => return None,
+        };
+        let (ticket, offset, len) = in_page(self.ticket.as_ref(), page)?;
+        Some((ticket.alias().wrapping_add(offset).cast_const(), len, to))
+    }
+
+    /// It copies soon: asks for the first line, and so for the page's address.
+    #[inline]
+    fn expect_page(&self) {
+        match self.place() {
+            Some((at, _, true)) => copy::expect_write(at),
+            Some((at, _, false)) => copy::expect_read(at),
+            None => {}
+        }
+    }
+
+    /// It copies next: asks for the first lines.
+    #[inline]
+    fn expect_copy(&self) {
+        match self.place() {
+            Some((at, len, true)) => copy::expect_copy_to(at, len),
+            Some((at, len, false)) => copy::expect_copy_from(at, len),
+            None => {}
+        }
+    }
+}
+
+/// Transfers that are copied in one go: as many as a port has on its way at once. Their buffers stay in the caches until the card
+/// has sent or released them.
+const BATCH: usize = 8;
 /// Bytes from which on a transfer counts as long.
 const LONG: usize = 1024;
-/// How many pages ahead of a long transfer the page table is asked for.
-const PAGES_AHEAD: u64 = 2;
+/// How many pages ahead of a long transfer the tables are asked for: what the card looks up for the next batch comes while this
+/// one is copied.
+const PAGES_AHEAD: u64 = BATCH as u64;
 
 /// One card's engine.
 pub(crate) struct Engine {
@@ -63,8 +96,10 @@ pub(crate) struct Engine {
     table: (Arc<WordSpace>, PageTable),
     late: Option<(SmallRng, Nanos)>,
     flying: Vec<Flight>,
-    /// DMAs that are due, in order; each copies when the card takes its end.
+    /// DMAs that are due, in order.
     ready: VecDeque<Flight>,
+    /// How many of them, from the first on, have copied.
+    copied: usize,
     /// The card was stopped: nothing touches host memory any more.
     halted: bool,
     /// Payload bytes moved to or from application pages.
@@ -91,6 +126,7 @@ impl Engine {
             late,
             flying: Vec::new(),
             ready: VecDeque::new(),
+            copied: 0,
             halted: false,
             page_bytes: 0,
         }
@@ -99,24 +135,18 @@ impl Engine {
     /// Starts a DMA.
     pub(crate) fn start(&mut self, now: Nanos, id: DmaId, dma: Dma) {
         let ticket = match &dma {
-            Dma::PageToStaging { page, .. } if !self.halted => Some(self.begin(page)),
-            Dma::ReceiveToPage { page, .. } if !self.halted => {
-                let ticket = self.begin(page);
-                if let Some((ticket, offset, len)) = in_page(Some(&ticket), page) {
-                    copy::expect_copy_to(ticket.alias().wrapping_add(offset), len);
-                }
-                Some(ticket)
+            Dma::PageToStaging { page, .. } | Dma::ReceiveToPage { page, .. } if !self.halted => {
+                self.expect_stream(page);
+                Some(self.begin(page))
             }
             _ => None,
         };
-        if let Dma::PageToStaging { page, .. } | Dma::ReceiveToPage { page, .. } = &dma {
-            self.expect_stream(page);
-        }
         let flight = Flight {
             due: now,
             id,
             dma,
             ticket,
+            moved: false,
         };
         match &mut self.late {
             None => self.ready.push_back(flight),
@@ -143,8 +173,32 @@ impl Engine {
     /// Ends the next DMA that is ready: its bytes are copied when this returns.
     #[inline]
     pub(crate) fn pop_ended(&mut self, buffers: &mut Buffers) -> Option<DmaEnd> {
+        if self.copied == 0 {
+            self.copy_ready(buffers);
+        }
         let flight = self.ready.pop_front()?;
-        Some(self.finish(&flight, buffers))
+        self.copied = self.copied.saturating_sub(1);
+        Some(self.finish(&flight))
+    }
+
+    /// Copies what is due. While one transfer copies, the beginning of the next is on its way to the processor.
+    fn copy_ready(&mut self, buffers: &mut Buffers) {
+        let count = self.ready.len().min(BATCH);
+        if count > 1 {
+            self.ready.iter().take(count).for_each(Flight::expect_page);
+            self.ready.front().into_iter().for_each(Flight::expect_copy);
+        }
+        for index in 0..count {
+            if index + 1 < count
+                && let Some(next) = self.ready.get(index + 1)
+            {
+                next.expect_copy();
+            }
+            if let Some(flight) = self.ready.get_mut(index) {
+                flight.moved = !self.halted && transfer(&flight.dma, flight.ticket.as_ref(), buffers);
+            }
+        }
+        self.copied = count;
     }
 
     /// Whether [`Self::pop_ended`] has something.
@@ -159,7 +213,8 @@ impl Engine {
     }
 
     /// A long transfer is often part of a stream: the card will look for a page behind this one soon, and a stream's payload
-    /// pushes the page table out of the processor's cache.
+    /// pushes page table and frame table out of the processor's cache. (Its frame is a guess: pages that are touched one behind
+    /// the other get frames one behind the other, where there are some.)
     #[inline]
     fn expect_stream(&self, page: &PageRange) {
         if page.len.index() < LONG {
@@ -170,11 +225,12 @@ impl Engine {
         if let Some(word) = bar.part(table.slot_at(PageSlot::new(row, 0)), 1).first() {
             copy::expect_write(word);
         }
+        self.frames
+            .expect_dma(Frame(frame_of(page).0.wrapping_add(PAGES_AHEAD as u32)));
     }
 
     fn begin(&self, page: &PageRange) -> DmaTicket {
-        let frame = Frame(u32::try_from(page.ppn.0).unwrap_or(u32::MAX));
-        match self.frames.begin_dma(frame) {
+        match self.frames.begin_dma(frame_of(page)) {
             Ok(ticket) => ticket,
             Err(stale) => fatal::abort(
                 Fatal::StaleDma,
@@ -183,8 +239,9 @@ impl Engine {
         }
     }
 
-    fn finish(&mut self, flight: &Flight, buffers: &mut Buffers) -> DmaEnd {
-        let moved = !self.halted && transfer(&flight.dma, flight.ticket.as_ref(), buffers);
+    fn finish(&mut self, flight: &Flight) -> DmaEnd {
+        // A card that was stopped since lets go of nothing: the host has taken the frames by itself.
+        let moved = flight.moved && !self.halted;
         if let Some(ticket) = flight.ticket.as_ref().filter(|_| moved) {
             if let Err(stale) = self.frames.end_dma(ticket) {
                 fatal::abort(Fatal::StaleDma, format_args!("{stale}"));
@@ -201,78 +258,18 @@ impl Engine {
     }
 }
 
-/// Copies; false where the core asked for bytes that do not exist.
-fn transfer(dma: &Dma, ticket: Option<&DmaTicket>, buffers: &mut Buffers) -> bool {
-    match *dma {
-        Dma::PageToStaging { page, staging } => {
-            let Some((ticket, offset, len)) = in_page(ticket, &page) else {
-                return false;
-            };
-            let Some(target) = staging_slice(buffers, staging, len) else {
-                return false;
-            };
-            // SAFETY: the ticket's page holds `offset + len` bytes and the card has it locked; `target` is the card's own.
-            unsafe { copy::copy_out(ticket.alias().add(offset), target) };
-        }
-        Dma::ReceiveToPage { receive, page } => {
-            let Some((ticket, offset, len)) = in_page(ticket, &page) else {
-                return false;
-            };
-            let Some(source) = payload(buffers, receive.index(), len) else {
-                return false;
-            };
-            // SAFETY: as above; the source is the card's own.
-            unsafe { copy::copy_in(source, ticket.alias().add(offset)) };
-        }
-        Dma::ReceiveToBounce { receive, bounce, len } => {
-            let Some(target) = buffers.bounce.page(bounce.0) else {
-                return false;
-            };
-            let Some(source) = payload(buffers, receive.index(), len.index()) else {
-                return false;
-            };
-            // SAFETY: a bounce page is a page long, and `payload` never gives more than one.
-            unsafe { copy::copy_in(source, target) };
-        }
-        Dma::BounceToStaging { bounce, staging, len } => {
-            let Some(source) = bounce_page(buffers, bounce) else {
-                return false;
-            };
-            let Some(target) = staging_slice(buffers, staging, len.index()) else {
-                return false;
-            };
-            // SAFETY: a bounce page and a staging buffer are a page long each, and `target` is not longer.
-            unsafe { copy::copy_out(source, target) };
-        }
-    }
-    true
-}
-
-fn in_page<'a>(ticket: Option<&'a DmaTicket>, page: &PageRange) -> Option<(&'a DmaTicket, usize, usize)> {
-    let (offset, len) = (page.offset.index(), page.len.index());
-    let inside = offset.checked_add(len).is_some_and(|end| end <= PAGE_SIZE);
-    ticket.filter(|_| inside).map(|ticket| (ticket, offset, len))
-}
-
-fn staging_slice(buffers: &mut Buffers, staging: StagingId, len: usize) -> Option<&mut [u8]> {
-    let slot = buffers.staging.get_mut(staging.index())?;
-    let buffer = slot.get_or_insert_with(|| buffers.pages.take());
-    buffer.0.get_mut(..len)
-}
-
-fn payload(buffers: &Buffers, receive: usize, len: usize) -> Option<&[u8]> {
-    buffers.received.get(receive)?.as_ref()?.payload().get(..len)
-}
-
-fn bounce_page(buffers: &Buffers, bounce: BounceId) -> Option<*const u8> {
-    Some(buffers.bounce.page(bounce.0)?.cast_const())
+fn frame_of(page: &PageRange) -> Frame {
+    Frame(u32::try_from(page.ppn.0).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::{Buffer, SharedPages, Stock};
+    use crate::vm::PAGE_SIZE;
+    use crate::wire::Message;
     use netvm_abi::page_table::HashKey;
-    use netvm_abi::{ByteLen, ReceiveId, WordIndex};
+    use netvm_abi::{BounceId, ByteLen, ReceiveId, WordIndex};
 
     fn table() -> (Arc<WordSpace>, PageTable) {
         let table = PageTable::new(WordIndex(0), 1, HashKey([1, 3]));
@@ -329,6 +326,26 @@ mod tests {
         assert_eq!(order.len(), 8);
         assert!(!order.is_sorted(), "{order:?}");
         assert_eq!(engine.next_due(), None);
+    }
+
+    #[test]
+    fn more_than_a_batch_ends_in_order_and_a_card_that_is_stopped_moves_nothing_more() {
+        let mut engine = Engine::new(Arc::new(FrameTable::new(1)), table(), DmaMode::AtOnce, 0);
+        let mut buffers = buffers();
+        let count = 2 * BATCH as u8 + 1;
+        for slot in 0..count {
+            engine.start(Nanos(0), DmaId { slot, generation: 1 }, to_bounce(0));
+        }
+        let mut ends = Vec::new();
+        while let Some(end) = engine.pop_ended(&mut buffers) {
+            ends.push((end.id.slot, end.ok));
+            if ends.len() == BATCH + 2 {
+                // The next ones have copied already; that they did is not told any more.
+                engine.halt();
+            }
+        }
+        let expected = (0..count).map(|slot| (slot, usize::from(slot) < BATCH + 2));
+        assert!(ends.into_iter().eq(expected));
     }
 
     #[test]

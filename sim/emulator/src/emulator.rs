@@ -21,13 +21,14 @@ use netvm_platform::Driver;
 use crate::backend::NodeBackend;
 use crate::board::Board;
 use crate::capture::Capture;
-use crate::dma::{Buffers, DmaMode, Engine};
+use crate::dma::{DmaMode, Engine};
 use crate::driver::{Glue, HostSide};
 use crate::error::EmulatorError;
 use crate::event_count::EventCount;
 use crate::memory::{Buffer, Heap, Pool, SharedPages, Stock, WordSpace};
 use crate::network::{Core, Network};
 use crate::stats::NodeStats;
+use crate::transfer::Buffers;
 use crate::vm::pager::MIN_FRAMES;
 use crate::vm::{FrameTable, PAGE_SIZE, Pager, PagerConfig};
 use crate::wire::{Message, Socket};
@@ -242,6 +243,7 @@ impl Builder {
             messages: Stock::new(&pools.messages, MESSAGES_AT_ONCE),
             sent: std::collections::VecDeque::new(),
             sockets: Arc::clone(sockets),
+            arrived: std::collections::VecDeque::new(),
             kicked: 0,
             threaded: self.nic == NicMode::Threaded,
             driver: Arc::clone(&seed.interrupt),

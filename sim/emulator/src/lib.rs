@@ -50,6 +50,7 @@ mod places;
 mod probe;
 mod refusal;
 mod stats;
+mod transfer;
 mod turn;
 pub mod vm;
 mod wire;

@@ -68,15 +68,14 @@ impl Socket {
         self.count.store(queue.len(), Ordering::Release);
     }
 
+    /// Takes all messages that are there, in exchange for a queue that is empty.
     #[inline]
-    pub(crate) fn pop(&self) -> Option<Box<Message>> {
-        if self.is_empty() {
-            return None;
+    pub(crate) fn take(&self, into: &mut VecDeque<Box<Message>>) {
+        if !self.is_empty() {
+            let mut queue = self.queue();
+            std::mem::swap(&mut *queue, into);
+            self.count.store(queue.len(), Ordering::Release);
         }
-        let mut queue = self.queue();
-        let message = queue.pop_front();
-        self.count.store(queue.len(), Ordering::Release);
-        message
     }
 
     #[inline]

@@ -23,7 +23,9 @@ const REFERENCED: u32 = 4;
 /// Owner word: region in the upper 24 bits, page in the lower 40.
 const PAGE_BITS: u32 = 40;
 
+/// None lies on two cache lines.
 #[derive(Debug, Default)]
+#[repr(align(32))]
 struct Cell {
     /// Where the page lies in the alias mapping; 0 for a free frame.
     alias: AtomicUsize,
@@ -197,6 +199,14 @@ impl FrameTable {
         };
         cell.flags.load(Ordering::Acquire) & flag != 0
             && cell.flags.fetch_and(!flag, Ordering::AcqRel) & flag != 0
+    }
+
+    /// A DMA to this frame may start soon: asks for what [`Self::begin_dma`] looks at.
+    #[inline]
+    pub(crate) fn expect_dma(&self, frame: Frame) {
+        if let Some(cell) = self.cell(frame) {
+            netvm::copy::expect_read(cell);
+        }
     }
 
     /// A DMA starts: where does the frame's page lie?
