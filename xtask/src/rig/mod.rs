@@ -7,13 +7,14 @@
 //! | what is a machine? | [`machines`], all of them together: [`rack`] |
 //! | how does a host get commands? | [`lane`] |
 //! | what may happen to a frame? | [`wire`] |
-//! | what is tried? | [`scenarios`], one after another by [`mod@run`] |
+//! | what is tried? | [`scenarios`] ([`pressure`]), one after another by [`mod@run`] |
 //! | and by hand? | [`mod@shell`] |
 
 mod initramfs;
 mod lane;
 mod machines;
 mod parts;
+mod pressure;
 mod rack;
 mod run;
 mod scenarios;

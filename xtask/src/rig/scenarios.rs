@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
+use super::pressure;
 use super::rack::Rack;
 use super::wire::Faults;
 
@@ -31,7 +32,7 @@ const CLEAN: Faults = Faults {
 const CONFORMANCE: Duration = Duration::from_secs(600);
 
 /// All scenarios, cheap ones first.
-pub(crate) static SCENARIOS: [Scenario; 3] = [
+pub(crate) static SCENARIOS: [Scenario; 5] = [
     Scenario {
         name: "boots",
         about: "both kernels boot, the module finds its card, the device is there; module and card start anew",
@@ -53,6 +54,18 @@ pub(crate) static SCENARIOS: [Scenario; 3] = [
             ..CLEAN
         },
         run: reorder,
+    },
+    Scenario {
+        name: "pressure",
+        about: "more memory exported than its owner may keep, dirtied at both ends; then idle, and pressed out",
+        wire: CLEAN,
+        run: pressure::stream,
+    },
+    Scenario {
+        name: "keep",
+        about: "pages that only a card uses stay longer than idle ones, with the classic LRU and with MGLRU",
+        wire: CLEAN,
+        run: pressure::keep,
     },
 ];
 
@@ -80,7 +93,7 @@ fn boots(rack: &mut Rack) -> Result<String> {
 }
 
 /// Runs `command` as an ordinary user who may not lock a page, in a control group `$G` that he may press.
-fn as_user(command: &str) -> String {
+pub(super) fn as_user(command: &str) -> String {
     format!(
         "export G=/sys/fs/cgroup/app; mkdir -p $G; chown -R app $G; echo 0 > $G/cgroup.procs; ulimit -l 0; \
          exec su app -c '{command}'"

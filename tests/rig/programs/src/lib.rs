@@ -6,8 +6,10 @@
 //! | file | what it is |
 //! |---|---|
 //! | [`spread`] | a cluster of the conformance suite whose nodes are different machines |
-//! | [`memory`] | a cgroup's memory, pressed out |
-//! | `bin/rig-conformance.rs` | the conformance suite |
+//! | [`meeting`] | two programs that meet, and bytes that both know |
+//! | [`memory`] | memory as the kernel sees it: pressed out, resident, pinned |
+//! | `bin/` | the programs |
 
+pub mod meeting;
 pub mod memory;
 pub mod spread;
