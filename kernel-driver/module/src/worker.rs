@@ -71,15 +71,23 @@ impl Found {
     }
 }
 
-/// Does all the work that there is, with the process kept from ending.
+/// Does all the work that there is, in the process' address space, with the process kept from ending.
 fn serve(port: &Port) {
     // SAFETY: the address space's structure lives as long as the port.
     let lives = unsafe { shim::nv_mm_get(port.mm()) };
-    while one(port, lives) {}
-    if lives {
-        // SAFETY: taken above. It may be the last: then the process' memory ends here, and the
-        // notifiers are called, for which no lock is held.
-        unsafe { shim::nv_mm_put(port.mm()) }
+    if !lives {
+        while one(port, false) {}
+        return;
+    }
+    // SAFETY: the process is kept from ending, and this is a kernel thread. To change address spaces costs
+    // more than a copy: once for all that waits.
+    unsafe { shim::nv_mm_use(port.mm()) };
+    while one(port, true) {}
+    // SAFETY: in use and taken above. The reference may be the last: then the process' memory ends here, and
+    // the notifiers are called, for which no lock is held.
+    unsafe {
+        shim::nv_mm_unuse(port.mm());
+        shim::nv_mm_put(port.mm());
     }
 }
 
@@ -224,17 +232,14 @@ fn copy(port: &Port, lives: bool, job: &CopyJob) -> CopyEnd {
     if len == 0 {
         return CopyEnd::Done;
     }
-    // SAFETY: the process is kept from ending by the caller, and this is a kernel thread. The bounce
-    // page is a page of memory that lives as long as the card; only the card and this thread reach it,
-    // and the card does not until it has the answer.
+    // SAFETY: the caller has the process' address space in use. The bounce page is a page of memory that
+    // lives as long as the card; only the card and this thread reach it, and the card does not until it has
+    // the answer.
     let code = unsafe {
-        shim::nv_mm_use(port.mm());
-        let code = match job.direction {
+        match job.direction {
             Direction::IntoPage => shim::nv_copy_in(address, bounce, len),
             Direction::OutOfPage => shim::nv_copy_out(bounce, address, len),
-        };
-        shim::nv_mm_unuse(port.mm());
-        code
+        }
     };
     if code == 0 {
         CopyEnd::Done

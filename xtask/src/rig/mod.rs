@@ -19,6 +19,7 @@ mod rack;
 mod run;
 mod scenarios;
 mod shell;
+mod storm;
 mod wire;
 
 use std::sync::Arc;

@@ -6,6 +6,7 @@ use anyhow::{Result, ensure};
 
 use super::pressure;
 use super::rack::Rack;
+use super::storm;
 use super::wire::Faults;
 
 /// One thing that must hold.
@@ -32,7 +33,7 @@ const CLEAN: Faults = Faults {
 const CONFORMANCE: Duration = Duration::from_secs(600);
 
 /// All scenarios, cheap ones first.
-pub(crate) static SCENARIOS: [Scenario; 5] = [
+pub(crate) static SCENARIOS: [Scenario; 6] = [
     Scenario {
         name: "boots",
         about: "both kernels boot, the module finds its card, the device is there; module and card start anew",
@@ -66,6 +67,16 @@ pub(crate) static SCENARIOS: [Scenario; 5] = [
         about: "pages that only a card uses stay longer than idle ones, with the classic LRU and with MGLRU",
         wire: CLEAN,
         run: pressure::keep,
+    },
+    Scenario {
+        name: "storm",
+        about: "every kind of page event in memory that is being written and read: each word lands where it belongs",
+        wire: Faults {
+            held: 50_000,
+            longest: Duration::from_millis(1),
+            ..CLEAN
+        },
+        run: storm::run,
     },
 ];
 
