@@ -102,7 +102,7 @@ impl Report {
         page.push_str(
             "\n## Times, as ratios\n\n\
              All in one run, the fastest of many short batches each. The emulator runs its cards inline: one sending thread, \
-             one spinning reader.\n\n\
+             one spinning reader. Of a bulk write the emulator's ticker thread does a part where a second processor is free.\n\n\
              | ratio | measured | target | holds |\n|---|---|---|---|\n",
         );
         for ratio in &self.ratios {
