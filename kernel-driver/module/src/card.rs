@@ -94,6 +94,8 @@ pub(crate) struct Core {
     pub(crate) glue: Glue,
     pub(crate) imports: Table<Import>,
     pub(crate) listeners: Table<Listener>,
+    /// Links that are up, by node.
+    pub(crate) links: Table<bool>,
     pub(crate) open_ports: u32,
 }
 
@@ -207,6 +209,7 @@ impl Card {
             glue,
             imports: imports.map_err(|_| Trouble::NoMemory(0))?,
             listeners: listeners.map_err(|_| Trouble::NoMemory(0))?,
+            links: Table::new(usize::from(geometry.nodes), |_| false).map_err(|_| Trouble::NoMemory(0))?,
             open_ports: 0,
         };
         let (work, news) = (

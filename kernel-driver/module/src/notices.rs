@@ -8,7 +8,7 @@ use kernel::prelude::*;
 use netvm_abi::port_area::PORT_EVENTS;
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::words::SharedWords;
-use netvm_abi::{PortId, Token};
+use netvm_abi::{NodeId, PortId, Token};
 use netvm_host::events::Notice;
 
 impl Card {
@@ -42,6 +42,7 @@ impl Card {
                 }
             }
             Notice::PeerUp { peer, incarnation } => {
+                self.link(peer, true);
                 pr_info!(
                     "netvm{}: the link to node {} is up ({:#x})\n",
                     self.number(),
@@ -50,7 +51,8 @@ impl Card {
                 );
             }
             Notice::PeerDown { peer } => {
-                if shim::nv_may_log() {
+                // A peer that greets for the first time ends a life that never was.
+                if self.link(peer, false) && shim::nv_may_log() {
                     pr_warn!("netvm{}: the link to node {} is down\n", self.number(), peer);
                 }
             }
@@ -58,6 +60,13 @@ impl Card {
             Notice::Progress => {}
         }
         self.steps.signal();
+    }
+
+    /// A link goes up or down; whether it was up.
+    fn link(&self, peer: NodeId, up: bool) -> bool {
+        let mut core = self.lock();
+        let known = core.links.get_mut(peer.index());
+        known.is_some_and(|known| core::mem::replace(known, up))
     }
 
     /// The card has interrupted: it does not say whom it means. Every process that waits looks at its

@@ -11,6 +11,7 @@
 //! | and by hand? | [`mod@shell`] |
 
 mod initramfs;
+mod kill;
 mod lane;
 mod machines;
 mod parts;

@@ -111,7 +111,7 @@ fn of(host: &mut Host) -> Result<Value> {
     serde_json::from_str(text.trim()).with_context(|| format!("no counters: {text}"))
 }
 
-fn number(report: &Value, name: &str) -> Result<u64> {
+pub(super) fn number(report: &Value, name: &str) -> Result<u64> {
     report[name]
         .as_u64()
         .with_context(|| format!("no {name} in {report}"))

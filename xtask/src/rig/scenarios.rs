@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
+use super::kill;
 use super::pressure;
 use super::rack::Rack;
 use super::storm;
@@ -33,7 +34,7 @@ const CLEAN: Faults = Faults {
 const CONFORMANCE: Duration = Duration::from_secs(600);
 
 /// All scenarios, cheap ones first.
-pub(crate) static SCENARIOS: [Scenario; 6] = [
+pub(crate) static SCENARIOS: [Scenario; 7] = [
     Scenario {
         name: "boots",
         about: "both kernels boot, the module finds its card, the device is there; module and card start anew",
@@ -77,6 +78,12 @@ pub(crate) static SCENARIOS: [Scenario; 6] = [
             ..CLEAN
         },
         run: storm::run,
+    },
+    Scenario {
+        name: "kill",
+        about: "exporters and senders killed in mid-transfer, 100 of each; nothing is left of them, and the module goes",
+        wire: CLEAN,
+        run: kill::run,
     },
 ];
 
