@@ -16,6 +16,8 @@ use rustix::mm::{
 pub const PAGE: usize = 4096;
 /// Most pages that one event takes.
 const MOST: u64 = 32;
+/// Pages that most events and transfers meet in.
+const HOT: u64 = 40;
 /// Pages of a canary.
 const CANARY: usize = 32;
 /// What a canary's words are.
@@ -71,8 +73,14 @@ impl Mix {
         Event::ALL[self.below(Event::ALL.len() as u64) as usize]
     }
 
+    /// How many of so many pages are meant: mostly the first few, so that both sides meet there.
+    pub const fn part(&mut self, of: u64) -> u64 {
+        if of > HOT && self.below(8) > 0 { HOT } else { of }
+    }
+
     /// A few of so many pages: the first, and how many.
     pub const fn pages(&mut self, of: usize) -> (usize, usize) {
+        let of = self.part(of as u64) as usize;
         let pages = 1 + self.below(if (of as u64) < MOST { of as u64 } else { MOST }) as usize;
         (self.below((of - pages + 1) as u64) as usize, pages)
     }

@@ -159,7 +159,8 @@ fn fire(node: &Node, arguments: &Arguments) -> Side {
         for buffer in 0..BUFFERS {
             let place = buffer * LONGEST;
             let words = 1 + mix.below(LONGEST / 8);
-            let at = mix.below(range.len() / 8 - words) * 8;
+            let part = mix.part(range.len() / PAGE as u64) * PAGE as u64;
+            let at = mix.below(part / 8 - words) * 8;
             let len = words * 8;
             let address = range.address().0 + at;
             if mix.below(4) > 0 {
@@ -172,9 +173,11 @@ fn fire(node: &Node, arguments: &Arguments) -> Side {
                 writes += 1;
             } else {
                 let read = range.read(at, &memory.slice(place..place + len)?).post();
+                // Refused for the failure of an earlier operation, it was not even asked for.
+                let asked = read.is_ok();
                 surfaced(read.map(drop), &mut failed)?;
                 let flushed = port.flush_reads();
-                let whole = flushed.is_ok();
+                let whole = asked && flushed.is_ok();
                 surfaced(flushed, &mut failed)?;
                 memory.read_into(place, &mut bytes[..len as usize])?;
                 if whole {
