@@ -44,6 +44,11 @@ impl Machine {
     pub(crate) fn is_running(&mut self) -> bool {
         matches!(self.0.try_wait(), Ok(None))
     }
+
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
 }
 
 impl Drop for Machine {

@@ -7,7 +7,7 @@
 //! | what is a machine? | [`machines`], all of them together: [`rack`] |
 //! | how does a host get commands? | [`lane`] |
 //! | what may happen to a frame? | [`wire`] |
-//! | what is tried? | [`scenarios`] ([`pressure`]), one after another by [`mod@run`] |
+//! | what is tried? | [`scenarios`] ([`traffic`], [`trouble`], [`pressure`], [`mod@kill`], [`storm`]), one after another by [`mod@run`] |
 //! | and by hand? | [`mod@shell`] |
 
 mod initramfs;
@@ -21,6 +21,8 @@ mod run;
 mod scenarios;
 mod shell;
 mod storm;
+mod traffic;
+mod trouble;
 mod wire;
 
 use std::sync::Arc;

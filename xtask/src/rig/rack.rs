@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use super::lane::Lane;
 use super::machines::{self, LANES, Places};
@@ -124,25 +124,20 @@ impl Rack {
     /// Runs a command on each host, both at the same time; both must succeed. Gives both outputs.
     pub(super) fn both(&mut self, command: &str, limit: Duration) -> Result<[String; 2]> {
         for host in &mut self.hosts {
-            host.lane()?.begin(command)?;
+            host.begin(command)?;
         }
+        let limit = Instant::now() + limit;
         let mut texts = [String::new(), String::new()];
-        let mut failure = Ok(());
-        for ((node, host), text) in self.hosts.iter_mut().enumerate().zip(&mut texts) {
-            // The other one may be the one that is wrong: both logs are wanted.
-            match host.lane()?.end(limit) {
-                Ok(reply) if reply.status == 0 => *text = reply.text,
-                Ok(reply) => {
-                    let last = reply.text.trim().lines().last().unwrap_or_default().to_owned();
-                    failure = Err(anyhow!(
-                        "on host {node}: `{command}` ended with {}: {last}",
-                        reply.status
-                    ));
-                }
-                Err(error) => failure = failure.and(Err(error.context(format!("on host {node}")))),
+        let mut failures = Vec::new();
+        for (host, text) in self.hosts.iter_mut().zip(&mut texts) {
+            // Whatever becomes of this one, the other one may say what is wrong.
+            match host.end(limit.saturating_duration_since(Instant::now())) {
+                Ok(said) => *text = said,
+                Err(error) => failures.push(format!("{error:#}")),
             }
         }
-        failure.map(|()| texts)
+        ensure!(failures.is_empty(), "{}", failures.join("; "));
+        Ok(texts)
     }
 
     /// Ends a card at once, as a reset does; [`Self::start_card`] brings it up again with a new incarnation.
@@ -160,6 +155,20 @@ impl Rack {
         *card = None;
         *card = Some(Machine::spawn(machines::card(places))?);
         Ok(())
+    }
+
+    /// Stops a card in mid-step, for good: it neither answers nor ends.
+    pub(super) fn hang_card(&mut self, node: usize) -> Result<()> {
+        let card = self
+            .cards
+            .get(node)
+            .and_then(Option::as_ref)
+            .context("no such card")?;
+        let process = i32::try_from(card.id())
+            .ok()
+            .and_then(rustix::process::Pid::from_raw);
+        let process = process.context("a card without a process")?;
+        rustix::process::kill_process(process, rustix::process::Signal::STOP).context("stopping a card")
     }
 
     /// Nothing has ended by itself, and no log speaks of trouble.
@@ -229,13 +238,48 @@ impl Host {
 
     /// Runs a command that does little and must succeed; its output.
     pub(super) fn run(&mut self, command: &str) -> Result<String> {
+        self.begin(command)?;
+        self.end(SHORT)
+    }
+
+    /// Starts a command.
+    pub(super) fn begin(&mut self, command: &str) -> Result<()> {
+        self.lane(0)?.begin(command)
+    }
+
+    /// The output of the command that [`Self::begin`] started, which must succeed.
+    pub(super) fn end(&mut self, limit: Duration) -> Result<String> {
         let node = self.places.node;
-        let reply = self.lane()?.run(command, SHORT);
+        let reply = self
+            .lane(0)?
+            .end(limit)
+            .with_context(|| format!("on host {node}"))?;
+        let last = || reply.text.trim().lines().last().unwrap_or_default();
+        ensure!(
+            reply.status == 0,
+            "host {node} ends with {}: {}",
+            reply.status,
+            last()
+        );
+        Ok(reply.text)
+    }
+
+    /// Runs a command that does little and must succeed, while another one runs; its output.
+    pub(super) fn look(&mut self, command: &str) -> Result<String> {
+        let node = self.places.node;
+        let reply = self.lane(1)?.run(command, SHORT);
         reply.with_context(|| format!("on host {node}"))
     }
 
-    fn lane(&mut self) -> Result<&mut Lane> {
-        self.lanes.first_mut().context("a host without a lane")
+    /// What its driver and its card have counted since they started.
+    pub(super) fn counters(&mut self) -> Result<serde_json::Value> {
+        // A card writes its own down once a second.
+        let text = self.look("sleep 1.2; netvm stat --json")?;
+        serde_json::from_str(text.trim()).with_context(|| format!("no counters: {text}"))
+    }
+
+    fn lane(&mut self, number: usize) -> Result<&mut Lane> {
+        self.lanes.get_mut(number).context("a host without this lane")
     }
 
     /// Leaves the second lane to another program.

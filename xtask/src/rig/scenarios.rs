@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
 
 use super::kill;
 use super::pressure;
 use super::rack::Rack;
 use super::storm;
+use super::traffic;
+use super::trouble;
 use super::wire::Faults;
 
 /// One thing that must hold.
@@ -34,7 +37,7 @@ const CLEAN: Faults = Faults {
 const CONFORMANCE: Duration = Duration::from_secs(600);
 
 /// All scenarios, cheap ones first.
-pub(crate) static SCENARIOS: [Scenario; 7] = [
+pub(crate) static SCENARIOS: [Scenario; 11] = [
     Scenario {
         name: "boots",
         about: "both kernels boot, the module finds its card, the device is there; module and card start anew",
@@ -85,6 +88,30 @@ pub(crate) static SCENARIOS: [Scenario; 7] = [
         wire: CLEAN,
         run: kill::run,
     },
+    Scenario {
+        name: "transfer",
+        about: "64 MiB there and back, in pieces of any length at any alignment; once more, almost without a bounce",
+        wire: CLEAN,
+        run: traffic::transfer,
+    },
+    Scenario {
+        name: "loss",
+        about: "a frame is lost in mid-traffic: a clear error and not a hang, then traffic goes on",
+        wire: CLEAN,
+        run: trouble::loss,
+    },
+    Scenario {
+        name: "reset",
+        about: "a card is reset in mid-traffic: a clear error, and traffic goes on with its new incarnation",
+        wire: CLEAN,
+        run: trouble::reset,
+    },
+    Scenario {
+        name: "hang",
+        about: "a card hangs for good: clear errors on both hosts, until it is reset",
+        wire: CLEAN,
+        run: trouble::hang,
+    },
 ];
 
 fn boots(rack: &mut Rack) -> Result<String> {
@@ -122,7 +149,8 @@ fn conformance(rack: &mut Rack) -> Result<String> {
     for host in &mut rack.hosts {
         host.device()?;
     }
-    let texts = rack.both(&as_user("rig-conformance --cgroup $G"), CONFORMANCE)?;
+    let command = as_user("rig-conformance --cgroup $G");
+    let texts = rack.both(&command, CONFORMANCE)?;
     for host in &mut rack.hosts {
         host.unpinned()?;
     }
@@ -139,4 +167,11 @@ fn reorder(rack: &mut Rack) -> Result<String> {
         "only {overtaken} frames were overtaken: that tries nothing"
     );
     Ok(format!("{suite}; {overtaken} frames overtaken"))
+}
+
+/// The last JSON object of an output.
+pub(super) fn report(text: &str) -> Result<Value> {
+    let line = text.lines().rev().find(|line| line.starts_with('{'));
+    let line = line.with_context(|| format!("no report: {text}"))?;
+    serde_json::from_str(line).with_context(|| format!("no report: {line}"))
 }

@@ -58,8 +58,8 @@ struct Counts {
 
 struct Shared {
     faults: Mutex<Faults>,
-    /// Frames to lose, whatever the faults are.
-    doomed: AtomicU64,
+    /// Frames of each node to lose, whatever the faults are.
+    doomed: [AtomicU64; 2],
     counts: [Counts; 2],
     capture: Mutex<PcapWriter<BufWriter<File>>>,
     over: AtomicBool,
@@ -87,7 +87,7 @@ impl Wire {
         };
         let shared = Arc::new(Shared {
             faults: Mutex::default(),
-            doomed: AtomicU64::new(0),
+            doomed: Default::default(),
             counts: Default::default(),
             capture: Mutex::new(PcapWriter::with_header(BufWriter::new(file), header)?),
             over: AtomicBool::new(false),
@@ -113,10 +113,11 @@ impl Wire {
         *self.shared.faults.lock().unwrap_or_else(PoisonError::into_inner) = faults;
     }
 
-    /// Loses the next `count` frames.
-    #[cfg(test)]
-    pub(crate) fn lose(&self, count: u64) {
-        self.shared.doomed.fetch_add(count, Ordering::Relaxed);
+    /// Loses the next `count` frames of a node.
+    pub(crate) fn lose(&self, node: usize, count: u64) {
+        if let Some(doomed) = self.shared.doomed.get(node) {
+            doomed.fetch_add(count, Ordering::Relaxed);
+        }
     }
 
     /// What was carried from each node to the other.
@@ -148,6 +149,7 @@ type Waiting = BinaryHeap<Reverse<(Instant, u64, Vec<u8>)>>;
 /// One direction.
 fn carry(shared: &Shared, direction: usize, from: &UnixDatagram, to: &Path) -> Result<()> {
     let counts = shared.counts.get(direction).context("a third direction")?;
+    let doomed = shared.doomed.get(direction).context("a third direction")?;
     let add = |count: &AtomicU64| count.fetch_add(1, Ordering::Relaxed);
     let mut waiting = Waiting::new();
     let mut buffer = vec![0; LARGEST];
@@ -199,7 +201,6 @@ fn carry(shared: &Shared, direction: usize, from: &UnixDatagram, to: &Path) -> R
             };
             let faults = *shared.faults.lock().unwrap_or_else(PoisonError::into_inner);
             let fate = fate(&faults, shared.seed, direction as u64, number);
-            let doomed = &shared.doomed;
             let lost = doomed
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1))
                 .is_ok();
@@ -303,7 +304,7 @@ mod tests {
         }
         cards[1].send_to(b"back", at("w1")).unwrap();
         assert_eq!(cards[0].recv(&mut buffer).unwrap(), 4);
-        wire.lose(1);
+        wire.lose(1, 1);
         cards[1].send_to(b"lost", at("w1")).unwrap();
         while wire.carried()[1].lost == 0 {
             std::thread::sleep(Duration::from_millis(1));

@@ -1,0 +1,114 @@
+//! The side that writes and reads.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use netvm::{Node, NodeId, Port, PortConfig, PortId, Region};
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom as _;
+use rand::{Rng as _, RngCore as _, SeedableRng as _};
+
+use crate::life::{End, Report, Trouble, digest, millis};
+use crate::{Common, LANDED, NAME};
+
+/// So much lies in front of what is sent and of what comes back, at most: their pages are no pages of the other side.
+const SKEW: u64 = 4096;
+/// Pieces are up to so long.
+const LONGEST: u64 = 64 << 10;
+/// The exporter may come later, or anew.
+const IMPORT: Duration = Duration::from_secs(20);
+
+/// What it is told.
+#[derive(Args)]
+pub(crate) struct Drive {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// The node that serves.
+    #[arg(long)]
+    to: u16,
+    /// Decides contents, pieces and their order.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Signal after each round, which has the server say its memory's digest.
+    #[arg(long)]
+    notify: bool,
+}
+
+impl Drive {
+    /// Round after round until the end has come.
+    pub(crate) fn drive(&self, node: &Node, end: &End, report: &mut Report) -> Result<(), Trouble> {
+        let port = Port::open(node, PortConfig::default())?;
+        let (to, len) = (NodeId(self.to), self.common.kib << 10);
+        let memory = [port.alloc(len + SKEW)?, port.alloc(len + SKEW)?];
+        let remote = port.import(to, PortId(self.common.port), NAME, IMPORT)?;
+        while !end.is_over(report) {
+            let mut random = SmallRng::seed_from_u64(self.seed ^ (report.rounds << 32) ^ report.lives);
+            let [from, back] = &memory;
+            let [from_at, back_at] = [random.random_range(0..SKEW), random.random_range(0..SKEW)];
+            let sent = fill(from, from_at, len, &mut random)?;
+
+            let began = Instant::now();
+            for (at, count) in pieces(len, &mut random) {
+                let source = from.slice(from_at + at..from_at + at + count)?;
+                remote.write(at, source).post()?;
+                report.operations += 1;
+            }
+            port.flush_remote(to)?;
+            report.write_ms += millis(began.elapsed());
+
+            let began = Instant::now();
+            for (at, count) in pieces(len, &mut random) {
+                let target = back.slice(back_at + at..back_at + at + count)?;
+                remote.read(at, target).post()?;
+                report.operations += 1;
+            }
+            port.flush_reads()?;
+            report.read_ms += millis(began.elapsed());
+
+            let came = digest(back, back_at, len)?;
+            if came != sent {
+                return Err(Trouble::Bytes(format!(
+                    "round {}: {sent} was written, and {came} came back",
+                    report.rounds
+                )));
+            }
+            if self.notify {
+                remote.notify(LANDED)?;
+                port.flush()?;
+            }
+            report.bytes += 2 * len;
+            report.round(came);
+        }
+        Ok(())
+    }
+}
+
+/// Fills a region with random bytes; their digest.
+fn fill(region: &Region, offset: u64, len: u64, random: &mut SmallRng) -> Result<String, Trouble> {
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; 64 << 10];
+    let mut at = 0;
+    while at < len {
+        let count = (len - at).min(buffer.len() as u64);
+        let part = buffer.get_mut(..count as usize).unwrap_or_default();
+        random.fill_bytes(part);
+        hasher.update(part);
+        region.write_from(offset + at, part)?;
+        at += count;
+    }
+    Ok(hasher.finalize().to_hex().to_string())
+}
+
+/// Cuts `len` bytes into offset and length of pieces, in random order: most of any length, some of a few bytes.
+fn pieces(len: u64, random: &mut SmallRng) -> Vec<(u64, u64)> {
+    let mut pieces = Vec::new();
+    let mut at = 0;
+    while at < len {
+        let longest = if random.random_ratio(1, 8) { 16 } else { LONGEST };
+        let count = random.random_range(1..=longest).min(len - at);
+        pieces.push((at, count));
+        at += count;
+    }
+    pieces.shuffle(random);
+    pieces
+}
