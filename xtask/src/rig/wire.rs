@@ -318,4 +318,28 @@ mod tests {
         assert_eq!(captured, 24 + 100 * (16 + 60) + 16 + 4);
         std::fs::remove_dir_all(&folder).unwrap();
     }
+
+    /// The names that `docs/netvm.lua` shows are those of the crate that defines them.
+    #[test]
+    fn the_dissector_knows_every_kind_and_status() {
+        let path = crate::cargo::root().join("docs/netvm.lua");
+        let text = std::fs::read_to_string(path).unwrap();
+        let table = |name: &str| -> Vec<String> {
+            let table = text.split(&format!("local {name} = {{")).nth(1).unwrap();
+            let table = table.split('}').next().unwrap();
+            let entries = table.split(',').map(|entry| entry.trim().to_owned());
+            entries.filter(|entry| !entry.is_empty()).collect()
+        };
+        let entry = |code: u8, name: String| format!("[{code}] = \"{name}\"");
+        let kinds = netvm_abi::wire::Kind::ALL.iter();
+        let kinds: Vec<_> = kinds
+            .map(|kind| entry(*kind as u8, format!("{kind:?}")))
+            .collect();
+        assert_eq!(table("kinds"), kinds);
+        let statuses = netvm_abi::Status::ALL.iter();
+        let statuses: Vec<_> = statuses
+            .map(|status| entry(status.code(), format!("{status:?}")))
+            .collect();
+        assert_eq!(table("statuses"), statuses);
+    }
 }

@@ -1,0 +1,113 @@
+-- NetVM's messages (docs/ABI.md) for Wireshark and tshark:
+--
+--   tshark -X lua_script:docs/netvm.lua -r target/rig/logs/conformance/wire.pcap
+--   tshark -X lua_script:docs/netvm.lua -r CAPTURE -Y 'netvm.kind == 20' -V      (errors, with every field)
+--
+-- `cargo xtask rig test` leaves such a capture of each scenario; `netvm sim` and the emulator write them too.
+-- A test compares the names below with the crate that defines them (xtask/src/rig/wire.rs).
+
+local netvm = Proto("netvm", "NetVM")
+
+local kinds = {
+    [1] = "Write", [2] = "ReadRequest", [3] = "AtomicRequest", [4] = "Flush", [5] = "Control",
+    [16] = "ReadReply", [17] = "AtomicReply", [18] = "FlushReply", [19] = "Ack", [20] = "Error",
+    [21] = "Hello", [22] = "HelloAck", [23] = "Probe", [24] = "Bye",
+}
+
+local statuses = {
+    [0] = "Ok", [1] = "Malformed", [2] = "Unsupported", [3] = "NoSuchNode", [4] = "NoSuchPort",
+    [5] = "CapabilityRefused", [6] = "OutOfRange", [7] = "ModeRefused", [8] = "Expired", [9] = "Unmapped",
+    [10] = "ReadOnly", [11] = "NoMemory", [12] = "BusError", [13] = "QueueFull", [14] = "LinkLost",
+    [15] = "StaleIncarnation", [16] = "LocalAddress", [17] = "NoSuchExport", [18] = "NotAllowed",
+    [19] = "TableFull", [20] = "TimedOut", [21] = "CardGone", [22] = "VersionMismatch", [23] = "Revoked",
+}
+
+local HEADER = 80
+local f = netvm.fields
+f.magic = ProtoField.string("netvm.magic", "Magic")
+f.version = ProtoField.uint8("netvm.version", "Wire version")
+f.kind = ProtoField.uint8("netvm.kind", "Kind", base.DEC, kinds)
+f.flags = ProtoField.uint8("netvm.flags", "Flags", base.HEX)
+f.ack_request = ProtoField.bool("netvm.flags.ack_request", "Acknowledge soon", 8, nil, 0x01)
+f.ordered = ProtoField.bool("netvm.flags.ordered", "Ordered", 8, nil, 0x02)
+f.wide = ProtoField.bool("netvm.flags.wide", "64-bit atomic", 8, nil, 0x04)
+f.status = ProtoField.uint8("netvm.status", "Status", base.DEC, statuses)
+f.opcode = ProtoField.uint8("netvm.opcode", "Atomic opcode")
+f.len = ProtoField.uint16("netvm.len", "Payload bytes")
+f.source = ProtoField.uint16("netvm.src", "Source node")
+f.destination = ProtoField.uint16("netvm.dst", "Destination node")
+f.source_port = ProtoField.uint16("netvm.srcport", "Source port (0: host driver)")
+f.destination_port = ProtoField.uint16("netvm.dstport", "Destination port (0: host driver)")
+f.source_incarnation = ProtoField.uint32("netvm.src_incarnation", "Source incarnation", base.HEX)
+f.destination_incarnation = ProtoField.uint32("netvm.dst_incarnation", "Destination incarnation", base.HEX)
+f.seq = ProtoField.uint32("netvm.seq", "Sequence number")
+f.notification = ProtoField.uint32("netvm.notification", "Notification")
+f.address = ProtoField.uint64("netvm.address", "Address", base.HEX)
+f.capability = ProtoField.uint32("netvm.capability", "Capability slot", base.HEX)
+f.op = ProtoField.uint32("netvm.op", "Operation")
+f.secret = ProtoField.uint64("netvm.secret", "Capability secret", base.HEX)
+f.reply = ProtoField.uint16("netvm.reply", "Reply slot", base.HEX)
+f.epoch = ProtoField.uint16("netvm.epoch", "Error epoch")
+f.operand = ProtoField.uint64("netvm.operand", "Operand", base.HEX)
+f.compare = ProtoField.uint64("netvm.compare", "Compare", base.HEX)
+f.payload = ProtoField.bytes("netvm.payload", "Payload")
+
+-- Offset, length and field of what every kind has.
+local plain = {
+    { 6, 2, "len" }, { 8, 2, "source" }, { 10, 2, "destination" }, { 12, 2, "source_port" },
+    { 14, 2, "destination_port" }, { 16, 4, "source_incarnation" }, { 20, 4, "destination_incarnation" },
+    { 24, 4, "seq" }, { 28, 4, "notification" }, { 32, 8, "address" }, { 40, 4, "capability" }, { 44, 4, "op" },
+    { 48, 8, "secret" }, { 56, 2, "reply" }, { 58, 2, "epoch" }, { 64, 8, "operand" }, { 72, 8, "compare" },
+}
+
+local function is_message(buffer)
+    return buffer:len() >= HEADER and buffer(0, 2):string() == "NV"
+end
+
+function netvm.dissector(buffer, pinfo, tree)
+    if not is_message(buffer) then
+        return 0
+    end
+    local kind, status, len = buffer(3, 1):uint(), buffer(5, 1):uint(), buffer(6, 2):le_uint()
+    local name = kinds[kind] or ("kind " .. kind)
+    local top = tree:add(netvm, buffer(0, math.min(HEADER + len, buffer:len())), "NetVM " .. name)
+    top:add(f.magic, buffer(0, 2))
+    top:add(f.version, buffer(2, 1))
+    top:add(f.kind, buffer(3, 1))
+    local flags = top:add(f.flags, buffer(4, 1))
+    flags:add(f.ack_request, buffer(4, 1))
+    flags:add(f.ordered, buffer(4, 1))
+    flags:add(f.wide, buffer(4, 1))
+    top:add(name == "AtomicRequest" and f.opcode or f.status, buffer(5, 1))
+    for _, part in ipairs(plain) do
+        top:add_le(f[part[3]], buffer(part[1], part[2]))
+    end
+    if len > 0 and buffer:len() >= HEADER + len then
+        top:add(f.payload, buffer(HEADER, len))
+    end
+
+    pinfo.cols.protocol = "NetVM"
+    local text = string.format("%s %d:%d > %d:%d seq %d", name, buffer(8, 2):le_uint(), buffer(12, 2):le_uint(),
+        buffer(10, 2):le_uint(), buffer(14, 2):le_uint(), buffer(24, 4):le_uint())
+    if len > 0 then
+        text = text .. string.format(", %d bytes", len)
+    end
+    local notification = buffer(28, 4):le_uint()
+    if notification ~= 0 then
+        text = text .. string.format(", notify %d", notification)
+    end
+    if name ~= "AtomicRequest" and status ~= 0 then
+        text = text .. ", " .. (statuses[status] or ("status " .. status))
+    end
+    pinfo.cols.info = text
+    return HEADER + len
+end
+
+-- By their first bytes: the node table says which UDP port a node listens on.
+netvm:register_heuristic("udp", function(buffer, pinfo, tree)
+    if not is_message(buffer) or buffer(2, 1):uint() ~= 1 then
+        return false
+    end
+    netvm.dissector(buffer, pinfo, tree)
+    return true
+end)
