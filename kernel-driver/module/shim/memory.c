@@ -16,6 +16,7 @@
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
+#include <linux/userfaultfd_k.h>
 #include <linux/workqueue.h>
 
 #include "shim.h"
@@ -227,7 +228,10 @@ int nv_pages_look(struct nv_interval *interval, unsigned long start, unsigned lo
 	return err;
 }
 
-/* C: VMAs. Why a page cannot be had: -EFAULT no mapping, -EPERM, -EIO past its file, -ENOMEM. */
+/*
+ * C: VMAs. Why a page cannot be had: -EFAULT no mapping, -EPERM, -ENOMEM; -EIO past the end of its
+ * file, or the process answers its faults itself (userfaultfd), for which nobody waits.
+ */
 int nv_fault_reason(struct mm_struct *mm, unsigned long address, bool write)
 {
 	struct vm_area_struct *vma;
@@ -239,7 +243,7 @@ int nv_fault_reason(struct mm_struct *mm, unsigned long address, bool write)
 		reason = -EFAULT;
 	else if (!(vma->vm_flags & VM_READ) || (write && !(vma->vm_flags & VM_WRITE)))
 		reason = -EPERM;
-	else if (vma->vm_file)
+	else if (vma->vm_file || userfaultfd_armed(vma))
 		reason = -EIO;
 	else
 		reason = -ENOMEM;
