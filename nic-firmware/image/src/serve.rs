@@ -27,10 +27,14 @@ pub(crate) fn run(arena: &mut Arena, map: &mut mmu::Map) -> &'static str {
             return "the host's devices cannot be used";
         }
     };
-    let config = Config {
+    let mut config = Config {
         node: NodeId(board::node()),
         ..Config::default()
     };
+    let timers = &mut config.timers;
+    for time in [&mut timers.probe_interval, &mut timers.gap_timeout] {
+        *time = Nanos(time.0.saturating_mul(board::PATIENCE));
+    }
     let config = entropy::draw(config, map, &mut bus);
     let wire = match Network::start(arena, map, &mut bus, config.node) {
         Ok(wire) => wire,
