@@ -292,9 +292,10 @@ impl Port {
     /// kernel back end can; others refuse and say so.
     ///
     /// # Safety
-    /// `start..start + len` is mapped for reading and writing, stays so until the last handle of the
-    /// region has gone, and is reached by nothing but atomics and the region meanwhile: remote nodes
-    /// write to it at any time.
+    /// `start..start + len` is mapped for reading, and for writing too if this process writes through
+    /// the region; it stays so until the last handle of the region has gone, and is reached by nothing
+    /// but atomics and the region meanwhile: remote nodes write to it at any time (where the process
+    /// itself may only read, they are refused).
     ///
     /// # Errors
     /// As [`alloc`](Self::alloc); [`Error::Refused`] where the back end cannot.

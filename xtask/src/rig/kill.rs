@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::pressure::{counters, number};
 use super::rack::Rack;
+use super::reports::{counters, number};
 use super::scenarios::as_user;
 
 /// On each host.

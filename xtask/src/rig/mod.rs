@@ -7,7 +7,7 @@
 //! | what is a machine? | [`machines`], all of them together: [`rack`] |
 //! | how does a host get commands? | [`lane`] |
 //! | what may happen to a frame? | [`wire`] |
-//! | what is tried? | [`scenarios`] ([`traffic`], [`trouble`], [`pressure`], [`mod@kill`], [`storm`]), one after another by [`mod@run`] |
+//! | what is tried? | [`scenarios`] ([`sharing`], [`traffic`], [`trouble`], [`pressure`], [`mod@kill`], [`storm`]), one after another by [`mod@run`] |
 //! | and by hand? | [`mod@shell`] |
 
 mod initramfs;
@@ -17,8 +17,10 @@ mod machines;
 mod parts;
 mod pressure;
 mod rack;
+mod reports;
 mod run;
 mod scenarios;
+mod sharing;
 mod shell;
 mod storm;
 mod traffic;

@@ -5,7 +5,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use super::rack::{Host, Rack};
+use super::rack::Rack;
+use super::reports::{counters, number, reports};
 use super::scenarios::as_user;
 
 /// For one program.
@@ -23,7 +24,7 @@ pub(super) fn stream(rack: &mut Rack) -> Result<String> {
         "G=/sys/fs/cgroup/app; mkdir -p $G; test $(hostname) = host-1 && echo {ALLOWED}M > $G/memory.max; "
     );
     let program = format!("rig-pressure stream --mib {EXPORTED} --cgroup $G");
-    let [writer, exporter] = reports(rack, &format!("{limit}{}", as_user(&program)))?;
+    let [writer, exporter] = reports(rack, &format!("{limit}{}", as_user(&program)), LIMIT)?;
     for report in [&writer, &exporter] {
         ensure!(report["pinned"] == 0, "memory was pinned: {report}");
     }
@@ -60,7 +61,7 @@ pub(super) fn keep(rack: &mut Rack) -> Result<String> {
     let mut seen = Vec::new();
     for (name, mode) in [("classic", "n"), ("MGLRU", "y")] {
         rack.hosts[1].run(&format!("echo {mode} > /sys/kernel/mm/lru_gen/enabled"))?;
-        let [_, exporter] = reports(rack, &as_user("rig-pressure keep --cgroup $G"))?;
+        let [_, exporter] = reports(rack, &as_user("rig-pressure keep --cgroup $G"), LIMIT)?;
         let steps = exporter["left"].as_array().context("no steps")?;
         let sum = |which: usize| steps.iter().filter_map(|step| step[which].as_u64()).sum::<u64>();
         let average = |which| sum(which) / steps.len().max(1) as u64;
@@ -74,45 +75,4 @@ pub(super) fn keep(rack: &mut Rack) -> Result<String> {
         ));
     }
     Ok(seen.join("; "))
-}
-
-/// Runs a program on both hosts; the last line of each is its report.
-fn reports(rack: &mut Rack, command: &str) -> Result<[Value; 2]> {
-    let texts = rack.both(command, LIMIT)?;
-    let mut reports = [Value::Null, Value::Null];
-    for (report, text) in reports.iter_mut().zip(&texts) {
-        let line = text.trim().lines().last().unwrap_or_default();
-        *report = serde_json::from_str(line).with_context(|| format!("no report: {line}"))?;
-    }
-    for host in &mut rack.hosts {
-        host.unpinned()?;
-    }
-    Ok(reports)
-}
-
-/// What both drivers and both cards have counted. Nothing may have been lost, whatever was done.
-pub(super) fn counters(rack: &mut Rack) -> Result<[Value; 2]> {
-    let mut all = [Value::Null, Value::Null];
-    for (host, counters) in rack.hosts.iter_mut().zip(&mut all) {
-        *counters = of(host)?;
-        for name in ["dropped", "retransmitted"] {
-            ensure!(
-                number(&counters["card"], name)? == 0,
-                "{name} is not 0: {counters}"
-            );
-        }
-    }
-    Ok(all)
-}
-
-fn of(host: &mut Host) -> Result<Value> {
-    // The card publishes them now and then.
-    let text = host.run("sleep 1.2; netvm stat --json")?;
-    serde_json::from_str(text.trim()).with_context(|| format!("no counters: {text}"))
-}
-
-pub(super) fn number(report: &Value, name: &str) -> Result<u64> {
-    report[name]
-        .as_u64()
-        .with_context(|| format!("no {name} in {report}"))
 }

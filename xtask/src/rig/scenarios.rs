@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::kill;
 use super::pressure;
 use super::rack::Rack;
+use super::sharing;
 use super::storm;
 use super::traffic;
 use super::trouble;
@@ -37,7 +38,7 @@ const CLEAN: Faults = Faults {
 const CONFORMANCE: Duration = Duration::from_secs(600);
 
 /// All scenarios, cheap ones first.
-pub(crate) static SCENARIOS: [Scenario; 11] = [
+pub(crate) static SCENARIOS: [Scenario; 13] = [
     Scenario {
         name: "boots",
         about: "both kernels boot, the module finds its card, the device is there; module and card start anew",
@@ -59,6 +60,22 @@ pub(crate) static SCENARIOS: [Scenario; 11] = [
             ..CLEAN
         },
         run: reorder,
+    },
+    Scenario {
+        name: "notify",
+        about: "notifications by spin, by wait (the process sleeps) and by handler, over a wire that reorders",
+        wire: Faults {
+            held: 200_000,
+            longest: Duration::from_millis(5),
+            ..CLEAN
+        },
+        run: sharing::notify,
+    },
+    Scenario {
+        name: "shared",
+        about: "a mapping of two processes under two names; a read-only export and a read-only mapping refuse writes",
+        wire: CLEAN,
+        run: sharing::shared,
     },
     Scenario {
         name: "pressure",

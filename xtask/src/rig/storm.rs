@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::pressure::{counters, number};
 use super::rack::Rack;
+use super::reports::{counters, number};
 use super::scenarios::as_user;
 
 /// Page events under fire, then a module that goes: nothing of the processes is left.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
-use super::pressure::number;
 use super::rack::Rack;
+use super::reports::number;
 use super::scenarios::{as_user, report};
 
 /// For 64 MiB there and back, on a busy machine.

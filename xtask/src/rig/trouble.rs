@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use super::pressure::number;
 use super::rack::Rack;
+use super::reports::number;
 use super::scenarios::{as_user, report};
 
 /// Frames of a few rounds.

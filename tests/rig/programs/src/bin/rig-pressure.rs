@@ -137,7 +137,7 @@ fn bear(side: &Side, rounds: u64, group: &Path) -> Result<String, Trouble> {
         let pinned = memory::pinned()?;
         // Nobody uses it any more: all of it may go.
         let mut left = size;
-        for _ in 0..20 {
+        for _ in 0..200 {
             memory::reclaim(group, size)?;
             left = memory::resident(memory.address().0, size)?;
             if left * 20 < size {
