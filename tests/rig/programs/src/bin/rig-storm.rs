@@ -141,6 +141,11 @@ fn surfaced(result: netvm::Result<()>, failed: &mut u64) -> netvm::Result<()> {
             *failed += 1;
             Ok(())
         }
+        // More than the card could tell of, one by one: a storm is that dense on a fast machine.
+        Err(Error::FailuresLost { count }) => {
+            *failed += u64::from(count);
+            Ok(())
+        }
         other => other,
     }
 }
