@@ -30,6 +30,7 @@ mod fence;
 mod fragment;
 mod import;
 mod label;
+pub mod mapped;
 mod node;
 mod notify;
 mod port;

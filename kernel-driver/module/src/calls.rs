@@ -40,19 +40,16 @@ const ANSWER: u64 = 2_000_000_000;
 /// Regions of `mmap` lie so far from each other.
 const REGION_SHIFT: u32 = 32;
 
-/// An array of [`ioctl::Counter`] of a process: its address, and its entries.
-struct CounterWriter(u64, u32);
-
-impl CounterWriter {
-    fn write(&self, index: u32, name: &[u8], value: u64) -> Result<(), Failure> {
-        debug_assert!(index < self.1);
-        let at = self.0 as usize + index as usize * size_of::<ioctl::Counter>();
-        let mut writer = UserSlice::new(at, size_of::<ioctl::Counter>()).writer();
-        let written = writer
-            .write_slice(name)
-            .and_then(|()| writer.write_slice(&value.to_ne_bytes()));
-        written.map_err(|_| Failure::plain(errno::FAULT))
-    }
+/// Gives a process a counter: entry `index` of its array of [`ioctl::Counter`] at `array`, any number that it likes.
+fn write_counter(array: u64, index: u32, name: &[u8], value: u64) -> Result<(), Failure> {
+    let fault = || Failure::plain(errno::FAULT);
+    let offset = u64::from(index) * size_of::<ioctl::Counter>() as u64;
+    let at = array.checked_add(offset).ok_or_else(fault)?;
+    let mut writer = UserSlice::new(at as usize, size_of::<ioctl::Counter>()).writer();
+    let written = writer
+        .write_slice(name)
+        .and_then(|()| writer.write_slice(&value.to_ne_bytes()));
+    written.map_err(|_| fault())
 }
 
 /// An open file of the device; a port once it has registered.
@@ -460,7 +457,6 @@ impl File {
 
     fn stat(&self, stat: &mut ioctl::Stat) -> Result<(), Failure> {
         let room = stat.count;
-        let writer = CounterWriter(stat.counters, room);
         stat.count = if stat.scope == StatScope::Driver as u32 {
             let counters = self.card.with(|host, _, _| *host.counters());
             for (index, (name, value)) in (0..room).zip(counters.iter()) {
@@ -468,7 +464,7 @@ impl File {
                 for (to, from) in bytes.iter_mut().zip(name.bytes()) {
                     *to = from;
                 }
-                writer.write(index, &bytes, value)?;
+                write_counter(stat.counters, index, &bytes, value)?;
             }
             Counters::NAMES.len() as u32
         } else if stat.scope == StatScope::Card as u32 {
@@ -481,7 +477,7 @@ impl File {
                 let (name, value) = self
                     .card
                     .with(|_, glue, _| counter_table::read(&glue.bar, table, index));
-                writer.write(index, &name, value)?;
+                write_counter(stat.counters, index, &name, value)?;
             }
             entries
         } else {

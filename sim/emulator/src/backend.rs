@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use netvm::backend::{
     Backend, ExportSpec, ImportRequest, MappedWords, Memory, OpenRequest, PortBackend, Refusal, View, Width,
     Words,
 };
+use netvm::mapped::Mapped;
 use netvm_abi::bar::{BarMap, port};
 use netvm_abi::control::Grant;
 use netvm_abi::port_area::AREA_WORDS;
@@ -23,7 +24,6 @@ use netvm_host::exports::Allow;
 use netvm_host::imports::ImportSpec;
 use netvm_host::ports::OpenPort;
 
-use crate::copy;
 use crate::emulator::{Inner, NodeParts};
 use crate::memory::WordSpace;
 use crate::refusal;
@@ -196,9 +196,9 @@ impl PortBackend for Port {
             owner: Arc::new(owner),
             open: self.open,
             segment,
-            start,
+            // SAFETY: `owner` keeps it, mapped for both; nobody makes references to it.
+            memory: unsafe { Mapped::new(start, len) },
             address,
-            len,
         }))
     }
 
@@ -343,34 +343,9 @@ struct Segment {
     owner: Arc<RegionOwner>,
     open: OpenPort,
     segment: SegmentId,
-    start: NonNull<u8>,
+    /// Kept by `owner`.
+    memory: Mapped,
     address: VirtAddr,
-    len: u64,
-}
-
-// SAFETY: the pointer is only used inside the mapping that `owner` keeps, through atomics and the copy module.
-unsafe impl Send for Segment {}
-// SAFETY: as above.
-unsafe impl Sync for Segment {}
-
-impl Segment {
-    /// The address of `len` bytes at `offset`.
-    fn at(&self, offset: u64, len: u64) -> Result<*mut u8, Status> {
-        if offset.checked_add(len).is_none_or(|end| end > self.len) {
-            return Err(Status::OutOfRange);
-        }
-        // SAFETY: inside the mapping, as just checked.
-        Ok(unsafe { self.start.as_ptr().add(offset as usize) })
-    }
-
-    fn word(&self, offset: u64, width: Width) -> Result<*mut u8, Status> {
-        let at = self.at(offset, width.bytes())?;
-        if offset.is_multiple_of(width.bytes()) {
-            Ok(at)
-        } else {
-            Err(Status::OutOfRange)
-        }
-    }
 }
 
 impl Memory for Segment {
@@ -383,70 +358,34 @@ impl Memory for Segment {
     }
 
     fn size(&self) -> u64 {
-        self.len
+        self.memory.size()
     }
 
     fn view(&self) -> View {
         View::Mapped {
-            start: self.start,
+            start: self.memory.start(),
             owner: self.owner.clone(),
         }
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Status> {
-        let at = self.at(offset, into.len() as u64)?;
-        // SAFETY: `at` is good for these bytes while `owner` lives.
-        unsafe { copy::copy_out(at, into) };
-        Ok(())
+        self.memory.read(offset, into)
     }
 
     fn write(&self, offset: u64, from: &[u8]) -> Result<(), Status> {
-        let at = self.at(offset, from.len() as u64)?;
-        // SAFETY: as above.
-        unsafe { copy::copy_in(from, at) };
-        Ok(())
+        self.memory.write(offset, from)
     }
 
     fn load(&self, offset: u64, width: Width) -> Result<u64, Status> {
-        let at = self.word(offset, width)?;
-        // SAFETY: aligned, inside the mapping, and only reached through atomics.
-        Ok(unsafe {
-            match width {
-                Width::Word32 => u64::from(AtomicU32::from_ptr(at.cast()).load(Ordering::Acquire)),
-                Width::Word64 => AtomicU64::from_ptr(at.cast()).load(Ordering::Acquire),
-            }
-        })
+        self.memory.load(offset, width)
     }
 
     fn store(&self, offset: u64, width: Width, value: u64) -> Result<(), Status> {
-        let at = self.word(offset, width)?;
-        // SAFETY: as above.
-        unsafe {
-            match width {
-                Width::Word32 => AtomicU32::from_ptr(at.cast()).store(value as u32, Ordering::Release),
-                Width::Word64 => AtomicU64::from_ptr(at.cast()).store(value, Ordering::Release),
-            }
-        }
-        Ok(())
+        self.memory.store(offset, width, value)
     }
 
     fn compare_swap(&self, offset: u64, width: Width, expected: u64, new: u64) -> Result<u64, Status> {
-        let at = self.word(offset, width)?;
-        let (yes, no) = (Ordering::AcqRel, Ordering::Acquire);
-        // SAFETY: as above.
-        Ok(unsafe {
-            match width {
-                Width::Word32 => {
-                    let word = AtomicU32::from_ptr(at.cast());
-                    let old = word.compare_exchange(expected as u32, new as u32, yes, no);
-                    u64::from(old.unwrap_or_else(|other| other))
-                }
-                Width::Word64 => {
-                    let old = AtomicU64::from_ptr(at.cast()).compare_exchange(expected, new, yes, no);
-                    old.unwrap_or_else(|other| other)
-                }
-            }
-        })
+        self.memory.compare_swap(offset, width, expected, new)
     }
 
     fn free(&self) {

@@ -4,6 +4,7 @@ use super::calls::{Calls, system};
 use super::map::Mapping;
 use super::memory::Segment;
 use crate::backend::{ExportSpec, ImportRequest, MappedWords, Memory, PortBackend, Refusal, Words};
+use crate::mapped::Mapped;
 use netvm_abi::bar::port::BLOCK_WORDS;
 use netvm_abi::control::{Grant, Modes};
 use netvm_abi::ioctl::{
@@ -132,8 +133,8 @@ impl PortBackend for Port {
         Ok(Arc::new(Segment {
             port: self.ours.clone(),
             segment,
-            start,
-            len,
+            // SAFETY: `owner` keeps it, mapped for both; nobody makes references to it.
+            memory: unsafe { Mapped::new(start, len) },
             owner: Some(mapping),
         }))
     }
@@ -151,8 +152,8 @@ impl PortBackend for Port {
         Ok(Arc::new(Segment {
             port: self.ours.clone(),
             segment,
-            start,
-            len,
+            // SAFETY: the caller's promise.
+            memory: unsafe { Mapped::new(start, len) },
             owner: None,
         }))
     }

@@ -2,7 +2,7 @@
 //!
 //! On node 1 two processes map one file and export it, each on a port of its own; node 0 writes through one name and reads
 //! through the other. Then node 1 exports memory that others may only read, and memory that it may only read itself: what
-//! node 0 writes there is refused, and changes nothing.
+//! node 0 writes there is refused, and changes nothing. And a call with a pointer to nowhere is refused, too.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -10,10 +10,13 @@ use std::process::{Command, ExitCode, Stdio};
 use std::ptr::NonNull;
 
 use clap::Parser;
+use netvm::abi::ioctl::{STAT, Stat};
 use netvm::{
     Access, Error, Modes, Node, NodeId, Port, PortConfig, PortId, Region, RemoteSegment, Status, device,
 };
 use netvm_rig::meeting::{self, PATIENCE, Trouble};
+use rustix::io::Errno;
+use rustix::ioctl::Updater;
 use rustix::mm::{MapFlags, ProtFlags};
 
 /// Ends with 0 if all is well, 1 if something is wrong, 2 for arguments that make no sense. Prints one line of JSON.
@@ -46,7 +49,7 @@ fn main() -> ExitCode {
     let ended = meeting::node(&arguments.device).and_then(|node| match &arguments.second {
         Some(file) => second(&node, file),
         None if node.id() == NodeId(1) => owner(&node, &arguments),
-        None => visitor(&node),
+        None => visitor(&node, &arguments),
     });
     match ended {
         Ok(line) => {
@@ -142,7 +145,7 @@ fn second(node: &Node, path: &Path) -> Result<String, Trouble> {
 }
 
 /// Node 0.
-fn visitor(node: &Node) -> Result<String, Trouble> {
+fn visitor(node: &Node, arguments: &Arguments) -> Result<String, Trouble> {
     let port = Port::open(node, PortConfig::number(FIRST.0))?;
     let import = |from, name: &str| port.import(NodeId(1), from, name, PATIENCE);
     let (one, two) = (import(FIRST, "shared")?, import(SECOND, "shared")?);
@@ -162,6 +165,7 @@ fn visitor(node: &Node) -> Result<String, Trouble> {
             "written through one name, read through the other",
         )?;
     }
+    nowhere(&arguments.device)?;
     let refused = [
         refused(&port, &import(FIRST, "read-only export")?)?,
         refused(&port, &import(FIRST, "read-only mapping")?)?,
@@ -174,6 +178,24 @@ fn visitor(node: &Node) -> Result<String, Trouble> {
         r#"{{"node":0,"refused":["{:?}","{:?}"]}}"#,
         refused[0], refused[1]
     ))
+}
+
+/// Asks for counters at the very end of all addresses, where the array's own end does not exist.
+fn nowhere(device: &Path) -> Result<(), Trouble> {
+    let file = OpenOptions::new().read(true).write(true).open(device)?;
+    for counters in [1, u64::MAX - 39, u64::MAX] {
+        let mut stat = Stat {
+            counters,
+            count: 512,
+            ..Stat::default()
+        };
+        // SAFETY: the number is that of the argument; the driver is to find out that the pointer in it is none.
+        let called = unsafe { rustix::ioctl::ioctl(&file, Updater::<{ STAT }, Stat>::new(&mut stat)) };
+        if called != Err(Errno::FAULT) {
+            return Err(format!("counters at {counters:#x}: {called:?}").into());
+        }
+    }
+    Ok(())
 }
 
 /// Writes where nobody may write; the reason why it was refused.
