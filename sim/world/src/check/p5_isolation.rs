@@ -232,7 +232,8 @@ mod tests {
     use super::super::message::tests::frame;
     use super::super::tests::{arrived, caught, exported, feed, moved_at, sent};
     use super::*;
-    use netvm_abi::wire::Kind;
+    use netvm_abi::wire::{Header, Kind};
+    use netvm_abi::{Incarnation, Seq};
 
     fn checker() -> Isolation {
         Isolation::new(64)
@@ -286,6 +287,41 @@ mod tests {
             c,
         ];
         caught(feed(&mut checker(), &facts), "no export allows");
+    }
+
+    /// Two equal writes: the bytes of the one that landed are first taken for the other's. When that
+    /// one is refused later, the export may be gone; it was there when the bytes were stored.
+    #[test]
+    fn a_landing_is_judged_by_the_exports_of_its_time() {
+        let first = frame(Kind::Write, 5, 0x1010, b"data", 0);
+        let second = frame(Kind::Write, 6, 0x1010, b"data", 0);
+        let mut header = Header::new(Kind::Error, NodeId(1), NodeId(0));
+        header.source_incarnation = Incarnation(8);
+        header.destination_incarnation = Incarnation(7);
+        header.seq = Seq(5);
+        let refusal = header.encode().to_vec();
+        let Seen::Exported { node, port, fact } = exported(0x1000, 0x2000, Modes::WRITE) else {
+            panic!()
+        };
+        let open = Seen::Exported {
+            node,
+            port,
+            fact: fact.clone(),
+        };
+        let shut = Seen::Unexported { node, port, fact };
+        let mut facts = vec![
+            open,
+            sent(first.clone()),
+            sent(second.clone()),
+            arrived(first),
+            arrived(second),
+            moved_at(0x1010, b"data"),
+            shut,
+            sent(refusal),
+        ];
+        assert_eq!(feed(&mut checker(), &facts), Ok(()));
+        facts.push(moved_at(0x1010, b"data"));
+        caught(feed(&mut checker(), &facts), "no message explains");
     }
 
     #[test]

@@ -177,7 +177,7 @@ impl Ledger {
                     && other.message.source_port == entry.message.source_port
             });
             if let Some(twin) = twin.map(|twin| twin.message.seq) {
-                self.end(direction, twin, true, news);
+                self.landed_before(direction, twin);
             }
         }
         self.end(direction, seq, false, news);
@@ -216,7 +216,7 @@ impl Ledger {
                 let other = &mut lane.entries[twin];
                 other.stage = entry.stage;
                 let (key, other) = ((other.message.destination, other.place()), other.message.seq);
-                self.end(direction, seq, true, news);
+                self.landed_before(direction, seq);
                 self.awaited.entry(key).or_default().push((direction, other));
             }
             _ => news.push(News::FalseAck { lane: direction, seq }),
@@ -381,6 +381,13 @@ impl Ledger {
             Some((lane, seq, _, false)) => news.push(News::Stale { lane, seq }),
             None => news.push(News::Unexplained),
         }
+    }
+
+    /// A message turns out to have landed some time ago, when its bytes were taken for those of one
+    /// that says the same. Its landing was judged then, in the other's name: exports and owners of
+    /// today have no say in it, so it is no news.
+    fn landed_before(&mut self, direction: Direction, seq: u32) {
+        self.end(direction, seq, true, &mut Vec::new());
     }
 
     fn end(&mut self, direction: Direction, seq: u32, landed: bool, news: &mut Vec<News>) {
