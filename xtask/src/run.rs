@@ -29,7 +29,7 @@ pub(crate) struct Options {
     /// Seconds that each fuzz target runs.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     fuzz_seconds: u64,
-    /// Fresh simulator seeds beside the fixed ones.
+    /// Fresh simulator seeds beside the fixed ones; other ones for every tree that is committed.
     #[arg(long, value_name = "COUNT", default_value_t = 120)]
     seeds: u32,
     /// No stage starts or goes on after this many minutes.

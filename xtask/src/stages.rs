@@ -257,11 +257,28 @@ fn sim(context: &mut Context<'_>) -> Result<Outcome> {
     // What fails names the command that replays it.
     let fresh = context.seeds.to_string();
     let mut netvm = cargo(&["run", "--release", "--locked", "--bin", "netvm", "--", "sim"]);
-    context.exec(netvm.args(["--nodes", "4", "--seeds", &fresh]))?;
+    netvm.args(["--nodes", "4", "--seeds", &fresh]);
+    if let Some(first) = seeds_of_the_tree() {
+        netvm.args(["--first-seed", &first.to_string()]);
+    }
+    context.exec(&mut netvm)?;
     match tests {
         Outcome::Passed(tests) => passed(&format!("{tests}; {fresh} fresh seeds")),
         skipped @ Outcome::Skipped(_) => Ok(skipped),
     }
+}
+
+/// The first fresh seed of what is committed: every change meets worlds that nothing has met before,
+/// and whoever tests it again, elsewhere, meets the same ones. Without git, they are drawn.
+fn seeds_of_the_tree() -> Option<u64> {
+    let mut git = std::process::Command::new("git");
+    let answer = git
+        .args(["rev-parse", "HEAD^{tree}"])
+        .current_dir(root())
+        .output()
+        .ok()?;
+    let hash = String::from_utf8(answer.stdout).ok()?;
+    u64::from_str_radix(hash.get(..10)?, 16).ok()
 }
 
 fn mutants(context: &mut Context<'_>) -> Result<Outcome> {
