@@ -29,6 +29,7 @@ pub(crate) fn run(arena: &mut Arena, map: &mut mmu::Map) -> &'static str {
     };
     let mut config = Config {
         node: NodeId(board::node()),
+        geometry: board::geometry(),
         ..Config::default()
     };
     let timers = &mut config.timers;

@@ -1,13 +1,24 @@
 //! How much memory a card takes, as a function of nodes, ports and host pages: counted from the types of the core and
-//! of the image, for 64-bit machines.
+//! of the image, for 64-bit machines; first the board's own.
 
 use std::fmt;
 
 use netvm_abi::Geometry;
+use netvm_abi::bar::BarMap;
 use serde::Serialize;
 
 #[path = "../../../nic-firmware/image/src/memory.rs"]
 mod card;
+
+#[path = "../../../nic-firmware/image/src/board/qemu_virt/sizes.rs"]
+mod board;
+
+pub(super) use board::geometry as of_board;
+
+/// Bytes of NIC memory that a card shows to its host, a power of two, as a PCI range is.
+pub(crate) fn nic_memory() -> u64 {
+    (u64::from(BarMap::new(&of_board()).words) * 4).next_power_of_two()
+}
 
 /// Networks that the table shows: nodes, ports, pages of the host.
 const NETWORKS: [(u16, u16, u32); 6] = [
@@ -47,6 +58,9 @@ struct Part {
 /// All of it.
 #[derive(Serialize)]
 pub(super) struct Memory {
+    nodes: u16,
+    ports: u16,
+    host_pages: u32,
     parts: Vec<Part>,
     shares: Vec<Share>,
     networks: Vec<Row>,
@@ -76,13 +90,15 @@ fn share(of: &'static str, count: u32, at: impl Fn(u32) -> Geometry) -> Share {
 }
 
 impl Memory {
-    /// Counts.
-    pub(super) fn new() -> Self {
-        let usual = Geometry::default();
-        let parts = card::parts(&usual);
+    /// Counts, at a geometry.
+    pub(super) fn new(usual: &Geometry) -> Self {
+        let parts = card::parts(usual);
         let (nodes, ports, pages) = (usual.nodes, usual.ports, usual.page_rows);
         let small = |number: u32| u16::try_from(number).unwrap_or(u16::MAX);
         Self {
+            nodes,
+            ports,
+            host_pages: pages,
             parts: parts
                 .iter()
                 .map(|part| Part {
@@ -124,11 +140,10 @@ impl Memory {
 
 impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let usual = Geometry::default();
         writeln!(
             f,
             "memory of a card, {} nodes, {} ports, {} host pages",
-            usual.nodes, usual.ports, usual.page_rows
+            self.nodes, self.ports, self.host_pages
         )?;
         for part in &self.parts {
             let owner = if part.on_host { "  on the host" } else { "" };

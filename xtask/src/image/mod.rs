@@ -5,7 +5,7 @@
 mod boots;
 pub(crate) mod hosted;
 mod icount;
-mod memory;
+pub(crate) mod memory;
 pub(crate) mod network;
 mod sizes;
 mod storm;
@@ -55,7 +55,7 @@ pub(crate) fn firmware(options: &Options) -> Result<bool> {
     }
     let report = Report {
         sizes: sizes::measure(&std::fs::read(image())?)?,
-        memory: memory::Memory::new(),
+        memory: memory::Memory::new(&memory::of_board()),
     };
     if options.json {
         println!("{}", serde_json::to_string(&report)?);

@@ -82,18 +82,15 @@ impl Places {
     }
 }
 
-/// The host.
-pub(super) fn host(parts: &Parts, places: &Places) -> Command {
+/// The host, with so many processors.
+pub(super) fn host(parts: &Parts, places: &Places, processors: u8) -> Command {
     let mut command = tied("qemu-system-x86_64");
-    // Two processors and threads: with one, QEMU would leave out the barriers and atomics that hold between machines.
-    command.args([
-        "-accel",
-        "tcg,thread=multi",
-        "-smp",
-        "2",
-        "-nodefaults",
-        "-no-reboot",
-    ]);
+    // Threads, and room for two processors: with one, QEMU would leave out the barriers and atomics that hold between
+    // machines.
+    command.args(["-accel", "tcg,thread=multi", "-nodefaults", "-no-reboot"]);
+    command
+        .arg("-smp")
+        .arg(format!("{processors},maxcpus={}", processors.max(2)));
     command.args([
         "-display", "none", "-vga", "none", "-monitor", "none", "-nic", "none",
     ]);

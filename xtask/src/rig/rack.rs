@@ -14,8 +14,9 @@ use super::lane::Lane;
 use super::machines::{self, LANES, Places};
 use super::parts::Parts;
 use super::wire::Wire;
+use crate::image::hosted::memory;
 use crate::image::hosted::server::{Bells, CARD, HOST};
-use crate::image::hosted::{NIC_MEMORY, memory};
+use crate::image::memory::nic_memory;
 use crate::image::network::Machine;
 use crate::{cache, exec};
 
@@ -26,7 +27,9 @@ pub(super) const SHORT: Duration = Duration::from_secs(60);
 /// Time limits of the driver for a card that is emulated on processors that others use too.
 const MODULE_OPTIONS: &str = "deadline_ms=2000 heartbeat_ms=10000";
 /// What machines may take where memory is a disk.
-const ROOM: u64 = 2 * (machines::RAM + NIC_MEMORY) + (64 << 20);
+fn room() -> u64 {
+    2 * (machines::RAM + nic_memory()) + (64 << 20)
+}
 
 /// What a kernel says when something is wrong with it, or with us.
 const SPLATS: [&str; 12] = [
@@ -65,11 +68,12 @@ pub(super) struct Rack {
 }
 
 impl Rack {
-    /// Boots everything, and loads the module on both hosts. Logs go to `logs`.
+    /// Boots everything, and loads the module on both hosts, which have so many processors. Logs go to `logs`.
     pub(super) fn start(
         parts: &Parts,
         logs: &Path,
         seed: u64,
+        processors: u8,
         interrupted: &Arc<AtomicBool>,
     ) -> Result<Self> {
         let limit = Instant::now() + BOOT;
@@ -83,7 +87,7 @@ impl Rack {
         let mut nics = Vec::new();
         for place in &places {
             memory::file(&place.ram(), machines::RAM)?;
-            nics.push(memory::file(&place.nic(), NIC_MEMORY)?);
+            nics.push(memory::file(&place.nic(), nic_memory())?);
         }
         let bells = BellServer::start(&places, nics)?;
         let wire = Wire::start(
@@ -98,8 +102,8 @@ impl Rack {
             Some(Machine::spawn(machines::card(second))?),
         ];
         let [first, second] = [
-            Host::start(parts, first, interrupted, limit)?,
-            Host::start(parts, second, interrupted, limit)?,
+            Host::start(parts, first, processors, interrupted, limit)?,
+            Host::start(parts, second, processors, interrupted, limit)?,
         ];
         let mut rack = Self {
             hosts: [first, second],
@@ -216,10 +220,16 @@ impl Rack {
 }
 
 impl Host {
-    fn start(parts: &Parts, places: &Places, interrupted: &Arc<AtomicBool>, limit: Instant) -> Result<Self> {
+    fn start(
+        parts: &Parts,
+        places: &Places,
+        processors: u8,
+        interrupted: &Arc<AtomicBool>,
+        limit: Instant,
+    ) -> Result<Self> {
         // A log of before must not speak for this boot.
         let _ = std::fs::remove_file(places.host_log());
-        let machine = Machine::spawn(machines::host(parts, places))?;
+        let machine = Machine::spawn(machines::host(parts, places, processors))?;
         let lane = |number| {
             Lane::connect(
                 &places.lane(number),
@@ -398,11 +408,11 @@ impl Folder {
     fn new() -> Result<Self> {
         static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let shm = PathBuf::from("/dev/shm");
-        let base = match cache::room(&shm, ROOM, "the rig") {
+        let base = match cache::room(&shm, room(), "the rig") {
             Ok(()) => shm,
             Err(_) => std::env::temp_dir(),
         };
-        cache::room(&base, ROOM, "the memory of the rig's machines")?;
+        cache::room(&base, room(), "the memory of the rig's machines")?;
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = base.join(format!("netvm-rig-{}-{number}", std::process::id()));
         // Of a process of the same number that was killed.

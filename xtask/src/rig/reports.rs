@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use super::rack::{Host, Rack};
+use super::rack::Rack;
 
 /// Runs a program on both hosts; the last line of each is its report.
 pub(super) fn reports(rack: &mut Rack, command: &str, limit: Duration) -> Result<[Value; 2]> {
@@ -25,7 +25,7 @@ pub(super) fn reports(rack: &mut Rack, command: &str, limit: Duration) -> Result
 pub(super) fn counters(rack: &mut Rack) -> Result<[Value; 2]> {
     let mut all = [Value::Null, Value::Null];
     for (host, counters) in rack.hosts.iter_mut().zip(&mut all) {
-        *counters = of(host)?;
+        *counters = host.counters()?;
         for name in ["dropped", "retransmitted"] {
             ensure!(
                 number(&counters["card"], name)? == 0,
@@ -34,12 +34,6 @@ pub(super) fn counters(rack: &mut Rack) -> Result<[Value; 2]> {
         }
     }
     Ok(all)
-}
-
-fn of(host: &mut Host) -> Result<Value> {
-    // The card publishes them now and then.
-    let text = host.run("sleep 1.2; netvm stat --json")?;
-    serde_json::from_str(text.trim()).with_context(|| format!("no counters: {text}"))
 }
 
 /// A number of a report.

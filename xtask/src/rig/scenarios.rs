@@ -22,6 +22,8 @@ pub(crate) struct Scenario {
     pub(crate) about: &'static str,
     /// What the wire does to frames.
     pub(super) wire: Faults,
+    /// Of each host.
+    pub(super) processors: u8,
     /// Does it, and says in one line what was seen.
     pub(super) run: fn(&mut Rack) -> Result<String>,
 }
@@ -43,12 +45,14 @@ pub(crate) static SCENARIOS: [Scenario; 13] = [
         name: "boots",
         about: "both kernels boot, the module finds its card, the device is there; module and card start anew",
         wire: CLEAN,
+        processors: 2,
         run: boots,
     },
     Scenario {
         name: "conformance",
         about: "the suite of the emulator and the simulator, through the kernel, without a right to lock memory",
         wire: CLEAN,
+        processors: 2,
         run: conformance,
     },
     Scenario {
@@ -59,6 +63,7 @@ pub(crate) static SCENARIOS: [Scenario; 13] = [
             longest: Duration::from_millis(5),
             ..CLEAN
         },
+        processors: 2,
         run: reorder,
     },
     Scenario {
@@ -69,24 +74,28 @@ pub(crate) static SCENARIOS: [Scenario; 13] = [
             longest: Duration::from_millis(5),
             ..CLEAN
         },
+        processors: 2,
         run: sharing::notify,
     },
     Scenario {
         name: "shared",
         about: "a mapping of two processes under two names; a read-only export and a read-only mapping refuse writes",
         wire: CLEAN,
+        processors: 2,
         run: sharing::shared,
     },
     Scenario {
         name: "pressure",
         about: "more memory exported than its owner may keep, dirtied at both ends; then idle, and pressed out",
         wire: CLEAN,
+        processors: 2,
         run: pressure::stream,
     },
     Scenario {
         name: "keep",
         about: "pages that only a card uses stay longer than idle ones, with the classic LRU and with MGLRU",
         wire: CLEAN,
+        processors: 2,
         run: pressure::keep,
     },
     Scenario {
@@ -97,36 +106,44 @@ pub(crate) static SCENARIOS: [Scenario; 13] = [
             longest: Duration::from_millis(1),
             ..CLEAN
         },
+        processors: 2,
         run: storm::run,
     },
     Scenario {
         name: "kill",
         about: "exporters and senders killed in mid-transfer, 100 of each; nothing is left of them, and the module goes",
         wire: CLEAN,
+        processors: 2,
         run: kill::run,
     },
     Scenario {
         name: "transfer",
         about: "64 MiB there and back, in pieces of any length at any alignment; once more, almost without a bounce",
         wire: CLEAN,
+        // Where two wait for each other's lock, an emulated processor leaves the emulator at each look: a page that is
+        // fetched takes milliseconds then. All else runs with two.
+        processors: 1,
         run: traffic::transfer,
     },
     Scenario {
         name: "loss",
         about: "a frame is lost in mid-traffic: a clear error and not a hang, then traffic goes on",
         wire: CLEAN,
+        processors: 2,
         run: trouble::loss,
     },
     Scenario {
         name: "reset",
         about: "a card is reset in mid-traffic: a clear error, and traffic goes on with its new incarnation",
         wire: CLEAN,
+        processors: 2,
         run: trouble::reset,
     },
     Scenario {
         name: "hang",
         about: "a card hangs for good: clear errors on both hosts, until it is reset",
         wire: CLEAN,
+        processors: 2,
         run: trouble::hang,
     },
 ];

@@ -27,6 +27,9 @@ pub(crate) struct ShellOptions {
     /// On the kernel with lock, memory and sleep checks.
     #[arg(long)]
     debug_kernel: bool,
+    /// Processors of a host.
+    #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=8))]
+    processors: u8,
 }
 
 /// Options of `cargo xtask rig console`.
@@ -63,7 +66,7 @@ pub(crate) fn shell(options: &ShellOptions) -> Result<bool> {
         return Ok(false);
     };
     let logs = target().join("rig/logs/shell");
-    let mut rack = Rack::start(&parts, &logs, 1, &interrupted)?;
+    let mut rack = Rack::start(&parts, &logs, 1, options.processors, &interrupted)?;
     for host in &mut rack.hosts {
         // For `rig run`.
         host.share();

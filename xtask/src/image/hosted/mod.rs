@@ -15,9 +15,10 @@ use netvm_abi::attach::{AttachError, CardHeader};
 use netvm_abi::page_table::HashKey;
 use netvm_abi::shared_map::status_page;
 use netvm_abi::words::SharedWords;
-use netvm_abi::{Geometry, NodeId, PAGE_SIZE};
+use netvm_abi::{NodeId, PAGE_SIZE};
 
 use super::boots::log_of;
+use super::memory::{nic_memory, of_board};
 use super::network::{Machine, idle_share, start};
 use host::page;
 use memory::Shared;
@@ -25,8 +26,6 @@ use server::Server;
 
 /// Boot word: serve the host.
 pub(crate) const SERVE: u32 = 0;
-/// NIC memory, a power of two.
-pub(crate) const NIC_MEMORY: u64 = 4 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Watched with nothing to do.
 const WATCH: Duration = Duration::from_secs(1);
@@ -206,9 +205,9 @@ fn until(
 impl Host {
     /// Starts `node` with a card and memory of its own, for the `life`th time.
     fn boot(node: NodeId, life: u32, folder: &Path, limit: Instant) -> Result<Self> {
-        let geometry = Geometry::default();
+        let geometry = of_board();
         let at = |name: &str| folder.join(format!("{name}-{node}-{life}"));
-        let nic = memory::file(&at("nic"), NIC_MEMORY)?;
+        let nic = memory::file(&at("nic"), nic_memory())?;
         let ram = memory::file(&at("ram"), memory::RAM)?;
         let mut server = Server::new(&at("bell"))?;
         let (socket, file, size) = (at("bell"), at("ram"), memory::RAM);

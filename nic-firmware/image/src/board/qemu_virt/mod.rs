@@ -2,6 +2,10 @@
 //!
 //! Addresses and interrupt numbers: QEMU, `hw/arm/virt.c`. Tested with QEMU 7.2, GICv2, Cortex-A72.
 
+mod sizes;
+
+pub(crate) use sizes::geometry;
+
 use arm_gic::IntId;
 
 /// PL011 UART.

@@ -1,5 +1,6 @@
 //! The side that writes and reads.
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -17,6 +18,8 @@ const SKEW: u64 = 4096;
 const LONGEST: u64 = 64 << 10;
 /// The exporter may come later, or anew.
 const IMPORT: Duration = Duration::from_secs(20);
+/// How often it is looked whether a pause is over.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// What it is told.
 #[derive(Args)]
@@ -32,6 +35,9 @@ pub(crate) struct Drive {
     /// Signal after each round, which has the server say its memory's digest.
     #[arg(long)]
     notify: bool,
+    /// After each round, says what it took, makes this file, and goes on when it has gone.
+    #[arg(long)]
+    pause: Option<PathBuf>,
 }
 
 impl Drive {
@@ -54,7 +60,8 @@ impl Drive {
                 report.operations += 1;
             }
             port.flush_remote(to)?;
-            report.write_ms += millis(began.elapsed());
+            let write_ms = millis(began.elapsed());
+            report.write_ms += write_ms;
 
             let began = Instant::now();
             for (at, count) in pieces(len, &mut random) {
@@ -63,7 +70,8 @@ impl Drive {
                 report.operations += 1;
             }
             port.flush_reads()?;
-            report.read_ms += millis(began.elapsed());
+            let read_ms = millis(began.elapsed());
+            report.read_ms += read_ms;
 
             let came = digest(back, back_at, len)?;
             if came != sent {
@@ -77,10 +85,23 @@ impl Drive {
                 port.flush()?;
             }
             report.bytes += 2 * len;
+            if let Some(file) = &self.pause {
+                println!("{{\"write_ms\":{write_ms},\"read_ms\":{read_ms},\"digest\":\"{came}\"}}");
+                pause(file)?;
+            }
             report.round(came);
         }
         Ok(())
     }
+}
+
+/// Waits until somebody has taken a file away.
+fn pause(file: &Path) -> Result<(), Trouble> {
+    std::fs::write(file, "").map_err(|error| Trouble::Pause(file.to_owned(), error))?;
+    while file.exists() {
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
 }
 
 /// Fills a region with random bytes; their digest.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,8 @@ pub(crate) enum Trouble {
     Failed(Error),
     /// Bytes are not what was written: that nobody is allowed.
     Bytes(String),
+    /// The file of a pause cannot be made.
+    Pause(PathBuf, io::Error),
 }
 
 impl fmt::Display for Trouble {
@@ -31,6 +34,7 @@ impl fmt::Display for Trouble {
             Self::Card(refusal) => write!(f, "the card: {refusal}"),
             Self::Failed(error) => error.fmt(f),
             Self::Bytes(what) => f.write_str(what),
+            Self::Pause(file, error) => write!(f, "{}: {error}", file.display()),
         }
     }
 }
