@@ -47,8 +47,9 @@ pub(super) fn stream(rack: &mut Rack) -> Result<String> {
     let text = |report: &Value, name: &str| report[name].to_string();
     Ok(format!(
         "{EXPORTED} MiB exported, {ALLOWED} allowed; {bounced} pages bounced, {zero_copy} in place; {} % of the idle memory \
-         stayed; {} MiB/s",
+         stayed after {} tries; {} MiB/s",
         left * 100 / exported,
+        number(&exporter, "presses")?,
         text(&writer, "mib_per_s")
     ))
 }

@@ -3,6 +3,8 @@
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Asks the kernel to reclaim so many bytes from a control group (`memory.reclaim`, cgroup v2). That it finds fewer is no
 /// error: what can be taken has been.
@@ -14,6 +16,42 @@ pub fn reclaim(group: &Path, bytes: u64) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
         other => other,
     }
+}
+
+/// Does `work` while the kernel is made to add up what it knows of a control group (`memory.stat`), 50 times a second.
+///
+/// Linux 6.12's classic LRU decides by such sums whether to age the active pages of a group (`inactive_is_low` in mm/vmscan.c),
+/// and adds them up by itself every two seconds only (`mem_cgroup_flush_stats_ratelimited`). When all inactive pages have
+/// become active within that time, it still believes that there are some, ages none, finds nothing to take, and kills a
+/// process of the group although swap is free. Who watches the group keeps it from that.
+///
+/// # Errors
+/// There is no such group, or it has no memory controller.
+pub fn watched<T>(group: &Path, work: impl FnOnce() -> T) -> io::Result<T> {
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+    let sums = group.join("memory.stat");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watch = scope.spawn(|| -> io::Result<()> {
+            while !stop.load(Ordering::Acquire) {
+                fs::read(&sums)?;
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Ok(())
+        });
+        let stop = Stop(&stop);
+        let done = work();
+        drop(stop);
+        watch
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        Ok(done)
+    })
 }
 
 /// Bytes of an address range of this process that are in memory, from its page table (`/proc/self/pagemap`): asking
@@ -54,6 +92,17 @@ pub fn pinned() -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_group_that_is_not_there_cannot_be_watched() {
+        let done = watched(Path::new("/nowhere"), || {
+            std::thread::sleep(Duration::from_millis(10))
+        });
+        assert_eq!(
+            done.err().map(|error| error.kind()),
+            Some(io::ErrorKind::NotFound)
+        );
+    }
 
     #[test]
     fn what_was_touched_is_resident_and_nothing_is_pinned() {

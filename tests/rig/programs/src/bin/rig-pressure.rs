@@ -65,7 +65,7 @@ fn main() -> ExitCode {
             What::Stream { mib, rounds } => {
                 let side = Side::meet(&node, PORT, mib * MIB)?;
                 if exports {
-                    bear(&side, rounds, &arguments.cgroup)
+                    memory::watched(&arguments.cgroup, || bear(&side, rounds, &arguments.cgroup))?
                 } else {
                     stream(&side, rounds)
                 }
@@ -136,18 +136,16 @@ fn bear(side: &Side, rounds: u64, group: &Path) -> Result<String, Trouble> {
         looked?;
         let pinned = memory::pinned()?;
         // Nobody uses it any more: all of it may go.
-        let mut left = size;
-        for _ in 0..200 {
+        let (mut left, mut presses) = (size, 0);
+        while presses < 200 && left * 20 >= size {
             memory::reclaim(group, size)?;
             left = memory::resident(memory.address().0, size)?;
-            if left * 20 < size {
-                break;
-            }
+            presses += 1;
             std::thread::sleep(Duration::from_millis(50));
         }
         side.tell(ENOUGH)?;
         Ok(format!(
-            r#"{{"node":1,"rounds":{rounds},"dirtied":{dirtied},"pinned":{pinned},"exported":{size},"left":{left}}}"#
+            r#"{{"node":1,"rounds":{rounds},"dirtied":{dirtied},"pinned":{pinned},"exported":{size},"left":{left},"presses":{presses}}}"#
         ))
     })
 }
