@@ -359,15 +359,18 @@ arguments! {
         count: u32 = 8,
         /// `[in]` Whose ([`StatScope`]).
         scope: u32 = 12,
+        /// `[in]` Of ports, segments and peers: the number from which on to look. `[out]` Whose counters these are,
+        /// or [`NOBODY`]. Of the driver and the card: zero.
+        which: u32 = 16,
         /// Zero.
-        reserved: u64 = 16,
+        reserved: u32 = 20,
     }
 
     /// One counter, as [`STAT`] gives it.
     Counter {
         /// Its name: UTF-8, zeros behind it.
         name: [u8; counter_table::NAME_BYTES] = 0,
-        /// What was counted since driver or card were started.
+        /// What was counted since driver, card, port, segment or link were started; or what there is now.
         value: u64 = 32,
     }
 }
@@ -380,6 +383,15 @@ pub enum StatScope {
     Driver = 0,
     /// The card's, as it published them last.
     Card = 1,
+    /// An open port's.
+    Port = 2,
+    /// A registered segment's; `which` counts places in the driver's table.
+    Segment = 3,
+    /// Those of the link to a node.
+    Peer = 4,
 }
+
+/// In [`Stat::which`]: there is no port, segment or peer of this or a higher number.
+pub const NOBODY: u32 = u32::MAX;
 
 const_assert_eq!(size_of::<AllowEntry>(), 8);

@@ -83,7 +83,9 @@ at! {
     status_page::HOST_EVENT_HEAD => 32,
     status_page::NIC_EVENT_TAIL => 33,
     status_page::PEERS => 64,
-    status_page::peer(NodeId(3)) => 70,
+    status_page::peer(NodeId(3)) => 88,
+    status_page::peer_payload(NodeId(3)) => 89,
+    status_page::peer_windows(NodeId(3)) => 90,
 }
 
 at! {

@@ -28,13 +28,29 @@ pub mod status_page {
     pub const HOST_EVENT_HEAD: WordIndex = WordIndex(32);
     /// NIC-owned: entries of the NIC event ring written.
     pub const NIC_EVENT_TAIL: WordIndex = WordIndex(33);
-    /// NIC-owned: two words a node; see [`peer`].
+    /// NIC-owned: [`PEER_WORDS`] a node; see [`peer`].
     pub const PEERS: WordIndex = WordIndex(64);
+    /// Words of a node.
+    pub const PEER_WORDS: u32 = 8;
 
-    /// First word: the incarnation of the link (0: down). Second: payload of the path in bytes.
+    /// The words of a node. First: the incarnation of the link (0: down).
     #[must_use]
     pub const fn peer(node: NodeId) -> WordIndex {
-        PEERS.plus(2 * node.0 as u32)
+        PEERS.plus(PEER_WORDS * node.0 as u32)
+    }
+
+    /// Payload of the path to a node in bytes.
+    #[must_use]
+    pub const fn peer_payload(node: NodeId) -> WordIndex {
+        peer(node).plus(1)
+    }
+
+    /// Where the windows of a link stood when the NIC last had time to say so, for whoever watches: the next
+    /// sequence number to be sent, the lowest that the other side has not acknowledged, and the lowest that this
+    /// side has not finished with.
+    #[must_use]
+    pub const fn peer_windows(node: NodeId) -> WordIndex {
+        peer(node).plus(2)
     }
 }
 

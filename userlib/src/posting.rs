@@ -76,7 +76,7 @@ impl PortInner {
     /// smallest that a path may agree on.
     #[inline]
     pub(crate) fn path_payload(&self, node: NodeId) -> u32 {
-        let agreed = self.status.load_acquire(status_page::peer(node).plus(1));
+        let agreed = self.status.load_acquire(status_page::peer_payload(node));
         agreed.clamp(MIN_PAYLOAD, PAGE_SIZE)
     }
 

@@ -156,7 +156,7 @@ impl FastWords {
         if cfg!(target_endian = "big") || !block.start.cast::<AtomicU64>().is_aligned() {
             return None;
         }
-        let payload = status_page::peer(node).plus(1);
+        let payload = status_page::peer_payload(node);
         Some(Self {
             payload: NonNull::from(status.words().get(payload.index())?),
             block: NonNull::from(block.words().first_chunk()?),

@@ -104,7 +104,7 @@ impl Work {
         self.claim.map(|claim| claim.slot)
     }
 
-    fn address(&self) -> VirtAddr {
+    pub(crate) fn address(&self) -> VirtAddr {
         VirtAddr(self.vpn.address().0 + u64::from(self.offset.0))
     }
 }

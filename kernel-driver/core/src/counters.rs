@@ -1,14 +1,14 @@
 //! What happened, counted.
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counters of one host core; all wrap at 2^64, all start at 0.
+    ($(#[$about:meta])* pub struct $kind:ident { $($(#[$doc:meta])* $name:ident,)* }) => {
+        $(#[$about])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct Counters {
+        pub struct $kind {
             $($(#[$doc])* pub $name: u64,)*
         }
 
-        impl Counters {
+        impl $kind {
             /// Names, in the order of [`Self::values`].
             pub const NAMES: &'static [&'static str] = &[$(stringify!($name),)*];
 
@@ -25,125 +25,130 @@ macro_rules! counters {
     };
 }
 
+pub(crate) use counters;
+
 counters! {
-    /// Cards attached again after a reset.
-    reattached,
-    /// Cards found dead.
-    cards_dead,
-    /// Events from the NIC.
-    nic_events,
-    /// Events from the NIC that make no sense: of unknown kind, or naming what does not exist.
-    nic_events_bad,
-    /// Events to the NIC.
-    host_events,
-    /// Times a sleeping NIC was woken.
-    nic_wakes,
-    /// Ports opened.
-    ports_opened,
-    /// Ports closed and cleaned up.
-    ports_closed,
-    /// Segments registered.
-    segments_registered,
-    /// Segments ended.
-    segments_ended,
-    /// Exports made.
-    exports,
-    /// Exports ended.
-    unexports,
-    /// Capabilities derived for importers.
-    grants,
-    /// Import requests that asked again and got the same capability.
-    grants_repeated,
-    /// Grants revoked by the exporter (unexport, exit and lost peers included).
-    grants_revoked,
-    /// Grants released by their holder.
-    grants_released,
-    /// Barriers that the NIC has answered.
-    barriers,
-    /// Import requests from the network.
-    import_requests,
-    /// Import requests refused.
-    imports_refused,
-    /// Import requests dropped because no answer could be sent; the importer asks again.
-    import_requests_dropped,
-    /// Imports granted to this node's ports.
-    imports_granted,
-    /// Imports of this node's ports that failed.
-    imports_failed,
-    /// Import requests sent again.
-    imports_retried,
-    /// Imports of this node's ports that were revoked.
-    imports_revoked,
-    /// Grants that came for an import nobody waits for any more; released at once.
-    stray_grants,
-    /// Control messages sent.
-    control_sent,
-    /// Control messages that could not be sent.
-    control_failed,
-    /// Control messages received that make no sense, or come from somebody who may not send them.
-    control_bad,
-    /// Pages mapped.
-    pages_mapped,
-    /// Maps that found the page mapped already.
-    pages_already_mapped,
-    /// Pages moved to their other row to make room.
-    pages_moved,
-    /// Pages displaced by another page of their rows.
-    pages_displaced,
-    /// Pages whose entry was replaced: another frame, or another permission.
-    pages_replaced,
-    /// Maps given up because the NIC used every page that might be displaced.
-    map_rows_busy,
-    /// Maps given up because of a page event since the ticket.
-    map_races,
-    /// Pages unmapped.
-    pages_unmapped,
-    /// Pages whose write permission was taken.
-    pages_protected,
-    /// Unmapped pages that the NIC had written.
-    pages_dirty,
-    /// Steps of an unmap that found a page in use.
-    unmap_waits,
-    /// Pages that stayed mapped because the NIC used them.
-    pages_restored,
-    /// Pages of a dead card that may still be in use: never to be freed.
-    pages_leaked,
-    /// Messages that waited in a bounce page.
-    bounced,
-    /// Read replies that waited in a bounce page.
-    bounced_replies,
-    /// Bounce records or events that make no sense.
-    bounce_bad,
-    /// Bounced messages that were copied.
-    bounce_copied,
-    /// Bytes copied out of bounce pages.
-    bounce_bytes,
-    /// Bounced messages refused when their slot was emptied: capability, mapping or port gone.
-    bounce_refused,
-    /// Bounced messages whose page could not be had.
-    bounce_failed,
-    /// Bounced messages of a peer's earlier life, dropped.
-    bounce_dropped,
-    /// Bounced messages copied without mapping the page, after lost races.
-    bounce_unmapped,
-    /// Copies that found the page evicted again.
-    copies_evicted,
-    /// Source pages that the NIC missed.
-    source_misses,
-    /// Source pages mapped for another try of the NIC.
-    source_mapped,
-    /// Source pages copied to the source bounce page.
-    source_copied,
-    /// Source misses that failed.
-    source_failed,
-    /// Times a page in was repeated because the page was taken away before it was mapped.
-    paging_retries,
-    /// Links that came up.
-    peers_up,
-    /// New incarnations of peers.
-    peers_reset,
-    /// Links lost.
-    peers_lost,
-    /// Old incarnations of peers released.
-    peers_released,
+    /// Counters of one host core; all wrap at 2^64, all start at 0.
+    pub struct Counters {
+        /// Cards attached again after a reset.
+        reattached,
+        /// Cards found dead.
+        cards_dead,
+        /// Events from the NIC.
+        nic_events,
+        /// Events from the NIC that make no sense: of unknown kind, or naming what does not exist.
+        nic_events_bad,
+        /// Events to the NIC.
+        host_events,
+        /// Times a sleeping NIC was woken.
+        nic_wakes,
+        /// Ports opened.
+        ports_opened,
+        /// Ports closed and cleaned up.
+        ports_closed,
+        /// Segments registered.
+        segments_registered,
+        /// Segments ended.
+        segments_ended,
+        /// Exports made.
+        exports,
+        /// Exports ended.
+        unexports,
+        /// Capabilities derived for importers.
+        grants,
+        /// Import requests that asked again and got the same capability.
+        grants_repeated,
+        /// Grants revoked by the exporter (unexport, exit and lost peers included).
+        grants_revoked,
+        /// Grants released by their holder.
+        grants_released,
+        /// Barriers that the NIC has answered.
+        barriers,
+        /// Import requests from the network.
+        import_requests,
+        /// Import requests refused.
+        imports_refused,
+        /// Import requests dropped because no answer could be sent; the importer asks again.
+        import_requests_dropped,
+        /// Imports granted to this node's ports.
+        imports_granted,
+        /// Imports of this node's ports that failed.
+        imports_failed,
+        /// Import requests sent again.
+        imports_retried,
+        /// Imports of this node's ports that were revoked.
+        imports_revoked,
+        /// Grants that came for an import nobody waits for any more; released at once.
+        stray_grants,
+        /// Control messages sent.
+        control_sent,
+        /// Control messages that could not be sent.
+        control_failed,
+        /// Control messages received that make no sense, or come from somebody who may not send them.
+        control_bad,
+        /// Pages mapped.
+        pages_mapped,
+        /// Maps that found the page mapped already.
+        pages_already_mapped,
+        /// Pages moved to their other row to make room.
+        pages_moved,
+        /// Pages displaced by another page of their rows.
+        pages_displaced,
+        /// Pages whose entry was replaced: another frame, or another permission.
+        pages_replaced,
+        /// Maps given up because the NIC used every page that might be displaced.
+        map_rows_busy,
+        /// Maps given up because of a page event since the ticket.
+        map_races,
+        /// Pages unmapped.
+        pages_unmapped,
+        /// Pages whose write permission was taken.
+        pages_protected,
+        /// Unmapped pages that the NIC had written.
+        pages_dirty,
+        /// Steps of an unmap that found a page in use.
+        unmap_waits,
+        /// Pages that stayed mapped because the NIC used them.
+        pages_restored,
+        /// Pages of a dead card that may still be in use: never to be freed.
+        pages_leaked,
+        /// Messages that waited in a bounce page.
+        bounced,
+        /// Read replies that waited in a bounce page.
+        bounced_replies,
+        /// Bounce records or events that make no sense.
+        bounce_bad,
+        /// Bounced messages that were copied.
+        bounce_copied,
+        /// Bytes copied out of bounce pages.
+        bounce_bytes,
+        /// Bounced messages refused when their slot was emptied: capability, mapping or port gone.
+        bounce_refused,
+        /// Bounced messages whose page could not be had.
+        bounce_failed,
+        /// Bounced messages of a peer's earlier life, dropped.
+        bounce_dropped,
+        /// Bounced messages copied without mapping the page, after lost races.
+        bounce_unmapped,
+        /// Copies that found the page evicted again.
+        copies_evicted,
+        /// Source pages that the NIC missed.
+        source_misses,
+        /// Source pages mapped for another try of the NIC.
+        source_mapped,
+        /// Source pages copied to the source bounce page.
+        source_copied,
+        /// Source misses that failed.
+        source_failed,
+        /// Times a page in was repeated because the page was taken away before it was mapped.
+        paging_retries,
+        /// Links that came up.
+        peers_up,
+        /// New incarnations of peers.
+        peers_reset,
+        /// Links lost.
+        peers_lost,
+        /// Old incarnations of peers released.
+        peers_released,
+    }
 }

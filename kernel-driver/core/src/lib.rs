@@ -25,6 +25,7 @@
 //! | `peers` | links, incarnations |
 //! | [`events`] | what the NIC says, and what the platform hears of it |
 //! | [`counters`] | what happened |
+//! | [`tally`] | what happened to one port, one segment, one link |
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -50,6 +51,7 @@ mod races;
 pub mod revoke;
 pub mod segments;
 pub mod shadow;
+pub mod tally;
 pub mod unmap;
 
 pub use host::Host;

@@ -377,7 +377,8 @@ impl<S: Storage> Host<S> {
         let orphan = core::mem::replace(&mut work.orphan, false);
         work.state = State::Idle;
         work.ticket = None;
-        self.slowest_answer = self.slowest_answer.max(Nanos(now.0.saturating_sub(work.since.0)));
+        let waited = now.0.saturating_sub(work.since.0);
+        self.slowest_answer = self.slowest_answer.max(Nanos(waited));
         if orphan {
             self.counters.bounce_dropped += 1;
             if let Some(peer) = self.peers.get_mut(peer.index()) {
@@ -385,6 +386,7 @@ impl<S: Storage> Host<S> {
             }
             return;
         }
+        self.tally(index, status, waited);
         let event = match kind {
             WorkKind::Write | WorkKind::Reply => HostEvent::BounceEnded {
                 bounce: BounceId(index),

@@ -10,6 +10,7 @@ use crate::events::Notice;
 use crate::host::Host;
 use crate::lists::List;
 use crate::platform::Platform;
+use crate::tally::WorkTally;
 use netvm_abi::event::HostEvent;
 use netvm_abi::storage::Storage;
 use netvm_abi::{Incarnation, Nanos, NodeId};
@@ -33,10 +34,11 @@ pub(crate) struct Peer {
     pub(crate) grants: List<1>,
     /// Imports from it.
     pub(crate) imports: List<1>,
+    pub(crate) tally: WorkTally,
 }
 
 impl Peer {
-    pub(crate) const fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             up: None,
             connected: false,
@@ -44,6 +46,7 @@ impl Peer {
             orphans: 0,
             grants: List::EMPTY,
             imports: List::EMPTY,
+            tally: WorkTally::default(),
         }
     }
 

@@ -10,6 +10,7 @@ use crate::Progress;
 use crate::host::{CardFailure, CardState, Host};
 use crate::lists::List;
 use crate::platform::{PageGone, Platform};
+use crate::tally::WorkTally;
 use netvm_abi::bar::port::BLOCK_WORDS;
 use netvm_abi::event::HostEvent;
 use netvm_abi::mutant::{self, Mutant};
@@ -75,6 +76,7 @@ pub(crate) struct Port {
     /// Work in workers' hands.
     pub(crate) in_hand: u32,
     pub(crate) imports: List<0>,
+    pub(crate) tally: WorkTally,
     /// The NIC has nothing of it any more.
     nic_closed: bool,
     /// When only the NIC was left to wait for.
@@ -82,13 +84,14 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    pub(crate) const fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             state: State::Free,
             generation: Generation(0),
             queue: List::EMPTY,
             in_hand: 0,
             imports: List::EMPTY,
+            tally: WorkTally::default(),
             nic_closed: true,
             waiting_since: None,
         }
@@ -146,6 +149,7 @@ impl<S: Storage> Host<S> {
         entry.generation = generation;
         entry.nic_closed = false;
         entry.waiting_since = None;
+        entry.tally = WorkTally::default();
         // The NIC touches neither while the port is closed.
         clear(platform.bar(), self.bar_map.port(number), BLOCK_WORDS);
         let area = self.shared_map.port_area(number);

@@ -11,6 +11,7 @@ use crate::Progress;
 use crate::host::Host;
 use crate::lists::{Links, List, Sorted, linked};
 use crate::platform::{PageGone, Platform};
+use crate::tally::WorkTally;
 use crate::unmap::{Unmap, UnmapKind, UnmapStep};
 use core::cmp::Ordering;
 use netvm_abi::storage::{MakeTable, Storage};
@@ -56,13 +57,14 @@ enum State {
 pub(crate) struct Segment {
     state: State,
     generation: u16,
-    port: PortId,
-    first: u64,
-    pages: u64,
+    pub(crate) port: PortId,
+    pub(crate) first: u64,
+    pub(crate) pages: u64,
     /// Its exports, those that are ending included.
     pub(crate) exports: List<0>,
     /// Workers that are copying to or from it.
     pub(crate) in_hand: u32,
+    pub(crate) tally: WorkTally,
     unmap: Option<Unmap>,
     free: Links,
 }
@@ -92,6 +94,7 @@ impl<S: MakeTable> Segments<S> {
             pages: 0,
             exports: List::EMPTY,
             in_hand: 0,
+            tally: WorkTally::default(),
             unmap: None,
             free: Links::NONE,
         });
@@ -115,6 +118,16 @@ impl<S: Storage> Segments<S> {
         let segment = self.table.get_mut(index_of(id) as usize)?;
         let same = u32::from(segment.generation) == id.0 >> 16;
         (same && segment.state != State::Free).then_some(segment)
+    }
+
+    /// Whose place of the table it is, if anybody's.
+    pub(crate) fn used(&self, place: u32) -> Option<SegmentId> {
+        let segment = self.table.get(place as usize)?;
+        if segment.state == State::Free {
+            None
+        } else {
+            self.id(place)
+        }
     }
 
     fn found(&self, at: usize) -> Option<Found> {
@@ -170,6 +183,7 @@ impl<S: Storage> Segments<S> {
             segment.port = port;
             segment.first = first;
             segment.pages = pages;
+            segment.tally = WorkTally::default();
         }
         self.order.insert(at, index);
         self.id(index).ok_or(SegmentError::TableFull)

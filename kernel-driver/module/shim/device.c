@@ -3,6 +3,7 @@
  * /dev/netvmN. C, because 6.12's `kernel` crate has no misc devices, no file operations and no
  * VMAs. All that is decided here is that a mapping is neither inherited, nor grown, nor dumped.
  */
+#include <linux/capability.h>
 #include <linux/dma-mapping.h>
 #include <linux/fs.h>
 #include <linux/idr.h>
@@ -84,6 +85,12 @@ static const struct file_operations nv_operations = {
 	.compat_ioctl = compat_ptr_ioctl,
 	.mmap = nv_mmap,
 };
+
+/* Addresses of other processes are told to those who may profile them. `kernel` has no capabilities. */
+bool nv_may_see_addresses(void)
+{
+	return perfmon_capable();
+}
 
 /* C: misc_register takes structures of callbacks. */
 int nv_device_add(struct nv_card *card, void *rust)

@@ -90,6 +90,7 @@ int nv_copy_in(unsigned long to, const void *from, size_t len);
 int nv_copy_out(void *to, unsigned long from, size_t len);
 
 /* device.c: /dev/netvmN. */
+bool nv_may_see_addresses(void);
 int nv_device_add(struct nv_card *card, void *rust);
 void nv_device_remove(struct nv_card *card);
 u32 nv_device_number(const struct nv_card *card);

@@ -12,7 +12,7 @@ use crate::event::Woken;
 use crate::notices::import_index;
 use crate::pages::page_gone;
 use crate::port::{Port, STEP_PAGES};
-use crate::shim;
+use crate::{shim, stat};
 use core::ffi::{c_int, c_long};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -21,9 +21,8 @@ use kernel::sync::Arc;
 use kernel::uaccess::UserSlice;
 use netvm_abi::bar::{port as block, BarMap};
 use netvm_abi::control::{Grant, Modes, Name};
-use netvm_abi::counter_table;
 use netvm_abi::descriptor::INLINE_BYTES;
-use netvm_abi::ioctl::{self, mmap_offset, MapRegion, StatScope};
+use netvm_abi::ioctl::{self, mmap_offset, MapRegion};
 use netvm_abi::port_area::{AREA_WORDS, ERROR_WRITE, NOTIFICATION_WRITE, PORT_EVENTS, PORT_STATE};
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::words::SharedWords;
@@ -39,18 +38,6 @@ use netvm_host::imports::ImportSpec;
 const ANSWER: u64 = 2_000_000_000;
 /// Regions of `mmap` lie so far from each other.
 const REGION_SHIFT: u32 = 32;
-
-/// Gives a process a counter: entry `index` of its array of [`ioctl::Counter`] at `array`, any number that it likes.
-fn write_counter(array: u64, index: u32, name: &[u8], value: u64) -> Result<(), Failure> {
-    let fault = || Failure::plain(errno::FAULT);
-    let offset = u64::from(index) * size_of::<ioctl::Counter>() as u64;
-    let at = array.checked_add(offset).ok_or_else(fault)?;
-    let mut writer = UserSlice::new(at as usize, size_of::<ioctl::Counter>()).writer();
-    let written = writer
-        .write_slice(name)
-        .and_then(|()| writer.write_slice(&value.to_ne_bytes()));
-    written.map_err(|_| fault())
-}
 
 /// An open file of the device; a port once it has registered.
 pub(crate) struct File {
@@ -136,7 +123,7 @@ pub(crate) fn call(file: &File, number: u32, at: usize) -> c_long {
         ioctl::IMPORT => with(at, |import| file.import(import)),
         ioctl::UNIMPORT => with(at, |unimport| file.unimport(unimport)),
         ioctl::WAIT => with(at, |wait| file.wait(wait)),
-        ioctl::STAT => with(at, |stat| file.stat(stat)),
+        ioctl::STAT => with(at, |argument| stat::stat(&file.card, argument)),
         ioctl::WAKE => {
             file.card.with(|_, glue, _| glue.bar.ring());
             0
@@ -453,37 +440,6 @@ impl File {
                 Woken::Signal => return Err(Failure::plain(errno::INTR)),
             }
         }
-    }
-
-    fn stat(&self, stat: &mut ioctl::Stat) -> Result<(), Failure> {
-        let room = stat.count;
-        stat.count = if stat.scope == StatScope::Driver as u32 {
-            let counters = self.card.with(|host, _, _| *host.counters());
-            for (index, (name, value)) in (0..room).zip(counters.iter()) {
-                let mut bytes = [0; counter_table::NAME_BYTES];
-                for (to, from) in bytes.iter_mut().zip(name.bytes()) {
-                    *to = from;
-                }
-                write_counter(stat.counters, index, &bytes, value)?;
-            }
-            Counters::NAMES.len() as u32
-        } else if stat.scope == StatScope::Card as u32 {
-            // The BAR is read under the lock (the card may be pulled out), an entry at a time.
-            let table = self.card.with(|host, _, _| BarMap::new(host.geometry()).counters);
-            let entries = self
-                .card
-                .with(|_, glue, _| counter_table::entries(&glue.bar, table));
-            for index in 0..entries.min(room) {
-                let (name, value) = self
-                    .card
-                    .with(|_, glue, _| counter_table::read(&glue.bar, table, index));
-                write_counter(stat.counters, index, &name, value)?;
-            }
-            entries
-        } else {
-            return Err(Status::Unsupported.into());
-        };
-        Ok(())
     }
 
     /// Maps the port's block, its area or the status pages.

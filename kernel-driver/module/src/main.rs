@@ -38,6 +38,7 @@ mod notices;
 mod pages;
 mod port;
 mod shim;
+mod stat;
 mod tables;
 mod words;
 mod worker;

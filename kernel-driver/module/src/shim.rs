@@ -119,6 +119,7 @@ unsafe extern "C" {
     pub(crate) fn nv_copy_in(to: usize, from: *const c_void, len: usize) -> c_int;
     pub(crate) fn nv_copy_out(to: *mut c_void, from: usize, len: usize) -> c_int;
 
+    pub(crate) safe fn nv_may_see_addresses() -> bool;
     pub(crate) fn nv_device_add(card: *mut NvCard, rust: *mut c_void) -> c_int;
     pub(crate) fn nv_device_remove(card: *mut NvCard);
     pub(crate) fn nv_device_number(card: *const NvCard) -> u32;

@@ -188,7 +188,7 @@ impl<S: Storage> Nic<S> {
         let (incarnation, payload) = (peer.remote, peer.payload);
         self.counters.links_up += 1;
         let at = status_page::peer(id);
-        p.shared().store_release(at.plus(1), payload);
+        p.shared().store_release(status_page::peer_payload(id), payload);
         p.shared().store_release(at, incarnation.0);
         self.tell_host(
             p,
@@ -198,6 +198,18 @@ impl<S: Storage> Nic<S> {
             },
         );
         self.turns.stir();
+    }
+
+    /// Says where the windows of all links stand, for whoever watches: what this costs grows with the number of nodes,
+    /// so it is for a platform that has a moment.
+    pub fn publish_windows<P: Platform>(&self, p: &P) {
+        for (id, peer) in (0..).zip(self.peers.iter()) {
+            if peer.link == Link::Up {
+                let at = status_page::peer_windows(NodeId(id));
+                let windows = [peer.credits.next(), peer.credits.acked(), peer.sequence.lsn()];
+                p.shared().store_slice(at, &windows.map(|seq| seq.0));
+            }
+        }
     }
 
     /// The life of a link is over. What was outstanding ends with [`Status::LinkLost`].

@@ -32,7 +32,26 @@ fn the_status_page_shows_the_link() {
     let world = linked();
     let page = &world.nodes[0].board.shared;
     assert_ne!(page.load_acquire(status_page::peer(NodeId(1))), 0);
-    assert_eq!(page.load_acquire(status_page::peer(NodeId(1)).plus(1)), 4096);
+    assert_eq!(page.load_acquire(status_page::peer_payload(NodeId(1))), 4096);
+}
+
+#[test]
+fn whoever_watches_sees_the_windows_move() {
+    let mut world = linked();
+    let windows = |world: &World, node: usize| {
+        let Node { nic, board, .. } = &world.nodes[node];
+        nic.publish_windows(board);
+        let at = status_page::peer_windows(NodeId(1 - node as u16));
+        [0, 1, 2].map(|word| board.shared.load_acquire(at.plus(word)))
+    };
+    let before = [windows(&world, 0), windows(&world, 1)];
+    assert!(world.nodes[0].post(1, &inline(1, 0x12000, 8), &[1; 8]));
+    world.nodes[0].poll(world.now);
+    let [next, acknowledged, _] = windows(&world, 0);
+    assert_eq!(next, before[0][0].wrapping_add(1));
+    assert_eq!(acknowledged, before[0][1]);
+    world.run();
+    assert_eq!(windows(&world, 1)[2], before[1][2].wrapping_add(1));
 }
 
 #[test]
@@ -278,7 +297,7 @@ fn other_windows_are_refused_by_name_and_a_smaller_payload_is_agreed_on() {
     });
     let mut small = World::connect(small);
     let page = &small.nodes[0].board.shared;
-    assert_eq!(page.load_acquire(status_page::peer(NodeId(1)).plus(1)), 1408);
+    assert_eq!(page.load_acquire(status_page::peer_payload(NodeId(1))), 1408);
     small.nodes[0].map(1, 0x5000, 9, true);
     assert!(small.nodes[0].post(1, &write(1, 0x12000, 0x5000, 1409), &[]));
     small.run();

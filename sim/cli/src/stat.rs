@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use netvm::device::{self, Counters};
+use netvm::device::{self, Counted, Counters};
 use serde_json::{Map, Value, json};
 
 use crate::args::Stat;
@@ -25,6 +25,9 @@ pub fn run(options: &Stat) -> Result<(), Failure> {
         output::print_json(&json!({
             "driver": object(&counters.driver),
             "card": object(&counters.card),
+            "ports": objects("port", &counters.ports),
+            "segments": objects("place", &counters.segments),
+            "peers": objects("node", &counters.peers),
         }))
     } else {
         output::print(&table(&counters, options.all))
@@ -39,7 +42,7 @@ fn fix(device: &Path) -> &'static str {
     }
 }
 
-fn object(counters: &[(String, u64)]) -> Value {
+fn object(counters: &Counted) -> Value {
     let fields: Map<String, Value> = counters
         .iter()
         .map(|(name, value)| (name.clone(), Value::from(*value)))
@@ -47,19 +50,39 @@ fn object(counters: &[(String, u64)]) -> Value {
     Value::Object(fields)
 }
 
+/// An array of those, each with its number under `key`.
+fn objects(key: &str, all: &[(u32, Counted)]) -> Value {
+    let each = all.iter().map(|(number, counters)| {
+        let mut fields = object(counters);
+        fields[key] = Value::from(*number);
+        fields
+    });
+    Value::Array(each.collect())
+}
+
 /// As a person reads it: what is zero is left out, unless `all`.
 fn table(counters: &Counters, all: bool) -> String {
     let mut text = String::new();
-    for (title, part) in [("driver", &counters.driver), ("card", &counters.card)] {
+    let mut part = |title: &str, counters: &Counted| {
         text.push_str(title);
         text.push('\n');
-        let shown = part.iter().filter(|(_, value)| all || *value > 0);
         let before = text.len();
-        for (name, value) in shown {
-            text.push_str(&format!("  {name:<32} {value:>16}\n"));
+        for (name, value) in counters.iter().filter(|(_, value)| all || *value > 0) {
+            text.push_str(&format!("  {name:<32} {value:>20}\n"));
         }
         if text.len() == before {
             text.push_str("  nothing yet\n");
+        }
+    };
+    part("driver", &counters.driver);
+    part("card", &counters.card);
+    for (title, each) in [
+        ("port", &counters.ports),
+        ("segment in place", &counters.segments),
+        ("link to node", &counters.peers),
+    ] {
+        for (number, counters) in each {
+            part(&format!("{title} {number}"), counters);
         }
     }
     text.pop();
@@ -74,6 +97,8 @@ mod tests {
         Counters {
             driver: vec![("bounced".to_owned(), 3), ("cards_dead".to_owned(), 0)],
             card: Vec::new(),
+            ports: vec![(3, vec![("bounced".to_owned(), 2)])],
+            ..Counters::default()
         }
     }
 
@@ -81,12 +106,17 @@ mod tests {
     fn zeros_are_shown_to_those_who_ask() {
         let text = table(&counters(), false);
         assert!(text.contains("bounced") && !text.contains("cards_dead"), "{text}");
-        assert!(text.ends_with("card\n  nothing yet"), "{text}");
+        assert!(text.contains("card\n  nothing yet\nport 3\n  bounced"), "{text}");
         assert!(table(&counters(), true).contains("cards_dead"));
     }
 
     #[test]
     fn json_has_a_field_for_each_counter() {
-        assert_eq!(object(&counters().driver), json!({"bounced": 3, "cards_dead": 0}));
+        let counters = counters();
+        assert_eq!(object(&counters.driver), json!({"bounced": 3, "cards_dead": 0}));
+        assert_eq!(
+            objects("port", &counters.ports),
+            json!([{"port": 3, "bounced": 2}])
+        );
     }
 }

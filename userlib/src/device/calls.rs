@@ -2,6 +2,7 @@
 //!
 //! A call that fails says why twice: by errno, and by a status in its argument where NetVM has a better word for it.
 
+use super::Counted;
 use crate::backend::Refusal;
 use netvm_abi::Status;
 use netvm_abi::ioctl::{self, StatScope};
@@ -85,13 +86,33 @@ impl Calls {
         called.map_err(|errno| system("ask the card's driver", errno))
     }
 
-    /// What driver or card have counted: names and values.
-    pub(super) fn counters(&self, scope: StatScope) -> Result<Vec<(String, u64)>, Refusal> {
+    /// What driver or card have counted.
+    pub(super) fn counters(&self, scope: StatScope) -> Result<Counted, Refusal> {
+        Ok(self.counted(scope, 0)?.1)
+    }
+
+    /// What was counted for each port, segment or peer, by its number.
+    pub(super) fn each(&self, scope: StatScope) -> Result<Vec<(u32, Counted)>, Refusal> {
+        let mut all = Vec::new();
+        let mut from = 0;
+        loop {
+            let (which, counters) = self.counted(scope, from)?;
+            // A driver that does not get on has said all it can.
+            if which == ioctl::NOBODY || which < from {
+                return Ok(all);
+            }
+            all.push((which, counters));
+            from = which + 1;
+        }
+    }
+
+    fn counted(&self, scope: StatScope, which: u32) -> Result<(u32, Counted), Refusal> {
         let mut found = vec![ioctl::Counter::default(); MOST_COUNTERS];
         let mut stat = ioctl::Stat {
             counters: found.as_mut_ptr().expose_provenance() as u64,
             count: found.len() as u32,
             scope: scope as u32,
+            which,
             ..ioctl::Stat::default()
         };
         // SAFETY: as for the other calls; the array has as many entries as the argument says.
@@ -103,10 +124,8 @@ impl Calls {
             let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
             String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
         };
-        Ok(found
-            .iter()
-            .map(|counter| (text(&counter.name), counter.value))
-            .collect())
+        let counters = found.iter().map(|counter| (text(&counter.name), counter.value));
+        Ok((stat.which, counters.collect()))
     }
 
     /// Sleeps until the port area has news. False: it did not, for a signal, the time, or a driver that is gone.

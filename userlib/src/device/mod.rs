@@ -42,13 +42,22 @@ pub fn open(path: impl AsRef<Path>) -> Result<Node, Refusal> {
     Ok(Node::new(Arc::new(Device { path, query })))
 }
 
-/// What a card and its driver have counted since they were started: names and values.
+/// Names and values of counters.
+pub type Counted = Vec<(String, u64)>;
+
+/// What a card and its driver have counted since they were started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// The driver's.
-    pub driver: Vec<(String, u64)>,
+    pub driver: Counted,
     /// The card's; some hundredths of a second old.
-    pub card: Vec<(String, u64)>,
+    pub card: Counted,
+    /// Those of each open port, by its number.
+    pub ports: Vec<(u32, Counted)>,
+    /// Those of each registered segment, by its place in the driver's table.
+    pub segments: Vec<(u32, Counted)>,
+    /// Those of the link to each node, by the node's number.
+    pub peers: Vec<(u32, Counted)>,
 }
 
 /// Reads the counters of the card behind a device such as [`FIRST`]. Needs no port.
@@ -60,6 +69,9 @@ pub fn counters(path: impl AsRef<Path>) -> Result<Counters, Refusal> {
     Ok(Counters {
         driver: calls.counters(StatScope::Driver)?,
         card: calls.counters(StatScope::Card)?,
+        ports: calls.each(StatScope::Port)?,
+        segments: calls.each(StatScope::Segment)?,
+        peers: calls.each(StatScope::Peer)?,
     })
 }
 

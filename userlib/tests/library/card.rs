@@ -106,7 +106,7 @@ impl Card {
             on_relax: Mutex::new(None),
         };
         for node in 0..4 {
-            card.status.set(status_page::peer(NodeId(node)).plus(1), 4096);
+            card.status.set(status_page::peer_payload(NodeId(node)), 4096);
         }
         Arc::new(card)
     }

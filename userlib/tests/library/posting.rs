@@ -42,8 +42,8 @@ fn a_zero_copy_write_is_cut_at_the_pages_of_both_sides() {
 #[test]
 fn messages_are_no_larger_than_the_path_allows() {
     let card = Card::new();
-    card.status.set(status_page::peer(NodeId(1)).plus(1), 1408);
-    card.status.set(status_page::peer(NodeId(2)).plus(1), 0);
+    card.status.set(status_page::peer_payload(NodeId(1)), 1408);
+    card.status.set(status_page::peer_payload(NodeId(2)), 0);
     let (port, near, unknown) = card.open(PortConfig::default());
     let region = port.alloc(2 * 4096).unwrap();
     near.write(0, &region).post().unwrap();

@@ -11,6 +11,7 @@ use netvm_host::events::Notice;
 use netvm_host::paging::{WorkId, WorkStep};
 use netvm_host::platform::{Access, CopyEnd, Direction};
 use netvm_host::ports::OpenPort;
+use netvm_host::tally::WorkTally;
 use netvm_host::unmap::{UnmapKind, UnmapStep};
 
 struct World {
@@ -112,6 +113,73 @@ pub(crate) fn a_bounced_write_is_copied_once_mapped_and_ended() {
     assert!(w.ended().is_empty());
     assert_eq!(w.rig.count("bounce_bytes"), 50);
     assert_eq!(w.rig.host.slowest_answer(), Nanos(7000));
+}
+
+#[test]
+fn a_port_a_segment_and_a_link_have_books_of_their_own() {
+    let mut w = world();
+    let (host, platform) = (&w.rig.host, &w.rig.platform);
+    let (port, before, work) = host.port_tally(platform, PortId(0)).expect("one is open");
+    assert_eq!((port, work), (w.port.port, WorkTally::default()));
+    assert_eq!((before.segments, before.queued), (1, 0));
+    let sent = w.bounce(3, PAGE_17 + 100, 50);
+    let refused = w.bounce(4, 40 * PAGE, 8);
+    w.rig.poll();
+    let queued = |w: &World| {
+        w.rig
+            .host
+            .port_tally(&w.rig.platform, port)
+            .expect("open")
+            .1
+            .queued
+    };
+    assert_eq!(queued(&w), 2);
+    w.rig.now = Nanos(7000);
+    assert_eq!(w.page_in(), sent);
+    w.rig.paged(sent, Ok(900));
+    w.rig.copied(sent, CopyEnd::Done);
+    assert_eq!(
+        w.rig.next(w.port),
+        None,
+        "the other one leaves its segment: {refused:?}"
+    );
+    let expected = WorkTally {
+        bounced: 1,
+        bounced_bytes: 50,
+        slowest_ns: 7000,
+        ..WorkTally::default()
+    };
+    let both = WorkTally {
+        failed: 1,
+        ..expected
+    };
+    let (host, platform) = (&w.rig.host, &w.rig.platform);
+    let (_, now, work) = host.port_tally(platform, PortId(0)).expect("open");
+    assert_eq!((now.queued, now.in_hand, work), (0, 0, both));
+    let (place, segment, work) = host.segment_tally(0).expect("registered");
+    assert_eq!(
+        (segment.start, segment.bytes, segment.exports),
+        (16 * PAGE, 16 * PAGE, 1)
+    );
+    assert_eq!((segment.pages_mapped, segment.port), (1, u64::from(port.0)));
+    assert_eq!(work, expected);
+    assert_eq!(host.segment_tally(place + 1), None);
+    let (peer, link, work) = host.peer_tally(platform, NodeId(0)).expect("up");
+    assert_eq!((peer, link.grants, work), (PEER, 1, both));
+    assert_eq!(link.incarnation, u64::from(LINK.0));
+    assert_eq!(host.peer_tally(platform, NodeId(PEER.0 + 1)), None);
+    assert_eq!(host.port_tally(platform, PortId(port.0 + 1)), None);
+    // The next owner of the port begins with empty books.
+    w.rig.close(w.port);
+    assert_eq!(w.rig.host.port_tally(&w.rig.platform, PortId(0)), None);
+    assert_eq!(w.rig.host.segment_tally(0), None);
+    w.rig.open();
+    let (_, _, work) = w
+        .rig
+        .host
+        .port_tally(&w.rig.platform, PortId(0))
+        .expect("open again");
+    assert_eq!(work, WorkTally::default());
 }
 
 #[test]

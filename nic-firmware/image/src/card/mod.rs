@@ -74,12 +74,13 @@ impl<W: Wire> Card<W> {
         self.driver.poll_once(&mut self.nic, &mut self.around)
     }
 
-    /// Publishes what it has counted, if that is a while ago.
+    /// Publishes what it has counted and where its links' windows stand, if that is a while ago.
     pub(crate) fn publish(&mut self) {
         let now = clock::now();
         if now.0.saturating_sub(self.published.0) >= PUBLISH.0 {
             let values = self.nic.counters().iter().map(|(_, value)| value);
             counter_table::publish_values(self.around.bar(), self.counters, values);
+            self.nic.publish_windows(&self.around);
             self.published = now;
         }
     }

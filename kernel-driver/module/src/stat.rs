@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What has been counted, for a process that asks (`STAT`, docs/ABI.md, chapter 14).
+
+use crate::card::Card;
+use crate::errno::{self, Failure};
+use crate::shim;
+use kernel::prelude::*;
+use kernel::uaccess::UserSlice;
+use netvm_abi::bar::BarMap;
+use netvm_abi::counter_table::{self, NAME_BYTES};
+use netvm_abi::ioctl::{self, StatScope, NOBODY};
+use netvm_abi::{NodeId, PortId, Status};
+
+/// A process's array of [`ioctl::Counter`], wherever it says that it is.
+struct Array {
+    at: u64,
+    room: u32,
+}
+
+impl Array {
+    /// Writes entry `index`, if there is room for it.
+    fn write(&self, index: u32, name: &[u8; NAME_BYTES], value: u64) -> Result<(), Failure> {
+        if index >= self.room {
+            return Ok(());
+        }
+        let fault = || Failure::plain(errno::FAULT);
+        let offset = u64::from(index) * size_of::<ioctl::Counter>() as u64;
+        let at = self.at.checked_add(offset).ok_or_else(fault)?;
+        let mut writer = UserSlice::new(at as usize, size_of::<ioctl::Counter>()).writer();
+        let written = writer
+            .write_slice(name)
+            .and_then(|()| writer.write_slice(&value.to_ne_bytes()));
+        written.map_err(|_| fault())
+    }
+
+    /// Writes as many as there is room for, and tells how many there are.
+    fn fill(&self, counters: impl Iterator<Item = (&'static str, u64)>) -> Result<u32, Failure> {
+        let mut count = 0;
+        for (name, value) in counters {
+            let mut bytes = [0; NAME_BYTES];
+            for (to, from) in bytes.iter_mut().zip(name.bytes()) {
+                *to = from;
+            }
+            self.write(count, &bytes, value)?;
+            count += 1;
+        }
+        Ok(count)
+    }
+}
+
+/// Answers a `STAT`. Each answer is of one moment; a process's memory is written to when the lock is free again.
+pub(crate) fn stat(card: &Card, stat: &mut ioctl::Stat) -> Result<(), Failure> {
+    let array = Array {
+        at: stat.counters,
+        room: stat.count,
+    };
+    let from = stat.which;
+    // Where no number can be so high, there is nobody either.
+    let small = u16::try_from(from).ok();
+    let (which, count) = match stat.scope {
+        scope if scope == StatScope::Driver as u32 => {
+            let counters = card.with(|host, _, _| *host.counters());
+            (0, array.fill(counters.iter())?)
+        }
+        scope if scope == StatScope::Card as u32 => (0, of_card(card, &array)?),
+        scope if scope == StatScope::Port as u32 => {
+            match card.with(|host, glue, _| host.port_tally(glue, PortId(small?))) {
+                Some((port, tally, work)) => {
+                    (u32::from(port.0), array.fill(Iterator::chain(tally.iter(), work.iter()))?)
+                }
+                None => (NOBODY, 0),
+            }
+        }
+        scope if scope == StatScope::Segment as u32 => {
+            match card.with(|host, _, _| host.segment_tally(from)) {
+                Some((place, mut tally, work)) => {
+                    if !shim::nv_may_see_addresses() {
+                        tally.start = 0;
+                    }
+                    (place, array.fill(Iterator::chain(tally.iter(), work.iter()))?)
+                }
+                None => (NOBODY, 0),
+            }
+        }
+        scope if scope == StatScope::Peer as u32 => {
+            match card.with(|host, glue, _| host.peer_tally(glue, NodeId(small?))) {
+                Some((node, tally, work)) => {
+                    (u32::from(node.0), array.fill(Iterator::chain(tally.iter(), work.iter()))?)
+                }
+                None => (NOBODY, 0),
+            }
+        }
+        _ => return Err(Status::Unsupported.into()),
+    };
+    (stat.which, stat.count) = (which, count);
+    Ok(())
+}
+
+/// What the card has published.
+fn of_card(card: &Card, array: &Array) -> Result<u32, Failure> {
+    // The BAR is read under the lock (the card may be pulled out), an entry at a time.
+    let table = card.with(|host, _, _| BarMap::new(host.geometry()).counters);
+    let entries = card.with(|_, glue, _| counter_table::entries(&glue.bar, table));
+    for index in 0..entries.min(array.room) {
+        let (name, value) = card.with(|_, glue, _| counter_table::read(&glue.bar, table, index));
+        array.write(index, &name, value)?;
+    }
+    Ok(entries)
+}
