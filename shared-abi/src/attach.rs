@@ -159,15 +159,40 @@ impl DriverPlace {
     pub fn publish<W: SharedWords + ?Sized>(&self, bar: &W) {
         bar.store_slice(header::DRIVER_MEMORY, &split(self.memory.0));
         bar.store_slice(header::BOUNCE_PAGES, &split(self.bounce.0));
-        bar.store_release(header::DRIVER_READY, 1);
+        bar.store_release(header::DRIVER_READY, header::DRIVER_HERE);
     }
 
     /// What the driver has said, if it has (NIC). Whether there is such memory the NIC must check.
     pub fn load<W: SharedWords + ?Sized>(bar: &W) -> Option<Self> {
-        (bar.load_acquire(header::DRIVER_READY) == 1).then(|| Self {
+        (bar.load_acquire(header::DRIVER_READY) == header::DRIVER_HERE).then(|| Self {
             memory: Ppn(bar.load_pair(header::DRIVER_MEMORY)),
             bounce: Ppn(bar.load_pair(header::BOUNCE_PAGES)),
         })
+    }
+
+    /// Whether a card still uses, or may use, the memory of a driver (host driver).
+    pub fn is_in_use<W: SharedWords + ?Sized>(bar: &W) -> bool {
+        bar.load_acquire(header::DRIVER_READY) != 0
+    }
+
+    /// Asks the card to let go of all host memory and to begin anew (host driver that goes, or that finds what an
+    /// earlier one has left). The memory may be freed once it is not [in use](Self::is_in_use) any more.
+    pub fn withdraw<W: SharedWords + ?Sized>(bar: &W) {
+        bar.store_release(header::DRIVER_READY, header::DRIVER_GOES);
+    }
+
+    /// Whether the driver wants its memory back (NIC).
+    pub fn is_withdrawn<W: SharedWords + ?Sized>(bar: &W) -> bool {
+        bar.load_acquire(header::DRIVER_READY) == header::DRIVER_GOES
+    }
+
+    /// Says that every access to host memory is over and that there will be none (NIC, which then begins anew).
+    ///
+    /// The last access comes before the release store of 0, whose reader frees the memory. The header goes first: whoever
+    /// reads 0 here finds no card to attach to before the next firmware has published its own.
+    pub fn let_go<W: SharedWords + ?Sized>(bar: &W) {
+        bar.store_release(header::MAGIC, 0);
+        bar.store_release(header::DRIVER_READY, 0);
     }
 }
 

@@ -57,8 +57,13 @@ pub mod header {
     pub const DRIVER_MEMORY: WordIndex = WordIndex(40);
     /// Bus page number of the first bounce page, two words; the others follow it. Host-owned.
     pub const BOUNCE_PAGES: WordIndex = WordIndex(42);
-    /// 1: the driver has said where its memory is; written last. Host-owned.
+    /// [`DRIVER_HERE`]: the driver has said where its memory is; written last. [`DRIVER_GOES`]: it wants that memory
+    /// back. The NIC writes 0 alone, when it has let go ([`DriverPlace`](crate::attach::DriverPlace)).
     pub const DRIVER_READY: WordIndex = WordIndex(44);
+    /// A value of [`DRIVER_READY`].
+    pub const DRIVER_HERE: u32 = 1;
+    /// A value of [`DRIVER_READY`].
+    pub const DRIVER_GOES: u32 = 2;
 }
 
 /// Words of a port block, relative to its start.

@@ -130,7 +130,10 @@ impl<S: Storage> Host<S> {
         if let Some(port) = self.ports.get_mut(work.port.index()) {
             port.tally.add(work, status, waited);
         }
-        if let Some(peer) = self.peers.get_mut(work.peer.index()) {
+        // A source is missed for nobody in particular.
+        if work.kind != WorkKind::Source
+            && let Some(peer) = self.peers.get_mut(work.peer.index())
+        {
             peer.tally.add(work, status, waited);
         }
     }

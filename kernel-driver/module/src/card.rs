@@ -121,7 +121,7 @@ enum Trouble {
     NotUp,
     /// It will not do; said once.
     Never(AttachError),
-    /// It still uses the memory of a driver that was here before.
+    /// It still uses the memory of a driver that was here before, and is asked not to.
     Used,
     /// Its BAR is smaller than its tables.
     Small(u32),
@@ -173,7 +173,9 @@ impl Card {
         if BarMap::new(&geometry).words > bar.words() {
             return Err(Trouble::Small(bar.words()));
         }
-        if bar.load_acquire(header::DRIVER_READY) != 0 {
+        if DriverPlace::is_in_use(&bar) {
+            DriverPlace::withdraw(&bar);
+            bar.ring();
             return Err(Trouble::Used);
         }
         let shared_bytes = SharedMap::new(&geometry).words as usize * 4;
@@ -341,7 +343,7 @@ impl Card {
             let mut core = self.lock();
             let core = &mut *core;
             let up = core.glue.bar.load_acquire(header::MAGIC) == header::MAGIC_VALUE
-                && core.glue.bar.load_acquire(header::DRIVER_READY) == 0;
+                && !DriverPlace::is_in_use(&core.glue.bar);
             if !up || core.open_ports > 0 || core.host.mapped_pages() > 0 {
                 return;
             }
@@ -366,12 +368,38 @@ impl Card {
         }
     }
 
+    /// Asks the card to let go of all memory of this host; false: it has not, in time. Sleeps.
+    fn ask_to_let_go(&self) -> bool {
+        let alive = self.with(|host, glue, _| {
+            let alive = matches!(host.card(), CardState::Alive) && !glue.bar.is_gone();
+            if alive {
+                DriverPlace::withdraw(&glue.bar);
+                glue.bar.ring();
+            }
+            alive
+        });
+        let patience = Nanos::from_millis(shim::nv_deadline_ms().into());
+        let deadline = now().after(patience);
+        // Of a card that is pulled out meanwhile all words read as ones: not as 0.
+        while alive && now() < deadline {
+            if self.with(|_, glue, _| !DriverPlace::is_in_use(&glue.bar)) {
+                return true;
+            }
+            // SAFETY: this thread holds no lock.
+            unsafe { shim::nv_pause(true) };
+        }
+        false
+    }
+
     /// The card or the module goes.
     fn leave(&self) {
         // SAFETY: added by this thread. Nobody can open it, and nothing is mapped, from here on.
         unsafe { shim::nv_device_remove(self.shim.as_ptr()) };
+        // A card that answers has let go of everything; one that does not has to be stopped.
+        let let_go = self.ask_to_let_go();
         // SAFETY: the card lives.
-        let proven = unsafe { shim::nv_card_stop(self.shim.as_ptr()) };
+        let stopped = unsafe { shim::nv_card_stop(self.shim.as_ptr()) };
+        let proven = let_go || stopped;
         self.with(|_, glue, _| glue.bar.take_away());
         // What reads as all ones is dead: ports that are open still hear it.
         while let Some(notice) = self.with(|host, glue, now| host.poll(glue, now)) {
@@ -463,7 +491,9 @@ fn tell(trouble: &Trouble, told: bool) -> bool {
     match trouble {
         Trouble::NotUp => {}
         Trouble::Never(error) => pr_err!("the card cannot be used: {}\n", error),
-        Trouble::Used => pr_err!("the card still uses the memory of an earlier driver: reset it\n"),
+        Trouble::Used => pr_warn!(
+            "the card still uses the memory of an earlier driver: it is asked to begin anew (reset it if it does not)\n"
+        ),
         Trouble::Small(words) => pr_err!("the card's tables do not fit into its {} words\n", words),
         Trouble::NoMemory(bytes) => pr_err!("no memory for the card ({} bytes); trying again\n", bytes),
     }

@@ -66,9 +66,10 @@ pub(crate) fn stat(card: &Card, stat: &mut ioctl::Stat) -> Result<(), Failure> {
         scope if scope == StatScope::Card as u32 => (0, of_card(card, &array)?),
         scope if scope == StatScope::Port as u32 => {
             match card.with(|host, glue, _| host.port_tally(glue, PortId(small?))) {
-                Some((port, tally, work)) => {
-                    (u32::from(port.0), array.fill(Iterator::chain(tally.iter(), work.iter()))?)
-                }
+                Some((port, tally, work)) => (
+                    u32::from(port.0),
+                    array.fill(Iterator::chain(tally.iter(), work.iter()))?,
+                ),
                 None => (NOBODY, 0),
             }
         }
@@ -85,9 +86,10 @@ pub(crate) fn stat(card: &Card, stat: &mut ioctl::Stat) -> Result<(), Failure> {
         }
         scope if scope == StatScope::Peer as u32 => {
             match card.with(|host, glue, _| host.peer_tally(glue, NodeId(small?))) {
-                Some((node, tally, work)) => {
-                    (u32::from(node.0), array.fill(Iterator::chain(tally.iter(), work.iter()))?)
-                }
+                Some((node, tally, work)) => (
+                    u32::from(node.0),
+                    array.fill(Iterator::chain(tally.iter(), work.iter()))?,
+                ),
                 None => (NOBODY, 0),
             }
         }

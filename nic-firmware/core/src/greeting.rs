@@ -7,7 +7,7 @@
 //! node number's greeting stands.
 
 use crate::nic::Nic;
-use crate::peer::{Link, Offer};
+use crate::peer::{Link, Offer, Peer};
 use crate::platform::{Payload, Platform};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
@@ -204,6 +204,24 @@ impl<S: Storage> Nic<S> {
             return;
         }
         self.send_bye(p, id, ours, theirs);
+    }
+
+    /// Ends all links at their other sides: this firmware ends, and nothing is to be asked of it any more. A farewell
+    /// that is lost does no harm; the other side then notices by the silence.
+    pub fn leave<P: Platform>(&mut self, p: &mut P) {
+        for index in 0..self.peers.len() {
+            let id = NodeId(index as u16);
+            if let Some(&Peer {
+                link: Link::Up,
+                local,
+                remote,
+                ..
+            }) = self.peers.get(index)
+                && id != self.config.node
+            {
+                self.send_bye(p, id, local, remote);
+            }
+        }
     }
 
     /// Ends a life of a link at the other side.

@@ -36,6 +36,19 @@ fn the_status_page_shows_the_link() {
 }
 
 #[test]
+fn a_card_that_leaves_says_so() {
+    let mut world = linked();
+    let Node { nic, board, .. } = &mut world.nodes[0];
+    nic.leave(board);
+    world.nodes.truncate(2);
+    let farewell: Vec<_> = world.nodes[0].board.outbox.drain(..).collect();
+    assert_eq!(farewell.len(), 1);
+    let now = world.now;
+    world.nodes[1].deliver(now, &farewell[0]);
+    assert_eq!(world.nodes[1].counters().links_lost, 1);
+}
+
+#[test]
 fn whoever_watches_sees_the_windows_move() {
     let mut world = linked();
     let windows = |world: &World, node: usize| {

@@ -2,10 +2,11 @@
 
 use crate::arena::Arena;
 use crate::card::Card;
-use crate::host::{Call, ivshmem};
+use crate::host::{Call, Shared, ivshmem};
 use crate::wire::home::Home;
 use crate::wire::virtio::{Network, Trouble};
 use crate::{board, clock, entropy, interrupts, log, mmu, pci};
+use netvm_abi::attach::DriverPlace;
 use netvm_abi::{Nanos, NodeId};
 use netvm_nic::Config;
 
@@ -58,6 +59,9 @@ pub(crate) fn run(arena: &mut Arena, map: &mut mmu::Map) -> &'static str {
     log::info!("card of node {} waits for its driver", config.node);
     loop {
         interrupts::passed();
+        if DriverPlace::is_withdrawn(shared.bar) {
+            begin_anew(&shared);
+        }
         if let Some(found) = devices.driver_memory(&shared, &config.geometry) {
             card.around.shared = found;
             break;
@@ -67,6 +71,10 @@ pub(crate) fn run(arena: &mut Arena, map: &mut mmu::Map) -> &'static str {
     log::info!("the driver is there");
     loop {
         interrupts::passed();
+        if DriverPlace::is_withdrawn(shared.bar) {
+            card.farewell();
+            begin_anew(&shared);
+        }
         let progress = card.pass();
         card.publish();
         if !progress.worked && !progress.more {
@@ -74,4 +82,13 @@ pub(crate) fn run(arena: &mut Arena, map: &mut mmu::Map) -> &'static str {
             card.sleep(progress.deadline.map_or(rest, |deadline| deadline.min(rest)));
         }
     }
+}
+
+/// The driver goes: lets go of the host's memory, and starts this machine again, for the next driver.
+///
+/// Only this core reaches the host's memory, and only in [`Card::pass`]: between two passes nothing is under way.
+fn begin_anew(shared: &Shared) -> ! {
+    log::info!("the driver has gone; beginning anew");
+    DriverPlace::let_go(shared.bar);
+    board::restart()
 }

@@ -4,7 +4,7 @@ use crate::SECRET;
 use crate::common::dump;
 use crate::common::{Golden, shared};
 use netvm_abi::attach::{CardHeader, DriverPlace};
-use netvm_abi::bar::BarMap;
+use netvm_abi::bar::{BarMap, header};
 use netvm_abi::capability::{CAPABILITY_WORDS, Capability};
 use netvm_abi::control::Modes;
 use netvm_abi::page_lock;
@@ -144,4 +144,26 @@ fn a_driver_says_where_its_memory_is() {
     let words: Vec<u32> = (40..45).map(|at| bar.load_acquire(WordIndex(at))).collect();
     assert_eq!(words, [0x2345_6789, 1, 1, 2, 1]);
     assert_eq!(DriverPlace::load(bar), Some(place));
+}
+
+#[test]
+fn a_driver_gets_its_memory_back_when_the_card_has_let_go() {
+    let bar: [AtomicU32; 64] = core::array::from_fn(|_| AtomicU32::new(0));
+    let bar = &bar[..];
+    assert!(!DriverPlace::is_in_use(bar));
+    bar.store_release(header::MAGIC, header::MAGIC_VALUE);
+    let place = DriverPlace {
+        memory: Ppn(1),
+        bounce: Ppn(2),
+    };
+    place.publish(bar);
+    assert!(DriverPlace::is_in_use(bar) && !DriverPlace::is_withdrawn(bar));
+    DriverPlace::withdraw(bar);
+    // Asked, but not yet answered: the memory is still the card's, and not offered to it again.
+    assert!(DriverPlace::is_in_use(bar) && DriverPlace::is_withdrawn(bar));
+    assert_eq!(DriverPlace::load(bar), None);
+    DriverPlace::let_go(bar);
+    assert!(!DriverPlace::is_in_use(bar) && !DriverPlace::is_withdrawn(bar));
+    // Nobody attaches to a card that has not come up again.
+    assert_ne!(bar.load_acquire(header::MAGIC), header::MAGIC_VALUE);
 }

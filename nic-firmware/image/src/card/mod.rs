@@ -85,6 +85,11 @@ impl<W: Wire> Card<W> {
         }
     }
 
+    /// Tells the other cards that this one goes.
+    pub(crate) fn farewell(&mut self) {
+        self.nic.leave(&mut self.around);
+    }
+
     /// Prepares to sleep; false: something has come in.
     pub(crate) fn try_sleep(&mut self) -> bool {
         self.driver.try_sleep(&self.nic, &mut self.around)

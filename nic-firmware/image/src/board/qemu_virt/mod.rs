@@ -80,3 +80,9 @@ pub(crate) fn power_off() {
     // An error leaves the caller to halt.
     let _ = smccc::psci::system_off::<smccc::Hvc>();
 }
+
+/// Starts the machine again, from its first instruction.
+pub(crate) fn restart() -> ! {
+    let refused = smccc::psci::system_reset::<smccc::Hvc>();
+    panic!("the machine does not start again: {refused:?}");
+}
