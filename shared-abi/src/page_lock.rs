@@ -10,7 +10,8 @@
 //!
 //! With a full barrier between store and load on both sides, at least one side sees the other's
 //! store. So the outcomes are those of thesis figure 13: the host gets the page, the NIC gets it,
-//! or neither does (the host waits, the NIC bounces); never both.
+//! or neither does (the host waits, the NIC bounces); never both. A NIC that backs off says so in its
+//! word, so that a host can tell the second outcome from the third.
 //!
 //! **Reading an entry.** The host rewrites a slot only while it is invalid *and* it has seen the
 //! lock at zero after making it invalid. The NIC believes what it reads only if, after setting its
@@ -170,12 +171,12 @@ fn lock_slot<W: SharedWords + ?Sized>(words: &W, vpn: Vpn, write: bool) -> Resul
     if found && host & needed == needed {
         return Ok(());
     }
-    words.store_release(NIC, unlocked);
-    Err(if found && host & host_word::VALID != 0 {
-        Miss::NotWritable
-    } else {
-        Miss::NotFound
-    })
+    if !found || host & host_word::VALID != 0 {
+        words.store_release(NIC, unlocked);
+        return Err(if found { Miss::NotWritable } else { Miss::NotFound });
+    }
+    words.store_release(NIC, unlocked ^ nic_word::BACKED_OFF);
+    Err(Miss::NotFound)
 }
 
 /// What a DMA did to the page that is being unlocked.
@@ -330,8 +331,11 @@ pub struct PageUse {
 /// What a retracted slot is found to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retracted {
-    /// A DMA is under way.
-    Locked,
+    /// A DMA is under way, or the NIC is about to see that the entry is gone.
+    Locked {
+        /// How often the NIC has backed off, for comparison.
+        turn: Turn,
+    },
     /// The card is gone.
     CardGone,
     /// Nobody uses it any more: the slot may be filled again.
@@ -340,20 +344,29 @@ pub enum Retracted {
         used: PageUse,
         /// What [`publish_over`] needs.
         marks: Marks,
+        /// Another one than when the lock was found set: the NIC did not get the page either (thesis
+        /// figure 13, third outcome).
+        turn: Turn,
     },
 }
+
+/// Changes whenever the NIC backs off from a slot ([`nic_word::BACKED_OFF`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn(bool);
 
 /// Host: [`lock_state`] and, if the slot is free, [`take_use`] and [`marks_of`], in one look at the
 /// NIC's word.
 pub fn look_at_retracted<W: SharedWords + ?Sized>(bar: &W, table: &PageTable, slot: PageSlot) -> Retracted {
     let at = table.slot_at(slot);
     let nic = bar.load_acquire(at.plus(NIC));
+    let turn = Turn(nic & nic_word::BACKED_OFF != 0);
     match state_of(nic) {
-        LockState::Locked => Retracted::Locked,
+        LockState::Locked => Retracted::Locked { turn },
         LockState::CardGone => Retracted::CardGone,
         LockState::Free => Retracted::Free {
             used: use_of(nic, bar.load_acquire(at.plus(HOST))),
             marks: Marks(nic),
+            turn,
         },
     }
 }

@@ -52,6 +52,10 @@ pub mod nic_word {
     pub const DIRTY: u32 = 1 << 8;
     /// Referenced toggle.
     pub const REFERENCED: u32 = 1 << 9;
+    /// Changes each time the NIC has set its lock and then found that the host had just made the entry
+    /// invalid: it backs off. A host that found the lock set, and this changed when it is free, knows
+    /// that neither of the two had the page (thesis figure 13, third outcome).
+    pub const BACKED_OFF: u32 = 1 << 10;
 }
 
 /// Index of a slot in the whole table.

@@ -361,6 +361,7 @@ fn page_slot_fields() {
         one(1, nic_word::LOCKS),
         one(1, nic_word::DIRTY),
         one(1, nic_word::REFERENCED),
+        one(1, nic_word::BACKED_OFF),
         two(2),
         two(4),
         one(6, u32::MAX),

@@ -1,5 +1,7 @@
 //! What happened, counted.
 
+use netvm_abi::Nanos;
+
 macro_rules! counters {
     ($(#[$about:meta])* pub struct $kind:ident { $($(#[$doc:meta])* $name:ident,)* }) => {
         $(#[$about])*
@@ -108,6 +110,40 @@ counters! {
         pages_dirty,
         /// Steps of an unmap that found a page in use.
         unmap_waits,
+        /// Pages that an unmap found locked by the NIC (thesis figure 13, second and third outcome).
+        unmap_found_locked,
+        /// Of these, pages from which the NIC backed off: neither had them (third outcome).
+        unmap_neither,
+        /// Unmaps that waited for the NIC for less than 2 us.
+        unmap_waited_1us,
+        /// Unmaps that waited for 2 us or more, and less than 4.
+        unmap_waited_2us,
+        /// Unmaps that waited for 4 us or more, and less than 8.
+        unmap_waited_4us,
+        /// Unmaps that waited for 8 us or more, and less than 16.
+        unmap_waited_8us,
+        /// Unmaps that waited for 16 us or more, and less than 32.
+        unmap_waited_16us,
+        /// Unmaps that waited for 32 us or more, and less than 64.
+        unmap_waited_32us,
+        /// Unmaps that waited for 64 us or more, and less than 128.
+        unmap_waited_64us,
+        /// Unmaps that waited for 128 us or more, and less than 256.
+        unmap_waited_128us,
+        /// Unmaps that waited for 256 us or more, and less than 512.
+        unmap_waited_256us,
+        /// Unmaps that waited for 512 us or more, and less than 1024.
+        unmap_waited_512us,
+        /// Unmaps that waited for 1024 us or more, and less than 2048.
+        unmap_waited_1024us,
+        /// Unmaps that waited for 2048 us or more, and less than 4096.
+        unmap_waited_2048us,
+        /// Unmaps that waited for 4096 us or more, and less than 8192.
+        unmap_waited_4096us,
+        /// Unmaps that waited for 8192 us or more, and less than 16384.
+        unmap_waited_8192us,
+        /// Unmaps that waited for the NIC for 16.384 ms or more.
+        unmap_waited_16384us,
         /// Pages that stayed mapped because the NIC used them.
         pages_restored,
         /// Pages of a dead card that may still be in use: never to be freed.
@@ -150,5 +186,30 @@ counters! {
         peers_lost,
         /// Old incarnations of peers released.
         peers_released,
+    }
+}
+
+impl Counters {
+    /// An unmap had to wait for the NIC for so long.
+    pub(crate) const fn unmap_waited(&mut self, wait: Nanos) {
+        let micros = wait.0 / 1000;
+        let counter = match (micros | 1).ilog2() {
+            0 => &mut self.unmap_waited_1us,
+            1 => &mut self.unmap_waited_2us,
+            2 => &mut self.unmap_waited_4us,
+            3 => &mut self.unmap_waited_8us,
+            4 => &mut self.unmap_waited_16us,
+            5 => &mut self.unmap_waited_32us,
+            6 => &mut self.unmap_waited_64us,
+            7 => &mut self.unmap_waited_128us,
+            8 => &mut self.unmap_waited_256us,
+            9 => &mut self.unmap_waited_512us,
+            10 => &mut self.unmap_waited_1024us,
+            11 => &mut self.unmap_waited_2048us,
+            12 => &mut self.unmap_waited_4096us,
+            13 => &mut self.unmap_waited_8192us,
+            _ => &mut self.unmap_waited_16384us,
+        };
+        *counter += 1;
     }
 }

@@ -18,7 +18,7 @@ use crate::host::{CardFailure, Host};
 use crate::lists::{Links, List, linked};
 use crate::platform::{PageGone, Platform, Resident};
 use crate::races::Look;
-use netvm_abi::page_lock::{self, Clear, Marks, PageUse, Retracted};
+use netvm_abi::page_lock::{self, Clear, Marks, PageUse, Retracted, Turn};
 use netvm_abi::page_table::{PLACES, PageEntry, PageSlot, PageTable, ROW_SLOTS};
 use netvm_abi::storage::{MakeTable, Storage};
 use netvm_abi::words::SharedWords;
@@ -75,6 +75,8 @@ pub(crate) struct Slot {
     pub(crate) writable: bool,
     /// The NIC's marks, while the slot is empty.
     marks: Marks,
+    /// While the slot is zapped: the NIC's turn when its lock was first found set.
+    met: Option<Turn>,
     links: Links,
 }
 
@@ -99,9 +101,20 @@ pub(crate) struct Shadow<S: Storage> {
 
 /// What became of a zapped slot.
 pub(crate) enum Out {
-    Gone(PageGone),
-    InUse,
+    Gone(PageGone, Met),
+    InUse(Met),
     CardGone,
+}
+
+/// What a look at a zapped slot has to tell of its lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Met {
+    /// Nothing new.
+    Nothing,
+    /// The lock is set, for the first time since the zap.
+    Locked,
+    /// It was set, and the NIC has backed off.
+    Neither,
 }
 
 impl<S: MakeTable> Shadow<S> {
@@ -113,6 +126,7 @@ impl<S: MakeTable> Shadow<S> {
             state: SlotState::Empty,
             writable: false,
             marks: Marks::default(),
+            met: None,
             links: Links::NONE,
         };
         let pages = SegmentPages {
@@ -188,6 +202,9 @@ impl<S: Storage> Shadow<S> {
     pub(crate) fn zap<W: SharedWords + ?Sized>(&mut self, bar: &W, at: PageSlot) {
         page_lock::retract(bar, &self.table, at);
         self.relist(at, SlotState::Zapped);
+        if let Some(slot) = self.slots.get_mut(at.0 as usize) {
+            slot.met = None;
+        }
     }
 
     /// Takes back a zap; the entry was not rewritten.
@@ -201,13 +218,26 @@ impl<S: Storage> Shadow<S> {
     /// zap and this.
     pub(crate) fn take_out<W: SharedWords + ?Sized>(&mut self, bar: &W, at: PageSlot) -> Out {
         match page_lock::look_at_retracted(bar, &self.table, at) {
-            Retracted::Locked => Out::InUse,
+            Retracted::Locked { turn } => {
+                let met = self.slots.get_mut(at.0 as usize).map(|slot| &mut slot.met);
+                Out::InUse(match met {
+                    Some(met @ None) => {
+                        *met = Some(turn);
+                        Met::Locked
+                    }
+                    _ => Met::Nothing,
+                })
+            }
             Retracted::CardGone => Out::CardGone,
-            Retracted::Free { used, marks } => {
+            Retracted::Free { used, marks, turn } => {
+                let mut met = Met::Nothing;
                 if let Some(slot) = self.slots.get_mut(at.0 as usize) {
                     slot.marks = marks;
+                    if slot.met.is_some_and(|before| before != turn) {
+                        met = Met::Neither;
+                    }
                 }
-                Out::Gone(self.forget(at, used, false))
+                Out::Gone(self.forget(at, used, false), met)
             }
         }
     }
@@ -256,7 +286,7 @@ impl<S: Storage> Shadow<S> {
         self.zap(bar, at);
         bar.full_barrier();
         let out = self.take_out(bar, at);
-        if matches!(out, Out::InUse) {
+        if matches!(out, Out::InUse(_)) {
             self.relist(at, SlotState::Mapped);
             page_lock::restore(bar, &self.table, at);
         }
@@ -296,9 +326,9 @@ impl<S: Storage> Shadow<S> {
                 continue;
             };
             match self.take_out_now(bar, at) {
-                Out::InUse => {}
+                Out::InUse(_) => {}
                 Out::CardGone => return Err(MapError::CardGone),
-                Out::Gone(page) => {
+                Out::Gone(page, _) => {
                     let entry = PageEntry {
                         vpn: slot.vpn,
                         ppn: slot.ppn,
@@ -342,9 +372,9 @@ impl<S: Storage> Shadow<S> {
                 continue;
             }
             match self.take_out_now(bar, at) {
-                Out::Gone(page) => return Ok((at, Some(page))),
+                Out::Gone(page, _) => return Ok((at, Some(page))),
                 Out::CardGone => return Err(MapError::CardGone),
-                Out::InUse => {}
+                Out::InUse(_) => {}
             }
         }
         Err(MapError::Busy)
@@ -431,8 +461,8 @@ impl<S: Storage> Host<S> {
                 return Ok(Mapped { displaced: None });
             }
             Some((at, _)) => match self.shadow.take_out_now(bar, at) {
-                Out::Gone(gone) => (at, Some(gone)),
-                Out::InUse => return Err(MapError::Busy),
+                Out::Gone(gone, _) => (at, Some(gone)),
+                Out::InUse(_) => return Err(MapError::Busy),
                 Out::CardGone => return Err(MapError::CardGone),
             },
             None => self.shadow.make_room(bar, vpn)?,

@@ -13,7 +13,7 @@
 use crate::host::{CardFailure, CardState, Host};
 use crate::lists::List;
 use crate::platform::{PageGone, Platform};
-use crate::shadow::{Out, Slot, SlotState};
+use crate::shadow::{Met, Out, Slot, SlotState};
 use netvm_abi::page_lock::PageUse;
 use netvm_abi::page_table::{PageEntry, PageSlot};
 use netvm_abi::storage::Storage;
@@ -37,6 +37,8 @@ pub struct Unmap {
     kind: UnmapKind,
     /// When it first had to wait for a lock.
     waiting_since: Option<Nanos>,
+    /// The same, whatever was zapped since: for the counters.
+    waited_since: Option<Nanos>,
     /// The range was scanned, and nothing has come back since this many revivals.
     scanned: Option<u32>,
 }
@@ -89,6 +91,7 @@ impl<S: Storage> Host<S> {
             },
             kind,
             waiting_since: None,
+            waited_since: None,
             scanned: None,
         }
     }
@@ -124,6 +127,7 @@ impl<S: Storage> Host<S> {
         match self.collect(platform, unmap, &mut left, gone) {
             Ok(UnmapStep::InUse) => {
                 self.counters.unmap_waits += 1;
+                unmap.waited_since.get_or_insert(now);
                 let since = *unmap.waiting_since.get_or_insert(now);
                 if now < since.after(self.config.nic_deadline) {
                     return UnmapStep::InUse;
@@ -131,7 +135,12 @@ impl<S: Storage> Host<S> {
                 self.fail(CardFailure::UnmapDeadline);
                 UnmapStep::CardDead
             }
-            Ok(step) => step,
+            Ok(step) => {
+                if let (UnmapStep::Done, Some(since)) = (step, unmap.waited_since.take()) {
+                    self.counters.unmap_waited(Nanos(now.0.saturating_sub(since.0)));
+                }
+                step
+            }
             Err(cause) => {
                 self.fail(cause);
                 UnmapStep::CardDead
@@ -247,12 +256,14 @@ impl<S: Storage> Host<S> {
                 };
                 match self.shadow.take_out(platform.bar(), PageSlot(index)) {
                     // Does not count against the budget: there are no more of these than DMAs.
-                    Out::InUse => {
+                    Out::InUse(met) => {
+                        self.counters.unmap_found_locked += u64::from(met == Met::Locked);
                         in_use = true;
                         continue;
                     }
                     Out::CardGone => return Err(CardFailure::AllOnes),
-                    Out::Gone(mut page) => {
+                    Out::Gone(mut page, met) => {
+                        self.counters.unmap_neither += u64::from(met == Met::Neither);
                         self.counters.pages_dirty += u64::from(page.dirty);
                         if unmap.kind == UnmapKind::WriteProtect {
                             self.counters.pages_protected += 1;

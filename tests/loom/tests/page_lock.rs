@@ -8,7 +8,8 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 use netvm_abi::page_lock::{
-    LockState, Miss, Used, lock_page, lock_state, publish, restore, retract, unlock_page,
+    LockState, Miss, Retracted, Used, lock_page, lock_state, look_at_retracted, publish, restore, retract,
+    unlock_page,
 };
 use netvm_abi::page_table::{HashKey, PageEntry, PageSlot, PageTable, ROW_WORDS};
 use netvm_abi::words::SharedWords;
@@ -132,6 +133,43 @@ fn lock_against_unmap_without_order_fails() {
         None,
         figure_13(Flaw::NoOrder, Outcomes::default()),
     );
+}
+
+/// A host that found the lock set waits, and then knows whether the NIC had the page.
+fn told_apart(seen: [Seen; 2]) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let card = Arc::new(Card::new(Flaw::None));
+        publish(&card.bar, &TABLE, SLOT, &entry(7, 0));
+        let nic = {
+            let card = card.clone();
+            thread::spawn(move || card.dma(vpn(7)).is_ok())
+        };
+        retract(&card.bar, &TABLE, SLOT);
+        card.bar.full_barrier();
+        let mut met = None;
+        let neither = loop {
+            match look_at_retracted(&card.bar, &TABLE, SLOT) {
+                Retracted::Locked { turn } => met = met.or(Some(turn)),
+                Retracted::Free { turn, .. } => break met.map(|before| before != turn),
+                Retracted::CardGone => unreachable!("no word is all ones"),
+            }
+            thread::yield_now();
+        };
+        card.own(Ppn(0));
+        let locked = nic.join().unwrap();
+        if let Some(neither) = neither {
+            assert_eq!(neither, !locked);
+            seen[usize::from(neither)].mark();
+        }
+    }
+}
+
+#[test]
+fn the_second_outcome_is_told_from_the_third() {
+    let seen = [Seen::new(), Seen::new()];
+    explore("second or third outcome", None, told_apart(seen.clone()));
+    assert!(seen[0].count() > 0, "(ii) the NIC locks");
+    assert!(seen[1].count() > 0, "(iii) neither");
 }
 
 /// The host unmaps page 7 (waiting for the lock), and gives its slot to page 8 in another frame; the NIC asks for

@@ -20,6 +20,7 @@ fn every_counter_is_driven_above_zero() {
     shadow::full_rows_displace_a_page_and_tell_its_marks();
     shadow::a_page_that_the_nic_holds_makes_no_room();
     unmap::a_used_page_is_waited_for_or_restored();
+    unmap::waits_are_counted_by_their_length_and_what_the_nic_had_of_them();
     unmap::write_protection_is_a_full_unmap_and_leaves_readers();
     unmap::a_lock_that_is_not_released_in_time_means_a_dead_card();
     names::a_request_made_twice_is_granted_once();

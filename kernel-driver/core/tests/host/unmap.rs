@@ -2,7 +2,9 @@
 
 use crate::rig::*;
 use crate::shadow::world;
-use netvm_abi::page_lock::Used;
+use netvm_abi::page_lock::{self, Used};
+use netvm_abi::page_table::nic_word;
+use netvm_abi::words::SharedWords as _;
 use netvm_abi::*;
 use netvm_host::host::{CardFailure, CardState};
 use netvm_host::platform::Resident;
@@ -51,6 +53,65 @@ pub(crate) fn a_used_page_is_waited_for_or_restored() {
     assert!(rig.gone[1].dirty, "not lost by the restore");
     assert_eq!(rig.count("pages_restored"), 1);
     assert_eq!(rig.count("unmap_waits"), 1);
+}
+
+#[test]
+pub(crate) fn waits_are_counted_by_their_length_and_what_the_nic_had_of_them() {
+    let (mut rig, port) = world();
+    let vpn = page_of(port, 1);
+    // How long each lasts, in microseconds, and the counter that it raises.
+    let waits = [
+        (0, "unmap_waited_1us"),
+        (1, "unmap_waited_1us"),
+        (2, "unmap_waited_2us"),
+        (3, "unmap_waited_2us"),
+        (4, "unmap_waited_4us"),
+        (8, "unmap_waited_8us"),
+        (31, "unmap_waited_16us"),
+        (32, "unmap_waited_32us"),
+        (64, "unmap_waited_64us"),
+        (128, "unmap_waited_128us"),
+        (256, "unmap_waited_256us"),
+        (512, "unmap_waited_512us"),
+        (1024, "unmap_waited_1024us"),
+        (2048, "unmap_waited_2048us"),
+        (4096, "unmap_waited_4096us"),
+        (8192, "unmap_waited_8192us"),
+        (16_384, "unmap_waited_16384us"),
+        (70_000, "unmap_waited_16384us"),
+    ];
+    for (frame, (micros, counter)) in (1..).zip(waits) {
+        rig.map(vpn, frame, true).expect("maps");
+        let held = rig.lock(vpn, true).expect("mapped");
+        let mut unmap = rig.host.unmap_begin(vpn, 1, UnmapKind::Remove);
+        let before = rig.count(counter);
+        assert_eq!(rig.step(&mut unmap, 10), UnmapStep::InUse);
+        rig.unlock(held, Used::Written);
+        rig.now = Nanos(rig.now.0 + micros * 1000);
+        assert_eq!(rig.step(&mut unmap, 10), UnmapStep::Done);
+        rig.host.unmap_end(unmap);
+        assert_eq!(rig.count(counter), before + 1, "{micros} us");
+    }
+    assert_eq!(rig.count("unmap_found_locked"), waits.len() as u64);
+    assert_eq!(rig.count("unmap_neither"), 0);
+    // An unmap that waits for nobody is none of these.
+    rig.map(vpn, 99, true).expect("maps");
+    let _ = rig.unmap(vpn, 1, UnmapKind::Remove);
+    assert_eq!(rig.count("unmap_waited_1us"), 2);
+    // The NIC has set its lock, and will see that the entry is gone.
+    rig.map(vpn, 100, true).expect("maps");
+    let held = rig.lock(vpn, true).expect("mapped");
+    let word = page_lock::lock_word_at(&rig.table, held.slot);
+    let locked = rig.platform.bar.load_acquire(word);
+    let mut unmap = rig.host.unmap_begin(vpn, 1, UnmapKind::Remove);
+    assert_eq!(rig.step(&mut unmap, 10), UnmapStep::InUse);
+    rig.platform
+        .bar
+        .store_release(word, (locked - 1) ^ nic_word::BACKED_OFF);
+    assert_eq!(rig.step(&mut unmap, 10), UnmapStep::Done);
+    rig.host.unmap_end(unmap);
+    assert_eq!(rig.count("unmap_neither"), 1);
+    assert!(!rig.gone.last().expect("the page").dirty);
 }
 
 #[test]
