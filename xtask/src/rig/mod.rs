@@ -7,12 +7,13 @@
 //! | what is a machine? | [`machines`], all of them together: [`rack`] |
 //! | how does a host get commands? | [`lane`] |
 //! | what may happen to a frame? | [`wire`] |
-//! | what is tried? | [`scenarios`] ([`sharing`], [`traffic`], [`trouble`], [`pressure`], [`mod@kill`], [`storm`]), one after another by [`mod@run`] |
+//! | what is tried? | [`scenarios`] ([`sharing`], [`traffic`], [`trouble`], [`pressure`], [`mod@kill`], [`life`], [`storm`]), one after another by [`mod@run`] |
 //! | and by hand? | [`mod@shell`] |
 
 mod initramfs;
 mod kill;
 mod lane;
+mod life;
 mod machines;
 mod parts;
 mod pressure;

@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 use super::kill;
+use super::life;
 use super::pressure;
 use super::rack::Rack;
 use super::sharing;
@@ -40,7 +41,7 @@ const CLEAN: Faults = Faults {
 const CONFORMANCE: Duration = Duration::from_secs(600);
 
 /// All scenarios, cheap ones first.
-pub(crate) static SCENARIOS: [Scenario; 13] = [
+pub(crate) static SCENARIOS: [Scenario; 14] = [
     Scenario {
         name: "boots",
         about: "both kernels boot, the module finds its card, the device is there; module and card start anew",
@@ -108,6 +109,13 @@ pub(crate) static SCENARIOS: [Scenario; 13] = [
         },
         processors: 2,
         run: storm::run,
+    },
+    Scenario {
+        name: "life",
+        about: "a port ends with its file, its mappings, its process, its address space, in any order; and for want of memory",
+        wire: CLEAN,
+        processors: 2,
+        run: life::run,
     },
     Scenario {
         name: "kill",

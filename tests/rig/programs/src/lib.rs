@@ -8,10 +8,12 @@
 //! | [`spread`] | a cluster of the conformance suite whose nodes are different machines |
 //! | [`meeting`] | two programs that meet, and bytes that both know |
 //! | [`memory`] | memory as the kernel sees it: pressed out, resident, pinned |
+//! | [`raw`] | the device without the library |
 //! | [`storm`] | page events of every kind |
 //! | `bin/` | the programs |
 
 pub mod meeting;
 pub mod memory;
+pub mod raw;
 pub mod spread;
 pub mod storm;
