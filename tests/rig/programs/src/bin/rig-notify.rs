@@ -3,6 +3,9 @@
 //! In each round node 0 writes two words of each of several pages, then notifies: one that is this round's alone, and one
 //! that counts up. Whoever is notified for the n-th time must find the words of round n, whatever order the network chose,
 //! and no count below n (a round begins when the one before has landed); and who sleeps must not use the processor.
+//!
+//! At last the two answer each other: every round writes the same words again, without a flush, and begins when the one
+//! before was answered. Each word must be that of its round, exactly.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -24,7 +27,10 @@ struct Arguments {
     /// Notifications of each kind.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=MOST))]
     rounds: u64,
-    /// Milliseconds between two of them.
+    /// Rounds that are answered.
+    #[arg(long, default_value_t = 300)]
+    answers: u64,
+    /// Milliseconds between two notifications.
     #[arg(long, default_value_t = 50)]
     pace: u64,
 }
@@ -38,6 +44,9 @@ const MOST: u64 = 160;
 /// Notification by which node 0 is told to begin a way, and hears that it has ended.
 const READY: u32 = 90;
 const DONE: u32 = 91;
+/// Notifications of a round, and of its answer.
+const ROUND: u32 = 4;
+const ANSWER: u32 = 5;
 
 /// How node 1 takes notifications; its number is that of the notification.
 const WAYS: [(u32, &str); 3] = [(1, "spin"), (2, "wait"), (3, "handler")];
@@ -47,9 +56,13 @@ fn main() -> ExitCode {
     let ended = meeting::node(&arguments.device).and_then(|node| {
         let side = Side::meet(&node, PORT, PAGES * PAGE)?;
         if node.id() == NodeId(1) {
-            take(&side, arguments.rounds)
+            let line = take(&side, arguments.rounds)?;
+            answer(&side, arguments.answers)?;
+            Ok(line)
         } else {
-            send(&side, arguments.rounds, Duration::from_millis(arguments.pace))
+            let line = send(&side, arguments.rounds, Duration::from_millis(arguments.pace))?;
+            ask(&side, arguments.answers)?;
+            Ok(line)
         }
     });
     match ended {
@@ -147,6 +160,48 @@ fn handled(side: &Side, id: u32, rounds: u64) -> Result<(), Trouble> {
             Err(format!("{count} signals for {rounds}, {early} of them before their data").into())
         }
     }
+}
+
+/// Writes the words of a round, and notifies of it.
+fn say(side: &Side, round: u64, id: u32) -> Result<(), Trouble> {
+    let value = round.to_le_bytes();
+    for page in 0..PAGES {
+        let write = side.remote.write(page * PAGE, &value);
+        if page + 1 == PAGES {
+            write.notify(id).post()?;
+        } else {
+            write.post()?;
+        }
+    }
+    Ok(())
+}
+
+/// Waits for a round of the other side: all of its words are there, and none of an earlier round.
+fn listen(side: &Side, round: u64, id: u32) -> Result<(), Trouble> {
+    let notification = side.port.notification(id)?;
+    notification.wait(PATIENCE)?;
+    notification.ack()?;
+    for page in 0..PAGES {
+        let found = side.memory.word64(page * PAGE)?.load()?;
+        if found != round {
+            return Err(format!("notified of round {round}, but page {page} has {found}").into());
+        }
+    }
+    Ok(())
+}
+
+fn ask(side: &Side, rounds: u64) -> Result<(), Trouble> {
+    (1..=rounds).try_for_each(|round| {
+        say(side, round, ROUND)?;
+        listen(side, round, ANSWER)
+    })
+}
+
+fn answer(side: &Side, rounds: u64) -> Result<(), Trouble> {
+    (1..=rounds).try_for_each(|round| {
+        listen(side, round, ROUND)?;
+        say(side, round, ANSWER)
+    })
 }
 
 /// Where a round's word stands.
