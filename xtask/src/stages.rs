@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 
 use crate::cargo::{WORKSPACES, cargo, root, target};
 use crate::run::{Context, Outcome};
-use crate::{deny, fuzz, house, image};
+use crate::{deny, fuzz, house, image, rig};
 
 /// One named part of the test run.
 pub(crate) struct Stage {
@@ -21,7 +21,7 @@ pub(crate) struct Stage {
 }
 
 /// All stages.
-pub(crate) static STAGES: [Stage; 17] = [
+pub(crate) static STAGES: [Stage; 18] = [
     Stage {
         name: "format",
         about: "every file is as rustfmt writes it",
@@ -140,6 +140,13 @@ pub(crate) static STAGES: [Stage; 17] = [
         minutes: 12,
         needs: &[],
         run: deny::deny,
+    },
+    Stage {
+        name: "rig",
+        about: "kernel, module and image together: two hosts and their cards in QEMU, every scenario",
+        minutes: 45,
+        needs: &["image"],
+        run: rig::stage,
     },
 ];
 

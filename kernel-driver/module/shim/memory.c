@@ -114,17 +114,19 @@ static const struct mmu_notifier_ops nv_watch_ops = {
 	.release = nv_mm_gone,
 };
 
-/* C: structures of callbacks. */
-struct nv_watch *nv_watch_new(struct mm_struct *mm, void *port)
+/* C: structures of callbacks. NULL, and why in `err`: no memory, or a signal of the caller. */
+struct nv_watch *nv_watch_new(struct mm_struct *mm, void *port, int *err)
 {
 	struct nv_watch *watch = kzalloc(sizeof(*watch), GFP_KERNEL);
 
+	*err = watch ? 0 : -ENOMEM;
 	if (!watch)
 		return NULL;
 	watch->port = port;
 	INIT_WORK(&watch->end, nv_end);
 	watch->notifier.ops = &nv_watch_ops;
-	if (mmu_notifier_register(&watch->notifier, mm)) {
+	*err = mmu_notifier_register(&watch->notifier, mm);
+	if (*err) {
 		kfree(watch);
 		return NULL;
 	}

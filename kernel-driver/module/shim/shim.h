@@ -76,7 +76,7 @@ bool nv_mm_get(struct mm_struct *mm);
 void nv_mm_put(struct mm_struct *mm);
 void nv_mm_use(struct mm_struct *mm);
 void nv_mm_unuse(struct mm_struct *mm);
-struct nv_watch *nv_watch_new(struct mm_struct *mm, void *port);
+struct nv_watch *nv_watch_new(struct mm_struct *mm, void *port, int *err);
 void nv_watch_free(struct nv_watch *watch);
 struct nv_interval *nv_interval_new(struct mm_struct *mm, unsigned long start, unsigned long len,
 				    void *chunk);

@@ -11,7 +11,7 @@
 //! the port: a notifier that is still called finds it closed and touches nothing.
 
 use crate::card::Card;
-use crate::errno::{self, Failure};
+use crate::errno::{self, Errno, Failure};
 use crate::event::Thread;
 use crate::pages::{page_gone, Chunk, CHUNK_PAGES};
 use crate::shim;
@@ -144,21 +144,24 @@ impl Port {
     fn hire(&self) -> Result<(), Failure> {
         let with: *const Self = self;
         let with = with.cast_mut().cast::<c_void>();
+        let mut code = 0;
         // SAFETY: the port outlives both: `close` ends them. The process is the calling one.
         let (watch, worker) = unsafe {
             (
-                shim::nv_watch_new(self.mm(), with),
+                shim::nv_watch_new(self.mm(), with, &mut code),
                 Thread::start(worker::body, with, c"netvm-port", u32::from(self.number().0)),
             )
         };
-        let failed = watch.is_null() || worker.is_err();
+        let hired = match code {
+            0 if worker.is_err() => Err(errno::NOMEM.into()),
+            0 => Ok(()),
+            // The kernel stops all of the address space's users for a moment, and a signal stops that: once more, perhaps.
+            code => Err(Errno(-code).into()),
+        };
         let mut servants = self.servants.lock();
         servants.watch = watch;
         servants.worker = worker.ok();
-        if failed {
-            return Err(errno::NOMEM.into());
-        }
-        Ok(())
+        hired
     }
 
     /// Its number.

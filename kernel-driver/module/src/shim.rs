@@ -95,7 +95,7 @@ unsafe extern "C" {
     pub(crate) fn nv_mm_put(mm: *mut Mm);
     pub(crate) fn nv_mm_use(mm: *mut Mm);
     pub(crate) fn nv_mm_unuse(mm: *mut Mm);
-    pub(crate) fn nv_watch_new(mm: *mut Mm, port: *mut c_void) -> *mut NvWatch;
+    pub(crate) fn nv_watch_new(mm: *mut Mm, port: *mut c_void, err: *mut c_int) -> *mut NvWatch;
     pub(crate) fn nv_watch_free(watch: *mut NvWatch);
     pub(crate) fn nv_interval_new(
         mm: *mut Mm,

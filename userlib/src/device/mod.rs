@@ -16,6 +16,9 @@ use netvm_abi::{ABI_VERSION, Geometry, NodeId, PAGE_SIZE};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// A signal came in between (`EINTR`).
+const INTERRUPTED: i32 = rustix::io::Errno::INTR.raw_os_error();
+
 /// The first card's device.
 pub const FIRST: &str = "/dev/netvm0";
 
@@ -116,7 +119,14 @@ impl Backend for Device {
             eventfd: u32::MAX,
             ..Register::default()
         };
-        calls.register(&mut register)?;
+        // Signals of the process may end the call before it has done anything.
+        let interrupted =
+            |refusal: &Refusal| matches!(refusal, Refusal::System { errno, .. } if *errno == INTERRUPTED);
+        while let Err(refusal) = calls.register(&mut register) {
+            if !interrupted(&refusal) {
+                return Err(refusal);
+            }
+        }
         let status_bytes = self.query.status_bytes as usize;
         Ok(port::Port::new(calls, &register, status_bytes)?)
     }

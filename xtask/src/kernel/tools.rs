@@ -27,7 +27,8 @@ const fn package(package: &'static str, needed_for: &'static str) -> Tool {
     }
 }
 
-static PACKAGES: [Tool; 18] = [
+/// Everything but bindgen, which Debian has not in this version.
+pub(crate) static PACKAGES: [Tool; 18] = [
     package(SOURCE, "the hosts' kernel"),
     package("rustc-web", "Rust in the kernel"),
     package("cargo-web", "crates in the kernel"),

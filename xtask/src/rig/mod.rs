@@ -4,12 +4,14 @@
 //! | question | file |
 //! |---|---|
 //! | what is built for it? | [`parts`], [`initramfs`]; the hosts' first program: `tests/rig/init` |
-//! | what is a machine? | [`machines`], all of them together: [`rack`] |
+//! | what is a machine? | [`machines`], all of them together: [`rack`]; where their memory is: [`folder`] |
 //! | how does a host get commands? | [`lane`] |
 //! | what may happen to a frame? | [`wire`] |
-//! | what is tried? | [`scenarios`] ([`sharing`], [`traffic`], [`trouble`], [`pressure`], [`mod@kill`], [`life`], [`storm`]), one after another by [`mod@run`] |
+//! | what is tried? | [`scenarios`] ([`sharing`], [`traffic`], [`trouble`], [`pressure`], [`mod@kill`], [`life`], [`storm`], [`hostile`]), one after another by [`mod@run`] |
 //! | and by hand? | [`mod@shell`] |
 
+mod folder;
+mod hostile;
 mod initramfs;
 mod kill;
 mod lane;
@@ -28,11 +30,15 @@ mod traffic;
 mod trouble;
 mod wire;
 
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Subcommand;
+
+use crate::exec;
+use crate::run::{Context, Outcome};
 
 /// Commands of `cargo xtask rig`.
 #[derive(Subcommand)]
@@ -55,6 +61,27 @@ pub(crate) fn rig(command: &Rig) -> Result<bool> {
         Rig::Console(options) => shell::console(options),
         Rig::Run(options) => shell::run(options),
     }
+}
+
+/// The stage `rig`: all scenarios on the plain kernel, which is built if the cache has it not.
+pub(crate) fn stage(context: &mut Context<'_>) -> Result<Outcome> {
+    if !cfg!(target_arch = "x86_64") {
+        return Ok(Outcome::Skipped(
+            "its hosts and their kernel are built on x86-64 only".to_owned(),
+        ));
+    }
+    if !parts::installed()? {
+        return Ok(Outcome::Skipped(
+            "packages are missing (named above), and only root of a Debian may install them: sudo cargo xtask rig test"
+                .to_owned(),
+        ));
+    }
+    let this = std::env::current_exe().context("this program's own path")?;
+    context.exec(Command::new(this).args(["rig", "test"]))?;
+    let log = exec::tail(context.log(), 200);
+    Ok(Outcome::Passed(
+        log.trim().lines().last().unwrap_or_default().to_owned(),
+    ))
 }
 
 /// A flag that Ctrl-C sets.

@@ -8,7 +8,7 @@ use cargo_metadata::Message;
 
 use super::initramfs::Archive;
 use crate::cargo::{cargo, root, target};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, tools};
 use crate::setup::{self, Probe, Tool};
 use crate::{image, module};
 
@@ -47,6 +47,13 @@ const EXTRA: &str = "NETVM_RIG_EXTRA";
 pub(crate) struct Parts {
     pub(super) kernel: Kernel,
     pub(super) initramfs: PathBuf,
+}
+
+/// Installs what is missing and may be installed. Whether all is there.
+pub(super) fn installed() -> Result<bool> {
+    // Whoever has to do it by hand hears of all of them.
+    let (machines, kernel) = (setup::install(&PACKAGES)?, setup::install(&tools::PACKAGES)?);
+    Ok(machines && kernel)
 }
 
 /// Builds it all; `None` if a compiler has said on stderr what is wrong.

@@ -10,15 +10,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use super::folder::Folder;
 use super::lane::Lane;
 use super::machines::{self, LANES, Places};
 use super::parts::Parts;
 use super::wire::Wire;
+use crate::exec;
 use crate::image::hosted::memory;
 use crate::image::hosted::server::{Bells, CARD, HOST};
 use crate::image::memory::nic_memory;
 use crate::image::network::Machine;
-use crate::{cache, exec};
 
 /// A kernel boots in seconds; with checks, on a busy machine, in a minute or two.
 const BOOT: Duration = Duration::from_secs(240);
@@ -26,10 +27,6 @@ const BOOT: Duration = Duration::from_secs(240);
 pub(super) const SHORT: Duration = Duration::from_secs(60);
 /// Time limits of the driver for a card that is emulated on processors that others use too.
 const MODULE_OPTIONS: &str = "deadline_ms=2000 heartbeat_ms=10000";
-/// What machines may take where memory is a disk.
-fn room() -> u64 {
-    2 * (machines::RAM + nic_memory()) + (64 << 20)
-}
 
 /// What a kernel says when something is wrong with it, or with us.
 const SPLATS: [&str; 12] = [
@@ -78,9 +75,9 @@ impl Rack {
     ) -> Result<Self> {
         let limit = Instant::now() + BOOT;
         std::fs::create_dir_all(logs).with_context(|| format!("making {}", logs.display()))?;
-        let folder = Folder::new()?;
+        let folder = Folder::new(2 * (machines::RAM + nic_memory()))?;
         let places = [0, 1].map(|node| Places {
-            run: folder.0.clone(),
+            run: folder.path().to_owned(),
             logs: logs.to_owned(),
             node,
         });
@@ -206,7 +203,7 @@ impl Rack {
 
     /// Where memories and sockets are.
     pub(super) fn folder(&self) -> &Path {
-        &self._folder.0
+        self._folder.path()
     }
 
     /// Every log there is.
@@ -398,33 +395,5 @@ impl Drop for BellServer {
             // It has nothing to say.
             let _ = thread.join();
         }
-    }
-}
-
-/// Memories and sockets, in memory where there is room for them; gone at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Result<Self> {
-        static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let shm = PathBuf::from("/dev/shm");
-        let base = match cache::room(&shm, room(), "the rig") {
-            Ok(()) => shm,
-            Err(_) => std::env::temp_dir(),
-        };
-        cache::room(&base, room(), "the memory of the rig's machines")?;
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let folder = base.join(format!("netvm-rig-{}-{number}", std::process::id()));
-        // Of a process of the same number that was killed.
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
-        Ok(Self(folder))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // What is left is memory of machines that are gone.
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }

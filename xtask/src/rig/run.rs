@@ -10,6 +10,7 @@ use clap::Args;
 
 use super::parts::{self, Parts};
 use super::rack::Rack;
+use super::reports;
 use super::scenarios::{SCENARIOS, Scenario};
 use crate::cargo::target;
 use crate::exec;
@@ -95,9 +96,11 @@ fn run(
     let result = (scenario.run)(&mut rack);
     // What a kernel says of itself explains a failure better than what came of it.
     rack.is_sound()?;
+    let detail = result?;
     let [there, back] = rack.wire.carried();
     let frames = there.frames + back.frames;
-    result.map(|detail| format!("{detail}; {frames} frames"))
+    let books = reports::books(&mut rack)?;
+    Ok(format!("{detail}; {frames} frames; {books}"))
 }
 
 /// Where to look, and how to run it alone.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
+use super::hostile;
 use super::kill;
 use super::life;
 use super::pressure;
@@ -41,7 +42,7 @@ const CLEAN: Faults = Faults {
 const CONFORMANCE: Duration = Duration::from_secs(600);
 
 /// All scenarios, cheap ones first.
-pub(crate) static SCENARIOS: [Scenario; 14] = [
+pub(crate) static SCENARIOS: [Scenario; 16] = [
     Scenario {
         name: "boots",
         about: "both kernels boot, the module finds its card, the device is there; module and card start anew",
@@ -123,6 +124,20 @@ pub(crate) static SCENARIOS: [Scenario; 14] = [
         wire: CLEAN,
         processors: 2,
         run: kill::run,
+    },
+    Scenario {
+        name: "hostile",
+        about: "processes that scribble over all they can map and call, and hide their pages: an honest one loses nothing",
+        wire: CLEAN,
+        processors: 1,
+        run: hostile::run,
+    },
+    Scenario {
+        name: "crowd",
+        about: "the same on two processors, where they meet in the driver, however long that takes here",
+        wire: CLEAN,
+        processors: 2,
+        run: hostile::crowd,
     },
     Scenario {
         name: "transfer",
