@@ -82,6 +82,15 @@ impl Places {
     }
 }
 
+/// How a card's processor is emulated.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Speed {
+    /// As fast as it goes.
+    Full,
+    /// One instruction at a time, so that each step of the image lasts long enough for somebody else to come in between.
+    Slow,
+}
+
 /// The host, with so many processors.
 pub(super) fn host(parts: &Parts, places: &Places, processors: u8) -> Command {
     let mut command = tied("qemu-system-x86_64");
@@ -125,7 +134,7 @@ pub(super) fn host(parts: &Parts, places: &Places, processors: u8) -> Command {
 }
 
 /// Its card.
-pub(super) fn card(places: &Places) -> Command {
+pub(super) fn card(places: &Places, speed: Speed) -> Command {
     let devices = [
         "-object".to_owned(),
         file("ram", &places.ram(), RAM),
@@ -138,6 +147,9 @@ pub(super) fn card(places: &Places) -> Command {
     let machine = wired(SERVE, places.node as u32, &places.card_log(), wire, &devices);
     let mut command = tied(machine.get_program());
     command.args(machine.get_args());
+    if speed == Speed::Slow {
+        command.arg("-singlestep");
+    }
     bells(&mut command, &places.bells(true));
     command
 }

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use super::folder::Folder;
 use super::lane::Lane;
-use super::machines::{self, LANES, Places};
+use super::machines::{self, LANES, Places, Speed};
 use super::parts::Parts;
 use super::wire::Wire;
 use crate::exec;
@@ -43,7 +43,9 @@ const SPLATS: [&str; 12] = [
     "circular locking dependency",
     "list_add corruption",
 ];
-/// What a card says then.
+/// What a card says when it has booted.
+const WAITS: &str = "waits for its driver";
+/// What a card says when something is wrong.
 const CARD_TROUBLE: [&str; 4] = ["PANIC", "EXCEPTION", "HALTED", "WATCHDOG"];
 
 /// A host.
@@ -95,8 +97,8 @@ impl Rack {
         )?;
         let [first, second] = &places;
         let cards = [
-            Some(Machine::spawn(machines::card(first))?),
-            Some(Machine::spawn(machines::card(second))?),
+            Some(Machine::spawn(machines::card(first, Speed::Full))?),
+            Some(Machine::spawn(machines::card(second, Speed::Full))?),
         ];
         let [first, second] = [
             Host::start(parts, first, processors, interrupted, limit)?,
@@ -149,12 +151,43 @@ impl Rack {
 
     /// Starts a card that was ended.
     pub(super) fn start_card(&mut self, node: usize) -> Result<()> {
+        self.start_card_at(node, Speed::Full)
+    }
+
+    /// Gives one host a slow card, starts the other cards anew, too, so that nobody remembers the one of before, and loads
+    /// the module again.
+    pub(super) fn slow_card(&mut self, slow: usize) -> Result<()> {
+        for host in &mut self.hosts {
+            host.device()?;
+            host.run("rmmod netvm")?;
+        }
+        for node in 0..self.cards.len() {
+            let speed = if node == slow { Speed::Slow } else { Speed::Full };
+            let log = self.places.get(node).context("no such card")?.card_log();
+            self.end_card(node)?;
+            let _ = std::fs::remove_file(&log);
+            self.start_card_at(node, speed)?;
+            // A driver that comes before would see what the card of before has left in NIC memory.
+            let limit = Instant::now() + SHORT;
+            while !std::fs::read_to_string(&log).unwrap_or_default().contains(WAITS) {
+                ensure!(
+                    Instant::now() < limit,
+                    "card {node} does not come up: {}",
+                    log.display()
+                );
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+        self.hosts.iter_mut().try_for_each(Host::load)
+    }
+
+    fn start_card_at(&mut self, node: usize, speed: Speed) -> Result<()> {
         let (Some(card), Some(places)) = (self.cards.get_mut(node), self.places.get(node)) else {
             bail!("no such card");
         };
         // One of before must be gone first: both would answer.
         *card = None;
-        *card = Some(Machine::spawn(machines::card(places))?);
+        *card = Some(Machine::spawn(machines::card(places, speed))?);
         Ok(())
     }
 

@@ -4,20 +4,22 @@
 
 use std::ffi::c_void;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
 use rustix::mm::{
-    Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap,
+    Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap,
 };
 
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
 /// Most pages that one event takes.
-const MOST: u64 = 32;
-/// Pages that most events and transfers meet in.
-const HOT: u64 = 40;
+const MOST: u64 = 3;
+/// Pages that most events and transfers meet in: few, or the two never meet.
+const HOT: u64 = 6;
 /// Pages of a canary.
 const CANARY: usize = 32;
 /// What a canary's words are.
@@ -68,9 +70,13 @@ impl Mix {
         (self.0 >> 16) % limit
     }
 
-    /// A page event.
+    /// A page event; those that take the whole range, and long, not so often.
     pub fn event(&mut self) -> Event {
-        Event::ALL[self.below(Event::ALL.len() as u64) as usize]
+        let event = Event::ALL[self.below(Event::ALL.len() as u64) as usize];
+        if matches!(event, Event::Collapse | Event::Split) && self.below(4) > 0 {
+            return self.event();
+        }
+        event
     }
 
     /// How many of so many pages are meant: mostly the first few, so that both sides meet there.
@@ -90,6 +96,8 @@ impl Mix {
 pub struct Arena {
     start: NonNull<c_void>,
     pages: usize,
+    /// As long as the range: each of its pages is only ever mapped in one place, so its words belong there.
+    file: OwnedFd,
 }
 
 // SAFETY: its words are reached by atomics.
@@ -103,6 +111,8 @@ impl Arena {
     pub fn new(pages: usize) -> io::Result<Self> {
         const HUGE: usize = 512 * PAGE;
         let len = pages * PAGE;
+        let file = memfd_create("arena", MemfdFlags::CLOEXEC)?;
+        ftruncate(&file, len as u64)?;
         // SAFETY: at an address of the kernel's choice; then only parts of it are given back.
         unsafe {
             let whole = mmap_anonymous(null_mut(), len + HUGE, BOTH, MapFlags::PRIVATE)?;
@@ -115,7 +125,7 @@ impl Arena {
                 munmap(start.byte_add(len), HUGE - before)?;
             }
             let start = NonNull::new(start).ok_or(io::ErrorKind::OutOfMemory)?;
-            Ok(Self { start, pages })
+            Ok(Self { start, pages, file })
         }
     }
 
@@ -200,10 +210,22 @@ events! {
     Protect,
     /// `fork`: pages are shared until somebody writes.
     Fork,
-    /// `MADV_COLLAPSE` into a huge page, if there is memory for one.
+    /// `MADV_COLLAPSE`: all becomes one huge page.
     Collapse,
-    /// `MADV_MERGEABLE` and back: the same pages are found, and made different ones again.
+    /// A part of a huge page is paged out: it becomes small ones again.
+    Split,
+    /// Equal pages, `MADV_MERGEABLE`: the kernel (KSM) makes them one, read-only.
     Merge,
+    /// `MADV_UNMERGEABLE`: they are made different ones again.
+    Unmerge,
+    /// Pages of a file, shared with it.
+    Share,
+    /// Pages of a file, and copies of them once they are written.
+    Private,
+    /// Pages of the file are cut out of it.
+    Punch,
+    /// Pages that were only read: the shared zero page.
+    Zero,
 }
 
 impl Event {
@@ -213,6 +235,10 @@ impl Event {
     /// The system's; that it has no memory or no huge page is none.
     pub fn happen(self, arena: &Arena, first: usize, pages: usize) -> io::Result<u64> {
         let (at, len) = (arena.page(first), pages * PAGE);
+        let offset = (first * PAGE) as u64;
+        // SAFETY: in the place of what was there; reached by atomics only.
+        let of_file =
+            |kind: MapFlags| unsafe { mmap(at, len, BOTH, kind | MapFlags::FIXED, &arena.file, offset) };
         let advise = |advice| {
             // SAFETY: contents may go, the memory stays.
             match unsafe { madvise(at, len, advice) } {
@@ -253,31 +279,55 @@ impl Event {
                     mprotect(at, len, MprotectFlags::READ | MprotectFlags::WRITE)?;
                 }
             }
-            Self::Fork => {
-                fork()?;
+            Self::Fork => fork(|| touch(arena, first, pages))?,
+            Self::Collapse => collapse(arena)?,
+            Self::Split => {
+                collapse(arena)?;
+                advise(Advice::LinuxPageOut)?;
+            }
+            Self::Merge => {
+                renew()?;
+                write(arena, first, pages, |_| 0);
+                advise(Advice::LinuxMergeable)?;
+            }
+            Self::Unmerge => advise(Advice::LinuxUnmergeable)?,
+            Self::Share => {
+                of_file(MapFlags::SHARED)?;
                 touch(arena, first, pages);
             }
-            Self::Collapse => collapse(arena.start.as_ptr(), arena.bytes()),
-            Self::Merge => {
-                advise(Advice::LinuxMergeable)?;
-                advise(Advice::LinuxUnmergeable)?;
+            Self::Private => {
+                of_file(MapFlags::PRIVATE)?;
+            }
+            Self::Punch => {
+                of_file(MapFlags::SHARED)?;
+                let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                fallocate(&arena.file, hole, offset, len as u64)?;
+            }
+            Self::Zero => {
+                renew()?;
+                return Ok((first..first + pages).map(|page| arena.wrong_in(page)).sum());
             }
         }
         Ok(0)
     }
 }
 
-/// Writes a word into each page.
+/// Writes a word of its own into each page.
 fn touch(arena: &Arena, first: usize, pages: usize) {
+    write(arena, first, pages, |address| tag(address, 0));
+}
+
+/// Writes a word into each page.
+fn write(arena: &Arena, first: usize, pages: usize, word: impl Fn(u64) -> u64) {
     for page in first..first + pages {
         let start = arena.page(page);
         // SAFETY: a page of the arena, which is mapped for writing but inside of an event.
         let words = unsafe { words(start) };
-        words[0].store(tag(start.addr() as u64, 0), Ordering::Relaxed);
+        words[0].store(word(start.addr() as u64), Ordering::Relaxed);
     }
 }
 
-/// Moves pages to another place.
+/// Moves pages to another place, one by one: they may belong to several mappings.
 ///
 /// # Safety
 /// As for `munmap`.
@@ -285,7 +335,16 @@ unsafe fn away(at: *mut c_void, len: usize) -> rustix::io::Result<*mut c_void> {
     // SAFETY: a place is reserved, then the pages take it.
     unsafe {
         let to = mmap_anonymous(null_mut(), len, ProtFlags::empty(), MapFlags::PRIVATE)?;
-        rustix::mm::mremap_fixed(at, len, len, MremapFlags::MAYMOVE, to)
+        for page in (0..len).step_by(PAGE) {
+            rustix::mm::mremap_fixed(
+                at.byte_add(page),
+                PAGE,
+                PAGE,
+                MremapFlags::MAYMOVE,
+                to.byte_add(page),
+            )?;
+        }
+        Ok(to)
     }
 }
 
@@ -305,28 +364,35 @@ fn changes(at: *mut c_void, pages: usize) -> u64 {
         .count() as u64
 }
 
-/// A child that shares all pages, and ends.
-fn fork() -> io::Result<()> {
-    // SAFETY: the child does nothing but end, which any thread's child may.
+/// Does something while a child shares all pages.
+fn fork(meanwhile: impl FnOnce()) -> io::Result<()> {
+    // SAFETY: the child does nothing but wait for its end, which any thread's child may.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
-        0 => {
+        0 => loop {
             // SAFETY: runs nothing of this program.
-            unsafe { libc::_exit(0) }
-        }
+            unsafe { libc::pause() };
+        },
         child => {
-            let child = rustix::process::Pid::from_raw(child);
-            rustix::process::waitpid(child, rustix::process::WaitOptions::empty())?;
+            meanwhile();
+            let child = rustix::process::Pid::from_raw(child).ok_or(io::ErrorKind::NotFound)?;
+            rustix::process::kill_process(child, rustix::process::Signal::KILL)?;
+            rustix::process::waitpid(Some(child), rustix::process::WaitOptions::empty())?;
             Ok(())
         }
     }
 }
 
-/// Asks for a huge page where there is none; that there is no memory for one is no error.
-fn collapse(at: *mut c_void, len: usize) {
+/// Makes an arena one mapping of small pages, then asks for a huge one; that there is no memory for it is no error.
+fn collapse(arena: &Arena) -> io::Result<()> {
     const MADV_COLLAPSE: i32 = 25;
+    let (at, len) = (arena.start.as_ptr(), arena.bytes());
+    // SAFETY: in the place of what was there.
+    unsafe { mmap_anonymous(at, len, BOTH, MapFlags::PRIVATE | MapFlags::FIXED) }?;
+    touch(arena, 0, arena.pages);
     // SAFETY: contents stay.
     let _ = unsafe { libc::madvise(at, len, MADV_COLLAPSE) };
+    Ok(())
 }
 
 /// Fresh pages that no card was ever told of, always in one place: [`Event::Unmap`] leaves holes for a moment.
@@ -339,6 +405,12 @@ impl Canary {
     /// The system's.
     pub fn new() -> io::Result<Self> {
         Arena::new(CANARY).map(Self)
+    }
+
+    /// Its pages.
+    #[must_use]
+    pub const fn pages(&self) -> usize {
+        CANARY
     }
 
     fn words(&self) -> impl Iterator<Item = &AtomicU64> {
