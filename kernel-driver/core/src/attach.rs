@@ -182,6 +182,7 @@ impl<S: MakeTable> Host<S> {
             bar_map: BarMap::new(&geometry),
             shared_map: SharedMap::new(&geometry),
             card: CardState::Alive,
+            incarnation: card.incarnation,
             death_untold: false,
             heartbeat: Heartbeat {
                 beat: 0,
@@ -299,6 +300,7 @@ impl<S: Storage> Host<S> {
         if card.node != self.node {
             return Err(AttachError::OtherNode(card.node));
         }
+        self.incarnation = card.incarnation;
         self.shadow.table = PageTable::of(&card.geometry, card.key);
         platform.bar().store_release(header::HOST_EVENT_TAIL, 0);
         platform.bar().store_release(header::NIC_EVENT_HEAD, 0);
@@ -322,6 +324,20 @@ impl<S: Storage> Host<S> {
         Ok(())
     }
 
+    /// Whether the firmware is still the one that this driver has attached to; if not, the card counts as dead: one
+    /// that was reset knows nothing of this driver, and hashes pages with another key.
+    pub(crate) fn is_same_firmware<P: Platform>(&mut self, platform: &P) -> bool {
+        let bar = platform.bar();
+        let magic = bar.load_acquire(header::MAGIC);
+        if magic == u32::MAX {
+            self.fail(CardFailure::AllOnes);
+        } else if magic != header::MAGIC_VALUE || bar.load_acquire(header::INCARNATION) != self.incarnation.0
+        {
+            self.fail(CardFailure::Restarted);
+        }
+        self.is_alive()
+    }
+
     /// Looks whether the card lives, now and then. A card that sleeps is called, and must answer with
     /// a beat as one that is awake: it may have hung in its sleep, and then nobody else would notice.
     pub(crate) fn watch_card<P: Platform>(&mut self, platform: &mut P, now: Nanos) {
@@ -333,8 +349,7 @@ impl<S: Storage> Host<S> {
         // knows how old the beat is, and a card that slept may be waking up this very moment.
         let late = now >= self.heartbeat.next_look.after(self.config.heartbeat_deadline);
         self.heartbeat.next_look = now.after(Nanos(self.config.heartbeat_deadline.0 / 2));
-        if platform.bar().load_acquire(header::MAGIC) == u32::MAX {
-            self.fail(CardFailure::AllOnes);
+        if !self.is_same_firmware(platform) {
             return;
         }
         let beat = platform.shared().load_acquire(status_page::HEARTBEAT);

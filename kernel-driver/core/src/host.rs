@@ -22,7 +22,7 @@ use netvm_abi::ring::{RingReader, RingWriter};
 use netvm_abi::shared_map::{SharedMap, status_page};
 use netvm_abi::storage::Storage;
 use netvm_abi::words::SharedWords;
-use netvm_abi::{Geometry, Nanos, NodeId};
+use netvm_abi::{Geometry, Incarnation, Nanos, NodeId};
 
 /// Whether the card can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +54,8 @@ pub enum CardFailure {
     Heartbeat,
     /// It does not take events any more.
     EventRingFull,
+    /// It runs another firmware, or another start of it, than the one that this driver has attached to.
+    Restarted,
 }
 
 /// The state of one node's driver. All methods are called under one lock of the platform.
@@ -64,6 +66,8 @@ pub struct Host<S: Storage> {
     pub(crate) bar_map: BarMap,
     pub(crate) shared_map: SharedMap,
     pub(crate) card: CardState,
+    /// The start of the firmware that it has attached to.
+    pub(crate) incarnation: Incarnation,
     /// The platform has not heard of the card's death yet.
     pub(crate) death_untold: bool,
     pub(crate) heartbeat: Heartbeat,

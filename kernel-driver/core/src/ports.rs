@@ -129,7 +129,8 @@ impl<S: Storage> Host<S> {
         platform: &mut P,
         wanted: Option<PortId>,
     ) -> Result<OpenPort, PortError> {
-        if !self.is_alive() {
+        // While no port was open, nobody has looked.
+        if !self.is_alive() || !self.is_same_firmware(platform) {
             return Err(PortError::CardGone);
         }
         let number = match wanted {

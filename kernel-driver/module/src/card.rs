@@ -13,6 +13,7 @@ use crate::tables::{Table, Tables};
 use crate::words::{Bar, CardRef, DmaMemory};
 use core::ffi::c_void;
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, Ordering};
 use kernel::new_spinlock;
 use kernel::prelude::*;
 use kernel::sync::lock::spinlock::SpinLockBackend;
@@ -113,6 +114,8 @@ pub(crate) struct Card {
     pub(crate) work: Table<Event>,
     /// News for each port's process.
     pub(crate) news: Table<Event>,
+    /// It has said that it will not touch this host's memory any more.
+    let_go: AtomicBool,
 }
 
 /// Why a card cannot be attached.
@@ -228,11 +231,24 @@ impl Card {
                 steps,
                 work,
                 news,
+                let_go: AtomicBool::new(false),
             }),
             GFP_KERNEL,
         );
         let attached = attached.map_err(|_| Trouble::NoMemory(size_of::<Self>()))?;
-        attached.with(|_, glue, _| tell_place(glue));
+        // Where NIC memory outlives the firmware, what was read may be of an earlier start of it, and the tables be made
+        // for that one. Whoever starts now either clears the header before it is looked at here, or what was told.
+        let same = attached.with(|_, glue, _| {
+            tell_place(glue);
+            glue.bar.full_barrier();
+            CardHeader::load(&glue.bar) == Ok(card)
+        });
+        if !same {
+            attached.get_memory_back();
+            // SAFETY: the card lives.
+            unsafe { shim::nv_card_start(shim.as_ptr()) };
+            return Err(Trouble::NotUp);
+        }
         Ok(attached)
     }
 
@@ -279,7 +295,8 @@ impl Card {
         }
         // SAFETY: the card lives; its configuration space is reachable until it is taken away. To stop it
         // twice does no harm.
-        let proven = !gone && unsafe { shim::nv_card_stop(self.shim.as_ptr()) };
+        let stopped = !gone && unsafe { shim::nv_card_stop(self.shim.as_ptr()) };
+        let proven = stopped || self.let_go.load(Ordering::Acquire);
         let first = self.with(|host, glue, now| {
             let dead = matches!(host.card(), CardState::Dead(_));
             host.card_stopped(glue, proven, now);
@@ -288,17 +305,20 @@ impl Card {
         if !first {
             return;
         }
-        let cause = self.with(|host, _, _| host.card());
-        pr_err!(
-            "netvm{}: the card is dead ({:?}); its DMA is {}\n",
-            self.number(),
-            cause,
-            if proven {
-                "stopped"
-            } else {
-                "not proven to have stopped: pages that it may still use are kept for ever"
-            }
-        );
+        // Who has let go was asked to.
+        if !self.let_go.load(Ordering::Acquire) {
+            let cause = self.with(|host, _, _| host.card());
+            pr_err!(
+                "netvm{}: the card is dead ({:?}); its DMA is {}\n",
+                self.number(),
+                cause,
+                if proven {
+                    "stopped"
+                } else {
+                    "not proven to have stopped: pages that it may still use are kept for ever"
+                }
+            );
+        }
         self.tell_all();
         self.steps.signal();
         self.interrupt.signal();
@@ -395,18 +415,23 @@ impl Card {
     fn leave(&self) {
         // SAFETY: added by this thread. Nobody can open it, and nothing is mapped, from here on.
         unsafe { shim::nv_device_remove(self.shim.as_ptr()) };
-        // A card that answers has let go of everything; one that does not has to be stopped.
-        let let_go = self.ask_to_let_go();
-        // SAFETY: the card lives.
-        let stopped = unsafe { shim::nv_card_stop(self.shim.as_ptr()) };
-        let proven = let_go || stopped;
+        self.get_memory_back();
         self.with(|_, glue, _| glue.bar.take_away());
         // What reads as all ones is dead: ports that are open still hear it.
         while let Some(notice) = self.with(|host, glue, now| host.poll(glue, now)) {
             self.take(notice);
         }
-        if !proven {
-            // Nobody can say that it writes no heartbeat any more.
+    }
+
+    /// Has the card let go of the driver's memory; where nobody can say that it does not write there any more, that memory
+    /// is kept for ever.
+    fn get_memory_back(&self) {
+        // A card that answers has let go of everything; one that does not has to be stopped.
+        let let_go = self.ask_to_let_go();
+        self.let_go.store(let_go, Ordering::Release);
+        // SAFETY: the card lives.
+        let stopped = unsafe { shim::nv_card_stop(self.shim.as_ptr()) };
+        if !let_go && !stopped {
             let bytes = self.with(|_, glue, _| glue.keep_for_ever());
             pr_warn!(
                 "the card's DMA is not proven to have stopped: {} KiB of driver memory are kept for ever\n",

@@ -10,7 +10,7 @@
 //! ends, then the intervals' notifiers. The number may be used again as soon as the core has nothing of
 //! the port: a notifier that is still called finds it closed and touches nothing.
 
-use crate::card::Card;
+use crate::card::{now, Card};
 use crate::errno::{self, Errno, Failure};
 use crate::event::Thread;
 use crate::pages::{page_gone, Chunk, CHUNK_PAGES};
@@ -22,10 +22,36 @@ use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::rbtree::RBTree;
 use kernel::sync::{Arc, Mutex};
-use netvm_abi::{Generation, PortId, Status, Vpn};
-use netvm_host::ports::OpenPort;
+use netvm_abi::{Generation, Nanos, PortId, Status, Vpn};
+use netvm_host::host::{CardFailure, CardState};
+use netvm_host::ports::{OpenPort, PortError};
 use netvm_host::Progress;
 
+/// Opens a port's number. A card that was reset while nobody had a port is noticed only now; it is attached again
+/// first.
+fn open_number(card: &Card, wanted: Option<PortId>) -> Result<OpenPort, PortError> {
+    let until = now().after(Nanos::from_millis(shim::nv_deadline_ms().into()));
+    loop {
+        let seen = card.steps.count();
+        let (opened, state) = card.with(|host, glue, _| (host.port_open(glue, wanted), host.card()));
+        let restarted = matches!(
+            state,
+            CardState::Dead(CardFailure::Restarted)
+                | CardState::Stopped {
+                    cause: CardFailure::Restarted,
+                    ..
+                }
+        );
+        if opened != Err(PortError::CardGone) || !restarted || now() >= until {
+            return opened;
+        }
+        card.interrupt.signal();
+        card.steps.wait(seen, RETRY, false);
+    }
+}
+
+/// How long a card that is to be attached again is left alone, in nanoseconds.
+const RETRY: u64 = 1_000_000;
 /// Pages that one step deals with under the lock.
 pub(crate) const STEP_PAGES: u32 = 256;
 
@@ -95,8 +121,7 @@ impl Port {
             }
             None => core::ptr::null_mut(),
         };
-        let opened = card.with(|host, glue, _| host.port_open(glue, wanted));
-        let open = match opened {
+        let open = match open_number(card, wanted) {
             Ok(open) => open,
             Err(error) => {
                 put_eventfd(eventfd);

@@ -298,14 +298,31 @@ fn unwanted() -> netvm_host::imports::ImportSpec {
     }
 }
 
+/// While no port is open nobody looks at the card: whoever opens the first one does.
+#[test]
+pub(crate) fn a_card_that_was_reset_unseen_is_noticed_by_who_opens_a_port() {
+    let mut rig = Rig::new();
+    let first = rig.open();
+    rig.close(first);
+    rig.platform.bar.store_release(header::INCARNATION, 0x4321);
+    let opened = rig.host.port_open(&mut rig.platform, None);
+    assert_eq!(opened, Err(PortError::CardGone));
+    assert_eq!(rig.host.card(), CardState::Dead(CardFailure::Restarted));
+    assert_eq!(rig.poll(), [Notice::CardDead(CardFailure::Restarted)]);
+    rig.host.card_stopped(&mut rig.platform, true, rig.now);
+    rig.host.reattach(&mut rig.platform, rig.now).expect("it is up");
+    rig.open();
+    // And with a port open, by the next look.
+    rig.platform.bar.store_release(header::INCARNATION, 0x4322);
+    rig.now = Nanos::from_millis(1000);
+    assert!(rig.poll().contains(&Notice::CardDead(CardFailure::Restarted)));
+}
+
 #[test]
 pub(crate) fn a_reset_card_with_other_tables_or_node_is_refused() {
     let mut rig = Rig::new();
+    let port = rig.open();
     rig.kill_card();
-    let port = rig
-        .host
-        .port_open(&mut rig.platform, None)
-        .expect("not noticed yet");
     rig.now = Nanos::from_millis(1000);
     rig.poll();
     rig.host.card_stopped(&mut rig.platform, false, rig.now);
