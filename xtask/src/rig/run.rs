@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Args;
 
 use super::parts::{self, Parts};
@@ -31,6 +31,10 @@ pub(crate) struct Options {
     /// What the wire does to frames follows from this number.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
+    /// How often a scenario may be tried until it passes: emulated machines on a busy one sometimes do not even boot.
+    /// What failed before is told all the same, and its logs are kept.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=5))]
+    tries: u32,
     /// Print the result as one JSON object.
     #[arg(long)]
     json: bool,
@@ -54,9 +58,23 @@ pub(crate) fn test(options: &Options) -> Result<bool> {
     for (at, scenario) in chosen.iter().enumerate() {
         let progress = Progress::start(at + 1, chosen.len(), scenario.name, scenario.about);
         let logs = target().join("rig/logs").join(scenario.name);
-        let (verdict, detail) = match run(scenario, &parts, options.seed, &logs, &interrupted) {
-            Ok(detail) => (Verdict::Passed, detail),
-            Err(error) => (Verdict::Failed, format!("{error:#}")),
+        let mut before = String::new();
+        let mut attempt = 1;
+        let (verdict, detail) = loop {
+            let error = match run(scenario, &parts, options.seed, &logs, &interrupted) {
+                Ok(detail) => break (Verdict::Passed, format!("{detail}{before}")),
+                Err(error) => format!("{error:#}"),
+            };
+            if attempt == options.tries || interrupted.load(Ordering::Relaxed) {
+                break (Verdict::Failed, format!("{error}{before}"));
+            }
+            let kept = logs.with_extension(format!("failed-{attempt}"));
+            eprintln!("    FAILED, and tried again: {error}");
+            tell(&logs, scenario, options);
+            let _ = std::fs::remove_dir_all(&kept);
+            std::fs::rename(&logs, &kept).with_context(|| format!("keeping {}", logs.display()))?;
+            before = format!("{before}; try {attempt} FAILED: {error} ({})", kept.display());
+            attempt += 1;
         };
         let done = Finished {
             stage: scenario.name,
