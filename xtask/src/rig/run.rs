@@ -117,8 +117,9 @@ fn run(
     let detail = result?;
     let [there, back] = rack.wire.carried();
     let frames = there.frames + back.frames;
-    let books = reports::books(&mut rack)?;
-    Ok(format!("{detail}; {frames} frames; {books}"))
+    let told = [detail, format!("{frames} frames"), reports::books(&mut rack)?];
+    let told = told.iter().map(String::as_str).filter(|part| !part.is_empty());
+    Ok(told.collect::<Vec<_>>().join("; "))
 }
 
 /// Where to look, and how to run it alone.
