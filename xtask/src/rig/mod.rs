@@ -8,6 +8,7 @@
 //! | how does a host get commands? | [`lane`] |
 //! | what may happen to a frame? | [`wire`] |
 //! | what is tried? | [`scenarios`] ([`sharing`], [`traffic`], [`trouble`], [`pressure`], [`mod@kill`], [`life`], [`storm`], [`hostile`]), one after another by [`mod@run`] |
+//! | what does it cost? | [`measure`] |
 //! | and by hand? | [`mod@shell`] |
 
 mod folder;
@@ -17,6 +18,7 @@ mod kill;
 mod lane;
 mod life;
 mod machines;
+mod measure;
 mod parts;
 mod pressure;
 mod rack;
@@ -45,6 +47,8 @@ use crate::run::{Context, Outcome};
 pub(crate) enum Rig {
     /// Run the scenarios, print a table, and say where the logs of a failure are.
     Test(run::Options),
+    /// Measure misses, exports, and what lands in place under memory pressure; write `docs/evaluation/rig-measured.md`.
+    Measure(measure::Options),
     /// Start two hosts and their cards, and leave them running until Ctrl-C.
     Shell(shell::ShellOptions),
     /// A shell on a host that `rig shell` runs.
@@ -57,6 +61,7 @@ pub(crate) enum Rig {
 pub(crate) fn rig(command: &Rig) -> Result<bool> {
     match command {
         Rig::Test(options) => run::test(options),
+        Rig::Measure(options) => measure::measure(options),
         Rig::Shell(options) => shell::shell(options),
         Rig::Console(options) => shell::console(options),
         Rig::Run(options) => shell::run(options),
