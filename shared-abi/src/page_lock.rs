@@ -171,12 +171,16 @@ fn lock_slot<W: SharedWords + ?Sized>(words: &W, vpn: Vpn, write: bool) -> Resul
     if found && host & needed == needed {
         return Ok(());
     }
-    if !found || host & host_word::VALID != 0 {
-        words.store_release(NIC, unlocked);
-        return Err(if found { Miss::NotWritable } else { Miss::NotFound });
-    }
-    words.store_release(NIC, unlocked ^ nic_word::BACKED_OFF);
-    Err(Miss::NotFound)
+    let (turn, miss) = match (found, host & host_word::VALID != 0) {
+        // The host has just taken it: neither of the two has it now.
+        (true, false) => (nic_word::BACKED_OFF, Miss::NotFound),
+        (true, true) => (0, Miss::NotWritable),
+        (false, _) => (0, Miss::NotFound),
+    };
+    // Looked up again, for it is the NIC's alone: what a miss needs is not kept where a page is there.
+    let unlocked = words.load_acquire(NIC).wrapping_sub(1);
+    words.store_release(NIC, unlocked ^ turn);
+    Err(miss)
 }
 
 /// What a DMA did to the page that is being unlocked.
