@@ -95,6 +95,8 @@ fn counters_move_when_things_happen() {
     let remote = sender.import(NodeId(1), PortId(2), "inbox", PATIENCE).unwrap();
     for page in 0..32u64 {
         remote.write(page * 4096, &[1; 64][..]).notify(1).post().unwrap();
+        // Once it has landed, its page is mapped: the next one hits.
+        sender.flush_remote(NodeId(1)).unwrap();
         remote
             .write(page * 4096 + 64, &[2; 64][..])
             .notify(1024 + page as u32)
