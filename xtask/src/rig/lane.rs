@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 
+/// A host that stands still takes no bytes, once the line's buffers are full; for so long it is waited for.
+const STILL: Duration = Duration::from_secs(20);
+
 /// How a command ended.
 #[derive(Debug)]
 pub(super) struct Reply {
@@ -51,6 +54,7 @@ impl Lane {
             }
         };
         stream.set_read_timeout(Some(Duration::from_millis(100)))?;
+        stream.set_write_timeout(Some(Duration::from_millis(100)))?;
         Ok(Self {
             stream,
             transcript: File::create(transcript)
@@ -87,7 +91,26 @@ impl Lane {
         self.number += 1;
         self.command = command.to_owned();
         writeln!(self.transcript, "$ {command}")?;
-        writeln!(self.stream, "{} {command}", self.number).context("sending a command to a host")
+        let line = format!("{} {command}\n", self.number);
+        self.send(line.as_bytes(), Instant::now() + STILL)
+            .context("sending a command to a host")
+    }
+
+    fn send(&mut self, mut bytes: &[u8], limit: Instant) -> Result<()> {
+        while !bytes.is_empty() {
+            if self.interrupted.load(Ordering::Relaxed) {
+                bail!("interrupted");
+            }
+            match self.stream.write(bytes) {
+                Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                Err(error) => return Err(error.into()),
+            }
+            if !bytes.is_empty() && Instant::now() > limit {
+                bail!("it stands still");
+            }
+        }
+        Ok(())
     }
 
     /// How the command ended.
@@ -167,5 +190,24 @@ mod tests {
         let reply = ended(&mut pending, 8).expect("it is all there");
         assert_eq!((reply.status, reply.text.as_str()), (127, "three\n"));
         assert_eq!(pending, b"four");
+    }
+
+    /// A host whose processor stands still must end a scenario, not the patience of who runs it.
+    #[test]
+    fn a_host_that_takes_nothing_is_told_of() {
+        let (ours, _theirs) = UnixStream::pair().expect("a pair of sockets");
+        ours.set_write_timeout(Some(Duration::from_millis(1)))
+            .expect("a timeout");
+        let mut lane = Lane {
+            stream: ours,
+            transcript: File::options().write(true).open("/dev/null").expect("/dev/null"),
+            interrupted: Arc::new(AtomicBool::new(false)),
+            pending: Vec::new(),
+            number: 0,
+            command: String::new(),
+        };
+        let much = vec![b'x'; 16 << 20];
+        let error = lane.send(&much, Instant::now()).expect_err("nobody reads");
+        assert_eq!(error.to_string(), "it stands still");
     }
 }
