@@ -23,10 +23,27 @@ pub const QUEUE_ENTRIES: u32 = 64;
 
 const_assert_eq!(DESCRIPTOR_WORDS * 4, 192);
 
-/// What to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Opcode {
+macro_rules! opcodes {
+    ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
+        /// What to do.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum Opcode { $($(#[$doc])* $name = $code,)* }
+
+        impl Opcode {
+            /// All of them, in order of their codes.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// From its code.
+            #[must_use]
+            pub const fn from_code(code: u8) -> Option<Self> {
+                match code { $($code => Some(Self::$name),)* _ => None }
+            }
+        }
+    };
+}
+
+opcodes! {
     /// Transfer local memory (or the inline payload) to remote memory.
     Write = 1,
     /// Transfer remote memory to local memory.
@@ -35,35 +52,65 @@ pub enum Opcode {
     FlushRemote = 3,
     /// Atomic: set to `operand` if zero; reply is the old value.
     TestAndSet = 16,
-    /// Atomic: add `operand`, wrapping.
+    /// Atomic: add `operand`, wrapping; reply is the old value.
     FetchAdd = 17,
-    /// Atomic: exchange with `operand`.
+    /// Atomic: exchange with `operand`; reply is the old value.
     Swap = 18,
-    /// Atomic: replace with `operand` if equal to `compare`.
+    /// Atomic: replace with `operand` if equal to `compare`; reply is the old value.
     CompareSwap = 19,
+    /// On a queue block: `operand` waits last; reply is who waits before it, and count and epoch.
+    Enqueue = 32,
+    /// On a queue block: takes the first; reply is whom to wake, and count behind it and epoch.
+    Dequeue = 33,
+    /// On a queue block: `operand` waits first now, if `compare` is the epoch; reply is 1 if it is to be
+    /// woken at once (2: another epoch), and count behind it and epoch.
+    NewHead = 34,
+    /// On a queue block: takes one from the semaphore, or `operand` waits last; reply is who waits before
+    /// it, and the value before and epoch.
+    SemP = 35,
+    /// On a queue block: takes the first, or gives one to the semaphore; reply is whom to wake, and count
+    /// behind it and epoch, or value.
+    SemV = 36,
+    /// On a queue block: empties it, if `operand` is the epoch; reply is 1 if it was, and count before and
+    /// epoch now.
+    ResetQueue = 37,
 }
 
 impl Opcode {
-    /// From its code.
-    #[must_use]
-    pub const fn from_code(code: u8) -> Option<Self> {
-        Some(match code {
-            1 => Self::Write,
-            2 => Self::Read,
-            3 => Self::FlushRemote,
-            16 => Self::TestAndSet,
-            17 => Self::FetchAdd,
-            18 => Self::Swap,
-            19 => Self::CompareSwap,
-            _ => return None,
-        })
-    }
-
     /// Whether the operation counts as a write in the completion counters; all others count as
     /// reads: they end with an answer.
     #[must_use]
     pub const fn is_write(self) -> bool {
         matches!(self, Self::Write)
+    }
+
+    /// Whether it is an atomic operation ([`crate::atomic`]).
+    #[must_use]
+    #[inline]
+    pub const fn is_atomic(self) -> bool {
+        self as u8 >= Self::TestAndSet as u8
+    }
+
+    /// Whether it is an atomic operation on a queue block.
+    #[must_use]
+    #[inline]
+    pub const fn is_extended(self) -> bool {
+        self as u8 >= Self::Enqueue as u8
+    }
+
+    /// Bytes of an atomic's operand, which is also its alignment; 0 for what is no atomic.
+    #[must_use]
+    #[inline]
+    pub const fn operand_bytes(self, wide: bool) -> u32 {
+        if self.is_extended() {
+            crate::atomic::OPERAND_BYTES as u32
+        } else if !self.is_atomic() {
+            0
+        } else if wide {
+            8
+        } else {
+            4
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 //!
 //! | boundary | modules |
 //! |---|---|
-//! | application -> NIC | [`descriptor`], [`command_queue`], [`bar`] |
+//! | application -> NIC | [`descriptor`], [`command_queue`], [`bar`], [`atomic`] |
 //! | NIC -> application | [`port_area`], [`notification`] |
 //! | host driver <-> NIC | [`attach`], [`event`], [`ring`], [`bounce`], [`capability`], [`page_table`], [`page_lock`], [`counter_table`] |
 //! | NIC <-> NIC | [`wire`], [`control`], [`frame`] |
@@ -17,6 +17,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod atomic;
 pub mod attach;
 pub mod bar;
 pub mod bounce;

@@ -26,10 +26,9 @@ fn shared(len: usize, fill: u32) -> Vec<AtomicU32> {
 }
 
 fn commands() -> impl Strategy<Value = Command> {
-    const OPCODES: &[u8] = &[1, 2, 3, 16, 17, 18, 19];
     (
         (
-            proptest::sample::select(OPCODES),
+            proptest::sample::select(Opcode::ALL),
             0..8_u8,
             any::<u16>(),
             any::<[u16; 4]>(),
@@ -37,7 +36,7 @@ fn commands() -> impl Strategy<Value = Command> {
         (any::<[u32; 3]>(), any::<[u64; 5]>()),
     )
         .prop_map(|((opcode, flags, len, short), (word, long))| Command {
-            opcode: Opcode::from_code(opcode).unwrap(),
+            opcode,
             flags: CommandFlags::from_bits_truncate(flags),
             len: ByteLen(u32::from(len)),
             node: NodeId(short[0]),

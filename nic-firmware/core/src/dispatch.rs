@@ -99,9 +99,7 @@ fn plan(config: &Config, command: &Command, generation: Generation) -> Result<Pl
         Opcode::Write => write_command(config, command, flags, owner),
         Opcode::Read => read_command(config, command, flags),
         Opcode::FlushRemote => flush_command(command, flags, owner),
-        Opcode::TestAndSet | Opcode::FetchAdd | Opcode::Swap | Opcode::CompareSwap => {
-            Err(Status::Unsupported)
-        }
+        _ => Err(Status::Unsupported),
     }
 }
 

@@ -231,17 +231,8 @@ pub(crate) fn app(sim: &std::rc::Weak<Sim>, node: NodeId, backend: &dyn Backend,
 }
 
 fn descriptor(dice: &mut Dice, start: u64, nodes: u64) -> [u32; HEAD_WORDS] {
-    let opcodes = [
-        Opcode::Write,
-        Opcode::Read,
-        Opcode::FlushRemote,
-        Opcode::TestAndSet,
-        Opcode::FetchAdd,
-        Opcode::Swap,
-        Opcode::CompareSwap,
-    ];
     let command = Command {
-        opcode: opcodes[dice.index(opcodes.len())],
+        opcode: Opcode::ALL[dice.index(Opcode::ALL.len())],
         flags: CommandFlags::from_bits_truncate(dice.below(8) as u8),
         len: ByteLen([0, 1, 7, 8, 128, 300, 4096, 5000][dice.index(8)]),
         node: NodeId(dice.below(nodes + 2) as u16),

@@ -26,15 +26,6 @@ const STEPS: u64 = 3000;
 const TRIES: u32 = 1000;
 /// A call that sleeps is interrupted so often, in microseconds.
 const NUDGE: i64 = 4000;
-const OPCODES: [Opcode; 7] = [
-    Opcode::Write,
-    Opcode::Read,
-    Opcode::FlushRemote,
-    Opcode::TestAndSet,
-    Opcode::FetchAdd,
-    Opcode::Swap,
-    Opcode::CompareSwap,
-];
 
 /// One life: how much it tried, and how much of it was refused.
 pub(crate) fn live(end: Instant, seed: u64) -> Result<String, Trouble> {
@@ -209,7 +200,7 @@ impl Scribbler {
         let hidden = mix.below(4) == 0;
         let longest = if mix.below(4) == 0 { 65_536 } else { 1024 };
         let command = Command {
-            opcode: OPCODES[mix.below(7) as usize],
+            opcode: Opcode::ALL[mix.below(Opcode::ALL.len() as u64) as usize],
             flags: CommandFlags::from_bits_truncate(mix.below(8) as u8),
             len: ByteLen(mix.below(longest) as u32),
             node: NodeId(if mix.below(8) == 0 {
