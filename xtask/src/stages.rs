@@ -21,7 +21,7 @@ pub(crate) struct Stage {
 }
 
 /// All stages.
-pub(crate) static STAGES: [Stage; 18] = [
+pub(crate) static STAGES: [Stage; 19] = [
     Stage {
         name: "format",
         about: "every file is as rustfmt writes it",
@@ -91,6 +91,13 @@ pub(crate) static STAGES: [Stage; 18] = [
         minutes: 15,
         needs: &[],
         run: loom,
+    },
+    Stage {
+        name: "models",
+        about: "model checking of the shipped synchronization algorithms",
+        minutes: 10,
+        needs: &[],
+        run: models,
     },
     Stage {
         name: "sim",
@@ -211,6 +218,7 @@ fn unit(context: &mut Context<'_>) -> Result<Outcome> {
     ]);
     for elsewhere in [
         "netvm-loom",
+        "netvm-models",
         "netvm-faults",
         "netvm-conformance",
         "netvm-emulator",
@@ -243,6 +251,11 @@ fn demo(context: &mut Context<'_>) -> Result<Outcome> {
 
 fn loom(context: &mut Context<'_>) -> Result<Outcome> {
     context.cargo(&["test", "--release", "--package", "netvm-loom", "--locked"])?;
+    context.tests()
+}
+
+fn models(context: &mut Context<'_>) -> Result<Outcome> {
+    context.cargo(&["test", "--release", "--package", "netvm-models", "--locked"])?;
     context.tests()
 }
 

@@ -8,7 +8,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 use crate::cargo::root;
 
 /// A crate of ours, and those of ours that its shipped code may use.
-const ARROWS: [(&str, &[&str]); 13] = [
+const ARROWS: [(&str, &[&str]); 14] = [
     ("netvm-abi", &[]),
     ("netvm-nic", &["netvm-abi"]),
     ("netvm-host", &["netvm-abi"]),
@@ -33,6 +33,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
     ("netvm-faults", &["netvm-abi", "netvm-nic"]),
     ("netvm-rig", &["netvm", "netvm-conformance"]),
     ("netvm-loom", &["netvm-abi", "netvm-nic", "netvm-platform"]),
+    ("netvm-models", &["netvm", "netvm-abi"]),
     ("netvm-cli", &["netvm", "netvm-emulator", "netvm-world"]),
     // Counts the memory of a card from the types.
     ("xtask", &["netvm-abi", "netvm-nic"]),
