@@ -43,6 +43,7 @@ mod replies;
 mod short;
 mod staging;
 mod stats;
+pub mod sync;
 mod timeout;
 mod words;
 mod write;

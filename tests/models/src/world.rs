@@ -1,0 +1,210 @@
+//! What is between the machines: words, seats and messages under way.
+
+use netvm::sync::protocol::{Answer, Centre, GRANTS, Place, SeatId, Want};
+use netvm_abi::atomic::{Atomic, AtomicResult, EMPTY, NOBODY, Operand, QueueBlock};
+use netvm_abi::descriptor::Opcode;
+use netvm_abi::words::join;
+use netvm_abi::{NodeId, PortId};
+
+/// What carries out atomic operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Nic {
+    /// What is shipped.
+    Shipped,
+    /// Thesis tables 19 and 22 to the letter: a queue is empty if C = 0.
+    Thesis,
+    /// No pending wake-ups: a signal that comes while the new head is on its way finds nobody.
+    NoPending,
+}
+
+impl Nic {
+    fn apply(self, atomic: &Atomic, operand: &mut Operand) -> AtomicResult {
+        let dequeues = matches!(atomic.opcode, Opcode::Dequeue | Opcode::SemV);
+        let mut block = QueueBlock::decode(operand);
+        let result = match self {
+            Self::Thesis if dequeues && block.count > 0 => {
+                let head = block.head;
+                if head == EMPTY {
+                    block.pending += 1;
+                } else {
+                    block.count -= 1;
+                    block.head = EMPTY;
+                }
+                AtomicResult {
+                    value: head,
+                    second: join(block.count, block.epoch),
+                }
+            }
+            Self::NoPending if dequeues && block.count > 0 && block.head == EMPTY => AtomicResult {
+                value: EMPTY,
+                second: join(NOBODY, block.epoch),
+            },
+            _ => return atomic.apply(operand).0,
+        };
+        *operand = block.encode();
+        result
+    }
+}
+
+/// A participant's words.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Seat {
+    /// Who is next.
+    pub next: SeatId,
+    /// Grants.
+    pub grants: [u64; GRANTS as usize],
+    /// Signals that nobody has acknowledged.
+    pub signals: u8,
+    /// Where it stands.
+    pub place: Place,
+}
+
+/// A one-way message.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Message {
+    /// Whose.
+    pub from: usize,
+    /// To whom.
+    pub to: usize,
+    /// What it carries.
+    pub payload: Payload,
+}
+
+/// What a message carries.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Payload {
+    /// A successor's name.
+    Next(SeatId),
+    /// A grant whose word has not landed.
+    Grant(u8, u64),
+    /// A grant whose word has landed; the signal has not come yet.
+    Signal,
+}
+
+/// What happens to a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Delivery(pub usize);
+
+/// Everything but the machines.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct World {
+    /// The centre's main words.
+    pub main: Operand,
+    /// A lock's recovery word.
+    pub recovery: Operand,
+    /// By participant; each is alone on its node.
+    pub seats: Vec<Seat>,
+    /// Sorted by pair; those of a pair in the order in which they were posted.
+    pub messages: Vec<Message>,
+}
+
+impl World {
+    /// So many participants, and nothing has happened.
+    #[must_use]
+    pub fn new(participants: usize) -> Self {
+        let seat = Seat {
+            next: SeatId::NOBODY,
+            grants: [0; GRANTS as usize],
+            signals: 0,
+            place: Place::Over(SeatId::NOBODY),
+        };
+        Self {
+            main: Operand::default(),
+            recovery: Operand::default(),
+            seats: vec![seat; participants],
+            messages: Vec::new(),
+        }
+    }
+
+    /// A participant's name.
+    #[must_use]
+    pub const fn id(who: usize) -> SeatId {
+        SeatId::new(NodeId(who as u16), PortId(1), 0, 1)
+    }
+
+    /// Whose name it is.
+    #[must_use]
+    pub fn who(id: SeatId) -> usize {
+        usize::from(id.node().0)
+    }
+
+    /// Whether it can be done now.
+    #[must_use]
+    pub fn ready<R>(&self, who: usize, want: &Want<R>) -> bool {
+        match want {
+            Want::AwaitNext => !self.seats[who].next.is_nobody(),
+            Want::AwaitGrant { .. } => self.seats[who].signals > 0,
+            Want::Ended(_) => false,
+            _ => true,
+        }
+    }
+
+    /// Does what `me` wants, which is [ready](Self::ready).
+    pub fn perform<R>(&mut self, me: SeatId, want: &Want<R>, nic: Nic) -> Answer {
+        let who = Self::who(me);
+        let seat = &mut self.seats[who];
+        match *want {
+            Want::Begin(place) => {
+                seat.next = SeatId::NOBODY;
+                seat.place = place;
+                Answer::Done
+            }
+            Want::Stand(place) => {
+                seat.place = place;
+                Answer::Done
+            }
+            Want::Atomic(Centre::Main, ref atomic) => Answer::Atomic(nic.apply(atomic, &mut self.main)),
+            Want::Atomic(Centre::Recovery, ref atomic) => {
+                Answer::Atomic(nic.apply(atomic, &mut self.recovery))
+            }
+            Want::Link(to) => self.post(who, to, Payload::Next(me)),
+            Want::Grant { to, slot, word } => self.post(who, to, Payload::Grant(slot, word)),
+            Want::LookNext | Want::AwaitNext => Answer::Next(seat.next),
+            Want::AwaitGrant { slot } => {
+                seat.signals -= 1;
+                Answer::Granted(seat.grants[usize::from(slot)])
+            }
+            Want::Ended(_) => Answer::Done,
+        }
+    }
+
+    fn post(&mut self, from: usize, to: SeatId, payload: Payload) -> Answer {
+        let to = Self::who(to);
+        self.messages.push(Message { from, to, payload });
+        // Stable: what a pair has posted stays in order.
+        self.messages.sort_by_key(|message| (message.from, message.to));
+        Answer::Done
+    }
+
+    /// What may happen to messages now. Data lands in any order; a signal comes after everything that its
+    /// sender has posted to that node before it (promise P4).
+    pub fn deliveries(&self) -> impl Iterator<Item = Delivery> + '_ {
+        self.messages.iter().enumerate().filter_map(|(at, message)| {
+            let first = at == 0 || {
+                let before = &self.messages[at - 1];
+                (before.from, before.to) != (message.from, message.to)
+            };
+            (message.payload != Payload::Signal || first).then_some(Delivery(at))
+        })
+    }
+
+    /// Lets it happen.
+    pub fn deliver(&mut self, Delivery(at): Delivery) {
+        let message = &mut self.messages[at];
+        let seat = &mut self.seats[message.to];
+        match message.payload {
+            Payload::Next(id) => {
+                seat.next = id;
+                self.messages.remove(at);
+            }
+            Payload::Grant(slot, word) => {
+                seat.grants[usize::from(slot)] = word;
+                message.payload = Payload::Signal;
+            }
+            Payload::Signal => {
+                seat.signals += 1;
+                self.messages.remove(at);
+            }
+        }
+    }
+}

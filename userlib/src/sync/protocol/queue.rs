@@ -1,0 +1,238 @@
+//! The wait queue (thesis 8.3, tables 19 and 20): first in, first out, one round trip each way.
+//!
+//! The block ([`QueueBlock`](netvm_abi::atomic::QueueBlock)) names the first and the last who wait; the
+//! rest is a chain through their seats. Who is woken brings its successor's name as the new first. A
+//! signal that comes before that is *pending*, and whoever brings the name hands it on.
+
+use super::seat::{Place, SeatId};
+use super::{Answer, Centre, GRANTS, Machine, Want, block};
+use netvm_abi::atomic::{EMPTY, NOBODY};
+use netvm_abi::descriptor::Opcode;
+use netvm_abi::words::{join, split};
+
+/// Which grant a queue of this epoch uses.
+const fn slot(epoch: u32) -> u8 {
+    (epoch % GRANTS as u32) as u8
+}
+
+/// What wakes `to`: how many wait behind it.
+const fn wake<R>(to: SeatId, count: u32, epoch: u32) -> Want<R> {
+    Want::Grant {
+        to,
+        slot: slot(epoch),
+        word: join(count, epoch),
+    }
+}
+
+/// That a participant stands in a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Inserted {
+    /// Behind whom, if anybody.
+    pub behind: SeatId,
+    /// In which of the queue's epochs.
+    pub epoch: u32,
+}
+
+/// Stands in the queue (`insertQ`). Waiting is another thing ([`Await`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Insert {
+    me: SeatId,
+    at: InsertAt,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum InsertAt {
+    Begin,
+    Enqueue,
+    Link(Inserted),
+    Ended(Inserted),
+}
+
+impl Insert {
+    /// For this participant, who stands in no queue.
+    #[must_use]
+    pub const fn new(me: SeatId) -> Self {
+        Self {
+            me,
+            at: InsertAt::Begin,
+        }
+    }
+}
+
+impl Machine for Insert {
+    type Outcome = Inserted;
+
+    fn want(&self) -> Want<Inserted> {
+        match self.at {
+            InsertAt::Begin => Want::Begin(Place::Asking),
+            InsertAt::Enqueue => Want::Atomic(Centre::Main, block(Opcode::Enqueue, self.me.0, 0)),
+            InsertAt::Link(where_) => Want::Link(where_.behind),
+            InsertAt::Ended(where_) => Want::Ended(where_),
+        }
+    }
+
+    fn answer(&mut self, answer: Answer) {
+        self.at = match self.at {
+            InsertAt::Begin => InsertAt::Enqueue,
+            InsertAt::Enqueue => {
+                let result = answer.atomic();
+                let [_, epoch] = split(result.second);
+                let behind = SeatId(result.value);
+                let inserted = Inserted { behind, epoch };
+                if behind.is_nobody() {
+                    InsertAt::Ended(inserted)
+                } else {
+                    InsertAt::Link(inserted)
+                }
+            }
+            InsertAt::Link(inserted) | InsertAt::Ended(inserted) => InsertAt::Ended(inserted),
+        };
+    }
+}
+
+/// Waits to be woken, and makes the next the first (`waitQ`). Ends with whether the grant was of the
+/// epoch that it waited in: if not it still waits, and the caller decides what that grant was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Await {
+    epoch: u32,
+    at: AwaitAt,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum AwaitAt {
+    Grant,
+    Next,
+    NewHead(SeatId),
+    Wake(SeatId, u32),
+    Ended(bool),
+}
+
+impl Await {
+    /// For a participant who stands in the queue since this epoch.
+    #[must_use]
+    pub const fn new(epoch: u32) -> Self {
+        Self {
+            epoch,
+            at: AwaitAt::Grant,
+        }
+    }
+
+    /// Whether it has not been woken yet.
+    #[must_use]
+    pub const fn waits(&self) -> bool {
+        matches!(self.at, AwaitAt::Grant)
+    }
+
+    /// Its epoch.
+    #[must_use]
+    pub const fn epoch(&self) -> u32 {
+        self.epoch
+    }
+}
+
+impl Machine for Await {
+    type Outcome = bool;
+
+    fn want(&self) -> Want<bool> {
+        match self.at {
+            AwaitAt::Grant => Want::AwaitGrant {
+                slot: slot(self.epoch),
+            },
+            AwaitAt::Next => Want::AwaitNext,
+            AwaitAt::NewHead(next) => {
+                Want::Atomic(Centre::Main, block(Opcode::NewHead, next.0, self.epoch as u64))
+            }
+            AwaitAt::Wake(next, count) => wake(next, count, self.epoch),
+            AwaitAt::Ended(mine) => Want::Ended(mine),
+        }
+    }
+
+    fn answer(&mut self, answer: Answer) {
+        self.at = match self.at {
+            AwaitAt::Grant => match split(answer.word()) {
+                [_, epoch] if epoch != self.epoch => AwaitAt::Ended(false),
+                [0, _] => AwaitAt::Ended(true),
+                _ => AwaitAt::Next,
+            },
+            AwaitAt::Next => AwaitAt::NewHead(answer.next()),
+            AwaitAt::NewHead(next) => {
+                let result = answer.atomic();
+                let [count, _] = split(result.second);
+                if result.value == 1 {
+                    AwaitAt::Wake(next, count)
+                } else {
+                    AwaitAt::Ended(true)
+                }
+            }
+            AwaitAt::Wake(..) => AwaitAt::Ended(true),
+            AwaitAt::Ended(mine) => AwaitAt::Ended(mine),
+        };
+    }
+}
+
+/// What a signal came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Removed {
+    /// Nobody waited who was not spoken for: the signal is lost.
+    Nobody,
+    /// This one has been woken.
+    Woken(SeatId),
+    /// Somebody will be woken by whoever was woken before.
+    Pending,
+}
+
+/// Wakes who waits first (`removeQ`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Remove {
+    at: RemoveAt,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum RemoveAt {
+    Dequeue,
+    Wake { to: SeatId, count: u32, epoch: u32 },
+    Ended(Removed),
+}
+
+impl Remove {
+    /// For anybody.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "as the other machines")]
+    pub const fn new() -> Self {
+        Self {
+            at: RemoveAt::Dequeue,
+        }
+    }
+}
+
+impl Machine for Remove {
+    type Outcome = Removed;
+
+    fn want(&self) -> Want<Removed> {
+        match self.at {
+            RemoveAt::Dequeue => Want::Atomic(Centre::Main, block(Opcode::Dequeue, 0, 0)),
+            RemoveAt::Wake { to, count, epoch } => wake(to, count, epoch),
+            RemoveAt::Ended(what) => Want::Ended(what),
+        }
+    }
+
+    fn answer(&mut self, answer: Answer) {
+        self.at = match self.at {
+            RemoveAt::Dequeue => {
+                let result = answer.atomic();
+                let [count, epoch] = split(result.second);
+                match result.value {
+                    EMPTY if count == NOBODY => RemoveAt::Ended(Removed::Nobody),
+                    EMPTY => RemoveAt::Ended(Removed::Pending),
+                    head => RemoveAt::Wake {
+                        to: SeatId(head),
+                        count,
+                        epoch,
+                    },
+                }
+            }
+            RemoveAt::Wake { to, .. } => RemoveAt::Ended(Removed::Woken(to)),
+            RemoveAt::Ended(what) => RemoveAt::Ended(what),
+        };
+    }
+}

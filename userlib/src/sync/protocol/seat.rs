@@ -1,0 +1,134 @@
+//! Who takes part, and where each stands.
+
+use netvm_abi::{NodeId, PortId};
+use std::fmt;
+
+const SEAT_BITS: u32 = 6;
+const TURN_BITS: u32 = 9;
+const SEAT_SHIFT: u32 = 32;
+const TURN_SHIFT: u32 = SEAT_SHIFT + SEAT_BITS;
+const MARK_SHIFT: u32 = TURN_SHIFT + TURN_BITS;
+const GENERATION_SHIFT: u32 = 48;
+
+/// A participant: a seat of a port, and which of the seat's turns is meant. Node, port, seat, turn, a
+/// mark that belongs to messages, and the lower half of the port's generation, in 64 bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SeatId(pub u64);
+
+impl SeatId {
+    /// Nobody.
+    pub const NOBODY: Self = Self(0);
+    /// Seats of a port.
+    pub const SEATS: u16 = 1 << SEAT_BITS;
+    /// Turns until a number comes again.
+    pub const TURNS: u16 = 1 << TURN_BITS;
+
+    /// A seat, in its turn 0. Never [`NOBODY`](Self::NOBODY): no program has port 0.
+    #[must_use]
+    pub const fn new(node: NodeId, port: PortId, seat: u16, generation: u32) -> Self {
+        Self(
+            node.0 as u64
+                | (port.0 as u64) << 16
+                | ((seat % Self::SEATS) as u64) << SEAT_SHIFT
+                | (generation as u16 as u64) << GENERATION_SHIFT,
+        )
+    }
+
+    /// Its node.
+    #[must_use]
+    pub const fn node(self) -> NodeId {
+        NodeId(self.0 as u16)
+    }
+
+    /// Its port.
+    #[must_use]
+    pub const fn port(self) -> PortId {
+        PortId((self.0 >> 16) as u16)
+    }
+
+    /// Which seat of its port.
+    #[must_use]
+    pub const fn seat(self) -> u16 {
+        (self.0 >> SEAT_SHIFT) as u16 % Self::SEATS
+    }
+
+    /// Which turn of its seat, modulo [`TURNS`](Self::TURNS).
+    #[must_use]
+    pub const fn turn(self) -> u16 {
+        (self.0 >> TURN_SHIFT) as u16 % Self::TURNS
+    }
+
+    /// The lower half of its port's generation.
+    #[must_use]
+    pub const fn generation(self) -> u16 {
+        (self.0 >> GENERATION_SHIFT) as u16
+    }
+
+    /// The same seat in this turn, unmarked.
+    #[must_use]
+    pub const fn in_turn(self, turn: u16) -> Self {
+        let keep = ((1u64 << TURN_SHIFT) - 1) | (u64::MAX << GENERATION_SHIFT);
+        Self(self.0 & keep | ((turn % Self::TURNS) as u64) << TURN_SHIFT)
+    }
+
+    /// The same seat in its next turn.
+    #[must_use]
+    pub const fn next_turn(self) -> Self {
+        self.in_turn(self.turn().wrapping_add(1))
+    }
+
+    /// The same with or without the mark.
+    #[must_use]
+    pub const fn with_mark(self, mark: bool) -> Self {
+        Self(self.0 & !(1 << MARK_SHIFT) | (mark as u64) << MARK_SHIFT)
+    }
+
+    /// Whether it bears the mark.
+    #[must_use]
+    pub const fn mark(self) -> bool {
+        self.0 >> MARK_SHIFT & 1 == 1
+    }
+
+    /// Whether it is nobody.
+    #[must_use]
+    pub const fn is_nobody(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether the two are the same seat, in whatever turn.
+    #[must_use]
+    pub const fn same_seat(self, other: Self) -> bool {
+        self.in_turn(0).0 == other.in_turn(0).0
+    }
+}
+
+impl fmt::Debug for SeatId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_nobody() {
+            return f.write_str("nobody");
+        }
+        let mark = if self.mark() { "!" } else { "" };
+        write!(
+            f,
+            "{}:{}.{}#{}{mark}",
+            self.node(),
+            self.port(),
+            self.seat(),
+            self.turn()
+        )
+    }
+}
+
+/// Where a participant of a lock stands in its turn. In its own memory, so that saying it costs no
+/// message; others read it when they think that somebody has died.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// Has asked for the lock, and may have it without knowing.
+    Asking,
+    /// Waits for this one to hand it the lock.
+    Behind(SeatId),
+    /// Has the lock.
+    Holding,
+    /// Has nothing to do with it any more; has handed the lock to this one, or to nobody.
+    Over(SeatId),
+}
