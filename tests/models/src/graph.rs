@@ -69,12 +69,16 @@ impl<S: Clone + Eq + Hash> Graph<S> {
     }
 
     /// A state on a cycle, or a stuck one, in which a *fair* schedule can stay for ever among states with
-    /// `waits`: every process moves on the way, or is at rest or cannot move at some point of it.
+    /// `waits`: every process moves on the way, or comes to a state where it `may_stay` for ever.
+    ///
+    /// `may_stay` is told the state, the process and whether it can move there. With `!can_move || rests`
+    /// that is weak fairness for all who do not rest. A process that cannot move only because of
+    /// something that serves all in turn (a NIC that is busy for another) may not stay: it gets its turn.
     pub fn starves(
         &self,
         processes: usize,
         waits: impl Fn(&S) -> bool,
-        rests: impl Fn(&S, usize) -> bool,
+        may_stay: impl Fn(&S, usize, bool) -> bool,
     ) -> Option<&S> {
         let inside: Vec<bool> = self.states.iter().map(waits).collect();
         let component = self.components(&inside);
@@ -93,7 +97,7 @@ impl<S: Clone + Eq + Hash> Graph<S> {
                 }
             }
             for (who, can_move) in can_move.into_iter().enumerate() {
-                if !can_move || rests(state, who) {
+                if may_stay(state, who, can_move) {
                     fair[here][who] = true;
                 }
             }
