@@ -12,6 +12,7 @@
 //! for ever. A queue in which every waiter is spoken for is empty to whoever signals: C = P.
 
 use crate::descriptor::Opcode;
+use crate::wire::{Header, MessageFlags};
 use crate::words::{join, split};
 
 /// Bytes of the largest operand.
@@ -48,7 +49,28 @@ pub struct AtomicResult {
 /// half of the first.
 pub type Operand = [u64; OPERAND_BYTES / 8];
 
+/// An operand from words of 32 bits.
+#[must_use]
+pub const fn operand_of(words: &[u32; OPERAND_BYTES / 4]) -> Operand {
+    let [a, b, c, d, e, f, g, h] = *words;
+    [join(a, b), join(c, d), join(e, f), join(g, h)]
+}
+
 impl Atomic {
+    /// What the header of a message asks for; nothing when that is no atomic, or one whose operand is
+    /// not aligned.
+    #[must_use]
+    pub fn requested(header: &Header) -> Option<Self> {
+        let atomic = Self {
+            opcode: Opcode::from_code(header.status).filter(|opcode| opcode.is_atomic())?,
+            wide: header.flags.contains(MessageFlags::WIDE),
+            operand: header.operand,
+            compare: header.compare,
+        };
+        let bytes = u64::from(atomic.operand_bytes());
+        (header.len == 0 && header.address.0.is_multiple_of(bytes)).then_some(atomic)
+    }
+
     /// Bytes of the operand, which is also its alignment.
     #[must_use]
     #[inline]

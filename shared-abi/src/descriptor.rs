@@ -124,6 +124,8 @@ bitflags! {
         const ORDERED = 2;
         /// The atomic works on 64 bits instead of 32.
         const WIDE = 4;
+        /// The notification is delivered even if an earlier message of the stream has failed.
+        const REGARDLESS = 8;
     }
 }
 

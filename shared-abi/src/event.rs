@@ -3,6 +3,7 @@
 //! Each kind answers or announces one thing that is outstanding, so a ring of
 //! [`Geometry::ring_entries`](crate::Geometry::ring_entries) entries cannot overflow.
 
+use crate::atomic::AtomicResult;
 use crate::status::Status;
 use crate::units::{
     BounceId, ByteLen, Generation, Incarnation, NodeId, PageOffset, PortId, StagingId, Token, Vpn,
@@ -36,6 +37,16 @@ pub enum NicEvent {
         /// Bytes wanted.
         len: ByteLen,
         /// How often the NIC has already tried (the host copies when this reaches 3).
+        attempt: u8,
+    },
+    /// The page of an atomic's operand is not mapped; the bounce record says which. Answered by
+    /// [`HostEvent::AtomicAnswer`], or, if it is refused, by [`HostEvent::BounceEnded`].
+    AtomicMiss {
+        /// The record; the bounce page itself is free for the host's use.
+        bounce: BounceId,
+        /// Use of the slot; echoed in the answer.
+        generation: Generation,
+        /// How often the NIC has already tried (the host does it itself when this reaches 3).
         attempt: u8,
     },
     /// A peer has a new incarnation: end everything of the old one, then answer `PeerReleased`.
@@ -91,6 +102,15 @@ pub enum SourceAnswer {
     Failed(Status),
 }
 
+/// What the host answers to an atomic's miss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicAnswer {
+    /// The page is mapped: try again.
+    Retry,
+    /// The host has carried it out.
+    Done(AtomicResult),
+}
+
 /// From the host driver to the NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostEvent {
@@ -125,6 +145,15 @@ pub enum HostEvent {
         generation: Generation,
         /// The answer.
         answer: SourceAnswer,
+    },
+    /// Answer to an atomic's miss.
+    AtomicAnswer {
+        /// The record.
+        bounce: BounceId,
+        /// From the event.
+        generation: Generation,
+        /// The answer.
+        answer: AtomicAnswer,
     },
     /// Send the control message in this slot of the shared memory.
     SendControl {
@@ -178,6 +207,11 @@ impl NicEvent {
             Self::BarrierDone { token } => [6, token.0, 0, 0, 0, 0, 0, 0],
             Self::PortClosed { port, generation } => [7, port.0 as u32, generation.0, 0, 0, 0, 0, 0],
             Self::ControlSent { token, status } => [8, token.0, status.code() as u32, 0, 0, 0, 0, 0],
+            Self::AtomicMiss {
+                bounce,
+                generation,
+                attempt,
+            } => [9, bounce.0, generation.0, attempt as u32, 0, 0, 0, 0],
         }
     }
 
@@ -212,6 +246,11 @@ impl NicEvent {
             8 => Self::ControlSent {
                 token,
                 status: Status::from_code(words[2] as u8),
+            },
+            9 => Self::AtomicMiss {
+                bounce: BounceId(words[1]),
+                generation,
+                attempt: words[3] as u8,
             },
             _ => return None,
         })
@@ -255,6 +294,28 @@ impl HostEvent {
             Self::PeerReleased { peer, incarnation } => [6, peer.0 as u32, incarnation.0, 0, 0, 0, 0, 0],
             Self::PeerConnect { peer } => [7, peer.0 as u32, 0, 0, 0, 0, 0, 0],
             Self::Barrier { token } => [8, token.0, 0, 0, 0, 0, 0, 0],
+            Self::AtomicAnswer {
+                bounce,
+                generation,
+                answer,
+            } => {
+                let (what, result) = match answer {
+                    AtomicAnswer::Retry => (0, AtomicResult { value: 0, second: 0 }),
+                    AtomicAnswer::Done(result) => (1, result),
+                };
+                let value = split(result.value);
+                let second = split(result.second);
+                [
+                    9,
+                    bounce.0,
+                    generation.0,
+                    what,
+                    value[0],
+                    value[1],
+                    second[0],
+                    second[1],
+                ]
+            }
         }
     }
 
@@ -294,6 +355,18 @@ impl HostEvent {
             7 => Self::PeerConnect { peer },
             8 => Self::Barrier {
                 token: Token(words[1]),
+            },
+            9 => Self::AtomicAnswer {
+                bounce: BounceId(words[1]),
+                generation,
+                answer: match words[3] {
+                    0 => AtomicAnswer::Retry,
+                    1 => AtomicAnswer::Done(AtomicResult {
+                        value: join(words[4], words[5]),
+                        second: join(words[6], words[7]),
+                    }),
+                    _ => return None,
+                },
             },
             _ => return None,
         })

@@ -35,7 +35,7 @@ const_assert_eq!(bounce::RECORD_WORDS, 32);
 const_assert_eq!(page_table::SLOT_WORDS, 8);
 const_assert_eq!(port_area::AREA_WORDS, 4096);
 const_assert_eq!(port_area::ERROR_WORDS, 8);
-const_assert_eq!(port_area::REPLY_WORDS, 4);
+const_assert_eq!(port_area::REPLY_WORDS, 8);
 const_assert_eq!(port::BLOCK_WORDS, 8192);
 const_assert!(wire::HEADER_WORDS <= bounce::RECORD_WORDS);
 

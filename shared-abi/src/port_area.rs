@@ -40,7 +40,7 @@ pub const REPLIES: WordIndex = WordIndex(512);
 /// Reply slots of a port.
 pub const REPLY_SLOTS: u16 = 64;
 /// Words of a reply slot.
-pub const REPLY_WORDS: usize = 4;
+pub const REPLY_WORDS: usize = 8;
 /// Shadow signal counters of notifications 0..1024.
 pub const SHADOW_SIGNALS: WordIndex = WordIndex(1024);
 /// The notification queue: one word, the notification number, per entry.
@@ -99,6 +99,8 @@ pub struct Reply {
     pub status: Status,
     /// The old value of an atomic; the failing operation of a flush.
     pub value: u64,
+    /// The second value of an extended atomic.
+    pub second: u64,
 }
 
 /// Word of reply slot `slot` in a port area.
@@ -112,9 +114,9 @@ impl Reply {
     pub fn store<W: SharedWords>(&self, area: &W, slot: u16) {
         let at = reply_at(slot);
         let [low, high] = split(self.value);
-        area.store_release(at.plus(1), u32::from(self.status.code()));
-        area.store_release(at.plus(2), low);
-        area.store_release(at.plus(3), high);
+        let second = split(self.second);
+        let status = u32::from(self.status.code());
+        area.store_slice(at.plus(1), &[status, low, high, second[0], second[1]]);
         area.store_release(at, self.op.0);
     }
 
@@ -128,6 +130,7 @@ impl Reply {
             op,
             status: Status::from_code(area.load_acquire(at.plus(1)) as u8),
             value: area.load_pair(at.plus(2)),
+            second: area.load_pair(at.plus(4)),
         })
     }
 }

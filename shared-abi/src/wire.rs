@@ -101,6 +101,8 @@ bitflags! {
         const ORDERED = 2;
         /// An atomic on 64 bits instead of 32.
         const WIDE = 4;
+        /// The notification is delivered even if an earlier message of the stream has failed.
+        const REGARDLESS = 8;
     }
 }
 
@@ -114,7 +116,7 @@ bitflags! {
 /// | `ReadRequest` | window slot | requester's read slot (bits 0..16), its generation (32..64) | bytes wanted |
 /// | `ReadReply` | seq of the request | as in the request | - |
 /// | `AtomicRequest` | window slot | operand | value to compare with |
-/// | `AtomicReply` | seq of the request | old value | - |
+/// | `AtomicReply` | seq of the request | answer | second answer |
 /// | `Flush` | window slot | requester's read slot and generation, as `ReadRequest` | generation of the sending port (0..32), which start of its node (32..64) |
 /// | `FlushReply` | seq of the flush | failing operation, if the stream is poisoned | the flush's `operand` |
 /// | `Ack` | lowest missing | bitmap: bit i = `seq + 1 + i` has landed | - |
@@ -122,8 +124,8 @@ bitflags! {
 /// | `Error` | seq of the message | - | `compare` of the message: a later owner of the port hears nothing |
 /// | `Hello`, `HelloAck` | first seq | page size (0..32), payload (32..64) | window (0..16), ABI version (16..32) |
 ///
-/// An `AtomicRequest` carries its opcode in `status`, its requester's read slot in `reply` and that
-/// slot's generation in `op`; see [`Header::status`].
+/// An `AtomicRequest` carries its opcode in `status`, and like its answer the requester's read slot in
+/// `reply` and that slot's generation in `op`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// What it is.

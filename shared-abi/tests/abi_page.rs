@@ -391,13 +391,14 @@ fn records_of_a_port_area() {
         .collect();
     fields("Error record", &base.encode(), &changed);
 
-    let stored = |op, status, value| {
+    let stored = |op, status, value, second| {
         let area = zeroes(port_area::AREA_WORDS as usize);
         let area = Part::new(&area[..], WordIndex(0), port_area::AREA_WORDS);
         let reply = Reply {
             op: OpId(op),
             status,
             value,
+            second,
         };
         reply.store(&area, 0);
         let mut words = vec![0; REPLY_WORDS];
@@ -406,11 +407,12 @@ fn records_of_a_port_area() {
     };
     fields(
         "Reply slot",
-        &stored(0, Status::Ok, 0),
+        &stored(0, Status::Ok, 0, 0),
         &[
-            (stored(u32::MAX, Status::Ok, 0), true),
-            (stored(0, Status::Revoked, 0), false),
-            (stored(0, Status::Ok, u64::MAX), true),
+            (stored(u32::MAX, Status::Ok, 0, 0), true),
+            (stored(0, Status::Revoked, 0, 0), false),
+            (stored(0, Status::Ok, u64::MAX, 0), true),
+            (stored(0, Status::Ok, 0, u64::MAX), true),
         ],
     );
 }

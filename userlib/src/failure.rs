@@ -253,6 +253,11 @@ impl Failures {
         })
     }
 
+    /// Makes the error of a failure that its caller has learnt by itself.
+    pub(crate) fn report_own(&mut self, known: Known) -> Error {
+        self.report(known, 0)
+    }
+
     fn remember(&mut self, known: &Known) {
         self.count += 1;
         if self.reported.len() == REMEMBERED {

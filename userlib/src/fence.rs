@@ -47,7 +47,7 @@ impl PortInner {
     }
 
     /// Waits until the count at `counter` comes to `target`.
-    fn wait_count(&self, fence: WordIndex, counter: WordIndex, target: u32) -> Result<()> {
+    pub(crate) fn wait_count(&self, fence: WordIndex, counter: WordIndex, target: u32) -> Result<()> {
         let mut spins = 0;
         while !reached(self.area.load_acquire(counter), target) {
             self.alive()?;

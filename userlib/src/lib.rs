@@ -7,6 +7,7 @@
 //! | have memory that the card can reach | [`Port::alloc`], [`Region`] |
 //! | let others use it | [`Port::export`], [`Access`], [`Segment`] |
 //! | use theirs | [`Port::import`], [`RemoteSegment`] |
+//! | change their words atomically | [`RemoteSegment::word64`], [`RemoteSegment::atomic`] |
 //! | write and read | [`RemoteSegment::write`], [`RemoteSegment::read`] |
 //! | know when it is done here, or there | [`Port::flush`], [`Port::flush_remote`] |
 //! | be told | [`Notification`], [`NotificationQueue`] |
@@ -19,6 +20,7 @@
 //! The library has no thread, clock or lock of its own across a wait: all three are the back end's.
 //! Nothing it is given, by the program or by a card that has gone mad, makes it panic.
 
+mod atomic;
 pub mod backend;
 pub mod copy;
 #[cfg(target_os = "linux")]
@@ -48,6 +50,7 @@ mod timeout;
 mod words;
 mod write;
 
+pub use atomic::{AtomicOp, PendingAtomic, RemoteWord32, RemoteWord64};
 pub use error::{Error, Failure, Result, explain};
 pub use export::{Access, Segment};
 pub use import::RemoteSegment;

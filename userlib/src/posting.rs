@@ -82,7 +82,7 @@ impl PortInner {
 
     /// Waits for room in the command queue or for a reply slot; takes the lock again.
     #[cold]
-    fn wait_for_room<'a>(
+    pub(crate) fn wait_for_room<'a>(
         &'a self,
         mut poster: MutexGuard<'a, Poster>,
         spins: &mut u32,

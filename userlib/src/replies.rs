@@ -151,6 +151,15 @@ impl Replies {
         Some(self.results.swap_remove(at))
     }
 
+    /// Nobody will come for the record of this operation: if it fails it is reported as others are.
+    pub(crate) fn abandon(&mut self, op: OpId) {
+        for waiting in self.slots.iter_mut().flatten() {
+            if waiting.op == op {
+                waiting.wanted = false;
+            }
+        }
+    }
+
     /// Forgets everything: the port is closed. Gives back what was held.
     pub(crate) fn clear(&mut self, dropped: &mut Vec<Region>) {
         for place in &mut self.slots {

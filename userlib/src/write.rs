@@ -128,7 +128,15 @@ impl<'a> Write<'a> {
     /// The bytes land only after everything earlier from this port to that node has landed.
     #[inline(always)]
     pub const fn ordered(mut self) -> Self {
-        self.how.flags = CommandFlags::ORDERED;
+        self.how.flags = self.how.flags.union(CommandFlags::ORDERED);
+        self
+    }
+
+    /// Its notification is delivered even if an earlier operation of the stream has failed and the program
+    /// has not heard of it yet: for hand-overs, which must not be lost because somebody's data was.
+    #[inline(always)]
+    pub const fn regardless(mut self) -> Self {
+        self.how.flags = self.how.flags.union(CommandFlags::REGARDLESS);
         self
     }
 

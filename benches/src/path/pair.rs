@@ -3,6 +3,7 @@
 //! The platform does next to nothing, so that what is counted is the core.
 
 use anyhow::{Context as _, Result, bail, ensure};
+use netvm_abi::atomic::Operand;
 use netvm_abi::bar::{BarMap, port as block};
 use netvm_abi::capability::{Capability, capability_at};
 use netvm_abi::command_queue::Producer;
@@ -18,7 +19,7 @@ use netvm_abi::storage::{MakeTable, Storage};
 use netvm_abi::wire::{HEADER_BYTES, Header};
 use netvm_abi::words::{Part, SharedWords};
 use netvm_abi::*;
-use netvm_nic::platform::{Dma, DmaId, Interrupt, Payload, Platform};
+use netvm_nic::platform::{Dma, DmaId, Interrupt, Operands, Payload, Platform};
 use netvm_nic::{Config, Frame, Nic};
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU32;
@@ -55,6 +56,7 @@ pub struct Board {
     /// Messages that were sent, without payload.
     pub outbox: VecDeque<Header>,
     sent: VecDeque<StagingId>,
+    operands: Operands,
 }
 
 impl Platform for Board {
@@ -74,6 +76,14 @@ impl Platform for Board {
     #[inline]
     fn start_dma(&mut self, id: DmaId, dma: Dma) {
         self.dmas.push_back((id, dma));
+    }
+
+    fn operand(&self, slot: u8) -> Operand {
+        self.operands.get(slot)
+    }
+
+    fn set_operand(&mut self, slot: u8, operand: &Operand) {
+        self.operands.set(slot, operand);
     }
 
     #[inline]
@@ -121,6 +131,7 @@ impl End {
             dmas: VecDeque::with_capacity(64),
             outbox: VecDeque::with_capacity(64),
             sent: VecDeque::with_capacity(64),
+            operands: Operands::new(),
         };
         nic.attach(&mut board);
         Ok(Self {

@@ -10,6 +10,7 @@ use crate::host::Host;
 use crate::lists::{Links, linked};
 use crate::platform::{Platform, Resident};
 use crate::shadow::MapTicket;
+use netvm_abi::atomic::{Atomic, AtomicResult};
 use netvm_abi::bounce::{BounceUse, load_record};
 use netvm_abi::control::{CONTROL_BYTES, CONTROL_WORDS, Modes};
 use netvm_abi::event::{HostEvent, SourceAnswer};
@@ -39,6 +40,8 @@ pub(crate) enum WorkKind {
     Reply,
     /// A source that the NIC should read.
     Source,
+    /// An atomic operation, under a capability.
+    Atomic,
 }
 
 /// The place of one bounce page.
@@ -55,13 +58,16 @@ pub(crate) struct Work {
     pub(crate) vpn: Vpn,
     pub(crate) offset: PageOffset,
     pub(crate) len: ByteLen,
-    /// Tries of the NIC (sources).
+    /// Tries of the NIC (sources, atomics).
     pub(crate) attempt: u8,
     /// When the NIC's event was taken.
     pub(crate) since: Nanos,
     pub(crate) races: u8,
     pub(crate) evictions: u8,
     pub(crate) copied: bool,
+    /// What an atomic does, and its answer once it is carried out.
+    pub(crate) atomic: Option<Atomic>,
+    pub(crate) result: Option<AtomicResult>,
     /// Its peer's incarnation is over: nobody waits for the answer.
     pub(crate) orphan: bool,
     pub(crate) ticket: Option<MapTicket>,
@@ -91,6 +97,8 @@ impl Work {
             races: 0,
             evictions: 0,
             copied: false,
+            atomic: None,
+            result: None,
             orphan: false,
             ticket: None,
             resident: None,
@@ -117,12 +125,13 @@ impl<S: Storage> Host<S> {
         }
     }
 
-    /// A message waits in a bounce page.
+    /// A message waits in a bounce page, or an atomic (after so many tries of the NIC) for its operand.
     pub(crate) fn bounced<P: Platform>(
         &mut self,
         platform: &mut P,
         bounce: BounceId,
         generation: Generation,
+        attempt: Option<u8>,
         now: Nanos,
     ) -> Option<Notice> {
         let place = BounceUse::from_id(&self.geometry, bounce);
@@ -134,7 +143,9 @@ impl<S: Storage> Host<S> {
             Some(BounceUse::Window { .. } | BounceUse::Reply(_)) if idle => {
                 load_record(platform.shared(), self.shared_map.bounce_record(bounce))
                     .map_err(|_| Status::Malformed)
-                    .and_then(|header| self.take_in(platform, place, bounce, generation, &header, now))
+                    .and_then(|header| {
+                        self.take_in(platform, place, (bounce, generation), &header, attempt, now)
+                    })
             }
             // The use of a page that is not over, or of none: a card that works does not do that.
             _ => {
@@ -177,12 +188,18 @@ impl<S: Storage> Host<S> {
         &mut self,
         platform: &mut P,
         place: Option<BounceUse>,
-        bounce: BounceId,
-        generation: Generation,
+        (bounce, generation): (BounceId, Generation),
         header: &Header,
+        attempt: Option<u8>,
         now: Nanos,
     ) -> Result<Option<PortId>, Status> {
         let kind = match (place, header.kind) {
+            (Some(BounceUse::Window { peer, .. }), Kind::AtomicRequest)
+                if header.source == peer && attempt.is_some() =>
+            {
+                WorkKind::Atomic
+            }
+            (_, _) if attempt.is_some() => return Err(Status::Malformed),
             (Some(BounceUse::Window { peer, .. }), kind) if header.source == peer => match kind {
                 Kind::Control => {
                     return self.take_control(platform, bounce, generation, header, now);
@@ -194,13 +211,18 @@ impl<S: Storage> Host<S> {
             (Some(BounceUse::Reply(_)), Kind::ReadReply) => WorkKind::Reply,
             _ => return Err(Status::Malformed),
         };
+        let atomic = match kind {
+            WorkKind::Atomic => Some(Atomic::requested(header).ok_or(Status::Malformed)?),
+            _ => None,
+        };
         let offset = header.address.page_offset();
-        let len = ByteLen(u32::from(header.len));
+        let len = ByteLen(atomic.map_or(u32::from(header.len), |atomic| atomic.operand_bytes()));
         if u32::from(offset.0) + len.0 > PAGE_SIZE || header.address.0 >> 60 != 0 {
             return Err(Status::Malformed);
         }
         match kind {
             WorkKind::Write => self.counters.bounced += 1,
+            WorkKind::Atomic => self.counters.atomics_missed += 1,
             _ => self.counters.bounced_replies += 1,
         }
         if mutant::is(Mutant::BounceRecordDropped) && kind == WorkKind::Write {
@@ -209,7 +231,8 @@ impl<S: Storage> Host<S> {
         let port = header.destination_port;
         let port_generation = self.open_generation(port).ok_or(Status::NoSuchPort)?;
         let mut modes = Modes::empty();
-        modes.set(Modes::WRITE, len.0 > 0);
+        modes.set(Modes::WRITE, len.0 > 0 && atomic.is_none());
+        modes.set(Modes::ATOMIC, atomic.is_some());
         let claim = Claim {
             slot: header.capability,
             secret: header.secret,
@@ -228,10 +251,12 @@ impl<S: Storage> Host<S> {
             port,
             port_generation,
             peer: header.source,
-            claim: (kind == WorkKind::Write).then_some(claim),
+            claim: (kind != WorkKind::Reply).then_some(claim),
             vpn: Vpn::of(port, header.address),
             offset,
             len,
+            attempt: attempt.unwrap_or(0),
+            atomic,
             since: now,
             ..Work::new()
         };
@@ -357,7 +382,7 @@ impl<S: Storage> Host<S> {
         };
         let (segment, _) = self.locate(work.port, work.address()).ok_or(match work.kind {
             WorkKind::Reply => Status::LocalAddress,
-            WorkKind::Write | WorkKind::Source => Status::Unmapped,
+            WorkKind::Write | WorkKind::Source | WorkKind::Atomic => Status::Unmapped,
         })?;
         match claimed {
             Some(claimed) if claimed != segment => Err(Status::CapabilityRefused),

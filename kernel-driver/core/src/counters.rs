@@ -174,6 +174,12 @@ counters! {
         source_mapped,
         /// Source pages copied to the source bounce page.
         source_copied,
+        /// Atomics whose operand was not mapped.
+        atomics_missed,
+        /// Of these, pages mapped so that the NIC tries again.
+        atomics_mapped,
+        /// Atomics carried out by the host.
+        atomics_done,
         /// Source misses that failed.
         source_failed,
         /// Times a page in was repeated because the page was taken away before it was mapped.

@@ -127,8 +127,13 @@ impl<S: Storage> Host<S> {
     fn handle_event<P: Platform>(&mut self, platform: &mut P, event: NicEvent, now: Nanos) -> Option<Notice> {
         let done = match event {
             NicEvent::Bounced { bounce, generation } => {
-                return self.bounced(platform, bounce, generation, now);
+                return self.bounced(platform, bounce, generation, None, now);
             }
+            NicEvent::AtomicMiss {
+                bounce,
+                generation,
+                attempt,
+            } => return self.bounced(platform, bounce, generation, Some(attempt), now),
             NicEvent::SourceMiss {
                 staging,
                 generation,

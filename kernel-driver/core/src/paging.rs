@@ -18,6 +18,10 @@
 //! *A source miss*: page in, map, let the NIC try again. After three lost races, or three tries of the
 //! NIC, the bytes are copied to the source bounce page.
 //!
+//! *An atomic* whose operand is not mapped: as a source miss, but the page is wanted for writing. After
+//! three lost races, or three tries of the NIC, the worker carries it out: the operand is copied to the
+//! bounce page, changed there, and copied back. Meanwhile the NIC does no other atomic on that page.
+//!
 //! **T**, within which a slot ends once the link and the host work: the worker of a port has at most
 //! the slots of its senders before it, so T = slots x (page in + copy), and nothing in it waits for
 //! another node.
@@ -26,8 +30,10 @@ use crate::bounce::{State, WorkKind};
 use crate::host::Host;
 use crate::platform::{Access, CopyEnd, CopyJob, Direction, PageGone, Platform, Resident};
 use crate::shadow::{MapError, Mapped};
-use netvm_abi::event::{HostEvent, SourceAnswer};
+use netvm_abi::atomic::{OPERAND_BYTES, operand_of};
+use netvm_abi::event::{AtomicAnswer, HostEvent, SourceAnswer};
 use netvm_abi::storage::Storage;
+use netvm_abi::words::split;
 use netvm_abi::{BounceId, Generation, Nanos, PortId, Status, Vpn};
 
 /// Races that a piece of work may lose before it is done without mapping.
@@ -148,10 +154,8 @@ impl<S: Storage> Host<S> {
                 if copied {
                     return self.map_copied(platform, index, now, gone);
                 }
-                if kind != WorkKind::Source {
-                    return self.copy(platform, index, now);
-                }
-                if attempt >= ATTEMPTS {
+                let tried_by_nic = matches!(kind, WorkKind::Source | WorkKind::Atomic);
+                if !tried_by_nic || attempt >= ATTEMPTS {
                     return self.copy(platform, index, now);
                 }
                 if let Err(status) = self.authorise(index, now) {
@@ -160,7 +164,10 @@ impl<S: Storage> Host<S> {
                 }
                 match self.map_work(platform, index, gone) {
                     Ok(()) => {
-                        self.counters.source_mapped += 1;
+                        match kind {
+                            WorkKind::Atomic => self.counters.atomics_mapped += 1,
+                            _ => self.counters.source_mapped += 1,
+                        }
                         self.finish(platform, index, Status::Ok, now)
                     }
                     Err(MapError::Raced) if self.may_race_again(index) => self.page_in(index),
@@ -193,6 +200,7 @@ impl<S: Storage> Host<S> {
             };
         };
         match end {
+            CopyEnd::Done if work.kind == WorkKind::Atomic => self.operand_copied(platform, index, now),
             CopyEnd::Done if work.kind == WorkKind::Source => {
                 work.copied = true;
                 self.counters.source_copied += 1;
@@ -249,7 +257,7 @@ impl<S: Storage> Host<S> {
             vpn,
             access: match work.kind {
                 WorkKind::Source => Access::Read,
-                WorkKind::Write | WorkKind::Reply => Access::Write,
+                WorkKind::Write | WorkKind::Reply | WorkKind::Atomic => Access::Write,
             },
         }
     }
@@ -283,7 +291,8 @@ impl<S: Storage> Host<S> {
                 len: work.len,
                 direction: match work.kind {
                     WorkKind::Source => Direction::OutOfPage,
-                    WorkKind::Write | WorkKind::Reply => Direction::IntoPage,
+                    WorkKind::Atomic if work.result.is_none() => Direction::OutOfPage,
+                    WorkKind::Write | WorkKind::Reply | WorkKind::Atomic => Direction::IntoPage,
                 },
             },
         };
@@ -292,6 +301,33 @@ impl<S: Storage> Host<S> {
             self.grant_in_hand(slot, true);
         }
         step
+    }
+
+    /// An atomic's operand has been copied out of its page, or back into it.
+    fn operand_copied<P: Platform>(&mut self, platform: &mut P, index: u32, now: Nanos) -> WorkStep {
+        let Some(work) = self.work.get_mut(index as usize) else {
+            return WorkStep::Ended {
+                status: Status::StaleIncarnation,
+            };
+        };
+        let mut stored = work.result.is_some();
+        if !stored && let Some(atomic) = work.atomic {
+            let mut words = [0; OPERAND_BYTES / 4];
+            if let Some(words) = words.get_mut(..work.len.index() / 4) {
+                platform.load_bounce(BounceId(index), words);
+            }
+            let mut operand = operand_of(&words);
+            let (result, changed) = atomic.apply(&mut operand);
+            work.result = Some(result);
+            platform.store_bounce(BounceId(index), operand.map(split).as_flattened());
+            stored = !changed;
+        }
+        if !stored {
+            return self.copy(platform, index, now);
+        }
+        work.copied = true;
+        self.counters.atomics_done += 1;
+        self.finish(platform, index, Status::Ok, now)
     }
 
     fn end_copy(&mut self, index: u32) {
@@ -374,6 +410,7 @@ impl<S: Storage> Host<S> {
             return;
         };
         let (kind, generation, peer, copied) = (work.kind, work.generation, work.peer, work.copied);
+        let result = work.result.take().filter(|_| copied);
         let orphan = core::mem::replace(&mut work.orphan, false);
         work.state = State::Idle;
         work.ticket = None;
@@ -388,7 +425,12 @@ impl<S: Storage> Host<S> {
         }
         self.tally(index, status, waited);
         let event = match kind {
-            WorkKind::Write | WorkKind::Reply => HostEvent::BounceEnded {
+            WorkKind::Atomic if status == Status::Ok => HostEvent::AtomicAnswer {
+                bounce: BounceId(index),
+                generation,
+                answer: result.map_or(AtomicAnswer::Retry, AtomicAnswer::Done),
+            },
+            WorkKind::Write | WorkKind::Reply | WorkKind::Atomic => HostEvent::BounceEnded {
                 bounce: BounceId(index),
                 generation,
                 status,

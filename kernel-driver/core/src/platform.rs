@@ -38,6 +38,9 @@ pub trait Platform {
     /// Copies the first words of a bounce page (a control message), each word once.
     fn load_bounce(&mut self, bounce: BounceId, into: &mut [u32]);
 
+    /// Copies words to the start of a bounce page that the NIC has given to the host.
+    fn store_bounce(&mut self, bounce: BounceId, from: &[u32]);
+
     /// Wakes a NIC whose `SLEEPING` word is set. Waking one that is awake does no harm.
     fn wake_nic(&mut self);
 }

@@ -105,7 +105,7 @@ impl WorkTally {
     fn add(&mut self, work: &Work, status: Status, waited: u64) {
         match work.kind {
             _ if status != Status::Ok => self.failed += 1,
-            WorkKind::Source => self.source_misses += 1,
+            WorkKind::Source | WorkKind::Atomic => self.source_misses += 1,
             WorkKind::Write | WorkKind::Reply => {
                 self.bounced += 1;
                 self.bounced_bytes += u64::from(work.len.0);

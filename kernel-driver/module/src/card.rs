@@ -61,6 +61,10 @@ impl Platform for Glue {
         self.bounce.load(bounce, into);
     }
 
+    fn store_bounce(&mut self, bounce: BounceId, from: &[u32]) {
+        self.bounce.store(bounce, from);
+    }
+
     fn wake_nic(&mut self) {
         self.bar.ring();
     }

@@ -201,6 +201,15 @@ impl DmaMemory {
             *value = word.load(Ordering::Relaxed);
         }
     }
+
+    /// Stores to the first words of a bounce page.
+    pub(crate) fn store(&self, bounce: BounceId, from: &[u32]) {
+        let first = bounce.index().saturating_mul(PAGE / 4);
+        let words = self.words().iter().skip(first);
+        for (value, word) in from.iter().zip(words) {
+            word.store(*value, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Drop for DmaMemory {

@@ -168,7 +168,6 @@ impl Counters {
             Status::ModeRefused => &mut self.refused_mode,
             Status::Expired => &mut self.refused_expired,
             Status::Malformed => &mut self.refused_malformed,
-            Status::Unsupported => &mut self.unsupported,
             _ => &mut self.failed,
         }
     }

@@ -3,7 +3,6 @@
 
 use crate::dma::Ticket;
 use crate::nic::Nic;
-use crate::peer::Link;
 use crate::platform::{Dma, Platform};
 use crate::slot::SlotState;
 use netvm_abi::bounce::{BounceUse, store_record};
@@ -11,7 +10,7 @@ use netvm_abi::event::NicEvent;
 use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::Header;
+use netvm_abi::wire::{Header, Kind};
 use netvm_abi::{BounceId, ByteLen, Generation, Nanos};
 
 impl<S: Storage> Nic<S> {
@@ -68,7 +67,7 @@ impl<S: Storage> Nic<S> {
         status: Status,
     ) {
         match BounceUse::from_id(&self.config.geometry, bounce) {
-            Some(BounceUse::Window { peer, .. }) => {
+            Some(BounceUse::Window { .. }) => {
                 let waits = self
                     .slot(bounce)
                     .is_some_and(|found| found.state == SlotState::Bounced && found.generation == generation);
@@ -76,20 +75,24 @@ impl<S: Storage> Nic<S> {
                     self.counters.late_answers += 1;
                     return;
                 }
-                self.counters.bounces_ended += 1;
-                let over = self
-                    .peers
-                    .get(peer.index())
-                    .is_none_or(|peer| peer.link == Link::Releasing);
-                if over {
+                let atomic = self
+                    .slot(bounce)
+                    .is_some_and(|slot| slot.header.kind() == Kind::AtomicRequest);
+                self.counters.bounces_ended += u64::from(!atomic);
+                if self.link_is_over(bounce) {
                     // Its window is gone, and nobody is to be told.
-                    self.set_slot(bounce, SlotState::Missing);
+                    self.forget(bounce);
                     return;
                 }
                 if status != Status::Ok {
                     *self.counters.refusals(status) += 1;
                 }
-                self.end(p, now, bounce, status);
+                if atomic {
+                    // That is how the host refuses one.
+                    self.finish_atomic(p, now, bounce, Err(status));
+                } else {
+                    self.end(p, now, bounce, status);
+                }
             }
             Some(BounceUse::Reply(read)) => self.reply_ended(p, read, generation, status),
             Some(BounceUse::Source(_)) | None => self.counters.host_events_refused += 1,

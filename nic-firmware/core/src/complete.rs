@@ -11,6 +11,7 @@
 use crate::nic::Nic;
 use crate::platform::{Interrupt, Platform};
 use crate::port::{Completion, Count, PortState};
+use netvm_abi::atomic::AtomicResult;
 use netvm_abi::bar::port::{DOORBELL, READ_FENCE, TAKEN_FENCE, WRITE_FENCE};
 use netvm_abi::port_area::{READS_DONE, Reply, SHADOW_STEP, TAKEN, WRITES_DONE};
 use netvm_abi::status::Status;
@@ -137,7 +138,7 @@ impl<S: Storage> Nic<S> {
         reply: ReplySlot,
         op: OpId,
         status: Status,
-        value: u64,
+        result: AtomicResult,
     ) -> bool {
         if reply.0 >= netvm_abi::port_area::REPLY_SLOTS {
             return false;
@@ -147,7 +148,14 @@ impl<S: Storage> Nic<S> {
             self.shared.port_area(id),
             netvm_abi::port_area::AREA_WORDS,
         );
-        Reply { op, status, value }.store(&area, reply.0);
+        let AtomicResult { value, second } = result;
+        Reply {
+            op,
+            status,
+            value,
+            second,
+        }
+        .store(&area, reply.0);
         true
     }
 

@@ -25,8 +25,6 @@ counters! {
     commands_refused,
     /// Commands that ended with an error instead of a message.
     commands_failed,
-    /// Atomic commands and requests, which this firmware answers with `Unsupported`.
-    unsupported,
     /// Doorbell words that no honest queue can show.
     broken_doorbells,
     /// Windowed messages sent.
@@ -41,6 +39,8 @@ counters! {
     reads_sent,
     /// Flushes sent.
     flushes_sent,
+    /// Atomics sent.
+    atomics_sent,
     /// Control messages sent.
     control_sent,
     /// Times that a command waited for a window slot.
@@ -97,6 +97,18 @@ counters! {
     late_replies,
     /// Flushes answered.
     flushes_served,
+    /// Atomics carried out for other nodes, whoever did it.
+    atomics_served,
+    /// Atomics that waited for another one on the same page (or for a unit).
+    atomics_queued,
+    /// Times that an atomic did not find its page mapped, and the host was asked.
+    atomics_missed,
+    /// Times that an atomic was tried again with its page mapped.
+    atomic_replays,
+    /// Atomics that the host carried out itself.
+    atomics_by_host,
+    /// Answers to atomics of this node.
+    atomic_replies,
     /// Pages to read from that were not mapped.
     source_misses,
     /// Source misses tried again.

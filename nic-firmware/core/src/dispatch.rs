@@ -20,6 +20,9 @@ struct Plan {
     len: u16,
     notification: NotificationId,
     compare: u64,
+    /// The opcode of an atomic.
+    status: u8,
+    operand: u64,
 }
 
 impl<S: Storage> Nic<S> {
@@ -44,9 +47,6 @@ impl<S: Storage> Nic<S> {
             Ok(plan) => plan,
             Err(status) => {
                 self.counters.commands_refused += 1;
-                if status == Status::Unsupported {
-                    self.counters.unsupported += 1;
-                }
                 *place = refused(id, config.node, &command, status);
                 return;
             }
@@ -67,6 +67,8 @@ impl<S: Storage> Nic<S> {
                 secret: command.secret,
                 reply: command.reply,
                 epoch: command.epoch,
+                status: plan.status,
+                operand: plan.operand,
                 compare: plan.compare,
                 ..Header::new(plan.kind, config.node, command.node)
             },
@@ -90,16 +92,20 @@ fn plan(config: &Config, command: &Command, generation: Generation) -> Result<Pl
     // starts again counts generations from the beginning: the half above tells its owners from those
     // before.
     let owner = u64::from(generation.0) | (u64::from(config.incarnation_seed) << 32);
-    let flags = if command.flags.contains(CommandFlags::ORDERED) {
-        MessageFlags::ORDERED
-    } else {
-        MessageFlags::empty()
-    };
+    let mut flags = MessageFlags::empty();
+    flags.set(
+        MessageFlags::ORDERED,
+        command.flags.contains(CommandFlags::ORDERED),
+    );
+    flags.set(
+        MessageFlags::REGARDLESS,
+        command.flags.contains(CommandFlags::REGARDLESS),
+    );
     match command.opcode {
         Opcode::Write => write_command(config, command, flags, owner),
         Opcode::Read => read_command(config, command, flags),
         Opcode::FlushRemote => flush_command(command, flags, owner),
-        _ => Err(Status::Unsupported),
+        _ => atomic_command(command, flags),
     }
 }
 
@@ -129,6 +135,8 @@ fn write_command(
         flags,
         len,
         notification: command.notification,
+        status: 0,
+        operand: 0,
         compare: owner,
     })
 }
@@ -143,6 +151,8 @@ fn read_command(config: &Config, command: &Command, flags: MessageFlags) -> Resu
         flags,
         len: 0,
         notification: NotificationId::NONE,
+        status: 0,
+        operand: 0,
         compare: u64::from(len),
     })
 }
@@ -158,7 +168,30 @@ fn flush_command(command: &Command, flags: MessageFlags, owner: u64) -> Result<P
         flags: flags | MessageFlags::ORDERED,
         len: 0,
         notification: NotificationId::NONE,
+        status: 0,
+        operand: 0,
         compare: owner,
+    })
+}
+
+/// An atomic: everything that the other side needs is in the header.
+fn atomic_command(command: &Command, flags: MessageFlags) -> Result<Plan, Status> {
+    let wide = command.flags.contains(CommandFlags::WIDE);
+    let bytes = u64::from(command.opcode.operand_bytes(wide));
+    if command.len.0 != 0 || bytes == 0 || !command.remote.0.is_multiple_of(bytes) {
+        return Err(Status::Malformed);
+    }
+    let mut flags = flags;
+    flags.set(MessageFlags::WIDE, wide);
+    Ok(Plan {
+        kind: Kind::AtomicRequest,
+        source: Source::Nothing,
+        flags,
+        len: 0,
+        notification: NotificationId::NONE,
+        status: command.opcode as u8,
+        operand: command.operand,
+        compare: command.compare,
     })
 }
 

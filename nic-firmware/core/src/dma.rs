@@ -18,13 +18,20 @@ use netvm_abi::storage::Storage;
 use netvm_abi::{BounceId, Nanos, PortId, Token};
 
 /// DMAs that may be in flight.
-pub(crate) const SLOTS: usize = 64;
+pub(crate) const SLOTS: usize = crate::platform::DMA_SLOTS;
 /// Barriers that may be outstanding; while there are so many the NIC takes no host event.
 pub(crate) const BARRIERS: usize = 16;
 
 /// The right to start one DMA.
 #[must_use]
 pub(crate) struct Ticket(u8);
+
+impl Ticket {
+    /// The slot that it is for.
+    pub(crate) const fn slot(&self) -> u8 {
+        self.0
+    }
+}
 
 /// The page that a DMA holds.
 #[derive(Clone, Copy, Debug)]
@@ -216,7 +223,7 @@ impl<S: Storage> Nic<S> {
     /// Whether somebody waits for what is free: the next pass takes them up.
     pub(crate) fn parked_could_go(&self) -> bool {
         let dma = !self.dma.waiting.is_empty() && (self.dma.in_flight() as usize) < SLOTS;
-        dma || (!self.waiting_reads.is_empty() && self.staging_for_reads())
+        dma || (!self.waiting_reads.is_empty() && self.staging_for_reads()) || !self.ready_atomics.is_empty()
     }
 
     fn port_dma_ended<P: Platform>(&mut self, p: &mut P, port: PortId) {

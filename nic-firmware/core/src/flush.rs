@@ -7,6 +7,7 @@ use crate::nic::Nic;
 use crate::platform::{Payload, Platform};
 use crate::read::ReadKind;
 use crate::receive::Step;
+use netvm_abi::atomic::AtomicResult;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Header, Kind};
@@ -42,7 +43,11 @@ impl<S: Storage> Nic<S> {
         let generation = Generation((header.compare >> 32) as u32);
         if self.awaits(read, generation, header.source, ReadKind::Flush) {
             self.counters.flush_replies += 1;
-            self.end_round_trip(p, read, header.outcome(), header.operand);
+            let result = AtomicResult {
+                value: header.operand,
+                second: 0,
+            };
+            self.end_round_trip(p, read, header.outcome(), result);
         } else {
             self.counters.late_replies += 1;
         }

@@ -54,6 +54,11 @@ impl<S: Storage> Nic<S> {
             HostEvent::PeerReleased { peer, incarnation } => self.peer_released(p, now, peer, incarnation),
             HostEvent::PeerConnect { peer } => self.connect(p, now, peer),
             HostEvent::Barrier { token } => self.barrier(p, token),
+            HostEvent::AtomicAnswer {
+                bounce,
+                generation,
+                answer,
+            } => self.atomic_answered(p, now, bounce, generation, answer),
         }
     }
 

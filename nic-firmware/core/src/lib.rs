@@ -14,6 +14,7 @@
     )
 )]
 
+mod atomic;
 mod authorise;
 mod bounce;
 mod complete;

@@ -1,5 +1,6 @@
 //! The state machine and its events.
 
+use crate::atomic::Unit;
 use crate::authorise::CapabilityTable;
 use crate::config::{Config, ConfigError};
 use crate::control::Waiting;
@@ -100,6 +101,9 @@ pub struct Nic<S: Storage> {
     /// Lives of links begun so far.
     pub(crate) lives: u32,
     pub(crate) dma: DmaTable,
+    pub(crate) units: S::Table<Unit>,
+    /// Atomics that have got their unit and wait for the next pass.
+    pub(crate) ready_atomics: Fifo,
     pub(crate) counters: Counters,
 }
 
@@ -164,6 +168,8 @@ impl<S: Storage> Nic<S> {
             hello_timer: DeadlineQueue::new(config.timers.hello_interval.0),
             lives: 0,
             dma: DmaTable::new(),
+            units: tables.units,
+            ready_atomics: Fifo::new(),
             counters: Counters::default(),
         })
     }
@@ -203,6 +209,7 @@ impl<S: Storage> Nic<S> {
     pub fn handle_doorbells<P: Platform>(&mut self, p: &mut P, now: Nanos, budget: u32) -> bool {
         self.resume_parked(p, now);
         self.resume_reads(p, now);
+        self.resume_atomics(p, now);
         let mut moved = !self.controls.is_empty() && self.send_controls(p, now);
         if self.turns.all_quiet() {
             self.turns.stir();

@@ -306,9 +306,12 @@ impl<S: Storage> Nic<S> {
             };
             let state = slot.state;
             slot.state = match state {
-                SlotState::Queued | SlotState::Moving | SlotState::Bouncing | SlotState::Dead => {
-                    SlotState::Dead
-                }
+                SlotState::Queued
+                | SlotState::Moving
+                | SlotState::Fetching
+                | SlotState::Storing
+                | SlotState::Bouncing
+                | SlotState::Dead => SlotState::Dead,
                 SlotState::Bounced => SlotState::Bounced,
                 SlotState::Missing
                 | SlotState::Ordered
@@ -346,10 +349,24 @@ impl<S: Storage> Nic<S> {
         if let Some(receive) = slot.let_go() {
             p.release_receive(receive);
         }
+        self.leave_unit(at);
         if let Some(peer) = self.peers.get_mut(id.index()) {
             peer.draining = peer.draining.saturating_sub(1);
         }
         self.try_begin(p, now, id);
+    }
+
+    /// A message of an earlier life, which the host has let go of.
+    pub(crate) fn forget(&mut self, at: BounceId) {
+        self.set_slot(at, SlotState::Missing);
+        self.leave_unit(at);
+    }
+
+    /// Whether the life of the link that a message came over has ended: nobody waits for its answer.
+    pub(crate) fn link_is_over(&self, at: BounceId) -> bool {
+        self.slot(at)
+            .and_then(|slot| self.peers.get(slot.header.source().index()))
+            .is_none_or(|peer| peer.link == Link::Releasing)
     }
 
     /// The host has released everything of an earlier life.
@@ -371,10 +388,8 @@ impl<S: Storage> Nic<S> {
         peer.awaited = None;
         for index in 0..self.config.geometry.window {
             let at = self.config.slot_id(id, index);
-            if let Some(slot) = self.slot_mut(at)
-                && slot.state == SlotState::Bounced
-            {
-                slot.state = SlotState::Missing;
+            if self.slot(at).is_some_and(|slot| slot.state == SlotState::Bounced) {
+                self.forget(at);
             }
         }
         self.try_begin(p, now, id);

@@ -5,6 +5,7 @@
 //! once. None of them may call back into the core; their ends come back as events.
 //!
 
+use netvm_abi::atomic::{OPERAND_BYTES, Operand};
 use netvm_abi::wire::Header;
 use netvm_abi::words::SharedWords;
 use netvm_abi::{BounceId, ByteLen, PageOffset, PortId, Ppn, ReceiveId, StagingId, Vpn};
@@ -70,6 +71,17 @@ pub enum Dma {
         /// Number of bytes.
         len: ByteLen,
     },
+    /// The operand of an atomic, of 4, 8 or 32 bytes and aligned to as many, to where
+    /// [`operand`](Platform::operand) gives it for this DMA's slot.
+    PageToOperand {
+        /// From.
+        page: PageRange,
+    },
+    /// The same back.
+    OperandToPage {
+        /// To.
+        page: PageRange,
+    },
 }
 
 /// Payload of a message that is sent.
@@ -82,6 +94,53 @@ pub enum Payload<'a> {
     /// The first [`Header::len`] bytes of a staging buffer, which stays untouched until the platform
     /// reports it sent.
     Staging(StagingId),
+}
+
+/// Operands of atomics on their way, one for each DMA slot: what a platform needs to keep for
+/// [`Platform::operand`].
+#[derive(Clone, Debug)]
+pub struct Operands([[u8; OPERAND_BYTES]; DMA_SLOTS]);
+
+/// DMAs that may be in flight.
+pub const DMA_SLOTS: usize = 64;
+
+impl Default for Operands {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Operands {
+    /// All zero.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self([[0; OPERAND_BYTES]; DMA_SLOTS])
+    }
+
+    /// A slot's operand.
+    #[must_use]
+    pub fn get(&self, slot: u8) -> Operand {
+        let bytes = self.0.get(usize::from(slot)).unwrap_or(&[0; OPERAND_BYTES]);
+        let mut operand = [0; OPERAND_BYTES / 8];
+        for (word, bytes) in operand.iter_mut().zip(bytes.as_chunks().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        operand
+    }
+
+    /// Sets it.
+    pub fn set(&mut self, slot: u8, operand: &Operand) {
+        if let Some(bytes) = self.0.get_mut(usize::from(slot)) {
+            for (bytes, word) in bytes.as_chunks_mut().0.iter_mut().zip(operand) {
+                *bytes = word.to_le_bytes();
+            }
+        }
+    }
+
+    /// Its first bytes, for a DMA; nothing if there are not so many.
+    pub fn bytes(&mut self, slot: u8, len: ByteLen) -> Option<&mut [u8]> {
+        self.0.get_mut(usize::from(slot))?.get_mut(..len.index())
+    }
 }
 
 /// Whom an interrupt is for.
@@ -109,6 +168,12 @@ pub trait Platform {
 
     /// Starts a DMA; its end comes back through `handle_dma_done`.
     fn start_dma(&mut self, id: DmaId, dma: Dma);
+
+    /// The operand that a DMA with this slot has fetched ([`Operands`] keeps them).
+    fn operand(&self, slot: u8) -> Operand;
+
+    /// The operand that a DMA with this slot will store.
+    fn set_operand(&mut self, slot: u8, operand: &Operand);
 
     /// Sends a message. A staging buffer comes back through `handle_sent`.
     fn transmit(&mut self, header: &Header, payload: Payload<'_>);

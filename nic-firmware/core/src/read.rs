@@ -13,6 +13,7 @@ use crate::port::Count;
 use crate::receive::Step;
 use crate::slot::SlotState;
 use crate::staging::{Fill, StagingFor};
+use netvm_abi::atomic::AtomicResult;
 use netvm_abi::bounce::BounceUse;
 use netvm_abi::control::Modes;
 use netvm_abi::page_lock::{Miss, Used, lock_page};
@@ -32,6 +33,8 @@ pub(crate) enum ReadKind {
     Read,
     /// That everything earlier has landed.
     Flush,
+    /// An atomic operation.
+    Atomic,
 }
 
 /// How far a round trip is.
@@ -115,6 +118,13 @@ impl Read {
         self.reply = header.reply;
         self.epoch = header.epoch;
         self.seq = header.seq;
+        if header.kind == Kind::AtomicRequest {
+            // Operand and compare are taken: the answer is known by these.
+            header.reply = ReplySlot(slot.0);
+            header.op = OpId(self.generation.0);
+            self.kind = ReadKind::Atomic;
+            return &mut counters.atomics_sent;
+        }
         header.operand = u64::from(slot.0) | (u64::from(self.generation.0) << 32);
         if header.kind == Kind::Flush {
             self.kind = ReadKind::Flush;
@@ -205,7 +215,7 @@ impl<S: Storage> Nic<S> {
         };
         if status != Status::Ok || read.len == 0 {
             p.release_receive(receive);
-            self.end_round_trip(p, slot, status, 0);
+            self.end_round_trip(p, slot, status, AtomicResult::default());
             return;
         }
         read.receive = receive;
@@ -282,9 +292,9 @@ impl<S: Storage> Nic<S> {
         p.release_receive(read.receive);
         if !ok {
             self.counters.failed += 1;
-            self.end_round_trip(p, slot, Status::BusError, 0);
+            self.end_round_trip(p, slot, Status::BusError, AtomicResult::default());
         } else if read.state == ReadState::Moving {
-            self.end_round_trip(p, slot, Status::Ok, 0);
+            self.end_round_trip(p, slot, Status::Ok, AtomicResult::default());
         } else {
             read.state = ReadState::Bounced;
             // The record names the local page, which the reply from the wire does not.
@@ -322,7 +332,7 @@ impl<S: Storage> Nic<S> {
         if status != Status::Ok {
             *self.counters.refusals(status) += 1;
         }
-        self.end_round_trip(p, slot, status, 0);
+        self.end_round_trip(p, slot, status, AtomicResult::default());
     }
 
     /// A round trip is over: first the reply record (or, if it named no slot and failed, an error
@@ -332,7 +342,7 @@ impl<S: Storage> Nic<S> {
         p: &mut P,
         slot: ReadSlot,
         status: Status,
-        value: u64,
+        result: AtomicResult,
     ) {
         let Some(read) = self.reads.get(slot.index()).copied() else {
             return;
@@ -345,7 +355,7 @@ impl<S: Storage> Nic<S> {
         if !open {
             return;
         }
-        let told = self.store_reply(p, read.port, read.reply, read.op, status, value);
+        let told = self.store_reply(p, read.port, read.reply, read.op, status, result);
         if status != Status::Ok && !told {
             let record = ErrorRecord {
                 op: read.op,
@@ -398,7 +408,7 @@ impl<S: Storage> Nic<S> {
                 .get(slot.index())
                 .is_some_and(|read| read.state == ReadState::Asked && read.node == node);
             if asked {
-                self.end_round_trip(p, slot, Status::LinkLost, 0);
+                self.end_round_trip(p, slot, Status::LinkLost, AtomicResult::default());
             }
         }
     }

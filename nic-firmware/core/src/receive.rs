@@ -77,6 +77,7 @@ impl<S: Storage> Nic<S> {
             _ if !self.in_session(p, now, header) => {}
             Kind::ReadReply => return self.reply_arrives(p, receive, header),
             Kind::FlushReply => self.flush_reply_arrives(p, header),
+            Kind::AtomicReply => self.atomic_reply_arrives(p, header),
             Kind::Ack => self.ack_arrives(p, header),
             Kind::Error => self.error_arrives(p, header),
             Kind::Probe => {
@@ -207,10 +208,10 @@ impl<S: Storage> Nic<S> {
             Kind::ReadRequest => self.read_arrives(p, now, at),
             Kind::Flush => self.flush_arrives(p, at),
             Kind::Control => self.control_arrives(p, at),
+            Kind::AtomicRequest => self.atomic_arrives(p, now, at),
             _ => {
-                // Atomics have their place in the dispatch, and no handler yet.
-                self.counters.unsupported += 1;
-                Step::Ended(Status::Unsupported)
+                self.counters.refused_malformed += 1;
+                Step::Ended(Status::Malformed)
             }
         }
     }
@@ -346,7 +347,9 @@ impl<S: Storage> Nic<S> {
             .ports
             .get(port.index())
             .is_some_and(|port| port.is(slot.port_generation));
-        if poisoned || !open {
+        let held_back =
+            poisoned && (slot.status != Status::Ok || !header.flags().contains(MessageFlags::REGARDLESS));
+        if held_back || !open {
             self.counters.notifications_suppressed += 1;
             return;
         }

@@ -15,6 +15,10 @@ pub(crate) enum SlotState {
     Queued,
     /// A DMA into its page.
     Moving,
+    /// The operand of its atomic operation is on the way here.
+    Fetching,
+    /// The operand is on the way back.
+    Storing,
     /// A DMA into its bounce page.
     Bouncing,
     /// The host, which has its bounce page.
@@ -40,6 +44,10 @@ pub struct Slot {
     pub(crate) receive: ReceiveId,
     /// Use of the slot, which names it to the host.
     pub(crate) generation: Generation,
+    /// Whether an atomic holds its page's unit.
+    pub(crate) in_unit: bool,
+    /// How often it has missed its page.
+    pub(crate) attempts: u8,
     /// Generation of the receiving port when the message was let through.
     pub(crate) port_generation: Generation,
     pub(crate) header: RawHeader<[u32; HEADER_WORDS]>,
@@ -53,6 +61,8 @@ impl Slot {
         holds_receive: false,
         receive: ReceiveId(0),
         generation: Generation(0),
+        in_unit: false,
+        attempts: 0,
         port_generation: Generation(0),
         header: RawHeader::new(&Header::new(Kind::Write, NodeId(0), NodeId(0))),
     };

@@ -12,6 +12,7 @@ use crate::nic::Nic;
 use crate::peer::{Link, Peer};
 use crate::platform::{Payload, Platform};
 use crate::port::{Count, PIPELINE, Port, PortState};
+use netvm_abi::atomic::AtomicResult;
 use netvm_abi::bar::port::BLOCK_WORDS;
 use netvm_abi::command_queue::Doorbell;
 use netvm_abi::descriptor::INLINE_BYTES;
@@ -385,7 +386,7 @@ impl<S: Storage> Nic<S> {
         if let Some(failed) = sender.failed_epoch {
             if failed != header.epoch.0 {
                 sender.failed_epoch = None;
-            } else if header.notification.is_some() {
+            } else if header.notification.is_some() && !header.flags.contains(MessageFlags::REGARDLESS) {
                 header.notification = NotificationId::NONE;
                 self.counters.notifications_suppressed += 1;
             }
@@ -465,7 +466,9 @@ impl<S: Storage> Nic<S> {
             sender.failed_epoch = Some(header.epoch.0);
         }
         self.release_entry(id, entry);
-        if entry.is_write || !self.store_reply(p, id, header.reply, header.op, status, 0) {
+        if entry.is_write
+            || !self.store_reply(p, id, header.reply, header.op, status, AtomicResult::default())
+        {
             let record = ErrorRecord {
                 op: header.op,
                 status,
@@ -534,7 +537,10 @@ impl Sender {
 impl Entry {
     /// Whether an answer comes back, which a read slot waits for.
     const fn is_round_trip(&self) -> bool {
-        matches!(self.header.kind, Kind::ReadRequest | Kind::Flush)
+        matches!(
+            self.header.kind,
+            Kind::ReadRequest | Kind::Flush | Kind::AtomicRequest
+        )
     }
 
     /// Bytes that the message makes the other side (or its reply makes this side) move at once.

@@ -1,5 +1,6 @@
 //! The tables of a NIC, and how much memory they take.
 
+use crate::atomic::{UNITS, Unit};
 use crate::config::ConfigError;
 use crate::peer::Peer;
 use crate::port::{NOTIFICATION_ENTRIES, Port};
@@ -94,6 +95,8 @@ tables! {
     reads: Read = Read::FREE, |g: &Geometry| usize::from(g.reads);
     /// Links of the waiting lines, one for each operation.
     links: u32 = 0, |g: &Geometry| g.bounce_slots() as usize;
+    /// Units of atomics, so many for each port.
+    units: Unit = Unit::FREE, |g: &Geometry| usize::from(g.ports) * usize::from(UNITS);
     /// Links of the timers, three for each node.
     deadlines: Deadline = Deadline::default(), |g: &Geometry| 3 * usize::from(g.nodes);
 }

@@ -103,6 +103,9 @@ impl<S: Storage> Nic<S> {
     pub(crate) fn moved<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId, ok: bool) {
         match self.slot(at).map(|slot| slot.state) {
             Some(SlotState::Moving) if ok => self.end(p, now, at, Status::Ok),
+            Some(state @ (SlotState::Fetching | SlotState::Storing)) => {
+                self.operand_moved(p, now, at, state, ok)
+            }
             Some(SlotState::Bouncing) if ok => self.message_bounced(p, at),
             Some(SlotState::Moving | SlotState::Bouncing) => {
                 self.counters.failed += 1;

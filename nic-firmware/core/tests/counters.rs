@@ -3,11 +3,12 @@
 
 mod common;
 use common::*;
+use netvm_abi::atomic::AtomicResult;
 use netvm_abi::bar::port as bar_port;
 use netvm_abi::capability::Capability;
 use netvm_abi::control::Modes;
 use netvm_abi::descriptor::{Command, CommandFlags, Opcode};
-use netvm_abi::event::{HostEvent, NicEvent, SourceAnswer};
+use netvm_abi::event::{AtomicAnswer, HostEvent, NicEvent, SourceAnswer};
 use netvm_abi::wire::{Header, Kind};
 use netvm_abi::*;
 use netvm_nic::platform::DmaId;
@@ -28,10 +29,15 @@ const TABLE: &[(Scenario, &str)] = &[
     ),
     (
         refusals,
-        "commands_refused commands_failed unsupported broken_doorbells messages_failed refused_port \
+        "commands_refused commands_failed broken_doorbells messages_failed refused_port \
          refused_capability refused_range refused_mode refused_expired refused_malformed errors_sent \
          errors_received error_records errors_lost streams_poisoned notifications_suppressed \
          bounced_read_only bounced_segment failed one_shot_refused",
+    ),
+    (
+        atomics,
+        "atomics_sent atomics_served atomics_queued atomics_missed atomic_replays atomics_by_host \
+         atomic_replies",
     ),
     (stalls, "credit_stalls staging_stalls read_stalls dma_parked"),
     (
@@ -191,6 +197,39 @@ fn refusals() -> Vec<Counters> {
     }
     world.nodes[0].set_bar_word(1, bar_port::DOORBELL, 0x7000_0000);
     world.run();
+    counters(&world)
+}
+
+fn atomics() -> Vec<Counters> {
+    let mut world = linked();
+    let mut all = capability(0);
+    all.modes |= Modes::ATOMIC;
+    world.nodes[1].grant(3, &all);
+    let add = |op, remote| Command {
+        opcode: Opcode::FetchAdd,
+        operand: 1,
+        ..write(op, remote, 0, 0)
+    };
+    post(&mut world, add(1, 0x12000));
+    post(&mut world, add(2, 0x12000));
+    world.run();
+    post(&mut world, add(3, 0x17000));
+    post(&mut world, add(4, 0x17000));
+    world.run();
+    for answer in [AtomicAnswer::Retry, AtomicAnswer::Done(AtomicResult::default())] {
+        let Some(NicEvent::AtomicMiss {
+            bounce, generation, ..
+        }) = world.nodes[1].event(|event| matches!(event, NicEvent::AtomicMiss { .. }))
+        else {
+            panic!("no miss");
+        };
+        world.nodes[1].tell(HostEvent::AtomicAnswer {
+            bounce,
+            generation,
+            answer,
+        });
+        world.run();
+    }
     counters(&world)
 }
 

@@ -31,6 +31,12 @@ impl netvm_nic::platform::Platform for Polled<'_> {
     fn start_dma(&mut self, id: netvm_nic::platform::DmaId, dma: netvm_nic::platform::Dma) {
         self.board.start_dma(id, dma);
     }
+    fn operand(&self, slot: u8) -> netvm_abi::atomic::Operand {
+        self.board.operand(slot)
+    }
+    fn set_operand(&mut self, slot: u8, operand: &netvm_abi::atomic::Operand) {
+        self.board.set_operand(slot, operand);
+    }
     fn transmit(&mut self, header: &netvm_abi::wire::Header, payload: netvm_nic::platform::Payload<'_>) {
         self.board.transmit(header, payload);
     }
@@ -57,7 +63,7 @@ impl Device for Polled<'_> {
     }
     fn poll_dma(&mut self) -> Option<DmaEnd> {
         let (id, dma) = self.board.dmas.pop()?;
-        self.board.do_dma(dma);
+        self.board.do_dma(id, dma);
         Some(DmaEnd { id, ok: true })
     }
     fn poll_sent(&mut self) -> Option<StagingId> {

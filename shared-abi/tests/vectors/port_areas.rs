@@ -42,6 +42,7 @@ fn error_records_and_replies() {
         op: OpId(80),
         status: Status::Ok,
         value: 0x0123_4567_89ab_cdef,
+        second: 0x1122_3344_5566_7788,
     };
     assert_eq!(Reply::load(&area, 18, OpId(80)), None);
     reply.store(&area, 18);

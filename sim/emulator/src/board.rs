@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use netvm_abi::atomic::Operand;
 use netvm_abi::wire::Header;
 use netvm_abi::{Nanos, ReceiveId, StagingId};
 use netvm_nic::platform::{Dma, DmaId, Interrupt, Payload, Platform};
@@ -77,6 +78,14 @@ impl Platform for Board {
 
     fn start_dma(&mut self, id: DmaId, dma: Dma) {
         self.engine.start(self.now, id, dma);
+    }
+
+    fn operand(&self, slot: u8) -> Operand {
+        self.buffers.operands.get(slot)
+    }
+
+    fn set_operand(&mut self, slot: u8, operand: &Operand) {
+        self.buffers.operands.set(slot, operand);
     }
 
     fn transmit(&mut self, header: &Header, payload: Payload<'_>) {

@@ -53,7 +53,7 @@ impl Flight {
         let (page, to) = match &self.dma {
             Dma::PageToStaging { page, .. } => (page, false),
             Dma::ReceiveToPage { page, .. } => (page, true),
-            Dma::ReceiveToBounce { .. } | Dma::BounceToStaging { .. } => return None,
+            _ => return None,
         };
         let (ticket, offset, len) = in_page(self.ticket.as_ref(), page)?;
         Some((ticket.alias().wrapping_add(offset).cast_const(), len, to))
@@ -139,6 +139,9 @@ impl Engine {
                 self.expect_stream(page);
                 Some(self.begin(page))
             }
+            Dma::PageToOperand { page } | Dma::OperandToPage { page } if !self.halted => {
+                Some(self.begin(page))
+            }
             _ => None,
         };
         let flight = Flight {
@@ -195,7 +198,8 @@ impl Engine {
                 next.expect_copy();
             }
             if let Some(flight) = self.ready.get_mut(index) {
-                flight.moved = !self.halted && transfer(&flight.dma, flight.ticket.as_ref(), buffers);
+                flight.moved =
+                    !self.halted && transfer(flight.id, &flight.dma, flight.ticket.as_ref(), buffers);
             }
         }
         self.copied = count;
@@ -270,6 +274,7 @@ mod tests {
     use crate::wire::Message;
     use netvm_abi::page_table::HashKey;
     use netvm_abi::{BounceId, ByteLen, ReceiveId, WordIndex};
+    use netvm_nic::platform::Operands;
 
     fn table() -> (Arc<WordSpace>, PageTable) {
         let table = PageTable::new(WordIndex(0), 1, HashKey([1, 3]));
@@ -288,6 +293,7 @@ mod tests {
             pages: Stock::new(&Arc::default(), 1),
             received: vec![Some(Box::new(message))],
             bounce: Arc::new(SharedPages::new(8).unwrap()),
+            operands: Operands::new(),
         }
     }
 

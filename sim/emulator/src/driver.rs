@@ -80,6 +80,16 @@ impl Platform for Glue {
         }
     }
 
+    fn store_bounce(&mut self, bounce: BounceId, from: &[u32]) {
+        let Some(page) = self.bounce.page(bounce.0) else {
+            return;
+        };
+        for (index, word) in from.iter().enumerate().take(crate::vm::PAGE_SIZE / 4) {
+            // SAFETY: the word lies in the bounce page, which lives as long as `self.bounce`.
+            unsafe { copy::copy_in(&word.to_le_bytes(), page.add(index * 4)) };
+        }
+    }
+
     fn wake_nic(&mut self) {
         self.wake = true;
     }

@@ -15,6 +15,7 @@ use netvm_abi::{Generation, Geometry, Nanos, NodeId, PortId};
 use netvm_host::Host;
 use netvm_host::attach::HostConfig;
 use netvm_host::ports::OpenPort;
+use netvm_nic::platform::Operands;
 use netvm_nic::{Config as NicConfig, Nic, Timers};
 use netvm_platform::Driver;
 
@@ -238,6 +239,7 @@ impl Builder {
                 pages: Stock::new(&pools.pages, PAGES_AT_ONCE),
                 received: Vec::new(),
                 bounce: Arc::clone(&seed.bounce),
+                operands: Operands::new(),
             },
             free_received: Vec::new(),
             messages: Stock::new(&pools.messages, MESSAGES_AT_ONCE),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use netvm_abi::{BounceId, StagingId};
-use netvm_nic::platform::{Dma, PageRange};
+use netvm_nic::platform::{Dma, DmaId, Operands, PageRange};
 
 use crate::copy;
 use crate::memory::{Buffer, SharedPages, Stock};
@@ -19,10 +19,11 @@ pub(crate) struct Buffers {
     /// Received messages by `ReceiveId`.
     pub(crate) received: Vec<Option<Box<Message>>>,
     pub(crate) bounce: Arc<SharedPages>,
+    pub(crate) operands: Operands,
 }
 
 /// Copies; false where the core asked for bytes that do not exist.
-pub(crate) fn transfer(dma: &Dma, ticket: Option<&DmaTicket>, buffers: &mut Buffers) -> bool {
+pub(crate) fn transfer(id: DmaId, dma: &Dma, ticket: Option<&DmaTicket>, buffers: &mut Buffers) -> bool {
     match *dma {
         Dma::PageToStaging { page, staging } => {
             let Some((ticket, offset, len)) = in_page(ticket, &page) else {
@@ -63,6 +64,22 @@ pub(crate) fn transfer(dma: &Dma, ticket: Option<&DmaTicket>, buffers: &mut Buff
             };
             // SAFETY: a bounce page and a staging buffer are a page long each, and `target` is not longer.
             unsafe { copy::copy_out(source, target) };
+        }
+        Dma::PageToOperand { page } | Dma::OperandToPage { page } => {
+            let Some((ticket, offset, _)) = in_page(ticket, &page) else {
+                return false;
+            };
+            let Some(operand) = buffers.operands.bytes(id.slot, page.len) else {
+                return false;
+            };
+            let at = ticket.alias().wrapping_add(offset);
+            if matches!(dma, Dma::PageToOperand { .. }) {
+                // SAFETY: the ticket's page holds `offset + len` bytes and the card has it locked; the operand is the card's own.
+                unsafe { copy::copy_out(at, operand) };
+            } else {
+                // SAFETY: as above.
+                unsafe { copy::copy_in(operand, at) };
+            }
         }
     }
     true

@@ -76,6 +76,15 @@ impl Platform for HostPlatform {
         }
     }
 
+    fn store_bounce(&mut self, bounce: BounceId, from: &[u32]) {
+        let Some(sim) = self.sim.upgrade() else { return };
+        let mut bus = sim.node(self.node).bus.borrow_mut();
+        let page = bus.bounce.entry(bounce).or_insert_with(|| Box::new([0; PAGE]));
+        for (bytes, word) in page.chunks_exact_mut(4).zip(from) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+    }
+
     fn wake_nic(&mut self) {
         if let Some(sim) = self.sim.upgrade() {
             sim.node(self.node).kick(&sim, Nanos(200));

@@ -13,6 +13,7 @@ use netvm_abi::{
     ByteLen, CapabilitySlot, Epoch, Nanos, NodeId, NotificationId, OpId, PortId, ReplySlot, Seq, Token,
     VirtAddr,
 };
+use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -222,8 +223,8 @@ impl Attack {
             50..68 => Kind::ReadRequest,
             68..72 => Kind::Flush,
             72..75 => Kind::Control,
-            75..77 => Kind::AtomicRequest,
-            77..88 => Kind::Ack,
+            75..81 => Kind::AtomicRequest,
+            81..88 => Kind::Ack,
             88..90 => Kind::Error,
             90..92 => Kind::Probe,
             92..94 => Kind::ReadReply,
@@ -301,6 +302,18 @@ impl Attack {
                 header.destination_port = PortId(0);
             }
             Kind::Flush => header.operand = self.random.random(),
+            Kind::AtomicRequest => {
+                let opcodes: Vec<_> = Opcode::ALL.iter().filter(|opcode| opcode.is_atomic()).collect();
+                header.status = **opcodes.choose(&mut self.random).unwrap_or(&&Opcode::Swap) as u8;
+                header.operand = self.random.random_range(0..4);
+                header.compare = self.random.random_range(0..4);
+                if self.random.random() {
+                    header.flags |= MessageFlags::WIDE;
+                }
+                if self.random.random_ratio(15, 16) {
+                    header.address.0 &= !31;
+                }
+            }
             Kind::ReadReply => {
                 header.len = len as u16;
                 header.operand = self.random.random_range(0..8) | (self.random.random_range(0..64) << 32);
@@ -353,7 +366,7 @@ impl Attack {
         self.random.fill(&mut bytes[..]);
         if self.random.random() {
             bytes[..4].copy_from_slice(&[b'N', b'V', 1, self.random.random_range(0..32)]);
-            bytes[4] &= 7;
+            bytes[4] &= 15;
         }
         let len = self.random.random_range(0..=bytes.len());
         self.rig.frame(&bytes[..len]);
@@ -391,17 +404,19 @@ impl Attack {
             0..9 => Opcode::Write,
             9..14 => Opcode::Read,
             14 => Opcode::FlushRemote,
-            _ => Opcode::FetchAdd,
+            _ => *Opcode::ALL.choose(&mut self.random).unwrap_or(&Opcode::Swap),
         };
         let inline = opcode == Opcode::Write && len <= 128 && self.random.random();
         let mut flags = CommandFlags::empty();
         flags.set(CommandFlags::INLINE, inline);
         flags.set(CommandFlags::ORDERED, self.random.random_ratio(1, 16));
+        let alone = opcode == Opcode::FlushRemote || opcode.is_atomic();
+        let remote = if opcode.is_atomic() { remote & !31 } else { remote };
         let at = self.peer();
         Command {
             opcode,
             flags,
-            len: ByteLen(if opcode == Opcode::FlushRemote { 0 } else { len }),
+            len: ByteLen(if alone { 0 } else { len }),
             node: NodeId(at as u16),
             port: PortId(1),
             capability: CapabilitySlot(self.random.random_range(0..64)),

@@ -2,6 +2,7 @@
 //! the host and the attackers keep here.
 
 use crate::words::Words;
+use netvm_abi::atomic::Operand;
 use netvm_abi::bounce::BounceUse;
 use netvm_abi::capability::Capability;
 use netvm_abi::control::Modes;
@@ -10,7 +11,7 @@ use netvm_abi::wire::{Header, Kind};
 use netvm_abi::{
     BounceId, ByteLen, Geometry, Nanos, NodeId, PAGE_SIZE, PageOffset, ReceiveId, StagingId, VirtAddr, Vpn,
 };
-use netvm_nic::platform::{Dma, DmaId, Interrupt, PageRange, Payload, Platform};
+use netvm_nic::platform::{Dma, DmaId, Interrupt, Operands, PageRange, Payload, Platform};
 use std::collections::{HashMap, VecDeque};
 
 /// What the board has counted, by itself.
@@ -22,6 +23,8 @@ pub struct Tally {
     pub bytes_sent: u64,
     /// DMAs to pages from receive buffers.
     pub to_pages: u64,
+    /// DMAs of operands of atomics.
+    pub operands: u64,
     /// DMAs to bounce pages, but for control messages.
     pub to_bounce: u64,
     /// DMAs of control messages to bounce pages.
@@ -48,6 +51,8 @@ pub struct Board {
     pub now: Nanos,
     /// DMAs under way.
     pub dmas: Vec<(DmaId, Dma)>,
+    /// Operands of atomics on their way.
+    pub operands: Operands,
     /// Staging buffers that have left.
     pub left: VecDeque<StagingId>,
     /// Messages sent and not looked at.
@@ -76,6 +81,7 @@ impl Board {
             node,
             now: Nanos(0),
             dmas: Vec::new(),
+            operands: Operands::new(),
             left: VecDeque::new(),
             outbox: VecDeque::new(),
             receives: HashMap::new(),
@@ -204,6 +210,21 @@ impl Platform for Board {
                     page.vpn
                 );
             }
+            Dma::PageToOperand { page } | Dma::OperandToPage { page } => {
+                self.tally.operands += 1;
+                let entry = self.page(&page);
+                assert!(entry.writable, "an atomic on a page that is read-only");
+                let start = page.vpn.address().0 + u64::from(page.offset.0);
+                assert!(
+                    matches!(page.len.0, 4 | 8 | 32) && start.is_multiple_of(u64::from(page.len.0)),
+                    "an operand that is not aligned"
+                );
+                assert!(
+                    self.granted(page.vpn, start, u64::from(page.len.0), Modes::ATOMIC, &entry),
+                    "an operand that nobody may change: {}",
+                    page.vpn
+                );
+            }
             Dma::BounceToStaging { bounce, staging, len } => {
                 self.tally.to_staging += 1;
                 in_page(PageOffset(0), len);
@@ -249,6 +270,14 @@ impl Platform for Board {
             }
         }
         self.dmas.push((id, dma));
+    }
+
+    fn operand(&self, slot: u8) -> Operand {
+        self.operands.get(slot)
+    }
+
+    fn set_operand(&mut self, slot: u8, operand: &Operand) {
+        self.operands.set(slot, operand);
     }
 
     fn transmit(&mut self, header: &Header, payload: Payload<'_>) {

@@ -1,9 +1,10 @@
 //! A plain host driver that answers everything, right or late: it owns the page table, the capabilities and the rings.
 
 use crate::board::Board;
+use netvm_abi::atomic::AtomicResult;
 use netvm_abi::bar::BarMap;
 use netvm_abi::capability::{Capability, capability_at};
-use netvm_abi::event::{HostEvent, NicEvent, SourceAnswer};
+use netvm_abi::event::{AtomicAnswer, HostEvent, NicEvent, SourceAnswer};
 use netvm_abi::page_lock::{self, LockState};
 use netvm_abi::page_table::{PageEntry, PageSlot, PageTable};
 use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
@@ -85,6 +86,27 @@ impl Host {
                 generation,
                 status: if choice < 200 { Status::Ok } else { failed },
             },
+            NicEvent::AtomicMiss {
+                bounce,
+                generation,
+                attempt,
+            } => match choice {
+                0..40 => HostEvent::BounceEnded {
+                    bounce,
+                    generation,
+                    status: failed,
+                },
+                40..180 if attempt < 3 => HostEvent::AtomicAnswer {
+                    bounce,
+                    generation,
+                    answer: AtomicAnswer::Retry,
+                },
+                _ => HostEvent::AtomicAnswer {
+                    bounce,
+                    generation,
+                    answer: AtomicAnswer::Done(AtomicResult::default()),
+                },
+            },
             NicEvent::SourceMiss {
                 staging,
                 generation,
@@ -104,7 +126,7 @@ impl Host {
                 let windows = board.geometry.window as u32;
                 let first = u32::from(peer.0) * windows;
                 self.pending.retain(|event| {
-                    !matches!(event, NicEvent::Bounced { bounce, .. } if (first..first + windows).contains(&bounce.0))
+                    !matches!(event, NicEvent::Bounced { bounce, .. } | NicEvent::AtomicMiss { bounce, .. } if (first..first + windows).contains(&bounce.0))
                 });
                 HostEvent::PeerReleased { peer, incarnation }
             }
@@ -147,7 +169,10 @@ impl Host {
         page_lock::retract(&board.bar, &self.table, slot);
         board.bar.full_barrier();
         let held = board.dmas.iter().any(|(_, dma)| match dma {
-            Dma::PageToStaging { page, .. } | Dma::ReceiveToPage { page, .. } => page.vpn == vpn,
+            Dma::PageToStaging { page, .. }
+            | Dma::ReceiveToPage { page, .. }
+            | Dma::PageToOperand { page }
+            | Dma::OperandToPage { page } => page.vpn == vpn,
             _ => false,
         });
         let free = page_lock::lock_state(&board.bar, &self.table, slot) == LockState::Free;

@@ -106,7 +106,7 @@ impl Peer {
                 self.up = false;
             }
             Kind::Ack => self.acked = header.seq,
-            Kind::ReadRequest | Kind::Flush => {
+            Kind::ReadRequest | Kind::AtomicRequest | Kind::Flush => {
                 self.received = header.seq.plus(1);
                 self.requests.push(*header);
             }
@@ -141,13 +141,14 @@ impl Peer {
     /// The answer to a request of the target.
     #[must_use]
     pub fn answer(&self, request: &Header) -> Header {
-        let kind = if request.kind == Kind::Flush {
-            Kind::FlushReply
-        } else {
-            Kind::ReadReply
+        let kind = match request.kind {
+            Kind::Flush => Kind::FlushReply,
+            Kind::AtomicRequest => Kind::AtomicReply,
+            _ => Kind::ReadReply,
         };
         let (operand, compare, len) = match kind {
             Kind::FlushReply => (0, request.operand, 0),
+            Kind::AtomicReply => (1, 2, 0),
             _ => (
                 request.operand,
                 0,
@@ -161,6 +162,7 @@ impl Peer {
             seq: request.seq,
             op: request.op,
             epoch: request.epoch,
+            reply: request.reply,
             operand,
             compare,
             ..self.header(kind)

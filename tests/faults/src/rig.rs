@@ -126,13 +126,9 @@ impl Rig {
             }
             for (index, holder) in [0, 2, 3].into_iter().enumerate() {
                 let slot = 9 * (u32::from(port) - 1) + 3 * index as u32;
-                for (kind, modes) in [
-                    Modes::READ | Modes::WRITE | Modes::NOTIFY,
-                    Modes::READ,
-                    Modes::WRITE | Modes::NOTIFY,
-                ]
-                .into_iter()
-                .enumerate()
+                for (kind, modes) in [Modes::all(), Modes::READ, Modes::WRITE | Modes::NOTIFY]
+                    .into_iter()
+                    .enumerate()
                 {
                     rig.grant(
                         CapabilitySlot(slot + kind as u32),
@@ -185,7 +181,7 @@ impl Rig {
         } else if slot.0 < 9 * u32::from(*OPEN.end()) {
             let holder = [0, 2, 3][(slot.0 % 9 / 3) as usize];
             let modes = match slot.0 % 3 {
-                0 => Modes::READ | Modes::WRITE | Modes::NOTIFY,
+                0 => Modes::all(),
                 1 => Modes::READ,
                 _ => Modes::WRITE | Modes::NOTIFY,
             };
@@ -441,7 +437,11 @@ impl Rig {
             (
                 "DMAs",
                 counts.dma_started,
-                tally.to_pages + tally.to_bounce + tally.control_to_bounce + tally.to_staging,
+                tally.to_pages
+                    + tally.to_bounce
+                    + tally.control_to_bounce
+                    + tally.to_staging
+                    + tally.operands,
             ),
             ("late DMAs", counts.dma_late, self.late),
             ("barriers", counts.barriers, self.host.barriers),

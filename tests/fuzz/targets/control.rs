@@ -63,6 +63,13 @@ impl Platform for Fake {
         }
     }
 
+    fn store_bounce(&mut self, bounce: BounceId, from: &[u32]) {
+        let page = self.bounce.entry(bounce).or_default();
+        for (to, from) in page.iter_mut().zip(from) {
+            *to = *from;
+        }
+    }
+
     fn wake_nic(&mut self) {}
 }
 

@@ -158,6 +158,7 @@ impl Card {
             op: command.op,
             status,
             value,
+            second: 0,
         };
         reply.store(&self.area, command.reply.0);
         self.area

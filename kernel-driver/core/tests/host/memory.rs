@@ -90,6 +90,13 @@ impl Platform for Fake {
         }
     }
 
+    fn store_bounce(&mut self, bounce: BounceId, from: &[u32]) {
+        let page = self.bounce.entry(bounce).or_default();
+        let len = page.len().max(from.len());
+        page.resize(len, 0);
+        page[..from.len()].copy_from_slice(from);
+    }
+
     fn wake_nic(&mut self) {
         self.wakes += 1;
     }

@@ -244,6 +244,20 @@ impl Rig {
         WorkId { bounce, generation }
     }
 
+    /// The NIC misses the operand of an atomic.
+    pub(crate) fn atomic_miss(&mut self, place: BounceUse, header: &Header, attempt: u8) -> WorkId {
+        let bounce = place.id(self.host.geometry());
+        self.generation += 1;
+        let generation = Generation(self.generation);
+        store_record(&*self.platform.shared, self.map.bounce_record(bounce), header);
+        self.say(NicEvent::AtomicMiss {
+            bounce,
+            generation,
+            attempt,
+        });
+        WorkId { bounce, generation }
+    }
+
     pub(crate) fn window(peer: NodeId, slot: u16) -> BounceUse {
         BounceUse::Window { peer, slot }
     }

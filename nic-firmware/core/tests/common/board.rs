@@ -1,11 +1,12 @@
 //! A card's surroundings: memory in vectors, and the platform that the NIC asks for DMAs. It checks
 //! whatever the NIC asks for: slots, places in pages, mappings, receive buffers.
 
+use netvm_abi::atomic::Operand;
 use netvm_abi::storage::{MakeTable, Storage};
 use netvm_abi::wire::Header;
 use netvm_abi::words::SharedWords;
 use netvm_abi::*;
-use netvm_nic::platform::{Dma, DmaId, Interrupt, Payload, Platform};
+use netvm_nic::platform::{Dma, DmaId, Interrupt, Operands, Payload, Platform};
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::atomic::AtomicU32;
 
@@ -84,6 +85,7 @@ pub struct Board {
     pub receive: BTreeMap<u32, Vec<u8>>,
     pub next_receive: u32,
     pub bounce: BTreeMap<u32, Vec<u8>>,
+    pub operands: Operands,
     pub dmas: Vec<(DmaId, Dma)>,
     pub sent: VecDeque<StagingId>,
     pub outbox: VecDeque<Message>,
@@ -115,7 +117,10 @@ impl Platform for Board {
             );
         };
         match dma {
-            Dma::PageToStaging { page, .. } | Dma::ReceiveToPage { page, .. } => {
+            Dma::PageToStaging { page, .. }
+            | Dma::ReceiveToPage { page, .. }
+            | Dma::PageToOperand { page }
+            | Dma::OperandToPage { page } => {
                 in_page(page.offset, page.len);
                 assert!(
                     self.mapped.contains(&(page.vpn.raw(), page.ppn.0)),
@@ -137,6 +142,12 @@ impl Platform for Board {
             _ => {}
         }
         self.dmas.push((id, dma));
+    }
+    fn operand(&self, slot: u8) -> Operand {
+        self.operands.get(slot)
+    }
+    fn set_operand(&mut self, slot: u8, operand: &Operand) {
+        self.operands.set(slot, operand);
     }
     fn transmit(&mut self, header: &Header, payload: Payload<'_>) {
         let len = usize::from(header.len);
@@ -170,7 +181,7 @@ impl Platform for Board {
 }
 
 impl Board {
-    pub fn do_dma(&mut self, dma: Dma) {
+    pub fn do_dma(&mut self, id: DmaId, dma: Dma) {
         match dma {
             Dma::PageToStaging { page, staging } => {
                 let (from, len) = (usize::from(page.offset.0), page.len.index());
@@ -189,6 +200,17 @@ impl Board {
             Dma::BounceToStaging { bounce, staging, len } => {
                 let bytes = self.bounce[&bounce.0][..len.index()].to_vec();
                 self.staging[staging.index()][..len.index()].copy_from_slice(&bytes);
+            }
+            Dma::PageToOperand { page } => {
+                let (from, len) = (usize::from(page.offset.0), page.len.index());
+                let bytes = &self.pages[&page.ppn.0][from..from + len];
+                let operand = self.operands.bytes(id.slot, page.len).unwrap();
+                operand.copy_from_slice(bytes);
+            }
+            Dma::OperandToPage { page } => {
+                let (to, len) = (usize::from(page.offset.0), page.len.index());
+                let operand = self.operands.bytes(id.slot, page.len).unwrap();
+                self.pages.get_mut(&page.ppn.0).unwrap()[to..to + len].copy_from_slice(operand);
             }
         }
     }

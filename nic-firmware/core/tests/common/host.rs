@@ -2,10 +2,11 @@
 //! in what is missing.
 
 use super::{Node, PAGE, answer};
+use netvm_abi::atomic::Atomic;
 use netvm_abi::bar::BarMap;
 use netvm_abi::bounce::BounceUse;
 use netvm_abi::capability::{Capability, capability_at};
-use netvm_abi::event::{HostEvent, NicEvent, SourceAnswer};
+use netvm_abi::event::{AtomicAnswer, HostEvent, NicEvent, SourceAnswer};
 use netvm_abi::page_lock;
 use netvm_abi::page_table::PageEntry;
 use netvm_abi::shared_map::SharedMap;
@@ -105,6 +106,36 @@ impl Node {
 
 /// The plain host, and its view of memory.
 impl Node {
+    /// Maps the page of an atomic, or carries it out.
+    fn bring_operand(&mut self, header: &Header, attempt: u8) -> AtomicAnswer {
+        let vpn = Vpn::of(header.destination_port, header.address);
+        let ppn = self.frame_of(vpn);
+        if attempt < 3 {
+            if !self.slots.contains_key(&vpn.raw()) {
+                self.map_frame(vpn.port().0, vpn.address().0, 5, true, ppn);
+            }
+            return AtomicAnswer::Retry;
+        }
+        let atomic = Atomic::requested(header).expect("an atomic");
+        let (at, len) = (
+            usize::from(header.address.page_offset().0),
+            atomic.operand_bytes() as usize,
+        );
+        let bytes = &mut self.board.pages.get_mut(&ppn).unwrap()[at..at + len];
+        let mut operand = [0; 4];
+        for (word, bytes) in operand.iter_mut().zip(bytes.chunks(8)) {
+            let mut long = [0; 8];
+            long[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_le_bytes(long);
+        }
+        let (result, _) = atomic.apply(&mut operand);
+        for (bytes, word) in bytes.chunks_mut(8).zip(operand) {
+            let len = bytes.len();
+            bytes.copy_from_slice(&word.to_le_bytes()[..len]);
+        }
+        AtomicAnswer::Done(result)
+    }
+
     /// A plain host: pages in what is missing (a fresh frame of zeroes, or the frame it had), copies
     /// bounced payload once, ends every slot.
     pub fn serve_host(&mut self) -> bool {
@@ -123,6 +154,19 @@ impl Node {
                         bounce,
                         generation,
                         status,
+                    });
+                }
+                NicEvent::AtomicMiss {
+                    bounce,
+                    generation,
+                    attempt,
+                } => {
+                    let header = self.record(bounce);
+                    let answer = self.bring_operand(&header, attempt);
+                    self.tell(HostEvent::AtomicAnswer {
+                        bounce,
+                        generation,
+                        answer,
                     });
                 }
                 NicEvent::SourceMiss {

@@ -49,6 +49,7 @@ impl Node {
             bounce: BTreeMap::new(),
             dmas: Vec::new(),
             sent: VecDeque::new(),
+            operands: netvm_nic::platform::Operands::new(),
             outbox: VecDeque::new(),
             interrupts: Vec::new(),
             geometry,
@@ -190,7 +191,7 @@ impl Node {
     pub fn end_dma(&mut self, now: Nanos, at: usize, ok: bool) {
         let (id, dma) = self.board.dmas.remove(at);
         if ok {
-            self.board.do_dma(dma);
+            self.board.do_dma(id, dma);
         }
         self.nic.handle_dma_done(&mut self.board, now, id, ok);
     }

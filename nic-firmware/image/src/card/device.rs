@@ -5,15 +5,14 @@ use crate::host::{Call, Shared};
 use crate::wire::Wire;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 use heapless::Deque;
+use netvm_abi::atomic::Operand;
 use netvm_abi::wire::Header;
 use netvm_abi::{Geometry, Nanos, PAGE_SIZE, PageOffset, ReceiveId, StagingId};
 use netvm_nic::Frame;
-use netvm_nic::platform::{Dma, DmaId, Interrupt, Payload, Platform};
+use netvm_nic::platform::{DMA_SLOTS, Dma, DmaId, Interrupt, Operands, Payload, Platform};
 use netvm_platform::{Device, DmaEnd};
 
 const PAGE: usize = PAGE_SIZE as usize;
-/// DMAs that the core has in flight at most.
-const SLOTS: usize = 64;
 /// Payload bytes in a descriptor, at most.
 const INLINE: usize = netvm_abi::descriptor::INLINE_BYTES;
 
@@ -33,7 +32,9 @@ pub(crate) struct Surroundings<W: Wire> {
     pub(crate) wire: W,
     staging: &'static mut [Staging],
     /// DMAs that have been started; each copies when the loop asks for its end.
-    started: Deque<(DmaId, Dma), SLOTS>,
+    started: Deque<(DmaId, Dma), DMA_SLOTS>,
+    /// Operands of atomics on their way.
+    operands: Operands,
     /// Interrupts for the host.
     pub(crate) interrupts: u32,
     /// DMAs beyond those that the core said it would have.
@@ -48,13 +49,14 @@ impl<W: Wire> Surroundings<W> {
             wire,
             staging: arena.slice(usize::from(geometry.staging), 64, |_| Staging([0; PAGE])),
             started: Deque::new(),
+            operands: Operands::new(),
             interrupts: 0,
             overflowed: 0,
         }
     }
 
     /// Moves the bytes; false where the core asked for bytes that do not exist.
-    fn transfer(&mut self, dma: Dma) -> bool {
+    fn transfer(&mut self, id: DmaId, dma: Dma) -> bool {
         let Shared { pages, bounce, .. } = self.shared;
         match dma {
             Dma::PageToStaging { page, staging } => self
@@ -83,6 +85,14 @@ impl<W: Wire> Surroundings<W> {
                 .get_mut(staging.index())
                 .and_then(|buffer| buffer.0.get_mut(..len.index()))
                 .is_some_and(|to| bounce.read(u64::from(from.0), PageOffset(0), to)),
+            Dma::PageToOperand { page } => self
+                .operands
+                .bytes(id.slot, page.len)
+                .is_some_and(|to| pages.read(page.ppn.0, page.offset, to)),
+            Dma::OperandToPage { page } => self
+                .operands
+                .bytes(id.slot, page.len)
+                .is_some_and(|from| pages.write(page.ppn.0, page.offset, from)),
         }
     }
 }
@@ -106,6 +116,14 @@ impl<W: Wire> Platform for Surroundings<W> {
         if self.started.push_back((id, dma)).is_err() {
             self.overflowed += 1;
         }
+    }
+
+    fn operand(&self, slot: u8) -> Operand {
+        self.operands.get(slot)
+    }
+
+    fn set_operand(&mut self, slot: u8, operand: &Operand) {
+        self.operands.set(slot, operand);
     }
 
     fn transmit(&mut self, header: &Header, payload: Payload<'_>) {
@@ -150,7 +168,7 @@ impl<W: Wire> Device for Surroundings<W> {
 
     fn poll_dma(&mut self) -> Option<DmaEnd> {
         let (id, dma) = self.started.pop_front()?;
-        let ok = self.transfer(dma);
+        let ok = self.transfer(id, dma);
         // The bytes stand before everything that the core says about them, and the loads of a page before its unlock.
         fence(Ordering::SeqCst);
         Some(DmaEnd { id, ok })

@@ -20,7 +20,7 @@ pub(crate) fn dma_move(sim: &Sim, node: &Node, number: u64) {
     if std::mem::replace(&mut active.moved, true) {
         return;
     }
-    let dma = active.dma;
+    let (dma, slot) = (active.dma, active.id.slot);
     match dma {
         Dma::PageToStaging { page, staging } => {
             let range = range_of(page.offset, page.len.0);
@@ -47,6 +47,29 @@ pub(crate) fn dma_move(sim: &Sim, node: &Node, number: u64) {
                 bytes.copy_from_slice(payload);
             }
             sim.see(moved(node.id, number, Way::ToPage, page, digest(payload)));
+        }
+        Dma::PageToOperand { page } => {
+            let range = range_of(page.offset, page.len.0);
+            let mut vm = node.vm.borrow_mut();
+            let Some(bytes) = vm.frames().read(page.ppn).and_then(|bytes| bytes.get(range)) else {
+                return;
+            };
+            if let Some(operand) = bus.operands.bytes(slot, page.len) {
+                operand.copy_from_slice(bytes);
+            }
+            let digest = digest(bytes);
+            sim.see(moved(node.id, number, Way::FromPage, page, digest));
+        }
+        Dma::OperandToPage { page } => {
+            let Some(operand) = bus.operands.bytes(slot, page.len) else {
+                return;
+            };
+            let range = range_of(page.offset, page.len.0);
+            let mut vm = node.vm.borrow_mut();
+            if let Some(bytes) = vm.frames().write(page.ppn).and_then(|bytes| bytes.get_mut(range)) {
+                bytes.copy_from_slice(operand);
+            }
+            sim.see(moved(node.id, number, Way::ToPage, page, digest(operand)));
         }
         Dma::ReceiveToBounce { receive, bounce, len } => {
             let Some(frame) = bus.receive.get(&receive.0).cloned() else {
@@ -116,8 +139,8 @@ pub(crate) fn sent(sim: &Sim, node: &Node, staging: StagingId) {
 
 pub(super) fn page_of(dma: Dma) -> Option<(Way, PageRange)> {
     match dma {
-        Dma::PageToStaging { page, .. } => Some((Way::FromPage, page)),
-        Dma::ReceiveToPage { page, .. } => Some((Way::ToPage, page)),
+        Dma::PageToStaging { page, .. } | Dma::PageToOperand { page } => Some((Way::FromPage, page)),
+        Dma::ReceiveToPage { page, .. } | Dma::OperandToPage { page } => Some((Way::ToPage, page)),
         _ => None,
     }
 }
@@ -134,6 +157,9 @@ pub(super) fn place_of(page: PageRange) -> Place {
 pub(super) fn fields_of(number: u64, dma: Dma, len: u32) -> [(&'static str, u64); 6] {
     let (first, second) = match dma {
         Dma::PageToStaging { page, staging } => (("ppn", page.ppn.0), ("staging", u64::from(staging.0))),
+        Dma::PageToOperand { page } | Dma::OperandToPage { page } => {
+            (("ppn", page.ppn.0), ("offset", u64::from(page.offset.0)))
+        }
         Dma::ReceiveToPage { page, receive } => (("ppn", page.ppn.0), ("receive", u64::from(receive.0))),
         Dma::ReceiveToBounce { bounce, receive, .. } => {
             (("bounce", u64::from(bounce.0)), ("receive", u64::from(receive.0)))

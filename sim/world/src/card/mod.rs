@@ -10,9 +10,10 @@ use crate::seen::{DmaNumber, Seen, Way};
 use crate::sim::{Event, Sim};
 use crate::vm::PAGE;
 use crate::words::{Side, Space, View};
+use netvm_abi::atomic::Operand;
 use netvm_abi::wire::{HEADER_BYTES, Header};
 use netvm_abi::{BounceId, Geometry, Nanos, NodeId, ReceiveId, StagingId};
-use netvm_nic::platform::{Dma, DmaId, Interrupt, Payload, Platform};
+use netvm_nic::platform::{Dma, DmaId, Interrupt, Operands, Payload, Platform};
 use netvm_nic::{Config, Nic};
 use netvm_platform::{Device, DmaEnd, Driver as Loop, Frame};
 use std::collections::{BTreeMap, VecDeque};
@@ -44,6 +45,7 @@ pub(crate) struct Bus {
     free_receive: Vec<u32>,
     next_receive: u32,
     staging: Vec<Box<[u8; PAGE]>>,
+    operands: Operands,
     /// Bounce pages, allocated with their first use.
     pub(crate) bounce: BTreeMap<BounceId, Box<[u8; PAGE]>>,
 }
@@ -61,6 +63,7 @@ impl Bus {
             free_receive: Vec::new(),
             next_receive: 0,
             staging: (0..geometry.staging).map(|_| Box::new([0; PAGE])).collect(),
+            operands: Operands::new(),
             bounce: BTreeMap::new(),
         }
     }
@@ -196,7 +199,10 @@ impl Platform for CardDevice {
         let number = sim.next_dma.get();
         sim.next_dma.set(number + 1);
         let len = match dma {
-            Dma::PageToStaging { page, .. } | Dma::ReceiveToPage { page, .. } => page.len.0,
+            Dma::PageToStaging { page, .. }
+            | Dma::ReceiveToPage { page, .. }
+            | Dma::PageToOperand { page }
+            | Dma::OperandToPage { page } => page.len.0,
             Dma::ReceiveToBounce { len, .. } | Dma::BounceToStaging { len, .. } => len.0,
         };
         let states = node.states();
@@ -236,6 +242,8 @@ impl Platform for CardDevice {
                 Dma::ReceiveToPage { .. } => "dma receive to page",
                 Dma::ReceiveToBounce { .. } => "dma receive to bounce",
                 Dma::BounceToStaging { .. } => "dma bounce to staging",
+                Dma::PageToOperand { .. } => "dma page to operand",
+                Dma::OperandToPage { .. } => "dma operand to page",
             },
             &fields_of(number, dma, len),
         );
@@ -277,6 +285,15 @@ impl Platform for CardDevice {
                 },
             );
         }
+    }
+
+    fn operand(&self, slot: u8) -> Operand {
+        self.sim().node(self.node).bus.borrow().operands.get(slot)
+    }
+
+    fn set_operand(&mut self, slot: u8, operand: &Operand) {
+        let sim = self.sim();
+        sim.node(self.node).bus.borrow_mut().operands.set(slot, operand);
     }
 
     fn transmit(&mut self, header: &Header, payload: Payload<'_>) {

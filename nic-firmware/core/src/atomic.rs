@@ -1,0 +1,391 @@
+//! Atomic operations (thesis 8.1): a round trip whose answer is what the operand was.
+//!
+//! One DMA fetches the operand, the operation is carried out here, a second DMA writes the operand back
+//! if it has changed. Each locks the page for itself: a page that has gone in between is a miss, and the
+//! operation begins again, having done nothing. The answer leaves when the operand stands in host memory.
+//!
+//! **What is atomic with what.** All atomics on one page take the same *unit*, and a unit carries out one
+//! operation at a time, in the order of arrival. So NIC operations on words of one node never mix. The
+//! host's processor is no party to that: its own read-modify-writes are not atomic with a NIC's, which
+//! fetches and writes back. Its plain loads and stores of an aligned word are, each by itself.
+//!
+//! **A page that is not there** keeps its unit: the host is asked, later operations on the page wait
+//! behind, and the first is *replayed* when the page is mapped. At the third replay that misses the host
+//! carries it out itself, while the NIC, whose unit is taken, stays off. An authority is checked again
+//! each time.
+//!
+//! **Bounds.** Each port has [`UNITS`] units of its own; which one a page takes follows from its number, so
+//! nothing is searched, pages that share one wait for each other, and a port's missing pages keep no
+//! other port waiting (promise P5). Whoever leaves a unit never runs the next one itself: that one is
+//! put in line for the next pass, so nothing here recurses.
+
+use crate::authorise::{Authority, covers};
+use crate::dma::{HeldPage, Ticket};
+use crate::nic::Nic;
+use crate::platform::{Dma, PageRange, Payload, Platform};
+use crate::queue::Fifo;
+use crate::read::ReadKind;
+use crate::receive::Step;
+use crate::slot::{Slot, SlotState};
+use netvm_abi::atomic::{Atomic, AtomicResult, Operand};
+use netvm_abi::bounce::store_record;
+use netvm_abi::control::Modes;
+use netvm_abi::event::{AtomicAnswer, NicEvent};
+use netvm_abi::page_lock::{Used, lock_page, unlock_page};
+use netvm_abi::status::Status;
+use netvm_abi::storage::Storage;
+use netvm_abi::wire::{Header, Kind};
+use netvm_abi::{BounceId, ByteLen, Generation, Nanos, ReadSlot, SegmentId, Vpn};
+
+/// Units of a port.
+pub(crate) const UNITS: u16 = 16;
+
+/// The atomics of some pages of a port: who is at work, and who waits.
+#[derive(Clone, Copy, Debug)]
+pub struct Unit {
+    taken: bool,
+    waiting: Fifo,
+    /// The DMA of the one at work.
+    dma: u8,
+    /// Its answer, while the operand is written back.
+    result: AtomicResult,
+}
+
+impl Unit {
+    /// Nobody is in it.
+    pub(crate) const FREE: Self = Self {
+        taken: false,
+        waiting: Fifo::new(),
+        dma: 0,
+        result: AtomicResult { value: 0, second: 0 },
+    };
+}
+
+/// Number of the unit that a page takes.
+fn unit_of(vpn: Vpn) -> usize {
+    usize::from(vpn.port().0) * usize::from(UNITS) + (vpn.page_number() % u64::from(UNITS)) as usize
+}
+
+/// The page of the operand.
+fn page_of(slot: &Slot) -> Vpn {
+    Vpn::of(slot.header.destination_port(), slot.header.address())
+}
+
+impl<S: Storage> Nic<S> {
+    /// A request for an atomic has arrived, or its turn has come.
+    #[inline(never)]
+    pub(crate) fn atomic_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) -> Step {
+        let Some(slot) = self.slots.get_mut(at.index()) else {
+            return Step::Ended(Status::Malformed);
+        };
+        // The whole request is in the slot.
+        if let Some(receive) = slot.let_go() {
+            p.release_receive(receive);
+        }
+        let header = slot.header.decode();
+        let Some(atomic) = Atomic::requested(&header) else {
+            *self.counters.refusals(Status::Malformed) += 1;
+            return self.atomic_over(p, at, &header, Err(Status::Malformed));
+        };
+        let authority = match self.authorise_atomic(p, now, at, atomic.operand_bytes()) {
+            Ok(authority) => authority,
+            Err(status) => return self.atomic_over(p, at, &header, Err(status)),
+        };
+        let Some(slot) = self.slots.get_mut(at.index()) else {
+            return Step::Ended(Status::Malformed);
+        };
+        let Some(unit) = self.units.get_mut(unit_of(page_of(slot))) else {
+            return Step::Ended(Status::Malformed);
+        };
+        if !slot.in_unit {
+            if unit.taken {
+                slot.state = SlotState::Queued;
+                unit.waiting.push(&mut self.links, at.0);
+                self.counters.atomics_queued += 1;
+                return Step::Pending;
+            }
+            unit.taken = true;
+            slot.in_unit = true;
+        }
+        let Some(ticket) = self.dma.ticket() else {
+            slot.state = SlotState::Queued;
+            self.park_for_dma(at);
+            return Step::Pending;
+        };
+        self.move_operand(p, ticket, at, &header, authority, None);
+        Step::Pending
+    }
+
+    /// Starts to fetch the operand, or to store it; if its page cannot be used the host is asked.
+    fn move_operand<P: Platform>(
+        &mut self,
+        p: &mut P,
+        ticket: Ticket,
+        at: BounceId,
+        header: &Header,
+        authority: SegmentId,
+        store: Option<&Operand>,
+    ) {
+        let Some(atomic) = Atomic::requested(header) else {
+            return;
+        };
+        let vpn = Vpn::of(header.destination_port, header.address);
+        match lock_page(p.bar(), &self.page_table, vpn, true) {
+            Ok(page) if covers(authority, page.segment) => {
+                let range = PageRange {
+                    ppn: page.ppn,
+                    vpn,
+                    offset: header.address.page_offset(),
+                    len: ByteLen(atomic.operand_bytes()),
+                };
+                let (state, used, dma) = if let Some(operand) = store {
+                    p.set_operand(ticket.slot(), operand);
+                    let dma = Dma::OperandToPage { page: range };
+                    (SlotState::Storing, Used::Written, dma)
+                } else {
+                    let dma = Dma::PageToOperand { page: range };
+                    (SlotState::Fetching, Used::Read, dma)
+                };
+                self.set_slot(at, state);
+                if let Some(unit) = self.units.get_mut(unit_of(vpn)) {
+                    unit.dma = ticket.slot();
+                }
+                let held = HeldPage {
+                    slot: page.slot,
+                    used,
+                    port: vpn.port(),
+                };
+                self.start_dma(p, ticket, at, Some(held), dma);
+            }
+            other => {
+                if let Ok(page) = other {
+                    unlock_page(p.bar(), &self.page_table, page.slot, Used::Not);
+                }
+                self.atomic_misses(p, at, header);
+            }
+        }
+    }
+
+    /// The operand has been fetched, or stored.
+    pub(crate) fn operand_moved<P: Platform>(
+        &mut self,
+        p: &mut P,
+        now: Nanos,
+        at: BounceId,
+        state: SlotState,
+        ok: bool,
+    ) {
+        let Some(slot) = self.slot(at) else {
+            return;
+        };
+        let (header, place) = (slot.header.decode(), unit_of(page_of(slot)));
+        let (Some(atomic), Some(unit)) = (Atomic::requested(&header), self.units.get_mut(place)) else {
+            return;
+        };
+        if !ok {
+            self.counters.failed += 1;
+            self.finish_atomic(p, now, at, Err(Status::BusError));
+            return;
+        }
+        if state == SlotState::Storing {
+            let result = unit.result;
+            self.finish_atomic(p, now, at, Ok(result));
+            return;
+        }
+        let mut operand = p.operand(unit.dma);
+        let (result, changed) = atomic.apply(&mut operand);
+        unit.result = result;
+        if !changed {
+            self.finish_atomic(p, now, at, Ok(result));
+            return;
+        }
+        let authority = match self.authorise_atomic(p, now, at, atomic.operand_bytes()) {
+            Ok(authority) => authority,
+            Err(status) => {
+                self.finish_atomic(p, now, at, Err(status));
+                return;
+            }
+        };
+        match self.dma.ticket() {
+            Some(ticket) => self.move_operand(p, ticket, at, &header, authority, Some(&operand)),
+            None => {
+                // Whoever was first in line for a slot has it; this one begins again at its turn.
+                self.set_slot(at, SlotState::Queued);
+                self.park_for_dma(at);
+            }
+        }
+    }
+
+    fn authorise_atomic<P: Platform>(&mut self, p: &P, now: Nanos, at: BounceId, len: u32) -> Authority {
+        let Some(slot) = self.slots.get_mut(at.index()) else {
+            return Err(Status::Malformed);
+        };
+        let authority = match self.ports.get(slot.header.destination_port().index()) {
+            Some(port) => self
+                .capabilities
+                .authorise(p.bar(), now, slot, port, len, Modes::ATOMIC),
+            None => Err(Status::NoSuchPort),
+        };
+        if let Err(status) = authority {
+            *self.counters.refusals(status) += 1;
+        }
+        authority
+    }
+
+    /// The page cannot be used: the host is asked for it, and the unit is kept.
+    #[cold]
+    fn atomic_misses<P: Platform>(&mut self, p: &mut P, at: BounceId, header: &Header) {
+        let Some(slot) = self.slot_mut(at) else {
+            return;
+        };
+        slot.state = SlotState::Bounced;
+        let (generation, attempt) = (slot.generation, slot.attempts);
+        self.counters.atomics_missed += 1;
+        store_record(p.shared(), self.shared.bounce_record(at), header);
+        self.tell_host(
+            p,
+            NicEvent::AtomicMiss {
+                bounce: at,
+                generation,
+                attempt,
+            },
+        );
+    }
+
+    /// The host has brought an operand's page, or has done what was to be done with it.
+    pub(crate) fn atomic_answered<P: Platform>(
+        &mut self,
+        p: &mut P,
+        now: Nanos,
+        at: BounceId,
+        generation: Generation,
+        answer: AtomicAnswer,
+    ) {
+        let Some(slot) = self.slot_mut(at) else {
+            self.counters.host_events_refused += 1;
+            return;
+        };
+        let waits = slot.state == SlotState::Bounced
+            && slot.generation == generation
+            && slot.header.kind() == Kind::AtomicRequest;
+        if !waits {
+            self.counters.late_answers += 1;
+            return;
+        }
+        if self.link_is_over(at) {
+            self.forget(at);
+            return;
+        }
+        match answer {
+            AtomicAnswer::Retry => {
+                self.counters.atomic_replays += 1;
+                if let Some(slot) = self.slot_mut(at) {
+                    slot.attempts = slot.attempts.saturating_add(1);
+                    slot.state = SlotState::Queued;
+                }
+                self.resume(p, now, at);
+            }
+            AtomicAnswer::Done(result) => {
+                self.counters.atomics_by_host += 1;
+                self.finish_atomic(p, now, at, Ok(result));
+            }
+        }
+    }
+
+    /// Answers an operation that something came back for.
+    pub(crate) fn finish_atomic<P: Platform>(
+        &mut self,
+        p: &mut P,
+        now: Nanos,
+        at: BounceId,
+        result: Result<AtomicResult, Status>,
+    ) {
+        let Some(header) = self.slot(at).map(|slot| slot.header.decode()) else {
+            return;
+        };
+        if let Step::Ended(status) = self.atomic_over(p, at, &header, result) {
+            self.end(p, now, at, status);
+        }
+    }
+
+    /// Answers an operation, and lets the next one on its page follow. An operation that failed has been
+    /// told so: for the window it has ended well.
+    fn atomic_over<P: Platform>(
+        &mut self,
+        p: &mut P,
+        at: BounceId,
+        request: &Header,
+        result: Result<AtomicResult, Status>,
+    ) -> Step {
+        let mut header = self.answer(Kind::AtomicReply, request);
+        header.reply = request.reply;
+        match result {
+            Ok(result) => {
+                self.counters.atomics_served += 1;
+                header.operand = result.value;
+                header.compare = result.second;
+            }
+            Err(status) => header.status = status.code(),
+        }
+        p.transmit(&header, Payload::Empty);
+        self.leave_unit(at);
+        Step::Ended(Status::Ok)
+    }
+
+    /// An operation lets go of its unit, if it has one.
+    pub(crate) fn leave_unit(&mut self, at: BounceId) {
+        let Some(slot) = self.slots.get_mut(at.index()) else {
+            return;
+        };
+        slot.attempts = 0;
+        if !core::mem::take(&mut slot.in_unit) {
+            return;
+        }
+        let vpn = page_of(slot);
+        let Some(unit) = self.units.get_mut(unit_of(vpn)) else {
+            return;
+        };
+        let Some(next) = unit.waiting.pop(&self.links) else {
+            unit.taken = false;
+            return;
+        };
+        self.ready_atomics.push(&mut self.links, next);
+        if let Some(slot) = self.slots.get_mut(next as usize) {
+            slot.in_unit = true;
+        }
+    }
+
+    /// Takes up operations that have got their unit. Called once in every pass.
+    #[inline]
+    pub(crate) fn resume_atomics<P: Platform>(&mut self, p: &mut P, now: Nanos) {
+        if !self.ready_atomics.is_empty() {
+            self.resume_some_atomics(p, now);
+        }
+    }
+
+    #[cold]
+    fn resume_some_atomics<P: Platform>(&mut self, p: &mut P, now: Nanos) {
+        for _ in 0..UNITS {
+            let Some(at) = self.ready_atomics.pop(&self.links) else {
+                return;
+            };
+            self.resume(p, now, BounceId(at));
+        }
+    }
+
+    /// The answer to an atomic of this node.
+    pub(crate) fn atomic_reply_arrives<P: Platform>(&mut self, p: &mut P, header: &Header) {
+        let read = ReadSlot(header.reply.0);
+        let generation = Generation(header.op.0);
+        if self.awaits(read, generation, header.source, ReadKind::Atomic) {
+            self.counters.atomic_replies += 1;
+            let result = AtomicResult {
+                value: header.operand,
+                second: header.compare,
+            };
+            self.end_round_trip(p, read, header.outcome(), result);
+        } else {
+            self.counters.late_replies += 1;
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! Atomic operations on remote words (thesis 8.1) and on queue blocks (thesis 8.3, 8.4).
+//!
+//! **What is atomic with what.** The card at the memory's node carries out atomics on one page one
+//! after the other, whoever sent them, so they are atomic with one another. They are *not* atomic with
+//! read-modify-writes of that node's processors, which the card knows nothing of, nor with plain remote
+//! writes to the same word: the card fetches the operand and writes it back. Loads and stores of
+//! an aligned word are single accesses on every side. So a word for which several nodes compete is
+//! changed through the card by all of them, also by those who could reach it with their processor.
+//!
+//! An operation whose page is not resident waits at the card for the host to bring it, and later
+//! ones on that page behind it: slower, never lost.
+
+use crate::error::{Error, Failure, Result};
+use crate::failure::Known;
+use crate::import::RemoteSegment;
+use crate::port::PortInner;
+use netvm_abi::atomic::{Atomic, AtomicResult};
+use netvm_abi::bar::port::READ_FENCE;
+use netvm_abi::control::Modes;
+use netvm_abi::descriptor::{Command, CommandFlags, Opcode};
+use netvm_abi::port_area::READS_DONE;
+use netvm_abi::{Epoch, NodeId, OpId, PortId, Status, VirtAddr};
+use std::fmt;
+use std::sync::Arc;
+
+/// An atomic operation about to be posted.
+#[derive(Debug)]
+#[must_use = "an atomic does nothing until it is posted"]
+pub struct AtomicOp<'a> {
+    remote: &'a RemoteSegment,
+    offset: u64,
+    atomic: Atomic,
+    ordered: bool,
+}
+
+impl<'a> AtomicOp<'a> {
+    pub(crate) const fn new(remote: &'a RemoteSegment, offset: u64, atomic: Atomic) -> Self {
+        Self {
+            remote,
+            offset,
+            atomic,
+            ordered: false,
+        }
+    }
+
+    /// It is carried out only after everything earlier from this port to that node has landed.
+    pub const fn ordered(mut self) -> Self {
+        self.ordered = true;
+        self
+    }
+
+    /// Hands it to the card and does not wait: several may be under way, in any order unless they are
+    /// [ordered](Self::ordered).
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], [`Error::Misaligned`], [`Error::ModeRefused`], [`Error::Released`],
+    /// [`Error::PortClosed`], [`Error::PortEnded`].
+    pub fn post(self) -> Result<PendingAtomic> {
+        let remote = self.remote.inner();
+        remote.check()?;
+        let len = u64::from(self.atomic.operand_bytes());
+        remote.check_transfer(self.offset, len, Modes::ATOMIC)?;
+        let mut command = remote.command(self.offset);
+        if len == 0 || !command.remote.0.is_multiple_of(len) {
+            return Err(Error::Misaligned {
+                offset: self.offset,
+                width: len,
+            });
+        }
+        command.opcode = self.atomic.opcode;
+        command.operand = self.atomic.operand;
+        command.compare = self.atomic.compare;
+        command.flags.set(CommandFlags::ORDERED, self.ordered);
+        command
+            .flags
+            .set(CommandFlags::WIDE, self.atomic.wide && len == 8);
+        let port = Arc::clone(&remote.port);
+        let posted = port.post_atomic(command)?;
+        Ok(PendingAtomic {
+            op: posted.op,
+            epoch: posted.epoch,
+            node: command.node,
+            exporter: command.port,
+            address: command.remote,
+            port,
+            taken: false,
+        })
+    }
+
+    /// Hands it to the card and waits for the answer: one round trip.
+    ///
+    /// # Errors
+    /// As [`post`](Self::post) and [`PendingAtomic::wait`].
+    pub fn call(self) -> Result<AtomicResult> {
+        self.post()?.wait()
+    }
+}
+
+/// An atomic operation under way. Dropping it does not take the operation back: its failure, if it
+/// fails, is then reported as one of a write is.
+#[must_use = "an answer that nobody waits for is lost"]
+pub struct PendingAtomic {
+    port: Arc<PortInner>,
+    op: OpId,
+    epoch: Epoch,
+    node: NodeId,
+    exporter: PortId,
+    address: VirtAddr,
+    taken: bool,
+}
+
+impl PendingAtomic {
+    /// Its number, as [`Error::Failed`] names it.
+    #[must_use]
+    pub const fn op(&self) -> OpId {
+        self.op
+    }
+
+    /// Waits for the answer.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] when it was refused or could not be carried out (with
+    /// [`Status::LinkLost`](crate::Status::LinkLost) it may have been carried out all the same);
+    /// [`Error::PortClosed`], [`Error::PortEnded`].
+    pub fn wait(mut self) -> Result<AtomicResult> {
+        let reply = self.port.wait_reply(self.op)?;
+        self.taken = true;
+        if reply.status == Status::Ok {
+            return Ok(AtomicResult {
+                value: reply.value,
+                second: reply.second,
+            });
+        }
+        Err(self.port.answered_badly(self.known(reply.status)))
+    }
+}
+
+impl PendingAtomic {
+    const fn known(&self, status: Status) -> Known {
+        Known {
+            failure: Failure {
+                op: self.op,
+                status,
+                node: self.node,
+                port: self.exporter,
+                address: self.address,
+                others: 0,
+            },
+            epoch: self.epoch,
+        }
+    }
+}
+
+impl Drop for PendingAtomic {
+    fn drop(&mut self) {
+        if self.taken {
+            return;
+        }
+        let mut poster = self.port.poster();
+        match poster.replies.take_result(self.op) {
+            None => poster.replies.abandon(self.op),
+            Some(reply) if reply.status != Status::Ok => poster.failures.add(self.known(reply.status)),
+            Some(_) => {}
+        }
+    }
+}
+
+impl fmt::Debug for PendingAtomic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PendingAtomic({} to node {})", self.op, self.node)
+    }
+}
+
+impl PortInner {
+    /// Waits for the record of an operation that has asked for one. Does not wait for others.
+    pub(crate) fn wait_reply(&self, op: OpId) -> Result<netvm_abi::port_area::Reply> {
+        let mut rounds = 0;
+        loop {
+            let mut dropped = Vec::new();
+            let next = {
+                let mut poster = self.poster();
+                poster.harvest(self, &mut dropped);
+                if let Some(reply) = poster.replies.take_result(op) {
+                    return Ok(reply);
+                }
+                poster.replies.fence_for(1)
+            };
+            drop(dropped);
+            self.alive()?;
+            if rounds > 0 {
+                // Another operation has ended, or a card that is gone reads as all ones.
+                self.backend.relax(rounds - 1);
+            }
+            rounds = rounds.saturating_add(1);
+            self.wait_count(READ_FENCE, READS_DONE, next)?;
+        }
+    }
+
+    /// The error of an operation that was answered with a status. It has left nothing undone, so it
+    /// holds no notification up; but of a lost link the card has also told in the error ring.
+    fn answered_badly(&self, known: Known) -> Error {
+        let mut poster = self.poster();
+        poster.failures.drain(&self.area, &self.block);
+        match poster.failures.unwatch(known.failure.op) {
+            Err(error) => error,
+            Ok(()) if known.failure.status == Status::LinkLost => poster.failures.report_own(known),
+            Ok(()) => {
+                poster.failures.count += 1;
+                Error::Failed(known.failure)
+            }
+        }
+    }
+}
+
+impl RemoteSegment {
+    /// An atomic operation on the word (or, if it is an extended one, the queue block) at `offset`. Nothing
+    /// happens before it is [posted](AtomicOp::post) or [called](AtomicOp::call).
+    pub const fn atomic(&self, offset: u64, atomic: Atomic) -> AtomicOp<'_> {
+        AtomicOp::new(self, offset, atomic)
+    }
+
+    /// A 32-bit word of it.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], [`Error::Misaligned`], [`Error::ModeRefused`].
+    pub fn word32(&self, offset: u64) -> Result<RemoteWord32> {
+        self.check_word(offset, 4)?;
+        Ok(RemoteWord32 {
+            remote: self.clone(),
+            offset,
+        })
+    }
+
+    /// A 64-bit word of it.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], [`Error::Misaligned`], [`Error::ModeRefused`].
+    pub fn word64(&self, offset: u64) -> Result<RemoteWord64> {
+        self.check_word(offset, 8)?;
+        Ok(RemoteWord64 {
+            remote: self.clone(),
+            offset,
+        })
+    }
+
+    fn check_word(&self, offset: u64, width: u64) -> Result<()> {
+        let remote = self.inner();
+        remote.check_transfer(offset, width, Modes::ATOMIC)?;
+        if remote.address(offset).0.is_multiple_of(width) {
+            Ok(())
+        } else {
+            Err(Error::Misaligned { offset, width })
+        }
+    }
+}
+
+macro_rules! words {
+    ($($(#[$doc:meta])* $name:ident, $int:ty, $wide:literal;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// Each call is one round trip. For several at a time, or an operation that is ordered behind writes,
+        /// see [`RemoteSegment::atomic`]; for what is atomic with what, the
+        /// [card's part](RemoteSegment::atomic).
+        #[derive(Clone, Debug)]
+        pub struct $name {
+            remote: RemoteSegment,
+            offset: u64,
+        }
+
+        impl $name {
+            fn call(&self, opcode: Opcode, operand: $int, compare: $int) -> Result<$int> {
+                let atomic = Atomic {
+                    opcode,
+                    wide: $wide,
+                    operand: operand.into(),
+                    compare: compare.into(),
+                };
+                let result = self.remote.atomic(self.offset, atomic).call()?;
+                Ok(result.value as $int)
+            }
+
+            /// Sets it to 1 if it is 0. Says whether it was set already.
+            ///
+            /// # Errors
+            /// As [`AtomicOp::call`].
+            pub fn test_and_set(&self) -> Result<bool> {
+                Ok(self.call(Opcode::TestAndSet, 1, 0)? != 0)
+            }
+
+            /// Adds, wrapping. Gives the old value.
+            ///
+            /// # Errors
+            /// As [`AtomicOp::call`].
+            pub fn fetch_add(&self, count: $int) -> Result<$int> {
+                self.call(Opcode::FetchAdd, count, 0)
+            }
+
+            /// Subtracts, wrapping. Gives the old value.
+            ///
+            /// # Errors
+            /// As [`AtomicOp::call`].
+            pub fn fetch_sub(&self, count: $int) -> Result<$int> {
+                self.call(Opcode::FetchAdd, count.wrapping_neg(), 0)
+            }
+
+            /// Stores a value. Gives the old one.
+            ///
+            /// # Errors
+            /// As [`AtomicOp::call`].
+            pub fn swap(&self, new: $int) -> Result<$int> {
+                self.call(Opcode::Swap, new, 0)
+            }
+
+            /// Stores `new` if the value is `expected`. Gives the old value.
+            ///
+            /// # Errors
+            /// As [`AtomicOp::call`].
+            pub fn compare_swap(&self, expected: $int, new: $int) -> Result<$int> {
+                self.call(Opcode::CompareSwap, new, expected)
+            }
+        }
+    )*};
+}
+
+words! {
+    /// An aligned 32-bit word of another port's memory.
+    RemoteWord32, u32, false;
+    /// An aligned 64-bit word of another port's memory.
+    RemoteWord64, u64, true;
+}
+
+/// Fills in what the queue knows, and posts.
+impl PortInner {
+    fn post_atomic(&self, mut command: Command) -> Result<crate::posting::Posted> {
+        let mut spins = 0;
+        let mut dropped = Vec::new();
+        let mut poster = self.poster();
+        command.reply = loop {
+            match poster.reply_slot(self, &mut dropped) {
+                Some(slot) => break slot,
+                None => poster = self.wait_for_room(poster, &mut spins)?,
+            }
+        };
+        command.op = poster.next_op();
+        command.epoch = poster.failures.epoch(command.node);
+        poster.queue.post(&self.block, &command.encode(), &[]);
+        poster.await_reply(&command, command.op, None);
+        poster.stats.atomics += 1;
+        let posted = crate::posting::Posted {
+            op: command.op,
+            epoch: command.epoch,
+            number: poster.replies.last_number(),
+        };
+        drop(poster);
+        self.ring();
+        Ok(posted)
+    }
+}
