@@ -53,6 +53,11 @@ impl Ids {
         }
     }
 
+    fn has(&self, id: NotificationId) -> bool {
+        let word = self.0.get(id.index() / 32).copied().unwrap_or(u32::MAX);
+        word & (1 << (id.0 % 32)) != 0
+    }
+
     fn remove(&mut self, id: NotificationId) {
         if let Some(word) = self.0.get_mut(id.index() / 32) {
             *word &= !(1 << (id.0 % 32));
@@ -117,9 +122,25 @@ pub(super) struct State {
     pub(super) next_waiter: u64,
     pub(super) dispatcher_runs: bool,
     acknowledged: u64,
+    /// Numbers that an object of the library has for itself.
+    owned: Ids,
 }
 
 impl State {
+    /// Takes a number for an object of the library; false if another one has it.
+    pub(super) fn own(&mut self, id: NotificationId) -> bool {
+        self.owned.add(id)
+    }
+
+    pub(super) fn disown(&mut self, id: NotificationId) {
+        self.owned.remove(id);
+    }
+
+    /// Whether nothing tells that the program or the library uses this number.
+    pub(super) fn is_unused(&self, id: NotificationId) -> bool {
+        !self.owned.has(id) && !self.handlers.contains_key(&id) && !self.interest.contains_key(&id)
+    }
+
     /// Whether the program has something to pop, as far as is known.
     pub(super) fn has_ready(&self) -> bool {
         !self.ready.order.is_empty()
@@ -216,28 +237,37 @@ impl PortInner {
 
     /// Acknowledges one signal.
     pub(crate) fn acknowledge(&self, id: NotificationId) -> Result<()> {
-        let wake = {
+        match self.acknowledge_up_to(id, 1) {
+            0 => Err(Error::NothingPending { id }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Acknowledges all signals that are pending, but `most` at most. Tells how many.
+    pub(crate) fn acknowledge_up_to(&self, id: NotificationId, most: u32) -> u32 {
+        let (taken, wake) = {
             let mut state = self.inbox.state.lock();
             self.drain(&mut state);
-            if self.pending(id) == 0 {
-                return Err(Error::NothingPending { id });
+            let taken = self.pending(id).min(most);
+            if taken == 0 {
+                return 0;
             }
-            let count = self.inbox.count(id).wrapping_add(1);
+            let count = self.inbox.count(id).wrapping_add(taken);
             if let Some(word) = self.inbox.acknowledged.get(id.index()) {
                 word.store(count, Ordering::Release);
             }
             self.block.store_release(ACKNOWLEDGED.plus(id.0), count);
-            state.acknowledged += 1;
+            state.acknowledged += u64::from(taken);
             let more = self.pending(id) > 0;
             if more {
                 self.announce(&mut state, id);
             }
-            more && (state.queue_interest > 0 || state.dispatcher_runs)
+            (taken, more && (state.queue_interest > 0 || state.dispatcher_runs))
         };
         if wake {
             self.backend.wake();
         }
-        Ok(())
+        taken
     }
 
     /// The next number for the program to handle.

@@ -4,10 +4,12 @@ mod dispatch;
 mod future;
 mod inbox;
 mod notification;
+mod numbers;
 mod queue;
 
 pub use future::{Next, Ready};
 pub(crate) use future::{block_on, block_on_until};
 pub(crate) use inbox::Inbox;
 pub use notification::Notification;
+pub(crate) use numbers::OwnNotification;
 pub use queue::NotificationQueue;

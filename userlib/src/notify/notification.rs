@@ -50,17 +50,20 @@ impl Notification {
     /// # Errors
     /// [`Error::TimedOut`], [`Error::PortClosed`], [`Error::PortEnded`].
     pub fn spin(&self, timeout: impl Into<Timeout>) -> Result<u32> {
-        let timeout = timeout.into();
-        match self.spin_for(u32::MAX, timeout, None)? {
+        let pending = self.pending();
+        if pending > 0 {
+            return Ok(pending);
+        }
+        let deadline = timeout.into().deadline(self.port.backend.now());
+        match self.spin_for(u32::MAX, deadline)? {
             0 => Err(Error::TimedOut),
             pending => Ok(pending),
         }
     }
 
     /// Looks up to `limit` times, until the deadline; 0 when nothing came.
-    fn spin_for(&self, limit: u32, timeout: Timeout, deadline: Option<Nanos>) -> Result<u32> {
+    fn spin_for(&self, limit: u32, deadline: Nanos) -> Result<u32> {
         let backend = &self.port.backend;
-        let mut deadline = deadline;
         let mut spins = 0;
         loop {
             let pending = self.pending();
@@ -71,11 +74,8 @@ impl Notification {
             if spins >= limit && limit != u32::MAX {
                 return Ok(0);
             }
-            if timeout != Timeout::Never {
-                let now = backend.now();
-                if now >= *deadline.get_or_insert_with(|| timeout.deadline(now)) {
-                    return Ok(0);
-                }
+            if deadline != Nanos::MAX && backend.now() >= deadline {
+                return Ok(0);
             }
             backend.relax(spins);
             spins = spins.saturating_add(1);
@@ -91,10 +91,14 @@ impl Notification {
         if pending > 0 {
             return Ok(pending);
         }
-        let timeout = timeout.into();
+        let deadline = timeout.into().deadline(self.port.backend.now());
+        self.wait_until(deadline)
+    }
+
+    /// As [`wait`](Self::wait), until this time.
+    pub(crate) fn wait_until(&self, deadline: Nanos) -> Result<u32> {
         let backend = &self.port.backend;
-        let deadline = timeout.deadline(backend.now());
-        let pending = self.spin_for(self.port.config.spins, timeout, Some(deadline))?;
+        let pending = self.spin_for(self.port.config.spins, deadline)?;
         if pending > 0 {
             return Ok(pending);
         }

@@ -1,0 +1,83 @@
+//! Who has which event-count number.
+//!
+//! Programs choose their numbers themselves, as they do with a file's offsets. Objects of the library
+//! that need some of their own take them here: the one that the program names, or the highest that
+//! nobody is seen to use, so that a program which counts from 1 meets none of them.
+
+use crate::backend::Refusal;
+use crate::error::{Error, Result};
+use crate::notify::Notification;
+use crate::port::PortInner;
+use netvm_abi::notification::EVENT_COUNTS;
+use netvm_abi::{NotificationId, Status};
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// The highest number that is handed out. The one above stays free for programs that want one on which
+/// nothing ever comes.
+const HIGHEST: u32 = EVENT_COUNTS - 2;
+
+/// An event-count notification that belongs to an object of the library. Begins with nothing pending,
+/// and leaves nothing pending when it is given back. Whoever holds it first ends the export
+/// that lets others signal it.
+pub(crate) struct OwnNotification {
+    port: Arc<PortInner>,
+    notification: Notification,
+}
+
+impl OwnNotification {
+    /// Takes this number, or any.
+    ///
+    /// # Errors
+    /// [`Error::NotificationNumber`]; [`Error::Refused`] when it is taken, or all are.
+    pub(crate) fn take(port: &Arc<PortInner>, wanted: Option<NotificationId>) -> Result<Self> {
+        let refused = |status: Status| Error::Refused {
+            what: "take a notification number",
+            reason: Refusal::Status(status),
+        };
+        let notification = match wanted {
+            Some(id) => {
+                let notification = Notification::new(port, id)?;
+                if !port.inbox.state.lock().own(id) {
+                    return Err(refused(Status::NotAllowed));
+                }
+                notification
+            }
+            None => {
+                let mut state = port.inbox.state.lock();
+                let free = (1..=HIGHEST).rev().map(NotificationId);
+                let mut free = free.filter(|&id| state.is_unused(id) && port.pending(id) == 0);
+                let id = free.next().ok_or_else(|| refused(Status::TableFull))?;
+                drop(free);
+                state.own(id);
+                drop(state);
+                Notification::new(port, id)?
+            }
+        };
+        port.acknowledge_up_to(notification.id(), u32::MAX);
+        Ok(Self {
+            port: Arc::clone(port),
+            notification,
+        })
+    }
+
+    /// Acknowledges all that is pending. Tells how much that was.
+    pub(crate) fn clear(&self) -> u32 {
+        self.port.acknowledge_up_to(self.id(), u32::MAX)
+    }
+}
+
+impl Deref for OwnNotification {
+    type Target = Notification;
+
+    fn deref(&self) -> &Notification {
+        &self.notification
+    }
+}
+
+impl Drop for OwnNotification {
+    fn drop(&mut self) {
+        self.clear();
+        self.port.inbox.state.lock().disown(self.id());
+    }
+}
