@@ -165,6 +165,45 @@ pub enum Error {
         reason: Refusal,
     },
 
+    /// The other end of the channel has left. At the receiver: everything that was sent has been received.
+    #[error("the other end of the channel has left")]
+    ChannelClosed,
+
+    /// The other end of the channel has gone without a word, or what it writes makes no sense, or a message
+    /// could not be written.
+    #[error("the channel is broken: {}", explain(*status))]
+    ChannelBroken {
+        /// Why.
+        status: Status,
+    },
+
+    /// Messages of the channel were or may be lost, because an operation of the sending port failed: one of them, or
+    /// another to the same node, which suppresses the signals of what is under way.
+    #[error(
+        "messages of the channel may be lost, because an operation of the sending port to that node failed: give the channel a port of its own"
+    )]
+    MessagesLost,
+
+    /// Another sender has joined the channel.
+    #[error("the channel has a sender already; open one for each")]
+    ChannelTaken,
+
+    /// What is exported under the name cannot be joined.
+    #[error("this is no channel: {why}")]
+    NotAChannel {
+        /// What is wrong with it.
+        why: &'static str,
+    },
+
+    /// The message does not fit.
+    #[error("a message of {len} bytes does not fit into {limit}")]
+    MessageTooLong {
+        /// Its length in bytes.
+        len: u64,
+        /// What fits.
+        limit: u64,
+    },
+
     /// Nothing came in time.
     #[error("it took longer than the time allowed")]
     TimedOut,
@@ -204,9 +243,24 @@ impl Error {
                 ..
             }
             | Self::Memory { status, .. }
+            | Self::ChannelBroken { status }
             | Self::PortEnded { status } => Some(*status),
             _ => None,
         }
+    }
+}
+
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> Self {
+        use std::io::ErrorKind;
+        let kind = match error {
+            Error::TimedOut => ErrorKind::TimedOut,
+            Error::ChannelClosed => ErrorKind::BrokenPipe,
+            Error::ChannelBroken { .. } | Error::MessagesLost => ErrorKind::ConnectionReset,
+            Error::PortClosed | Error::PortEnded { .. } => ErrorKind::NotConnected,
+            _ => ErrorKind::Other,
+        };
+        Self::new(kind, error)
     }
 }
 

@@ -113,6 +113,11 @@ impl PortInner {
         self.surface_slow(poster, Some(node))
     }
 
+    /// Reports failures of earlier operations to `node`, if there are any.
+    pub(crate) fn hear(&self, node: NodeId) -> Result<()> {
+        self.surface(&mut self.poster(), node)
+    }
+
     /// The end of a fenced call: its own failure, else an earlier one to the same node.
     pub(crate) fn finish(&self, op: OpId, node: NodeId) -> Result<()> {
         let mut poster = self.poster();

@@ -11,6 +11,7 @@
 //! | write and read | [`RemoteSegment::write`], [`RemoteSegment::read`] |
 //! | know when it is done here, or there | [`Port::flush`], [`Port::flush_remote`] |
 //! | be told | [`Notification`], [`NotificationQueue`] |
+//! | send and receive messages | [`Sender`], [`Receiver`], [`ReceiverSet`] |
 //!
 //! A call becomes descriptors in the port's command queue, which lies in the card's memory
 //! (`posting.rs`, nearly always by the shorter way of `short.rs`; cut at page boundaries in `fragment.rs`); the card answers in words that the library
@@ -22,6 +23,7 @@
 
 mod atomic;
 pub mod backend;
+pub mod channel;
 pub mod copy;
 #[cfg(target_os = "linux")]
 pub mod device;
@@ -51,6 +53,9 @@ mod words;
 mod write;
 
 pub use atomic::{AtomicOp, PendingAtomic, RemoteWord32, RemoteWord64};
+pub use channel::{
+    ChannelConfig, ChannelReader, ChannelStats, ChannelWriter, Message, Receiver, ReceiverSet, Sender,
+};
 pub use error::{Error, Failure, Result, explain};
 pub use export::{Access, Segment};
 pub use import::RemoteSegment;

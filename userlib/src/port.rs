@@ -184,6 +184,10 @@ impl PortInner {
         self.backend.port()
     }
 
+    pub(crate) fn node_id(&self) -> NodeId {
+        self.node.id()
+    }
+
     pub(crate) fn alloc(&self, len: u64) -> Result<Region> {
         self.alive()?;
         if len == 0 {

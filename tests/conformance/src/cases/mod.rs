@@ -1,5 +1,6 @@
 //! The bodies. Each is the program on node 0 of its [`Env`] and starts what else it needs.
 
+mod channels;
 mod control;
 mod data;
 mod failures;
@@ -111,5 +112,14 @@ cases! {
     memory::region_freed_in_flight, 2, Nothing, "forgetting memory in flight harms nobody";
     memory::evicted_pages, 2, Nothing, "pages thrown out on both sides";
     memory::large_region, 2, Nothing, "sparse writes into a region larger than memory";
+    channels::channel_sizes, 2, Nothing, "messages of no byte to several pages, copied and in place";
+    channels::channel_borrow, 2, Nothing, "a full queue holds the sender off what is borrowed";
+    channels::channel_many_to_one, 2, Nothing, "one receiver waits for many senders";
+    channels::channel_bytes, 2, Nothing, "a channel as a stream of bytes";
+    channels::channel_evicted, 2, Nothing, "a channel whose pages are thrown out";
+    channels::channel_refusals, 2, Nothing, "a second sender, something else, a receiver that leaves";
+    channels::channel_foreign_failure, 2, Nothing, "what suppresses signals ends the channel, for both";
+    channels::channel_sender_dies, 2, Kill, "a receiver notices that its sender has died";
+    channels::channel_receiver_dies, 2, Kill, "a sender with a full queue notices that its receiver has died";
     threads::one_port, 2, Nothing, "several threads write, read and fence through one port";
 }

@@ -1,0 +1,71 @@
+//! Channels: one-way streams of messages from one port to another (thesis chapter 7).
+//!
+//! The receiver exports a circular queue; the sender, who has imported it, writes each message into
+//! the next entry with a notifying write, and needs no answer to do so. Both count messages. The
+//! receiver tells now and then how many entries it has given back, and a sender that has used them
+//! all waits for that.
+//!
+//! ```no_run
+//! # fn both(here: &netvm::Port, there: &netvm::Port) -> netvm::Result<()> {
+//! use netvm::{ChannelConfig, Receiver, Sender, Timeout};
+//! let mut receiver = Receiver::open(there, "jobs", ChannelConfig::default())?;
+//! let mut sender = Sender::join(here, there.node().id(), there.id(), "jobs", Timeout::Never)?;
+//! sender.send(b"wash the dishes", Timeout::Never)?;
+//! let job = receiver.recv(Timeout::Never)?;
+//! assert_eq!(job.to_vec()?, b"wash the dishes");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What differs from the thesis
+//!
+//! *Entries are given back when a borrow ends*, not by the next receive. So the sender may fill all
+//! entries but those that the receiver holds, and the thesis' spare entry is not needed.
+//!
+//! *A replenishment says how many entries have been given back since the beginning*, and is an ordered
+//! write with a notification, not a notification alone. If one is lost, because some other operation of
+//! the receiver's port failed and poisoned its stream, the next makes up for it.
+//!
+//! *Each entry begins with its message's number and length.* The receiver takes an entry when it is
+//! signalled **and** has the right number. Signals come after all data of earlier writes, so a message
+//! is never taken in part: there are never more signals than messages that have landed.
+//!
+//! # Failure
+//!
+//! A write that fails is reported by a later [`Sender::send`] or by [`Sender::close`]. A message is lost
+//! then, and so is the channel: it ends with [`Error::ChannelBroken`](crate::Error::ChannelBroken), at the receiver once it has taken
+//! what came before. The same when another operation of the sender's port to that node fails while
+//! messages are under way, because that suppresses their signals: where that may happen, give the
+//! channel a port of its own.
+//!
+//! Whoever waits looks, after a few milliseconds and then less and less often, whether the other side
+//! is there: by a read of its memory, which is refused when its port has closed or its process has
+//! died, and which finds out when the link is lost.
+
+mod config;
+mod layout;
+mod patience;
+mod receiver;
+mod sender;
+mod set;
+mod stream;
+
+pub use config::ChannelConfig;
+pub use receiver::{Message, Receiver};
+pub use sender::Sender;
+pub use set::ReceiverSet;
+pub use stream::{ChannelReader, ChannelWriter};
+
+/// What one end of a channel has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChannelStats {
+    /// Messages sent or received.
+    pub messages: u64,
+    /// How often a call found nothing to receive, or no room to send, and waited.
+    pub waits: u64,
+    /// How often it looked whether the other side still is there.
+    pub looks: u64,
+    /// Replenishments sent, or found to have come.
+    pub replenishments: u64,
+}

@@ -1,0 +1,494 @@
+//! The receiving end.
+
+use super::ChannelStats;
+use super::config::ChannelConfig;
+use super::layout::{self, Farewell, HEAD_BYTES, Layout, Owner, credits, queue};
+use super::patience::{Patience, concerns, look};
+use super::stream::ChannelReader;
+use crate::error::{Error, Result};
+use crate::export::Segment;
+use crate::import::RemoteSegment;
+use crate::notify::{Notification, OwnNotification};
+use crate::port::{Port, PortInner};
+use crate::region::{Region, Word64, check_range};
+use crate::timeout::Timeout;
+use netvm_abi::{Nanos, NodeId, PAGE_SIZE, PortId, Status};
+use std::fmt;
+use std::sync::Arc;
+
+/// What the receiver knows of the sender.
+enum Sending {
+    /// Nobody has joined, or it was not met yet.
+    Nobody,
+    /// Its export, and the number that tells it of a replenishment.
+    By(RemoteSegment, Owner),
+    /// It had joined, and has gone.
+    Gone(Status),
+}
+
+/// The receiving end of a channel: see the [module](self)'s text.
+///
+/// Dropping it ends the channel: the sender is told, and what was not received is lost. That takes a round
+/// trip, and what it finds to have failed is not reported.
+#[must_use = "dropping the receiver ends the channel"]
+pub struct Receiver {
+    port: Arc<PortInner>,
+    layout: Layout,
+    refill: u64,
+    // The export goes before the memory and the number.
+    export: Segment,
+    memory: Region,
+    owner: Word64,
+    farewell: Word64,
+    arrived: OwnNotification,
+    sending: Sending,
+    /// Messages taken.
+    received: u64,
+    /// Entries that are the sender's again.
+    freed: u64,
+    /// As far as the sender was told.
+    told: u64,
+    patience: Patience,
+    /// What the program is to hear next: from a call that could not say it.
+    unsaid: Option<Error>,
+    end: Option<Error>,
+    stats: ChannelStats,
+}
+
+impl Receiver {
+    /// Makes a queue in this port's memory and exports it under this name, for one sender to
+    /// [join](crate::Sender::join).
+    ///
+    /// # Errors
+    /// [`Error::Empty`] for a capacity of 0; [`Error::OutOfRange`] for messages of 4 GiB and more; as [`Port::alloc`] and [`Port::export`];
+    /// [`Error::NotificationNumber`], or [`Error::Refused`] when the number is taken.
+    pub fn open(port: &Port, name: &str, config: ChannelConfig) -> Result<Self> {
+        let port = &port.inner;
+        let arrived = OwnNotification::take(port, config.notification)?;
+        let layout = Layout {
+            message_bytes: config.message_bytes,
+            capacity: config.capacity,
+            notification: arrived.id(),
+        };
+        if config.capacity == 0 {
+            return Err(Error::Empty {
+                what: "a channel's queue",
+            });
+        }
+        let len = layout.export_len().ok_or(Error::OutOfRange {
+            offset: 0,
+            len: config.message_bytes,
+            size: u64::from(u32::MAX),
+        })?;
+        let memory = port.alloc(len)?;
+        memory.write_from(queue::DESCRIPTION, &layout.encode())?;
+        let (owner, farewell) = (memory.word64(queue::OWNER)?, memory.word64(queue::FAREWELL)?);
+        let export = crate::export::export(port, name, &memory, &(..), &config.access(arrived.id()))?;
+        Ok(Self {
+            port: Arc::clone(port),
+            layout,
+            refill: config.refill_or_default().into(),
+            export,
+            memory,
+            owner,
+            farewell,
+            arrived,
+            sending: Sending::Nobody,
+            received: 0,
+            freed: 0,
+            told: 0,
+            patience: Patience::default(),
+            unsaid: None,
+            end: None,
+            stats: ChannelStats::default(),
+        })
+    }
+
+    /// The name under which it can be joined.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.export.name()
+    }
+
+    /// Size of the largest message in bytes.
+    #[must_use]
+    pub const fn message_bytes(&self) -> u64 {
+        self.layout.message_bytes
+    }
+
+    /// Who sends, if somebody has joined.
+    ///
+    /// # Errors
+    /// [`Error::Memory`].
+    pub fn sender(&self) -> Result<Option<(NodeId, PortId)>> {
+        let owner = Owner::decode(self.owner.load()?);
+        Ok(owner.map(|owner| (owner.node, owner.port)))
+    }
+
+    /// The notification that is signalled for each message, for programs that wait for several
+    /// things: through [`Port::notifications`], with a [handler](Notification::arm), or as a
+    /// [future](Notification::ready). Receiving acknowledges it; nobody else may.
+    #[must_use]
+    pub fn notification(&self) -> &Notification {
+        &self.arrived
+    }
+
+    /// What it has done.
+    #[must_use]
+    pub const fn stats(&self) -> ChannelStats {
+        self.stats
+    }
+
+    /// Waits for the next message and borrows it where it lies: spins a little, then blocks. Its entry
+    /// goes back to the sender when the borrow ends.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`]; [`Error::ChannelClosed`] when the sender has left and everything was
+    /// received; [`Error::ChannelBroken`] when it has died or a message was lost; [`Error::Failed`] for an earlier operation of
+    /// this port to the sender's node, [`Error::PortClosed`], [`Error::PortEnded`], [`Error::Memory`]: the call can be repeated
+    /// if the port lives.
+    pub fn recv(&mut self, timeout: impl Into<Timeout>) -> Result<Message<'_>> {
+        let len = self.take(timeout.into())?;
+        Ok(Message { receiver: self, len })
+    }
+
+    /// As [`recv`](Self::recv), if there is a message.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv).
+    pub fn try_recv(&mut self) -> Result<Option<Message<'_>>> {
+        match self.recv(Timeout::Now) {
+            Ok(message) => Ok(Some(message)),
+            Err(Error::TimedOut) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits for the next message, copies it and gives its entry back. Tells its length.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv); [`Error::MessageTooLong`] if it does not fit: the message is lost then.
+    pub fn recv_into(&mut self, into: &mut [u8], timeout: impl Into<Timeout>) -> Result<usize> {
+        self.recv(timeout)?.copy_to(into)
+    }
+
+    /// The channel as a stream of bytes: [`Read`](std::io::Read). Each read waits so long at most.
+    pub fn into_reader(self, timeout: impl Into<Timeout>) -> ChannelReader {
+        ChannelReader::new(self, timeout.into())
+    }
+
+    /// Waits for a message and takes it; tells its length. It is borrowed until [`free`](Self::free).
+    pub(super) fn take(&mut self, timeout: Timeout) -> Result<u64> {
+        self.free()?;
+        if let Some(unsaid) = self.unsaid.take() {
+            return Err(unsaid);
+        }
+        self.await_arrival(timeout)?;
+        let mut head = [0; HEAD_BYTES as usize];
+        self.memory.read_into(self.place(0), &mut head)?;
+        let (number, len) = layout::split_head(head);
+        if number != layout::number(self.received) {
+            return Err(self.no_message()?);
+        }
+        if len > self.layout.message_bytes {
+            return Err(self.broken(Status::Malformed));
+        }
+        // None is pending where the farewell has told of the message, because its own was suppressed.
+        self.port.acknowledge_up_to(self.arrived.id(), 1);
+        self.received += 1;
+        self.stats.messages += 1;
+        self.patience.renew();
+        Ok(len)
+    }
+
+    /// Where the entry of the next message lies, or, while one is borrowed, of the one that many before it.
+    fn place(&self, before: u64) -> u64 {
+        self.layout.remote_entry(self.received.wrapping_sub(before))
+    }
+
+    /// Copies from the message that is borrowed.
+    pub(super) fn read_borrowed(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        self.memory.read_into(self.place(1) + HEAD_BYTES + offset, into)
+    }
+
+    /// Waits until there is a message, or will be no more.
+    fn await_arrival(&mut self, timeout: Timeout) -> Result<()> {
+        let mut deadline = None;
+        while !self.is_ready()? {
+            if let Some(end) = self.end {
+                return Err(end);
+            }
+            let now = self.port.backend.now();
+            let deadline = *deadline.get_or_insert_with(|| {
+                self.stats.waits += 1;
+                timeout.deadline(now)
+            });
+            let until = deadline.min(self.patience.due(now));
+            match self.arrived.wait_until(until) {
+                Ok(_) => return Ok(()),
+                Err(Error::TimedOut) => {}
+                Err(error) => return Err(error),
+            }
+            self.look_when_due()?;
+            if self.port.backend.now() >= deadline && !self.is_ready()? {
+                return Err(self.end.unwrap_or(Error::TimedOut));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a message has come, or the sender has left.
+    fn is_ready(&self) -> Result<bool> {
+        // The farewell is ordered: whatever was sent before it has landed, signalled or not.
+        Ok(self.arrived.pending() > 0 || (self.end.is_none() && self.farewell.load()? != 0))
+    }
+
+    /// Whether a receive would not wait, whatever it returns.
+    pub(super) fn has_news(&self) -> Result<bool> {
+        Ok(self.end.is_some() || self.unsaid.is_some() || self.is_ready()?)
+    }
+
+    /// The next receive returns this error.
+    pub(super) const fn say_later(&mut self, error: Error) {
+        self.unsaid = Some(error);
+    }
+
+    /// When the next look at the sender is due.
+    pub(super) fn look_due(&mut self, now: Nanos) -> Nanos {
+        self.patience.due(now)
+    }
+
+    /// Looks whether the sender still is there, if it is time for that. If it is not, the channel has ended
+    /// once everything that had come is received.
+    pub(super) fn look_when_due(&mut self) -> Result<()> {
+        if !self.patience.is_over(self.port.backend.now()) {
+            return Ok(());
+        }
+        // Also what an earlier attempt could not tell the sender.
+        self.free()?;
+        self.meet()?;
+        if let Sending::By(sender, _) = &self.sending {
+            self.stats.looks += 1;
+            if let Some(status) = look(&self.port, sender, credits::FREED)? {
+                self.sending = Sending::Gone(status);
+            }
+        }
+        if let Sending::Gone(status) = self.sending
+            && self.farewell.load()? == 0
+        {
+            self.broken(status);
+        }
+        Ok(())
+    }
+
+    /// Binds to the export of whoever has joined.
+    fn meet(&mut self) -> Result<()> {
+        if !matches!(self.sending, Sending::Nobody) {
+            return Ok(());
+        }
+        let Some(owner) = Owner::decode(self.owner.load()?) else {
+            return Ok(());
+        };
+        let name = owner.export_name();
+        let bound = crate::import::import(
+            &self.port,
+            owner.node,
+            owner.port,
+            &name,
+            netvm_abi::control::Modes::all(),
+            Timeout::Now,
+        );
+        self.sending = match bound {
+            Ok(sender) if sender.len() >= credits::LEN => Sending::By(sender, owner),
+            Ok(_) => Sending::Gone(Status::Malformed),
+            // The link may come back, and the look after this tells.
+            Err(error) if error.status() == Some(Status::TimedOut) => return Ok(()),
+            Err(error) => {
+                self.port.alive()?;
+                Sending::Gone(error.status().unwrap_or(Status::Malformed))
+            }
+        };
+        Ok(())
+    }
+
+    /// Whatever was borrowed is the sender's again; tells it, if that is enough to speak of.
+    pub(super) fn free(&mut self) -> Result<()> {
+        self.freed = self.received;
+        // Who has said farewell needs no more room, and may not be there any more.
+        if self.freed - self.told < self.refill || self.farewell.load()? != 0 {
+            return Ok(());
+        }
+        self.meet()?;
+        let Sending::By(sender, owner) = &self.sending else {
+            return Ok(());
+        };
+        let freed = self.freed.to_le_bytes();
+        // Ordered: an earlier count never lands on a later one.
+        let posted = sender
+            .write(credits::FREED, &freed)
+            .ordered()
+            .notify(owner.notification)
+            .post();
+        match posted {
+            Ok(_) => {
+                self.told = self.freed;
+                self.stats.replenishments += 1;
+                Ok(())
+            }
+            Err(Error::Failed(failure)) if concerns(sender, &failure) => {
+                self.sending = Sending::Gone(failure.status);
+                Ok(())
+            }
+            Err(
+                error @ (Error::PortClosed
+                | Error::PortEnded { .. }
+                | Error::Failed(_)
+                | Error::FailuresLost { .. }),
+            ) => Err(error),
+            // Another thread was told of a failure: this is repeated by the next call.
+            Err(Error::StreamFailed { .. }) => Ok(()),
+            // What the sender offers does not fit what it says.
+            Err(_) => {
+                self.sending = Sending::Gone(Status::Malformed);
+                Ok(())
+            }
+        }
+    }
+
+    /// There is a signal, or a farewell, and no message: why the channel has ended.
+    fn no_message(&mut self) -> Result<Error> {
+        let farewell = Farewell::decode(self.farewell.load()?);
+        Ok(match farewell {
+            Some(farewell) if !farewell.broken && farewell.sent == self.received => {
+                self.ended(Error::ChannelClosed)
+            }
+            Some(_) => self.ended(Error::MessagesLost),
+            None => self.broken(Status::Malformed),
+        })
+    }
+
+    fn broken(&mut self, status: Status) -> Error {
+        self.ended(Error::ChannelBroken { status })
+    }
+
+    /// The channel has ended, for the first reason that is found.
+    fn ended(&mut self, why: Error) -> Error {
+        *self.end.get_or_insert(why)
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        if std::thread::panicking() || self.port.alive().is_err() {
+            return;
+        }
+        let Sending::By(sender, owner) = &self.sending else {
+            return;
+        };
+        if self.end.is_none() {
+            // A courtesy: a sender that has not heard of it finds the queue gone.
+            let _ = sender
+                .write(credits::FAREWELL, &1u64.to_le_bytes())
+                .ordered()
+                .notify(owner.notification)
+                .post();
+        }
+        // The import ends with this; what is under way would be refused.
+        let _ = self.port.flush_remote(sender.node());
+    }
+}
+
+impl fmt::Debug for Receiver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver")
+            .field("name", &self.name())
+            .field("received", &self.received)
+            .field("end", &self.end)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A message, borrowed where it arrived. Its sender does not write there before this is dropped (or, if it is
+/// forgotten, before the next receive).
+///
+/// There is never a `&[u8]` of it, because a sender that is broken or malicious may write all the same: its
+/// bytes are copied out, all or in parts. Read each part once.
+pub struct Message<'a> {
+    receiver: &'a mut Receiver,
+    len: u64,
+}
+
+impl Message<'_> {
+    /// Its length in bytes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies bytes from `offset` on out of it.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], [`Error::Memory`].
+    pub fn read_into(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        check_range(offset, into.len() as u64, self.len)?;
+        self.receiver.read_borrowed(offset, into)
+    }
+
+    /// `N` bytes from `offset` on: for numbers, with `from_le_bytes`.
+    ///
+    /// # Errors
+    /// As [`read_into`](Self::read_into).
+    pub fn array<const N: usize>(&self, offset: u64) -> Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.read_into(offset, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Copies all of it to the beginning of `into`. Tells how much that was.
+    ///
+    /// # Errors
+    /// [`Error::MessageTooLong`], [`Error::Memory`].
+    pub fn copy_to(&self, into: &mut [u8]) -> Result<usize> {
+        let limit = into.len() as u64;
+        match into.get_mut(..self.len()) {
+            Some(into) => self.read_into(0, into).map(|()| into.len()),
+            None => Err(Error::MessageTooLong { len: self.len, limit }),
+        }
+    }
+
+    /// A copy of all of it.
+    ///
+    /// # Errors
+    /// [`Error::Memory`].
+    pub fn to_vec(&self) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.len()];
+        self.read_into(0, &mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+impl Drop for Message<'_> {
+    fn drop(&mut self) {
+        // Unwinding must not wait for room in the command queue; the next receive gives the entry back.
+        if !std::thread::panicking()
+            && let Err(error) = self.receiver.free()
+        {
+            self.receiver.say_later(error);
+        }
+    }
+}
+
+impl fmt::Debug for Message<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Message({} bytes)", self.len)
+    }
+}
+
+// The head lies in the first page with the words, so that entries begin at the second.
+const _: () = assert!(queue::FAREWELL + 8 <= PAGE_SIZE as u64);

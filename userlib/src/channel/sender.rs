@@ -1,0 +1,429 @@
+//! The sending end.
+
+use super::ChannelStats;
+use super::layout::{self, DESCRIPTION_BYTES, Farewell, HEAD_BYTES, Layout, Owner, credits, queue};
+use super::patience::{Patience, concerns, look};
+use super::stream::ChannelWriter;
+use crate::error::{Error, Failure, Result};
+use crate::export::{Access, Segment};
+use crate::import::RemoteSegment;
+use crate::notify::OwnNotification;
+use crate::port::{Port, PortInner};
+use crate::region::{Region, Word64};
+use crate::timeout::Timeout;
+use crate::write::Source;
+use netvm_abi::control::Modes;
+use netvm_abi::descriptor::INLINE_BYTES;
+use netvm_abi::{Epoch, NodeId, OpId, PAGE_SIZE, PortId, Status};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+/// The sending end of a channel: see the [module](self)'s text.
+///
+/// Dropping it says farewell: the receiver gets what was sent and then hears that this was all. That takes
+/// a round trip; what it finds to have failed is not reported, as [`close`](Self::close) does.
+#[must_use = "dropping the sender ends the channel"]
+pub struct Sender {
+    port: Arc<PortInner>,
+    layout: Layout,
+    queue: RemoteSegment,
+    // The export goes before the memory and the number.
+    _export: Segment,
+    freed: Word64,
+    left: Word64,
+    replenished: OwnNotification,
+    /// Where messages that do not fit a command are put together: an entry for each of the queue's. An entry
+    /// that the receiver has given back was read here long before.
+    outbox: Option<Region>,
+    /// Messages sent.
+    sent: u64,
+    /// Entries given back, as far as is known here.
+    returned: u64,
+    /// The operations of messages that the receiver is not known to have taken.
+    in_flight: VecDeque<OpId>,
+    /// The stream's epoch when they were posted. Whoever hears of a failure raises it: then signals may have
+    /// been suppressed.
+    epoch: Epoch,
+    patience: Patience,
+    said_farewell: bool,
+    /// Everything has, with the farewell.
+    landed: bool,
+    end: Option<Error>,
+    stats: ChannelStats,
+}
+
+impl Sender {
+    /// Joins the channel of this name at that port, as its only sender. [`Timeout::Now`] asks once; otherwise
+    /// the call waits until the channel is there.
+    ///
+    /// # Errors
+    /// As [`Port::import`]; [`Error::NotAChannel`] when something else has that name;
+    /// [`Error::ChannelTaken`]; as [`Port::alloc`] and [`Port::export`]; [`Error::Failed`].
+    pub fn join(
+        port: &Port,
+        node: NodeId,
+        at: PortId,
+        name: &str,
+        timeout: impl Into<Timeout>,
+    ) -> Result<Self> {
+        let queue = port.import(node, at, name, timeout)?;
+        let mut description = [0; DESCRIPTION_BYTES];
+        if queue.len() < PAGE_SIZE.into() {
+            return Err(Error::NotAChannel {
+                why: "it is too small",
+            });
+        }
+        queue.read(queue::DESCRIPTION, &mut description).post()?;
+        let layout = Layout::decode(&description, queue.len()).map_err(|why| Error::NotAChannel { why })?;
+
+        let port = &port.inner;
+        let replenished = OwnNotification::take(port, None)?;
+        let id = replenished.id();
+        let credits = port.alloc(PAGE_SIZE.into())?;
+        let (freed, left) = (
+            credits.word64(credits::FREED)?,
+            credits.word64(credits::FAREWELL)?,
+        );
+        let owner = Owner {
+            node: port.node_id(),
+            port: port.port(),
+            life: port.backend.generation().0 as u16,
+            notification: id,
+        };
+        let access = Access::nobody()
+            .and_port(node, at, Modes::READ | Modes::WRITE)
+            .notify(id.0..=id.0);
+        let export = crate::export::export(port, &owner.export_name(), &credits, &(..credits::LEN), &access)?;
+        claim(port, &queue, owner)?;
+        let epoch = queue.inner().stream.tag().epoch();
+        Ok(Self {
+            port: Arc::clone(port),
+            layout,
+            queue,
+            _export: export,
+            freed,
+            left,
+            replenished,
+            outbox: None,
+            sent: 0,
+            returned: 0,
+            in_flight: VecDeque::new(),
+            epoch,
+            patience: Patience::default(),
+            said_farewell: false,
+            landed: false,
+            end: None,
+            stats: ChannelStats::default(),
+        })
+    }
+
+    /// Size of the largest message in bytes.
+    #[must_use]
+    pub const fn message_bytes(&self) -> u64 {
+        self.layout.message_bytes
+    }
+
+    /// What it has done.
+    #[must_use]
+    pub const fn stats(&self) -> ChannelStats {
+        self.stats
+    }
+
+    /// Messages that the receiver is not known to have taken.
+    #[must_use]
+    pub const fn outstanding(&self) -> u64 {
+        self.sent - self.returned
+    }
+
+    /// Sends a message, once there is room for it: spins a little, then blocks. Bytes are copied before the call returns.
+    /// A slice of a region is transferred from where it is, with one command more, and must not change before the
+    /// port's writes are [flushed](Port::flush_writes).
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], [`Error::MessageTooLong`]; [`Error::ChannelClosed`] when the receiver has left;
+    /// [`Error::ChannelBroken`] when it has died, or an earlier message was or may be lost; [`Error::Failed`] for an
+    /// earlier operation of this port to that node that has nothing to do with the channel; [`Error::PortClosed`], [`Error::PortEnded`],
+    /// [`Error::Memory`]. Unless the channel has ended, the message was not sent, and can be.
+    pub fn send<'a>(&mut self, message: impl Into<Source<'a>>, timeout: impl Into<Timeout>) -> Result<()> {
+        self.send_source(&message.into(), timeout.into())
+    }
+
+    fn send_source(&mut self, message: &Source<'_>, timeout: Timeout) -> Result<()> {
+        let len = match message {
+            Source::Bytes(bytes) => bytes.len() as u64,
+            Source::Slice(slice) => slice.len(),
+            Source::Part(slice) => slice.len(),
+        };
+        if len > self.layout.message_bytes {
+            return Err(Error::MessageTooLong {
+                len,
+                limit: self.layout.message_bytes,
+            });
+        }
+        self.await_room(timeout)?;
+        self.check_epoch()?;
+        let posted = match self.post(message, len) {
+            Err(error) => return Err(self.judge(error)),
+            Ok(op) => op,
+        };
+        self.in_flight.push_back(posted);
+        self.sent += 1;
+        self.stats.messages += 1;
+        Ok(())
+    }
+
+    /// Writes a message into its entry. If that fails it can be repeated.
+    fn post(&mut self, message: &Source<'_>, len: u64) -> Result<OpId> {
+        let head = layout::head(self.sent, len);
+        let id = self.layout.notification;
+        let at = self.layout.remote_entry(self.sent);
+        let whole = HEAD_BYTES + len;
+        let slice = match message {
+            Source::Bytes(bytes) => {
+                if whole <= self.port.inline_limit {
+                    let mut all = [0; INLINE_BYTES];
+                    let (first, rest) = all.split_at_mut(HEAD_BYTES as usize);
+                    first.copy_from_slice(&head);
+                    if let Some(room) = rest.get_mut(..bytes.len()) {
+                        room.copy_from_slice(bytes);
+                    }
+                    let all = all.get(..whole as usize).unwrap_or_default();
+                    return self.queue.write(at, all).notify(id).post();
+                }
+                let outbox = self.outbox()?;
+                let here = self.layout.entry(self.sent);
+                outbox.write_from(here, &head)?;
+                outbox.write_from(here + HEAD_BYTES, bytes)?;
+                let slice = outbox.slice(here..here + whole)?;
+                return self.queue.write(at, slice).notify(id).post();
+            }
+            Source::Slice(slice) => slice,
+            Source::Part(slice) => slice,
+        };
+        self.queue.write(at, &head).post()?;
+        self.queue.write(at + HEAD_BYTES, slice).notify(id).post()
+    }
+
+    fn outbox(&mut self) -> Result<Region> {
+        if let Some(outbox) = &self.outbox {
+            return Ok(outbox.clone());
+        }
+        let len = self.layout.entries_len().unwrap_or_default();
+        let outbox = self.port.alloc(len)?;
+        self.outbox = Some(outbox.clone());
+        Ok(outbox)
+    }
+
+    /// Waits for a free entry.
+    fn await_room(&mut self, timeout: Timeout) -> Result<()> {
+        let mut deadline = None;
+        loop {
+            if let Some(end) = self.end {
+                return Err(end);
+            }
+            if self.has_room() {
+                return Ok(());
+            }
+            // Signals that came before the count is read say nothing more.
+            self.replenished.clear();
+            self.note_returned()?;
+            if self.left.load()? != 0 {
+                return Err(self.end_with(Error::ChannelClosed));
+            }
+            if self.has_room() {
+                return Ok(());
+            }
+            let now = self.port.backend.now();
+            let deadline = *deadline.get_or_insert_with(|| {
+                self.stats.waits += 1;
+                timeout.deadline(now)
+            });
+            let until = deadline.min(self.patience.due(now));
+            match self.replenished.wait_until(until) {
+                Ok(_) => continue,
+                Err(Error::TimedOut) => {}
+                Err(error) => return Err(error),
+            }
+            self.look_when_due()?;
+            if self.port.backend.now() >= deadline {
+                self.note_returned()?;
+                return match self.end {
+                    Some(end) => Err(end),
+                    None if self.has_room() => Ok(()),
+                    None => Err(Error::TimedOut),
+                };
+            }
+        }
+    }
+
+    const fn has_room(&self) -> bool {
+        self.outstanding() < self.layout.capacity as u64
+    }
+
+    /// Looks how many entries have been given back.
+    fn note_returned(&mut self) -> Result<()> {
+        let new = self.freed.load()?.wrapping_sub(self.returned);
+        // More than are out is not a count of an honest receiver.
+        if new == 0 || new > self.outstanding() {
+            return Ok(());
+        }
+        self.returned += new;
+        self.in_flight.drain(..(new as usize).min(self.in_flight.len()));
+        self.stats.replenishments += 1;
+        self.patience.renew();
+        Ok(())
+    }
+
+    /// Looks whether the receiver still is there and the messages have arrived, if it is time for that.
+    fn look_when_due(&mut self) -> Result<()> {
+        if !self.patience.is_over(self.port.backend.now()) {
+            return Ok(());
+        }
+        if let Err(error) = self.port.hear(self.queue.node()) {
+            return Err(self.judge(error));
+        }
+        self.check_epoch()?;
+        self.stats.looks += 1;
+        match look(&self.port, &self.queue, queue::OWNER) {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => Err(self.broken(status)),
+            Err(error) => Err(self.judge(error)),
+        }
+    }
+
+    /// What the failure of a call means for the channel.
+    fn judge(&mut self, error: Error) -> Error {
+        match error {
+            Error::Failed(failure) if self.concerns(&failure) => self.broken(failure.status),
+            // Not the channel's; but it has suppressed the signals of what was under way, if anything was.
+            Error::Failed(_) | Error::FailuresLost { .. } | Error::StreamFailed { .. } => {
+                self.check_epoch().err().unwrap_or(error)
+            }
+            _ => error,
+        }
+    }
+
+    /// Ends the channel if a failure was reported, here or to another thread, while messages were under way.
+    fn check_epoch(&mut self) -> Result<()> {
+        let epoch = self.queue.inner().stream.tag().epoch();
+        if epoch == self.epoch {
+            return Ok(());
+        }
+        self.note_returned()?;
+        if self.outstanding() > 0 {
+            return Err(self.end_with(Error::MessagesLost));
+        }
+        self.epoch = epoch;
+        Ok(())
+    }
+
+    fn concerns(&self, failure: &Failure) -> bool {
+        concerns(&self.queue, failure) || self.in_flight.contains(&failure.op)
+    }
+
+    fn broken(&mut self, status: Status) -> Error {
+        if matches!(self.left.load(), Ok(left) if left != 0) {
+            return self.end_with(Error::ChannelClosed);
+        }
+        self.end_with(Error::ChannelBroken { status })
+    }
+
+    /// The channel has ended, for the first reason that is found. The receiver is told, if that can be.
+    fn end_with(&mut self, why: Error) -> Error {
+        let end = *self.end.get_or_insert(why);
+        self.say_farewell();
+        end
+    }
+
+    /// Tells the receiver that nothing more comes.
+    fn say_farewell(&mut self) {
+        if std::mem::replace(&mut self.said_farewell, true) {
+            return;
+        }
+        // Again, if the first is the call that hears of an earlier failure.
+        for _ in 0..2 {
+            let farewell = Farewell {
+                sent: self.sent,
+                broken: self.end.is_some(),
+            };
+            let posted = self
+                .queue
+                .write(queue::FAREWELL, &farewell.encode().to_le_bytes())
+                .ordered()
+                .notify(self.layout.notification)
+                .post();
+            match posted {
+                // Keeps what ends the channel; that is told in the second attempt.
+                Err(error @ (Error::Failed(_) | Error::FailuresLost { .. })) => drop(self.judge(error)),
+                _ => return,
+            }
+        }
+    }
+
+    /// Ends the channel and waits until everything that was sent has landed, with the word that it was all.
+    ///
+    /// # Errors
+    /// [`Error::ChannelBroken`] when a message was or may be lost; [`Error::ChannelClosed`] when the receiver had left;
+    /// as [`Port::flush_remote`].
+    pub fn close(mut self) -> Result<()> {
+        if self.end.is_none() {
+            self.say_farewell();
+            self.flush()?;
+            self.landed = true;
+        }
+        self.end.map_or(Ok(()), Err)
+    }
+
+    /// Waits until everything that was sent has landed. It may not have been taken yet.
+    ///
+    /// # Errors
+    /// As [`close`](Self::close).
+    pub fn flush(&mut self) -> Result<()> {
+        if let Some(end) = self.end {
+            return Err(end);
+        }
+        match self.port.flush_remote(self.queue.node()) {
+            Ok(()) => self.check_epoch(),
+            Err(error) => Err(self.judge(error)),
+        }
+    }
+
+    /// The channel as a stream of bytes: [`Write`](std::io::Write). Each write waits so long at most.
+    pub fn into_writer(self, timeout: impl Into<Timeout>) -> ChannelWriter {
+        ChannelWriter::new(self, timeout.into())
+    }
+}
+
+/// Puts the sender's name into the queue, where no other is.
+fn claim(port: &PortInner, queue: &RemoteSegment, owner: Owner) -> Result<()> {
+    let mut found = [0; 8];
+    queue.read(queue::OWNER, &mut found).post()?;
+    if found != [0; 8] {
+        return Err(Error::ChannelTaken);
+    }
+    queue.write(queue::OWNER, &owner.encode().to_le_bytes()).post()?;
+    port.flush_remote(queue.node())
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        // Unwinding must not wait for room in the command queue; the receiver finds out by itself.
+        if !std::thread::panicking() && !self.landed && self.port.alive().is_ok() {
+            self.say_farewell();
+            // The import ends with this; what is under way would be refused.
+            let _ = self.port.flush_remote(self.queue.node());
+        }
+    }
+}
+
+impl fmt::Debug for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender")
+            .field("to", &self.queue)
+            .field("sent", &self.sent)
+            .field("outstanding", &self.outstanding())
+            .field("end", &self.end)
+            .finish_non_exhaustive()
+    }
+}

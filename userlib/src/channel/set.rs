@@ -1,0 +1,199 @@
+//! Many-to-one: several channels, each with its sender, and one who waits for all (thesis chapter 7).
+
+use super::Receiver;
+use crate::error::{Error, Result};
+use crate::notify::NotificationQueue;
+use crate::port::{Port, PortInner};
+use crate::timeout::Timeout;
+use netvm_abi::NotificationId;
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Receivers of one port, and a wait for whichever of them has something: by the port's notification
+/// queue, so that it costs the same however many they are, and no sender keeps the others waiting.
+///
+/// It takes everything out of that queue. What belongs to none of its channels is kept for
+/// [`stranger`](Self::stranger).
+///
+/// ```no_run
+/// # fn serve(port: &netvm::Port) -> netvm::Result<()> {
+/// use netvm::{ChannelConfig, Error, Receiver, ReceiverSet, Timeout};
+/// let mut clients = ReceiverSet::new(port);
+/// for client in 0..4 {
+///     clients.add(Receiver::open(port, &format!("requests of {client}"), ChannelConfig::default())?);
+/// }
+/// while !clients.is_empty() {
+///     let client = clients.wait(Timeout::Never)?;
+///     let Some(requests) = clients.get_mut(client) else { continue };
+///     match requests.recv(Timeout::Now).and_then(|request| request.to_vec()) {
+///         Ok(request) => println!("{client} asks: {request:?}"),
+///         Err(Error::ChannelClosed) => drop(clients.remove(client)),
+///         Err(error) => return Err(error),
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct ReceiverSet {
+    port: Arc<PortInner>,
+    queue: NotificationQueue,
+    places: Vec<Place>,
+    by_number: HashMap<NotificationId, usize>,
+    /// Places to look at, in this order.
+    due: VecDeque<usize>,
+    /// The place that was named last: the program may not have taken all that is there.
+    named: Option<usize>,
+    strangers: VecDeque<NotificationId>,
+}
+
+#[derive(Default)]
+struct Place {
+    receiver: Option<Receiver>,
+    /// It stands in `due`.
+    is_due: bool,
+}
+
+impl ReceiverSet {
+    /// For receivers of this port.
+    #[must_use]
+    pub fn new(port: &Port) -> Self {
+        Self {
+            port: Arc::clone(&port.inner),
+            queue: port.notifications(),
+            places: Vec::new(),
+            by_number: HashMap::new(),
+            due: VecDeque::new(),
+            named: None,
+            strangers: VecDeque::new(),
+        }
+    }
+
+    /// Adds a receiver. Returns the number under which [`wait`](Self::wait) names it: the lowest that is free.
+    pub fn add(&mut self, receiver: Receiver) -> usize {
+        let index = self.places.iter().position(|place| place.receiver.is_none());
+        let index = index.unwrap_or(self.places.len());
+        if index == self.places.len() {
+            self.places.push(Place::default());
+        }
+        self.by_number.insert(receiver.notification().id(), index);
+        if let Some(place) = self.places.get_mut(index) {
+            place.receiver = Some(receiver);
+        }
+        // Its number may have come out of the queue before.
+        self.look_at(index);
+        index
+    }
+
+    /// Takes a receiver out.
+    pub fn remove(&mut self, index: usize) -> Option<Receiver> {
+        let receiver = self.places.get_mut(index)?.receiver.take()?;
+        self.by_number.remove(&receiver.notification().id());
+        Some(receiver)
+    }
+
+    /// A receiver.
+    pub fn get_mut(&mut self, index: usize) -> Option<&mut Receiver> {
+        self.places.get_mut(index)?.receiver.as_mut()
+    }
+
+    /// How many receivers there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.by_number.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_number.is_empty()
+    }
+
+    /// A number that came out of the port's notification queue and belongs to no channel here.
+    pub fn stranger(&mut self) -> Option<NotificationId> {
+        self.strangers.pop_front()
+    }
+
+    /// Waits until one of them has a message, an end or an error to tell: its next receive will not wait. One
+    /// that has ended is named again and again until it is removed.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], [`Error::PortClosed`], [`Error::PortEnded`], [`Error::Memory`].
+    pub fn wait(&mut self, timeout: impl Into<Timeout>) -> Result<usize> {
+        let deadline = timeout.into().deadline(self.port.backend.now());
+        loop {
+            // Behind those that have come meanwhile, or a busy sender would have all the attention.
+            while let Some(id) = self.queue.pop() {
+                self.note(id);
+            }
+            if let Some(index) = self.named.take() {
+                self.look_at(index);
+            }
+            while let Some(index) = self.due.pop_front() {
+                let Some(place) = self.places.get_mut(index) else {
+                    continue;
+                };
+                place.is_due = false;
+                if let Some(receiver) = &place.receiver
+                    && receiver.has_news()?
+                {
+                    self.named = Some(index);
+                    return Ok(index);
+                }
+            }
+            let now = self.port.backend.now();
+            let receivers = self.places.iter_mut().filter_map(|place| place.receiver.as_mut());
+            let looks = receivers.map(|receiver| receiver.look_due(now)).min();
+            let until = looks.map_or(deadline, |look| look.min(deadline));
+            let span = Duration::from_nanos(until.0.saturating_sub(now.0));
+            match self.queue.wait(Timeout::After(span)) {
+                Ok(id) => self.note(id),
+                Err(Error::TimedOut) => {
+                    self.look_around();
+                    if self.due.is_empty() && self.port.backend.now() >= deadline {
+                        return Err(Error::TimedOut);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// A number has come out of the queue.
+    fn note(&mut self, id: NotificationId) {
+        match self.by_number.get(&id) {
+            Some(&index) => self.look_at(index),
+            None => self.strangers.push_back(id),
+        }
+    }
+
+    fn look_at(&mut self, index: usize) {
+        if let Some(place) = self.places.get_mut(index)
+            && !std::mem::replace(&mut place.is_due, true)
+        {
+            self.due.push_back(index);
+        }
+    }
+
+    /// Silence: somebody may have died, or have left where its signal was suppressed.
+    fn look_around(&mut self) {
+        for index in 0..self.places.len() {
+            let Some(receiver) = self.get_mut(index) else {
+                continue;
+            };
+            if let Err(error) = receiver.look_when_due() {
+                receiver.say_later(error);
+            }
+            if !matches!(receiver.has_news(), Ok(false)) {
+                self.look_at(index);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for ReceiverSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ReceiverSet({} channels)", self.len())
+    }
+}
