@@ -5,6 +5,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
+use anyhow::Result;
 use serde::Serialize;
 
 /// How a stage ended.
@@ -145,13 +146,18 @@ impl<'a> Summary<'a> {
         }
     }
 
-    /// Nothing failed, and something ran.
-    pub(crate) fn ok(&self) -> bool {
-        self.ok
+    /// Says it on stdout: as one JSON object, or as a table. `Ok(true)`: nothing failed, and something ran.
+    pub(crate) fn say(&self, json: bool) -> Result<bool> {
+        if json {
+            println!("{}", serde_json::to_string(self)?);
+        } else {
+            self.print();
+        }
+        Ok(self.ok)
     }
 
-    /// Prints the table, and the closing line that counts stages.
-    pub(crate) fn print(&self) {
+    /// The table, and the closing line that counts stages.
+    fn print(&self) {
         println!();
         println!("{:<12}  {:<7}  {:>7}  detail", "stage", "result", "time");
         for stage in self.stages {
@@ -192,8 +198,8 @@ mod tests {
     #[test]
     fn one_failure_or_nothing_run_is_not_ok() {
         let time = Duration::ZERO;
-        assert!(Summary::new(&[finished(Verdict::Passed), finished(Verdict::Skipped)], time).ok());
-        assert!(!Summary::new(&[finished(Verdict::Passed), finished(Verdict::Failed)], time).ok());
-        assert!(!Summary::new(&[finished(Verdict::Skipped)], time).ok());
+        assert!(Summary::new(&[finished(Verdict::Passed), finished(Verdict::Skipped)], time).ok);
+        assert!(!Summary::new(&[finished(Verdict::Passed), finished(Verdict::Failed)], time).ok);
+        assert!(!Summary::new(&[finished(Verdict::Skipped)], time).ok);
     }
 }

@@ -147,13 +147,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             break;
         }
     }
-    let summary = Summary::new(&finished, started.elapsed());
-    if options.json {
-        println!("{}", serde_json::to_string(&summary)?);
-    } else {
-        summary.print();
-    }
-    Ok(summary.ok())
+    Summary::new(&finished, started.elapsed()).say(options.json)
 }
 
 fn choose(only: &[String]) -> Result<Vec<&'static Stage>> {

@@ -47,6 +47,17 @@ impl Array {
         }
         Ok(count)
     }
+
+    /// The same for one of many, if there is one left; tells which, too.
+    fn one(
+        &self,
+        found: Option<(impl Into<u32>, impl Iterator<Item = (&'static str, u64)>)>,
+    ) -> Result<(u32, u32), Failure> {
+        match found {
+            Some((which, counters)) => Ok((which.into(), self.fill(counters)?)),
+            None => Ok((NOBODY, 0)),
+        }
+    }
 }
 
 /// Answers a `STAT`. Each answer is of one moment; a process's memory is written to when the lock is free again.
@@ -65,33 +76,22 @@ pub(crate) fn stat(card: &Card, stat: &mut ioctl::Stat) -> Result<(), Failure> {
         }
         scope if scope == StatScope::Card as u32 => (0, of_card(card, &array)?),
         scope if scope == StatScope::Port as u32 => {
-            match card.with(|host, glue, _| host.port_tally(glue, PortId(small?))) {
-                Some((port, tally, work)) => (
-                    u32::from(port.0),
-                    array.fill(Iterator::chain(tally.iter(), work.iter()))?,
-                ),
-                None => (NOBODY, 0),
-            }
+            let found = card.with(|host, glue, _| host.port_tally(glue, PortId(small?)));
+            array
+                .one(found.map(|(port, tally, work)| (port.0, Iterator::chain(tally.iter(), work.iter()))))?
         }
         scope if scope == StatScope::Segment as u32 => {
-            match card.with(|host, _, _| host.segment_tally(from)) {
-                Some((place, mut tally, work)) => {
-                    if !shim::nv_may_see_addresses() {
-                        tally.start = 0;
-                    }
-                    (place, array.fill(Iterator::chain(tally.iter(), work.iter()))?)
-                }
-                None => (NOBODY, 0),
+            let mut found = card.with(|host, _, _| host.segment_tally(from));
+            if let Some((_, tally, _)) = found.as_mut().filter(|_| !shim::nv_may_see_addresses()) {
+                tally.start = 0;
             }
+            array
+                .one(found.map(|(place, tally, work)| (place, Iterator::chain(tally.iter(), work.iter()))))?
         }
         scope if scope == StatScope::Peer as u32 => {
-            match card.with(|host, glue, _| host.peer_tally(glue, NodeId(small?))) {
-                Some((node, tally, work)) => (
-                    u32::from(node.0),
-                    array.fill(Iterator::chain(tally.iter(), work.iter()))?,
-                ),
-                None => (NOBODY, 0),
-            }
+            let found = card.with(|host, glue, _| host.peer_tally(glue, NodeId(small?)));
+            array
+                .one(found.map(|(node, tally, work)| (node.0, Iterator::chain(tally.iter(), work.iter()))))?
         }
         _ => return Err(Status::Unsupported.into()),
     };

@@ -13,10 +13,11 @@ use core::ptr::NonNull;
 
 type Table = PageTable<El1Attributes>;
 
-/// Enough for the few regions there are: one root, a second level each for devices and RAM, third levels at edges.
+/// Enough for the few regions there are: one root, a level below it for each half of a terabyte in use, one below that each for
+/// devices and RAM, the last at edges.
 const TABLES: usize = 32;
-/// Level 1 of 4 KiB pages: 39 address bits.
-const ROOT_LEVEL: usize = 1;
+/// Level 0 of 4 KiB pages: 48 address bits.
+const ROOT_LEVEL: usize = 0;
 
 const WRITE_BACK: NormalMemory = NormalMemory::WriteBackNonTransientReadWriteAllocate;
 const MAIR: Mair = Mair::EMPTY
@@ -117,7 +118,7 @@ pub(crate) fn start(arena: &mut Arena) -> Map {
     }
     MAIR_EL1.set(MAIR.0);
     TCR_EL1.write(
-        TCR_EL1::T0SZ.val(25)
+        TCR_EL1::T0SZ.val(16)
             + TCR_EL1::TG0::KiB_4
             + TCR_EL1::SH0::Inner
             + TCR_EL1::ORGN0::WriteBack_ReadAlloc_WriteAlloc_Cacheable

@@ -8,8 +8,11 @@ use crate::image::hosted::SERVE;
 use crate::image::network::wired;
 
 /// Bytes of a host's RAM, a power of two, because a card shows it in a PCI range: offsets in the file are the guest's
-/// physical addresses.
-pub(super) const RAM: u64 = 256 << 20;
+/// physical addresses. A kernel with checks takes a quarter of it for itself (KASAN's shadow, lockdep), and more for each
+/// allocation.
+pub(super) const fn ram(checked: bool) -> u64 {
+    if checked { 512 << 20 } else { 256 << 20 }
+}
 /// Bytes of a disk that is memory, for swapped pages.
 const SWAP: u64 = 160 << 20;
 /// Serial lines that take commands.
@@ -105,10 +108,11 @@ pub(super) fn host(parts: &Parts, places: &Places, processors: u8) -> Command {
     ]);
     // Random numbers without waiting for them.
     command.args(["-cpu", "qemu64,+rdrand"]);
-    command.arg("-object").arg(file("ram", &places.ram(), RAM));
+    let ram = ram(parts.kernel.debug);
+    command.arg("-object").arg(file("ram", &places.ram(), ram));
     command
         .args(["-M", "q35,memory-backend=ram", "-m"])
-        .arg(format!("{}M", RAM >> 20));
+        .arg(format!("{}M", ram >> 20));
     bells(&mut command, &places.bells(false));
     command
         .arg("-serial")
@@ -128,16 +132,17 @@ pub(super) fn host(parts: &Parts, places: &Places, processors: u8) -> Command {
     // this machine had others to run, works all the same.
     command.arg("-append").arg(format!(
         "console=ttyS0 loglevel=7 panic=-1 tsc=reliable no_timer_check random.trust_cpu=on page_poison=1 brd.rd_size={} rig.name=host-{}",
-        SWAP >> 10, places.node
+        SWAP >> 10,
+        places.node
     ));
     command
 }
 
-/// Its card.
-pub(super) fn card(places: &Places, speed: Speed) -> Command {
+/// The card of a host with so much RAM.
+pub(super) fn card(places: &Places, ram: u64, speed: Speed) -> Command {
     let devices = [
         "-object".to_owned(),
-        file("ram", &places.ram(), RAM),
+        file("ram", &places.ram(), ram),
         "-device".to_owned(),
         "ivshmem-plain,memdev=ram".to_owned(),
         "-device".to_owned(),

@@ -7,6 +7,7 @@
 //! | what is a machine? | [`machines`], all of them together: [`rack`]; where their memory is: [`folder`] |
 //! | how does a host get commands? | [`lane`] |
 //! | what may happen to a frame? | [`wire`] |
+//! | when does a log speak of trouble? | [`mod@logs`] |
 //! | what is tried? | [`scenarios`] ([`sharing`], [`traffic`], [`trouble`], [`pressure`], [`mod@kill`], [`life`], [`storm`], [`hostile`]), one after another by [`mod@run`] |
 //! | what does it cost? | [`measure`] |
 //! | and by hand? | [`mod@shell`] |
@@ -17,6 +18,7 @@ mod initramfs;
 mod kill;
 mod lane;
 mod life;
+mod logs;
 mod machines;
 mod measure;
 mod parts;

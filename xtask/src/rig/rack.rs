@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use super::folder::Folder;
 use super::lane::Lane;
+use super::logs;
 use super::machines::{self, LANES, Places, Speed};
 use super::parts::Parts;
 use super::wire::Wire;
@@ -26,35 +27,26 @@ use crate::image::network::Machine;
 const BOOT: Duration = Duration::from_secs(120);
 /// A command that does no work.
 pub(super) const SHORT: Duration = Duration::from_secs(60);
+/// So many times as long may everything take on the kernel with checks, beside what others do on this machine.
+const CHECKED: u32 = 3;
 /// Time limits of the driver for a card that is emulated on processors that others use too.
 const MODULE_OPTIONS: &str = "deadline_ms=2000 heartbeat_ms=10000";
 
-/// What a kernel says when something is wrong with it, or with us.
-const SPLATS: [&str; 12] = [
-    "BUG:",
-    "WARNING:",
-    "Oops",
-    "KASAN",
-    "Kernel panic",
-    "general protection fault",
-    "INFO: task",
-    "INFO: trying to register non-static key",
-    "turning off the locking correctness validator",
-    "possible recursive locking",
-    "circular locking dependency",
-    "list_add corruption",
-];
 /// What a card says when it has booted.
 const WAITS: &str = "waits for its driver";
-/// What a card says when something is wrong.
-const CARD_TROUBLE: [&str; 4] = ["PANIC", "EXCEPTION", "HALTED", "WATCHDOG"];
-
 /// A host.
 pub(super) struct Host {
     machine: Machine,
     /// One for what is tested, one to look at it meanwhile.
     lanes: Vec<Lane>,
     places: Places,
+    /// It runs the kernel with checks.
+    checked: bool,
+}
+
+/// So many times every time limit holds.
+const fn patience(checked: bool) -> u32 {
+    if checked { CHECKED } else { 1 }
 }
 
 /// Two nodes on a wire.
@@ -65,6 +57,8 @@ pub(super) struct Rack {
     _bells: BellServer,
     places: [Places; 2],
     _folder: Folder,
+    /// Bytes of each host's.
+    ram: u64,
 }
 
 impl Rack {
@@ -76,9 +70,10 @@ impl Rack {
         processors: u8,
         interrupted: &Arc<AtomicBool>,
     ) -> Result<Self> {
-        let limit = Instant::now() + BOOT;
+        let limit = Instant::now() + BOOT * patience(parts.kernel.debug);
         std::fs::create_dir_all(logs).with_context(|| format!("making {}", logs.display()))?;
-        let folder = Folder::new(2 * (machines::RAM + nic_memory()))?;
+        let ram = machines::ram(parts.kernel.debug);
+        let folder = Folder::new(2 * (ram + nic_memory()))?;
         let places = [0, 1].map(|node| Places {
             run: folder.path().to_owned(),
             logs: logs.to_owned(),
@@ -86,7 +81,7 @@ impl Rack {
         });
         let mut nics = Vec::new();
         for place in &places {
-            memory::file(&place.ram(), machines::RAM)?;
+            memory::file(&place.ram(), ram)?;
             nics.push(memory::file(&place.nic(), nic_memory())?);
         }
         let bells = BellServer::start(&places, nics)?;
@@ -98,8 +93,8 @@ impl Rack {
         )?;
         let [first, second] = &places;
         let cards = [
-            Some(Machine::spawn(machines::card(first, Speed::Full))?),
-            Some(Machine::spawn(machines::card(second, Speed::Full))?),
+            Some(Machine::spawn(machines::card(first, ram, Speed::Full))?),
+            Some(Machine::spawn(machines::card(second, ram, Speed::Full))?),
         ];
         let [first, second] = [
             Host::start(parts, first, processors, interrupted, limit)?,
@@ -112,6 +107,7 @@ impl Rack {
             _bells: bells,
             places,
             _folder: folder,
+            ram,
         };
         for host in &mut rack.hosts {
             for lane in &mut host.lanes {
@@ -119,10 +115,17 @@ impl Rack {
                     .context(host.places.host_log().display().to_string())?;
             }
         }
-        for host in &mut rack.hosts {
-            host.load()?;
-        }
+        let loaded = rack.hosts.iter_mut().try_for_each(Host::load);
+        // What a kernel says of itself explains a failure better than what came of it.
+        rack.is_sound()?;
+        loaded?;
         Ok(rack)
+    }
+
+    /// A time limit, as the hosts' kernel has it.
+    pub(super) fn allowed(&self, limit: Duration) -> Duration {
+        let [host, _] = &self.hosts;
+        host.allowed(limit)
     }
 
     /// Runs a command on each host, both at the same time; both must succeed. Gives both outputs.
@@ -130,12 +133,12 @@ impl Rack {
         for host in &mut self.hosts {
             host.begin(command)?;
         }
-        let limit = Instant::now() + limit;
+        let limit = Instant::now() + self.allowed(limit);
         let mut texts = [String::new(), String::new()];
         let mut failures = Vec::new();
         for (host, text) in self.hosts.iter_mut().zip(&mut texts) {
             // Whatever becomes of this one, the other one may say what is wrong.
-            match host.end(limit.saturating_duration_since(Instant::now())) {
+            match host.end_within(limit.saturating_duration_since(Instant::now())) {
                 Ok(said) => *text = said,
                 Err(error) => failures.push(format!("{error:#}")),
             }
@@ -169,7 +172,7 @@ impl Rack {
             let _ = std::fs::remove_file(&log);
             self.start_card_at(node, speed)?;
             // A driver that comes before would see what the card of before has left in NIC memory.
-            let limit = Instant::now() + SHORT;
+            let limit = Instant::now() + self.allowed(SHORT);
             while !std::fs::read_to_string(&log).unwrap_or_default().contains(WAITS) {
                 ensure!(
                     Instant::now() < limit,
@@ -188,7 +191,7 @@ impl Rack {
         };
         // One of before must be gone first: both would answer.
         *card = None;
-        *card = Some(Machine::spawn(machines::card(places, speed))?);
+        *card = Some(Machine::spawn(machines::card(places, self.ram, speed))?);
         Ok(())
     }
 
@@ -221,10 +224,23 @@ impl Rack {
                 host.places.node,
                 log.display()
             );
-            quiet(&log, &SPLATS)?;
+            logs::kernel_is_quiet(&log, host.checked)?;
         }
         for places in &self.places {
-            quiet(&places.card_log(), &CARD_TROUBLE)?;
+            logs::card_is_quiet(&places.card_log())?;
+        }
+        Ok(())
+    }
+
+    /// The checks of a kernel that has some were on to the end: lockdep goes out after what it takes for its own failure.
+    pub(super) fn was_checked(&mut self) -> Result<()> {
+        for host in self.hosts.iter_mut().filter(|host| host.checked) {
+            let state = host.look("grep debug_locks: /proc/lockdep_stats")?;
+            ensure!(
+                state.split_whitespace().nth(1) == Some("1"),
+                "lockdep is off on host {}: {state}",
+                host.places.node
+            );
         }
         Ok(())
     }
@@ -274,6 +290,7 @@ impl Host {
             machine,
             lanes: vec![lane(first)?, lane(second)?],
             places: places.clone(),
+            checked: parts.kernel.debug,
         })
     }
 
@@ -290,6 +307,10 @@ impl Host {
 
     /// The output of the command that [`Self::begin`] started, which must succeed.
     pub(super) fn end(&mut self, limit: Duration) -> Result<String> {
+        self.end_within(self.allowed(limit))
+    }
+
+    fn end_within(&mut self, limit: Duration) -> Result<String> {
         let node = self.places.node;
         let reply = self
             .lane(0)?
@@ -307,8 +328,8 @@ impl Host {
 
     /// Runs a command that does little and must succeed, while another one runs; its output.
     pub(super) fn look(&mut self, command: &str) -> Result<String> {
-        let node = self.places.node;
-        let reply = self.lane(1)?.run(command, SHORT);
+        let (node, limit) = (self.places.node, self.allowed(SHORT));
+        let reply = self.lane(1)?.run(command, limit);
         reply.with_context(|| format!("on host {node}"))
     }
 
@@ -317,6 +338,10 @@ impl Host {
         // A card writes its own down once a second.
         let text = self.look("sleep 1.2; netvm stat --json")?;
         serde_json::from_str(text.trim()).with_context(|| format!("no counters: {text}"))
+    }
+
+    fn allowed(&self, limit: Duration) -> Duration {
+        limit * patience(self.checked)
     }
 
     fn lane(&mut self, number: usize) -> Result<&mut Lane> {
@@ -356,19 +381,6 @@ impl Host {
     /// What its kernel has said so far.
     pub(super) fn log(&self) -> String {
         exec::tail(&self.places.host_log(), 1 << 20)
-    }
-}
-
-/// Fails if a line of the log holds one of `words`.
-fn quiet(log: &Path, words: &[&str]) -> Result<()> {
-    // A log that is not there yet says nothing.
-    let text = std::fs::read_to_string(log).unwrap_or_default();
-    match text
-        .lines()
-        .find(|line| words.iter().any(|word| line.contains(word)))
-    {
-        Some(line) => bail!("{} says: {}", log.display(), line.trim()),
-        None => Ok(()),
     }
 }
 

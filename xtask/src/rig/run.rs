@@ -91,13 +91,7 @@ pub(crate) fn test(options: &Options) -> Result<bool> {
             break;
         }
     }
-    let summary = Summary::new(&finished, started.elapsed());
-    if options.json {
-        println!("{}", serde_json::to_string(&summary)?);
-    } else {
-        summary.print();
-    }
-    Ok(summary.ok())
+    Summary::new(&finished, started.elapsed()).say(options.json)
 }
 
 fn run(
@@ -118,6 +112,8 @@ fn run(
     let [there, back] = rack.wire.carried();
     let frames = there.frames + back.frames;
     let told = [detail, format!("{frames} frames"), reports::books(&mut rack)?];
+    rack.was_checked()?;
+    rack.is_sound()?;
     let told = told.iter().map(String::as_str).filter(|part| !part.is_empty());
     Ok(told.collect::<Vec<_>>().join("; "))
 }

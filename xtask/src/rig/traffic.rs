@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use serde_json::Value;
 
 use super::rack::Rack;
@@ -78,21 +78,29 @@ pub(super) fn transfer(rack: &mut Rack) -> Result<String> {
 }
 
 fn await_pause(rack: &mut Rack) -> Result<()> {
-    let limit = Instant::now() + LIMIT;
-    while rack.hosts[0]
-        .look(&format!("test -e {PAUSE} && echo yes; true"))?
-        .trim()
-        != "yes"
-    {
+    let allowed = rack.allowed(LIMIT);
+    let limit = Instant::now() + allowed;
+    loop {
+        let state = rack.hosts[0].look(&format!(
+            "test -e {PAUSE} && echo paused || pidof rig-traffic > /dev/null && echo busy; true"
+        ))?;
+        match state.trim() {
+            "paused" => return Ok(()),
+            "busy" => {}
+            _ => {
+                // It says why.
+                rack.hosts[0].end(LIMIT)?;
+                bail!("the sender ended within a round");
+            }
+        }
         ensure!(
             Instant::now() < limit,
             "a round takes more than {} s",
-            LIMIT.as_secs()
+            allowed.as_secs()
         );
         ensure!(rack.is_running(), "a machine has ended");
         std::thread::sleep(Duration::from_millis(200));
     }
-    Ok(())
 }
 
 /// What a round moved: fragments that went straight from page to page, and how often a host had to help because a page at

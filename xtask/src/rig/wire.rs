@@ -13,6 +13,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
+use netvm_abi::frame::decode;
+use netvm_abi::wire::Kind;
 use pcap_file::DataLink;
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -58,7 +60,7 @@ struct Counts {
 
 struct Shared {
     faults: Mutex<Faults>,
-    /// Frames of each node to lose, whatever the faults are.
+    /// Writes of each node to lose, whatever the faults are.
     doomed: [AtomicU64; 2],
     counts: [Counts; 2],
     capture: Mutex<PcapWriter<BufWriter<File>>>,
@@ -113,8 +115,9 @@ impl Wire {
         *self.shared.faults.lock().unwrap_or_else(PoisonError::into_inner) = faults;
     }
 
-    /// Loses the next `count` frames of a node.
-    pub(crate) fn lose(&self, node: usize, count: u64) {
+    /// Loses the next `count` writes of a node: a card that has sent one waits until it has landed, so this cannot go unnoticed,
+    /// as the loss of an acknowledgement may.
+    pub(crate) fn lose_writes(&self, node: usize, count: u64) {
         if let Some(doomed) = self.shared.doomed.get(node) {
             doomed.fetch_add(count, Ordering::Relaxed);
         }
@@ -201,13 +204,16 @@ fn carry(shared: &Shared, direction: usize, from: &UnixDatagram, to: &Path) -> R
             };
             let faults = *shared.faults.lock().unwrap_or_else(PoisonError::into_inner);
             let fate = fate(&faults, shared.seed, direction as u64, number);
-            let lost = doomed
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1))
-                .is_ok();
+            let frame = buffer.get(..length).unwrap_or_default();
+            // Few look into frames.
+            let lost = doomed.load(Ordering::Relaxed) > 0
+                && is_write(frame)
+                && doomed
+                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1))
+                    .is_ok();
             match fate {
                 Some(time) if !lost && waiting.len() < QUEUE => {
-                    let frame = buffer.get(..length).unwrap_or_default().to_vec();
-                    waiting.push(Reverse((Instant::now() + time, number, frame)));
+                    waiting.push(Reverse((Instant::now() + time, number, frame.to_vec())));
                 }
                 _ => {
                     add(&counts.lost);
@@ -217,6 +223,11 @@ fn carry(shared: &Shared, direction: usize, from: &UnixDatagram, to: &Path) -> R
         }
     }
     Ok(())
+}
+
+/// Whether a frame carries a message that writes.
+fn is_write(frame: &[u8]) -> bool {
+    decode(frame).is_ok_and(|frame| frame.header.kind == Kind::Write)
 }
 
 /// How long frame `number` of a direction takes; never, if it is lost.
@@ -258,6 +269,9 @@ fn record(shared: &Shared, frame: &[u8]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use netvm_abi::NodeId;
+    use netvm_abi::frame::{Endpoint, HEAD_BYTES, encode_head};
+    use netvm_abi::wire::Header;
 
     const ROUGH: Faults = Faults {
         lost: 100_000,
@@ -283,6 +297,16 @@ mod tests {
         assert_eq!(fate(&Faults::default(), 1, 0, 7), Some(Duration::ZERO));
     }
 
+    /// A frame without payload.
+    fn message(kind: Kind) -> [u8; HEAD_BYTES] {
+        let [from, to] = [1, 2].map(|last| Endpoint {
+            mac: [2, 0, 0, 0, 0, last],
+            ip: [10, 0, 0, last],
+            port: 5791,
+        });
+        encode_head(&from, &to, &Header::new(kind, NodeId(1), NodeId(0)), &[]).unwrap()
+    }
+
     #[test]
     fn frames_arrive_are_counted_and_captured() {
         let folder = std::env::temp_dir().join(format!("netvm-wire-test-{}", std::process::id()));
@@ -296,7 +320,7 @@ mod tests {
         for card in &cards {
             card.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         }
-        let mut buffer = [0; 100];
+        let mut buffer = [0; HEAD_BYTES];
         for number in 0..100 {
             cards[0].send_to(&[number; 60], at("w0")).unwrap();
             assert_eq!(cards[1].recv(&mut buffer).unwrap(), 60);
@@ -304,18 +328,26 @@ mod tests {
         }
         cards[1].send_to(b"back", at("w1")).unwrap();
         assert_eq!(cards[0].recv(&mut buffer).unwrap(), 4);
-        wire.lose(1, 1);
-        cards[1].send_to(b"lost", at("w1")).unwrap();
+        // Only a write is lost, whatever comes before it.
+        wire.lose_writes(1, 1);
+        cards[1].send_to(b"what", at("w1")).unwrap();
+        assert_eq!(cards[0].recv(&mut buffer).unwrap(), 4);
+        cards[1].send_to(&message(Kind::Ack), at("w1")).unwrap();
+        assert_eq!(cards[0].recv(&mut buffer).unwrap(), buffer.len());
+        cards[1].send_to(&message(Kind::Write), at("w1")).unwrap();
         while wire.carried()[1].lost == 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
         let [there, back] = wire.carried();
         assert_eq!((there.frames, there.lost, there.overtaken), (100, 0, 0));
-        assert_eq!((back.frames, back.lost), (1, 1));
+        assert_eq!((back.frames, back.lost), (3, 1));
         drop(wire);
         // 24 bytes of header, 16 before each frame.
         let captured = std::fs::metadata(at("pcap")).unwrap().len();
-        assert_eq!(captured, 24 + 100 * (16 + 60) + 16 + 4);
+        assert_eq!(
+            captured,
+            24 + 100 * (16 + 60) + 2 * (16 + 4) + 16 + HEAD_BYTES as u64
+        );
         std::fs::remove_dir_all(&folder).unwrap();
     }
 

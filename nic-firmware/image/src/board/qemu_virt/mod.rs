@@ -20,8 +20,9 @@ pub(crate) const DEVICES: core::ops::Range<usize> = 0x0800_0000..0x0A00_0000;
 pub(crate) const PCI_CONFIG: core::ops::Range<usize> = 0x40_1000_0000..0x40_2000_0000;
 /// Where registers of PCI devices are put: the start of the window for 32-bit addresses, as much as this image maps.
 pub(crate) const PCI_REGISTERS: core::ops::Range<usize> = 0x1000_0000..0x1100_0000;
-/// Where memory of PCI devices is put: the rest of that window, as far as this image uses it. Mapped as it is given out.
-pub(crate) const PCI_MEMORY: core::ops::Range<usize> = 0x1100_0000..0x3E00_0000;
+/// Where memory of PCI devices is put: the start of the window for 64-bit addresses, for a host's RAM may be larger than the
+/// other one. Mapped as it is given out.
+pub(crate) const PCI_MEMORY: core::ops::Range<usize> = 0x80_0000_0000..0x81_0000_0000;
 /// GICv2m: turns a write into an interrupt.
 const MESSAGE_FRAME: usize = 0x0802_0000;
 /// So many times a card's usual patience: whoever emulates machines may leave one of them alone for a good part of a

@@ -9,7 +9,7 @@ use rand::rngs::SmallRng;
 use rand::seq::SliceRandom as _;
 use rand::{Rng as _, RngCore as _, SeedableRng as _};
 
-use crate::life::{End, Report, Trouble, digest, millis};
+use crate::life::{End, Report, Trouble, digest, hash, millis};
 use crate::{Common, LANDED, NAME};
 
 /// So much lies in front of what is sent and of what comes back, at most: their pages are no pages of the other side.
@@ -106,18 +106,10 @@ fn pause(file: &Path) -> Result<(), Trouble> {
 
 /// Fills a region with random bytes; their digest.
 fn fill(region: &Region, offset: u64, len: u64, random: &mut SmallRng) -> Result<String, Trouble> {
-    let mut hasher = blake3::Hasher::new();
-    let mut buffer = vec![0; 64 << 10];
-    let mut at = 0;
-    while at < len {
-        let count = (len - at).min(buffer.len() as u64);
-        let part = buffer.get_mut(..count as usize).unwrap_or_default();
+    hash(offset, len, |at, part| {
         random.fill_bytes(part);
-        hasher.update(part);
-        region.write_from(offset + at, part)?;
-        at += count;
-    }
-    Ok(hasher.finalize().to_hex().to_string())
+        region.write_from(at, part)
+    })
 }
 
 /// Cuts `len` bytes into offset and length of pieces, in random order: most of any length, some of a few bytes.

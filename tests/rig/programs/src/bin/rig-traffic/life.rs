@@ -146,13 +146,22 @@ impl End {
 
 /// The digest of `len` bytes of a region.
 pub(crate) fn digest(region: &Region, offset: u64, len: u64) -> Result<String, Trouble> {
+    hash(offset, len, |at, part| region.read_into(at, part))
+}
+
+/// The digest of `len` bytes from `offset` on, which `each` puts into a buffer, part by part.
+pub(crate) fn hash(
+    offset: u64,
+    len: u64,
+    mut each: impl FnMut(u64, &mut [u8]) -> netvm::Result<()>,
+) -> Result<String, Trouble> {
     let mut hasher = blake3::Hasher::new();
     let mut buffer = vec![0; 64 << 10];
     let mut at = 0;
     while at < len {
         let count = (len - at).min(buffer.len() as u64);
         let part = buffer.get_mut(..count as usize).unwrap_or_default();
-        region.read_into(offset + at, part)?;
+        each(offset + at, part)?;
         hasher.update(part);
         at += count;
     }
