@@ -128,6 +128,12 @@ impl Rack {
         host.allowed(limit)
     }
 
+    /// Whether the hosts run the kernel with checks.
+    pub(super) fn is_checked(&self) -> bool {
+        let [host, _] = &self.hosts;
+        host.checked
+    }
+
     /// Runs a command on each host, both at the same time; both must succeed. Gives both outputs.
     pub(super) fn both(&mut self, command: &str, limit: Duration) -> Result<[String; 2]> {
         for host in &mut self.hosts {

@@ -13,14 +13,10 @@ use super::scenarios::as_user;
 /// to take one.
 pub(super) fn with_slow_card(rack: &mut Rack) -> Result<String> {
     rack.slow_card(1)?;
-    storm(
-        rack,
-        60,
-        &Least {
-            locked: 100,
-            neither: 1,
-        },
-    )
+    // One locked page in a thousand is one that the card was on its way to. A kernel with checks meets a twentieth as many, and is
+    // there to say what is wrong with locks and memory.
+    let neither = if rack.is_checked() { 0 } else { 1 };
+    storm(rack, 60, &Least { locked: 100, neither })
 }
 
 /// A while of it where each host can do two things at once.
@@ -36,7 +32,7 @@ pub(super) fn with_two_processors(rack: &mut Rack) -> Result<String> {
 }
 
 /// Storms in a row, at most.
-const ROUNDS: u64 = 6;
+const ROUNDS: u64 = 4;
 
 /// What the kernel must have done, from `/proc/vmstat`.
 const DONE: [&str; 5] = [
@@ -80,6 +76,7 @@ fn storm(rack: &mut Rack, seconds: u64, least: &Least) -> Result<String> {
         }
         let [_, there] = counters(rack)?;
         let enough = number(&there["driver"], "unmap_neither")? >= least.neither
+            && number(&there["driver"], "unmap_found_locked")? >= least.locked
             && kernel.iter().all(|(_, count)| *count > 0);
         if enough || rounds == ROUNDS {
             break (fired, events, kernel, there);

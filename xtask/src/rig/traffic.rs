@@ -82,7 +82,7 @@ fn await_pause(rack: &mut Rack) -> Result<()> {
     let limit = Instant::now() + allowed;
     loop {
         let state = rack.hosts[0].look(&format!(
-            "test -e {PAUSE} && echo paused || pidof rig-traffic > /dev/null && echo busy; true"
+            "if test -e {PAUSE}; then echo paused; elif pidof rig-traffic > /dev/null; then echo busy; fi"
         ))?;
         match state.trim() {
             "paused" => return Ok(()),
