@@ -491,6 +491,10 @@ fn copy(sim: &Sim, node: &Node, port: PortId, job: &CopyJob) -> Result<CopyEnd, 
         });
     } else {
         bounce.copy_from_slice(bytes);
+        sim.see(Seen::BounceFilled {
+            node: node.id,
+            bounce: job.bounce,
+        });
     }
     vm.touch(process, job.vpn.page_number(), into_page);
     drop((vm, bus));

@@ -162,6 +162,14 @@ pub(crate) fn take_signal(env: &Env, port: &Port, id: u32) -> Outcome {
     Ok(notification.ack()?)
 }
 
+/// Waits for so many signals, and acknowledges them.
+pub(crate) fn take_signals(env: &Env, port: &Port, id: u32, count: u32) -> Outcome {
+    for _ in 0..count {
+        take_signal(env, port, id)?;
+    }
+    Ok(())
+}
+
 /// Passes some time of the back end.
 pub(crate) fn pass(port: &Port, span: Duration) -> netvm::Result<()> {
     // Nobody signals this number.

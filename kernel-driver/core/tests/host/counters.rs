@@ -1,7 +1,7 @@
 //! Every counter is driven above zero: a counter that no test moves fails here.
 
 use crate::rig::SUMS;
-use crate::{card, imports, life, names, paging, shadow, unmap};
+use crate::{atomics, card, imports, life, names, paging, shadow, unmap};
 use netvm_host::counters::Counters;
 
 #[test]
@@ -14,8 +14,8 @@ fn every_counter_is_driven_above_zero() {
     paging::an_evicted_page_is_paged_in_again_before_the_copy();
     paging::a_source_miss_is_mapped_and_tried_again();
     paging::the_third_try_of_a_source_is_copied();
-    paging::a_missed_operand_is_mapped_for_writing_and_tried_again();
-    paging::the_third_try_of_an_atomic_is_done_by_the_host();
+    atomics::a_missed_operand_is_mapped_for_writing_and_tried_again();
+    atomics::the_third_try_of_an_atomic_is_done_by_the_host();
     paging::a_source_that_cannot_be_had_fails();
     paging::a_read_reply_lands_in_the_port_s_own_page_without_a_capability();
     shadow::mapping_again_changes_frame_or_permission_by_a_full_unmap();

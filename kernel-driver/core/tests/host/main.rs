@@ -1,5 +1,6 @@
 //! The host core against a modelled NIC: the NIC's side of the word spaces, driven by each test.
 
+mod atomics;
 mod card;
 mod counters;
 mod imports;

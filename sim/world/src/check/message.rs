@@ -25,6 +25,7 @@ pub(crate) struct Message {
 
 pub(crate) const WRITE: u8 = 1;
 pub(crate) const READ_REQUEST: u8 = 2;
+pub(crate) const ATOMIC_REQUEST: u8 = 3;
 pub(crate) const FLUSH: u8 = 4;
 pub(crate) const CONTROL: u8 = 5;
 pub(crate) const READ_REPLY: u8 = 16;
@@ -70,6 +71,15 @@ impl Message {
             compare: pair(bytes, 18),
         };
         (bytes.len() >= HEAD + message.len as usize).then_some(message)
+    }
+
+    /// Bytes of an atomic request's operand: 4 or 8, or 32 for the opcodes from 32 on.
+    pub(crate) const fn operand_bytes(&self) -> u32 {
+        match (self.status, self.flags & 4) {
+            (32.., _) => 32,
+            (_, 0) => 4,
+            _ => 8,
+        }
     }
 
     /// Whether it takes a slot of the receiver's window.

@@ -2,7 +2,7 @@
 //! may touch is what it named itself; and no port takes more than its share of a window.
 
 use super::ledger::Stage;
-use super::message::{Message, Posted, READ_REQUEST};
+use super::message::{ATOMIC_REQUEST, Message, Posted, READ_REQUEST};
 use super::{Checker, Ledger, News, Promise, Verdict};
 use crate::seen::{ExportFact, Place, Seen, Way};
 use netvm_abi::control::Modes;
@@ -23,6 +23,8 @@ pub(super) struct Isolation {
     hostile: BTreeSet<(NodeId, PortId)>,
     /// Ranges that arrived read requests ask for, with the caller.
     asked: BTreeMap<Asked, Vec<(u16, u16)>>,
+    /// The same for operands of atomics, and how many of the requests have not been seen to store.
+    operands: BTreeMap<Asked, (Vec<(u16, u16)>, u32)>,
 }
 
 impl Isolation {
@@ -34,6 +36,7 @@ impl Isolation {
             named: BTreeSet::new(),
             hostile: BTreeSet::new(),
             asked: BTreeMap::new(),
+            operands: BTreeMap::new(),
         }
     }
 
@@ -107,8 +110,33 @@ impl Isolation {
         Ok(())
     }
 
+    /// Whether a request for an atomic explains that the operand at this place is fetched.
+    fn is_operand(&self, node: NodeId, place: Place) -> bool {
+        let key = (node, place.start(), place.len, place.port.0);
+        self.operands.get(&key).is_some_and(|(callers, _)| {
+            callers
+                .iter()
+                .any(|&caller| self.allows(node, place, caller, Modes::ATOMIC))
+        })
+    }
+
+    /// Whether one explains that it is stored: each does so at most once.
+    fn stores_operand(&mut self, node: NodeId, place: Place) -> bool {
+        if !self.is_operand(node, place) {
+            return false;
+        }
+        let key = (node, place.start(), place.len, place.port.0);
+        match self.operands.get_mut(&key) {
+            Some((_, unstored)) if *unstored > 0 => {
+                *unstored -= 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
     fn read(&mut self, node: NodeId, place: Place) -> Verdict {
-        if self.is_own(node, place) {
+        if self.is_own(node, place) || self.is_operand(node, place) {
             return Ok(());
         }
         let callers = self.asked.get(&(node, place.start(), place.len, place.port.0));
@@ -159,7 +187,7 @@ impl Checker for Isolation {
                         }
                         _ => continue,
                     };
-                    if !self.is_own(node, place) {
+                    if !self.stores_operand(node, place) && !self.is_own(node, place) {
                         return Err(format!(
                             "node {node}: {} bytes appeared at {:#x} of port {} that no message explains",
                             place.len,
@@ -198,21 +226,28 @@ impl Checker for Isolation {
                 self.exports.retain(|key, _| key.0 != *node);
                 self.named.retain(|key| key.0 != *node);
                 self.asked.retain(|key, _| key.0 != *node);
+                self.operands.retain(|key, _| key.0 != *node);
             }
             Seen::Arrived { to, frame } => {
-                if let Some(message) = Message::read(frame)
-                    && message.kind == READ_REQUEST
-                {
-                    let key = (
-                        *to,
-                        message.address,
-                        message.compare as u32,
-                        message.destination_port,
-                    );
-                    let callers = self.asked.entry(key).or_default();
-                    if !callers.contains(&(message.source, message.source_port)) {
-                        callers.push((message.source, message.source_port));
+                let Some(message) = Message::read(frame) else {
+                    return Ok(());
+                };
+                let (caller, port) = ((message.source, message.source_port), message.destination_port);
+                let callers = match message.kind {
+                    READ_REQUEST => {
+                        let key = (*to, message.address, message.compare as u32, port);
+                        self.asked.entry(key).or_default()
                     }
+                    ATOMIC_REQUEST => {
+                        let key = (*to, message.address, message.operand_bytes(), port);
+                        let (callers, unstored) = self.operands.entry(key).or_default();
+                        *unstored += 1;
+                        callers
+                    }
+                    _ => return Ok(()),
+                };
+                if !callers.contains(&caller) {
+                    callers.push(caller);
                 }
             }
             Seen::DmaStart {
@@ -331,6 +366,30 @@ mod tests {
             .collect();
         assert_eq!(feed(&mut checker(), &facts[..32]), Ok(()));
         caught(feed(&mut checker(), &facts), "holds 33 slots");
+    }
+
+    #[test]
+    fn an_atomic_fetches_its_operand_and_stores_it_once() {
+        let mut header = Header::new(Kind::AtomicRequest, NodeId(0), NodeId(1));
+        header.source_port = PortId(3);
+        header.destination_port = PortId(4);
+        header.source_incarnation = Incarnation(7);
+        header.destination_incarnation = Incarnation(8);
+        header.seq = Seq(5);
+        header.address = netvm_abi::VirtAddr(0x1010);
+        header.status = 17;
+        let request = arrived(header.encode().to_vec());
+        let stored = moved_at(0x1010, b"1234");
+        let open = exported(0x1000, 0x2000, Modes::ATOMIC);
+        let mut facts = vec![open, request.clone(), stored.clone()];
+        assert_eq!(feed(&mut checker(), &facts), Ok(()));
+        facts.push(stored.clone());
+        caught(feed(&mut checker(), &facts), "no message explains");
+        let writable = exported(0x1000, 0x2000, Modes::WRITE);
+        caught(
+            feed(&mut checker(), &[writable, request, stored]),
+            "no message explains",
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The bodies. Each is the program on node 0 of its [`Env`] and starts what else it needs.
 
+mod atomics;
 mod channels;
 mod control;
 mod data;
@@ -121,5 +122,10 @@ cases! {
     channels::channel_foreign_failure, 2, Nothing, "what suppresses signals ends the channel, for both";
     channels::channel_sender_dies, 2, Kill, "a receiver notices that its sender has died";
     channels::channel_receiver_dies, 2, Kill, "a sender with a full queue notices that its receiver has died";
+    atomics::words, 2, Nothing, "old values come back, new ones are there for the processor";
+    atomics::refusals, 2, Nothing, "atomics that may not be are refused";
+    atomics::counter, 2, Nothing, "all nodes count on one word that is thrown out, none is lost";
+    atomics::queue_block, 2, Nothing, "operations of wait queues and semaphores on one block";
+    atomics::ordered, 2, Nothing, "an ordered atomic follows all earlier data";
     threads::one_port, 2, Nothing, "several threads write, read and fence through one port";
 }

@@ -1,0 +1,145 @@
+//! Atomics whose operand is not mapped: mapped and tried again, or carried out by the host, once.
+
+use crate::paging::{PAGE_17, World, world};
+use crate::rig::*;
+use netvm_abi::atomic::AtomicResult;
+use netvm_abi::control::Modes;
+use netvm_abi::descriptor::Opcode;
+use netvm_abi::event::{AtomicAnswer, HostEvent};
+use netvm_abi::wire::{Header, Kind, MessageFlags};
+use netvm_abi::*;
+use netvm_host::events::Notice;
+use netvm_host::paging::WorkStep;
+use netvm_host::platform::{Access, CopyEnd, Direction};
+
+impl World {
+    fn atomic_answers(&mut self) -> Vec<AtomicAnswer> {
+        let heard = self.rig.heard();
+        heard
+            .iter()
+            .filter_map(|event| match *event {
+                HostEvent::AtomicAnswer { answer, .. } => Some(answer),
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+/// A fetch-and-add of 2 to the eight bytes at this address.
+fn add(w: &World, address: u64) -> Header {
+    Header {
+        kind: Kind::AtomicRequest,
+        status: Opcode::FetchAdd as u8,
+        flags: MessageFlags::WIDE,
+        operand: 2,
+        ..write(w.port, &w.grant, address, 0)
+    }
+}
+
+#[test]
+pub(crate) fn a_missed_operand_is_mapped_for_writing_and_tried_again() {
+    let mut w = world();
+    let header = add(&w, PAGE_17 + 8);
+    let id = w.rig.atomic_miss(Rig::window(PEER, 0), &header, 0);
+    assert_eq!(w.rig.poll(), [Notice::Work(w.port.port)]);
+    let vpn = page_of(w.port, 17);
+    assert_eq!(
+        w.rig.next(w.port),
+        Some(WorkStep::PageIn {
+            id,
+            vpn,
+            access: Access::Write
+        })
+    );
+    assert_eq!(w.rig.paged(id, Ok(5)), WorkStep::Ended { status: Status::Ok });
+    assert_eq!(w.atomic_answers(), [AtomicAnswer::Retry]);
+    assert!(w.rig.lock(vpn, true).is_ok());
+    assert_eq!(w.rig.count("atomics_mapped"), 1);
+}
+
+#[test]
+pub(crate) fn the_third_try_of_an_atomic_is_done_by_the_host() {
+    let mut w = world();
+    for (operation, stores) in [(2, true), (0, false)] {
+        let header = Header {
+            operand: operation,
+            ..add(&w, PAGE_17 + 8)
+        };
+        let id = w.rig.atomic_miss(Rig::window(PEER, 0), &header, 3);
+        w.rig.poll();
+        w.page_in();
+        let (_, out) = job(w.rig.paged(id, Ok(5)));
+        assert_eq!(
+            (out.direction, out.len, out.bounce),
+            (Direction::OutOfPage, ByteLen(8), id.bounce)
+        );
+        w.rig.platform.bounce.insert(id.bounce, vec![u32::MAX, 1]);
+        let step = w.rig.copied(id, CopyEnd::Done);
+        if stores {
+            let (_, back) = job(step);
+            assert_eq!((back.direction, back.len), (Direction::IntoPage, ByteLen(8)));
+            assert_eq!(w.rig.platform.bounce[&id.bounce][..2], [1, 2], "carried over");
+            // Evicted before it is stored: paged in, and stored then.
+            assert!(matches!(
+                w.rig.copied(id, CopyEnd::Evicted),
+                WorkStep::PageIn { .. }
+            ));
+            let (_, again) = job(w.rig.paged(id, Ok(6)));
+            assert_eq!(again.direction, Direction::IntoPage);
+            let _ = w.rig.copied(id, CopyEnd::Done);
+        }
+        let result = AtomicResult {
+            value: 0x1_FFFF_FFFF,
+            second: 0,
+        };
+        assert_eq!(w.atomic_answers(), [AtomicAnswer::Done(result)]);
+    }
+    assert_eq!(w.rig.count("atomics_done"), 2);
+}
+
+#[test]
+pub(crate) fn an_atomic_that_may_not_be_is_refused() {
+    let mut w = world();
+    let good = add(&w, PAGE_17 + 8);
+    for (status, header) in [
+        (Status::Malformed, Header { status: 1, ..good }),
+        (
+            Status::Malformed,
+            Header {
+                address: VirtAddr(PAGE_17 + 4),
+                ..good
+            },
+        ),
+        (Status::Malformed, Header { len: 8, ..good }),
+        (
+            Status::Malformed,
+            Header {
+                kind: Kind::Write,
+                ..good
+            },
+        ),
+        (Status::CapabilityRefused, Header { secret: 1, ..good }),
+        (
+            Status::NoSuchPort,
+            Header {
+                destination_port: PortId(6),
+                ..good
+            },
+        ),
+    ] {
+        let id = w.rig.atomic_miss(Rig::window(PEER, 0), &header, 0);
+        w.rig.poll();
+        assert_eq!(w.rig.next(w.port), None, "{header:?}");
+        assert_eq!(w.ended(), [(id.bounce, id.generation, status)], "{header:?}");
+    }
+    w.grant = w
+        .rig
+        .granted(PEER, PortId(2), w.port, "data", Modes::WRITE, 2)
+        .expect("granted");
+    w.rig.heard();
+    let header = add(&w, PAGE_17);
+    let id = w.rig.atomic_miss(Rig::window(PEER, 0), &header, 0);
+    w.rig.poll();
+    assert_eq!(w.rig.next(w.port), None);
+    assert_eq!(w.ended(), [(id.bounce, id.generation, Status::ModeRefused)]);
+}
