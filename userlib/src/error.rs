@@ -208,6 +208,17 @@ pub enum Error {
     #[error("it took longer than the time allowed")]
     TimedOut,
 
+    /// A member of a lock has died while it held the lock or waited for it, and took the lock with it.
+    #[error(
+        "the lock is lost: port {port} of node {node} has died or cannot be reached, and held it or waited for it; make the lock anew"
+    )]
+    LockLost {
+        /// Its node.
+        node: NodeId,
+        /// Its port.
+        port: PortId,
+    },
+
     /// The program has let go of this import or export.
     #[error("this import or export has been released")]
     Released,

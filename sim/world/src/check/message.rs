@@ -29,10 +29,13 @@ pub(crate) const ATOMIC_REQUEST: u8 = 3;
 pub(crate) const FLUSH: u8 = 4;
 pub(crate) const CONTROL: u8 = 5;
 pub(crate) const READ_REPLY: u8 = 16;
+pub(crate) const ATOMIC_REPLY: u8 = 17;
 pub(crate) const FLUSH_REPLY: u8 = 18;
 pub(crate) const ACK: u8 = 19;
 pub(crate) const ERROR: u8 = 20;
 pub(crate) const ORDERED: u8 = 2;
+/// Its notification is delivered whatever failed before.
+pub(crate) const REGARDLESS: u8 = 8;
 /// Bytes before the payload.
 pub(crate) const HEAD: usize = 80;
 
@@ -80,6 +83,11 @@ impl Message {
             (_, 0) => 4,
             _ => 8,
         }
+    }
+
+    /// Whether its failure leaves nothing undone where it was going, so that notifications need not be held back.
+    pub(crate) const fn only_asks(&self) -> bool {
+        matches!(self.kind, READ_REQUEST | ATOMIC_REQUEST)
     }
 
     /// Whether it takes a slot of the receiver's window.

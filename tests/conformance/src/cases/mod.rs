@@ -1,5 +1,6 @@
 //! The bodies. Each is the program on node 0 of its [`Env`] and starts what else it needs.
 
+mod alock;
 mod atomics;
 mod channels;
 mod control;
@@ -122,6 +123,16 @@ cases! {
     channels::channel_foreign_failure, 2, Nothing, "what suppresses signals ends the channel, for both";
     channels::channel_sender_dies, 2, Kill, "a receiver notices that its sender has died";
     channels::channel_receiver_dies, 2, Kill, "a sender with a full queue notices that its receiver has died";
+    alock::alock_local, 1, Nothing, "an asymmetric lock, by processor: no command to the NIC";
+    alock::alock_alone, 2, Nothing, "an asymmetric lock from afar, when it is free: what that costs";
+    alock::alock_remote, 2, Nothing, "an asymmetric lock, all through their NICs";
+    alock::alock_mixed, 2, Nothing, "an asymmetric lock, both kinds, with small budgets";
+    alock::alock_strict, 2, Nothing, "an asymmetric lock, both kinds, in turns";
+    alock::alock_evicted, 2, Nothing, "an asymmetric lock whose pages are thrown out";
+    alock::alock_elsewhere, 3, Nothing, "an asymmetric lock that guards memory of a third node";
+    alock::alock_greedy, 2, Nothing, "greedy local members let a remote one in";
+    alock::alock_dead_holder, 3, Kill, "a holder of an asymmetric lock dies: the others are told";
+    alock::alock_dead_home, 2, Kill, "the home of an asymmetric lock dies: the others are told";
     atomics::words, 2, Nothing, "old values come back, new ones are there for the processor";
     atomics::refusals, 2, Nothing, "atomics that may not be are refused";
     atomics::counter, 2, Nothing, "all nodes count on one word that is thrown out, none is lost";

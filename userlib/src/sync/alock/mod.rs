@@ -1,3 +1,226 @@
-//! A lock for which processes on its own node need no NIC: ALock.
+//! ALock: a lock for which processes on its own node need no NIC.
+//!
+//! A queue lock such as MCS is changed by NICs, and a NIC's read-modify-write is not atomic with a
+//! processor's; so whoever shares its node must go through the NIC as well. Here those who reach the
+//! lock with their processor and those who reach it through a NIC stand in two queues, and only
+//! the two that lead them meet, by loads and stores ([`machine`] has the algorithm). With a lock that is mostly
+//! used where it lies, most of its users send no message at all.
+//!
+//! | | local | remote |
+//! |---|---|---|
+//! | take it when it is free | no command | 2 round trips: swap; then victim and a look, ordered |
+//! | wait in the queue | looks at its own descriptor, then sleeps | 1 round trip to stand in line; then the same |
+//! | wait for the other class | looks at two words | reads the lock again and again: only a leader does |
+//! | give it back | no command | 1 round trip |
+//! | pass it on | no command | the same, and 1 more, not waited for by who is passed it |
+//!
+//! **Order.** What a holder wrote to the lock's node, with its processor or through its port, is there
+//! for the next holder: a remote release is ordered behind the port's earlier writes to that node. What it
+//! wrote to other nodes is, if the guard was told of them: [`AsymmetricGuard::covers`].
+//!
+//! **Fairness.** First come, first served in each class. A leader that waits is overtaken by at most as
+//! many of the other class as that class's budget says.
+//!
+//! **Nobody can leave.** Who stands in the queue is in the chain through which the lock is passed, so an
+//! acquisition cannot be given up, and has no timeout.
+//!
+//! **Death.** A member that dies while it holds the lock, or waits for it, takes the lock with it: the chain is
+//! cut where it stood, and nobody else may change its class's tail. It is noticed (who has waited for
+//! long asks whether those it depends on are alive), and from then on every call on the lock, of those who
+//! wait too, ends with [`Error::LockLost`](crate::Error::LockLost), which names the dead. Then make the
+//! lock anew. When its home dies, calls end with the reason that a NIC gives: no such port, link lost.
 
+mod layout;
+mod local;
 pub mod machine;
+mod remote;
+
+pub use local::AsymmetricLock;
+
+use crate::error::{Error, Result};
+use crate::export::Access;
+use local::Local;
+use machine::{Class, Release};
+use netvm_abi::NodeId;
+use remote::Remote;
+use std::fmt;
+
+/// How to make an [`AsymmetricLock`].
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct AsymmetricConfig {
+    access: Access,
+    local: u32,
+    remote: u32,
+}
+
+impl Default for AsymmetricConfig {
+    fn default() -> Self {
+        Self {
+            access: Access::everyone(),
+            local: 5,
+            remote: 5,
+        }
+    }
+}
+
+impl AsymmetricConfig {
+    /// Who may use it from elsewhere: everybody, unless said otherwise. They need to read and do atomics.
+    pub fn access(mut self, access: Access) -> Self {
+        self.access = access;
+        self
+    }
+
+    /// How many of each class may follow one another while the other class waits: 5, unless said
+    /// otherwise; at least 1. More is faster, because passing on within a class is cheap; less is fairer.
+    pub fn budgets(mut self, local: u32, remote: u32) -> Self {
+        self.local = local.max(1);
+        self.remote = remote.max(1);
+        self
+    }
+}
+
+/// One participant's way to an [`AsymmetricLock`]: from [`AsymmetricLock::handle`] or
+/// [`AsymmetricLock::join`]. It has one descriptor, so it takes the lock once at a time; a thread that
+/// wants its own makes another.
+pub struct AsymmetricHandle {
+    way: Way,
+    /// A guard lives, or was forgotten.
+    holds: bool,
+    /// What has to be told at the next occasion.
+    owed: Option<Error>,
+}
+
+enum Way {
+    Local(Local),
+    Remote(Box<Remote>),
+}
+
+impl AsymmetricHandle {
+    const fn new(way: Way) -> Self {
+        Self {
+            way,
+            holds: false,
+            owed: None,
+        }
+    }
+
+    /// How it reaches the lock.
+    #[must_use]
+    pub const fn class(&self) -> Class {
+        match self.way {
+            Way::Local(_) => Class::Local,
+            Way::Remote(_) => Class::Remote,
+        }
+    }
+
+    /// Takes the lock; waits for it as long as it takes, spinning a little and then asleep.
+    ///
+    /// # Errors
+    /// [`Error::LockLost`] when a member has died; [`Error::Failed`] when the lock's home cannot be
+    /// reached, or for an earlier operation of the port (then the call can be repeated);
+    /// [`Error::PortClosed`], [`Error::PortEnded`]; [`Error::Memory`].
+    pub fn acquire(&mut self) -> Result<AsymmetricGuard<'_>> {
+        if let Some(owed) = self.owed.take() {
+            return Err(owed);
+        }
+        if self.holds {
+            // A guard was forgotten: the lock is held for ever.
+            return Err(self.abandon());
+        }
+        let release = match &mut self.way {
+            Way::Local(local) => local.acquire(),
+            Way::Remote(remote) => remote.acquire(),
+        }?;
+        self.holds = true;
+        Ok(AsymmetricGuard {
+            handle: self,
+            release: Some(release),
+            nodes: Vec::new(),
+        })
+    }
+
+    fn release(&mut self, release: Release, nodes: &[NodeId]) -> Result<()> {
+        let mut ended = Ok(());
+        for &node in nodes {
+            let port = match &self.way {
+                Way::Local(local) => local.port(),
+                Way::Remote(remote) => remote.port(),
+            };
+            ended = ended.and(port.flush_remote(node));
+        }
+        let released = match &mut self.way {
+            Way::Local(local) => local.release(release),
+            Way::Remote(remote) => remote.release(release),
+        };
+        self.holds = false;
+        released.and(ended)
+    }
+
+    /// Gives up a lock that this handle holds and cannot give back.
+    fn abandon(&mut self) -> Error {
+        match &mut self.way {
+            Way::Local(local) => local.abandon(),
+            Way::Remote(remote) => remote.abandon(),
+        }
+    }
+}
+
+impl Drop for AsymmetricHandle {
+    fn drop(&mut self) {
+        if self.holds {
+            // Nobody is left to tell; the others are told that the lock is lost.
+            let _ = self.abandon();
+        }
+    }
+}
+
+impl fmt::Debug for AsymmetricHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AsymmetricHandle({:?})", self.class())
+    }
+}
+
+/// Holds an [`AsymmetricLock`] until it is dropped or [released](Self::release).
+#[must_use = "dropping a guard gives the lock back"]
+#[derive(Debug)]
+pub struct AsymmetricGuard<'a> {
+    handle: &'a mut AsymmetricHandle,
+    release: Option<Release>,
+    nodes: Vec<NodeId>,
+}
+
+impl AsymmetricGuard<'_> {
+    /// What the port writes to this node under the guard, too, is to be there for the next holder: the
+    /// release waits until it is, one round trip. The lock's own node needs no mention.
+    pub fn covers(&mut self, node: NodeId) {
+        if !self.nodes.contains(&node) {
+            self.nodes.push(node);
+        }
+    }
+
+    /// Gives the lock back.
+    ///
+    /// # Errors
+    /// [`Error::LockLost`], [`Error::PortClosed`], [`Error::PortEnded`], [`Error::Memory`]: nobody will
+    /// get the lock again. [`Error::Failed`] when something written under the guard has not arrived; the
+    /// lock is free all the same.
+    pub fn release(mut self) -> Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<()> {
+        match self.release.take() {
+            Some(release) => self.handle.release(release, &self.nodes),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for AsymmetricGuard<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            self.handle.owed = Some(error);
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! One direction of a link in one life: its messages in order, and its streams.
 
-use super::super::message::{Message, READ_REQUEST};
+use super::super::message::{Message, REGARDLESS};
 use crate::seen::Place;
 use netvm_abi::{Nanos, PortId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -128,8 +128,8 @@ impl Lane {
             }
             stream.waiting.pop_front();
             let message = &entry.message;
-            // A failed read leaves nothing undone at the receiver; a new owner or epoch starts afresh.
-            if entry.stage == Stage::Failed && message.kind != READ_REQUEST {
+            // A failed read or atomic leaves nothing undone at the receiver; a new owner or epoch starts afresh.
+            if entry.stage == Stage::Failed && !message.only_asks() {
                 stream.poison = Some((entry.source_life, message.epoch));
             } else if stream
                 .poison
@@ -137,7 +137,8 @@ impl Lane {
             {
                 stream.poison = None;
             }
-            if message.notification != 0 && entry.stage == Stage::Landed && stream.poison.is_none() {
+            let held_back = stream.poison.is_some() && message.flags & REGARDLESS == 0;
+            if message.notification != 0 && entry.stage == Stage::Landed && !held_back {
                 let key = (message.destination_port, entry.port_life, message.notification);
                 *stream.due.entry((entry.source_life, key)).or_default() += 1;
             }

@@ -8,7 +8,9 @@
 mod lane;
 mod questions;
 
-use super::message::{CONTROL, ERROR, FLUSH, FLUSH_REPLY, HEAD, Message, READ_REPLY, READ_REQUEST, WRITE};
+use super::message::{
+    ATOMIC_REPLY, ATOMIC_REQUEST, CONTROL, ERROR, FLUSH, FLUSH_REPLY, HEAD, Message, READ_REPLY, WRITE,
+};
 use crate::seen::{Place, Seen, Way, digest};
 use netvm_abi::{Nanos, NodeId};
 use std::collections::BTreeMap;
@@ -114,7 +116,7 @@ impl Ledger {
             return;
         }
         match message.kind {
-            READ_REPLY => self.end(lane_of, message.seq, message.status == 0, news),
+            READ_REPLY | ATOMIC_REPLY => self.end(lane_of, message.seq, message.status == 0, news),
             FLUSH_REPLY => {
                 let missing = lane.entry(message.seq).and_then(|flush| {
                     let stream = lane.streams.get(&flush.message.source_port)?;
@@ -347,7 +349,7 @@ impl Ledger {
         if entry.stage == Stage::Sent && entry.message == message {
             entry.stage = Stage::Arrived(now);
             // Only data has to be seen in memory; the rest has its effect in the card or the driver.
-            if !matches!(message.kind, READ_REQUEST | FLUSH) && (message.kind != WRITE || message.len == 0) {
+            if !message.only_asks() && message.kind != FLUSH && (message.kind != WRITE || message.len == 0) {
                 self.end(direction, message.seq, true, news);
             }
         }
@@ -420,7 +422,7 @@ impl Ledger {
         };
         // What has no data acts unseen; its notification, if it has one, is checked by itself.
         let early = message.flags & super::message::ORDERED != 0
-            && message.len > 0
+            && (message.len > 0 || message.kind == ATOMIC_REQUEST)
             && stream.waiting.front().is_some_and(|&first| first != seq);
         if landed {
             // What has no data counts as landed when it arrives, and may be refused all the same;
@@ -433,7 +435,7 @@ impl Ledger {
                 other_life,
             });
         } else {
-            if message.kind != READ_REQUEST {
+            if !message.only_asks() {
                 stream.failed.insert(entry.source_life);
             }
             news.push(News::Failed { lane: direction, seq });
