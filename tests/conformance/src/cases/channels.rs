@@ -212,15 +212,7 @@ pub(super) fn channel_many_to_one(env: &Env) -> Outcome {
     let messages = env.scaled(40);
     let senders = nodes * EACH;
     let name = |sender: u16| format!("from {sender}");
-    let port = env.open(0, 0)?;
-    let mut set = ReceiverSet::new(&port);
-    for sender in 0..senders {
-        let config = ChannelConfig::default()
-            .message_bytes(64)
-            .capacity(8)
-            .from_node(env.id(usize::from(sender % nodes)));
-        set.add(Receiver::open(&port, &name(sender), config)?);
-    }
+    // Before anything of node 0's own, which may be another machine.
     let running: Vec<_> = (0..senders)
         .map(|sender| {
             env.spawn(usize::from(sender % nodes), "sender", move |env| {
@@ -234,8 +226,19 @@ pub(super) fn channel_many_to_one(env: &Env) -> Outcome {
             })
         })
         .collect();
-    let mut counts = vec![0; usize::from(senders)];
+    // It stays until all have ended.
+    let mut port = None;
     let mut receive = || -> Outcome {
+        let port = port.insert(env.open(0, 0)?);
+        let mut set = ReceiverSet::new(port);
+        for sender in 0..senders {
+            let config = ChannelConfig::default()
+                .message_bytes(64)
+                .capacity(8)
+                .from_node(env.id(usize::from(sender % nodes)));
+            set.add(Receiver::open(port, &name(sender), config)?);
+        }
+        let mut counts = vec![0; usize::from(senders)];
         while !set.is_empty() {
             let sender = set.wait(env.patience)?;
             let Some(receiver) = set.get_mut(sender) else {
