@@ -11,6 +11,7 @@ use crate::layout::cost;
 use anyhow::{Context as _, Result, ensure};
 use netvm::{RegionSlice, RemoteSegment};
 use netvm_abi::Nanos;
+use netvm_abi::descriptor::Opcode;
 use netvm_nic::Frame;
 use netvm_nic::platform::DmaId;
 use serde::Serialize;
@@ -143,6 +144,55 @@ fn carry(len: u32, notification: u32, mapped: bool) -> Result<()> {
     Ok(())
 }
 
+/// A request, from its frame to its answer.
+#[inline(never)]
+fn probe_serve(end: &mut End, now: Nanos, frame: &Frame) {
+    end.nic.handle_frame(&mut end.board, now, frame);
+    while let Some((id, _)) = end.board.dmas.pop_front() {
+        end.nic.handle_dma_done(&mut end.board, now, id, true);
+    }
+}
+
+#[inline(never)]
+fn case_read() -> Result<()> {
+    ask(Opcode::Read)
+}
+
+#[inline(never)]
+fn case_fetch_add() -> Result<()> {
+    ask(Opcode::FetchAdd)
+}
+
+#[inline(never)]
+fn case_enqueue() -> Result<()> {
+    ask(Opcode::Enqueue)
+}
+
+#[inline(never)]
+fn case_sem_v() -> Result<()> {
+    ask(Opcode::SemV)
+}
+
+/// Asks again and again; what answering costs is counted.
+#[inline(always)]
+fn ask(opcode: Opcode) -> Result<()> {
+    let mut pair = Pair::linked()?;
+    for _ in 0..ROUNDS {
+        pair.source.ask(opcode)?;
+        let now = pair.now;
+        pair.source.nic.handle_doorbells(&mut pair.source.board, now, 16);
+        let frame = pair.source.frame()?;
+        probe_serve(black_box(&mut pair.destination), now, black_box(&frame));
+        pair.settle()?;
+    }
+    let counters = pair.destination.nic.counters();
+    ensure!(
+        counters.reads_served + counters.atomics_served == u64::from(ROUNDS),
+        "not everything was answered"
+    );
+    Ok(())
+}
+
 /// A 4 KiB write through both cards, to its end: what is counted here and timed in
 /// [`super::ratios`] says how long an instruction takes.
 ///
@@ -217,6 +267,10 @@ pub fn run() -> Result<()> {
     case_notified()?;
     case_bounced()?;
     case_whole()?;
+    case_read()?;
+    case_fetch_add()?;
+    case_enqueue()?;
+    case_sem_v()?;
     cost::run_cases()
 }
 
@@ -236,6 +290,7 @@ pub fn steps(profile: &Profile) -> Result<Vec<Step>> {
             .instructions)
     };
     let notified = count("case_notified", "probe_done")? - count("case_small", "probe_done")?;
+    let standard = count("case_fetch_add", "probe_serve")?;
     let step = |name, text, instructions, budget| Step {
         name,
         text,
@@ -303,6 +358,31 @@ pub fn steps(profile: &Profile) -> Result<Vec<Step>> {
             "NIC: bounce DMA done to the host's event",
             count("case_bounced", "probe_done")?,
             None,
+        ),
+        step(
+            "serve_read",
+            "NIC: request to answer, a read of 4 B",
+            count("case_read", "probe_serve")?,
+            None,
+        ),
+        step(
+            "serve_fetch_add",
+            "NIC: request to answer, fetch-and-add",
+            standard,
+            None,
+        ),
+        // An extended operation may cost a fifth more than a standard one.
+        step(
+            "serve_enqueue",
+            "NIC: request to answer, enqueue",
+            count("case_enqueue", "probe_serve")?,
+            Some(standard * 1.2),
+        ),
+        step(
+            "serve_sem_v",
+            "NIC: request to answer, semaphore V",
+            count("case_sem_v", "probe_serve")?,
+            Some(standard * 1.2),
         ),
         step(
             "lock_hit",

@@ -8,7 +8,7 @@ use netvm_abi::bar::{BarMap, port as block};
 use netvm_abi::capability::{Capability, capability_at};
 use netvm_abi::command_queue::Producer;
 use netvm_abi::control::Modes;
-use netvm_abi::descriptor::{Command, CommandFlags};
+use netvm_abi::descriptor::{Command, CommandFlags, Opcode};
 use netvm_abi::event::{HostEvent, NicEvent};
 use netvm_abi::page_lock;
 use netvm_abi::page_table::{PageEntry, PageSlot, PageTable};
@@ -187,7 +187,7 @@ impl End {
     fn grant(&self) {
         let capability = Capability {
             port: PORT,
-            modes: Modes::READ | Modes::WRITE | Modes::NOTIFY,
+            modes: Modes::all(),
             segment: SEGMENT,
             holder: NodeId(0),
             holder_port: PORT,
@@ -225,12 +225,39 @@ impl End {
             op: OpId(1),
             ..Command::default()
         };
+        let payload: &[u32] = if inline { &[7, 8] } else { &[] };
+        self.queue(&command, payload)
+    }
+
+    /// Application: posts what node 1 has to answer: a read of four bytes, or an atomic.
+    ///
+    /// # Errors
+    /// The queue is full.
+    pub fn ask(&mut self, opcode: Opcode) -> Result<()> {
+        let len = ByteLen(if opcode == Opcode::Read { 4 } else { 0 });
+        let command = Command {
+            opcode,
+            len,
+            node: NodeId(1),
+            port: PORT,
+            capability: CapabilitySlot(3),
+            secret: SECRET,
+            remote: REMOTE,
+            local: LOCAL,
+            op: OpId(1),
+            operand: 1,
+            reply: ReplySlot(0),
+            ..Command::default()
+        };
+        self.queue(&command, &[])
+    }
+
+    fn queue(&mut self, command: &Command, payload: &[u32]) -> Result<()> {
         let map = BarMap::new(&self.geometry);
         let block = Part::new(&*self.board.bar, map.port(PORT), block::BLOCK_WORDS);
         let area = SharedMap::new(&self.geometry).port_area(PORT);
         let taken = self.board.shared.load_acquire(area.plus(TAKEN.0));
         self.commands.update_taken(taken);
-        let payload: &[u32] = if inline { &[7, 8] } else { &[] };
         ensure!(
             self.commands.post(&block, &command.encode(), payload),
             "the command queue is full"

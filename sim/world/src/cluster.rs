@@ -177,7 +177,8 @@ pub(crate) fn roles(dice: &mut Dice, config: &Config, count: u16) -> Vec<Role> {
                     // A body that restarts nodes would take the others' processes with it.
                     // Where writes may fail, an ordered one follows a failed one all the same: only
                     // notifications are held back (promise P2).
-                    let needs_success = !strict && case.name == "ordered_flag";
+                    let ordered = matches!(case.name, "ordered_flag" | "ordered_atomic");
+                    let needs_success = !strict && ordered;
                     if case.needs != Needs::Restart && !needs_success {
                         let seed = env.dice.word();
                         let end = run(&env, case, seed, index, strict);

@@ -29,7 +29,7 @@ const fn extended(opcode: Opcode, operand: u64, compare: u64) -> Atomic {
     }
 }
 
-pub(super) fn words(env: &Env) -> Outcome {
+pub(super) fn atomic_words(env: &Env) -> Outcome {
     env.pair(
         |side| {
             let memory = side.share("words", 3 * 4096)?;
@@ -69,7 +69,7 @@ pub(super) fn words(env: &Env) -> Outcome {
     )
 }
 
-pub(super) fn refusals(env: &Env) -> Outcome {
+pub(super) fn atomic_refusals(env: &Env) -> Outcome {
     env.pair(
         |side| {
             let memory = side.alloc(4096)?;
@@ -125,7 +125,7 @@ pub(super) fn refusals(env: &Env) -> Outcome {
 }
 
 /// All nodes count on one word, some operations at a time; each value is seen once.
-pub(super) fn counter(env: &Env) -> Outcome {
+pub(super) fn atomic_counter(env: &Env) -> Outcome {
     let rounds = u64::from(env.scaled(30));
     let counters = env.nodes.len() as u64;
     let home = move |env: &Env| -> Outcome {
@@ -233,7 +233,7 @@ pub(super) fn queue_block(env: &Env) -> Outcome {
 }
 
 /// An ordered operation finds what was written before it.
-pub(super) fn ordered(env: &Env) -> Outcome {
+pub(super) fn ordered_atomic(env: &Env) -> Outcome {
     const SIZE: u64 = 6 * 4096;
     let rounds = u64::from(env.scaled(8));
     env.pair(

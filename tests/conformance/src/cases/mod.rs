@@ -133,10 +133,10 @@ cases! {
     alock::alock_greedy, 2, Nothing, "greedy local members let a remote one in";
     alock::alock_dead_holder, 3, Kill, "a holder of an asymmetric lock dies: the others are told";
     alock::alock_dead_home, 2, Kill, "the home of an asymmetric lock dies: the others are told";
-    atomics::words, 2, Nothing, "old values come back, new ones are there for the processor";
-    atomics::refusals, 2, Nothing, "atomics that may not be are refused";
-    atomics::counter, 2, Nothing, "all nodes count on one word that is thrown out, none is lost";
+    atomics::atomic_words, 2, Nothing, "old values come back, new ones are there for the processor";
+    atomics::atomic_refusals, 2, Nothing, "atomics that may not be are refused";
+    atomics::atomic_counter, 2, Nothing, "all nodes count on one word that is thrown out, none is lost";
     atomics::queue_block, 2, Nothing, "operations of wait queues and semaphores on one block";
-    atomics::ordered, 2, Nothing, "an ordered atomic follows all earlier data";
+    atomics::ordered_atomic, 2, Nothing, "an ordered atomic follows all earlier data";
     threads::one_port, 2, Nothing, "several threads write, read and fence through one port";
 }
