@@ -45,6 +45,9 @@ const UNRULY: Faults = Faults {
     ..CLEAN
 };
 
+/// What a host says of a case in which it has no part (`tests/rig/programs/src/spread.rs`).
+const NOT_HERE: &str = "no part of it runs on this machine";
+
 /// For the whole suite.
 const CONFORMANCE: Duration = Duration::from_secs(600);
 
@@ -236,9 +239,39 @@ fn conformance(rack: &mut Rack) -> Result<String> {
     for host in &mut rack.hosts {
         host.unpinned()?;
     }
-    let [first, second] = texts.map(|text| text.trim().lines().last().unwrap_or_default().to_owned());
-    ensure!(first == second, "host 0 says '{first}', host 1 '{second}'");
-    Ok(first)
+    let [first, second] = &texts;
+    agree(first, second)?;
+    Ok(first.trim().lines().last().unwrap_or_default().to_owned())
+}
+
+/// Both hosts ran the same cases to the same end. Host 0 takes part in each of them, host 1 need not.
+fn agree(first: &str, second: &str) -> Result<()> {
+    let ends = |text: &'_ str| -> Vec<(String, String)> {
+        let cases = text.lines().filter_map(|line| line.split_once(" ms  "));
+        let named = cases.map(|(case, end)| {
+            let name = case.split_whitespace().next().unwrap_or_default();
+            (name.to_owned(), end.trim().to_owned())
+        });
+        named.collect()
+    };
+    let (first, second) = (ends(first), ends(second));
+    ensure!(
+        !first.is_empty() && first.len() == second.len(),
+        "host 0 ran {} cases, host 1 {}",
+        first.len(),
+        second.len()
+    );
+    for (one, other) in first.iter().zip(&second) {
+        ensure!(
+            one == other || one.0 == other.0 && one.1 == "ok" && other.1.contains(NOT_HERE),
+            "host 0 says of {} '{}', host 1 says of {} '{}'",
+            one.0,
+            one.1,
+            other.0,
+            other.1
+        );
+    }
+    Ok(())
 }
 
 fn reorder(rack: &mut Rack) -> Result<String> {
@@ -256,4 +289,21 @@ pub(super) fn report(text: &str) -> Result<Value> {
     let line = text.lines().rev().find(|line| line.starts_with('{'));
     let line = line.with_context(|| format!("no report: {text}"))?;
     serde_json::from_str(line).with_context(|| format!("no report: {line}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_must_say_the_same_of_a_case() {
+        let both = "one     12 ms  ok\ntwo      0 ms  skipped: no\n";
+        let more = format!("{both}three    7 ms  ok\n3 passed, 0 failed\n");
+        let less = format!("{both}three    0 ms  skipped: {NOT_HERE}\n");
+        agree(&more, &less).expect("host 1 has no part in it");
+        agree(&less, &more).expect_err("host 0 has a part in each");
+        agree(&more, both).expect_err("a case too few");
+        agree(both, &both.replace("skipped: no", "ok")).expect_err("two is another");
+        agree("", "").expect_err("no case at all");
+    }
 }
