@@ -27,6 +27,9 @@ struct Lock {
     /// A remote poll is one read of the whole line, whose words may be fetched in either order: whether the victim is
     /// fetched first.
     victim_first: bool,
+    /// Whether a local leader's victim is in memory before it loads the other tail; without, the store stays in its
+    /// processor's store buffer for as long as that may, and it is the negative control for the fence in `local.rs`.
+    fenced: bool,
     /// Whether who is passed a budget of 0 asks the other class; without, the negative control.
     reacquires: bool,
     /// Whether states tell how often a waiting leader was overtaken.
@@ -51,10 +54,12 @@ enum Doing {
     Releases(Release),
 }
 
-/// What the NIC is at for a process.
+/// What the NIC is at for a process; of a local one, what its processor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Nic {
     Idle,
+    /// It has stored the victim, which nobody else sees yet.
+    Stored(u64),
     /// It has read the operand.
     Fetched(u64),
     /// A poll has fetched the victim, and is about to fetch the tail.
@@ -75,7 +80,7 @@ struct State {
     overtaken: [u8; 2],
 }
 
-/// A step of this process.
+/// A step of this process; from [`MOST`] on, its processor's store buffer runs dry.
 type Step = usize;
 
 /// What a NIC does one after the other: the page of the lock, and each one of descriptors.
@@ -101,6 +106,7 @@ impl Lock {
             budget,
             split: true,
             victim_first: false,
+            fenced: true,
             reacquires: true,
             counts: true,
         }
@@ -155,6 +161,21 @@ impl Lock {
                 | Wish::Yield(_)
                 | Wish::Pass { .. }
         );
+        if let Nic::Stored(victim) = state.nics[process] {
+            if writes || wish == Wish::Reset {
+                // Stores stay in order, and a processor's read-modify-write waits for them.
+                state.drain(process);
+            } else if wish == Wish::Victim {
+                return Some(victim);
+            }
+        }
+        if let Wish::Yield(victim) = wish
+            && class == Class::Local
+            && !self.fenced
+        {
+            state.nics[process] = Nic::Stored(victim.code());
+            return Some(0);
+        }
         if split && writes && state.nics[process] == Nic::Idle {
             if !self.nic_is_taken(state, process, wish) {
                 let old = *state.word(wish, mine)?;
@@ -243,6 +264,14 @@ impl State {
         }
     }
 
+    /// What the process has stored is seen by everybody.
+    fn drain(&mut self, process: usize) {
+        if let Nic::Stored(victim) = self.nics[process] {
+            self.victim = victim;
+            self.nics[process] = Nic::Idle;
+        }
+    }
+
     fn holders(&self) -> usize {
         self.doing
             .iter()
@@ -279,10 +308,17 @@ impl Model for Lock {
 
     fn actions(&self, _: &State, actions: &mut Vec<Step>) {
         actions.extend(0..self.processes());
+        if !self.fenced {
+            actions.extend(MOST..MOST + self.local);
+        }
     }
 
     fn next_state(&self, state: &State, process: Step) -> Option<State> {
         let mut next = *state;
+        if process >= MOST {
+            next.drain(process - MOST);
+            return (next != *state).then_some(next);
+        }
         let class = self.class(process);
         next.doing[process] = match state.doing[process] {
             Doing::Rests => Doing::Acquires(Acquire::new(class, process as u64 + 1, self.budget)),
@@ -422,6 +458,25 @@ fn one_local_and_two_remote() {
 #[test]
 fn two_local_and_two_remote() {
     explore_all(2, 2);
+}
+
+/// Negative control: both leaders find the other's queue empty, because the local one's store has not come out yet. That
+/// its loads and stores are in order each for itself does not help.
+#[test]
+fn without_the_fence_there_are_two_holders() {
+    for budget in 1..=3 {
+        let fenced = Lock::new(1, 1, budget);
+        let checker = fenced.checker().spawn_bfs().join();
+        checker.assert_no_discovery("one holder at most");
+        let lock = Lock {
+            fenced: false,
+            ..fenced
+        };
+        lock.checker()
+            .spawn_bfs()
+            .join()
+            .assert_any_discovery("one holder at most");
+    }
 }
 
 /// Negative control: who never asks the other class may overtake its leader for ever.
