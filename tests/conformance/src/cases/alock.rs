@@ -352,6 +352,47 @@ pub(super) fn alock_dead_holder(env: &Env) -> Outcome {
     ended
 }
 
+pub(super) fn alock_dead_waiter(env: &Env) -> Outcome {
+    let holder = env.spawn(1, "holds", move |env| {
+        let port = env.open(1, 0)?;
+        let _mine = share(&port, DATA, 4096)?;
+        let data = env.import(&port, 0, 0, DATA)?;
+        let mut lock = join(env, &port)?;
+        let guard = lock.acquire()?;
+        data.notify(READY)?;
+        take_signal(env, &port, OVER)?;
+        // To whom it would pass it is dead.
+        is_lost(env, guard.release(), 2)
+    });
+    let home = env.open(0, 0)?;
+    let _data = share(&home, DATA, 4096)?;
+    let lock = AsymmetricLock::create(&home, LOCK, AsymmetricConfig::default())?;
+    take_signal(env, &home, READY)?;
+    let victim = env.spawn(2, "dies", move |env| {
+        let port = env.open(2, 0)?;
+        let data = env.import(&port, 0, 0, DATA)?;
+        let mut lock = join(env, &port)?;
+        data.notify(READY)?;
+        let _guard = lock.acquire()?;
+        Err(Trouble::Unexpected("it had the lock that another holds".into()))
+    });
+    take_signal(env, &home, READY)?;
+    let to_holder = env.import(&home, 1, 0, DATA)?;
+    pass(&home, Duration::from_millis(5))?;
+    victim.kill();
+    let died = match victim.join() {
+        Err(Trouble::Killed) => Ok(()),
+        ended => worse(ended, Err(Trouble::Unexpected("it was not killed".into()))),
+    };
+    to_holder.notify(OVER)?;
+    let ended = worse(died, holder.join());
+    let mut handle = lock.handle()?;
+    worse(
+        ended,
+        is_lost(env, handle.acquire().and_then(AsymmetricGuard::release), 2),
+    )
+}
+
 pub(super) fn alock_dead_home(env: &Env) -> Outcome {
     let home = env.spawn(1, "home", move |env| {
         let port = env.open(1, 0)?;

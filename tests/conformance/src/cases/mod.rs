@@ -132,6 +132,7 @@ cases! {
     alock::alock_elsewhere, 3, Nothing, "an asymmetric lock that guards memory of a third node";
     alock::alock_greedy, 2, Nothing, "greedy local members let a remote one in";
     alock::alock_dead_holder, 3, Kill, "a holder of an asymmetric lock dies: the others are told";
+    alock::alock_dead_waiter, 3, Kill, "who waits for an asymmetric lock dies: the others are told";
     alock::alock_dead_home, 2, Kill, "the home of an asymmetric lock dies: the others are told";
     atomics::atomic_words, 2, Nothing, "old values come back, new ones are there for the processor";
     atomics::atomic_refusals, 2, Nothing, "atomics that may not be are refused";
