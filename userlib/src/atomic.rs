@@ -120,7 +120,7 @@ impl PendingAtomic {
     ///
     /// # Errors
     /// [`Error::Failed`] when it was refused or could not be carried out (with
-    /// [`Status::LinkLost`](crate::Status::LinkLost) it may have been carried out all the same);
+    /// [`Status::LinkLost`] it may have been carried out all the same);
     /// [`Error::PortClosed`], [`Error::PortEnded`].
     pub fn wait(mut self) -> Result<AtomicResult> {
         let reply = self.port.wait_reply(self.op)?;

@@ -27,7 +27,7 @@
 //! **Death.** A member that dies while it holds the lock, or waits for it, takes the lock with it: the chain is
 //! cut where it stood, and nobody else may change its class's tail. It is noticed (who has waited for
 //! long asks whether those it depends on are alive), and from then on every call on the lock, of those who
-//! wait too, ends with [`Error::LockLost`](crate::Error::LockLost), which names the dead. Then make the
+//! wait too, ends with [`Error::LockLost`], which names the dead. Then make the
 //! lock anew. When its home dies, calls end with the reason that a NIC gives: no such port, link lost.
 
 mod layout;
