@@ -26,7 +26,7 @@ enum Sending {
     Gone(Status),
 }
 
-/// The receiving end of a channel: see the [module](self)'s text.
+/// The receiving end of a channel: see the [module](crate::channel)'s text.
 ///
 /// Dropping it ends the channel: the sender is told, and what was not received is lost. That takes a round
 /// trip, and what it finds to have failed is not reported.

@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-/// The sending end of a channel: see the [module](self)'s text.
+/// The sending end of a channel: see the [module](crate::channel)'s text.
 ///
 /// Dropping it says farewell: the receiver gets what was sent and then hears that this was all. That takes
 /// a round trip; what it finds to have failed is not reported, as [`close`](Self::close) does.

@@ -42,7 +42,7 @@ const FIRST_LOOK: u64 = 20_000_000;
 const LONGEST_LOOK: u64 = 320_000_000;
 
 /// A lock that this process is the home of. Those who share it, threads of this process, make
-/// [handles](Self::handle); others [join](Self::join). See the [module](self) for what it promises.
+/// [handles](Self::handle); others [join](Self::join). See the [module](crate::sync::alock) for what it promises.
 ///
 /// Cheap to clone. It goes when the last clone and handle have gone, and then fails for all who joined.
 ///
