@@ -122,12 +122,14 @@ fn reply(flaw: Flaw, seen: [Seen; 2]) -> impl Fn() + Send + Sync + 'static {
             op: OpId(8),
             status: Status::Unmapped,
             value: 0x1111_1111_1111_1111,
+            second: 0x3333_3333_3333_3333,
         };
         old.store(&*area, 3);
         let new = Reply {
             op: OpId(9),
             status: Status::Ok,
             value: 0x2222_2222_2222_2222,
+            second: 0x4444_4444_4444_4444,
         };
         let nic = {
             let area = area.clone();
