@@ -10,8 +10,9 @@ use crate::error::{Failure, Result};
 use crate::failure::Known;
 use crate::port::PortInner;
 use crate::poster::{Poster, reached};
+use crate::posting::Posted;
 use netvm_abi::bar::port::{READ_FENCE, WRITE_FENCE};
-use netvm_abi::port_area::{READS_DONE, WRITES_DONE};
+use netvm_abi::port_area::{READS_DONE, Reply, WRITES_DONE};
 use netvm_abi::words::SharedWords;
 use netvm_abi::{NodeId, OpId, PortId, Status, VirtAddr, WordIndex};
 
@@ -141,17 +142,28 @@ impl PortInner {
         self.surface_slow(&mut self.poster(), None)
     }
 
-    pub(crate) fn flush_remote(&self, node: NodeId) -> Result<()> {
-        self.check_node(node)?;
+    /// Posts a remote flush and waits for its record.
+    fn await_flush(&self, node: NodeId) -> Result<(Posted, Reply)> {
         let posted = self.post_flush(node)?;
-        let reply = loop {
+        loop {
             self.wait_reads(posted.number)?;
             // Ended: the record is there, unless this thread has taken it already.
             if let Some(reply) = self.poster().replies.take_result(posted.op) {
-                break reply;
+                return Ok((posted, reply));
             }
             self.alive()?;
-        };
+        }
+    }
+
+    /// Waits until everything sent to `node` has landed, or failed. Reports nothing: what there is to
+    /// report is left for whoever asks next.
+    pub(crate) fn settle(&self, node: NodeId) -> Result<()> {
+        self.await_flush(node).map(drop)
+    }
+
+    pub(crate) fn flush_remote(&self, node: NodeId) -> Result<()> {
+        self.check_node(node)?;
+        let (posted, reply) = self.await_flush(node)?;
         let mut poster = self.poster();
         poster.failures.drain(&self.area, &self.block);
         if reply.status == Status::Ok {

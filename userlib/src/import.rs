@@ -149,7 +149,7 @@ pub(crate) fn import(
 
 impl PortInner {
     /// Waits until this time.
-    fn pause(&self, until: Nanos) -> Result<()> {
+    pub(crate) fn pause(&self, until: Nanos) -> Result<()> {
         loop {
             let token = self.backend.wait_token();
             self.alive()?;

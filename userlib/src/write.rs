@@ -132,8 +132,10 @@ impl<'a> Write<'a> {
         self
     }
 
-    /// Its notification is delivered even if an earlier operation of the stream has failed and the program
-    /// has not heard of it yet: for hand-overs, which must not be lost because somebody's data was.
+    /// It stands alone. Its notification is delivered even if an earlier operation of the stream has failed
+    /// and the program has not heard of it yet; and if it fails itself at the other node, nothing is
+    /// held up and nobody is told. For hand-overs: they must not be lost because somebody's data was, and whoever
+    /// should get one may have just gone.
     #[inline(always)]
     pub const fn regardless(mut self) -> Self {
         self.how.flags = self.how.flags.union(CommandFlags::REGARDLESS);

@@ -6,7 +6,7 @@ use netvm_abi::bar::port::ERROR_READ;
 use netvm_abi::port_area::{ERROR_RECORDS, ERROR_WORDS, ERROR_WRITE, ERRORS, ERRORS_LOST, ErrorRecord};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Header, Kind};
+use netvm_abi::wire::{Header, Kind, MessageFlags};
 use netvm_abi::words::SharedWords;
 use netvm_abi::{Generation, PortId};
 
@@ -18,6 +18,7 @@ impl<S: Storage> Nic<S> {
         header.address = request.address;
         header.epoch = request.epoch;
         header.compare = request.compare;
+        header.flags = request.flags.intersection(MessageFlags::REGARDLESS);
         self.counters.errors_sent += 1;
         p.transmit(&header, Payload::Empty);
     }
@@ -36,6 +37,10 @@ impl<S: Storage> Nic<S> {
     /// An error message for one of this node's ports has arrived.
     pub(crate) fn error_arrives<P: Platform>(&mut self, p: &mut P, header: &Header) {
         self.counters.errors_received += 1;
+        // One that stands alone: its port has not asked to hear of it.
+        if header.flags.contains(MessageFlags::REGARDLESS) {
+            return;
+        }
         let id = header.destination_port;
         let generation = Generation(header.compare as u32);
         if !self.ports.get(id.index()).is_some_and(|port| port.is(generation)) {

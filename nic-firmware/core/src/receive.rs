@@ -385,6 +385,10 @@ impl<S: Storage> Nic<S> {
         let Some(header) = self.slot(at).map(|slot| slot.header.decode()) else {
             return;
         };
+        // Nothing that follows relies on one that stands alone.
+        if header.flags.contains(MessageFlags::REGARDLESS) {
+            return;
+        }
         let stream = self.config.stream_index(header.source, header.source_port);
         if let Some(stream) = self.streams.get_mut(stream)
             && stream.poison.is_none()

@@ -133,6 +133,7 @@ fn add_up(world: &World) {
             + c.errors_received
             + c.read_replies
             + c.flush_replies
+            + c.atomic_replies
             + c.late_replies
             + c.probes_received;
         let refused = c.malformed + c.greetings + c.stale_incarnation + c.duplicates + c.out_of_window;

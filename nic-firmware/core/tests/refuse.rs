@@ -164,10 +164,11 @@ fn every_kind_of_refusal_names_its_reason() {
         ),
         (
             Command {
+                // An atomic moves no payload.
                 opcode: Opcode::FetchAdd,
                 ..good
             },
-            Status::Unsupported,
+            Status::Malformed,
         ),
         (
             Command {

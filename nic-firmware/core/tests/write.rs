@@ -4,6 +4,7 @@ mod common;
 use common::*;
 use netvm_abi::bar::port as bar_port;
 use netvm_abi::control::Modes;
+use netvm_abi::descriptor::{Command, CommandFlags};
 use netvm_abi::event::{HostEvent, NicEvent};
 use netvm_abi::port_area;
 use netvm_abi::wire::Kind;
@@ -133,6 +134,37 @@ fn a_bounce_that_fails_is_reported_and_poisons_the_stream_until_its_epoch_change
     assert!(world.nodes[0].post(1, &command, &[9; 8]));
     world.run();
     assert_eq!(world.nodes[1].signals(1, 4), 1);
+}
+
+#[test]
+fn a_regardless_write_stands_alone() {
+    let mut world = linked(0);
+    world.nodes[1].map(1, 0x12000, 5, true);
+    let regardless = |mut command: Command| {
+        command.flags |= CommandFlags::REGARDLESS;
+        command
+    };
+    // It fails: nobody is told, and what follows is notified.
+    assert!(world.nodes[0].post(1, &regardless(notify(inline(1, 0x30000, 8), 4)), &[9; 8]));
+    assert!(world.nodes[0].post(1, &notify(inline(2, 0x12000, 8), 5), &[9; 8]));
+    world.run();
+    assert_eq!(world.nodes[0].error(1), None);
+    assert_eq!(
+        (world.nodes[1].signals(1, 4), world.nodes[1].signals(1, 5)),
+        (0, 1)
+    );
+    let counters = world.nodes[1].counters();
+    assert_eq!((counters.messages_failed, counters.streams_poisoned), (1, 0));
+    // Another fails: it is notified all the same, while others are held back.
+    assert!(world.nodes[0].post(1, &inline(3, 0x30000, 8), &[9; 8]));
+    assert!(world.nodes[0].post(1, &notify(inline(4, 0x12000, 8), 6), &[9; 8]));
+    assert!(world.nodes[0].post(1, &regardless(notify(inline(5, 0x12000, 8), 7)), &[9; 8]));
+    world.run();
+    assert_eq!(world.nodes[0].error(1).map(|error| error.op.0), Some(3));
+    assert_eq!(
+        (world.nodes[1].signals(1, 6), world.nodes[1].signals(1, 7)),
+        (0, 1)
+    );
 }
 
 #[test]

@@ -23,12 +23,15 @@
 //! entries but those that the receiver holds, and the thesis' spare entry is not needed.
 //!
 //! *A replenishment says how many entries have been given back since the beginning*, and is an ordered
-//! write with a notification, not a notification alone. If one is lost, because some other operation of
-//! the receiver's port failed and poisoned its stream, the next makes up for it.
+//! write with a notification, not a notification alone. It stands alone
+//! ([`regardless`](crate::Write::regardless)): it comes through when another operation of the receiver's port has
+//! failed, and disturbs nobody when its sender has just gone.
 //!
 //! *Each entry begins with its message's number and length.* The receiver takes an entry when it is
 //! signalled **and** has the right number. Signals come after all data of earlier writes, so a message
-//! is never taken in part: there are never more signals than messages that have landed.
+//! is never taken in part: there are never more signals than messages that have landed. The sender's farewell is
+//! signalled too, and is no proof of anything before it, which may have failed: a receiver that sees it discounts that
+//! signal.
 //!
 //! # Failure
 //!
@@ -36,7 +39,8 @@
 //! then, and so is the channel: it ends with [`Error::ChannelBroken`](crate::Error::ChannelBroken), at the receiver once it has taken
 //! what came before. The same when another operation of the sender's port to that node fails while
 //! messages are under way, because that suppresses their signals: where that may happen, give the
-//! channel a port of its own.
+//! channel a port of its own. With threads that share the port it is more than a precaution: a failure that another
+//! thread is told of in the very moment of a send goes unnoticed until the next.
 //!
 //! Whoever waits looks, after a few milliseconds and then less and less often, whether the other side
 //! is there: by a read of its memory, which is refused when its port has closed or its process has

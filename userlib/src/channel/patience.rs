@@ -44,7 +44,7 @@ impl Patience {
 /// Whether this failure is one of an operation on that memory.
 pub(super) fn concerns(remote: &RemoteSegment, failure: &Failure) -> bool {
     let offset = failure.address.0.wrapping_sub(remote.address().0);
-    (failure.node, failure.port) == (remote.node(), remote.port()) && offset <= remote.len()
+    (failure.node, failure.port) == (remote.node(), remote.port()) && offset < remote.len()
 }
 
 /// Reads 8 bytes of the other side's memory. Tells why it has gone, if it has.

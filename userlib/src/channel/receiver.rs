@@ -29,7 +29,7 @@ enum Sending {
 /// The receiving end of a channel: see the [module](crate::channel)'s text.
 ///
 /// Dropping it ends the channel: the sender is told, and what was not received is lost. That takes a round
-/// trip, and what it finds to have failed is not reported.
+/// trip.
 #[must_use = "dropping the receiver ends the channel"]
 pub struct Receiver {
     port: Arc<PortInner>,
@@ -49,6 +49,7 @@ pub struct Receiver {
     /// As far as the sender was told.
     told: u64,
     patience: Patience,
+    looks_after_farewell: u32,
     /// What the program is to hear next: from a call that could not say it.
     unsaid: Option<Error>,
     end: Option<Error>,
@@ -98,6 +99,7 @@ impl Receiver {
             freed: 0,
             told: 0,
             patience: Patience::default(),
+            looks_after_farewell: 0,
             unsaid: None,
             end: None,
             stats: ChannelStats::default(),
@@ -184,16 +186,18 @@ impl Receiver {
             return Err(unsaid);
         }
         self.await_arrival(timeout)?;
+        if !self.has_message()? {
+            return Err(self.ended(Error::ChannelClosed));
+        }
         let mut head = [0; HEAD_BYTES as usize];
         self.memory.read_into(self.place(0), &mut head)?;
         let (number, len) = layout::split_head(head);
         if number != layout::number(self.received) {
-            return Err(self.no_message()?);
+            return Err(self.broken(Status::Malformed));
         }
         if len > self.layout.message_bytes {
             return Err(self.broken(Status::Malformed));
         }
-        // None is pending where the farewell has told of the message, because its own was suppressed.
         self.port.acknowledge_up_to(self.arrived.id(), 1);
         self.received += 1;
         self.stats.messages += 1;
@@ -224,10 +228,15 @@ impl Receiver {
                 timeout.deadline(now)
             });
             let until = deadline.min(self.patience.due(now));
-            match self.arrived.wait_until(until) {
-                Ok(_) => return Ok(()),
-                Err(Error::TimedOut) => {}
-                Err(error) => return Err(error),
+            if self.arrived.pending() > 0 {
+                // The farewell's own signal, and not all that it speaks of: the rest is about to come, or lost.
+                self.port.pause(until.min(now.after(Nanos::from_micros(100))))?;
+            } else {
+                match self.arrived.wait_until(until) {
+                    Ok(_) => continue,
+                    Err(Error::TimedOut) => {}
+                    Err(error) => return Err(error),
+                }
             }
             self.look_when_due()?;
             if self.port.backend.now() >= deadline && !self.is_ready()? {
@@ -237,10 +246,24 @@ impl Receiver {
         Ok(())
     }
 
-    /// Whether a message has come, or the sender has left.
+    /// Whether a message has come.
+    fn has_message(&self) -> Result<bool> {
+        // In this order: a farewell has landed before it is signalled, so none is counted that is not seen. It
+        // is signalled whatever was lost, and no proof that what it speaks of has landed: only a message's own
+        // signal is that.
+        let pending = self.arrived.pending();
+        Ok(pending > 0 && pending > u32::from(self.farewell.load()? != 0))
+    }
+
+    /// Whether a message has come, or the sender has left and everything was received.
     fn is_ready(&self) -> Result<bool> {
-        // The farewell is ordered: whatever was sent before it has landed, signalled or not.
-        Ok(self.arrived.pending() > 0 || (self.end.is_none() && self.farewell.load()? != 0))
+        Ok(self.has_message()? || self.has_all()?)
+    }
+
+    /// Whether the sender has left, and everything was received.
+    fn has_all(&self) -> Result<bool> {
+        let farewell = Farewell::decode(self.farewell.load()?);
+        Ok(farewell.is_some_and(|farewell| !farewell.broken && farewell.sent == self.received))
     }
 
     /// Whether a receive would not wait, whatever it returns.
@@ -264,6 +287,15 @@ impl Receiver {
         if !self.patience.is_over(self.port.backend.now()) {
             return Ok(());
         }
+        if self.farewell.load()? != 0 {
+            // What the farewell speaks of had landed before it, or failed. Signals of what has landed follow
+            // at once; by the second look they have had 15 ms.
+            self.looks_after_farewell += 1;
+            if self.looks_after_farewell >= 2 && !self.is_ready()? {
+                self.ended(Error::MessagesLost);
+            }
+            return Ok(());
+        }
         // Also what an earlier attempt could not tell the sender.
         self.free()?;
         self.meet()?;
@@ -273,6 +305,7 @@ impl Receiver {
                 self.sending = Sending::Gone(status);
             }
         }
+        // One that has gone after a farewell is judged by that.
         if let Sending::Gone(status) = self.sending
             && self.farewell.load()? == 0
         {
@@ -328,6 +361,7 @@ impl Receiver {
             .write(credits::FREED, &freed)
             .ordered()
             .notify(owner.notification)
+            .regardless()
             .post();
         match posted {
             Ok(_) => {
@@ -355,18 +389,6 @@ impl Receiver {
         }
     }
 
-    /// There is a signal, or a farewell, and no message: why the channel has ended.
-    fn no_message(&mut self) -> Result<Error> {
-        let farewell = Farewell::decode(self.farewell.load()?);
-        Ok(match farewell {
-            Some(farewell) if !farewell.broken && farewell.sent == self.received => {
-                self.ended(Error::ChannelClosed)
-            }
-            Some(_) => self.ended(Error::MessagesLost),
-            None => self.broken(Status::Malformed),
-        })
-    }
-
     fn broken(&mut self, status: Status) -> Error {
         self.ended(Error::ChannelBroken { status })
     }
@@ -391,10 +413,11 @@ impl Drop for Receiver {
                 .write(credits::FAREWELL, &1u64.to_le_bytes())
                 .ordered()
                 .notify(owner.notification)
+                .regardless()
                 .post();
         }
         // The import ends with this; what is under way would be refused.
-        let _ = self.port.flush_remote(sender.node());
+        let _ = self.port.settle(sender.node());
     }
 }
 

@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// The sending end of a channel: see the [module](crate::channel)'s text.
 ///
 /// Dropping it says farewell: the receiver gets what was sent and then hears that this was all. That takes
-/// a round trip; what it finds to have failed is not reported, as [`close`](Self::close) does.
+/// a round trip. [`close`](Self::close) also says whether something was lost.
 #[must_use = "dropping the sender ends the channel"]
 pub struct Sender {
     port: Arc<PortInner>,
@@ -95,7 +95,7 @@ impl Sender {
             .and_port(node, at, Modes::READ | Modes::WRITE)
             .notify(id.0..=id.0);
         let export = crate::export::export(port, &owner.export_name(), &credits, &(..credits::LEN), &access)?;
-        claim(port, &queue, owner)?;
+        claim(&queue, owner)?;
         let epoch = queue.inner().stream.tag().epoch();
         Ok(Self {
             port: Arc::clone(port),
@@ -352,6 +352,7 @@ impl Sender {
                 .write(queue::FAREWELL, &farewell.encode().to_le_bytes())
                 .ordered()
                 .notify(self.layout.notification)
+                .regardless()
                 .post();
             match posted {
                 // Keeps what ends the channel; that is told in the second attempt.
@@ -396,14 +397,11 @@ impl Sender {
 }
 
 /// Puts the sender's name into the queue, where no other is.
-fn claim(port: &PortInner, queue: &RemoteSegment, owner: Owner) -> Result<()> {
-    let mut found = [0; 8];
-    queue.read(queue::OWNER, &mut found).post()?;
-    if found != [0; 8] {
-        return Err(Error::ChannelTaken);
+fn claim(queue: &RemoteSegment, owner: Owner) -> Result<()> {
+    match queue.word64(queue::OWNER)?.compare_swap(0, owner.encode())? {
+        0 => Ok(()),
+        _ => Err(Error::ChannelTaken),
     }
-    queue.write(queue::OWNER, &owner.encode().to_le_bytes()).post()?;
-    port.flush_remote(queue.node())
 }
 
 impl Drop for Sender {
@@ -412,7 +410,7 @@ impl Drop for Sender {
         if !std::thread::panicking() && !self.landed && self.port.alive().is_ok() {
             self.say_farewell();
             // The import ends with this; what is under way would be refused.
-            let _ = self.port.flush_remote(self.queue.node());
+            let _ = self.port.settle(self.queue.node());
         }
     }
 }

@@ -252,8 +252,6 @@ pub(super) fn channel_many_to_one(env: &Env) -> Outcome {
                     drop(set.remove(sender));
                     continue;
                 }
-                // A replenishment met a sender that had just left. Its channel, or another, hears of it.
-                Err(Error::Failed(_)) => continue,
                 Err(error) => return Err(error.into()),
             };
             let number: u32 = counts[sender];

@@ -128,8 +128,10 @@ impl Lane {
             }
             stream.waiting.pop_front();
             let message = &entry.message;
-            // A failed read or atomic leaves nothing undone at the receiver; a new owner or epoch starts afresh.
-            if entry.stage == Stage::Failed && !message.only_asks() {
+            let alone = message.flags & REGARDLESS != 0;
+            // A failed read or atomic leaves nothing undone at the receiver, and nobody relies on what stands
+            // alone; a new owner or epoch starts afresh.
+            if entry.stage == Stage::Failed && !message.only_asks() && !alone {
                 stream.poison = Some((entry.source_life, message.epoch));
             } else if stream
                 .poison
@@ -137,7 +139,7 @@ impl Lane {
             {
                 stream.poison = None;
             }
-            let held_back = stream.poison.is_some() && message.flags & REGARDLESS == 0;
+            let held_back = stream.poison.is_some() && !alone;
             if message.notification != 0 && entry.stage == Stage::Landed && !held_back {
                 let key = (message.destination_port, entry.port_life, message.notification);
                 *stream.due.entry((entry.source_life, key)).or_default() += 1;
