@@ -15,7 +15,7 @@ use netvm_abi::words::SharedWords;
 use netvm_abi::{Epoch, Generation, NodeId, OpId};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Calls that are remembered as reported: several messages of one call may fail, at any time.
 const REMEMBERED: usize = 128;
@@ -35,23 +35,44 @@ pub(crate) struct Known {
 
 /// A stream: what this port sends to one node. Changed under the port's lock only.
 #[derive(Debug)]
-pub(crate) struct Stream(AtomicU64);
+pub(crate) struct Stream {
+    tag: AtomicU64,
+    /// How many commands the port had posted with the last write message to it, modulo 2^32.
+    written: AtomicU32,
+}
 
 impl Stream {
     const fn new(tag: StreamTag) -> Self {
-        Self(AtomicU64::new(tag.0))
+        Self {
+            tag: AtomicU64::new(tag.0),
+            written: AtomicU32::new(0),
+        }
+    }
+
+    /// A write message of this number has been posted to it.
+    pub(crate) fn wrote(&self, number: u32) {
+        let latest = |before: u32| (!after(before, number)).then_some(number);
+        // Another number than before, or none: either will do.
+        let _ = self
+            .written
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, latest);
     }
 
     /// Its epoch.
     #[inline]
     pub(crate) fn tag(&self) -> StreamTag {
-        StreamTag(self.0.load(Ordering::Relaxed))
+        StreamTag(self.tag.load(Ordering::Relaxed))
     }
 
     fn raise(&self) {
         let next = Epoch(self.tag().epoch().0.wrapping_add(1));
-        self.0.store(StreamTag::from(next).0, Ordering::Relaxed);
+        self.tag.store(StreamTag::from(next).0, Ordering::Relaxed);
     }
+}
+
+/// Whether a wrapping count is higher than another.
+pub(crate) const fn after(count: u32, other: u32) -> bool {
+    count.wrapping_sub(other).cast_signed() > 0
 }
 
 /// What is known about failures of a port.
@@ -117,6 +138,24 @@ impl Failures {
             // No such node: nothing will be posted to it.
             None => make(),
         }
+    }
+
+    /// A write message of this number has been posted to `node`.
+    pub(crate) fn wrote(&self, node: NodeId, number: u32) {
+        if let Some(Some(stream)) = self.streams.get(node.index()) {
+            stream.wrote(number);
+        }
+    }
+
+    /// Nodes to which a write message was posted after so many commands; after 2^31 more, perhaps others too.
+    pub(crate) fn written_after(&self, number: u32) -> Vec<NodeId> {
+        let streams = self.streams.iter().enumerate();
+        let written = streams.filter(|(_, stream)| {
+            let stream = stream.as_ref();
+            let written = stream.map(|stream| stream.written.load(Ordering::Relaxed));
+            written.is_some_and(|written| after(written, number))
+        });
+        written.map(|(node, _)| NodeId(node as u16)).collect()
     }
 
     /// Whether there is nothing to report to anybody, and the port is open: the check of the short way.

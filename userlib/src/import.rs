@@ -14,7 +14,7 @@ use netvm_abi::descriptor::{Command, WriteTemplate};
 use netvm_abi::{Nanos, NodeId, NotificationId, PortId, Status, VirtAddr};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// How long one request may be under way before it is repeated.
 const ROUND_TRIP: Nanos = Nanos::from_millis(1000);
@@ -45,6 +45,9 @@ pub(crate) struct RemoteInner {
     /// Bytes that may be written as things stand: all, or none if the grant lacks the mode or has been
     /// released.
     writable: AtomicU64,
+    /// How many commands the port had posted with the last short write to it, modulo 2^32. Other writes are
+    /// noted in the stream, where this would cost one more instruction.
+    pub(crate) written: AtomicU32,
     key: RangeKey,
     released: AtomicBool,
 }
@@ -140,6 +143,7 @@ pub(crate) fn import(
                 0
             }),
             grant,
+            written: AtomicU32::new(0),
             key,
             released: AtomicBool::new(false),
         }
@@ -326,6 +330,10 @@ impl RemoteInner {
             return Err(Error::Released);
         }
         self.writable.store(0, Ordering::Release);
+        match self.written.load(Ordering::Relaxed) {
+            0 => {}
+            number => self.stream.wrote(number),
+        }
         self.port
             .imports
             .lock()

@@ -148,6 +148,8 @@ pub(crate) struct PortInner {
     pub(crate) exports: Mutex<RangeMap<(), Weak<crate::export::SegmentInner>>>,
     pub(crate) imports: Mutex<RangeMap<(NodeId, PortId), Weak<crate::import::RemoteInner>>>,
     pub(crate) counters: Counters,
+    /// Where the port takes part in locks and queues, once it does.
+    pub(crate) seats: Mutex<Option<Arc<crate::sync::Seats>>>,
 }
 
 impl PortInner {
@@ -239,6 +241,7 @@ impl Port {
             exports: Mutex::default(),
             imports: Mutex::default(),
             counters: Counters::default(),
+            seats: Mutex::default(),
             backend: port,
         };
         Ok(Self {
@@ -466,9 +469,11 @@ impl Drop for Port {
         // may park when they are dropped, so outside of every lock.
         let held = inner.poster().clear();
         let staged = inner.staging.lock().take();
+        // They hold the port, and the port holds them.
+        let seats = inner.seats.lock().take();
         inner.close_inbox();
         inner.backend.wake();
-        drop((held, staged));
+        drop((held, staged, seats));
     }
 }
 

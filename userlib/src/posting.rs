@@ -160,6 +160,7 @@ impl PortInner {
             }
             poster.queue.post(&self.block, &command.encode(), inline);
             poster.writes += 1;
+            poster.failures.wrote(node, poster.queue.posted());
             if rest == 0 {
                 break (op, poster.last_write());
             }

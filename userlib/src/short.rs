@@ -133,6 +133,7 @@ fn post(to: &RemoteInner, port: &PortInner, fast: &FastWords, message: Message<'
             local
         }
     };
+    to.written.store(number.get(), Ordering::Relaxed);
     let head = to.template.fill(&WriteFields {
         how: message.how,
         len: ByteLen(message.len as u32),

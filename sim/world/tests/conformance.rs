@@ -1,12 +1,17 @@
 //! The conformance suite on the simulator: without faults, and with those that no correct program
-//! notices.
+//! notices. Some bodies alone: `NETVM_CASE=dead_holder,ping_pong`.
 
 use netvm_conformance::ALL;
 use netvm_world::{Config, FaultLevel, NoTrace, run_conformance};
 
 fn suite(faults: FaultLevel, seeds: std::ops::Range<u64>) {
     let mut failed = Vec::new();
-    for case in ALL {
+    let wanted = std::env::var("NETVM_CASE").unwrap_or_default();
+    let wanted: Vec<&str> = wanted.split(',').filter(|name| !name.is_empty()).collect();
+    for case in ALL
+        .iter()
+        .filter(|case| wanted.is_empty() || wanted.contains(&case.name))
+    {
         for seed in seeds.clone() {
             if let Err(failure) = run_conformance(
                 case,

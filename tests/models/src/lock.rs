@@ -1,18 +1,18 @@
 //! Processes that acquire and release one lock.
 
 use crate::{Delivery, Ends, Nic, World};
-use netvm::sync::protocol::{Acquire, Acquired, Machine, Release, SeatId, TryAcquire, Want};
+use netvm::sync::protocol::{Acquire, Acquired, Machine, Place, Release, SeatId, TryAcquire, Want};
 use netvm_abi::descriptor::Opcode;
 use stateright::{Model, Property};
 
 /// Runs a machine's next step: gives its end once it has come.
 macro_rules! step {
-    ($world:expr, $me:expr, $machine:expr) => {{
+    ($world:expr, $me:expr, $machine:expr, $mortal:expr) => {{
         let want = $machine.want();
         let answer = $world.perform($me, &want, Nic::Shipped);
         $machine.answer(answer);
         // Where a participant stands, nobody looks at while all live.
-        while let want @ Want::Stand(_) = $machine.want() {
+        while let (false, want @ Want::Stand(_)) = ($mortal, $machine.want()) {
             let answer = $world.perform($me, &want, Nic::Shipped);
             $machine.answer(answer);
         }
@@ -31,11 +31,16 @@ pub enum At {
     /// Trying to.
     Try(TryAcquire),
     /// Has it.
-    Inside,
+    Inside {
+        /// Whether its chain is broken.
+        broken: bool,
+    },
     /// Letting go of it.
     Release(Release),
     /// Done with everything.
     Done,
+    /// Dead.
+    Dead,
 }
 
 /// A process.
@@ -58,6 +63,8 @@ pub struct State {
     pub processes: Vec<Process>,
     /// Who has asked and not had it, in order.
     pub line: Vec<usize>,
+    /// How many may still die.
+    pub deaths: u8,
     /// What went wrong.
     pub wrong: Option<&'static str>,
 }
@@ -69,16 +76,36 @@ pub enum Action {
     Step(usize),
     /// A message moves on.
     Deliver(Delivery),
+    /// A message of the dead, or to them, is lost.
+    Lose(Delivery),
+    /// A process dies.
+    Die(usize),
+    /// One who waits looks at the one before it.
+    Look(usize),
+    /// One who paused goes on.
+    Again(usize),
+    /// One who lets go waits no more for who has asked.
+    Leave(usize),
 }
 
 /// The model: for each process how often it acquires, and whether its first time is only a try.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct LockModel {
     /// By process: turns, and whether the first of them only tries.
     pub processes: Vec<(u8, bool)>,
+    /// How many processes may die, each anywhere.
+    pub deaths: u8,
+    /// If there are any: it begins with all in one chain, the first holding the lock, when these have died.
+    pub killed: Vec<usize>,
+    /// Control: who holds a broken chain clears the tail as if it were whole.
+    pub forgetful: bool,
 }
 
 impl LockModel {
+    const fn mortal(&self) -> bool {
+        self.deaths > 0 || !self.killed.is_empty()
+    }
+
     fn begin(process: &mut Process, tries: bool) {
         if process.rounds == 0 {
             process.at = At::Done;
@@ -95,12 +122,14 @@ impl LockModel {
 }
 
 impl State {
-    fn step(&mut self, who: usize) {
+    fn step(&mut self, who: usize, model: &LockModel) {
+        let mortal = model.mortal();
         let Self {
             world,
             processes,
             line,
             wrong,
+            ..
         } = self;
         let process = &mut processes[who];
         let me = process.me;
@@ -108,39 +137,96 @@ impl State {
             At::Acquire(machine) => {
                 if let Want::Atomic(_, atomic) = machine.want()
                     && atomic.opcode == Opcode::Swap
+                    && !mortal
                 {
                     line.push(who);
                 }
-                if let Some(how) = step!(world, me, machine) {
-                    if how != (Acquired::Held { broken: false }) || line.first() != Some(&who) {
+                if let Some(how) = step!(world, me, machine, mortal) {
+                    let whole = Acquired::Held {
+                        broken: false,
+                        recovered: false,
+                    };
+                    if !mortal && (how != whole || line.first() != Some(&who)) {
                         *wrong = Some("the lock came out of order");
                     }
-                    process.at = At::Inside;
+                    process.at = At::Inside {
+                        broken: matches!(how, Acquired::Held { broken: true, .. }),
+                    };
                 }
             }
-            At::Try(machine) => match step!(world, me, machine) {
-                Some(Acquired::Held { .. }) => {
+            At::Try(machine) => match step!(world, me, machine, mortal) {
+                Some(Acquired::Held { broken, .. }) => {
                     line.push(who);
-                    process.at = At::Inside;
+                    process.at = At::Inside { broken };
                 }
                 Some(Acquired::Taken) => LockModel::begin(process, false),
                 None => {}
             },
-            At::Inside => {
+            At::Inside { broken } => {
                 line.retain(|&other| other != who);
-                process.at = At::Release(Release::new(me));
+                process.at = At::Release(Release::new(me, *broken && !model.forgetful));
             }
             At::Release(machine) => {
-                if step!(world, me, machine).is_some() {
+                if step!(world, me, machine, mortal).is_some() {
                     LockModel::begin(process, false);
                 }
             }
-            At::Done => {}
+            At::Done | At::Dead => {}
         }
-        let inside = self.processes.iter().filter(|process| process.at == At::Inside);
-        if inside.count() > 1 {
+        let inside = |process: &&Process| matches!(process.at, At::Inside { .. });
+        if self.processes.iter().filter(inside).count() > 1 {
             self.wrong = Some("two hold the lock");
         }
+    }
+
+    fn die(&mut self, who: usize) {
+        self.world.die(who);
+        self.processes[who].at = At::Dead;
+    }
+
+    /// Whether everybody who lives is done.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        let mut processes = self.processes.iter();
+        processes.all(|process| matches!(process.at, At::Done | At::Dead))
+    }
+
+    /// What those do who look, and what death does. Who waits looks only where there is something to see: a
+    /// look at one who is alive and well changes nothing.
+    fn mortal_actions(&self, actions: &mut Vec<Action>) {
+        let world = &self.world;
+        for (who, process) in self.processes.iter().enumerate() {
+            let done = matches!(process.at, At::Done | At::Dead);
+            if !done && self.deaths > 0 {
+                actions.push(Action::Die(who));
+            }
+            match &process.at {
+                At::Acquire(machine) if machine.pauses() => actions.push(Action::Again(who)),
+                At::Acquire(machine) => {
+                    let mut looks = machine.clone();
+                    looks.look();
+                    if let (Want::AwaitGrant { .. }, Want::View(of)) = (machine.want(), looks.want()) {
+                        let view = world.seats[World::who(of)].view;
+                        let well = view.is_some_and(|view| {
+                            let over = view.turn != of.turn() || matches!(view.place, Place::Over(_));
+                            !over || view.given == process.me
+                        });
+                        if !well {
+                            actions.push(Action::Look(who));
+                        }
+                    }
+                }
+                At::Release(machine) if machine.want() == Want::AwaitNext => {
+                    let somebody = |other: &Process| matches!(&other.at, At::Acquire(a) if a.behind() == Some(process.me));
+                    // Who is about to link is waited for: else every run has one that leaves.
+                    if !self.processes.iter().any(somebody) {
+                        actions.push(Action::Leave(who));
+                    }
+                }
+                _ => {}
+            }
+        }
+        actions.extend(world.losses().map(Action::Lose));
     }
 
     fn ready(&self, who: usize) -> bool {
@@ -148,9 +234,9 @@ impl State {
         match &self.processes[who].at {
             At::Acquire(machine) => world.ready(who, &machine.want()),
             At::Try(machine) => world.ready(who, &machine.want()),
-            At::Inside => true,
+            At::Inside { .. } => true,
             At::Release(machine) => world.ready(who, &machine.want()),
-            At::Done => false,
+            At::Done | At::Dead => false,
         }
     }
 }
@@ -169,25 +255,63 @@ impl Model for LockModel {
             Self::begin(&mut process, tries);
             process
         });
-        vec![State {
+        let mut state = State {
             world: World::new(self.processes.len()),
             processes: processes.collect(),
             line: Vec::new(),
+            deaths: self.deaths,
             wrong: None,
-        }]
+        };
+        if !self.killed.is_empty() {
+            for who in 0..self.processes.len() {
+                while state.ready(who) && !matches!(state.processes[who].at, At::Inside { .. }) {
+                    state.step(who, self);
+                }
+                while !state.world.messages.is_empty() {
+                    state.world.deliver(Delivery(0));
+                }
+            }
+            for &who in &self.killed {
+                state.die(who);
+            }
+        }
+        vec![state]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         let steps = (0..state.processes.len()).filter(|&who| state.ready(who));
         actions.extend(steps.map(Action::Step));
         actions.extend(state.world.deliveries().map(Action::Deliver));
+        if self.mortal() {
+            state.mortal_actions(actions);
+        }
     }
 
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
         let mut state = last.clone();
         match action {
-            Action::Step(who) => state.step(who),
+            Action::Step(who) => state.step(who, self),
             Action::Deliver(delivery) => state.world.deliver(delivery),
+            Action::Lose(delivery) => state.world.lose(delivery),
+            Action::Die(who) => {
+                state.deaths -= 1;
+                state.die(who);
+            }
+            Action::Look(who) => {
+                if let At::Acquire(machine) = &mut state.processes[who].at {
+                    machine.look();
+                }
+            }
+            Action::Again(who) => {
+                if let At::Acquire(machine) = &mut state.processes[who].at {
+                    machine.again();
+                }
+            }
+            Action::Leave(who) => {
+                if let At::Release(machine) = &mut state.processes[who].at {
+                    machine.leave();
+                }
+            }
         }
         Some(state)
     }

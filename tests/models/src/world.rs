@@ -1,6 +1,6 @@
 //! What is between the machines: words, seats and messages under way.
 
-use netvm::sync::protocol::{Answer, Centre, GRANTS, Place, SeatId, Want};
+use netvm::sync::protocol::{Answer, Centre, GRANTS, Place, SeatId, View, Want};
 use netvm_abi::atomic::{Atomic, AtomicResult, EMPTY, NOBODY, Operand, QueueBlock};
 use netvm_abi::descriptor::Opcode;
 use netvm_abi::words::join;
@@ -55,8 +55,20 @@ pub struct Seat {
     pub grants: [u64; GRANTS as usize],
     /// Signals that nobody has acknowledged.
     pub signals: u8,
-    /// Where it stands.
-    pub place: Place,
+    /// Where it stands, as others see it; nothing once its process is dead.
+    pub view: Option<View>,
+}
+
+impl Seat {
+    fn stand(&mut self, me: SeatId, place: Place) {
+        if let Some(view) = &mut self.view {
+            view.place = place;
+            view.turn = me.turn();
+            if let Place::Over(given) = place {
+                view.given = given;
+            }
+        }
+    }
 }
 
 /// A one-way message.
@@ -106,7 +118,11 @@ impl World {
             next: SeatId::NOBODY,
             grants: [0; GRANTS as usize],
             signals: 0,
-            place: Place::Over(SeatId::NOBODY),
+            view: Some(View {
+                place: Place::Over(SeatId::NOBODY),
+                turn: 0,
+                given: SeatId::NOBODY,
+            }),
         };
         Self {
             main: Operand::default(),
@@ -134,7 +150,7 @@ impl World {
         match want {
             Want::AwaitNext => !self.seats[who].next.is_nobody(),
             Want::AwaitGrant { .. } => self.seats[who].signals > 0,
-            Want::Ended(_) => false,
+            Want::Pause | Want::Ended(_) => false,
             _ => true,
         }
     }
@@ -146,11 +162,11 @@ impl World {
         match *want {
             Want::Begin(place) => {
                 seat.next = SeatId::NOBODY;
-                seat.place = place;
+                seat.stand(me, place);
                 Answer::Done
             }
             Want::Stand(place) => {
-                seat.place = place;
+                seat.stand(me, place);
                 Answer::Done
             }
             Want::Atomic(Centre::Main, ref atomic) => Answer::Atomic(nic.apply(atomic, &mut self.main)),
@@ -164,7 +180,13 @@ impl World {
                 seat.signals -= 1;
                 Answer::Granted(seat.grants[usize::from(slot)])
             }
-            Want::Ended(_) => Answer::Done,
+            Want::View(of) => Answer::View(self.seats[Self::who(of)].view),
+            Want::Member(at) => Answer::Next(if usize::from(at) < self.seats.len() {
+                Self::id(at.into())
+            } else {
+                SeatId::NOBODY
+            }),
+            Want::Pause | Want::Ended(_) => Answer::Done,
         }
     }
 
@@ -186,6 +208,29 @@ impl World {
             };
             (message.payload != Payload::Signal || first).then_some(Delivery(at))
         })
+    }
+
+    /// A process dies: nobody reads its memory any more.
+    pub fn die(&mut self, who: usize) {
+        self.seats[who].view = None;
+    }
+
+    /// Whether a process lives.
+    #[must_use]
+    pub fn lives(&self, who: usize) -> bool {
+        self.seats[who].view.is_some()
+    }
+
+    /// Messages that may be lost: those of the dead, and those to them.
+    pub fn losses(&self) -> impl Iterator<Item = Delivery> + '_ {
+        self.messages.iter().enumerate().filter_map(|(at, message)| {
+            (!self.lives(message.from) || !self.lives(message.to)).then_some(Delivery(at))
+        })
+    }
+
+    /// Loses it.
+    pub fn lose(&mut self, Delivery(at): Delivery) {
+        self.messages.remove(at);
     }
 
     /// Lets it happen.

@@ -1,21 +1,23 @@
 //! The lock (thesis table 17): mutual exclusion, first come first served, nobody waits for ever.
 
 use netvm_models::explore;
-use netvm_models::lock::LockModel;
+use netvm_models::graph::Graph;
+use netvm_models::lock::{LockModel, State};
 
 fn holds(name: &str, processes: &[(u8, bool)]) {
     let verdict = explore(
         name,
         LockModel {
             processes: processes.to_vec(),
+            ..LockModel::default()
         },
     );
     assert_eq!(verdict.wrong, None);
 }
 
 #[test]
-fn three_processes_three_times_each() {
-    holds("lock, 3 processes 3 times", &[(3, false); 3]);
+fn three_processes_twice() {
+    holds("lock, 3 processes twice", &[(2, false); 3]);
 }
 
 #[test]
@@ -29,4 +31,80 @@ fn two_who_acquire_and_one_who_first_tries() {
 #[test]
 fn four_processes_once() {
     holds("lock, 4 processes once", &[(1, false); 4]);
+}
+
+/// Whoever dies, and wherever: never do two hold the lock, and all who live can always come to their end.
+fn survives(name: &str, processes: &[(u8, bool)], deaths: u8) {
+    let model = LockModel {
+        processes: processes.to_vec(),
+        deaths,
+        ..LockModel::default()
+    };
+    goes_on(name, model);
+}
+
+fn goes_on(name: &str, model: LockModel) {
+    let graph = Graph::new(&model, |_| 0);
+    println!("{name}: {} states", graph.states.len());
+    let wrong = graph.states.iter().find(|state| state.wrong.is_some());
+    assert_eq!(wrong, None);
+    assert_eq!(graph.cut_off(State::is_done), None);
+}
+
+#[test]
+fn of_two_one_dies() {
+    survives("lock, 2 processes twice, 1 dies", &[(2, false); 2], 1);
+}
+
+#[test]
+fn of_three_one_dies() {
+    survives("lock, 3 processes once, 1 dies", &[(1, false); 3], 1);
+}
+
+#[test]
+fn of_three_two_die() {
+    survives("lock, 3 processes once, 2 die", &[(1, false); 3], 2);
+}
+
+#[test]
+fn of_three_of_whom_one_comes_twice_and_one_tries_one_dies() {
+    survives(
+        "lock, 3 processes, 1 twice, 1 only tries, 1 dies",
+        &[(2, false), (1, false), (1, true)],
+        1,
+    );
+}
+
+/// A chain of four of whom the first, who holds the lock, and the third are dead: two are left who each stand
+/// behind a dead one, and may get the lock in either order.
+fn torn() -> LockModel {
+    LockModel {
+        processes: vec![(1, false), (2, false), (1, false), (2, false)],
+        killed: vec![0, 2],
+        ..LockModel::default()
+    }
+}
+
+#[test]
+fn a_chain_torn_in_two_places() {
+    goes_on("lock, chain torn twice", torn());
+}
+
+#[test]
+fn a_torn_chain_of_which_another_dies() {
+    let model = LockModel { deaths: 1, ..torn() };
+    goes_on("lock, chain torn twice, another dies", model);
+}
+
+/// Who got the lock by recovery may not free it for all comers while another is adrift, who would then take it
+/// as well.
+#[test]
+fn clearing_the_tail_of_a_broken_chain_lets_two_in() {
+    let model = LockModel {
+        forgetful: true,
+        ..torn()
+    };
+    let graph = Graph::new(&model, |_| 0);
+    println!("control: tail cleared too soon: {} states", graph.states.len());
+    assert!(graph.states.iter().any(|state| state.wrong.is_some()));
 }

@@ -1,7 +1,32 @@
 //! Synchronization between processes on any nodes (thesis 8).
 //!
+//! | to | see |
+//! |---|---|
+//! | keep others out, first come first served | [`Lock`] |
+//! | keep others out, at no cost on the lock's own node | [`alock`] |
+//! | wait for an event | [`WaitQueue`] |
+//! | both, as thesis table 21 has it | [`Monitor`], [`Condition`] |
+//! | count tokens | [`Semaphore`] |
+//!
+//! Each has a [`Home`]: a block of memory in some port, exported under a name. Whoever takes part *joins* it, and
+//! has a *seat*, some words in its own port's memory through which the others talk to it.
+//!
 //! The algorithms are step machines without any input or output ([`protocol`]): the library's drivers
 //! run them on real words, and `tests/models` runs the same ones in every order there is.
 
 pub mod alock;
+mod home;
+mod lock;
+mod monitor;
 pub mod protocol;
+mod queue;
+mod seats;
+mod semaphore;
+mod suspicion;
+
+pub use home::Home;
+pub use lock::{Guard, Lock};
+pub use monitor::{Condition, Inside, Monitor};
+pub use queue::{WaitQueue, Waiting, Woken};
+pub(crate) use seats::Seats;
+pub use semaphore::Semaphore;

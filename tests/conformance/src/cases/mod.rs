@@ -9,6 +9,7 @@ mod failures;
 mod memory;
 mod notifications;
 mod order;
+mod sync;
 mod threads;
 
 use crate::env::Env;
@@ -139,5 +140,16 @@ cases! {
     atomics::atomic_counter, 2, Nothing, "all nodes count on one word that is thrown out, none is lost";
     atomics::queue_block, 2, Nothing, "operations of wait queues and semaphores on one block";
     atomics::ordered_atomic, 2, Nothing, "an ordered atomic follows all earlier data";
+    sync::contended_lock, 3, Nothing, "all nodes count under one lock, beside it and elsewhere";
+    sync::lock_tries, 2, Nothing, "trying for a lock, and giving up";
+    sync::lock_messages, 2, Nothing, "what a lock costs in round trips and messages";
+    sync::semaphore_tokens, 3, Nothing, "tokens go around, none lost and none invented";
+    sync::semaphore_messages, 2, Nothing, "what a semaphore costs, and the same in three phases";
+    sync::wait_queue_order, 2, Nothing, "first in first out, pending wake-ups, and leaving early";
+    sync::queue_messages, 2, Nothing, "what a wait queue costs in round trips and messages";
+    sync::bounded_buffer, 2, Nothing, "a bounded buffer in a monitor";
+    sync::dead_holder, 3, Kill, "who holds a lock dies: the others get it, and are told";
+    sync::dead_waiter, 3, Kill, "who waits for a lock dies: those behind it get it";
+    sync::dead_in_queue, 3, Kill, "who waits for a token dies: those behind it get theirs";
     threads::one_port, 2, Nothing, "several threads write, read and fence through one port";
 }

@@ -5,40 +5,74 @@
 //! Uncontended: one round trip to get it and one to let go. Contended: one round trip and one message
 //! to get it, one message to let go.
 
-use super::seat::{Place, SeatId};
-use super::{Answer, Centre, Machine, Want, word};
+use super::seat::{Place, SeatId, View};
+use super::survey::Survey;
+use super::{Answer, Centre, GRANTS, Machine, Want, word};
 use netvm_abi::atomic::EMPTY;
 use netvm_abi::descriptor::Opcode;
 
 /// How a lock was acquired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Acquired {
-    /// The caller holds it. Broken: the chain has lost somebody, and not been whole since.
+    /// The caller holds it.
     Held {
-        /// Whether the chain is broken.
+        /// The chain has lost somebody, and there may be others who wait for ever unless they look.
         broken: bool,
+        /// It was nobody's any more.
+        recovered: bool,
     },
     /// Somebody else has it: only [`TryAcquire`] ends so.
     Taken,
 }
 
+const WHOLE: Acquired = Acquired::Held {
+    broken: false,
+    recovered: false,
+};
+
 /// Gets the lock, however long it takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+///
+/// # When somebody dies
+/// Who has waited long [looks](Self::look) at the one before it. If that is gone, or its turn is over
+/// and it has not handed the lock to this one, who waits is *adrift*: it forgets the one before, and
+/// whatever that may have sent. One at a time (the recovery word) those adrift look at all members
+/// ([`Survey`]), and take the lock if nobody has it or can come to have it otherwise. That is safe because
+/// the tail names somebody as long as anybody waits, adrift or not: so nobody gets the lock by
+/// exchanging it meanwhile. For that, who holds a *broken* chain clears the tail only when a survey shows that nobody
+/// is adrift ([`Release`]).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Acquire {
     me: SeatId,
     at: AcquireAt,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum AcquireAt {
     Begin,
     Swap,
     Behind(SeatId),
     Link(SeatId),
-    Wait(SeatId),
-    Hold(bool),
-    Ended(bool),
+    /// And how often the one before was found to have handed over the lock, which has not come.
+    Wait(SeatId, u8),
+    Look(SeatId, u8),
+    Drift,
+    Claim(SeatId),
+    Owner(SeatId),
+    Survey(Survey),
+    Take,
+    GiveBack(bool),
+    Pause,
+    Hold(Acquired),
+    Ended(Acquired),
 }
+
+/// Where a grant for this turn goes: one that comes late, from somebody dead, does not overwrite it.
+const fn slot(to: SeatId) -> u8 {
+    (to.turn() % GRANTS as u16) as u8
+}
+
+/// How often a lock may be found to be on its way before it is taken for lost.
+const LOST: u8 = 8;
 
 impl Acquire {
     /// For this participant, in a turn that it has not had before.
@@ -54,8 +88,43 @@ impl Acquire {
     #[must_use]
     pub const fn behind(&self) -> Option<SeatId> {
         match self.at {
-            AcquireAt::Link(who) | AcquireAt::Wait(who) => Some(who),
+            AcquireAt::Link(who) | AcquireAt::Wait(who, _) => Some(who),
             _ => None,
+        }
+    }
+
+    /// Whether it is to be told to go [on](Self::again).
+    #[must_use]
+    pub fn pauses(&self) -> bool {
+        self.at == AcquireAt::Pause
+    }
+
+    /// It has waited long: looks whether the one before is still there.
+    pub fn look(&mut self) {
+        if let AcquireAt::Wait(who, lost) = self.at {
+            self.at = AcquireAt::Look(who, lost);
+        }
+    }
+
+    /// Goes on after a [pause](Want::Pause).
+    pub fn again(&mut self) {
+        if self.at == AcquireAt::Pause {
+            self.at = AcquireAt::Claim(SeatId::NOBODY);
+        }
+    }
+
+    /// Where it stands after a look at the one before.
+    fn looked(&self, who: SeatId, lost: u8, view: Option<View>) -> AcquireAt {
+        let Some(view) = view else {
+            return AcquireAt::Drift;
+        };
+        let over = view.turn != who.turn() || matches!(view.place, Place::Over(_));
+        if !over {
+            AcquireAt::Wait(who, 0)
+        } else if view.given == self.me && lost < LOST {
+            AcquireAt::Wait(who, lost + 1)
+        } else {
+            AcquireAt::Drift
         }
     }
 }
@@ -64,36 +133,82 @@ impl Machine for Acquire {
     type Outcome = Acquired;
 
     fn want(&self) -> Want<Acquired> {
-        match self.at {
+        let swap = |operand: u64, compare: u64| {
+            Want::Atomic(Centre::Recovery, word(Opcode::CompareSwap, operand, compare))
+        };
+        match &self.at {
             AcquireAt::Begin => Want::Begin(Place::Asking),
             AcquireAt::Swap => Want::Atomic(Centre::Main, word(Opcode::Swap, self.me.0, 0)),
-            AcquireAt::Behind(who) => Want::Stand(Place::Behind(who)),
-            AcquireAt::Link(who) => Want::Link(who),
-            AcquireAt::Wait(_) => Want::AwaitGrant { slot: 0 },
-            AcquireAt::Hold(_) => Want::Stand(Place::Holding),
-            AcquireAt::Ended(broken) => Want::Ended(Acquired::Held { broken }),
+            AcquireAt::Behind(who) => Want::Stand(Place::Behind(*who)),
+            AcquireAt::Link(who) => Want::Link(*who),
+            AcquireAt::Wait(..) => Want::AwaitGrant { slot: slot(self.me) },
+            AcquireAt::Look(who, _) | AcquireAt::Owner(who) => Want::View(*who),
+            AcquireAt::Drift => Want::Stand(Place::Adrift),
+            AcquireAt::Claim(owner) => swap(self.me.0, owner.0),
+            AcquireAt::Survey(survey) => match survey.want() {
+                Want::Member(at) => Want::Member(at),
+                Want::View(of) => Want::View(of),
+                _ => Want::Pause,
+            },
+            AcquireAt::Take | AcquireAt::Hold(_) => Want::Stand(Place::Holding),
+            AcquireAt::GiveBack(_) => swap(EMPTY, self.me.0),
+            AcquireAt::Pause => Want::Pause,
+            AcquireAt::Ended(how) => Want::Ended(*how),
         }
     }
 
     fn answer(&mut self, answer: Answer) {
-        self.at = match self.at {
+        self.at = match &mut self.at {
             AcquireAt::Begin => AcquireAt::Swap,
             AcquireAt::Swap => match answer.atomic().value {
-                EMPTY => AcquireAt::Hold(false),
+                EMPTY => AcquireAt::Hold(WHOLE),
+                // Left alone by everybody else: an earlier turn of its own was the last.
+                before if self.me.same_seat(SeatId(before)) => AcquireAt::Drift,
                 before => AcquireAt::Behind(SeatId(before)),
             },
-            AcquireAt::Behind(who) => AcquireAt::Link(who),
-            AcquireAt::Link(who) => AcquireAt::Wait(who),
-            AcquireAt::Wait(who) => {
+            AcquireAt::Behind(who) => AcquireAt::Link(*who),
+            AcquireAt::Link(who) => AcquireAt::Wait(*who, 0),
+            AcquireAt::Wait(who, lost) => {
                 let from = SeatId(answer.word());
                 // Anything else was meant for a turn that is over.
-                if from.with_mark(false) == who {
-                    AcquireAt::Hold(from.mark())
+                if from.with_mark(false) == *who {
+                    AcquireAt::Hold(Acquired::Held {
+                        broken: from.mark(),
+                        recovered: false,
+                    })
                 } else {
-                    AcquireAt::Wait(who)
+                    AcquireAt::Wait(*who, *lost)
                 }
             }
-            AcquireAt::Hold(broken) | AcquireAt::Ended(broken) => AcquireAt::Ended(broken),
+            AcquireAt::Look(who, lost) => {
+                let (who, lost) = (*who, *lost);
+                self.looked(who, lost, answer.view())
+            }
+            AcquireAt::Drift => AcquireAt::Claim(SeatId::NOBODY),
+            AcquireAt::Claim(owner) => match SeatId(answer.atomic().value) {
+                found if found == *owner => AcquireAt::Survey(Survey::new(self.me)),
+                SeatId::NOBODY => AcquireAt::Pause,
+                found => AcquireAt::Owner(found),
+            },
+            AcquireAt::Owner(owner) => match answer.view() {
+                Some(view) if view.turn == owner.turn() => AcquireAt::Pause,
+                _ => AcquireAt::Claim(*owner),
+            },
+            AcquireAt::Survey(survey) => {
+                survey.answer(answer);
+                match survey.want() {
+                    Want::Ended(found) if found.free => AcquireAt::Take,
+                    Want::Ended(_) => AcquireAt::GiveBack(false),
+                    _ => return,
+                }
+            }
+            AcquireAt::Take => AcquireAt::GiveBack(true),
+            AcquireAt::GiveBack(true) => AcquireAt::Ended(Acquired::Held {
+                broken: true,
+                recovered: true,
+            }),
+            AcquireAt::GiveBack(false) | AcquireAt::Pause => AcquireAt::Pause,
+            AcquireAt::Hold(how) | AcquireAt::Ended(how) => AcquireAt::Ended(*how),
         };
     }
 }
@@ -137,7 +252,7 @@ impl Machine for TryAcquire {
     fn answer(&mut self, answer: Answer) {
         self.at = match self.at {
             TryAt::Begin => TryAt::Swap,
-            TryAt::Swap if answer.atomic().value == EMPTY => TryAt::Stand(Acquired::Held { broken: false }),
+            TryAt::Swap if answer.atomic().value == EMPTY => TryAt::Stand(WHOLE),
             TryAt::Swap => TryAt::Stand(Acquired::Taken),
             TryAt::Stand(how) | TryAt::Ended(how) => TryAt::Ended(how),
         };
@@ -145,16 +260,17 @@ impl Machine for TryAcquire {
 }
 
 /// Lets go of the lock. Ends with who has it now, if somebody had asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Release {
     me: SeatId,
     broken: bool,
     at: ReleaseAt,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum ReleaseAt {
     Look,
+    Survey(Survey),
     Clear,
     Await,
     Over(SeatId),
@@ -163,13 +279,20 @@ enum ReleaseAt {
 }
 
 impl Release {
-    /// For a holder, in the turn in which it acquired the lock, whose chain is whole.
+    /// For a holder, in the turn in which it acquired the lock, whose chain is whole or not.
     #[must_use]
-    pub const fn new(me: SeatId) -> Self {
+    pub const fn new(me: SeatId, broken: bool) -> Self {
         Self {
             me,
-            broken: false,
+            broken,
             at: ReleaseAt::Look,
+        }
+    }
+
+    /// Who has asked does not come to say so: leaves it alone. It finds that, and is adrift.
+    pub fn leave(&mut self) {
+        if self.at == ReleaseAt::Await {
+            self.at = ReleaseAt::Over(SeatId::NOBODY);
         }
     }
 }
@@ -178,32 +301,50 @@ impl Machine for Release {
     type Outcome = SeatId;
 
     fn want(&self) -> Want<SeatId> {
-        match self.at {
+        match &self.at {
             ReleaseAt::Look => Want::LookNext,
+            ReleaseAt::Survey(survey) => match survey.want() {
+                Want::Member(at) => Want::Member(at),
+                Want::View(of) => Want::View(of),
+                _ => Want::Pause,
+            },
             ReleaseAt::Clear => Want::Atomic(Centre::Main, word(Opcode::CompareSwap, EMPTY, self.me.0)),
             ReleaseAt::Await => Want::AwaitNext,
-            ReleaseAt::Over(next) => Want::Stand(Place::Over(next)),
+            ReleaseAt::Over(next) => Want::Stand(Place::Over(*next)),
             ReleaseAt::Grant(to) => Want::Grant {
-                to,
-                slot: 0,
+                to: *to,
+                slot: slot(*to),
                 word: self.me.with_mark(self.broken).0,
             },
-            ReleaseAt::Ended(next) => Want::Ended(next),
+            ReleaseAt::Ended(next) => Want::Ended(*next),
         }
     }
 
     fn answer(&mut self, answer: Answer) {
-        self.at = match self.at {
+        self.at = match &mut self.at {
+            ReleaseAt::Look if answer.next().is_nobody() && self.broken => {
+                ReleaseAt::Survey(Survey::new(self.me))
+            }
             ReleaseAt::Look if answer.next().is_nobody() => ReleaseAt::Clear,
+            ReleaseAt::Survey(survey) => {
+                survey.answer(answer);
+                match survey.want() {
+                    Want::Ended(found) if found.whole => ReleaseAt::Clear,
+                    // The tail stays as it is. Who comes next finds nobody before it who will hand it
+                    // the lock, and recovers it.
+                    Want::Ended(_) => ReleaseAt::Over(SeatId::NOBODY),
+                    _ => return,
+                }
+            }
             ReleaseAt::Clear if answer.atomic().value == self.me.0 => ReleaseAt::Over(SeatId::NOBODY),
             // Somebody has asked meanwhile, and is about to say so.
             ReleaseAt::Clear => ReleaseAt::Await,
             ReleaseAt::Look | ReleaseAt::Await => ReleaseAt::Over(answer.next()),
             // Said before the grant goes out: who finds that this one's turn is over, and that the lock
             // was handed to somebody else or nobody, need not wait for it.
-            ReleaseAt::Over(next) if next.is_nobody() => ReleaseAt::Ended(next),
-            ReleaseAt::Over(next) => ReleaseAt::Grant(next),
-            ReleaseAt::Grant(next) | ReleaseAt::Ended(next) => ReleaseAt::Ended(next),
+            ReleaseAt::Over(next) if next.is_nobody() => ReleaseAt::Ended(*next),
+            ReleaseAt::Over(next) => ReleaseAt::Grant(*next),
+            ReleaseAt::Grant(next) | ReleaseAt::Ended(next) => ReleaseAt::Ended(*next),
         };
     }
 }

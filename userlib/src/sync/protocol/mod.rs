@@ -10,11 +10,13 @@ mod mcs;
 mod queue;
 mod seat;
 mod semaphore;
+mod survey;
 
 pub use mcs::{Acquire, Acquired, Release, TryAcquire};
 pub use queue::{Await, Insert, Inserted, Remove, Removed};
-pub use seat::{Place, SeatId};
+pub use seat::{Place, SeatId, View};
 pub use semaphore::{Signal, TryWait, Wait};
+pub use survey::Survey;
 
 use netvm_abi::atomic::{Atomic, AtomicResult};
 use netvm_abi::descriptor::Opcode;
@@ -60,12 +62,18 @@ pub enum Want<R> {
         /// Which grant, below [`GRANTS`].
         slot: u8,
     },
+    /// Another's seat, now. Answer: [`Answer::View`].
+    View(SeatId),
+    /// Who has this place among a lock's members. Answer: [`Answer::Next`]; nobody: there are no more.
+    Member(u16),
+    /// To wait a little, and then to be told to go on.
+    Pause,
     /// Nothing: it has ended.
     Ended(R),
 }
 
-/// Grants of a seat. A queue uses the one that its epoch chooses, so that a grant which comes late,
-/// after the queue was reset, does not overwrite the one that counts.
+/// Grants of a seat. A queue uses the one that its epoch chooses, a lock the one of the turn, so that
+/// a grant which comes late, when somebody has died, does not overwrite the one that counts.
 pub const GRANTS: u8 = 4;
 
 /// What a machine is told.
@@ -79,6 +87,8 @@ pub enum Answer {
     Next(SeatId),
     /// What the grant says.
     Granted(u64),
+    /// What the seat says; nothing if the process is dead, or out of reach.
+    View(Option<View>),
 }
 
 impl Answer {
@@ -93,6 +103,13 @@ impl Answer {
         match self {
             Self::Next(id) => id,
             _ => SeatId::NOBODY,
+        }
+    }
+
+    const fn view(self) -> Option<View> {
+        match self {
+            Self::View(view) => view,
+            _ => None,
         }
     }
 

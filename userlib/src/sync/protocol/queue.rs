@@ -123,6 +123,19 @@ impl Await {
         matches!(self.at, AwaitAt::Grant)
     }
 
+    /// Whether it has been woken, and only waits for the name of who comes after it.
+    #[must_use]
+    pub const fn lingers(&self) -> bool {
+        matches!(self.at, AwaitAt::Next)
+    }
+
+    /// The queue was reset while it [lingered](Self::lingers): there is nobody to bring in.
+    pub const fn give_up(&mut self) {
+        if self.lingers() {
+            self.at = AwaitAt::Ended(true);
+        }
+    }
+
     /// Its epoch.
     #[must_use]
     pub const fn epoch(&self) -> u32 {

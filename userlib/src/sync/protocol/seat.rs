@@ -127,8 +127,22 @@ pub enum Place {
     Asking,
     /// Waits for this one to hand it the lock.
     Behind(SeatId),
+    /// Still waits, but no more for the one before: that is gone, or will not hand the lock to this one. Whatever
+    /// it may have sent counts for nothing from now on.
+    Adrift,
     /// Has the lock.
     Holding,
     /// Has nothing to do with it any more; has handed the lock to this one, or to nobody.
     Over(SeatId),
+}
+
+/// What another's seat says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct View {
+    /// Where it stands.
+    pub place: Place,
+    /// In which of its turns.
+    pub turn: u16,
+    /// Whom it handed the lock to last, in this turn or an earlier one.
+    pub given: SeatId,
 }

@@ -44,6 +44,28 @@ impl Wait {
         }
     }
 
+    /// Whether it has its token, and only waits for the name of who comes after it.
+    #[must_use]
+    pub const fn lingers(&self) -> bool {
+        matches!(&self.at, WaitAt::Await(_, waiting) if waiting.lingers())
+    }
+
+    /// The queue was reset while it [lingered](Self::lingers): there is nobody to bring in.
+    pub const fn give_up(&mut self) {
+        if self.lingers() {
+            self.at = WaitAt::Ended(0);
+        }
+    }
+
+    /// The epoch of the queue that it is in, if any.
+    #[must_use]
+    pub const fn epoch(&self) -> Option<u32> {
+        match &self.at {
+            WaitAt::Await(inserted, _) => Some(inserted.epoch),
+            _ => None,
+        }
+    }
+
     /// The queue that it stood in was reset: stands in it anew. Only while it [stands](Self::stands).
     pub const fn again(&mut self) {
         if self.stands().is_some() {
@@ -119,6 +141,9 @@ where
         Want::LookNext | Want::Ended(_) => Want::LookNext,
         Want::AwaitNext => Want::AwaitNext,
         Want::AwaitGrant { slot } => Want::AwaitGrant { slot },
+        Want::View(of) => Want::View(of),
+        Want::Member(at) => Want::Member(at),
+        Want::Pause => Want::Pause,
     }
 }
 

@@ -1,0 +1,98 @@
+//! Where a synchronization object lies: a block in some port's memory, exported under a name.
+
+use crate::backend::Refusal;
+use crate::error::{Error, Result};
+use crate::export::{Access, Segment};
+use crate::import::RemoteSegment;
+use crate::port::Port;
+use crate::region::Region;
+use crate::timeout::Timeout;
+use netvm_abi::{NodeId, PAGE_SIZE, PortId};
+use std::fmt;
+
+/// Offset of a lock's recovery word.
+pub(super) const RECOVERY: u64 = 64;
+/// Offset of the table of a lock's members: 64-bit names, 0 for nobody.
+pub(super) const MEMBERS: u64 = 128;
+/// How many members there may be.
+pub(super) const PLACES: usize = (PAGE_SIZE as usize - MEMBERS as usize) / 8;
+/// Offset of the word that says what the block is.
+const KIND: u64 = 40;
+/// Offset of a semaphore's value.
+const VALUE: u64 = 24;
+
+/// What a block is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Lock = 1,
+    Queue = 2,
+    Semaphore = 3,
+}
+
+impl Kind {
+    const fn word(self) -> u64 {
+        u64::from_le_bytes(*b"NetVMs\x01\0") | (self as u64) << 56
+    }
+}
+
+/// The home of a lock, wait queue or semaphore: as long as it lives, others can join. Any process may keep it;
+/// it takes no part in anything, and on the paths of the algorithms only its card does.
+///
+/// Dropping it ends the object: whoever uses it then gets an error.
+#[must_use = "dropping a home ends what lives there"]
+pub struct Home {
+    segment: Segment,
+    _memory: Region,
+}
+
+impl Home {
+    pub(super) fn new(port: &Port, name: &str, kind: Kind, value: u32, access: Access) -> Result<Self> {
+        let memory = port.alloc(u64::from(PAGE_SIZE))?;
+        memory.word32(VALUE)?.store(value)?;
+        memory.word64(KIND)?.store(kind.word())?;
+        Ok(Self {
+            segment: port.export(name, &memory, .., access)?,
+            _memory: memory,
+        })
+    }
+
+    /// The name under which others join.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.segment.name()
+    }
+}
+
+impl fmt::Debug for Home {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Home({:?})", self.name())
+    }
+}
+
+/// Binds to a block, and makes sure that it is one of this kind.
+pub(super) fn join(
+    port: &Port,
+    node: NodeId,
+    exporter: PortId,
+    name: &str,
+    kind: Kind,
+    timeout: Timeout,
+) -> Result<RemoteSegment> {
+    let block = port.import(node, exporter, name, timeout)?;
+    let wrong = Error::Import {
+        node,
+        port: exporter,
+        name: name.into(),
+        reason: Refusal::Unsupported("there is something else under that name than was asked for"),
+    };
+    let mut word = [0; 8];
+    if block.len() != u64::from(PAGE_SIZE) {
+        return Err(wrong);
+    }
+    block.read(KIND, &mut word).post()?;
+    if u64::from_le_bytes(word) == kind.word() {
+        Ok(block)
+    } else {
+        Err(wrong)
+    }
+}

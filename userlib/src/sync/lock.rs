@@ -1,0 +1,311 @@
+//! The lock (thesis 8.2): first come first served, and whoever waits looks at its own memory alone.
+
+use super::home::{self, Home, Kind};
+use super::protocol::{Acquire, Acquired, Answer, Machine, Release, SeatId, TryAcquire, Want};
+use super::seats::{Patience, Progress, Seat};
+use crate::error::{Error, Result};
+use crate::export::Access;
+use crate::failure::after;
+use crate::import::RemoteSegment;
+use crate::port::{Port, PortInner};
+use crate::timeout::Timeout;
+use netvm_abi::{Nanos, NodeId, PortId};
+use std::fmt;
+use std::sync::atomic::Ordering;
+
+/// A participant of a lock that any process on any node may take part in.
+///
+/// Getting it costs one round trip to its home, and one message more if somebody else has it. Whoever waits
+/// spins a little on its own memory and then blocks. Letting go costs one round trip, or one
+/// message if somebody waits.
+///
+/// What a holder wrote, to whatever node, the next holder sees: see [`Guard::release`].
+///
+/// # Waiting has no time-out
+/// Who waits stands in a chain that others rely on, and cannot leave it without their help. So
+/// [`acquire`](Self::acquire) waits as long as it takes; [`try_acquire`](Self::try_acquire) and
+/// [`try_acquire_for`](Self::try_acquire_for) never stand in it.
+///
+/// # Processes that die
+/// If a process dies that holds the lock or waits for it, those who wait find out, agree on one of
+/// them, and that one gets the lock with [`Guard::owner_died`] set. Nobody waits for ever.
+pub struct Lock {
+    pub(super) seat: Seat,
+    centre: RemoteSegment,
+}
+
+impl Lock {
+    /// Makes a lock that has its home at this port, under this name. `access` says who may take part:
+    /// they need all of reading, writing and atomics.
+    ///
+    /// # Errors
+    /// As [`Port::alloc`] and [`Port::export`].
+    pub fn create(port: &Port, name: &str, access: Access) -> Result<Home> {
+        Home::new(port, name, Kind::Lock, 0, access)
+    }
+
+    /// Takes part in a lock: one participant, which holds or waits once at a time. A process may have
+    /// several; a port has room for 63.
+    ///
+    /// # Errors
+    /// As [`Port::import`]; [`Error::Import`] when something else has that name; [`Error::Refused`] when
+    /// the port has no seat left, or the lock no place.
+    pub fn join(
+        port: &Port,
+        node: NodeId,
+        exporter: PortId,
+        name: &str,
+        timeout: impl Into<Timeout>,
+    ) -> Result<Self> {
+        let centre = home::join(port, node, exporter, name, Kind::Lock, timeout.into())?;
+        let seat = Seat::take(&port.inner)?;
+        seat.enter(&centre)?;
+        Ok(Self { seat, centre })
+    }
+
+    /// Waits for the lock. Spins, then blocks.
+    ///
+    /// # Errors
+    /// When the home has gone, or this port: what its operations failed with. Then it is not held.
+    pub fn acquire(&mut self) -> Result<Guard<'_>> {
+        let (start, broken, died) = self.lock()?;
+        Ok(Guard::new(self, start, broken, died))
+    }
+
+    /// Since which write of the port it is held, whether the chain is broken, and whether it was recovered.
+    fn lock(&mut self) -> Result<(u32, bool, bool)> {
+        self.seat.leftovers();
+        let mut machine = Acquire::new(self.seat.turn());
+        match self.wait(&mut machine) {
+            Ok((broken, died)) => Ok((self.seat.port.write_mark(), broken, died)),
+            Err(error) => {
+                // Whoever stands behind this one finds that it is left alone.
+                self.seat.step_out();
+                Err(error)
+            }
+        }
+    }
+
+    fn wait(&self, machine: &mut Acquire) -> Result<(bool, bool)> {
+        let mut patience = Patience::new();
+        loop {
+            let until = patience.until(self.seat.port.backend.now());
+            match self.seat.drive(machine, &self.centre, false, until)? {
+                Progress::Ended(Acquired::Held { broken, recovered }) => return Ok((broken, recovered)),
+                // Only who tries ends so.
+                Progress::Ended(Acquired::Taken) => return Err(Error::TimedOut),
+                Progress::Waits if machine.pauses() => {
+                    self.seat.pause(until)?;
+                    machine.again();
+                }
+                Progress::Waits => machine.look(),
+            }
+        }
+    }
+
+    /// The lock if nobody has it now, at one round trip.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub fn try_acquire(&mut self) -> Result<Option<Guard<'_>>> {
+        let mut machine = TryAcquire::new(self.seat.turn());
+        let ended = self.seat.drive(&mut machine, &self.centre, false, Nanos::MAX)?;
+        let start = self.seat.port.write_mark();
+        let held = matches!(ended, Progress::Ended(Acquired::Held { .. }));
+        Ok(held.then(|| Guard::new(self, start, false, false)))
+    }
+
+    /// Tries again and again, with growing pauses. Not first come first served: who
+    /// [waits](Self::acquire) comes before. Each try is a round trip.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`]; as [`acquire`](Self::acquire).
+    pub fn try_acquire_for(&mut self, timeout: impl Into<Timeout>) -> Result<Guard<'_>> {
+        let deadline = timeout.into().deadline(self.seat.port.backend.now());
+        let mut pause = Nanos::from_micros(10);
+        loop {
+            let mut machine = TryAcquire::new(self.seat.turn());
+            if let Progress::Ended(Acquired::Held { .. }) =
+                self.seat.drive(&mut machine, &self.centre, false, Nanos::MAX)?
+            {
+                let start = self.seat.port.write_mark();
+                return Ok(Guard::new(self, start, false, false));
+            }
+            let now = self.seat.port.backend.now();
+            if now >= deadline {
+                return Err(Error::TimedOut);
+            }
+            self.seat.pause(deadline.min(now.after(pause)))?;
+            pause = Nanos(pause.0 * 2).min(Nanos::from_millis(1));
+        }
+    }
+
+    /// Lets go of the lock. The nodes are those that were written to while it was held.
+    fn unlock(&self, broken: bool, written: &[NodeId]) -> Result<()> {
+        // The answer to the machine's first question decides where the release goes to, and so what has to
+        // land before: not what goes to that node, which lands before it by itself (ordered operation;
+        // promise P4 for a notification).
+        let next = self.seat.look_next()?;
+        let to = if next.is_nobody() {
+            self.centre.node()
+        } else {
+            next.node()
+        };
+        let mut failed = None;
+        for &node in written {
+            // Where the chain is broken, a signal that comes late from a dead holder may wake the next one
+            // before this one's does.
+            if (node != to || broken)
+                && let Err(error) = self.seat.port.flush_remote(node)
+            {
+                failed.get_or_insert(error);
+            }
+        }
+        let mut machine = Release::new(self.seat.me, broken);
+        debug_assert_eq!(machine.want(), Want::LookNext);
+        machine.answer(Answer::Next(next));
+        // Who has asked and not said so in this time has died, or will find that it is left alone.
+        let until = self.seat.port.backend.now().after(LINGER);
+        while let Progress::Waits = self.seat.drive(&mut machine, &self.centre, true, until)? {
+            machine.leave();
+        }
+        failed.or_else(|| self.seat.heard()).map_or(Ok(()), Err)
+    }
+}
+
+/// How long a holder that lets go waits for the name of who has asked.
+const LINGER: Nanos = Nanos::from_millis(200);
+
+impl PortInner {
+    /// Commands posted so far; writes that are posted from now on have higher numbers.
+    pub(super) fn write_mark(&self) -> u32 {
+        self.poster().queue.posted()
+    }
+
+    /// Nodes that were written to since.
+    pub(super) fn written_after(&self, mark: u32) -> Vec<NodeId> {
+        let mut nodes = self.poster().failures.written_after(mark);
+        let imports = self.imports.lock().all();
+        for import in &imports {
+            if !nodes.contains(&import.node) && after(import.written.load(Ordering::Relaxed), mark) {
+                nodes.push(import.node);
+            }
+        }
+        nodes
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        self.seat.leave(&self.centre);
+    }
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lock({:?}, {:?})", self.centre, self.seat.me)
+    }
+}
+
+/// The lock is held while this lives.
+#[must_use = "dropping a guard lets go of the lock"]
+pub struct Guard<'a> {
+    lock: &'a mut Lock,
+    /// Commands that the port had posted before it was held.
+    start: u32,
+    broken: bool,
+    died: bool,
+    held: bool,
+}
+
+impl<'a> Guard<'a> {
+    const fn new(lock: &'a mut Lock, start: u32, broken: bool, died: bool) -> Self {
+        Self {
+            lock,
+            start,
+            broken,
+            died,
+            held: true,
+        }
+    }
+
+    /// Whether a process has died that may have held the lock: what it protects may be half changed.
+    #[must_use]
+    pub const fn owner_died(&self) -> bool {
+        self.died
+    }
+
+    /// Whether somebody waits for the lock, and has said so. Looks at own memory only.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] where the page cannot be had.
+    pub fn is_asked_for(&self) -> Result<bool> {
+        Ok(!self.lock.seat.look_next()?.is_nobody())
+    }
+
+    /// Lets go of the lock, as dropping the guard does, and tells what failed.
+    ///
+    /// Everything that this port has written while the lock was held has landed when the next holder gets it.
+    /// What lies on the node that the release goes to (the lock's home if nobody waits, else the next
+    /// holder's) costs nothing; every other node written to meanwhile costs a round trip. Atomics
+    /// count when they have been waited for.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] for a write that did not land (the lock is free all the same); when the home has
+    /// gone, what its operation failed with.
+    pub fn release(mut self) -> Result<()> {
+        self.let_go()
+    }
+
+    fn let_go(&mut self) -> Result<()> {
+        if !std::mem::take(&mut self.held) {
+            return Ok(());
+        }
+        let written = self.lock.seat.port.written_after(self.start);
+        self.lock.unlock(self.broken, &written)
+    }
+
+    /// Lets go of the lock for as long as `wait` takes, which begins with the lock still held: thesis
+    /// table 21, `cvwait`.
+    pub(super) fn without<R, Q>(
+        &mut self,
+        queue: impl FnOnce() -> Result<Q>,
+        wait: impl FnOnce(Q) -> Result<R>,
+    ) -> Result<R> {
+        // Before the queue is told, whose messages are nobody's data.
+        let written = self.lock.seat.port.written_after(self.start);
+        let queued = queue()?;
+        let released = if std::mem::take(&mut self.held) {
+            self.lock.unlock(self.broken, &written)
+        } else {
+            Ok(())
+        };
+        let waited = wait(queued);
+        (self.start, self.broken, self.died) = self.lock.lock()?;
+        self.held = true;
+        released?;
+        waited
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        // Nobody is left to tell; `release` tells.
+        let _ = self.let_go();
+    }
+}
+
+impl fmt::Debug for Guard<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Guard({:?})", self.lock.seat.me)
+    }
+}
+
+/// Who it is, for messages.
+impl Lock {
+    /// Its name among the participants.
+    #[must_use]
+    pub const fn id(&self) -> SeatId {
+        self.seat.me
+    }
+}

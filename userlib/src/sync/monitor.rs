@@ -1,0 +1,130 @@
+//! Monitors with Mesa semantics (thesis 8.3.1, table 21): a lock, and queues for conditions.
+
+use super::home::Home;
+use super::lock::{Guard, Lock};
+use super::queue::{WaitQueue, Woken};
+use crate::error::Result;
+use crate::export::Access;
+use crate::port::Port;
+use crate::timeout::Timeout;
+use netvm_abi::{NodeId, PortId};
+
+/// A participant of a monitor: one process at a time is inside.
+#[derive(Debug)]
+pub struct Monitor {
+    lock: Lock,
+}
+
+/// A participant of a condition of a monitor.
+#[derive(Debug)]
+pub struct Condition {
+    queue: WaitQueue,
+}
+
+impl Monitor {
+    /// Makes a monitor that has its home at this port: as [`Lock::create`].
+    ///
+    /// # Errors
+    /// As [`Lock::create`].
+    pub fn create(port: &Port, name: &str, access: Access) -> Result<Home> {
+        Lock::create(port, name, access)
+    }
+
+    /// Takes part in it: as [`Lock::join`].
+    ///
+    /// # Errors
+    /// As [`Lock::join`].
+    pub fn join(
+        port: &Port,
+        node: NodeId,
+        exporter: PortId,
+        name: &str,
+        timeout: impl Into<Timeout>,
+    ) -> Result<Self> {
+        Ok(Self {
+            lock: Lock::join(port, node, exporter, name, timeout)?,
+        })
+    }
+
+    /// Enters (thesis: `mbegin`); waits while another is inside.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`].
+    pub fn enter(&mut self) -> Result<Inside<'_>> {
+        Ok(Inside {
+            guard: self.lock.acquire()?,
+        })
+    }
+}
+
+impl Condition {
+    /// Makes a condition that has its home at this port: as [`WaitQueue::create`].
+    ///
+    /// # Errors
+    /// As [`WaitQueue::create`].
+    pub fn create(port: &Port, name: &str, access: Access) -> Result<Home> {
+        WaitQueue::create(port, name, access)
+    }
+
+    /// Takes part in it: as [`WaitQueue::join`].
+    ///
+    /// # Errors
+    /// As [`WaitQueue::join`].
+    pub fn join(
+        port: &Port,
+        node: NodeId,
+        exporter: PortId,
+        name: &str,
+        timeout: impl Into<Timeout>,
+    ) -> Result<Self> {
+        Ok(Self {
+            queue: WaitQueue::join(port, node, exporter, name, timeout)?,
+        })
+    }
+
+    /// Lets who waits first come in when it can (thesis: `cvsignal`). Tells whether somebody waits. The
+    /// caller is inside of the monitor, and should leave it soon.
+    ///
+    /// # Errors
+    /// As [`WaitQueue::signal`].
+    pub fn signal(&self) -> Result<bool> {
+        self.queue.signal()
+    }
+}
+
+/// The process is inside of the monitor while this lives.
+#[derive(Debug)]
+#[must_use = "dropping it leaves the monitor"]
+pub struct Inside<'a> {
+    guard: Guard<'a>,
+}
+
+impl Inside<'_> {
+    /// Whether a process has died that may have been inside: what the monitor protects may be half
+    /// changed.
+    #[must_use]
+    pub const fn owner_died(&self) -> bool {
+        self.guard.owner_died()
+    }
+
+    /// Leaves the monitor until the condition is signalled, and comes in again (thesis: `cvwait`).
+    /// Others may have been inside meanwhile, and the wait may end for no reason at all: look at what you wait
+    /// for in a loop.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`] and [`WaitQueue::insert`]. After an error of the lock the process is not inside.
+    pub fn wait(&mut self, condition: &mut Condition) -> Result<Woken> {
+        self.guard.without(
+            || condition.queue.insert(),
+            |mut waiting| waiting.wait(Timeout::Never),
+        )
+    }
+
+    /// Leaves the monitor (thesis: `mend`), as dropping this does, and tells what failed.
+    ///
+    /// # Errors
+    /// As [`Guard::release`].
+    pub fn leave(self) -> Result<()> {
+        self.guard.release()
+    }
+}

@@ -1,0 +1,151 @@
+//! The semaphore (thesis 8.4).
+
+use super::home::{self, Home, Kind};
+use super::protocol::{Machine, Signal, TryWait, Wait};
+use super::seats::{Patience, Progress, Seat};
+use super::suspicion::Suspicion;
+use crate::error::{Error, Result};
+use crate::export::Access;
+use crate::import::RemoteSegment;
+use crate::port::Port;
+use crate::timeout::Timeout;
+use netvm_abi::{Nanos, NodeId, PortId};
+use std::fmt;
+
+/// A participant of a counting semaphore that any process on any node may take part in.
+///
+/// Taking a token costs one round trip to its home, and one message more if others wait already. Giving one
+/// costs one round trip, and one message more if somebody waits for it. Those who wait get their tokens in
+/// the order in which they came.
+///
+/// # Waiting has no time-out
+/// Who waits stands in a queue that it cannot leave without the others' help. [`try_wait`](Self::try_wait)
+/// and [`try_wait_for`](Self::try_wait_for) never stand in it.
+///
+/// # Processes that die
+/// If a process dies that waits, those who wait behind it find out and queue anew, in whatever order
+/// that comes to. A token that was on its way to a process that died before it came back from
+/// [`wait`](Self::wait) is gone with it.
+pub struct Semaphore {
+    seat: Seat,
+    centre: RemoteSegment,
+}
+
+impl Semaphore {
+    /// Makes a semaphore of this value that has its home at this port, under this name. `access` says
+    /// who may take part: they need all of reading, writing and atomics.
+    ///
+    /// # Errors
+    /// As [`Port::alloc`] and [`Port::export`].
+    pub fn create(port: &Port, name: &str, value: u32, access: Access) -> Result<Home> {
+        Home::new(port, name, Kind::Semaphore, value, access)
+    }
+
+    /// Takes part in a semaphore: one participant, which waits once at a time. A process may have several;
+    /// a port has room for 63.
+    ///
+    /// # Errors
+    /// As [`Port::import`]; [`Error::Import`] when something else has that name; [`Error::Refused`] when
+    /// the port has no seat left.
+    pub fn join(
+        port: &Port,
+        node: NodeId,
+        exporter: PortId,
+        name: &str,
+        timeout: impl Into<Timeout>,
+    ) -> Result<Self> {
+        Ok(Self {
+            centre: home::join(port, node, exporter, name, Kind::Semaphore, timeout.into())?,
+            seat: Seat::take(&port.inner)?,
+        })
+    }
+
+    /// Takes a token; waits for one if there is none. Spins, then blocks. Gives the value that it found:
+    /// 0 if it had to wait.
+    ///
+    /// # Errors
+    /// When the home has gone, or this port: what its operations failed with. Then no token was taken.
+    pub fn wait(&mut self) -> Result<u32> {
+        // Tokens that came for an earlier turn, too late.
+        for _ in 0..self.seat.leftovers() {
+            self.signal()?;
+        }
+        let mut machine = Wait::new(self.seat.turn());
+        let (mut patience, mut suspicion) = (Patience::new(), Suspicion::default());
+        loop {
+            let until = patience.until(self.seat.port.backend.now());
+            match self.seat.drive(&mut machine, &self.centre, false, until)? {
+                Progress::Ended(found) => return Ok(found),
+                Progress::Waits => {
+                    if let Some(stands) = machine.stands() {
+                        if suspicion.look(&self.seat, &self.centre, stands)? {
+                            machine.again();
+                        }
+                    } else if let Some(epoch) = machine.epoch()
+                        && suspicion.linger(&self.centre, epoch)?
+                    {
+                        machine.give_up();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes a token if there is one. Gives the value that it found: 0 if there was none.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn try_wait(&self) -> Result<u32> {
+        self.run(TryWait::new(), false)
+    }
+
+    /// Tries again and again, with growing pauses; who [waits](Self::wait) comes before. Each try is a
+    /// round trip.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`]; as [`wait`](Self::wait).
+    pub fn try_wait_for(&self, timeout: impl Into<Timeout>) -> Result<u32> {
+        let backend = &self.seat.port.backend;
+        let deadline = timeout.into().deadline(backend.now());
+        let mut pause = Nanos::from_micros(10);
+        loop {
+            let found = self.try_wait()?;
+            if found > 0 {
+                return Ok(found);
+            }
+            let now = backend.now();
+            if now >= deadline {
+                return Err(Error::TimedOut);
+            }
+            self.seat.pause(deadline.min(now.after(pause)))?;
+            pause = Nanos(pause.0 * 2).min(Nanos::from_millis(1));
+        }
+    }
+
+    /// Gives a token: to who waits first, or to the count. Gives the value after: 0 if somebody waited.
+    ///
+    /// It acts after everything that this port has posted to the semaphore's home has landed there; what
+    /// was written elsewhere for whoever gets the token, [`flush_remote`](Port::flush_remote) first.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait). [`Error::Failed`] may also tell of an earlier operation of this port; then
+    /// the token was given.
+    pub fn signal(&self) -> Result<u32> {
+        let value = self.run(Signal::new(), true)?;
+        self.seat.heard().map_or(Ok(value), Err)
+    }
+
+    /// Runs a machine that waits for nobody.
+    fn run<M: Machine<Outcome = u32>>(&self, mut machine: M, ordered: bool) -> Result<u32> {
+        match self.seat.drive(&mut machine, &self.centre, ordered, Nanos::MAX)? {
+            Progress::Ended(value) => Ok(value),
+            Progress::Waits => Err(Error::TimedOut),
+        }
+    }
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Semaphore({:?}, {:?})", self.centre, self.seat.me)
+    }
+}

@@ -1,0 +1,77 @@
+//! Who has waited long in a queue looks whether it is still one.
+//!
+//! A queue is a chain through the memory of those in it, and a wake-up passes from hand to hand. If one of
+//! these hands is gone, the queue is reset: its epoch rises, which everybody in it finds when looking,
+//! and all stand in it anew. That is safe at any time, because a grant names its epoch; so a suspicion may be
+//! wrong.
+
+use super::protocol::Inserted;
+use super::seats::Seat;
+use crate::error::Result;
+use crate::import::RemoteSegment;
+use netvm_abi::atomic::{Atomic, EMPTY, OPERAND_BYTES, Operand, QueueBlock};
+use netvm_abi::descriptor::Opcode;
+
+/// How often in a row a queue must look as if a wake-up had been lost: nobody is first, and nobody comes
+/// to say who is, or nobody is said to wait. Looks are up to half a second apart.
+const OFTEN: u32 = 6;
+
+/// What one who waits has seen so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Suspicion {
+    odd: u32,
+}
+
+impl Suspicion {
+    /// Looks. True: the queue is another one now, and the caller stands in it no more.
+    pub(super) fn look(&mut self, seat: &Seat, centre: &RemoteSegment, stands: Inserted) -> Result<bool> {
+        let mut bytes = [0; OPERAND_BYTES];
+        centre.read(0, &mut bytes).post()?;
+        let mut words = Operand::default();
+        for (word, eight) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
+            *word = u64::from_le_bytes(*eight);
+        }
+        let block = QueueBlock::decode(&words);
+        if block.epoch != stands.epoch {
+            return Ok(true);
+        }
+        let odd = block.head == EMPTY || block.count == block.pending;
+        self.odd = if odd { self.odd + 1 } else { 0 };
+        if self.odd < OFTEN && !gone(seat, stands) {
+            return Ok(false);
+        }
+        reset(centre, stands.epoch)?;
+        self.odd = 0;
+        Ok(true)
+    }
+}
+
+impl Suspicion {
+    /// The name of who comes after has not come. True: the queue is another one now, and there is nobody
+    /// to bring in.
+    pub(super) fn linger(&mut self, centre: &RemoteSegment, epoch: u32) -> Result<bool> {
+        self.odd += 1;
+        if self.odd < OFTEN {
+            return Ok(false);
+        }
+        reset(centre, epoch)?;
+        Ok(true)
+    }
+}
+
+/// Whether the one before is not there any more. It may have gone after its turn in the queue: no matter.
+fn gone(seat: &Seat, stands: Inserted) -> bool {
+    !stands.behind.is_nobody() && seat.view(stands.behind).is_err()
+}
+
+/// Makes everybody in the queue stand in it anew. Once for each epoch, whoever asks.
+pub(super) fn reset(centre: &RemoteSegment, epoch: u32) -> Result<()> {
+    let atomic = Atomic {
+        opcode: Opcode::ResetQueue,
+        wide: false,
+        operand: epoch.into(),
+        compare: 0,
+    };
+    centre.atomic(0, atomic).call()?;
+    Ok(())
+}
