@@ -217,9 +217,9 @@ impl State {
                     }
                 }
                 At::Release(machine) if machine.want() == Want::AwaitNext => {
-                    let somebody = |other: &Process| matches!(&other.at, At::Acquire(a) if a.behind() == Some(process.me));
                     // Who is about to link is waited for: else every run has one that leaves.
-                    if !self.processes.iter().any(somebody) {
+                    let links = |other: &Process| matches!(&other.at, At::Acquire(machine) if machine.behind() == Some(process.me));
+                    if !self.processes.iter().any(links) {
                         actions.push(Action::Leave(who));
                     }
                 }
