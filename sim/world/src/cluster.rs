@@ -164,6 +164,22 @@ impl Cluster for SimCluster {
     }
 }
 
+/// Bodies whose processes rely on each other: where one may be killed with a token or a signal in its hands, the others
+/// rightly wait for ever; where a write under a lock may fail, the next holder rightly sees half of it.
+const RELY_ON_EACH_OTHER: [&str; 11] = [
+    "contended_lock",
+    "lock_tries",
+    "lock_messages",
+    "semaphore_tokens",
+    "semaphore_messages",
+    "wait_queue_order",
+    "queue_messages",
+    "bounded_buffer",
+    "dead_holder",
+    "dead_waiter",
+    "dead_in_queue",
+];
+
 /// Roles that run bodies, one after the other, until told to stop: `count` of them, each on other
 /// port numbers.
 pub(crate) fn roles(dice: &mut Dice, config: &Config, count: u16) -> Vec<Role> {
@@ -178,7 +194,7 @@ pub(crate) fn roles(dice: &mut Dice, config: &Config, count: u16) -> Vec<Role> {
                     // Where writes may fail, an ordered one follows a failed one all the same: only
                     // notifications are held back (promise P2).
                     let ordered = matches!(case.name, "ordered_flag" | "ordered_atomic");
-                    let needs_success = !strict && ordered;
+                    let needs_success = !strict && (ordered || RELY_ON_EACH_OTHER.contains(&case.name));
                     if case.needs != Needs::Restart && !needs_success {
                         let seed = env.dice.word();
                         let end = run(&env, case, seed, index, strict);
