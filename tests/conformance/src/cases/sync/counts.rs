@@ -36,9 +36,9 @@ fn costs<T>(
 
 pub(in super::super) fn lock_messages(env: &Env) -> Outcome {
     let home = |port: &Port| Ok((Lock::create(port, "lock", all())?, share(port, "here", 4096)?));
-    let (one, two) = (env.open(0, 0)?, env.open(0, 1)?);
-    let there = share(&two, "there", 4096)?;
     at_home(env, home, || {
+        let (one, two) = (env.open(0, 0)?, env.open(0, 1)?);
+        let there = share(&two, "there", 4096)?;
         let mut first = lock(env, &one, 1, "lock")?;
         let near = env.import(&one, 1, 0, "here")?;
         let far = env.import(&one, 0, 1, "there")?;
@@ -108,8 +108,8 @@ pub(in super::super) fn semaphore_messages(env: &Env) -> Outcome {
             share(port, "value", 4096)?,
         ))
     };
-    let port = env.open(0, 0)?;
     at_home(env, home, || {
+        let port = env.open(0, 0)?;
         let mut semaphore = semaphore(env, &port, 1, "semaphore")?;
         costs(&port, "Swait", (1, 0), || semaphore.wait())?;
         costs(&port, "Ssignal", (1, 0), || semaphore.signal())?;
@@ -131,9 +131,9 @@ pub(in super::super) fn semaphore_messages(env: &Env) -> Outcome {
 
 pub(in super::super) fn queue_messages(env: &Env) -> Outcome {
     let home = |port: &Port| WaitQueue::create(port, "queue", all());
-    let ports = [env.open(0, 0)?, env.open(0, 1)?, env.open(0, 2)?];
-    let [three, one, two] = &ports;
     at_home(env, home, || {
+        let ports = [env.open(0, 0)?, env.open(0, 1)?, env.open(0, 2)?];
+        let [three, one, two] = &ports;
         let mine = queue(env, three, 1, "queue")?;
         let mut first = queue(env, one, 1, "queue")?;
         let mut second = queue(env, two, 1, "queue")?;

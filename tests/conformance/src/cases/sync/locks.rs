@@ -62,8 +62,8 @@ pub(in super::super) fn contended_lock(env: &Env) -> Outcome {
 
 pub(in super::super) fn lock_tries(env: &Env) -> Outcome {
     let home = |port: &Port| Ok((Lock::create(port, "lock", all())?, share(port, "other", 4096)?));
-    let ports = [env.open(0, 0)?, env.open(0, 1)?];
     at_home(env, home, || {
+        let ports = [env.open(0, 0)?, env.open(0, 1)?];
         let mut mine = lock(env, &ports[0], 1, "lock")?;
         let mut theirs = lock(env, &ports[1], 1, "lock")?;
         let guard = mine.acquire()?;

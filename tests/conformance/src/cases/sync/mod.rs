@@ -10,6 +10,7 @@ pub(super) use deaths::{dead_holder, dead_in_queue, dead_waiter};
 pub(super) use locks::{contended_lock, lock_tries};
 pub(super) use queues::{bounded_buffer, semaphore_tokens, wait_queue_order};
 
+use crate::cluster::Running;
 use crate::env::{Env, pass, take_signal};
 use crate::outcome::Outcome;
 use crate::side::{share, worse};
@@ -37,7 +38,8 @@ fn queue(env: &Env, port: &Port, node: usize, name: &str) -> netvm::Result<WaitQ
     WaitQueue::join(port, env.id(node), env.port_id(0), name, env.patience)
 }
 
-/// Runs a process on node 1 that is home to some objects, until the body is done.
+/// Runs a process on node 1 that is home to some objects, until the body is done. The body opens its ports itself: where
+/// node 0 is another machine it cannot, and that process is to run all the same.
 fn at_home<H>(
     env: &Env,
     home: impl FnOnce(&Port) -> netvm::Result<H> + Send + 'static,
@@ -80,18 +82,27 @@ fn everywhere(
     nodes: usize,
     body: impl Fn(&Env, Port, usize) -> Outcome + Clone + Send + 'static,
 ) -> Outcome {
-    let processes: Vec<_> = (0..nodes)
-        .map(|node| {
-            let body = body.clone();
-            env.spawn(node, "member", move |env| {
-                let port = env.open(node, if node == 0 { 1 } else { 0 })?;
-                body(env, port, node)
-            })
+    ended(begin(env, nodes, body))
+}
+
+/// Starts them: before anything of node 0's own, which may be another machine.
+fn begin(
+    env: &Env,
+    nodes: usize,
+    body: impl Fn(&Env, Port, usize) -> Outcome + Clone + Send + 'static,
+) -> Vec<Box<dyn Running>> {
+    let start = |node| {
+        let body = body.clone();
+        env.spawn(node, "member", move |env| {
+            let port = env.open(node, if node == 0 { 1 } else { 0 })?;
+            body(env, port, node)
         })
-        .collect();
-    let mut outcome = Ok(());
-    for process in processes {
-        outcome = worse(outcome, process.join());
-    }
-    outcome
+    };
+    (0..nodes).map(start).collect()
+}
+
+/// How all of them ended.
+fn ended(processes: Vec<Box<dyn Running>>) -> Outcome {
+    let ends = processes.into_iter().map(|process| process.join());
+    ends.fold(Ok(()), worse)
 }

@@ -1,7 +1,7 @@
 //! Waiting for events and tokens: none lost, none invented, and in order.
 
-use super::{all, at_home, everywhere, queue, semaphore};
-use crate::env::{Env, pass};
+use super::{all, at_home, begin, ended, everywhere, queue, semaphore};
+use crate::env::{Env, pass, take_signals};
 use crate::outcome::{Outcome, fails, right};
 use crate::side::{share, worse};
 use netvm::sync::{Condition, Monitor, Semaphore, WaitQueue, Woken};
@@ -57,9 +57,9 @@ pub(in super::super) fn semaphore_tokens(env: &Env) -> Outcome {
 }
 
 pub(in super::super) fn wait_queue_order(env: &Env) -> Outcome {
-    let ports = [env.open(0, 0)?, env.open(0, 1)?, env.open(0, 2)?];
     let home = |port: &Port| WaitQueue::create(port, "queue", all());
     at_home(env, home, || {
+        let ports = [env.open(0, 0)?, env.open(0, 1)?, env.open(0, 2)?];
         let mine = queue(env, &ports[0], 1, "queue")?;
         let mut first = queue(env, &ports[1], 1, "queue")?;
         let mut second = queue(env, &ports[2], 1, "queue")?;
@@ -97,17 +97,14 @@ pub(in super::super) fn wait_queue_order(env: &Env) -> Outcome {
 
 /// Slots of the buffer.
 const ROOM: u64 = 2;
+/// Each member says so at its end: it may be on another machine.
+const DONE: u32 = 1;
 
 pub(in super::super) fn bounded_buffer(env: &Env) -> Outcome {
     let nodes = env.nodes.len().min(3);
     let rounds = env.scaled(5);
-    let port = env.open(0, 0)?;
-    let _monitor = Monitor::create(&port, "monitor", all())?;
-    let _not_full = Condition::create(&port, "not full", all())?;
-    let _not_empty = Condition::create(&port, "not empty", all())?;
-    let memory = share(&port, "buffer", 4096)?;
     // Words: how many are in, how many were taken out, their sum; then the slots.
-    let outcome = everywhere(env, nodes, move |env, port, node| {
+    let members = begin(env, nodes, move |env, port, node| {
         let home = (env.id(0), env.port_id(0), env.patience);
         let mut monitor = Monitor::join(&port, home.0, home.1, "monitor", home.2)?;
         let mut not_full = Condition::join(&port, home.0, home.1, "not full", home.2)?;
@@ -146,9 +143,16 @@ pub(in super::super) fn bounded_buffer(env: &Env) -> Outcome {
             inside.leave()?;
             pass(&port, Duration::from_micros(5))?;
         }
-        Ok(())
+        buffer.notify(DONE)?;
+        Ok(port.flush_remote(env.id(0))?)
     });
-    outcome?;
+    let port = env.open(0, 0)?;
+    let _monitor = Monitor::create(&port, "monitor", all())?;
+    let _not_full = Condition::create(&port, "not full", all())?;
+    let _not_empty = Condition::create(&port, "not empty", all())?;
+    let memory = share(&port, "buffer", 4096)?;
+    let told = take_signals(env, &port, DONE, nodes as u32);
+    worse(told, ended(members))?;
     let count = u64::from(rounds) * (nodes as u64 - 1);
     let mut sum = [0; 8];
     memory.read_into(16, &mut sum)?;
