@@ -46,7 +46,11 @@ pub(crate) fn a_card_is_refused_for_a_clear_reason() {
             100,
             Card::Geometry(GeometryError::Payload { asked: 100 }),
         ),
-        (header::VERSION, 1 | (3 << 16), Card::Node { node: NodeId(3) }),
+        (
+            header::VERSION,
+            u32::from(ABI_VERSION) | (3 << 16),
+            Card::Node { node: NodeId(3) },
+        ),
     ];
     for (at, value, error) in cases {
         assert_eq!(attach(&store(at, value), &config()), AttachError::Card(error));
@@ -335,7 +339,9 @@ pub(crate) fn a_reset_card_with_other_tables_or_node_is_refused() {
         Err(AttachError::Mismatch { name: "payload", .. })
     ));
     rig.reboot();
-    rig.platform.bar.store_release(header::VERSION, 1 | (2 << 16));
+    rig.platform
+        .bar
+        .store_release(header::VERSION, u32::from(ABI_VERSION) | (2 << 16));
     let other = rig.host.reattach(&mut rig.platform, rig.now);
     assert_eq!(other, Err(AttachError::OtherNode(NodeId(2))));
 }
