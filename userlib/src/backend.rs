@@ -213,7 +213,7 @@ pub trait PortBackend: Send + Sync {
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Result<(), Refusal>;
 }
 
-/// Which callers an export admits, beside those it admits anyway.
+/// One line of who may do what with an export: what all lines that fit a caller allow adds up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {
     /// This node, or any.
@@ -241,7 +241,7 @@ pub struct ExportSpec<'a> {
     pub notify_first: NotificationId,
     /// Highest notification number that importers may signal.
     pub notify_last: NotificationId,
-    /// Who may import it; the first admission that fits the caller counts. Empty: nobody.
+    /// Who may import it; a caller may do what all lines that fit it allow. Empty: nobody.
     pub admit: &'a [Admission],
 }
 

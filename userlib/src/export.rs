@@ -12,7 +12,7 @@ use std::ops::{RangeBounds, RangeInclusive};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Who may do what with an export.
+/// Who may do what with an export. A caller may do what any of the lines that fit it allows; there are at most 16.
 ///
 /// ```
 /// use netvm::{Access, Modes};
@@ -28,7 +28,7 @@ pub struct Access {
     modes: Modes,
     notify: (NotificationId, NotificationId),
     admit: Vec<Admission>,
-    /// Modes for whoever no admission names.
+    /// Modes for everybody.
     others: Option<Modes>,
 }
 
@@ -59,7 +59,7 @@ impl Access {
         Self::nobody().and_node(node, Modes::READ | Modes::WRITE | Modes::ATOMIC)
     }
 
-    /// What everybody may do who is not named.
+    /// What everybody may do.
     pub fn modes(mut self, modes: Modes) -> Self {
         self.modes = modes;
         self.others = Some(modes);
@@ -69,7 +69,7 @@ impl Access {
         self
     }
 
-    /// Names a node and what its ports may do. The first that fits a caller counts.
+    /// Names a node and what its ports may do, beside what everybody may.
     pub fn and_node(mut self, node: NodeId, modes: Modes) -> Self {
         self.modes |= modes;
         self.admit.push(Admission {
@@ -80,7 +80,7 @@ impl Access {
         self
     }
 
-    /// Names a port of a node and what it may do. The first that fits a caller counts.
+    /// Names a port of a node and what it may do, beside what its node may.
     pub fn and_port(mut self, node: NodeId, port: PortId, modes: Modes) -> Self {
         self.modes |= modes;
         self.admit.push(Admission {
@@ -88,6 +88,13 @@ impl Access {
             port: Some(port),
             modes,
         });
+        self
+    }
+
+    /// One more line.
+    pub(crate) fn and(mut self, admission: Admission) -> Self {
+        self.modes |= admission.modes;
+        self.admit.push(admission);
         self
     }
 
@@ -102,7 +109,8 @@ impl Access {
         self
     }
 
-    fn admissions(&self) -> Vec<Admission> {
+    /// Its lines, one for everybody among them.
+    pub(crate) fn admissions(&self) -> Vec<Admission> {
         let mut admit = self.admit.clone();
         admit.extend(self.others.map(|modes| Admission {
             node: None,

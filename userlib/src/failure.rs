@@ -39,6 +39,9 @@ pub(crate) struct Stream {
     tag: AtomicU64,
     /// How many commands the port had posted with the last write message to it, modulo 2^32.
     written: AtomicU32,
+    /// As many commands of the port as were posted before a flush of it that has ended, modulo 2^32: of these, none
+    /// to it is under way.
+    settled: AtomicU32,
 }
 
 impl Stream {
@@ -46,7 +49,21 @@ impl Stream {
         Self {
             tag: AtomicU64::new(tag.0),
             written: AtomicU32::new(0),
+            settled: AtomicU32::new(0),
         }
+    }
+
+    /// Whether write messages to it may be under way.
+    pub(crate) fn is_busy(&self) -> bool {
+        after(
+            self.written.load(Ordering::Relaxed),
+            self.settled.load(Ordering::Relaxed),
+        )
+    }
+
+    /// Nothing is under way to it that was posted among so many commands.
+    pub(crate) fn settled(&self, commands: u32) {
+        self.settled.store(commands, Ordering::Relaxed);
     }
 
     /// A write message of this number has been posted to it.

@@ -144,13 +144,17 @@ impl PortInner {
 
     /// Posts a remote flush and waits for its record.
     fn await_flush(&self, node: NodeId) -> Result<(Posted, Reply)> {
+        let before = self.poster().queue.posted();
         let posted = self.post_flush(node)?;
         loop {
             self.wait_reads(posted.number)?;
+            let mut poster = self.poster();
             // Ended: the record is there, unless this thread has taken it already.
-            if let Some(reply) = self.poster().replies.take_result(posted.op) {
+            if let Some(reply) = poster.replies.take_result(posted.op) {
+                poster.failures.stream(node).settled(before);
                 return Ok((posted, reply));
             }
+            drop(poster);
             self.alive()?;
         }
     }

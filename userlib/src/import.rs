@@ -25,7 +25,8 @@ const LONGEST_PAUSE: Nanos = Nanos::from_millis(20);
 
 /// Memory of another port that this port may use: the result of an import.
 ///
-/// Cheap to clone. The import ends when it is [released](Self::unimport) or the last clone is dropped.
+/// Cheap to clone. The import ends when it is [released](Self::unimport) or the last clone is dropped. Either waits
+/// until what was written to that node has landed, or failed: nothing that was posted is lost by it.
 #[derive(Clone)]
 pub struct RemoteSegment {
     inner: Arc<RemoteInner>,
@@ -238,7 +239,8 @@ impl RemoteSegment {
         self.write(0, &[]).notify(id).post()
     }
 
-    /// Ends the import, for all clones of it.
+    /// Ends the import, for all clones of it. If anything was written to that node since the last
+    /// [`flush_remote`](crate::Port::flush_remote), this takes a round trip.
     ///
     /// # Errors
     /// [`Error::Released`] if that was done before.
@@ -339,9 +341,20 @@ impl RemoteInner {
             .lock()
             .remove((self.node, self.exporter), self.key);
         if !self.port.closed.load(Ordering::Acquire) {
+            self.settle();
             self.port.backend.release(self.node, &self.grant);
         }
         Ok(())
+    }
+
+    /// The capability ends with the import, and what arrives after that is refused. So it stays until
+    /// everything posted before is there: a lock that was handed over with a write on its way would
+    /// protect nothing, for one.
+    fn settle(&self) {
+        if self.stream.is_busy() && !std::thread::panicking() {
+            // A port that has ended has nothing under way; and failures are told by the next call to the node.
+            let _ = self.port.settle(self.node);
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Where a synchronization object lies: a block in some port's memory, exported under a name.
 
+use super::rights::{self, Rights};
 use crate::backend::Refusal;
 use crate::error::{Error, Result};
 use crate::export::{Access, Segment};
@@ -7,13 +8,16 @@ use crate::import::RemoteSegment;
 use crate::port::Port;
 use crate::region::Region;
 use crate::timeout::Timeout;
+use netvm_abi::control::Modes;
 use netvm_abi::{NodeId, PAGE_SIZE, PortId};
 use std::fmt;
 
 /// Offset of a lock's recovery word.
 pub(super) const RECOVERY: u64 = 64;
+/// Offset of the list of who may take part.
+const RIGHTS: u64 = 128;
 /// Offset of the table of a lock's members: 64-bit names, 0 for nobody.
-pub(super) const MEMBERS: u64 = 128;
+pub(super) const MEMBERS: u64 = RIGHTS + rights::BYTES;
 /// How many members there may be.
 pub(super) const PLACES: usize = (PAGE_SIZE as usize - MEMBERS as usize) / 8;
 /// Offset of the word that says what the block is.
@@ -48,6 +52,7 @@ pub struct Home {
 impl Home {
     pub(super) fn new(port: &Port, name: &str, kind: Kind, value: u32, access: Access) -> Result<Self> {
         let memory = port.alloc(u64::from(PAGE_SIZE))?;
+        Rights::of(&access)?.store(&memory, RIGHTS)?;
         memory.word32(VALUE)?.store(value)?;
         memory.word64(KIND)?.store(kind.word())?;
         Ok(Self {
@@ -69,7 +74,7 @@ impl fmt::Debug for Home {
     }
 }
 
-/// Binds to a block, and makes sure that it is one of this kind.
+/// Binds to a block, and makes sure that it is one of this kind. Gives who else may.
 pub(super) fn join(
     port: &Port,
     node: NodeId,
@@ -77,22 +82,23 @@ pub(super) fn join(
     name: &str,
     kind: Kind,
     timeout: Timeout,
-) -> Result<RemoteSegment> {
-    let block = port.import(node, exporter, name, timeout)?;
+) -> Result<(RemoteSegment, Rights)> {
+    let block = port.import_with(node, exporter, name, Modes::READ | Modes::ATOMIC, timeout)?;
     let wrong = Error::Import {
         node,
         port: exporter,
         name: name.into(),
         reason: Refusal::Unsupported("there is something else under that name than was asked for"),
     };
-    let mut word = [0; 8];
     if block.len() != u64::from(PAGE_SIZE) {
         return Err(wrong);
     }
-    block.read(KIND, &mut word).post()?;
-    if u64::from_le_bytes(word) == kind.word() {
-        Ok(block)
-    } else {
-        Err(wrong)
+    let mut bytes = [0; (MEMBERS - KIND) as usize];
+    block.read(KIND, &mut bytes).post()?;
+    match (bytes.first_chunk(), bytes.last_chunk()) {
+        (Some(word), Some(list)) if u64::from_le_bytes(*word) == kind.word() => {
+            Ok((block, Rights::from_bytes(list)))
+        }
+        _ => Err(wrong),
     }
 }

@@ -36,7 +36,7 @@ pub struct Lock {
 
 impl Lock {
     /// Makes a lock that has its home at this port, under this name. `access` says who may take part:
-    /// they need all of reading, writing and atomics.
+    /// they need to read and do atomics.
     ///
     /// # Errors
     /// As [`Port::alloc`] and [`Port::export`].
@@ -45,7 +45,7 @@ impl Lock {
     }
 
     /// Takes part in a lock: one participant, which holds or waits once at a time. A process may have
-    /// several; a port has room for 63.
+    /// several; a port has room for 56.
     ///
     /// # Errors
     /// As [`Port::import`]; [`Error::Import`] when something else has that name; [`Error::Refused`] when
@@ -57,8 +57,8 @@ impl Lock {
         name: &str,
         timeout: impl Into<Timeout>,
     ) -> Result<Self> {
-        let centre = home::join(port, node, exporter, name, Kind::Lock, timeout.into())?;
-        let seat = Seat::take(&port.inner)?;
+        let (centre, rights) = home::join(port, node, exporter, name, Kind::Lock, timeout.into())?;
+        let seat = Seat::take(&port.inner, &rights)?;
         seat.enter(&centre)?;
         Ok(Self { seat, centre })
     }

@@ -20,6 +20,7 @@ mod lock;
 mod monitor;
 pub mod protocol;
 mod queue;
+mod rights;
 mod seats;
 mod semaphore;
 mod suspicion;

@@ -34,7 +34,7 @@ pub enum Woken {
 
 impl WaitQueue {
     /// Makes a wait queue that has its home at this port, under this name. `access` says who may take
-    /// part: they need all of reading, writing and atomics.
+    /// part: they need to read and do atomics.
     ///
     /// # Errors
     /// As [`Port::alloc`] and [`Port::export`].
@@ -43,7 +43,7 @@ impl WaitQueue {
     }
 
     /// Takes part in a wait queue: one participant, which waits once at a time. A process may have several;
-    /// a port has room for 63.
+    /// a port has room for 56.
     ///
     /// # Errors
     /// As [`Port::import`]; [`Error::Import`] when something else has that name; [`Error::Refused`] when
@@ -55,9 +55,10 @@ impl WaitQueue {
         name: &str,
         timeout: impl Into<Timeout>,
     ) -> Result<Self> {
+        let (centre, rights) = home::join(port, node, exporter, name, Kind::Queue, timeout.into())?;
         Ok(Self {
-            centre: home::join(port, node, exporter, name, Kind::Queue, timeout.into())?,
-            seat: Seat::take(&port.inner)?,
+            seat: Seat::take(&port.inner, &rights)?,
+            centre,
         })
     }
 

@@ -1,14 +1,16 @@
 //! Seats: the words that a participant has in its own port's memory, and how it reaches others'.
 //!
-//! A port exports one page of seats under a well-known name, made when its first participant joins
-//! something, and there until the port is closed. Whoever has to write to a seat imports that page
-//! then, once. A seat's notification number follows from its index, so a name says all there is to know.
+//! A port has one page of seats, in eight blocks. A block is exported, under a well-known name, to those who may take part
+//! in what its participants take part in: made when the first of them joins something, and there until the
+//! port is closed. Whoever has to write to a seat imports its block then, once. A seat's block and its notification
+//! number follow from its index, so a name says all there is to know.
 
 use super::home::{MEMBERS, PLACES, RECOVERY};
 use super::protocol::{Answer, Centre, GRANTS, Machine, Place, SeatId, View, Want};
+use super::rights::Rights;
 use crate::backend::Refusal;
 use crate::error::{Error, Result};
-use crate::export::{Access, Segment};
+use crate::export::Segment;
 use crate::import::{RemoteSegment, import};
 use crate::notify::OwnNotification;
 use crate::port::PortInner;
@@ -21,10 +23,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The name of a port's seats.
-const NAME: &str = "netvm.seats";
-/// Bytes of a seat. The first is the page's head.
+/// Bytes of a seat.
 const SEAT: u64 = 64;
+/// Seats of a block. The first is the block's head.
+const BLOCK: u16 = 8;
+const BLOCKS: u16 = SeatId::SEATS / BLOCK;
+const BLOCK_BYTES: u64 = BLOCK as u64 * SEAT;
 const NEXT: u64 = 0;
 const PLACE: u64 = 8;
 const BEHIND: u64 = 16;
@@ -38,15 +42,52 @@ const fn number(seat: u16) -> NotificationId {
     NotificationId(NUMBERS + seat as u32)
 }
 
+/// The name under which a port exports a block of its seats.
+fn name_of(block: u16) -> String {
+    format!("netvm.seats.{block}")
+}
+
+/// Where a seat lies in its block.
+const fn within(seat: u16) -> u64 {
+    (seat % BLOCK) as u64 * SEAT
+}
+
+/// A block of a port's seats. Whom it is exported to never changes: an import that somebody still has would be
+/// void, and a message sent by it lost.
+enum Block {
+    Unused,
+    /// Somebody exports it just now.
+    Begins(Rights),
+    Exported {
+        rights: Rights,
+        _segment: Segment,
+    },
+}
+
+/// Which seats are taken, and whom they are for.
+struct Taken {
+    blocks: [Block; BLOCKS as usize],
+    /// By index: whether it is taken, and the last turn that it has had.
+    seats: [(bool, u16); SeatId::SEATS as usize],
+}
+
+/// What to do to get a seat.
+enum Found {
+    Seat(u16, u16, OwnNotification),
+    /// Export this block, and look again.
+    Unused(u16),
+    /// Somebody exports a block for these: look again.
+    Begins,
+    None,
+}
+
 /// The seats of a port.
 pub(crate) struct Seats {
     memory: Region,
-    _segment: Segment,
     generation: u32,
-    /// By index: whether it is taken, and the last turn that it has had.
-    taken: Mutex<Vec<(bool, u16)>>,
-    /// Others' seats: by port and lower half of its generation.
-    peers: Mutex<HashMap<(NodeId, PortId, u16), RemoteSegment>>,
+    taken: Mutex<Taken>,
+    /// Others' seats: by port, lower half of its generation, and block.
+    peers: Mutex<HashMap<(NodeId, PortId, u16, u16), RemoteSegment>>,
 }
 
 impl Seats {
@@ -55,59 +96,89 @@ impl Seats {
         if let Some(seats) = port.seats.lock().as_ref() {
             return Ok(Arc::clone(seats));
         }
-        // Made without the lock, because that may park; who comes second finds the name taken, and the
-        // first one's seats in a moment.
+        // Made without the lock, because that may park. Two may do so; the first one's will do.
         let memory = port.alloc(u64::from(PAGE_SIZE))?;
         let generation = port.backend.generation().0;
-        memory.word64(0)?.store(u64::from(generation) | 1 << 32)?;
-        let access = Access::everyone().notify(NUMBERS + 1..=NUMBERS + u32::from(SeatId::SEATS) - 1);
-        let mut spins = 0;
-        let segment = loop {
-            match crate::export::export(port, NAME, &memory, &(..), &access) {
-                Ok(segment) => break segment,
-                Err(error) => {
-                    if let Some(seats) = port.seats.lock().as_ref() {
-                        return Ok(Arc::clone(seats));
-                    }
-                    if error.status() != Some(Status::NotAllowed) || spins > 1000 {
-                        return Err(error);
-                    }
-                }
-            }
-            port.backend.relax(spins);
-            spins += 1;
-        };
+        for block in 0..u64::from(BLOCKS) {
+            memory
+                .word64(block * BLOCK_BYTES)?
+                .store(u64::from(generation) | 1 << 32)?;
+        }
         let seats = Arc::new(Self {
             memory,
-            _segment: segment,
             generation,
-            taken: Mutex::new(vec![(false, 0); usize::from(SeatId::SEATS)]),
+            taken: Mutex::new(Taken {
+                blocks: [const { Block::Unused }; BLOCKS as usize],
+                seats: [(false, 0); SeatId::SEATS as usize],
+            }),
             peers: Mutex::default(),
         });
         let mut place = port.seats.lock();
         // Under the lock: whoever closes the port looks here after it has said so.
         port.alive()?;
-        *place = Some(Arc::clone(&seats));
-        Ok(seats)
+        Ok(Arc::clone(place.get_or_insert(seats)))
     }
 
-    /// Takes this seat, if it is free and the program does not use its number: its last turn.
-    fn sit(&self, port: &Arc<PortInner>, index: u16) -> Option<(u16, u16, OwnNotification)> {
-        let mut taken = self.taken.lock();
-        let seat = taken.get_mut(usize::from(index)).filter(|(taken, _)| !*taken)?;
-        let notification = OwnNotification::take(port, Some(number(index))).ok()?;
-        seat.0 = true;
-        Some((index, seat.1, notification))
+    /// Takes a seat that those with these rights can reach: its index, its last turn, its notification.
+    fn sit(&self, port: &Arc<PortInner>, rights: &Rights) -> Result<(u16, u16, OwnNotification)> {
+        let mut spins = 0;
+        loop {
+            let found = self.taken.lock().find(port, rights);
+            match found {
+                Found::Seat(index, turn, notification) => return Ok((index, turn, notification)),
+                Found::Unused(block) => {
+                    // Without the lock, because it may park.
+                    let (state, ended) = match self.export(port, block, rights) {
+                        Ok(segment) => (
+                            Block::Exported {
+                                rights: *rights,
+                                _segment: segment,
+                            },
+                            Ok(()),
+                        ),
+                        Err(error) => (Block::Unused, Err(error)),
+                    };
+                    if let Some(place) = self.taken.lock().blocks.get_mut(usize::from(block)) {
+                        *place = state;
+                    }
+                    ended?;
+                }
+                Found::Begins => {
+                    port.alive()?;
+                    port.backend.relax(spins);
+                    spins = spins.saturating_add(1);
+                }
+                Found::None => {
+                    return Err(Error::Refused {
+                        what: "take a seat for synchronization: a port has 56, for up to eight different lists of \
+                               who may take part",
+                        reason: Refusal::Status(Status::TableFull),
+                    });
+                }
+            }
+        }
     }
 
-    /// Another's seats.
+    fn export(&self, port: &Arc<PortInner>, block: u16, rights: &Rights) -> Result<Segment> {
+        let first = u32::from(block * BLOCK) + NUMBERS;
+        let access = rights
+            .members(Modes::READ | Modes::WRITE, Modes::READ)
+            .notify(first + 1..=first + u32::from(BLOCK) - 1);
+        let start = u64::from(block) * BLOCK_BYTES;
+        let range = start..start + BLOCK_BYTES;
+        crate::export::export(port, &name_of(block), &self.memory, &range, &access)
+    }
+
+    /// Another's seats: the block that this one is in.
     fn peer(&self, port: &Arc<PortInner>, id: SeatId) -> Result<RemoteSegment> {
-        let key = (id.node(), id.port(), id.generation());
+        let block = id.seat() / BLOCK;
+        let key = (id.node(), id.port(), id.generation(), block);
         if let Some(remote) = self.peers.lock().get(&key) {
             return Ok(remote.clone());
         }
         let modes = Modes::READ | Modes::WRITE | Modes::NOTIFY;
-        let remote = import(port, id.node(), id.port(), NAME, modes, Timeout::Now)?;
+        let name = name_of(block);
+        let remote = import(port, id.node(), id.port(), &name, modes, Timeout::Now)?;
         let mut head = [0; 8];
         remote.read(0, &mut head).post()?;
         let generation = u64::from_le_bytes(head) as u16;
@@ -115,11 +186,56 @@ impl Seats {
             return Err(Error::Import {
                 node: id.node(),
                 port: id.port(),
-                name: NAME.into(),
+                name: name.as_str().into(),
                 reason: Refusal::Status(Status::NoSuchPort),
             });
         }
-        Ok(self.peers.lock().entry(key).or_insert(remote).clone())
+        // Another thread may have been faster. Then this import ends, which may park: after the lock.
+        let kept = self
+            .peers
+            .lock()
+            .entry(key)
+            .or_insert_with(|| remote.clone())
+            .clone();
+        Ok(kept)
+    }
+}
+
+impl Taken {
+    /// Takes a seat that is free and whose number the program does not use, in a block with these rights.
+    fn find(&mut self, port: &Arc<PortInner>, rights: &Rights) -> Found {
+        let (mut unused, mut begins) = (None, false);
+        for (block, (state, seats)) in self
+            .blocks
+            .iter_mut()
+            .zip(self.seats.chunks_exact_mut(usize::from(BLOCK)))
+            .enumerate()
+        {
+            match state {
+                Block::Exported { rights: theirs, .. } if theirs == rights => {
+                    for (at, seat) in seats.iter_mut().enumerate().skip(1).filter(|(_, seat)| !seat.0) {
+                        let index = block as u16 * BLOCK + at as u16;
+                        if let Ok(notification) = OwnNotification::take(port, Some(number(index))) {
+                            seat.0 = true;
+                            return Found::Seat(index, seat.1, notification);
+                        }
+                    }
+                }
+                Block::Begins(theirs) if theirs == rights => begins = true,
+                Block::Unused => {
+                    unused = unused.or(Some((block as u16, state)));
+                }
+                Block::Begins(_) | Block::Exported { .. } => {}
+            }
+        }
+        match unused {
+            _ if begins => Found::Begins,
+            Some((block, state)) => {
+                *state = Block::Begins(*rights);
+                Found::Unused(block)
+            }
+            None => Found::None,
+        }
     }
 }
 
@@ -157,16 +273,10 @@ const HOLDING: u64 = 4;
 const OVER: u64 = 5;
 
 impl Seat {
-    /// Takes a seat.
-    pub(super) fn take(port: &Arc<PortInner>) -> Result<Self> {
+    /// Takes a seat that those with these rights can reach.
+    pub(super) fn take(port: &Arc<PortInner>, rights: &Rights) -> Result<Self> {
         let seats = Seats::of(port)?;
-        let full = Error::Refused {
-            what: "take a seat for synchronization: a port has 63",
-            reason: Refusal::Status(Status::TableFull),
-        };
-        let (index, turn, notification) = (1..SeatId::SEATS)
-            .find_map(|index| seats.sit(port, index))
-            .ok_or(full)?;
+        let (index, turn, notification) = seats.sit(port, rights)?;
         let word = |at: u64| seats.memory.word64(u64::from(index) * SEAT + at);
         let me = SeatId::new(port.node_id(), port.port(), index, seats.generation).in_turn(turn);
         let seat = Self {
@@ -229,7 +339,7 @@ impl Seat {
     pub(super) fn view(&self, of: SeatId) -> Result<View> {
         let remote = self.seats.peer(&self.port, of)?;
         let mut bytes = [0; GRANT as usize];
-        remote.read(u64::from(of.seat()) * SEAT, &mut bytes).post()?;
+        remote.read(within(of.seat()), &mut bytes).post()?;
         let word = |at: u64| {
             let at = at as usize;
             let eight = bytes.get(at..at + 8).and_then(|eight| eight.try_into().ok());
@@ -261,7 +371,7 @@ impl Seat {
         }
         drop(sent);
         let bytes = word.to_le_bytes();
-        let offset = u64::from(to.seat()) * SEAT + at;
+        let offset = within(to.seat()) + at;
         loop {
             let mut write = remote.write(offset, &bytes).regardless();
             if let Some(id) = notification {
@@ -438,7 +548,7 @@ impl Drop for Seat {
             }
         }
         let mut taken = self.seats.taken.lock();
-        if let Some(seat) = taken.get_mut(usize::from(self.me.seat())) {
+        if let Some(seat) = taken.seats.get_mut(usize::from(self.me.seat())) {
             *seat = (false, self.me.turn());
         }
     }

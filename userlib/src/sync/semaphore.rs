@@ -33,7 +33,7 @@ pub struct Semaphore {
 
 impl Semaphore {
     /// Makes a semaphore of this value that has its home at this port, under this name. `access` says
-    /// who may take part: they need all of reading, writing and atomics.
+    /// who may take part: they need to read and do atomics.
     ///
     /// # Errors
     /// As [`Port::alloc`] and [`Port::export`].
@@ -42,7 +42,7 @@ impl Semaphore {
     }
 
     /// Takes part in a semaphore: one participant, which waits once at a time. A process may have several;
-    /// a port has room for 63.
+    /// a port has room for 56.
     ///
     /// # Errors
     /// As [`Port::import`]; [`Error::Import`] when something else has that name; [`Error::Refused`] when
@@ -54,9 +54,10 @@ impl Semaphore {
         name: &str,
         timeout: impl Into<Timeout>,
     ) -> Result<Self> {
+        let (centre, rights) = home::join(port, node, exporter, name, Kind::Semaphore, timeout.into())?;
         Ok(Self {
-            centre: home::join(port, node, exporter, name, Kind::Semaphore, timeout.into())?,
-            seat: Seat::take(&port.inner)?,
+            seat: Seat::take(&port.inner, &rights)?,
+            centre,
         })
     }
 

@@ -143,6 +143,7 @@ cases! {
     sync::contended_lock, 3, Nothing, "all nodes count under one lock, beside it and elsewhere";
     sync::lock_tries, 2, Nothing, "trying for a lock, and giving up";
     sync::lock_messages, 2, Nothing, "what a lock costs in round trips and messages";
+    sync::outsiders, 2, Nothing, "who may not take part in a lock cannot reach those who do";
     sync::semaphore_tokens, 3, Nothing, "tokens go around, none lost and none invented";
     sync::semaphore_messages, 2, Nothing, "what a semaphore costs, and the same in three phases";
     sync::wait_queue_order, 2, Nothing, "first in first out, pending wake-ups, and leaving early";

@@ -1,9 +1,14 @@
 //! Where the words of a lock and of a descriptor lie, and what names a member.
 
+use super::super::rights;
 use netvm_abi::{Generation, NodeId, NotificationId, PortId};
 
 /// Bytes of a lock and of a descriptor: a cache line each.
 pub(super) const LINE: u64 = 64;
+/// Where the list of who may take part is, behind the lock.
+pub(super) const RIGHTS: u64 = LINE;
+/// Bytes that are exported. The local members' descriptors lie behind.
+pub(super) const EXPORTED: u64 = RIGHTS + rights::BYTES;
 
 /// Words of a lock.
 pub(super) mod lock {

@@ -15,7 +15,8 @@
 //! - *Sleep*: who sleeps says so, fences, and looks once more; who passes stores the budget, fences, and looks
 //!   whether the other sleeps. One of the two sees the other. Even if not, a sleep is short.
 
-use super::layout::{LINE, MemberId, budgets, descriptor, lock};
+use super::super::rights::Rights;
+use super::layout::{EXPORTED, LINE, MemberId, RIGHTS, budgets, descriptor, lock};
 use super::machine::{Acquire, Class, NOBODY, Release, WAITING, Wish};
 use super::{AsymmetricConfig, AsymmetricHandle, Way};
 use crate::backend::Refusal;
@@ -27,11 +28,12 @@ use crate::timeout::Timeout;
 use netvm_abi::control::Modes;
 use netvm_abi::{NodeId, NotificationId, PAGE_SIZE, PortId, Status};
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-/// Handles that a lock has room for at its home: the lock and their descriptors are one page.
-const HANDLES: u64 = PAGE_SIZE as u64 / LINE - 1;
+/// Numbers of the handles that a lock has room for at its home: the lock and their descriptors are one page.
+const HANDLES: Range<u64> = EXPORTED / LINE..PAGE_SIZE as u64 / LINE;
 /// First sleep of a waiter; each later one is twice as long.
 const FIRST_SLEEP: u64 = 5_000;
 /// Longest sleep, in nanoseconds. Nobody wakes a leader that waits for the other class.
@@ -93,7 +95,8 @@ impl AsymmetricLock {
         memory
             .word64(lock::BUDGETS)?
             .store(budgets(config.local, config.remote))?;
-        let segment = port.export(name, &memory, ..LINE, config.access)?;
+        Rights::of(&config.access)?.store(&memory, RIGHTS)?;
+        let segment = port.export(name, &memory, ..EXPORTED, config.access)?;
         let home = Home {
             port: Arc::clone(&port.inner),
             _segment: segment,
@@ -107,14 +110,14 @@ impl AsymmetricLock {
         Ok(Self { home: Arc::new(home) })
     }
 
-    /// A handle for a thread of this process. There is room for 63 at a time.
+    /// A handle for a thread of this process. There is room for 61 at a time.
     ///
     /// # Errors
     /// [`Error::Refused`] when all are taken; [`Error::PortClosed`], [`Error::PortEnded`], [`Error::Memory`].
     pub fn handle(&self) -> Result<AsymmetricHandle> {
         let home = &self.home;
         home.port.alive()?;
-        for id in 1..=HANDLES {
+        for id in HANDLES {
             if home.word(id, descriptor::TAKEN)?.compare_swap(0, 1)? != 0 {
                 continue;
             }

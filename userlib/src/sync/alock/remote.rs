@@ -6,13 +6,14 @@
 //! stores the word, or, if the value was there already, when the NIC read it. So it does no harm that
 //! processors store the victim in between.
 
-use super::layout::{LINE, MemberId, descriptor, lock};
+use super::super::rights::Rights;
+use super::layout::{EXPORTED, LINE, MemberId, descriptor, lock};
 use super::local::{Waiting, lost};
 use super::machine::{Acquire, Class, NOBODY, Release, WAITING, Wish};
 use crate::atomic::PendingAtomic;
 use crate::backend::Refusal;
 use crate::error::{Error, Result};
-use crate::export::{Access, Segment};
+use crate::export::Segment;
 use crate::import::{RemoteSegment, import};
 use crate::notify::OwnNotification;
 use crate::port::{Port, PortInner};
@@ -87,17 +88,24 @@ impl Remote {
             inner.backend.generation(),
         );
         let memory = port.alloc(PAGE_SIZE.into())?;
-        let mut budgets = [0; 8];
-        lock.read(lock::BUDGETS, &mut budgets).post()?;
-        let limit = u64::from_le_bytes(budgets) >> 32;
-        if lock.len() != LINE || limit == 0 {
-            return Err(Error::Refused {
-                what: "join this lock",
-                reason: Refusal::Unsupported("what is exported under that name is no asymmetric lock"),
-            });
+        let wrong = Error::Refused {
+            what: "join this lock",
+            reason: Refusal::Unsupported("what is exported under that name is no asymmetric lock"),
+        };
+        if lock.len() != EXPORTED {
+            return Err(wrong);
         }
-        let access = Access::everyone()
-            .modes(Modes::ATOMIC)
+        let mut bytes = [0; (EXPORTED - lock::BUDGETS) as usize];
+        lock.read(lock::BUDGETS, &mut bytes).post()?;
+        let (limit, rights) = match (bytes.first_chunk(), bytes.last_chunk()) {
+            (Some(budgets), Some(list)) => (u64::from_le_bytes(*budgets) >> 32, Rights::from_bytes(list)),
+            _ => return Err(wrong),
+        };
+        if limit == 0 {
+            return Err(wrong);
+        }
+        let access = rights
+            .members(Modes::ATOMIC, Modes::empty())
             .notify(number.id().0..=number.id().0);
         let segment = port.export(&id.name(), &memory, ..LINE, access)?;
         Ok(Self {
@@ -414,7 +422,7 @@ impl Remote {
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        // An import that ends takes with it what is under way: the signal has to be there first.
+        // A port that is closed takes with it what is under way: the signal has to be there first.
         if let Some(woken) = self.woken.take() {
             let look = woken.atomic(descriptor::TAKEN, word(Opcode::FetchAdd, 0, 0));
             let _ = look.ordered().call();

@@ -33,7 +33,8 @@ const WHOLE: Acquired = Acquired::Held {
 /// Gets the lock, however long it takes.
 ///
 /// # When somebody dies
-/// Who has waited long [looks](Self::look) at the one before it. If that is gone, or its turn is over
+/// Who has waited long [looks](Self::look) at the one before it. If that is gone (and nothing has come of it after
+/// that was seen), or its turn is over
 /// and it has not handed the lock to this one, who waits is *adrift*: it forgets the one before, and
 /// whatever that may have sent. One at a time (the recovery word) those adrift look at all members
 /// ([`Survey`]), and take the lock if nobody has it or can come to have it otherwise. That is safe because
@@ -52,9 +53,8 @@ enum AcquireAt {
     Swap,
     Behind(SeatId),
     Link(SeatId),
-    /// And how often the one before was found to have handed over the lock, which has not come.
-    Wait(SeatId, u8),
-    Look(SeatId, u8),
+    Wait(SeatId, Seen),
+    Look(SeatId, Seen),
     Drift,
     Claim(SeatId),
     Owner(SeatId),
@@ -64,6 +64,15 @@ enum AcquireAt {
     Pause,
     Hold(Acquired),
     Ended(Acquired),
+}
+
+/// What looks at the one before have shown so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Seen {
+    /// How often it was found to have handed over the lock, which has not come.
+    given: u8,
+    /// It is gone. It may have handed over the lock before, and left: what it sent has come by then.
+    gone: bool,
 }
 
 /// Where a grant for this turn goes: one that comes late, from somebody dead, does not overwrite it.
@@ -101,8 +110,8 @@ impl Acquire {
 
     /// It has waited long: looks whether the one before is still there.
     pub fn look(&mut self) {
-        if let AcquireAt::Wait(who, lost) = self.at {
-            self.at = AcquireAt::Look(who, lost);
+        if let AcquireAt::Wait(who, seen) = self.at {
+            self.at = AcquireAt::Look(who, seen);
         }
     }
 
@@ -114,15 +123,20 @@ impl Acquire {
     }
 
     /// Where it stands after a look at the one before.
-    fn looked(&self, who: SeatId, lost: u8, view: Option<View>) -> AcquireAt {
+    fn looked(&self, who: SeatId, seen: Seen, view: Option<View>) -> AcquireAt {
         let Some(view) = view else {
-            return AcquireAt::Drift;
+            return if seen.gone {
+                AcquireAt::Drift
+            } else {
+                AcquireAt::Wait(who, Seen { gone: true, ..seen })
+            };
         };
         let over = view.turn != who.turn() || matches!(view.place, Place::Over(_));
         if !over {
-            AcquireAt::Wait(who, 0)
-        } else if view.given == self.me && lost < LOST {
-            AcquireAt::Wait(who, lost + 1)
+            AcquireAt::Wait(who, Seen::default())
+        } else if view.given == self.me && seen.given < LOST {
+            let given = seen.given + 1;
+            AcquireAt::Wait(who, Seen { given, ..seen })
         } else {
             AcquireAt::Drift
         }
@@ -167,8 +181,8 @@ impl Machine for Acquire {
                 before => AcquireAt::Behind(SeatId(before)),
             },
             AcquireAt::Behind(who) => AcquireAt::Link(*who),
-            AcquireAt::Link(who) => AcquireAt::Wait(*who, 0),
-            AcquireAt::Wait(who, lost) => {
+            AcquireAt::Link(who) => AcquireAt::Wait(*who, Seen::default()),
+            AcquireAt::Wait(who, seen) => {
                 let from = SeatId(answer.word());
                 // Anything else was meant for a turn that is over.
                 if from.with_mark(false) == *who {
@@ -177,12 +191,12 @@ impl Machine for Acquire {
                         recovered: false,
                     })
                 } else {
-                    AcquireAt::Wait(*who, *lost)
+                    AcquireAt::Wait(*who, *seen)
                 }
             }
-            AcquireAt::Look(who, lost) => {
-                let (who, lost) = (*who, *lost);
-                self.looked(who, lost, answer.view())
+            AcquireAt::Look(who, seen) => {
+                let (who, seen) = (*who, *seen);
+                self.looked(who, seen, answer.view())
             }
             AcquireAt::Drift => AcquireAt::Claim(SeatId::NOBODY),
             AcquireAt::Claim(owner) => match SeatId(answer.atomic().value) {

@@ -3,11 +3,13 @@
 mod counts;
 mod deaths;
 mod locks;
+mod outsiders;
 mod queues;
 
 pub(super) use counts::{lock_messages, queue_messages, semaphore_messages};
 pub(super) use deaths::{dead_holder, dead_in_queue, dead_waiter};
 pub(super) use locks::{contended_lock, lock_tries};
+pub(super) use outsiders::outsiders;
 pub(super) use queues::{bounded_buffer, semaphore_tokens, wait_queue_order};
 
 use crate::cluster::Running;
@@ -57,8 +59,7 @@ fn at_home<H>(
     worse(outcome, home.join())
 }
 
-/// Signals who exports this name, and waits until that has arrived: an import that ends takes with it
-/// what is still under way.
+/// Signals who exports this name, and waits until that has arrived.
 fn tell(env: &Env, port: &Port, node: usize, exporter: u16, name: &str) -> Outcome {
     let remote = env.import(port, node, exporter, name)?;
     remote.notify(1)?;
