@@ -65,6 +65,8 @@ pub struct State {
     pub line: Vec<usize>,
     /// How many may still die.
     pub deaths: u8,
+    /// How many names of the living may still be lost.
+    pub losses: u8,
     /// What went wrong.
     pub wrong: Option<&'static str>,
 }
@@ -76,7 +78,7 @@ pub enum Action {
     Step(usize),
     /// A message moves on.
     Deliver(Delivery),
-    /// A message of the dead, or to them, is lost.
+    /// A message of the dead, or to them, is lost; or a name of the living, where a link fails for a moment.
     Lose(Delivery),
     /// A process dies.
     Die(usize),
@@ -84,8 +86,8 @@ pub enum Action {
     Look(usize),
     /// One who paused goes on.
     Again(usize),
-    /// One who lets go waits no more for who has asked.
-    Leave(usize),
+    /// One who lets go looks whether who has asked is still there.
+    Seek(usize),
 }
 
 /// The model: for each process how often it acquires, and whether its first time is only a try.
@@ -95,6 +97,8 @@ pub struct LockModel {
     pub processes: Vec<(u8, bool)>,
     /// How many processes may die, each anywhere.
     pub deaths: u8,
+    /// How many messages that tell a holder who is next may be lost although all live.
+    pub losses: u8,
     /// If there are any: it begins with all in one chain, the first holding the lock, when these have died.
     pub killed: Vec<usize>,
     /// Control: who holds a broken chain clears the tail as if it were whole.
@@ -103,7 +107,7 @@ pub struct LockModel {
 
 impl LockModel {
     const fn mortal(&self) -> bool {
-        self.deaths > 0 || !self.killed.is_empty()
+        self.deaths > 0 || self.losses > 0 || !self.killed.is_empty()
     }
 
     fn begin(process: &mut Process, tries: bool) {
@@ -193,7 +197,7 @@ impl State {
 
     /// What those do who look, and what death does. Who waits looks only where there is something to see: a
     /// look at one who is alive and well changes nothing.
-    fn mortal_actions(&self, actions: &mut Vec<Action>) {
+    fn mortal_actions(&self, model: &LockModel, actions: &mut Vec<Action>) {
         let world = &self.world;
         for (who, process) in self.processes.iter().enumerate() {
             let done = matches!(process.at, At::Done | At::Dead);
@@ -217,16 +221,19 @@ impl State {
                     }
                 }
                 At::Release(machine) if machine.want() == Want::AwaitNext => {
-                    // Who is about to link is waited for: else every run has one that leaves.
+                    // Who is about to link will: a look at it changes nothing.
                     let links = |other: &Process| matches!(&other.at, At::Acquire(machine) if machine.behind() == Some(process.me));
-                    if !self.processes.iter().any(links) {
-                        actions.push(Action::Leave(who));
+                    if model.losses > 0 || !self.processes.iter().any(links) {
+                        actions.push(Action::Seek(who));
                     }
                 }
                 _ => {}
             }
         }
         actions.extend(world.losses().map(Action::Lose));
+        if self.losses > 0 {
+            actions.extend(world.names_between_the_living().map(Action::Lose));
+        }
     }
 
     fn ready(&self, who: usize) -> bool {
@@ -260,6 +267,7 @@ impl Model for LockModel {
             processes: processes.collect(),
             line: Vec::new(),
             deaths: self.deaths,
+            losses: self.losses,
             wrong: None,
         };
         if !self.killed.is_empty() {
@@ -283,7 +291,7 @@ impl Model for LockModel {
         actions.extend(steps.map(Action::Step));
         actions.extend(state.world.deliveries().map(Action::Deliver));
         if self.mortal() {
-            state.mortal_actions(actions);
+            state.mortal_actions(self, actions);
         }
     }
 
@@ -292,7 +300,14 @@ impl Model for LockModel {
         match action {
             Action::Step(who) => state.step(who, self),
             Action::Deliver(delivery) => state.world.deliver(delivery),
-            Action::Lose(delivery) => state.world.lose(delivery),
+            Action::Lose(delivery) => {
+                let of_the_living = state
+                    .world
+                    .names_between_the_living()
+                    .any(|name| name == delivery);
+                state.losses -= u8::from(of_the_living);
+                state.world.lose(delivery);
+            }
             Action::Die(who) => {
                 state.deaths -= 1;
                 state.die(who);
@@ -307,9 +322,9 @@ impl Model for LockModel {
                     machine.again();
                 }
             }
-            Action::Leave(who) => {
+            Action::Seek(who) => {
                 if let At::Release(machine) = &mut state.processes[who].at {
-                    machine.leave();
+                    machine.look();
                 }
             }
         }

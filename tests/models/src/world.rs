@@ -148,7 +148,11 @@ impl World {
     #[must_use]
     pub fn ready<R>(&self, who: usize, want: &Want<R>) -> bool {
         match want {
-            Want::AwaitNext => !self.seats[who].next.is_nobody(),
+            Want::AwaitNext => {
+                let seat = &self.seats[who];
+                let me = Self::id(who).in_turn(seat.view.map_or(0, |view| view.turn));
+                !me.follower(seat.next).is_nobody()
+            }
             Want::AwaitGrant { .. } => self.seats[who].signals > 0,
             Want::Pause | Want::Ended(_) => false,
             _ => true,
@@ -173,9 +177,9 @@ impl World {
             Want::Atomic(Centre::Recovery, ref atomic) => {
                 Answer::Atomic(nic.apply(atomic, &mut self.recovery))
             }
-            Want::Link(to) => self.post(who, to, Payload::Next(me)),
+            Want::Link(to) => self.post(who, to, Payload::Next(me.linked_to(to))),
             Want::Grant { to, slot, word } => self.post(who, to, Payload::Grant(slot, word)),
-            Want::LookNext | Want::AwaitNext => Answer::Next(seat.next),
+            Want::LookNext | Want::AwaitNext => Answer::Next(me.follower(seat.next)),
             Want::AwaitGrant { slot } => {
                 seat.signals -= 1;
                 Answer::Granted(seat.grants[usize::from(slot)])
@@ -225,6 +229,14 @@ impl World {
     pub fn losses(&self) -> impl Iterator<Item = Delivery> + '_ {
         self.messages.iter().enumerate().filter_map(|(at, message)| {
             (!self.lives(message.from) || !self.lives(message.to)).then_some(Delivery(at))
+        })
+    }
+
+    /// Names of successors on their way from one who lives to another.
+    pub fn names_between_the_living(&self) -> impl Iterator<Item = Delivery> + '_ {
+        self.messages.iter().enumerate().filter_map(|(at, message)| {
+            let name = matches!(message.payload, Payload::Next(_));
+            (name && self.lives(message.from) && self.lives(message.to)).then_some(Delivery(at))
         })
     }
 

@@ -96,6 +96,21 @@ fn a_torn_chain_of_which_another_dies() {
     goes_on("lock, chain torn twice, another dies", model);
 }
 
+/// A link that fails for a moment: the name of who is next never comes, and the holder finds it by looking.
+#[test]
+fn a_name_is_lost() {
+    let model = |processes: &[(u8, bool)], losses| LockModel {
+        processes: processes.to_vec(),
+        losses,
+        ..LockModel::default()
+    };
+    goes_on(
+        "lock, 2 processes twice, 2 names lost",
+        model(&[(2, false); 2], 2),
+    );
+    goes_on("lock, 3 processes once, 1 name lost", model(&[(1, false); 3], 1));
+}
+
 /// Who got the lock by recovery may not free it for all comers while another is adrift, who would then take it
 /// as well.
 #[test]

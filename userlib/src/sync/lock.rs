@@ -164,17 +164,16 @@ impl Lock {
         let mut machine = Release::new(self.seat.me, broken);
         debug_assert_eq!(machine.want(), Want::LookNext);
         machine.answer(Answer::Next(next));
-        // Who has asked and not said so in this time has died, or will find that it is left alone.
-        let until = self.seat.port.backend.now().after(LINGER);
+        // Who has asked and not said so for long may have died.
+        let mut patience = Patience::new();
+        let mut until = patience.until(self.seat.port.backend.now());
         while let Progress::Waits = self.seat.drive(&mut machine, &self.centre, true, until)? {
-            machine.leave();
+            machine.look();
+            until = patience.until(self.seat.port.backend.now());
         }
         failed.or_else(|| self.seat.heard()).map_or(Ok(()), Err)
     }
 }
-
-/// How long a holder that lets go waits for the name of who has asked.
-const LINGER: Nanos = Nanos::from_millis(200);
 
 impl PortInner {
     /// Commands posted so far; writes that are posted from now on have higher numbers.

@@ -18,12 +18,16 @@ pub mod alock;
 mod home;
 mod lock;
 mod monitor;
+mod peers;
 pub mod protocol;
 mod queue;
 mod rights;
 mod seats;
 mod semaphore;
 mod suspicion;
+
+/// How long a node may be out of reach until those there count as dead.
+const OUT_OF_REACH: std::time::Duration = std::time::Duration::from_secs(2);
 
 pub use home::Home;
 pub use lock::{Guard, Lock};

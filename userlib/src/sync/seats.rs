@@ -6,20 +6,20 @@
 //! number follow from its index, so a name says all there is to know.
 
 use super::home::{MEMBERS, PLACES, RECOVERY};
+use super::peers::{Peers, TRIES, is_gone, look_at};
 use super::protocol::{Answer, Centre, GRANTS, Machine, Place, SeatId, View, Want};
 use super::rights::Rights;
 use crate::backend::Refusal;
 use crate::error::{Error, Result};
 use crate::export::Segment;
-use crate::import::{RemoteSegment, import};
+use crate::import::RemoteSegment;
 use crate::notify::OwnNotification;
 use crate::port::PortInner;
 use crate::region::{Region, Word64};
 use crate::timeout::Timeout;
 use netvm_abi::control::Modes;
-use netvm_abi::{Nanos, NodeId, NotificationId, OpId, PAGE_SIZE, PortId, Status};
+use netvm_abi::{Nanos, NodeId, NotificationId, OpId, PAGE_SIZE, Status};
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,8 +42,13 @@ const fn number(seat: u16) -> NotificationId {
     NotificationId(NUMBERS + seat as u32)
 }
 
+/// The block that a seat is in.
+pub(super) const fn block_of(seat: u16) -> u16 {
+    seat / BLOCK
+}
+
 /// The name under which a port exports a block of its seats.
-fn name_of(block: u16) -> String {
+pub(super) fn name_of(block: u16) -> String {
     format!("netvm.seats.{block}")
 }
 
@@ -86,8 +91,7 @@ pub(crate) struct Seats {
     memory: Region,
     generation: u32,
     taken: Mutex<Taken>,
-    /// Others' seats: by port, lower half of its generation, and block.
-    peers: Mutex<HashMap<(NodeId, PortId, u16, u16), RemoteSegment>>,
+    peers: Peers,
 }
 
 impl Seats {
@@ -111,7 +115,7 @@ impl Seats {
                 blocks: [const { Block::Unused }; BLOCKS as usize],
                 seats: [(false, 0); SeatId::SEATS as usize],
             }),
-            peers: Mutex::default(),
+            peers: Peers::default(),
         });
         let mut place = port.seats.lock();
         // Under the lock: whoever closes the port looks here after it has said so.
@@ -167,37 +171,6 @@ impl Seats {
         let start = u64::from(block) * BLOCK_BYTES;
         let range = start..start + BLOCK_BYTES;
         crate::export::export(port, &name_of(block), &self.memory, &range, &access)
-    }
-
-    /// Another's seats: the block that this one is in.
-    fn peer(&self, port: &Arc<PortInner>, id: SeatId) -> Result<RemoteSegment> {
-        let block = id.seat() / BLOCK;
-        let key = (id.node(), id.port(), id.generation(), block);
-        if let Some(remote) = self.peers.lock().get(&key) {
-            return Ok(remote.clone());
-        }
-        let modes = Modes::READ | Modes::WRITE | Modes::NOTIFY;
-        let name = name_of(block);
-        let remote = import(port, id.node(), id.port(), &name, modes, Timeout::Now)?;
-        let mut head = [0; 8];
-        remote.read(0, &mut head).post()?;
-        let generation = u64::from_le_bytes(head) as u16;
-        if generation != id.generation() {
-            return Err(Error::Import {
-                node: id.node(),
-                port: id.port(),
-                name: name.as_str().into(),
-                reason: Refusal::Status(Status::NoSuchPort),
-            });
-        }
-        // Another thread may have been faster. Then this import ends, which may park: after the lock.
-        let kept = self
-            .peers
-            .lock()
-            .entry(key)
-            .or_insert_with(|| remote.clone())
-            .clone();
-        Ok(kept)
     }
 }
 
@@ -313,9 +286,30 @@ impl Seat {
         self.heard.lock().take()
     }
 
-    /// Who is next, now.
+    fn hears(&self, error: Option<Error>) {
+        if let Some(error) = error {
+            self.heard.lock().get_or_insert(error);
+        }
+    }
+
+    /// Reads from the object's home.
+    pub(super) fn look_at(&self, centre: &RemoteSegment, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        let mut heard = None;
+        let looked = look_at(centre, offset, bytes, &mut heard);
+        self.hears(heard);
+        looked
+    }
+
+    fn peer(&self, id: SeatId) -> Result<RemoteSegment> {
+        let mut heard = None;
+        let peer = self.seats.peers.get(&self.port, id, &mut heard);
+        self.hears(heard);
+        peer
+    }
+
+    /// Who is next in this turn, now.
     pub(super) fn look_next(&self) -> Result<SeatId> {
-        self.next.load().map(SeatId)
+        self.next.load().map(|next| self.me.follower(SeatId(next)))
     }
 
     fn stand(&self, place: Place) -> Result<()> {
@@ -335,11 +329,27 @@ impl Seat {
         self.place.store(state | u64::from(self.me.turn()) << 8)
     }
 
-    /// Reads another's seat. An error: it, or the way to it, is gone.
-    pub(super) fn view(&self, of: SeatId) -> Result<View> {
-        let remote = self.seats.peer(&self.port, of)?;
+    /// Reads another's seat. Nothing: it is gone, or has been out of reach for long.
+    pub(super) fn view(&self, of: SeatId) -> Result<Option<View>> {
         let mut bytes = [0; GRANT as usize];
-        remote.read(within(of.seat()), &mut bytes).post()?;
+        let mut tries = 0;
+        loop {
+            let remote = match self.peer(of) {
+                Ok(remote) => remote,
+                Err(error) if is_gone(&error) => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            let mut heard = None;
+            let looked = look_at(&remote, within(of.seat()), &mut bytes, &mut heard);
+            self.hears(heard);
+            tries += 1;
+            match looked {
+                Ok(()) => break,
+                // A new import shows whether it is gone.
+                Err(Error::Failed(_)) if tries < TRIES => self.seats.peers.forget(of),
+                Err(error) => return Err(error),
+            }
+        }
         let word = |at: u64| {
             let at = at as usize;
             let eight = bytes.get(at..at + 8).and_then(|eight| eight.try_into().ok());
@@ -352,18 +362,20 @@ impl Seat {
             HOLDING => Place::Holding,
             _ => Place::Over(SeatId(word(GIVEN))),
         };
-        Ok(View {
+        Ok(Some(View {
             place,
             turn: (word(PLACE) >> 8) as u16,
             given: SeatId(word(GIVEN)),
-        })
+        }))
     }
 
     /// Posts a message to another's seat. If that is gone, so is the message: nobody is there to miss
     /// it, and who waits for an answer looks in time.
     fn send(&self, to: SeatId, at: u64, word: u64, notification: Option<NotificationId>) -> Result<()> {
-        let Ok(remote) = self.seats.peer(&self.port, to) else {
-            return self.port.alive();
+        let remote = match self.peer(to) {
+            Ok(remote) => remote,
+            Err(error) if is_gone(&error) => return self.port.alive(),
+            Err(error) => return Err(error),
         };
         let mut sent = self.sent.lock();
         if !sent.contains(&to.node()) {
@@ -419,7 +431,7 @@ impl Seat {
                     Answer::Atomic(operation.call()?)
                 }
                 Want::Link(to) => {
-                    self.send(to, NEXT, self.me.0, None)?;
+                    self.send(to, NEXT, self.me.linked_to(to).0, None)?;
                     Answer::Done
                 }
                 Want::Grant { to, slot, word } => {
@@ -436,7 +448,7 @@ impl Seat {
                     Some(word) => Answer::Granted(word),
                     None => return Ok(Progress::Waits),
                 },
-                Want::View(of) => Answer::View(self.view(of).ok()),
+                Want::View(of) => Answer::View(self.view(of)?),
                 Want::Member(at) => Answer::Next(self.member(&mut members, centre, at)?),
                 Want::Pause => return Ok(Progress::Waits),
                 Want::Ended(outcome) => return Ok(Progress::Ended(outcome)),
@@ -445,10 +457,21 @@ impl Seat {
         }
     }
 
+    /// A lock's table of members.
+    fn places(&self, centre: &RemoteSegment) -> Result<Vec<SeatId>> {
+        let mut bytes = [0; PLACES * 8];
+        self.look_at(centre, MEMBERS, &mut bytes)?;
+        let (words, _) = bytes.as_chunks::<8>();
+        Ok(words
+            .iter()
+            .map(|word| SeatId(u64::from_le_bytes(*word)))
+            .collect())
+    }
+
     /// Who has a place among a lock's members. The first place is asked for first: then they are read.
     fn member(&self, members: &mut Vec<SeatId>, centre: &RemoteSegment, at: u16) -> Result<SeatId> {
         if at == 0 {
-            *members = places(centre)?;
+            *members = self.places(centre)?;
             members.retain(|id| !id.is_nobody());
         }
         Ok(members.get(usize::from(at)).copied().unwrap_or(SeatId::NOBODY))
@@ -458,9 +481,9 @@ impl Seat {
     pub(super) fn enter(&self, centre: &RemoteSegment) -> Result<()> {
         let me = self.me.in_turn(0);
         for of_the_dead in [false, true] {
-            for (at, &id) in places(centre)?.iter().enumerate() {
+            for (at, &id) in self.places(centre)?.iter().enumerate() {
                 let free = if of_the_dead {
-                    !id.is_nobody() && self.view(id).is_err()
+                    !id.is_nobody() && self.view(id)?.is_none()
                 } else {
                     id.is_nobody()
                 };
@@ -485,7 +508,7 @@ impl Seat {
     pub(super) fn leave(&self, centre: &RemoteSegment) {
         let me = self.me.in_turn(0);
         // Where the home has gone, so has the table.
-        let Ok(places) = places(centre) else { return };
+        let Ok(places) = self.places(centre) else { return };
         if let Some(at) = places.iter().position(|&id| id == me)
             && let Ok(word) = centre.word64(MEMBERS + 8 * at as u64)
         {
@@ -574,15 +597,4 @@ impl Patience {
         self.span = Nanos(self.span.0 * 2).min(Self::LONGEST);
         until
     }
-}
-
-/// A lock's table of members.
-fn places(centre: &RemoteSegment) -> Result<Vec<SeatId>> {
-    let mut bytes = [0; PLACES * 8];
-    centre.read(MEMBERS, &mut bytes).post()?;
-    let (words, _) = bytes.as_chunks::<8>();
-    Ok(words
-        .iter()
-        .map(|word| SeatId(u64::from_le_bytes(*word)))
-        .collect())
 }

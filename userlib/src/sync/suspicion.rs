@@ -26,7 +26,7 @@ impl Suspicion {
     /// Looks. True: the queue is another one now, and the caller stands in it no more.
     pub(super) fn look(&mut self, seat: &Seat, centre: &RemoteSegment, stands: Inserted) -> Result<bool> {
         let mut bytes = [0; OPERAND_BYTES];
-        centre.read(0, &mut bytes).post()?;
+        seat.look_at(centre, 0, &mut bytes)?;
         let mut words = Operand::default();
         for (word, eight) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
             *word = u64::from_le_bytes(*eight);
@@ -37,7 +37,7 @@ impl Suspicion {
         }
         let odd = block.head == EMPTY || block.count == block.pending;
         self.odd = if odd { self.odd + 1 } else { 0 };
-        if self.odd < OFTEN && !gone(seat, stands) {
+        if self.odd < OFTEN && !gone(seat, stands)? {
             return Ok(false);
         }
         reset(centre, stands.epoch)?;
@@ -60,8 +60,8 @@ impl Suspicion {
 }
 
 /// Whether the one before is not there any more. It may have gone after its turn in the queue: no matter.
-fn gone(seat: &Seat, stands: Inserted) -> bool {
-    !stands.behind.is_nobody() && seat.view(stands.behind).is_err()
+fn gone(seat: &Seat, stands: Inserted) -> Result<bool> {
+    Ok(!stands.behind.is_nobody() && seat.view(stands.behind)?.is_none())
 }
 
 /// Makes everybody in the queue stand in it anew. Once for each epoch, whoever asks.

@@ -6,6 +6,7 @@
 //! stores the word, or, if the value was there already, when the NIC read it. So it does no harm that
 //! processors store the victim in between.
 
+use super::super::OUT_OF_REACH;
 use super::super::rights::Rights;
 use super::layout::{EXPORTED, LINE, MemberId, descriptor, lock};
 use super::local::{Waiting, lost};
@@ -29,8 +30,6 @@ use std::time::Duration;
 
 /// How long a sleeper waits for its notification before it looks around.
 const SLEEP: Duration = Duration::from_millis(20);
-/// How long a member may take to answer before it counts as dead.
-const ANSWER: Duration = Duration::from_secs(2);
 
 /// What a remote leader sees of the lock.
 #[derive(Clone, Copy, Debug)]
@@ -450,7 +449,7 @@ fn reach(port: &Arc<PortInner>, member: MemberId) -> Result<RemoteSegment> {
         member.port(),
         &member.name(),
         modes,
-        Timeout::After(ANSWER),
+        Timeout::After(OUT_OF_REACH),
     )
 }
 

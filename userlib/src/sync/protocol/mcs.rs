@@ -287,6 +287,7 @@ enum ReleaseAt {
     Survey(Survey),
     Clear,
     Await,
+    Seek(Survey),
     Over(SeatId),
     Grant(SeatId),
     Ended(SeatId),
@@ -303,10 +304,11 @@ impl Release {
         }
     }
 
-    /// Who has asked does not come to say so: leaves it alone. It finds that, and is adrift.
-    pub fn leave(&mut self) {
+    /// Who has asked does not come to say so: looks who it is. If there is nobody who still may say so, it has
+    /// died, and the lock is left alone: who stands behind it finds that, and is adrift.
+    pub fn look(&mut self) {
         if self.at == ReleaseAt::Await {
-            self.at = ReleaseAt::Over(SeatId::NOBODY);
+            self.at = ReleaseAt::Seek(Survey::new(self.me));
         }
     }
 }
@@ -317,7 +319,7 @@ impl Machine for Release {
     fn want(&self) -> Want<SeatId> {
         match &self.at {
             ReleaseAt::Look => Want::LookNext,
-            ReleaseAt::Survey(survey) => match survey.want() {
+            ReleaseAt::Survey(survey) | ReleaseAt::Seek(survey) => match survey.want() {
                 Want::Member(at) => Want::Member(at),
                 Want::View(of) => Want::View(of),
                 _ => Want::Pause,
@@ -347,6 +349,16 @@ impl Machine for Release {
                     // The tail stays as it is. Who comes next finds nobody before it who will hand it
                     // the lock, and recovers it.
                     Want::Ended(_) => ReleaseAt::Over(SeatId::NOBODY),
+                    _ => return,
+                }
+            }
+            ReleaseAt::Seek(survey) => {
+                survey.answer(answer);
+                match survey.want() {
+                    // Its message was lost, or comes late.
+                    Want::Ended(found) if !found.next.is_nobody() => ReleaseAt::Over(found.next),
+                    Want::Ended(found) if found.deserted => ReleaseAt::Over(SeatId::NOBODY),
+                    Want::Ended(_) => ReleaseAt::Await,
                     _ => return,
                 }
             }

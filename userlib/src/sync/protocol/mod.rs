@@ -41,7 +41,8 @@ pub enum Want<R> {
     /// An atomic operation, of one round trip, which acts after everything that the port has posted to
     /// that node before. Answer: [`Answer::Atomic`].
     Atomic(Centre, Atomic),
-    /// One way: writes the own identifier into another's `next`. Answer: [`Answer::Done`].
+    /// One way: writes the own identifier, [as that one expects it](SeatId::linked_to), into another's `next`. Answer:
+    /// [`Answer::Done`].
     Link(SeatId),
     /// One way: writes a word into one of another's grants and signals it. Answer: [`Answer::Done`].
     Grant {
@@ -52,7 +53,7 @@ pub enum Want<R> {
         /// What it says.
         word: u64,
     },
-    /// Own seat: who is next, now. Answer: [`Answer::Next`].
+    /// Own seat: who is next [in this turn](SeatId::follower), now. Answer: [`Answer::Next`].
     LookNext,
     /// Own seat: who is next, once there is somebody. Answer: [`Answer::Next`].
     AwaitNext,

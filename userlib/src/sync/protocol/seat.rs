@@ -89,6 +89,23 @@ impl SeatId {
         self.0 >> MARK_SHIFT & 1 == 1
     }
 
+    /// What it puts down as `next` of the one before it: itself, marked if that one's turn is odd. A message that
+    /// comes late finds its addressee in a later turn, and is not to be taken for one of that.
+    #[must_use]
+    pub const fn linked_to(self, before: Self) -> Self {
+        self.with_mark(before.turn() % 2 == 1)
+    }
+
+    /// Who stands behind this one in its present turn, if this is what its `next` says.
+    #[must_use]
+    pub const fn follower(self, next: Self) -> Self {
+        if next.mark() == (self.turn() % 2 == 1) {
+            next.with_mark(false)
+        } else {
+            Self::NOBODY
+        }
+    }
+
     /// Whether it is nobody.
     #[must_use]
     pub const fn is_nobody(self) -> bool {
@@ -145,4 +162,25 @@ pub struct View {
     pub turn: u16,
     /// Whom it handed the lock to last, in this turn or an earlier one.
     pub given: SeatId,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_comes_a_turn_late_is_nobodys() {
+        let holder = SeatId::new(NodeId(1), PortId(2), 3, 4).in_turn(SeatId::TURNS - 1);
+        let next = SeatId::new(NodeId(5), PortId(6), 7, 8).in_turn(9);
+        let word = next.linked_to(holder);
+        assert_eq!(holder.follower(word), next);
+        assert_eq!(holder.next_turn().follower(word), SeatId::NOBODY);
+        assert_eq!(
+            holder.next_turn().follower(next.linked_to(holder.next_turn())),
+            next
+        );
+        for turn in 0..2 {
+            assert!(holder.in_turn(turn).follower(SeatId::NOBODY).is_nobody());
+        }
+    }
 }

@@ -85,6 +85,20 @@ impl Survey {
         })
     }
 
+    /// Who stands next behind the one who looks. There is only one: who asked next after it.
+    fn next(&self) -> SeatId {
+        let behind = |(_, view): &&(SeatId, View)| view.place == Place::Behind(self.me);
+        let next = self.second.iter().find(behind);
+        next.map_or(SeatId::NOBODY, |(id, view)| id.in_turn(view.turn))
+    }
+
+    /// Whether nobody stands, or may be about to stand, next to the one who looks.
+    fn is_deserted(&self) -> bool {
+        self.second
+            .iter()
+            .all(|(_, view)| view.place != Place::Asking && view.place != Place::Behind(self.me))
+    }
+
     /// Whether everybody who wants the lock stands behind the one who looks.
     fn is_whole(&self) -> bool {
         self.second.iter().all(|(_, view)| match view.place {
@@ -102,10 +116,14 @@ pub struct Found {
     pub free: bool,
     /// Everybody who wants the lock stands behind the one who looks.
     pub whole: bool,
+    /// Who stands next behind the one who looks, whether or not its message has come.
+    pub next: SeatId,
+    /// Nobody does, or can still come to.
+    pub deserted: bool,
 }
 
 impl Machine for Survey {
-    /// Neither holds when somebody has moved meanwhile.
+    /// None holds when somebody has moved meanwhile.
     type Outcome = Found;
 
     fn want(&self) -> Want<Found> {
@@ -114,6 +132,8 @@ impl Machine for Survey {
             return Want::Ended(Found {
                 free: still && self.is_free(),
                 whole: still && self.is_whole(),
+                next: if still { self.next() } else { SeatId::NOBODY },
+                deserted: still && self.is_deserted(),
             });
         }
         if self.member.is_nobody() {

@@ -1,0 +1,174 @@
+//! Others' seats: how to reach them, and when to take somebody for dead.
+//!
+//! That is a grave verdict: who holds a lock and is taken for dead holds it no longer. So only what their node says
+//! counts (no such port, none of that life, nothing exported there any more), or that the node has been out of reach
+//! for long; never a failure of something else that this port did.
+
+use super::OUT_OF_REACH;
+use super::protocol::SeatId;
+use super::seats::{block_of, name_of};
+use crate::backend::Refusal;
+use crate::error::{Error, Result};
+use crate::import::{RemoteSegment, import};
+use crate::port::PortInner;
+use crate::timeout::Timeout;
+use netvm_abi::control::Modes;
+use netvm_abi::{Nanos, NodeId, PortId, Status};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What a port knows of others.
+#[derive(Default)]
+pub(super) struct Peers(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    /// Their seats: by port, lower half of its generation, and block.
+    seats: HashMap<(NodeId, PortId, u16, u16), RemoteSegment>,
+    /// Nodes that cannot be reached, and since when.
+    lost: HashMap<NodeId, Nanos>,
+}
+
+const fn key(id: SeatId) -> (NodeId, PortId, u16, u16) {
+    (id.node(), id.port(), id.generation(), block_of(id.seat()))
+}
+
+impl Peers {
+    /// Another's seats: the block that this one is in. An error: it is gone, or has been out of reach for long.
+    pub(super) fn get(
+        &self,
+        port: &Arc<PortInner>,
+        id: SeatId,
+        heard: &mut Option<Error>,
+    ) -> Result<RemoteSegment> {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let known = self.0.lock().seats.get(&key(id)).cloned();
+            if let Some(remote) = known {
+                return Ok(remote);
+            }
+            match introduce(port, id, heard) {
+                Ok(remote) => {
+                    let mut peers = self.0.lock();
+                    peers.lost.remove(&id.node());
+                    // Another thread may have been faster. Then this import ends, which may park: after the lock.
+                    let kept = peers
+                        .seats
+                        .entry(key(id))
+                        .or_insert_with(|| remote.clone())
+                        .clone();
+                    drop(peers);
+                    return Ok(kept);
+                }
+                // Perhaps the two nodes have never met, or lost each other for a moment.
+                Err(error) if is_passing(&error) => {
+                    let now = port.backend.now();
+                    let since = *self.0.lock().lost.entry(id.node()).or_insert(now);
+                    let end = since.after(Nanos::from_millis(OUT_OF_REACH.as_millis() as u64));
+                    if now >= end {
+                        return Err(error);
+                    }
+                    port.pause(end.min(now.after(pause)))?;
+                    pause = Nanos(pause.0 * 2).min(LONGEST_PAUSE);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// This import was of no use: the next one to need it makes another.
+    pub(super) fn forget(&self, id: SeatId) {
+        let forgotten = self.0.lock().seats.remove(&key(id));
+        // After the lock, because it may park.
+        drop(forgotten);
+    }
+}
+
+/// First pause of who cannot reach another, and the longest.
+const FIRST_PAUSE: Nanos = Nanos::from_micros(100);
+const LONGEST_PAUSE: Nanos = Nanos::from_millis(20);
+
+/// Imports the block that this seat is in, if its port still has the life that is meant.
+fn introduce(port: &Arc<PortInner>, id: SeatId, heard: &mut Option<Error>) -> Result<RemoteSegment> {
+    let modes = Modes::READ | Modes::WRITE | Modes::NOTIFY;
+    let name = name_of(block_of(id.seat()));
+    let remote = import(port, id.node(), id.port(), &name, modes, Timeout::Now)?;
+    let gone = |status| Error::Import {
+        node: id.node(),
+        port: id.port(),
+        name: name.as_str().into(),
+        reason: Refusal::Status(status),
+    };
+    let mut head = [0; 8];
+    match look_at(&remote, 0, &mut head, heard) {
+        Ok(()) if u64::from_le_bytes(head) as u16 == id.generation() => Ok(remote),
+        Ok(()) => Err(gone(Status::NoSuchPort)),
+        Err(Error::Failed(failure)) => Err(gone(failure.status)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads from others' memory. A failure of this very operation is the error; what it is told of earlier ones is
+/// kept for whoever can be told.
+pub(super) fn look_at(
+    remote: &RemoteSegment,
+    offset: u64,
+    bytes: &mut [u8],
+    heard: &mut Option<Error>,
+) -> Result<()> {
+    let memory = remote.address().0..remote.address().0.saturating_add(remote.len());
+    // Each failure is told once, so this comes to an end; unless the own memory cannot be had, again and again.
+    let mut tries = 0;
+    loop {
+        let error = match remote.read(offset, &mut *bytes).post() {
+            Ok(_) => return Ok(()),
+            Err(error) => error,
+        };
+        let others = match &error {
+            Error::Failed(failure) => {
+                (failure.node, failure.port) != (remote.node(), remote.port())
+                    || !memory.contains(&failure.address.0)
+            }
+            Error::FailuresLost { .. } | Error::StreamFailed { .. } => true,
+            _ => false,
+        };
+        tries += 1;
+        if !others || tries > TRIES {
+            return Err(error);
+        }
+        heard.get_or_insert(error);
+    }
+}
+
+/// How often to look, where each look may be told of something else.
+pub(super) const TRIES: u32 = 64;
+
+/// Whether somebody may be there and only out of reach.
+const fn is_passing(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Import {
+            reason: Refusal::Status(Status::LinkLost | Status::TimedOut | Status::StaleIncarnation),
+            ..
+        }
+    )
+}
+
+/// Whether the error of [`Peers::get`] says that the other is gone; or else, that something is wrong here.
+pub(super) const fn is_gone(error: &Error) -> bool {
+    is_passing(error)
+        || matches!(
+            error,
+            Error::NoSuchNode { .. }
+                | Error::Import {
+                    reason: Refusal::Status(
+                        Status::NoSuchPort
+                            | Status::NoSuchExport
+                            | Status::NoSuchNode
+                            | Status::CapabilityRefused
+                    ),
+                    ..
+                }
+        )
+}
