@@ -4,6 +4,7 @@
 //! The numbers are averages over whole windows: acknowledgements, shadow counters every 32 completions and the like
 //! are in them with their share.
 
+use super::asks;
 use super::card::Card;
 use super::pair::{End, Pair, REMOTE};
 use crate::callgrind::Profile;
@@ -271,6 +272,7 @@ pub fn run() -> Result<()> {
     case_fetch_add()?;
     case_enqueue()?;
     case_sem_v()?;
+    asks::run()?;
     cost::run_cases()
 }
 
@@ -297,7 +299,7 @@ pub fn steps(profile: &Profile) -> Result<Vec<Step>> {
         instructions,
         budget,
     };
-    Ok(vec![
+    let mut steps = vec![
         step(
             "post_8",
             "userlib: post an 8 B write",
@@ -402,5 +404,7 @@ pub fn steps(profile: &Profile) -> Result<Vec<Step>> {
             lock(cost::Case::Miss)?,
             Some(60.0),
         ),
-    ])
+    ];
+    steps.extend(asks::steps(profile)?);
+    Ok(steps)
 }

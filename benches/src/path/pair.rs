@@ -55,7 +55,8 @@ pub struct Board {
     pub dmas: VecDeque<(DmaId, Dma)>,
     /// Messages that were sent, without payload.
     pub outbox: VecDeque<Header>,
-    sent: VecDeque<StagingId>,
+    /// Staging buffers that have left.
+    pub sent: VecDeque<StagingId>,
     operands: Operands,
 }
 

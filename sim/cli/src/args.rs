@@ -32,6 +32,9 @@ pub enum Command {
     /// Run whole worlds in the deterministic simulator, with every fault on, and check the promises.
     #[command(after_help = EXIT_STATUSES, allow_negative_numbers = true)]
     Sim(Sim),
+    /// Measure what operations cost, in virtual time, by a cost model of counted instructions.
+    #[command(after_help = EXIT_STATUSES)]
+    Bench(Bench),
     /// Show what this machine's card and its driver have counted.
     #[command(after_help = EXIT_STATUSES)]
     Stat(Stat),
@@ -91,6 +94,33 @@ pub struct Sim {
     /// Print every event of the run (needs --seed); two runs of a seed print the same bytes.
     #[arg(long, requires = "seed", conflicts_with = "json")]
     pub trace: bool,
+    /// Print the result as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `netvm bench`.
+#[derive(Debug, Args)]
+pub struct Bench {
+    /// What to measure.
+    #[command(subcommand)]
+    pub command: BenchCommand,
+}
+
+/// What to measure.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Synchronization and channels: messages, instructions and time of each operation; many clients on one lock.
+    #[command(after_help = EXIT_STATUSES)]
+    Sync(BenchSync),
+}
+
+/// Options of `netvm bench sync`.
+#[derive(Debug, Args)]
+pub struct BenchSync {
+    /// Fewer clients and sizes: a few seconds.
+    #[arg(long)]
+    pub quick: bool,
     /// Print the result as one JSON object.
     #[arg(long)]
     pub json: bool,

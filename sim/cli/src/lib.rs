@@ -1,6 +1,7 @@
 //! What the `netvm` program does, one module a subcommand.
 
 pub mod args;
+pub mod bench;
 pub mod demo;
 pub mod doctor;
 pub mod failure;
@@ -20,6 +21,7 @@ pub fn run(cli: &Cli) -> Result<(), Failure> {
     match &cli.command {
         Command::Demo(options) => demo::run(options),
         Command::Sim(options) => sim::run(options),
+        Command::Bench(options) => bench::run(options),
         Command::Stat(options) => stat::run(options),
         Command::Doctor(options) => doctor::run(options),
     }

@@ -75,6 +75,7 @@ fn help_names_commands_options_and_exit_statuses() {
             "sim",
             &["--seeds", "--seed ", "--nodes", "--trace", "--json", "--messages"][..],
         ),
+        ("bench", &["sync"][..]),
         ("doctor", &["--json"][..]),
     ] {
         let (out, _) = exits(0, &[command, "--help"]);
@@ -405,4 +406,47 @@ fn messages_that_cannot_be_written_are_no_panic() {
     let err = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{err}");
     assert!(err.contains("cannot write the result"), "{err}");
+}
+
+/// The thresholds are the program's own: it fails when one is missed.
+#[test]
+fn bench_sync_measures_what_operations_cost() {
+    let (out, _) = exits(0, &["bench", "sync", "--quick", "--json"]);
+    let all = json(&out);
+    assert_eq!(all["ok"], true, "{out}");
+    let operations = all["operations"].as_array().expect("operations");
+    let find = |name: &str| {
+        let mut found = operations.iter().filter(|one| one["name"] == name);
+        found.next().unwrap_or_else(|| panic!("{name} in {out}"))
+    };
+    // Thesis 8: one round trip to stand in a queue, one to give or take a token, none to hand a lock over.
+    for (name, trips, one_way) in [
+        ("read 4 B", 1, 0),
+        ("enqueue", 1, 0),
+        ("Lock: acquire", 1, 0),
+        ("Lock: release", 1, 0),
+        ("Lock: release to one who sleeps, until it has it", 0, 1),
+        ("Semaphore: wait, a token there", 1, 0),
+        ("Semaphore: signal, in three phases", 3, 1),
+        ("WaitQueue: signal to one who sleeps, until it goes on", 1, 1),
+        ("ALock at home: acquire + release", 0, 0),
+    ] {
+        let one = find(name);
+        assert_eq!(
+            (one["round_trips"].as_u64(), one["one_way"].as_u64()),
+            (Some(trips), Some(one_way)),
+            "{one}"
+        );
+    }
+    assert_eq!(find("ALock at home: acquire + release")["instructions"], 0);
+    assert!(all["crowd"]["jain"].as_f64() > Some(0.99), "{out}");
+    // Virtual time: the same on every machine.
+    let (again, _) = exits(0, &["bench", "sync", "--quick", "--json"]);
+    assert_eq!(json(&again)["operations"], all["operations"]);
+
+    let (out, err) = exits(0, &["bench", "sync", "--quick"]);
+    assert!(
+        out.ends_with("bench sync: ok\n") && err.contains("operations"),
+        "{out}{err}"
+    );
 }

@@ -11,7 +11,10 @@ fn main() {
         .find(|case| Some(case.name) == args.first().map(String::as_str));
     let Some(case) = case else {
         let names: Vec<_> = ALL.iter().map(|case| case.name).collect();
-        eprintln!("usage: case NAME FIRST COUNT [trace], with one of {}", names.join(" "));
+        eprintln!(
+            "usage: case NAME FIRST COUNT [trace], with one of {}",
+            names.join(" ")
+        );
         std::process::exit(2);
     };
     let (first, count) = (number(1, 1), number(2, 1));

@@ -9,6 +9,7 @@ use crate::process;
 use crate::seen::{Allowed, ExportFact};
 use crate::sim::Sim;
 use crate::solo::Solo;
+use crate::timing::CostModel;
 use crate::vm::{PAGE, ProcessId};
 use crate::words::{NodeWords, Side, Space, View};
 use netvm::backend::{Backend, ExportSpec, ImportRequest, Memory, OpenRequest, PortBackend, Refusal, Words};
@@ -77,6 +78,17 @@ impl AppWords {
         ))
     }
 
+    /// In a modelled world: this takes the app so long. The library may be inside of a critical section, so nobody
+    /// else of the process runs meanwhile.
+    fn pay(&self, cost: impl FnOnce(&CostModel) -> Nanos) {
+        if let Some(sim) = self.sim.upgrade()
+            && let Some(model) = &sim.model
+            && sim.parker.inside()
+        {
+            sim.parker.park(Park::Access(sim.now().after(cost(model))));
+        }
+    }
+
     /// Now and then the app is interrupted between two accesses.
     fn interrupt(&self) {
         if let Some(sim) = self.sim.upgrade()
@@ -97,6 +109,9 @@ impl SharedWords for AppWords {
 
     fn store_release(&self, at: WordIndex, value: u32) {
         self.interrupt();
+        if self.space == Space::Bar && at == block::DOORBELL {
+            self.pay(|model| model.post);
+        }
         if let Some(view) = self.view() {
             view.store_release(at, value);
         }
@@ -442,7 +457,7 @@ impl PortBackend for SimPort {
 
     fn doorbell(&self) {
         if let Some((sim, node)) = self.here() {
-            node.kick(&sim, Nanos(150));
+            node.kick(&sim, sim.model.map_or(Nanos(150), |model| model.doorbell));
         }
     }
 
@@ -466,7 +481,13 @@ impl PortBackend for SimPort {
 
     fn relax(&self, spins: u32) {
         let Some(sim) = self.sim.upgrade() else { return };
-        let pause = Nanos(200 << spins.min(8));
+        let pause = match &sim.model {
+            Some(model) => {
+                process::spin(&sim, sim.node(self.node), self.open.port);
+                model.spin
+            }
+            None => Nanos(200 << spins.min(8)),
+        };
         let at = sim.now().after(pause);
         let activity = &sim.node(self.node).activity.waiting;
         activity.set(activity.get() + 1);

@@ -15,6 +15,7 @@
 //! cores. A run is a pure function of its seed and [`Config`] (P8).
 
 mod backend;
+pub mod bench;
 mod card;
 pub mod check;
 mod clock;
@@ -37,6 +38,7 @@ mod report;
 mod seen;
 mod sim;
 mod solo;
+pub mod timing;
 pub mod trace;
 mod vm;
 mod words;

@@ -3,6 +3,7 @@
 
 use crate::dice::Dice;
 use crate::faults::{FaultKind, Faults, StateSet};
+use crate::timing::CostModel;
 use netvm_abi::{Nanos, NodeId};
 use std::collections::BTreeMap;
 
@@ -11,16 +12,33 @@ use std::collections::BTreeMap;
 pub(crate) struct LinkSpeed {
     /// From the last bit sent to the first bit received.
     pub(crate) latency: Nanos,
+    /// The same from a card to itself.
+    pub(crate) loopback: Nanos,
     /// Bytes in a microsecond.
     pub(crate) bytes_per_micro: u64,
+    /// The latency varies, by an eighth.
+    pub(crate) jitter: bool,
 }
 
 impl LinkSpeed {
     /// A speed drawn for a run: 1 to 12.5 GB/s, 0.3 to 10 us.
     pub(crate) fn draw(dice: &mut Dice) -> Self {
+        let latency = Nanos(dice.within(300, 10_000));
         Self {
-            latency: Nanos(dice.within(300, 10_000)),
+            latency,
+            loopback: latency,
             bytes_per_micro: dice.within(1_000, 12_500),
+            jitter: true,
+        }
+    }
+
+    /// The speed of a modelled world.
+    pub(crate) const fn modelled(model: &CostModel) -> Self {
+        Self {
+            latency: model.link,
+            loopback: model.loopback,
+            bytes_per_micro: model.link_bytes_per_micro,
+            jitter: false,
         }
     }
 }
@@ -93,13 +111,21 @@ impl Fabric {
             self.link(from, to).paused_until = now.after(pause);
         }
         let reorder = faults.fires(FaultKind::LinkReorder, states, dice);
-        let jitter = Nanos(dice.below(self.speed.latency.0 / 8 + 1));
+        let latency = if outside {
+            self.speed.latency
+        } else {
+            self.speed.loopback
+        };
+        let jitter = if self.speed.jitter {
+            Nanos(dice.below(latency.0 / 8 + 1))
+        } else {
+            Nanos(0)
+        };
         let late = if reorder {
             dice.span(Nanos(500), Nanos::from_micros(60))
         } else {
             Nanos(0)
         };
-        let latency = self.speed.latency;
         let link = self.link(from, to);
         if now < link.cut_until {
             return Fate::Lost;
@@ -134,7 +160,9 @@ mod tests {
     fn fabric() -> Fabric {
         let speed = LinkSpeed {
             latency: Nanos(1_000),
+            loopback: Nanos(1_000),
             bytes_per_micro: 1_000,
+            jitter: true,
         };
         Fabric::new(2, speed, Nanos::from_millis(50))
     }

@@ -55,6 +55,23 @@ impl Region {
         Ok(())
     }
 
+    /// In a modelled world: an access to a word takes a while. It is made at the end of that.
+    fn pay(&self) {
+        if let Some(sim) = self.sim.upgrade()
+            && let Some(model) = &sim.model
+            && sim.parker.inside()
+        {
+            sim.parker.park(Park::Until(sim.now().after(model.word)));
+        }
+    }
+
+    /// Whoever spins on this memory sees what was stored.
+    fn stored(&self) {
+        if let Some(sim) = self.sim.upgrade() {
+            process::stir(&sim, sim.node(self.node), self.port);
+        }
+    }
+
     fn present(&self, sim: &Sim, node: &Node, page: u64, write: bool) -> Result<netvm_abi::Ppn, Status> {
         for attempt in 0..TRIES {
             if node.life.get() != self.life {
@@ -135,6 +152,7 @@ impl Memory for Region {
     }
 
     fn load(&self, offset: u64, width: Width) -> Result<u64, Status> {
+        self.pay();
         let mut value = 0;
         self.each_page(offset, width.bytes() as usize, false, |page, range, _| {
             value = load(&page[range])
@@ -143,14 +161,18 @@ impl Memory for Region {
     }
 
     fn store(&self, offset: u64, width: Width, value: u64) -> Result<(), Status> {
+        self.pay();
         let bytes = value.to_le_bytes();
         self.each_page(offset, width.bytes() as usize, true, |page, range, _| {
             let len = range.len();
             page[range].copy_from_slice(&bytes[..len]);
-        })
+        })?;
+        self.stored();
+        Ok(())
     }
 
     fn compare_swap(&self, offset: u64, width: Width, expected: u64, new: u64) -> Result<u64, Status> {
+        self.pay();
         let bytes = new.to_le_bytes();
         let mut old = 0;
         self.each_page(offset, width.bytes() as usize, true, |page, range, _| {
@@ -160,6 +182,7 @@ impl Memory for Region {
                 page[range].copy_from_slice(&bytes[..len]);
             }
         })?;
+        self.stored();
         Ok(old)
     }
 

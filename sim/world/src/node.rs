@@ -59,6 +59,8 @@ pub(crate) struct Node {
     pub(crate) resetting: Cell<bool>,
     /// When the card wants its next pass, if nothing happens before.
     pub(crate) card_deadline: Cell<Nanos>,
+    /// Instructions of its card so far, in a modelled world, but for looks in vain.
+    pub(crate) instructions: Cell<u64>,
     pub(crate) memory_limit: usize,
     pub(crate) first_frame: netvm_abi::Ppn,
 }
@@ -94,6 +96,7 @@ impl Node {
             card_due: Cell::new(false),
             resetting: Cell::new(false),
             card_deadline: Cell::new(Nanos(0)),
+            instructions: Cell::new(0),
             memory_limit: frames,
             first_frame,
         })
@@ -132,6 +135,12 @@ impl Node {
     /// The words of its present life.
     pub(crate) fn words(&self) -> Rc<NodeWords> {
         self.words.borrow().clone()
+    }
+
+    /// Its card has carried out so many.
+    pub(crate) fn works(&self, instructions: u32) {
+        self.instructions
+            .set(self.instructions.get() + u64::from(instructions));
     }
 
     /// Has its card make a pass soon.
@@ -263,6 +272,15 @@ impl Watch for NodeWatch {
 
     fn stored(&self, side: Side, space: Space, at: WordIndex, value: u32) {
         let Some(sim) = self.sim.upgrade() else { return };
+        if side == Side::Nic && sim.model.is_some() {
+            let port = match space {
+                Space::Bar => self.in_port(self.bar.ports, block::BLOCK_WORDS, at),
+                Space::Shared => self.in_port(self.shared.port_areas, port_area::AREA_WORDS, at),
+            };
+            if let Some((port, _)) = port {
+                crate::process::stir(&sim, sim.node(self.node), port);
+            }
+        }
         match (side, space) {
             (Side::Nic, Space::Bar) => {
                 let Some((port, word)) = self.in_port(self.bar.ports, block::BLOCK_WORDS, at) else {

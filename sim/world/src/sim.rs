@@ -8,6 +8,7 @@ use crate::link::Fabric;
 use crate::node::Node;
 use crate::process::{AppId, Apps};
 use crate::seen::{Log, Seen};
+use crate::timing::CostModel;
 use crate::trace::{Field, Trace};
 use crate::words::Side;
 use netvm_abi::{Nanos, NodeId, PortId, StagingId};
@@ -84,6 +85,8 @@ pub(crate) struct Sim {
     app_fuse: Cell<u32>,
     next_process: Cell<u32>,
     pub(crate) next_dma: Cell<u64>,
+    /// What things cost, where that is not left to the dice.
+    pub(crate) model: Option<CostModel>,
     /// Genuine frames to be played again.
     pub(crate) overheard: RefCell<Vec<Rc<[u8]>>>,
 }
@@ -96,6 +99,7 @@ impl Sim {
         fabric: Fabric,
         wants_lines: bool,
         fuse_length: u32,
+        model: Option<CostModel>,
         nodes: impl FnOnce(&Weak<Sim>) -> Vec<Rc<Node>>,
     ) -> Rc<Self> {
         Rc::new_cyclic(|me| Self {
@@ -117,6 +121,7 @@ impl Sim {
             app_fuse: Cell::new(fuse_length),
             next_process: Cell::new(1),
             next_dma: Cell::new(1),
+            model,
             overheard: RefCell::default(),
         })
     }
@@ -184,8 +189,24 @@ impl Sim {
         crate::vm::ProcessId(number)
     }
 
+    /// A modelled span, or one from the dice.
+    pub(crate) fn takes(&self, modelled: impl FnOnce(&CostModel) -> Nanos, low: Nanos, high: Nanos) -> Nanos {
+        match &self.model {
+            Some(model) => modelled(model),
+            None => self.span(low, high),
+        }
+    }
+
+    /// How long something small takes that a model leaves out: so many nanoseconds in a drawn world.
+    pub(crate) fn lag(&self, drawn: u64) -> Nanos {
+        Nanos(if self.model.is_some() { 0 } else { drawn })
+    }
+
     /// Whether the running app is interrupted at this access.
     pub(crate) fn interrupts_app(&self) -> bool {
+        if self.model.is_some() {
+            return false;
+        }
         let left = self.app_fuse.get();
         if left > 0 {
             self.app_fuse.set(left - 1);
@@ -199,7 +220,8 @@ impl Sim {
     /// Before each access to shared words: now and then the other side runs a step, between two
     /// accesses of this one.
     pub(crate) fn before_access(&self, node: NodeId, side: Side) {
-        if self.nested.get() {
+        // In a modelled world nothing happens outside of its time.
+        if self.nested.get() || self.model.is_some() {
             return;
         }
         let fuse = self.fuse.get();

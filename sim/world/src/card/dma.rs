@@ -1,6 +1,7 @@
 //! The two moments of a DMA after its start: its bytes move, its end is reported.
 
 use super::AGAIN;
+use super::paced::Source;
 use crate::node::Node;
 use crate::seen::{DmaNumber, Place, Seen, Way, digest};
 use crate::sim::Sim;
@@ -124,17 +125,32 @@ pub(crate) fn dma_done(sim: &Sim, node: &Node, number: u64) {
             dma: number,
         });
     }
-    node.bus.borrow_mut().done.push_back(DmaEnd {
-        id: active.id,
-        ok: true,
-    });
-    node.kick(sim, Nanos(20));
+    {
+        let mut bus = node.bus.borrow_mut();
+        bus.done.push_back(DmaEnd {
+            id: active.id,
+            ok: true,
+        });
+        if sim.model.is_some() {
+            bus.line.push(Source::Dma, active.instructions);
+        }
+    }
+    if let Some((Way::ToPage, page)) = page_of(active.dma) {
+        crate::process::stir(sim, node, page.vpn.port());
+    }
+    node.kick(sim, sim.lag(20));
 }
 
 /// A staging buffer has left.
 pub(crate) fn sent(sim: &Sim, node: &Node, staging: StagingId) {
-    node.bus.borrow_mut().sent.push_back(staging);
-    node.kick(sim, Nanos(20));
+    {
+        let mut bus = node.bus.borrow_mut();
+        bus.sent.push_back(staging);
+        if let Some(model) = &sim.model {
+            bus.line.push(Source::Sent, model.steps.sent);
+        }
+    }
+    node.kick(sim, sim.lag(20));
 }
 
 pub(super) fn page_of(dma: Dma) -> Option<(Way, PageRange)> {

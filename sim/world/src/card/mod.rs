@@ -1,6 +1,7 @@
 //! A card: the NIC core under the shipped loop, over simulated buffers, DMA engines and links.
 
 mod dma;
+mod paced;
 mod wire;
 
 use crate::dma::{DmaSpeed, Engines};
@@ -23,6 +24,7 @@ pub(crate) use dma::{dma_done, dma_move, sent};
 pub(crate) use wire::arrive;
 
 use dma::{fields_of, page_of, place_of};
+use paced::{Line, Pace, Source};
 use wire::transmit;
 
 /// A DMA under way.
@@ -31,6 +33,8 @@ struct Active {
     dma: Dma,
     /// Bytes as they were read, between the two ends.
     moved: bool,
+    /// Instructions that its end will take, in a modelled world.
+    instructions: u32,
 }
 
 /// What of a card the rest of its node can reach: buffers, engines, bounce pages.
@@ -40,6 +44,8 @@ pub(crate) struct Bus {
     done: VecDeque<DmaEnd>,
     sent: VecDeque<StagingId>,
     frames: VecDeque<(ReceiveId, Rc<[u8]>)>,
+    /// All three in the order in which they came, in a modelled world.
+    line: Line,
     receive: BTreeMap<u32, Rc<[u8]>>,
     /// Numbers of receive buffers that are free again, and the lowest never used.
     free_receive: Vec<u32>,
@@ -59,6 +65,7 @@ impl Bus {
             done: VecDeque::new(),
             sent: VecDeque::new(),
             frames: VecDeque::new(),
+            line: Line::default(),
             receive: BTreeMap::new(),
             free_receive: Vec::new(),
             next_receive: 0,
@@ -73,6 +80,7 @@ impl Bus {
         self.done.clear();
         self.sent.clear();
         self.frames.clear();
+        self.line.clear();
         self.receive.clear();
         self.free_receive.clear();
         self.next_receive = 0;
@@ -111,6 +119,8 @@ struct CardDevice {
     life: u32,
     bar: View,
     shared: View,
+    /// The core's time, in a modelled world.
+    pace: Option<Pace>,
 }
 
 impl Card {
@@ -123,6 +133,7 @@ impl Card {
             life: node.life.get(),
             bar: View::whole(&words, Side::Nic, Space::Bar),
             shared: View::whole(&words, Side::Nic, Space::Shared),
+            pace: sim.model.map(Pace::new),
         };
         node.bus.borrow_mut().engines = Some(Engines::new(speed));
         let mut nic = Nic::new(config, &mut Heap).map_err(|error| error.to_string())?;
@@ -150,12 +161,18 @@ pub(crate) fn pass(sim: &Sim, node: &Node) {
         return;
     };
     let Some(card) = slot.as_mut() else { return };
-    let progress = card.run.poll_once(&mut card.nic, &mut card.device);
-    let asleep = !progress.more && card.run.try_sleep(&card.nic, &mut card.device);
+    let deadline = if sim.model.is_some() {
+        paced::pass(sim, node, card)
+    } else {
+        let progress = card.run.poll_once(&mut card.nic, &mut card.device);
+        let asleep = !progress.more && card.run.try_sleep(&card.nic, &mut card.device);
+        if !asleep {
+            node.kick(sim, sim.span(Nanos(100), Nanos(600)));
+        }
+        progress.deadline.filter(|_| asleep)
+    };
     drop(slot);
-    if !asleep {
-        node.kick(sim, sim.span(Nanos(100), Nanos(600)));
-    } else if let Some(deadline) = progress.deadline {
+    if let Some(deadline) = deadline {
         // A separate event: the card may be kicked earlier for other reasons.
         let (now, posted) = (sim.now(), node.card_deadline.get());
         let at = deadline.max(now.after(Nanos(1)));
@@ -178,6 +195,11 @@ impl CardDevice {
         self.sim
             .upgrade()
             .unwrap_or_else(|| unreachable!("a card outlived its world"))
+    }
+
+    /// Whether the core may have the next input of this kind now.
+    fn may_take(&mut self, source: Source) -> bool {
+        self.pace.as_mut().is_none_or(|pace| pace.grants(source))
     }
 }
 
@@ -205,6 +227,12 @@ impl Platform for CardDevice {
             | Dma::OperandToPage { page } => page.len.0,
             Dma::ReceiveToBounce { len, .. } | Dma::BounceToStaging { len, .. } => len.0,
         };
+        let now = sim.now();
+        let (begins, instructions) = self.pace.as_mut().map_or((now, 0), |pace| pace.starts(now, dma));
+        let writes = matches!(
+            dma,
+            Dma::ReceiveToPage { .. } | Dma::OperandToPage { .. } | Dma::ReceiveToBounce { .. }
+        );
         let states = node.states();
         let schedule = {
             let mut bus = node.bus.borrow_mut();
@@ -212,8 +240,8 @@ impl Platform for CardDevice {
                 return;
             };
             engines.start(
-                sim.now(),
-                len,
+                begins,
+                (len, writes),
                 states,
                 &mut sim.faults.borrow_mut(),
                 &mut sim.dice.borrow_mut(),
@@ -253,6 +281,7 @@ impl Platform for CardDevice {
                 id,
                 dma,
                 moved: false,
+                instructions,
             },
         );
         let (node, life) = (self.node, self.life);
@@ -316,7 +345,12 @@ impl Platform for CardDevice {
                 Some(staging)
             }
         };
-        transmit(&sim, self.node, header, bytes.into());
+        let now = sim.now();
+        let leaves = self
+            .pace
+            .as_mut()
+            .map_or(now, |pace| pace.sends(now, header.kind));
+        transmit(&sim, leaves, self.node, header, bytes.into());
         if let Some(staging) = staging {
             let at = sim.fabric.borrow().sent_at(self.node).max(sim.now());
             sim.at(
@@ -350,7 +384,7 @@ impl Platform for CardDevice {
             Interrupt::Driver => Event::Driver { node, life },
             Interrupt::Port(port) => Event::Port { node, life, port },
         };
-        let latency = sim.span(Nanos(300), Nanos(4_000));
+        let latency = sim.takes(|model| model.interrupt, Nanos(300), Nanos(4_000));
         sim.after(latency, event);
     }
 }
@@ -364,8 +398,14 @@ impl Device for CardDevice {
     }
 
     fn poll_frame(&mut self) -> Option<Frame> {
+        if !self.may_take(Source::Frame) {
+            return None;
+        }
         let sim = self.sim();
         let (receive, frame) = sim.node(self.node).bus.borrow_mut().frames.pop_front()?;
+        if let Some(pace) = &mut self.pace {
+            pace.frame(&frame);
+        }
         sim.see(Seen::Arrived {
             to: self.node,
             frame: frame.clone(),
@@ -374,10 +414,16 @@ impl Device for CardDevice {
     }
 
     fn poll_dma(&mut self) -> Option<DmaEnd> {
+        if !self.may_take(Source::Dma) {
+            return None;
+        }
         self.sim().node(self.node).bus.borrow_mut().done.pop_front()
     }
 
     fn poll_sent(&mut self) -> Option<StagingId> {
+        if !self.may_take(Source::Sent) {
+            return None;
+        }
         self.sim().node(self.node).bus.borrow_mut().sent.pop_front()
     }
 

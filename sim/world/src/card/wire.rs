@@ -1,5 +1,6 @@
 //! Frames between cards: sent, overheard, arriving.
 
+use super::paced::{Source, of_frame};
 use crate::faults::FaultKind;
 use crate::link::Fate;
 use crate::seen::Seen;
@@ -8,8 +9,8 @@ use netvm_abi::wire::{Header, Kind};
 use netvm_abi::{Nanos, NodeId, ReceiveId};
 use std::rc::Rc;
 
-/// Puts a frame on the wire.
-pub(super) fn transmit(sim: &Sim, from: NodeId, header: &Header, frame: Rc<[u8]>) {
+/// Puts a frame on the wire at this time.
+pub(super) fn transmit(sim: &Sim, now: Nanos, from: NodeId, header: &Header, frame: Rc<[u8]>) {
     let to = header.destination;
     sim.note(
         from,
@@ -31,7 +32,7 @@ pub(super) fn transmit(sim: &Sim, from: NodeId, header: &Header, frame: Rc<[u8]>
     count_states(sim, from, header);
     let states = sim.node(from).states();
     let fate = sim.fabric.borrow_mut().send(
-        sim.now(),
+        now,
         (from, to),
         frame.len(),
         states,
@@ -133,7 +134,10 @@ pub(crate) fn arrive(sim: &Sim, to: NodeId, frame: Rc<[u8]>) {
         }
     });
     bus.receive.insert(receive.0, frame.clone());
+    if let Some(model) = &sim.model {
+        bus.line.push(Source::Frame, of_frame(model, &frame));
+    }
     bus.frames.push_back((receive, frame));
     drop(bus);
-    node.kick(sim, Nanos(50));
+    node.kick(sim, sim.lag(50));
 }

@@ -4,7 +4,7 @@ mod ports;
 
 pub(crate) use ports::{
     Ports, all_ports_event, block, events, export_gone, exported, open_port, owner, port_closed, port_event,
-    port_opened, ports_of, segment_gone,
+    port_opened, ports_of, segment_gone, spin, stir,
 };
 
 use crate::coroutine::{App, Park, Turn};
@@ -135,7 +135,8 @@ pub(crate) fn run(sim: &Sim, id: AppId, turn: u64) {
         let held = apps.processes.get(&process).and_then(|process| process.held_by);
         if held.is_some_and(|holder| holder != id) {
             drop(apps);
-            sim.after(Nanos(500), Event::App { app: id, turn });
+            let again = sim.model.map_or(Nanos(500), |model| model.poll);
+            sim.after(again, Event::App { app: id, turn });
             return;
         }
         if let Some(state) = apps.processes.get_mut(&process) {
@@ -197,9 +198,14 @@ fn finished(sim: &Sim, mut apps: std::cell::RefMut<'_, Apps>, id: AppId, process
 
 /// Lets a parked app go on at once.
 pub(crate) fn wake(sim: &Sim, app: AppId) {
+    wake_after(sim, app, Nanos(20));
+}
+
+/// Lets a parked app go on after a span, unless it does so by itself.
+fn wake_after(sim: &Sim, app: AppId, span: Nanos) {
     let turn = sim.apps.borrow().slots.get(app.0).map(|slot| slot.turn);
     if let Some(turn) = turn {
-        sim.after(Nanos(20), Event::App { app, turn });
+        sim.after(span, Event::App { app, turn });
     }
 }
 

@@ -1,6 +1,6 @@
 //! The ports of a node's processes: who owns them, what they have exported, who waits at them.
 
-use super::{AppId, running, wake};
+use super::{AppId, running, wake, wake_after};
 use crate::coroutine::Park;
 use crate::node::Node;
 use crate::seen::{ExportFact, Seen};
@@ -18,6 +18,8 @@ pub(crate) struct PortState {
     /// The event count that callers block on.
     pub(crate) events: u32,
     waiters: Vec<AppId>,
+    /// Those who spin on its words or its memory, in a modelled world.
+    spinners: Vec<AppId>,
     /// Exports as the app asked for them, with the segment that they lie in.
     exports: Vec<(ExportId, SegmentId, Rc<ExportFact>)>,
 }
@@ -32,6 +34,7 @@ pub(crate) fn port_opened(sim: &Sim, node: &Node, process: ProcessId, open: Open
         open,
         events: 0,
         waiters: Vec::new(),
+        spinners: Vec::new(),
         exports: Vec::new(),
     };
     node.ports.borrow_mut().insert(open.port, state);
@@ -104,8 +107,34 @@ pub(crate) fn port_event(sim: &Sim, node: &Node, port: PortId) {
         state.events = state.events.wrapping_add(1);
         std::mem::take(&mut state.waiters)
     };
+    let scheduled = sim.model.map_or(Nanos(20), |model| model.wake);
     for app in waiters {
-        wake(sim, app);
+        wake_after(sim, app, scheduled);
+    }
+}
+
+/// The running app, which is about to park, spins on a port's words or memory: the next store there ends that.
+pub(crate) fn spin(sim: &Sim, node: &Node, port: PortId) {
+    let Some((app, _)) = running(sim) else { return };
+    if let Some(state) = node.ports.borrow_mut().get_mut(&port)
+        && !state.spinners.contains(&app)
+    {
+        state.spinners.push(app);
+    }
+}
+
+/// Something was stored where callers of a port may spin.
+pub(crate) fn stir(sim: &Sim, node: &Node, port: PortId) {
+    let Some(model) = &sim.model else { return };
+    // Who opens or closes a port stores to it, too.
+    let Ok(mut ports) = node.ports.try_borrow_mut() else {
+        return;
+    };
+    let Some(state) = ports.get_mut(&port) else { return };
+    let spinners = std::mem::take(&mut state.spinners);
+    drop(ports);
+    for app in spinners {
+        wake_after(sim, app, model.poll);
     }
 }
 

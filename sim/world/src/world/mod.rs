@@ -20,10 +20,12 @@ use crate::node::Node;
 use crate::process;
 use crate::report::{Failure, Report};
 use crate::sim::{Event, Sim};
+use crate::timing::CostModel;
 use crate::trace::TraceSink;
 use crate::workload::{self, Role, Stage};
 use netvm_abi::wire::Header;
 use netvm_abi::{Geometry, Nanos, NodeId};
+use netvm_host::attach::HostConfig;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -42,12 +44,30 @@ pub(crate) struct World {
     dma: DmaSpeed,
     /// What descriptors of this run may carry, in bytes.
     inline: u16,
+    /// What drivers are told.
+    host: HostConfig,
     phase: Phase,
     /// When the phase began, and how many messages had been sent when progress was last seen.
     since: Nanos,
     messages_then: u64,
     alive_roles: Vec<bool>,
     tick: Nanos,
+}
+
+/// Sizes and speeds of a world.
+struct Shape {
+    geometry: Geometry,
+    speed: LinkSpeed,
+    dma: DmaSpeed,
+    /// Page frames of each node.
+    frames: usize,
+    inline: u16,
+    /// Accesses until one side's step is interleaved into the other's.
+    fuse: u32,
+    host: HostConfig,
+    /// How often a host looks around.
+    tick: Nanos,
+    model: Option<CostModel>,
 }
 
 /// What ends a run early.
@@ -96,11 +116,64 @@ impl World {
         let frames = 12 + dice.index(60) + 6 * per_node;
         let inline = [8, 16, 64, 128][dice.index(4)];
         let fuse = dice.within(15, 600) as u32;
+        let shape = Shape {
+            geometry,
+            speed,
+            dma,
+            frames,
+            inline,
+            fuse,
+            host: power::host_config(),
+            tick: Nanos(TICK.0 * u64::from(config.nodes).div_ceil(8)),
+            model: None,
+        };
+        Self::of_shape(seed, config, wants_lines, roles, shape, (dice, faults))
+    }
+
+    /// A world in which nothing goes wrong and what happens takes what `model` says, with `clients` processes or threads
+    /// on each node at most.
+    pub(crate) fn modelled(config: Config, model: &CostModel, clients: u16, roles: Vec<Role>) -> Self {
+        let clients = clients.max(4);
+        let places = u32::from(clients) * u32::from(config.nodes);
+        let geometry = Geometry {
+            ports: clients + 8,
+            nodes: config.nodes + 1,
+            page_rows: 1024,
+            capabilities: 1024 + 64 * places,
+            ..Geometry::default()
+        };
+        let shape = Shape {
+            geometry,
+            speed: LinkSpeed::modelled(model),
+            dma: DmaSpeed::modelled(model),
+            frames: 512 + 512 * usize::from(clients),
+            inline: 128,
+            fuse: u32::MAX,
+            host: HostConfig {
+                segments: 64 + 512 * u32::from(clients),
+                exports: 64 + 512 * u32::from(clients),
+                imports: (1024 + 64 * places).min(u32::from(u16::MAX)),
+                ..power::host_config()
+            },
+            tick: Nanos::from_millis(1),
+            model: Some(*model),
+        };
+        Self::of_shape(0, config, false, roles, shape, (Dice::new(0), Faults::none()))
+    }
+
+    fn of_shape(
+        seed: u64,
+        config: Config,
+        wants_lines: bool,
+        roles: Vec<Role>,
+        shape: Shape,
+        (mut dice, faults): (Dice, Faults),
+    ) -> Self {
         let own = dice.split(1);
-        let fabric = Fabric::new(usize::from(config.nodes), speed, Nanos::from_millis(60));
-        let sim = Sim::new(own, faults, fabric, wants_lines, fuse, |sim| {
+        let fabric = Fabric::new(usize::from(config.nodes), shape.speed, Nanos::from_millis(60));
+        let sim = Sim::new(own, faults, fabric, wants_lines, shape.fuse, shape.model, |sim| {
             (0..config.nodes)
-                .map(|id| Node::new(sim, NodeId(id), geometry, frames))
+                .map(|id| Node::new(sim, NodeId(id), shape.geometry, shape.frames))
                 .collect()
         });
         let alive_roles = vec![false; roles.len()];
@@ -108,17 +181,18 @@ impl World {
             seed,
             config,
             sim,
-            checkers: Checkers::new(u32::from(geometry.window), config.deadline),
+            checkers: Checkers::new(u32::from(shape.geometry.window), config.deadline),
             roles,
             stage: Arc::new(Stage::default()),
             rogue: Rogue::new(NodeId(config.nodes)),
-            dma,
-            inline,
+            dma: shape.dma,
+            inline: shape.inline,
+            host: shape.host,
             phase: Phase::Safety,
             since: Nanos(0),
             messages_then: 0,
             alive_roles,
-            tick: Nanos(TICK.0 * u64::from(config.nodes).div_ceil(8)),
+            tick: shape.tick,
         }
     }
 
@@ -142,7 +216,9 @@ impl World {
             self.alive_roles[role] = true;
         }
         self.sim.after(CHECK, Event::Check);
-        self.sim.after(Nanos::from_micros(30), Event::Rogue);
+        if self.sim.model.is_none() {
+            self.sim.after(Nanos::from_micros(30), Event::Rogue);
+        }
         self.since = self.sim.now();
         Ok(())
     }

@@ -20,7 +20,7 @@ impl World {
         let sim = self.sim.clone();
         let node = sim.node(id).clone();
         self.power_card(&node)?;
-        let driver = Driver::attach(&sim, &node, &host_config())?;
+        let driver = Driver::attach(&sim, &node, &self.host)?;
         *node.driver.borrow_mut() = Some(driver);
         self.connect(&node);
         driver::nudge(&sim, &node, Nanos(1_000));
@@ -52,9 +52,10 @@ impl World {
         Ok(())
     }
 
-    /// Small networks greet one another at once, in large ones links come with their first use.
+    /// Small networks, and those in which things are measured, greet one another at once; in large ones links come with
+    /// their first use.
     fn connect(&self, node: &Node) {
-        if self.config.nodes > 16 {
+        if self.config.nodes > 16 && self.sim.model.is_none() {
             return;
         }
         if let Some(driver) = node.driver.borrow_mut().as_mut() {
@@ -166,7 +167,8 @@ fn timers() -> Timers {
     }
 }
 
-fn host_config() -> HostConfig {
+/// What drivers of drawn worlds are told.
+pub(super) fn host_config() -> HostConfig {
     HostConfig {
         geometry: None,
         segments: 128,

@@ -1,0 +1,16 @@
+//! `netvm bench`: what things cost, in virtual time, by a cost model of counted instructions.
+
+mod sync;
+
+use crate::args::{Bench, BenchCommand};
+use crate::failure::Failure;
+
+/// Runs a benchmark.
+///
+/// # Errors
+/// [`Failure::Wrong`] when something does not hold that has to.
+pub fn run(options: &Bench) -> Result<(), Failure> {
+    match &options.command {
+        BenchCommand::Sync(options) => sync::run(options),
+    }
+}

@@ -1,0 +1,163 @@
+//! A modelled world, and what its processes need to measure in it.
+
+use crate::card::Card;
+use crate::config::{Config, FaultLevel};
+use crate::coroutine::Park;
+use crate::sim::Sim;
+use crate::solo::Solo;
+use crate::timing::CostModel;
+use crate::trace::NoTrace;
+use crate::workload::{Env, Role};
+use crate::world::World;
+use netvm::{Node, Port, PortConfig, Result, Timeout};
+use netvm_abi::{Nanos, NodeId};
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::rc::{Rc, Weak};
+
+/// A measurement came to nothing: what failed, of which part.
+#[derive(Clone, Debug)]
+pub struct Trouble(pub String);
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Trouble {}
+
+/// What a process that measures is given.
+#[derive(Clone)]
+pub(super) struct Actor {
+    sim: Solo<Weak<Sim>>,
+    pub(super) node: Node,
+    pub(super) id: NodeId,
+}
+
+impl Actor {
+    fn sim(&self) -> Option<Rc<Sim>> {
+        self.sim.upgrade()
+    }
+
+    /// The present.
+    pub(super) fn now(&self) -> Nanos {
+        self.sim().map_or(Nanos(0), |sim| sim.now())
+    }
+
+    /// Instructions of all cards so far, but for looks in vain.
+    pub(super) fn instructions(&self) -> u64 {
+        self.sim().map_or(0, |sim| {
+            sim.nodes.iter().map(|node| node.instructions.get()).sum()
+        })
+    }
+
+    /// What all cards together have counted so far, by the counters' names.
+    pub(super) fn counted(&self, names: &[&str]) -> Vec<u64> {
+        let Some(sim) = self.sim() else {
+            return Vec::new();
+        };
+        let mut sums = vec![0; names.len()];
+        for node in &sim.nodes {
+            for (name, value) in node.card.borrow().iter().flat_map(Card::counters) {
+                if let Some(at) = names.iter().position(|&wanted| wanted == name) {
+                    sums[at] += value;
+                }
+            }
+        }
+        sums
+    }
+
+    /// Lets time pass.
+    pub(super) fn rest(&self, span: Nanos) {
+        if let Some(sim) = self.sim() {
+            sim.parker.park(Park::Until(sim.now().after(span)));
+        }
+    }
+
+    /// Lets time pass until something is so.
+    pub(super) fn until(&self, mut is: impl FnMut() -> bool) {
+        while !is() {
+            self.rest(Nanos::from_micros(20));
+        }
+    }
+
+    /// Opens a port of the process.
+    pub(super) fn open(&self, number: u16) -> Result<Port> {
+        Port::open(&self.node, PortConfig::number(number))
+    }
+
+    fn judge(&self, end: Result<()>) {
+        if let (Err(error), Some(sim)) = (end, self.sim()) {
+            sim.complain(format!("a process of node {}: {error}", self.id));
+        }
+    }
+}
+
+/// Where so many meet.
+#[derive(Default)]
+pub(super) struct Gate {
+    come: Cell<usize>,
+}
+
+impl Gate {
+    /// Waits until so many have come.
+    pub(super) fn pass(&self, actor: &Actor, many: usize) {
+        self.come.set(self.come.get() + 1);
+        actor.until(|| self.come.get() >= many);
+    }
+}
+
+/// Numbers that processes leave behind, by name.
+pub(super) type Findings<T> = Rc<RefCell<Vec<T>>>;
+
+/// A world to be, and its processes.
+pub(super) struct Stand {
+    model: CostModel,
+    nodes: u16,
+    roles: Vec<Role>,
+}
+
+/// How long anybody waits for a name.
+pub(super) const SOON: Timeout = Timeout::After(std::time::Duration::from_secs(5));
+
+impl Stand {
+    /// With so many nodes.
+    pub(super) const fn new(model: &CostModel, nodes: u16) -> Self {
+        Self {
+            model: *model,
+            nodes,
+            roles: Vec::new(),
+        }
+    }
+
+    /// Adds a process.
+    pub(super) fn process(&mut self, node: u16, name: &str, body: impl Fn(&Actor) -> Result<()> + 'static) {
+        let mut role = Role::new(name, NodeId(node), move |env: Env| {
+            let actor = Actor {
+                sim: env.sim.clone(),
+                node: env.node.clone(),
+                id: env.id,
+            };
+            let end = body(&actor);
+            actor.judge(end);
+        });
+        (role.repeat, role.revive) = (false, false);
+        self.roles.push(role);
+    }
+
+    /// Runs it until all have returned. `clients`: of any node, at most.
+    pub(super) fn run(self, clients: u16) -> std::result::Result<(), Trouble> {
+        let config = Config {
+            nodes: self.nodes,
+            messages: 0,
+            faults: FaultLevel::Off,
+            deadline: Nanos::from_millis(100),
+            patience: Nanos::from_millis(60_000),
+        };
+        World::modelled(config, &self.model, clients, self.roles)
+            .run(&mut NoTrace)
+            .map(drop)
+            .map_err(|failure| Trouble(failure.what.clone()))
+    }
+}

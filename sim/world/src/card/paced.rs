@@ -1,0 +1,207 @@
+//! A card whose core takes time: one input after the other, each for as long as its instructions take.
+//!
+//! Inputs stand in one line, in the order in which they came. The time of an input passes *before* the core is given
+//! it, so that whatever it does with it happens at the right time: stores, answers, interrupts. What the core does of its
+//! own accord (commands that it finds in queues, operations that it takes up again) is known when it is done: its DMAs
+//! and messages leave later by what it costs, and the card is busy for so long.
+
+use super::{Card, CardDevice};
+use crate::node::Node;
+use crate::sim::Sim;
+use crate::timing::CostModel;
+use netvm_abi::Nanos;
+use netvm_abi::atomic::Atomic;
+use netvm_abi::descriptor::Opcode;
+use netvm_abi::wire::{Header, Kind};
+use netvm_nic::platform::Dma;
+use std::collections::VecDeque;
+
+/// Inputs of each kind that a pass of the shipped loop takes before it looks at everything else.
+const PASS: u32 = 16;
+
+/// Where an input lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    Frame,
+    Dma,
+    Sent,
+}
+
+/// An input that waits, and the instructions that it will take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    source: Source,
+    instructions: u32,
+}
+
+/// The line of a card's inputs.
+#[derive(Default)]
+pub(super) struct Line(VecDeque<Waiting>);
+
+impl Line {
+    /// An input has come.
+    pub(super) fn push(&mut self, source: Source, instructions: u32) {
+        self.0.push_back(Waiting { source, instructions });
+    }
+
+    /// Forgets them.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// What the core is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doing {
+    /// Nothing that came from outside.
+    Own,
+    /// A frame.
+    Frame {
+        kind: Kind,
+        opcode: Option<Opcode>,
+        notifies: bool,
+    },
+    /// Another input.
+    Other,
+}
+
+/// The core's time.
+pub(super) struct Pace {
+    model: CostModel,
+    /// The input that is paid for, and is to be handed out next.
+    granted: Option<Source>,
+    doing: Doing,
+    /// Instructions of its own accord in this pass.
+    owed: u32,
+}
+
+impl Pace {
+    pub(super) const fn new(model: CostModel) -> Self {
+        Self {
+            model,
+            granted: None,
+            doing: Doing::Own,
+            owed: 0,
+        }
+    }
+
+    /// Whether the input to be handed out is one of these.
+    pub(super) fn grants(&mut self, source: Source) -> bool {
+        self.doing = Doing::Own;
+        let grants = self.granted == Some(source);
+        if grants {
+            self.granted = None;
+            self.doing = Doing::Other;
+        }
+        grants
+    }
+
+    /// The input is this frame.
+    pub(super) fn frame(&mut self, frame: &[u8]) {
+        if let Ok(header) = Header::decode(frame) {
+            self.doing = Doing::Frame {
+                kind: header.kind,
+                opcode: Atomic::requested(&header)
+                    .filter(|_| header.kind == Kind::AtomicRequest)
+                    .map(|atomic| atomic.opcode),
+                notifies: header.notification.is_some(),
+            };
+        }
+    }
+
+    fn owe(&mut self, instructions: u32) {
+        if self.doing == Doing::Own {
+            self.owed += instructions;
+        }
+    }
+
+    /// When what is sent now leaves the core.
+    pub(super) fn sends(&mut self, now: Nanos, kind: Kind) -> Nanos {
+        self.owe(self.model.steps.command(kind));
+        now.after(self.model.card_time(self.owed))
+    }
+
+    /// When a DMA that is started now starts, and the instructions that its end will take.
+    pub(super) fn starts(&mut self, now: Nanos, dma: Dma) -> (Nanos, u32) {
+        let steps = self.model.steps;
+        self.owe(match dma {
+            Dma::PageToStaging { .. } => steps.command_4096,
+            Dma::PageToOperand { .. } => steps.request_atomic,
+            _ => 0,
+        });
+        let end = match (dma, self.doing) {
+            (
+                Dma::PageToStaging { .. },
+                Doing::Frame {
+                    kind: Kind::ReadRequest,
+                    ..
+                },
+            ) => steps.fetched_read,
+            (Dma::PageToStaging { .. } | Dma::BounceToStaging { .. }, _) => steps.fetched_4096,
+            (
+                Dma::ReceiveToPage { .. },
+                Doing::Frame {
+                    kind: Kind::ReadReply,
+                    ..
+                },
+            ) => steps.placed_read,
+            (Dma::ReceiveToPage { .. }, Doing::Frame { notifies: true, .. }) => {
+                steps.landed + steps.notification
+            }
+            (Dma::ReceiveToPage { .. }, _) => steps.landed,
+            (Dma::ReceiveToBounce { .. }, _) => steps.landed_miss,
+            (Dma::PageToOperand { page }, doing) => {
+                let opcode = match doing {
+                    Doing::Frame { opcode, .. } => opcode,
+                    _ => None,
+                };
+                steps.fetched(opcode, page.len.0 > 8)
+            }
+            (Dma::OperandToPage { .. }, _) => steps.stored_atomic,
+        };
+        (now.after(self.model.card_time(self.owed)), end)
+    }
+}
+
+/// Instructions that this frame will take.
+pub(super) fn of_frame(model: &CostModel, frame: &[u8]) -> u32 {
+    Header::decode(frame).map_or(model.steps.ack, |header| model.steps.frame(&header))
+}
+
+/// A pass of a modelled card: it begins with an input, or hands it to the core when its time has passed. Gives what
+/// [`super::pass`] does: when it wants to be called again, if nothing happens.
+pub(super) fn pass(sim: &Sim, node: &Node, card: &mut Card) -> Option<Nanos> {
+    let Card { nic, run, device } = card;
+    let now = sim.now();
+    let CardDevice { pace: Some(pace), .. } = device else {
+        return None;
+    };
+    if pace.granted.is_none() {
+        let next = node.bus.borrow_mut().line.0.pop_front();
+        if let Some(next) = next {
+            pace.granted = Some(next.source);
+            node.works(next.instructions);
+            node.paused_until
+                .set(now.after(pace.model.card_time(next.instructions)));
+            node.kick(sim, Nanos(0));
+            return None;
+        }
+    }
+    (pace.owed, pace.doing) = (0, Doing::Own);
+    let progress = run.poll_once(nic, device);
+    let waits = !node.bus.borrow().line.0.is_empty();
+    let asleep = !waits && !progress.more && run.try_sleep(nic, device);
+    let pace = device.pace.as_mut()?;
+    pace.granted = None;
+    node.works(pace.owed);
+    // The loop looks at everything once for each round of inputs.
+    let idle = pace.model.steps.idle;
+    let look = if waits { idle / PASS } else { idle };
+    node.paused_until
+        .set(now.after(pace.model.card_time(pace.owed + look)));
+    if asleep {
+        return progress.deadline;
+    }
+    node.kick(sim, Nanos(0));
+    None
+}
