@@ -1,7 +1,7 @@
 //! Plays seeds and prints what came of them: `seeds FIRST COUNT [NODES] [trace|benign]`.
 
 use netvm_world::faults::Coverage;
-use netvm_world::{Config, FaultLevel, Lines, NoTrace, run_seed};
+use netvm_world::{Bodies, Config, FaultLevel, Lines, NoTrace, run_seed};
 use std::time::Instant;
 
 fn main() {
@@ -20,6 +20,7 @@ fn main() {
         ..Config::default()
     };
     let mut coverage = Coverage::default();
+    let mut bodies = Bodies::default();
     let mut failed = 0;
     for seed in first..first + count {
         let began = Instant::now();
@@ -30,6 +31,7 @@ fn main() {
         };
         match result {
             Ok(report) => {
+                bodies.add(&report.bodies);
                 coverage.add(&report.coverage);
                 println!(
                     "seed {seed}: {} messages, {} events, {} us virtual, {:?}",
@@ -51,9 +53,11 @@ fn main() {
         }
     }
     println!("{}", coverage.table());
+    println!("{}", bodies.table());
     println!(
-        "{failed} of {count} failed; never fired: {:?}",
-        coverage.never_fired()
+        "{failed} of {count} failed; never fired: {:?}; rare: {:?}",
+        coverage.never_fired(),
+        bodies.rare()
     );
     std::process::exit(i32::from(failed > 0));
 }

@@ -16,6 +16,7 @@
 
 mod backend;
 pub mod bench;
+mod bodies;
 mod card;
 pub mod check;
 mod clock;
@@ -45,6 +46,7 @@ mod words;
 mod workload;
 mod world;
 
+pub use bodies::{Bodies, Ran};
 pub use config::{Config, FaultLevel};
 pub use report::{Failure, Report};
 pub use trace::{Lines, NoTrace, TraceSink};

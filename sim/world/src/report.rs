@@ -1,5 +1,6 @@
 //! What a run comes to.
 
+use crate::bodies::Bodies;
 use crate::check::Promise;
 use crate::faults::Coverage;
 use serde::Serialize;
@@ -24,6 +25,8 @@ pub struct Report {
     pub counters: BTreeMap<String, u64>,
     /// Which faults fired in which protocol states.
     pub coverage: Coverage,
+    /// Which bodies of the conformance suite ran.
+    pub bodies: Bodies,
 }
 
 /// A run in which something did not hold.

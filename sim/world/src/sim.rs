@@ -1,5 +1,6 @@
 //! The hub of a world: time, chance, what was seen, and the nodes. One event at a time.
 
+use crate::bodies::Bodies;
 use crate::clock::Clock;
 use crate::coroutine::{Parker, StackPool};
 use crate::dice::Dice;
@@ -76,6 +77,8 @@ pub(crate) struct Sim {
     pub(crate) pool: StackPool,
     /// What an app's body complained about.
     pub(crate) complaint: RefCell<Option<String>>,
+    /// Which bodies of the conformance suite ran.
+    pub(crate) bodies: RefCell<Bodies>,
     /// Inside of a step that was interleaved into another one.
     nested: Cell<bool>,
     /// Shared accesses until the next interleaving, and the usual number of them.
@@ -115,6 +118,7 @@ impl Sim {
             parker: Parker::default(),
             pool: StackPool::default(),
             complaint: RefCell::default(),
+            bodies: RefCell::default(),
             nested: Cell::new(false),
             fuse: Cell::new(fuse_length),
             fuse_length,

@@ -129,16 +129,21 @@ pub(crate) const PORTS: u16 = 1 + BODIES * netvm_conformance::PORTS_PER_CASE + 1
 /// Conformance bodies that run side by side, at most.
 const BODIES: u16 = 3;
 
+/// Whether conformance bodies run in such worlds.
+pub(crate) const fn runs_bodies(config: &Config) -> bool {
+    config.nodes <= 16
+}
+
 /// The roles of a run. In benign worlds bodies make up most of it.
 pub(crate) fn roles(dice: &mut Dice, config: &Config) -> Vec<Role> {
     let bodies = match config.faults {
-        FaultLevel::All => dice.below(2) as u16,
+        FaultLevel::All => dice.below(u64::from(BODIES) + 1) as u16,
         _ => 1 + dice.below(u64::from(BODIES)) as u16,
     };
-    let mut roles = if config.nodes > 16 {
-        Vec::new()
-    } else {
+    let mut roles = if runs_bodies(config) {
         cluster::roles(dice, config, bodies)
+    } else {
+        Vec::new()
     };
     roles.extend(mix::roles(dice, config));
     let node = NodeId(dice.below(u64::from(config.nodes)) as u16);

@@ -1,40 +1,43 @@
-//! The fixed list of seeds: every promise holds, every kind of fault fires.
+//! The fixed list of seeds: every promise holds, every kind of fault fires, every idiom runs.
 
 use netvm_world::faults::Coverage;
-use netvm_world::{Config, NoTrace, run_seed};
+use netvm_world::{Bodies, Config, NoTrace, run_seed};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Runs seeds on two threads; gives the merged coverage, or the first failure.
-fn run_all(seeds: std::ops::Range<u64>, config: Config) -> Result<Coverage, String> {
+/// Runs seeds on two threads; gives the merged coverage and bodies, or the first failure.
+fn run_all(seeds: std::ops::Range<u64>, config: Config) -> Result<(Coverage, Bodies), String> {
     let next = AtomicU64::new(seeds.start);
     let worker = || {
-        let mut coverage = Coverage::default();
+        let (mut coverage, mut bodies) = (Coverage::default(), Bodies::default());
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= seeds.end {
-                return Ok(coverage);
+                return Ok((coverage, bodies));
             }
             let report = run_seed(seed, &config, &mut NoTrace).map_err(|failure| failure.to_string())?;
             assert!(report.messages >= config.messages);
             coverage.add(&report.coverage);
+            bodies.add(&report.bodies);
         }
     };
-    let results: Vec<Result<Coverage, String>> = std::thread::scope(|scope| {
+    let results: Vec<Result<(Coverage, Bodies), String>> = std::thread::scope(|scope| {
         let threads = [scope.spawn(worker), scope.spawn(worker)];
         threads
             .into_iter()
             .map(|thread| thread.join().expect("a world panicked"))
             .collect()
     });
-    let mut all = Coverage::default();
+    let mut all = (Coverage::default(), Bodies::default());
     for result in results {
-        all.add(&result?);
+        let (coverage, bodies) = result?;
+        all.0.add(&coverage);
+        all.1.add(&bodies);
     }
     Ok(all)
 }
 
 #[test]
-fn the_fixed_seeds_hold_every_promise_and_fire_every_fault() {
+fn the_fixed_seeds_hold_every_promise_and_fire_every_fault_and_run_every_idiom() {
     // Debug builds are ten times as slow; the full list runs in release (`cargo xtask test`).
     let seeds = if cfg!(debug_assertions) { 1..6 } else { 1..60 };
     match run_all(
@@ -44,9 +47,10 @@ fn the_fixed_seeds_hold_every_promise_and_fire_every_fault() {
             ..Config::default()
         },
     ) {
-        Ok(coverage) => {
+        Ok((coverage, bodies)) => {
             if !cfg!(debug_assertions) {
                 assert_eq!(coverage.never_fired(), [], "\n{}", coverage.table());
+                assert!(bodies.rare().is_empty(), "\n{}", bodies.table());
             }
         }
         Err(failure) => panic!("{failure}"),

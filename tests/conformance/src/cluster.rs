@@ -53,6 +53,12 @@ pub trait Running: Send {
     /// What the body returned; [`Trouble::Killed`](crate::Trouble::Killed).
     fn join(self: Box<Self>) -> Outcome;
 
+    /// Whether it has ended: [`join`](Self::join) would not wait. Only asked where anything may fail
+    /// ([`Env::may_fail`](crate::Env::may_fail)).
+    fn is_over(&self) -> bool {
+        true
+    }
+
     /// Kills the process where it stands: no destructor runs, the driver cleans up. Only where
     /// [`Cluster::can_kill`]; never called for threads. Returns when the driver has noticed.
     fn kill(&self);

@@ -30,10 +30,13 @@ pub struct Env {
     pub seed: u64,
     /// How long a body waits for anything before it calls it lost.
     pub patience: Duration,
+    /// Whether anything may fail: processes die, nodes go down, writes are lost. Then a body judges only what holds all the
+    /// same, or would hold if nobody had failed ([`Trouble::Spoiled`](crate::Trouble::Spoiled)).
+    pub may_fail: bool,
 }
 
 impl Env {
-    /// A run on nodes 0, 1, 2 ... of the cluster, from port 1 on, with a patience of 30 s.
+    /// A run on nodes 0, 1, 2 ... of the cluster, from port 1 on, with a patience of 30 s; nothing may fail.
     #[must_use]
     pub fn new(cluster: Arc<dyn Cluster>, scale: u32, seed: u64) -> Self {
         Self {
@@ -43,6 +46,7 @@ impl Env {
             scale: scale.max(1),
             seed,
             patience: Duration::from_secs(30),
+            may_fail: false,
         }
     }
 

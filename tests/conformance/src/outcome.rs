@@ -16,6 +16,9 @@ pub enum Trouble {
     Unexpected(String),
     /// Data, order or number of notifications is wrong. Never right.
     Wrong(String),
+    /// Something is not what it would be if everybody had done their part. Right only where somebody has not: a
+    /// process that was killed or had a failure, which says more ([`worse`](crate::side::worse)).
+    Spoiled(String),
     /// The process was killed, by the body or by a fault.
     Killed,
     /// This back end cannot do what the body needs.
@@ -28,6 +31,7 @@ impl fmt::Display for Trouble {
             Self::Failed(error) => write!(f, "a call failed: {error} ({error:?})"),
             Self::Unexpected(text) => write!(f, "a call ended in another way than it should: {text}"),
             Self::Wrong(text) => write!(f, "WRONG: {text}"),
+            Self::Spoiled(text) => write!(f, "WRONG, though nobody has failed: {text}"),
             Self::Killed => write!(f, "killed"),
             Self::Skipped(why) => write!(f, "skipped: {why}"),
         }
@@ -77,3 +81,13 @@ macro_rules! right {
     };
 }
 pub(crate) use right;
+
+/// Ends the body with [`Trouble::Spoiled`] unless the condition holds.
+macro_rules! due {
+    ($condition:expr, $($text:tt)+) => {
+        if !$condition {
+            return Err($crate::Trouble::Spoiled(format!($($text)+)));
+        }
+    };
+}
+pub(crate) use due;

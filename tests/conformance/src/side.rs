@@ -119,12 +119,14 @@ pub(crate) fn open_to_all() -> Access {
 pub(crate) fn worse(one: Outcome, other: Outcome) -> Outcome {
     fn rank(outcome: &Outcome) -> u8 {
         match outcome {
-            Err(Trouble::Wrong(_)) => 5,
-            Err(Trouble::Unexpected(_)) => 4,
+            Err(Trouble::Wrong(_)) => 6,
+            Err(Trouble::Unexpected(_)) => 5,
+            Err(Trouble::Failed(netvm::Error::TimedOut)) => 3,
             // A peer that waits in vain says less than why it waits in vain.
-            Err(Trouble::Failed(netvm::Error::TimedOut)) => 2,
-            Err(Trouble::Failed(_)) => 3,
-            Err(Trouble::Killed | Trouble::Skipped(_)) => 1,
+            Err(Trouble::Failed(_)) => 4,
+            Err(Trouble::Killed | Trouble::Skipped(_)) => 2,
+            // Whatever else has happened is the reason.
+            Err(Trouble::Spoiled(_)) => 1,
             Ok(()) => 0,
         }
     }

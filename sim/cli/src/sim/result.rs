@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use netvm_world::faults::{Coverage, FaultKind, ProtocolState};
-use netvm_world::{Config, Failure};
+use netvm_world::{Bodies, Config, Failure};
 use serde::Serialize;
 
 use super::run::Run;
@@ -44,6 +44,10 @@ pub(crate) struct Sum {
     pub(crate) coverage: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
     /// Kinds of fault that never fired.
     pub(crate) never_fired: Vec<&'static str>,
+    /// How often each body of the conformance suite ran, and each idiom.
+    pub(crate) bodies: Bodies,
+    /// Idioms that ran too seldom for the list to have mixed them.
+    pub(crate) rare: Vec<&'static str>,
     /// Seeds that failed.
     pub(crate) failures: Vec<Failure>,
     #[serde(skip)]
@@ -73,6 +77,8 @@ impl Sum {
             counters: BTreeMap::new(),
             coverage: BTreeMap::new(),
             never_fired: Vec::new(),
+            bodies: Bodies::default(),
+            rare: Vec::new(),
             failures: Vec::new(),
             table: Coverage::default(),
             core_time: Duration::ZERO,
@@ -99,12 +105,13 @@ impl Sum {
                     *self.counters.entry(name).or_default() += value;
                 }
                 self.table.add(&report.coverage);
+                self.bodies.add(&report.bodies);
             }
         }
     }
 
     /// Ends the sum. `peak`: the most memory that was used, in bytes, by so many `worlds` at once. `must_cover`: a kind
-    /// of fault that never fired is a failure.
+    /// of fault that never fired, or an idiom that hardly ever ran, is a failure.
     pub(crate) fn finish(&mut self, time: Duration, peak: u64, worlds: usize, must_cover: bool) {
         self.must_cover = must_cover;
         self.seconds = time.as_secs_f64();
@@ -118,6 +125,7 @@ impl Sum {
             .into_iter()
             .map(FaultKind::label)
             .collect();
+        self.rare = self.bodies.rare();
         for (kind, states) in FaultKind::ALL.iter().zip(&self.table.fired) {
             let row = ProtocolState::ALL
                 .iter()
@@ -153,6 +161,13 @@ impl Sum {
                 self.never_fired.join(", ")
             ));
         }
+        if self.must_cover && !self.rare.is_empty() {
+            return Some(format!(
+                "ran in too few of {} seeds: {}",
+                self.seeds,
+                self.rare.join(", ")
+            ));
+        }
         None
     }
 
@@ -165,6 +180,8 @@ impl Sum {
             "\nhow often each fault fired in each state of the protocol\n"
         );
         text.push_str(&self.table.table());
+        let _ = writeln!(text, "\nhow often each body ran beside the others\n");
+        text.push_str(&self.bodies.table());
         let _ = writeln!(text);
         let _ = writeln!(
             text,
@@ -184,6 +201,9 @@ impl Sum {
         if !self.never_fired.is_empty() {
             let _ = writeln!(text, "never fired     {}", self.never_fired.join(", "));
         }
+        if !self.rare.is_empty() {
+            let _ = writeln!(text, "ran too seldom  {}", self.rare.join(", "));
+        }
         if self.ok {
             let _ = writeln!(text, "\n{} seeds: ok", self.seeds);
         }
@@ -194,7 +214,7 @@ impl Sum {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use netvm_world::Report;
+    use netvm_world::{Ran, Report};
 
     fn sum(asked: u32) -> Sum {
         Sum::new(1, asked, &Config::default())
@@ -216,12 +236,25 @@ mod tests {
         }
     }
 
+    fn ran(seeds: u64) -> Ran {
+        Ran {
+            seeds,
+            begun: 2,
+            well: 1,
+        }
+    }
+
     /// Every number of the JSON goes up with what it counts.
     #[test]
     fn every_number_moves() {
         let mut sum = sum(1);
         let mut coverage = Coverage::default();
         (coverage.fired[0][0], coverage.total[0]) = (1, 1);
+        let bodies = Bodies {
+            seeds: 1,
+            idioms: BTreeMap::from([("locks", ran(1))]),
+            ..Bodies::default()
+        };
         sum.add(Run {
             outcome: Ok(Report {
                 seed: 1,
@@ -231,6 +264,7 @@ mod tests {
                 virtual_nanos: 3,
                 counters: BTreeMap::from([("dropped".to_owned(), 5)]),
                 coverage,
+                bodies: bodies.clone(),
             }),
             time: Duration::from_secs(6),
         });
@@ -247,12 +281,38 @@ mod tests {
         assert_eq!(all["bytes_per_node"], (1 << 20) / 4, "one world of 4 nodes");
         let first = (FaultKind::ALL[0].label(), ProtocolState::ALL[0].label());
         assert_eq!(all["coverage"][first.0][first.1], 1);
+        assert_eq!(all["bodies"]["idioms"]["locks"]["begun"], 2);
+        let rare = all["rare"].as_array().expect("a list");
+        assert!(
+            rare.contains(&"monitors".into()) && !rare.contains(&"locks".into()),
+            "{rare:?}"
+        );
         assert_eq!(all["failures"].as_array().map(Vec::len), Some(1));
         let silent = all["never_fired"].as_array().expect("a list");
         assert!(
             !silent.is_empty() && !silent.contains(&first.0.into()),
             "{silent:?}"
         );
+    }
+
+    #[test]
+    fn an_idiom_that_hardly_ever_ran_fails_a_long_list() {
+        let mut sum = sum(0);
+        sum.table.total.fill(1);
+        sum.bodies.seeds = 60;
+        sum.bodies.idioms = BTreeMap::from([("locks", ran(10)), ("channels", ran(9))]);
+        sum.finish(Duration::ZERO, 0, 1, true);
+        let complaint = sum.complaint().expect("a complaint");
+        assert!(
+            complaint.contains("ran in too few of") && complaint.contains("channels"),
+            "{complaint}"
+        );
+        assert!(
+            !complaint.contains("locks, ") || complaint.contains("asymmetric locks, "),
+            "{complaint}"
+        );
+        sum.finish(Duration::ZERO, 0, 1, false);
+        assert!(sum.ok);
     }
 
     #[test]

@@ -33,6 +33,7 @@ pub(crate) const ATOMIC_REPLY: u8 = 17;
 pub(crate) const FLUSH_REPLY: u8 = 18;
 pub(crate) const ACK: u8 = 19;
 pub(crate) const ERROR: u8 = 20;
+pub(crate) const BYE: u8 = 24;
 pub(crate) const ORDERED: u8 = 2;
 /// Its notification is delivered whatever failed before.
 pub(crate) const REGARDLESS: u8 = 8;

@@ -170,6 +170,21 @@ mod tests {
     }
 
     #[test]
+    fn a_new_card_owes_nothing_for_what_was_sent_to_its_predecessor() {
+        let dead = Seen::CardDead { node: NodeId(1) };
+        let write = frame(Kind::Write, 5, 0x1000, b"data", 0);
+        let (mut ledger, mut all) = (Ledger::default(), checker());
+        let facts = [dead.clone(), sent(write.clone()), arrived(write.clone())];
+        assert_eq!(feed_at(&mut all, &mut ledger, Nanos(10), &facts), Ok(()));
+        assert_eq!(all.tick(Nanos(2_000), &ledger), Ok(()));
+        // But for what was sent to itself.
+        let (mut ledger, mut all) = (Ledger::default(), checker());
+        let facts = [dead, ack(5), sent(write.clone()), arrived(write)];
+        assert_eq!(feed_at(&mut all, &mut ledger, Nanos(10), &facts), Ok(()));
+        caught(all.tick(Nanos(2_000), &ledger), "had not ended");
+    }
+
+    #[test]
     fn sending_twice_and_skipping_numbers_are_caught() {
         let write = |seq| sent(frame(Kind::Write, seq, 0x1000, b"data", 0));
         caught(feed(&mut checker(), &[write(5), write(5)]), "sent twice");

@@ -367,6 +367,12 @@ impl World {
             virtual_nanos: self.sim.now().0 - 1_000_000_000,
             counters,
             coverage: self.sim.faults.borrow().coverage().clone(),
+            bodies: self
+                .sim
+                .bodies
+                .borrow()
+                .clone()
+                .of_seeds(workload::runs_bodies(&self.config).into()),
         }
     }
 

@@ -38,10 +38,27 @@ pub struct Case {
     pub nodes: u16,
     /// What else it needs.
     pub needs: Needs,
+    module: &'static str,
     body: fn(&Env) -> Outcome,
 }
 
 impl Case {
+    /// What of the library it is about.
+    #[must_use]
+    pub fn idiom(&self) -> &'static str {
+        match (self.module, self.name) {
+            ("alock", _) => "asymmetric locks",
+            ("sync", "semaphore_tokens" | "semaphore_messages" | "dead_in_queue") => "semaphores",
+            ("sync", "wait_queue_order" | "queue_messages") => "wait queues",
+            ("sync", "bounded_buffer") => "monitors",
+            ("sync", _) => "locks",
+            ("channels", _) => "channels",
+            ("atomics", _) => "atomics",
+            ("notifications", _) => "notifications",
+            _ => "reads and writes",
+        }
+    }
+
     /// Runs it. The caller is the process on node 0 of `env`: a thread or a coroutine.
     ///
     /// # Errors
@@ -74,6 +91,7 @@ macro_rules! cases {
             about: $about,
             nodes: $nodes,
             needs: Needs::$needs,
+            module: stringify!($module),
             body: $module::$name,
         },)*];
     };

@@ -440,17 +440,20 @@ const fn word(opcode: Opcode, operand: u64, compare: u64) -> Atomic {
     }
 }
 
-/// Imports a member's descriptor.
+/// Imports a member's descriptor. It was exported before the member named itself anywhere: an answer that there is
+/// none is final, only silence may pass.
 fn reach(port: &Arc<PortInner>, member: MemberId) -> Result<RemoteSegment> {
-    let modes = Modes::ATOMIC | Modes::NOTIFY;
-    import(
-        port,
-        member.node(),
-        member.port(),
-        &member.name(),
-        modes,
-        Timeout::After(OUT_OF_REACH),
-    )
+    let ask = |timeout| {
+        let modes = Modes::ATOMIC | Modes::NOTIFY;
+        import(port, member.node(), member.port(), &member.name(), modes, timeout)
+    };
+    match ask(Timeout::Now) {
+        Err(Error::Import {
+            reason: Refusal::Status(Status::LinkLost | Status::TimedOut),
+            ..
+        }) => ask(Timeout::After(OUT_OF_REACH)),
+        answer => answer,
+    }
 }
 
 /// Whether a member has died: its descriptor is exported no more, or its node does not answer for long.

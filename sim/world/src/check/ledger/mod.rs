@@ -9,7 +9,7 @@ mod lane;
 mod questions;
 
 use super::message::{
-    ATOMIC_REPLY, ATOMIC_REQUEST, CONTROL, ERROR, FLUSH, FLUSH_REPLY, HEAD, Message, READ_REPLY, WRITE,
+    ATOMIC_REPLY, ATOMIC_REQUEST, BYE, CONTROL, ERROR, FLUSH, FLUSH_REPLY, HEAD, Message, READ_REPLY, WRITE,
 };
 use crate::seen::{Place, Seen, Way, digest};
 use netvm_abi::{Nanos, NodeId};
@@ -62,6 +62,9 @@ pub(in crate::check) struct Ledger {
     /// Notifications of finished lanes that were due, as an upper bound.
     past_due: BTreeMap<(u16, u16, u32, u32), u64>,
     pub(in crate::check) messages: u64,
+    /// Of nodes whose card has died: the lives that its successor has named, by peer. That takes nothing that was
+    /// sent to its predecessor, on a lane that was begun after the death as well.
+    reborn: BTreeMap<u16, BTreeMap<u16, u32>>,
 }
 
 impl Ledger {
@@ -86,7 +89,10 @@ impl Ledger {
             Seen::PortOpened { node, port, .. } => {
                 *self.port_lives.entry((node.0, port.0)).or_default() += 1;
             }
-            Seen::Restarted { node } | Seen::CardDead { node } => self.abandon(*node),
+            Seen::Restarted { node } | Seen::CardDead { node } => {
+                self.abandon(*node);
+                self.reborn.insert(node.0, BTreeMap::new());
+            }
             Seen::Lost { from, to } => self.give_up(*from, *to),
             _ => {}
         }
@@ -97,6 +103,11 @@ impl Ledger {
         let Some(message) = Message::read(frame) else {
             return;
         };
+        if message.kind != BYE
+            && let Some(lives) = self.reborn.get_mut(&message.source)
+        {
+            lives.insert(message.destination, message.source_life);
+        }
         let direction = (message.source, message.destination);
         if message.windowed() {
             self.post(
@@ -238,6 +249,7 @@ impl Ledger {
                 lives,
                 first: message.seq,
                 acked: message.seq,
+                abandoned: self.is_to_predecessor(&message),
                 ..Lane::default()
             };
             self.lanes.insert(direction, lane);
@@ -277,6 +289,12 @@ impl Ledger {
                 .or_default()
                 .push((direction, message.seq));
         }
+    }
+
+    /// Whether a message is for a card that the node has no more.
+    fn is_to_predecessor(&self, message: &Message) -> bool {
+        let lives = self.reborn.get(&message.destination);
+        lives.is_some_and(|lives| lives.get(&message.source) != Some(&message.destination_life))
     }
 
     /// Ends a lane whose life is over.

@@ -1,6 +1,6 @@
 //! Processes that die while they hold or wait: the others get on.
 
-use super::{all, lock, semaphore, tell, until_asked};
+use super::{all, ended_by, lock, semaphore, taken_over, tell, until_asked};
 use crate::env::{Env, take_signal};
 use crate::outcome::{Outcome, Trouble, right};
 use crate::side::{share, worse};
@@ -25,7 +25,7 @@ fn killed(outcome: Outcome) -> Outcome {
 
 pub(in super::super) fn dead_holder(env: &Env) -> Outcome {
     let port = env.open(0, 0)?;
-    let _home = Lock::create(&port, "lock", all())?;
+    let home = Lock::create(&port, "lock", all())?;
     let told = share(&port, "told", 4096)?;
     let mut mine = lock(env, &port, 0, "lock")?;
     drop(mine.acquire()?);
@@ -52,25 +52,27 @@ pub(in super::super) fn dead_holder(env: &Env) -> Outcome {
     let guard = mine.acquire()?;
     let mut known = guard.owner_died();
     drop(guard);
-    let outcome = worse(waiter.join(), killed(holder.join()));
+    let (outcome, _home) = ended_by(env, &port, home, vec![waiter]);
+    worse(outcome, killed(holder.join()))?;
     known |= told.word32(0)?.load()? != 0;
     right!(known, "nobody was told that the holder had died");
     // And it is a lock like any other again.
     let guard = mine.acquire()?;
-    guard.release()?;
-    outcome
+    Ok(guard.release()?)
 }
 
 pub(in super::super) fn dead_waiter(env: &Env) -> Outcome {
     let port = env.open(0, 0)?;
-    let _home = Lock::create(&port, "lock", all())?;
+    let home = Lock::create(&port, "lock", all())?;
     let _told = share(&port, "told", 4096)?;
     let mut mine = lock(env, &port, 0, "lock")?;
     let guard = mine.acquire()?;
     let dies = env.spawn(1, "dies", move |env| {
         let port = env.open(1, 0)?;
         let mut lock = lock(env, &port, 0, "lock")?;
-        let _guard = lock.acquire()?;
+        let guard = lock.acquire()?;
+        // Out of its sight is as good as dead.
+        taken_over(env, guard.owner_died())?;
         Err(Trouble::Wrong("it got a lock that another holds".to_owned()))
     });
     until_asked(env, &port, &guard)?;
@@ -85,18 +87,19 @@ pub(in super::super) fn dead_waiter(env: &Env) -> Outcome {
     dies.kill();
     // Handed to the dead one.
     let handed = guard.release();
-    let outcome = worse(waits.join(), killed(dies.join()));
+    let (outcome, _home) = ended_by(env, &port, home, vec![waits]);
+    let outcome = worse(outcome, killed(dies.join()));
+    outcome?;
     right!(
         handed.is_ok() || matches!(handed, Err(netvm::Error::Failed(_))),
         "{handed:?}"
     );
-    drop(mine.acquire()?);
-    outcome
+    Ok(mine.acquire()?.release()?)
 }
 
 pub(in super::super) fn dead_in_queue(env: &Env) -> Outcome {
     let port = env.open(0, 0)?;
-    let _home = Semaphore::create(&port, "semaphore", 0, all())?;
+    let home = Semaphore::create(&port, "semaphore", 0, all())?;
     let _told = share(&port, "told", 4096)?;
     let mine = semaphore(env, &port, 0, "semaphore")?;
     let dies = env.spawn(1, "dies", move |env| {
@@ -120,7 +123,8 @@ pub(in super::super) fn dead_in_queue(env: &Env) -> Outcome {
     // One token goes to the dead one, if it comes before the other finds that out.
     mine.signal()?;
     mine.signal()?;
-    let outcome = worse(waits.join(), killed(dies.join()));
+    let (outcome, _home) = ended_by(env, &port, home, vec![waits]);
+    let outcome = worse(outcome, killed(dies.join()));
     let _ = port.notification(3)?.wait(Timeout::Now);
     outcome
 }

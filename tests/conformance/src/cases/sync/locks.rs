@@ -1,8 +1,8 @@
 //! One holds the lock, and sees what the one before wrote, wherever.
 
-use super::{all, at_home, everywhere, lock, tell};
+use super::{Witness, all, at_home, begin, ended_by, lock, taken_over, tell};
 use crate::env::Env;
-use crate::outcome::{Outcome, Trouble, fails, right};
+use crate::outcome::{Outcome, Trouble, due, fails, right};
 use crate::side::{share, worse};
 use netvm::sync::Lock;
 use netvm::{Error, Port, RemoteSegment};
@@ -22,7 +22,7 @@ pub(in super::super) fn contended_lock(env: &Env) -> Outcome {
     let nodes = env.nodes.len().min(4);
     let rounds = env.scaled(6);
     let port = env.open(0, 0)?;
-    let _home = Lock::create(&port, "lock", all())?;
+    let home = Lock::create(&port, "lock", all())?;
     let here = share(&port, "here", 3 * 4096)?;
     // A third node's memory, which is beside no lock.
     let there = env.spawn(nodes - 1, "there", move |env| {
@@ -30,33 +30,44 @@ pub(in super::super) fn contended_lock(env: &Env) -> Outcome {
         let _there = share(&port, "there", 3 * 4096)?;
         crate::env::take_signal(env, &port, 1)
     });
-    let outcome = everywhere(env, nodes, move |env, port, node| {
+    let witness = Witness::default();
+    let members = begin(env, nodes, move |env, port, node| {
         let mut lock = lock(env, &port, 0, "lock")?;
         let here = env.import(&port, 0, 0, "here")?;
         let there = env.import(&port, nodes - 1, 2, "there")?;
+        let mut taken = false;
         for round in 0..rounds {
             let guard = lock.acquire()?;
-            right!(!guard.owner_died(), "nobody has died");
+            let entered = witness.enter(node, guard.owner_died())?;
             let (one, other) = (read(&here)?, read(&there)?);
-            right!(one == other, "node {node} sees {one:?} here and {other:?} there");
-            right!(one == [one[0]; WIDTH], "a write under the lock is torn: {one:?}");
+            // What a dead holder has left half done, this one puts right.
+            taken |= guard.owner_died();
+            if !guard.owner_died() {
+                due!(one == other, "node {node} sees {one:?} here and {other:?} there");
+                due!(one == [one[0]; WIDTH], "a write under the lock is torn: {one:?}");
+            }
             let next = [one[0].wrapping_add(1); WIDTH];
             here.write(AT, &next).post()?;
             there.write(AT, &next).post()?;
             if round % 3 == 1 {
                 env.pressure(0);
             }
+            drop(entered);
             guard.release()?;
         }
-        Ok(())
+        // Whose write was lost has to hear of it: then it is no wonder that it is missing.
+        port.flush_remote(here.node())?;
+        port.flush_remote(there.node())?;
+        taken_over(env, taken)
     });
     let count = (nodes as u32 * rounds) as u8;
+    let (outcome, _home) = ended_by(env, &port, home, members);
     let told = tell(env, &port, nodes - 1, 2, "there");
     let outcome = worse(worse(outcome, told), there.join());
     outcome?;
     let mut last = [0; WIDTH];
     here.read_into(AT, &mut last)?;
-    right!(last == [count; WIDTH], "counted to {last:?} instead of {count}");
+    due!(last == [count; WIDTH], "counted to {last:?} instead of {count}");
     Ok(())
 }
 

@@ -14,10 +14,12 @@ pub(super) use queues::{bounded_buffer, semaphore_tokens, wait_queue_order};
 
 use crate::cluster::Running;
 use crate::env::{Env, pass, take_signal};
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, Trouble, right};
 use crate::side::{share, worse};
 use netvm::sync::{Guard, Lock, Semaphore, WaitQueue};
 use netvm::{Access, Port};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Who may take part: everybody.
@@ -76,17 +78,7 @@ fn until_asked(env: &Env, port: &Port, guard: &Guard<'_>) -> Outcome {
     Ok(())
 }
 
-/// Runs a process on each node (on node 0: on its second port), each with a port of its own; ends when all
-/// have.
-fn everywhere(
-    env: &Env,
-    nodes: usize,
-    body: impl Fn(&Env, Port, usize) -> Outcome + Clone + Send + 'static,
-) -> Outcome {
-    ended(begin(env, nodes, body))
-}
-
-/// Starts them: before anything of node 0's own, which may be another machine.
+/// Starts a process on each node (on node 0: on its second port), each with a port of its own: before anything of node 0's own, which may be another machine.
 fn begin(
     env: &Env,
     nodes: usize,
@@ -106,4 +98,64 @@ fn begin(
 fn ended(processes: Vec<Box<dyn Running>>) -> Outcome {
     let ends = processes.into_iter().map(|process| process.join());
     ends.fold(Ok(()), worse)
+}
+
+/// The same for processes that use the objects of these homes. Where anything may fail, one may wait for what
+/// never comes: a token that another has died with. Locks, queues and semaphores refuse time-outs; so after a
+/// patience the homes go, and then nobody may wait any longer. Gives the homes back if they have not gone.
+fn ended_by<H>(env: &Env, port: &Port, homes: H, processes: Vec<Box<dyn Running>>) -> (Outcome, Option<H>) {
+    let deadline = env.deadline(port);
+    while env.may_fail && !processes.iter().all(|process| process.is_over()) {
+        let passed = pass(port, Duration::from_micros(50)).and_then(|()| deadline.check());
+        if let Err(error) = passed {
+            drop(homes);
+            return (worse(ended(processes), Err(error.into())), None);
+        }
+    }
+    (ended(processes), Some(homes))
+}
+
+/// Who is inside of a lock, beside all that could fail: for processes that share a machine's memory, as they
+/// do on all back ends but the rig.
+#[derive(Clone, Default)]
+struct Witness(Arc<AtomicUsize>);
+
+impl Witness {
+    /// Somebody has the lock, and says so until the result is dropped. A process that was killed never says
+    /// that it has let go; but then the next one must have been told of its death.
+    fn enter(&self, who: usize, owner_died: bool) -> Outcome<Entered<'_>> {
+        let before = self.0.swap(who + 1, Ordering::Relaxed);
+        right!(
+            before == 0 || owner_died,
+            "{who} has the lock, and so has {}, of whose death nobody was told",
+            before - 1
+        );
+        Ok(Entered { witness: self, who })
+    }
+}
+
+/// Inside of a lock.
+struct Entered<'a> {
+    witness: &'a Witness,
+    who: usize,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        // Somebody else may have been given the lock for one who was out of reach, and lives.
+        let _ = self
+            .witness
+            .0
+            .compare_exchange(self.who + 1, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+/// A lock was taken from somebody who died or was out of reach: right only where anything may fail, and an
+/// end that is not good.
+fn taken_over(env: &Env, died: bool) -> Outcome {
+    match (died, env.may_fail) {
+        (false, _) => Ok(()),
+        (true, true) => Err(Trouble::Unexpected("a holder has gone".to_owned())),
+        (true, false) => Err(Trouble::Wrong("nobody has died".to_owned())),
+    }
 }
