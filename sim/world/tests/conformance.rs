@@ -41,5 +41,5 @@ fn every_body_passes_without_faults() {
 
 #[test]
 fn every_body_passes_with_benign_faults() {
-    suite(FaultLevel::Benign, 1..if cfg!(debug_assertions) { 2 } else { 6 });
+    suite(FaultLevel::Benign, 1..if cfg!(debug_assertions) { 2 } else { 25 });
 }
