@@ -25,7 +25,8 @@ use std::fmt;
 /// # Processes that die
 /// If a process dies that waits, those who wait behind it find out and queue anew, in whatever order
 /// that comes to. A token that was on its way to a process that died before it came back from
-/// [`wait`](Self::wait) is gone with it.
+/// [`wait`](Self::wait) is gone with it. One that comes to a participant that has meanwhile had its token
+/// otherwise is given back when that waits again, or leaves.
 pub struct Semaphore {
     seat: Seat,
     centre: RemoteSegment,
@@ -141,6 +142,19 @@ impl Semaphore {
         match self.seat.drive(&mut machine, &self.centre, ordered, Nanos::MAX)? {
             Progress::Ended(value) => Ok(value),
             Progress::Waits => Err(Error::TimedOut),
+        }
+    }
+}
+
+impl Drop for Semaphore {
+    /// Tokens that came too late for the last turn are others'.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        for _ in 0..self.seat.leftovers() {
+            // Where the home has gone, nobody waits for them.
+            let _ = self.signal();
         }
     }
 }

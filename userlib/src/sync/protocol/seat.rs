@@ -21,6 +21,13 @@ impl SeatId {
     /// Seats of a port.
     pub const SEATS: u16 = 1 << SEAT_BITS;
     /// Turns until a number comes again.
+    ///
+    /// That is safe as long as nothing of a turn is about so many turns later. Each turn takes its seat a round trip to the
+    /// home at least, so a message would have to be under way for 512 of these, and a NIC gives up long before; a survey
+    /// would have to take as long between its two looks at one seat. What a grant has said since an earlier turn
+    /// is read only after a signal, of which those left over are acknowledged when a turn begins: one that comes still
+    /// later, because somebody has died, would have to find the word of the same seat from 512 of its turns ago, which
+    /// no grant of a later turn has overwritten.
     pub const TURNS: u16 = 1 << TURN_BITS;
 
     /// A seat, in its turn 0. Never [`NOBODY`](Self::NOBODY): no program has port 0.
