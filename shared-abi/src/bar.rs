@@ -84,6 +84,8 @@ pub mod port {
     pub const TAKEN_FENCE: WordIndex = WordIndex(5);
     /// 1: interrupt for every new entry of the notification queue and every error. App-owned.
     pub const WAKE_ON_QUEUE: WordIndex = WordIndex(6);
+    /// Places of the port's [shared queue](crate::shared_queue) given back. App-owned.
+    pub const QUEUE_FREED: WordIndex = WordIndex(7);
     /// Interrupt enable bits of notifications 0..1024, 32 a word. App-owned.
     pub const INTERRUPT_ENABLE: WordIndex = WordIndex(32);
     /// Acknowledge counts of notifications 0..1024 (thesis 6.1.2). App-owned.

@@ -6,6 +6,7 @@
 //! NIC step that saw the old entry is still under way, so an entry is never read while it changes.
 
 use crate::control::Modes;
+use crate::shared_queue::QueueShape;
 use crate::units::{CapabilitySlot, Nanos, NodeId, NotificationId, PortId, SegmentId, VirtAddr, WordIndex};
 use crate::words::{Part, SharedWords, join, split};
 
@@ -37,6 +38,8 @@ pub struct Capability {
     pub notify_last: NotificationId,
     /// End of its life on the NIC's clock; [`Nanos::MAX`]: none.
     pub expires: Nanos,
+    /// The shared queue that its range is.
+    pub queue: QueueShape,
 }
 
 /// Word of a slot, relative to the BAR, given the table's place.
@@ -80,6 +83,7 @@ impl Capability {
         notify_first: NotificationId::NONE,
         notify_last: NotificationId::NONE,
         expires: Nanos::MAX,
+        queue: QueueShape::NONE,
     };
 
     /// Writes the entry and makes it valid (host driver).
@@ -104,6 +108,7 @@ impl Capability {
                 self.notify_last.0,
                 expires[0],
                 expires[1],
+                self.queue.word(),
             ],
         );
         bar.store_release(at, 1);
@@ -131,6 +136,7 @@ impl Capability {
             notify_first: entry.notify_first(),
             notify_last: entry.notify_last(),
             expires: entry.expires(),
+            queue: entry.queue(),
         })
     }
 }
@@ -168,5 +174,7 @@ impl<W: SharedWords> CapabilityEntry<W> {
         notify_last: NotificationId = |word| NotificationId(word(11));
         /// End of its life on the NIC's clock; [`Nanos::MAX`]: none.
         expires: Nanos = |word| Nanos(join(word(12), word(13)));
+        /// The shared queue that its range is.
+        queue: QueueShape = |word| QueueShape::from_word(word(14));
     }
 }

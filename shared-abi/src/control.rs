@@ -4,6 +4,7 @@
 //! A control message always lands in the bounce page of its window slot, where the host driver
 //! reads it; so it can neither be dropped nor overflow anything.
 
+use crate::shared_queue::QueueShape;
 use crate::status::Status;
 use crate::units::{CapabilitySlot, NodeId, NotificationId, PortId, Token, VirtAddr};
 use crate::words::{join, split};
@@ -30,6 +31,8 @@ bitflags! {
         const ATOMIC = 4;
         /// Notify the port.
         const NOTIFY = 8;
+        /// Append to the shared queue in it ([`crate::shared_queue`]).
+        const APPEND = 16;
     }
 }
 
@@ -84,6 +87,8 @@ pub struct Grant {
     pub notify_first: NotificationId,
     /// Highest notification number that it allows.
     pub notify_last: NotificationId,
+    /// The shared queue in it.
+    pub queue: QueueShape,
 }
 
 /// A control message.
@@ -163,6 +168,7 @@ impl Control {
                 [words[8], words[9]] = split(grant.secret);
                 words[10] = grant.notify_first.0;
                 words[11] = grant.notify_last.0;
+                words[12] = grant.queue.word();
             }
             Self::Refused { token, status } => {
                 words[0] = 3;
@@ -213,6 +219,7 @@ impl Control {
                     secret: join(words[8], words[9]),
                     notify_first: NotificationId(words[10]),
                     notify_last: NotificationId(words[11]),
+                    queue: QueueShape::from_word(words[12]),
                 },
             },
             3 => Self::Refused {

@@ -126,6 +126,8 @@ bitflags! {
         const WIDE = 4;
         /// The notification is delivered even if an earlier message of the stream has failed.
         const REGARDLESS = 8;
+        /// The write takes the next place of a shared queue ([`crate::shared_queue`]); its remote address is 0.
+        const APPEND = 16;
     }
 }
 

@@ -258,8 +258,8 @@ arguments! {
         lease: u64 = 112,
         /// `[out]` Status code.
         status: u32 = 120,
-        /// Zero.
-        reserved0: u32 = 124,
+        /// `[in]` The shared queue that the range is ([`QueueShape`](crate::shared_queue::QueueShape)), or zero.
+        queue: u32 = 124,
         /// Zero.
         reserved1: u64 = 128,
     }
@@ -312,8 +312,10 @@ arguments! {
         notify_last: u32 = 112,
         /// `[out]` Status code.
         status: u32 = 116,
+        /// `[out]` The shared queue that it is, or zero.
+        queue: u32 = 120,
         /// Zero.
-        reserved0: u64 = 120,
+        reserved0: u32 = 124,
         /// Zero.
         reserved1: u64 = 128,
     }

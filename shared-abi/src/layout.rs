@@ -6,7 +6,9 @@ use crate::geometry::Geometry;
 use crate::notification::EVENT_COUNTS;
 use crate::shared_map::{SharedMap, status_page};
 use crate::units::*;
-use crate::{bounce, capability, control, descriptor, event, ioctl, page_table, port_area, wire};
+use crate::{
+    bounce, capability, control, descriptor, event, ioctl, page_table, port_area, shared_queue, wire,
+};
 use static_assertions::{assert_eq_align, assert_eq_size, const_assert, const_assert_eq};
 
 macro_rules! at {
@@ -33,7 +35,7 @@ const_assert_eq!(control::CONTROL_WORDS, 32);
 const_assert_eq!(capability::CAPABILITY_WORDS, 16);
 const_assert_eq!(bounce::RECORD_WORDS, 32);
 const_assert_eq!(page_table::SLOT_WORDS, 8);
-const_assert_eq!(port_area::AREA_WORDS, 4096);
+const_assert_eq!(port_area::AREA_WORDS, 6144);
 const_assert_eq!(port_area::ERROR_WORDS, 8);
 const_assert_eq!(port_area::REPLY_WORDS, 8);
 const_assert_eq!(port::BLOCK_WORDS, 8192);
@@ -68,6 +70,7 @@ at! {
     port::ERROR_READ => 4,
     port::TAKEN_FENCE => 5,
     port::WAKE_ON_QUEUE => 6,
+    port::QUEUE_FREED => 7,
     port::INTERRUPT_ENABLE => 32,
     port::ACKNOWLEDGED => 1024,
     port::SIGNALLED => 2048,
@@ -102,6 +105,7 @@ at! {
     port_area::REPLIES => 512,
     port_area::SHADOW_SIGNALS => 1024,
     port_area::NOTIFICATIONS => 2048,
+    port_area::QUEUE_RECORDS => 4096,
 }
 const_assert!(
     port_area::ERRORS.0 + port_area::ERROR_RECORDS * port_area::ERROR_WORDS as u32 <= port_area::REPLIES.0
@@ -129,7 +133,11 @@ const FOUR: Geometry = Geometry {
 const_assert!(FOUR.validate().is_ok());
 const_assert_eq!(FOUR.bounce_slots(), 384);
 const_assert_eq!(FOUR.ring_entries(), 1024);
-const_assert!(port_area::NOTIFICATIONS.0 + FOUR.notification_queue <= port_area::AREA_WORDS);
+const_assert!(port_area::NOTIFICATIONS.0 + FOUR.notification_queue <= port_area::QUEUE_RECORDS.0);
+const_assert!(
+    port_area::QUEUE_RECORDS.0 + port_area::RECORDS_OF_QUEUE * shared_queue::RECORD_WORDS
+        <= port_area::AREA_WORDS
+);
 const BAR: BarMap = BarMap::new(&FOUR);
 at! {
     BAR.host_events => 1024,
@@ -148,9 +156,9 @@ at! {
     SHARED.bounce_records => 11_264,
     SHARED.bounce_record(BounceId(1)) => 11_296,
     SHARED.port_areas => 23_552,
-    SHARED.port_area(PortId(1)) => 27_648,
+    SHARED.port_area(PortId(1)) => 29_696,
 }
-const_assert_eq!(SHARED.words, 23_552 + 64 * 4096);
+const_assert_eq!(SHARED.words, 23_552 + 64 * 6144);
 
 // Calls: direction, size, letter, number.
 const_assert_eq!(ioctl::QUERY, 0xC040_F500);

@@ -8,7 +8,7 @@
 //! | boundary | modules |
 //! |---|---|
 //! | application -> NIC | [`descriptor`], [`command_queue`], [`bar`], [`atomic`] |
-//! | NIC -> application | [`port_area`], [`notification`] |
+//! | NIC -> application | [`port_area`], [`notification`], [`shared_queue`] |
 //! | host driver <-> NIC | [`attach`], [`event`], [`ring`], [`bounce`], [`capability`], [`page_table`], [`page_lock`], [`counter_table`] |
 //! | NIC <-> NIC | [`wire`], [`control`], [`frame`] |
 //! | application -> host driver | [`ioctl`] |
@@ -39,6 +39,7 @@ pub mod port_area;
 mod raw_header;
 pub mod ring;
 pub mod shared_map;
+pub mod shared_queue;
 pub mod status;
 pub mod storage;
 pub mod units;
@@ -51,7 +52,7 @@ pub use units::*;
 
 /// Version of everything in this crate. Two sides that differ refuse each other at attach (host
 /// and NIC) or in the greeting (NIC and NIC). The policy is in `docs/ABI.md`.
-pub const ABI_VERSION: u16 = 2;
+pub const ABI_VERSION: u16 = 3;
 
 /// The only page size of the first release, in bytes; negotiated at attach, others are refused.
 pub const PAGE_SIZE: u32 = 4096;

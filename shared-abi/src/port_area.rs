@@ -1,14 +1,14 @@
 //! A port's area in host memory: what the NIC writes for the application to poll.
 //!
-//! Four pages, mapped into the application. Polling here costs no bus transaction and the NIC's
+//! Six pages, mapped into the application. Polling here costs no bus transaction and the NIC's
 //! writes arrive coherently (thesis 5.3.1).
 
 use crate::status::Status;
 use crate::units::{Epoch, NodeId, OpId, PortId, VirtAddr, WordIndex};
 use crate::words::{SharedWords, join, split};
 
-/// Words of a port area: 4 pages.
-pub const AREA_WORDS: u32 = 4096;
+/// Words of a port area: 6 pages.
+pub const AREA_WORDS: u32 = 6144;
 
 /// Commands the NIC has taken out of the queue (shadow counter, steps of 32 or as fenced).
 pub const TAKEN: WordIndex = WordIndex(0);
@@ -45,6 +45,10 @@ pub const REPLY_WORDS: usize = 8;
 pub const SHADOW_SIGNALS: WordIndex = WordIndex(1024);
 /// The notification queue: one word, the notification number, per entry.
 pub const NOTIFICATIONS: WordIndex = WordIndex(2048);
+/// The records of the port's shared queue: two words each ([`crate::shared_queue`]).
+pub const QUEUE_RECORDS: WordIndex = WordIndex(4096);
+/// Records of a shared queue.
+pub const RECORDS_OF_QUEUE: u32 = 1024;
 
 /// How often the NIC refreshes a shadow counter unasked (thesis 5.3.1).
 pub const SHADOW_STEP: u32 = 32;

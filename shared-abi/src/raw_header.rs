@@ -7,7 +7,7 @@ use crate::units::{
     CapabilitySlot, Epoch, Incarnation, NodeId, NotificationId, OpId, PortId, ReplySlot, Seq, VirtAddr,
 };
 use crate::wire::{HEADER_WORDS, Header, HeaderError, Kind, MAGIC, MessageFlags, WIRE_VERSION};
-use crate::words::join;
+use crate::words::{join, split};
 use core::borrow::Borrow;
 
 /// Whether words, if they are a header at all, are that of a message that takes a slot of the receiver's
@@ -69,6 +69,20 @@ impl RawHeader<[u32; HEADER_WORDS]> {
             kind: header.kind,
             flags: header.flags,
         }
+    }
+
+    /// Gives an append its place of a shared queue, and keeps which one that is and what it raises in words that a
+    /// write does not use.
+    pub const fn give_place(&mut self, address: VirtAddr, place: u32, raises: NotificationId) {
+        [self.words[8], self.words[9]] = split(address.0);
+        self.words[16] = place;
+        self.words[17] = raises.0;
+    }
+
+    /// An append that has a place is over: from now on it has the notification, too. Gives the place, and that.
+    pub const fn end_place(&mut self) -> (u32, NotificationId) {
+        self.words[7] = self.words[17];
+        (self.words[16], NotificationId(self.words[7]))
     }
 }
 

@@ -54,7 +54,7 @@ statuses! {
     NoMemory = 11,
     /// Past the end of the mapped file, or an IO error while paging in.
     BusError = 12,
-    /// The one-shot part of the receiver's notification queue is full.
+    /// The one-shot part of the receiver's notification queue is full, or its shared queue.
     QueueFull = 13,
     /// The link to the node has failed; its fate is unknown.
     LinkLost = 14,

@@ -103,6 +103,9 @@ bitflags! {
         const WIDE = 4;
         /// The notification is delivered even if an earlier message of the stream has failed.
         const REGARDLESS = 8;
+        /// A write that takes the next place of a shared queue ([`crate::shared_queue`]); acts as an ordered
+        /// message does.
+        const APPEND = 16;
     }
 }
 

@@ -8,6 +8,7 @@ use netvm_abi::event::{EVENT_WORDS, HostEvent, NicEvent};
 use netvm_abi::page_table::{PLACES, ROW_SLOTS, SLOT_WORDS, host_word, nic_word};
 use netvm_abi::port_area::{self, ErrorRecord, REPLY_WORDS, Reply, reply_at};
 use netvm_abi::shared_map::status_page;
+use netvm_abi::shared_queue::{Record, record_at};
 use netvm_abi::wire::{Header, Kind, MAGIC, MessageFlags, WIRE_VERSION};
 use netvm_abi::words::{Part, SharedWords};
 use netvm_abi::*;
@@ -97,6 +98,7 @@ fn sizes() {
         port_area::REPLY_SLOTS => "REPLY_SLOTS",
         notification::EVENT_COUNTS => "EVENT_COUNTS",
         port_area::SHADOW_STEP => "SHADOW_STEP",
+        port_area::RECORDS_OF_QUEUE => "RECORDS_OF_QUEUE",
         wire::DEFAULT_UDP_PORT => "DEFAULT_UDP_PORT",
         frame::MIN_PAYLOAD => "MIN_PAYLOAD",
     ];
@@ -119,7 +121,7 @@ fn maps() {
         (0, 1),
         &words! { port::{
             DOORBELL, WRITE_FENCE, READ_FENCE, NOTIFICATION_READ, ERROR_READ, TAKEN_FENCE, WAKE_ON_QUEUE,
-            INTERRUPT_ENABLE, ACKNOWLEDGED, SIGNALLED, COMMANDS,
+            QUEUE_FREED, INTERRUPT_ENABLE, ACKNOWLEDGED, SIGNALLED, COMMANDS,
         } },
     );
     numbers_and_names(
@@ -132,7 +134,7 @@ fn maps() {
         (0, 1),
         &words! { port_area::{
             TAKEN, WRITES_DONE, READS_DONE, NOTIFICATION_WRITE, ERROR_WRITE, ERRORS_LOST, PORT_STATE, PORT_GENERATION,
-            PORT_EVENTS, ERRORS, REPLIES, SHADOW_SIGNALS, NOTIFICATIONS,
+            PORT_EVENTS, ERRORS, REPLIES, SHADOW_SIGNALS, NOTIFICATIONS, QUEUE_RECORDS,
         } },
     );
 }
@@ -316,7 +318,7 @@ fn capability_fields() {
         ..Capability::NOTHING
     };
     type Set = fn(&mut Capability);
-    let set: [(Set, bool); 11] = [
+    let set: [(Set, bool); 13] = [
         (|c| c.port = PortId(u16::MAX), true),
         (|c| c.modes = Modes::all(), false),
         (|c| c.segment = SegmentId(u32::MAX), true),
@@ -328,6 +330,8 @@ fn capability_fields() {
         (|c| c.notify_first = NotificationId(u32::MAX), true),
         (|c| c.notify_last = NotificationId(u32::MAX), true),
         (|c| c.expires = Nanos::MAX, true),
+        (|c| c.queue.entry = u8::MAX, true),
+        (|c| c.queue.number = u16::MAX, true),
     ];
     let words = published(&base);
     let mut retracted = words.clone();
@@ -413,6 +417,35 @@ fn records_of_a_port_area() {
             (stored(0, Status::Revoked, 0, 0), false),
             (stored(0, Status::Ok, u64::MAX, 0), true),
             (stored(0, Status::Ok, 0, u64::MAX), true),
+        ],
+    );
+
+    let stored = |place: u32, status, len, node, port| {
+        let area = zeroes(port_area::AREA_WORDS as usize);
+        let record = Record {
+            status,
+            len,
+            node: NodeId(node),
+            port: PortId(port),
+        };
+        record.store(&area[..], WordIndex(0), place);
+        let mut words = vec![0; shared_queue::RECORD_WORDS as usize];
+        area[..].load_slice(record_at(place), &mut words);
+        words
+    };
+    let place = 255 * port_area::RECORDS_OF_QUEUE;
+    fields(
+        "Queue record",
+        &stored(place, Status::Ok, 0, 0, 0),
+        &[
+            (stored(place, Status::Ok, u16::MAX, 0, 0), true),
+            (stored(place, Status::Revoked, 0, 0, 0), false),
+            (
+                stored(place - port_area::RECORDS_OF_QUEUE, Status::Ok, 0, 0, 0),
+                true,
+            ),
+            (stored(place, Status::Ok, 0, u16::MAX, 0), true),
+            (stored(place, Status::Ok, 0, 0, u16::MAX), true),
         ],
     );
 }

@@ -14,6 +14,7 @@ use netvm_abi::page_table::{HashKey, PageTable};
 use netvm_abi::port_area::{ERROR_WORDS, ErrorRecord};
 use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
 use netvm_abi::shared_map::SharedMap;
+use netvm_abi::shared_queue::QueueShape;
 use netvm_abi::wire::{HEADER_WORDS, Header, Kind, MessageFlags};
 use netvm_abi::*;
 use proptest::collection::vec;
@@ -179,7 +180,7 @@ proptest! {
     }
 
     #[test]
-    fn grants_come_back(token: u32, long in any::<[u64; 3]>(), word in any::<[u32; 3]>(), modes in 0..16_u16) {
+    fn grants_come_back(token: u32, long in any::<[u64; 3]>(), word in any::<[u32; 4]>(), modes in 0..32_u16) {
         let message = Control::Granted {
             token: Token(token),
             grant: Grant {
@@ -190,6 +191,7 @@ proptest! {
                 modes: Modes::from_bits_truncate(modes),
                 notify_first: NotificationId(word[1]),
                 notify_last: NotificationId(word[2]),
+                queue: QueueShape::from_word(word[3] & 0xFFFF_00FF),
             },
         };
         prop_assert_eq!(Control::decode(&message.encode()), Ok(message));

@@ -36,6 +36,7 @@
 //! of them sees the other.
 
 use netvm_abi::control::{Grant, Modes, Name};
+use netvm_abi::shared_queue::QueueShape;
 use netvm_abi::{ExportId, Generation, Geometry, Nanos, NodeId, NotificationId, PortId};
 use netvm_abi::{SegmentId, Status, VirtAddr};
 use std::any::Any;
@@ -241,6 +242,8 @@ pub struct ExportSpec<'a> {
     pub notify_first: NotificationId,
     /// Highest notification number that importers may signal.
     pub notify_last: NotificationId,
+    /// The shared queue that the range is; without one nobody gets [`Modes::APPEND`].
+    pub queue: QueueShape,
     /// Who may import it; a caller may do what all lines that fit it allow. Empty: nobody.
     pub admit: &'a [Admission],
 }

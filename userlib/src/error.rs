@@ -195,6 +195,10 @@ pub enum Error {
         why: &'static str,
     },
 
+    /// The shared queue has no room: its receiver has not given places back yet. The message may be sent again.
+    #[error("the shared queue is full; try again, or wait with a longer time-out")]
+    QueueFull,
+
     /// The message does not fit.
     #[error("a message of {len} bytes does not fit into {limit}")]
     MessageTooLong {
@@ -256,6 +260,7 @@ impl Error {
             | Self::Memory { status, .. }
             | Self::ChannelBroken { status }
             | Self::PortEnded { status } => Some(*status),
+            Self::QueueFull => Some(Status::QueueFull),
             _ => None,
         }
     }
@@ -342,7 +347,9 @@ pub const fn explain(status: Status) -> &'static str {
         Status::ReadOnly => "the process may only read this page",
         Status::NoMemory => "the host has no memory to page it in",
         Status::BusError => "the page lies past the end of its file, or reading it failed",
-        Status::QueueFull => "the receiver has not taken its one-shot notifications; wait for it",
+        Status::QueueFull => {
+            "the receiver has not taken its one-shot notifications, or messages; wait for it"
+        }
         Status::LinkLost => "the link to the node was lost; whether it arrived is not known",
         Status::StaleIncarnation => "the node has restarted since; import again",
         Status::LocalAddress => "the local memory is not registered (any more)",

@@ -6,6 +6,7 @@ use crate::port::PortInner;
 use crate::ranges::RangeKey;
 use crate::region::{Region, resolve};
 use netvm_abi::control::{Modes, Name};
+use netvm_abi::shared_queue::QueueShape;
 use netvm_abi::{ExportId, NodeId, NotificationId, PortId, VirtAddr};
 use std::fmt;
 use std::ops::{RangeBounds, RangeInclusive};
@@ -147,6 +148,18 @@ pub(crate) fn export(
     range: &impl RangeBounds<u64>,
     access: &Access,
 ) -> Result<Segment> {
+    export_queue(port, name, region, range, access, QueueShape::NONE)
+}
+
+/// As [`export`], of a range that is a shared queue.
+pub(crate) fn export_queue(
+    port: &Arc<PortInner>,
+    name: &str,
+    region: &Region,
+    range: &impl RangeBounds<u64>,
+    access: &Access,
+    queue: QueueShape,
+) -> Result<Segment> {
     port.alive()?;
     let wire_name = Name::new(name).map_err(|_| Error::Name { name: name.into() })?;
     if !region.belongs_to(&port.identity) {
@@ -169,6 +182,7 @@ pub(crate) fn export(
         modes: access.modes,
         notify_first: first,
         notify_last: last,
+        queue,
         admit: &access.admissions(),
     };
     let export = port.backend.export(&spec).map_err(|reason| Error::Export {

@@ -143,7 +143,7 @@ impl PortInner {
     }
 
     /// Posts a remote flush and waits for its record.
-    fn await_flush(&self, node: NodeId) -> Result<(Posted, Reply)> {
+    pub(crate) fn await_flush(&self, node: NodeId) -> Result<(Posted, Reply)> {
         let before = self.poster().queue.posted();
         let posted = self.post_flush(node)?;
         loop {

@@ -11,6 +11,7 @@ use crate::words::FastWords;
 use crate::write::{Source, Write};
 use netvm_abi::control::{Grant, Modes, Name};
 use netvm_abi::descriptor::{Command, WriteTemplate};
+use netvm_abi::shared_queue::QueueShape;
 use netvm_abi::{Nanos, NodeId, NotificationId, PortId, Status, VirtAddr};
 use std::fmt;
 use std::sync::Arc;
@@ -312,6 +313,11 @@ impl RemoteInner {
     #[inline]
     pub(crate) const fn address(&self, offset: u64) -> VirtAddr {
         VirtAddr(self.grant.start.0.wrapping_add(offset))
+    }
+
+    /// The shared queue that it is.
+    pub(crate) const fn queue(&self) -> QueueShape {
+        self.grant.queue
     }
 
     /// A descriptor with everything that follows from the import.

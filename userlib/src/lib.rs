@@ -12,6 +12,7 @@
 //! | know when it is done here, or there | [`Port::flush`], [`Port::flush_remote`] |
 //! | be told | [`Notification`], [`NotificationQueue`] |
 //! | send and receive messages | [`Sender`], [`Receiver`], [`ReceiverSet`] |
+//! | ... from many to one queue | [`SharedSender`], [`SharedReceiver`] |
 //!
 //! A call becomes descriptors in the port's command queue, which lies in the card's memory
 //! (`posting.rs`, nearly always by the shorter way of `short.rs`; cut at page boundaries in `fragment.rs`); the card answers in words that the library
@@ -55,6 +56,7 @@ mod write;
 pub use atomic::{AtomicOp, PendingAtomic, RemoteWord32, RemoteWord64};
 pub use channel::{
     ChannelConfig, ChannelReader, ChannelStats, ChannelWriter, Message, Receiver, ReceiverSet, Sender,
+    SharedConfig, SharedMessage, SharedReceiver, SharedSender,
 };
 pub use error::{Error, Failure, Result, explain};
 pub use export::{Access, Segment};

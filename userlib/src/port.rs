@@ -150,6 +150,8 @@ pub(crate) struct PortInner {
     pub(crate) counters: Counters,
     /// Where the port takes part in locks and queues, once it does.
     pub(crate) seats: Mutex<Option<Arc<crate::sync::Seats>>>,
+    /// Whether it has, or had, a shared queue: the card counts its places from the port's beginning.
+    pub(crate) has_queue: AtomicBool,
 }
 
 impl PortInner {
@@ -242,6 +244,7 @@ impl Port {
             imports: Mutex::default(),
             counters: Counters::default(),
             seats: Mutex::default(),
+            has_queue: AtomicBool::new(false),
             backend: port,
         };
         Ok(Self {

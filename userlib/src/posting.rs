@@ -113,6 +113,13 @@ impl PortInner {
             }
             Payload::Local(address, _) => Some(address),
         };
+        // An append gets one place: it is one message, or none.
+        if command.flags.contains(CommandFlags::APPEND) {
+            let limit = crate::fragment::first(plan.len, command.remote, local, payload).into();
+            if limit < plan.len {
+                return Err(Error::MessageTooLong { len: plan.len, limit });
+            }
+        }
         let mut rest = plan.len;
         let mut words = [0; INLINE_BYTES / 4];
         let mut spins = 0;

@@ -9,6 +9,7 @@ use netvm_abi::bar::port::{BLOCK_WORDS, DOORBELL};
 use netvm_abi::control::{Grant, Modes};
 use netvm_abi::port_area::{AREA_WORDS, TAKEN, WRITES_DONE};
 use netvm_abi::shared_map::status_page;
+use netvm_abi::shared_queue::QueueShape;
 use netvm_abi::words::SharedWords;
 use netvm_abi::{CapabilitySlot, ExportId, Generation, Geometry, PAGE_SIZE, SegmentId, VirtAddr, WordIndex};
 use std::ptr::NonNull;
@@ -139,6 +140,7 @@ impl PortBackend for Card {
             modes: Modes::all(),
             notify_first: NotificationId(1),
             notify_last: NotificationId(u32::MAX),
+            queue: QueueShape::NONE,
         })
     }
 

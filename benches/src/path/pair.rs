@@ -197,7 +197,7 @@ impl End {
             secret: SECRET,
             notify_first: NotificationId(1),
             notify_last: NotificationId(u32::MAX),
-            expires: Nanos::MAX,
+            ..Capability::NOTHING
         };
         let at = capability_at(BarMap::new(&self.geometry).capabilities, CapabilitySlot(3));
         capability.publish(&*self.board.bar, at);

@@ -16,7 +16,7 @@ use netvm_abi::control::{CONTROL_BYTES, CONTROL_WORDS, Modes};
 use netvm_abi::event::{HostEvent, SourceAnswer};
 use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Header, Kind};
+use netvm_abi::wire::{Header, Kind, MessageFlags};
 use netvm_abi::{
     BounceId, ByteLen, CapabilitySlot, Generation, Nanos, NodeId, PAGE_SIZE, PageOffset, PortId, SegmentId,
     StagingId, Status, VirtAddr, Vpn,
@@ -230,8 +230,11 @@ impl<S: Storage> Host<S> {
         }
         let port = header.destination_port;
         let port_generation = self.open_generation(port).ok_or(Status::NoSuchPort)?;
+        // Its place, the card has chosen.
+        let append = kind == WorkKind::Write && header.flags.contains(MessageFlags::APPEND);
         let mut modes = Modes::empty();
-        modes.set(Modes::WRITE, len.0 > 0 && atomic.is_none());
+        modes.set(Modes::WRITE, len.0 > 0 && atomic.is_none() && !append);
+        modes.set(Modes::APPEND, append);
         modes.set(Modes::ATOMIC, atomic.is_some());
         let claim = Claim {
             slot: header.capability,

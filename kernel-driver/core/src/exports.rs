@@ -14,6 +14,7 @@ use crate::platform::Platform;
 use core::cmp::Ordering;
 use netvm_abi::capability::Capability;
 use netvm_abi::control::{Modes, NAME_BYTES, Name};
+use netvm_abi::shared_queue::QueueShape;
 use netvm_abi::storage::{MakeTable, Storage};
 use netvm_abi::{ExportId, Nanos, NodeId, NotificationId, PortId, Status, VirtAddr};
 
@@ -48,6 +49,8 @@ pub struct ExportSpec<'a> {
     pub notify_first: NotificationId,
     /// Highest notification number that they may use.
     pub notify_last: NotificationId,
+    /// The shared queue that the range is; without one nobody gets [`Modes::APPEND`].
+    pub queue: QueueShape,
     /// Who may import; an empty list: nobody. At most [`ALLOW_ENTRIES`].
     pub allow: &'a [Allow],
 }
@@ -65,6 +68,9 @@ pub enum ExportError {
     NameTaken(ExportId),
     /// The notification range is empty, or starts at 0.
     BadNotifications,
+    /// Its queue is none: entries must fill the range and be aligned to their size, their number a power of two of at
+    /// most 1,024, what they raise an event count, and the modes have [`Modes::APPEND`].
+    BadQueue,
     /// The allow-list has too many entries.
     TooManyAllowed,
     /// The table is full.
@@ -198,6 +204,9 @@ impl<S: Storage> Exports<S> {
             modes,
             ..export.root
         };
+        if !modes.contains(Modes::APPEND) {
+            derived.queue = QueueShape::NONE;
+        }
         if !modes.contains(Modes::NOTIFY) {
             derived.notify_first = NotificationId::NONE;
             derived.notify_last = NotificationId::NONE;
@@ -222,6 +231,15 @@ impl<S: Storage> Host<S> {
         if notifies && (!spec.notify_first.is_some() || spec.notify_first > spec.notify_last) {
             return Err(ExportError::BadNotifications);
         }
+        let end = VirtAddr(spec.start.0.saturating_add(spec.len));
+        let (mut modes, queue) = (spec.modes, spec.queue);
+        let fits = queue.places(spec.start, end).is_some() && !queue.notification().is_one_shot();
+        if queue.is_some() && !(fits && modes.contains(Modes::APPEND)) {
+            return Err(ExportError::BadQueue);
+        }
+        if !queue.is_some() {
+            modes.remove(Modes::APPEND);
+        }
         let allow = heapless::Vec::from_slice(spec.allow).map_err(|_| ExportError::TooManyAllowed)?;
         let (segment, _) = self
             .segments
@@ -245,10 +263,11 @@ impl<S: Storage> Host<S> {
             export.allow = allow;
             export.root = Capability {
                 port,
-                modes: spec.modes,
+                modes,
                 segment,
                 start: spec.start,
-                end: VirtAddr(spec.start.0.saturating_add(spec.len)),
+                end,
+                queue,
                 notify_first: if notifies {
                     spec.notify_first
                 } else {

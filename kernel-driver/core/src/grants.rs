@@ -169,6 +169,7 @@ impl<S: Storage> Grants<S> {
             modes: capability.modes,
             notify_first: capability.notify_first,
             notify_last: capability.notify_last,
+            queue: capability.queue,
         })
     }
 }
@@ -318,6 +319,7 @@ mod tests {
             notify_first: NotificationId(5),
             notify_last: NotificationId(6),
             expires: Nanos(100),
+            ..Capability::NOTHING
         };
         grants.table[1].capability = capability;
         let good = Claim {

@@ -25,6 +25,7 @@ use netvm_abi::descriptor::INLINE_BYTES;
 use netvm_abi::ioctl::{self, mmap_offset, MapRegion};
 use netvm_abi::port_area::{AREA_WORDS, ERROR_WRITE, NOTIFICATION_WRITE, PORT_EVENTS, PORT_STATE};
 use netvm_abi::shared_map::SharedMap;
+use netvm_abi::shared_queue::QueueShape;
 use netvm_abi::words::SharedWords;
 use netvm_abi::{
     CapabilitySlot, ExportId, Nanos, NodeId, NotificationId, PortId, SegmentId, Status, Token, VirtAddr,
@@ -75,7 +76,7 @@ arguments! {
     Register status status zero flags reserved0 reserved1;
     Adopt status status zero flags reserved;
     Disown status status zero reserved;
-    Export status status zero reserved0 reserved1;
+    Export status status zero reserved1;
     Unexport status status zero reserved;
     Import status status zero reserved0 reserved1;
     Unimport status status zero reserved0 reserved1;
@@ -329,6 +330,7 @@ impl File {
             modes,
             notify_first: NotificationId(export.notify_first),
             notify_last: NotificationId(export.notify_last),
+            queue: QueueShape::from_word(export.queue),
             allow: allow.get(..count).unwrap_or_default(),
         };
         let id = self.card.with(|host, _, _| match host.locate(port, start) {
@@ -386,6 +388,7 @@ impl File {
                 import.capability = grant.capability.0;
                 import.notify_first = grant.notify_first.0;
                 import.notify_last = grant.notify_last.0;
+                import.queue = grant.queue.word();
                 Ok(())
             }
             Err(failure) => {

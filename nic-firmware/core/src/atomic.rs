@@ -273,7 +273,7 @@ impl<S: Storage> Nic<S> {
             return;
         }
         if self.link_is_over(at) {
-            self.forget(at);
+            self.forget(p, at);
             return;
         }
         match answer {

@@ -8,10 +8,11 @@ use netvm_abi::bar::BarMap;
 use netvm_abi::capability::{CAPABILITY_WORDS, CapabilityEntry, capability_at, holder_word};
 use netvm_abi::control::Modes;
 use netvm_abi::mutant::{self, Mutant};
+use netvm_abi::shared_queue::Places;
 use netvm_abi::status::Status;
-use netvm_abi::wire::{HEADER_WORDS, RawHeader};
+use netvm_abi::wire::{HEADER_WORDS, MessageFlags, RawHeader};
 use netvm_abi::words::SharedWords;
-use netvm_abi::{Geometry, Nanos, PAGE_SIZE, SegmentId, WordIndex};
+use netvm_abi::{Geometry, Nanos, NotificationId, PAGE_SIZE, SegmentId, WordIndex};
 
 /// What the check gives: the segment that the page must belong to, once it is locked.
 pub(crate) type Authority = Result<SegmentId, Status>;
@@ -68,22 +69,7 @@ impl Request<'_> {
     /// Whether the capability in `words` allows it, and its notification.
     #[inline(always)]
     fn check(&self, words: &[AtomicU32; CAPABILITY_WORDS]) -> Authority {
-        let header = self.header;
-        let Some(capability) = CapabilityEntry::of(words) else {
-            return Err(Status::CapabilityRefused);
-        };
-        let wrong = (capability.secret() ^ header.secret())
-            | u64::from(capability.port().0 ^ header.destination_port().0)
-            | u64::from(capability.holder() ^ holder_word(header.source(), header.source_port()));
-        // Takes the same time whichever bits differ: `black_box` wants the whole sum, so the compiler
-        // cannot leave at the first difference.
-        if core::hint::black_box(wrong) != 0 {
-            return Err(Status::CapabilityRefused);
-        }
-        // No time comes to `Nanos::MAX`, "never".
-        if self.now >= capability.expires() {
-            return Err(Status::Expired);
-        }
+        let (header, capability) = (self.header, self.named(words)?);
         if header.notification().is_some() {
             let allowed = capability.modes().contains(Modes::NOTIFY)
                 && capability.notify_first() <= header.notification()
@@ -105,6 +91,61 @@ impl Request<'_> {
         }
         Ok(capability.segment())
     }
+}
+
+impl Request<'_> {
+    /// Whether the capability in `words` is the one that the message names, and the sender's: the steps that
+    /// every check begins with.
+    #[inline(always)]
+    fn named<'w>(
+        &self,
+        words: &'w [AtomicU32; CAPABILITY_WORDS],
+    ) -> Result<CapabilityEntry<&'w [AtomicU32; CAPABILITY_WORDS]>, Status> {
+        let header = self.header;
+        let Some(capability) = CapabilityEntry::of(words) else {
+            return Err(Status::CapabilityRefused);
+        };
+        let wrong = (capability.secret() ^ header.secret())
+            | u64::from(capability.port().0 ^ header.destination_port().0)
+            | u64::from(capability.holder() ^ holder_word(header.source(), header.source_port()));
+        // Takes the same time whichever bits differ: `black_box` wants the whole sum, so the compiler
+        // cannot leave at the first difference.
+        if core::hint::black_box(wrong) != 0 {
+            return Err(Status::CapabilityRefused);
+        }
+        // No time comes to `Nanos::MAX`, "never".
+        if self.now >= capability.expires() {
+            return Err(Status::Expired);
+        }
+        Ok(capability)
+    }
+
+    /// Whether the capability in `words` allows an append of this length, and to which queue.
+    fn check_append(&self, words: &[AtomicU32; CAPABILITY_WORDS]) -> Result<Queue, Status> {
+        let capability = self.named(words)?;
+        if !capability.modes().contains(self.mode) {
+            return Err(Status::ModeRefused);
+        }
+        let shape = capability.queue();
+        let Some(places) = shape.places(capability.start(), capability.end()) else {
+            return Err(Status::OutOfRange);
+        };
+        if self.len > shape.entry_bytes() {
+            return Err(Status::OutOfRange);
+        }
+        Ok(Queue {
+            places,
+            raises: shape.notification(),
+        })
+    }
+}
+
+/// The queue that a capability lets a message append to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Queue {
+    pub(crate) places: Places,
+    /// The event count that each entry raises.
+    pub(crate) raises: NotificationId,
 }
 
 /// An entry's words, where each look at one is an act of its own: in their order, so validity first.
@@ -150,6 +191,36 @@ impl CapabilityTable {
             },
         )
     }
+
+    /// Finds the queue that the append in a window slot is for, if it may append to it. Where it goes is not its
+    /// sender's choice, and neither is which event count it raises: its message may name none.
+    pub(crate) fn authorise_append<W: SharedWords + ?Sized>(
+        &self,
+        bar: &W,
+        now: Nanos,
+        slot: &Slot,
+        port: &Port,
+    ) -> Result<Queue, Status> {
+        if port.state != PortState::Open {
+            return Err(Status::NoSuchPort);
+        }
+        let header = &slot.header;
+        let len = u32::from(header.payload_len());
+        if len == 0 || header.notification().is_some() || header.flags().contains(MessageFlags::REGARDLESS) {
+            return Err(Status::Malformed);
+        }
+        let request = Request {
+            header,
+            now,
+            len,
+            mode: Modes::APPEND,
+        };
+        let slot = header.capability();
+        if slot.0 >= self.count {
+            return Err(Status::CapabilityRefused);
+        }
+        request.check_append(&copied(bar, capability_at(self.first, slot)))
+    }
 }
 
 /// Whether a page of this segment is one that the authority is for.
@@ -168,6 +239,7 @@ impl Counters {
             Status::ModeRefused => &mut self.refused_mode,
             Status::Expired => &mut self.refused_expired,
             Status::Malformed => &mut self.refused_malformed,
+            Status::QueueFull => &mut self.appends_refused,
             _ => &mut self.failed,
         }
     }

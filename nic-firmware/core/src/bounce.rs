@@ -81,7 +81,7 @@ impl<S: Storage> Nic<S> {
                 self.counters.bounces_ended += u64::from(!atomic);
                 if self.link_is_over(bounce) {
                     // Its window is gone, and nobody is to be told.
-                    self.forget(bounce);
+                    self.forget(p, bounce);
                     return;
                 }
                 if status != Status::Ok {

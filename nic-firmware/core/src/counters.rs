@@ -158,6 +158,14 @@ counters! {
     notifications_suppressed,
     /// Streams poisoned.
     streams_poisoned,
+    /// Appends that were given a place of a shared queue.
+    appends,
+    /// Appends that found the queue full.
+    appends_refused,
+    /// Appends held back because an earlier operation of the stream had failed.
+    appends_held,
+    /// Places given out in vain: their message could not be put there, or its link has failed.
+    places_skipped,
     /// Interrupts raised for ports.
     port_interrupts,
     /// Interrupts raised for the driver.

@@ -101,6 +101,9 @@ fn plan(config: &Config, command: &Command, generation: Generation) -> Result<Pl
         MessageFlags::REGARDLESS,
         command.flags.contains(CommandFlags::REGARDLESS),
     );
+    if command.flags.contains(CommandFlags::APPEND) {
+        flags |= append_flags(command)?;
+    }
     match command.opcode {
         Opcode::Write => write_command(config, command, flags, owner),
         Opcode::Read => read_command(config, command, flags),
@@ -139,6 +142,17 @@ fn write_command(
         operand: 0,
         compare: owner,
     })
+}
+
+/// The flags of an append: a write that the receiving NIC gives its place. It has something to put there, and never
+/// stands alone: what follows it in its stream waits for it.
+#[cold]
+fn append_flags(command: &Command) -> Result<MessageFlags, Status> {
+    let alone = command.flags.contains(CommandFlags::REGARDLESS);
+    if command.opcode != Opcode::Write || command.len.0 == 0 || alone {
+        return Err(Status::Malformed);
+    }
+    Ok(MessageFlags::APPEND | MessageFlags::ORDERED)
 }
 
 /// A read: the answer comes into a read slot, and from there into the local page.

@@ -14,6 +14,7 @@
     )
 )]
 
+mod append;
 mod atomic;
 mod authorise;
 mod bounce;

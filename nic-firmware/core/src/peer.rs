@@ -349,6 +349,7 @@ impl<S: Storage> Nic<S> {
         if let Some(receive) = slot.let_go() {
             p.release_receive(receive);
         }
+        self.place_ended(p, at, Status::LinkLost);
         self.leave_unit(at);
         if let Some(peer) = self.peers.get_mut(id.index()) {
             peer.draining = peer.draining.saturating_sub(1);
@@ -357,8 +358,9 @@ impl<S: Storage> Nic<S> {
     }
 
     /// A message of an earlier life, which the host has let go of.
-    pub(crate) fn forget(&mut self, at: BounceId) {
+    pub(crate) fn forget<P: Platform>(&mut self, p: &mut P, at: BounceId) {
         self.set_slot(at, SlotState::Missing);
+        self.place_ended(p, at, Status::LinkLost);
         self.leave_unit(at);
     }
 
@@ -389,7 +391,7 @@ impl<S: Storage> Nic<S> {
         for index in 0..self.config.geometry.window {
             let at = self.config.slot_id(id, index);
             if self.slot(at).is_some_and(|slot| slot.state == SlotState::Bounced) {
-                self.forget(at);
+                self.forget(p, at);
             }
         }
         self.try_begin(p, now, id);

@@ -3,6 +3,7 @@
 use crate::stream::{Entry, Stage};
 use netvm_abi::command_queue::Consumer;
 use netvm_abi::notification::EVENT_COUNTS;
+use netvm_abi::shared_queue::Cursor;
 use netvm_abi::{Generation, PortId};
 
 /// Commands of a port that may be on their way at once: copied, being staged, or ready to leave.
@@ -75,6 +76,8 @@ pub struct Port {
     pub(crate) one_shots: u32,
     /// Which event counts have an entry in the queue.
     pub(crate) queued: [u32; EVENT_COUNTS as usize / 32],
+    /// Places of its shared queue.
+    pub(crate) cursor: Cursor,
     pub(crate) pipeline: [Entry; PIPELINE],
 }
 
@@ -103,6 +106,7 @@ impl Port {
             notification_read: 0,
             one_shots: 0,
             queued: [0; EVENT_COUNTS as usize / 32],
+            cursor: Cursor::default(),
             pipeline: [Entry::EMPTY; PIPELINE],
         }
     }

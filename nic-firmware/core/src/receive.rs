@@ -11,6 +11,7 @@ use crate::peer::Link;
 use crate::platform::Platform;
 use crate::slot::{Poison, SlotState};
 use crate::window::Place;
+use netvm_abi::control::Modes;
 use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
@@ -160,8 +161,8 @@ impl<S: Storage> Nic<S> {
         if !at_lsn && self.waits_for_earlier(now, at) {
             return;
         }
-        if header.kind() == Kind::Write {
-            if let Step::Ended(status) = self.write_arrives(p, now, at) {
+        if header.kind() == Kind::Write && !header.flags().contains(MessageFlags::APPEND) {
+            if let Step::Ended(status) = self.write_arrives(p, now, at, Modes::WRITE) {
                 self.end(p, now, at, status);
             }
         } else {
@@ -177,7 +178,8 @@ impl<S: Storage> Nic<S> {
         };
         let header = &slot.header;
         let id = header.source();
-        let waits = header.flags().contains(MessageFlags::ORDERED) || header.kind() == Kind::Flush;
+        let ordered = MessageFlags::ORDERED | MessageFlags::APPEND;
+        let waits = header.flags().intersects(ordered) || header.kind() == Kind::Flush;
         if waits {
             self.counters.ordered_parked += 1;
             slot.state = SlotState::Ordered;
@@ -204,7 +206,16 @@ impl<S: Storage> Nic<S> {
             return Step::Ended(Status::Malformed);
         };
         match slot.header.kind() {
-            Kind::Write => self.write_arrives(p, now, at),
+            Kind::Write => {
+                let mut mode = Modes::WRITE;
+                if slot.header.flags().contains(MessageFlags::APPEND) {
+                    if let Err(step) = self.take_place(p, now, at) {
+                        return step;
+                    }
+                    mode = Modes::APPEND;
+                }
+                self.write_arrives(p, now, at, mode)
+            }
             Kind::ReadRequest => self.read_arrives(p, now, at),
             Kind::Flush => self.flush_arrives(p, at),
             Kind::Control => self.control_arrives(p, at),
@@ -249,6 +260,12 @@ impl<S: Storage> Nic<S> {
         if let Some(receive) = slot.let_go() {
             p.release_receive(receive);
         }
+        if slot.has_place {
+            self.place_ended(p, at, status);
+        }
+        let Some(slot) = self.slots.get_mut(at.index()) else {
+            return;
+        };
         if status == Status::Ok {
             self.counters.messages_landed += 1;
             slot.state = SlotState::Landed;

@@ -50,6 +50,8 @@ pub struct Slot {
     pub(crate) attempts: u8,
     /// Generation of the receiving port when the message was let through.
     pub(crate) port_generation: Generation,
+    /// Whether an append has got its place of a shared queue, and its record is not stored yet.
+    pub(crate) has_place: bool,
     pub(crate) header: RawHeader<[u32; HEADER_WORDS]>,
 }
 
@@ -64,6 +66,7 @@ impl Slot {
         in_unit: false,
         attempts: 0,
         port_generation: Generation(0),
+        has_place: false,
         header: RawHeader::new(&Header::new(Kind::Write, NodeId(0), NodeId(0))),
     };
 

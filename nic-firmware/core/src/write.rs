@@ -15,8 +15,15 @@ use netvm_abi::storage::Storage;
 use netvm_abi::{BounceId, ByteLen, Nanos, Vpn};
 
 impl<S: Storage> Nic<S> {
+    /// `mode` is what its capability must allow: to write, or for an append that has its place, to append.
     #[inline(always)]
-    pub(crate) fn write_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) -> Step {
+    pub(crate) fn write_arrives<P: Platform>(
+        &mut self,
+        p: &mut P,
+        now: Nanos,
+        at: BounceId,
+        mode: Modes,
+    ) -> Step {
         let Some(slot) = self.slots.get_mut(at.index()) else {
             return Step::Ended(Status::Malformed);
         };
@@ -24,10 +31,7 @@ impl<S: Storage> Nic<S> {
             return self.write_refused(Status::NoSuchPort);
         };
         let (bar, len) = (p.bar(), u32::from(slot.header.payload_len()));
-        let authority = match self
-            .capabilities
-            .authorise(bar, now, slot, port, len, Modes::WRITE)
-        {
+        let authority = match self.capabilities.authorise(bar, now, slot, port, len, mode) {
             Ok(authority) => authority,
             Err(status) => return self.write_refused(status),
         };
@@ -75,7 +79,7 @@ impl<S: Storage> Nic<S> {
 
     #[cold]
     #[inline(never)]
-    fn write_refused(&mut self, status: Status) -> Step {
+    pub(crate) fn write_refused(&mut self, status: Status) -> Step {
         *self.counters.refusals(status) += 1;
         Step::Ended(status)
     }

@@ -39,6 +39,10 @@ const TABLE: &[(Scenario, &str)] = &[
         "atomics_sent atomics_served atomics_queued atomics_missed atomic_replays atomics_by_host \
          atomic_replies",
     ),
+    (
+        shared_queue,
+        "appends appends_refused appends_held places_skipped",
+    ),
     (stalls, "credit_stalls staging_stalls read_stalls dma_parked"),
     (
         links,
@@ -50,6 +54,39 @@ const TABLE: &[(Scenario, &str)] = &[
         "dma_late dma_failed source_copies source_failures host_events_refused events_lost",
     ),
 ];
+
+/// A queue of two places: one that cannot be filled, one that is, and no third.
+fn shared_queue() -> Vec<Counters> {
+    let mut world = World::connected(2, 0);
+    let queue = Capability {
+        modes: Modes::APPEND,
+        end: VirtAddr(0x10000 + 1024),
+        queue: netvm_abi::shared_queue::QueueShape { entry: 9, number: 5 },
+        ..capability(0)
+    };
+    world.nodes[1].grant(3, &queue);
+    for (op, epoch) in [(1, 0), (2, 0), (3, 1), (4, 1)] {
+        let command = Command {
+            flags: CommandFlags::INLINE | CommandFlags::APPEND,
+            epoch: Epoch(epoch),
+            ..write(op, 0, 0, 8)
+        };
+        assert!(world.nodes[0].post(1, &command, &[1; 8]));
+        world.run();
+        if let Some(NicEvent::Bounced { bounce, generation }) =
+            world.nodes[1].event(|event| matches!(event, NicEvent::Bounced { .. }))
+        {
+            let status = if op == 1 { Status::NoMemory } else { Status::Ok };
+            world.nodes[1].tell(HostEvent::BounceEnded {
+                bounce,
+                generation,
+                status,
+            });
+            world.run();
+        }
+    }
+    counters(&world)
+}
 
 fn counters(world: &World) -> Vec<Counters> {
     world.nodes.iter().map(Node::counters).collect()

@@ -174,6 +174,10 @@ fn control_messages() {
                     modes,
                     notify_first: NotificationId(1),
                     notify_last: NotificationId(u32::MAX),
+                    queue: netvm_abi::shared_queue::QueueShape {
+                        entry: 9,
+                        number: 300,
+                    },
                 },
             },
         ),

@@ -10,6 +10,7 @@ use netvm_abi::control::Modes;
 use netvm_abi::page_lock;
 use netvm_abi::page_lock::{Clear, PageUse, Used};
 use netvm_abi::page_table::{HashKey, PageEntry, PageSlot, PageTable, SLOT_WORDS};
+use netvm_abi::shared_queue::QueueShape;
 use netvm_abi::words::SharedWords;
 use netvm_abi::*;
 use std::sync::atomic::AtomicU32;
@@ -29,6 +30,10 @@ fn capabilities() {
         notify_first: NotificationId(1),
         notify_last: NotificationId(1023),
         expires: Nanos(0x0102_0304_0506_0708),
+        queue: QueueShape {
+            entry: 9,
+            number: 300,
+        },
     };
     let bar = shared(3 * CAPABILITY_WORDS, 0);
     let bar = &bar[..];

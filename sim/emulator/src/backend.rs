@@ -222,6 +222,7 @@ impl PortBackend for Port {
             modes: spec.modes,
             notify_first: spec.notify_first,
             notify_last: spec.notify_last,
+            queue: spec.queue,
             allow: &allow,
         };
         self.parts

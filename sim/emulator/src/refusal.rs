@@ -32,7 +32,10 @@ pub(crate) fn segment(error: SegmentError) -> Refusal {
 pub(crate) fn export(error: ExportError) -> Refusal {
     Refusal::Status(match error {
         ExportError::NoSuchPort => Status::NoSuchPort,
-        ExportError::Empty | ExportError::NotRegistered | ExportError::BadNotifications => Status::OutOfRange,
+        ExportError::Empty
+        | ExportError::NotRegistered
+        | ExportError::BadNotifications
+        | ExportError::BadQueue => Status::OutOfRange,
         ExportError::NameTaken(_) => Status::NotAllowed,
         ExportError::TooManyAllowed | ExportError::TableFull => Status::TableFull,
         ExportError::NoSuchExport => Status::NoSuchExport,

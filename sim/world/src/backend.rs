@@ -333,6 +333,7 @@ impl PortBackend for SimPort {
             modes: spec.modes,
             notify_first: spec.notify_first,
             notify_last: spec.notify_last,
+            queue: spec.queue,
             allow: &allow,
         };
         let export = {
@@ -346,9 +347,10 @@ impl PortBackend for SimPort {
                 ExportError::NameTaken(_) => Status::NotAllowed,
                 ExportError::TooManyAllowed | ExportError::TableFull => Status::TableFull,
                 ExportError::NoSuchExport => Status::NoSuchExport,
-                ExportError::Empty | ExportError::NotRegistered | ExportError::BadNotifications => {
-                    Status::OutOfRange
-                }
+                ExportError::Empty
+                | ExportError::NotRegistered
+                | ExportError::BadNotifications
+                | ExportError::BadQueue => Status::OutOfRange,
             })
         })?;
         let fact = ExportFact {

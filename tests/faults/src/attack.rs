@@ -291,6 +291,13 @@ impl Attack {
             Kind::Write => {
                 header.len = len as u16;
                 header.notification = self.notification();
+                if kind == 0 && self.random.random_ratio(1, 8) {
+                    header.flags |= MessageFlags::APPEND;
+                    header.len = self.random.random_range(0..1040);
+                    if self.random.random_ratio(7, 8) {
+                        header.notification = NotificationId::NONE;
+                    }
+                }
             }
             Kind::ReadRequest => {
                 header.compare = u64::from(len);
@@ -410,6 +417,7 @@ impl Attack {
         let mut flags = CommandFlags::empty();
         flags.set(CommandFlags::INLINE, inline);
         flags.set(CommandFlags::ORDERED, self.random.random_ratio(1, 16));
+        flags.set(CommandFlags::APPEND, self.random.random_ratio(1, 16));
         let alone = opcode == Opcode::FlushRemote || opcode.is_atomic();
         let remote = if opcode.is_atomic() { remote & !31 } else { remote };
         let at = self.peer();
@@ -498,6 +506,7 @@ impl Attack {
             block::READ_FENCE,
             block::NOTIFICATION_READ,
             block::ERROR_READ,
+            block::QUEUE_FREED,
             block::TAKEN_FENCE,
             block::WAKE_ON_QUEUE,
             block::INTERRUPT_ENABLE,

@@ -7,7 +7,7 @@ use netvm_abi::bounce::BounceUse;
 use netvm_abi::capability::Capability;
 use netvm_abi::control::Modes;
 use netvm_abi::page_table::PageEntry;
-use netvm_abi::wire::{Header, Kind};
+use netvm_abi::wire::{Header, Kind, MessageFlags};
 use netvm_abi::{
     BounceId, ByteLen, Geometry, Nanos, NodeId, PAGE_SIZE, PageOffset, ReceiveId, StagingId, VirtAddr, Vpn,
 };
@@ -132,16 +132,10 @@ impl Board {
     }
 
     fn check_write(&self, header: &Header, page: &PageRange, entry: &PageEntry) {
-        assert_eq!(
-            page.vpn,
-            Vpn::of(header.destination_port, header.address),
-            "another page"
-        );
-        assert_eq!(
-            page.offset,
-            header.address.page_offset(),
-            "another place in the page"
-        );
+        assert_eq!(page.vpn.port(), header.destination_port, "a page of another port");
+        if !header.flags.contains(MessageFlags::APPEND) {
+            assert_eq!(page_start(page), header.address.0, "another place");
+        }
         assert_eq!(page.len, ByteLen(u32::from(header.len)), "another length");
         let capability = self
             .capabilities
@@ -160,6 +154,18 @@ impl Board {
             (header.source, header.source_port),
             "a capability of another holder"
         );
+        if header.flags.contains(MessageFlags::APPEND) {
+            let places = capability.queue.places(capability.start, capability.end);
+            assert!(
+                places.is_some() && capability.modes.contains(Modes::APPEND),
+                "an append to no queue"
+            );
+            let (start, entry) = (page_start(page), u64::from(capability.queue.entry_bytes()));
+            let inside = capability.start.0 <= start && start < capability.end.0;
+            assert!(inside && start.is_multiple_of(entry), "no place of the queue");
+            assert!(u64::from(page.len.0) <= entry, "an append across places");
+            return;
+        }
         assert!(
             capability.modes.contains(Modes::WRITE),
             "a write with a capability to read"
@@ -170,6 +176,11 @@ impl Board {
             "out of range"
         );
     }
+}
+
+/// The address of a DMA's first byte in the space of its port.
+fn page_start(page: &PageRange) -> u64 {
+    page.vpn.address().0 + u64::from(page.offset.0)
 }
 
 fn in_page(offset: PageOffset, len: ByteLen) {

@@ -12,6 +12,7 @@ use netvm_abi::event::HostEvent;
 use netvm_abi::page_table::{PageEntry, PageTable};
 use netvm_abi::port_area::{ERROR_WRITE, ERRORS_LOST, NOTIFICATION_WRITE, READS_DONE, TAKEN, WRITES_DONE};
 use netvm_abi::shared_map::SharedMap;
+use netvm_abi::shared_queue::QueueShape;
 use netvm_abi::storage::{MakeTable, Storage};
 use netvm_abi::wire::{HEADER_BYTES, Header, Kind};
 use netvm_abi::words::{Part, SharedWords};
@@ -152,13 +153,19 @@ impl Rig {
     }
 
     fn capability(slot: CapabilitySlot, port: PortId, holder: NodeId, modes: Modes) -> Capability {
+        // What allows everything is a queue of 32 entries, too.
+        let shape = if modes.contains(Modes::APPEND) {
+            QueueShape { entry: 10, number: 7 }
+        } else {
+            QueueShape::NONE
+        };
         Capability {
             port,
             modes,
             segment: segment(port),
             holder,
             holder_port: PortId(slot.0 as u16 % 3 + 1),
-            start: VirtAddr(BASE + 16),
+            start: VirtAddr(if shape.is_some() { BASE } else { BASE + 16 }),
             end: VirtAddr(BASE + 8 * 4096),
             secret: 0x5EC2_E700_0000_0000 | u64::from(slot.0),
             notify_first: NotificationId(1),
@@ -168,6 +175,7 @@ impl Rig {
             } else {
                 Nanos::MAX
             },
+            queue: shape,
         }
     }
 

@@ -7,7 +7,7 @@ use netvm_abi::control::Modes;
 use netvm_abi::event::{HostEvent, NicEvent};
 use netvm_abi::port_area::{REPLY_WORDS, Reply, reply_at};
 use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
-use netvm_abi::{Nanos, NodeId, NotificationId, OpId, PortId, SegmentId, Status, Token, VirtAddr, WordIndex};
+use netvm_abi::{NodeId, NotificationId, OpId, PortId, SegmentId, Status, Token, VirtAddr, WordIndex};
 use netvm_loom::{Flaw, Seen, Words, explore, must_fail};
 
 const ENTRY: WordIndex = WordIndex(0);
@@ -37,7 +37,7 @@ fn capability(owner: u32) -> Capability {
         secret: u64::from(owner),
         notify_first: NotificationId(0),
         notify_last: NotificationId(0),
-        expires: Nanos::MAX,
+        ..Capability::NOTHING
     }
 }
 

@@ -52,12 +52,14 @@ mod patience;
 mod receiver;
 mod sender;
 mod set;
+pub mod shared;
 mod stream;
 
 pub use config::ChannelConfig;
 pub use receiver::{Message, Receiver};
 pub use sender::Sender;
 pub use set::ReceiverSet;
+pub use shared::{SharedConfig, SharedMessage, SharedReceiver, SharedSender};
 pub use stream::{ChannelReader, ChannelWriter};
 
 /// What one end of a channel has done.

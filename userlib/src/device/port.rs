@@ -11,6 +11,7 @@ use netvm_abi::ioctl::{
     ANY_NODE, ANY_PORT, Adopt, AllowEntry, Export, Import, NO_TIMEOUT, Register, Unexport, Unimport, Wait,
 };
 use netvm_abi::port_area::{AREA_WORDS, ERROR_WRITE, NOTIFICATION_WRITE, PORT_EVENTS, PORT_STATE};
+use netvm_abi::shared_queue::QueueShape;
 use netvm_abi::words::SharedWords;
 use netvm_abi::{
     CapabilitySlot, ExportId, Generation, Nanos, NodeId, NotificationId, PAGE_SIZE, PortId, SegmentId,
@@ -184,6 +185,7 @@ impl PortBackend for Port {
             notify_last: spec.notify_last.0,
             allow: allow.as_ptr().expose_provenance() as u64,
             allow_count: allow.len() as u32,
+            queue: spec.queue.word(),
             ..Export::default()
         };
         self.calls()?.export(&mut export)?;
@@ -217,6 +219,7 @@ impl PortBackend for Port {
             modes: Modes::from_bits_truncate(import.modes as u16),
             notify_first: NotificationId(import.notify_first),
             notify_last: NotificationId(import.notify_last),
+            queue: QueueShape::from_word(import.queue),
         })
     }
 

@@ -16,6 +16,7 @@ use netvm_abi::port_area::{
     NOTIFICATIONS, READS_DONE, Reply, SHADOW_SIGNALS, TAKEN, WRITES_DONE,
 };
 use netvm_abi::shared_map::status_page;
+use netvm_abi::shared_queue::QueueShape;
 use netvm_abi::words::SharedWords;
 use netvm_abi::{CapabilitySlot, ExportId, Generation, Geometry, SegmentId, WordIndex};
 use std::ptr::NonNull;
@@ -102,6 +103,7 @@ impl Card {
                 modes: Modes::all(),
                 notify_first: NotificationId(1),
                 notify_last: NotificationId(u32::MAX),
+                queue: QueueShape::NONE,
             })),
             on_relax: Mutex::new(None),
         };

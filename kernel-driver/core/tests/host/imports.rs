@@ -3,6 +3,7 @@
 use crate::rig::*;
 use netvm_abi::control::{CONTROL_BYTES, Control, Grant, Modes};
 use netvm_abi::event::{HostEvent, NicEvent};
+use netvm_abi::shared_queue::QueueShape;
 use netvm_abi::wire::{Header, Kind};
 use netvm_abi::*;
 use netvm_host::Progress;
@@ -28,6 +29,7 @@ fn some_grant() -> Grant {
         modes: Modes::WRITE,
         notify_first: NotificationId::NONE,
         notify_last: NotificationId::NONE,
+        queue: QueueShape::NONE,
     }
 }
 

@@ -30,6 +30,7 @@ fn spec<'a>(text: &str, start: u64, len: u64, allow: &'a [Allow]) -> ExportSpec<
         modes: Modes::all(),
         notify_first: NotificationId(1),
         notify_last: NotificationId(9),
+        queue: shared_queue::QueueShape::NONE,
         allow,
     }
 }

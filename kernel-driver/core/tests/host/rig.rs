@@ -349,6 +349,7 @@ impl Rig {
             modes,
             notify_first: NotificationId(1),
             notify_last: NotificationId(100),
+            queue: netvm_abi::shared_queue::QueueShape::NONE,
             allow: &allow,
         };
         self.host.export(port.port, &spec).expect("exports")

@@ -51,7 +51,7 @@ pub fn capability(holder: u16) -> Capability {
         secret: 0x1234_5678_9ABC_DEF0,
         notify_first: NotificationId(1),
         notify_last: NotificationId(u32::MAX),
-        expires: Nanos::MAX,
+        ..Capability::NOTHING
     }
 }
 

@@ -170,7 +170,7 @@ impl Host {
             secret: SECRET,
             notify_first: NotificationId(1),
             notify_last: NotificationId(u32::MAX),
-            expires: Nanos::MAX,
+            ..Capability::NOTHING
         };
         let at = capability_at(BarMap::new(&self.geometry).capabilities, CAPABILITY);
         capability.publish(self.shared.bar, at);

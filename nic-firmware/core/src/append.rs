@@ -1,0 +1,115 @@
+//! An append arrives: a write to which this NIC gives its place (`docs/decisions/0012-shared-receive-queue.md`).
+//!
+//! It acts when the window's turn comes to it, as an ordered message does, so the messages of one sender get their
+//! places in the order in which they were sent. Then it is refused, or given the next place; from there on it is a
+//! plain write to that place. Whatever becomes of it, its record is stored: a place that was given out and never
+//! filled is one to skip, and not a hole that the receiver waits at.
+//!
+//! **Order.** The record is stored when the DMA has ended, or the host has copied, and before the event count is
+//! raised. A place is not given out again while anything still writes to it: only its record lets the receiver
+//! free it, and the record of a message whose link has failed is stored when its DMA, or the host, has let go.
+
+use crate::nic::Nic;
+use crate::platform::Platform;
+use crate::receive::Step;
+use crate::slot::{Slot, SlotState, Stream};
+use netvm_abi::mutant::{self, Mutant};
+use netvm_abi::shared_queue::Record;
+use netvm_abi::status::Status;
+use netvm_abi::storage::Storage;
+use netvm_abi::{BounceId, Nanos};
+
+impl Stream {
+    /// Whether what this message asks for is held back, because an earlier one of its stream has failed and its
+    /// sender has not said yet that it knows.
+    fn holds_back(&self, slot: &Slot) -> bool {
+        self.poison.is_some_and(|poison| {
+            poison.epoch == slot.header.epoch().0 && poison.owner == slot.header.compare()
+        })
+    }
+}
+
+impl<S: Storage> Nic<S> {
+    /// The window's turn has come to an append, and everything earlier of its sender has ended: gives it a place,
+    /// and says so in its header, so that it can go on as a write.
+    ///
+    /// # Errors
+    /// How far it got instead.
+    #[inline(never)]
+    pub(crate) fn take_place<P: Platform>(&mut self, p: &P, now: Nanos, at: BounceId) -> Result<(), Step> {
+        let Some(slot) = self.slots.get_mut(at.index()) else {
+            return Err(Step::Ended(Status::Malformed));
+        };
+        let (source, id) = (slot.header.source(), slot.header.destination_port());
+        let stream = self.config.stream_index(source, slot.header.source_port());
+        if self
+            .streams
+            .get(stream)
+            .is_some_and(|stream| stream.holds_back(slot))
+        {
+            self.counters.appends_held += 1;
+            return Err(Step::Ended(Status::Ok));
+        }
+        let Some(port) = self.ports.get_mut(id.index()) else {
+            return Err(self.write_refused(Status::NoSuchPort));
+        };
+        let queue = match self.capabilities.authorise_append(p.bar(), now, slot, port) {
+            Ok(queue) => queue,
+            Err(status) => return Err(self.write_refused(status)),
+        };
+        if self.dma.ticket().is_none() {
+            // First the slot for its DMA: what has a place goes there at once.
+            slot.state = SlotState::Queued;
+            self.park_for_dma(at);
+            return Err(Step::Pending);
+        }
+        let (block, capacity) = (self.bar.port(id), queue.places.capacity());
+        let Some(number) = port.cursor.take(p.bar(), block, capacity) else {
+            return Err(self.write_refused(Status::QueueFull));
+        };
+        // It may still be refused, by a revocation in this very moment: then its place is one to skip.
+        slot.port_generation = port.generation;
+        self.counters.appends += 1;
+        slot.header
+            .give_place(queue.places.address(number), number, queue.raises);
+        slot.has_place = true;
+        Ok(())
+    }
+
+    /// A message that had a place has ended, or nobody waits for it any more: the receiver learns what became of
+    /// it. The event count for one that has landed follows when the LSN passes it; that for a place to be skipped
+    /// is raised here, because a message that has failed delivers none.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn place_ended<P: Platform>(&mut self, p: &mut P, at: BounceId, status: Status) {
+        let Some(slot) = self.slots.get_mut(at.index()) else {
+            return;
+        };
+        if !core::mem::take(&mut slot.has_place) {
+            return;
+        }
+        let (place, raises) = slot.header.end_place();
+        let header = &slot.header;
+        let id = header.destination_port();
+        let record = Record {
+            status,
+            len: header.payload_len(),
+            node: header.source(),
+            port: header.source_port(),
+        };
+        let generation = slot.port_generation;
+        if !self.ports.get(id.index()).is_some_and(|port| port.is(generation)) {
+            return;
+        }
+        if mutant::is(Mutant::PlaceLost) && status != Status::Ok {
+            return;
+        }
+        record.store(p.shared(), self.shared.port_area(id), place);
+        if status != Status::Ok {
+            self.counters.places_skipped += 1;
+            if raises.is_some() {
+                self.notify_event(p, id, raises);
+            }
+        }
+    }
+}

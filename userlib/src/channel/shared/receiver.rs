@@ -1,0 +1,271 @@
+//! The receiving end of a shared queue.
+
+use super::SharedConfig;
+use crate::backend::Refusal;
+use crate::channel::ChannelStats;
+use crate::error::{Error, Result};
+use crate::export::Segment;
+use crate::notify::{Notification, OwnNotification};
+use crate::port::{Port, PortInner};
+use crate::region::{Region, check_range};
+use crate::timeout::Timeout;
+use netvm_abi::shared_queue::{QueueShape, Record, free};
+use netvm_abi::{NodeId, PAGE_SIZE, PortId, Status};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The receiving end of a shared queue: see the [module](crate::channel::shared)'s text.
+///
+/// Dropping it ends the queue: who appends is refused from then on, and what was not received is lost.
+#[must_use = "dropping the receiver ends the queue"]
+pub struct SharedReceiver {
+    port: Arc<PortInner>,
+    // The export goes before the memory and the number.
+    export: Segment,
+    memory: Region,
+    arrived: OwnNotification,
+    entry: u64,
+    entries: u32,
+    /// The place to look at next; all before it have been looked at.
+    next: u32,
+    /// Places that were skipped.
+    skipped: u64,
+    stats: ChannelStats,
+}
+
+impl SharedReceiver {
+    /// Makes a queue in this port's memory and exports it under this name, for senders to
+    /// [join](super::SharedSender::join). A port has one in its life: who needs several opens several ports.
+    ///
+    /// # Errors
+    /// [`Error::MessageTooLong`] for messages of more than a page; [`Error::Refused`] for a capacity of none or of more
+    /// than 1,024, and for a second queue; as [`Port::alloc`] and [`Port::export`]; [`Error::NotificationNumber`], or
+    /// [`Error::Refused`] when the number is taken.
+    pub fn open(port: &Port, name: &str, config: SharedConfig) -> Result<Self> {
+        let refused = |why| Error::Refused {
+            what: "open a shared queue",
+            reason: Refusal::Unsupported(why),
+        };
+        let port = &port.inner;
+        let entry = config.entry().ok_or(Error::MessageTooLong {
+            len: config.message_bytes,
+            limit: PAGE_SIZE.into(),
+        })?;
+        let entries = config
+            .entries()
+            .ok_or_else(|| refused("it can have 1 to 1,024 places"))?;
+        port.alive()?;
+        if port.has_queue.swap(true, Ordering::AcqRel) {
+            return Err(refused("the port has, or had, one: open another port"));
+        }
+        let arrived = OwnNotification::take(port, config.notification)?;
+        let memory = port.alloc(u64::from(entries) << entry)?;
+        let shape = QueueShape {
+            entry,
+            // An event count has at most ten bits.
+            number: arrived.id().0 as u16,
+        };
+        let access = config.access();
+        let export = crate::export::export_queue(port, name, &memory, &(..memory.len()), &access, shape)?;
+        Ok(Self {
+            port: Arc::clone(port),
+            export,
+            memory,
+            arrived,
+            entry: 1 << entry,
+            entries,
+            next: 0,
+            skipped: 0,
+            stats: ChannelStats::default(),
+        })
+    }
+
+    /// The name under which it can be joined.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.export.name()
+    }
+
+    /// Size of the largest message in bytes.
+    #[must_use]
+    pub const fn message_bytes(&self) -> u64 {
+        self.entry
+    }
+
+    /// How many messages it has room for.
+    #[must_use]
+    pub const fn capacity(&self) -> u32 {
+        self.entries
+    }
+
+    /// The notification that is raised for each message, for programs that wait for several things: through
+    /// [`Port::notifications`], with a [handler](Notification::arm), or as a [future](Notification::ready).
+    /// Receiving acknowledges it; nobody else may.
+    #[must_use]
+    pub fn notification(&self) -> &Notification {
+        &self.arrived
+    }
+
+    /// Its memory, which nobody else can reach: for tests and for those who watch its pages.
+    #[must_use]
+    pub const fn memory(&self) -> &Region {
+        &self.memory
+    }
+
+    /// What it has done.
+    #[must_use]
+    pub const fn stats(&self) -> ChannelStats {
+        self.stats
+    }
+
+    /// Places whose messages could not be put there; their senders have been told.
+    #[must_use]
+    pub const fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    /// Waits for the next message and borrows it where it lies: spins a little, then blocks. Its place is given back
+    /// when the borrow ends.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`]; [`Error::PortClosed`], [`Error::PortEnded`].
+    pub fn recv(&mut self, timeout: impl Into<Timeout>) -> Result<SharedMessage<'_>> {
+        let record = self.take(timeout.into())?;
+        Ok(SharedMessage {
+            receiver: self,
+            record,
+        })
+    }
+
+    /// As [`recv`](Self::recv), if there is a message.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv).
+    pub fn try_recv(&mut self) -> Result<Option<SharedMessage<'_>>> {
+        match self.recv(Timeout::Now) {
+            Ok(message) => Ok(Some(message)),
+            Err(Error::TimedOut) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn take(&mut self, timeout: Timeout) -> Result<Record> {
+        // What was borrowed and forgotten goes back, too.
+        free(&self.port.block, self.next);
+        let mut deadline = None;
+        loop {
+            // Signals are acknowledged before the look: the record comes before its signal, so a record that the
+            // look does not find has its signal still to come.
+            if self.arrived.pending() > 0 {
+                self.arrived.clear();
+            }
+            // Also: a card that is gone answers all ones, which is no record.
+            self.port.alive()?;
+            if let Some(record) = Record::load(&self.port.area, self.next) {
+                self.next = self.next.wrapping_add(1);
+                if record.status == Status::Ok && u64::from(record.len) <= self.entry {
+                    self.stats.messages += 1;
+                    return Ok(record);
+                }
+                self.skipped += 1;
+                free(&self.port.block, self.next);
+                continue;
+            }
+            let now = self.port.backend.now();
+            let deadline = *deadline.get_or_insert_with(|| {
+                self.stats.waits += 1;
+                timeout.deadline(now)
+            });
+            self.arrived.wait_until(deadline)?;
+        }
+    }
+
+    /// Where the message that is borrowed lies in the memory.
+    fn borrowed(&self) -> u64 {
+        u64::from(self.next.wrapping_sub(1) % self.entries) * self.entry
+    }
+}
+
+impl fmt::Debug for SharedReceiver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedReceiver")
+            .field("name", &self.name())
+            .field("messages", &self.stats.messages)
+            .field("skipped", &self.skipped)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A message, borrowed where it arrived. Its place is nobody else's before this is dropped (or, if it is forgotten,
+/// before the next receive).
+///
+/// There is never a `&[u8]` of it, because the memory may be a model, or paged out: its bytes are copied out, all or
+/// in parts.
+pub struct SharedMessage<'a> {
+    receiver: &'a mut SharedReceiver,
+    record: Record,
+}
+
+impl SharedMessage<'_> {
+    /// Who has sent it, as the card says: node and port.
+    #[must_use]
+    pub const fn sender(&self) -> (NodeId, PortId) {
+        (self.record.node, self.record.port)
+    }
+
+    /// Its length in bytes.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a message of no bytes cannot be sent")]
+    pub const fn len(&self) -> usize {
+        self.record.len as usize
+    }
+
+    /// Copies bytes from `offset` on out of it.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], [`Error::Memory`].
+    pub fn read_into(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        check_range(offset, into.len() as u64, self.record.len.into())?;
+        let receiver = &self.receiver;
+        receiver.memory.read_into(receiver.borrowed() + offset, into)
+    }
+
+    /// `N` bytes from `offset` on: for numbers, with `from_le_bytes`.
+    ///
+    /// # Errors
+    /// As [`read_into`](Self::read_into).
+    pub fn array<const N: usize>(&self, offset: u64) -> Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.read_into(offset, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// A copy of all of it.
+    ///
+    /// # Errors
+    /// [`Error::Memory`].
+    pub fn to_vec(&self) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.len()];
+        self.read_into(0, &mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+impl Drop for SharedMessage<'_> {
+    fn drop(&mut self) {
+        // One store, which the card sees when it needs to know: no doorbell.
+        free(&self.receiver.port.block, self.receiver.next);
+    }
+}
+
+impl fmt::Debug for SharedMessage<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (node, port) = self.sender();
+        write!(
+            f,
+            "SharedMessage({} bytes from port {port} of node {node})",
+            self.len()
+        )
+    }
+}

@@ -1,0 +1,189 @@
+//! A sending end of a shared queue.
+
+use crate::error::{Error, Failure, Result};
+use crate::failure::{Known, after};
+use crate::import::RemoteSegment;
+use crate::port::Port;
+use crate::posting::{Payload, Posted, WritePlan};
+use crate::timeout::Timeout;
+use netvm_abi::control::Modes;
+use netvm_abi::descriptor::{Command, CommandFlags};
+use netvm_abi::{Nanos, NodeId, NotificationId, OpId, PortId, Status, VirtAddr};
+use std::fmt;
+
+/// Pause after the first refusal; each later one is twice as long.
+const FIRST_PAUSE: Nanos = Nanos::from_micros(20);
+/// Longest pause.
+const LONGEST_PAUSE: Nanos = Nanos::from_millis(5);
+
+/// A sending end of a shared queue: see the [module](crate::channel::shared)'s text.
+pub struct SharedSender {
+    queue: RemoteSegment,
+    entry: u64,
+}
+
+impl SharedSender {
+    /// Joins the queue of this name at that port. [`Timeout::Now`] asks once; otherwise the call waits until the queue
+    /// is there.
+    ///
+    /// # Errors
+    /// As [`Port::import`]; [`Error::NotAChannel`] when something else has that name.
+    pub fn join(
+        port: &Port,
+        node: NodeId,
+        at: PortId,
+        name: &str,
+        timeout: impl Into<Timeout>,
+    ) -> Result<Self> {
+        let queue = port.import_with(node, at, name, Modes::all(), timeout)?;
+        let shape = queue.inner().queue();
+        if !shape.is_some() || !queue.modes().contains(Modes::APPEND) {
+            return Err(Error::NotAChannel {
+                why: "it is no shared queue",
+            });
+        }
+        Ok(Self {
+            entry: shape.entry_bytes().into(),
+            queue,
+        })
+    }
+
+    /// Size of the largest message in bytes: what fits an entry, and on the path to it one message of the cards.
+    #[must_use]
+    pub fn message_bytes(&self) -> u64 {
+        let remote = self.queue.inner();
+        self.entry.min(remote.port.path_payload(remote.node).into())
+    }
+
+    /// Sends a message and returns when it has its place: one round trip. While the queue is full it is sent again,
+    /// with pauses that grow from 20 us to 5 ms.
+    ///
+    /// # Errors
+    /// As [`try_send`](Self::try_send); [`Error::QueueFull`] when there was no room in time.
+    pub fn send(&self, message: &[u8], timeout: impl Into<Timeout>) -> Result<()> {
+        let port = &self.queue.inner().port;
+        let deadline = timeout.into().deadline(port.backend.now());
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.try_send(message) {
+                Err(Error::QueueFull) => {}
+                other => return other,
+            }
+            let now = port.backend.now();
+            if now >= deadline {
+                return Err(Error::QueueFull);
+            }
+            port.pause(deadline.min(now.after(pause)))?;
+            pause = Nanos(pause.0 * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Sends a message, once, and returns when it has its place.
+    ///
+    /// # Errors
+    /// [`Error::QueueFull`]: try again. [`Error::Empty`], [`Error::MessageTooLong`], [`Error::Released`],
+    /// [`Error::PortClosed`], [`Error::PortEnded`]. [`Error::Failed`] when it could not be put into its place, or for
+    /// an earlier operation to the same node that failed and was not yet reported: the message has no place then.
+    /// With [`Status::LinkLost`] the receiver may have got it, or not; the same with [`Error::StreamFailed`], of
+    /// another thread's failure in between.
+    pub fn try_send(&self, message: &[u8]) -> Result<()> {
+        let remote = self.queue.inner();
+        let posted = self.append(message, true)?;
+        let flushed = remote.port.await_flush(remote.node);
+        let mut poster = remote.port.poster();
+        let failures = &mut poster.failures;
+        failures.drain(&remote.port.area, &remote.port.block);
+        let own = failures.unwatch(posted.op).map_err(full);
+        let (flush, reply) = flushed?;
+        own?;
+        if flush.epoch != posted.epoch {
+            return Err(Error::StreamFailed { node: remote.node });
+        }
+        if reply.status == Status::Ok {
+            return Ok(());
+        }
+        // The first operation of the stream that failed, or the flush itself if it got no answer. What was posted
+        // before that has its place.
+        let op = match reply.value as u32 {
+            0 => flush.op,
+            op if after(op, posted.op.0) => return Ok(()),
+            op => OpId(op),
+        };
+        let known = failures.known(op).unwrap_or(Known {
+            failure: Failure {
+                op,
+                status: reply.status,
+                node: remote.node,
+                port: self.queue.port(),
+                address: VirtAddr(0),
+                others: 0,
+            },
+            epoch: flush.epoch,
+        });
+        let error = failures.report_flush(known);
+        Err(if op == posted.op { full(error) } else { error })
+    }
+
+    /// Sends a message and does not wait to hear whether it has a place. If it gets none, nothing gets one that this
+    /// port sends to the node after it, until that is reported: by a later call to the node or
+    /// [`flush_remote`](Port::flush_remote), as [`Error::Failed`] with this message's number and
+    /// [`Status::QueueFull`]. To repeat it and what followed it is the caller's.
+    ///
+    /// # Errors
+    /// As [`try_send`](Self::try_send), of earlier operations.
+    pub fn post(&self, message: &[u8]) -> Result<OpId> {
+        self.append(message, false).map(|posted| posted.op)
+    }
+
+    fn append(&self, message: &[u8], watched: bool) -> Result<Posted> {
+        let remote = self.queue.inner();
+        remote.check()?;
+        let (len, limit) = (message.len() as u64, self.message_bytes());
+        if len == 0 {
+            return Err(Error::Empty { what: "a message" });
+        }
+        if len > limit {
+            return Err(Error::MessageTooLong { len, limit });
+        }
+        let command = Command {
+            flags: CommandFlags::APPEND,
+            remote: VirtAddr(0),
+            ..remote.command(0)
+        };
+        let port = &remote.port;
+        let plan = |payload, staged| WritePlan {
+            command,
+            payload,
+            len,
+            notification: NotificationId::NONE,
+            part_of: None,
+            staged,
+            watched,
+        };
+        if len <= port.inline_limit {
+            return port.post_write(&plan(Payload::Inline(message), false));
+        }
+        let chunk = port.stage(len, command.remote.page_offset())?;
+        chunk.region.write_from(chunk.offset, message)?;
+        let local = VirtAddr(chunk.region.address().0.wrapping_add(chunk.offset));
+        let posted = port.post_write(&plan(Payload::Local(local, &chunk.region), true))?;
+        chunk.posted(posted.number);
+        Ok(posted)
+    }
+}
+
+/// A refusal for want of room says so.
+fn full(error: Error) -> Error {
+    match error {
+        Error::Failed(failure) if failure.status == Status::QueueFull => Error::QueueFull,
+        other => other,
+    }
+}
+
+impl fmt::Debug for SharedSender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedSender")
+            .field("queue", &self.queue)
+            .finish_non_exhaustive()
+    }
+}
