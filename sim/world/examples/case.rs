@@ -1,4 +1,5 @@
-//! Plays one body of the conformance suite with many seeds, with benign faults: `case NAME FIRST COUNT [trace]`.
+//! Plays one body of the conformance suite alone, with many seeds, with benign faults or with all:
+//! `case NAME FIRST COUNT [all] [trace]`.
 
 use netvm_conformance::ALL;
 use netvm_world::{Config, FaultLevel, Lines, NoTrace, run_conformance};
@@ -12,19 +13,24 @@ fn main() {
     let Some(case) = case else {
         let names: Vec<_> = ALL.iter().map(|case| case.name).collect();
         eprintln!(
-            "usage: case NAME FIRST COUNT [trace], with one of {}",
+            "usage: case NAME FIRST COUNT [all] [trace], with one of {}",
             names.join(" ")
         );
         std::process::exit(2);
     };
     let (first, count) = (number(1, 1), number(2, 1));
+    let has = |word: &str| args.iter().any(|arg| arg == word);
     let config = Config {
-        faults: FaultLevel::Benign,
+        faults: if has("all") {
+            FaultLevel::All
+        } else {
+            FaultLevel::Benign
+        },
         ..Config::default()
     };
     let mut failed = 0;
     for seed in first..first + count {
-        let result = if args.iter().any(|arg| arg == "trace") {
+        let result = if has("trace") {
             run_conformance(case, seed, &config, &mut Lines(|line: &str| println!("{line}")))
         } else {
             run_conformance(case, seed, &config, &mut NoTrace)
