@@ -145,7 +145,7 @@ impl Lock {
         // The answer to the machine's first question decides where the release goes to, and so what has to
         // land before: not what goes to that node, which lands before it by itself (ordered operation;
         // promise P4 for a notification).
-        let next = self.seat.look_next()?;
+        let next = self.seat.look_next().inspect_err(|_| self.abandon())?;
         let to = if next.is_nobody() {
             self.centre.node()
         } else {
@@ -167,11 +167,22 @@ impl Lock {
         // Who has asked and not said so for long may have died.
         let mut patience = Patience::new();
         let mut until = patience.until(self.seat.port.backend.now());
-        while let Progress::Waits = self.seat.drive(&mut machine, &self.centre, true, until)? {
+        while let Progress::Waits = self
+            .seat
+            .drive(&mut machine, &self.centre, true, until)
+            .inspect_err(|_| self.abandon())?
+        {
             machine.look();
             until = patience.until(self.seat.port.backend.now());
         }
         failed.or_else(|| self.seat.heard()).map_or(Ok(()), Err)
+    }
+
+    /// It could not be let go of: the home's page cannot be had, say. Says in its own memory that it holds the lock no
+    /// more and has handed it to nobody. Who waits for it finds that by looking, and recovers it; otherwise
+    /// all would wait for one who lives and has gone on.
+    fn abandon(&self) {
+        self.seat.step_out();
     }
 }
 
@@ -251,7 +262,8 @@ impl<'a> Guard<'a> {
     ///
     /// # Errors
     /// [`Error::Failed`] for a write that did not land (the lock is free all the same); when the home has
-    /// gone, what its operation failed with.
+    /// gone or could not be reached, what its operation failed with: the next to wait for the lock gets it then as if
+    /// this process had died, and who only [tries](Lock::try_acquire) gets it after that one.
     pub fn release(mut self) -> Result<()> {
         self.let_go()
     }

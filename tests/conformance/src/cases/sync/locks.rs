@@ -92,8 +92,8 @@ pub(in super::super) fn lock_tries(env: &Env) -> Outcome {
                 return Err(Trouble::Wrong("nobody holds it".to_owned()));
             };
             right!(mine.try_acquire()?.is_none(), "two hold the lock");
-            drop(guard);
-            drop(mine.try_acquire_for(env.patience)?);
+            guard.release()?;
+            mine.try_acquire_for(env.patience)?.release()?;
         }
         // Something else under that name.
         fails(lock(env, &ports[0], 1, "other"), "no lock at all", |error| {
