@@ -366,6 +366,10 @@ impl PortBackend for SimPort {
                     notify: (spec.notify_first, spec.notify_last),
                 })
                 .collect(),
+            queue: spec
+                .queue
+                .is_some()
+                .then(|| (spec.queue.entry_bytes().into(), spec.queue.number.into())),
         };
         process::exported(&sim, &node, self.open.port, (export, spec.segment), fact);
         Ok(export)

@@ -299,11 +299,22 @@ impl Watch for NodeWatch {
             }
             (Side::Nic, Space::Shared) => {
                 let area = self.in_port(self.shared.port_areas, port_area::AREA_WORDS, at);
-                if let Some((port, word)) = area
-                    && word == port_area::NOTIFICATION_WRITE.0
-                    && value != 0
-                {
-                    self.queued(&sim, port, value);
+                if let Some((port, word)) = area {
+                    if word == port_area::NOTIFICATION_WRITE.0 && value != 0 {
+                        self.queued(&sim, port, value);
+                    }
+                    let first = port_area::QUEUE_RECORDS.0;
+                    if word >= first && (word - first).is_multiple_of(2) {
+                        // The sender's word was stored before.
+                        let source = sim.node(self.node).words().peek(Space::Shared, at.plus(1));
+                        sim.see(Seen::Recorded {
+                            node: self.node,
+                            port,
+                            slot: (word - first) / 2,
+                            word: value,
+                            source,
+                        });
+                    }
                 }
             }
             (Side::Host, Space::Bar) => {
@@ -313,6 +324,15 @@ impl Watch for NodeWatch {
                     && value != 0
                 {
                     self.doorbell(&sim, port, value);
+                }
+                if let Some((port, word)) = in_block
+                    && word == block::QUEUE_FREED.0
+                {
+                    sim.see(Seen::Freed {
+                        node: self.node,
+                        port,
+                        freed: value,
+                    });
                 }
             }
             (Side::Host, Space::Shared) => {}

@@ -48,6 +48,8 @@ pub(crate) struct ExportFact {
     pub(crate) end: u64,
     /// The modes each allowed caller has: node, port (none: all of them), modes, notifications.
     pub(crate) allowed: Vec<Allowed>,
+    /// If it is a shared queue: bytes of an entry, and the event count that each one raises.
+    pub(crate) queue: Option<(u64, u32)>,
 }
 
 /// One line of an allow-list.
@@ -153,6 +155,17 @@ pub(crate) enum Seen {
         port: PortId,
         id: NotificationId,
     },
+
+    /// The card stored the record of a place of a port's shared queue: its first word, and the sender's.
+    Recorded {
+        node: NodeId,
+        port: PortId,
+        slot: u32,
+        word: u32,
+        source: u32,
+    },
+    /// An app gave back all places of its shared queue before this one.
+    Freed { node: NodeId, port: PortId, freed: u32 },
 
     /// An app rang its doorbell: the head of the descriptor that it published.
     Posted {

@@ -37,6 +37,8 @@ pub(crate) const BYE: u8 = 24;
 pub(crate) const ORDERED: u8 = 2;
 /// Its notification is delivered whatever failed before.
 pub(crate) const REGARDLESS: u8 = 8;
+/// A write that takes the next place of a shared queue.
+pub(crate) const APPEND: u8 = 16;
 /// Bytes before the payload.
 pub(crate) const HEAD: usize = 80;
 
@@ -89,6 +91,11 @@ impl Message {
     /// Whether its failure leaves nothing undone where it was going, so that notifications need not be held back.
     pub(crate) const fn only_asks(&self) -> bool {
         matches!(self.kind, READ_REQUEST | ATOMIC_REQUEST)
+    }
+
+    /// Whether it says nothing of where it goes.
+    pub(crate) const fn appends(&self) -> bool {
+        self.kind == WRITE && self.flags & APPEND != 0
     }
 
     /// Whether it takes a slot of the receiver's window.

@@ -11,6 +11,7 @@ mod p3_truthful_pages;
 mod p4_order;
 mod p5_isolation;
 mod p6_crash;
+mod shared_queue;
 
 use crate::seen::Seen;
 use ledger::{Ledger, News};
@@ -103,6 +104,7 @@ impl Checkers {
                 Box::new(p5_isolation::Isolation::new(window)),
                 Box::new(p1_stale_dma::StaleDma::default()),
                 Box::new(p3_truthful_pages::TruthfulPages::default()),
+                Box::new(shared_queue::SharedQueue::default()),
                 Box::new(p4_order::Order::default()),
                 Box::new(p2_every_miss_answered::EveryMissAnswered::new(deadline)),
             ],
@@ -296,7 +298,12 @@ mod tests {
             modes,
             notify,
         }];
-        let fact = Rc::new(ExportFact { start, end, allowed });
+        let fact = Rc::new(ExportFact {
+            start,
+            end,
+            allowed,
+            queue: None,
+        });
         Seen::Exported {
             node: NodeId(1),
             port: PortId(4),

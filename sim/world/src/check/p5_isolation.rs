@@ -66,7 +66,8 @@ impl Isolation {
             return Ok(());
         };
         let message = &entry.message;
-        if entry.stage != Stage::Landed || message.kind != super::message::WRITE {
+        // An append was judged when its bytes were stored.
+        if entry.stage != Stage::Landed || message.kind != super::message::WRITE || message.appends() {
             return Ok(());
         }
         let place = place_of(message);
@@ -78,6 +79,29 @@ impl Isolation {
             ));
         }
         Ok(())
+    }
+
+    fn appended(&self, ledger: &Ledger, lane: (u16, u16), seq: u32, at: u64) -> Verdict {
+        let Some(entry) = ledger.lanes.get(&lane).and_then(|lane| lane.entry(seq)) else {
+            return Ok(());
+        };
+        let message = &entry.message;
+        let place = place_of(&Message {
+            address: at,
+            ..*message
+        });
+        if self.allows(
+            NodeId(lane.1),
+            place,
+            (message.source, message.source_port),
+            Modes::APPEND,
+        ) {
+            return Ok(());
+        }
+        Err(format!(
+            "port {} of node {} appended to the queue of port {} of node {}, which no export allows it",
+            message.source_port, lane.0, message.destination_port, lane.1
+        ))
     }
 
     fn share(&self, ledger: &Ledger, lane: (u16, u16), seq: u32) -> Verdict {
@@ -174,6 +198,7 @@ impl Checker for Isolation {
         for item in news {
             match *item {
                 News::Landed { lane, seq, .. } => self.landed(ledger, lane, seq)?,
+                News::Appended { lane, seq, at } => self.appended(ledger, lane, seq, at)?,
                 News::Posted {
                     lane,
                     seq,

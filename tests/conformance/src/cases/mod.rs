@@ -9,6 +9,7 @@ mod failures;
 mod memory;
 mod notifications;
 mod order;
+mod shared;
 mod sync;
 mod threads;
 
@@ -142,6 +143,13 @@ cases! {
     channels::channel_foreign_failure, 2, Nothing, "what suppresses signals ends the channel, for both";
     channels::channel_sender_dies, 2, Kill, "a receiver notices that its sender has died";
     channels::channel_receiver_dies, 2, Kill, "a sender with a full queue notices that its receiver has died";
+    shared::shared_many_senders, 2, Nothing, "many senders append to one queue, which is always full";
+    shared::shared_full, 2, Nothing, "a full shared queue refuses, and a borrow gives nothing back";
+    shared::shared_posted, 2, Nothing, "appends posted blindly: what came is a prefix";
+    shared::shared_evicted, 2, Nothing, "a shared queue whose pages are thrown out";
+    shared::shared_refusals, 2, Nothing, "who may only append, and who may not";
+    shared::shared_sender_dies, 3, Kill, "a sender to a shared queue dies: the others go on";
+    shared::shared_receiver_dies, 2, Kill, "a shared queue's receiver dies: its senders hear, its heir begins anew";
     alock::alock_local, 1, Nothing, "an asymmetric lock, by processor: no command to the NIC";
     alock::alock_alone, 2, Nothing, "an asymmetric lock from afar, when it is free: what that costs";
     alock::alock_remote, 2, Nothing, "an asymmetric lock, all through their NICs";

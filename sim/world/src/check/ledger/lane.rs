@@ -33,6 +33,8 @@ pub(in crate::check) struct Entry {
     pub(super) source_life: u32,
     /// The sender knows that it has landed.
     pub(in crate::check) acked: bool,
+    /// Of an append: its bytes lie in a place.
+    pub(super) stored: bool,
 }
 
 impl Entry {
@@ -73,6 +75,8 @@ pub(super) struct Stream {
     pub(super) poison: Option<(u32, u16)>,
     /// Owners for whom something failed.
     pub(super) failed: BTreeSet<u32>,
+    /// The same with the epoch: appends of it are held back.
+    pub(super) failed_epochs: BTreeSet<(u32, u16)>,
     /// Notifications that became due, by owner of the source port, and by destination port, its
     /// life, and number.
     pub(super) due: BTreeMap<(u32, (u16, u32, u32)), u64>,

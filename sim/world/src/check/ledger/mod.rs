@@ -7,6 +7,7 @@
 
 mod lane;
 mod questions;
+mod queues;
 
 use super::message::{
     ATOMIC_REPLY, ATOMIC_REQUEST, BYE, CONTROL, ERROR, FLUSH, FLUSH_REPLY, HEAD, Message, READ_REPLY, WRITE,
@@ -38,6 +39,14 @@ pub(in crate::check) enum News {
     Failed { lane: Direction, seq: u32 },
     /// Bytes of a message of a life that is over were stored.
     Stale { lane: Direction, seq: u32 },
+    /// Bytes of an append were stored in a queue.
+    Appended { lane: Direction, seq: u32, at: u64 },
+    /// A place of a port's shared queue that cannot have been given out, or not be recorded so.
+    BadPlace {
+        port: (u16, u16),
+        at: u64,
+        why: &'static str,
+    },
     /// Bytes were stored that no message explains.
     Unexplained,
     /// An acknowledgement was sent that covers a message which has not ended.
@@ -61,6 +70,10 @@ pub(in crate::check) struct Ledger {
     port_lives: BTreeMap<(u16, u16), u32>,
     /// Notifications of finished lanes that were due, as an upper bound.
     past_due: BTreeMap<(u16, u16, u32, u32), u64>,
+    /// The shared queue of each port.
+    queues: BTreeMap<(u16, u16), queues::Queue>,
+    /// Event counts that records of places have raised, by node, port, its life, and number.
+    raised: BTreeMap<(u16, u16, u32, u32), u64>,
     pub(in crate::check) messages: u64,
     /// Of nodes whose card has died: the lives that its successor has named, by peer. That takes nothing that was
     /// sent to its predecessor, on a lane that was begun after the death as well.
@@ -88,7 +101,17 @@ impl Ledger {
             }
             Seen::PortOpened { node, port, .. } => {
                 *self.port_lives.entry((node.0, port.0)).or_default() += 1;
+                self.queues.remove(&(node.0, port.0));
             }
+            Seen::Exported { node, port, fact } => self.queue_exported(node.0, port.0, fact),
+            Seen::Freed { node, port, freed } => self.queue_freed(node.0, port.0, *freed),
+            Seen::Recorded {
+                node,
+                port,
+                slot,
+                word,
+                source,
+            } => self.recorded(node.0, port.0, *slot, *word, *source, &mut news),
             Seen::Restarted { node } | Seen::CardDead { node } => {
                 self.abandon(*node);
                 self.reborn.insert(node.0, BTreeMap::new());
@@ -129,6 +152,10 @@ impl Ledger {
         match message.kind {
             READ_REPLY | ATOMIC_REPLY => self.end(lane_of, message.seq, message.status == 0, news),
             FLUSH_REPLY => {
+                self.held_back(lane_of, message.destination_port, message.seq);
+                let Some(lane) = self.lanes.get(&lane_of) else {
+                    return;
+                };
                 let missing = lane.entry(message.seq).and_then(|flush| {
                     let stream = lane.streams.get(&flush.message.source_port)?;
                     let first = *stream.waiting.front()?;
@@ -181,6 +208,9 @@ impl Ledger {
             // Its notification, if it has one, is not owed.
             if let Some(stream) = lane.streams.get_mut(&entry.message.source_port) {
                 stream.failed.insert(entry.source_life);
+                stream
+                    .failed_epochs
+                    .insert((entry.source_life, entry.message.epoch));
             }
             let twin = lane.entries.iter().find(|other| {
                 entry.message.len > 0
@@ -205,6 +235,11 @@ impl Ledger {
         covered: &[u32],
         news: &mut Vec<News>,
     ) {
+        let entry = self.lanes.get(&direction).and_then(|lane| lane.entry(seq));
+        let append = entry.filter(|entry| entry.message.appends() && !entry.ended());
+        if let Some(port) = append.map(|entry| entry.message.source_port) {
+            self.held_back(direction, port, seq);
+        }
         let Some(lane) = self.lanes.get_mut(&direction) else {
             return;
         };
@@ -275,6 +310,7 @@ impl Ledger {
             stage: Stage::Sent,
             port_life,
             acked: false,
+            stored: false,
         };
         lane.entries.push_back(entry);
         lane.streams
@@ -282,7 +318,9 @@ impl Ledger {
             .or_default()
             .waiting
             .push_back(message.seq);
-        if message.kind == WRITE && message.len > 0 {
+        if message.appends() {
+            self.append_posted(direction, message.destination_port, message.seq);
+        } else if message.kind == WRITE && message.len > 0 {
             let key = (message.destination, entry.place());
             self.awaited
                 .entry(key)
@@ -308,7 +346,13 @@ impl Ledger {
                 list.retain(|&(lane, seq)| (lane, seq) != (direction, entry.message.seq));
             }
             let arrived = matches!(entry.stage, Stage::Arrived(_));
-            if entry.message.kind == WRITE && entry.message.len > 0 {
+            if entry.message.appends() {
+                let port = entry.message.destination_port;
+                self.append_over(direction, port, entry.message.seq);
+                if arrived {
+                    self.append_stale(direction, port, entry.digest);
+                }
+            } else if entry.message.kind == WRITE && entry.message.len > 0 {
                 let list = self.stale.entry(key).or_default();
                 list.push((direction, entry.message.seq, entry.digest, arrived));
             }
@@ -388,7 +432,7 @@ impl Ledger {
                 self.end(direction, seq, true, news);
             }
         }
-        if !lanes_served.is_empty() {
+        if !lanes_served.is_empty() || self.stored_in_queue(node, place, stored, news) {
             return;
         }
         let stale = self.stale.get_mut(&(node, place)).and_then(|list| {
@@ -438,6 +482,13 @@ impl Ledger {
         let Some(stream) = lane.streams.get_mut(&message.source_port) else {
             return;
         };
+        if message.appends() {
+            let queue = self
+                .queues
+                .entry((direction.1, message.destination_port))
+                .or_default();
+            queue.over(direction, seq);
+        }
         // What has no data acts unseen; its notification, if it has one, is checked by itself.
         let early = message.flags & super::message::ORDERED != 0
             && (message.len > 0 || message.kind == ATOMIC_REQUEST)
@@ -455,6 +506,9 @@ impl Ledger {
         } else {
             if !message.only_asks() {
                 stream.failed.insert(entry.source_life);
+                stream
+                    .failed_epochs
+                    .insert((entry.source_life, entry.message.epoch));
             }
             news.push(News::Failed { lane: direction, seq });
         }

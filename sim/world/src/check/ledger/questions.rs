@@ -1,6 +1,7 @@
 //! What the checkers ask of the ledger.
 
 use super::Ledger;
+use std::collections::BTreeMap;
 
 impl Ledger {
     /// Whether every message on links that are up has ended.
@@ -61,11 +62,8 @@ impl Ledger {
             .filter(|((_, key), _)| *key == (port, life, id))
             .map(|(_, count)| count)
             .sum();
-        live + self
-            .past_due
-            .get(&(node, port, life, id))
-            .copied()
-            .unwrap_or_default()
+        let of = |counts: &BTreeMap<_, u64>| counts.get(&(node, port, life, id)).copied().unwrap_or_default();
+        live + of(&self.past_due) + of(&self.raised)
     }
 
     /// The notifications of one number that must have been delivered: those of streams in which
@@ -84,6 +82,11 @@ impl Ledger {
             })
             .filter(|((_, key), _)| *key == (port, life, id))
             .map(|(_, count)| count)
-            .sum()
+            .sum::<u64>()
+            + self
+                .raised
+                .get(&(node, port, life, id))
+                .copied()
+                .unwrap_or_default()
     }
 }
