@@ -6,3 +6,4 @@
 pub mod callgrind;
 pub mod layout;
 pub mod path;
+pub mod sync;

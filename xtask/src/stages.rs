@@ -101,7 +101,7 @@ pub(crate) static STAGES: [Stage; 19] = [
     },
     Stage {
         name: "sim",
-        about: "the simulator: its tests, the suite on it, fixed and fresh seeds",
+        about: "the simulator: its tests, the suite on it, fixed and fresh seeds, what operations cost in it",
         minutes: 20,
         needs: &["program"],
         run: sim,
@@ -288,8 +288,20 @@ fn sim(context: &mut Context<'_>) -> Result<Outcome> {
         netvm.args(["--first-seed", &first.to_string()]);
     }
     context.exec(&mut netvm)?;
+    // What has to hold of the synchronization operations' costs, it judges itself.
+    context.cargo(&[
+        "run",
+        "--release",
+        "--locked",
+        "--bin",
+        "netvm",
+        "--",
+        "bench",
+        "sync",
+        "--quick",
+    ])?;
     match tests {
-        Outcome::Passed(tests) => passed(&format!("{tests}; {fresh} fresh seeds")),
+        Outcome::Passed(tests) => passed(&format!("{tests}; {fresh} fresh seeds; bench sync")),
         skipped @ Outcome::Skipped(_) => Ok(skipped),
     }
 }

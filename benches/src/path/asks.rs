@@ -135,6 +135,45 @@ fn ask(opcode: Opcode) -> Result<()> {
     Ok(())
 }
 
+/// A request that finds another one at work on its page.
+#[inline(never)]
+fn probe_queued(end: &mut End, now: Nanos, frame: &Frame) {
+    black_box(8u8);
+    end.nic.handle_frame(&mut end.board, now, frame);
+}
+
+/// Its turn has come.
+#[inline(never)]
+fn probe_resumed(end: &mut End, now: Nanos) {
+    black_box(9u8);
+    end.nic.handle_doorbells(&mut end.board, now, 16);
+}
+
+/// Two atomics on one page: the second waits for the first.
+#[inline(never)]
+fn case_queued() -> Result<()> {
+    let mut pair = Pair::linked()?;
+    for _ in 0..ROUNDS {
+        pair.source.ask(Opcode::FetchAdd)?;
+        pair.source.ask(Opcode::FetchAdd)?;
+        let now = pair.now;
+        pair.source.nic.handle_doorbells(&mut pair.source.board, now, 16);
+        let frames = [pair.source.frame()?, pair.source.frame()?];
+        let end = &mut pair.destination;
+        end.nic.handle_frame(&mut end.board, now, &frames[0]);
+        probe_queued(black_box(end), now, black_box(&frames[1]));
+        for _ in 0..2 {
+            let id = end.dma()?;
+            end.board.set_operand(id.slot, &operand(Opcode::FetchAdd));
+            end.nic.handle_dma_done(&mut end.board, now, id, true);
+        }
+        probe_resumed(black_box(end), now);
+        ensure!(end.board.dmas.len() == 1, "its turn has not come");
+        pair.settle()?;
+    }
+    Ok(())
+}
+
 /// Writes, and carries what is left over by hand: acknowledgements.
 #[inline(never)]
 fn case_acks() -> Result<()> {
@@ -176,6 +215,7 @@ macro_rules! cases {
         /// A case could not be set up.
         pub fn run() -> Result<()> {
             $($name()?;)*
+            case_queued()?;
             case_acks()
         }
     };
@@ -195,7 +235,7 @@ cases! {
 }
 
 /// The rows: name, what it is, case, probe.
-const ROWS: [(&str, &str, &str, &str); 23] = [
+const ROWS: [(&str, &str, &str, &str); 25] = [
     (
         "idle",
         "NIC: a look at everything, in vain",
@@ -250,6 +290,18 @@ const ROWS: [(&str, &str, &str, &str); 23] = [
         "NIC: request to operand's DMA, an atomic",
         "case_parts_of_fetch_add",
         "probe_request",
+    ),
+    (
+        "queued_atomic",
+        "NIC: request to its place behind another, an atomic",
+        "case_queued",
+        "probe_queued",
+    ),
+    (
+        "resumed_atomic",
+        "NIC: an atomic's turn to its operand's DMA",
+        "case_queued",
+        "probe_resumed",
     ),
     (
         "stored_atomic",

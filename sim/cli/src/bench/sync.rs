@@ -3,10 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Instant;
 
-use netvm::Nanos;
-use netvm_world::bench::crowd::{self, Crowd};
-use netvm_world::bench::operations::{self, Operation};
-use netvm_world::bench::{Trouble, verdict};
+use netvm_world::bench::suite::{self, Measured, Sizes};
 use netvm_world::timing::CostModel;
 use serde::Serialize;
 
@@ -25,33 +22,26 @@ struct Report {
     quick: bool,
     /// The cost model: name, value, unit.
     model: Vec<(&'static str, u64, &'static str)>,
-    operations: Vec<Operation>,
-    crowd: Crowd,
+    #[serde(flatten)]
+    measured: Measured,
     /// Time of this machine.
     seconds: f64,
-}
-
-fn failed(trouble: Trouble) -> Failure {
-    Failure::Wrong(trouble.to_string())
 }
 
 pub(super) fn run(options: &BenchSync) -> Result<(), Failure> {
     let model = CostModel::committed().map_err(Failure::Wrong)?;
     let began = Instant::now();
-    output::tell("operations ...");
-    let operations = operations::measure(&model).map_err(failed)?;
-    let (clients, nodes, millis) = if options.quick { (48, 8, 8) } else { (240, 20, 30) };
-    output::tell(&format!("{clients} clients on one lock ..."));
-    let crowd = crowd::measure(&model, clients, nodes, Nanos::from_millis(millis)).map_err(failed)?;
-    let mut wrong = verdict::of_operations(&operations);
-    wrong.extend(verdict::of_crowd(&crowd));
+    let sizes = if options.quick { Sizes::QUICK } else { Sizes::USUAL };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let measured = suite::measure(&model, &sizes, threads, &output::tell)
+        .map_err(|trouble| Failure::Wrong(trouble.to_string()))?;
+    let wrong = measured.wrong();
     let report = Report {
         ok: wrong.is_empty(),
         wrong,
         quick: options.quick,
         model: model.parameters().to_vec(),
-        operations,
-        crowd,
+        measured,
         seconds: began.elapsed().as_secs_f64(),
     };
     if options.json {
@@ -81,14 +71,14 @@ impl Report {
             "\n{:<56} {:>5} {:>7} {:>12} {:>8} {:>6}",
             "operation", "trips", "one-way", "instructions", "ns", "reads"
         );
-        for one in &self.operations {
+        for one in &self.measured.operations {
             let _ = writeln!(
                 text,
                 "{:<56} {:>5} {:>7} {:>12} {:>8} {:>6.2}",
                 one.name, one.round_trips, one.one_way, one.instructions, one.nanos, one.reads
             );
         }
-        let crowd = &self.crowd;
+        let crowd = &self.measured.crowd;
         let _ = writeln!(
             text,
             "\n{} clients on {} nodes, one lock, {} us watched\n  \
@@ -108,6 +98,54 @@ impl Report {
             crowd.goodput,
             crowd.retried()
         );
+        let _ = writeln!(
+            text,
+            "\n{:<32} {:>8} {:>10} {:>20} {:>10}",
+            "fetch-and-add on hot words", "Mops/s", "ns", "operand not fetched", "ns"
+        );
+        for hot in &self.measured.hot {
+            let who = format!("  {} clients, {} words", hot.clients, hot.words);
+            let _ = writeln!(
+                text,
+                "{who:<32} {:>8.3} {:>10.0} {:>20.3} {:>10.0}",
+                hot.mops, hot.nanos, hot.cached_mops, hot.cached_nanos
+            );
+        }
+        let _ = writeln!(
+            text,
+            "\n{:<16} {:>10} {:>10} {:>8} {:>12} {:>10} {:>8}",
+            "messages", "channel ns", "1000/s", "MB/s", "write ns", "1000/s", "MB/s"
+        );
+        for stream in &self.measured.streams {
+            let _ = writeln!(
+                text,
+                "  {:<14} {:>10} {:>10.0} {:>8.0} {:>12} {:>10.0} {:>8.0}",
+                format!("{} B", stream.bytes),
+                stream.channel_nanos,
+                stream.channel_kilo,
+                stream.channel_megabytes,
+                stream.write_nanos,
+                stream.write_kilo,
+                stream.write_megabytes
+            );
+        }
+        let _ = writeln!(
+            text,
+            "\n{:<8} {:>6} {:>6} {:>10} {:>10}",
+            "lock", "nodes", "locks", "local", "Mops/s"
+        );
+        for point in &self.measured.locality {
+            let at = point.setting;
+            let _ = writeln!(
+                text,
+                "{:<8} {:>6} {:>6} {:>8} % {:>10.3}",
+                at.kind.label(),
+                at.nodes,
+                at.locks,
+                at.local_percent,
+                point.mops
+            );
+        }
         let _ = writeln!(text, "\ntime {:.1} s", self.seconds);
         if self.ok {
             let _ = writeln!(text, "bench sync: ok");

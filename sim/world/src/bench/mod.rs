@@ -5,12 +5,20 @@
 //! |---|---|
 //! | [`operations`] | each operation alone: round trips, messages, instructions, latency |
 //! | [`crowd`] | many clients on one lock: fairness, goodput, retries |
+//! | [`locality`] | kinds of locks, over locality, locks and nodes: throughput |
+//! | [`hot`] | one word that many add to: throughput and latency |
+//! | [`stream`] | channels beside plain writes, over message sizes |
+//! | [`suite`] | all of it, in a size that is asked for; [`verdict`]: what has to hold of it |
 //!
 //! Every world is watched by the checkers of the promises, as those of a seed are.
 
 pub mod crowd;
+pub mod hot;
+pub mod locality;
 pub mod operations;
 mod stand;
+pub mod stream;
+pub mod suite;
 pub mod verdict;
 
 pub use stand::Trouble;

@@ -3,6 +3,7 @@
 use crate::card::Card;
 use crate::config::{Config, FaultLevel};
 use crate::coroutine::Park;
+use crate::process;
 use crate::sim::Sim;
 use crate::solo::Solo;
 use crate::timing::CostModel;
@@ -85,6 +86,22 @@ impl Actor {
     /// Opens a port of the process.
     pub(super) fn open(&self, number: u16) -> Result<Port> {
         Port::open(&self.node, PortConfig::number(number))
+    }
+
+    /// Adds a thread to the process.
+    pub(super) fn thread(&self, body: impl FnOnce(&Self) -> Result<()> + 'static) {
+        let Some(sim) = self.sim() else { return };
+        let Some((_, process)) = process::running(&sim) else {
+            return;
+        };
+        let actor = self.clone();
+        let run = move || {
+            let end = body(&actor);
+            actor.judge(end);
+        };
+        if let Err(what) = process::spawn(&sim, process, Box::new(run)) {
+            sim.complain(format!("a thread of node {}: {what}", self.id));
+        }
     }
 
     fn judge(&self, end: Result<()>) {

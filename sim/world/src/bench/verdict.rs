@@ -1,6 +1,7 @@
 //! What has to hold of what was measured.
 
 use super::crowd::Crowd;
+use super::locality::{Kind, Point};
 use super::operations::{Group, Operation};
 
 /// An extended atomic takes at most so many hundredths more of a standard one's time.
@@ -71,9 +72,62 @@ pub fn of_crowd(crowd: &Crowd) -> Vec<String> {
     wrong
 }
 
+/// What does not hold of kinds of locks: with nobody from elsewhere, the asymmetric lock is the quickest.
+#[must_use]
+pub fn of_locality(points: &[Point]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for point in points {
+        let setting = point.setting;
+        if point.acquisitions == 0 {
+            wrong.push(format!("nobody got a lock: {setting:?}"));
+        }
+        let beaten = points.iter().any(|other| {
+            let same = (
+                other.setting.nodes,
+                other.setting.locks,
+                other.setting.local_percent,
+            ) == (setting.nodes, setting.locks, 100);
+            same && setting.kind == Kind::Asymmetric
+                && setting.local_percent == 100
+                && other.mops > point.mops
+        });
+        if beaten {
+            wrong.push(format!(
+                "another lock is quicker where all are local: {setting:?}"
+            ));
+        }
+    }
+    wrong
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::locality::Setting;
+
+    #[test]
+    fn where_all_are_local_the_asymmetric_lock_is_quickest() {
+        let point = |kind, mops| Point {
+            setting: Setting {
+                kind,
+                nodes: 4,
+                locks: 8,
+                local_percent: 100,
+            },
+            processes: 12,
+            acquisitions: 5,
+            nanos: 1,
+            mops,
+        };
+        let (fast, slow) = (point(Kind::Asymmetric, 2.0), point(Kind::Spin, 1.0));
+        assert!(of_locality(&[fast.clone(), slow.clone()]).is_empty());
+        let none = Point {
+            acquisitions: 0,
+            mops: 0.0,
+            ..fast
+        };
+        assert_eq!(of_locality(&[none, slow]).len(), 2);
+    }
 
     fn operation(name: &str, group: Group, nanos: u64, instructions: u64) -> Operation {
         Operation {

@@ -126,7 +126,7 @@ impl Pace {
         let steps = self.model.steps;
         self.owe(match dma {
             Dma::PageToStaging { .. } => steps.command_4096,
-            Dma::PageToOperand { .. } => steps.request_atomic,
+            Dma::PageToOperand { .. } => steps.resumed(),
             _ => 0,
         });
         let end = match (dma, self.doing) {

@@ -57,6 +57,10 @@ steps! {
     request_flush,
     /// Request to the operand's DMA, an atomic.
     request_atomic,
+    /// Request to its place behind another one, an atomic.
+    queued_atomic,
+    /// Its turn to the operand's DMA.
+    resumed_atomic,
     /// Operand fetched to stored.
     fetched_fetch_add,
     /// The same.
@@ -135,6 +139,11 @@ impl Steps {
             None if extended => self.fetched_enqueue,
             _ => self.fetched_fetch_add,
         }
+    }
+
+    /// What is still to be paid when an atomic's turn comes: it has been charged as if it had been its turn at once.
+    pub(crate) const fn resumed(&self) -> u32 {
+        (self.queued_atomic + self.resumed_atomic).saturating_sub(self.request_atomic)
     }
 
     /// What a command costs up to its frame: what the sent frame says that it was.

@@ -1,0 +1,52 @@
+//! `cargo xtask bench sync`: what synchronization and channels cost, into `docs/evaluation/`.
+
+use anyhow::anyhow;
+use clap::Parser;
+use netvm_benches::sync::page;
+use netvm_world::bench::suite::{self, Sizes};
+use netvm_world::timing::CostModel;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Measures synchronization and channels in modelled worlds. Fails when something that has to hold does not.
+#[derive(Parser)]
+struct Options {
+    /// Print one JSON object and write no files.
+    #[arg(long)]
+    json: bool,
+    /// Few and small worlds.
+    #[arg(long)]
+    quick: bool,
+    /// Folder of the page, the plot and the data.
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/evaluation"))]
+    out: PathBuf,
+}
+
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> anyhow::Result<bool> {
+    let model = CostModel::committed().map_err(|what| anyhow!(what))?;
+    let sizes = if options.quick { Sizes::QUICK } else { Sizes::WHOLE };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let measured = suite::measure(&model, &sizes, threads, &|line| eprintln!("{line}"))?;
+    if options.json {
+        println!("{}", serde_json::to_string(&measured)?);
+    } else {
+        page::write(&model, &measured, &options.out)?;
+        print!("{}", page::page(&model, &measured)?);
+    }
+    let wrong = measured.wrong();
+    for line in &wrong {
+        eprintln!("wrong: {line}");
+    }
+    Ok(wrong.is_empty())
+}

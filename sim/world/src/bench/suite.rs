@@ -1,0 +1,211 @@
+//! Everything that is measured, in one go.
+
+use super::crowd::{self, Crowd};
+use super::hot::{self, Hot};
+use super::locality::{self, KINDS, Point, Setting};
+use super::operations::{self, Operation};
+use super::stream::{self, Stream};
+use super::{Trouble, verdict};
+use crate::timing::CostModel;
+use netvm_abi::Nanos;
+use serde::Serialize;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Clients on one lock, and the nodes that they are on.
+    pub crowd: (usize, u16),
+    /// How long these are watched.
+    pub watched: Nanos,
+    /// Numbers of clients of hot words, and numbers of words.
+    pub hot: &'static [(u32, u32)],
+    /// Message sizes in bytes.
+    pub streams: &'static [u64],
+    /// Nodes, locks, and locality in percent: all of each with all of the others, for every kind of lock.
+    pub nodes: &'static [u16],
+    /// See there.
+    pub locks: &'static [u32],
+    /// See there.
+    pub locality: &'static [u32],
+}
+
+impl Sizes {
+    /// A second or two.
+    pub const QUICK: Self = Self {
+        crowd: (48, 8),
+        watched: Nanos::from_millis(8),
+        hot: &[(1, 1), (8, 1)],
+        streams: &[8, 4096],
+        nodes: &[4],
+        locks: &[8],
+        locality: &[0, 100],
+    };
+
+    /// Half a minute.
+    pub const USUAL: Self = Self {
+        crowd: (240, 20),
+        watched: Nanos::from_millis(30),
+        hot: &[
+            (1, 1),
+            (2, 1),
+            (4, 1),
+            (8, 1),
+            (16, 1),
+            (32, 1),
+            (64, 1),
+            (64, 16),
+        ],
+        streams: &[8, 64, 256, 1024, 4088, 16384],
+        nodes: &[10],
+        locks: &[1, 20, 1000],
+        locality: &[0, 50, 90, 100],
+    };
+
+    /// Minutes: what the evaluation's plots show.
+    pub const WHOLE: Self = Self {
+        nodes: &[4, 10, 20],
+        locks: &[1, 20, 100, 1000],
+        locality: &[0, 25, 50, 75, 90, 100],
+        ..Self::USUAL
+    };
+
+    fn settings(&self) -> Vec<Setting> {
+        let mut all = Vec::new();
+        for &nodes in self.nodes {
+            for &locks in self.locks {
+                for &local_percent in self.locality {
+                    all.extend(KINDS.map(|kind| Setting {
+                        kind,
+                        nodes,
+                        locks,
+                        local_percent,
+                    }));
+                }
+            }
+        }
+        all
+    }
+}
+
+/// Everything that was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measured {
+    /// Each operation alone.
+    pub operations: Vec<Operation>,
+    /// Many clients on one lock.
+    pub crowd: Crowd,
+    /// Hot words.
+    pub hot: Vec<Hot>,
+    /// Channels and plain writes.
+    pub streams: Vec<Stream>,
+    /// Kinds of locks.
+    pub locality: Vec<Point>,
+}
+
+/// Measures; `tell` hears what it is at. Worlds that have nothing to do with each other run side by side, on as many
+/// threads as asked for; that changes no number.
+///
+/// # Errors
+/// [`Trouble`] when an operation failed.
+pub fn measure(
+    model: &CostModel,
+    sizes: &Sizes,
+    threads: usize,
+    tell: &(dyn Fn(&str) + Sync),
+) -> Result<Measured, Trouble> {
+    tell("operations ...");
+    let operations = operations::measure(model)?;
+    let (clients, nodes) = sizes.crowd;
+    tell(&format!("{clients} clients on one lock ..."));
+    let crowd = crowd::measure(model, clients, nodes, sizes.watched)?;
+    tell("hot words ...");
+    let hot = side_by_side(sizes.hot, threads, |&(clients, words)| {
+        hot::measure(model, clients, words, Nanos::from_micros(500))
+    })?;
+    tell("channels ...");
+    let streams = side_by_side(sizes.streams, threads, |&bytes| {
+        stream::measure(model, bytes, 256)
+    })?;
+    let settings = sizes.settings();
+    let done = AtomicUsize::new(0);
+    let locality = side_by_side(&settings, threads, |&setting| {
+        let at = done.fetch_add(1, Ordering::Relaxed);
+        if at.is_multiple_of(12) {
+            tell(&format!("kinds of locks: {at} of {} worlds ...", settings.len()));
+        }
+        locality::measure(model, setting, Nanos::from_millis(1))
+    })?;
+    Ok(Measured {
+        operations,
+        crowd,
+        hot,
+        streams,
+        locality,
+    })
+}
+
+impl Measured {
+    /// What does not hold that has to.
+    #[must_use]
+    pub fn wrong(&self) -> Vec<String> {
+        let mut wrong = verdict::of_operations(&self.operations);
+        wrong.extend(verdict::of_crowd(&self.crowd));
+        wrong.extend(verdict::of_locality(&self.locality));
+        wrong
+    }
+}
+
+/// Runs something for each of many, in no order; gives the results in theirs.
+fn side_by_side<T: Sync, R: Send>(
+    all: &[T],
+    threads: usize,
+    run: impl Fn(&T) -> Result<R, Trouble> + Sync,
+) -> Result<Vec<R>, Trouble> {
+    let next = AtomicUsize::new(0);
+    let results: Mutex<Vec<(usize, Result<R, Trouble>)>> = Mutex::default();
+    std::thread::scope(|scope| {
+        for _ in 0..threads.clamp(1, all.len().max(1)) {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(one) = all.get(at) else { break };
+                    let result = run(one);
+                    if let Ok(mut results) = results.lock() {
+                        results.push((at, result));
+                    }
+                }
+            });
+        }
+    });
+    let mut results = results.into_inner().unwrap_or_else(|poison| poison.into_inner());
+    results.sort_by_key(|(at, _)| *at);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_keep_their_order_and_one_that_fails_is_told() {
+        let all: Vec<u32> = (0..50).collect();
+        let doubled = side_by_side(&all, 3, |&n| Ok(2 * n)).unwrap();
+        assert_eq!(doubled, all.iter().map(|n| 2 * n).collect::<Vec<_>>());
+        let fails = side_by_side(&all, 3, |&n| {
+            if n == 7 {
+                Err(Trouble("seven".into()))
+            } else {
+                Ok(n)
+            }
+        });
+        assert_eq!(fails.unwrap_err().0, "seven");
+    }
+
+    #[test]
+    fn every_setting_once() {
+        assert_eq!(Sizes::QUICK.settings().len(), 6);
+        assert_eq!(Sizes::WHOLE.settings().len(), 3 * 4 * 6 * 3);
+    }
+}
