@@ -15,7 +15,7 @@ use crate::timeout::Timeout;
 use netvm_abi::control::Modes;
 use netvm_abi::{Nanos, NodeId, PortId, Status};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What a port knows of others.
@@ -24,10 +24,11 @@ pub(super) struct Peers(Mutex<Known>);
 
 #[derive(Default)]
 struct Known {
-    /// Their seats: by port, lower half of its generation, and block.
-    seats: HashMap<(NodeId, PortId, u16, u16), RemoteSegment>,
+    /// Their seats: by port, lower half of its generation, and block. In an order of their own, because the end of an import
+    /// may take a round trip: the order in which they end is seen from outside, and has to be the same each time.
+    seats: BTreeMap<(NodeId, PortId, u16, u16), RemoteSegment>,
     /// Nodes that cannot be reached, and since when.
-    lost: HashMap<NodeId, Nanos>,
+    lost: BTreeMap<NodeId, Nanos>,
 }
 
 const fn key(id: SeatId) -> (NodeId, PortId, u16, u16) {

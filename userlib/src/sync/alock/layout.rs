@@ -38,7 +38,7 @@ pub(super) mod descriptor {
 
 /// A remote member: a descriptor that a port exports, and the notification by which its owner is woken. No
 /// other life of the port has the same. Never 0, because no notification is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct MemberId(pub(super) u64);
 
 impl MemberId {

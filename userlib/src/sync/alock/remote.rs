@@ -24,7 +24,7 @@ use netvm_abi::atomic::Atomic;
 use netvm_abi::control::Modes;
 use netvm_abi::descriptor::Opcode;
 use netvm_abi::{PAGE_SIZE, Status};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,8 +53,9 @@ pub(super) struct Remote {
     memory: Region,
     /// Where the lock is read to.
     line: RegionSlice,
-    /// Other members' descriptors, once they were needed.
-    peers: HashMap<MemberId, RemoteSegment>,
+    /// Other members' descriptors, once they were needed; in an order of their own, because the end of an import is seen
+    /// from outside.
+    peers: BTreeMap<MemberId, RemoteSegment>,
     /// Who was woken last.
     woken: Option<RemoteSegment>,
     /// Who stands before this one.
@@ -118,7 +119,7 @@ impl Remote {
             next: memory.word64(descriptor::NEXT)?,
             line: memory.slice(LINE..2 * LINE)?,
             memory,
-            peers: HashMap::new(),
+            peers: BTreeMap::new(),
             woken: None,
             predecessor: NOBODY,
             yields: None,
