@@ -26,13 +26,45 @@ pub(super) struct Peers(Mutex<Known>);
 struct Known {
     /// Their seats: by port, lower half of its generation, and block. In an order of their own, because the end of an import
     /// may take a round trip: the order in which they end is seen from outside, and has to be the same each time.
-    seats: BTreeMap<(NodeId, PortId, u16, u16), RemoteSegment>,
+    seats: BTreeMap<Key, RemoteSegment>,
     /// Nodes that cannot be reached, and since when.
     lost: BTreeMap<NodeId, Nanos>,
+    /// What their node has said to be gone: a life of a port does not come again. A table of members may be full of
+    /// the dead, and asking for each of them anew, each time, would take longer than it takes for others to come.
+    gone: BTreeMap<Key, Error>,
 }
 
-const fn key(id: SeatId) -> (NodeId, PortId, u16, u16) {
+type Key = (NodeId, PortId, u16, u16);
+
+/// How many of the dead are remembered.
+const REMEMBERED: usize = 1024;
+
+const fn key(id: SeatId) -> Key {
     (id.node(), id.port(), id.generation(), block_of(id.seat()))
+}
+
+impl Known {
+    fn of(&self, id: SeatId) -> Option<Result<RemoteSegment>> {
+        let seats = self.seats.get(&key(id)).cloned().map(Ok);
+        seats.or_else(|| self.gone.get(&key(id)).copied().map(Err))
+    }
+
+    /// Why somebody could not be reached, if that lasts.
+    fn note(&mut self, id: SeatId, error: Error) {
+        let lasts = matches!(
+            error,
+            Error::Import {
+                reason: Refusal::Status(Status::NoSuchPort | Status::NoSuchExport),
+                ..
+            }
+        );
+        if lasts {
+            if self.gone.len() >= REMEMBERED {
+                self.gone.clear();
+            }
+            self.gone.insert(key(id), error);
+        }
+    }
 }
 
 impl Peers {
@@ -45,9 +77,8 @@ impl Peers {
     ) -> Result<RemoteSegment> {
         let mut pause = FIRST_PAUSE;
         loop {
-            let known = self.0.lock().seats.get(&key(id)).cloned();
-            if let Some(remote) = known {
-                return Ok(remote);
+            if let Some(known) = self.0.lock().of(id) {
+                return known;
             }
             match introduce(port, id, heard) {
                 Ok(remote) => {
@@ -73,7 +104,10 @@ impl Peers {
                     port.pause(end.min(now.after(pause)))?;
                     pause = Nanos(pause.0 * 2).min(LONGEST_PAUSE);
                 }
-                Err(error) => return Err(error),
+                Err(error) => {
+                    self.0.lock().note(id, error);
+                    return Err(error);
+                }
             }
         }
     }
@@ -168,6 +202,7 @@ pub(super) const fn is_gone(error: &Error) -> bool {
                             | Status::NoSuchExport
                             | Status::NoSuchNode
                             | Status::CapabilityRefused
+                            | Status::Revoked
                     ),
                     ..
                 }

@@ -1,8 +1,8 @@
-//! Processes killed in mid-transfer, a module that goes, and nothing left of them.
+//! Processes killed in mid-transfer, or as they hold and wait for locks; a module that goes, and nothing left of them.
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 
 use super::rack::Rack;
 use super::reports::{counters, number};
@@ -39,4 +39,28 @@ pub(super) fn run(rack: &mut Rack) -> Result<String> {
     }
     let [sent, exported] = texts.map(|text| text.trim().to_owned());
     Ok(format!("{exported}; {sent}; {bounced} pages bounced"))
+}
+
+/// Members of a lock, a semaphore and an asymmetric lock are killed; those who stay go on, and are told.
+pub(super) fn members(rack: &mut Rack) -> Result<String> {
+    for host in &mut rack.hosts {
+        host.device()?;
+    }
+    let texts = rack.both(&as_user("rig-deaths"), LIMIT)?;
+    let mut told = 0;
+    for text in &texts {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let at = words.iter().position(|&word| word == "told");
+        let count = at.and_then(|at| words.get(at.checked_sub(1)?)?.parse::<u64>().ok());
+        told += count.with_context(|| format!("no count of deaths in '{text}'"))?;
+    }
+    ensure!(
+        told > 0,
+        "nobody was killed as it held the lock or waited for it: {texts:?}"
+    );
+    for host in &mut rack.hosts {
+        host.unpinned()?;
+    }
+    let [at_home, away] = texts.map(|text| text.trim().to_owned());
+    Ok(format!("{at_home}; {away}"))
 }

@@ -52,7 +52,7 @@ const NOT_HERE: &str = "no part of it runs on this machine";
 const CONFORMANCE: Duration = Duration::from_secs(600);
 
 /// All scenarios, cheap ones first.
-pub(crate) static SCENARIOS: [Scenario; 17] = [
+pub(crate) static SCENARIOS: [Scenario; 18] = [
     Scenario {
         name: "boots",
         about: "both kernels boot, the module finds its card, the device is there; module and card start anew",
@@ -138,6 +138,13 @@ pub(crate) static SCENARIOS: [Scenario; 17] = [
         wire: CLEAN,
         processors: 2,
         run: kill::run,
+    },
+    Scenario {
+        name: "deaths",
+        about: "members of locks and semaphores killed as they hold and wait, 40 on each host: the others get on, and are told",
+        wire: CLEAN,
+        processors: 2,
+        run: kill::members,
     },
     Scenario {
         name: "hostile",
