@@ -21,8 +21,6 @@ pub enum Mutant {
     CapabilityCheckSkipped = 6,
     /// P6: a dead process' page stays mapped.
     DeadPageStaysMapped = 7,
-    /// P2: a place of a shared queue that cannot be filled gets no record, so its receiver waits for ever.
-    PlaceLost = 8,
 }
 
 /// Whether this process runs `mutant`.

@@ -13,7 +13,6 @@ use crate::nic::Nic;
 use crate::platform::Platform;
 use crate::receive::Step;
 use crate::slot::{Slot, SlotState, Stream};
-use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::shared_queue::Record;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
@@ -99,9 +98,6 @@ impl<S: Storage> Nic<S> {
         };
         let generation = slot.port_generation;
         if !self.ports.get(id.index()).is_some_and(|port| port.is(generation)) {
-            return;
-        }
-        if mutant::is(Mutant::PlaceLost) && status != Status::Ok {
             return;
         }
         record.store(p.shared(), self.shared.port_area(id), place);

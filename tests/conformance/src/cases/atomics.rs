@@ -1,7 +1,7 @@
 //! Atomics: no increment lost, whoever makes it and wherever its page is.
 
 use crate::env::Env;
-use crate::outcome::{Outcome, right};
+use crate::outcome::{Outcome, fails, right};
 use crate::side::{share, worse};
 use netvm::abi::atomic::{Atomic, EMPTY, NOBODY, QueueBlock};
 use netvm::abi::descriptor::Opcode;
@@ -112,11 +112,10 @@ pub(super) fn atomic_refusals(env: &Env) -> Outcome {
             // One that nobody waits for is told of later, one that somebody does at once.
             let word = all.atomic(8, swap);
             let failed = word.call();
-            right!(
-                matches!(&failed, Err(Error::Failed(failure)) if failure.status == Status::CapabilityRefused)
-                    || matches!(&failed, Err(Error::Released)),
-                "{failed:?}"
-            );
+            right!(failed.is_err(), "an atomic on what was revoked: {failed:?}");
+            fails(failed, "an atomic on what was revoked", |error| {
+                *error == Error::Released || error.status() == Some(Status::CapabilityRefused)
+            })?;
             let lasts = side.import_peer("lasts")?;
             lasts.notify(DONE)?;
             side.flush_peer()
