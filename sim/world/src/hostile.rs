@@ -180,7 +180,11 @@ pub(crate) fn spoilt_frame(sim: &Sim) {
 
 /// The body of the hostile app: it opens a port and posts anything until told to stop.
 pub(crate) fn app(sim: &std::rc::Weak<Sim>, node: NodeId, backend: &dyn Backend, stop: &dyn Fn() -> bool) {
-    let Ok(port) = backend.open(&OpenRequest::default()) else {
+    // Whoever takes any number may take one of a conformance body's.
+    let request = OpenRequest {
+        port: Some(PortId(crate::workload::PORTS - 15)),
+    };
+    let Ok(port) = backend.open(&request) else {
         return;
     };
     let memory = port.alloc(4 * 4096).ok();
