@@ -122,7 +122,9 @@ impl From<ExportError> for Failure {
     fn from(error: ExportError) -> Self {
         match error {
             ExportError::NoSuchPort => Status::NoSuchPort.into(),
-            ExportError::Empty | ExportError::BadNotifications | ExportError::BadQueue => Status::Malformed.into(),
+            ExportError::Empty | ExportError::BadNotifications | ExportError::BadQueue => {
+                Status::Malformed.into()
+            }
             ExportError::NotRegistered => Status::OutOfRange.into(),
             ExportError::NameTaken(_) => Self {
                 errno: EXIST,
