@@ -303,6 +303,7 @@ impl Local {
                 home.victim.store(class.code())?;
                 // Peterson: the victim before the other tail. See the top.
                 fence(Ordering::SeqCst);
+                waiting.begin();
             }
             Wish::OtherTail => return home.other_tail.load(),
             Wish::Victim => {
@@ -387,6 +388,13 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
+    /// From now on it waits for the other class, for as long as a few hold the lock. Nobody wakes a leader: so it is
+    /// not to sleep as long as it slept in the queue, where it would have been woken.
+    pub(super) const fn begin(&mut self) {
+        self.spins = 0;
+        self.sleep = 0;
+    }
+
     /// Spins once, if it is not time to sleep.
     pub(super) fn relax(&mut self, port: &PortInner) -> bool {
         if self.spins >= port.config.spins {

@@ -252,6 +252,7 @@ impl Remote {
                 // Not waited for here: the look that follows is ordered behind it.
                 let swap = self.on_lock(Opcode::Swap, lock::VICTIM, class.code(), 0)?;
                 self.yields = Some(swap.post()?);
+                waiting.begin();
             }
             Wish::OtherTail => {
                 let line = self.look()?;
