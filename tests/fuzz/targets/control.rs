@@ -13,6 +13,7 @@ use netvm_abi::page_table::HashKey;
 use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::shared_map::status_page::HEARTBEAT;
+use netvm_abi::shared_queue::QueueShape;
 use netvm_abi::wire::{HEADER_WORDS, Header, Kind};
 use netvm_abi::words::SharedWords;
 use netvm_abi::*;
@@ -136,9 +137,19 @@ impl Rig {
             modes: Modes::all(),
             notify_first: NotificationId(1),
             notify_last: NotificationId(2000),
+            queue: QueueShape::NONE,
             allow: &allow,
         };
         host.export(port, &spec).expect("exports");
+        let queue = ExportSpec {
+            name: Name::new("q").expect("a name"),
+            start: VirtAddr(0x16000),
+            len: 0x1000,
+            modes: Modes::APPEND,
+            queue: QueueShape { entry: 6, number: 3 },
+            ..spec
+        };
+        host.export(port, &queue).expect("exports a queue");
         let import = ImportSpec {
             node: PEER,
             port: PortId(1),
