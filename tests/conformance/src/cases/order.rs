@@ -260,3 +260,32 @@ pub(super) fn fenced_reuse(env: &Env) -> Outcome {
         },
     )
 }
+
+/// An import that ends takes nothing with it that was written through it before.
+pub(super) fn import_ends(env: &Env) -> Outcome {
+    const PAGES: u64 = 8;
+    env.pair(
+        |side| {
+            let memory = side.share("short", PAGES * 4096)?;
+            side.take_signal(1)?;
+            for page in 0..PAGES {
+                let word = memory.word64(page * 4096)?.load()?;
+                right!(
+                    word == page + 1,
+                    "page {page} says {word} after its import has ended"
+                );
+            }
+            Ok(())
+        },
+        |side| {
+            let bell = side.import_peer("short")?;
+            let short = side.import_peer("short")?;
+            for page in 0..PAGES {
+                short.write(page * 4096, &(page + 1).to_le_bytes()).post()?;
+            }
+            drop(short);
+            bell.notify(1)?;
+            side.flush_peer()
+        },
+    )
+}
