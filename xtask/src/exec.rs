@@ -110,6 +110,34 @@ pub(crate) fn tail(path: &Path, max: u64) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// What of a failed command's output tells why: the commands, what its tests said that failed, and the
+/// last lines. Without such tests, more of the last lines.
+pub(crate) fn why(output: &str) -> Vec<&str> {
+    const TESTS: usize = 120;
+    const LAST: usize = 20;
+    const OTHERWISE: usize = 80;
+    let mut lines: Vec<&str> = output.lines().collect();
+    let mut said = Vec::new();
+    let mut telling = false;
+    for line in &lines {
+        // libtest prints `failures:` twice: before what they said, and before their names.
+        telling = (telling || *line == "failures:") && !line.starts_with("test result: ");
+        if telling || line.starts_with("$ ") {
+            said.push(*line);
+        }
+    }
+    if !said.contains(&"failures:") {
+        return lines.split_off(lines.len().saturating_sub(OTHERWISE));
+    }
+    if said.len() > TESTS {
+        said.truncate(TESTS);
+        said.push("(more of it in the whole output)");
+    }
+    said.push("");
+    said.extend(&lines[lines.len().saturating_sub(LAST)..]);
+    said
+}
+
 fn last_line(path: &Path) -> String {
     let text = tail(path, 400);
     let line = text
@@ -122,6 +150,26 @@ fn last_line(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failed_test_is_told_though_others_ran_after_it() {
+        let mut log =
+            String::from("$ cargo test\nrunning 2 tests\ntest a ... ok\ntest b ... FAILED\n\nfailures:\n");
+        log.push_str(
+            "---- b stdout ----\npanicked at 7\n\nfailures:\n    b\n\ntest result: FAILED. 1 passed\n",
+        );
+        log.push_str(&"test other ... ok\n".repeat(500));
+        log.push_str("error: 1 target failed");
+        let told = why(&log);
+        assert_eq!(told.first(), Some(&"$ cargo test"));
+        assert!(
+            told.contains(&"panicked at 7") && told.contains(&"    b"),
+            "{told:?}"
+        );
+        assert_eq!(told.last(), Some(&"error: 1 target failed"));
+        assert!(told.len() < 40, "{told:?}");
+        assert_eq!(why(&"error: no such crate\n".repeat(500)).len(), 80);
+    }
 
     fn shell(script: &str, limit: Duration, interrupted: bool) -> (Ended, String) {
         // Named by script and thread, so that tests running at once do not share a log.

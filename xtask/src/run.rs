@@ -191,9 +191,7 @@ fn run_one(stage: &Stage, mut context: Context<'_>, before: &[Finished]) -> Fini
     };
     context.progress.finish(&finished);
     if verdict == Verdict::Failed {
-        let text = exec::tail(&context.log, 12_000);
-        let lines: Vec<&str> = text.lines().collect();
-        for line in lines.iter().skip(lines.len().saturating_sub(80)) {
+        for line in exec::why(&exec::tail(&context.log, 4 << 20)) {
             eprintln!("    | {line}");
         }
         eprintln!("    the whole output: {}", context.log.display());

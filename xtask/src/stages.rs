@@ -226,6 +226,9 @@ fn unit(context: &mut Context<'_>) -> Result<Outcome> {
     ] {
         command.args(["--exclude", elsewhere]);
     }
+    if let Some(first) = seeds_of_the_tree() {
+        command.env("PROPTEST_RNG_SEED", first.to_string());
+    }
     context.exec(&mut command)?;
     context.tests()
 }
@@ -245,6 +248,9 @@ fn program(context: &mut Context<'_>) -> Result<Outcome> {
 fn conformance(context: &mut Context<'_>) -> Result<Outcome> {
     let mut command = cargo(&["test", "--release", "--locked", "--no-fail-fast"]);
     command.args(["--package", "netvm-conformance", "--package", "netvm-emulator"]);
+    if let Some(first) = seeds_of_the_tree() {
+        command.env("PROPTEST_RNG_SEED", first.to_string());
+    }
     context.exec(&mut command)?;
     context.tests()
 }
@@ -306,8 +312,8 @@ fn sim(context: &mut Context<'_>) -> Result<Outcome> {
     }
 }
 
-/// The first fresh seed of what is committed: every change meets worlds that nothing has met before,
-/// and whoever tests it again, elsewhere, meets the same ones. Without git, they are drawn.
+/// The first fresh seed of what is committed, of worlds and of property tests: every change meets what
+/// nothing has met before, and whoever tests it again, elsewhere, meets the same. Without git, they are drawn.
 fn seeds_of_the_tree() -> Option<u64> {
     let mut git = std::process::Command::new("git");
     let answer = git

@@ -242,6 +242,7 @@ impl<S: Storage> Host<S> {
     ) -> Result<UnmapStep, CardFailure> {
         let range = unmap.range;
         let end = range.first.saturating_add(range.pages);
+        let protect = unmap.kind == UnmapKind::WriteProtect;
         let mut in_use = false;
         let mut segment = self.segments.first_in(range.port, range.first);
         while let Some((at, id, first, _)) = segment {
@@ -254,6 +255,11 @@ impl<S: Storage> Host<S> {
                 let Some(slot) = self.slot_in(index, range) else {
                     continue;
                 };
+                // A removal took it out of the table, and nobody can have it for writing: to a write
+                // protection it is not there, and neither its readers nor its removal have to wait.
+                if protect && !slot.writable {
+                    continue;
+                }
                 match self.shadow.take_out(platform.bar(), PageSlot(index)) {
                     // Does not count against the budget: there are no more of these than DMAs.
                     Out::InUse(met) => {
@@ -265,7 +271,7 @@ impl<S: Storage> Host<S> {
                     Out::Gone(mut page, met) => {
                         self.counters.unmap_neither += u64::from(met == Met::Neither);
                         self.counters.pages_dirty += u64::from(page.dirty);
-                        if unmap.kind == UnmapKind::WriteProtect {
+                        if protect {
                             self.counters.pages_protected += 1;
                             page.still_readable = true;
                             let entry = PageEntry {

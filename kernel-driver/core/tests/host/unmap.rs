@@ -135,6 +135,34 @@ pub(crate) fn overlapping_unmaps_both_end_only_when_the_page_is_free() {
 }
 
 #[test]
+pub(crate) fn write_protection_has_no_part_in_the_removal_of_a_page_for_reading() {
+    let (mut rig, port) = world();
+    let vpn = page_of(port, 1);
+    rig.map(vpn, 7, false).expect("maps");
+    let reader = rig.lock(vpn, false).expect("mapped");
+    let mut removal = rig.host.unmap_begin(vpn, 1, UnmapKind::Remove);
+    assert_eq!(rig.step(&mut removal, 10), UnmapStep::InUse);
+    let mut protect = rig
+        .host
+        .unmap_begin(page_of(port, 0), 1000, UnmapKind::WriteProtect);
+    assert_eq!(
+        rig.step(&mut protect, 10),
+        UnmapStep::Done,
+        "the removal's reader is not waited for"
+    );
+    rig.unlock(reader, Used::Read);
+    assert_eq!(rig.step(&mut protect, 10), UnmapStep::Done);
+    assert!(
+        rig.gone.is_empty() && rig.lock(vpn, false).is_err(),
+        "nor is it brought back"
+    );
+    assert_eq!(rig.step(&mut removal, 10), UnmapStep::Done);
+    rig.host.unmap_end(protect);
+    rig.host.unmap_end(removal);
+    assert_eq!(rig.gone.len(), 1);
+}
+
+#[test]
 pub(crate) fn write_protection_is_a_full_unmap_and_leaves_readers() {
     let (mut rig, port) = world();
     let (a, b) = (page_of(port, 1), page_of(port, 2));
