@@ -39,6 +39,10 @@ pub(crate) struct Card {
     pub(crate) doorbells: AtomicU32,
     pub(crate) freed: Arc<AtomicU32>,
     pub(crate) grant: Mutex<Result<Grant, Refusal>>,
+    /// Runs where the library imports, before the answer.
+    pub(crate) on_import: Mutex<Option<Hook>>,
+    /// What the library has allocated, in order, as words.
+    pub(crate) memories: Mutex<Vec<Arc<Vec<AtomicU64>>>>,
     /// Runs where the library relaxes.
     pub(crate) on_relax: Mutex<Option<Hook>>,
 }
@@ -105,6 +109,8 @@ impl Card {
                 notify_last: NotificationId(u32::MAX),
                 queue: QueueShape::NONE,
             })),
+            on_import: Mutex::new(None),
+            memories: Mutex::default(),
             on_relax: Mutex::new(None),
         };
         for node in 0..4 {
@@ -270,9 +276,11 @@ impl PortBackend for OnePort {
 
     fn alloc(&self, len: u64) -> Result<Arc<dyn Memory>, Refusal> {
         let address = self.0.next_address.fetch_add(len + 4096, Ordering::Relaxed);
+        let words: Arc<Vec<_>> = Arc::new((0..len / 8).map(|_| AtomicU64::new(0)).collect());
+        self.0.memories.lock().unwrap().push(Arc::clone(&words));
         Ok(Arc::new(Heap {
             address: VirtAddr(address),
-            words: Arc::new((0..len / 8).map(|_| AtomicU64::new(0)).collect()),
+            words,
             freed: Arc::clone(&self.0.freed),
         }))
     }
@@ -290,6 +298,9 @@ impl PortBackend for OnePort {
     }
 
     fn import(&self, _request: &ImportRequest<'_>, _deadline: Nanos) -> Result<Grant, Refusal> {
+        if let Some(hook) = &mut *self.0.on_import.lock().unwrap() {
+            hook(&self.0);
+        }
         *self.0.grant.lock().unwrap()
     }
 

@@ -2,5 +2,6 @@
 
 mod card;
 mod failures;
+mod locks;
 mod posting;
 mod receiving;

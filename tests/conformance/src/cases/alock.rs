@@ -1,6 +1,6 @@
 //! The asymmetric lock: by processor on its own node, through the NIC from elsewhere.
 
-use crate::env::{Env, pass, take_signal};
+use crate::env::{Env, pass, take_signal, take_signals};
 use crate::outcome::{Outcome, Trouble, right};
 use crate::side::{share, worse};
 use netvm::sync::alock::{AsymmetricConfig, AsymmetricGuard, AsymmetricHandle, AsymmetricLock};
@@ -13,6 +13,7 @@ const LOCK: &str = "asymmetric lock";
 const DATA: &str = "what it guards";
 const READY: u32 = 51;
 const OVER: u32 = 52;
+const ASKED: u32 = 53;
 
 /// What the port has had its NIC do.
 const fn commands(stats: &PortStats) -> u64 {
@@ -135,8 +136,8 @@ fn mixed(env: &Env, config: AsymmetricConfig, local: u64, remote: &[usize], pres
                     env.pressure(node);
                     env.pressure(0);
                 }
+                data.notify(OVER)?;
             }
-            data.notify(OVER)?;
             Ok(port.flush_remote(env.id(0))?)
         }));
     }
@@ -146,9 +147,9 @@ fn mixed(env: &Env, config: AsymmetricConfig, local: u64, remote: &[usize], pres
     let lock = AsymmetricLock::create(&home, LOCK, config)?;
     let before = commands(&home.stats());
     let mut ended = threads(env, &home, &lock, &word, local, rounds);
-    for _ in &running {
-        ended = ended.and_then(|()| take_signal(env, &home, OVER));
-    }
+    // One for each round: the patience is for one round, however many there are and however slow a machine is.
+    let signals = remote.len() as u32 * rounds;
+    ended = ended.and_then(|()| take_signals(env, &home, OVER, signals));
     for member in running {
         ended = worse(ended, member.join());
     }
@@ -360,6 +361,13 @@ pub(super) fn alock_dead_waiter(env: &Env) -> Outcome {
         let mut lock = join(env, &port)?;
         let guard = lock.acquire()?;
         data.notify(READY)?;
+        // Told when the victim stands behind it: one that dies earlier takes no lock with it.
+        let deadline = env.deadline(&port);
+        while !guard.is_asked_for()? {
+            pass(&port, Duration::from_micros(20))?;
+            deadline.check()?;
+        }
+        data.notify(ASKED)?;
         take_signal(env, &port, OVER)?;
         // To whom it would pass it is dead.
         is_lost(env, guard.release(), 2)
@@ -370,15 +378,12 @@ pub(super) fn alock_dead_waiter(env: &Env) -> Outcome {
     take_signal(env, &home, READY)?;
     let victim = env.spawn(2, "dies", move |env| {
         let port = env.open(2, 0)?;
-        let data = env.import(&port, 0, 0, DATA)?;
         let mut lock = join(env, &port)?;
-        data.notify(READY)?;
         let _guard = lock.acquire()?;
         Err(Trouble::Unexpected("it had the lock that another holds".into()))
     });
-    take_signal(env, &home, READY)?;
+    take_signal(env, &home, ASKED)?;
     let to_holder = env.import(&home, 1, 0, DATA)?;
-    pass(&home, Duration::from_millis(5))?;
     victim.kill();
     let died = match victim.join() {
         Err(Trouble::Killed) => Ok(()),

@@ -177,12 +177,15 @@ impl Home {
         }
     }
 
-    /// Makes the lock lost for everybody. Two may do so at once: either's reason is good.
+    /// Makes the lock lost for everybody, if it is not yet: a member that leaves a lost lock is not the reason. (It leaves
+    /// after it has told why, so whoever finds it gone finds that here.) Two that die may be found at once: either's
+    /// reason is good.
     fn lose(&self, member: MemberId) -> Error {
-        match self.lost.store(member.0) {
-            Ok(()) => lost(member),
-            Err(error) => error,
-        }
+        let lose = || match self.lost.load()? {
+            0 => self.lost.store(member.0).map(|()| member),
+            earlier => Ok(MemberId(earlier)),
+        };
+        lose().map_or_else(|error| error, lost)
     }
 }
 
@@ -209,6 +212,11 @@ pub(super) struct Local {
 impl Local {
     pub(super) fn port(&self) -> &PortInner {
         &self.home.port
+    }
+
+    /// Who waits behind this one, once it has linked itself.
+    pub(super) fn next(&self) -> Result<u64> {
+        self.next.load()
     }
 
     pub(super) fn acquire(&mut self) -> Result<Release> {

@@ -199,6 +199,18 @@ impl AsymmetricGuard<'_> {
         }
     }
 
+    /// Whether somebody of the same class waits behind, and has said so. Looks at own memory only.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] where the page cannot be had.
+    pub fn is_asked_for(&self) -> Result<bool> {
+        let next = match &self.handle.way {
+            Way::Local(local) => local.next()?,
+            Way::Remote(remote) => remote.next()?,
+        };
+        Ok(next != machine::NOBODY)
+    }
+
     /// Gives the lock back.
     ///
     /// # Errors

@@ -133,6 +133,11 @@ impl Remote {
         &self.port
     }
 
+    /// Who waits behind this one, once it has linked itself.
+    pub(super) fn next(&self) -> Result<u64> {
+        self.next.load()
+    }
+
     pub(super) fn acquire(&mut self) -> Result<Release> {
         if let Some(error) = self.stuck {
             return Err(error);

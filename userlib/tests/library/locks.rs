@@ -1,0 +1,69 @@
+//! What a lock's home makes of members that come and go.
+
+use crate::card::Card;
+use netvm::backend::Refusal;
+use netvm::sync::alock::{AsymmetricConfig, AsymmetricGuard, AsymmetricLock};
+use netvm::{Error, NodeId, PortConfig, PortId, Status};
+use std::sync::atomic::Ordering;
+
+/// Words of an asymmetric lock: the last remote member in line, and with whom the lock was lost.
+const REMOTE_TAIL: usize = 0;
+const LOST: usize = 6;
+
+/// A remote member, as it names itself there.
+const fn member(node: u16, port: u16) -> u64 {
+    node as u64 | (port as u64) << 16
+}
+
+/// A member finds the lock lost with another one, says so there, and leaves, while its home asks whether it lives.
+#[test]
+fn who_leaves_a_lost_lock_is_not_the_reason() {
+    let card = Card::new();
+    let (port, ..) = card.open(PortConfig::default());
+    let lock = AsymmetricLock::create(&port, "lock", AsymmetricConfig::default()).unwrap();
+    let words = card.memories.lock().unwrap().last().unwrap().clone();
+    words[REMOTE_TAIL].store(member(2, 4), Ordering::Release);
+    *card.grant.lock().unwrap() = Err(Refusal::Status(Status::NoSuchExport));
+    let leaves = words.clone();
+    *card.on_import.lock().unwrap() = Some(Box::new(move |_| {
+        leaves[LOST].store(member(1, 5), Ordering::Release);
+    }));
+    let reason = Error::LockLost {
+        node: NodeId(1),
+        port: PortId(5),
+    };
+    let mut handle = lock.handle().unwrap();
+    assert_eq!(handle.acquire().and_then(AsymmetricGuard::release), Err(reason));
+    assert_eq!(words[LOST].load(Ordering::Acquire), member(1, 5));
+    // Whoever comes later hears the same.
+    let later = lock
+        .handle()
+        .unwrap()
+        .acquire()
+        .and_then(AsymmetricGuard::release);
+    assert_eq!(later, Err(reason));
+}
+
+/// A holder is asked for its lock from when the next one has linked itself.
+#[test]
+fn a_guard_knows_who_waits_behind_it() {
+    let card = Card::new();
+    let (port, ..) = card.open(PortConfig::default());
+    let lock = AsymmetricLock::create(&port, "lock", AsymmetricConfig::default()).unwrap();
+    let mut mine = lock.handle().unwrap();
+    let guard = mine.acquire().unwrap();
+    assert_eq!(guard.is_asked_for(), Ok(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            lock.handle()
+                .unwrap()
+                .acquire()
+                .and_then(AsymmetricGuard::release)
+        });
+        while guard.is_asked_for() == Ok(false) {
+            std::thread::yield_now();
+        }
+        assert_eq!(guard.is_asked_for(), Ok(true));
+        guard.release().unwrap();
+    });
+}
