@@ -1,6 +1,6 @@
 //! Processes that acquire and release one lock.
 
-use crate::{Delivery, Ends, Nic, World};
+use crate::{Delivery, Ends, Message, Nic, Payload, World};
 use netvm::sync::protocol::{Acquire, Acquired, Machine, Place, Release, SeatId, TryAcquire, Want};
 use netvm_abi::descriptor::Opcode;
 use stateright::{Model, Property};
@@ -37,6 +37,10 @@ pub enum At {
     },
     /// Letting go of it.
     Release(Release),
+    /// A visitor that is no member just now.
+    Away,
+    /// A visitor that is about to leave.
+    Leaves,
     /// Done with everything.
     Done,
     /// Dead.
@@ -50,8 +54,19 @@ pub struct Process {
     pub me: SeatId,
     /// Turns that are left.
     pub rounds: u8,
+    /// How often the lock has been recovered, as far as it knows.
+    pub recoveries: u64,
     /// What it is at.
     pub at: At,
+}
+
+/// What one who is adrift does and sees.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Count {
+    /// How often it has read the table of members to look at all of them.
+    pub passes: u8,
+    /// Who has made a step since it last paused, by bit.
+    pub moved: u8,
 }
 
 /// A state.
@@ -67,6 +82,8 @@ pub struct State {
     pub deaths: u8,
     /// How many names of the living may still be lost.
     pub losses: u8,
+    /// By process, if that is counted.
+    pub counts: Vec<Count>,
     /// What went wrong.
     pub wrong: Option<&'static str>,
 }
@@ -101,13 +118,37 @@ pub struct LockModel {
     pub losses: u8,
     /// If there are any: it begins with all in one chain, the first holding the lock, when these have died.
     pub killed: Vec<usize>,
-    /// Control: who holds a broken chain clears the tail as if it were whole.
+    /// How many of the processes, the last ones, are visitors: they become members for each turn and leave after it. In
+    /// each turn they only try, if they do so in their first.
+    pub visitors: usize,
+    /// In which turn of their seats all begin.
+    pub turn: u16,
+    /// Whether passes are counted; then who pauses does so until all who can make a step have made one.
+    pub counts: bool,
+    /// Control: those who look do not see in which turn a visitor is.
+    pub turnless: bool,
+    /// Control: those adrift do not count how often the lock has been recovered.
     pub forgetful: bool,
 }
 
 impl LockModel {
     const fn mortal(&self) -> bool {
         self.deaths > 0 || self.losses > 0 || !self.killed.is_empty()
+    }
+
+    /// What tells whether this one is a visitor, and whether it only tries then.
+    fn visits(&self, who: usize) -> Option<bool> {
+        let first = self.processes.len() - self.visitors;
+        let visitor = (who >= first).then(|| self.processes.get(who));
+        visitor.flatten().map(|&(_, tries)| tries)
+    }
+
+    /// Its turn is over.
+    fn end(&self, process: &mut Process, who: usize) {
+        match self.visits(who) {
+            Some(_) => process.at = At::Leaves,
+            None => Self::begin(process, false),
+        }
     }
 
     fn begin(process: &mut Process, tries: bool) {
@@ -120,7 +161,7 @@ impl LockModel {
         process.at = if tries {
             At::Try(TryAcquire::new(process.me))
         } else {
-            At::Acquire(Acquire::new(process.me))
+            At::Acquire(Acquire::new(process.me, process.recoveries))
         };
     }
 }
@@ -132,9 +173,14 @@ impl State {
             world,
             processes,
             line,
+            counts,
             wrong,
             ..
         } = self;
+        for count in counts.iter_mut() {
+            count.moved |= 1 << who;
+        }
+        world.turnless = if model.turnless { model.visitors } else { 0 };
         let process = &mut processes[who];
         let me = process.me;
         match &mut process.at {
@@ -145,7 +191,18 @@ impl State {
                 {
                     line.push(who);
                 }
-                if let Some(how) = step!(world, me, machine, mortal) {
+                if model.forgetful {
+                    world.recoveries = [0; 4];
+                }
+                if let (Some(count), Want::Member(0)) = (counts.get_mut(who), machine.want()) {
+                    count.passes = count.passes.saturating_add(1);
+                }
+                let ended = step!(world, me, machine, mortal);
+                process.recoveries = machine.recoveries();
+                if ended == Some(Acquired::Astray) {
+                    process.me = me.next_turn();
+                    process.at = At::Acquire(Acquire::new(process.me, process.recoveries));
+                } else if let Some(how) = ended {
                     let whole = Acquired::Held {
                         broken: false,
                         recovered: false,
@@ -163,17 +220,26 @@ impl State {
                     line.push(who);
                     process.at = At::Inside { broken };
                 }
-                Some(Acquired::Taken) => LockModel::begin(process, false),
+                Some(Acquired::Taken | Acquired::Astray) => model.end(process, who),
                 None => {}
             },
             At::Inside { broken } => {
                 line.retain(|&other| other != who);
-                process.at = At::Release(Release::new(me, *broken && !model.forgetful));
+                process.at = At::Release(Release::new(me, *broken));
             }
             At::Release(machine) => {
                 if step!(world, me, machine, mortal).is_some() {
-                    LockModel::begin(process, false);
+                    model.end(process, who);
                 }
+            }
+            At::Away => {
+                world.members |= 1 << who;
+                process.recoveries = world.recoveries[0];
+                LockModel::begin(process, model.visits(who) == Some(true));
+            }
+            At::Leaves => {
+                world.members &= !(1 << who);
+                process.at = if process.rounds == 0 { At::Done } else { At::Away };
             }
             At::Done | At::Dead => {}
         }
@@ -205,7 +271,13 @@ impl State {
                 actions.push(Action::Die(who));
             }
             match &process.at {
-                At::Acquire(machine) if machine.pauses() => actions.push(Action::Again(who)),
+                At::Acquire(machine) if machine.pauses() => {
+                    let moved = self.counts.get(who).map_or(u8::MAX, |count| count.moved);
+                    let all = |other| other == who || !self.ready(other) || moved >> other & 1 == 1;
+                    if (0..self.processes.len()).all(all) {
+                        actions.push(Action::Again(who));
+                    }
+                }
                 At::Acquire(machine) => {
                     let mut looks = machine.clone();
                     looks.look();
@@ -221,9 +293,16 @@ impl State {
                     }
                 }
                 At::Release(machine) if machine.want() == Want::AwaitNext => {
-                    // Who is about to link will: a look at it changes nothing.
-                    let links = |other: &Process| matches!(&other.at, At::Acquire(machine) if machine.behind() == Some(process.me));
-                    if model.losses > 0 || !self.processes.iter().any(links) {
+                    // A name that is about to come will: a look changes nothing. One that came may have been
+                    // overwritten by one that came late.
+                    let links = |other: &Process| matches!(&other.at, At::Acquire(machine) if machine.want() == Want::Link(process.me));
+                    let comes = |message: &Message| {
+                        message.to == who
+                            && matches!(message.payload, Payload::Next(id) if !process.me.follower(id).is_nobody())
+                    };
+                    if model.losses > 0
+                        || !(self.processes.iter().any(links) || world.messages.iter().any(comes))
+                    {
                         actions.push(Action::Seek(who));
                     }
                 }
@@ -241,7 +320,7 @@ impl State {
         match &self.processes[who].at {
             At::Acquire(machine) => world.ready(who, &machine.want()),
             At::Try(machine) => world.ready(who, &machine.want()),
-            At::Inside { .. } => true,
+            At::Inside { .. } | At::Away | At::Leaves => true,
             At::Release(machine) => world.ready(who, &machine.want()),
             At::Done | At::Dead => false,
         }
@@ -255,11 +334,14 @@ impl Model for LockModel {
     fn init_states(&self) -> Vec<State> {
         let processes = self.processes.iter().enumerate().map(|(who, &(rounds, tries))| {
             let mut process = Process {
-                me: World::id(who),
+                me: World::id(who).in_turn(self.turn),
                 rounds,
-                at: At::Done,
+                recoveries: 0,
+                at: At::Away,
             };
-            Self::begin(&mut process, tries);
+            if self.visits(who).is_none() {
+                Self::begin(&mut process, tries);
+            }
             process
         });
         let mut state = State {
@@ -268,10 +350,18 @@ impl Model for LockModel {
             line: Vec::new(),
             deaths: self.deaths,
             losses: self.losses,
+            counts: Vec::new(),
             wrong: None,
         };
+        for seat in &mut state.world.seats {
+            if let Some(view) = &mut seat.view {
+                view.turn = self.turn;
+            }
+        }
+        let stay = self.processes.len() - self.visitors;
+        state.world.members = (1 << stay) - 1;
         if !self.killed.is_empty() {
-            for who in 0..self.processes.len() {
+            for who in 0..stay {
                 while state.ready(who) && !matches!(state.processes[who].at, At::Inside { .. }) {
                     state.step(who, self);
                 }
@@ -282,6 +372,9 @@ impl Model for LockModel {
             for &who in &self.killed {
                 state.die(who);
             }
+        }
+        if self.counts {
+            state.counts = vec![Count::default(); self.processes.len()];
         }
         vec![state]
     }
@@ -320,6 +413,9 @@ impl Model for LockModel {
             Action::Again(who) => {
                 if let At::Acquire(machine) = &mut state.processes[who].at {
                     machine.again();
+                }
+                if let Some(count) = state.counts.get_mut(who) {
+                    count.moved = 0;
                 }
             }
             Action::Seek(who) => {

@@ -104,6 +104,14 @@ pub struct World {
     pub main: Operand,
     /// A lock's recovery word.
     pub recovery: Operand,
+    /// How often a lock has been recovered.
+    pub recoveries: Operand,
+    /// Who is a member of a lock, by bit.
+    pub members: u8,
+    /// By participant: the table of members as it has last read it.
+    pub tables: Vec<u8>,
+    /// Of so many, the last ones, nobody sees in which turn they are: a control.
+    pub turnless: usize,
     /// By participant; each is alone on its node.
     pub seats: Vec<Seat>,
     /// Sorted by pair; those of a pair in the order in which they were posted.
@@ -127,6 +135,10 @@ impl World {
         Self {
             main: Operand::default(),
             recovery: Operand::default(),
+            recoveries: Operand::default(),
+            members: ((1u16 << participants) - 1) as u8,
+            tables: vec![0; participants],
+            turnless: 0,
             seats: vec![seat; participants],
             messages: Vec::new(),
         }
@@ -177,6 +189,9 @@ impl World {
             Want::Atomic(Centre::Recovery, ref atomic) => {
                 Answer::Atomic(nic.apply(atomic, &mut self.recovery))
             }
+            Want::Atomic(Centre::Recoveries, ref atomic) => {
+                Answer::Atomic(nic.apply(atomic, &mut self.recoveries))
+            }
             Want::Link(to) => self.post(who, to, Payload::Next(me.linked_to(to))),
             Want::Grant { to, slot, word } => self.post(who, to, Payload::Grant(slot, word)),
             Want::LookNext | Want::AwaitNext => Answer::Next(me.follower(seat.next)),
@@ -184,12 +199,27 @@ impl World {
                 seat.signals -= 1;
                 Answer::Granted(seat.grants[usize::from(slot)])
             }
-            Want::View(of) => Answer::View(self.seats[Self::who(of)].view),
-            Want::Member(at) => Answer::Next(if usize::from(at) < self.seats.len() {
-                Self::id(at.into())
-            } else {
-                SeatId::NOBODY
-            }),
+            Want::View(of) => {
+                let of = Self::who(of);
+                let view = self.seats[of].view.map(|view| match of + self.turnless {
+                    seen if seen < self.seats.len() => view,
+                    _ => View { turn: 0, ..view },
+                });
+                Answer::View(view)
+            }
+            Want::Member(at) => {
+                // Read whole when the first place is asked for.
+                if at == 0 {
+                    self.tables[who] = self.members;
+                }
+                let table = self.tables[who];
+                let mut places = (0..self.seats.len()).filter(|place| table >> place & 1 == 1);
+                let member = places.nth(at.into());
+                if member.is_none() {
+                    self.tables[who] = 0;
+                }
+                Answer::Next(member.map_or(SeatId::NOBODY, Self::id))
+            }
             Want::Pause | Want::Ended(_) => Answer::Done,
         }
     }

@@ -14,6 +14,8 @@ use std::fmt;
 
 /// Offset of a lock's recovery word.
 pub(super) const RECOVERY: u64 = 64;
+/// Offset of a lock's count of recoveries.
+pub(super) const RECOVERIES: u64 = 72;
 /// Offset of the list of who may take part.
 const RIGHTS: u64 = 128;
 /// Offset of the table of a lock's members: 64-bit names, 0 for nobody.

@@ -1,6 +1,6 @@
 //! The lock (thesis 8.2): first come first served, and whoever waits looks at its own memory alone.
 
-use super::home::{self, Home, Kind};
+use super::home::{self, Home, Kind, RECOVERIES};
 use super::protocol::{Acquire, Acquired, Answer, Machine, Release, SeatId, TryAcquire, Want};
 use super::seats::{Patience, Progress, Seat};
 use crate::error::{Error, Result};
@@ -32,6 +32,8 @@ use std::sync::atomic::Ordering;
 pub struct Lock {
     pub(super) seat: Seat,
     centre: RemoteSegment,
+    /// How often it has been recovered, as far as is known.
+    recoveries: u64,
 }
 
 impl Lock {
@@ -60,7 +62,13 @@ impl Lock {
         let (centre, rights) = home::join(port, node, exporter, name, Kind::Lock, timeout.into())?;
         let seat = Seat::take(&port.inner, &rights)?;
         seat.enter(&centre)?;
-        Ok(Self { seat, centre })
+        let mut recoveries = [0; 8];
+        seat.look_at(&centre, RECOVERIES, &mut recoveries)?;
+        Ok(Self {
+            seat,
+            centre,
+            recoveries: u64::from_le_bytes(recoveries),
+        })
     }
 
     /// Waits for the lock. Spins, then blocks.
@@ -74,24 +82,33 @@ impl Lock {
 
     /// Since which write of the port it is held, whether the chain is broken, and whether it was recovered.
     fn lock(&mut self) -> Result<(u32, bool, bool)> {
-        self.seat.leftovers();
-        let mut machine = Acquire::new(self.seat.turn());
-        match self.wait(&mut machine) {
-            Ok((broken, died)) => Ok((self.seat.port.write_mark(), broken, died)),
-            Err(error) => {
-                // Whoever stands behind this one finds that it is left alone.
-                self.seat.step_out();
-                Err(error)
+        loop {
+            self.seat.leftovers();
+            let mut machine = Acquire::new(self.seat.turn(), self.recoveries);
+            let ended = self.wait(&mut machine);
+            self.recoveries = machine.recoveries();
+            match ended {
+                Ok(Some((broken, died))) => return Ok((self.seat.port.write_mark(), broken, died)),
+                Ok(None) => {}
+                Err(error) => {
+                    // Whoever stands behind this one finds that it is left alone.
+                    self.seat.step_out();
+                    return Err(error);
+                }
             }
         }
     }
 
-    fn wait(&self, machine: &mut Acquire) -> Result<(bool, bool)> {
+    /// Nothing: it has to ask anew.
+    fn wait(&self, machine: &mut Acquire) -> Result<Option<(bool, bool)>> {
         let mut patience = Patience::new();
         loop {
             let until = patience.until(self.seat.port.backend.now());
             match self.seat.drive(machine, &self.centre, false, until)? {
-                Progress::Ended(Acquired::Held { broken, recovered }) => return Ok((broken, recovered)),
+                Progress::Ended(Acquired::Held { broken, recovered }) => {
+                    return Ok(Some((broken, recovered)));
+                }
+                Progress::Ended(Acquired::Astray) => return Ok(None),
                 // Only who tries ends so.
                 Progress::Ended(Acquired::Taken) => return Err(Error::TimedOut),
                 Progress::Waits if machine.pauses() => {

@@ -5,7 +5,7 @@
 //! port is closed. Whoever has to write to a seat imports its block then, once. A seat's block and its notification
 //! number follow from its index, so a name says all there is to know.
 
-use super::home::{MEMBERS, PLACES, RECOVERY};
+use super::home::{MEMBERS, PLACES, RECOVERIES, RECOVERY};
 use super::peers::{Peers, TRIES, is_gone, look_at};
 use super::protocol::{Answer, Centre, GRANTS, Machine, Place, SeatId, View, Want};
 use super::rights::Rights;
@@ -267,6 +267,8 @@ impl Seat {
             sent: Mutex::default(),
             seats: Arc::clone(&seats),
         };
+        // Whoever had it before may have left it asking for something else.
+        seat.stand(Place::Over(SeatId::NOBODY))?;
         Ok(seat)
     }
 
@@ -425,6 +427,7 @@ impl Seat {
                     let offset = match which {
                         Centre::Main => 0,
                         Centre::Recovery => RECOVERY,
+                        Centre::Recoveries => RECOVERIES,
                     };
                     let operation = centre.atomic(offset, atomic);
                     let operation = if ordered { operation.ordered() } else { operation };

@@ -16,13 +16,15 @@ use netvm_abi::descriptor::Opcode;
 pub enum Acquired {
     /// The caller holds it.
     Held {
-        /// The chain has lost somebody, and there may be others who wait for ever unless they look.
+        /// The chain has lost somebody since it was last empty; who is gone may have sent what comes late.
         broken: bool,
         /// It was nobody's any more.
         recovered: bool,
     },
     /// Somebody else has it: only [`TryAcquire`] ends so.
     Taken,
+    /// It has left its place in the chain and has to ask anew, in another turn: only [`Acquire`] ends so.
+    Astray,
 }
 
 const WHOLE: Acquired = Acquired::Held {
@@ -36,15 +38,39 @@ const WHOLE: Acquired = Acquired::Held {
 /// Who has waited long [looks](Self::look) at the one before it. If that is gone (and nothing has come of it after
 /// that was seen), or its turn is over
 /// and it has not handed the lock to this one, who waits is *adrift*: it forgets the one before, and
-/// whatever that may have sent. One at a time (the recovery word) those adrift look at all members
-/// ([`Survey`]), and take the lock if nobody has it or can come to have it otherwise. That is safe because
-/// the tail names somebody as long as anybody waits, adrift or not: so nobody gets the lock by
-/// exchanging it meanwhile. For that, who holds a *broken* chain clears the tail only when a survey shows that nobody
-/// is adrift ([`Release`]).
+/// whatever that may have sent. One at a time (the recovery word) those adrift look at the members
+/// ([`Survey`]), and take the lock if nobody has it or can come to have it otherwise.
+///
+/// # Why nobody else has it
+/// The lock is handed on from who asked earlier to who asked next. So if it is held, or under way, then its holder
+/// asked before X, the one adrift; or has it from somebody who asked after X and got it otherwise than from the one before:
+/// by recovery, or because the tail was empty. Empty, after X asked, it can have been only if somebody cleared it who
+/// was the last to ask and held the lock, so had it by a recovery too.
+///
+/// By a recovery after X asked nobody has it, if the lock was recovered as often when X looks (as the owner of the
+/// recovery word) as it had been before X asked, which X [knew](Self::new) then. Who recovers it counts that, then
+/// holds it, and gives the recovery word back last.
+/// Of those who asked before X nobody has it, if all of them are seen not to: see [`Survey`]. X's looks at the
+/// others may be far apart, with the recovery word given back in between: as long as nobody has recovered the lock, those
+/// seen adrift are.
+///
+/// If the lock was recovered after X asked, X leaves its place and asks anew, behind everybody (*astray*), knowing
+/// how often it has been recovered. Leaving is safe at any time. X tells who stands behind it, which does the same.
+///
+/// # Why that comes to an end
+/// Those who asked before X are a number that only falls, whoever comes and goes; each of them has the lock at most once
+/// in that turn, and finds by itself when it is adrift. So after so many hand-overs, and so many looks, X takes the lock, or
+/// another one adrift has recovered it. Then X asks anew, once for each recovery by another. Each recovery puts those
+/// behind one gap of the chain together, and there are no more gaps than members have died, or left
+/// their place for a failure.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Acquire {
     me: SeatId,
+    /// How often the lock had been recovered, as far as is known: at some time before this turn, or now.
+    recoveries: u64,
     at: AcquireAt,
+    /// What looks at the members have shown since it is adrift.
+    survey: Survey,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -56,12 +82,20 @@ enum AcquireAt {
     Wait(SeatId, Seen),
     Look(SeatId, Seen),
     Drift,
+    /// Was it recovered since? Owning the recovery word, or not.
+    Count {
+        owns: bool,
+    },
     Claim(SeatId),
     Owner(SeatId),
-    Survey(Survey),
+    Survey,
+    Recovered,
     Take,
-    GiveBack(bool),
+    GiveBack(Then),
     Pause,
+    Next,
+    Leave(SeatId),
+    Tell(SeatId),
     Hold(Acquired),
     Ended(Acquired),
 }
@@ -75,6 +109,14 @@ struct Seen {
     gone: bool,
 }
 
+/// What comes when the recovery word is given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Then {
+    Holds,
+    Waits,
+    Leaves,
+}
+
 /// Where a grant for this turn goes: one that comes late, from somebody dead, does not overwrite it.
 const fn slot(to: SeatId) -> u8 {
     (to.turn() % GRANTS as u16) as u8
@@ -84,13 +126,22 @@ const fn slot(to: SeatId) -> u8 {
 const LOST: u8 = 8;
 
 impl Acquire {
-    /// For this participant, in a turn that it has not had before.
+    /// For this participant, in a turn that it has not had before, which knows that the lock has been recovered so
+    /// often: read at any time before this.
     #[must_use]
-    pub const fn new(me: SeatId) -> Self {
+    pub const fn new(me: SeatId, recoveries: u64) -> Self {
         Self {
             me,
+            recoveries,
             at: AcquireAt::Begin,
+            survey: Survey::new(me),
         }
+    }
+
+    /// How often the lock has been recovered, as far as it knows.
+    #[must_use]
+    pub const fn recoveries(&self) -> u64 {
+        self.recoveries
     }
 
     /// Whom it waits for.
@@ -118,7 +169,7 @@ impl Acquire {
     /// Goes on after a [pause](Want::Pause).
     pub fn again(&mut self) {
         if self.at == AcquireAt::Pause {
-            self.at = AcquireAt::Claim(SeatId::NOBODY);
+            self.at = AcquireAt::Count { owns: false };
         }
     }
 
@@ -159,14 +210,23 @@ impl Machine for Acquire {
             AcquireAt::Look(who, _) | AcquireAt::Owner(who) => Want::View(*who),
             AcquireAt::Drift => Want::Stand(Place::Adrift),
             AcquireAt::Claim(owner) => swap(self.me.0, owner.0),
-            AcquireAt::Survey(survey) => match survey.want() {
+            AcquireAt::Count { .. } => Want::Atomic(Centre::Recoveries, word(Opcode::FetchAdd, 0, 0)),
+            AcquireAt::Survey => match self.survey.want() {
                 Want::Member(at) => Want::Member(at),
                 Want::View(of) => Want::View(of),
                 _ => Want::Pause,
             },
+            AcquireAt::Recovered => Want::Atomic(Centre::Recoveries, word(Opcode::FetchAdd, 1, 0)),
             AcquireAt::Take | AcquireAt::Hold(_) => Want::Stand(Place::Holding),
             AcquireAt::GiveBack(_) => swap(EMPTY, self.me.0),
             AcquireAt::Pause => Want::Pause,
+            AcquireAt::Next => Want::LookNext,
+            AcquireAt::Leave(_) => Want::Stand(Place::Over(SeatId::NOBODY)),
+            AcquireAt::Tell(next) => Want::Grant {
+                to: *next,
+                slot: slot(*next),
+                word: self.me.astray(),
+            },
             AcquireAt::Ended(how) => Want::Ended(*how),
         }
     }
@@ -190,6 +250,8 @@ impl Machine for Acquire {
                         broken: from.mark(),
                         recovered: false,
                     })
+                } else if from.0 == who.astray() {
+                    AcquireAt::Drift
                 } else {
                     AcquireAt::Wait(*who, *seen)
                 }
@@ -198,30 +260,55 @@ impl Machine for Acquire {
                 let (who, seen) = (*who, *seen);
                 self.looked(who, seen, answer.view())
             }
-            AcquireAt::Drift => AcquireAt::Claim(SeatId::NOBODY),
+            AcquireAt::Drift => AcquireAt::Count { owns: false },
+            AcquireAt::Count { owns } => {
+                let count = answer.atomic().value;
+                let since = std::mem::replace(&mut self.recoveries, count) != count;
+                match (since, *owns) {
+                    (true, true) => AcquireAt::GiveBack(Then::Leaves),
+                    (true, false) => AcquireAt::Next,
+                    (false, true) => {
+                        self.survey.again();
+                        AcquireAt::Survey
+                    }
+                    (false, false) => AcquireAt::Claim(SeatId::NOBODY),
+                }
+            }
             AcquireAt::Claim(owner) => match SeatId(answer.atomic().value) {
-                found if found == *owner => AcquireAt::Survey(Survey::new(self.me)),
+                found if found == *owner => AcquireAt::Count { owns: true },
                 SeatId::NOBODY => AcquireAt::Pause,
                 found => AcquireAt::Owner(found),
             },
             AcquireAt::Owner(owner) => match answer.view() {
-                Some(view) if view.turn == owner.turn() => AcquireAt::Pause,
+                // At an end it does so no more, whatever kept it from giving the word back.
+                Some(view) if view.turn == owner.turn() && !matches!(view.place, Place::Over(_)) => {
+                    AcquireAt::Pause
+                }
                 _ => AcquireAt::Claim(*owner),
             },
-            AcquireAt::Survey(survey) => {
-                survey.answer(answer);
-                match survey.want() {
-                    Want::Ended(found) if found.free => AcquireAt::Take,
-                    Want::Ended(_) => AcquireAt::GiveBack(false),
+            AcquireAt::Survey => {
+                self.survey.answer(answer);
+                match self.survey.want() {
+                    Want::Ended(found) if found.free => AcquireAt::Recovered,
+                    Want::Ended(_) => AcquireAt::GiveBack(Then::Waits),
                     _ => return,
                 }
             }
-            AcquireAt::Take => AcquireAt::GiveBack(true),
-            AcquireAt::GiveBack(true) => AcquireAt::Ended(Acquired::Held {
+            AcquireAt::Recovered => {
+                self.recoveries = answer.atomic().value.wrapping_add(1);
+                AcquireAt::Take
+            }
+            AcquireAt::Take => AcquireAt::GiveBack(Then::Holds),
+            AcquireAt::GiveBack(Then::Holds) => AcquireAt::Ended(Acquired::Held {
                 broken: true,
                 recovered: true,
             }),
-            AcquireAt::GiveBack(false) | AcquireAt::Pause => AcquireAt::Pause,
+            AcquireAt::GiveBack(Then::Leaves) => AcquireAt::Next,
+            AcquireAt::GiveBack(Then::Waits) | AcquireAt::Pause => AcquireAt::Pause,
+            AcquireAt::Next => AcquireAt::Leave(answer.next()),
+            AcquireAt::Leave(next) if next.is_nobody() => AcquireAt::Ended(Acquired::Astray),
+            AcquireAt::Leave(next) => AcquireAt::Tell(*next),
+            AcquireAt::Tell(_) => AcquireAt::Ended(Acquired::Astray),
             AcquireAt::Hold(how) | AcquireAt::Ended(how) => AcquireAt::Ended(*how),
         };
     }
@@ -258,7 +345,7 @@ impl Machine for TryAcquire {
             TryAt::Begin => Want::Begin(Place::Asking),
             TryAt::Swap => Want::Atomic(Centre::Main, word(Opcode::CompareSwap, self.me.0, EMPTY)),
             TryAt::Stand(Acquired::Held { .. }) => Want::Stand(Place::Holding),
-            TryAt::Stand(Acquired::Taken) => Want::Stand(Place::Over(SeatId::NOBODY)),
+            TryAt::Stand(_) => Want::Stand(Place::Over(SeatId::NOBODY)),
             TryAt::Ended(how) => Want::Ended(how),
         }
     }
@@ -279,28 +366,30 @@ pub struct Release {
     me: SeatId,
     broken: bool,
     at: ReleaseAt,
+    /// What looks at the members have shown since somebody is known to have asked.
+    survey: Survey,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum ReleaseAt {
     Look,
-    Survey(Survey),
     Clear,
     Await,
-    Seek(Survey),
+    Seek,
     Over(SeatId),
     Grant(SeatId),
     Ended(SeatId),
 }
 
 impl Release {
-    /// For a holder, in the turn in which it acquired the lock, whose chain is whole or not.
+    /// For a holder, in the turn in which it acquired the lock, whose chain is broken or not.
     #[must_use]
     pub const fn new(me: SeatId, broken: bool) -> Self {
         Self {
             me,
             broken,
             at: ReleaseAt::Look,
+            survey: Survey::new(me),
         }
     }
 
@@ -308,7 +397,8 @@ impl Release {
     /// died, and the lock is left alone: who stands behind it finds that, and is adrift.
     pub fn look(&mut self) {
         if self.at == ReleaseAt::Await {
-            self.at = ReleaseAt::Seek(Survey::new(self.me));
+            self.survey.again();
+            self.at = ReleaseAt::Seek;
         }
     }
 }
@@ -319,7 +409,7 @@ impl Machine for Release {
     fn want(&self) -> Want<SeatId> {
         match &self.at {
             ReleaseAt::Look => Want::LookNext,
-            ReleaseAt::Survey(survey) | ReleaseAt::Seek(survey) => match survey.want() {
+            ReleaseAt::Seek => match self.survey.want() {
                 Want::Member(at) => Want::Member(at),
                 Want::View(of) => Want::View(of),
                 _ => Want::Pause,
@@ -338,27 +428,15 @@ impl Machine for Release {
 
     fn answer(&mut self, answer: Answer) {
         self.at = match &mut self.at {
-            ReleaseAt::Look if answer.next().is_nobody() && self.broken => {
-                ReleaseAt::Survey(Survey::new(self.me))
-            }
             ReleaseAt::Look if answer.next().is_nobody() => ReleaseAt::Clear,
-            ReleaseAt::Survey(survey) => {
-                survey.answer(answer);
-                match survey.want() {
-                    Want::Ended(found) if found.whole => ReleaseAt::Clear,
-                    // The tail stays as it is. Who comes next finds nobody before it who will hand it
-                    // the lock, and recovers it.
-                    Want::Ended(_) => ReleaseAt::Over(SeatId::NOBODY),
-                    _ => return,
-                }
-            }
-            ReleaseAt::Seek(survey) => {
-                survey.answer(answer);
-                match survey.want() {
+            ReleaseAt::Seek => {
+                self.survey.answer(answer);
+                match self.survey.want() {
                     // Its message was lost, or comes late.
                     Want::Ended(found) if !found.next.is_nobody() => ReleaseAt::Over(found.next),
-                    Want::Ended(found) if found.deserted => ReleaseAt::Over(SeatId::NOBODY),
-                    Want::Ended(_) => ReleaseAt::Await,
+                    // Who asks may be the one.
+                    Want::Ended(found) if found.asking => ReleaseAt::Await,
+                    Want::Ended(_) => ReleaseAt::Over(SeatId::NOBODY),
                     _ => return,
                 }
             }

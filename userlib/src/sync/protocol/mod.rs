@@ -26,8 +26,10 @@ use netvm_abi::descriptor::Opcode;
 pub enum Centre {
     /// A lock's tail, or the block of a queue: at offset 0.
     Main,
-    /// A lock's recovery word.
+    /// A lock's recovery word: who recovers it.
     Recovery,
+    /// How often a lock has been recovered.
+    Recoveries,
 }
 
 /// What a machine wants next.

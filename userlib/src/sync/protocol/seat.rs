@@ -113,6 +113,13 @@ impl SeatId {
         }
     }
 
+    /// What it tells who stands behind it when it leaves its place in the chain, in the place of a grant. Who takes
+    /// something else for that leaves its own, which does no harm.
+    #[must_use]
+    pub const fn astray(self) -> u64 {
+        !self.0
+    }
+
     /// Whether it is nobody.
     #[must_use]
     pub const fn is_nobody(self) -> bool {
