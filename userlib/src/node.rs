@@ -24,7 +24,9 @@ impl Node {
         self.backend.node()
     }
 
-    pub(crate) const fn backend(&self) -> &Arc<dyn Backend> {
+    /// What it wraps: for a back end that stands before another one.
+    #[must_use]
+    pub const fn backend(&self) -> &Arc<dyn Backend> {
         &self.backend
     }
 

@@ -3,9 +3,12 @@
 //! Some bodies alone, again and again: `NETVM_CASE=dead_exporter,ping_pong NETVM_REPEAT=30 cargo test -p netvm-emulator
 //! --test conformance`. Another seed: `NETVM_SEED=7`.
 
-use netvm::{Node, Port, PortConfig, PortId, Region};
-use netvm_conformance::{ALL, Body, Cluster, Env, Outcome, PORTS_PER_CASE, Running, Trouble};
+use netvm::abi::Geometry;
+use netvm::backend::{Backend, OpenRequest, PortBackend, Refusal};
+use netvm::{Node, NodeId, Port, PortConfig, PortId, Region};
+use netvm_conformance::{ALL, Body, Cluster, Env, Outcome, Running, Trouble};
 use netvm_emulator::{Builder, DmaMode, Emulator, NicMode};
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -32,6 +35,30 @@ impl Emulated {
             hogs: Mutex::new((0..NODES).map(|_| None).collect()),
         })
     }
+
+    fn run(&self, node: u16, name: &str, opened: Opened, body: Body) -> Box<dyn Running> {
+        let thread = std::thread::Builder::new().name(name.into());
+        let theirs = Arc::clone(&opened);
+        let body = move || {
+            OPENED.replace(theirs);
+            body()
+        };
+        Box::new(Thread {
+            handle: thread.spawn(body).unwrap(),
+            emulator: self.emulator.clone(),
+            node,
+            opened,
+            killed: Arc::default(),
+        })
+    }
+}
+
+/// The ports that a process has opened, for the emulator to end when it is killed.
+type Opened = Arc<Mutex<Vec<PortId>>>;
+
+thread_local! {
+    /// Of the process that this thread belongs to.
+    static OPENED: RefCell<Opened> = RefCell::default();
 }
 
 /// A thread that stands for a process, or for a thread of one.
@@ -39,7 +66,37 @@ struct Thread {
     handle: JoinHandle<Outcome>,
     emulator: Emulator,
     node: u16,
+    opened: Opened,
     killed: Arc<AtomicBool>,
+}
+
+/// A node that remembers who opens which ports.
+struct Watched {
+    node: Arc<dyn Backend>,
+}
+
+impl Backend for Watched {
+    fn name(&self) -> &'static str {
+        self.node.name()
+    }
+
+    fn node(&self) -> NodeId {
+        self.node.node()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.node.geometry()
+    }
+
+    fn inline_limit(&self) -> usize {
+        self.node.inline_limit()
+    }
+
+    fn open(&self, request: &OpenRequest) -> Result<Arc<dyn PortBackend>, Refusal> {
+        let port = self.node.open(request)?;
+        OPENED.with_borrow(|opened| opened.lock().unwrap().push(port.port()));
+        Ok(port)
+    }
 }
 
 impl Running for Thread {
@@ -55,8 +112,8 @@ impl Running for Thread {
 
     fn kill(&self) {
         self.killed.store(true, Ordering::Release);
-        for port in 1..=PORTS_PER_CASE {
-            self.emulator.kill(usize::from(self.node), PortId(port));
+        for &port in &*self.opened.lock().unwrap() {
+            self.emulator.kill(usize::from(self.node), port);
         }
     }
 }
@@ -67,21 +124,18 @@ impl Cluster for Emulated {
     }
 
     fn node(&self, node: u16) -> Node {
-        self.emulator.node(usize::from(node))
+        let node = self.emulator.node(usize::from(node));
+        Node::new(Arc::new(Watched {
+            node: Arc::clone(node.backend()),
+        }))
     }
 
     fn spawn(&self, node: u16, name: &str, body: Body) -> Box<dyn Running> {
-        let thread = std::thread::Builder::new().name(name.into());
-        Box::new(Thread {
-            handle: thread.spawn(body).unwrap(),
-            emulator: self.emulator.clone(),
-            node,
-            killed: Arc::default(),
-        })
+        self.run(node, name, Opened::default(), body)
     }
 
     fn spawn_thread(&self, node: u16, name: &str, body: Body) -> Box<dyn Running> {
-        self.spawn(node, name, body)
+        self.run(node, name, OPENED.with_borrow(Arc::clone), body)
     }
 
     fn pressure(&self, node: u16) {

@@ -20,7 +20,8 @@ pub struct Env {
     /// The back end.
     pub cluster: Arc<dyn Cluster>,
     /// The nodes that the body calls 0, 1, 2 ...; at least as many as
-    /// [`Case::nodes`](crate::Case::nodes).
+    /// [`Case::nodes`](crate::Case::nodes). One may be there twice, unless the case needs them
+    /// [apart](crate::Needs::Apart): then its second part uses other ports.
     pub nodes: Vec<u16>,
     /// First of [`PORTS_PER_CASE`] port numbers that the body may use on each of its nodes.
     pub first_port: u16,
@@ -63,14 +64,16 @@ impl Env {
         self.node(node).id()
     }
 
-    /// Port number `port` of the body.
-    pub(crate) const fn port_id(&self, port: u16) -> PortId {
+    /// Port number `port` of the body on a node.
+    pub(crate) fn port_id(&self, node: usize, port: u16) -> PortId {
+        let before = (0..node).filter(|&other| self.index(other) == self.index(node));
+        let port = port + before.count() as u16 * PORTS_PER_CASE / 2;
         PortId(self.first_port + port % PORTS_PER_CASE)
     }
 
     /// Opens a port of the body.
     pub(crate) fn open(&self, node: usize, port: u16) -> netvm::Result<Port> {
-        Port::open(&self.node(node), PortConfig::number(self.port_id(port).0))
+        Port::open(&self.node(node), PortConfig::number(self.port_id(node, port).0))
     }
 
     /// Imports a name that a port of the body exports, now or later.
@@ -81,7 +84,12 @@ impl Env {
         from_port: u16,
         name: &str,
     ) -> netvm::Result<RemoteSegment> {
-        port.import(self.id(from_node), self.port_id(from_port), name, self.patience)
+        port.import(
+            self.id(from_node),
+            self.port_id(from_node, from_port),
+            name,
+            self.patience,
+        )
     }
 
     /// Starts a process of the body.

@@ -3,7 +3,7 @@
 
 use crate::env::{Env, pass, take_signal};
 use crate::outcome::{Outcome, Trouble};
-use netvm::{Access, NodeId, Port, Region, RemoteSegment, Segment};
+use netvm::{Access, Error, NodeId, Port, PortId, Region, RemoteSegment, Segment};
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -25,6 +25,11 @@ impl Side {
     /// The peer's node.
     pub(crate) fn peer(&self) -> NodeId {
         self.env.id(self.peer)
+    }
+
+    /// A port of the peer.
+    pub(crate) fn peer_port(&self, port: u16) -> PortId {
+        self.env.port_id(self.peer, port)
     }
 
     /// Allocates a region and exports it to all.
@@ -88,6 +93,29 @@ impl Env {
         worse(mine, other.join())
     }
 }
+
+/// Waits until [`bequeath`] is called, and opens port 0 of node 1, as soon as its last owner's number is free.
+pub(crate) fn inherited(env: &Env) -> Outcome<Port> {
+    let waiting = env.open(1, 1)?;
+    let _will = share(&waiting, WILL, 4096)?;
+    take_signal(env, &waiting, 1)?;
+    let deadline = env.deadline(&waiting);
+    loop {
+        match env.open(1, 0) {
+            Err(Error::Refused { .. }) => deadline.check()?,
+            other => return Ok(other?),
+        }
+        pass(&waiting, Duration::from_millis(1))?;
+    }
+}
+
+/// The owner of port 0 of node 1 has died: whoever waits for it may have it.
+pub(crate) fn bequeath(env: &Env, port: &Port) -> Outcome {
+    env.import(port, 1, 1, WILL)?.notify(1)?;
+    Ok(port.flush_remote(env.id(1))?)
+}
+
+const WILL: &str = "will";
 
 /// A region that all may use, for as long as this lives.
 pub(crate) struct Shared {

@@ -115,8 +115,16 @@ impl Lane {
 
     /// How the command ended.
     pub(super) fn end(&mut self, limit: Duration) -> Result<Reply> {
-        self.end_before(Instant::now() + limit)?
-            .ok_or_else(|| anyhow!("`{}` did not end within {} s", self.command, limit.as_secs()))
+        let reply = self.end_before(Instant::now() + limit)?;
+        reply.ok_or_else(|| {
+            let so_far = String::from_utf8_lossy(&self.pending);
+            anyhow!(
+                "`{}` did not end within {} s; the last it said: {}",
+                self.command,
+                limit.as_secs(),
+                so_far.trim().lines().last().unwrap_or("nothing")
+            )
+        })
     }
 
     /// Runs a command, whatever its status.
@@ -137,7 +145,6 @@ impl Lane {
     fn end_before(&mut self, limit: Instant) -> Result<Option<Reply>> {
         loop {
             if let Some(reply) = ended(&mut self.pending, self.number) {
-                writeln!(self.transcript, "{}\n= {}", reply.text.trim_end(), reply.status)?;
                 return Ok(Some(reply));
             }
             if self.interrupted.load(Ordering::Relaxed) {
@@ -149,7 +156,12 @@ impl Lane {
             let mut bytes = [0; 4096];
             match self.stream.read(&mut bytes) {
                 Ok(0) => bail!("the host is gone while it runs `{}`", self.command),
-                Ok(count) => self.pending.extend(bytes.iter().take(count)),
+                Ok(count) => {
+                    let bytes = bytes.get(..count).unwrap_or_default();
+                    // At once: of a command that does not end, this is all there is.
+                    self.transcript.write_all(bytes)?;
+                    self.pending.extend(bytes);
+                }
                 // A while without a word, or a signal: the flag says which one.
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
                 Err(error) => return Err(error).context("reading from a host"),

@@ -73,7 +73,7 @@ fn count_there(
 
 /// Joins the lock of port 0 of node 0.
 fn join(env: &Env, port: &Port) -> netvm::Result<AsymmetricHandle> {
-    AsymmetricLock::join(port, env.id(0), env.port_id(0), LOCK, env.patience)
+    AsymmetricLock::join(port, env.id(0), env.port_id(0, 0), LOCK, env.patience)
 }
 
 /// Threads of the calling process, on node 0, that each count so often.
@@ -306,9 +306,6 @@ fn is_lost(env: &Env, result: netvm::Result<()>, node: usize) -> Outcome {
 }
 
 pub(super) fn alock_dead_holder(env: &Env) -> Outcome {
-    let home = Arc::new(env.open(0, 0)?);
-    let data = share(&home, DATA, 4096)?;
-    let lock = AsymmetricLock::create(&home, LOCK, AsymmetricConfig::default())?;
     let victim = env.spawn(1, "dies", move |env| {
         let port = env.open(1, 0)?;
         let data = env.import(&port, 0, 0, DATA)?;
@@ -318,20 +315,24 @@ pub(super) fn alock_dead_holder(env: &Env) -> Outcome {
         port.notification(OVER)?.wait(env.patience)?;
         Err(Trouble::Unexpected("it was to be killed".into()))
     });
-    let ready = home.notification(READY)?;
-    ready.wait(env.patience)?;
-    ready.ack()?;
     // One that waits behind it, and one of the other class.
     let waiter = env.spawn(2, "waits", move |env| {
         let port = env.open(2, 0)?;
         let data = env.import(&port, 0, 0, DATA)?;
         let mut lock = join(env, &port)?;
+        let _turn = share(&port, "turn", 4096)?;
+        take_signal(env, &port, READY)?;
         data.notify(READY)?;
         is_lost(env, lock.acquire().and_then(AsymmetricGuard::release), 1)?;
         // And stays lost.
         is_lost(env, lock.acquire().and_then(AsymmetricGuard::release), 1)
     });
-    ready.wait(env.patience)?;
+    let home = Arc::new(env.open(0, 0)?);
+    let data = share(&home, DATA, 4096)?;
+    let lock = AsymmetricLock::create(&home, LOCK, AsymmetricConfig::default())?;
+    take_signal(env, &home, READY)?;
+    env.import(&home, 2, 0, "turn")?.notify(READY)?;
+    take_signal(env, &home, READY)?;
     let mine = {
         let lock = lock.clone();
         env.spawn_thread(0, "local", move |env| {
@@ -372,16 +373,19 @@ pub(super) fn alock_dead_waiter(env: &Env) -> Outcome {
         // To whom it would pass it is dead.
         is_lost(env, guard.release(), 2)
     });
+    let victim = env.spawn(2, "dies", move |env| {
+        let port = env.open(2, 0)?;
+        let mut lock = join(env, &port)?;
+        let _turn = share(&port, "turn", 4096)?;
+        take_signal(env, &port, READY)?;
+        let _guard = lock.acquire()?;
+        Err(Trouble::Unexpected("it had the lock that another holds".into()))
+    });
     let home = env.open(0, 0)?;
     let _data = share(&home, DATA, 4096)?;
     let lock = AsymmetricLock::create(&home, LOCK, AsymmetricConfig::default())?;
     take_signal(env, &home, READY)?;
-    let victim = env.spawn(2, "dies", move |env| {
-        let port = env.open(2, 0)?;
-        let mut lock = join(env, &port)?;
-        let _guard = lock.acquire()?;
-        Err(Trouble::Unexpected("it had the lock that another holds".into()))
-    });
+    env.import(&home, 2, 0, "turn")?.notify(READY)?;
     take_signal(env, &home, ASKED)?;
     let to_holder = env.import(&home, 1, 0, DATA)?;
     victim.kill();
@@ -412,7 +416,7 @@ pub(super) fn alock_dead_home(env: &Env) -> Outcome {
     let port = env.open(0, 0)?;
     let _data = share(&port, DATA, 4096)?;
     port.notification(READY)?.wait(env.patience)?;
-    let mut lock = AsymmetricLock::join(&port, env.id(1), env.port_id(0), LOCK, env.patience)?;
+    let mut lock = AsymmetricLock::join(&port, env.id(1), env.port_id(1, 0), LOCK, env.patience)?;
     let waiter = env.spawn_thread(0, "waits", move |_| {
         match lock.acquire().and_then(AsymmetricGuard::release) {
             Err(Error::TimedOut) => Err(Trouble::Failed(Error::TimedOut)),

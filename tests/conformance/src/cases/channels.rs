@@ -26,7 +26,7 @@ const GONE: &[Status] = &[
 ];
 
 fn join(env: &Env, port: &Port, node: usize, at: u16, name: &str) -> netvm::Result<Sender> {
-    Sender::join(port, env.id(node), env.port_id(at), name, env.patience)
+    Sender::join(port, env.id(node), env.port_id(node, at), name, env.patience)
 }
 
 /// The next message must be this one.
@@ -385,7 +385,7 @@ pub(super) fn channel_refusals(env: &Env) -> Outcome {
                 Receiver::open(&port, "other", ChannelConfig::default().notification(40)),
                 &[Status::NotAllowed],
             )?;
-            let nobody = ChannelConfig::default().from_port(env.id(1), env.port_id(7));
+            let nobody = ChannelConfig::default().from_port(env.id(1), env.port_id(1, 7));
             let private = Receiver::open(&port, "private", nobody)?;
             take_signal(env, &port, GO)?;
             expect(&mut receiver, env.patience, 1, 10, "message of the first sender")?;

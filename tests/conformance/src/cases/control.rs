@@ -41,13 +41,13 @@ pub(super) fn import_times_out(env: &Env) -> Outcome {
         },
         move |side| {
             let here = side.import_peer("here")?;
-            let (node, peer) = (side.peer(), side.env.port_id(0));
+            let (node, peer) = (side.peer(), side.peer_port(0));
             refused(
                 side.import(node, peer, "nowhere", Timeout::Now),
                 &[Status::NoSuchExport],
             )?;
             refused(
-                side.import(node, side.env.port_id(7), "here", Timeout::Now),
+                side.import(node, side.peer_port(7), "here", Timeout::Now),
                 &[Status::NoSuchPort, Status::NoSuchExport],
             )?;
             let span = Duration::from_millis(5);
@@ -212,7 +212,7 @@ pub(super) fn allow_list(env: &Env) -> Outcome {
     let exporter = env.spawn(1, "exporter", move |env| {
         let port = env.open(1, 0)?;
         let memory = port.alloc(4096)?;
-        let one = Access::nobody().and_port(env.id(0), env.port_id(0), Modes::READ | Modes::WRITE);
+        let one = Access::nobody().and_port(env.id(0), env.port_id(0, 0), Modes::READ | Modes::WRITE);
         let _one = port.export("one port", &memory, .., one)?;
         let node = Access::only(env.id(0)).and_node(env.id(2), Modes::READ);
         let _node = port.export("one node", &memory, .., node)?;
@@ -225,7 +225,7 @@ pub(super) fn allow_list(env: &Env) -> Outcome {
     let outsider = env.spawn(2, "outsider", move |env| {
         let port = env.open(2, 0)?;
         let open = env.import(&port, 1, 0, "open")?;
-        let (node, peer) = (env.id(1), env.port_id(0));
+        let (node, peer) = (env.id(1), env.port_id(1, 0));
         for name in ["one port", "nobody"] {
             refused(port.import(node, peer, name, Timeout::Now), &[Status::NotAllowed])?;
         }
@@ -241,7 +241,7 @@ pub(super) fn allow_list(env: &Env) -> Outcome {
     let insider = || -> Outcome {
         let (port, other) = (env.open(0, 0)?, env.open(0, 1)?);
         let open = env.import(&port, 1, 0, "open")?;
-        let (node, peer) = (env.id(1), env.port_id(0));
+        let (node, peer) = (env.id(1), env.port_id(1, 0));
         port.import(node, peer, "one port", Timeout::Now)?;
         refused(
             other.import(node, peer, "one port", Timeout::Now),
@@ -388,7 +388,7 @@ pub(super) fn address_lookup(env: &Env) -> Outcome {
         },
         move |side| {
             let map = side.import_peer("map")?;
-            let (node, peer) = (side.peer(), side.env.port_id(0));
+            let (node, peer) = (side.peer(), side.peer_port(0));
             let at = VirtAddr(map.address().0 + 4097);
             let (found, offset) = side
                 .locate_remote(node, peer, at)

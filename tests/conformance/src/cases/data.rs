@@ -245,8 +245,6 @@ pub(super) fn many_to_one(env: &Env) -> Outcome {
     const SHARE: u64 = 2 * 4096;
     let senders = env.nodes.len() - 1;
     let rounds = env.scaled(15);
-    let port = env.open(0, 0)?;
-    let memory = share(&port, "hub", SHARE * senders as u64)?;
     let mut running = Vec::new();
     for sender in 1..=senders {
         running.push(env.spawn(sender, "sender", move |env| {
@@ -264,6 +262,8 @@ pub(super) fn many_to_one(env: &Env) -> Outcome {
             Ok(port.flush_remote(env.id(0))?)
         }));
     }
+    let port = env.open(0, 0)?;
+    let memory = share(&port, "hub", SHARE * senders as u64)?;
     let mut mine = Ok(());
     let spokes: netvm::Result<Vec<_>> = (1..=senders).map(|s| env.import(&port, s, 0, "spoke")).collect();
     match spokes {

@@ -3,7 +3,7 @@
 use crate::env::{Env, pass, take_signal};
 use crate::outcome::{Outcome, Trouble, refused, right};
 use crate::pattern;
-use crate::side::{open_to_all, share, worse};
+use crate::side::{bequeath, inherited, open_to_all, share, worse};
 use netvm::{Error, Port, RemoteSegment, Status, Timeout};
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ pub(super) fn revoked(env: &Env) -> Outcome {
             );
             // Import again: it is not there.
             refused(
-                side.import(side.peer(), side.env.port_id(0), "goes", Timeout::Now),
+                side.import(side.peer(), side.peer_port(0), "goes", Timeout::Now),
                 &[Status::NoSuchExport],
             )?;
             stays.write(0, &[1; 10]).notify(DONE).post()?;
@@ -249,6 +249,14 @@ pub(super) fn dead_exporter(env: &Env) -> Outcome {
             pass(&side, Duration::from_micros(20))?;
         }
     });
+    // Its port number is free for the next process.
+    let heir = env.spawn(1, "heir", move |env| {
+        let port = inherited(env)?;
+        let memory = share(&port, "heir", 4096)?;
+        take_signal(env, &port, 1)?;
+        pattern::check_bytes(&memory, 0, &[9], "written to an heir")?;
+        pattern::check_bytes(&memory, 1, &[0; 4095], "an heir's own memory")
+    });
     let survivor = || -> Outcome {
         let side = env.side(0, 1)?;
         let _export = side.share("killer", 4 * 4096)?;
@@ -259,23 +267,15 @@ pub(super) fn dead_exporter(env: &Env) -> Outcome {
         }
         victim.kill();
         write_until_refused(env, &side, &target, GONE)?;
-        // Its port number is free for the next process.
-        env.both(
-            |env| {
-                let heir = env.side(1, 0)?;
-                let memory = heir.share("heir", 4096)?;
-                heir.take_signal(1)?;
-                pattern::check_bytes(&memory, 0, &[9], "written to an heir")?;
-                pattern::check_bytes(&memory, 1, &[0; 4095], "an heir's own memory")
-            },
-            |_| {
-                let heir = side.import_peer("heir")?;
-                heir.write(0, &[9]).notify(1).post()?;
-                side.flush_peer()
-            },
-        )
+        // More of those writes may be told to have failed, to their own port.
+        let port = env.open(0, 1)?;
+        bequeath(env, &port)?;
+        let heir = env.import(&port, 1, 0, "heir")?;
+        heir.write(0, &[9]).notify(1).post()?;
+        Ok(port.flush_remote(env.id(1))?)
     };
     let mine = survivor();
+    let mine = worse(mine, heir.join());
     match victim.join() {
         Err(Trouble::Killed) | Ok(()) => mine,
         other => worse(mine, other),

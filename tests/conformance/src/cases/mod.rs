@@ -26,6 +26,8 @@ pub enum Needs {
     Kill,
     /// [`Cluster::can_restart`](crate::Cluster::can_restart).
     Restart,
+    /// No two of its nodes may be the same.
+    Apart,
 }
 
 /// A body.
@@ -35,7 +37,7 @@ pub struct Case {
     pub name: &'static str,
     /// What it shows.
     pub about: &'static str,
-    /// Nodes it needs, at least; with more some do more.
+    /// Nodes it needs, at least; with more some do more. ([`Env::nodes`] may name one twice.)
     pub nodes: u16,
     /// What else it needs.
     pub needs: Needs,
@@ -50,8 +52,8 @@ impl Case {
         match (self.module, self.name) {
             ("alock", _) => "asymmetric locks",
             ("sync", "semaphore_tokens" | "semaphore_messages" | "dead_in_queue") => "semaphores",
-            ("sync", "wait_queue_order" | "queue_messages") => "wait queues",
-            ("sync", "bounded_buffer") => "monitors",
+            ("sync", "wait_queue_order" | "queue_messages" | "dead_in_wait_queue") => "wait queues",
+            ("sync", "bounded_buffer" | "dead_in_monitor") => "monitors",
             ("sync", _) => "locks",
             ("channels", _) => "channels",
             ("atomics", _) => "atomics",
@@ -123,7 +125,7 @@ cases! {
     control::import_times_out, 2, Nothing, "an import of nothing fails, at once or in time";
     control::several_names, 2, Nothing, "one range under several names with different rights";
     control::several_ports, 2, Nothing, "ports of one node do not mix";
-    control::allow_list, 3, Nothing, "an export admits whom it names";
+    control::allow_list, 3, Apart, "an export admits whom it names";
     control::local_refusals, 2, Nothing, "what can be refused at once is";
     control::address_lookup, 2, Nothing, "addresses to segments and back";
     failures::revoked, 2, Nothing, "writes and reads after an unexport fail, and say so";
@@ -179,5 +181,7 @@ cases! {
     sync::dead_holder, 3, Kill, "who holds a lock dies: the others get it, and are told";
     sync::dead_waiter, 3, Kill, "who waits for a lock dies: those behind it get it";
     sync::dead_in_queue, 3, Kill, "who waits for a token dies: those behind it get theirs";
+    sync::dead_in_wait_queue, 3, Kill, "who stands in a wait queue dies: those behind it do not stay there";
+    sync::dead_in_monitor, 3, Kill, "two die, inside of a monitor and waiting there: the others get on";
     threads::one_port, 2, Nothing, "several threads write, read and fence through one port";
 }

@@ -4,7 +4,7 @@
 use crate::env::{Env, pass, take_signal};
 use crate::outcome::{Outcome, Trouble, fails, refused, right};
 use crate::pattern;
-use crate::side::{share, worse};
+use crate::side::{bequeath, inherited, share, worse};
 use netvm::{Error, Port, SharedConfig, SharedReceiver, SharedSender, Status, Timeout};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const GONE: &[Status] = &[
 ];
 
 fn join(env: &Env, port: &Port, node: usize, at: u16, name: &str) -> netvm::Result<SharedSender> {
-    SharedSender::join(port, env.id(node), env.port_id(at), name, env.patience)
+    SharedSender::join(port, env.id(node), env.port_id(node, at), name, env.patience)
 }
 
 /// Who sends what: the sender's own port, which the card's word must confirm, and the message's number.
@@ -86,7 +86,12 @@ fn many(env: &Env, capacity: u32, messages: u32, cold: bool) -> Outcome {
         let config = SharedConfig::default().capacity(capacity);
         let receiver = receiver.insert(SharedReceiver::open(port, "shared", config)?);
         let mut next = (0..senders)
-            .map(|sender| ((env.id(at(sender).0).0, env.port_id(at(sender).1).0), (sender, 0)))
+            .map(|sender| {
+                (
+                    (env.id(at(sender).0).0, env.port_id(at(sender).0, at(sender).1).0),
+                    (sender, 0),
+                )
+            })
             .collect();
         for count in 0..messages * u32::from(senders) {
             if cold && count % 3 == 0 {
@@ -139,7 +144,7 @@ pub(super) fn shared_full(env: &Env) -> Outcome {
                 let message = receiver.recv(env.patience)?;
                 right!(message.array::<1>(0)? == [number], "message {number} is another");
                 right!(
-                    message.sender() == (env.id(0), env.port_id(0)),
+                    message.sender() == (env.id(0), env.port_id(0, 0)),
                     "message {number} has another sender"
                 );
             }
@@ -253,7 +258,7 @@ pub(super) fn shared_refusals(env: &Env) -> Outcome {
         move |env| {
             let port = env.open(1, 0)?;
             let bells = share(&port, "bells", 4096)?;
-            let config = || SharedConfig::default().from_port(env.id(0), env.port_id(0));
+            let config = || SharedConfig::default().from_port(env.id(0), env.port_id(0, 0));
             fails(
                 SharedReceiver::open(&port, "queue", config().message_bytes(4097)),
                 "entries of more than a page",
@@ -370,7 +375,10 @@ pub(super) fn shared_sender_dies(env: &Env) -> Outcome {
             "shared",
             SharedConfig::default().capacity(4),
         )?);
-        let of = |sender: u16| (env.id(1 + usize::from(sender)).0, env.port_id(0).0);
+        let of = |sender: u16| {
+            let node = 1 + usize::from(sender);
+            (env.id(node).0, env.port_id(node, 0).0)
+        };
         let mut next = [0, 1].map(|sender| (of(sender), (sender, 0))).into();
         let mut killed = false;
         loop {
@@ -404,9 +412,24 @@ pub(super) fn shared_receiver_dies(env: &Env) -> Outcome {
         }
         // It holds one, and never comes back.
         let _held = receiver.recv(env.patience)?;
-        loop {
-            pass(&port, Duration::from_millis(1))?;
+        // Or not for ever, should the one who was to kill it have died itself.
+        pass(&port, env.patience * 2)?;
+        Err(Trouble::Unexpected("it was to be killed".into()))
+    });
+    // A new life of the port: its queue begins anew, whatever the last one left.
+    let heir = env.spawn(1, "heir", move |env| {
+        let port = inherited(env)?;
+        let config = SharedConfig::default().capacity(4).notification(50);
+        let mut receiver = SharedReceiver::open(&port, "doomed", config)?;
+        for number in 0..10_u8 {
+            let message = receiver.recv(env.patience)?;
+            right!(
+                message.array::<1>(0)? == [number],
+                "message {number} to the heir is another"
+            );
         }
+        right!(receiver.skipped() == 0, "the heir skips places of the dead");
+        Ok(())
     });
     let survivor = || -> Outcome {
         let port = env.open(0, 0)?;
@@ -432,43 +455,15 @@ pub(super) fn shared_receiver_dies(env: &Env) -> Outcome {
         Err(Trouble::Killed) | Ok(()) => mine,
         other => worse(mine, other),
     };
-    mine?;
-    // A new life of the port: its queue begins anew, whatever the last one left.
-    let heir = env.spawn(1, "heir", move |env| {
-        let port = reopened(env)?;
-        let config = SharedConfig::default().capacity(4).notification(50);
-        let mut receiver = SharedReceiver::open(&port, "doomed", config)?;
-        for number in 0..10_u8 {
-            let message = receiver.recv(env.patience)?;
-            right!(
-                message.array::<1>(0)? == [number],
-                "message {number} to the heir is another"
-            );
-        }
-        right!(receiver.skipped() == 0, "the heir skips places of the dead");
-        Ok(())
-    });
     let again = || -> Outcome {
         let port = env.open(0, 1)?;
+        bequeath(env, &port)?;
         let sender = join(env, &port, 1, 0, "doomed")?;
         for number in 0..10_u8 {
             sender.send(&[number; 16], env.patience)?;
         }
         Ok(())
     };
-    let mine = again();
+    let mine = mine.and_then(|()| again());
     worse(mine, heir.join())
-}
-
-/// The port of one that has died, as soon as its number is free.
-fn reopened(env: &Env) -> netvm::Result<Port> {
-    let waiting = env.open(1, 1)?;
-    let deadline = env.deadline(&waiting);
-    loop {
-        match env.open(1, 0) {
-            Err(Error::Refused { .. }) => deadline.check()?,
-            other => return other,
-        }
-        pass(&waiting, Duration::from_millis(1))?;
-    }
 }

@@ -6,6 +6,7 @@
 //! | file | what it is |
 //! |---|---|
 //! | [`spread`] | a cluster of the conformance suite whose nodes are different machines |
+//! | `orders` | what those machines tell each other: whom to kill |
 //! | [`meeting`] | two programs that meet, and bytes that both know |
 //! | [`memory`] | memory as the kernel sees it: pressed out, resident, pinned |
 //! | [`raw`] | the device without the library |
@@ -14,6 +15,7 @@
 
 pub mod meeting;
 pub mod memory;
+mod orders;
 pub mod raw;
 pub mod spread;
 pub mod storm;

@@ -21,9 +21,6 @@ fn read(remote: &RemoteSegment) -> netvm::Result<[u8; WIDTH]> {
 pub(in super::super) fn contended_lock(env: &Env) -> Outcome {
     let nodes = env.nodes.len().min(4);
     let rounds = env.scaled(6);
-    let port = env.open(0, 0)?;
-    let home = Lock::create(&port, "lock", all())?;
-    let here = share(&port, "here", 3 * 4096)?;
     // A third node's memory, which is beside no lock.
     let there = env.spawn(nodes - 1, "there", move |env| {
         let port = env.open(nodes - 1, 2)?;
@@ -60,6 +57,9 @@ pub(in super::super) fn contended_lock(env: &Env) -> Outcome {
         port.flush_remote(there.node())?;
         taken_over(env, taken)
     });
+    let port = env.open(0, 0)?;
+    let home = Lock::create(&port, "lock", all())?;
+    let here = share(&port, "here", 3 * 4096)?;
     let count = (nodes as u32 * rounds) as u8;
     let (outcome, _home) = ended_by(env, &port, home, members);
     let told = tell(env, &port, nodes - 1, 2, "there");

@@ -7,7 +7,7 @@ mod outsiders;
 mod queues;
 
 pub(super) use counts::{lock_messages, queue_messages, semaphore_messages};
-pub(super) use deaths::{dead_holder, dead_in_queue, dead_waiter};
+pub(super) use deaths::{dead_holder, dead_in_monitor, dead_in_queue, dead_in_wait_queue, dead_waiter};
 pub(super) use locks::{contended_lock, lock_tries};
 pub(super) use outsiders::outsiders;
 pub(super) use queues::{bounded_buffer, semaphore_tokens, wait_queue_order};
@@ -29,17 +29,17 @@ fn all() -> Access {
 
 /// Takes part in the lock that a node's first port is home to.
 fn lock(env: &Env, port: &Port, node: usize, name: &str) -> netvm::Result<Lock> {
-    Lock::join(port, env.id(node), env.port_id(0), name, env.patience)
+    Lock::join(port, env.id(node), env.port_id(node, 0), name, env.patience)
 }
 
 /// Takes part in the semaphore that a node's first port is home to.
 fn semaphore(env: &Env, port: &Port, node: usize, name: &str) -> netvm::Result<Semaphore> {
-    Semaphore::join(port, env.id(node), env.port_id(0), name, env.patience)
+    Semaphore::join(port, env.id(node), env.port_id(node, 0), name, env.patience)
 }
 
 /// Takes part in the wait queue that a node's first port is home to.
 fn queue(env: &Env, port: &Port, node: usize, name: &str) -> netvm::Result<WaitQueue> {
-    WaitQueue::join(port, env.id(node), env.port_id(0), name, env.patience)
+    WaitQueue::join(port, env.id(node), env.port_id(node, 0), name, env.patience)
 }
 
 /// Runs a process on node 1 that is home to some objects, until the body is done. The body opens its ports itself: where

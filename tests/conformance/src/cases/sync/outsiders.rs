@@ -8,7 +8,7 @@ use netvm::sync::alock::{AsymmetricConfig, AsymmetricLock};
 use netvm::{Access, Modes, Port, Status, Timeout};
 
 pub(in super::super) fn outsiders(env: &Env) -> Outcome {
-    let (insider, other) = (env.id(0), env.port_id(0));
+    let (insider, other) = (env.id(0), env.port_id(0, 0));
     let home = move |port: &Port| {
         let list = Access::nobody().and_port(insider, other, Modes::READ | Modes::ATOMIC);
         let config = AsymmetricConfig::default().access(list.clone());
@@ -22,7 +22,8 @@ pub(in super::super) fn outsiders(env: &Env) -> Outcome {
         let [inside, outside] = [env.open(0, 0)?, env.open(0, 1)?];
         let mut closed = lock(env, &inside, 1, "closed")?;
         let mut open = [lock(env, &inside, 1, "open")?, lock(env, &outside, 1, "open")?];
-        let join = |port| AsymmetricLock::join(port, env.id(1), env.port_id(0), "asymmetric", env.patience);
+        let join =
+            |port| AsymmetricLock::join(port, env.id(1), env.port_id(1, 0), "asymmetric", env.patience);
         let mut asymmetric = join(&inside)?;
 
         // To the objects.
@@ -31,7 +32,7 @@ pub(in super::super) fn outsiders(env: &Env) -> Outcome {
         refused(join(&outside), not)?;
         // To what the insider has in its own memory for those who take part: its first seats are for the closed
         // lock, the next for the open one.
-        let seats = |block| outside.import(env.id(0), env.port_id(0), block, Timeout::Now);
+        let seats = |block| outside.import(env.id(0), env.port_id(0, 0), block, Timeout::Now);
         refused(seats("netvm.seats.0"), not)?;
         let for_all = seats("netvm.seats.1")?;
         right!(

@@ -60,11 +60,6 @@ impl Tokens {
 pub(in super::super) fn semaphore_tokens(env: &Env) -> Outcome {
     let nodes = env.nodes.len().min(4);
     let rounds = env.scaled(8);
-    let port = env.open(0, 0)?;
-    let homes = (
-        Semaphore::create(&port, "full", 0, all())?,
-        Semaphore::create(&port, "free", FREE, all())?,
-    );
     let (full_tokens, free_tokens) = (Tokens::default(), Tokens::default());
     // With an odd number of nodes the even ones' last tokens are for one more process.
     let left = (nodes % 2) as u32 * rounds;
@@ -99,6 +94,11 @@ pub(in super::super) fn semaphore_tokens(env: &Env) -> Outcome {
         Ok(())
     });
     members.push(more);
+    let port = env.open(0, 0)?;
+    let homes = (
+        Semaphore::create(&port, "full", 0, all())?,
+        Semaphore::create(&port, "free", FREE, all())?,
+    );
     let (outcome, homes) = ended_by(env, &port, homes, members);
     full_tokens.judge(env, 0)?;
     free_tokens.judge(env, FREE)?;
@@ -188,7 +188,7 @@ pub(in super::super) fn bounded_buffer(env: &Env) -> Outcome {
     let witness = Witness::default();
     // Words: how many are in, how many were taken out, their sum; then the slots.
     let members = begin(env, nodes, move |env, port, node| {
-        let home = (env.id(0), env.port_id(0), env.patience);
+        let home = (env.id(0), env.port_id(0, 0), env.patience);
         let mut monitor = Monitor::join(&port, home.0, home.1, "monitor", home.2)?;
         let mut not_full = Condition::join(&port, home.0, home.1, "not full", home.2)?;
         let mut not_empty = Condition::join(&port, home.0, home.1, "not empty", home.2)?;
