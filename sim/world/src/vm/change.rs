@@ -374,4 +374,23 @@ mod tests {
             FaultResult::Present { .. }
         ));
     }
+
+    #[test]
+    fn a_page_that_is_being_read_can_be_taken_later() {
+        let (mut vm, mut log) = host(2);
+        present(&mut vm, 10, true, &mut log);
+        present(&mut vm, 11, true, &mut log);
+        apply(&mut vm, Change::Evict { page: 10 }, &mut log);
+        let FaultResult::WaitUntil(until) = vm.fault(NOW, P, 10, false, false, &mut log) else {
+            panic!("it was written to swap");
+        };
+        // Reclaim looks around meanwhile.
+        assert_eq!(vm.next_candidate(), Some((P, 11)));
+        assert_eq!(vm.next_candidate(), Some((P, 11)));
+        let there = vm.fault(until, P, 10, false, false, &mut log);
+        assert!(matches!(there, FaultResult::Present { .. }));
+        let mut candidates = [vm.next_candidate(), vm.next_candidate()];
+        candidates.sort();
+        assert_eq!(candidates, [Some((P, 10)), Some((P, 11))]);
+    }
 }

@@ -134,14 +134,16 @@ impl HostVm {
     pub(crate) fn next_candidate(&mut self) -> Option<(ProcessId, u64)> {
         for _ in 0..self.list.len() {
             let (process, page) = self.list.pop_front()?;
-            if self
-                .present(process, page)
-                .is_some_and(|(ppn, _)| ppn != ZERO_PAGE)
-            {
-                self.list.push_back((process, page));
-                if !self.changing(process, page) {
-                    return Some((process, page));
-                }
+            let space = self.spaces.get(&process);
+            let takes = match space.map_or(Pte::Empty, |space| space.pte(page)) {
+                Pte::Present { ppn, .. } if ppn != ZERO_PAGE => !self.changing(process, page),
+                // It has a frame, and will be there: forgotten now, it could never be taken again.
+                Pte::Loading { .. } => false,
+                _ => continue,
+            };
+            self.list.push_back((process, page));
+            if takes {
+                return Some((process, page));
             }
         }
         None
@@ -178,6 +180,8 @@ impl HostVm {
             return None;
         }
         let ppn = self.frames.take()?;
+        // What an earlier stay of the page has left there.
+        self.list.retain(|&listed| listed != (process, page));
         self.list.push_back((process, page));
         log.see(Seen::FrameGiven { node: self.node, ppn });
         Some(ppn)
