@@ -84,7 +84,7 @@ pub(super) fn revoked(env: &Env) -> Outcome {
 }
 
 /// Hears of every failure that is left, until a remote flush succeeds.
-fn settle(env: &Env, port: &Port, remote: &RemoteSegment) -> Outcome {
+pub(super) fn settle(env: &Env, port: &Port, remote: &RemoteSegment) -> Outcome {
     let deadline = env.deadline(port);
     while let Err(error) = port.flush_remote(remote.node()) {
         if deadline.passed() || !matches!(error, Error::Failed(_) | Error::FailuresLost { .. }) {
