@@ -4,7 +4,7 @@ use super::plot;
 use anyhow::{Context as _, Result};
 use netvm_world::bench::locality::{Kind, PROCESSES, Point};
 use netvm_world::bench::suite::Measured;
-use netvm_world::bench::verdict::{FAIR, GOODPUT, MORE_INSTRUCTIONS, MORE_TIME};
+use netvm_world::bench::verdict::{FAIR, GOODPUT, LONGEST_WAIT, MORE_INSTRUCTIONS, MORE_TIME, SHARED};
 use netvm_world::timing::CostModel;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -68,6 +68,7 @@ pub fn page(model: &CostModel, all: &Measured) -> Result<String> {
     crowd(&mut page, all)?;
     locality(&mut page, all)?;
     hot(&mut page, model, all)?;
+    pressure(&mut page, all)?;
     streams(&mut page, all)?;
     Ok(page)
 }
@@ -165,7 +166,7 @@ fn hot(page: &mut String, model: &CostModel, all: &Measured) -> Result<()> {
          Clients on 8 nodes, each with one fetch-and-add under way, on words of a ninth. The last columns are of the same worlds \
          with operands that take no time to fetch (0 ns instead of {}): more than that a cache of operands in the card (thesis 10.2) \
          cannot give, since it would have to be looked at as well. That is {:.0} % of the time of one at the most, and {:.0} % of \
-         throughput; where many compete it is mostly the card's instructions that bind, and the cache gives nothing.\n\n\
+         throughput; with some numbers of clients the card's instructions bind, and the cache gives nothing.\n\n\
          | clients | words | Mops/s | ns | not fetched: Mops/s | ns |\n|---|---|---|---|---|---|",
         model.dma_read,
         best(|hot| 100.0 * (1.0 - hot.cached_nanos / hot.nanos)),
@@ -176,6 +177,36 @@ fn hot(page: &mut String, model: &CostModel, all: &Measured) -> Result<()> {
             page,
             "| {} | {} | {:.3} | {:.0} | {:.3} | {:.0} |",
             hot.clients, hot.words, hot.mops, hot.nanos, hot.cached_mops, hot.cached_nanos
+        )?;
+    }
+    Ok(())
+}
+
+fn pressure(page: &mut String, all: &Measured) -> Result<()> {
+    writeln!(
+        page,
+        "\n## A shared queue that is always full\n\n\
+         Senders on 8 nodes have the next message ready at once and wait by `send`; the receiver takes so long for each, on \
+         average. Watched for 100 rounds after 20, in worlds that differ in when each sender begins and how long each message \
+         takes; in a round the receiver could serve each sender once. Shares are of an equal one.\n\n\
+         | senders | room | service, us | Jain's index | lowest (>= {SHARED}) | least share | largest | longest wait, rounds (<= {LONGEST_WAIT}) | \
+         refusals a message | served / possible |\n|---|---|---|---|---|---|---|---|---|---|"
+    )?;
+    for one in &all.pressure {
+        let setting = one.setting;
+        writeln!(
+            page,
+            "| {} | {} | {} | {:.3} | {:.3} | {:.2} | {:.2} | {:.1} | {:.1} | {:.3} |",
+            setting.senders,
+            setting.capacity,
+            setting.service_nanos / 1_000,
+            one.jain,
+            one.worst_jain,
+            one.fewest,
+            one.most,
+            one.longest_rounds(),
+            one.refusals,
+            one.goodput
         )?;
     }
     Ok(())

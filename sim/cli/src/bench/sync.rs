@@ -113,6 +113,28 @@ impl Report {
         }
         let _ = writeln!(
             text,
+            "\n{:<42} {:>7} {:>12} {:>13} {:>9}",
+            "full shared queues", "Jain's", "least share", "longest wait", "refusals"
+        );
+        for one in &self.measured.pressure {
+            let at = one.setting;
+            let who = format!(
+                "  {} senders, room for {}, {} us each",
+                at.senders,
+                at.capacity,
+                at.service_nanos / 1_000
+            );
+            let _ = writeln!(
+                text,
+                "{who:<42} {:>7.3} {:>12.2} {:>6.1} rounds {:>9.1}",
+                one.jain,
+                one.fewest,
+                one.longest_rounds(),
+                one.refusals
+            );
+        }
+        let _ = writeln!(
+            text,
             "\n{:<16} {:>10} {:>10} {:>8} {:>12} {:>10} {:>8}",
             "messages", "channel ns", "1000/s", "MB/s", "write ns", "1000/s", "MB/s"
         );

@@ -7,6 +7,7 @@
 //! | [`crowd`] | many clients on one lock: fairness, goodput, retries |
 //! | [`locality`] | kinds of locks, over locality, locks and nodes: throughput |
 //! | [`hot`] | one word that many add to: throughput and latency |
+//! | [`pressure`] | a shared queue with more senders than it can serve: fairness, longest wait |
 //! | [`stream`] | channels beside plain writes, over message sizes |
 //! | [`suite`] | all of it, in a size that is asked for; [`verdict`]: what has to hold of it |
 //!
@@ -16,6 +17,7 @@ pub mod crowd;
 pub mod hot;
 pub mod locality;
 pub mod operations;
+pub mod pressure;
 mod stand;
 pub mod stream;
 pub mod suite;

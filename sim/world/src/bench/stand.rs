@@ -118,6 +118,11 @@ pub(super) struct Gate {
 }
 
 impl Gate {
+    /// How many have come.
+    pub(super) fn come(&self) -> usize {
+        self.come.get()
+    }
+
     /// Waits until so many have come.
     pub(super) fn pass(&self, actor: &Actor, many: usize) {
         self.come.set(self.come.get() + 1);

@@ -4,6 +4,7 @@ use super::crowd::{self, Crowd};
 use super::hot::{self, Hot};
 use super::locality::{self, KINDS, Point, Setting};
 use super::operations::{self, Operation};
+use super::pressure::{self, Pressure};
 use super::stream::{self, Stream};
 use super::{Trouble, verdict};
 use crate::timing::CostModel;
@@ -11,6 +12,9 @@ use netvm_abi::Nanos;
 use serde::Serialize;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Worlds of a full shared queue.
+const WORLDS: u32 = 4;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +25,8 @@ pub struct Sizes {
     pub watched: Nanos,
     /// Numbers of clients of hot words, and numbers of words.
     pub hot: &'static [(u32, u32)],
+    /// Senders of a full shared queue, what it has room for, and what its receiver does with a message, in ns.
+    pub pressure: &'static [(u32, u32, u64)],
     /// Message sizes in bytes.
     pub streams: &'static [u64],
     /// Nodes, locks, and locality in percent: all of each with all of the others, for every kind of lock.
@@ -37,6 +43,7 @@ impl Sizes {
         crowd: (48, 8),
         watched: Nanos::from_millis(8),
         hot: &[(1, 1), (8, 1)],
+        pressure: &[(8, 4, 20_000)],
         streams: &[8, 4096],
         nodes: &[4],
         locks: &[8],
@@ -56,6 +63,16 @@ impl Sizes {
             (32, 1),
             (64, 1),
             (64, 16),
+        ],
+        pressure: &[
+            (8, 4, 5_000),
+            (8, 4, 50_000),
+            (8, 4, 500_000),
+            (16, 4, 2_000),
+            (32, 4, 5_000),
+            (32, 64, 20_000),
+            (64, 4, 20_000),
+            (64, 16, 100_000),
         ],
         streams: &[8, 64, 256, 1024, 4088, 16384],
         nodes: &[10],
@@ -98,6 +115,8 @@ pub struct Measured {
     pub crowd: Crowd,
     /// Hot words.
     pub hot: Vec<Hot>,
+    /// Full shared queues.
+    pub pressure: Vec<Pressure>,
     /// Channels and plain writes.
     pub streams: Vec<Stream>,
     /// Kinds of locks.
@@ -124,6 +143,15 @@ pub fn measure(
     let hot = side_by_side(sizes.hot, threads, |&(clients, words)| {
         hot::measure(model, clients, words, Nanos::from_micros(500))
     })?;
+    tell("shared queues ...");
+    let pressure = side_by_side(sizes.pressure, threads, |&(senders, capacity, service_nanos)| {
+        let setting = pressure::Setting {
+            senders,
+            capacity,
+            service_nanos,
+        };
+        pressure::measure(model, setting, WORLDS)
+    })?;
     tell("channels ...");
     let streams = side_by_side(sizes.streams, threads, |&bytes| {
         stream::measure(model, bytes, 256)
@@ -141,6 +169,7 @@ pub fn measure(
         operations,
         crowd,
         hot,
+        pressure,
         streams,
         locality,
     })
@@ -152,6 +181,7 @@ impl Measured {
     pub fn wrong(&self) -> Vec<String> {
         let mut wrong = verdict::of_operations(&self.operations);
         wrong.extend(verdict::of_crowd(&self.crowd));
+        wrong.extend(verdict::of_pressure(&self.pressure));
         wrong.extend(verdict::of_locality(&self.locality));
         wrong
     }

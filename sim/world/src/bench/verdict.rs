@@ -3,6 +3,7 @@
 use super::crowd::Crowd;
 use super::locality::{Kind, Point};
 use super::operations::{Group, Operation};
+use super::pressure::Pressure;
 
 /// An extended atomic takes at most so many hundredths more of a standard one's time.
 pub const MORE_TIME: u64 = 5;
@@ -12,6 +13,11 @@ pub const MORE_INSTRUCTIONS: u64 = 20;
 pub const FAIR: f64 = 0.99;
 /// A crowd's goodput is at least this part of what hand-overs allow.
 pub const GOODPUT: f64 = 0.95;
+
+/// Jain's index of the senders of a full shared queue is at least this in every world.
+pub const SHARED: f64 = 0.9;
+/// None of them waits longer for a place, in rounds: the time in which the receiver serves each of them once.
+pub const LONGEST_WAIT: f64 = 25.0;
 
 /// What does not hold of the extended atomics: each is compared with the dearest standard one.
 #[must_use]
@@ -72,6 +78,28 @@ pub fn of_crowd(crowd: &Crowd) -> Vec<String> {
     wrong
 }
 
+/// What does not hold of full shared queues: that no sender starves.
+#[must_use]
+pub fn of_pressure(all: &[Pressure]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for one in all {
+        let who = format!("{} senders of a full queue", one.setting.senders);
+        if one.worst_jain < SHARED {
+            wrong.push(format!(
+                "{who}: Jain's index is {:.3}, less than {SHARED}",
+                one.worst_jain
+            ));
+        }
+        if one.longest_rounds() > LONGEST_WAIT {
+            wrong.push(format!(
+                "{who}: one has waited {:.1} times as long as all take, more than {LONGEST_WAIT}",
+                one.longest_rounds()
+            ));
+        }
+    }
+    wrong
+}
+
 /// What does not hold of kinds of locks: with nobody from elsewhere, the asymmetric lock is the quickest.
 #[must_use]
 pub fn of_locality(points: &[Point]) -> Vec<String> {
@@ -127,6 +155,34 @@ mod tests {
             ..fast
         };
         assert_eq!(of_locality(&[none, slow]).len(), 2);
+    }
+
+    #[test]
+    fn a_sender_that_starves_is_seen() {
+        let setting = crate::bench::pressure::Setting {
+            senders: 8,
+            capacity: 4,
+            service_nanos: 1_000,
+        };
+        let good = Pressure {
+            setting,
+            worlds: 1,
+            messages: 800,
+            goodput: 1.0,
+            jain: 0.95,
+            worst_jain: 0.9,
+            fewest: 0.5,
+            most: 1.5,
+            longest_nanos: 200_000,
+            refusals: 2.0,
+        };
+        let bad = Pressure {
+            worst_jain: 0.89,
+            longest_nanos: 200_001,
+            ..good.clone()
+        };
+        assert!(of_pressure(&[good]).is_empty());
+        assert_eq!(of_pressure(&[bad]).len(), 2);
     }
 
     fn operation(name: &str, group: Group, nanos: u64, instructions: u64) -> Operation {

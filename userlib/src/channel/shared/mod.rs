@@ -27,8 +27,10 @@
 //! *Isolation.* A sender can add, and neither choose a place nor change what is there. But one sender can fill the
 //! queue: who does not trust its clients gives them channels, or ports.
 //!
-//! *Full.* The card refuses the message, whose sender repeats it, with growing pauses: [`SharedSender::send`]. There
-//! are no credits, so nobody waits in line, and under lasting pressure nobody is promised a turn.
+//! *Full.* The card refuses the message, whose sender repeats it after a pause: [`SharedSender::send`]. There are no
+//! credits, so nobody waits in line. Senders that all wait by `send` come to equal shares, and a message that has
+//! waited long is repeated more often: a tendency and no promise, which `docs/evaluation/sync.md` measures. A sender that
+//! repeats [`SharedSender::try_send`] without a pause gets what it can.
 //!
 //! *Failure.* A message that cannot be put into its place (its page cannot be had, its link is lost) leaves a place
 //! that the receiver skips without a word; the sender is told. A sender that dies leaves nothing half done. When the
@@ -41,6 +43,7 @@
 //! that posts there: a failure of another operation to the same node holds its messages back, until it has been
 //! reported.
 
+mod pace;
 mod receiver;
 mod sender;
 

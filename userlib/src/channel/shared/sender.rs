@@ -1,5 +1,6 @@
 //! A sending end of a shared queue.
 
+use super::pace::Pace;
 use crate::error::{Error, Failure, Result};
 use crate::failure::{Known, after};
 use crate::import::RemoteSegment;
@@ -9,17 +10,15 @@ use crate::timeout::Timeout;
 use netvm_abi::control::Modes;
 use netvm_abi::descriptor::{Command, CommandFlags};
 use netvm_abi::{Nanos, NodeId, NotificationId, OpId, PortId, Status, VirtAddr};
+use parking_lot::Mutex;
 use std::fmt;
-
-/// Pause after the first refusal; each later one is twice as long.
-const FIRST_PAUSE: Nanos = Nanos::from_micros(20);
-/// Longest pause.
-const LONGEST_PAUSE: Nanos = Nanos::from_millis(5);
 
 /// A sending end of a shared queue: see the [module](crate::channel::shared)'s text.
 pub struct SharedSender {
     queue: RemoteSegment,
     entry: u64,
+    /// How long to pause while it is full.
+    pace: Mutex<Pace>,
 }
 
 impl SharedSender {
@@ -39,12 +38,13 @@ impl SharedSender {
         let shape = queue.inner().queue();
         if !shape.is_some() || !queue.modes().contains(Modes::APPEND) {
             return Err(Error::NotAChannel {
-                why: "it is no shared queue",
+                why: "it is no shared queue, or gives this port no right to append",
             });
         }
         Ok(Self {
             entry: shape.entry_bytes().into(),
             queue,
+            pace: Mutex::default(),
         })
     }
 
@@ -55,26 +55,31 @@ impl SharedSender {
         self.entry.min(remote.port.path_payload(remote.node).into())
     }
 
-    /// Sends a message and returns when it has its place: one round trip. While the queue is full it is sent again,
-    /// with pauses that grow from 20 us to 5 ms.
+    /// Sends a message and returns when it has its place: one round trip. While the queue is full it is sent again, after
+    /// pauses of 20 us to 5 ms that go by how often messages of this sender are refused, and how old this one is.
     ///
     /// # Errors
     /// As [`try_send`](Self::try_send); [`Error::QueueFull`] when there was no room in time.
     pub fn send(&self, message: &[u8], timeout: impl Into<Timeout>) -> Result<()> {
         let port = &self.queue.inner().port;
         let deadline = timeout.into().deadline(port.backend.now());
-        let mut pause = FIRST_PAUSE;
+        let asked = port.backend.now();
+        let mut refusals = 0;
         loop {
-            match self.try_send(message) {
-                Err(Error::QueueFull) => {}
-                other => return other,
-            }
+            let sent = self.try_send(message);
             let now = port.backend.now();
-            if now >= deadline {
-                return Err(Error::QueueFull);
+            let age = Nanos(now.0.saturating_sub(asked.0));
+            match sent {
+                Err(Error::QueueFull) if now < deadline => {}
+                Ok(()) => {
+                    self.pace.lock().placed(age, refusals);
+                    return Ok(());
+                }
+                error => return error,
             }
+            refusals += 1;
+            let pause = self.pace.lock().pause(age, refusals);
             port.pause(deadline.min(now.after(pause)))?;
-            pause = Nanos(pause.0 * 2).min(LONGEST_PAUSE);
         }
     }
 
