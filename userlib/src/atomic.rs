@@ -7,6 +7,17 @@
 //! an aligned word are single accesses on every side. So a word for which several nodes compete is
 //! changed through the card by all of them, also by those who could reach it with their processor.
 //!
+//! | an atomic, and | | emulator | simulator | Linux with a card (the rig) |
+//! |---|---|---|---|---|
+//! | another one, of any node, to the same page of the same port | atomic | yes | yes | yes |
+//! | the same bytes at another address, or of another port (memory mapped twice) | not atomic | cannot be | cannot be | can be |
+//! | a load or store of an aligned word of up to 8 bytes, by a processor | one access each | yes | yes | yes |
+//! | a load of a whole queue block by a processor | word by word | yes | yes | yes |
+//! | a processor's read-modify-write, a plain remote write | not atomic | yes | yes | yes |
+//!
+//! It is the same on all of them because the card's core does it, and not the bus: it locks the page for each of the
+//! two transfers, not for the time between. A bus that has atomics of its own (PCI Express) is not used for it.
+//!
 //! An operation whose page is not resident waits at the card for the host to bring it, and later
 //! ones on that page behind it: slower, never lost.
 

@@ -188,8 +188,8 @@ pub enum Error {
     #[error("the channel has a sender already; open one for each")]
     ChannelTaken,
 
-    /// What is exported under the name cannot be joined.
-    #[error("this is no channel: {why}")]
+    /// What is exported under the name cannot be joined by a sender.
+    #[error("what is exported under that name cannot be joined: {why}")]
     NotAChannel {
         /// What is wrong with it.
         why: &'static str,

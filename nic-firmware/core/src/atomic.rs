@@ -5,7 +5,8 @@
 //! operation begins again, having done nothing. The answer leaves when the operand stands in host memory.
 //!
 //! **What is atomic with what.** All atomics on one page take the same *unit*, and a unit carries out one
-//! operation at a time, in the order of arrival. So NIC operations on words of one node never mix. The
+//! operation at a time, in the order of arrival. So NIC operations on a word never mix, unless it is reached at
+//! two addresses, or through two ports, which are different units. The
 //! host's processor is no party to that: its own read-modify-writes are not atomic with a NIC's, which
 //! fetches and writes back. Its plain loads and stores of an aligned word are, each by itself.
 //!

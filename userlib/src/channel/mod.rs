@@ -46,6 +46,7 @@
 //! is there: by a read of its memory, which is refused when its port has closed or its process has
 //! died, and which finds out when the link is lost.
 
+mod body;
 mod config;
 mod layout;
 mod patience;
@@ -62,7 +63,8 @@ pub use set::ReceiverSet;
 pub use shared::{SharedConfig, SharedMessage, SharedReceiver, SharedSender};
 pub use stream::{ChannelReader, ChannelWriter};
 
-/// What one end of a channel has done.
+/// What one end of a channel, or the receiver of a shared queue, has done. The latter needs neither looks nor
+/// replenishments, and counts none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChannelStats {

@@ -1,16 +1,18 @@
 //! The receiving end.
 
 use super::ChannelStats;
+use super::body::Body;
 use super::config::ChannelConfig;
 use super::layout::{self, Farewell, HEAD_BYTES, Layout, Owner, credits, queue};
 use super::patience::{Patience, concerns, look};
 use super::stream::ChannelReader;
+use crate::backend::Refusal;
 use crate::error::{Error, Result};
 use crate::export::Segment;
 use crate::import::RemoteSegment;
 use crate::notify::{Notification, OwnNotification};
 use crate::port::{Port, PortInner};
-use crate::region::{Region, Word64, check_range};
+use crate::region::{Region, Word64};
 use crate::timeout::Timeout;
 use netvm_abi::{Nanos, NodeId, PAGE_SIZE, PortId, Status};
 use std::fmt;
@@ -61,8 +63,8 @@ impl Receiver {
     /// [join](crate::Sender::join).
     ///
     /// # Errors
-    /// [`Error::Empty`] for a capacity of 0; [`Error::OutOfRange`] for messages of 4 GiB and more; as [`Port::alloc`] and [`Port::export`];
-    /// [`Error::NotificationNumber`], or [`Error::Refused`] when the number is taken.
+    /// [`Error::Refused`] for a capacity of 0; [`Error::MessageTooLong`] for messages of 4 GiB and more; as [`Port::alloc`] and
+    /// [`Port::export`]; [`Error::NotificationNumber`], or [`Error::Refused`] when the number is taken.
     pub fn open(port: &Port, name: &str, config: ChannelConfig) -> Result<Self> {
         let port = &port.inner;
         let arrived = OwnNotification::take(port, config.notification)?;
@@ -72,14 +74,14 @@ impl Receiver {
             notification: arrived.id(),
         };
         if config.capacity == 0 {
-            return Err(Error::Empty {
-                what: "a channel's queue",
+            return Err(Error::Refused {
+                what: "open a channel",
+                reason: Refusal::Unsupported("its queue needs room for at least one message"),
             });
         }
-        let len = layout.export_len().ok_or(Error::OutOfRange {
-            offset: 0,
+        let len = layout.export_len().ok_or(Error::MessageTooLong {
             len: config.message_bytes,
-            size: u64::from(u32::MAX),
+            limit: u32::MAX.into(),
         })?;
         let memory = port.alloc(len)?;
         memory.write_from(queue::DESCRIPTION, &layout.encode())?;
@@ -210,9 +212,13 @@ impl Receiver {
         self.layout.remote_entry(self.received.wrapping_sub(before))
     }
 
-    /// Copies from the message that is borrowed.
-    pub(super) fn read_borrowed(&self, offset: u64, into: &mut [u8]) -> Result<()> {
-        self.memory.read_into(self.place(1) + HEAD_BYTES + offset, into)
+    /// The message that is borrowed, which is so long.
+    pub(super) fn borrowed(&self, len: u64) -> Body<'_> {
+        Body {
+            memory: &self.memory,
+            at: self.place(1) + HEAD_BYTES,
+            len,
+        }
     }
 
     /// Waits until there is a message, or will be no more.
@@ -442,6 +448,10 @@ pub struct Message<'a> {
 }
 
 impl Message<'_> {
+    fn body(&self) -> Body<'_> {
+        self.receiver.borrowed(self.len)
+    }
+
     /// Its length in bytes.
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -459,8 +469,7 @@ impl Message<'_> {
     /// # Errors
     /// [`Error::OutOfRange`], [`Error::Memory`].
     pub fn read_into(&self, offset: u64, into: &mut [u8]) -> Result<()> {
-        check_range(offset, into.len() as u64, self.len)?;
-        self.receiver.read_borrowed(offset, into)
+        self.body().read_into(offset, into)
     }
 
     /// `N` bytes from `offset` on: for numbers, with `from_le_bytes`.
@@ -468,9 +477,7 @@ impl Message<'_> {
     /// # Errors
     /// As [`read_into`](Self::read_into).
     pub fn array<const N: usize>(&self, offset: u64) -> Result<[u8; N]> {
-        let mut bytes = [0; N];
-        self.read_into(offset, &mut bytes)?;
-        Ok(bytes)
+        self.body().array(offset)
     }
 
     /// Copies all of it to the beginning of `into`. Tells how much that was.
@@ -478,11 +485,7 @@ impl Message<'_> {
     /// # Errors
     /// [`Error::MessageTooLong`], [`Error::Memory`].
     pub fn copy_to(&self, into: &mut [u8]) -> Result<usize> {
-        let limit = into.len() as u64;
-        match into.get_mut(..self.len()) {
-            Some(into) => self.read_into(0, into).map(|()| into.len()),
-            None => Err(Error::MessageTooLong { len: self.len, limit }),
-        }
+        self.body().copy_to(into)
     }
 
     /// A copy of all of it.
@@ -490,9 +493,7 @@ impl Message<'_> {
     /// # Errors
     /// [`Error::Memory`].
     pub fn to_vec(&self) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; self.len()];
-        self.read_into(0, &mut bytes)?;
-        Ok(bytes)
+        self.body().to_vec()
     }
 }
 

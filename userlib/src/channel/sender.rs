@@ -71,7 +71,7 @@ impl Sender {
         let mut description = [0; DESCRIPTION_BYTES];
         if queue.len() < PAGE_SIZE.into() {
             return Err(Error::NotAChannel {
-                why: "it is too small",
+                why: "it is too small to be a channel",
             });
         }
         queue.read(queue::DESCRIPTION, &mut description).post()?;

@@ -91,7 +91,7 @@ impl io::Read for ChannelReader {
         let (from, to) = self.rest;
         let now = into.len().min(usize::try_from(to - from).unwrap_or(usize::MAX));
         if let Some(into) = into.get_mut(..now) {
-            self.receiver.read_borrowed(from, into)?;
+            self.receiver.borrowed(to).read_into(from, into)?;
         }
         self.rest.0 += now as u64;
         if self.rest.0 == to {

@@ -36,6 +36,14 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    const fn otherwise(self) -> &'static str {
+        match self {
+            Self::Lock => "what is exported under that name is no lock",
+            Self::Queue => "what is exported under that name is no wait queue",
+            Self::Semaphore => "what is exported under that name is no semaphore",
+        }
+    }
+
     const fn word(self) -> u64 {
         u64::from_le_bytes(*b"NetVMs\x01\0") | (self as u64) << 56
     }
@@ -44,7 +52,8 @@ impl Kind {
 /// The home of a lock, wait queue or semaphore: as long as it lives, others can join. Any process may keep it;
 /// it takes no part in anything, and on the paths of the algorithms only its card does.
 ///
-/// Dropping it ends the object: whoever uses it then gets an error.
+/// Dropping it ends the object: whoever uses it then gets an error, at the latest when it next needs the home. A lock
+/// that is handed from one to another who waits does not need it; only the last of them does.
 #[must_use = "dropping a home ends what lives there"]
 pub struct Home {
     segment: Segment,
@@ -90,7 +99,7 @@ pub(super) fn join(
         node,
         port: exporter,
         name: name.into(),
-        reason: Refusal::Unsupported("there is something else under that name than was asked for"),
+        reason: Refusal::Unsupported(kind.otherwise()),
     };
     if block.len() != u64::from(PAGE_SIZE) {
         return Err(wrong);

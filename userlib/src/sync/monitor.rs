@@ -10,12 +10,17 @@ use crate::timeout::Timeout;
 use netvm_abi::{NodeId, PortId};
 
 /// A participant of a monitor: one process at a time is inside.
+///
+/// Neither entering nor waiting for a condition has a time-out, for the reason that [`Lock`] gives. What was written
+/// inside, to whatever node, whoever comes in next sees. When a process dies inside, the next is told
+/// ([`Inside::owner_died`]); when one dies that waits for a condition, the others come in again
+/// ([`Woken::Reset`]).
 #[derive(Debug)]
 pub struct Monitor {
     lock: Lock,
 }
 
-/// A participant of a condition of a monitor.
+/// A participant of a condition of a monitor. Which monitor it belongs to is the program's affair.
 #[derive(Debug)]
 pub struct Condition {
     queue: WaitQueue,
@@ -83,7 +88,8 @@ impl Condition {
     }
 
     /// Lets who waits first come in when it can (thesis: `cvsignal`). Tells whether somebody waits. The
-    /// caller is inside of the monitor, and should leave it soon.
+    /// caller is inside of the monitor, and should leave it soon. To let in all who wait, repeat it until it
+    /// tells that nobody does.
     ///
     /// # Errors
     /// As [`WaitQueue::signal`].

@@ -17,6 +17,10 @@ use std::fmt;
 /// Standing in the queue costs one round trip, and one message if others do already; so does waking who
 /// stands first. A signal that finds nobody is lost. Standing in the queue and waiting are two things,
 /// so that a process can say that it will wait before it lets go of a lock.
+///
+/// # Processes that die
+/// If a process dies that stands in the queue, those behind it find out, and all who wait are let out with
+/// [`Woken::Reset`]. A signal that was on its way to the dead one is lost with it.
 pub struct WaitQueue {
     seat: Seat,
     centre: RemoteSegment,

@@ -34,7 +34,8 @@ pub struct Semaphore {
 
 impl Semaphore {
     /// Makes a semaphore of this value that has its home at this port, under this name. `access` says
-    /// who may take part: they need to read and do atomics.
+    /// who may take part: they need to read and do atomics. Tokens are counted in 32 bits, without a check: who
+    /// gives more than 2^32 - 1 of them, those at the beginning included, loses them all.
     ///
     /// # Errors
     /// As [`Port::alloc`] and [`Port::export`].

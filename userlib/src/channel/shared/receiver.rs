@@ -3,11 +3,12 @@
 use super::SharedConfig;
 use crate::backend::Refusal;
 use crate::channel::ChannelStats;
+use crate::channel::body::Body;
 use crate::error::{Error, Result};
 use crate::export::Segment;
 use crate::notify::{Notification, OwnNotification};
 use crate::port::{Port, PortInner};
-use crate::region::{Region, check_range};
+use crate::region::Region;
 use crate::timeout::Timeout;
 use netvm_abi::shared_queue::{QueueShape, Record, free};
 use netvm_abi::{NodeId, PAGE_SIZE, PortId, Status};
@@ -180,11 +181,6 @@ impl SharedReceiver {
             self.arrived.wait_until(deadline)?;
         }
     }
-
-    /// Where the message that is borrowed lies in the memory.
-    fn borrowed(&self) -> u64 {
-        u64::from(self.next.wrapping_sub(1) % self.entries) * self.entry
-    }
 }
 
 impl fmt::Debug for SharedReceiver {
@@ -208,6 +204,15 @@ pub struct SharedMessage<'a> {
 }
 
 impl SharedMessage<'_> {
+    fn body(&self) -> Body<'_> {
+        let receiver = &self.receiver;
+        Body {
+            memory: &receiver.memory,
+            at: u64::from(receiver.next.wrapping_sub(1) % receiver.entries) * receiver.entry,
+            len: self.record.len.into(),
+        }
+    }
+
     /// Who has sent it, as the card says: node and port.
     #[must_use]
     pub const fn sender(&self) -> (NodeId, PortId) {
@@ -226,9 +231,7 @@ impl SharedMessage<'_> {
     /// # Errors
     /// [`Error::OutOfRange`], [`Error::Memory`].
     pub fn read_into(&self, offset: u64, into: &mut [u8]) -> Result<()> {
-        check_range(offset, into.len() as u64, self.record.len.into())?;
-        let receiver = &self.receiver;
-        receiver.memory.read_into(receiver.borrowed() + offset, into)
+        self.body().read_into(offset, into)
     }
 
     /// `N` bytes from `offset` on: for numbers, with `from_le_bytes`.
@@ -236,9 +239,15 @@ impl SharedMessage<'_> {
     /// # Errors
     /// As [`read_into`](Self::read_into).
     pub fn array<const N: usize>(&self, offset: u64) -> Result<[u8; N]> {
-        let mut bytes = [0; N];
-        self.read_into(offset, &mut bytes)?;
-        Ok(bytes)
+        self.body().array(offset)
+    }
+
+    /// Copies all of it to the beginning of `into`. Tells how much that was.
+    ///
+    /// # Errors
+    /// [`Error::MessageTooLong`], [`Error::Memory`].
+    pub fn copy_to(&self, into: &mut [u8]) -> Result<usize> {
+        self.body().copy_to(into)
     }
 
     /// A copy of all of it.
@@ -246,9 +255,7 @@ impl SharedMessage<'_> {
     /// # Errors
     /// [`Error::Memory`].
     pub fn to_vec(&self) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; self.len()];
-        self.read_into(0, &mut bytes)?;
-        Ok(bytes)
+        self.body().to_vec()
     }
 }
 

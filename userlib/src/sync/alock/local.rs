@@ -142,8 +142,8 @@ impl AsymmetricLock {
     ///
     /// # Errors
     /// As [`Port::import`], [`Port::alloc`] and [`Port::export`] (of a name of the library's own);
-    /// [`Error::Failed`] when what was imported cannot be read; [`Error::ModeRefused`] when it may not;
-    /// [`Error::Refused`] when it is no lock.
+    /// [`Error::Import`] when something else has that name; [`Error::Failed`] when what was imported cannot be
+    /// read; [`Error::ModeRefused`] when it may not.
     pub fn join(
         port: &Port,
         node: NodeId,

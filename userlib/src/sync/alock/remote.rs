@@ -88,8 +88,10 @@ impl Remote {
             inner.backend.generation(),
         );
         let memory = port.alloc(PAGE_SIZE.into())?;
-        let wrong = Error::Refused {
-            what: "join this lock",
+        let wrong = Error::Import {
+            node: lock.node(),
+            port: lock.port(),
+            name: lock.name().into(),
             reason: Refusal::Unsupported("what is exported under that name is no asymmetric lock"),
         };
         if lock.len() != EXPORTED {
