@@ -7,3 +7,17 @@ pub mod callgrind;
 pub mod layout;
 pub mod path;
 pub mod sync;
+
+use std::process::ExitCode;
+
+/// Ends a benchmark: well if what has to hold does.
+pub fn end(holds: anyhow::Result<bool>) -> ExitCode {
+    match holds {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -23,13 +23,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    match run(&Options::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    netvm_benches::end(run(&Options::parse()).map(|()| true))
 }
 
 fn run(options: &Options) -> anyhow::Result<()> {

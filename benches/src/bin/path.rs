@@ -20,14 +20,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    match run(&Options::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    netvm_benches::end(run(&Options::parse()))
 }
 
 fn run(options: &Options) -> anyhow::Result<bool> {

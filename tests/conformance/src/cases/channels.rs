@@ -1,6 +1,7 @@
 //! Channels (thesis chapter 7): messages come whole, in order and once; a borrow keeps its bytes; who
 //! waits for somebody who has gone is told.
 
+use super::GONE;
 use crate::env::{Env, pass, take_signal};
 use crate::outcome::{Outcome, Trouble, due, fails, refused, right};
 use crate::pattern;
@@ -13,17 +14,6 @@ use std::time::Duration;
 /// Notifications of the bodies' own: the library's are high.
 const GO: u32 = 1;
 const SEEN: u32 = 2;
-
-/// How the end of the other side shows.
-const GONE: &[Status] = &[
-    Status::CapabilityRefused,
-    Status::Revoked,
-    Status::NoSuchPort,
-    Status::NoSuchExport,
-    Status::LinkLost,
-    Status::StaleIncarnation,
-    Status::Unmapped,
-];
 
 fn join(env: &Env, port: &Port, node: usize, at: u16, name: &str) -> netvm::Result<Sender> {
     Sender::join(port, env.id(node), env.port_id(node, at), name, env.patience)

@@ -15,7 +15,19 @@ mod threads;
 
 use crate::env::Env;
 use crate::outcome::{Outcome, Trouble};
+use netvm::Status;
 use std::fmt;
+
+/// How the end of a channel's other side shows, or of a shared queue's receiver.
+const GONE: &[Status] = &[
+    Status::CapabilityRefused,
+    Status::Revoked,
+    Status::NoSuchPort,
+    Status::NoSuchExport,
+    Status::LinkLost,
+    Status::StaleIncarnation,
+    Status::Unmapped,
+];
 
 /// What a body needs beside nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! The shared receive queue: many senders, one queue; each message once, in its sender's order and with its
 //! sender's name; full, paged out, left by those who die.
 
+use super::GONE;
 use crate::env::{Env, pass, take_signal};
 use crate::outcome::{Outcome, Trouble, fails, refused, right};
 use crate::pattern;
@@ -11,17 +12,6 @@ use std::time::Duration;
 
 /// Notifications of the bodies' own: the library's are high.
 const GO: u32 = 1;
-
-/// How the end of a receiver shows.
-const GONE: &[Status] = &[
-    Status::CapabilityRefused,
-    Status::Revoked,
-    Status::NoSuchPort,
-    Status::NoSuchExport,
-    Status::LinkLost,
-    Status::StaleIncarnation,
-    Status::Unmapped,
-];
 
 fn join(env: &Env, port: &Port, node: usize, at: u16, name: &str) -> netvm::Result<SharedSender> {
     SharedSender::join(port, env.id(node), env.port_id(node, at), name, env.patience)

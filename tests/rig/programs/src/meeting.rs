@@ -1,7 +1,9 @@
 //! Two programs, one on each host, that meet: node 0 and node 1, each with a port, a region for the other to write to and
 //! the other's.
 
+use std::fmt;
 use std::path::Path;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use netvm::device;
@@ -24,6 +26,20 @@ pub struct Side {
     /// The other's node.
     pub peer: NodeId,
     _segment: Segment,
+}
+
+/// Ends a program: with its last line if it has done what it should, or with what went wrong.
+pub fn end(program: &str, done: Result<impl fmt::Display, Trouble>) -> ExitCode {
+    match done {
+        Ok(line) => {
+            println!("{line}");
+            ExitCode::SUCCESS
+        }
+        Err(trouble) => {
+            eprintln!("{program}: {trouble}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// The node of a card's device.

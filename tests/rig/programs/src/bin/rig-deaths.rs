@@ -60,16 +60,7 @@ fn main() -> ExitCode {
         Some(Role::Holder) => holder(),
         None => survive(&arguments),
     };
-    match done {
-        Ok(line) => {
-            println!("{line}");
-            ExitCode::SUCCESS
-        }
-        Err(trouble) => {
-            eprintln!("rig-deaths: {trouble}");
-            ExitCode::FAILURE
-        }
-    }
+    meeting::end("rig-deaths", done)
 }
 
 /// What all take part in.

@@ -58,16 +58,7 @@ fn main() -> ExitCode {
         Some(Role::Send) => send(),
         None => kill(&arguments),
     };
-    match done {
-        Ok(line) => {
-            println!("{line}");
-            ExitCode::SUCCESS
-        }
-        Err(trouble) => {
-            eprintln!("rig-kill: {trouble}");
-            ExitCode::FAILURE
-        }
-    }
+    meeting::end("rig-kill", done)
 }
 
 /// Exports until it is killed.

@@ -64,16 +64,7 @@ fn main() -> ExitCode {
         Some(Role::Starve) => starve(),
         None => all(),
     };
-    match done {
-        Ok(line) => {
-            println!("{line}");
-            ExitCode::SUCCESS
-        }
-        Err(trouble) => {
-            eprintln!("rig-life: {trouble}");
-            ExitCode::FAILURE
-        }
-    }
+    meeting::end("rig-life", done)
 }
 
 /// A case: its name, and what happens.

@@ -62,16 +62,7 @@ fn main() -> ExitCode {
         What::Misses => misses(),
         What::Export => export(),
     };
-    match ended {
-        Ok(value) => {
-            println!("{value}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("rig-measure: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    meeting::end("rig-measure", ended)
 }
 
 fn share(bytes: u64, writes: u64, arguments: &Arguments) -> Result<Value, Trouble> {

@@ -65,16 +65,7 @@ fn main() -> ExitCode {
             Ok(line)
         }
     });
-    match ended {
-        Ok(line) => {
-            println!("{line}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("rig-notify: {error}");
-            ExitCode::from(1)
-        }
-    }
+    meeting::end("rig-notify", ended)
 }
 
 fn send(side: &Side, rounds: u64, pace: Duration) -> Result<String, Trouble> {

@@ -80,16 +80,7 @@ fn main() -> ExitCode {
             }
         }
     });
-    match ended {
-        Ok(line) => {
-            println!("{line}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("rig-pressure: {error}");
-            ExitCode::from(1)
-        }
-    }
+    meeting::end("rig-pressure", ended)
 }
 
 /// Node 0: everything there, and back.

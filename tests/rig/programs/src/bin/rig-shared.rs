@@ -51,16 +51,7 @@ fn main() -> ExitCode {
         None if node.id() == NodeId(1) => owner(&node, &arguments),
         None => visitor(&node, &arguments),
     });
-    match ended {
-        Ok(line) => {
-            println!("{line}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("rig-shared: {error}");
-            ExitCode::from(1)
-        }
-    }
+    meeting::end("rig-shared", ended)
 }
 
 /// Maps a file and gives it to a port. It stays mapped until the process ends.

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use netvm::{Access, Error, Failure, Node, NodeId, Port, PortConfig, Status, device};
+use netvm_rig::meeting;
 use netvm_rig::storm::{Arena, Canary, Event, Mix, PAGE, tag, wrong_words};
 use serde_json::json;
 
@@ -69,16 +70,7 @@ fn main() -> ExitCode {
                 side(&node, &arguments)
             })
     };
-    match done {
-        Ok(line) => {
-            println!("{line}");
-            ExitCode::SUCCESS
-        }
-        Err(trouble) => {
-            eprintln!("rig-storm: {trouble}");
-            ExitCode::FAILURE
-        }
-    }
+    meeting::end("rig-storm", done)
 }
 
 /// The process whose pages nobody else may write: how many words somebody wrote.

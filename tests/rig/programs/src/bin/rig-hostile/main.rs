@@ -81,16 +81,7 @@ fn main() -> ExitCode {
         Some(Role::Trap) => trap::live(Instant::now() + LIFE),
         Some(Role::Bait) => trap::bait(Instant::now() + LIFE),
     };
-    match ended {
-        Ok(line) => {
-            println!("{line}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("rig-hostile: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    meeting::end("rig-hostile", ended)
 }
 
 /// What the processes beside the honest one did.
