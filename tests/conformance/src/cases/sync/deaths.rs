@@ -12,13 +12,13 @@ use netvm::sync::{Condition, Lock, Monitor, Semaphore, WaitQueue};
 const READY: u32 = 1;
 
 /// Tells the process that started this one, and stays as it is until it is killed.
-fn stay(env: &Env, port: &Port) -> Outcome {
+pub(super) fn stay(env: &Env, port: &Port) -> Outcome {
     tell(env, port, 0, 0, "told")?;
     port.notification(2)?.wait(env.patience * 2)?;
     Err(Trouble::Wrong("it should have been killed".to_owned()))
 }
 
-fn killed(outcome: Outcome) -> Outcome {
+pub(super) fn killed(outcome: Outcome) -> Outcome {
     match outcome {
         Err(Trouble::Killed) => Ok(()),
         other => other,

@@ -1,12 +1,14 @@
 //! Locks, semaphores, wait queues and monitors (thesis 8).
 
 mod counts;
+mod crowd;
 mod deaths;
 mod locks;
 mod outsiders;
 mod queues;
 
 pub(super) use counts::{lock_messages, queue_messages, semaphore_messages};
+pub(super) use crowd::{deaths_in_a_crowd, no_death};
 pub(super) use deaths::{dead_holder, dead_in_monitor, dead_in_queue, dead_in_wait_queue, dead_waiter};
 pub(super) use locks::{contended_lock, lock_tries};
 pub(super) use outsiders::outsiders;

@@ -41,6 +41,24 @@ pub(in super::super) fn outsiders(env: &Env) -> Outcome {
             for_all.modes()
         );
 
+        // To the descriptor of an asymmetric lock, by which its owner is handed the lock. The lock's first word
+        // names who asked last.
+        let guard = asymmetric.acquire()?;
+        let mut name = [0; 8];
+        let first = env.import(&inside, 1, 0, "asymmetric")?;
+        first.read(0, &mut name).post()?;
+        let name = format!("netvm/alock/{:016x}", u64::from_le_bytes(name));
+        let descriptor = |from: &Port| {
+            let (node, port) = (env.id(0), env.port_id(0, 0));
+            from.import_with(node, port, &name, Modes::ATOMIC, Timeout::Now)
+        };
+        refused(descriptor(&outside), not)?;
+        right!(
+            descriptor(&inside)?.modes().contains(Modes::ATOMIC),
+            "nor can who may"
+        );
+        guard.release()?;
+
         // And all of it works for those whom it is for.
         for _ in 0..env.scaled(3) {
             let guard = closed.acquire()?;
