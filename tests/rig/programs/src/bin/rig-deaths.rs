@@ -21,6 +21,8 @@ const HOME: u16 = 60;
 const MEETING: u16 = 61;
 /// What the last one does who is sure to live.
 const AFTER: u64 = 50;
+/// What a process says that is to be killed: it takes part now, or holds what it is to die with.
+const READY: &str = "ready";
 /// Notifications: each has done its last; the other has heard of it.
 const DONE: u32 = 1;
 const HEARD: u32 = 2;
@@ -124,6 +126,7 @@ fn member() -> Result<String, Trouble> {
     let node = meeting::node(Path::new(device::FIRST))?;
     let port = Port::open(&node, PortConfig::default())?;
     let mut shared = Shared::join(&port)?;
+    println!("{READY}");
     loop {
         shared.enter(std::process::id().into())?;
         shared.tokens.wait()?;
@@ -137,22 +140,31 @@ fn holder() -> Result<String, Trouble> {
     let port = Port::open(&node, PortConfig::default())?;
     let mut lock = AsymmetricLock::join(&port, NodeId(0), HOME.into(), "asymmetric", PATIENCE)?;
     let _guard = lock.acquire()?;
-    println!("holds");
+    println!("{READY}");
     loop {
         std::thread::park();
     }
 }
 
+/// Starts a process that is to be killed, and waits until it says that it has come so far.
 fn start(role: &str) -> Result<Child, Trouble> {
     let mut command = Command::new(std::env::current_exe()?);
-    Ok(command.arg(role).stdout(Stdio::piped()).spawn()?)
+    let mut child = command.arg(role).stdout(Stdio::piped()).spawn()?;
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut line)?;
+    if line.trim() == READY {
+        return Ok(child);
+    }
+    child.kill()?;
+    let status = child.wait()?;
+    Err(format!("a '{role}' that is to be killed ended by itself, with {status}").into())
 }
 
 /// Starts members, and kills them.
 fn kill(rounds: u64, mix: &mut Mix) -> Result<(), Trouble> {
     for _ in 0..rounds {
         let mut child = start("member")?;
-        std::thread::sleep(Duration::from_millis(20 + mix.below(150)));
+        std::thread::sleep(Duration::from_millis(mix.below(100)));
         if let Some(status) = child.try_wait()? {
             return Err(format!("a member ended by itself, with {status}").into());
         }
@@ -165,13 +177,8 @@ fn kill(rounds: u64, mix: &mut Mix) -> Result<(), Trouble> {
 /// Gives the asymmetric lock to one who is killed. Whoever wants it then is told.
 fn lose(node: &Node) -> Result<(), Trouble> {
     let mut child = start("holder")?;
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut line)?;
     child.kill()?;
     child.wait()?;
-    if line.trim() != "holds" {
-        return Err("the holder of the asymmetric lock did not get it".into());
-    }
     let port = Port::open(node, PortConfig::default())?;
     let mut lock = AsymmetricLock::join(&port, NodeId(0), HOME.into(), "asymmetric", PATIENCE)?;
     match lock.acquire() {
