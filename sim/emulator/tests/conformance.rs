@@ -110,6 +110,10 @@ impl Running for Thread {
         outcome
     }
 
+    fn is_over(&self) -> bool {
+        self.handle.is_finished()
+    }
+
     fn kill(&self) {
         self.killed.store(true, Ordering::Release);
         for &port in &*self.opened.lock().unwrap() {

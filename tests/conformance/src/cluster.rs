@@ -54,7 +54,7 @@ pub trait Running: Send {
     fn join(self: Box<Self>) -> Outcome;
 
     /// Whether it has ended: [`join`](Self::join) would not wait. Only asked where anything may fail
-    /// ([`Env::may_fail`](crate::Env::may_fail)).
+    /// ([`Env::may_fail`](crate::Env::may_fail)), and by cases whose nodes are [apart](crate::Needs::Apart).
     fn is_over(&self) -> bool {
         true
     }

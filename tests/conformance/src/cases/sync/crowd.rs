@@ -1,6 +1,6 @@
 //! Who waits for a lock while much else happens: members that come and go, and failures that are nobody's death.
 //!
-//! Where two nodes of a body are one machine these do not run: they start processes in turn.
+//! Where several machines run a body these do not run: they start processes in turn.
 
 use super::deaths::{killed, stay};
 use super::{Witness, all, ended_by, lock, taken_over, tell};
@@ -105,7 +105,6 @@ pub(in super::super) fn deaths_in_a_crowd(env: &Env) -> Outcome {
 /// What else fails of a port that waits is nobody's death: not even what fails on the holder's node, of which each look
 /// at the holder is told.
 pub(in super::super) fn no_death(env: &Env) -> Outcome {
-    apart(env)?;
     let port = env.open(0, 0)?;
     let home = Lock::create(&port, "lock", all())?;
     let _told = share(&port, "told", 4096)?;
