@@ -3,13 +3,16 @@
 //!
 //! A back end implements [`Cluster`] and runs each of [`ALL`]:
 //!
-//! ```no_run
-//! # fn cluster() -> std::sync::Arc<dyn netvm_conformance::Cluster> { unimplemented!() }
-//! use netvm_conformance::{ALL, Env, Trouble};
-//! for case in ALL {
-//!     match case.run(&Env::new(cluster(), 1, 42)) {
-//!         Ok(()) | Err(Trouble::Skipped(_)) => {}
-//!         Err(trouble) => panic!("{}: {trouble}", case.name),
+//! ```
+//! use netvm_conformance::{ALL, Cluster, Env, Trouble};
+//! use std::sync::Arc;
+//!
+//! fn suite(cluster: &Arc<dyn Cluster>) {
+//!     for case in ALL {
+//!         match case.run(&Env::new(Arc::clone(cluster), 1, 42)) {
+//!             Ok(()) | Err(Trouble::Skipped(_)) => {}
+//!             Err(trouble) => panic!("{}: {trouble}", case.name),
+//!         }
 //!     }
 //! }
 //! ```
