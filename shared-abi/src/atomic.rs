@@ -7,9 +7,9 @@
 //!
 //! # Empty is C = P
 //! Thesis tables 19 and 22 test for an empty queue with C = 0. That loses a token: with two waiters
-//! and three signals, the third finds C = 1 and P = 1, one waiter who is spoken for already, and is
-//! filed as a second pending wake-up that nobody will ever take; a waiter that comes later sleeps
-//! for ever. A queue in which every waiter is spoken for is empty to whoever signals: C = P.
+//! and three signals, the third finds C = 1 and P = 1: one waiter, which a pending wake-up has claimed. It
+//! files a second pending wake-up that no waiter ever takes, and a later waiter sleeps for ever. A queue in
+//! which wake-ups have claimed every waiter is empty to a signal: C = P.
 
 use crate::descriptor::Opcode;
 use crate::wire::{Header, MessageFlags};
@@ -17,9 +17,9 @@ use crate::words::{join, split};
 
 /// Bytes of the largest operand.
 pub const OPERAND_BYTES: usize = 32;
-/// The identifier of nobody.
+/// The identifier that names no waiter.
 pub const EMPTY: u64 = 0;
-/// The count that a dequeue answers when there is nobody to wake.
+/// The count that a dequeue answers when there is no waiter to wake.
 pub const NOBODY: u32 = u32::MAX;
 
 /// An atomic operation with its arguments.
@@ -111,22 +111,22 @@ impl Atomic {
 /// The centre of a wait queue or semaphore: 32 bytes of application memory, aligned to as many. All zero
 /// is an empty queue and a semaphore of 0.
 ///
-/// The queue itself is a chain through the memory of those who wait. Whoever is woken, and has a
-/// successor, brings that successor's identifier as the new head; until then the head is
-/// [`EMPTY`], and a signal that comes meanwhile is *pending*.
+/// The queue itself is a chain through the waiters' memory. A woken waiter with a successor reports that
+/// successor's identifier as the new head. Until then the head is [`EMPTY`], and a signal that arrives
+/// meanwhile is *pending*.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct QueueBlock {
-    /// H: who waits first, or [`EMPTY`].
+    /// H: the first waiter, or [`EMPTY`].
     pub head: u64,
-    /// T: who came last.
+    /// T: the last waiter.
     pub tail: u64,
-    /// C: how many wait, those who are spoken for included.
+    /// C: number of waiters, including those that a pending wake-up has claimed.
     pub count: u32,
     /// P: wake-ups that wait for the new head.
     pub pending: u32,
     /// S: the semaphore.
     pub value: u32,
-    /// How often the queue was reset, because somebody in it had died.
+    /// Number of resets after a waiter's death.
     pub epoch: u32,
 }
 
@@ -178,7 +178,7 @@ impl QueueBlock {
         }
     }
 
-    /// Whether there is nobody to wake: nobody waits, or everybody who does is spoken for.
+    /// Whether there is no waiter to wake: none waits, or pending wake-ups have claimed all of them.
     const fn is_empty(&self) -> bool {
         self.count == self.pending
     }
@@ -199,7 +199,7 @@ impl QueueBlock {
         }
     }
 
-    /// Thesis table 19, `dequeue`: whom to wake, how many wait behind, the epoch.
+    /// Thesis table 19, `dequeue`: the waiter to wake, the number behind it, the epoch.
     const fn dequeue(&mut self) -> AtomicResult {
         if self.is_empty() {
             return AtomicResult {
@@ -240,7 +240,7 @@ impl QueueBlock {
     }
 
     /// Thesis table 22, `semP`: the value before; if that was 0 the caller stands in the queue, and gets
-    /// its predecessor. Who names nobody as waiter only tries.
+    /// its predecessor. With [`EMPTY`] as waiter it only tries.
     const fn wait(&mut self, id: u64) -> AtomicResult {
         let before = self.value;
         if before > 0 {
@@ -258,7 +258,7 @@ impl QueueBlock {
         }
     }
 
-    /// Thesis table 22, `semV`: whom to wake, how many wait behind, the epoch; or, with the count
+    /// Thesis table 22, `semV`: the waiter to wake, the number behind it, the epoch; or, with the count
     /// [`NOBODY`], the value after.
     const fn signal(&mut self) -> AtomicResult {
         if !self.is_empty() {
@@ -271,9 +271,8 @@ impl QueueBlock {
         }
     }
 
-    /// Empties a queue that somebody has died in, once for each epoch: 1 if this call did it, how many
-    /// waited, the epoch now. Wake-ups that were pending become the semaphore's: who waited comes
-    /// again.
+    /// Empties a queue in which a waiter has died, once for each epoch: 1 if this call did it, how many
+    /// waited, the epoch now. Pending wake-ups become the semaphore's: the waiters come again.
     const fn reset(&mut self, epoch: u32) -> AtomicResult {
         if epoch != self.epoch {
             return AtomicResult {

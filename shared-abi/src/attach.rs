@@ -188,8 +188,8 @@ impl DriverPlace {
 
     /// Says that every access to host memory is over and that there will be none (NIC, which then begins anew).
     ///
-    /// The last access comes before the release store of 0, whose reader frees the memory. The header goes first: whoever
-    /// reads 0 here finds no card to attach to before the next firmware has published its own.
+    /// The last access comes before the release store of 0, whose reader frees the memory. The header goes first: a driver
+    /// that reads 0 here finds no card to attach to before the next firmware has published its own.
     pub fn let_go<W: SharedWords + ?Sized>(bar: &W) {
         bar.store_release(header::MAGIC, 0);
         bar.store_release(header::DRIVER_READY, 0);

@@ -1,7 +1,7 @@
 //! Command descriptors: what an application asks of its NIC (thesis tables 10 and 11).
 //!
 //! A descriptor is 48 words: a head of 16 and room for 128 bytes of inline payload. Local
-//! addresses need no key: the port's own doorbell proves who asks. The NIC copies a descriptor
+//! addresses need no key: the port's own doorbell identifies the caller. The NIC copies a descriptor
 //! once and checks the copy; the words in the queue may change under it at any time.
 
 use crate::status::Status;
@@ -58,18 +58,18 @@ opcodes! {
     Swap = 18,
     /// Atomic: replace with `operand` if equal to `compare`; reply is the old value.
     CompareSwap = 19,
-    /// On a queue block: `operand` waits last; reply is who waits before it, and count and epoch.
+    /// On a queue block: `operand` waits last; reply is its predecessor, and count and epoch.
     Enqueue = 32,
-    /// On a queue block: takes the first; reply is whom to wake, and count behind it and epoch.
+    /// On a queue block: takes the first; reply is the waiter to wake, and count behind it and epoch.
     Dequeue = 33,
     /// On a queue block: `operand` waits first now, if `compare` is the epoch; reply is 1 if it is to be
     /// woken at once (2: another epoch), and count behind it and epoch.
     NewHead = 34,
-    /// On a queue block: takes one from the semaphore, or `operand` waits last; reply is who waits before
-    /// it, and the value before and epoch.
+    /// On a queue block: takes one from the semaphore, or `operand` waits last; reply is its
+    /// predecessor, and the value before and epoch.
     SemP = 35,
-    /// On a queue block: takes the first, or gives one to the semaphore; reply is whom to wake, and count
-    /// behind it and epoch, or value.
+    /// On a queue block: takes the first, or gives one to the semaphore; reply is the waiter to wake,
+    /// and count behind it and epoch, or value.
     SemV = 36,
     /// On a queue block: empties it, if `operand` is the epoch; reply is 1 if it was, and count before and
     /// epoch now.
@@ -152,7 +152,7 @@ pub struct Command {
     pub remote: VirtAddr,
     /// Address at this node.
     pub local: VirtAddr,
-    /// Whom to notify, if anybody.
+    /// The notification to signal, if any.
     pub notification: NotificationId,
     /// The library's number of the operation.
     pub op: OpId,
@@ -251,7 +251,7 @@ impl Command {
     }
 }
 
-/// The head of a write's descriptor with all that follows from whom it goes to, so that a library
+/// The head of a write's descriptor with everything that the destination determines, so that a library
 /// fills in only what differs from write to write. In pairs of words, low one first: a library moves
 /// two at a time.
 #[derive(Clone, Copy, Debug)]
@@ -268,7 +268,7 @@ pub struct WriteFields {
     pub remote: VirtAddr,
     /// Address at this node.
     pub local: VirtAddr,
-    /// Whom to notify, if anybody.
+    /// The notification to signal, if any.
     pub notification: NotificationId,
     /// The library's number of the operation.
     pub op: OpId,

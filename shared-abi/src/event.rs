@@ -16,7 +16,7 @@ pub const EVENT_WORDS: usize = 8;
 /// From the NIC to the host driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NicEvent {
-    /// A message (or read reply) waits in a bounce page; its record says for whom.
+    /// A message (or read reply) waits in a bounce page; its record names the port.
     Bounced {
         /// The bounce page and record.
         bounce: BounceId,
@@ -157,7 +157,7 @@ pub enum HostEvent {
     },
     /// Send the control message in this slot of the shared memory.
     SendControl {
-        /// To whom.
+        /// The destination.
         peer: NodeId,
         /// The slot.
         slot: u16,

@@ -71,9 +71,9 @@ mod ethernet {
     /// A frame that carries a message, checked.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Frame<'a> {
-        /// Who sent it, by its own account.
+        /// The sender, by its own account.
         pub from: Endpoint,
-        /// To whom it was sent.
+        /// The destination.
         pub to: Endpoint,
         /// The message.
         pub header: Header,
@@ -196,7 +196,7 @@ mod ethernet {
         Ok(len)
     }
 
-    /// Reads a frame. Whether it is for this node, and from whom it says it is, the caller compares with its node
+    /// Reads a frame. The caller compares the destination and the claimed sender with its node
     /// table. A UDP checksum of zero means that the sender computed none (RFC 768) and is accepted.
     ///
     /// # Errors

@@ -264,7 +264,7 @@ arguments! {
         reserved1: u64 = 128,
     }
 
-    /// Who may import an export, and with which modes.
+    /// The nodes and ports that may import an export, and with which modes.
     AllowEntry {
         /// The node, or [`ANY_NODE`].
         node: u16 = 0,

@@ -1,5 +1,5 @@
 //! Every size and offset of this version, asserted at compile time: a change of layout cannot happen by accident.
-//! Whoever changes a number here changes [`ABI_VERSION`](crate::ABI_VERSION), `docs/ABI.md` and the golden vectors.
+//! A change of a number here also changes [`ABI_VERSION`](crate::ABI_VERSION), `docs/ABI.md` and the golden vectors.
 
 use crate::bar::{BarMap, PAGE_WORDS, header, port};
 use crate::geometry::Geometry;

@@ -3,7 +3,7 @@
 //!
 //! Four parties meet here: the application (through the user library), the host driver, the NIC
 //! and the NICs of other nodes. Each boundary has its module; `docs/ABI.md` describes the same
-//! layouts for someone who implements one side in another language.
+//! layouts for an implementation of one side in another language.
 //!
 //! | boundary | modules |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! The page lock: how a NIC and its host agree on who may use a page (thesis 4.4, promise P1).
+//! The page lock: how a NIC and its host agree on the use of a page (thesis 4.4, promise P1).
 //!
 //! Two words per slot, each with one owner. It is Dekker's pattern, without a queue:
 //!
@@ -288,7 +288,7 @@ pub fn retract<W: SharedWords + ?Sized>(bar: &W, table: &PageTable, slot: PageSl
 }
 
 /// Host: takes back a [`retract`] whose page turned out to be in use. The entry was not rewritten,
-/// so whoever still holds the lock holds the same page.
+/// so a DMA that still holds the lock holds the same page.
 pub fn restore<W: SharedWords + ?Sized>(bar: &W, table: &PageTable, slot: PageSlot) {
     let at = table.slot_at(slot).plus(HOST);
     let word = bar.load_acquire(at);
@@ -298,11 +298,11 @@ pub fn restore<W: SharedWords + ?Sized>(bar: &W, table: &PageTable, slot: PageSl
 /// What the NIC's word says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockState {
-    /// Nobody holds the page.
+    /// No DMA holds the page.
     Free,
     /// A DMA is under way.
     Locked,
-    /// All ones: the card is gone (PCI's answer for nobody).
+    /// All ones: the card is gone (PCI's answer for an absent device).
     CardGone,
 }
 
@@ -342,7 +342,7 @@ pub enum Retracted {
     },
     /// The card is gone.
     CardGone,
-    /// Nobody uses it any more: the slot may be filled again.
+    /// The page is free: the slot may be filled again.
     Free {
         /// What the NIC did to the page.
         used: PageUse,

@@ -96,7 +96,7 @@ pub struct PageEntry {
     pub writable: bool,
 }
 
-/// Key of the page hash, chosen anew at each boot so that nobody can aim at a row.
+/// Key of the page hash, chosen anew at each boot so that no application can aim at a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HashKey(pub [u64; 2]);
 

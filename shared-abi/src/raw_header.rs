@@ -167,7 +167,7 @@ impl<W: Borrow<[u32; HEADER_WORDS]>> RawHeader<W> {
         Seq(self.word(6))
     }
 
-    /// Whom to notify.
+    /// The notification to signal.
     #[must_use]
     #[inline]
     pub fn notification(&self) -> NotificationId {

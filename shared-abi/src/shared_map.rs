@@ -45,7 +45,7 @@ pub mod status_page {
         peer(node).plus(1)
     }
 
-    /// Where the windows of a link stood when the NIC last had time to say so, for whoever watches: the next
+    /// Where the windows of a link stood when the NIC last had time to say so, for an observer: the next
     /// sequence number to be sent, the lowest that the other side has not acknowledged, and the lowest that this
     /// side has not finished with.
     #[must_use]

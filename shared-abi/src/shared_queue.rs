@@ -121,8 +121,8 @@ impl Places {
 /// The NIC's state of a port's queue: 8 bytes.
 ///
 /// `freed` belongs to the receiver. The NIC keeps what it saw last and looks again only when that says that the
-/// queue is full. An old value is always too low, so it only refuses more than it must. Whoever stores a value
-/// that cannot be gives its own places out twice, or to nobody.
+/// queue is full. An old value is always too low, so it only refuses more than it must. A receiver that
+/// stores an impossible value harms only its own places: they are given out twice, or never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     tail: u32,
@@ -166,7 +166,7 @@ pub struct Record {
     pub status: Status,
     /// Bytes of the message.
     pub len: u16,
-    /// Who sent it.
+    /// The sender.
     pub node: NodeId,
     /// From which port.
     pub port: PortId,
@@ -186,7 +186,7 @@ const fn lap(place: u32) -> u32 {
 
 impl Record {
     /// Stores the record (NIC), when what it speaks of is visible. The word with the lap comes last, with
-    /// release: who sees it sees the other word and the message. `area` is where the port's area starts.
+    /// release: a reader that sees it sees the other word and the message. `area` is where the port's area starts.
     pub fn store<W: SharedWords + ?Sized>(&self, shared: &W, area: WordIndex, place: u32) {
         let at = area.plus(record_at(place).0);
         shared.store_release(at.plus(1), self.node.0 as u32 | ((self.port.0 as u32) << 16));

@@ -153,7 +153,7 @@ pub struct Header {
     pub destination_incarnation: Incarnation,
     /// Sequence number.
     pub seq: Seq,
-    /// Whom to notify.
+    /// The notification to signal.
     pub notification: NotificationId,
     /// Address at the receiver.
     pub address: VirtAddr,

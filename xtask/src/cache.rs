@@ -22,7 +22,7 @@ pub(crate) fn folder() -> Result<PathBuf> {
     std::path::absolute(&folder).context("the cache's path")
 }
 
-/// Waits until nobody else builds `name` in `folder`; the turn ends with the file.
+/// Waits until no other process builds `name` in `folder`; the turn ends with the file.
 pub(crate) fn turn(folder: &Path, name: &str) -> Result<File> {
     let path = folder.join(format!("{name}.lock"));
     let file = File::options()
@@ -53,7 +53,7 @@ pub(crate) fn room(folder: &Path, bytes: u64, what: &str) -> Result<()> {
     Ok(())
 }
 
-/// A short name for `text`: the same for the same text on every machine (FNV-1a; nobody attacks a cache of his own).
+/// A short name for `text`: the same for the same text on every machine (FNV-1a; a cache needs no protection from its own user).
 pub(crate) fn name_of(text: &str) -> String {
     let hash = text.bytes().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)

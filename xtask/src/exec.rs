@@ -222,7 +222,7 @@ mod tests {
             .nth(1)
             .and_then(|rest| rest.trim().parse().ok())
             .unwrap();
-        // A busy machine takes a moment to end it, and whoever inherits it to look.
+        // A busy machine takes a moment to end it, and the new parent to look.
         let state = || std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
         let gone = |state: String| state.is_empty() || state.contains(") Z");
         while !gone(state()) {

@@ -21,7 +21,7 @@ pub(crate) struct Tool {
 
 /// How we see that a package is there.
 pub(crate) enum Probe {
-    /// This program runs, whoever installed it.
+    /// This program runs, however it was installed.
     Runs(&'static str, &'static [&'static str]),
     /// Debian's own it must be.
     Package,

@@ -322,7 +322,7 @@ fn sim(context: &mut Context<'_>) -> Result<Outcome> {
 }
 
 /// The first fresh seed of what is committed, of worlds and of property tests: every change meets what
-/// nothing has met before, and whoever tests it again, elsewhere, meets the same. Without git, they are drawn.
+/// nothing has met before, and a repeated test elsewhere meets the same. Without git, they are drawn.
 fn seeds_of_the_tree() -> Option<u64> {
     let mut git = std::process::Command::new("git");
     let answer = git

@@ -51,7 +51,7 @@ pub struct Cost {
     pub barriers: u32,
 }
 
-/// Words that write down who looks at them.
+/// Words that record each look at them.
 struct Counting<'a> {
     words: &'a [AtomicU32],
     lines: RefCell<BTreeSet<u32>>,

@@ -1,4 +1,4 @@
-//! A whole table with its host side: which page goes to which slot, and who makes room (thesis 4.3.1).
+//! A whole table with its host side: which page goes to which slot, and which page makes room (thesis 4.3.1).
 //!
 //! Occupancy is kept in host memory, as the driver keeps it: an insert never reads NIC memory.
 
@@ -106,7 +106,7 @@ impl<L: Layout> Table<L> {
         }
     }
 
-    /// Who makes room in full rows: a random page of the newcomer's own port where that holds half of the
+    /// The page that makes room in full rows: a random page of the newcomer's own port where that holds half of the
     /// places or more, else of the port that holds most.
     fn victim(&self, rows: [u32; 2], newcomer: PortId, random: &mut impl Rng) -> u32 {
         let slots: Vec<u32> = self.places(rows).collect();

@@ -80,7 +80,7 @@ fn case_post_small() -> Result<()> {
         );
         card.carry_out();
     }
-    // An import that ends asks whether its writes have landed, and this card answers nobody.
+    // An import that ends asks whether its writes have landed, and this card does not answer.
     std::mem::forget(remote);
     Ok(())
 }
@@ -93,7 +93,7 @@ fn case_post_bulk() -> Result<()> {
         ensure!(probe_post_slice(black_box(&remote), black_box(&slice)), "refused");
         card.carry_out();
     }
-    // An import that ends asks whether its writes have landed, and this card answers nobody.
+    // An import that ends asks whether its writes have landed, and this card does not answer.
     std::mem::forget(remote);
     Ok(())
 }

@@ -153,7 +153,7 @@ fn mlock_time() -> Result<f64> {
             munlock(page, PAGE).context("munlock")
         }
     });
-    // SAFETY: nobody uses it any more.
+    // SAFETY: it is out of use.
     unsafe { munmap(page, PAGE) }.context("unmapping a page")?;
     time
 }

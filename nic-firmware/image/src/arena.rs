@@ -57,7 +57,7 @@ impl Arena {
         self.used += gap + bytes;
         let first = piece.as_mut_ptr().wrapping_add(gap).cast::<T>();
         for index in 0..len {
-            // SAFETY: inside of the piece, which is aligned for `T` behind the gap and nobody else's.
+            // SAFETY: inside of the piece, which is aligned for `T` behind the gap and given out once.
             unsafe { first.add(index).write(make(index)) };
         }
         // SAFETY: all `len` entries have just been written; the piece is ours for ever.

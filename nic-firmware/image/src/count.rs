@@ -16,7 +16,7 @@ pub(crate) struct Counter {
 
 impl Counter {
     /// Starts the counter; nothing where the processor does not count instructions. Interrupts stay masked from now on:
-    /// a handler's instructions would be in somebody's count.
+    /// a handler's instructions would be in the count.
     pub(crate) fn start() -> Option<Self> {
         crate::cpu::mask_interrupts();
         let events: u64;
@@ -25,7 +25,7 @@ impl Counter {
         if events & (1 << INST_RETIRED) == 0 {
             return None;
         }
-        // SAFETY: the performance monitor is nobody else's; counting changes nothing but the counter.
+        // SAFETY: only this code uses the performance monitor; counting changes nothing but the counter.
         unsafe {
             asm!(
                 "msr pmevtyper0_el0, {event}",

@@ -1,4 +1,4 @@
-//! What an exception that nobody expects says before the card halts.
+//! What an unexpected exception says before the card halts.
 
 use aarch64_cpu::registers::{ELR_EL1, ESR_EL1, FAR_EL1, Readable};
 

@@ -3,7 +3,7 @@
 use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// Whoever waits for the machine's end (a test) gets it.
+/// A test that waits for the machine's end gets it.
 static POWER_OFF: AtomicBool = AtomicBool::new(false);
 
 /// A halt switches the machine off from now on: test mode.

@@ -28,7 +28,7 @@ pub(crate) fn write(level: Level, text: Arguments<'_>) {
     };
     let enabled = crate::cpu::mask_interrupts();
     // SAFETY: the board's UART, mapped as device memory. Only this function touches it; interrupts are
-    // masked and one core runs, so nobody else is in here but an exception of this very code, which
+    // masked and one core runs, so nothing else runs here but an exception of this very code, which
     // never returns to it.
     let mut uart = Uart::new(unsafe { UniqueMmioPointer::new(registers) });
     let name = match level {

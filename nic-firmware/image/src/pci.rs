@@ -1,4 +1,4 @@
-//! PCI Express: what is on the bus, and where its registers and memory go. Nobody did that before us: there is no
+//! PCI Express: what is on the bus, and where its registers and memory go. The image does this itself: there is no
 //! firmware below.
 
 use crate::{board, mmu};
@@ -13,7 +13,7 @@ const DEVICES: usize = 8;
 /// The capability of message-signalled interrupts (PCI 3.0, 6.8.2).
 const MSI_X: u8 = 0x11;
 
-/// Access to configuration space: one of our own, because the crate's lets nobody write to a capability.
+/// Access to configuration space: one of our own, because the crate's cannot write to a capability.
 #[derive(Clone, Copy)]
 pub(crate) struct Config;
 

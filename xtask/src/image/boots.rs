@@ -132,7 +132,7 @@ pub(super) fn machine(word: u32, log: &Path) -> Command {
     command
 }
 
-/// The same, for whoever ends it by himself.
+/// The same, for a caller that ends it.
 pub(super) fn machine_alone(word: u32, log: &Path) -> Command {
     let mut command = Command::new(QEMU);
     arguments(&mut command, word, log);

@@ -117,7 +117,7 @@ fn counted(log: &str, name: &str) -> Option<f64> {
     })
 }
 
-/// One processor and one thread: nobody shares memory with this machine, and counting needs it.
+/// One processor and one thread: this machine shares no memory, and counting needs it.
 fn machine(log: &std::path::Path) -> Command {
     let mut command = boots::machine(COUNT, log);
     command.args(["-accel", "tcg,thread=single", "-smp", "1", "-nic", "none"]);

@@ -33,7 +33,7 @@ pub(super) struct Seen {
 pub(crate) struct Machine(Child);
 
 impl Machine {
-    /// Starts it, with nothing to read and nobody who listens: it has a log.
+    /// Starts it, with nothing to read and no listener: it has a log.
     pub(crate) fn spawn(mut command: Command) -> Result<Self> {
         let machine = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
         let program = command.get_program().to_string_lossy().into_owned();
@@ -64,7 +64,7 @@ pub(super) fn run() -> Result<Seen> {
     let folder = std::env::temp_dir().join(format!("netvm-wire-{}", std::process::id()));
     std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
     let seen = watch(&folder);
-    // Sockets only; what is left of them harms nobody.
+    // Sockets only; leftovers do no harm.
     let _ = std::fs::remove_dir_all(&folder);
     seen
 }

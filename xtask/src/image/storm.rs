@@ -11,7 +11,7 @@ use netvm_abi::{CapabilitySlot, Incarnation, NodeId, NotificationId, OpId, PortI
 
 /// Frames for each node.
 const FRAMES: u32 = 2000;
-/// Everything but greetings: who can forge those can end a link, as the README says.
+/// Everything but greetings: a forged greeting can end a link, as the README says.
 const KINDS: [Kind; 8] = [
     Kind::Write,
     Kind::ReadRequest,

@@ -86,7 +86,7 @@ pub(crate) fn ready(debug: bool) -> Result<Kernel> {
     let mut built = false;
     if !image.is_file() {
         let _turn = cache::turn(&folder, &name)?;
-        // Somebody else may have had the turn before us.
+        // Another process may have had the turn before us.
         if !image.is_file() {
             build::build(&tools, &configs, &tree)?;
             built = true;

@@ -38,7 +38,7 @@ impl Call {
     }
 }
 
-/// Memory that card and host both use. All of it is shared: nobody ever holds a reference to its bytes, but to atomics.
+/// Memory that card and host both use. All of it is shared: no reference to its bytes exists, only to atomics.
 #[derive(Clone, Copy)]
 pub(crate) struct Shared {
     /// NIC memory, which the host sees as the BAR.

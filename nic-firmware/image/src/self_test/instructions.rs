@@ -200,7 +200,7 @@ fn surroundings(counter: &Counter, pair: &mut Pair) {
     ] {
         header.len = len;
         let ((), sent) = counter.of(|| black_box(&mut *around).transmit(black_box(&header), payload));
-        // Nobody waits for the staging buffer: it is the core's, and free.
+        // The staging buffer is the core's, and free.
         let _ = around.poll_sent();
         say(name, sent, 1);
     }

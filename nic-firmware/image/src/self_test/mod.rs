@@ -1,4 +1,4 @@
-//! What the image tests of itself when whoever started it asks for it.
+//! The image's tests of itself, on request at its start.
 
 mod end;
 mod host;

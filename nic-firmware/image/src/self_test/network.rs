@@ -118,7 +118,7 @@ fn own_node(end: &mut End<Home<Network>>, node: NodeId) -> Result<(), Complaint>
     Ok(())
 }
 
-/// Frames that anybody may send: whoever watches this test sends them now. They cost only what it takes to refuse them.
+/// Frames from outside: the program that watches this test sends them now. They cost only what it takes to refuse them.
 fn storm(end: &mut End<Home<Network>>) -> Result<(), Complaint> {
     let landed = end.card.nic.counters().messages_landed;
     let limit = clock::now().after(PATIENCE);

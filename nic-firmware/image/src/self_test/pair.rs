@@ -58,7 +58,7 @@ impl Pair {
             }
             let deadline = turns.iter().filter_map(|turn| turn.deadline).min();
             if self.source.card.try_sleep() && self.destination.card.try_sleep() {
-                // Nobody but these two could bring anything, so there is nothing to look for once more.
+                // Only these two could bring anything, so there is nothing to look for once more.
                 crate::interrupts::sleep(Some(deadline.unwrap_or(end).min(end)), || true);
             }
         }

@@ -46,7 +46,7 @@ pub(crate) struct Loopback {
 }
 
 impl Loopback {
-    /// Runs `act` on a card's inbox. One core and no interrupt handler in here: nobody else holds it.
+    /// Runs `act` on a card's inbox. One core and no interrupt handler in here: the lock is free.
     fn inbox<R>(&self, node: usize, act: impl FnOnce(&mut Inbox<BUFFERS>) -> R) -> Option<R> {
         Some(act(&mut *self.hub.0.get(node)?.try_borrow_mut().ok()?))
     }

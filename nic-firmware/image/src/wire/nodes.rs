@@ -1,4 +1,4 @@
-//! Who is who on the network.
+//! The nodes' addresses on the network.
 
 use netvm_abi::NodeId;
 use netvm_abi::frame::Endpoint;

@@ -4,7 +4,7 @@ use netvm::device;
 
 use super::{Backend, Check};
 
-/// Looks for the device, and asks its driver who it is.
+/// Looks for the device, and asks its driver for its name and version.
 pub(crate) fn examine() -> Backend {
     let check = if device::present() {
         match device::open(device::FIRST) {

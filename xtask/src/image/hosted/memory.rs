@@ -116,7 +116,7 @@ fn map_file(file: &File) -> Result<&'static [AtomicU8]> {
     // SAFETY: a new mapping at an address of the kernel's choice.
     let start = unsafe { mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, file, 0) };
     let start = start.context("mapping a file")?;
-    // SAFETY: never unmapped; atomics may be changed by others at any time, and nobody makes the file shorter.
+    // SAFETY: never unmapped; atomics may be changed by others at any time, and the file never shrinks.
     Ok(unsafe { std::slice::from_raw_parts(start.cast(), len) })
 }
 

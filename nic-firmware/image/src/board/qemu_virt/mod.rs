@@ -69,10 +69,10 @@ pub(crate) fn node() -> u16 {
     unsafe { core::ptr::read_volatile((BOOT_PAGE.start + 4) as *const u16) }
 }
 
-/// What whoever started this machine asks for: a word that QEMU's `loader` device puts into RAM.
+/// The request of this machine's starter: a word that QEMU's `loader` device puts into RAM.
 /// Zero, RAM's first content, is the ordinary start.
 pub(crate) fn boot_word() -> u32 {
-    // SAFETY: the page is RAM, mapped, and nobody writes it while the image runs.
+    // SAFETY: the page is RAM, mapped, and not written while the image runs.
     unsafe { core::ptr::read_volatile(BOOT_PAGE.start as *const u32) }
 }
 

@@ -71,7 +71,7 @@ impl Receiver {
             return false;
         };
         buffer.owner = Owner::Device;
-        // SAFETY: the buffer stays for ever, and its owner says that nobody but the device touches its bytes until
+        // SAFETY: the buffer stays for ever, and its owner says that only the device touches its bytes until
         // `poll` takes it back.
         let Ok(token) = (unsafe { self.queue.add(&[], &mut [&mut buffer.bytes]) }) else {
             return false;
@@ -142,7 +142,7 @@ impl Receiver {
         self.queue.can_pop()
     }
 
-    /// Whether the device shall interrupt for what arrives from now on. Whoever switches that on looks at
+    /// Whether the device shall interrupt for what arrives from now on. The caller that switches it on looks at
     /// [`Self::has_input`] afterwards: the barrier orders that look behind the switch, as the device orders its look
     /// at the switch behind what it brought (virtio 1.1, 2.6.7).
     pub(super) fn interrupts(&mut self, on: bool) {
