@@ -242,17 +242,18 @@ impl<S: Storage> Shadow<S> {
         }
     }
 
-    /// Empties a slot of the mirror without looking at the card.
+    /// Empties a slot of the mirror without looking at the card. A page that the entry did not let the card write is never
+    /// dirty, whatever a broken card's words say: its file system expects no write.
     pub(crate) fn forget(&mut self, at: PageSlot, used: PageUse, leaked: bool) -> PageGone {
-        let (vpn, ppn) = self
-            .slots
-            .get(at.0 as usize)
-            .map_or((Vpn::from_raw(0), Ppn(0)), |slot| (slot.vpn, slot.ppn));
+        let slot = self.slots.get(at.0 as usize);
+        let (vpn, ppn, writable) = slot.map_or((Vpn::from_raw(0), Ppn(0), false), |slot| {
+            (slot.vpn, slot.ppn, slot.writable)
+        });
         self.relist(at, SlotState::Empty);
         PageGone {
             vpn,
             ppn,
-            dirty: used.dirty,
+            dirty: used.dirty && writable,
             referenced: used.referenced,
             still_readable: false,
             leaked,
@@ -485,10 +486,10 @@ impl<S: Storage> Host<S> {
     /// Reads and resets what the NIC did to a mapped page (see [`netvm_abi::page_lock::take_use`]). A
     /// page that it holds at this moment counts as referenced. `None`: it is not mapped.
     pub fn take_use<P: Platform>(&mut self, platform: &mut P, vpn: Vpn, clear: Clear) -> Option<PageUse> {
-        let (at, _) = self.shadow.find(vpn)?;
+        let (at, slot) = self.shadow.find(vpn)?;
         if !self.is_alive() {
             return Some(PageUse {
-                dirty: true,
+                dirty: slot.writable,
                 referenced: true,
                 held: false,
             });

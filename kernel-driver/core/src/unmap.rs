@@ -323,7 +323,7 @@ impl<S: Storage> Host<S> {
         UnmapStep::Done
     }
 
-    /// A stopped card: what is left of the range goes, as if it were dirty.
+    /// A stopped card: what is left of the range goes, as if the card had used all of it and written what it could.
     fn abandon(&mut self, range: Range, leaked: bool, gone: &mut impl FnMut(PageGone)) {
         let used = PageUse {
             dirty: true,
@@ -341,10 +341,11 @@ impl<S: Storage> Host<S> {
                     while let Some(index) = next {
                         next = List::<0>::after(&self.shadow.slots, index);
                         if self.slot_in(index, range).is_some() {
-                            gone(self.shadow.forget(PageSlot(index), used, leaked));
+                            let page = self.shadow.forget(PageSlot(index), used, leaked);
                             self.counters.pages_unmapped += 1;
-                            self.counters.pages_dirty += 1;
+                            self.counters.pages_dirty += u64::from(page.dirty);
                             self.counters.pages_leaked += u64::from(leaked);
+                            gone(page);
                         }
                     }
                 }

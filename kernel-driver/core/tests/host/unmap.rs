@@ -2,7 +2,7 @@
 
 use crate::rig::*;
 use crate::shadow::world;
-use netvm_abi::page_lock::{self, Used};
+use netvm_abi::page_lock::{self, Clear, Used};
 use netvm_abi::page_table::nic_word;
 use netvm_abi::words::SharedWords as _;
 use netvm_abi::*;
@@ -255,6 +255,35 @@ pub(crate) fn all_ones_mean_a_dead_card() {
     assert_eq!(rig.step(&mut unmap, 10), UnmapStep::Done);
     rig.host.unmap_end(unmap);
     assert!(rig.gone[0].dirty && !rig.gone[0].leaked);
+}
+
+/// A file's page that is mapped for reading may not be dirtied: its file system has not been asked, and may have no way to.
+#[test]
+pub(crate) fn a_dead_card_leaves_a_page_dirty_only_where_it_could_write() {
+    let (mut rig, port) = world();
+    let (written, read, protected) = (page_of(port, 1), page_of(port, 2), page_of(port, 3));
+    rig.map(written, 7, true).expect("maps");
+    rig.map(read, 8, false).expect("maps");
+    rig.map(protected, 9, true).expect("maps");
+    assert_eq!(rig.unmap(protected, 1, UnmapKind::WriteProtect), UnmapStep::Done);
+    rig.gone.clear();
+    rig.kill_card();
+    let mut unmap = rig.host.unmap_begin(page_of(port, 0), 8, UnmapKind::Remove);
+    assert_eq!(rig.step(&mut unmap, 10), UnmapStep::CardDead);
+    let used = |rig: &mut Rig, vpn| rig.host.take_use(&mut rig.platform, vpn, Clear::Nothing);
+    for (vpn, dirty) in [(written, true), (read, false), (protected, false)] {
+        let used = used(&mut rig, vpn).expect("still mapped");
+        assert_eq!((used.dirty, used.referenced), (dirty, true), "{vpn:?}");
+    }
+    rig.host.card_stopped(&mut rig.platform, false, rig.now);
+    assert_eq!(rig.step(&mut unmap, 10), UnmapStep::Done);
+    rig.host.unmap_end(unmap);
+    assert_eq!(rig.gone.len(), 3);
+    for page in &rig.gone {
+        assert_eq!(page.dirty, page.vpn == written, "{page:?}");
+        assert!(page.referenced && page.leaked, "{page:?}");
+    }
+    assert_eq!(rig.count("pages_dirty"), 1);
 }
 
 #[test]
