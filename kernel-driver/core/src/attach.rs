@@ -36,7 +36,8 @@ use netvm_abi::{CapabilitySlot, Geometry, Incarnation, Nanos, NodeId};
 pub struct HostConfig {
     /// The geometry that the card must have; `None`: whatever it has, if it can be served.
     pub geometry: Option<Geometry>,
-    /// Segments of all ports, at most 65535.
+    /// Segments of all ports, at most 65535. Of these, of exports and of imports, half are divided among the port numbers:
+    /// each port can have its part whatever others hold.
     pub segments: u32,
     /// Exports of all ports, at most 65535.
     pub exports: u32,
@@ -195,11 +196,11 @@ impl<S: MakeTable> Host<S> {
             shadow: Shadow::new(tables, PageTable::of(&geometry, card.key), config.segments),
             races: Races::new(tables, geometry.ports),
             ports: tables.table(usize::from(geometry.ports), |_| Port::new()),
-            segments: Segments::new(tables, config.segments),
-            exports: Exports::new(tables, config.exports),
+            segments: Segments::new(tables, config.segments, geometry.ports),
+            exports: Exports::new(tables, config.exports, geometry.ports),
             grants: Grants::new(tables, geometry.capabilities),
             barriers: Barriers::new(),
-            imports: Imports::new(tables, config.imports),
+            imports: Imports::new(tables, config.imports, geometry.ports),
             peers: tables.table(usize::from(geometry.nodes), |_| Peer::new()),
             releasing: 0,
             work: tables.table(geometry.bounce_slots() as usize, |_| Work::new()),

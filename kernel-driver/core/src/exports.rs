@@ -11,6 +11,7 @@ use crate::Progress;
 use crate::host::Host;
 use crate::lists::{Links, List, Sorted, linked};
 use crate::platform::Platform;
+use crate::shares::Shares;
 use core::cmp::Ordering;
 use netvm_abi::capability::Capability;
 use netvm_abi::control::{Modes, NAME_BYTES, Name};
@@ -73,7 +74,7 @@ pub enum ExportError {
     BadQueue,
     /// The allow-list has too many entries.
     TooManyAllowed,
-    /// The table is full.
+    /// The table is full, but for what belongs to the shares of other ports.
     TableFull,
     /// The port has no such export.
     NoSuchExport,
@@ -116,6 +117,7 @@ pub(crate) struct Exports<S: Storage> {
     /// Live exports by port and name.
     names: Sorted<S::Table<u32>>,
     free: List<1>,
+    shares: Shares<S>,
 }
 
 const fn id_of(index: u32, generation: u16) -> ExportId {
@@ -123,7 +125,7 @@ const fn id_of(index: u32, generation: u16) -> ExportId {
 }
 
 impl<S: MakeTable> Exports<S> {
-    pub(crate) fn new(tables: &mut S, entries: u32) -> Self {
+    pub(crate) fn new(tables: &mut S, entries: u32, ports: u16) -> Self {
         let mut table = tables.table(entries as usize, |_| Export {
             state: State::Free,
             generation: 1,
@@ -140,6 +142,7 @@ impl<S: MakeTable> Exports<S> {
             table,
             names: Sorted::new(tables.table(entries as usize, |_| 0)),
             free,
+            shares: Shares::new(tables, entries, ports),
         }
     }
 }
@@ -253,6 +256,9 @@ impl<S: Storage> Host<S> {
                 return Err(ExportError::NameTaken(exports.id(taken)));
             }
         };
+        if !exports.shares.take(port) {
+            return Err(ExportError::TableFull);
+        }
         let index = exports
             .free
             .pop_front(&mut exports.table)
@@ -357,11 +363,12 @@ impl<S: Storage> Host<S> {
         }
         export.state = State::Free;
         export.generation = export.generation.wrapping_add(1);
-        let segment = export.root.segment;
+        let (port, segment) = (export.root.port, export.root.segment);
         if let Some(segment) = self.segments.get(segment) {
             segment.exports.remove(&mut self.exports.table, index);
         }
         self.exports.free.push_back(&mut self.exports.table, index);
+        self.exports.shares.give(port);
         self.counters.unexports += 1;
         Progress::Done
     }

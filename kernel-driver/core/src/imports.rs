@@ -13,6 +13,7 @@ use crate::events::Notice;
 use crate::host::Host;
 use crate::lists::{Links, List, linked};
 use crate::platform::Platform;
+use crate::shares::Shares;
 use netvm_abi::control::{Control, Grant, Modes, Name};
 use netvm_abi::storage::{MakeTable, Storage};
 use netvm_abi::{CapabilitySlot, Nanos, NodeId, PortId, Status, Token};
@@ -42,7 +43,7 @@ pub enum ImportError {
     NoSuchPort,
     /// No such node.
     NoSuchNode,
-    /// The table is full.
+    /// The table is full, but for what belongs to the shares of other ports.
     TableFull,
     /// No message can be sent at the moment (releases only): try again.
     Busy,
@@ -82,6 +83,7 @@ linked!(Import: 0 => of_port, 1 => of_peer, 2 => of_state);
 pub(crate) struct Imports<S: Storage> {
     table: S::Table<Import>,
     free: List<2>,
+    shares: Shares<S>,
     pending: List<2>,
     pub(crate) news: List<2>,
     /// No pending import has anything to do before.
@@ -89,7 +91,7 @@ pub(crate) struct Imports<S: Storage> {
 }
 
 impl<S: MakeTable> Imports<S> {
-    pub(crate) fn new(tables: &mut S, entries: u32) -> Self {
+    pub(crate) fn new(tables: &mut S, entries: u32, ports: u16) -> Self {
         let mut table = tables.table(entries as usize, |_| Import {
             state: State::Free,
             generation: 1,
@@ -106,6 +108,7 @@ impl<S: MakeTable> Imports<S> {
         Self {
             table,
             free,
+            shares: Shares::new(tables, entries, ports),
             pending: List::EMPTY,
             news: List::EMPTY,
             next_due: Nanos::MAX,
@@ -154,6 +157,9 @@ impl<S: Storage> Host<S> {
             return Err(ImportError::NoSuchNode);
         }
         let imports = &mut self.imports;
+        if !imports.shares.take(port) {
+            return Err(ImportError::TableFull);
+        }
         let index = imports
             .free
             .pop_front(&mut imports.table)
@@ -242,11 +248,11 @@ impl<S: Storage> Host<S> {
         let Some(entry) = imports.table.get_mut(index as usize) else {
             return;
         };
-        let (port, node) = (entry.port, entry.spec.map(|spec| spec.node));
+        let (owner, node) = (entry.port, entry.spec.map(|spec| spec.node));
         let state = core::mem::replace(&mut entry.state, State::Free);
         let untold = !entry.told || state == State::Revoked;
         entry.generation = entry.generation.wrapping_add(1);
-        if let Some(port) = self.ports.get_mut(port.index()) {
+        if let Some(port) = self.ports.get_mut(owner.index()) {
             port.imports.remove(&mut imports.table, index);
         }
         if let Some(peer) = node.and_then(|node| self.peers.get_mut(node.index())) {
@@ -258,6 +264,7 @@ impl<S: Storage> Host<S> {
             imports.news.remove(&mut imports.table, index);
         }
         imports.free.push_back(&mut imports.table, index);
+        imports.shares.give(owner);
     }
 
     /// Asks for a pending import (again).

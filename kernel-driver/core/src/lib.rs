@@ -15,6 +15,7 @@
 //! | [`grants`] | capabilities derived for importers |
 //! | [`revoke`] | taking them back, and the barrier with the NIC |
 //! | [`imports`] | what this node's ports import |
+//! | `shares` | tables of which no port can take everything |
 //! | `answers` | answers to import requests, on both sides |
 //! | `control` | messages between host drivers |
 //! | [`shadow`] | mapping pages: mirror, rows, quota, displacement |
@@ -51,6 +52,7 @@ mod races;
 pub mod revoke;
 pub mod segments;
 pub mod shadow;
+mod shares;
 pub mod tally;
 pub mod unmap;
 

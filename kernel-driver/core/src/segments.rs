@@ -11,6 +11,7 @@ use crate::Progress;
 use crate::host::Host;
 use crate::lists::{Links, List, Sorted, linked};
 use crate::platform::{PageGone, Platform};
+use crate::shares::Shares;
 use crate::tally::WorkTally;
 use crate::unmap::{Unmap, UnmapKind, UnmapStep};
 use core::cmp::Ordering;
@@ -33,7 +34,7 @@ pub enum SegmentError {
     OutOfRange,
     /// It overlaps this segment of the port.
     Overlap(SegmentId),
-    /// The table is full.
+    /// The table is full, but for what belongs to the shares of other ports.
     TableFull,
     /// The port has no such segment.
     NoSuchSegment,
@@ -75,6 +76,7 @@ pub(crate) struct Segments<S: Storage> {
     pub(crate) table: S::Table<Segment>,
     order: Sorted<S::Table<u32>>,
     free: List<1>,
+    shares: Shares<S>,
 }
 
 /// Position in the order, id, first page number, pages.
@@ -85,7 +87,7 @@ pub(crate) const fn index_of(id: SegmentId) -> u32 {
 }
 
 impl<S: MakeTable> Segments<S> {
-    pub(crate) fn new(tables: &mut S, entries: u32) -> Self {
+    pub(crate) fn new(tables: &mut S, entries: u32, ports: u16) -> Self {
         let mut table = tables.table(entries as usize, |_| Segment {
             state: State::Free,
             generation: 1,
@@ -103,6 +105,7 @@ impl<S: MakeTable> Segments<S> {
             table,
             order: Sorted::new(tables.table(entries as usize, |_| 0)),
             free,
+            shares: Shares::new(tables, entries, ports),
         }
     }
 }
@@ -174,6 +177,9 @@ impl<S: Storage> Segments<S> {
         {
             return Err(SegmentError::Overlap(id));
         }
+        if !self.shares.take(port) {
+            return Err(SegmentError::TableFull);
+        }
         let index = self
             .free
             .pop_front(&mut self.table)
@@ -203,6 +209,7 @@ impl<S: Storage> Segments<S> {
             segment.generation = segment.generation.wrapping_add(1);
         }
         self.free.push_back(&mut self.table, index);
+        self.shares.give(port);
     }
 
     /// The live segment of `port` that holds all of a byte range.

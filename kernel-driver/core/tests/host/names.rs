@@ -6,7 +6,9 @@ use netvm_abi::control::{Control, Modes};
 use netvm_abi::event::{HostEvent, NicEvent};
 use netvm_abi::*;
 use netvm_host::Progress;
+use netvm_host::attach::HostConfig;
 use netvm_host::exports::{Allow, ExportError, ExportSpec};
+use netvm_host::imports::ImportSpec;
 use netvm_host::ports::OpenPort;
 use netvm_host::segments::SegmentError;
 use proptest::prelude::*;
@@ -68,7 +70,8 @@ pub(crate) fn a_range_is_refused_for_a_clear_reason() {
     }
     assert!(register(p, 15 * PAGE, PAGE).is_ok());
     assert!(register(p, 32 * PAGE, PAGE).is_ok());
-    for page in 0..12 {
+    // Of 16 places, six belong to the other ports.
+    for page in 0..6 {
         assert!(register(p, (100 + 2 * page) * PAGE, PAGE).is_ok());
     }
     assert_eq!(register(p, 500 * PAGE, PAGE), Err(SegmentError::TableFull));
@@ -86,7 +89,12 @@ proptest! {
         ranges in proptest::collection::vec((0u64..3, 0u64..60, 1u64..9), 1..16),
         asked in proptest::collection::vec((0u64..4, 0u64..70 * PAGE), 20),
     ) {
-        let mut rig = Rig::new();
+        // Room for all of them in one port, beside what belongs to the others.
+        let config = HostConfig {
+            segments: 32,
+            ..config()
+        };
+        let mut rig = Rig::with(&config, &geometry());
         let ports: Vec<_> = (0..3).map(|_| rig.open()).collect();
         let mut model: Vec<(PortId, u64, u64, SegmentId)> = Vec::new();
         for (port, first, pages) in ranges {
@@ -155,7 +163,8 @@ pub(crate) fn an_export_is_refused_for_a_clear_reason() {
         export(p, &spec("a", at, 9, &all)),
         Err(ExportError::NameTaken(first))
     );
-    for i in 0..15 {
+    // Of 16 places, six belong to the other ports.
+    for i in 0..9 {
         assert!(
             export(p, &spec(&format!("b{i}"), at, 5, &all)).is_ok(),
             "several names a range"
@@ -454,4 +463,42 @@ pub(crate) fn export_costs_the_same_for_any_size() {
         best.iter().all(|&time| time < 20 * best[0] + 100_000),
         "{best:?} ns"
     );
+}
+
+/// Half of each table is divided among the ports: what one takes leaves each other one its share.
+#[test]
+pub(crate) fn no_port_can_take_the_places_of_all() {
+    let mut rig = Rig::new();
+    let ports: Vec<OpenPort> = (0..7).map(|_| rig.open()).collect();
+    let (greedy, others) = ports.split_first().expect("seven");
+    let allow = anyone(Modes::all());
+    let mut taken = [0; 3];
+    for i in 0..64 {
+        let start = VirtAddr((16 + 2 * i) * PAGE);
+        taken[0] += u32::from(rig.host.register(greedy.port, start, PAGE).is_ok());
+        let export = spec(&format!("e{i}"), 16 * PAGE, 5, &allow);
+        taken[1] += u32::from(rig.host.export(greedy.port, &export).is_ok());
+        let import = ImportSpec {
+            node: PEER,
+            port: PortId(3),
+            name: name("x"),
+            modes: Modes::WRITE,
+            deadline: Nanos::MAX,
+            wait: true,
+        };
+        let imported = rig.host.import(&mut rig.platform, greedy.port, &import, rig.now);
+        taken[2] += u32::from(imported.is_ok());
+    }
+    assert_eq!(taken, [10; 3], "16 places, less one for each of six");
+    for port in others {
+        rig.register(*port, 16, 16);
+        rig.export(*port, "mine", 16, 1, Modes::all());
+        let _ = rig.import(*port, "x", true);
+    }
+    // What it gives back, others may have.
+    rig.close(*greedy);
+    let second = others.first().expect("six");
+    for i in 0..9 {
+        rig.register(*second, 100 + 2 * i, 1);
+    }
 }
