@@ -148,6 +148,8 @@ counters! {
         pages_restored,
         /// Pages of a dead card that may still be in use: never to be freed.
         pages_leaked,
+        /// Pages brought in that the card cannot reach: copied, not mapped.
+        pages_unreachable,
         /// Messages that waited in a bounce page.
         bounced,
         /// Read replies that waited in a bounce page.

@@ -103,6 +103,18 @@ impl<S: Storage> Host<S> {
         }
     }
 
+    /// Takes back what workers of a port page in, and refuses it with [`Status::NoSuchPort`]. A page may never come: its
+    /// file's server may be silent, or be the process that ends. The platform calls this while it closes the port, before
+    /// each [`port_close_step`](Self::port_close_step), and from then on calls
+    /// [`work_paged`](Self::work_paged) for this port no more. A copy that is under way is not taken back: its worker
+    /// comes with [`work_copied`](Self::work_copied), and the closing waits for that.
+    pub fn work_abandon<P: Platform>(&mut self, platform: &mut P, port: PortId, now: Nanos) {
+        while let Some(index) = self.ports.get(port.index()).and_then(|port| port.paging.first()) {
+            self.count_refused(index);
+            let _ = self.finish(platform, index, Status::NoSuchPort, now);
+        }
+    }
+
     /// Whether a port has work that no worker has taken.
     #[must_use]
     pub fn has_work(&self, port: PortId) -> bool {
@@ -120,11 +132,13 @@ impl<S: Storage> Host<S> {
     /// The page was paged in, or why not: [`Status::Unmapped`], [`Status::ReadOnly`],
     /// [`Status::NoMemory`], [`Status::BusError`] or [`Status::NoSuchPort`]. A page that was
     /// displaced from the NIC's table on the way is told to `gone`.
+    ///
+    /// `None` is a page that is there, but that the card cannot reach: its bytes are copied, and it is not mapped.
     pub fn work_paged<P: Platform>(
         &mut self,
         platform: &mut P,
         id: WorkId,
-        result: Result<Resident, Status>,
+        result: Result<Option<Resident>, Status>,
         now: Nanos,
         gone: &mut impl FnMut(PageGone),
     ) -> WorkStep {
@@ -149,7 +163,15 @@ impl<S: Storage> Host<S> {
                 }
                 self.finish(platform, index, status, now)
             }
-            Ok(page) => {
+            Ok(None) => {
+                self.counters.pages_unreachable += 1;
+                if copied {
+                    self.counters.bounce_unmapped += 1;
+                    return self.finish(platform, index, Status::Ok, now);
+                }
+                self.copy(platform, index, now)
+            }
+            Ok(Some(page)) => {
                 work.resident = Some(page);
                 if copied {
                     return self.map_copied(platform, index, now, gone);
@@ -249,7 +271,8 @@ impl<S: Storage> Host<S> {
         work.state = State::Paging;
         work.ticket = ticket;
         work.resident = None;
-        WorkStep::PageIn {
+        let port = work.port;
+        let step = WorkStep::PageIn {
             id: WorkId {
                 bounce: BounceId(index),
                 generation: work.generation,
@@ -259,7 +282,11 @@ impl<S: Storage> Host<S> {
                 WorkKind::Source => Access::Read,
                 WorkKind::Write | WorkKind::Reply | WorkKind::Atomic => Access::Write,
             },
+        };
+        if let Some(port) = self.ports.get_mut(port.index()) {
+            port.paging.push_back(&mut self.work, index);
         }
+        step
     }
 
     /// Checks once more, then lets the worker copy.
@@ -278,7 +305,7 @@ impl<S: Storage> Host<S> {
         };
         work.state = State::Copying;
         work.segment = Some(segment);
-        let grant = work.grant();
+        let (grant, port) = (work.grant(), work.port);
         let step = WorkStep::Copy {
             id: WorkId {
                 bounce: BounceId(index),
@@ -296,6 +323,9 @@ impl<S: Storage> Host<S> {
                 },
             },
         };
+        if let Some(port) = self.ports.get_mut(port.index()) {
+            port.paging.remove(&mut self.work, index);
+        }
         self.segment_in_hand(segment, true);
         if let Some(slot) = grant {
             self.grant_in_hand(slot, true);
@@ -360,8 +390,9 @@ impl<S: Storage> Host<S> {
         gone: &mut impl FnMut(PageGone),
     ) -> Result<(), MapError> {
         let work = self.work.get(index as usize).ok_or(MapError::Raced)?;
+        // Without an address of the card there is nothing to map, however often the page is asked for.
+        let page = work.resident.ok_or(MapError::Busy)?;
         let ticket = work.ticket.ok_or(MapError::Raced)?;
-        let page = work.resident.ok_or(MapError::Raced)?;
         let Mapped { displaced } = self.map_commit(platform, ticket, page)?;
         if let Some(page) = displaced {
             gone(page);
@@ -395,9 +426,9 @@ impl<S: Storage> Host<S> {
 
     /// Ends work that a worker has in its hands.
     fn finish<P: Platform>(&mut self, platform: &mut P, index: u32, status: Status, now: Nanos) -> WorkStep {
-        if let Some(work) = self.work.get(index as usize)
-            && let Some(port) = self.ports.get_mut(work.port.index())
-        {
+        let port = self.work.get(index as usize).map(|work| work.port);
+        if let Some(port) = port.and_then(|port| self.ports.get_mut(port.index())) {
+            port.paging.remove(&mut self.work, index);
             port.in_hand = port.in_hand.saturating_sub(1);
         }
         self.answer(platform, index, status, now);

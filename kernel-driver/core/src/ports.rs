@@ -4,7 +4,8 @@
 //! `port_close_begin`, then `port_close_step` until done; a process that died at any instruction is
 //! cleaned up the same way. Until the last step: its queued work is refused, its imports released, its
 //! segments ended (exports gone, grants revoked, pages unmapped), the NIC has dropped its commands and
-//! no worker has work of it in its hands.
+//! no worker has work of it in its hands. A platform whose worker may wait for a page without end takes that work back
+//! ([`Host::work_abandon`]).
 
 use crate::Progress;
 use crate::host::{CardFailure, CardState, Host};
@@ -75,6 +76,8 @@ pub(crate) struct Port {
     pub(crate) queue: List<0>,
     /// Work in workers' hands.
     pub(crate) in_hand: u32,
+    /// The part of it for which a worker pages in.
+    pub(crate) paging: List<0>,
     pub(crate) imports: List<0>,
     pub(crate) tally: WorkTally,
     /// The NIC has nothing of it any more.
@@ -90,6 +93,7 @@ impl Port {
             generation: Generation(0),
             queue: List::EMPTY,
             in_hand: 0,
+            paging: List::EMPTY,
             imports: List::EMPTY,
             tally: WorkTally::default(),
             nic_closed: true,

@@ -44,7 +44,9 @@ fn serve(host: &HostSide, pager: &Pager, port: PortId) -> bool {
                             writable: page.writable(),
                         };
                         let next = host.publishing(vpn, page.frame(), |core, glue, now, gone| {
-                            core.work_paged(glue, id, Ok(resident), now, &mut |page: PageGone| gone(page))
+                            core.work_paged(glue, id, Ok(Some(resident)), now, &mut |page: PageGone| {
+                                gone(page)
+                            })
                         });
                         held = Some((vpn, page));
                         next

@@ -312,7 +312,9 @@ fn turn(sim: &Sim, node: &Node, port: PortId) -> Between {
                     let next = told(sim, node, |driver, now, gone| {
                         driver
                             .host
-                            .work_paged(&mut driver.platform, id, result, now, &mut |page| gone(page))
+                            .work_paged(&mut driver.platform, id, result.map(Some), now, &mut |page| {
+                                gone(page)
+                            })
                     });
                     set_step(sim, node, port, next);
                     Between::After(sim.span(Nanos(100), Nanos(1_500)))

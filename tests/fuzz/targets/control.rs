@@ -242,7 +242,7 @@ impl Rig {
                         writable: true,
                     };
                     self.host
-                        .work_paged(&mut self.platform, id, Ok(page), self.now, &mut |_| {})
+                        .work_paged(&mut self.platform, id, Ok(Some(page)), self.now, &mut |_| {})
                 }
                 WorkStep::Copy { id, job } => {
                     assert!(

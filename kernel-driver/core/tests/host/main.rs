@@ -11,4 +11,5 @@ mod page_events;
 mod paging;
 mod rig;
 mod shadow;
+mod stuck;
 mod unmap;

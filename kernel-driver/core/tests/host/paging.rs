@@ -35,7 +35,7 @@ pub(crate) fn world() -> World {
 }
 
 impl World {
-    fn bounce(&mut self, slot: u16, address: u64, len: u16) -> WorkId {
+    pub(crate) fn bounce(&mut self, slot: u16, address: u64, len: u16) -> WorkId {
         let header = write(self.port, &self.grant, address, len);
         self.rig.bounce(Rig::window(PEER, slot), &header)
     }
@@ -55,7 +55,7 @@ impl World {
             .collect()
     }
 
-    fn answers(&mut self) -> Vec<SourceAnswer> {
+    pub(crate) fn answers(&mut self) -> Vec<SourceAnswer> {
         let heard = self.rig.heard();
         heard
             .iter()

@@ -446,13 +446,21 @@ impl Rig {
         self.host.work_paged(
             &mut self.platform,
             id,
-            result.map(|ppn| Resident {
-                ppn: Ppn(ppn),
-                writable: true,
+            result.map(|ppn| {
+                Some(Resident {
+                    ppn: Ppn(ppn),
+                    writable: true,
+                })
             }),
             self.now,
             &mut |page| gone.push(page),
         )
+    }
+
+    /// The page is there, and the card cannot reach it.
+    pub(crate) fn paged_out_of_reach(&mut self, id: WorkId) -> WorkStep {
+        self.host
+            .work_paged(&mut self.platform, id, Ok(None), self.now, &mut |_| {})
     }
 
     pub(crate) fn copied(&mut self, id: WorkId, end: CopyEnd) -> WorkStep {
