@@ -63,7 +63,8 @@ impl<S: Storage> Host<S> {
                 }
             }
             // The second answer to a request that was sent twice.
-            (Some((_, entry)), Ok(grant)) if entry.state == State::Live(grant) => {}
+            (Some((_, entry)), Ok(grant)) if matches!(entry.state, State::Live(had) | State::Leaving(had) if had == grant) =>
+                {}
             (_, Ok(grant)) => {
                 self.counters.stray_grants += 1;
                 let message = Control::Release {

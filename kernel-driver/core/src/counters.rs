@@ -80,6 +80,8 @@ counters! {
         imports_retried,
         /// Imports of this node's ports that were revoked.
         imports_revoked,
+        /// Imports let go of when no message could be sent to their exporter: it hears later.
+        releases_queued,
         /// Grants that came for an import nobody waits for any more; released at once.
         stray_grants,
         /// Control messages sent.

@@ -102,6 +102,7 @@ impl<S: Storage> Host<S> {
         self.watch_card(platform, now);
         self.watch_barrier(now);
         self.imports_due(platform, now);
+        self.leave(platform, now);
         if self.grants.untold > 0 {
             self.tell_holders(platform);
         }

@@ -45,8 +45,6 @@ pub enum ImportError {
     NoSuchNode,
     /// The table is full, but for what belongs to the shares of other ports.
     TableFull,
-    /// No message can be sent at the moment (releases only): try again.
-    Busy,
     /// The port has no such import.
     NoSuchImport,
     /// The card is dead.
@@ -58,6 +56,8 @@ pub(crate) enum State {
     Free,
     Pending,
     Live(Grant),
+    /// The port has let go of it, and no message could tell the exporter yet.
+    Leaving(Grant),
     Revoked,
     Failed(Status),
 }
@@ -85,6 +85,7 @@ pub(crate) struct Imports<S: Storage> {
     free: List<2>,
     shares: Shares<S>,
     pending: List<2>,
+    leaving: List<2>,
     pub(crate) news: List<2>,
     /// No pending import has anything to do before.
     pub(crate) next_due: Nanos,
@@ -110,6 +111,7 @@ impl<S: MakeTable> Imports<S> {
             free,
             shares: Shares::new(tables, entries, ports),
             pending: List::EMPTY,
+            leaving: List::EMPTY,
             news: List::EMPTY,
             next_due: Nanos::MAX,
         }
@@ -183,10 +185,11 @@ impl<S: Storage> Host<S> {
         Ok(self.imports.token(index))
     }
 
-    /// Lets go of an import, or gives up one that is pending (no notice comes then).
+    /// Lets go of an import, or gives up one that is pending (no notice comes then). Where no message can be sent to the
+    /// exporter now, [`poll`](Self::poll) sends it later; the token is over all the same.
     ///
     /// # Errors
-    /// [`ImportError::NoSuchImport`]; [`ImportError::Busy`].
+    /// [`ImportError::NoSuchImport`].
     pub fn unimport<P: Platform>(
         &mut self,
         platform: &mut P,
@@ -197,10 +200,40 @@ impl<S: Storage> Host<S> {
         let index = self
             .imports
             .entry(import)
-            .filter(|(_, entry)| entry.port == port)
+            .filter(|(_, entry)| entry.port == port && !matches!(entry.state, State::Leaving(_)))
             .map(|(index, _)| index)
             .ok_or(ImportError::NoSuchImport)?;
-        self.end_import(platform, index, now)
+        if !self.end_import(platform, index, now) {
+            self.leave_later(index);
+        }
+        Ok(())
+    }
+
+    /// An import whose exporter cannot be told now waits for a free slot of farewells.
+    fn leave_later(&mut self, index: u32) {
+        let imports = &mut self.imports;
+        let Some(entry) = imports.table.get_mut(index as usize) else {
+            return;
+        };
+        let State::Live(grant) = entry.state else {
+            return;
+        };
+        entry.state = State::Leaving(grant);
+        if !core::mem::replace(&mut entry.told, true) {
+            // The platform has let go before it heard of the grant.
+            imports.news.remove(&mut imports.table, index);
+        }
+        imports.leaving.push_back(&mut imports.table, index);
+        self.counters.releases_queued += 1;
+    }
+
+    /// Tells exporters what ports have let go of, as far as messages can be sent.
+    pub(crate) fn leave<P: Platform>(&mut self, platform: &mut P, now: Nanos) {
+        while let Some(index) = self.imports.leaving.first() {
+            if !self.end_import(platform, index, now) {
+                return;
+            }
+        }
     }
 
     /// Releases one import of a port that is being closed; true when none is left.
@@ -210,23 +243,19 @@ impl<S: Storage> Host<S> {
             let Some(index) = first else {
                 return true;
             };
-            if self.end_import(platform, index, now).is_err() {
+            if !self.end_import(platform, index, now) {
                 return false;
             }
         }
     }
 
-    fn end_import<P: Platform>(
-        &mut self,
-        platform: &mut P,
-        index: u32,
-        now: Nanos,
-    ) -> Result<(), ImportError> {
+    /// Ends an import; false: its exporter must be told, and cannot be now.
+    fn end_import<P: Platform>(&mut self, platform: &mut P, index: u32, now: Nanos) -> bool {
         let Some(entry) = self.imports.table.get(index as usize) else {
-            return Err(ImportError::NoSuchImport);
+            return true;
         };
         let node = entry.spec.map_or(self.node, |spec| spec.node);
-        if let State::Live(grant) = entry.state {
+        if let State::Live(grant) | State::Leaving(grant) = entry.state {
             if node == self.node {
                 let _ = self.release_grant(platform, node, grant.capability, grant.secret, now);
             } else if self.peer(node).is_some() {
@@ -235,12 +264,12 @@ impl<S: Storage> Host<S> {
                     secret: grant.secret,
                 };
                 if !self.send_farewell(platform, node, &message) && self.is_alive() {
-                    return Err(ImportError::Busy);
+                    return false;
                 }
             }
         }
         self.free_import(index);
-        Ok(())
+        true
     }
 
     fn free_import(&mut self, index: u32) {
@@ -260,6 +289,8 @@ impl<S: Storage> Host<S> {
         }
         if state == State::Pending {
             imports.pending.remove(&mut imports.table, index);
+        } else if matches!(state, State::Leaving(_)) {
+            imports.leaving.remove(&mut imports.table, index);
         } else if untold {
             imports.news.remove(&mut imports.table, index);
         }
@@ -335,8 +366,11 @@ impl<S: Storage> Host<S> {
         while let Some(index) = next {
             next = List::<1>::after(&self.imports.table, index);
             let live = self.imports.table.get(index as usize).map(|entry| entry.state);
-            if matches!(live, Some(State::Live(grant)) if grant.capability == slot) {
-                self.void_import(index);
+            match live {
+                Some(State::Live(grant)) if grant.capability == slot => self.void_import(index),
+                // Both sides have let go.
+                Some(State::Leaving(grant)) if grant.capability == slot => self.free_import(index),
+                _ => {}
             }
         }
     }
@@ -369,6 +403,8 @@ impl<S: Storage> Host<S> {
             };
             match import.state {
                 State::Live(_) => self.void_import(index),
+                // Its grant went with the link.
+                State::Leaving(_) => self.free_import(index),
                 State::Pending if import.spec.is_some_and(|spec| spec.wait) => {
                     let retry = now.after(self.config.import_retry);
                     import.next_try = retry;
@@ -403,6 +439,7 @@ impl<S: Storage> Host<S> {
             match self.imports.table.get(index as usize).map(|entry| entry.state) {
                 Some(State::Pending) => self.settle(index, State::Failed(Status::CardGone)),
                 Some(State::Live(_)) => self.void_import(index),
+                Some(State::Leaving(_)) => self.free_import(index),
                 _ => {}
             }
         }
@@ -454,7 +491,7 @@ impl<S: Storage> Host<S> {
                 })
             }
             State::Revoked => Some(Notice::ImportRevoked { port, import }),
-            State::Free | State::Pending => None,
+            State::Free | State::Pending | State::Leaving(_) => None,
         }
     }
 }

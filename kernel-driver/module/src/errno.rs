@@ -142,7 +142,6 @@ impl From<ImportError> for Failure {
             ImportError::NoSuchPort => Status::NoSuchPort.into(),
             ImportError::NoSuchNode => Status::NoSuchNode.into(),
             ImportError::TableFull => Status::TableFull.into(),
-            ImportError::Busy => Self::plain(BUSY),
             ImportError::NoSuchImport => Self {
                 errno: NOENT,
                 status: Status::CapabilityRefused,

@@ -46,7 +46,7 @@ pub(crate) fn import(error: ImportError) -> Refusal {
     Refusal::Status(match error {
         ImportError::NoSuchPort => Status::NoSuchPort,
         ImportError::NoSuchNode => Status::NoSuchNode,
-        ImportError::TableFull | ImportError::Busy => Status::TableFull,
+        ImportError::TableFull => Status::TableFull,
         ImportError::NoSuchImport => Status::NoSuchExport,
         ImportError::CardGone => Status::CardGone,
     })

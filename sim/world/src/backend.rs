@@ -409,7 +409,7 @@ impl PortBackend for SimPort {
             Refusal::Status(match error {
                 ImportError::NoSuchPort | ImportError::NoSuchImport => Status::NoSuchPort,
                 ImportError::NoSuchNode => Status::NoSuchNode,
-                ImportError::TableFull | ImportError::Busy => Status::TableFull,
+                ImportError::TableFull => Status::TableFull,
                 ImportError::CardGone => Status::CardGone,
             })
         })?;

@@ -1,7 +1,7 @@
 //! Every counter is driven above zero: a counter that no test moves fails here.
 
 use crate::rig::SUMS;
-use crate::{atomics, card, imports, life, names, paging, shadow, stuck, unmap};
+use crate::{atomics, card, imports, life, names, paging, releases, shadow, stuck, unmap};
 use netvm_host::counters::Counters;
 
 #[test]
@@ -34,6 +34,7 @@ fn every_counter_is_driven_above_zero() {
     imports::a_revocation_and_a_lost_node_void_an_import();
     imports::without_a_link_it_fails_or_waits_for_it();
     imports::a_request_that_cannot_be_answered_now_is_dropped_without_a_grant();
+    releases::a_release_that_cannot_be_sent_now_is_sent_later();
     stuck::a_page_out_of_the_cards_reach_is_copied_and_not_mapped();
     life::a_dead_process_leaves_nothing();
     life::a_new_incarnation_comes_after_the_old_one_is_let_go();

@@ -9,6 +9,7 @@ mod memory;
 mod names;
 mod page_events;
 mod paging;
+mod releases;
 mod rig;
 mod shadow;
 mod stuck;
