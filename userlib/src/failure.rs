@@ -193,8 +193,16 @@ impl Failures {
         self.settle();
     }
 
+    /// Whether the program has closed the port: then its words are the next owner's.
+    pub(crate) const fn is_closed(&self) -> bool {
+        self.closed
+    }
+
     /// Takes new records out of the error ring.
     pub(crate) fn drain<W: SharedWords>(&mut self, area: &W, block: &W) {
+        if self.closed {
+            return;
+        }
         let written = area.load_acquire(ERROR_WRITE);
         if written.wrapping_sub(self.read) > ERROR_RECORDS {
             // Not a count that the ring could have reached: a card that is gone reads as all ones.

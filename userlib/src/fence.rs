@@ -6,7 +6,7 @@
 //! whether the word has been passed, and then puts its own there; so nobody waits for a later
 //! command than its own.
 
-use crate::error::{Failure, Result};
+use crate::error::{Error, Failure, Result};
 use crate::failure::Known;
 use crate::port::PortInner;
 use crate::poster::{Poster, reached};
@@ -33,6 +33,9 @@ impl PortInner {
     /// Asks the card to tell when the count that `counter` shadows comes to `target`.
     fn ask(&self, fence: WordIndex, counter: WordIndex, target: u32) {
         let mut fences = self.fences.lock();
+        if !self.has_words() {
+            return;
+        }
         let asked = if fence == WRITE_FENCE {
             &mut fences.write
         } else {
@@ -45,6 +48,11 @@ impl PortInner {
             drop(fences);
             self.ring();
         }
+    }
+
+    /// From now on nothing here changes the port's words: as [`leave_inbox`](Self::leave_inbox).
+    pub(crate) fn leave_fences(&self) {
+        drop(self.fences.lock());
     }
 
     /// Waits until the count at `counter` comes to `target`.
@@ -101,6 +109,9 @@ impl PortInner {
     /// Reports failures of earlier operations to `node`, or to any.
     #[cold]
     fn surface_slow(&self, poster: &mut Poster, node: Option<NodeId>) -> Result<()> {
+        if poster.failures.is_closed() {
+            return Err(Error::PortClosed);
+        }
         poster.failures.drain(&self.area, &self.block);
         poster.failures.take(node)
     }
@@ -119,12 +130,12 @@ impl PortInner {
         self.surface(&mut self.poster(), node)
     }
 
-    /// The end of a fenced call: its own failure, else an earlier one to the same node.
-    pub(crate) fn finish(&self, op: OpId, node: NodeId) -> Result<()> {
+    /// The end of a fenced call: its own failure, else another one to `others`.
+    pub(crate) fn finish(&self, op: OpId, others: Option<NodeId>) -> Result<()> {
         let mut poster = self.poster();
         poster.failures.drain(&self.area, &self.block);
         poster.failures.unwatch(op)?;
-        poster.failures.take(Some(node))
+        others.map_or(Ok(()), |node| poster.failures.take(Some(node)))
     }
 
     /// Waits for all reads, all writes, or both, then reports what failed meanwhile.
@@ -167,12 +178,18 @@ impl PortInner {
 
     pub(crate) fn flush_remote(&self, node: NodeId) -> Result<()> {
         self.check_node(node)?;
+        let landed = self.land(node)?;
+        self.tell(landed)
+    }
+
+    /// As [`settle`](Self::settle), for a caller that [tells](Self::tell) later, or leaves it to the next call.
+    pub(crate) fn land(&self, node: NodeId) -> Result<Landed> {
         let (posted, reply) = self.await_flush(node)?;
+        if reply.status == Status::Ok {
+            return Ok(Landed { node, lost: None });
+        }
         let mut poster = self.poster();
         poster.failures.drain(&self.area, &self.block);
-        if reply.status == Status::Ok {
-            return poster.failures.take(Some(node));
-        }
         // The failing operation, or the flush itself if it got no answer.
         let op = match reply.value as u32 {
             0 => posted.op,
@@ -189,6 +206,39 @@ impl PortInner {
             },
             epoch: posted.epoch,
         });
-        Err(poster.failures.report_flush(known))
+        let lost = Some(known);
+        Ok(Landed { node, lost })
     }
+
+    /// Reports what a flush has found, or else what is known of failures to its node.
+    pub(crate) fn tell(&self, landed: Landed) -> Result<()> {
+        let mut poster = self.poster();
+        poster.failures.drain(&self.area, &self.block);
+        match landed.lost {
+            None => poster.failures.take(Some(landed.node)),
+            Some(known) => Err(poster.failures.report_flush(known)),
+        }
+    }
+
+    /// The same of several flushes: the first failure is reported, the others are left for the next calls to their nodes.
+    pub(crate) fn tell_all(&self, flushes: Vec<Landed>) -> Result<()> {
+        let mut told = Ok(());
+        for landed in flushes {
+            if told.is_ok() {
+                told = self.tell(landed);
+            } else if let Some(known) = landed.lost {
+                self.poster().failures.add(known);
+            }
+        }
+        told
+    }
+}
+
+/// Everything sent to a node before a flush has landed, or failed.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "what has failed is to be told"]
+pub(crate) struct Landed {
+    node: NodeId,
+    /// What did not, if the flush has found something.
+    lost: Option<Known>,
 }

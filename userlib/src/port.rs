@@ -466,7 +466,11 @@ impl Drop for Port {
     fn drop(&mut self) {
         let inner = &self.inner;
         inner.closed.store(true, Ordering::Release);
+        // The words are the next owner's of the number from here on. Each lock under which they are changed is taken once:
+        // a thread that has it before sees the port end after its changes, one that has it later sees that it has ended.
         inner.poster().failures.close();
+        inner.leave_fences();
+        inner.leave_inbox();
         inner.backend.close();
         // What the library itself held for transfers that now have ended one way or another. Regions
         // may park when they are dropped, so outside of every lock.

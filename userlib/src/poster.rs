@@ -74,6 +74,12 @@ impl Poster {
         self.queue.free() != 0
     }
 
+    /// As [`has_room`](Self::has_room), for those who do not ask whether the port is [quiet](Failures::quiet): there is no
+    /// room in the queue of a port that is closed.
+    pub(crate) fn may_post<W: SharedWords + ?Sized>(&mut self, area: &W) -> bool {
+        !self.failures.is_closed() && self.has_room(area)
+    }
+
     #[inline]
     pub(crate) const fn count(&mut self, staged: bool, bytes: u64) {
         if staged {
@@ -90,7 +96,7 @@ impl Poster {
             self.harvest(port, dropped);
         }
         let slot = self.replies.free()?;
-        self.has_room(&port.area).then_some(slot)
+        self.may_post(&port.area).then_some(slot)
     }
 
     /// Learns which reads and flushes have ended. The regions that come back are for the caller to

@@ -35,6 +35,8 @@ pub(crate) struct WritePlan<'a> {
     pub(crate) staged: bool,
     /// The caller comes for the call's failure itself.
     pub(crate) watched: bool,
+    /// The call is the library's own: earlier failures are not reported instead of it.
+    pub(crate) aside: bool,
 }
 
 /// A read call, as far as the queue is concerned.
@@ -51,6 +53,8 @@ pub(crate) struct ReadPlan<'a> {
     pub(crate) staged: bool,
     /// The caller comes for the call's failure itself.
     pub(crate) watched: bool,
+    /// The call is the library's own: earlier failures are not reported instead of it.
+    pub(crate) aside: bool,
 }
 
 /// A call that was posted.
@@ -88,7 +92,7 @@ impl PortInner {
         spins: &mut u32,
     ) -> Result<MutexGuard<'a, Poster>> {
         poster.stats.queue_full += u64::from(*spins == 0);
-        if poster.queue.free() == 0 {
+        if poster.queue.free() == 0 && !poster.failures.is_closed() {
             // Half a queue at a time, so that caller and card do not trade single entries.
             let half = poster.queue.posted().wrapping_sub(QUEUE_ENTRIES / 2);
             self.block.store_release(TAKEN_FENCE, half);
@@ -129,7 +133,9 @@ impl PortInner {
         let epoch = match call {
             Some((_, epoch)) => epoch,
             None => {
-                self.surface(&mut poster, node)?;
+                if !plan.aside {
+                    self.surface(&mut poster, node)?;
+                }
                 poster.failures.epoch(node)
             }
         };
@@ -141,7 +147,7 @@ impl PortInner {
                 }
                 return Err(Error::StreamFailed { node });
             }
-            if !poster.has_room(&self.area) {
+            if !poster.may_post(&self.area) {
                 poster = self.wait_for_room(poster, &mut spins)?;
                 continue;
             }
@@ -208,7 +214,7 @@ impl PortInner {
         let mut dropped = Vec::new();
 
         let mut poster = self.poster();
-        if call.is_none() {
+        if call.is_none() && !plan.aside {
             self.surface(&mut poster, node)?;
         }
         loop {

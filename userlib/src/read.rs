@@ -66,6 +66,7 @@ pub struct Read<'a> {
     target: Target<'a>,
     fenced: bool,
     ordered: bool,
+    aside: bool,
 }
 
 impl<'a> Read<'a> {
@@ -76,6 +77,7 @@ impl<'a> Read<'a> {
             target,
             fenced: false,
             ordered: false,
+            aside: false,
         }
     }
 
@@ -89,6 +91,13 @@ impl<'a> Read<'a> {
     /// The memory is read only after everything earlier from this port to that node has landed.
     pub const fn ordered(mut self) -> Self {
         self.ordered = true;
+        self
+    }
+
+    /// A read of the library's own: it fails for its own failure alone. Those of others are the program's to hear of, and
+    /// stay where they are.
+    pub(crate) const fn aside(mut self) -> Self {
+        self.aside = true;
         self
     }
 
@@ -115,6 +124,7 @@ impl<'a> Read<'a> {
         if self.ordered {
             command.flags |= CommandFlags::ORDERED;
         }
+        let others = (!self.aside).then_some(remote.node);
         match self.target {
             Target::Slice(slice) => {
                 if !slice.region().belongs_to(&remote.port.identity) {
@@ -128,16 +138,17 @@ impl<'a> Read<'a> {
                     part_of: None,
                     staged: false,
                     watched: self.fenced,
+                    aside: self.aside,
                 })?;
                 if self.fenced {
                     remote.port.wait_reads(posted.number)?;
-                    remote.port.finish(posted.op, remote.node)?;
+                    remote.port.finish(posted.op, others)?;
                 }
                 Ok(posted.op)
             }
             Target::Bytes(bytes) => {
-                let posted = read_staged(remote, command, bytes)?;
-                remote.port.finish(posted.op, remote.node)?;
+                let posted = read_staged(remote, command, bytes, self.aside)?;
+                remote.port.finish(posted.op, others)?;
                 Ok(posted.op)
             }
         }
@@ -146,7 +157,7 @@ impl<'a> Read<'a> {
 
 /// Reads into memory that the card cannot reach, part by part. Where there is room the next part is
 /// under way while one is copied out.
-fn read_staged(remote: &RemoteInner, mut command: Command, bytes: &mut [u8]) -> Result<Posted> {
+fn read_staged(remote: &RemoteInner, mut command: Command, bytes: &mut [u8], aside: bool) -> Result<Posted> {
     let port = &remote.port;
     let mut unposted = bytes.len() as u64;
     let mut unread = bytes;
@@ -170,6 +181,7 @@ fn read_staged(remote: &RemoteInner, mut command: Command, bytes: &mut [u8]) -> 
                 part_of: call,
                 staged: true,
                 watched: true,
+                aside,
             })?;
             call = Some(posted.op);
             command.remote = VirtAddr(command.remote.0.wrapping_add(chunk.len));

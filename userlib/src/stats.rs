@@ -33,7 +33,7 @@ pub struct PortStats {
     pub acknowledged: u64,
     /// Times a handler was called.
     pub handler_calls: u64,
-    /// Handlers that panicked and were disarmed.
+    /// Panics of handlers (which were disarmed then), of what handlers and panics held, and of wakers.
     pub handler_panics: u64,
     /// Times a caller blocked instead of spinning.
     pub blocked: u64,

@@ -70,6 +70,7 @@ struct How {
     notification: NotificationId,
     notified: bool,
     fenced: bool,
+    aside: bool,
     flags: CommandFlags,
 }
 
@@ -103,6 +104,7 @@ impl<'a> Write<'a> {
                 notification: NotificationId::NONE,
                 notified: false,
                 fenced: false,
+                aside: false,
                 flags: CommandFlags::empty(),
             },
         }
@@ -139,6 +141,13 @@ impl<'a> Write<'a> {
     #[inline(always)]
     pub const fn regardless(mut self) -> Self {
         self.how.flags = self.how.flags.union(CommandFlags::REGARDLESS);
+        self
+    }
+
+    /// A write of the library's own: earlier failures are the program's to hear of, and stay where they are. Does not go
+    /// with a fence.
+    pub(crate) const fn aside(mut self) -> Self {
+        self.how.aside = true;
         self
     }
 
@@ -238,6 +247,7 @@ fn post_one(remote: &RemoteInner, offset: u64, payload: Payload<'_>, len: u64, h
         part_of: None,
         staged: false,
         watched: how.fenced,
+        aside: how.aside,
     })
 }
 
@@ -265,6 +275,7 @@ fn post_staged(remote: &RemoteInner, offset: u64, bytes: &[u8], how: How) -> Res
             part_of,
             staged: true,
             watched: how.fenced,
+            aside: how.aside,
         })?;
         chunk.posted(posted.number);
         if later.is_empty() {
@@ -279,7 +290,7 @@ fn post_staged(remote: &RemoteInner, offset: u64, bytes: &[u8], how: How) -> Res
 fn fence(remote: &RemoteInner, posted: Posted, how: How) -> Result<OpId> {
     if how.fenced {
         remote.port.wait_writes(posted.number)?;
-        remote.port.finish(posted.op, remote.node)?;
+        remote.port.finish(posted.op, Some(remote.node))?;
     }
     Ok(posted.op)
 }

@@ -1,15 +1,19 @@
 //! The dispatcher: the one thread (or coroutine) of a port that calls handlers and wakes futures.
 //!
-//! It is started by the first handler or future and ends when the port is closed.
+//! It is started by the first handler or future and ends when the port is closed. Handlers, what they hold, and wakers are
+//! code of the program: none of their panics ends the dispatcher.
 
 use super::future::Waiter;
-use super::inbox::Want;
+use super::inbox::{Handler, Want};
 use crate::error::{Error, Result};
 use crate::port::PortInner;
 use netvm_abi::{Nanos, NotificationId};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+/// How many panics a piece of the program's code may follow up with, each when what the one before carried is dropped.
+const PANICS_IN_A_ROW: u32 = 8;
 
 impl PortInner {
     /// Starts the dispatcher if it does not run yet.
@@ -34,68 +38,90 @@ impl PortInner {
         })
     }
 
+    /// Serves handlers and futures until the port ends. Each turn is one call of one handler, then a look at all futures, so
+    /// a busy number keeps none of them waiting: a signal is handled after at most one call of each other armed number
+    /// (and those before it of its own), and a future is woken after the call under way.
     fn dispatch(&self) {
         loop {
             let token = self.backend.wait_token();
-            if self.alive().is_err() {
-                // Every future learns of it when it is polled again.
-                self.close_inbox();
-                return;
-            }
-            while let Some(id) = self.pop_dispatch() {
-                while self.call_handler(id) {}
-            }
-            for waiter in self.due_waiters() {
-                waiter.waker.wake();
+            loop {
+                if self.alive().is_err() {
+                    // Every future learns of it when it is polled again.
+                    self.close_inbox();
+                    return;
+                }
+                let next = self.pop_dispatch();
+                if let Some(id) = next {
+                    self.call_handler(id);
+                }
+                for waiter in self.due_waiters() {
+                    self.guarded(|| waiter.waker.wake());
+                }
+                if next.is_none() {
+                    break;
+                }
             }
             self.backend.block(token, Nanos::MAX);
         }
     }
 
-    /// Calls the handler of `id` for one pending signal; false when there is none of either.
-    fn call_handler(&self, id: NotificationId) -> bool {
+    /// Runs code of the program on the dispatcher, which outlives its panics. Each is counted. Tells whether it ended
+    /// without one.
+    pub(super) fn guarded(&self, code: impl FnOnce()) -> bool {
+        let Err(mut carried) = catch_unwind(AssertUnwindSafe(code)) else {
+            return true;
+        };
+        // What a panic carries is the program's, too, and may panic when it is dropped.
+        for _ in 0..PANICS_IN_A_ROW {
+            self.counters.handler_panics.fetch_add(1, Ordering::Relaxed);
+            match catch_unwind(AssertUnwindSafe(move || drop(carried))) {
+                Ok(()) => return false,
+                Err(next) => carried = next,
+            }
+        }
+        // A value that does so again and again is leaked: the dispatcher is worth more.
+        std::mem::forget(carried);
+        false
+    }
+
+    /// Calls the handler of `id` for one pending signal, if there is one of each. If there are more signals, the
+    /// acknowledgement puts the number at the end of the dispatcher's list.
+    fn call_handler(&self, id: NotificationId) {
         let (generation, mut handler) = {
             let mut state = self.inbox.state.lock();
             let Some(armed) = state.handlers.get_mut(&id) else {
-                return false;
+                return;
             };
             if self.pending(id) == 0 {
-                return false;
+                return;
             }
             // Taken out while it runs, so that it may use the port, and arm and disarm.
             match armed.handler.take() {
                 Some(handler) => (armed.generation, handler),
-                None => return false,
+                None => return,
             }
         };
         self.counters.handler_calls.fetch_add(1, Ordering::Relaxed);
-        let call = catch_unwind(AssertUnwindSafe(|| handler(id)));
-        // The signal has been handled: acknowledged before anybody else may look at it. That there is
-        // nothing to acknowledge means that the handler has done so itself.
-        let _ = self.acknowledge(id);
-        if call.is_err() {
-            self.counters.handler_panics.fetch_add(1, Ordering::Relaxed);
-            let still_armed = {
-                let state = self.inbox.state.lock();
-                state.handlers.get(&id).map(|armed| armed.generation) == Some(generation)
-            };
-            let removed = if still_armed {
-                self.set_handler(id, None)
-            } else {
-                None
-            };
-            drop((removed, handler));
-            return true;
-        }
-        let replaced = {
-            let mut state = self.inbox.state.lock();
-            match state.handlers.get_mut(&id) {
-                Some(armed) if armed.generation == generation => armed.handler.replace(handler),
-                _ => Some(handler),
-            }
+        let ended = self.guarded(|| handler(id));
+        // The signal has been handled: acknowledged before anything else may look at it. That there is nothing to
+        // acknowledge means that the handler has done so itself.
+        self.acknowledge_up_to(id, 1);
+        let spent = if ended {
+            self.put_back(id, generation, handler)
+        } else {
+            self.disarm_if(id, generation);
+            Some(handler)
         };
-        drop(replaced);
-        true
+        self.guarded(|| drop(spent));
+    }
+
+    /// The handler has run, and runs again for the next signal, unless it was replaced or disarmed meanwhile.
+    fn put_back(&self, id: NotificationId, generation: u64, handler: Handler) -> Option<Handler> {
+        let mut state = self.inbox.state.lock();
+        match state.handlers.get_mut(&id) {
+            Some(armed) if armed.generation == generation => armed.handler.replace(handler),
+            _ => Some(handler),
+        }
     }
 
     /// Futures that have something to see, or may have.

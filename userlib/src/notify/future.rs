@@ -8,7 +8,6 @@ use netvm_abi::{Nanos, NotificationId};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 /// A future that was polled and waits.
@@ -160,37 +159,29 @@ impl Future for Next {
 }
 
 /// Wakes a caller of [`block_on`] through the port's event count.
-struct BlockedCaller {
-    backend: Arc<dyn PortBackend>,
-    woken: AtomicBool,
-}
+struct BlockedCaller(Arc<dyn PortBackend>);
 
 impl Wake for BlockedCaller {
     fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
+        self.0.wake();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.woken.store(true, Ordering::Release);
-        self.backend.wake();
+        self.0.wake();
     }
 }
 
-/// Drives a future to its end. From the deadline on it is polled again and again, so it must end then.
+/// Drives a future to its end. It is polled at each change of the port's event count, not only when it is woken: the
+/// caller may be a handler of the port, and then the dispatcher, which would wake it, waits for the caller. The
+/// deadline ends a block, so the future must end once it is polled after that.
 fn drive<F: Future>(backend: &Arc<dyn PortBackend>, future: F, deadline: Nanos) -> F::Output {
-    let caller = Arc::new(BlockedCaller {
-        backend: Arc::clone(backend),
-        woken: AtomicBool::new(true),
-    });
-    let waker = Waker::from(Arc::clone(&caller));
+    let waker = Waker::from(Arc::new(BlockedCaller(Arc::clone(backend))));
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
     loop {
+        // Before the poll: what changes from then on keeps the block from blocking.
         let token = backend.wait_token();
-        let late = deadline != Nanos::MAX && backend.now() >= deadline;
-        if (caller.woken.swap(false, Ordering::AcqRel) || late)
-            && let Poll::Ready(output) = future.as_mut().poll(&mut context)
-        {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return output;
         }
         backend.block(token, deadline);

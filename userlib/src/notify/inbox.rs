@@ -6,22 +6,29 @@
 //! queue cannot overflow with event counts. The card then interrupts, where that is enabled.
 //!
 //! **No signal is lost.** For every number with a pending signal one of these holds: it stands in the
-//! card's queue, or is about to; it stands in `ready` or `dispatch` here; or somebody has taken it from
-//! there and has not acknowledged yet. Three steps could break that. *Draining* takes an entry, stores
+//! card's queue, or is about to; it stands in `ready` or `dispatch` here; or it has been taken from
+//! there and not acknowledged yet. Three steps could break that. *Draining* takes an entry, stores
 //! how far it has read, makes a full barrier, and only then are counts compared that may discard the
 //! number: either the card saw the entry taken and adds another, or the count is seen here (the store
 //! and load of each side cross a full barrier). *Acknowledging* one of several signals puts the number
 //! back into `ready` or `dispatch`: the others may have no entry of their own. *Arming and disarming*
-//! move the number from one list to the other under the lock.
+//! move the number from one list to the other under the lock, and then wake: the card has interrupted for
+//! those signals before, and those who now have to handle them may have blocked since.
 //!
 //! **No handler runs twice for a signal** (thesis 6.1.2). Only the port's dispatcher calls handlers,
 //! also for signals that are pending when one is armed; it looks at the counts, calls, then
 //! acknowledges, one signal at a time. So the race of the thesis, where the arming thread and an
 //! interrupt both find one signal, cannot happen; stale entries find nothing pending.
 //!
-//! **A full backlog.** One-shot numbers that nobody pops stay in the card's queue, which then refuses
+//! **A full backlog.** One-shot numbers that the program does not pop stay in the card's queue, which then refuses
 //! more. Draining stops at the first that finds no room here, so event counts behind it cannot be seen
-//! in the queue: then the counts themselves are scanned.
+//! in the queue: then the counts themselves are scanned. The scan passes over a number that is *out*: popped, and not
+//! acknowledged since. The acknowledgement looks at its count, so what came meanwhile is not lost. When draining comes to
+//! the entry of a number that the scan has found, the entry tells nothing new while the number is out.
+//!
+//! **The words of a closed port are its successor's.** Back ends give a number's words to the next port that opens it, so
+//! a handle of the old one must not store there. Each store is made under a lock, after a look at `closed`. The one who
+//! closes the port says so first, then takes each of these locks, then gives the words back.
 
 use super::future::Waiter;
 use crate::error::{Error, Result};
@@ -30,6 +37,7 @@ use netvm_abi::NotificationId;
 use netvm_abi::bar::port::{ACKNOWLEDGED, INTERRUPT_ENABLE, NOTIFICATION_READ, WAKE_ON_QUEUE};
 use netvm_abi::notification::{EVENT_COUNTS, interrupt_bit};
 use netvm_abi::port_area::{NOTIFICATION_WRITE, NOTIFICATIONS, SHADOW_SIGNALS};
+use netvm_abi::shared_queue::free;
 use netvm_abi::words::SharedWords;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -56,6 +64,13 @@ impl Ids {
     fn has(&self, id: NotificationId) -> bool {
         let word = self.0.get(id.index() / 32).copied().unwrap_or(u32::MAX);
         word & (1 << (id.0 % 32)) != 0
+    }
+
+    /// Removes a number; whether it was there.
+    fn take(&mut self, id: NotificationId) -> bool {
+        let had = self.has(id);
+        self.remove(id);
+        had
     }
 
     fn remove(&mut self, id: NotificationId) {
@@ -124,6 +139,10 @@ pub(super) struct State {
     acknowledged: u64,
     /// Numbers that an object of the library has for itself.
     owned: Ids,
+    /// Numbers that the program has popped and not acknowledged since.
+    out: Ids,
+    /// Numbers found by their counts, whose entries are still in the card's queue.
+    scanned: Ids,
 }
 
 impl State {
@@ -183,9 +202,31 @@ impl PortInner {
         // The acknowledge count first: read the other way round, an acknowledgement in between would
         // make a huge number of it.
         let acknowledged = self.inbox.count(id);
-        self.area
-            .load_acquire(SHADOW_SIGNALS.plus(id.0))
-            .wrapping_sub(acknowledged)
+        let signals = self.area.load_acquire(SHADOW_SIGNALS.plus(id.0));
+        // After the load, with acquire order: a port that is open still had the words when they were loaded.
+        if self.closed.load(Ordering::Acquire) {
+            return 0;
+        }
+        signals.wrapping_sub(acknowledged)
+    }
+
+    /// Whether the words may be changed: those of a port that is closed are its successor's. Asked under a lock that the
+    /// one who closes the port takes, after it has said so and before the words go.
+    pub(crate) fn has_words(&self) -> bool {
+        !self.closed.load(Ordering::Acquire)
+    }
+
+    /// From now on nothing here changes the port's words. For the one who closes it, after it has said so.
+    pub(crate) fn leave_inbox(&self) {
+        drop(self.inbox.state.lock());
+    }
+
+    /// Tells the card that so many places of the port's shared queue are free.
+    pub(crate) fn free_places(&self, count: u32) {
+        let _state = self.inbox.state.lock();
+        if self.has_words() {
+            free(&self.block, count);
+        }
     }
 
     /// Puts a number where whoever handles it looks.
@@ -199,6 +240,9 @@ impl PortInner {
 
     /// Takes what is in the card's queue.
     pub(super) fn drain(&self, state: &mut State) {
+        if !self.has_words() {
+            return;
+        }
         let written = self.area.load_acquire(NOTIFICATION_WRITE);
         if written.wrapping_sub(state.read) > self.inbox.entries {
             // Not a count that the queue could have reached: a card that is gone reads as all ones.
@@ -216,7 +260,7 @@ impl PortInner {
                 }
                 state.one_shots += 1;
                 state.ready.push(id);
-            } else if id.is_some() {
+            } else if id.is_some() && !(state.scanned.take(id) && state.out.has(id)) {
                 self.announce(state, id);
             }
             state.read = state.read.wrapping_add(1);
@@ -228,7 +272,9 @@ impl PortInner {
         }
         if state.behind {
             for id in (1..EVENT_COUNTS).map(NotificationId) {
-                if self.pending(id) > 0 {
+                // One that is out is looked at when it is acknowledged.
+                if self.pending(id) > 0 && !state.out.has(id) {
+                    state.scanned.add(id);
                     self.announce(state, id);
                 }
             }
@@ -248,10 +294,12 @@ impl PortInner {
         let (taken, wake) = {
             let mut state = self.inbox.state.lock();
             self.drain(&mut state);
+            // None, once the port is closed.
             let taken = self.pending(id).min(most);
-            if taken == 0 {
+            if taken == 0 || !self.has_words() {
                 return 0;
             }
+            state.out.remove(id);
             let count = self.inbox.count(id).wrapping_add(taken);
             if let Some(word) = self.inbox.acknowledged.get(id.index()) {
                 word.store(count, Ordering::Release);
@@ -274,6 +322,9 @@ impl PortInner {
     pub(super) fn pop_ready(&self) -> Option<NotificationId> {
         let mut wake = false;
         let mut state = self.inbox.state.lock();
+        if !self.has_words() {
+            return None;
+        }
         self.drain(&mut state);
         let found = loop {
             let Some(id) = state.ready.pop() else { break None };
@@ -285,6 +336,7 @@ impl PortInner {
                 state.dispatch.push(id);
                 wake = true;
             } else if self.pending(id) > 0 {
+                state.out.add(id);
                 break Some(id);
             }
         };
@@ -308,6 +360,36 @@ impl PortInner {
     /// A handler is armed (or, with `None`, disarmed) for a number. Gives back the one before.
     pub(super) fn set_handler(&self, id: NotificationId, handler: Option<Handler>) -> Option<Armed> {
         let mut state = self.inbox.state.lock();
+        let (before, moved) = self.replace(&mut state, id, handler);
+        drop(state);
+        if moved {
+            self.backend.wake();
+        }
+        before
+    }
+
+    /// The handler that was armed so is disarmed, unless that was done before. Its own part is away: it runs.
+    pub(super) fn disarm_if(&self, id: NotificationId, generation: u64) {
+        let mut state = self.inbox.state.lock();
+        let armed = state.handlers.get(&id);
+        if armed.is_none_or(|armed| armed.generation != generation) {
+            return;
+        }
+        let (_, moved) = self.replace(&mut state, id, None);
+        drop(state);
+        if moved {
+            self.backend.wake();
+        }
+    }
+
+    /// Gives back the handler before, and whether there are signals that now are another's to handle. The other may have
+    /// blocked already, and the card interrupts for no signal twice: so it is to be woken, once the lock is free.
+    fn replace(
+        &self,
+        state: &mut State,
+        id: NotificationId,
+        handler: Option<Handler>,
+    ) -> (Option<Armed>, bool) {
         state.generation += 1;
         let generation = state.generation;
         let arms = handler.is_some();
@@ -322,14 +404,16 @@ impl PortInner {
             None => state.handlers.remove(&id),
         };
         match (arms, before.is_some()) {
-            (true, false) => self.add_interest(&mut state, id),
-            (false, true) => self.drop_interest(&mut state, id),
+            (true, false) => self.add_interest(state, id),
+            (false, true) => self.drop_interest(state, id),
             _ => {}
         }
-        if self.pending(id) > 0 {
-            self.announce(&mut state, id);
+        let moved = self.pending(id) > 0;
+        if moved {
+            state.out.remove(id);
+            self.announce(state, id);
         }
-        before
+        (before, moved)
     }
 
     /// From now on the card interrupts for signals of this number. The caller looks at the counts
@@ -356,6 +440,9 @@ impl PortInner {
     }
 
     fn store_enabled(&self, state: &State, id: NotificationId) {
+        if !self.has_words() {
+            return;
+        }
         if let (Some((at, _)), Some(word)) = (interrupt_bit(id), state.enabled.0.get(id.index() / 32)) {
             debug_assert_eq!(at, INTERRUPT_ENABLE.plus(id.0 / 32));
             self.block.store_release(at, *word);
@@ -364,7 +451,7 @@ impl PortInner {
 
     fn add_queue_interest(&self, state: &mut State) {
         state.queue_interest += 1;
-        if state.queue_interest == 1 {
+        if state.queue_interest == 1 && self.has_words() {
             self.block.store_release(WAKE_ON_QUEUE, 1);
         }
         self.block.full_barrier();
@@ -372,7 +459,7 @@ impl PortInner {
 
     fn drop_queue_interest(&self, state: &mut State) {
         state.queue_interest = state.queue_interest.saturating_sub(1);
-        if state.queue_interest == 0 {
+        if state.queue_interest == 0 && self.has_words() {
             self.block.store_release(WAKE_ON_QUEUE, 0);
         }
     }
@@ -386,9 +473,11 @@ impl PortInner {
                 std::mem::take(&mut state.waiters),
             )
         };
-        drop(handlers);
+        for (_, armed) in handlers {
+            self.guarded(|| drop(armed));
+        }
         for waiter in waiters {
-            waiter.waker.wake();
+            self.guarded(|| waiter.waker.wake());
         }
     }
 }

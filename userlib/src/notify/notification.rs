@@ -132,14 +132,18 @@ impl Notification {
     /// handler may use the port, write and notify; to go on with an event loop it may write to an
     /// eventfd. A handler armed before is replaced; one that panics is disarmed and counted.
     ///
+    /// Handlers take turns: a signal's call comes after at most one call of each other armed number (and the calls for
+    /// earlier signals of its own number), and futures are looked at after each call. A handler that blocks holds up all
+    /// handlers and futures of the port. It may wait for a future of its own port with
+    /// [`Port::block_on`](crate::Port::block_on); another executor, or `block_on` of another port, would wait for ever for
+    /// the thread that it runs on.
+    ///
     /// # Errors
     /// [`Error::PortClosed`], [`Error::PortEnded`]; [`Error::Refused`] when the thread cannot be made.
     pub fn arm(&self, handler: impl FnMut(NotificationId) + Send + 'static) -> Result<()> {
         self.port.alive()?;
         self.port.ensure_dispatcher()?;
-        let before = self.port.set_handler(self.id, Some(Box::new(handler)));
-        drop(before);
-        self.port.backend.wake();
+        drop(self.port.set_handler(self.id, Some(Box::new(handler))));
         Ok(())
     }
 

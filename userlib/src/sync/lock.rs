@@ -1,11 +1,13 @@
 //! The lock (thesis 8.2): first come first served, and whoever waits looks at its own memory alone.
 
 use super::home::{self, Home, Kind, RECOVERIES};
+use super::peers::look_at;
 use super::protocol::{Acquire, Acquired, Answer, Machine, Release, SeatId, TryAcquire, Want};
 use super::seats::{Patience, Progress, Seat};
 use crate::error::{Error, Result};
 use crate::export::Access;
 use crate::failure::after;
+use crate::fence::Landed;
 use crate::import::RemoteSegment;
 use crate::port::{Port, PortInner};
 use crate::timeout::Timeout;
@@ -63,7 +65,7 @@ impl Lock {
         let seat = Seat::take(&port.inner, &rights)?;
         seat.enter(&centre)?;
         let mut recoveries = [0; 8];
-        seat.look_at(&centre, RECOVERIES, &mut recoveries)?;
+        look_at(&centre, RECOVERIES, &mut recoveries)?;
         Ok(Self {
             seat,
             centre,
@@ -125,11 +127,21 @@ impl Lock {
     /// # Errors
     /// As [`acquire`](Self::acquire).
     pub fn try_acquire(&mut self) -> Result<Option<Guard<'_>>> {
+        let start = self.attempt()?;
+        Ok(start.map(|start| Guard::new(self, start, false, false)))
+    }
+
+    /// Asks once. If it is held then: since which write of the port.
+    fn attempt(&mut self) -> Result<Option<u32>> {
         let mut machine = TryAcquire::new(self.seat.turn());
-        let ended = self.seat.drive(&mut machine, &self.centre, false, Nanos::MAX)?;
-        let start = self.seat.port.write_mark();
+        let ended = self
+            .seat
+            .drive(&mut machine, &self.centre, false, Nanos::MAX)
+            // Whoever still asks may have the lock without knowing, and all who recover it would wait for its answer. If
+            // it does have the lock (the answer was lost), it is recovered from one that has stepped out.
+            .inspect_err(|_| self.seat.step_out())?;
         let held = matches!(ended, Progress::Ended(Acquired::Held { .. }));
-        Ok(held.then(|| Guard::new(self, start, false, false)))
+        Ok(held.then(|| self.seat.port.write_mark()))
     }
 
     /// Tries again and again, with growing pauses. Not first come first served: who
@@ -141,11 +153,7 @@ impl Lock {
         let deadline = timeout.into().deadline(self.seat.port.backend.now());
         let mut pause = Nanos::from_micros(10);
         loop {
-            let mut machine = TryAcquire::new(self.seat.turn());
-            if let Progress::Ended(Acquired::Held { .. }) =
-                self.seat.drive(&mut machine, &self.centre, false, Nanos::MAX)?
-            {
-                let start = self.seat.port.write_mark();
+            if let Some(start) = self.attempt()? {
                 return Ok(Guard::new(self, start, false, false));
             }
             let now = self.seat.port.backend.now();
@@ -157,8 +165,9 @@ impl Lock {
         }
     }
 
-    /// Lets go of the lock. The nodes are those that were written to while it was held.
-    fn unlock(&self, broken: bool, written: &[NodeId]) -> Result<()> {
+    /// Lets go of the lock. The nodes are those that were written to while it was held. Reports nothing of the program's
+    /// own operations: gives what is to be told of them.
+    fn unlock(&self, broken: bool, written: &[NodeId]) -> Result<Vec<Landed>> {
         // The answer to the machine's first question decides where the release goes to, and so what has to
         // land before: not what goes to that node, which lands before it by itself (ordered operation;
         // promise P4 for a notification).
@@ -168,14 +177,15 @@ impl Lock {
         } else {
             next.node()
         };
-        let mut failed = None;
+        let (mut landed, mut failed) = (Vec::new(), None);
         for &node in written {
             // Where the chain is broken, a signal that comes late from a dead holder may wake the next one
             // before this one's does.
-            if (node != to || broken)
-                && let Err(error) = self.seat.port.flush_remote(node)
-            {
-                failed.get_or_insert(error);
+            if node != to || broken {
+                match self.seat.port.land(node) {
+                    Ok(flush) => landed.push(flush),
+                    Err(error) => drop(failed.get_or_insert(error)),
+                }
             }
         }
         let mut machine = Release::new(self.seat.me, broken);
@@ -192,7 +202,7 @@ impl Lock {
             machine.look();
             until = patience.until(self.seat.port.backend.now());
         }
-        failed.or_else(|| self.seat.heard()).map_or(Ok(()), Err)
+        failed.map_or(Ok(landed), Err)
     }
 
     /// It could not be let go of: the home's page cannot be had, say. Says in its own memory that it holds the lock no
@@ -224,6 +234,8 @@ impl PortInner {
 
 impl Drop for Lock {
     fn drop(&mut self) {
+        // A guard that was forgotten holds the lock no more: those who wait find that by looking, and recover it.
+        self.seat.leave_turn();
         self.seat.leave(&self.centre);
     }
 }
@@ -282,12 +294,13 @@ impl<'a> Guard<'a> {
     /// gone or could not be reached, what its operation failed with: the next to wait for the lock gets it then as if
     /// this process had died, and who only [tries](Lock::try_acquire) gets it after that one.
     pub fn release(mut self) -> Result<()> {
-        self.let_go()
+        let landed = self.let_go()?;
+        self.lock.seat.port.tell_all(landed)
     }
 
-    fn let_go(&mut self) -> Result<()> {
+    fn let_go(&mut self) -> Result<Vec<Landed>> {
         if !std::mem::take(&mut self.held) {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let written = self.lock.seat.port.written_after(self.start);
         self.lock.unlock(self.broken, &written)
@@ -306,19 +319,19 @@ impl<'a> Guard<'a> {
         let released = if std::mem::take(&mut self.held) {
             self.lock.unlock(self.broken, &written)
         } else {
-            Ok(())
+            Ok(Vec::new())
         };
         let waited = wait(queued);
         (self.start, self.broken, self.died) = self.lock.lock()?;
         self.held = true;
-        released?;
+        self.lock.seat.port.tell_all(released?)?;
         waited
     }
 }
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
-        // Nobody is left to tell; `release` tells.
+        // A release that fails is told by `release` only. A write that has failed is told by the next call to its node.
         let _ = self.let_go();
     }
 }

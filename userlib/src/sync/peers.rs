@@ -69,18 +69,13 @@ impl Known {
 
 impl Peers {
     /// Another's seats: the block that this one is in. An error: it is gone, or has been out of reach for long.
-    pub(super) fn get(
-        &self,
-        port: &Arc<PortInner>,
-        id: SeatId,
-        heard: &mut Option<Error>,
-    ) -> Result<RemoteSegment> {
+    pub(super) fn get(&self, port: &Arc<PortInner>, id: SeatId) -> Result<RemoteSegment> {
         let mut pause = FIRST_PAUSE;
         loop {
             if let Some(known) = self.0.lock().of(id) {
                 return known;
             }
-            match introduce(port, id, heard) {
+            match introduce(port, id) {
                 Ok(remote) => {
                     let mut peers = self.0.lock();
                     peers.lost.remove(&id.node());
@@ -125,7 +120,7 @@ const FIRST_PAUSE: Nanos = Nanos::from_micros(100);
 const LONGEST_PAUSE: Nanos = Nanos::from_millis(20);
 
 /// Imports the block that this seat is in, if its port still has the life that is meant.
-fn introduce(port: &Arc<PortInner>, id: SeatId, heard: &mut Option<Error>) -> Result<RemoteSegment> {
+fn introduce(port: &Arc<PortInner>, id: SeatId) -> Result<RemoteSegment> {
     let modes = Modes::READ | Modes::WRITE | Modes::NOTIFY;
     let name = name_of(block_of(id.seat()));
     let remote = import(port, id.node(), id.port(), &name, modes, Timeout::Now)?;
@@ -136,7 +131,7 @@ fn introduce(port: &Arc<PortInner>, id: SeatId, heard: &mut Option<Error>) -> Re
         reason: Refusal::Status(status),
     };
     let mut head = [0; 8];
-    match look_at(&remote, 0, &mut head, heard) {
+    match look_at(&remote, 0, &mut head) {
         Ok(()) if u64::from_le_bytes(head) as u16 == id.generation() => Ok(remote),
         Ok(()) => Err(gone(Status::NoSuchPort)),
         Err(Error::Failed(failure)) => Err(gone(failure.status)),
@@ -144,39 +139,14 @@ fn introduce(port: &Arc<PortInner>, id: SeatId, heard: &mut Option<Error>) -> Re
     }
 }
 
-/// Reads from others' memory. A failure of this very operation is the error; what it is told of earlier ones is
-/// kept for whoever can be told.
-pub(super) fn look_at(
-    remote: &RemoteSegment,
-    offset: u64,
-    bytes: &mut [u8],
-    heard: &mut Option<Error>,
-) -> Result<()> {
-    let memory = remote.address().0..remote.address().0.saturating_add(remote.len());
-    // Each failure is told once, so this comes to an end; unless the own memory cannot be had, again and again.
-    let mut tries = 0;
-    loop {
-        let error = match remote.read(offset, &mut *bytes).post() {
-            Ok(_) => return Ok(()),
-            Err(error) => error,
-        };
-        let others = match &error {
-            Error::Failed(failure) => {
-                (failure.node, failure.port) != (remote.node(), remote.port())
-                    || !memory.contains(&failure.address.0)
-            }
-            Error::FailuresLost { .. } | Error::StreamFailed { .. } => true,
-            _ => false,
-        };
-        tries += 1;
-        if !others || tries > TRIES {
-            return Err(error);
-        }
-        heard.get_or_insert(error);
-    }
+/// Reads from others' memory. It fails for its own failure alone: what else of the port has failed is no verdict on the
+/// others, and stays where the program is told of it.
+pub(super) fn look_at(remote: &RemoteSegment, offset: u64, bytes: &mut [u8]) -> Result<()> {
+    remote.read(offset, bytes).aside().post().map(drop)
 }
 
-/// How often to look, where each look may be told of something else.
+/// How often to look at a seat, each time by a new import: it comes to an end where own memory cannot be had, again and
+/// again.
 pub(super) const TRIES: u32 = 64;
 
 /// Whether somebody may be there and only out of reach.

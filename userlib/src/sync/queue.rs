@@ -89,17 +89,15 @@ impl WaitQueue {
     /// It acts after everything that this port has posted to the queue's home has landed there.
     ///
     /// # Errors
-    /// As [`insert`](Self::insert). [`Error::Failed`] may also tell of an earlier operation of this port;
-    /// then the signal was given.
+    /// As [`insert`](Self::insert).
     pub fn signal(&self) -> Result<bool> {
-        let woken = match self
+        let removed = self
             .seat
-            .drive(&mut Remove::new(), &self.centre, true, Nanos::MAX)?
-        {
-            Progress::Ended(woken) => woken != Removed::Nobody,
-            Progress::Waits => false,
-        };
-        self.seat.heard().map_or(Ok(woken), Err)
+            .drive(&mut Remove::new(), &self.centre, true, Nanos::MAX)?;
+        match removed {
+            Progress::Ended(woken) => Ok(woken != Removed::Nobody),
+            Progress::Waits => Ok(false),
+        }
     }
 }
 

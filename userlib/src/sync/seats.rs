@@ -233,8 +233,6 @@ pub(super) struct Seat {
     behind: Word64,
     given: Word64,
     grants: Vec<Word64>,
-    /// A failure of one of the port's earlier operations, heard of where it could not be told.
-    heard: Mutex<Option<Error>>,
     /// Nodes that messages to others' seats have gone to.
     sent: Mutex<Vec<NodeId>>,
 }
@@ -263,7 +261,6 @@ impl Seat {
             grants: (0..u64::from(GRANTS))
                 .map(|slot| word(GRANT + 8 * slot))
                 .collect::<Result<_>>()?,
-            heard: Mutex::default(),
             sent: Mutex::default(),
             seats: Arc::clone(&seats),
         };
@@ -283,30 +280,8 @@ impl Seat {
         self.notification.clear()
     }
 
-    /// A failure of an earlier operation that has not been told yet.
-    pub(super) fn heard(&self) -> Option<Error> {
-        self.heard.lock().take()
-    }
-
-    fn hears(&self, error: Option<Error>) {
-        if let Some(error) = error {
-            self.heard.lock().get_or_insert(error);
-        }
-    }
-
-    /// Reads from the object's home.
-    pub(super) fn look_at(&self, centre: &RemoteSegment, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        let mut heard = None;
-        let looked = look_at(centre, offset, bytes, &mut heard);
-        self.hears(heard);
-        looked
-    }
-
     fn peer(&self, id: SeatId) -> Result<RemoteSegment> {
-        let mut heard = None;
-        let peer = self.seats.peers.get(&self.port, id, &mut heard);
-        self.hears(heard);
-        peer
+        self.seats.peers.get(&self.port, id)
     }
 
     /// Who is next in this turn, now.
@@ -341,11 +316,8 @@ impl Seat {
                 Err(error) if is_gone(&error) => return Ok(None),
                 Err(error) => return Err(error),
             };
-            let mut heard = None;
-            let looked = look_at(&remote, within(of.seat()), &mut bytes, &mut heard);
-            self.hears(heard);
             tries += 1;
-            match looked {
+            match look_at(&remote, within(of.seat()), &mut bytes) {
                 Ok(()) => break,
                 // A new import shows whether it is gone.
                 Err(Error::Failed(_)) if tries < TRIES => self.seats.peers.forget(of),
@@ -387,16 +359,14 @@ impl Seat {
         let bytes = word.to_le_bytes();
         let offset = within(to.seat()) + at;
         loop {
-            let mut write = remote.write(offset, &bytes).regardless();
+            let mut write = remote.write(offset, &bytes).regardless().aside();
             if let Some(id) = notification {
                 write = write.notify(id);
             }
             match write.post() {
                 Ok(OpId(_)) => return Ok(()),
-                // Told instead of posting; this message has to go out, so it is told later.
-                Err(error @ (Error::Failed(_) | Error::FailuresLost { .. } | Error::StreamFailed { .. })) => {
-                    self.heard.lock().get_or_insert(error);
-                }
+                // Another thread has been told of a failure just now, and nothing was posted. This message has to go out.
+                Err(Error::StreamFailed { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -463,7 +433,7 @@ impl Seat {
     /// A lock's table of members.
     fn places(&self, centre: &RemoteSegment) -> Result<Vec<SeatId>> {
         let mut bytes = [0; PLACES * 8];
-        self.look_at(centre, MEMBERS, &mut bytes)?;
+        look_at(centre, MEMBERS, &mut bytes)?;
         let (words, _) = bytes.as_chunks::<8>();
         Ok(words
             .iter()
@@ -505,6 +475,14 @@ impl Seat {
     pub(super) fn step_out(&self) {
         // Where the memory has gone with the port, nobody looks.
         let _ = self.stand(Place::Over(SeatId::NOBODY));
+    }
+
+    /// As [`step_out`](Self::step_out), unless it has nothing to do with it any more: whom it has handed the lock to looks
+    /// for its own name there.
+    pub(super) fn leave_turn(&self) {
+        if self.place.load().is_ok_and(|word| word & 0xFF != OVER) {
+            self.step_out();
+        }
     }
 
     /// Is a member of a lock no more.
@@ -569,8 +547,8 @@ impl Drop for Seat {
     fn drop(&mut self) {
         for node in std::mem::take(&mut *self.sent.lock()) {
             if !std::thread::panicking() {
-                // A node that is gone misses nothing.
-                let _ = self.port.flush_remote(node);
+                // A node that is gone misses nothing. What the program's own operations have failed with is left for it.
+                let _ = self.port.settle(node);
             }
         }
         let mut taken = self.seats.taken.lock();

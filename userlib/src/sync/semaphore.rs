@@ -131,11 +131,9 @@ impl Semaphore {
     /// was written elsewhere for whoever gets the token, [`flush_remote`](Port::flush_remote) first.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait). [`Error::Failed`] may also tell of an earlier operation of this port; then
-    /// the token was given.
+    /// As [`wait`](Self::wait).
     pub fn signal(&self) -> Result<u32> {
-        let value = self.run(Signal::new(), true)?;
-        self.seat.heard().map_or(Ok(value), Err)
+        self.run(Signal::new(), true)
     }
 
     /// Runs a machine that waits for nobody.

@@ -5,6 +5,7 @@
 //! and all stand in it anew. That is safe at any time, because a grant names its epoch; so a suspicion may be
 //! wrong.
 
+use super::peers::look_at;
 use super::protocol::Inserted;
 use super::seats::Seat;
 use crate::error::Result;
@@ -26,7 +27,7 @@ impl Suspicion {
     /// Looks. True: the queue is another one now, and the caller stands in it no more.
     pub(super) fn look(&mut self, seat: &Seat, centre: &RemoteSegment, stands: Inserted) -> Result<bool> {
         let mut bytes = [0; OPERAND_BYTES];
-        seat.look_at(centre, 0, &mut bytes)?;
+        look_at(centre, 0, &mut bytes)?;
         let mut words = Operand::default();
         for (word, eight) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
             *word = u64::from_le_bytes(*eight);

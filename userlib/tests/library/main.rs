@@ -2,6 +2,8 @@
 
 mod card;
 mod failures;
+mod handlers;
 mod locks;
 mod posting;
 mod receiving;
+mod seats;

@@ -6,6 +6,7 @@ mod channels;
 mod control;
 mod data;
 mod failures;
+mod handlers;
 mod memory;
 mod notifications;
 mod order;
@@ -69,7 +70,7 @@ impl Case {
             ("sync", _) => "locks",
             ("channels", _) => "channels",
             ("atomics", _) => "atomics",
-            ("notifications", _) => "notifications",
+            ("notifications" | "handlers", _) => "notifications",
             _ => "reads and writes",
         }
     }
@@ -133,6 +134,12 @@ cases! {
     notifications::futures, 2, Nothing, "notifications as futures";
     notifications::zero_length, 2, Nothing, "a notification without data";
     notifications::full_one_shot_queue, 2, Nothing, "a full queue refuses, and order survives";
+    handlers::disarm_wakes, 2, Nothing, "a handler that is disarmed leaves its signals to those who wait";
+    handlers::busy_handler, 2, Nothing, "a busy handler keeps neither handlers nor futures waiting";
+    handlers::panicking_handlers, 2, Nothing, "handlers panic, and what they hold: others go on";
+    handlers::waiting_handler, 2, Nothing, "a handler waits for a future of its port";
+    handlers::stale_handles, 2, Nothing, "handles of a closed port take nothing from the next of its number";
+    handlers::full_backlog, 2, Nothing, "beside a full backlog a number comes out once until it is acknowledged";
     control::import_waits, 2, Nothing, "an import waits for its export";
     control::import_times_out, 2, Nothing, "an import of nothing fails, at once or in time";
     control::several_names, 2, Nothing, "one range under several names with different rights";
@@ -190,6 +197,8 @@ cases! {
     sync::wait_queue_order, 2, Nothing, "first in first out, pending wake-ups, and leaving early";
     sync::queue_messages, 2, Nothing, "what a wait queue costs in round trips and messages";
     sync::bounded_buffer, 2, Nothing, "a bounded buffer in a monitor";
+    sync::failures_outlive_participants, 2, Nothing, "what a program's writes failed with survives a participant";
+    sync::forgotten_guard, 2, Nothing, "a lock is dropped with its guard forgotten: the next one gets it";
     sync::dead_holder, 3, Kill, "who holds a lock dies: the others get it, and are told";
     sync::dead_waiter, 3, Kill, "who waits for a lock dies: those behind it get it";
     sync::deaths_in_a_crowd, 3, Kill, "a holder and a waiter die while others come and go: it ends";

@@ -10,7 +10,7 @@ use crate::notify::{Notification, OwnNotification};
 use crate::port::{Port, PortInner};
 use crate::region::Region;
 use crate::timeout::Timeout;
-use netvm_abi::shared_queue::{QueueShape, Record, free};
+use netvm_abi::shared_queue::{QueueShape, Record};
 use netvm_abi::{NodeId, PAGE_SIZE, PortId, Status};
 use std::fmt;
 use std::sync::Arc;
@@ -153,7 +153,7 @@ impl SharedReceiver {
 
     fn take(&mut self, timeout: Timeout) -> Result<Record> {
         // What was borrowed and forgotten goes back, too.
-        free(&self.port.block, self.next);
+        self.port.free_places(self.next);
         let mut deadline = None;
         loop {
             // Signals are acknowledged before the look: the record comes before its signal, so a record that the
@@ -161,16 +161,18 @@ impl SharedReceiver {
             if self.arrived.pending() > 0 {
                 self.arrived.clear();
             }
-            // Also: a card that is gone answers all ones, which is no record.
+            let record = Record::load(&self.port.area, self.next);
+            // After the load: it was this port's record, not its successor's. Also, a card that is gone answers all ones,
+            // which is no record.
             self.port.alive()?;
-            if let Some(record) = Record::load(&self.port.area, self.next) {
+            if let Some(record) = record {
                 self.next = self.next.wrapping_add(1);
                 if record.status == Status::Ok && u64::from(record.len) <= self.entry {
                     self.stats.messages += 1;
                     return Ok(record);
                 }
                 self.skipped += 1;
-                free(&self.port.block, self.next);
+                self.port.free_places(self.next);
                 continue;
             }
             let now = self.port.backend.now();
@@ -262,7 +264,7 @@ impl SharedMessage<'_> {
 impl Drop for SharedMessage<'_> {
     fn drop(&mut self) {
         // One store, which the card sees when it needs to know: no doorbell.
-        free(&self.receiver.port.block, self.receiver.next);
+        self.receiver.port.free_places(self.receiver.next);
     }
 }
 

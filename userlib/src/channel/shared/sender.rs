@@ -164,6 +164,7 @@ impl SharedSender {
             part_of: None,
             staged,
             watched,
+            aside: false,
         };
         if len <= port.inline_limit {
             return port.post_write(&plan(Payload::Inline(message), false));

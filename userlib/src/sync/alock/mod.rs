@@ -39,6 +39,8 @@ pub use local::AsymmetricLock;
 
 use crate::error::{Error, Result};
 use crate::export::Access;
+use crate::fence::Landed;
+use crate::port::PortInner;
 use local::Local;
 use machine::{Class, Release};
 use netvm_abi::NodeId;
@@ -140,21 +142,26 @@ impl AsymmetricHandle {
         })
     }
 
-    fn release(&mut self, release: Release, nodes: &[NodeId]) -> Result<()> {
-        let mut ended = Ok(());
+    fn port(&self) -> &PortInner {
+        match &self.way {
+            Way::Local(local) => local.port(),
+            Way::Remote(remote) => remote.port(),
+        }
+    }
+
+    /// Gives the lock back. Reports nothing of the program's own operations: gives what is to be told of them.
+    fn release(&mut self, release: Release, nodes: &[NodeId]) -> Result<Vec<Landed>> {
+        let (mut landed, mut ended) = (Vec::new(), Ok(()));
         for &node in nodes {
-            let port = match &self.way {
-                Way::Local(local) => local.port(),
-                Way::Remote(remote) => remote.port(),
-            };
-            ended = ended.and(port.flush_remote(node));
+            let flushed = self.port().check_node(node).and_then(|()| self.port().land(node));
+            ended = ended.and(flushed.map(|flush| landed.push(flush)));
         }
         let released = match &mut self.way {
             Way::Local(local) => local.release(release),
             Way::Remote(remote) => remote.release(release),
         };
         self.holds = false;
-        released.and(ended)
+        released.and(ended).map(|()| landed)
     }
 
     /// Gives up a lock that this handle holds and cannot give back.
@@ -218,19 +225,21 @@ impl AsymmetricGuard<'_> {
     /// get the lock again. [`Error::Failed`] when something written under the guard has not arrived; the
     /// lock is free all the same.
     pub fn release(mut self) -> Result<()> {
-        self.end()
+        let landed = self.end()?;
+        self.handle.port().tell_all(landed)
     }
 
-    fn end(&mut self) -> Result<()> {
+    fn end(&mut self) -> Result<Vec<Landed>> {
         match self.release.take() {
             Some(release) => self.handle.release(release, &self.nodes),
-            None => Ok(()),
+            None => Ok(Vec::new()),
         }
     }
 }
 
 impl Drop for AsymmetricGuard<'_> {
     fn drop(&mut self) {
+        // A write that has failed is told by the next call to its node.
         if let Err(error) = self.end() {
             self.handle.owed = Some(error);
         }

@@ -66,8 +66,6 @@ pub(super) struct Remote {
     victim: u64,
     /// Why the handle cannot go on.
     stuck: Option<Error>,
-    /// What became known meanwhile of an operation of the program.
-    owed: Option<Error>,
 }
 
 impl Remote {
@@ -127,7 +125,6 @@ impl Remote {
             yields: None,
             victim: NOBODY,
             stuck: None,
-            owed: None,
         })
     }
 
@@ -143,9 +140,6 @@ impl Remote {
     pub(super) fn acquire(&mut self) -> Result<Release> {
         if let Some(error) = self.stuck {
             return Err(error);
-        }
-        if let Some(owed) = self.owed.take() {
-            return Err(owed);
         }
         self.port.alive()?;
         let mut machine = Acquire::new(Class::Remote, self.id.0, self.limit);
@@ -170,7 +164,7 @@ impl Remote {
         loop {
             let wish = machine.wish();
             if wish == Wish::Done {
-                return self.owed.take().map_or(Ok(()), Err);
+                return Ok(());
             }
             match self.carry_out(wish, &mut waiting) {
                 Ok(answer) => machine.told(answer),
@@ -328,15 +322,9 @@ impl Remote {
     }
 
     /// Reads the lock, behind all that the port has sent there. Ends with an error if it is lost.
-    fn look(&mut self) -> Result<Line> {
-        loop {
-            let read = self.lock.read(0, self.line.clone()).ordered().fenced().post();
-            match read {
-                Ok(_) => break,
-                Err(error) if self.is_others(&error) => self.owe(error),
-                Err(error) => return Err(error),
-            }
-        }
+    fn look(&self) -> Result<Line> {
+        let read = self.lock.read(0, self.line.clone()).ordered().fenced();
+        read.aside().post()?;
         let mut bytes = [0; LINE as usize];
         self.memory.read_into(self.line.offset(), &mut bytes)?;
         let word = |offset: u64| {
@@ -353,27 +341,6 @@ impl Remote {
                 victim: word(lock::VICTIM),
             }),
             member => Err(lost(MemberId(member))),
-        }
-    }
-
-    /// Whether the error is of another operation than a look at the lock: of one that the program posted before.
-    fn is_others(&self, error: &Error) -> bool {
-        let first = self.lock.address().0;
-        match error {
-            Error::Failed(failure) => {
-                let on_lock = failure.port == self.lock.port()
-                    && (first..first.saturating_add(LINE)).contains(&failure.address.0);
-                !on_lock && failure.address.0 != self.line.region().address().0.wrapping_add(LINE)
-            }
-            Error::StreamFailed { .. } | Error::FailuresLost { .. } => true,
-            _ => false,
-        }
-    }
-
-    /// The program is told when the call is over.
-    const fn owe(&mut self, error: Error) {
-        if self.owed.is_none() {
-            self.owed = Some(error);
         }
     }
 
@@ -409,11 +376,13 @@ impl Remote {
     }
 
     /// Signals a member. Comes after the word, because notifications come after all that was sent before.
-    fn wake(&mut self, peer: &RemoteSegment, member: MemberId) -> Result<()> {
+    fn wake(&self, peer: &RemoteSegment, member: MemberId) -> Result<()> {
         loop {
-            match peer.write(0, &[]).notify(member.number()).regardless().post() {
+            let signal = peer.write(0, &[]).notify(member.number()).regardless();
+            match signal.aside().post() {
                 Ok(_) => return Ok(()),
-                Err(error) if self.is_others(&error) => self.owe(error),
+                // Another thread has been told of a failure just now, and nothing was posted.
+                Err(Error::StreamFailed { .. }) => {}
                 // Its word tells it too, only later.
                 Err(Error::Released | Error::NotificationRefused { .. }) => return Ok(()),
                 Err(error) => return Err(error),

@@ -1,0 +1,105 @@
+//! What a lock's participant says of itself in its own memory, when something goes wrong.
+
+use crate::card::Card;
+use netvm::sync::Lock;
+use netvm::{Error, NodeId, Port, PortConfig, PortId, Status, Timeout};
+use netvm_abi::descriptor::Opcode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Where the home of a lock says what it is, and that it is a lock.
+const KIND: u64 = 40;
+const LOCK: u64 = u64::from_le_bytes(*b"NetVMs\x01\x01");
+/// Where a participant says how it stands, in words of its port's page of seats: the first seat is number 1.
+const PLACE: usize = 64 / 8 + 1;
+const ASKING: u64 = 1;
+const HOLDING: u64 = 4;
+const OVER: u64 = 5;
+
+/// Stores what a read brings, in memory of the library's.
+fn bring(card: &Card, address: u64, bytes: usize, first: u64) {
+    let mut start = 0x10_0000;
+    for memory in card.memories.lock().unwrap().iter() {
+        let len = memory.len() as u64 * 8;
+        if (start..start + len).contains(&address) {
+            let at = (address - start) as usize / 8;
+            for word in &memory[at..at + bytes.div_ceil(8)] {
+                word.store(0, Ordering::Release);
+            }
+            memory[at].store(first, Ordering::Release);
+        }
+        start += len + 4096;
+    }
+}
+
+/// The card answers as the home of a free lock would; `status` for what asks for the lock itself.
+fn be_home(card: &Card, start: u64, status: Status) {
+    card.relax_with(move |card| {
+        for (command, _) in card.take() {
+            let offset = command.remote.0.wrapping_sub(start);
+            match command.opcode {
+                Opcode::Read => {
+                    let first = if offset == KIND { LOCK } else { 0 };
+                    bring(card, command.local.0, command.len.index(), first);
+                    card.answer(&command, Status::Ok, 0);
+                }
+                Opcode::CompareSwap if offset == 0 => card.answer(&command, status, command.compare),
+                Opcode::CompareSwap => card.answer(&command, Status::Ok, command.compare),
+                _ => card.answer(&command, Status::Ok, 0),
+            }
+        }
+    });
+}
+
+/// Takes part in a lock, and tells where the words of its seats are.
+fn join(card: &Arc<Card>, status: Status) -> (Port, Lock, Arc<Vec<AtomicU64>>) {
+    let (port, ..) = card.open(PortConfig::default());
+    let start = {
+        let mut grant = card.grant.lock().unwrap();
+        let grant = grant.as_mut().unwrap();
+        grant.len = 4096;
+        grant.start.0
+    };
+    be_home(card, start, status);
+    let before = card.memories.lock().unwrap().len();
+    let lock = Lock::join(&port, NodeId(1), PortId(2), "lock", Timeout::Now).unwrap();
+    let memories = card.memories.lock().unwrap();
+    // The page of seats is the one that says which life of the port it is of.
+    let seats = memories[before..]
+        .iter()
+        .find(|words| words.len() == 512 && words[0].load(Ordering::Acquire) == 1 << 32);
+    let seats = Arc::clone(seats.unwrap());
+    drop(memories);
+    (port, lock, seats)
+}
+
+fn place(seats: &[AtomicU64]) -> u64 {
+    seats[PLACE].load(Ordering::Acquire) & 0xFF
+}
+
+/// A member that still asks is one that may have the lock without knowing: all who recover it would wait for it.
+#[test]
+fn a_try_that_fails_leaves_nobody_asking() {
+    let card = Card::new();
+    let (_port, mut lock, seats) = join(&card, Status::NoMemory);
+    assert_eq!(place(&seats), OVER);
+    assert!(matches!(lock.try_acquire(), Err(Error::Failed(_))));
+    assert_ne!(place(&seats), ASKING, "it still asks");
+    let tried = lock.try_acquire_for(Timeout::Now).map(drop);
+    assert!(matches!(tried, Err(Error::Failed(_))), "{tried:?}");
+    assert_eq!(place(&seats), OVER);
+    card.leave_alone();
+}
+
+/// The guard of a member that has left holds nothing.
+#[test]
+fn a_lock_that_is_dropped_with_a_forgotten_guard_is_not_held() {
+    let card = Card::new();
+    let (_port, mut lock, seats) = join(&card, Status::Ok);
+    let guard = lock.try_acquire().unwrap().unwrap();
+    assert_eq!(place(&seats), HOLDING);
+    std::mem::forget(guard);
+    drop(lock);
+    assert_eq!(place(&seats), OVER);
+    card.leave_alone();
+}
