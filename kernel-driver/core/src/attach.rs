@@ -20,6 +20,7 @@ use crate::races::Races;
 use crate::revoke::Barriers;
 use crate::segments::Segments;
 use crate::shadow::Shadow;
+use crate::watch::Watch;
 use core::fmt;
 use netvm_abi::attach::{AttachError as CardError, CardHeader};
 use netvm_abi::bar::{BarMap, header};
@@ -44,10 +45,11 @@ pub struct HostConfig {
     /// Imports of all ports, pending ones included, at most 65535.
     pub imports: u32,
     /// How long an unmap, a barrier or a port close may wait for the NIC before the card counts as
-    /// dead.
+    /// dead: time in which the card runs ([`crate::watch`]).
     pub nic_deadline: Nanos,
-    /// How long the heartbeat may stand still before the card counts as dead, counted from a call
-    /// where it sleeps; [`Nanos::MAX`]: for ever.
+    /// How long the heartbeat may stand still before the card counts as dead: time in which the host
+    /// looks, counted from a call where the card sleeps. [`Nanos::MAX`]: for ever, except while
+    /// something waits for the card.
     pub heartbeat_deadline: Nanos,
     /// How long a pending import waits before it asks again.
     pub import_retry: Nanos,
@@ -107,17 +109,6 @@ impl fmt::Display for AttachError {
 }
 
 impl core::error::Error for AttachError {}
-
-/// When the NIC's loop was last seen to move.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Heartbeat {
-    beat: u32,
-    /// When it moved last, or was called while it slept.
-    seen_at: Nanos,
-    next_look: Nanos,
-    /// The card slept and was called; it has not moved since.
-    called: bool,
-}
 
 fn compare(card: &Geometry, host: &Geometry) -> Result<(), AttachError> {
     let fields = [
@@ -185,12 +176,7 @@ impl<S: MakeTable> Host<S> {
             card: CardState::Alive,
             incarnation: card.incarnation,
             death_untold: false,
-            heartbeat: Heartbeat {
-                beat: 0,
-                seen_at: now,
-                next_look: now,
-                called: false,
-            },
+            watch: Watch::new(now),
             to_nic: RingWriter::new(RingPlace::host_events(&geometry)),
             from_nic: RingReader::new(RingPlace::nic_events(&geometry)),
             shadow: Shadow::new(tables, PageTable::of(&geometry, card.key), config.segments),
@@ -285,6 +271,12 @@ impl<S: Storage> Host<S> {
         self.reap();
     }
 
+    /// The card was pulled out, or its driver goes: it is dead, whatever it says. As after any death, the platform stops
+    /// it and says [`Self::card_stopped`].
+    pub fn card_gone(&mut self) {
+        self.fail(CardFailure::AllOnes);
+    }
+
     /// Attaches again to a card that was reset and whose firmware is up: page and capability table
     /// emptied, rings empty, peers unknown. Ports stay dead and can only be closed; all of them must
     /// be closed first, so that no page is left of them.
@@ -313,71 +305,10 @@ impl<S: Storage> Host<S> {
             peer.forget();
         }
         self.releasing = 0;
-        self.heartbeat = Heartbeat {
-            beat: 0,
-            seen_at: now,
-            next_look: now,
-            called: false,
-        };
+        self.watch = Watch::new(now);
         self.card = CardState::Alive;
         self.empty_tables(platform);
         self.counters.reattached += 1;
         Ok(())
-    }
-
-    /// Whether the firmware is still the one that this driver has attached to; if not, the card counts as dead: one
-    /// that was reset knows nothing of this driver, and hashes pages with another key.
-    pub(crate) fn is_same_firmware<P: Platform>(&mut self, platform: &P) -> bool {
-        let bar = platform.bar();
-        let magic = bar.load_acquire(header::MAGIC);
-        if magic == u32::MAX {
-            self.fail(CardFailure::AllOnes);
-        } else if magic != header::MAGIC_VALUE || bar.load_acquire(header::INCARNATION) != self.incarnation.0
-        {
-            self.fail(CardFailure::Restarted);
-        }
-        self.is_alive()
-    }
-
-    /// Looks whether the card lives, now and then. A card that sleeps is called, and must answer with
-    /// a beat as one that is awake: it may have hung in its sleep, and then nobody else would notice.
-    pub(crate) fn watch_card<P: Platform>(&mut self, platform: &mut P, now: Nanos) {
-        if !self.is_alive() || now < self.heartbeat.next_look || self.config.heartbeat_deadline == Nanos::MAX
-        {
-            return;
-        }
-        // Nobody has looked for a long time, since no port was open or the host itself stood still: so nobody
-        // knows how old the beat is, and a card that slept may be waking up this very moment.
-        let late = now >= self.heartbeat.next_look.after(self.config.heartbeat_deadline);
-        self.heartbeat.next_look = now.after(Nanos(self.config.heartbeat_deadline.0 / 2));
-        if !self.is_same_firmware(platform) {
-            return;
-        }
-        let beat = platform.shared().load_acquire(status_page::HEARTBEAT);
-        let asleep = platform.shared().load_acquire(status_page::SLEEPING) != 0;
-        if beat != self.heartbeat.beat {
-            self.heartbeat.beat = beat;
-            self.heartbeat.seen_at = now;
-            self.heartbeat.called = false;
-        } else if late || asleep && !self.heartbeat.called {
-            // The deadline counts from here.
-            self.heartbeat.seen_at = now;
-            if asleep {
-                self.heartbeat.called = true;
-                self.counters.nic_wakes += 1;
-                platform.wake_nic();
-            }
-        } else if now >= self.heartbeat.seen_at.after(self.config.heartbeat_deadline) {
-            self.fail(CardFailure::Heartbeat);
-        }
-    }
-
-    pub(crate) fn heartbeat_due(&self) -> Nanos {
-        let watched = self.ports.iter().any(|port| !port.is_free());
-        if watched && self.config.heartbeat_deadline != Nanos::MAX {
-            self.heartbeat.next_look
-        } else {
-            Nanos::MAX
-        }
     }
 }

@@ -52,7 +52,8 @@ pub enum Notice {
 }
 
 impl<S: Storage> Host<S> {
-    /// Takes the NIC's events until one concerns the platform, and does what is due.
+    /// Takes the NIC's events until one concerns the platform, and does what is due. Judges the card
+    /// last, when the ring is empty: an answer in the ring is in time, however late the host comes.
     pub fn poll<P: Platform>(&mut self, platform: &mut P, now: Nanos) -> Option<Notice> {
         loop {
             let more = self.do_what_is_due(platform, now);
@@ -66,7 +67,10 @@ impl<S: Storage> Host<S> {
             if !self.is_alive() {
                 return None;
             }
-            let words = self.from_nic.pop(platform.shared(), platform.bar())?;
+            let Some(words) = self.from_nic.pop(platform.shared(), platform.bar()) else {
+                self.judge(platform, now);
+                return self.untold(platform, now);
+            };
             self.counters.nic_events += 1;
             let notice = match NicEvent::decode(&words) {
                 Some(event) => self.handle_event(platform, event, now),
@@ -92,15 +96,10 @@ impl<S: Storage> Host<S> {
         if !self.is_alive() {
             return Nanos::MAX;
         }
-        self.imports
-            .due()
-            .min(self.barrier_due())
-            .min(self.heartbeat_due())
+        self.imports.due().min(self.watch_due())
     }
 
     fn do_what_is_due<P: Platform>(&mut self, platform: &mut P, now: Nanos) -> bool {
-        self.watch_card(platform, now);
-        self.watch_barrier(now);
         self.imports_due(platform, now);
         self.leave(platform, now);
         if self.grants.untold > 0 {

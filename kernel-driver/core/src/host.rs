@@ -1,7 +1,7 @@
 //! The whole of one node's driver, and the two things that everything needs: posting an event to the
 //! NIC, and finding that the card is dead.
 
-use crate::attach::{Heartbeat, HostConfig};
+use crate::attach::HostConfig;
 use crate::bounce::Work;
 use crate::control::ControlSlots;
 use crate::counters::Counters;
@@ -15,6 +15,7 @@ use crate::races::Races;
 use crate::revoke::Barriers;
 use crate::segments::Segments;
 use crate::shadow::Shadow;
+use crate::watch::Watch;
 use netvm_abi::bar::BarMap;
 use netvm_abi::event::HostEvent;
 use netvm_abi::page_table::PageTable;
@@ -70,7 +71,7 @@ pub struct Host<S: Storage> {
     pub(crate) incarnation: Incarnation,
     /// The platform has not heard of the card's death yet.
     pub(crate) death_untold: bool,
-    pub(crate) heartbeat: Heartbeat,
+    pub(crate) watch: Watch,
     pub(crate) to_nic: RingWriter,
     pub(crate) from_nic: RingReader,
     pub(crate) shadow: Shadow<S>,

@@ -55,6 +55,7 @@ pub mod shadow;
 mod shares;
 pub mod tally;
 pub mod unmap;
+pub mod watch;
 
 pub use host::Host;
 pub use platform::Platform;

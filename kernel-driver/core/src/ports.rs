@@ -8,10 +8,11 @@
 //! ([`Host::work_abandon`]).
 
 use crate::Progress;
-use crate::host::{CardFailure, CardState, Host};
+use crate::host::{CardState, Host};
 use crate::lists::List;
 use crate::platform::{PageGone, Platform};
 use crate::tally::WorkTally;
+use crate::watch::CardWait;
 use netvm_abi::bar::port::BLOCK_WORDS;
 use netvm_abi::event::HostEvent;
 use netvm_abi::mutant::{self, Mutant};
@@ -83,7 +84,7 @@ pub(crate) struct Port {
     /// The NIC has nothing of it any more.
     nic_closed: bool,
     /// When only the NIC was left to wait for.
-    waiting_since: Option<Nanos>,
+    waiting_since: Option<CardWait>,
 }
 
 impl Port {
@@ -103,6 +104,12 @@ impl Port {
 
     pub(crate) fn is_free(&self) -> bool {
         self.state == State::Free
+    }
+
+    /// The wait for the NIC to close it.
+    pub(crate) fn waits_for_nic(&self) -> Option<CardWait> {
+        let waits = self.state == State::Closing && !self.nic_closed;
+        self.waiting_since.filter(|_| waits)
     }
 }
 
@@ -191,7 +198,13 @@ impl<S: Storage> Host<S> {
             .filter(|entry| entry.generation == port.generation && entry.state == State::Open)
             .ok_or(PortError::NoSuchPort)?;
         entry.state = State::Closing;
-        self.mark_area(platform, port.port, Status::NoSuchPort);
+        // A process that still looks learns why its port ends.
+        let status = if self.is_alive() {
+            Status::NoSuchPort
+        } else {
+            Status::CardGone
+        };
+        self.mark_area(platform, port.port, status);
         self.post(
             platform,
             &HostEvent::PortClose {
@@ -239,9 +252,7 @@ impl<S: Storage> Host<S> {
                 Progress::Again | Progress::Done => Progress::Again,
             };
         }
-        let alive = self.is_alive();
         let stopped = matches!(self.card, CardState::Stopped { .. });
-        let deadline = self.config.nic_deadline;
         let Some(entry) = self.ports.get_mut(port.index()) else {
             return Progress::Done;
         };
@@ -252,10 +263,8 @@ impl<S: Storage> Host<S> {
             return Progress::Wait;
         }
         if !entry.nic_closed && !stopped {
-            let since = *entry.waiting_since.get_or_insert(now);
-            if alive && now >= since.after(deadline) {
-                self.fail(CardFailure::AnswerDeadline);
-            }
+            // `poll` judges it, since only `poll` knows that the ring does not hold the answer.
+            entry.waiting_since.get_or_insert(self.watch.wait_for_answer());
             return Progress::Wait;
         }
         entry.state = State::Free;

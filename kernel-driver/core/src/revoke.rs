@@ -13,8 +13,9 @@
 
 use crate::Progress;
 use crate::grants::{GrantInfo, GrantState};
-use crate::host::{CardFailure, CardState, Host};
+use crate::host::{CardState, Host};
 use crate::platform::Platform;
+use crate::watch::CardWait;
 use netvm_abi::capability::{Capability, capability_at};
 use netvm_abi::control::Control;
 use netvm_abi::event::HostEvent;
@@ -36,7 +37,8 @@ pub struct Revoke {
 pub(crate) struct Barriers {
     issued: u32,
     done: u32,
-    issued_at: Nanos,
+    /// When the one in flight was posted.
+    issued_at: Option<CardWait>,
     wanted: bool,
 }
 
@@ -45,13 +47,18 @@ impl Barriers {
         Self {
             issued: 0,
             done: 0,
-            issued_at: Nanos(0),
+            issued_at: None,
             wanted: false,
         }
     }
 
     const fn in_flight(&self) -> bool {
         self.issued != self.done
+    }
+
+    /// The wait for the one in flight.
+    pub(crate) const fn waits(&self) -> Option<CardWait> {
+        if self.in_flight() { self.issued_at } else { None }
     }
 
     /// The barrier that comes after everything that was done before this call.
@@ -142,7 +149,9 @@ impl<S: Storage> Host<S> {
         if self.barriers.wanted && !self.barriers.in_flight() && self.is_alive() {
             self.barriers.wanted = false;
             self.barriers.issued = self.barriers.issued.wrapping_add(1);
-            self.barriers.issued_at = now;
+            // What passed before does not count against the answer.
+            self.look(platform, now, false);
+            self.barriers.issued_at = Some(self.watch.wait_for_answer());
             let token = Token(self.barriers.issued);
             self.post(platform, &HostEvent::Barrier { token });
         }
@@ -158,21 +167,6 @@ impl<S: Storage> Host<S> {
         self.request_barrier(platform, now);
         self.reap();
         true
-    }
-
-    /// When the answer to a barrier is overdue.
-    pub(crate) fn barrier_due(&self) -> Nanos {
-        if self.barriers.in_flight() && self.is_alive() {
-            self.barriers.issued_at.after(self.config.nic_deadline)
-        } else {
-            Nanos::MAX
-        }
-    }
-
-    pub(crate) fn watch_barrier(&mut self, now: Nanos) {
-        if now >= self.barrier_due() {
-            self.fail(CardFailure::AnswerDeadline);
-        }
     }
 
     /// Moves on retracted grants that nothing is under way for.

@@ -14,6 +14,7 @@ use crate::host::{CardFailure, CardState, Host};
 use crate::lists::List;
 use crate::platform::{PageGone, Platform};
 use crate::shadow::{Met, Out, Slot, SlotState};
+use crate::watch::CardWait;
 use netvm_abi::page_lock::PageUse;
 use netvm_abi::page_table::{PageEntry, PageSlot};
 use netvm_abi::storage::Storage;
@@ -35,8 +36,8 @@ pub enum UnmapKind {
 pub struct Unmap {
     range: Range,
     kind: UnmapKind,
-    /// When it first had to wait for a lock.
-    waiting_since: Option<Nanos>,
+    /// When it first had to wait for a lock, in the card's time.
+    waiting_since: Option<CardWait>,
     /// The same, whatever was zapped since: for the counters.
     waited_since: Option<Nanos>,
     /// The range was scanned, and nothing has come back since this many revivals.
@@ -128,12 +129,14 @@ impl<S: Storage> Host<S> {
             Ok(UnmapStep::InUse) => {
                 self.counters.unmap_waits += 1;
                 unmap.waited_since.get_or_insert(now);
-                let since = *unmap.waiting_since.get_or_insert(now);
-                if now < since.after(self.config.nic_deadline) {
-                    return UnmapStep::InUse;
+                let since = *unmap.waiting_since.get_or_insert(self.wait_for_card());
+                match self.is_overdue(platform, since, CardFailure::UnmapDeadline, now) {
+                    None => UnmapStep::InUse,
+                    Some(cause) => {
+                        self.fail(cause);
+                        UnmapStep::CardDead
+                    }
                 }
-                self.fail(CardFailure::UnmapDeadline);
-                UnmapStep::CardDead
             }
             Ok(step) => {
                 if let (UnmapStep::Done, Some(since)) = (step, unmap.waited_since.take()) {

@@ -14,3 +14,4 @@ mod rig;
 mod shadow;
 mod stuck;
 mod unmap;
+mod watch;

@@ -52,6 +52,7 @@ pub(crate) struct Rig {
     from_host: RingReader,
     to_host: RingWriter,
     generation: u32,
+    beats: u32,
 }
 
 pub(crate) const NODE: NodeId = NodeId(0);
@@ -115,6 +116,7 @@ impl Rig {
             from_host: RingReader::new(RingPlace::host_events(geometry)),
             to_host: RingWriter::new(RingPlace::nic_events(geometry)),
             generation: 0,
+            beats: 0,
         }
     }
 
@@ -224,6 +226,36 @@ impl Rig {
                 return notices;
             }
         }
+    }
+
+    /// Time passes on a card that works and says nothing, while the host looks each half millisecond.
+    pub(crate) fn card_runs(&mut self, millis: u64) -> Vec<Notice> {
+        let mut notices = Vec::new();
+        for _ in 0..millis * 2 {
+            self.now = self.now.after(Nanos::from_micros(500));
+            self.beat();
+            notices.extend(self.poll());
+        }
+        notices
+    }
+
+    /// The card's loop moves.
+    pub(crate) fn beat(&mut self) {
+        self.beats += 1;
+        self.platform
+            .shared
+            .store_release(shared_map::status_page::HEARTBEAT, self.beats);
+    }
+
+    /// Time passes while the host looks when it wants to and finds the same heartbeat.
+    pub(crate) fn card_stands_still(&mut self, millis: u64) -> Vec<Notice> {
+        let end = self.now.after(Nanos::from_millis(millis));
+        let mut notices = Vec::new();
+        while self.now < end {
+            self.now = self.host.next_deadline().max(self.now.after(Nanos(1))).min(end);
+            notices.extend(self.poll());
+        }
+        notices
     }
 
     pub(crate) fn lock(&self, vpn: Vpn, write: bool) -> Result<LockedPage, Miss> {
@@ -423,6 +455,19 @@ impl Rig {
             .unmap_step(&mut self.platform, unmap, self.now, budget, &mut |page| {
                 gone.push(page)
             })
+    }
+
+    /// Steps an unmap for so many milliseconds while the card works.
+    pub(crate) fn unmap_while_it_runs(&mut self, unmap: &mut Unmap, budget: u32, millis: u64) -> UnmapStep {
+        for _ in 0..millis * 2 {
+            self.now = self.now.after(Nanos::from_micros(500));
+            self.beat();
+            let step = self.step(unmap, budget);
+            if step != UnmapStep::InUse {
+                return step;
+            }
+        }
+        UnmapStep::InUse
     }
 
     pub(crate) fn unmap(&mut self, first: Vpn, pages: u64, kind: UnmapKind) -> UnmapStep {

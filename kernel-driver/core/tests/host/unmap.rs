@@ -213,10 +213,8 @@ pub(crate) fn a_lock_that_is_not_released_in_time_means_a_dead_card() {
     let _held = rig.lock(vpn, true).expect("mapped");
     let mut unmap = rig.host.unmap_begin(vpn, 1, UnmapKind::Remove);
     assert_eq!(rig.step(&mut unmap, 10), UnmapStep::InUse);
-    rig.now = Nanos::from_millis(9);
-    assert_eq!(rig.step(&mut unmap, 10), UnmapStep::InUse);
-    rig.now = Nanos::from_millis(10);
-    assert_eq!(rig.step(&mut unmap, 10), UnmapStep::CardDead);
+    assert_eq!(rig.unmap_while_it_runs(&mut unmap, 10, 9), UnmapStep::InUse);
+    assert_eq!(rig.unmap_while_it_runs(&mut unmap, 10, 2), UnmapStep::CardDead);
     assert_eq!(rig.host.card(), CardState::Dead(CardFailure::UnmapDeadline));
     assert_eq!(
         rig.step(&mut unmap, 10),
@@ -319,6 +317,5 @@ pub(crate) fn a_small_budget_does_not_hide_a_hung_card() {
         assert!(steps < 20);
     }
     assert_eq!(rig.gone.len(), 3, "the others are out");
-    rig.now = Nanos::from_millis(10);
-    assert_eq!(rig.step(&mut unmap, 1), UnmapStep::CardDead);
+    assert_eq!(rig.unmap_while_it_runs(&mut unmap, 1, 11), UnmapStep::CardDead);
 }
