@@ -21,6 +21,8 @@ pub enum Mutant {
     CapabilityCheckSkipped = 6,
     /// P6: a dead process' page stays mapped.
     DeadPageStaysMapped = 7,
+    /// P2: any frame of a peer vouches for those that the wire has lost.
+    AnyFrameVouches = 8,
 }
 
 /// Whether this process runs `mutant`.

@@ -8,20 +8,43 @@ use netvm_abi::{BounceId, Geometry, Nanos, NodeId, PortId};
 /// How long the NIC waits for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timers {
-    /// An acknowledgement that nobody asked for goes out so long after the message.
+    /// Delay of an acknowledgement that the sender has not asked for.
     pub ack_delay: Nanos,
-    /// A peer that has been silent so long is probed while something is outstanding.
+    /// Time between two looks at a peer of which something is outstanding. A look sends a probe if the peer has been
+    /// silent, or has acknowledged nothing new, since the look before.
     pub probe_interval: Nanos,
-    /// So many probes without any answer fail the link.
+    /// Probes in a row without an acknowledgement that fail the link.
     pub probe_limit: u8,
-    /// A gap in a peer's sequence that stays open so long fails the link.
+    /// Age at which a gap in a peer's sequence fails the link, counted from when the LSN has reached it. An answer
+    /// may be as late, counted from when its request was seen acknowledged.
     pub gap_timeout: Nanos,
-    /// Greetings are repeated so often.
+    /// Time between repeated greetings.
     pub hello_interval: Nanos,
-    /// So many greetings without an answer fail what waits for the link.
+    /// Greetings without an answer that fail what waits for the link.
     pub hello_limit: u8,
     /// Probe also peers with which nothing is outstanding. Without it an idle NIC has no deadline.
     pub keepalive: bool,
+}
+
+impl Timers {
+    /// Time within which an operation ends, or its port hears [`LinkLost`](netvm_abi::status::Status::LinkLost),
+    /// whatever single frames the wire loses. It counts from when the operation leaves, or from when the peer has
+    /// ended everything before it and the operation itself, if that comes later: how long a peer's host takes for
+    /// its pages is not the wire's matter. A card that makes no pass for a while adds that while.
+    ///
+    /// With `I` for `probe_interval`, `L` for `probe_limit`, and `G` for `gap_timeout`, at most:
+    ///
+    /// - `(L + 1) I` until two looks have seen the same oldest number and one of `L` probes has got through; if none
+    ///   is acknowledged, the next look ends the life;
+    /// - `G + I` more until the peer, which knows of the number now, finds it missing; or until this side misses the
+    ///   answer to a request that the peer has acknowledged;
+    /// - `(L + 1) I` more for the peer's `Bye`, or for `L` probes that it answers with no `Ack`;
+    /// - `I` for the flight of all these.
+    #[must_use]
+    pub const fn loss_bound(&self) -> Nanos {
+        let looks = 2 * self.probe_limit as u64 + 4;
+        Nanos(looks * self.probe_interval.0 + self.gap_timeout.0)
+    }
 }
 
 impl Default for Timers {

@@ -3,7 +3,7 @@
 //! ```text
 //! Down --connect--> Connecting --HelloAck--> Up
 //!   \--Hello--> Releasing --host and DMAs have let go--> Accepted --first message--> Up
-//! Up --probes unanswered | gap stays open | Bye | new Hello--> Releasing
+//! Up --probes without an Ack | gap stays open | Bye | new Hello--> Releasing
 //! ```
 //!
 //! Each end draws an incarnation for each life of the link, and every message names both. A life
@@ -68,8 +68,10 @@ pub struct Peer {
     pub(crate) gap_since: Nanos,
     /// Messages sent since the last that asked for an acknowledgement.
     pub(crate) unasked: u16,
-    /// Probes or greetings without an answer.
+    /// Probes since the last acknowledgement, or greetings without an answer.
     pub(crate) unanswered: u8,
+    /// The oldest number without an acknowledgement at the last look, if there was one.
+    oldest: Option<Seq>,
     /// Messages of the last life that DMAs or queues still hold.
     draining: u16,
     /// The release that the host owes.
@@ -95,6 +97,7 @@ impl Peer {
             gap_since: Nanos(0),
             unasked: 0,
             unanswered: 0,
+            oldest: None,
             draining: 0,
             awaited: None,
             offer: None,
@@ -112,7 +115,16 @@ impl Peer {
     #[inline]
     pub(crate) const fn heard(&mut self, now: Nanos) {
         self.heard_at = now;
-        self.unanswered = 0;
+    }
+
+    /// Whether no acknowledgement has moved the window since the last look, while something waits for one. Asked
+    /// once in each look; so nothing needs to be stored when a message leaves. Numbers do not come again within a
+    /// life, so the same oldest number at two looks has been the oldest all the time between them.
+    pub(crate) fn stalls(&mut self) -> bool {
+        let oldest = (self.credits.in_flight() != 0).then_some(self.credits.acked());
+        let stalls = oldest.is_some() && oldest == self.oldest;
+        self.oldest = oldest;
+        stalls
     }
 
     /// Whether what waits for this link may go on waiting.
@@ -174,6 +186,7 @@ impl<S: Storage> Nic<S> {
             peer.sequence = Sequence::new(window, offer.first);
             peer.payload = payload.min(offer.payload);
             peer.unanswered = 0;
+            peer.oldest = None;
             peer.heard_at = now;
         }
     }
@@ -455,6 +468,7 @@ impl<S: Storage> Nic<S> {
             self.counters.acks_refused += 1;
             return;
         };
+        peer.unanswered = 0;
         for step in 0..freed.min(window) {
             let slot = self.config.slot_id(id, (first.plus(step).0 % window) as u16);
             let Some(port) = self.outgoing.get(slot.index()).map(|out| out.port) else {

@@ -6,6 +6,7 @@ use crate::peer::Link;
 use crate::platform::{Payload, Platform};
 use crate::slot::SlotState;
 use netvm_abi::event::NicEvent;
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::Kind;
@@ -94,6 +95,21 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Whether a peer lives, and its sequence has no hole that stays.
+    ///
+    /// **Progress is the measure, not sound.** Frames of other ports of the peer say nothing about the frame that the
+    /// wire has lost. So two things put a peer in doubt at a look: it has been *silent*, or the link is *stalled*
+    /// ([`Peer::stalls`]): the oldest number without an acknowledgement is the one of the look before. A peer in
+    /// doubt is probed. Only an `Ack` answers a probe; [`Timers::probe_limit`](crate::config::Timers::probe_limit)
+    /// probes without one end the life of the link. A look that finds the peer beyond doubt starts the count again.
+    ///
+    /// **No false death.** A peer whose host pages for a long time acknowledges nothing new, but its card answers
+    /// each probe, and each answer starts the count again.
+    ///
+    /// **No hang.** An `Ack` that moves the window is progress. An `Ack` that does not move it answers a probe (the
+    /// peer sends no other), and a probe says how far this side has sent: so the peer knows of every number, and a
+    /// number that it lacks when its LSN gets there is a hole that ends the life after `gap_timeout`, here by the
+    /// peer's `Bye` or by the probes that it then leaves without an `Ack`. The sum is
+    /// [`Timers::loss_bound`](crate::config::Timers::loss_bound).
     fn check_peer<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId) {
         let timers = self.config.timers;
         let Some(peer) = self.peers.get_mut(id.index()) else {
@@ -104,7 +120,12 @@ impl<S: Storage> Nic<S> {
         }
         let owes = timers.keepalive || peer.owes() || peer.link == Link::Accepted;
         let (index, gap) = (peer.sequence.lsn_slot(), peer.sequence.anything_past_lsn());
-        let (since, heard, unanswered) = (peer.gap_since, peer.heard_at, peer.unanswered);
+        let silent = peer.heard_at.after(timers.probe_interval) <= now;
+        let in_doubt = (peer.stalls() && !mutant::is(Mutant::AnyFrameVouches)) || silent;
+        if !in_doubt {
+            peer.unanswered = 0;
+        }
+        let (since, unanswered) = (peer.gap_since, peer.unanswered);
         let (ours, theirs) = (peer.local, peer.remote);
         let owes = owes || self.asks(id);
         let at = self.config.slot_id(id, index);
@@ -112,8 +133,7 @@ impl<S: Storage> Nic<S> {
             && since.after(timers.gap_timeout) <= now
             && self.slot(at).is_some_and(|slot| slot.state == SlotState::Missing);
         let hole = hole || self.answer_is_overdue(now, id);
-        let silent = heard.after(timers.probe_interval) <= now;
-        if hole || (silent && unanswered >= timers.probe_limit && owes) {
+        if hole || (in_doubt && unanswered >= timers.probe_limit && owes) {
             self.send_bye(p, id, ours, theirs);
             self.lose_link(p, now, id, None);
             return;
@@ -121,7 +141,7 @@ impl<S: Storage> Nic<S> {
         if !owes {
             return;
         }
-        if silent {
+        if in_doubt {
             if let Some(peer) = self.peers.get_mut(id.index()) {
                 peer.unanswered = peer.unanswered.saturating_add(1);
             }
@@ -141,15 +161,17 @@ impl<S: Storage> Nic<S> {
         let Some(peer) = self.peers.get_mut(id.index()) else {
             return;
         };
+        let gap = peer.sequence.anything_past_lsn();
+        peer.sequence.announced(next);
         if !peer.sequence.anything_past_lsn() {
-            peer.sequence.announced(next);
-            peer.gap_since = now;
-            if peer.sequence.anything_past_lsn() {
-                self.arm_probe(id, now);
-            }
-        } else {
-            peer.sequence.announced(next);
+            return;
         }
+        if !gap {
+            peer.gap_since = now;
+        }
+        // Also where something was past the LSN before: the message at the LSN itself, which the host may be paging
+        // for, has armed nothing, and the lost one may be the one behind it.
+        self.arm_probe(id, now);
     }
 
     /// Greets again, or gives up what waits for the link.

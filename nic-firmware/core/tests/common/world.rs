@@ -19,6 +19,8 @@ pub struct World {
     pub shuffle: bool,
     /// Let DMAs end by themselves.
     pub auto_dma: bool,
+    /// Which messages the wire loses.
+    pub lost: Box<dyn Fn(&Message) -> bool>,
 }
 
 impl World {
@@ -47,19 +49,21 @@ impl World {
             shuffle: seed != 0,
             auto_dma: true,
             hosts: false,
+            lost: Box::new(|_| false),
         }
     }
 
     /// One small step: something arrives or ends. False: nothing is left to happen.
     pub fn step(&mut self) -> bool {
         self.now.0 += 100;
-        let mut moved = false;
+        let (mut moved, lost) = (false, &self.lost);
         for node in &mut self.nodes {
             moved |= node.poll(self.now);
             if self.hosts {
                 moved |= node.serve_host();
             }
-            self.wire.extend(node.board.outbox.drain(..));
+            self.wire
+                .extend(node.board.outbox.drain(..).filter(|message| !lost(message)));
         }
         if self.auto_dma {
             let mut busy: Vec<usize> = (0..self.nodes.len())
