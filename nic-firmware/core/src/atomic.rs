@@ -318,6 +318,18 @@ impl<S: Storage> Nic<S> {
         request: &Header,
         result: Result<AtomicResult, Status>,
     ) -> Step {
+        self.answer_atomic(p, request, result);
+        self.leave_unit(at);
+        Step::Ended(Status::Ok)
+    }
+
+    /// Sends the answer to an atomic.
+    pub(crate) fn answer_atomic<P: Platform>(
+        &mut self,
+        p: &mut P,
+        request: &Header,
+        result: Result<AtomicResult, Status>,
+    ) {
         let mut header = self.answer(Kind::AtomicReply, request);
         header.reply = request.reply;
         match result {
@@ -329,8 +341,6 @@ impl<S: Storage> Nic<S> {
             Err(status) => header.status = status.code(),
         }
         p.transmit(&header, Payload::Empty);
-        self.leave_unit(at);
-        Step::Ended(Status::Ok)
     }
 
     /// An operation lets go of its unit, if it has one.

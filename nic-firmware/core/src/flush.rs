@@ -26,15 +26,19 @@ impl<S: Storage> Nic<S> {
             .get(stream)
             .and_then(|stream| stream.poison)
             .filter(|poison| poison.epoch == request.epoch.0 && poison.owner == request.compare);
-        let mut header = self.answer(Kind::FlushReply, &request);
-        if let Some(poison) = poison {
-            header.status = poison.status.code();
-            header.operand = u64::from(poison.op);
-        }
-        header.compare = request.operand;
+        let (status, op) = poison.map_or((Status::Ok, 0), |poison| (poison.status, poison.op));
         self.counters.flushes_served += 1;
-        p.transmit(&header, Payload::Empty);
+        self.answer_flush(p, &request, status, op);
         Step::Ended(Status::Ok)
+    }
+
+    /// Answers a flush: `op` is the operation that has failed, if one has.
+    pub(crate) fn answer_flush<P: Platform>(&mut self, p: &mut P, request: &Header, status: Status, op: u32) {
+        let mut header = self.answer(Kind::FlushReply, request);
+        header.status = status.code();
+        header.operand = u64::from(op);
+        header.compare = request.operand;
+        p.transmit(&header, Payload::Empty);
     }
 
     /// The answer to a flush of this node.

@@ -510,7 +510,12 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Sends a reply: data, or (also for "nothing, all well") a status.
-    fn reply<P: Platform>(&mut self, p: &mut P, request: &Header, data: Result<StagingId, Status>) {
+    pub(crate) fn reply<P: Platform>(
+        &mut self,
+        p: &mut P,
+        request: &Header,
+        data: Result<StagingId, Status>,
+    ) {
         let mut header = self.answer(Kind::ReadReply, request);
         header.operand = request.operand;
         match data {

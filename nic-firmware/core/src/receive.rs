@@ -115,7 +115,7 @@ impl<S: Storage> Nic<S> {
         let Some(header) = header_of(frame) else {
             return self.malformed(p, receive);
         };
-        if !self.is_sound(&header) || header.source_port().0 >= self.config.geometry.ports {
+        if !self.is_sound(&header) {
             return self.malformed(p, receive);
         }
         let (id, seq) = (header.source(), header.seq());
@@ -161,7 +161,8 @@ impl<S: Storage> Nic<S> {
         if !at_lsn && self.waits_for_earlier(now, at) {
             return;
         }
-        if header.kind() == Kind::Write && !header.flags().contains(MessageFlags::APPEND) {
+        let plain = header.kind() == Kind::Write && !header.flags().contains(MessageFlags::APPEND);
+        if plain && header.source_port().0 < self.config.geometry.ports {
             if let Step::Ended(status) = self.write_arrives(p, now, at, Modes::WRITE) {
                 self.end(p, now, at, status);
             }
@@ -205,6 +206,9 @@ impl<S: Storage> Nic<S> {
         let Some(slot) = self.slot(at) else {
             return Step::Ended(Status::Malformed);
         };
+        if slot.header.source_port().0 >= self.config.geometry.ports {
+            return self.refuse_sender(p, at);
+        }
         match slot.header.kind() {
             Kind::Write => {
                 let mut mode = Modes::WRITE;
@@ -227,7 +231,24 @@ impl<S: Storage> Nic<S> {
         }
     }
 
-    /// The same, and ends the message if that was all.
+    /// A message of a port whose number is past this node's last stream: the sender's node has more ports. It has its
+    /// slot, or it would leave a gap that ends the link for all ports. It always ends with a failure, so the stream of
+    /// its number, which would be another's, is never looked at ([`Self::pass`]).
+    #[cold]
+    fn refuse_sender<P: Platform>(&mut self, p: &mut P, at: BounceId) -> Step {
+        let status = Status::NoSuchPort;
+        if let Some(request) = self.slot(at).map(|slot| slot.header.decode()) {
+            match request.kind {
+                Kind::ReadRequest => self.reply(p, &request, Err(status)),
+                Kind::AtomicRequest => self.answer_atomic(p, &request, Err(status)),
+                Kind::Flush => self.answer_flush(p, &request, status, 0),
+                _ => {}
+            }
+        }
+        self.write_refused(status)
+    }
+
+    /// Does what the message in a slot asks for, and ends the message if that was all.
     #[inline(never)]
     fn carry_out<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) {
         if let Step::Ended(status) = self.act(p, now, at) {
@@ -276,7 +297,8 @@ impl<S: Storage> Nic<S> {
             self.counters.messages_failed += 1;
             slot.state = SlotState::Failed;
             let header = slot.header.decode();
-            if header.kind != Kind::Control {
+            // Round trips have been answered, and drivers ask again.
+            if header.kind == Kind::Write {
                 self.send_error(p, &header, status);
             }
         }
@@ -322,23 +344,12 @@ impl<S: Storage> Nic<S> {
         };
         let (status, header) = (slot.status, &slot.header);
         let (id, number) = (header.source(), header.notification());
-        let stream = self.config.stream_index(id, header.source_port());
-        let mut poisoned = status != Status::Ok;
-        if let Some(stream) = self.streams.get_mut(stream)
-            && let Some(poison) = stream.poison
-        {
-            // A new epoch: the sender's library has surfaced the error. Another owner of its port
-            // did nothing wrong.
-            let says_owner = matches!(header.kind(), Kind::Write | Kind::Flush);
-            if poison.epoch != header.epoch().0 || (says_owner && poison.owner != header.compare()) {
-                stream.poison = None;
-            } else {
-                poisoned = true;
-            }
-        }
-        if status != Status::Ok {
-            self.poison(at, status);
-        }
+        let poisoned = if status == Status::Ok {
+            self.follows_failure(at)
+        } else {
+            self.stream_fails(at, status);
+            true
+        };
         // The header stays in the slot until the next message comes into it.
         self.set_slot(at, SlotState::Missing);
         if let Some(peer) = self.peers.get_mut(id.index()) {
@@ -346,6 +357,42 @@ impl<S: Storage> Nic<S> {
         }
         if number.is_some() && !mutant::is(Mutant::NotificationEarly) {
             self.deliver(p, at, poisoned);
+        }
+    }
+
+    /// Whether an earlier message of the same owner and epoch of its port has failed. A new epoch lifts that: the
+    /// sender's library has surfaced the error. Another owner of its port did nothing wrong.
+    #[inline(always)]
+    fn follows_failure(&mut self, at: BounceId) -> bool {
+        let Some(slot) = self.slots.get(at.index()) else {
+            return false;
+        };
+        let header = &slot.header;
+        let stream = self.config.stream_index(header.source(), header.source_port());
+        let Some(stream) = self.streams.get_mut(stream) else {
+            return false;
+        };
+        let Some(poison) = stream.poison else {
+            return false;
+        };
+        let says_owner = matches!(header.kind(), Kind::Write | Kind::Flush);
+        let holds = poison.epoch == header.epoch().0 && (!says_owner || poison.owner == header.compare());
+        if !holds {
+            stream.poison = None;
+        }
+        holds
+    }
+
+    /// A message has failed, and its stream with it, if this node has one for it.
+    #[cold]
+    fn stream_fails(&mut self, at: BounceId, status: Status) {
+        let ports = self.config.geometry.ports;
+        if self
+            .slot(at)
+            .is_some_and(|slot| slot.header.source_port().0 < ports)
+        {
+            self.follows_failure(at);
+            self.poison(at, status);
         }
     }
 
