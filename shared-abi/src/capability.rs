@@ -48,6 +48,22 @@ pub const fn capability_at(table: WordIndex, slot: CapabilitySlot) -> WordIndex 
     table.plus(slot.0 * CAPABILITY_WORDS as u32)
 }
 
+/// Copies the words of an entry, for a NIC to whose step each look at shared words is an act of its own.
+///
+/// **Order.** The driver stores words 1 to 14, then word 0 with release. Here word 0 is loaded first, with acquire, and
+/// everything else later. So a copy that says "valid" has the words that were published with it, and not those of the
+/// entry that stood there before. One slice over all words would not do: its loads have no order among themselves,
+/// and a processor with weak order may take the secret before the validity. (An entry that is revoked meanwhile keeps
+/// its words until the NIC has answered the barrier, which it does between two steps.)
+#[must_use]
+pub fn copy_entry<W: SharedWords + ?Sized>(bar: &W, at: WordIndex) -> [u32; CAPABILITY_WORDS] {
+    let mut words = [0; CAPABILITY_WORDS];
+    let [valid, rest @ ..] = &mut words;
+    *valid = bar.load_acquire(at);
+    bar.load_slice(at.plus(1), rest);
+    words
+}
+
 /// A node and one of its ports as an entry names its holder.
 #[must_use]
 #[inline]

@@ -124,7 +124,7 @@ bitflags! {
         const ORDERED = 2;
         /// The atomic works on 64 bits instead of 32.
         const WIDE = 4;
-        /// The notification is delivered even if an earlier message of the stream has failed.
+        /// It acts, and its notification is delivered, even if an earlier message of the stream has failed.
         const REGARDLESS = 8;
         /// The write takes the next place of a shared queue ([`crate::shared_queue`]); its remote address is 0.
         const APPEND = 16;

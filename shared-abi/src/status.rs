@@ -76,4 +76,6 @@ statuses! {
     VersionMismatch = 22,
     /// The operation was cut off by a revocation or an unexport.
     Revoked = 23,
+    /// Not carried out: it asked for order, and an earlier operation of its stream has failed.
+    HeldBack = 24,
 }

@@ -101,7 +101,7 @@ bitflags! {
         const ORDERED = 2;
         /// An atomic on 64 bits instead of 32.
         const WIDE = 4;
-        /// The notification is delivered even if an earlier message of the stream has failed.
+        /// It acts, and its notification is delivered, even if an earlier message of the stream has failed.
         const REGARDLESS = 8;
         /// A write that takes the next place of a shared queue ([`crate::shared_queue`]); acts as an ordered
         /// message does.

@@ -41,7 +41,7 @@ pub struct AtomicOp<'a> {
     remote: &'a RemoteSegment,
     offset: u64,
     atomic: Atomic,
-    ordered: bool,
+    how: CommandFlags,
 }
 
 impl<'a> AtomicOp<'a> {
@@ -50,13 +50,22 @@ impl<'a> AtomicOp<'a> {
             remote,
             offset,
             atomic,
-            ordered: false,
+            how: CommandFlags::empty(),
         }
     }
 
-    /// It is carried out only after everything earlier from this port to that node has landed.
+    /// It is carried out only after everything earlier from this port to that node has landed. If something of that
+    /// has failed and the program has not heard of it, it is not carried out and fails with [`Status::HeldBack`],
+    /// unless it stands alone ([`regardless`](Self::regardless)).
     pub const fn ordered(mut self) -> Self {
-        self.ordered = true;
+        self.how = self.how.union(CommandFlags::ORDERED);
+        self
+    }
+
+    /// It stands alone: an earlier operation that has failed does not hold it back. For hand-overs, which must not be
+    /// lost because some data was.
+    pub const fn regardless(mut self) -> Self {
+        self.how = self.how.union(CommandFlags::REGARDLESS);
         self
     }
 
@@ -81,7 +90,7 @@ impl<'a> AtomicOp<'a> {
         command.opcode = self.atomic.opcode;
         command.operand = self.atomic.operand;
         command.compare = self.atomic.compare;
-        command.flags.set(CommandFlags::ORDERED, self.ordered);
+        command.flags |= self.how;
         command
             .flags
             .set(CommandFlags::WIDE, self.atomic.wide && len == 8);

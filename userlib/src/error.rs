@@ -360,5 +360,6 @@ pub const fn explain(status: Status) -> &'static str {
         Status::CardGone => "the card does not answer; reset it",
         Status::VersionMismatch => "the two sides speak different versions",
         Status::Revoked => "the exporter has revoked it",
+        Status::HeldBack => "not carried out, because an earlier operation to that node has failed",
     }
 }

@@ -127,17 +127,19 @@ impl<'a> Write<'a> {
         self
     }
 
-    /// The bytes land only after everything earlier from this port to that node has landed.
+    /// The bytes land only after everything earlier from this port to that node has landed. If something of that has
+    /// failed and the program has not heard of it, they do not land, unless the write stands alone
+    /// ([`regardless`](Self::regardless)).
     #[inline(always)]
     pub const fn ordered(mut self) -> Self {
         self.how.flags = self.how.flags.union(CommandFlags::ORDERED);
         self
     }
 
-    /// It stands alone. Its notification is delivered even if an earlier operation of the stream has failed
-    /// and the program has not heard of it yet; and if it fails itself at the other node, nothing is
-    /// held up and nobody is told. For hand-overs: they must not be lost because somebody's data was, and whoever
-    /// should get one may have just gone.
+    /// It stands alone. It acts and its notification is delivered even if an earlier operation of the stream has
+    /// failed and the program has not heard of it yet. If it fails itself at the other node, it holds nothing up and
+    /// is not reported. For hand-overs: they must not be lost because some data was, and their receiver may have
+    /// just gone.
     #[inline(always)]
     pub const fn regardless(mut self) -> Self {
         self.how.flags = self.how.flags.union(CommandFlags::REGARDLESS);

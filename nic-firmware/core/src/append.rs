@@ -1,7 +1,8 @@
 //! An append arrives: a write to which this NIC gives its place (`docs/decisions/0012-shared-receive-queue.md`).
 //!
 //! It acts when the window's turn comes to it, as an ordered message does, so the messages of one sender get their
-//! places in the order in which they were sent. Then it is refused, or given the next place; from there on it is a
+//! places in the order in which they were sent. Then it is held back ([`crate::behind`]), refused, or given the next
+//! place; from there on it is a
 //! plain write to that place. Whatever becomes of it, its record is stored: a place that was given out and never
 //! filled is one to skip, and not a hole that the receiver waits at.
 //!
@@ -12,21 +13,11 @@
 use crate::nic::Nic;
 use crate::platform::Platform;
 use crate::receive::Step;
-use crate::slot::{Slot, SlotState, Stream};
+use crate::slot::SlotState;
 use netvm_abi::shared_queue::Record;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::{BounceId, Nanos};
-
-impl Stream {
-    /// Whether what this message asks for is held back, because an earlier one of its stream has failed and its
-    /// sender has not said yet that it knows.
-    fn holds_back(&self, slot: &Slot) -> bool {
-        self.poison.is_some_and(|poison| {
-            poison.epoch == slot.header.epoch().0 && poison.owner == slot.header.compare()
-        })
-    }
-}
 
 impl<S: Storage> Nic<S> {
     /// The window's turn has come to an append, and everything earlier of its sender has ended: gives it a place,
@@ -39,16 +30,7 @@ impl<S: Storage> Nic<S> {
         let Some(slot) = self.slots.get_mut(at.index()) else {
             return Err(Step::Ended(Status::Malformed));
         };
-        let (source, id) = (slot.header.source(), slot.header.destination_port());
-        let stream = self.config.stream_index(source, slot.header.source_port());
-        if self
-            .streams
-            .get(stream)
-            .is_some_and(|stream| stream.holds_back(slot))
-        {
-            self.counters.appends_held += 1;
-            return Err(Step::Ended(Status::Ok));
-        }
+        let id = slot.header.destination_port();
         let Some(port) = self.ports.get_mut(id.index()) else {
             return Err(self.write_refused(Status::NoSuchPort));
         };

@@ -304,23 +304,26 @@ impl<S: Storage> Nic<S> {
         let Some(header) = self.slot(at).map(|slot| slot.header.decode()) else {
             return;
         };
-        if let Step::Ended(status) = self.atomic_over(p, at, &header, result) {
-            self.end(p, now, at, status);
-        }
+        let step = self.atomic_over(p, at, &header, result);
+        self.end_step(p, now, at, step);
     }
 
     /// Answers an operation, and lets the next one on its page follow. An operation that failed has been
-    /// told so: for the window it has ended well.
-    fn atomic_over<P: Platform>(
+    /// told so: for its stream it has not failed.
+    pub(crate) fn atomic_over<P: Platform>(
         &mut self,
         p: &mut P,
         at: BounceId,
         request: &Header,
         result: Result<AtomicResult, Status>,
     ) -> Step {
+        let step = match result {
+            Ok(_) => Step::Ended(Status::Ok),
+            Err(_) => Step::Refused,
+        };
         self.answer_atomic(p, request, result);
         self.leave_unit(at);
-        Step::Ended(Status::Ok)
+        step
     }
 
     /// Sends the answer to an atomic.

@@ -5,7 +5,7 @@ use crate::port::{Port, PortState};
 use crate::slot::Slot;
 use core::sync::atomic::AtomicU32;
 use netvm_abi::bar::BarMap;
-use netvm_abi::capability::{CAPABILITY_WORDS, CapabilityEntry, capability_at, holder_word};
+use netvm_abi::capability::{CAPABILITY_WORDS, CapabilityEntry, capability_at, copy_entry, holder_word};
 use netvm_abi::control::Modes;
 use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::shared_queue::Places;
@@ -148,13 +148,11 @@ pub(crate) struct Queue {
     pub(crate) raises: NotificationId,
 }
 
-/// An entry's words, where each look at one is an act of its own: in their order, so validity first.
+/// An entry's words, copied: see [`copy_entry`] for their order.
 #[cold]
 #[inline(never)]
 fn copied<W: SharedWords + ?Sized>(bar: &W, at: WordIndex) -> [AtomicU32; CAPABILITY_WORDS] {
-    let mut words = [0; CAPABILITY_WORDS];
-    bar.load_slice(at, &mut words);
-    words.map(AtomicU32::new)
+    copy_entry(bar, at).map(AtomicU32::new)
 }
 
 impl CapabilityTable {

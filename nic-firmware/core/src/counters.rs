@@ -25,6 +25,8 @@ counters! {
     commands_refused,
     /// Commands that ended with an error instead of a message.
     commands_failed,
+    /// Commands that ended without a message because they ask for order behind one that never left.
+    commands_held,
     /// Doorbell words that no honest queue can show.
     broken_doorbells,
     /// Windowed messages sent.
@@ -65,15 +67,15 @@ counters! {
     out_of_window,
     /// Windowed messages accepted. Each ends as landed, failed or dropped.
     messages_received,
-    /// Windowed messages that have done what they asked for (reads: were answered).
+    /// Windowed messages that have done what they asked for (reads: were answered with data).
     messages_landed,
-    /// Windowed messages that could not, and whose sender was told.
+    /// Windowed messages that have not: refused, failed, or held back behind one that had failed.
     messages_failed,
     /// Payload bytes received, replies included.
     bytes_received,
     /// Control messages received.
     control_received,
-    /// Payloads moved straight to an application page.
+    /// Payloads that have been moved straight to an application page.
     zero_copy,
     /// Messages bounced because the page was not mapped.
     bounced_not_found,
@@ -164,6 +166,8 @@ counters! {
     appends_refused,
     /// Appends held back because an earlier operation of the stream had failed.
     appends_held,
+    /// Ordered writes and atomics held back because an earlier operation of the stream had failed.
+    ordered_held,
     /// Places given out in vain: their message could not be put there, or its link has failed.
     places_skipped,
     /// Interrupts raised for ports.

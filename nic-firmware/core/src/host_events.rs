@@ -108,13 +108,6 @@ impl<S: Storage> Nic<S> {
                 ..Port::closed()
             };
         }
-        // An error of the last owner is none of this one's.
-        for node in 0..self.config.geometry.nodes {
-            let at = self.config.stream_index(node.into(), id);
-            if let Some(sender) = self.senders.get_mut(at) {
-                sender.failed_epoch = None;
-            }
-        }
         self.counters.ports_opened += 1;
         self.turns.set(id, true);
     }

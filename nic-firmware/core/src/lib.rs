@@ -17,6 +17,7 @@
 mod append;
 mod atomic;
 mod authorise;
+mod behind;
 mod bounce;
 mod complete;
 pub mod config;

@@ -285,17 +285,21 @@ impl<S: Storage> Nic<S> {
             let at = self.config.stream_index(id, out.port);
             if let Some(sender) = self.senders.get_mut(at) {
                 sender.share = sender.share.saturating_sub(1);
-                sender.failed_epoch = Some(out.epoch.0);
             }
-            let bit = 1 << (out.port.0 % 64);
-            let Some(word) = told.get_mut(out.port.index() / 64) else {
-                continue;
-            };
+            // Of a port that is gone the next owner of the number hears nothing, and nothing of it is held back.
             let alive = self
                 .ports
                 .get(out.port.index())
                 .is_some_and(|port| port.is(out.generation));
-            if *word & bit == 0 && alive {
+            if !alive {
+                continue;
+            }
+            self.lost(id, out.port, out.epoch);
+            let bit = 1 << (out.port.0 % 64);
+            let Some(word) = told.get_mut(out.port.index() / 64) else {
+                continue;
+            };
+            if *word & bit == 0 {
                 *word |= bit;
                 let record = ErrorRecord {
                     op: out.op,

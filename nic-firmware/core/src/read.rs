@@ -248,7 +248,6 @@ impl<S: Storage> Nic<S> {
         match lock_page(p.bar(), &self.page_table, vpn, true) {
             Ok(page) => {
                 read.state = ReadState::Moving;
-                self.counters.zero_copy += 1;
                 let held = HeldPage {
                     slot: page.slot,
                     used: Used::Written,
@@ -294,6 +293,7 @@ impl<S: Storage> Nic<S> {
             self.counters.failed += 1;
             self.end_round_trip(p, slot, Status::BusError, AtomicResult::default());
         } else if read.state == ReadState::Moving {
+            self.counters.zero_copy += 1;
             self.end_round_trip(p, slot, Status::Ok, AtomicResult::default());
         } else {
             read.state = ReadState::Bounced;
@@ -428,7 +428,7 @@ impl<S: Storage> Nic<S> {
         let header = slot.header.decode();
         if let Err(status) = self.authorise_read(p, now, at) {
             self.reply(p, &header, Err(status));
-            return Step::Ended(Status::Ok);
+            return Step::Refused;
         }
         let len = header.compare as u32;
         if len == 0 {
@@ -449,7 +449,7 @@ impl<S: Storage> Nic<S> {
             Fill::Refused(status) => {
                 self.drop_staging(staging);
                 self.reply(p, &header, Err(status));
-                Step::Ended(Status::Ok)
+                Step::Refused
             }
         }
     }
@@ -491,7 +491,11 @@ impl<S: Storage> Nic<S> {
         }
         let header = slot.header.decode();
         self.reply(p, &header, data);
-        self.end(p, now, at, Status::Ok);
+        let step = match data {
+            Ok(_) => Step::Ended(Status::Ok),
+            Err(_) => Step::Refused,
+        };
+        self.end_step(p, now, at, step);
     }
 
     /// The link over which a read came has failed: nobody wants its data any more.

@@ -6,6 +6,7 @@
 //!                             \-> end -> advance (LSN) -> pass: notification, acknowledgement
 //! ```
 
+use crate::behind::is_held_back;
 use crate::nic::{Frame, Nic};
 use crate::peer::Link;
 use crate::platform::Platform;
@@ -25,6 +26,9 @@ pub(crate) enum Step {
     Pending,
     /// It is over.
     Ended(Status),
+    /// It is over and has done nothing. Its sender has an answer that says so, or needs none: for its stream it
+    /// has not failed.
+    Refused,
 }
 
 /// The header of a frame, if it has a whole one and as much payload as that says.
@@ -161,7 +165,8 @@ impl<S: Storage> Nic<S> {
         if !at_lsn && self.waits_for_earlier(now, at) {
             return;
         }
-        let plain = header.kind() == Kind::Write && !header.flags().contains(MessageFlags::APPEND);
+        let ordered = MessageFlags::ORDERED | MessageFlags::APPEND;
+        let plain = header.kind() == Kind::Write && !header.flags().intersects(ordered);
         if plain && header.source_port().0 < self.config.geometry.ports {
             if let Step::Ended(status) = self.write_arrives(p, now, at, Modes::WRITE) {
                 self.end(p, now, at, status);
@@ -209,6 +214,12 @@ impl<S: Storage> Nic<S> {
         if slot.header.source_port().0 >= self.config.geometry.ports {
             return self.refuse_sender(p, at);
         }
+        if is_held_back(slot.header.kind(), slot.header.flags()) && self.follows_failure(at) {
+            return self.hold_message_back(p, at);
+        }
+        let Some(slot) = self.slot(at) else {
+            return Step::Ended(Status::Malformed);
+        };
         match slot.header.kind() {
             Kind::Write => {
                 let mut mode = Modes::WRITE;
@@ -248,12 +259,67 @@ impl<S: Storage> Nic<S> {
         self.write_refused(status)
     }
 
+    /// Whether an earlier message of this one's stream has failed, and its sender has not said yet that it knows.
+    /// True of what is at the LSN only: everything before it has ended.
+    fn follows_failure(&self, at: BounceId) -> bool {
+        let Some(header) = self.slot(at).map(|slot| &slot.header) else {
+            return false;
+        };
+        let stream = self.config.stream_index(header.source(), header.source_port());
+        let poison = self.streams.get(stream).and_then(|stream| stream.poison);
+        // Of the kinds that are held back, a write alone says which owner of its port sent it. Owners have epochs
+        // that are far apart.
+        poison.is_some_and(|poison| {
+            poison.epoch == header.epoch().0
+                && (header.kind() != Kind::Write || poison.owner == header.compare())
+        })
+    }
+
+    /// Ends a message without effect. Of a write the sender hears nothing more: it has been told what failed.
+    #[cold]
+    #[inline(never)]
+    fn hold_message_back<P: Platform>(&mut self, p: &mut P, at: BounceId) -> Step {
+        let Some(slot) = self.slot_mut(at) else {
+            return Step::Ended(Status::Malformed);
+        };
+        if let Some(receive) = slot.let_go() {
+            p.release_receive(receive);
+        }
+        let header = slot.header.decode();
+        self.counters.count_held(header.flags);
+        if header.kind == Kind::AtomicRequest {
+            return self.atomic_over(p, at, &header, Err(Status::HeldBack));
+        }
+        Step::Refused
+    }
+
     /// Does what the message in a slot asks for, and ends the message if that was all.
     #[inline(never)]
     fn carry_out<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) {
-        if let Step::Ended(status) = self.act(p, now, at) {
-            self.end(p, now, at, status);
+        let step = self.act(p, now, at);
+        self.end_step(p, now, at, step);
+    }
+
+    /// Ends a message if this step was its last.
+    pub(crate) fn end_step<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId, step: Step) {
+        if self.mark_step(p, at, step)
+            && let Some(peer) = self.slot(at).map(|slot| slot.header.source())
+        {
+            self.advance(p, now, peer);
         }
+    }
+
+    /// Says in its slot how a message has ended, if it has.
+    fn mark_step<P: Platform>(&mut self, p: &mut P, at: BounceId, step: Step) -> bool {
+        match step {
+            Step::Pending => return false,
+            Step::Ended(status) => self.mark_ended(p, at, status),
+            Step::Refused => {
+                self.counters.messages_failed += 1;
+                self.set_slot(at, SlotState::Landed);
+            }
+        }
+        true
     }
 
     /// Takes up a message that has waited for a DMA slot or a staging buffer.
@@ -318,16 +384,16 @@ impl<S: Storage> Nic<S> {
                     self.pass(p, at);
                     moved = true;
                 }
-                Some(SlotState::Ordered) => match self.act(p, now, at) {
-                    Step::Ended(status) => {
-                        // It goes in this very round: who used it up without moving on would leave
-                        // an ordered message at the LSN that nobody takes up again.
-                        self.mark_ended(p, at, status);
-                        self.pass(p, at);
-                        moved = true;
+                Some(SlotState::Ordered) => {
+                    let step = self.act(p, now, at);
+                    if !self.mark_step(p, at, step) {
+                        break;
                     }
-                    Step::Pending => break,
-                },
+                    // It goes in this very round: a round that ended without moving on would leave an ordered
+                    // message at the LSN that no event takes up again.
+                    self.pass(p, at);
+                    moved = true;
+                }
                 _ => break,
             }
         }

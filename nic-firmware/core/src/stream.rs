@@ -5,6 +5,7 @@
 //! slot for round trips, a staging buffer. An entry that lacks one holds the stream behind it, and
 //! nothing of other ports. No page lock is held here: only while a DMA runs ([`crate::dma`]).
 
+use crate::behind::is_held_back;
 use crate::complete::Looked;
 use crate::config::Config;
 use crate::counters::Counters;
@@ -22,7 +23,7 @@ use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Header, Kind, MessageFlags};
 use netvm_abi::words::Part;
 use netvm_abi::{
-    Generation, Incarnation, Nanos, NodeId, NotificationId, PortId, ReadSlot, StagingId, VirtAddr,
+    Epoch, Generation, Incarnation, Nanos, NodeId, NotificationId, PortId, ReadSlot, StagingId, VirtAddr,
 };
 
 /// What the payload of a message comes from.
@@ -88,15 +89,23 @@ impl Entry {
 pub struct Sender {
     /// Window slots that it holds: reserved or not acknowledged.
     pub(crate) share: u16,
-    /// Epoch in which one of its operations was lost before the receiver could know of it.
-    pub(crate) failed_epoch: Option<u16>,
+    /// An operation that was lost before the receiver could know of it, and that holds back what follows.
+    pub(crate) lost: Option<Lost>,
+}
+
+/// In which epoch of which life of its port an operation was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lost {
+    /// The next owner of the port number is not to blame.
+    pub(crate) owner: Generation,
+    pub(crate) epoch: Epoch,
 }
 
 /// A message that has left and is not acknowledged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outgoing {
     pub(crate) port: PortId,
-    pub(crate) epoch: netvm_abi::Epoch,
+    pub(crate) epoch: Epoch,
     pub(crate) op: netvm_abi::OpId,
     pub(crate) generation: Generation,
 }
@@ -381,11 +390,14 @@ impl<S: Storage> Nic<S> {
             return self.give_up(p, id, Status::LinkLost);
         }
         let header = &mut entry.header;
-        // An earlier operation never reached the receiver, so only this side can keep the promise
-        // that a notification follows all earlier data (promise P4).
-        if let Some(failed) = sender.failed_epoch {
-            if failed != header.epoch.0 {
-                sender.failed_epoch = None;
+        // An earlier operation never reached the receiver, so only this side can keep the promise that what asks
+        // for order follows all earlier data (promise P4).
+        if let Some(lost) = sender.lost {
+            let (owner, epoch) = (port.generation, header.epoch);
+            if lost != (Lost { owner, epoch }) {
+                sender.lost = None;
+            } else if is_held_back(header.kind, header.flags) {
+                return self.hold_back(p, id);
             } else if header.notification.is_some() && !header.flags.contains(MessageFlags::REGARDLESS) {
                 header.notification = NotificationId::NONE;
                 self.counters.notifications_suppressed += 1;
@@ -450,24 +462,53 @@ impl<S: Storage> Nic<S> {
     /// Ends the entry at the head of the pipeline with an error.
     #[cold]
     fn give_up<P: Platform>(&mut self, p: &mut P, id: PortId, status: Status) {
-        let Some(port) = self.ports.get_mut(id.index()) else {
+        let Some(entry) = self.take_head(id) else {
             return;
         };
-        let Some(entry) = port.entry(port.head).copied() else {
-            return;
-        };
-        port.drop_head();
         self.counters.commands_failed += 1;
-        let header = entry.header;
-        let at = self.config.stream_index(header.destination, id);
-        if entry.is_write
-            && let Some(sender) = self.senders.get_mut(at)
-        {
-            sender.failed_epoch = Some(header.epoch.0);
+        if entry.is_write {
+            self.lost(entry.header.destination, id, entry.header.epoch);
         }
+        self.end_entry(p, id, &entry, Some(status));
+    }
+
+    /// Ends the entry at the head of the pipeline without effect: it asks for order, behind one that was lost.
+    /// A write ends without a word, as one does that the receiver holds back: the program is told of the
+    /// operation that was lost. A round trip has an answer.
+    #[cold]
+    fn hold_back<P: Platform>(&mut self, p: &mut P, id: PortId) {
+        let Some(entry) = self.take_head(id) else {
+            return;
+        };
+        self.counters.commands_held += 1;
+        let told = (!entry.is_write).then_some(Status::HeldBack);
+        self.end_entry(p, id, &entry, told);
+    }
+
+    /// An operation of a port towards a node was lost before the receiver could know of it.
+    pub(crate) fn lost(&mut self, node: NodeId, id: PortId, epoch: Epoch) {
+        let at = self.config.stream_index(node, id);
+        if let (Some(port), Some(sender)) = (self.ports.get(id.index()), self.senders.get_mut(at)) {
+            let owner = port.generation;
+            sender.lost = Some(Lost { owner, epoch });
+        }
+    }
+
+    /// Takes the entry at the head out of the pipeline, with what it holds.
+    fn take_head(&mut self, id: PortId) -> Option<Entry> {
+        let port = self.ports.get_mut(id.index())?;
+        let entry = port.entry(port.head).copied()?;
+        port.drop_head();
         self.release_entry(id, entry);
-        if entry.is_write
-            || !self.store_reply(p, id, header.reply, header.op, status, AtomicResult::default())
+        Some(entry)
+    }
+
+    /// Counts an operation that has not left as done, and tells its port what it failed with, if anything.
+    fn end_entry<P: Platform>(&mut self, p: &mut P, id: PortId, entry: &Entry, told: Option<Status>) {
+        let header = &entry.header;
+        if let Some(status) = told
+            && (entry.is_write
+                || !self.store_reply(p, id, header.reply, header.op, status, AtomicResult::default()))
         {
             let record = ErrorRecord {
                 op: header.op,

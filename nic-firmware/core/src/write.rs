@@ -57,7 +57,6 @@ impl<S: Storage> Nic<S> {
             }
         };
         slot.state = SlotState::Moving;
-        self.counters.zero_copy += 1;
         let held = HeldPage {
             slot: page.slot,
             used: Used::Written,
@@ -106,7 +105,10 @@ impl<S: Storage> Nic<S> {
     #[inline]
     pub(crate) fn moved<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId, ok: bool) {
         match self.slot(at).map(|slot| slot.state) {
-            Some(SlotState::Moving) if ok => self.end(p, now, at, Status::Ok),
+            Some(SlotState::Moving) if ok => {
+                self.counters.zero_copy += 1;
+                self.end(p, now, at, Status::Ok);
+            }
             Some(state @ (SlotState::Fetching | SlotState::Storing)) => {
                 self.operand_moved(p, now, at, state, ok)
             }

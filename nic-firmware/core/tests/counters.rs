@@ -41,7 +41,7 @@ const TABLE: &[(Scenario, &str)] = &[
     ),
     (
         shared_queue,
-        "appends appends_refused appends_held places_skipped",
+        "appends appends_refused appends_held ordered_held commands_held places_skipped",
     ),
     (stalls, "credit_stalls staging_stalls read_stalls dma_parked"),
     (
@@ -55,7 +55,8 @@ const TABLE: &[(Scenario, &str)] = &[
     ),
 ];
 
-/// A queue of two places: one that cannot be filled, one that is, and no third.
+/// A queue of two places: one that cannot be filled, one that is, and no third. Then what asks for order behind the
+/// refusal, and behind a write that never leaves.
 fn shared_queue() -> Vec<Counters> {
     let mut world = World::connected(2, 0);
     let queue = Capability {
@@ -84,6 +85,17 @@ fn shared_queue() -> Vec<Counters> {
             });
             world.run();
         }
+    }
+    for (local, epoch) in [(0, 1), (1 << 60, 2), (0, 2)] {
+        let mut command = Command {
+            epoch: Epoch(epoch),
+            ..write(5, 0x12000, local, 8)
+        };
+        if local == 0 {
+            command.flags = CommandFlags::INLINE | CommandFlags::ORDERED;
+        }
+        post(&mut world, command);
+        world.run();
     }
     counters(&world)
 }

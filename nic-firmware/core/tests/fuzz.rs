@@ -145,7 +145,7 @@ fn add_up(world: &World) {
         );
         assert_eq!(
             c.commands,
-            c.messages_sent - c.control_sent + c.commands_failed,
+            c.messages_sent - c.control_sent + c.commands_failed + c.commands_held,
             "commands"
         );
         assert!(

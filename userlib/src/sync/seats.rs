@@ -400,7 +400,13 @@ impl Seat {
                         Centre::Recoveries => RECOVERIES,
                     };
                     let operation = centre.atomic(offset, atomic);
-                    let operation = if ordered { operation.ordered() } else { operation };
+                    let operation = if ordered {
+                        // A hand-over: it must not be held back because the holder's data was lost. The holder
+                        // hears of that from the call.
+                        operation.ordered().regardless()
+                    } else {
+                        operation
+                    };
                     Answer::Atomic(operation.call()?)
                 }
                 Want::Link(to) => {

@@ -7,19 +7,48 @@ use netvm_abi::wire::Header;
 use netvm_abi::words::SharedWords;
 use netvm_abi::*;
 use netvm_nic::platform::{Dma, DmaId, Interrupt, Operands, Payload, Platform};
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::AtomicU32;
 
 /// Tables on the heap.
 pub struct Heap;
 
+/// A table that counts how often it is looked at: see [`looks`].
+pub struct Counted<T>(Box<[T]>);
+
+thread_local! {
+    static LOOKS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How often this thread has looked at any table so far: a measure of a step's work.
+pub fn looks() -> u64 {
+    LOOKS.get()
+}
+
+impl<T> Deref for Counted<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        LOOKS.set(LOOKS.get() + 1);
+        &self.0
+    }
+}
+
+impl<T> DerefMut for Counted<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        LOOKS.set(LOOKS.get() + 1);
+        &mut self.0
+    }
+}
+
 impl Storage for Heap {
-    type Table<T: 'static> = Box<[T]>;
+    type Table<T: 'static> = Counted<T>;
 }
 
 impl MakeTable for Heap {
-    fn table<T: 'static>(&mut self, len: usize, make: impl FnMut(usize) -> T) -> Box<[T]> {
-        (0..len).map(make).collect()
+    fn table<T: 'static>(&mut self, len: usize, make: impl FnMut(usize) -> T) -> Counted<T> {
+        Counted((0..len).map(make).collect())
     }
 }
 

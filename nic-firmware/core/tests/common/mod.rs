@@ -15,7 +15,7 @@ mod host;
 mod node;
 mod world;
 
-pub use board::{Board, Heap, Message, PAGE, Words};
+pub use board::{Board, Heap, Message, PAGE, Words, looks};
 pub use node::Node;
 pub use world::World;
 

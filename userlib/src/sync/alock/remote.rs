@@ -226,7 +226,7 @@ impl Remote {
             Wish::ClearTail { expected } => {
                 // Behind what was written under the lock, on its own node.
                 let clear = self.on_lock(Opcode::CompareSwap, lock::REMOTE_TAIL, NOBODY, expected)?;
-                return Ok(clear.ordered().call()?.value);
+                return Ok(clear.ordered().regardless().call()?.value);
             }
             Wish::Link { predecessor, own } => {
                 self.predecessor = predecessor;
@@ -402,7 +402,7 @@ impl Drop for Remote {
         // A port that is closed takes with it what is under way: the signal has to be there first.
         if let Some(woken) = self.woken.take() {
             let look = woken.atomic(descriptor::TAKEN, word(Opcode::FetchAdd, 0, 0));
-            let _ = look.ordered().call();
+            let _ = look.ordered().regardless().call();
         }
         // The name before the number: who is signalled by it next is somebody else.
         self.segment = None;
