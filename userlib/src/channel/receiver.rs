@@ -43,6 +43,8 @@ pub struct Receiver {
     owner: Word64,
     farewell: Word64,
     arrived: OwnNotification,
+    /// Signals before the first of this channel.
+    signals_before: u32,
     sending: Sending,
     /// Messages taken.
     received: u64,
@@ -86,6 +88,8 @@ impl Receiver {
         let memory = port.alloc(len)?;
         memory.write_from(queue::DESCRIPTION, &layout.encode())?;
         let (owner, farewell) = (memory.word64(queue::OWNER)?, memory.word64(queue::FAREWELL)?);
+        // Nothing can signal before the export.
+        let signals_before = arrived.signals();
         let export = crate::export::export(port, name, &memory, &(..), &config.access(arrived.id()))?;
         Ok(Self {
             port: Arc::clone(port),
@@ -96,6 +100,7 @@ impl Receiver {
             owner,
             farewell,
             arrived,
+            signals_before,
             sending: Sending::Nobody,
             received: 0,
             freed: 0,
@@ -129,12 +134,20 @@ impl Receiver {
         Ok(owner.map(|owner| (owner.node, owner.port)))
     }
 
-    /// The notification that is signalled for each message, for programs that wait for several
-    /// things: through [`Port::notifications`], with a [handler](Notification::arm), or as a
-    /// [future](Notification::ready). Receiving acknowledges it; nobody else may.
+    /// The notification that is signalled for each message, and when the sender leaves, for programs
+    /// that wait for several things: through [`Port::notifications`], with a
+    /// [handler](Notification::arm), or as a [future](Notification::ready).
+    ///
+    /// Receiving acknowledges it. No acknowledgement hides a message: what can be received depends on
+    /// what has arrived alone. A handler may receive everything, one message, or none and wake another
+    /// thread; it is called once for each message that has not been received before.
     #[must_use]
     pub fn notification(&self) -> &Notification {
         &self.arrived
+    }
+
+    pub(super) const fn port(&self) -> &Arc<PortInner> {
+        &self.port
     }
 
     /// What it has done.
@@ -200,8 +213,9 @@ impl Receiver {
         if len > self.layout.message_bytes {
             return Err(self.broken(Status::Malformed));
         }
-        self.port.acknowledge_up_to(self.arrived.id(), 1);
         self.received += 1;
+        let taken = self.signals_before.wrapping_add(self.received as u32);
+        self.arrived.took(taken, self.is_ready()?);
         self.stats.messages += 1;
         self.patience.renew();
         Ok(len)
@@ -224,7 +238,12 @@ impl Receiver {
     /// Waits until there is a message, or will be no more.
     fn await_arrival(&mut self, timeout: Timeout) -> Result<()> {
         let mut deadline = None;
-        while !self.is_ready()? {
+        loop {
+            // Before the look: a message that this does not find changes the count.
+            let seen = self.arrived.signals();
+            if self.is_ready()? {
+                return Ok(());
+            }
             if let Some(end) = self.end {
                 return Err(end);
             }
@@ -234,31 +253,36 @@ impl Receiver {
                 timeout.deadline(now)
             });
             let until = deadline.min(self.patience.due(now));
-            if self.arrived.pending() > 0 {
-                // The farewell's own signal, and not all that it speaks of: the rest is about to come, or lost.
-                self.port.pause(until.min(now.after(Nanos::from_micros(100))))?;
-            } else {
-                match self.arrived.wait_until(until) {
-                    Ok(_) => continue,
-                    Err(Error::TimedOut) => {}
-                    Err(error) => return Err(error),
-                }
+            match self.arrived.wait_signal(seen, until) {
+                Ok(()) => continue,
+                Err(Error::TimedOut) => {}
+                Err(error) => return Err(error),
             }
             self.look_when_due()?;
             if self.port.backend.now() >= deadline && !self.is_ready()? {
                 return Err(self.end.unwrap_or(Error::TimedOut));
             }
         }
-        Ok(())
     }
 
-    /// Whether a message has come.
+    /// Signals of this channel for which nothing was received: of messages, and of a farewell.
+    fn signals_left(&self) -> u32 {
+        let signals = self.arrived.signals().wrapping_sub(self.signals_before);
+        signals.wrapping_sub(self.received as u32)
+    }
+
+    /// Whether a message has come. Whether its signal is acknowledged does not matter.
     fn has_message(&self) -> Result<bool> {
         // In this order: a farewell has landed before it is signalled, so none is counted that is not seen. It
         // is signalled whatever was lost, and no proof that what it speaks of has landed: only a message's own
         // signal is that.
-        let pending = self.arrived.pending();
-        Ok(pending > 0 && pending > u32::from(self.farewell.load()? != 0))
+        let left = self.signals_left();
+        if left == 0 || left <= u32::from(self.farewell.load()? != 0) {
+            return Ok(false);
+        }
+        // After the load: the count was this port's, not its successor's.
+        self.port.alive()?;
+        Ok(true)
     }
 
     /// Whether a message has come, or the sender has left and everything was received.

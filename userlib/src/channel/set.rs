@@ -1,28 +1,29 @@
 //! Many-to-one: several channels, each with its sender, and one who waits for all (thesis chapter 7).
 
 use super::Receiver;
+use crate::backend::Refusal;
 use crate::error::{Error, Result};
-use crate::notify::NotificationQueue;
-use crate::port::{Port, PortInner};
+use crate::notify::Group;
+use crate::port::Port;
 use crate::timeout::Timeout;
-use netvm_abi::NotificationId;
+use netvm_abi::{Nanos, NotificationId};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-/// Receivers of one port, and a wait for whichever of them has something: by the port's notification
-/// queue, so that it costs the same however many they are, and no sender keeps the others waiting.
+/// Receivers of one port, and a wait for any of them that has something: by the notifications that come,
+/// so that it costs the same however many they are, and no sender keeps the others waiting.
 ///
-/// It takes everything out of that queue. What belongs to none of its channels is kept for
-/// [`stranger`](Self::stranger).
+/// While a receiver is in a set, its notification goes to the set and not to the port's
+/// [notification queue](crate::NotificationQueue). So a port may have several sets and readers of its queue. A
+/// receiver whose notification has a [handler](crate::Notification::arm) may be in a set: both see it.
 ///
 /// ```no_run
 /// # fn serve(port: &netvm::Port) -> netvm::Result<()> {
 /// use netvm::{ChannelConfig, Error, Receiver, ReceiverSet, Timeout};
 /// let mut clients = ReceiverSet::new(port);
 /// for client in 0..4 {
-///     clients.add(Receiver::open(port, &format!("requests of {client}"), ChannelConfig::default())?);
+///     clients.add(Receiver::open(port, &format!("requests of {client}"), ChannelConfig::default())?)?;
 /// }
 /// while !clients.is_empty() {
 ///     let client = clients.wait(Timeout::Never)?;
@@ -37,15 +38,13 @@ use std::time::Duration;
 /// # }
 /// ```
 pub struct ReceiverSet {
-    port: Arc<PortInner>,
-    queue: NotificationQueue,
+    group: Group,
     places: Vec<Place>,
     by_number: HashMap<NotificationId, usize>,
     /// Places to look at, in this order.
     due: VecDeque<usize>,
     /// The place that was named last: the program may not have taken all that is there.
     named: Option<usize>,
-    strangers: VecDeque<NotificationId>,
 }
 
 #[derive(Default)]
@@ -60,36 +59,45 @@ impl ReceiverSet {
     #[must_use]
     pub fn new(port: &Port) -> Self {
         Self {
-            port: Arc::clone(&port.inner),
-            queue: port.notifications(),
+            group: Group::new(&port.inner),
             places: Vec::new(),
             by_number: HashMap::new(),
             due: VecDeque::new(),
             named: None,
-            strangers: VecDeque::new(),
         }
     }
 
     /// Adds a receiver. Returns the number under which [`wait`](Self::wait) names it: the lowest that is free.
-    pub fn add(&mut self, receiver: Receiver) -> usize {
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for a receiver of another port, which ends with that.
+    pub fn add(&mut self, receiver: Receiver) -> Result<usize> {
+        if !Arc::ptr_eq(receiver.port(), self.group.port()) {
+            return Err(Error::Refused {
+                what: "add a receiver to a set",
+                reason: Refusal::Unsupported("it belongs to another port: make a set for each port"),
+            });
+        }
         let index = self.places.iter().position(|place| place.receiver.is_none());
         let index = index.unwrap_or(self.places.len());
         if index == self.places.len() {
             self.places.push(Place::default());
         }
         self.by_number.insert(receiver.notification().id(), index);
+        self.group.add(receiver.notification().id());
         if let Some(place) = self.places.get_mut(index) {
             place.receiver = Some(receiver);
         }
-        // Its number may have come out of the queue before.
+        // Its number may have come out of the port's queue before.
         self.look_at(index);
-        index
+        Ok(index)
     }
 
     /// Takes a receiver out.
     pub fn remove(&mut self, index: usize) -> Option<Receiver> {
         let receiver = self.places.get_mut(index)?.receiver.take()?;
         self.by_number.remove(&receiver.notification().id());
+        self.group.remove(receiver.notification().id());
         Some(receiver)
     }
 
@@ -110,21 +118,16 @@ impl ReceiverSet {
         self.by_number.is_empty()
     }
 
-    /// A number that came out of the port's notification queue and belongs to no channel here.
-    pub fn stranger(&mut self) -> Option<NotificationId> {
-        self.strangers.pop_front()
-    }
-
     /// Waits until one of them has a message, an end or an error to tell: its next receive will not wait. One
     /// that has ended is named again and again until it is removed.
     ///
     /// # Errors
     /// [`Error::TimedOut`], [`Error::PortClosed`], [`Error::PortEnded`], [`Error::Memory`].
     pub fn wait(&mut self, timeout: impl Into<Timeout>) -> Result<usize> {
-        let deadline = timeout.into().deadline(self.port.backend.now());
+        let deadline = timeout.into().deadline(self.now());
         loop {
             // Behind those that have come meanwhile, or a busy sender would have all the attention.
-            while let Some(id) = self.queue.pop() {
+            while let Some(id) = self.group.pop() {
                 self.note(id);
             }
             if let Some(index) = self.named.take() {
@@ -142,16 +145,15 @@ impl ReceiverSet {
                     return Ok(index);
                 }
             }
-            let now = self.port.backend.now();
+            let now = self.now();
             let receivers = self.places.iter_mut().filter_map(|place| place.receiver.as_mut());
             let looks = receivers.map(|receiver| receiver.look_due(now)).min();
             let until = looks.map_or(deadline, |look| look.min(deadline));
-            let span = Duration::from_nanos(until.0.saturating_sub(now.0));
-            match self.queue.wait(Timeout::After(span)) {
+            match self.group.wait_until(until) {
                 Ok(id) => self.note(id),
                 Err(Error::TimedOut) => {
                     self.look_around();
-                    if self.due.is_empty() && self.port.backend.now() >= deadline {
+                    if self.due.is_empty() && self.now() >= deadline {
                         return Err(Error::TimedOut);
                     }
                 }
@@ -160,11 +162,14 @@ impl ReceiverSet {
         }
     }
 
-    /// A number has come out of the queue.
+    fn now(&self) -> Nanos {
+        self.group.port().backend.now()
+    }
+
+    /// A number has been signalled. One that is not known has been removed meanwhile.
     fn note(&mut self, id: NotificationId) {
-        match self.by_number.get(&id) {
-            Some(&index) => self.look_at(index),
-            None => self.strangers.push_back(id),
+        if let Some(&index) = self.by_number.get(&id) {
+            self.look_at(index);
         }
     }
 

@@ -84,28 +84,28 @@ impl PortInner {
         false
     }
 
-    /// Calls the handler of `id` for one pending signal, if there is one of each. If there are more signals, the
+    /// Calls the handler of `id`, if there is one and a reason to call it. If there are more signals, the
     /// acknowledgement puts the number at the end of the dispatcher's list.
     fn call_handler(&self, id: NotificationId) {
-        let (generation, mut handler) = {
+        let (generation, mut handler, before) = {
             let mut state = self.inbox.state.lock();
+            if !state.handlers.contains_key(&id) || !self.take_reason(&mut state, id) {
+                return;
+            }
             let Some(armed) = state.handlers.get_mut(&id) else {
                 return;
             };
-            if self.pending(id) == 0 {
-                return;
-            }
             // Taken out while it runs, so that it may use the port, and arm and disarm.
             match armed.handler.take() {
-                Some(handler) => (armed.generation, handler),
+                Some(handler) => (armed.generation, handler, self.acknowledged(id)),
                 None => return,
             }
         };
         self.counters.handler_calls.fetch_add(1, Ordering::Relaxed);
         let ended = self.guarded(|| handler(id));
-        // The signal has been handled: acknowledged before anything else may look at it. That there is nothing to
-        // acknowledge means that the handler has done so itself.
-        self.acknowledge_up_to(id, 1);
+        // This signal has been handled: acknowledged before anything else may look at it. If the handler has
+        // acknowledged it, or taken its message, nothing changes: another signal is not acknowledged in its place.
+        self.acknowledge_to(id, before.wrapping_add(1));
         let spent = if ended {
             self.put_back(id, generation, handler)
         } else {

@@ -20,6 +20,14 @@
 //! acknowledges, one signal at a time. So the race of the thesis, where the arming thread and an
 //! interrupt both find one signal, cannot happen; stale entries find nothing pending.
 //!
+//! **What an object of the library waits for does not depend on acknowledgements.** A receiver counts the messages
+//! that it has taken and compares that with the count of signals, which only the card changes. Acknowledging serves
+//! the program alone: it says which signals need no further call, entry or future. The dispatcher acknowledges the
+//! signal for which it has called, by its place in the count; a receiver acknowledges as many signals as it has taken
+//! messages. Both raise the count *to* a number, so a signal that both have handled is acknowledged once. A receiver
+//! that leaves something behind says so ([`PortInner::took`]): its number is handed out once more even if no signal is
+//! pending. So a handler that takes everything, something or nothing is called often enough.
+//!
 //! **A full backlog.** One-shot numbers that the program does not pop stay in the card's queue, which then refuses
 //! more. Draining stops at the first that finds no room here, so event counts behind it cannot be seen
 //! in the queue: then the counts themselves are scanned. The scan passes over a number that is *out*: popped, and not
@@ -143,6 +151,13 @@ pub(super) struct State {
     out: Ids,
     /// Numbers found by their counts, whose entries are still in the card's queue.
     scanned: Ids,
+    /// Numbers to hand out once more, with or without a pending signal.
+    again: Ids,
+    /// Numbers that go to a [group](super::members::Group), and to which.
+    pub(super) members: HashMap<NotificationId, u64>,
+    /// By group: numbers that it has to look at.
+    groups: HashMap<u64, List>,
+    last_group: u64,
 }
 
 impl State {
@@ -153,6 +168,28 @@ impl State {
 
     pub(super) fn disown(&mut self, id: NotificationId) {
         self.owned.remove(id);
+        self.again.remove(id);
+    }
+
+    /// Makes a group.
+    pub(super) fn new_group(&mut self) -> u64 {
+        self.last_group += 1;
+        self.groups.insert(self.last_group, List::default());
+        self.last_group
+    }
+
+    /// Ends a group. Gives back its members.
+    pub(super) fn end_group(&mut self, group: u64) -> Vec<NotificationId> {
+        self.groups.remove(&group);
+        self.members
+            .extract_if(|_, of| *of == group)
+            .map(|(id, _)| id)
+            .collect()
+    }
+
+    /// The next number that a group has to look at.
+    pub(super) fn pop_member(&mut self, group: u64) -> Option<NotificationId> {
+        self.groups.get_mut(&group)?.pop()
     }
 
     /// Whether nothing tells that the program or the library uses this number.
@@ -229,13 +266,46 @@ impl PortInner {
         }
     }
 
-    /// Puts a number where whoever handles it looks.
-    fn announce(&self, state: &mut State, id: NotificationId) {
+    /// Signals of this number in the life of the port. Only the card changes the count.
+    #[inline]
+    pub(crate) fn signals(&self, id: NotificationId) -> u32 {
+        self.area.load_acquire(SHADOW_SIGNALS.plus(id.0))
+    }
+
+    /// Signals of this number that are acknowledged.
+    pub(super) fn acknowledged(&self, id: NotificationId) -> u32 {
+        self.inbox.count(id)
+    }
+
+    /// Puts a number where its handler, its group or the program looks for it.
+    pub(super) fn announce(&self, state: &mut State, id: NotificationId) {
+        let group = state.members.get(&id).copied();
+        if let Some(list) = group.and_then(|group| state.groups.get_mut(&group)) {
+            list.push(id);
+        }
         if state.handlers.contains_key(&id) {
             state.dispatch.push(id);
-        } else {
+        } else if group.is_none() {
             state.ready.push(id);
         }
+    }
+
+    /// Announces a number if there is a reason to.
+    pub(super) fn announce_if_due(&self, state: &mut State, id: NotificationId) {
+        if self.pending(id) > 0 || state.again.has(id) {
+            self.announce(state, id);
+        }
+    }
+
+    /// Whether there is a reason to hand out a number: a pending signal, or a receiver that has left something behind,
+    /// which is a reason once.
+    pub(super) fn take_reason(&self, state: &mut State, id: NotificationId) -> bool {
+        if self.pending(id) > 0 {
+            return true;
+        }
+        let again = state.again.has(id);
+        state.again.remove(id);
+        again
     }
 
     /// Takes what is in the card's queue.
@@ -299,23 +369,77 @@ impl PortInner {
             if taken == 0 || !self.has_words() {
                 return 0;
             }
-            state.out.remove(id);
+            (taken, self.settle_signals(&mut state, id, taken))
+        };
+        if wake {
+            self.backend.wake();
+        }
+        taken
+    }
+
+    /// Acknowledges signals until `count` are, in the life of the port; none that has not come.
+    pub(crate) fn acknowledge_to(&self, id: NotificationId, count: u32) {
+        let wake = {
+            let mut state = self.inbox.state.lock();
+            self.drain(&mut state);
+            match self.unacknowledged(id, count) {
+                taken if taken > 0 && self.has_words() => self.settle_signals(&mut state, id, taken),
+                _ => false,
+            }
+        };
+        if wake {
+            self.backend.wake();
+        }
+    }
+
+    /// A receiver has taken something: so much that `count` signals, in the life of the port, need no other handling.
+    /// `more`: it has left something behind, so the number is handed out once more.
+    pub(crate) fn took(&self, id: NotificationId, count: u32, more: bool) {
+        let wake = {
+            let mut state = self.inbox.state.lock();
+            if !self.has_words() {
+                return;
+            }
+            self.drain(&mut state);
+            if more {
+                state.again.add(id);
+            } else {
+                state.again.remove(id);
+            }
+            let taken = self.unacknowledged(id, count);
+            self.settle_signals(&mut state, id, taken)
+        };
+        if wake {
+            self.backend.wake();
+        }
+    }
+
+    /// How many signals are to be acknowledged until `count` are.
+    fn unacknowledged(&self, id: NotificationId, count: u32) -> u32 {
+        let missing = count.wrapping_sub(self.inbox.count(id));
+        match missing.cast_signed() {
+            1.. => missing.min(self.pending(id)),
+            _ => 0,
+        }
+    }
+
+    /// Acknowledges so many signals, which are pending, and announces the number if that leaves a reason to. Whether
+    /// a waiter is then to be woken.
+    fn settle_signals(&self, state: &mut State, id: NotificationId, taken: u32) -> bool {
+        state.out.remove(id);
+        if taken > 0 {
             let count = self.inbox.count(id).wrapping_add(taken);
             if let Some(word) = self.inbox.acknowledged.get(id.index()) {
                 word.store(count, Ordering::Release);
             }
             self.block.store_release(ACKNOWLEDGED.plus(id.0), count);
             state.acknowledged += u64::from(taken);
-            let more = self.pending(id) > 0;
-            if more {
-                self.announce(&mut state, id);
-            }
-            (taken, more && (state.queue_interest > 0 || state.dispatcher_runs))
-        };
-        if wake {
-            self.backend.wake();
         }
-        taken
+        let more = self.pending(id) > 0 || state.again.has(id);
+        if more {
+            self.announce(state, id);
+        }
+        more && (state.queue_interest > 0 || state.dispatcher_runs)
     }
 
     /// The next number for the program to handle.
@@ -332,10 +456,10 @@ impl PortInner {
                 state.one_shots -= 1;
                 break Some(id);
             }
-            if state.handlers.contains_key(&id) {
-                state.dispatch.push(id);
+            if state.handlers.contains_key(&id) || state.members.contains_key(&id) {
+                self.announce(&mut state, id);
                 wake = true;
-            } else if self.pending(id) > 0 {
+            } else if self.take_reason(&mut state, id) {
                 state.out.add(id);
                 break Some(id);
             }
@@ -408,7 +532,7 @@ impl PortInner {
             (false, true) => self.drop_interest(state, id),
             _ => {}
         }
-        let moved = self.pending(id) > 0;
+        let moved = self.pending(id) > 0 || state.again.has(id);
         if moved {
             state.out.remove(id);
             self.announce(state, id);

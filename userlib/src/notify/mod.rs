@@ -3,6 +3,7 @@
 mod dispatch;
 mod future;
 mod inbox;
+mod members;
 mod notification;
 mod numbers;
 mod queue;
@@ -10,6 +11,7 @@ mod queue;
 pub use future::{Next, Ready};
 pub(crate) use future::{block_on, block_on_until};
 pub(crate) use inbox::Inbox;
+pub(crate) use members::Group;
 pub use notification::Notification;
 pub(crate) use numbers::OwnNotification;
 pub use queue::NotificationQueue;

@@ -45,6 +45,12 @@ impl Notification {
         self.port.pending(self.id)
     }
 
+    /// How many signals the card has counted in the life of the port.
+    #[inline]
+    pub(crate) fn signals(&self) -> u32 {
+        self.port.signals(self.id)
+    }
+
     /// Spins until a signal is pending; gives the number of those pending.
     ///
     /// # Errors
@@ -55,27 +61,28 @@ impl Notification {
             return Ok(pending);
         }
         let deadline = timeout.into().deadline(self.port.backend.now());
-        match self.spin_for(u32::MAX, deadline)? {
-            0 => Err(Error::TimedOut),
-            pending => Ok(pending),
-        }
+        let found = self.spin_for(u32::MAX, deadline, || self.some_pending())?;
+        found.ok_or(Error::TimedOut)
     }
 
-    /// Looks up to `limit` times, until the deadline; 0 when nothing came.
-    fn spin_for(&self, limit: u32, deadline: Nanos) -> Result<u32> {
+    fn some_pending(&self) -> Option<u32> {
+        Some(self.pending()).filter(|&pending| pending > 0)
+    }
+
+    /// Looks up to `limit` times, until the deadline.
+    fn spin_for<T>(&self, limit: u32, deadline: Nanos, look: impl Fn() -> Option<T>) -> Result<Option<T>> {
         let backend = &self.port.backend;
         let mut spins = 0;
         loop {
-            let pending = self.pending();
-            if pending > 0 {
-                return Ok(pending);
+            if let Some(found) = look() {
+                return Ok(Some(found));
             }
             self.port.alive()?;
             if spins >= limit && limit != u32::MAX {
-                return Ok(0);
+                return Ok(None);
             }
             if deadline != Nanos::MAX && backend.now() >= deadline {
-                return Ok(0);
+                return Ok(None);
             }
             backend.relax(spins);
             spins = spins.saturating_add(1);
@@ -97,17 +104,25 @@ impl Notification {
 
     /// As [`wait`](Self::wait), until this time.
     pub(crate) fn wait_until(&self, deadline: Nanos) -> Result<u32> {
+        self.wait_for(deadline, || self.some_pending())
+    }
+
+    /// Waits until the card has counted other than `seen` signals, acknowledged or not.
+    pub(crate) fn wait_signal(&self, seen: u32, deadline: Nanos) -> Result<()> {
+        self.wait_for(deadline, || (self.signals() != seen).then_some(()))
+    }
+
+    /// Waits for something that a signal of this number announces.
+    fn wait_for<T>(&self, deadline: Nanos, look: impl Fn() -> Option<T>) -> Result<T> {
         let backend = &self.port.backend;
-        let pending = self.spin_for(self.port.config.spins, deadline)?;
-        if pending > 0 {
-            return Ok(pending);
+        if let Some(found) = self.spin_for(self.port.config.spins, deadline, &look)? {
+            return Ok(found);
         }
         let _interest = Interest::new(&self.port, Want::Signal(self.id));
         loop {
             let token = backend.wait_token();
-            let pending = self.pending();
-            if pending > 0 {
-                return Ok(pending);
+            if let Some(found) = look() {
+                return Ok(found);
             }
             self.port.alive()?;
             if backend.now() >= deadline {
@@ -128,7 +143,8 @@ impl Notification {
 
     /// Runs `handler` exactly once for each signal, those that are pending included, beside the
     /// program: on a thread of the library (a coroutine in the simulator), never in a signal handler,
-    /// one handler of a port at a time. Each signal is acknowledged when its call returns. The
+    /// one handler of a port at a time. Each signal is acknowledged when its call returns. A handler
+    /// that acknowledges signals itself, or receives their messages, is not called for those. The
     /// handler may use the port, write and notify; to go on with an event loop it may write to an
     /// eventfd. A handler armed before is replaced; one that panics is disarmed and counted.
     ///

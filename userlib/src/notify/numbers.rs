@@ -61,6 +61,17 @@ impl OwnNotification {
         })
     }
 
+    /// A receiver has taken as much as `count` signals stand for, in the life of the port. `more`: it has left something
+    /// behind.
+    pub(crate) fn took(&self, count: u32, more: bool) {
+        self.port.took(self.id(), count, more);
+    }
+
+    /// So many signals, in the life of the port, need no handling.
+    pub(crate) fn acknowledge_to(&self, count: u32) {
+        self.port.acknowledge_to(self.id(), count);
+    }
+
     /// Acknowledges all that is pending. Tells how much that was.
     pub(crate) fn clear(&self) -> u32 {
         self.port.acknowledge_up_to(self.id(), u32::MAX)

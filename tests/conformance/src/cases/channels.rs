@@ -226,7 +226,7 @@ pub(super) fn channel_many_to_one(env: &Env) -> Outcome {
                 .message_bytes(64)
                 .capacity(8)
                 .from_node(env.id(usize::from(sender % nodes)));
-            set.add(Receiver::open(port, &name(sender), config)?);
+            set.add(Receiver::open(port, &name(sender), config)?)?;
         }
         let mut counts = vec![0; usize::from(senders)];
         while !set.is_empty() {
@@ -263,7 +263,7 @@ pub(super) fn channel_many_to_one(env: &Env) -> Outcome {
             counts.iter().all(|&count| count == messages),
             "messages {counts:?}, {messages} of each were sent"
         );
-        right!(set.stranger().is_none(), "a number of no channel");
+        right!(port.notifications().pop().is_none(), "a number of no channel");
         Ok(())
     };
     let mine = receive();

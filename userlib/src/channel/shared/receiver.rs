@@ -26,6 +26,8 @@ pub struct SharedReceiver {
     export: Segment,
     memory: Region,
     arrived: OwnNotification,
+    /// Signals before the first of this queue.
+    signals_before: u32,
     entry: u64,
     entries: u32,
     /// The place to look at next; all before it have been looked at.
@@ -68,12 +70,15 @@ impl SharedReceiver {
             number: arrived.id().0 as u16,
         };
         let access = config.access();
+        // Nothing can signal before the export.
+        let signals_before = arrived.signals();
         let export = crate::export::export_queue(port, name, &memory, &(..memory.len()), &access, shape)?;
         Ok(Self {
             port: Arc::clone(port),
             export,
             memory,
             arrived,
+            signals_before,
             entry: 1 << entry,
             entries,
             next: 0,
@@ -102,7 +107,11 @@ impl SharedReceiver {
 
     /// The notification that is raised for each message, for programs that wait for several things: through
     /// [`Port::notifications`], with a [handler](Notification::arm), or as a [future](Notification::ready).
-    /// Receiving acknowledges it; nobody else may.
+    ///
+    /// Receiving acknowledges it. No acknowledgement hides a message: what can be received depends on what has arrived
+    /// alone. A handler may receive everything, one message, or none and wake another thread; it is called for each
+    /// message that has not been received before. A call may find nothing, because an earlier place is still being
+    /// filled; another call follows then.
     #[must_use]
     pub fn notification(&self) -> &Notification {
         &self.arrived
@@ -156,17 +165,19 @@ impl SharedReceiver {
         self.port.free_places(self.next);
         let mut deadline = None;
         loop {
-            // Signals are acknowledged before the look: the record comes before its signal, so a record that the
-            // look does not find has its signal still to come.
-            if self.arrived.pending() > 0 {
-                self.arrived.clear();
-            }
+            // Before the look: the record comes before its signal, so a record that the look does not find changes
+            // the count.
+            let seen = self.arrived.signals();
             let record = Record::load(&self.port.area, self.next);
             // After the load: it was this port's record, not its successor's. Also, a card that is gone answers all ones,
             // which is no record.
             self.port.alive()?;
             if let Some(record) = record {
                 self.next = self.next.wrapping_add(1);
+                let more = Record::load(&self.port.area, self.next).is_some();
+                // Each place raises the count once.
+                let taken = self.signals_before.wrapping_add(self.next);
+                self.arrived.took(taken, more);
                 if record.status == Status::Ok && u64::from(record.len) <= self.entry {
                     self.stats.messages += 1;
                     return Ok(record);
@@ -180,7 +191,9 @@ impl SharedReceiver {
                 self.stats.waits += 1;
                 timeout.deadline(now)
             });
-            self.arrived.wait_until(deadline)?;
+            // What was signalled lies in places after this one, whose own signal brings all of them.
+            self.arrived.acknowledge_to(seen);
+            self.arrived.wait_signal(seen, deadline)?;
         }
     }
 }
