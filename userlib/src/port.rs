@@ -22,7 +22,7 @@ use parking_lot::{Mutex, MutexGuard};
 use std::fmt;
 use std::ops::RangeBounds;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 /// How to open a port.
@@ -152,6 +152,8 @@ pub(crate) struct PortInner {
     pub(crate) seats: Mutex<Option<Arc<crate::sync::Seats>>>,
     /// Whether it has, or had, a shared queue: the card counts its places from the port's beginning.
     pub(crate) has_queue: AtomicBool,
+    /// Channels that it has joined as a sender.
+    pub(crate) channels: AtomicU32,
 }
 
 impl PortInner {
@@ -245,6 +247,7 @@ impl Port {
             counters: Counters::default(),
             seats: Mutex::default(),
             has_queue: AtomicBool::new(false),
+            channels: AtomicU32::new(0),
             backend: port,
         };
         Ok(Self {

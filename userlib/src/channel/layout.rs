@@ -5,10 +5,11 @@
 //! message. The sender's export, one page, has a word for the count of entries given back and one for
 //! the receiver's farewell. All words are aligned and little-endian, so they are written in one piece.
 
-use netvm_abi::{NodeId, NotificationId, PAGE_SIZE, PortId};
+use netvm_abi::notification::EVENT_COUNTS;
+use netvm_abi::{Generation, NodeId, NotificationId, PAGE_SIZE, PortId};
 
 /// Marks the memory of a channel of this version.
-pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"NetVMch1");
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"NetVMch2");
 /// Bytes before each message.
 pub(super) const HEAD_BYTES: u64 = 8;
 /// Entries begin at multiples of this: no line of the processor's cache belongs to two messages.
@@ -152,40 +153,62 @@ pub(super) const fn number(message: u64) -> u32 {
     (message as u32).wrapping_add(1)
 }
 
-/// Who sends: enough for the receiver to find the sender's export.
+/// Who sends: enough for the receiver to find the sender's export, and no other's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Owner {
     pub(super) node: NodeId,
     pub(super) port: PortId,
-    /// Which life of the port it is, as far as that fits.
-    pub(super) life: u16,
-    /// What signals a replenishment; one channel at a time has it in a port, so it is never 0 and names the
-    /// export.
+    /// Which channel of the port it is: the next one that the port joins has another serial, and so has
+    /// the first one of the port's next owner.
+    pub(super) serial: Serial,
+    /// What signals a replenishment. Never 0.
     pub(super) notification: NotificationId,
 }
 
+/// Bits of an event-count number.
+const ID_BITS: u32 = EVENT_COUNTS.trailing_zeros();
+/// Bits of a serial: what is left of the word.
+const SERIAL_BITS: u32 = 64 - 16 - 16 - ID_BITS;
+
+/// 2^22 divided by the golden ratio: multiples of it lie as far apart as they can.
+const GOLDEN: u32 = 0x0027_8DDF;
+
+/// Tells the channels that a port has joined from one another, and from those of the port's earlier lives.
+///
+/// The receiver finds the sender's export by a name, perhaps long after the sender has joined. If the sender has been
+/// lost meanwhile, its notification number serves another channel of the same port, and the name must not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Serial(u32);
+
+impl Serial {
+    /// Of the channel that this life of a port joins after so many others.
+    pub(super) const fn new(life: Generation, before: u32) -> Self {
+        let first = life.0.wrapping_mul(GOLDEN);
+        Self(first.wrapping_add(before) & ((1 << SERIAL_BITS) - 1))
+    }
+}
+
 impl Owner {
-    pub(super) fn encode(&self) -> u64 {
-        let id = self.notification.0 as u16;
-        [self.node.0, self.port.0, self.life, id]
-            .into_iter()
-            .fold(0, |word, part| word << 16 | u64::from(part))
+    pub(super) const fn encode(&self) -> u64 {
+        let from = (self.node.0 as u64) << 16 | self.port.0 as u64;
+        let what = (self.serial.0 as u64) << ID_BITS | self.notification.0 as u64;
+        from << (SERIAL_BITS + ID_BITS) | what
     }
 
     /// From the word that a sender has written; nothing if none has.
     pub(super) fn decode(word: u64) -> Option<Self> {
-        let part = |index: u32| (word >> (16 * index)) as u16;
+        let bits = |from: u32, count: u32| (word >> from) as u32 & ((1 << count) - 1);
         (word != 0).then(|| Self {
-            node: NodeId(part(3)),
-            port: PortId(part(2)),
-            life: part(1),
-            notification: NotificationId(part(0).into()),
+            node: NodeId(bits(48, 16) as u16),
+            port: PortId(bits(32, 16) as u16),
+            serial: Serial(bits(ID_BITS, SERIAL_BITS)),
+            notification: NotificationId(bits(0, ID_BITS)),
         })
     }
 
     /// The name of the sender's export.
     pub(super) fn export_name(&self) -> String {
-        format!("netvm channel {} {}", self.notification.0, self.life)
+        format!("netvm channel {} {}", self.notification.0, self.serial.0)
     }
 }
 
@@ -241,7 +264,7 @@ mod tests {
         let owner = Owner {
             node: NodeId(3),
             port: PortId(70),
-            life: 0xFFFE,
+            serial: Serial::new(Generation(u32::MAX), 5),
             notification: NotificationId(1022),
         };
         assert_eq!(Owner::decode(owner.encode()), Some(owner));
@@ -252,6 +275,23 @@ mod tests {
         }
         assert_eq!(Farewell::decode(0), None);
         assert_eq!(split_head(head(u64::from(u32::MAX), 4)), (0, 4));
+    }
+
+    #[test]
+    fn channels_of_one_port_have_names_of_their_own() {
+        let mut names = std::collections::BTreeSet::new();
+        for life in 0..100 {
+            for before in 0..100 {
+                let owner = Owner {
+                    node: NodeId(1),
+                    port: PortId(2),
+                    serial: Serial::new(Generation(life), before),
+                    notification: NotificationId(9),
+                };
+                assert!(names.insert(owner.export_name()), "{life} {before}");
+                assert_eq!(Owner::decode(owner.encode()), Some(owner));
+            }
+        }
     }
 
     proptest! {

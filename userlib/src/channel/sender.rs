@@ -1,7 +1,7 @@
 //! The sending end.
 
 use super::ChannelStats;
-use super::layout::{self, DESCRIPTION_BYTES, Farewell, HEAD_BYTES, Layout, Owner, credits, queue};
+use super::layout::{self, DESCRIPTION_BYTES, Farewell, HEAD_BYTES, Layout, Owner, Serial, credits, queue};
 use super::patience::{Patience, concerns, look};
 use super::stream::ChannelWriter;
 use crate::error::{Error, Failure, Result};
@@ -18,6 +18,7 @@ use netvm_abi::{Epoch, NodeId, OpId, PAGE_SIZE, PortId, Status};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// The sending end of a channel: see the [module](crate::channel)'s text.
 ///
@@ -88,7 +89,10 @@ impl Sender {
         let owner = Owner {
             node: port.node_id(),
             port: port.port(),
-            life: port.backend.generation().0 as u16,
+            serial: Serial::new(
+                port.backend.generation(),
+                port.channels.fetch_add(1, Ordering::Relaxed),
+            ),
             notification: id,
         };
         let access = Access::nobody()

@@ -9,6 +9,7 @@ mod failures;
 mod handled;
 mod handlers;
 mod memory;
+mod neighbours;
 mod notifications;
 mod order;
 mod shared;
@@ -184,6 +185,9 @@ cases! {
     handled::set_handler_none, 2, Nothing, "handlers on a set's channels wake another thread";
     handled::handler_acknowledges, 2, Nothing, "a handler that acknowledges signals itself";
     handled::sets_apart, 2, Nothing, "two sets and a reader of the queue on one port";
+    neighbours::channel_orphan, 2, Nothing, "a sender lost in a panic, and the next one of its port";
+    neighbours::channel_bytes_beside_failures, 2, Nothing, "failures of other operations take no bytes of a stream";
+    neighbours::shared_open_again, 2, Nothing, "a shared queue after one that could not be opened";
     alock::alock_local, 1, Nothing, "an asymmetric lock, by processor: no command to the NIC";
     alock::alock_alone, 2, Nothing, "an asymmetric lock from afar, when it is free: what that costs";
     alock::alock_remote, 2, Nothing, "an asymmetric lock, all through their NICs";

@@ -1,0 +1,175 @@
+//! Several channels and threads on one port, each with troubles of its own: what happens to one leaves the others
+//! alone.
+
+use super::GONE;
+use crate::env::{Env, pass};
+use crate::outcome::{Outcome, Trouble, fails, refused, right};
+use netvm::{ChannelConfig, Error, Receiver, Sender, SharedConfig, SharedReceiver, SharedSender};
+use std::io::Read;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Duration;
+
+/// Notifications of the bodies' own: the library's are high.
+const GO: u32 = 1;
+
+/// A sender is lost in a panic before its receiver has met it. The next one of the same port, to the same port, has
+/// nothing to do with the first channel.
+pub(super) fn channel_orphan(env: &Env) -> Outcome {
+    const CAPACITY: u32 = 8;
+    let total = 3 * CAPACITY;
+    env.pair(
+        move |side| {
+            let _bells = side.share("bells", 4096)?;
+            let config = || {
+                ChannelConfig::default()
+                    .message_bytes(64)
+                    .capacity(CAPACITY)
+                    .refill(1)
+            };
+            let mut first = Receiver::open(&side, "first", config())?;
+            let mut second = Receiver::open(&side, "second", config())?;
+            side.take_signal(GO)?;
+            let expect = |receiver: &mut Receiver, number: u32, what: &str| -> Outcome {
+                let found = receiver.recv(side.env.patience)?.array(0)?;
+                right!(
+                    found == number.to_le_bytes(),
+                    "message {number} of the {what} channel is {found:?}"
+                );
+                Ok(())
+            };
+            for number in 0..CAPACITY / 2 {
+                expect(&mut first, number, "first")?;
+            }
+            refused(first.recv(side.env.patience).map(drop), GONE)?;
+            side.import_peer("peer")?.notify(GO)?;
+            side.take_signal(GO)?;
+            for number in 0..total {
+                expect(&mut second, number, "second")?;
+            }
+            fails(
+                second.recv(side.env.patience),
+                "after the last message",
+                |error| *error == Error::ChannelClosed,
+            )?;
+            side.flush_peer()
+        },
+        move |side| {
+            let _peer = side.share("peer", 4096)?;
+            let bells = side.import_peer("bells")?;
+            let join = |name| Sender::join(&side, side.peer(), side.peer_port(0), name, side.env.patience);
+            let mut first = join("first")?;
+            for number in 0..CAPACITY / 2 {
+                first.send(&number.to_le_bytes(), side.env.patience)?;
+            }
+            first.flush()?;
+            let orphaned = catch_unwind(AssertUnwindSafe(move || {
+                let _held = first;
+                // As a panic, without its message.
+                resume_unwind(Box::new(()))
+            }));
+            let Err(_) = orphaned;
+            let mut second = join("second")?;
+            for number in 0..CAPACITY {
+                second.send(&number.to_le_bytes(), side.env.patience)?;
+            }
+            bells.notify(GO)?;
+            side.take_signal(GO)?;
+            // The first receiver has given back entries, and the second none.
+            fails(
+                second.send(&CAPACITY.to_le_bytes(), Duration::from_millis(1)),
+                "a message more than there is room for",
+                |error| *error == Error::TimedOut,
+            )?;
+            bells.notify(GO)?;
+            for number in CAPACITY..total {
+                second.send(&number.to_le_bytes(), side.env.patience)?;
+            }
+            Ok(second.close()?)
+        },
+    )
+}
+
+/// A failure of something else takes no bytes of a channel that is read as a stream.
+pub(super) fn channel_bytes_beside_failures(env: &Env) -> Outcome {
+    const LEN: usize = 4;
+    let messages = env.scaled(12) as usize;
+    env.pair(
+        move |side| {
+            let _bells = side.share("bells", 4096)?;
+            let config = ChannelConfig::default().message_bytes(8).capacity(64).refill(1);
+            let mut reader = Receiver::open(&side, "bytes", config)?.into_reader(side.env.patience);
+            let gone = side.import_peer("gone")?;
+            let peer = side.import_peer("peer")?;
+            peer.notify(GO)?;
+            side.take_signal(GO)?;
+            let mut found = Vec::new();
+            for number in 0.. {
+                if number % 3 == 1 && number < messages {
+                    match gone.write(0, &[1; 8]).post() {
+                        Ok(_) | Err(Error::Failed(_) | Error::FailuresLost { .. }) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                    // It has failed by then, as a rule.
+                    pass(&side, Duration::from_millis(1))?;
+                }
+                if number == messages {
+                    // Until here the sender has said no farewell, after which no entry is given back.
+                    while let Err(error) = peer.notify(GO) {
+                        let told = matches!(error, Error::Failed(_) | Error::FailuresLost { .. });
+                        fails(Err::<(), _>(error), "a bell", |_| told)?;
+                    }
+                }
+                let mut some = [0; LEN];
+                match reader.read(&mut some) {
+                    Ok(0) => break,
+                    Ok(count) => found.extend_from_slice(&some[..count]),
+                    Err(error) => match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+                        Some(Error::Failed(_) | Error::FailuresLost { .. }) => {}
+                        Some(error) => return Err((*error).into()),
+                        None => return Err(Trouble::Unexpected(format!("{error}"))),
+                    },
+                }
+            }
+            let sent: Vec<_> = (0..messages).flat_map(|number| [number as u8; LEN]).collect();
+            right!(found == sent, "bytes {found:?} came, {sent:?} were sent");
+            Ok(())
+        },
+        move |side| {
+            let _peer = side.share("peer", 4096)?;
+            let bells = side.import_peer("bells")?;
+            let gone = side.share("gone", 4096)?;
+            let mut sender = Sender::join(&side, side.peer(), side.peer_port(0), "bytes", side.env.patience)?;
+            side.take_signal(GO)?;
+            drop(gone);
+            for number in 0..messages {
+                sender.send(&[number as u8; LEN], side.env.patience)?;
+            }
+            bells.notify(GO)?;
+            side.take_signal(GO)?;
+            Ok(sender.close()?)
+        },
+    )
+}
+
+/// A shared queue that could not be opened leaves the port able to open one.
+pub(super) fn shared_open_again(env: &Env) -> Outcome {
+    env.pair(
+        move |side| {
+            let _taken = side.share("taken", 4096)?;
+            fails(
+                SharedReceiver::open(&side, "taken", SharedConfig::default()),
+                "a queue under a name that is taken",
+                |error| matches!(error, Error::Export { .. }),
+            )?;
+            let mut receiver = SharedReceiver::open(&side, "queue", SharedConfig::default())?;
+            let message = receiver.recv(side.env.patience)?;
+            right!(message.to_vec()? == b"first", "another message than the first");
+            Ok(())
+        },
+        move |side| {
+            let queue =
+                SharedSender::join(&side, side.peer(), side.peer_port(0), "queue", side.env.patience)?;
+            Ok(queue.send(b"first", side.env.patience)?)
+        },
+    )
+}
