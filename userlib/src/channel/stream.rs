@@ -95,8 +95,11 @@ impl io::Read for ChannelReader {
         }
         self.rest.0 += now as u64;
         if self.rest.0 == to {
-            // Not kept until the next read, which may be long off.
-            self.receiver.free()?;
+            // Not kept until the next read, which may be long off. These bytes have been read, so an error is the
+            // next read's.
+            if let Err(error) = self.receiver.free() {
+                self.receiver.say_later(error);
+            }
         }
         Ok(now)
     }

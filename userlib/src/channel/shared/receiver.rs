@@ -62,6 +62,21 @@ impl SharedReceiver {
         if port.has_queue.swap(true, Ordering::AcqRel) {
             return Err(refused("the port has, or had, one: open another port"));
         }
+        let opened = Self::make(port, name, &config, entry, entries);
+        if opened.is_err() {
+            // Nothing was exported, so the card has given out no place.
+            port.has_queue.store(false, Ordering::Release);
+        }
+        opened
+    }
+
+    fn make(
+        port: &Arc<PortInner>,
+        name: &str,
+        config: &SharedConfig,
+        entry: u8,
+        entries: u32,
+    ) -> Result<Self> {
         let arrived = OwnNotification::take(port, config.notification)?;
         let memory = port.alloc(u64::from(entries) << entry)?;
         let shape = QueueShape {
