@@ -39,10 +39,9 @@
 //! closes the port says so first, then takes each of these locks, then gives the words back.
 
 use super::future::Waiter;
-use crate::error::{Error, Result};
 use crate::port::PortInner;
 use netvm_abi::NotificationId;
-use netvm_abi::bar::port::{ACKNOWLEDGED, INTERRUPT_ENABLE, NOTIFICATION_READ, WAKE_ON_QUEUE};
+use netvm_abi::bar::port::{INTERRUPT_ENABLE, NOTIFICATION_READ, WAKE_ON_QUEUE};
 use netvm_abi::notification::{EVENT_COUNTS, interrupt_bit};
 use netvm_abi::port_area::{NOTIFICATION_WRITE, NOTIFICATIONS, SHADOW_SIGNALS};
 use netvm_abi::shared_queue::free;
@@ -54,11 +53,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A set of event-count numbers.
 #[derive(Debug, Default)]
-struct Ids([u32; EVENT_COUNTS as usize / 32]);
+pub(super) struct Ids([u32; EVENT_COUNTS as usize / 32]);
 
 impl Ids {
     /// Adds a number; false if it was there.
-    fn add(&mut self, id: NotificationId) -> bool {
+    pub(super) fn add(&mut self, id: NotificationId) -> bool {
         let bit = 1 << (id.0 % 32);
         match self.0.get_mut(id.index() / 32) {
             Some(word) if *word & bit == 0 => {
@@ -69,7 +68,7 @@ impl Ids {
         }
     }
 
-    fn has(&self, id: NotificationId) -> bool {
+    pub(super) fn has(&self, id: NotificationId) -> bool {
         let word = self.0.get(id.index() / 32).copied().unwrap_or(u32::MAX);
         word & (1 << (id.0 % 32)) != 0
     }
@@ -81,7 +80,7 @@ impl Ids {
         had
     }
 
-    fn remove(&mut self, id: NotificationId) {
+    pub(super) fn remove(&mut self, id: NotificationId) {
         if let Some(word) = self.0.get_mut(id.index() / 32) {
             *word &= !(1 << (id.0 % 32));
         }
@@ -140,19 +139,19 @@ pub(super) struct State {
     /// The interrupt enable words as the card has them.
     enabled: Ids,
     /// How many want to be interrupted for any queue entry.
-    queue_interest: u32,
+    pub(super) queue_interest: u32,
     pub(super) waiters: Vec<Waiter>,
     pub(super) next_waiter: u64,
     pub(super) dispatcher_runs: bool,
-    acknowledged: u64,
+    pub(super) acknowledged: u64,
     /// Numbers that an object of the library has for itself.
     owned: Ids,
     /// Numbers that the program has popped and not acknowledged since.
-    out: Ids,
+    pub(super) out: Ids,
     /// Numbers found by their counts, whose entries are still in the card's queue.
     scanned: Ids,
     /// Numbers to hand out once more, with or without a pending signal.
-    again: Ids,
+    pub(super) again: Ids,
     /// Numbers that go to a [group](super::members::Group), and to which.
     pub(super) members: HashMap<NotificationId, u64>,
     /// By group: numbers that it has to look at.
@@ -225,10 +224,17 @@ impl Inbox {
         self.state.lock().acknowledged
     }
 
-    fn count(&self, id: NotificationId) -> u32 {
+    pub(super) fn count(&self, id: NotificationId) -> u32 {
         self.acknowledged
             .get(id.index())
             .map_or(0, |count| count.load(Ordering::Acquire))
+    }
+
+    /// Under the lock.
+    pub(super) fn set_count(&self, id: NotificationId, count: u32) {
+        if let Some(word) = self.acknowledged.get(id.index()) {
+            word.store(count, Ordering::Release);
+        }
     }
 }
 
@@ -349,97 +355,6 @@ impl PortInner {
                 }
             }
         }
-    }
-
-    /// Acknowledges one signal.
-    pub(crate) fn acknowledge(&self, id: NotificationId) -> Result<()> {
-        match self.acknowledge_up_to(id, 1) {
-            0 => Err(Error::NothingPending { id }),
-            _ => Ok(()),
-        }
-    }
-
-    /// Acknowledges all signals that are pending, but `most` at most. Tells how many.
-    pub(crate) fn acknowledge_up_to(&self, id: NotificationId, most: u32) -> u32 {
-        let (taken, wake) = {
-            let mut state = self.inbox.state.lock();
-            self.drain(&mut state);
-            // None, once the port is closed.
-            let taken = self.pending(id).min(most);
-            if taken == 0 || !self.has_words() {
-                return 0;
-            }
-            (taken, self.settle_signals(&mut state, id, taken))
-        };
-        if wake {
-            self.backend.wake();
-        }
-        taken
-    }
-
-    /// Acknowledges signals until `count` are, in the life of the port; none that has not come.
-    pub(crate) fn acknowledge_to(&self, id: NotificationId, count: u32) {
-        let wake = {
-            let mut state = self.inbox.state.lock();
-            self.drain(&mut state);
-            match self.unacknowledged(id, count) {
-                taken if taken > 0 && self.has_words() => self.settle_signals(&mut state, id, taken),
-                _ => false,
-            }
-        };
-        if wake {
-            self.backend.wake();
-        }
-    }
-
-    /// A receiver has taken something: so much that `count` signals, in the life of the port, need no other handling.
-    /// `more`: it has left something behind, so the number is handed out once more.
-    pub(crate) fn took(&self, id: NotificationId, count: u32, more: bool) {
-        let wake = {
-            let mut state = self.inbox.state.lock();
-            if !self.has_words() {
-                return;
-            }
-            self.drain(&mut state);
-            if more {
-                state.again.add(id);
-            } else {
-                state.again.remove(id);
-            }
-            let taken = self.unacknowledged(id, count);
-            self.settle_signals(&mut state, id, taken)
-        };
-        if wake {
-            self.backend.wake();
-        }
-    }
-
-    /// How many signals are to be acknowledged until `count` are.
-    fn unacknowledged(&self, id: NotificationId, count: u32) -> u32 {
-        let missing = count.wrapping_sub(self.inbox.count(id));
-        match missing.cast_signed() {
-            1.. => missing.min(self.pending(id)),
-            _ => 0,
-        }
-    }
-
-    /// Acknowledges so many signals, which are pending, and announces the number if that leaves a reason to. Whether
-    /// a waiter is then to be woken.
-    fn settle_signals(&self, state: &mut State, id: NotificationId, taken: u32) -> bool {
-        state.out.remove(id);
-        if taken > 0 {
-            let count = self.inbox.count(id).wrapping_add(taken);
-            if let Some(word) = self.inbox.acknowledged.get(id.index()) {
-                word.store(count, Ordering::Release);
-            }
-            self.block.store_release(ACKNOWLEDGED.plus(id.0), count);
-            state.acknowledged += u64::from(taken);
-        }
-        let more = self.pending(id) > 0 || state.again.has(id);
-        if more {
-            self.announce(state, id);
-        }
-        more && (state.queue_interest > 0 || state.dispatcher_runs)
     }
 
     /// The next number for the program to handle.

@@ -1,5 +1,6 @@
 //! Receiving notifications (thesis 6.1): event counts, the notification queue, handlers, futures.
 
+mod acknowledge;
 mod dispatch;
 mod future;
 mod inbox;
