@@ -196,7 +196,7 @@ impl PortBackend for Port {
             owner: Arc::new(owner),
             open: self.open,
             segment,
-            // SAFETY: `owner` keeps it, mapped for both; nobody makes references to it.
+            // SAFETY: `owner` keeps it, mapped for both; no references to it exist.
             memory: unsafe { Mapped::new(start, len) },
             address,
         }))
@@ -252,7 +252,7 @@ impl PortBackend for Port {
         let host = &self.parts.host;
         let begun = host.with(|core, glue, now| {
             let token = core.import(glue, self.open.port, &spec, now)?;
-            // Under the core's lock: its answer cannot be taken before somebody waits for it.
+            // Under the core's lock: its answer cannot be taken before a caller waits for it.
             host.imports().insert(token, None);
             Ok(token)
         });
@@ -308,7 +308,7 @@ impl PortBackend for Port {
     }
 
     fn relax(&self, spins: u32) {
-        // Whoever posts runs an inline card; a waiter looks after it only now and then, for late DMAs.
+        // The posting thread runs an inline card; a waiter looks after it only now and then, for late DMAs.
         if spins % 512 == 511 {
             if !self.parts.host.network.is_threaded() {
                 self.doorbell();

@@ -29,14 +29,14 @@ pub(crate) struct Board {
     pub(crate) sockets: Arc<[Socket]>,
     /// Messages taken from the card's socket and not looked at yet.
     pub(crate) arrived: VecDeque<Box<Message>>,
-    /// Cards that got a message, a bit each: whoever runs this card inline runs those next.
+    /// Cards that got a message, a bit each: the thread that runs this card inline runs those next.
     pub(crate) kicked: u64,
     /// Cards have threads of their own, to be woken.
     pub(crate) threaded: bool,
     pub(crate) driver: Arc<EventCount>,
     pub(crate) ports: Arc<[EventCount]>,
     pub(crate) capture: Option<Arc<Capture>>,
-    /// The time: whoever runs the card sets it, once for several passes.
+    /// The time: the thread that runs the card sets it, once for several passes.
     pub(crate) now: Nanos,
     pub(crate) frames_sent: u64,
     pub(crate) bytes_sent: u64,

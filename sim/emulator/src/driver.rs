@@ -95,7 +95,7 @@ impl Platform for Glue {
     }
 }
 
-/// An import that somebody waits for: `None` until it has ended.
+/// An import with a waiting caller: `None` until it has ended.
 type Imports = HashMap<Token, Option<Result<Grant, Status>>>;
 
 /// The driver of one node.
@@ -170,7 +170,7 @@ impl HostSide {
         if gone.referenced {
             self.frames.mark_referenced(frame);
         }
-        // Last: whoever sees the frame unmapped sees its marks.
+        // Last: a reader that sees the frame unmapped also sees its marks.
         if !gone.still_readable {
             self.frames.clear_mapped(frame);
         }
@@ -240,7 +240,7 @@ impl HostSide {
                 }
             }
             Notice::Imported { import, result, .. } => {
-                // Who gave up waiting has removed the entry.
+                // A caller that gave up waiting has removed the entry.
                 if let Some(entry) = self.imports().get_mut(&import) {
                     *entry = Some(result);
                 }
@@ -258,7 +258,7 @@ impl HostSide {
         self.steps.notify();
     }
 
-    /// Stops a dead card's DMA, and lets everybody know who waits for it.
+    /// Stops a dead card's DMA, and wakes every caller that waits for the card.
     fn stop_card(&self) {
         self.network.halt(self.node);
         self.with(|host, glue, now| host.card_stopped(glue, true, now));

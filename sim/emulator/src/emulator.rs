@@ -39,7 +39,7 @@ pub const MAX_NODES: u16 = 64;
 /// Pages that one step of closing a port deals with while it holds the driver's lock.
 const STEP_PAGES: u32 = 256;
 
-/// Who runs the cards.
+/// Which threads run the cards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NicMode {
     /// The thread that posts a command, or otherwise has something for a card. The fast mode where cores are few.
@@ -125,7 +125,7 @@ impl Builder {
         self
     }
 
-    /// Who runs the cards; inline if not set.
+    /// Which threads run the cards; inline if not set.
     #[must_use]
     pub fn nic(mut self, mode: NicMode) -> Self {
         self.nic = mode;

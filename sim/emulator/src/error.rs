@@ -1,4 +1,4 @@
-//! What can go wrong when an emulator is built, in words that somebody can act on.
+//! What can go wrong when an emulator is built, in words that say what to do.
 
 use rustix::io::Errno;
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// An event count. Notifying costs no system call while nobody sleeps.
+/// An event count. Notifying costs no system call while no thread sleeps.
 #[derive(Debug, Default)]
 pub(crate) struct EventCount {
     count: AtomicU32,
@@ -14,7 +14,7 @@ pub(crate) struct EventCount {
 }
 
 impl EventCount {
-    /// The count now; whoever then finds nothing to do may [`wait`](Self::wait) on it.
+    /// The count now; a caller that then finds nothing to do may [`wait`](Self::wait) on it.
     pub(crate) fn token(&self) -> u32 {
         self.count.load(Ordering::SeqCst)
     }

@@ -1,6 +1,6 @@
 //! The emulator's last words.
 //!
-//! Whoever ends here may be the pager, or hold a lock that the pager needs, so nothing may allocate, take the lock of standard
+//! The thread that ends here may be the pager, or hold a lock that the pager needs, so nothing may allocate, take the lock of standard
 //! error, or touch application memory: the text is put together on the stack and handed to the kernel.
 
 use core::fmt::{self, Write};

@@ -15,8 +15,8 @@
 //! - wires in memory (`wire`) that hand buffers over, and can be captured (`capture`).
 //!
 //! # Rules that keep it from locking up
-//! Locks are taken in the order pager, host core; the card takes neither, and nobody waits for the card's lock. Pager, card and
-//! whoever holds one of these locks never touch the application's mapping of a region (that could fault, and the pager would wait
+//! Locks are taken in the order pager, host core; the card takes neither, and no thread waits for the card's lock. Pager, card and
+//! the holder of one of these locks never touch the application's mapping of a region (that could fault, and the pager would wait
 //! for itself), and never print or log (the application may hold standard output's lock while it faults).
 //!
 //! # What the emulator cannot show
@@ -29,7 +29,7 @@
 //!   was handled. Memory stays reachable through the alias meanwhile, so no DMA goes astray, but the kernel's order, in which an
 //!   invalidation waits for the card, is the rig's to show.
 //! - **Reads by the application** do not count as use for the pager's LRU: user space cannot see the processor's accessed bits.
-//! - **KSM, the shared zero page, transparent huge pages, NUMA migration**: none of them exists here. A page nobody has written is
+//! - **KSM, the shared zero page, transparent huge pages, NUMA migration**: none of them exists here. A page that was never written is
 //!   treated as the zero page is: the card may not write it before the host has taken a write fault.
 //! - **Memory that is not from `port.alloc`** (`adopt`): the pager cannot watch it, so it is refused.
 //! - **System calls on exported memory.** Where userfaultfd serves only faults of user code (an ordinary user with

@@ -64,7 +64,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         let at = core::ptr::with_exposed_provenance_mut(self.mapped);
-        // SAFETY: the mapping is this value's own, and whoever used it held this value.
+        // SAFETY: the mapping is this value's own, and every user of it held this value.
         let _ = unsafe { rustix::mm::munmap(at, self.mapped_len) };
     }
 }

@@ -1,4 +1,4 @@
-//! Who runs the cards.
+//! Which threads run the cards.
 //!
 //! *Inline*, the thread that has something for a card runs it: whoever gets the card's [`Turn`], which nobody waits for; a loser
 //! leaves a mark, and the holder works once more. A run may leave messages at other cards; the same thread runs those next. What is due later (timers, late DMAs) is done by one
@@ -118,7 +118,7 @@ impl Network {
         let mut now = self.now();
         let mut next = node;
         while waiting != 0 {
-            // Round robin, beginning behind the last one: whoever got messages comes before whoever sent them.
+            // Round robin, beginning behind the last one: a card that got messages comes before the card that sent them.
             let ahead = waiting & u64::MAX.checked_shl(next as u32).unwrap_or(0);
             next = if ahead != 0 { ahead } else { waiting }.trailing_zeros() as usize;
             waiting &= !(1 << next);
@@ -139,7 +139,7 @@ impl Network {
         }
     }
 
-    /// Gives one card a turn if nobody else is at it. Returns whom it has left messages at.
+    /// Gives one card a turn if no other thread runs it. Returns the cards at which it left messages.
     fn run_one(&self, node: usize, now: Nanos) -> u64 {
         let Some(card) = self.cards.get(node) else {
             return 0;
@@ -268,7 +268,7 @@ impl Network {
             page_bytes: core.board.engine.page_bytes,
         };
         if core.done().is_some() {
-            // Somebody has asked meanwhile and gone away.
+            // Another thread has asked meanwhile and left.
             self.kick(node);
         }
         stats

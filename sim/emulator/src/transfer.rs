@@ -14,7 +14,7 @@ use crate::wire::Message;
 pub(crate) struct Buffers {
     /// By `StagingId`; the card has one while it has something in it.
     pub(crate) staging: Vec<Option<Box<Buffer>>>,
-    /// Buffers that nobody uses.
+    /// Unused buffers.
     pub(crate) pages: Stock<Box<Buffer>>,
     /// Received messages by `ReceiveId`.
     pub(crate) received: Vec<Option<Box<Message>>>,

@@ -1,6 +1,6 @@
-//! A lock that nobody waits for: whoever gets it works for all.
+//! A lock without waiting: the thread that gets it works for all.
 //!
-//! One word says whether somebody holds it and whether somebody else has asked meanwhile. Asking takes it if it is free; if not, it
+//! One word says whether a thread holds it and whether another has asked meanwhile. Asking takes it if it is free; if not, it
 //! leaves a mark and goes away. The holder cannot let go while there is a mark: it does its work again. So what a caller has made
 //! ready before it asks is seen by a piece of work that begins after the asking.
 
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-/// Held, and somebody has asked.
+/// Held, and another thread has asked.
 const ASKED: u32 = 2;
 
 /// A value, and the right to work on it.
@@ -69,7 +69,7 @@ impl<T> Turn<T> {
 }
 
 impl<T> Holder<'_, T> {
-    /// Lets go. Gives the turn back if somebody has asked meanwhile.
+    /// Lets go. Gives the turn back if another thread has asked meanwhile.
     #[inline]
     pub(crate) fn done(self) -> Option<Self> {
         let state = &self.0.state;
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicU64;
 
-    /// What is made ready before asking is worked on, whoever gets the turn.
+    /// Work that is ready before asking is done, whichever thread gets the turn.
     #[test]
     fn nothing_made_ready_is_forgotten() {
         const ROUNDS: u64 = 100_000;

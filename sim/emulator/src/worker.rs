@@ -95,7 +95,7 @@ fn copy_bounce(host: &HostSide, held: Option<&(Vpn, PinnedPage)>, job: &CopyJob)
         return CopyEnd::Failed(Status::Malformed);
     };
     // SAFETY: the page is held in its frame, so its alias is readable and writable for a page, as is the bounce page; the bytes
-    // lie inside of both (just checked), and nobody makes references to either.
+    // lie inside of both (just checked), and no references to either exist.
     unsafe {
         let inside = page.alias().add(offset);
         match job.direction {

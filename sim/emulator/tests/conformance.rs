@@ -70,7 +70,7 @@ struct Thread {
     killed: Arc<AtomicBool>,
 }
 
-/// A node that remembers who opens which ports.
+/// A node that remembers which process opens which ports.
 struct Watched {
     node: Arc<dyn Backend>,
 }

@@ -130,7 +130,7 @@ fn handle(shared: &Shared, event: Event) -> Result<(), Postponed> {
 fn fault(shared: &Shared, state: &mut State, addr: usize, write: bool) -> Result<(), Stop> {
     let key = shared.maps().app_page(addr);
     let Some((key, region)) = key.and_then(|key| state.region(key.region).map(|region| (key, region))) else {
-        // Not ours (any more): give the page back to the kernel, so that nobody sleeps on it for ever.
+        // Not ours (any more): give the page back to the kernel, so that no thread sleeps on it for ever.
         let _ = shared.uffd.unregister(addr, PAGE_SIZE);
         let _ = shared.uffd.wake(addr);
         return Ok(());
@@ -149,7 +149,7 @@ fn fault(shared: &Shared, state: &mut State, addr: usize, write: bool) -> Result
         if at_home(state, key, addr) {
             tell_resident(shared, state, key, came);
         }
-        // A page that was there already wakes nobody.
+        // A page that was there already wakes no thread.
         let _ = shared.uffd.wake(addr);
         return Ok(());
     };

@@ -62,7 +62,7 @@ impl Probe for Asking<'_> {
 }
 
 fn protect(shared: &Shared, key: PageKey) -> Result<(), Stop> {
-    // Unmapped by the application: nobody can write there, and the event that says so is on its way.
+    // Unmapped by the application: no thread can write there, and the event that says so is on its way.
     let Some(address) = shared.maps().app_address(key) else {
         return Ok(());
     };
@@ -122,8 +122,8 @@ fn evict(shared: &Shared, state: &mut State, frame: Frame) -> Result<bool, Stop>
     });
     if page.dirty {
         let alias: *const u8 = core::ptr::with_exposed_provenance(region.mapping.alias_of(key.page));
-        // SAFETY: the page is resident, so its alias address is readable for a page; nobody but this thread can reach it now, and
-        // the copy would tolerate it if somebody did.
+        // SAFETY: the page is resident, so its alias address is readable for a page; only this thread can reach it now, and
+        // the copy would tolerate another.
         unsafe { copy::copy_out(alias, &mut state.buffer[0][..]) };
         let slot = state
             .swap
@@ -160,7 +160,7 @@ fn free_frame(shared: &Shared, state: &mut State, key: PageKey, frame: Frame) {
     state.free.push(frame);
 }
 
-/// Forgets pages `from..to` of a region and their contents. Stops at a page that somebody holds, and names it.
+/// Forgets pages `from..to` of a region and their contents. Stops at a held page, and names it.
 pub(super) fn drop_pages(
     shared: &Shared,
     state: &mut State,

@@ -1,7 +1,7 @@
 //! The frame table: which page lies in which numbered frame, as the card's DMA sees it.
 //!
 //! A frame number is not an address. It is given out again at once when its page goes (last freed, first used), to a page that
-//! lies anywhere else, so a card that keeps using a number after its page was taken away hits somebody else's memory, as it would
+//! lies anywhere else, so a card that keeps using a number after its page was taken away hits another page's memory, as it would
 //! on hardware; here it is caught. Each DMA looks its frame up when it starts, and again when it ends: a frame that is free, that
 //! the host has not put into the card's table, or that changed hands in between aborts the process with a P1 report.
 

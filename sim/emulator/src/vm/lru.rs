@@ -40,7 +40,7 @@ impl Queue {
 pub trait Probe {
     /// Was it used since the last question? Asking clears the mark.
     fn take_referenced(&mut self, frame: Frame) -> bool;
-    /// May it be evicted now? A page that somebody copies into may not.
+    /// May it be evicted now? A page under a copy may not.
     fn evictable(&mut self, frame: Frame) -> bool;
     /// It has just become inactive.
     fn deactivated(&mut self, frame: Frame);

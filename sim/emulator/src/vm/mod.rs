@@ -1,7 +1,7 @@
 //! A small virtual memory system in user space: frames, a swap file, an approximate LRU and a pager on userfaultfd.
 //!
 //! It plays the operating system of one emulated node. It knows nothing of the network card: what it takes a page away from is
-//! told through [`PageEvents`], and who wants a page asks [`Pager::fault_in`].
+//! told through [`PageEvents`]; a user that wants a page asks [`Pager::fault_in`].
 //!
 //! Every page of a region exists in at most one *frame*. Frames are numbered; the number is all that the card learns
 //! ([`frames`]). A region's memory is one memfd that is mapped twice, linearly: for the application, registered with userfaultfd,
@@ -46,7 +46,7 @@ pub struct PageKey {
     pub page: PageIndex,
 }
 
-/// What somebody wants a page for.
+/// What a page is wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intent {
     /// To read it.

@@ -15,13 +15,13 @@ use super::{FaultError, Intent, PAGE_SIZE, PageIndex, PageKey};
 pub(super) enum Stop {
     /// An event waits to be read by the pager's thread.
     Again,
-    /// All pages are held by somebody for a moment.
+    /// All pages are held for a moment.
     Held,
     /// It will not work later either.
     Never(FaultError),
 }
 
-/// For whom a page is brought in.
+/// The user that a page is brought in for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum For {
     App,

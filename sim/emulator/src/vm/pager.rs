@@ -1,6 +1,6 @@
 //! The pager of one node: its interface, its locks and its threads.
 //!
-//! Lock order: pager -> (through [`PageEvents`]) host core -> the card's own words. Whoever holds the pager's lock never touches
+//! Lock order: pager -> (through [`PageEvents`]) host core -> the card's own words. A thread that holds the pager's lock never touches
 //! application mappings, prints, or waits for anything but the card's page lock. `Maps` has a leaf lock of its own ([`super::maps`]).
 
 use std::path::PathBuf;
@@ -28,10 +28,10 @@ use crate::error::EmulatorError;
 /// The smallest resident limit, in frames: paging workers hold a page each while they copy into it.
 pub const MIN_FRAMES: u32 = 8;
 
-/// What the pager tells whoever keeps the card's page table. Called with the pager's lock held.
+/// What the pager tells the keeper of the card's page table. Called with the pager's lock held.
 pub trait PageEvents: Send + Sync {
     /// The application has faulted this page in, or made it writable. `writable` says whether the card may write it as well; a
-    /// page nobody ever wrote is as good as the shared zero page and is not.
+    /// page that was never written is as good as the shared zero page and is not.
     fn resident(&self, key: PageKey, frame: Frame, writable: bool);
 
     /// Takes the page from the card, if the card has it. When this returns [`UnmapOutcome::Done`], no DMA to the page is running
@@ -88,7 +88,7 @@ pub struct PagerStats {
     pub swap_writes: u64,
     /// Pages read from it.
     pub swap_reads: u64,
-    /// Pages spared because somebody had used them.
+    /// Pages spared because they had been used.
     pub second_chances: u64,
     /// Pages that the application removed with `madvise`.
     pub removed: u64,
@@ -336,7 +336,7 @@ impl Pager {
         }
         drop(state);
         self.shared.maps_mut().add_region(id, base, alias, pages);
-        // SAFETY: both mappings were just made, nobody uses them yet, and the pager's threads answer their faults.
+        // SAFETY: both mappings were just made and are not in use yet, and the pager's threads answer their faults.
         let registered = unsafe {
             let app = self.shared.uffd.register(base, bytes, Purpose::App);
             app.and_then(|()| self.shared.alias_uffd.register(alias, bytes, Purpose::Alias))
@@ -378,7 +378,7 @@ impl Pager {
         drop(state);
         for window in &windows {
             let at = core::ptr::with_exposed_provenance_mut(window.start);
-            // SAFETY: the window is what is left of the application mapping, which nobody uses any more.
+            // SAFETY: the window is what is left of the application mapping, which is out of use.
             let _ = unsafe { rustix::mm::munmap(at, window.pages as usize * PAGE_SIZE) };
         }
         drop(region);
@@ -490,7 +490,7 @@ impl PinnedPage {
         self.writable
     }
 
-    /// Whoever copied into the page says so.
+    /// Marks the page as copied into.
     pub fn mark_dirty(&self) {
         self.shared.frames.mark_dirty(self.frame);
     }

@@ -20,7 +20,7 @@ pub(super) struct Page {
     pub(super) app_writable: bool,
     /// The frame's contents differ from the swap file's (or from zero, without a slot).
     pub(super) dirty: bool,
-    /// Somebody has asked to write it since it was zero. Until then it is as good as the shared zero page, which a card must not
+    /// A write was asked for since it was zero. Until then it is as good as the shared zero page, which a card must not
     /// write (promise P3).
     pub(super) written: bool,
     /// The application wrote it since the LRU last asked.

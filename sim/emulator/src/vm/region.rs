@@ -92,7 +92,7 @@ fn map_shared(memory: &OwnedFd, bytes: usize) -> Result<usize, Errno> {
             memory,
             0,
         )?;
-        // A child of fork must not see memory whose faults nobody answers.
+        // A child of fork must not see memory whose faults stay unanswered.
         rustix::mm::madvise(at, bytes, Advice::LinuxDontFork)?;
         Ok(at.expose_provenance())
     }

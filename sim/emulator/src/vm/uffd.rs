@@ -127,7 +127,7 @@ pub struct Uffd {
 
 impl Uffd {
     /// Opens a userfaultfd, in the first way that the kernel allows: the system call (root, CAP_SYS_PTRACE, or
-    /// `vm.unprivileged_userfaultfd`), /dev/userfaultfd (whoever may open it), or for faults of user code only (anybody).
+    /// `vm.unprivileged_userfaultfd`), /dev/userfaultfd (its permissions decide), or for faults of user code only (every user).
     ///
     /// # Errors
     /// [`EmulatorError::UserfaultfdRefused`] where none works, [`EmulatorError::UserfaultfdTooOld`] where features are missing.
@@ -233,7 +233,7 @@ impl Uffd {
         }
     }
 
-    /// Takes a range back from this descriptor; whoever sleeps in it wakes and faults natively.
+    /// Takes a range back from this descriptor; threads that sleep in it wake and fault natively.
     ///
     /// # Errors
     /// The kernel's refusal.
@@ -281,7 +281,7 @@ impl Uffd {
         }
     }
 
-    /// Puts a page of zeros at `dst` and wakes whoever waits for it.
+    /// Puts a page of zeros at `dst` and wakes the threads that wait for it.
     ///
     /// # Errors
     /// See [`Refusal`].
@@ -310,7 +310,7 @@ impl Uffd {
             .map_err(Refusal::from)
     }
 
-    /// Wakes whoever sleeps on the page, to try again.
+    /// Wakes the threads that sleep on the page, to try again.
     ///
     /// # Errors
     /// The kernel's refusal.
