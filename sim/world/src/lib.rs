@@ -36,6 +36,7 @@ mod mix;
 mod node;
 mod process;
 mod report;
+mod script;
 mod seen;
 mod sim;
 mod solo;
@@ -49,6 +50,7 @@ mod world;
 pub use bodies::{Bodies, Ran};
 pub use config::{Config, FaultLevel};
 pub use report::{Failure, Report};
+pub use script::Script;
 pub use trace::{Lines, NoTrace, TraceSink};
 
 use world::World;
@@ -81,4 +83,26 @@ pub fn run_conformance(
     };
     let roles = |_: &mut dice::Dice, _: &Config| vec![cluster::role_of(case, seed, strict)];
     World::with_roles(seed, config, sink.wants_lines(), roles).run(sink)
+}
+
+/// Plays one conformance body beside one fault, which strikes at a step of the protocol. No other fault fires. The body
+/// may end with an error, but everything must finish.
+///
+/// # Errors
+/// [`Failure`] as [`run_seed`].
+pub fn run_scripted(
+    case: &'static netvm_conformance::Case,
+    seed: u64,
+    script: Script,
+    sink: &mut dyn TraceSink,
+) -> Result<Report, Box<Failure>> {
+    let config = Config {
+        messages: u64::MAX,
+        faults: FaultLevel::Off,
+        ..Config::default()
+    };
+    let roles = |_: &mut dice::Dice, _: &Config| vec![cluster::role_of(case, seed, false)];
+    let world = World::with_roles(seed, config, sink.wants_lines(), roles);
+    world.play(script);
+    world.run(sink)
 }

@@ -8,6 +8,7 @@ use crate::faults::{FaultKind, Faults};
 use crate::link::Fabric;
 use crate::node::Node;
 use crate::process::{AppId, Apps};
+use crate::script::Play;
 use crate::seen::{Log, Seen};
 use crate::timing::CostModel;
 use crate::trace::{Field, Trace};
@@ -92,6 +93,8 @@ pub(crate) struct Sim {
     pub(crate) model: Option<CostModel>,
     /// Genuine frames to be played again.
     pub(crate) overheard: RefCell<Vec<Rc<[u8]>>>,
+    /// A fault that a script asks for.
+    pub(crate) play: Play,
 }
 
 impl Sim {
@@ -127,6 +130,7 @@ impl Sim {
             next_dma: Cell::new(1),
             model,
             overheard: RefCell::default(),
+            play: Play::default(),
         })
     }
 

@@ -11,7 +11,7 @@ use crate::fence::Landed;
 use crate::import::RemoteSegment;
 use crate::port::{Port, PortInner};
 use crate::timeout::Timeout;
-use netvm_abi::{Nanos, NodeId, PortId};
+use netvm_abi::{Nanos, NodeId, PortId, Status};
 use std::fmt;
 use std::sync::atomic::Ordering;
 
@@ -76,7 +76,8 @@ impl Lock {
     /// Waits for the lock. Spins, then blocks.
     ///
     /// # Errors
-    /// When the home has gone, or this port: what its operations failed with. Then it is not held.
+    /// When the home has gone, or this port: what its operations failed with. Then the lock is not held. A waiter looks at
+    /// the home 5 ms after it has asked, then ever more seldom, at least twice a second.
     pub fn acquire(&mut self) -> Result<Guard<'_>> {
         let (start, broken, died) = self.lock()?;
         Ok(Guard::new(self, start, broken, died))
@@ -117,8 +118,27 @@ impl Lock {
                     self.seat.pause(until)?;
                     machine.again();
                 }
-                Progress::Waits => machine.look(),
+                Progress::Waits => {
+                    self.look_home()?;
+                    machine.look();
+                }
             }
+        }
+    }
+
+    /// Looks whether the home is still there, as a waiter does before it looks at the one before it.
+    ///
+    /// The chain alone does not tell. A holder that lives keeps everybody waiting, and where the chain is broken each waiter
+    /// would ask the home only after the waiter before it has ended, a second or more for each of them. Giving up a
+    /// place is safe at any time (see [`Acquire`]).
+    fn look_home(&self) -> Result<()> {
+        let mut recoveries = [0; 8];
+        match look_at(&self.centre, RECOVERIES, &mut recoveries) {
+            // A home out of reach may come back. The next look tells: a link that was lost takes its imports with it.
+            Err(Error::Failed(failure)) if matches!(failure.status, Status::LinkLost | Status::TimedOut) => {
+                Ok(())
+            }
+            looked => looked,
         }
     }
 

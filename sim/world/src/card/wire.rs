@@ -31,7 +31,7 @@ pub(super) fn transmit(sim: &Sim, now: Nanos, from: NodeId, header: &Header, fra
     }
     count_states(sim, from, header);
     let states = sim.node(from).states();
-    let fate = sim.fabric.borrow_mut().send(
+    let drawn = sim.fabric.borrow_mut().send(
         now,
         (from, to),
         frame.len(),
@@ -39,6 +39,7 @@ pub(super) fn transmit(sim: &Sim, now: Nanos, from: NodeId, header: &Header, fra
         &mut sim.faults.borrow_mut(),
         &mut sim.dice.borrow_mut(),
     );
+    let fate = if sim.play.loses(header) { Fate::Lost } else { drawn };
     match fate {
         Fate::Arrives(at) => {
             overhear(sim, from, to, &frame);

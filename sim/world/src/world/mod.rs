@@ -19,6 +19,7 @@ use crate::link::{Fabric, LinkSpeed};
 use crate::node::Node;
 use crate::process;
 use crate::report::{Failure, Report};
+use crate::script::Script;
 use crate::sim::{Event, Sim};
 use crate::timing::CostModel;
 use crate::trace::TraceSink;
@@ -194,6 +195,11 @@ impl World {
             alive_roles,
             tick: shape.tick,
         }
+    }
+
+    /// Adds a fault at a step of the protocol.
+    pub(crate) fn play(&self, script: Script) {
+        self.sim.play.begin(script);
     }
 
     /// Runs it to its end.

@@ -219,6 +219,7 @@ cases! {
     sync::dead_waiter, 3, Kill, "who waits for a lock dies: those behind it get it";
     sync::deaths_in_a_crowd, 3, Kill, "a holder and a waiter die while others come and go: it ends";
     sync::no_death, 3, Apart, "what else fails of one who waits is not taken for a death";
+    sync::lost_home, 3, Nothing, "a lock's home goes: all who wait hear of it, whoever holds the lock";
     sync::dead_in_queue, 3, Kill, "who waits for a token dies: those behind it get theirs";
     sync::dead_in_wait_queue, 3, Kill, "who stands in a wait queue dies: those behind it do not stay there";
     sync::dead_in_monitor, 3, Kill, "two die, inside of a monitor and waiting there: the others get on";

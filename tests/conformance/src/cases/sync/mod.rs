@@ -3,6 +3,7 @@
 mod counts;
 mod crowd;
 mod deaths;
+mod homes;
 mod leaving;
 mod locks;
 mod outsiders;
@@ -11,6 +12,7 @@ mod queues;
 pub(super) use counts::{lock_messages, queue_messages, semaphore_messages};
 pub(super) use crowd::{deaths_in_a_crowd, no_death};
 pub(super) use deaths::{dead_holder, dead_in_monitor, dead_in_queue, dead_in_wait_queue, dead_waiter};
+pub(super) use homes::lost_home;
 pub(super) use leaving::{failures_outlive_participants, forgotten_guard};
 pub(super) use locks::{contended_lock, lock_tries};
 pub(super) use outsiders::outsiders;
