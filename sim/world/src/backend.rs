@@ -57,8 +57,7 @@ impl SimBackend {
     }
 }
 
-/// Words that an app reaches: dead ends once the world is gone, because a killed app's references
-/// to it are never dropped.
+/// Words that an app reaches: dead ends once the world is over, when killed apps are unwound.
 struct AppWords {
     sim: Solo<Weak<Sim>>,
     words: Solo<Weak<NodeWords>>,
@@ -69,6 +68,7 @@ struct AppWords {
 
 impl AppWords {
     fn view(&self) -> Option<View> {
+        self.sim.upgrade()?;
         Some(View::part(
             &self.words.upgrade()?,
             Side::Host,

@@ -1,10 +1,11 @@
 //! Apps as stackful coroutines: the library's code runs unchanged and parks where it would spin,
 //! block or fault.
 //!
-//! A process that dies is *forgotten*: its stack goes back to the pool without unwinding, so that
-//! no destructor of the library runs, as none runs in a process that is killed. What the dead stack
-//! owned on the heap is lost (a few hundred bytes a death); memory shared with living parts of the
-//! world sits behind reference counts, which such a death only ever leaves too high.
+//! A process that is killed stops where it stands. No destructor of the library runs while the world lasts, as none runs
+//! in a process that is killed: its stack is kept as it is. [`App::unwind`] gives back what the stack owns once the world
+//! is over, when nothing that a destructor does can reach the world any more. Until then a killed app holds its stack (some
+//! tens of KiB are touched) and leaves reference counts too high. Without it each death would leak what its stack refers
+//! to, which may be the whole world.
 
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
@@ -173,15 +174,15 @@ impl App {
         parker.1.answer.take()
     }
 
-    /// Ends the app where it stands, destructors unrun.
-    pub(crate) fn kill(&mut self) {
-        if let Some(coroutine) = self.coroutine.as_mut() {
-            // SAFETY: this is a longjmp over whatever the app has on its stack, which is sound as
-            // long as nothing relies on a destructor there for memory safety: the library keeps no
-            // reference to its stack outside of it, scoped borrows of the world's cells are never
-            // held across a park (`Parker::park` is called with none), and leaking is safe.
-            unsafe { coroutine.force_reset() };
-        }
+    /// Runs the destructors of all that the app's stack owns, and ends the app. Only for a world that is over: they must
+    /// find a back end that refuses everything.
+    pub(crate) fn unwind(&mut self) {
+        let Some(coroutine) = self.coroutine.as_mut() else {
+            return;
+        };
+        // The unwinding begins inside of `Parker::park`, which has taken the parker's pointer: destructors do not park.
+        // A panic of a destructor ends this app all the same.
+        let _ = catch_unwind(AssertUnwindSafe(|| coroutine.force_unwind()));
         self.reclaim();
     }
 
@@ -193,9 +194,19 @@ impl App {
 }
 
 impl Drop for App {
-    /// A world that ends early leaves apps parked: forget them too, they refer to the world.
+    /// An app that has not run yet owns no more than its body, which is dropped. Any other app of a world that is not over,
+    /// because the world itself has panicked, is forgotten.
     fn drop(&mut self) {
-        self.kill();
+        if let Some(coroutine) = self.coroutine.as_mut().filter(|coroutine| coroutine.started()) {
+            // SAFETY: this is a longjmp over whatever the app has on its stack, which is sound as
+            // long as nothing relies on a destructor there for memory safety: the library keeps no
+            // reference to its stack outside of it, scoped borrows of the world's cells are never
+            // held across a park (`Parker::park` is called with none), and leaking is safe.
+            unsafe { coroutine.force_reset() };
+        } else if let Some(coroutine) = self.coroutine.as_mut() {
+            coroutine.force_unwind();
+        }
+        self.reclaim();
     }
 }
 
@@ -241,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn death_runs_no_destructor_and_gives_the_stack_back() {
+    fn an_app_that_is_forgotten_runs_no_destructor_and_gives_the_stack_back() {
         let (pool, parker) = (StackPool::default(), Parker::default());
         let dropped = Rc::new(Cell::new(false));
         let guard = SetOnDrop(dropped.clone());
@@ -252,13 +263,37 @@ mod tests {
         });
         let mut app = App::new(&pool, &parker, body).unwrap();
         assert!(matches!(app.run(&parker), Turn::Parked(_)));
-        app.kill();
+        drop(app);
         assert!(!dropped.get());
         assert_eq!(pool.0.borrow().len(), 1);
-        assert!(
-            matches!(app.run(&parker), Turn::Finished),
-            "a dead app does not run"
-        );
+    }
+
+    #[test]
+    fn an_app_that_is_unwound_leaves_nothing_wherever_it_stands() {
+        for turns in 0..3 {
+            let (pool, parker) = (StackPool::default(), Parker::default());
+            let dropped = Rc::new(Cell::new(false));
+            let guard = SetOnDrop(dropped.clone());
+            let inner = parker.clone();
+            let body = Box::new(move || {
+                let _guard = guard;
+                inner.park(Park::Until(Nanos(0)));
+                // What catches panics does not keep it alive.
+                let _ = catch_unwind(AssertUnwindSafe(|| inner.park(Park::Until(Nanos(1)))));
+                inner.park(Park::Until(Nanos(2)));
+            });
+            let mut app = App::new(&pool, &parker, body).unwrap();
+            for _ in 0..turns {
+                assert!(matches!(app.run(&parker), Turn::Parked(_)));
+            }
+            app.unwind();
+            assert!(dropped.get() && !parker.inside(), "after {turns} turns");
+            assert_eq!(pool.0.borrow().len(), 1);
+            assert!(
+                matches!(app.run(&parker), Turn::Finished),
+                "a dead app does not run"
+            );
+        }
     }
 
     #[inline(never)]

@@ -63,6 +63,9 @@ pub(crate) enum Event {
     Check,
 }
 
+/// How often the apps of a world look for it after its end, before they count as going on: more than all destructors need.
+const LOOKS: u32 = 1_000_000;
+
 /// The world as its parts see it.
 pub(crate) struct Sim {
     pub(crate) me: Weak<Sim>,
@@ -93,6 +96,8 @@ pub(crate) struct Sim {
     pub(crate) model: Option<CostModel>,
     /// Genuine frames to be played again.
     pub(crate) overheard: RefCell<Vec<Rc<[u8]>>>,
+    /// Looks for the world that apps may still have after its end; none while it lasts.
+    looks_left: Cell<Option<u32>>,
     /// A fault that a script asks for.
     pub(crate) play: Play,
 }
@@ -130,8 +135,27 @@ impl Sim {
             next_dma: Cell::new(1),
             model,
             overheard: RefCell::default(),
+            looks_left: Cell::new(None),
             play: Play::default(),
         })
+    }
+
+    /// Ends the world for its apps.
+    pub(crate) fn close(&self) {
+        self.looks_left.set(Some(LOOKS));
+    }
+
+    /// Whether the world lasts, asked by an app. An app that goes on after the end, because it caught the panic that
+    /// unwinds it, is unwound once more.
+    pub(crate) fn lasts(&self) -> bool {
+        let Some(left) = self.looks_left.get() else {
+            return true;
+        };
+        self.looks_left.set(Some(left.saturating_sub(1)));
+        if left == 0 && !std::thread::panicking() {
+            std::panic::resume_unwind(Box::new("an app goes on after the end of its world"));
+        }
+        false
     }
 
     /// The present.

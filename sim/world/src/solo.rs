@@ -1,8 +1,10 @@
 //! References that cross the library's `Send + Sync` interfaces in a world of one thread.
 
+use crate::sim::Sim;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
+use std::rc::{Rc, Weak};
 use std::thread::ThreadId;
 
 /// Something of one thread. The library's interfaces ask for `Send + Sync`, because other back ends
@@ -37,6 +39,13 @@ impl<T> Solo<T> {
             "a simulated world was used from another thread than its own"
         );
         &self.value
+    }
+}
+
+impl Solo<Weak<Sim>> {
+    /// The world, until it is over. An app finds none from then on, although the world may still be there.
+    pub(crate) fn upgrade(&self) -> Option<Rc<Sim>> {
+        self.check().upgrade().filter(|sim| sim.lasts())
     }
 }
 
@@ -75,7 +84,6 @@ impl<T> fmt::Debug for Solo<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::rc::Rc;
 
     #[test]
     fn another_thread_may_hold_it_but_not_use_it() {

@@ -49,6 +49,8 @@ pub(crate) struct Apps {
     slots: Vec<Slot>,
     processes: BTreeMap<ProcessId, Process>,
     running: Option<AppId>,
+    /// Those that were killed, as they stood.
+    killed: Vec<App>,
     /// Roles whose process has ended or was killed, for the workload.
     pub(crate) ended: Vec<(usize, Ended)>,
 }
@@ -220,14 +222,42 @@ pub(crate) fn kill(sim: &Sim, process: ProcessId, clean: bool) {
     }
     let (node, list) = (state.node, std::mem::take(&mut state.apps));
     for app in list {
-        if let Some(mut app) = apps.slots[app.0].app.take() {
-            app.kill();
-        }
+        let killed = apps.slots[app.0].app.take();
+        apps.killed.extend(killed);
     }
     drop(apps);
     sim.note(node, "process killed", &[("process", u64::from(process.0))]);
     if clean {
         kernel::exit(sim, sim.node(node), process);
+    }
+}
+
+/// Gives back what the apps own, killed and living. The world is over: from now on they find none.
+pub(crate) fn bury(sim: &Sim) {
+    sim.close();
+    let (held, slots, killed) = {
+        let mut apps = sim.apps.borrow_mut();
+        let held: Vec<AppId> = apps
+            .processes
+            .values()
+            .filter_map(|process| process.held_by)
+            .collect();
+        (
+            held,
+            std::mem::take(&mut apps.slots),
+            std::mem::take(&mut apps.killed),
+        )
+    };
+    // An app that was interrupted between two accesses may hold a lock of its process, so it goes before the others of that
+    // process. No other parked app holds one.
+    let is_held = |index: &usize| held.contains(&AppId(*index));
+    let mut living: Vec<_> = slots.into_iter().map(|slot| slot.app).enumerate().collect();
+    living.sort_by_key(|(index, _)| !is_held(index));
+    for mut app in killed
+        .into_iter()
+        .chain(living.into_iter().filter_map(|(_, app)| app))
+    {
+        app.unwind();
     }
 }
 

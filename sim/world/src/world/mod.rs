@@ -55,6 +55,16 @@ pub(crate) struct World {
     tick: Nanos,
 }
 
+impl Drop for World {
+    /// Apps own references to the world, and it owns the apps.
+    fn drop(&mut self) {
+        // After a panic of the world itself nothing can be said of the apps: they are forgotten.
+        if !std::thread::panicking() {
+            process::bury(&self.sim);
+        }
+    }
+}
+
 /// Sizes and speeds of a world.
 struct Shape {
     geometry: Geometry,
@@ -395,6 +405,39 @@ impl World {
             virtual_nanos: self.sim.now().0 - 1_000_000_000,
             last_events: self.sim.trace.borrow().last(),
             replay: self.config.replay(self.seed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::NoTrace;
+
+    /// Processes are killed in the middle of system calls, nodes restart, and bodies end early.
+    #[test]
+    fn nothing_of_a_world_outlives_it() {
+        for seed in 1..8 {
+            let config = Config {
+                messages: 1_500,
+                ..Config::default()
+            };
+            let world = World::new(seed, config, false);
+            let sim = Rc::downgrade(&world.sim);
+            let words: Vec<_> = world
+                .sim
+                .nodes
+                .iter()
+                .map(|node| Rc::downgrade(&node.words()))
+                .collect();
+            if let Err(failure) = world.run(&mut NoTrace) {
+                panic!("{failure}");
+            }
+            assert_eq!(sim.strong_count(), 0, "seed {seed}: the world is still there");
+            assert!(
+                words.iter().all(|words| words.strong_count() == 0),
+                "seed {seed}: words of a node are still there"
+            );
         }
     }
 }

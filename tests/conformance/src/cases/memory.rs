@@ -34,6 +34,7 @@ pub(super) fn region_freed_in_flight(env: &Env) -> Outcome {
             let _export = side.share("peer", 4096)?;
             let target = side.import_peer("target")?;
             let extra = side.import_peer("extra")?;
+            let mut kept = Vec::new();
             for round in 0..rounds {
                 let source = side.alloc(LEN)?;
                 pattern::store(&source, 0, round, 0, LEN)?;
@@ -41,8 +42,7 @@ pub(super) fn region_freed_in_flight(env: &Env) -> Outcome {
                 if round % 2 == 0 {
                     drop(source);
                 } else {
-                    // Leaks the handle: the memory stays, nothing else happens.
-                    std::mem::forget(source);
+                    kept.push(source);
                 }
             }
             target.notify(1)?;

@@ -85,10 +85,13 @@ pub(in super::super) fn lock_messages(env: &Env) -> Outcome {
         let mut other = lock(env, &two, 1, "lock")?;
         let joined = cost(two.stats());
         let began = two.now();
+        // It leaves after its costs have been read.
+        let (keep, _kept) = std::sync::mpsc::channel();
         let waiter = env.spawn_thread(0, "waits", move |_| {
             let guard = other.acquire()?;
             std::mem::forget(guard);
-            std::mem::forget(other);
+            // If the body has ended with an error, the participant leaves here.
+            let _ = keep.send(other);
             Ok(())
         });
         until_asked(env, &one, &guard)?;
