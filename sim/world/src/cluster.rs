@@ -198,7 +198,7 @@ pub(crate) fn roles(dice: &mut Dice, config: &Config, count: u16) -> Vec<Role> {
                     if left_behind(&env, &started) {
                         continue;
                     }
-                    if let Some(case) = draw(&mut env.dice, nodes, strict) {
+                    if let Some(case) = draw(&mut env.dice, nodes) {
                         let seed = env.dice.word();
                         let end = run(&env, case, seed, index, strict, &started);
                         judge(&env, case, end, strict);
@@ -221,16 +221,11 @@ pub(crate) fn role_of(case: &'static Case, seed: u64, strict: bool) -> Role {
 }
 
 /// A body that can run here, of any idiom, each idiom as likely as another.
-fn draw(dice: &mut Dice, nodes: u16, strict: bool) -> Option<&'static Case> {
+fn draw(dice: &mut Dice, nodes: u16) -> Option<&'static Case> {
     let idioms = idioms();
     let idiom = idioms.get(dice.index(idioms.len()))?;
     // A body that restarts nodes would take the others' processes with it.
-    // Where writes may fail, an ordered one follows a failed one all the same: only
-    // notifications are held back (promise P2).
-    let fits = |case: &Case| {
-        let ordered = matches!(case.name, "ordered_flag" | "ordered_atomic");
-        case.needs != Needs::Restart && case.nodes <= nodes && (strict || !ordered)
-    };
+    let fits = |case: &Case| case.needs != Needs::Restart && case.nodes <= nodes;
     let cases: Vec<&Case> = ALL
         .iter()
         .filter(|case| case.idiom() == *idiom && fits(case))

@@ -26,6 +26,7 @@ mod cluster;
 mod env;
 mod outcome;
 mod pattern;
+mod raw;
 mod side;
 
 pub use cases::{ALL, Case, Needs};

@@ -98,29 +98,94 @@ impl Message {
         self.kind == WRITE && self.flags & APPEND != 0
     }
 
+    /// Whether it is held back behind one of its stream that has failed: it acts in order, and changes something.
+    pub(crate) const fn asks_for_order(&self) -> bool {
+        asks_for_order(self.kind, self.flags)
+    }
+
     /// Whether it takes a slot of the receiver's window.
     pub(crate) const fn windowed(&self) -> bool {
         self.kind >= 1 && self.kind < 16
     }
 }
 
-/// What a descriptor says about local memory.
+/// Whether an operation of this kind of message, with these flags, says that everything before it has landed.
+const fn asks_for_order(kind: u8, flags: u8) -> bool {
+    matches!(kind, WRITE | ATOMIC_REQUEST) && flags & (ORDERED | APPEND) != 0 && flags & REGARDLESS == 0
+}
+
+/// What a descriptor says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Posted {
     pub(crate) opcode: u8,
     pub(crate) inline: bool,
+    /// As in a message, where it has them.
+    pub(crate) flags: u8,
     pub(crate) len: u32,
+    pub(crate) node: u16,
+    pub(crate) port: u16,
+    pub(crate) remote: u64,
     pub(crate) local: u64,
+    pub(crate) op: u32,
+    pub(crate) epoch: u16,
+    pub(crate) operand: u64,
+    pub(crate) compare: u64,
 }
 
 impl Posted {
     /// Reads the head of a descriptor.
     pub(crate) const fn read(words: &[u32; 16]) -> Self {
+        const fn pair(words: &[u32; 16], at: usize) -> u64 {
+            words[at] as u64 | (words[at + 1] as u64) << 32
+        }
         Self {
             opcode: words[0] as u8,
             inline: words[0] & 0x100 != 0,
+            flags: (words[0] >> 8) as u8 & (ORDERED | REGARDLESS | APPEND),
             len: words[0] >> 16,
-            local: words[8] as u64 | (words[9] as u64) << 32,
+            node: words[1] as u16,
+            port: (words[1] >> 16) as u16,
+            remote: pair(words, 6),
+            local: pair(words, 8),
+            op: words[10],
+            epoch: (words[11] >> 16) as u16,
+            operand: pair(words, 12),
+            compare: pair(words, 14),
+        }
+    }
+
+    /// The kind of message that it becomes; 0 for none.
+    const fn kind(&self) -> u8 {
+        match self.opcode {
+            1 => WRITE,
+            2 => READ_REQUEST,
+            3 => FLUSH,
+            16..=19 | 32..=37 => ATOMIC_REQUEST,
+            _ => 0,
+        }
+    }
+
+    /// Whether it is held back behind one of its stream that has failed.
+    pub(crate) const fn asks_for_order(&self) -> bool {
+        asks_for_order(self.kind(), self.flags)
+    }
+
+    /// Whether this message is what becomes of it.
+    pub(crate) const fn is(&self, message: &Message) -> bool {
+        let same = self.kind() == message.kind
+            && self.node == message.destination
+            && self.port == message.destination_port
+            && self.remote == message.address
+            && self.epoch == message.epoch;
+        // An atomic's number is its own again in the answer only.
+        same && match message.kind {
+            ATOMIC_REQUEST => {
+                self.opcode == message.status
+                    && self.operand == message.operand
+                    && self.compare == message.compare
+            }
+            WRITE => self.op == message.op && self.len == message.len,
+            _ => self.op == message.op,
         }
     }
 }
@@ -183,9 +248,38 @@ pub(super) mod tests {
         let expected = Posted {
             opcode: 1,
             inline: true,
+            flags: 0,
             len: 100,
+            node: 0,
+            port: 0,
+            remote: 0,
             local: 0xABC0_0000_1000,
+            op: 0,
+            epoch: 0,
+            operand: 0,
+            compare: 0,
         };
         assert_eq!(Posted::read(&command.encode()), expected);
+        let command = netvm_abi::descriptor::Command {
+            opcode: netvm_abi::descriptor::Opcode::SemV,
+            flags: netvm_abi::descriptor::CommandFlags::ORDERED,
+            node: NodeId(1),
+            port: PortId(4),
+            remote: VirtAddr(0x5_0000_0008),
+            op: netvm_abi::OpId(77),
+            epoch: netvm_abi::Epoch(3),
+            operand: 5,
+            compare: 6,
+            ..Default::default()
+        };
+        let posted = Posted::read(&command.encode());
+        let mut header = Header::new(Kind::AtomicRequest, NodeId(0), NodeId(1));
+        (header.destination_port, header.address) = (command.port, command.remote);
+        (header.status, header.epoch) = (command.opcode as u8, command.epoch);
+        (header.operand, header.compare) = (command.operand, command.compare);
+        let message = Message::read(&header.encode()).unwrap();
+        assert!(posted.is(&message) && posted.asks_for_order());
+        header.compare += 1;
+        assert!(!posted.is(&Message::read(&header.encode()).unwrap()));
     }
 }

@@ -55,6 +55,12 @@ impl Checker for Order {
                         lane.0, lane.1
                     ));
                 }
+                News::BehindFailure { lane, seq } => {
+                    return Err(format!(
+                        "message {seq} of node {} to {} asks for order and acted, though an earlier one of its stream was lost or has failed, and its program does not know",
+                        lane.0, lane.1
+                    ));
+                }
                 News::FalseFlush { lane, seq, missing } => {
                     return Err(format!(
                         "flush {seq} of node {} to {} was answered before message {missing} had landed",
@@ -120,7 +126,9 @@ mod tests {
     use super::super::message::tests::frame;
     use super::super::tests::{arrived, caught, feed, feed_at, moved_at, sent};
     use super::*;
-    use netvm_abi::wire::Kind;
+    use netvm_abi::descriptor::{Command, CommandFlags};
+    use netvm_abi::wire::{Header, Kind};
+    use netvm_abi::{ByteLen, Epoch, Incarnation, OpId, Seq, VirtAddr};
 
     const RECEIVER: NodeId = NodeId(1);
 
@@ -213,5 +221,111 @@ mod tests {
             moved_at(0x2000, b"second"),
         ];
         caught(feed(&mut Order::default(), &facts), "acted before");
+    }
+
+    /// The command of a frame of [`pair`], or of one like it.
+    fn posted(op: u32, address: u64, len: u32, epoch: u16, flags: CommandFlags) -> Seen {
+        let command = Command {
+            flags,
+            len: ByteLen(len),
+            node: RECEIVER,
+            port: PortId(4),
+            remote: VirtAddr(address),
+            op: OpId(op),
+            epoch: Epoch(epoch),
+            ..Command::default()
+        };
+        Seen::Posted {
+            node: NodeId(0),
+            port: PortId(3),
+            words: command.encode(),
+        }
+    }
+
+    /// A frame of this epoch, with these flags.
+    fn changed(mut frame: Vec<u8>, epoch: u8, flags: u8) -> Vec<u8> {
+        frame[4] |= flags;
+        frame[58] = epoch;
+        frame
+    }
+
+    #[test]
+    fn what_asks_for_order_behind_a_command_that_never_left_is_caught() {
+        let none = CommandFlags::empty();
+        let [_, second] = pair();
+        // Its program has heard, and posts in another epoch.
+        for (epoch, told) in [(0, false), (1, true)] {
+            let second = changed(second.clone(), epoch as u8, 0);
+            let facts = [
+                posted(1, 0x1000, 5, 0, none),
+                posted(0, 0x2000, 6, epoch, none),
+                sent(second.clone()),
+                arrived(second),
+                moved_at(0x2000, b"second"),
+                signalled(1),
+            ];
+            let verdict = feed(&mut Order::default(), &facts);
+            assert_eq!(verdict.is_ok(), told, "{verdict:?}");
+        }
+        for (flags, command, acts) in [
+            (super::super::message::ORDERED, CommandFlags::ORDERED, false),
+            (
+                super::super::message::ORDERED | super::super::message::REGARDLESS,
+                CommandFlags::ORDERED | CommandFlags::REGARDLESS,
+                true,
+            ),
+        ] {
+            let second = changed(frame(Kind::Write, 6, 0x2000, b"second", 0), 0, flags);
+            let facts = [
+                posted(1, 0x1000, 5, 0, none),
+                posted(0, 0x2000, 6, 0, command),
+                sent(second.clone()),
+                arrived(second),
+                moved_at(0x2000, b"second"),
+            ];
+            let verdict = feed(&mut Order::default(), &facts);
+            if acts {
+                assert_eq!(verdict, Ok(()));
+            } else {
+                caught(verdict, "asks for order");
+            }
+        }
+    }
+
+    #[test]
+    fn a_hostile_ports_commands_are_not_believed() {
+        let [_, second] = pair();
+        let facts = [
+            Seen::Hostile {
+                node: NodeId(0),
+                port: PortId(3),
+            },
+            posted(1, 0x1000, 5, 0, CommandFlags::empty()),
+            posted(0, 0x2000, 6, 0, CommandFlags::empty()),
+            sent(second.clone()),
+            arrived(second),
+            moved_at(0x2000, b"second"),
+            signalled(1),
+        ];
+        assert_eq!(feed(&mut Order::default(), &facts), Ok(()));
+    }
+
+    #[test]
+    fn an_ordered_write_behind_one_that_was_refused_is_caught() {
+        let [first, second] = pair();
+        let second = changed(second, 0, super::super::message::ORDERED);
+        let mut error = Header::new(Kind::Error, RECEIVER, NodeId(0));
+        (error.source_port, error.destination_port) = (PortId(4), PortId(3));
+        (error.source_incarnation, error.destination_incarnation) = (Incarnation(8), Incarnation(7));
+        (error.seq, error.status) = (Seq(5), 5);
+        let facts = [
+            sent(first.clone()),
+            sent(second.clone()),
+            arrived(first),
+            sent(error.encode().to_vec()),
+            arrived(second),
+            moved_at(0x2000, b"second"),
+        ];
+        caught(feed(&mut Order::default(), &facts), "asks for order");
     }
 }

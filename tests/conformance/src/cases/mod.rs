@@ -2,6 +2,7 @@
 
 mod alock;
 mod atomics;
+mod behind;
 mod channels;
 mod control;
 mod data;
@@ -152,6 +153,7 @@ cases! {
     failures::revoked, 2, Nothing, "writes and reads after an unexport fail, and say so";
     failures::unexported_in_traffic, 2, Nothing, "after unexport returns nothing is written any more";
     failures::suppressed_notification, 2, Nothing, "no notification passes a failed write until it is reported";
+    behind::lost_source, 2, Nothing, "behind a write that never leaves nothing acts that asks for order";
     failures::closed_exporter, 2, Nothing, "writes to a closed port fail, and a new port is not hit";
     failures::dead_exporter, 2, Kill, "writes to a dead process fail, and nothing hangs";
     failures::restarted_node, 2, Restart, "a restarted node is found again";

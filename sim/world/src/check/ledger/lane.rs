@@ -33,6 +33,8 @@ pub(in crate::check) struct Entry {
     pub(super) source_life: u32,
     /// The sender knows that it has landed.
     pub(in crate::check) acked: bool,
+    /// It left after one of its stream and epoch that was lost.
+    pub(super) behind: bool,
     /// Of an append: its bytes lie in a place.
     pub(super) stored: bool,
 }
@@ -143,7 +145,7 @@ impl Lane {
             {
                 stream.poison = None;
             }
-            let held_back = stream.poison.is_some() && !alone;
+            let held_back = (stream.poison.is_some() || entry.behind) && !alone;
             if message.notification != 0 && entry.stage == Stage::Landed && !held_back {
                 let key = (message.destination_port, entry.port_life, message.notification);
                 *stream.due.entry((entry.source_life, key)).or_default() += 1;

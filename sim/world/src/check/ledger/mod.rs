@@ -6,11 +6,13 @@
 //! sender gets the benefit, so the ledger may believe in a landing too early, never too late.
 
 mod lane;
+mod lost;
 mod questions;
 mod queues;
 
 use super::message::{
-    ATOMIC_REPLY, ATOMIC_REQUEST, BYE, CONTROL, ERROR, FLUSH, FLUSH_REPLY, HEAD, Message, READ_REPLY, WRITE,
+    ATOMIC_REPLY, ATOMIC_REQUEST, BYE, CONTROL, ERROR, FLUSH, FLUSH_REPLY, HEAD, Message, Posted, READ_REPLY,
+    WRITE,
 };
 use crate::seen::{Place, Seen, Way, digest};
 use netvm_abi::{Nanos, NodeId};
@@ -51,6 +53,9 @@ pub(in crate::check) enum News {
     Unexplained,
     /// An acknowledgement was sent that covers a message which has not ended.
     FalseAck { lane: Direction, seq: u32 },
+    /// A message acted that asks for order, though an earlier one of its stream is lost or has failed, and nothing
+    /// shows that the program knows.
+    BehindFailure { lane: Direction, seq: u32 },
     /// A flush was answered although an earlier message of its port had not ended.
     FalseFlush { lane: Direction, seq: u32, missing: u32 },
 }
@@ -75,6 +80,8 @@ pub(in crate::check) struct Ledger {
     /// Event counts that records of places have raised, by node, port, its life, and number.
     raised: BTreeMap<(u16, u16, u32, u32), u64>,
     pub(in crate::check) messages: u64,
+    /// What was posted and never left.
+    lost: lost::Lost,
     /// Of nodes whose card has died: the lives that its successor has named, by peer. That takes nothing that was
     /// sent to its predecessor, on a lane that was begun after the death as well.
     reborn: BTreeMap<u16, BTreeMap<u16, u32>>,
@@ -99,7 +106,11 @@ impl Ledger {
             } => {
                 self.stored(node.0, *place, *digest, &mut news);
             }
+            Seen::Posted { node, port, words } => self.lost.posted(node.0, port.0, Posted::read(words)),
+            Seen::Hostile { node, port } => self.lost.hostile(node.0, port.0),
+            Seen::PortClosed { node, port } => self.lost.forget(node.0, port.0),
             Seen::PortOpened { node, port, .. } => {
+                self.lost.forget(node.0, port.0);
                 *self.port_lives.entry((node.0, port.0)).or_default() += 1;
                 self.queues.remove(&(node.0, port.0));
             }
@@ -114,6 +125,7 @@ impl Ledger {
             } => self.recorded(node.0, port.0, *slot, *word, *source, &mut news),
             Seen::Restarted { node } | Seen::CardDead { node } => {
                 self.abandon(*node);
+                self.lost.forget_node(node.0);
                 self.reborn.insert(node.0, BTreeMap::new());
             }
             Seen::Lost { from, to } => self.give_up(*from, *to),
@@ -236,8 +248,8 @@ impl Ledger {
         news: &mut Vec<News>,
     ) {
         let entry = self.lanes.get(&direction).and_then(|lane| lane.entry(seq));
-        let append = entry.filter(|entry| entry.message.appends() && !entry.ended());
-        if let Some(port) = append.map(|entry| entry.message.source_port) {
+        let held = entry.filter(|entry| entry.message.asks_for_order() && !entry.ended());
+        if let Some(port) = held.map(|entry| entry.message.source_port) {
             self.held_back(direction, port, seq);
         }
         let Some(lane) = self.lanes.get_mut(&direction) else {
@@ -303,7 +315,12 @@ impl Ledger {
         if repeated || gap {
             return;
         }
+        let behind = self.leaves(&message, source_life);
+        let Some(lane) = self.lanes.get_mut(&direction) else {
+            return;
+        };
         let entry = Entry {
+            behind,
             source_life,
             message,
             digest: digest(payload),
@@ -340,6 +357,18 @@ impl Ledger {
         let Some(lane) = self.lanes.remove(&direction) else {
             return;
         };
+        for entry in lane.entries.iter().filter(|entry| !entry.acked) {
+            // Its sender does not know what became of it.
+            let message = &entry.message;
+            let stream = (message.source, message.source_port, message.destination);
+            let lives = (
+                entry.source_life,
+                self.port_life(message.source, message.source_port),
+            );
+            if message.kind == WRITE && lives.0 == lives.1 && message.source_port != 0 {
+                self.lost.lost(stream, entry.source_life, message.epoch);
+            }
+        }
         for entry in lane.entries.iter().filter(|entry| !entry.ended()) {
             let key = (entry.message.destination, entry.place());
             if let Some(list) = self.awaited.get_mut(&key) {
@@ -493,6 +522,14 @@ impl Ledger {
         let early = message.flags & super::message::ORDERED != 0
             && (message.len > 0 || message.kind == ATOMIC_REQUEST)
             && stream.waiting.front().is_some_and(|&first| first != seq);
+        let poisoned = stream
+            .poison
+            .is_some_and(|poison| poison == (entry.source_life, entry.message.epoch));
+        let failed_before = entry.behind || (poisoned && stream.waiting.front() == Some(&seq));
+        // An ordered write of no bytes has no effect but its notification.
+        if landed && failed_before && message.asks_for_order() && (message.len > 0 || message.kind != WRITE) {
+            news.push(News::BehindFailure { lane: direction, seq });
+        }
         if landed {
             // What has no data counts as landed when it arrives, and may be refused all the same;
             // its notification is due to the owner of its time alone.

@@ -198,8 +198,8 @@ impl Ledger {
         self.end(direction, seq, true, news);
     }
 
-    /// Appends that the card has ended without a record: because something before them in their stream had failed in
-    /// their epoch, or because their port closed when their bytes were in their place. (In a port that stays open, a
+    /// Appends and ordered writes that the card has ended without a trace: because something before them in their
+    /// stream had failed in their epoch, or, of an append, because their port closed when their bytes were in their place. (In a port that stays open, a
     /// place with bytes and without a record is found in the end.) Those at the head of their stream, up to this message.
     pub(super) fn held_back(&mut self, direction: Direction, port: u16, until: u32) {
         loop {
@@ -210,7 +210,7 @@ impl Ledger {
                 let seq = *stream.waiting.front()?;
                 let entry = lane.entry(seq)?;
                 let epoch = (entry.source_life, entry.message.epoch);
-                let held = entry.message.appends()
+                let held = entry.message.asks_for_order()
                     && matches!(entry.stage, Stage::Arrived(_))
                     && (entry.stored || stream.failed_epochs.contains(&epoch))
                     && (until.wrapping_sub(seq) as i32) >= 0;
