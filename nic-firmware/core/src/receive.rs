@@ -214,6 +214,7 @@ impl<S: Storage> Nic<S> {
         if slot.header.source_port().0 >= self.config.geometry.ports {
             return self.refuse_sender(p, at);
         }
+        // What asks for order acts at the LSN, so everything before it has ended.
         if is_held_back(slot.header.kind(), slot.header.flags()) && self.follows_failure(at) {
             return self.hold_message_back(p, at);
         }
@@ -257,22 +258,6 @@ impl<S: Storage> Nic<S> {
             }
         }
         self.write_refused(status)
-    }
-
-    /// Whether an earlier message of this one's stream has failed, and its sender has not said yet that it knows.
-    /// True of what is at the LSN only: everything before it has ended.
-    fn follows_failure(&self, at: BounceId) -> bool {
-        let Some(header) = self.slot(at).map(|slot| &slot.header) else {
-            return false;
-        };
-        let stream = self.config.stream_index(header.source(), header.source_port());
-        let poison = self.streams.get(stream).and_then(|stream| stream.poison);
-        // Of the kinds that are held back, a write alone says which owner of its port sent it. Owners have epochs
-        // that are far apart.
-        poison.is_some_and(|poison| {
-            poison.epoch == header.epoch().0
-                && (header.kind() != Kind::Write || poison.owner == header.compare())
-        })
     }
 
     /// Ends a message without effect. Of a write the sender hears nothing more: it has been told what failed.

@@ -3,6 +3,7 @@
 mod common;
 use common::*;
 use netvm_abi::geometry::GeometryError;
+use netvm_abi::storage::MakeTable;
 use netvm_abi::{Geometry, NodeId};
 use netvm_nic::tables::{Tables, footprint};
 use netvm_nic::{Config, ConfigError, Nic};
@@ -16,7 +17,7 @@ fn lent_tables_must_have_the_right_length() {
     let tables = Tables::make(&config.geometry, &mut Heap);
     assert!(Nic::<Heap>::from_tables(config, tables).is_ok());
     let mut tables = Tables::make(&config.geometry, &mut Heap);
-    tables.reads = Vec::new().into_boxed_slice();
+    tables.reads = Heap.table(0, |_| unreachable!());
     let error = Nic::<Heap>::from_tables(config, tables).err();
     let expected = ConfigError::Table {
         name: "reads",
