@@ -89,6 +89,15 @@ pub enum Error {
         id: NotificationId,
     },
 
+    /// A number that a lock, queue, semaphore or channel of the port has for itself.
+    #[error(
+        "notification {id} belongs to a lock, queue, semaphore or channel of this port: use one up to 895 (and for exports, only such, or those from 1024), or the object's own `notification()`"
+    )]
+    NotificationTaken {
+        /// The number.
+        id: NotificationId,
+    },
+
     /// There is no signal to acknowledge.
     #[error("notification {id} has no pending signal to acknowledge")]
     NothingPending {

@@ -2,32 +2,37 @@
 
 use crate::backend::{Admission, ExportSpec};
 use crate::error::{Error, Result};
+use crate::notify::GivenAway;
 use crate::port::PortInner;
 use crate::ranges::RangeKey;
 use crate::region::{Region, resolve};
 use netvm_abi::control::{Modes, Name};
 use netvm_abi::shared_queue::QueueShape;
 use netvm_abi::{ExportId, NodeId, NotificationId, PortId, VirtAddr};
+use parking_lot::Mutex;
 use std::fmt;
 use std::ops::{RangeBounds, RangeInclusive};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Who may do what with an export. A caller may do what any of the lines that fit it allows; there are at most 16.
+/// The order of the calls does not matter.
 ///
 /// ```
 /// use netvm::{Access, Modes};
-/// // Everybody may read; port 3 of node 2 may also write, and signal notifications 1 to 10.
+/// // Everybody may read; port 3 of node 2 may also write. All of them may signal notifications 1 to 10.
 /// let access = Access::everyone()
 ///     .modes(Modes::READ)
-///     .and_port(2.into(), 3.into(), Modes::READ | Modes::WRITE | Modes::NOTIFY)
+///     .and_port(2.into(), 3.into(), Modes::READ | Modes::WRITE)
 ///     .notify(1..=10);
 /// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Access {
-    modes: Modes,
-    notify: (NotificationId, NotificationId),
+    /// The numbers that all lines may signal.
+    notify: Option<(NotificationId, NotificationId)>,
+    /// Those numbers are the library's own.
+    own: bool,
     admit: Vec<Admission>,
     /// Modes for everybody.
     others: Option<Modes>,
@@ -38,8 +43,8 @@ impl Access {
     pub const fn everyone() -> Self {
         let modes = Modes::READ.union(Modes::WRITE).union(Modes::ATOMIC);
         Self {
-            modes,
-            notify: (NotificationId::NONE, NotificationId::NONE),
+            notify: None,
+            own: false,
             admit: Vec::new(),
             others: Some(modes),
         }
@@ -48,8 +53,8 @@ impl Access {
     /// Nobody; add who may with [`and_node`](Self::and_node) and [`and_port`](Self::and_port).
     pub const fn nobody() -> Self {
         Self {
-            modes: Modes::empty(),
-            notify: (NotificationId::NONE, NotificationId::NONE),
+            notify: None,
+            own: false,
             admit: Vec::new(),
             others: None,
         }
@@ -60,65 +65,82 @@ impl Access {
         Self::nobody().and_node(node, Modes::READ | Modes::WRITE | Modes::ATOMIC)
     }
 
-    /// What everybody may do.
-    pub fn modes(mut self, modes: Modes) -> Self {
-        self.modes = modes;
+    /// What everybody may do, beside signalling what [`notify`](Self::notify) says.
+    pub const fn modes(mut self, modes: Modes) -> Self {
         self.others = Some(modes);
-        for admission in &self.admit {
-            self.modes |= admission.modes;
-        }
         self
     }
 
     /// Names a node and what its ports may do, beside what everybody may.
-    pub fn and_node(mut self, node: NodeId, modes: Modes) -> Self {
-        self.modes |= modes;
-        self.admit.push(Admission {
+    pub fn and_node(self, node: NodeId, modes: Modes) -> Self {
+        self.and(Admission {
             node: Some(node),
             port: None,
             modes,
-        });
-        self
+        })
     }
 
     /// Names a port of a node and what it may do, beside what its node may.
-    pub fn and_port(mut self, node: NodeId, port: PortId, modes: Modes) -> Self {
-        self.modes |= modes;
-        self.admit.push(Admission {
+    pub fn and_port(self, node: NodeId, port: PortId, modes: Modes) -> Self {
+        self.and(Admission {
             node: Some(node),
             port: Some(port),
             modes,
-        });
-        self
+        })
     }
 
     /// One more line.
     pub(crate) fn and(mut self, admission: Admission) -> Self {
-        self.modes |= admission.modes;
         self.admit.push(admission);
         self
     }
 
     /// Those who may import it may also signal these notifications of the port.
+    ///
+    /// Leave out numbers that the library uses for locks, queues, semaphores and channels of the same port: from 1022
+    /// downward, as many as there are such objects, and 897 to 959 for up to 56 participants. A signal from elsewhere is a
+    /// token too many to a semaphore. So an export that takes in such a number is refused, and so is an object that would
+    /// need a number which an export gives away. Numbers up to 895, and from 1024, always do.
     pub fn notify(mut self, ids: RangeInclusive<u32>) -> Self {
-        self.notify = (NotificationId(*ids.start()), NotificationId(*ids.end()));
-        self.modes |= Modes::NOTIFY;
-        self.others = self.others.map(|modes| modes | Modes::NOTIFY);
-        for admission in &mut self.admit {
-            admission.modes |= Modes::NOTIFY;
-        }
+        self.notify = Some((NotificationId(*ids.start()), NotificationId(*ids.end())));
         self
+    }
+
+    /// The same for numbers that an object of the library owns.
+    pub(crate) fn notify_own(mut self, ids: RangeInclusive<u32>) -> Self {
+        self.own = true;
+        self.notify(ids)
+    }
+
+    /// What a line allows, all told.
+    const fn with_notify(&self, modes: Modes) -> Modes {
+        match self.notify {
+            Some(_) => modes.union(Modes::NOTIFY),
+            None => modes,
+        }
+    }
+
+    /// The most that anybody may do.
+    fn most(&self) -> Modes {
+        let lines = self.admissions();
+        let none = self.with_notify(Modes::empty());
+        lines.iter().fold(none, |most, line| most | line.modes)
     }
 
     /// Its lines, one for everybody among them.
     pub(crate) fn admissions(&self) -> Vec<Admission> {
-        let mut admit = self.admit.clone();
-        admit.extend(self.others.map(|modes| Admission {
+        let others = self.others.map(|modes| Admission {
             node: None,
             port: None,
             modes,
-        }));
-        admit
+        });
+        let lines = self.admit.iter().copied().chain(others);
+        lines
+            .map(|line| Admission {
+                modes: self.with_notify(line.modes),
+                ..line
+            })
+            .collect()
     }
 }
 
@@ -138,6 +160,8 @@ pub(crate) struct SegmentInner {
     start: VirtAddr,
     len: u64,
     key: RangeKey,
+    /// Numbers that the program gives away with it, until it has ended.
+    gives: Mutex<Option<GivenAway>>,
     ended: AtomicBool,
 }
 
@@ -169,17 +193,22 @@ pub(crate) fn export_queue(
     if len == 0 {
         return Err(Error::Empty { what: "an export" });
     }
-    let (first, last) = access.notify;
-    if access.modes.contains(Modes::NOTIFY) && (!first.is_some() || last < first) {
+    let none = (NotificationId::NONE, NotificationId::NONE);
+    let (modes, (first, last)) = (access.most(), access.notify.unwrap_or(none));
+    if modes.contains(Modes::NOTIFY) && (!first.is_some() || last < first) {
         return Err(Error::NotificationNumber { id: first });
     }
+    let gives = match access.notify {
+        Some(range) if !access.own => Some(GivenAway::new(port, range)?),
+        _ => None,
+    };
     let start = VirtAddr(region.address().0.wrapping_add(offset));
     let spec = ExportSpec {
         segment: region.segment(),
         name: wire_name,
         start,
         len,
-        modes: access.modes,
+        modes,
         notify_first: first,
         notify_last: last,
         queue,
@@ -199,6 +228,7 @@ pub(crate) fn export_queue(
             start,
             len,
             key,
+            gives: Mutex::new(gives),
             ended: AtomicBool::new(false),
         }
     });
@@ -254,13 +284,14 @@ impl SegmentInner {
         if self.port.closed.load(Ordering::Acquire) {
             return Err(Error::PortClosed);
         }
-        self.port
-            .backend
-            .unexport(self.export)
-            .map_err(|reason| Error::Refused {
-                what: "unexport",
-                reason,
-            })
+        let ended = self.port.backend.unexport(self.export);
+        // No peer signals these from now on.
+        let gives = self.gives.lock().take();
+        drop(gives);
+        ended.map_err(|reason| Error::Refused {
+            what: "unexport",
+            reason,
+        })
     }
 }
 
@@ -279,5 +310,33 @@ impl fmt::Debug for Segment {
             "Segment({:?}, {:#x}, {} bytes)",
             inner.name, inner.start.0, inner.len
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each call, in each order of the three.
+    #[test]
+    fn the_order_of_the_calls_does_not_matter() {
+        let calls: [fn(Access) -> Access; 3] = [
+            |access| access.modes(Modes::READ),
+            |access| access.and_port(NodeId(2), PortId(3), Modes::WRITE),
+            |access| access.notify(1..=10),
+        ];
+        let line = |node, port, modes| Admission { node, port, modes };
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            let access = order.iter().fold(Access::everyone(), |access, &call: &usize| {
+                calls.get(call).map_or(access.clone(), |call| call(access))
+            });
+            let lines = [
+                line(Some(NodeId(2)), Some(PortId(3)), Modes::WRITE | Modes::NOTIFY),
+                line(None, None, Modes::READ | Modes::NOTIFY),
+            ];
+            assert_eq!(access.admissions(), lines, "{order:?}");
+            assert_eq!(access.most(), Modes::READ | Modes::WRITE | Modes::NOTIFY);
+        }
+        assert_eq!(Access::everyone().modes(Modes::READ).most(), Modes::READ);
     }
 }

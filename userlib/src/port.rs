@@ -92,12 +92,20 @@ impl PortConfig {
 /// Dropping the port closes it, at any time and in any order with what was made from it: exports
 /// end, remote operations are refused, calls on what is left give [`Error::PortClosed`].
 ///
-/// # Threads
+/// # A shared port couples its users
 ///
-/// Threads may share a port, and then share its streams: a failure is reported once, to whichever of
-/// them asks the node first. A thread whose data depends on its own writes compares
-/// [`stats`](Self::stats)`().failures` from before its first write and after its
-/// [`flush_remote`](Self::flush_remote), or opens a port of its own.
+/// Threads, and parts of a program that know nothing of each other, may share a port. They then share its streams, one for
+/// each node, and with them:
+///
+/// - **Failures.** A failed operation is reported once, to whichever user asks that node first. The others get `Ok`, also
+///   from [`flush_remote`](Self::flush_remote), though it may have been theirs.
+/// - **Notifications.** Until it is reported, the failure of one user's operation suppresses the notifications of *all* users
+///   to that node.
+/// - **The dispatcher.** A handler that blocks holds up all handlers and futures of the port.
+///
+/// Users that must not be coupled open a port each: a port is cheap. A thread that shares one and whose data depends on
+/// its own writes compares [`stats`](Self::stats)`().failures` from before its first write and after its
+/// [`flush_remote`](Self::flush_remote); if it has risen, its own writes may be among those that failed.
 ///
 /// # Example
 ///
@@ -330,7 +338,8 @@ impl Port {
     ///
     /// # Errors
     /// [`Error::Name`], [`Error::Empty`], [`Error::OutOfRange`], [`Error::ForeignRegion`];
-    /// [`Error::Export`] when the name is taken or a table is full; [`Error::PortClosed`].
+    /// [`Error::Export`] when the name is taken or a table is full; [`Error::NotificationTaken`];
+    /// [`Error::PortClosed`].
     pub fn export(
         &self,
         name: &str,
@@ -431,12 +440,14 @@ impl Port {
         self.inner.flush_remote(node)
     }
 
-    /// An event-count notification of this port, 1 to 1023.
+    /// An event-count notification of this port, 1 to 1023. Numbers up to 895 are the program's; those above, but 1023, the
+    /// library takes for locks, queues, semaphores and channels of the port as it needs them
+    /// ([`Access::notify`] has more).
     ///
     /// # Errors
-    /// [`Error::NotificationNumber`].
+    /// [`Error::NotificationNumber`]; [`Error::NotificationTaken`] for one that the library has taken.
     pub fn notification(&self, id: impl Into<NotificationId>) -> Result<Notification> {
-        Notification::new(&self.inner, id.into())
+        Notification::of_program(&self.inner, id.into())
     }
 
     /// The port's notification queue: one-shot notifications, and event-count ones as they come.

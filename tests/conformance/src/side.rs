@@ -37,6 +37,11 @@ impl Side {
         share(&self.port, name, len)
     }
 
+    /// As [`share`](Self::share), for one-shot notifications too.
+    pub(crate) fn share_with_letters(&self, name: &str, len: u64) -> netvm::Result<Shared> {
+        share_with_letters(&self.port, name, len)
+    }
+
     /// Imports what the peer exports under this name, now or later.
     pub(crate) fn import_peer(&self, name: &str) -> netvm::Result<RemoteSegment> {
         self.env.import(&self.port, self.peer, 0, name)
@@ -138,9 +143,17 @@ pub(crate) fn share(port: &Port, name: &str, len: u64) -> netvm::Result<Shared> 
     Ok(Shared { segment, memory })
 }
 
-/// Everybody may read, write, do atomics and signal these.
+/// Everybody may read, write, do atomics and signal all numbers that the library leaves to programs.
 pub(crate) fn open_to_all() -> Access {
-    Access::everyone().notify(1..=1_000_000)
+    Access::everyone().notify(1..=895)
+}
+
+/// As [`share`], and everybody may also send one-shot notifications: from a port that takes part in nothing that needs
+/// numbers in between.
+pub(crate) fn share_with_letters(port: &Port, name: &str, len: u64) -> netvm::Result<Shared> {
+    let memory = port.alloc(len)?;
+    let segment = port.export(name, &memory, .., Access::everyone().notify(1..=1_000_000))?;
+    Ok(Shared { segment, memory })
 }
 
 /// The more telling of two ends.

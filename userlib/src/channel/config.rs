@@ -85,6 +85,6 @@ impl ChannelConfig {
             Some((node, None)) => Access::nobody().and_node(node, modes),
             Some((node, Some(port))) => Access::nobody().and_port(node, port, modes),
         };
-        access.notify(id.0..=id.0)
+        access.notify_own(id.0..=id.0)
     }
 }

@@ -97,7 +97,7 @@ impl Sender {
         };
         let access = Access::nobody()
             .and_port(node, at, Modes::READ | Modes::WRITE)
-            .notify(id.0..=id.0);
+            .notify_own(id.0..=id.0);
         let export = crate::export::export(port, &owner.export_name(), &credits, &(..credits::LEN), &access)?;
         claim(&queue, owner)?;
         let epoch = queue.inner().stream.tag().epoch();

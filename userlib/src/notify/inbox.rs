@@ -39,6 +39,7 @@
 //! closes the port says so first, then takes each of these locks, then gives the words back.
 
 use super::future::Waiter;
+use crate::error::{Error, Result};
 use crate::port::PortInner;
 use netvm_abi::NotificationId;
 use netvm_abi::bar::port::{INTERRUPT_ENABLE, NOTIFICATION_READ, WAKE_ON_QUEUE};
@@ -146,6 +147,8 @@ pub(super) struct State {
     pub(super) acknowledged: u64,
     /// Numbers that an object of the library has for itself.
     owned: Ids,
+    /// Numbers that exports of the program let peers signal: first and last of each range.
+    given_away: Vec<(NotificationId, NotificationId)>,
     /// Numbers that the program has popped and not acknowledged since.
     pub(super) out: Ids,
     /// Numbers found by their counts, whose entries are still in the card's queue.
@@ -193,7 +196,39 @@ impl State {
 
     /// Whether nothing tells that the program or the library uses this number.
     pub(super) fn is_unused(&self, id: NotificationId) -> bool {
-        !self.owned.has(id) && !self.handlers.contains_key(&id) && !self.interest.contains_key(&id)
+        let given_away = self
+            .given_away
+            .iter()
+            .any(|&(first, last)| (first..=last).contains(&id));
+        !self.owned.has(id)
+            && !self.handlers.contains_key(&id)
+            && !self.interest.contains_key(&id)
+            && !given_away
+    }
+
+    /// Makes sure that no object of the library has this number.
+    pub(super) fn is_programs(&self, id: NotificationId) -> Result<()> {
+        if !id.is_one_shot() && self.owned.has(id) {
+            return Err(Error::NotificationTaken { id });
+        }
+        Ok(())
+    }
+
+    /// An export lets peers signal these.
+    pub(super) fn give_away(&mut self, range: (NotificationId, NotificationId)) -> Result<()> {
+        let counts = range.0.0..=range.1.0.min(EVENT_COUNTS - 1);
+        for id in counts {
+            self.is_programs(NotificationId(id))?;
+        }
+        self.given_away.push(range);
+        Ok(())
+    }
+
+    /// That export has ended.
+    pub(super) fn take_back(&mut self, range: (NotificationId, NotificationId)) {
+        if let Some(at) = self.given_away.iter().position(|other| *other == range) {
+            self.given_away.swap_remove(at);
+        }
     }
 
     /// Whether the program has something to pop, as far as is known.

@@ -14,5 +14,5 @@ pub(crate) use future::{block_on, block_on_until};
 pub(crate) use inbox::Inbox;
 pub(crate) use members::Group;
 pub use notification::Notification;
-pub(crate) use numbers::OwnNotification;
+pub(crate) use numbers::{GivenAway, OwnNotification};
 pub use queue::NotificationQueue;

@@ -19,17 +19,32 @@ use std::sync::atomic::Ordering;
 pub struct Notification {
     port: Arc<PortInner>,
     id: NotificationId,
+    /// It belongs to an object of the library.
+    own: bool,
 }
 
 impl Notification {
-    pub(crate) fn new(port: &Arc<PortInner>, id: NotificationId) -> Result<Self> {
+    pub(crate) fn new(port: &Arc<PortInner>, id: NotificationId, own: bool) -> Result<Self> {
         if !id.is_some() || id.is_one_shot() {
             return Err(Error::NotificationNumber { id });
         }
-        Ok(Self {
-            port: Arc::clone(port),
-            id,
-        })
+        let port = Arc::clone(port);
+        Ok(Self { port, id, own })
+    }
+
+    /// One for the program.
+    pub(crate) fn of_program(port: &Arc<PortInner>, id: NotificationId) -> Result<Self> {
+        let notification = Self::new(port, id, false)?;
+        notification.check_owner()?;
+        Ok(notification)
+    }
+
+    /// The library may have taken the number for itself since the program has made this.
+    fn check_owner(&self) -> Result<()> {
+        if self.own {
+            return Ok(());
+        }
+        self.port.inbox.state.lock().is_programs(self.id)
     }
 
     /// Its number.
@@ -136,8 +151,9 @@ impl Notification {
     /// Acknowledges one signal: it has been handled.
     ///
     /// # Errors
-    /// [`Error::NothingPending`].
+    /// [`Error::NothingPending`]; [`Error::NotificationTaken`].
     pub fn ack(&self) -> Result<()> {
+        self.check_owner()?;
         self.port.acknowledge(self.id)
     }
 
@@ -155,9 +171,11 @@ impl Notification {
     /// the thread that it runs on.
     ///
     /// # Errors
-    /// [`Error::PortClosed`], [`Error::PortEnded`]; [`Error::Refused`] when the thread cannot be made.
+    /// [`Error::PortClosed`], [`Error::PortEnded`]; [`Error::NotificationTaken`]; [`Error::Refused`] when the thread cannot
+    /// be made.
     pub fn arm(&self, handler: impl FnMut(NotificationId) + Send + 'static) -> Result<()> {
         self.port.alive()?;
+        self.check_owner()?;
         self.port.ensure_dispatcher()?;
         drop(self.port.set_handler(self.id, Some(Box::new(handler))));
         Ok(())

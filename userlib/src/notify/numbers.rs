@@ -2,7 +2,11 @@
 //!
 //! Programs choose their numbers themselves, as they do with a file's offsets. Objects of the library
 //! that need some of their own take them here: the one that the program names, or the highest that
-//! nobody is seen to use, so that a program which counts from 1 meets none of them.
+//! is not seen to be used, so that a program which counts from 1 meets none of them.
+//!
+//! A number is used by one of the two only. The library takes none for which the program has a handler or a waiter,
+//! or that an export of the program lets peers signal. Once it has a number, the program gets no
+//! [`Notification`] of it and cannot export it; one that the program made before neither arms nor acknowledges.
 
 use crate::backend::Refusal;
 use crate::error::{Error, Result};
@@ -37,8 +41,9 @@ impl OwnNotification {
         };
         let notification = match wanted {
             Some(id) => {
-                let notification = Notification::new(port, id)?;
-                if !port.inbox.state.lock().own(id) {
+                let notification = Notification::new(port, id, true)?;
+                let mut state = port.inbox.state.lock();
+                if !state.is_unused(id) || !state.own(id) {
                     return Err(refused(Status::NotAllowed));
                 }
                 notification
@@ -51,7 +56,7 @@ impl OwnNotification {
                 drop(free);
                 state.own(id);
                 drop(state);
-                Notification::new(port, id)?
+                Notification::new(port, id, true)?
             }
         };
         port.acknowledge_up_to(notification.id(), u32::MAX);
@@ -75,6 +80,30 @@ impl OwnNotification {
     /// Acknowledges all that is pending. Tells how much that was.
     pub(crate) fn clear(&self) -> u32 {
         self.port.acknowledge_up_to(self.id(), u32::MAX)
+    }
+}
+
+/// The numbers that an export of the program lets peers signal: none of the library's, for as long as it lives.
+pub(crate) struct GivenAway {
+    port: Arc<PortInner>,
+    range: (NotificationId, NotificationId),
+}
+
+impl GivenAway {
+    /// # Errors
+    /// [`Error::NotificationTaken`].
+    pub(crate) fn new(port: &Arc<PortInner>, range: (NotificationId, NotificationId)) -> Result<Self> {
+        port.inbox.state.lock().give_away(range)?;
+        Ok(Self {
+            port: Arc::clone(port),
+            range,
+        })
+    }
+}
+
+impl Drop for GivenAway {
+    fn drop(&mut self) {
+        self.port.inbox.state.lock().take_back(self.range);
     }
 }
 

@@ -31,6 +31,12 @@ use std::sync::atomic::Ordering;
 /// # Processes that die
 /// If a process dies that holds the lock or waits for it, those who wait find out, agree on one of
 /// them, and that one gets the lock with [`Guard::owner_died`] set. Nobody waits for ever.
+///
+/// # Panics under the lock
+/// A guard that is dropped by a panic leaves the lock as a process that dies: the next to [wait](Self::acquire) for it is
+/// told by [`Guard::owner_died`], and what this port wrote under the lock may not have landed. Unlike
+/// [`std::sync::Mutex`], which stays poisoned, the lock is whole again after that. A guard that is forgotten counts the
+/// same once its `Lock` is dropped.
 pub struct Lock {
     pub(super) seat: Seat,
     centre: RemoteSegment,
@@ -288,7 +294,8 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// Whether a process has died that may have held the lock: what it protects may be half changed.
+    /// Whether a process has died that may have held the lock, or has panicked while it held it: what it protects may be
+    /// half changed.
     #[must_use]
     pub const fn owner_died(&self) -> bool {
         self.died
@@ -351,6 +358,14 @@ impl<'a> Guard<'a> {
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            // What the lock protects may be half changed: the next holder is told, as if this process had died. And
+            // unwinding waits for no other node.
+            if std::mem::take(&mut self.held) {
+                self.lock.abandon();
+            }
+            return;
+        }
         // A release that fails is told by `release` only. A write that has failed is told by the next call to its node.
         let _ = self.let_go();
     }

@@ -106,7 +106,7 @@ pub struct Inside<'a> {
 }
 
 impl Inside<'_> {
-    /// Whether a process has died that may have been inside: what the monitor protects may be half
+    /// Whether a process has died that may have been inside, or has panicked there: what the monitor protects may be half
     /// changed.
     #[must_use]
     pub const fn owner_died(&self) -> bool {

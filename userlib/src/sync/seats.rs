@@ -83,7 +83,10 @@ enum Found {
     Unused(u16),
     /// Somebody exports a block for these: look again.
     Begins,
+    /// All are taken.
     None,
+    /// The program uses the numbers of all that are not.
+    Numbers,
 }
 
 /// The seats of a port.
@@ -152,6 +155,13 @@ impl Seats {
                     port.backend.relax(spins);
                     spins = spins.saturating_add(1);
                 }
+                Found::Numbers => {
+                    return Err(Error::Refused {
+                        what: "take a seat for synchronization: the program uses notifications 897 to 959, or has an \
+                               export whose `Access::notify` gives them away",
+                        reason: Refusal::Status(Status::NotAllowed),
+                    });
+                }
                 Found::None => {
                     return Err(Error::Refused {
                         what: "take a seat for synchronization: a port has 56, for up to eight different lists of \
@@ -167,7 +177,7 @@ impl Seats {
         let first = u32::from(block * BLOCK) + NUMBERS;
         let access = rights
             .members(Modes::READ | Modes::WRITE, Modes::READ)
-            .notify(first + 1..=first + u32::from(BLOCK) - 1);
+            .notify_own(first + 1..=first + u32::from(BLOCK) - 1);
         let start = u64::from(block) * BLOCK_BYTES;
         let range = start..start + BLOCK_BYTES;
         crate::export::export(port, &name_of(block), &self.memory, &range, &access)
@@ -177,7 +187,7 @@ impl Seats {
 impl Taken {
     /// Takes a seat that is free and whose number the program does not use, in a block with these rights.
     fn find(&mut self, port: &Arc<PortInner>, rights: &Rights) -> Found {
-        let (mut unused, mut begins) = (None, false);
+        let (mut unused, mut begins, mut used) = (None, false, false);
         for (block, (state, seats)) in self
             .blocks
             .iter_mut()
@@ -192,6 +202,7 @@ impl Taken {
                             seat.0 = true;
                             return Found::Seat(index, seat.1, notification);
                         }
+                        used = true;
                     }
                 }
                 Block::Begins(theirs) if theirs == rights => begins = true,
@@ -207,6 +218,7 @@ impl Taken {
                 *state = Block::Begins(*rights);
                 Found::Unused(block)
             }
+            None if used => Found::Numbers,
             None => Found::None,
         }
     }

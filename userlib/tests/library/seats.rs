@@ -1,8 +1,8 @@
-//! What a lock's participant says of itself in its own memory, when something goes wrong.
+//! What a lock's participant says of itself in its own memory when something goes wrong, and which numbers it takes.
 
 use crate::card::Card;
 use netvm::sync::Lock;
-use netvm::{Error, NodeId, Port, PortConfig, PortId, Status, Timeout};
+use netvm::{Access, Error, NodeId, NotificationId, Port, PortConfig, PortId, Status, Timeout};
 use netvm_abi::descriptor::Opcode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -101,5 +101,49 @@ fn a_lock_that_is_dropped_with_a_forgotten_guard_is_not_held() {
     std::mem::forget(guard);
     drop(lock);
     assert_eq!(place(&seats), OVER);
+    card.leave_alone();
+}
+
+/// The program and the library do not get each other's notification numbers.
+#[test]
+fn numbers_belong_to_the_program_or_the_library() {
+    let card = Card::new();
+    let (port, lock, _) = join(&card, Status::Ok);
+    let taken = |id| Error::NotificationTaken {
+        id: NotificationId(id),
+    };
+    // The lock's participant has the first number of its kind.
+    assert_eq!(port.notification(897).map(drop), Err(taken(897)));
+    let memory = port.alloc(4096).unwrap();
+    let export = |ids: std::ops::RangeInclusive<u32>| {
+        let access = Access::everyone().notify(ids);
+        port.export("name", &memory, .., access).map(drop)
+    };
+    assert_eq!(export(1..=1023), Err(taken(897)));
+    assert_eq!(export(897..=1_000_000), Err(taken(897)));
+    assert_eq!((export(1..=896), export(898..=1_000_000)), (Ok(()), Ok(())));
+
+    // Made before the next one takes its number: it does no harm.
+    let early = port.notification(898).unwrap();
+    let second = Lock::join(&port, NodeId(1), PortId(2), "lock", Timeout::Now).unwrap();
+    card.signal(898, true);
+    assert_eq!(early.arm(|_| {}), Err(taken(898)));
+    assert_eq!(early.ack(), Err(taken(898)));
+
+    // What the program has, the library does not take.
+    port.notification(899).unwrap().arm(|_| {}).unwrap();
+    let _third = Lock::join(&port, NodeId(1), PortId(2), "lock", Timeout::Now).unwrap();
+    assert_eq!(port.notification(900).map(drop), Err(taken(900)));
+    let _given = port
+        .export("given", &memory, .., Access::everyone().notify(901..=1000))
+        .unwrap();
+    let fourth = Lock::join(&port, NodeId(1), PortId(2), "lock", Timeout::Now);
+    assert!(matches!(fourth, Err(Error::Refused { .. })), "{fourth:?}");
+
+    // What the library gives back is anybody's.
+    drop((lock, second));
+    assert!(port.notification(897).is_ok());
+    assert_eq!(early.pending(), 0);
+    assert!(early.arm(|_| {}).is_ok());
     card.leave_alone();
 }

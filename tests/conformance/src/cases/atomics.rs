@@ -7,7 +7,7 @@ use netvm::abi::atomic::{Atomic, EMPTY, NOBODY, QueueBlock};
 use netvm::abi::descriptor::Opcode;
 use netvm::{Access, Error, Modes, Status};
 
-const DONE: u32 = 900;
+const DONE: u32 = 800;
 
 /// A 64-bit operation.
 const fn wide(opcode: Opcode, operand: u64, compare: u64) -> Atomic {
@@ -73,7 +73,7 @@ pub(super) fn atomic_refusals(env: &Env) -> Outcome {
     env.pair(
         |side| {
             let memory = side.alloc(4096)?;
-            let all = Access::everyone().notify(1..=1000);
+            let all = Access::everyone().notify(1..=895);
             let segment = side.export("all", &memory, .., all)?;
             let _plain = side.export(
                 "no atomics",

@@ -15,7 +15,7 @@ use netvm::{Modes, OpId, Port, Region, SharedConfig, SharedReceiver, Status, Vir
 use std::ops::Deref;
 
 /// All rounds are over.
-const DONE: u32 = 900;
+const DONE: u32 = 800;
 /// Event counts: of a write with data, of one without, and of one that stands alone.
 const DATA: u32 = 1;
 const EMPTY: u32 = 2;

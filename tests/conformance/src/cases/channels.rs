@@ -366,13 +366,13 @@ pub(super) fn channel_refusals(env: &Env) -> Outcome {
         move |env| {
             let port = env.open(1, 0)?;
             let bells = share(&port, "bells", 4096)?;
-            let mut receiver = Receiver::open(&port, "queue", ChannelConfig::default().notification(40))?;
+            let mut receiver = Receiver::open(&port, "queue", ChannelConfig::default().notification(900))?;
             right!(
-                receiver.notification().id().0 == 40,
+                receiver.notification().id().0 == 900,
                 "another notification than asked for"
             );
             refused(
-                Receiver::open(&port, "other", ChannelConfig::default().notification(40)),
+                Receiver::open(&port, "other", ChannelConfig::default().notification(900)),
                 &[Status::NotAllowed],
             )?;
             let nobody = ChannelConfig::default().from_port(env.id(1), env.port_id(1, 7));

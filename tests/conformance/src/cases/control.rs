@@ -7,7 +7,7 @@ use crate::side::{open_to_all, share, worse};
 use netvm::{Access, Error, Modes, Status, Timeout, VirtAddr};
 use std::time::Duration;
 
-const DONE: u32 = 900;
+const DONE: u32 = 800;
 
 pub(super) fn import_waits(env: &Env) -> Outcome {
     env.pair(

@@ -8,7 +8,7 @@ use netvm::Error;
 use rand::Rng;
 
 /// The receiver may go.
-const DONE: u32 = 900;
+const DONE: u32 = 800;
 
 pub(super) fn ping_pong(env: &Env) -> Outcome {
     fn player(side: &Side, serves: bool) -> Outcome {

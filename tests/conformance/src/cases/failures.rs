@@ -7,7 +7,7 @@ use crate::side::{bequeath, inherited, open_to_all, share, worse};
 use netvm::{Error, Port, RemoteSegment, Status, Timeout};
 use std::time::Duration;
 
-const DONE: u32 = 900;
+const DONE: u32 = 800;
 
 /// How a capability that has ended is refused.
 const ENDED: &[Status] = &[Status::CapabilityRefused, Status::Revoked];

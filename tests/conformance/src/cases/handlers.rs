@@ -2,7 +2,7 @@
 
 use crate::env::{Env, pass};
 use crate::outcome::{Outcome, right};
-use crate::side::{Side, share};
+use crate::side::{Side, share_with_letters};
 use netvm::{Error, NotificationId, Port, PortConfig};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -77,6 +77,7 @@ pub(super) fn busy_handler(env: &Env) -> Outcome {
     env.pair(
         |side| ring(&side, &[7, 9]),
         |side| {
+            let side = Arc::new(side);
             let _export = side.share("bells", 4096)?;
             let ringer = side.import_peer("ringer")?;
             let mine = side.env.import(&side, 0, 0, "bells")?;
@@ -86,12 +87,12 @@ pub(super) fn busy_handler(env: &Env) -> Outcome {
             side.flush_remote(side.env.id(0))?;
             let (stop, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
             let (stopped, counted) = (Arc::clone(&stop), Arc::clone(&calls));
-            // Each call brings the next signal.
-            let again = mine.clone();
+            // Each call brings the next signal, and ends when that is there: it never has nothing to do.
+            let (again, port) = (mine.clone(), Arc::downgrade(&side));
             side.notification(6)?.arm(move |_| {
                 counted.fetch_add(1, Ordering::AcqRel);
-                if !stopped.load(Ordering::Acquire) {
-                    let _ = again.notify(6);
+                if let (Some(side), false) = (port.upgrade(), stopped.load(Ordering::Acquire)) {
+                    let _ = again.notify(6).and_then(|_| side.flush_remote(side.env.id(0)));
                 }
             })?;
             let quick = Arc::new(AtomicU32::new(0));
@@ -197,7 +198,13 @@ pub(super) fn waiting_handler(env: &Env) -> Outcome {
             side.until(SOON, || Ok(side.stats().handler_calls == 1))?;
             pass(&side, Duration::from_millis(2))?;
             ringer.notify(1)?;
+            let began = side.now();
             let ended = side.until(SOON, || Ok(answer.load(Ordering::Acquire) > 0));
+            // At its deadline the future is looked at in any case.
+            right!(
+                is_soon(&side, began),
+                "a handler waited until its deadline for its own dispatcher"
+            );
             right!(
                 ended != Err(Error::TimedOut),
                 "a handler waits for its own dispatcher"
@@ -245,7 +252,7 @@ pub(super) fn stale_handles(env: &Env) -> Outcome {
             let ringer = side.import_peer("ringer")?;
             let old = side.env.open(0, 1)?;
             let (queue, bell) = (old.notifications(), old.notification(5)?);
-            let export = share(&old, "bells", 4096)?;
+            let export = share_with_letters(&old, "bells", 4096)?;
             let mut stale = bell.ready();
             let polled = {
                 // It leaves its mark in the words of the port.
@@ -255,7 +262,7 @@ pub(super) fn stale_handles(env: &Env) -> Outcome {
             right!(polled, "a signal that was never sent");
             drop(old);
             let port = reopen(&side.env, 1, &side)?;
-            let _new = share(&port, "bells", 4096)?;
+            let _new = share_with_letters(&port, "bells", 4096)?;
             let last = port.notification(6)?;
             ringer.notify(1)?;
             // Stale handles take nothing of what comes to the next owner, while it comes and afterwards.
@@ -329,7 +336,7 @@ pub(super) fn full_backlog(env: &Env) -> Outcome {
             let ringer = side.import_peer("ringer")?;
             let config = PortConfig::number(side.env.port_id(0, 1).0).one_shot_backlog(4);
             let port = Port::open(side.node(), config)?;
-            let _export = share(&port, "bells", 4096)?;
+            let _export = share_with_letters(&port, "bells", 4096)?;
             ringer.notify(1)?;
             port.notification(6)?.wait(side.env.patience)?;
             port.notification(6)?.ack()?;

@@ -8,7 +8,7 @@ use crate::side::open_to_all;
 use netvm::{Error, Status};
 use rand::Rng;
 
-const DONE: u32 = 900;
+const DONE: u32 = 800;
 
 pub(super) fn region_freed_in_flight(env: &Env) -> Outcome {
     const LEN: u64 = 5 * 4096 + 77;

@@ -217,6 +217,8 @@ cases! {
     sync::bounded_buffer, 2, Nothing, "a bounded buffer in a monitor";
     sync::failures_outlive_participants, 2, Nothing, "what a program's writes failed with survives a participant";
     sync::forgotten_guard, 2, Nothing, "a lock is dropped with its guard forgotten: the next one gets it";
+    sync::panic_in_lock, 2, Nothing, "a panic under a lock: the next holder is told, as of a death";
+    sync::own_numbers, 2, Nothing, "programs and the library do not get each other's notification numbers";
     sync::dead_holder, 3, Kill, "who holds a lock dies: the others get it, and are told";
     sync::dead_waiter, 3, Kill, "who waits for a lock dies: those behind it get it";
     sync::deaths_in_a_crowd, 3, Kill, "a holder and a waiter die while others come and go: it ends";

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-const DONE: u32 = 900;
+const DONE: u32 = 800;
 /// How often a body looks at what no notification tells.
 const SOON: Duration = Duration::from_micros(50);
 
@@ -16,7 +16,7 @@ pub(super) fn event_counts(env: &Env) -> Outcome {
     let each = env.scaled(50);
     env.pair(
         move |side| {
-            let _export = side.share("bells", 4096)?;
+            let _export = side.share_with_letters("bells", 4096)?;
             // Only look when all are there: none may be lost while nobody takes them.
             side.take_signal(DONE)?;
             for id in [1, 31, 32, 1022] {
@@ -50,7 +50,7 @@ pub(super) fn queue(env: &Env) -> Outcome {
     let each = env.scaled(20);
     env.pair(
         move |side| {
-            let _export = side.share("bells", 4096)?;
+            let _export = side.share_with_letters("bells", 4096)?;
             let queue = side.notifications();
             let mut counts = [0u32; 4];
             let mut one_shots = 0;
@@ -200,7 +200,7 @@ pub(super) fn futures(env: &Env) -> Outcome {
     let each = env.scaled(15);
     env.pair(
         move |side| {
-            let _export = side.share("async", 4096)?;
+            let _export = side.share_with_letters("async", 4096)?;
             let peer = side.import_peer("peer")?;
             let queue = side.notifications();
             let bell = side.notification(8)?;
@@ -276,7 +276,7 @@ pub(super) fn full_one_shot_queue(env: &Env) -> Outcome {
     const MANY: u32 = 2300;
     env.pair(
         move |side| {
-            let memory = side.share("box", 4096)?;
+            let memory = side.share_with_letters("box", 4096)?;
             let sender = side.import_peer("sender")?;
             // Nobody takes anything until the sender has been refused.
             side.take_signal(1)?;

@@ -7,7 +7,7 @@ use crate::side::{share, worse};
 use rand::Rng;
 use std::time::Duration;
 
-const DONE: u32 = 900;
+const DONE: u32 = 800;
 
 pub(super) fn scattered_then_notify(env: &Env) -> Outcome {
     const SIZE: u64 = 32 * 4096;
@@ -101,7 +101,7 @@ pub(super) fn one_shot_order(env: &Env) -> Outcome {
     let count = env.scaled(150);
     env.pair(
         move |side| {
-            let memory = side.share("letters", 4096)?;
+            let memory = side.share_with_letters("letters", 4096)?;
             let sender = side.import_peer("sender")?;
             let queue = side.notifications();
             let last = memory.word32(0)?;

@@ -261,9 +261,9 @@ pub(super) fn shared_refusals(env: &Env) -> Outcome {
                     |error| matches!(error, Error::Refused { .. }),
                 )?;
             }
-            let receiver = SharedReceiver::open(&port, "queue", config().notification(40))?;
+            let receiver = SharedReceiver::open(&port, "queue", config().notification(900))?;
             right!(
-                receiver.notification().id().0 == 40,
+                receiver.notification().id().0 == 900,
                 "another notification than asked for"
             );
             fails(

@@ -6,7 +6,7 @@ use crate::pattern;
 use crate::side::worse;
 use std::sync::Arc;
 
-const DONE: u32 = 900;
+const DONE: u32 = 800;
 
 pub(super) fn one_port(env: &Env) -> Outcome {
     const THREADS: u64 = 3;

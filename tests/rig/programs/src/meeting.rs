@@ -59,7 +59,7 @@ impl Side {
     pub fn meet(node: &Node, number: u16, bytes: u64) -> netvm::Result<Self> {
         let port = Port::open(node, PortConfig::number(number))?;
         let memory = port.alloc(bytes)?;
-        let access = Access::everyone().notify(1..=1000);
+        let access = Access::everyone().notify(1..=895);
         let segment = port.export("meeting", &memory, .., access)?;
         let peer = NodeId(1 - node.id().0.min(1));
         let remote = port.import(peer, PortId(number), "meeting", PATIENCE)?;

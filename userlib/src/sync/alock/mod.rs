@@ -189,6 +189,9 @@ impl fmt::Debug for AsymmetricHandle {
 }
 
 /// Holds an [`AsymmetricLock`] until it is dropped or [released](Self::release).
+///
+/// A panic gives the lock back as any other drop does, and the next holder is not told: a program whose data may be half
+/// changed then says so in that data.
 #[must_use = "dropping a guard gives the lock back"]
 #[derive(Debug)]
 pub struct AsymmetricGuard<'a> {

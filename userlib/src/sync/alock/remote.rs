@@ -106,7 +106,7 @@ impl Remote {
         }
         let access = rights
             .members(Modes::ATOMIC, Modes::empty())
-            .notify(number.id().0..=number.id().0);
+            .notify_own(number.id().0..=number.id().0);
         let segment = port.export(&id.name(), &memory, ..LINE, access)?;
         Ok(Self {
             port: inner,

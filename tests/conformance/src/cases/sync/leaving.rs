@@ -2,10 +2,11 @@
 
 use super::{all, lock, semaphore};
 use crate::env::{Env, pass};
-use crate::outcome::{Outcome, Trouble};
+use crate::outcome::{Outcome, Trouble, fails, right};
 use crate::side::Side;
 use netvm::sync::{Lock, Semaphore};
-use netvm::{Error, OpId, RemoteSegment};
+use netvm::{Access, Error, OpId, RemoteSegment};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 /// Waits for a token on a port of its own, until it has one.
@@ -121,6 +122,96 @@ pub(in super::super) fn forgotten_guard(env: &Env) -> Outcome {
                     "a lock whose guard was forgotten was had after {took:?}, as if it had been released"
                 )));
             }
+            home.notify(1)?;
+            side.flush_peer()
+        },
+    )
+}
+
+/// A panic under the lock: the next holder is told, and the one after it is not.
+pub(in super::super) fn panic_in_lock(env: &Env) -> Outcome {
+    env.pair(
+        |side| {
+            let _lock = Lock::create(&side, "lock", all())?;
+            let _export = side.share("home", 4096)?;
+            side.take_signal(1)
+        },
+        |side| {
+            let home = side.import_peer("home")?;
+            let mut first = lock(&side.env, &side, 1, "lock")?;
+            let mut second = lock(&side.env, &side, 1, "lock")?;
+            let panicked = catch_unwind(AssertUnwindSafe(|| -> netvm::Result<()> {
+                let _guard = first.acquire()?;
+                // Without the hook, whose text would look like trouble.
+                resume_unwind(Box::new(Died));
+            }));
+            match panicked {
+                Ok(ended) => ended?,
+                Err(what) if what.is::<Died>() => {}
+                Err(what) => resume_unwind(what),
+            }
+            for expected in [true, false] {
+                let guard = second.acquire()?;
+                let died = guard.owner_died();
+                guard.release()?;
+                if died != expected {
+                    return Err(Trouble::Unexpected(format!(
+                        "after a panic under the lock: a holder is told {died}, not {expected}"
+                    )));
+                }
+            }
+            first.acquire()?.release()?;
+            home.notify(1)?;
+            side.flush_peer()
+        },
+    )
+}
+
+/// What the panic carries.
+struct Died;
+
+/// Programs and the library do not get each other's notification numbers.
+pub(in super::super) fn own_numbers(env: &Env) -> Outcome {
+    env.pair(
+        |side| {
+            let _semaphore = Semaphore::create(&side, "semaphore", 1, all())?;
+            let _export = side.share("home", 4096)?;
+            side.take_signal(1)
+        },
+        |side| {
+            let home = side.import_peer("home")?;
+            let memory = side.alloc(4096)?;
+            let wide = || Access::everyone().notify(1..=1023);
+            let gives_away = side.export("wide", &memory, .., wide())?;
+            fails(
+                semaphore(&side.env, &side, 1, "semaphore"),
+                "taking part in a semaphore whose signals peers may give",
+                |error| matches!(error, Error::Refused { .. }),
+            )?;
+            gives_away.unexport()?;
+            drop(gives_away);
+            let mut mine = semaphore(&side.env, &side, 1, "semaphore")?;
+            // Of 56 numbers it has one.
+            let (mut own, mut free) = (0, 0);
+            for id in 897..=959 {
+                match side.notification(id) {
+                    Err(Error::NotificationTaken { .. }) => own += 1,
+                    other => free += other.map(|_| 1)?,
+                }
+            }
+            right!(
+                (own, free) == (1, 62),
+                "the library has {own} numbers, the program {free}"
+            );
+            fails(
+                side.export("wide", &memory, .., wide()),
+                "letting peers signal a semaphore's number",
+                |error| matches!(error, Error::NotificationTaken { .. }),
+            )?;
+            mine.wait()?;
+            mine.signal()?;
+            drop(mine);
+            drop(side.export("wide", &memory, .., wide())?);
             home.notify(1)?;
             side.flush_peer()
         },

@@ -66,7 +66,7 @@ fn export() -> Result<String, Trouble> {
     let node = meeting::node(Path::new(device::FIRST))?;
     let port = Port::open(&node, PortConfig::number(PORT))?;
     let memory = port.alloc(BYTES)?;
-    let _range = port.export(NAME, &memory, .., Access::everyone().notify(1..=1000))?;
+    let _range = port.export(NAME, &memory, .., Access::everyone().notify(1..=895))?;
     let mut mix = Mix::new(u64::from(std::process::id()));
     loop {
         let at = mix.below(BYTES / 8) * 8;
