@@ -44,6 +44,8 @@ mod wanted {
     pub(crate) const COUNT: u32 = 7;
     /// Talk to the other node.
     pub(crate) const NETWORK: u32 = 8;
+    /// Send over a wire that is stuck.
+    pub(crate) const STUCK: u32 = 9;
 }
 
 #[unsafe(no_mangle)]
@@ -73,6 +75,7 @@ extern "C" fn firmware_main() -> ! {
         }
         wanted::LOOPBACK => ended(self_test::loopback::run(&mut arena)),
         wanted::NETWORK => ended(self_test::network::run(&mut arena, &mut map)),
+        wanted::STUCK => ended(self_test::stuck::run(&mut arena, &mut map)),
         wanted::COUNT => ended(self_test::instructions::run(&mut arena)),
         wanted::EXCEPTION => {
             // SAFETY: none; that this is reported is what the test wants to see.

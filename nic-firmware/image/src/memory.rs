@@ -14,8 +14,8 @@ pub(crate) const RECEIVE_BYTES: usize = 4288;
 pub(crate) const MESSAGE_BYTES: usize = 4192;
 /// Bytes for the head of a frame that leaves, and its payload if that is short.
 pub(crate) const HEAD_BYTES: usize = 320;
-/// Frames that may be leaving.
-pub(crate) const HEADS: usize = 128;
+/// Frames that may be leaving: those that a device has, and those that wait for it (`wire/virtio/send.rs` says how many).
+pub(crate) const HEADS: usize = 512;
 
 /// Receive buffers of a card: the sum of the windows, replies to all its reads, and some for each node for what is not
 /// counted against a window (acknowledgements, errors, greetings).

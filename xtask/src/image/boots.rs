@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use netvm_abi::Geometry;
 
 use super::memory::Memory;
-use super::{QEMU, build, have_qemu, have_target, hosted, icount, image, in_folder, network};
+use super::{QEMU, build, have_qemu, have_target, hosted, icount, image, in_folder, network, stuck};
 use crate::cargo::{cargo, target};
 use crate::exec;
 use crate::run::{Context, Outcome};
@@ -98,10 +98,11 @@ pub(crate) fn stage(context: &mut Context<'_>) -> Result<Outcome> {
             bail!("the image does not say '{line}': {}", log_of("node-0").display());
         }
     }
+    stuck::run()?;
     let hosted = hosted::run()?;
     Ok(Outcome::Passed(format!(
         "{} boots; idle at {:.1} % of a core; hosts outside: {} us an exchange, {} calls",
-        BOOTS.len() + 5,
+        BOOTS.len() + 6,
         seen.idle.max(hosted.idle) * 100.0,
         hosted.exchange.as_micros(),
         hosted.rings

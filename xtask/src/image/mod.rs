@@ -9,6 +9,7 @@ pub(crate) mod memory;
 pub(crate) mod network;
 mod sizes;
 mod storm;
+mod stuck;
 
 pub(crate) use boots::stage;
 

@@ -7,5 +7,6 @@ pub(crate) mod loopback;
 pub(crate) mod network;
 mod pair;
 pub(crate) mod sleep;
+pub(crate) mod stuck;
 
 use crate::host::Shared;

@@ -102,9 +102,14 @@ impl Network {
         self.receiver.refused
     }
 
-    /// Messages that found the device's queue full for too long.
+    /// Messages that found both the device's queue and this image's full.
     pub(crate) const fn lost(&self) -> u32 {
         self.sender.lost
+    }
+
+    /// Messages that wait because the device's queue is full.
+    pub(crate) fn waiting(&self) -> usize {
+        self.sender.waiting()
     }
 }
 
@@ -120,10 +125,13 @@ impl Wire for Network {
     }
 
     fn poll_sent(&mut self) -> Option<StagingId> {
-        self.sender.poll_sent()
+        self.sender.poll_sent(&mut self.transport)
     }
 
     fn poll(&mut self) -> Option<Frame> {
+        if self.sender.is_congested() {
+            return None;
+        }
         let frame = self.receiver.poll(&self.own);
         self.receiver.tell(&mut self.transport);
         frame
@@ -139,17 +147,20 @@ impl Wire for Network {
     }
 
     fn has_input(&mut self) -> bool {
-        self.receiver.has_input() || self.sender.has_sent()
+        // Frames that are not taken now do not keep the card awake: the device's end of a message does.
+        self.receiver.has_input() && !self.sender.is_congested() || self.sender.has_sent()
     }
 
     fn arm(&mut self) {
         // What came before this is seen by the look that follows; what comes after it interrupts.
         self.receiver.interrupts(true);
+        self.sender.interrupts(true);
         interrupts::expect(self.interrupt, true);
     }
 
     fn disarm(&mut self) {
         self.receiver.interrupts(false);
+        self.sender.interrupts(false);
         // Reading it is what ends the device's interrupt.
         let _ = self.transport.ack_interrupt();
     }

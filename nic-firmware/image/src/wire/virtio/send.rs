@@ -1,21 +1,32 @@
 //! Messages that leave.
+//!
+//! Sending never waits: a page lock may be held meanwhile, and its host waits for that lock with a deadline. A message that
+//! finds the device's queue full joins a queue of this image, in order, and goes to the device as that takes others.
+//!
+//! **What bounds that queue.** Writes and requests hold credits: a window for each other node. Replies answer requests of
+//! the other side, so they are at most its reads. What is not counted (acknowledgements, errors, greetings) answers frames that arrive, one
+//! for each, or is due at a time, once for each node. A card whose queue is [half full](Sender::is_congested)
+//! takes no more frames, until the device has caught up; its receive buffers hold what others may send meanwhile. So the
+//! queue never fills. Should it do so all the same, the message is lost and counted, and the link says so.
 
 use super::{DEVICE_HEADER, QUEUE, Queue};
 use crate::arena::Arena;
 use core::ptr::NonNull;
 use heapless::{Deque, Vec};
+use netvm_abi::StagingId;
 use netvm_abi::frame::{Endpoint, HEAD_BYTES, encode_head};
 use netvm_abi::wire::Header;
-use netvm_abi::{Nanos, StagingId};
 use virtio_drivers::transport::Transport;
 
-/// Messages on their way: each takes two descriptors at most.
+/// Messages on their way, those that wait for the device included.
 const MESSAGES: usize = crate::memory::HEADS;
-const _: () = assert!(2 * MESSAGES <= QUEUE);
+/// Messages that the device has: each takes two descriptors at most.
+const OFFERED: usize = QUEUE / 2;
+/// Messages that wait for the device before the card takes no more frames. As much again is left for what a pass
+/// over the card's other inputs sends.
+const CONGESTED: usize = MESSAGES / 2;
 /// Payload that stands behind the head instead of in a buffer of its own.
 const SHORT: usize = netvm_abi::descriptor::INLINE_BYTES;
-/// So long may the device take to take a message.
-const PATIENCE: Nanos = Nanos::from_millis(10);
 
 /// Everything of a frame before its payload, and a short payload.
 #[repr(C, align(64))]
@@ -41,19 +52,25 @@ pub(super) struct Sender {
     free: Vec<u16, MESSAGES>,
     /// The message behind each token of the queue.
     tokens: &'static mut [Option<Leaving>],
+    /// How many messages the device has.
+    offered: usize,
+    /// Messages that it has no room for yet, oldest first.
+    waiting: Deque<Leaving, MESSAGES>,
     sent: Deque<StagingId, MESSAGES>,
     pub(super) lost: u32,
 }
 
 impl Sender {
     pub(super) fn new(arena: &mut Arena, mut queue: Queue) -> Self {
-        // Nobody waits for the end of a message but the next one.
+        // Until messages wait for the device, nothing waits for its end of one.
         queue.set_dev_notify(false);
         Self {
             queue,
             heads: arena.slice(MESSAGES, 64, |_| Head([0; HEAD_ROOM])),
             free: (0..MESSAGES as u16).rev().collect(),
             tokens: arena.slice(QUEUE, 8, |_| None),
+            offered: 0,
+            waiting: Deque::new(),
             sent: Deque::new(),
             lost: 0,
         }
@@ -76,7 +93,8 @@ impl Sender {
         let Ok(bytes) = encode_head(from, to, header, payload) else {
             return self.lose(staging);
         };
-        let Some(index) = self.head() else {
+        self.reclaim();
+        let Some(index) = self.free.pop() else {
             return self.lose(staging);
         };
         let short = payload.len() <= SHORT;
@@ -99,45 +117,57 @@ impl Sender {
         };
         if short {
             message.staging = None;
+            if let Some((id, _)) = staging {
+                self.give_back(id);
+            }
         }
-        // SAFETY: the head stays for ever and is not in the list of free ones until the device has taken it; the payload
-        // stays by this function's contract.
-        match message.parts(self.heads, |parts| unsafe { self.queue.add(parts, &mut []) }) {
-            Some(Ok(token)) => {
-                if let Some(place) = self.tokens.get_mut(usize::from(token)) {
-                    *place = Some(message);
+        // There are as many heads as the list has room for.
+        let _ = self.waiting.push_back(message);
+        self.offer(transport);
+    }
+
+    /// Gives the device what it has room for.
+    fn offer(&mut self, transport: &mut impl Transport) {
+        let mut given = false;
+        while self.offered < OFFERED {
+            let Some(message) = self.waiting.pop_front() else {
+                break;
+            };
+            // SAFETY: the head stays for ever and is not in the list of free ones until the device has taken it; the
+            // payload stays by the contract of `send`.
+            match message.parts(self.heads, |parts| unsafe { self.queue.add(parts, &mut []) }) {
+                Some(Ok(token)) => {
+                    if let Some(place) = self.tokens.get_mut(usize::from(token)) {
+                        *place = Some(message);
+                    }
+                    self.offered += 1;
+                    given = true;
                 }
-                if short && let Some((id, _)) = staging {
-                    self.give_back(id);
-                }
-                if self.queue.should_notify() {
-                    transport.notify(1);
+                _ => {
+                    // There are as many heads as the list has room for.
+                    let _ = self.free.push(message.head);
+                    self.lose(message.staging);
                 }
             }
-            _ => {
-                // There are as many heads as the list has room for.
-                let _ = self.free.push(index);
-                self.lose(staging);
-            }
+        }
+        if given && self.queue.should_notify() {
+            transport.notify(1);
         }
     }
 
-    /// A free head. Where there is none, waits for the device, but not for ever: then the message is lost, and with it
-    /// the link, which says so.
-    fn head(&mut self) -> Option<u16> {
-        self.reclaim();
-        if let Some(index) = self.free.pop() {
-            return Some(index);
-        }
-        let end = crate::clock::now().after(PATIENCE);
-        while crate::clock::now() < end {
-            self.reclaim();
-            if let Some(index) = self.free.pop() {
-                return Some(index);
-            }
-            core::hint::spin_loop();
-        }
-        None
+    /// Whether so many messages wait for the device that the card shall take no more frames.
+    pub(super) fn is_congested(&self) -> bool {
+        self.waiting.len() >= CONGESTED
+    }
+
+    /// Messages that wait for the device.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether the device shall interrupt when it takes a message: only while others wait for that.
+    pub(super) fn interrupts(&mut self, asleep: bool) {
+        self.queue.set_dev_notify(asleep && !self.waiting.is_empty());
     }
 
     /// Takes back what the device has taken.
@@ -152,6 +182,7 @@ impl Sender {
             if !matches!(popped, Some(Ok(_))) {
                 return;
             }
+            self.offered = self.offered.saturating_sub(1);
             // There are as many heads as the list has room for.
             let _ = self.free.push(message.head);
             if let Some((id, _)) = message.staging {
@@ -172,8 +203,11 @@ impl Sender {
         let _ = self.sent.push_back(id);
     }
 
-    pub(super) fn poll_sent(&mut self) -> Option<StagingId> {
+    pub(super) fn poll_sent(&mut self, transport: &mut impl Transport) -> Option<StagingId> {
         self.reclaim();
+        if !self.waiting.is_empty() {
+            self.offer(transport);
+        }
         self.sent.pop_front()
     }
 
