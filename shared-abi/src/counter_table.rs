@@ -111,6 +111,8 @@ mod tests {
         }
 
         fn full_barrier(&self) {}
+
+        fn bus_barrier(&self) {}
     }
 
     fn name(bytes: &[u8; NAME_BYTES]) -> &str {

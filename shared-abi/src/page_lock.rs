@@ -13,6 +13,10 @@
 //! or neither does (the host waits, the NIC bounces); never both. A NIC that backs off says so in its
 //! word, so that a host can tell the second outcome from the third.
 //!
+//! A bus that posts stores changes nothing: both words are in NIC memory, so the host's load of the lock
+//! is a read across the bus, which pushes the host's store ahead of it. Its answer pushes the stores of
+//! the NIC's DMA, so the data has landed when the host finds the page free.
+//!
 //! **Reading an entry.** The host rewrites a slot only while it is invalid *and* it has seen the
 //! lock at zero after making it invalid. The NIC believes what it reads only if, after setting its
 //! lock, it finds the slot valid and the key right. Suppose it does, and the host rewrites a field
@@ -24,7 +28,8 @@
 //! after the DMA and before its load of the host's toggle makes the data visible first: a host
 //! that toggles after that load reads the new data when it cleans the page; one that toggles before
 //! it is copied, and the page is dirty again. So a page can look dirty once too often, never once
-//! too seldom.
+//! too seldom. Over a bus "the host toggles" means that the toggle has landed: the host reads across
+//! the bus before it cleans the page ([`SharedWords::bus_barrier`]).
 
 use crate::mutant::{self, Mutant};
 use crate::page_table::{
@@ -419,9 +424,15 @@ pub fn take_use<W: SharedWords + ?Sized>(
     if used.referenced && matches!(clear, Clear::Referenced | Clear::Both) {
         word ^= host_word::REFERENCED;
     }
-    if word != host {
+    let toggled = word ^ host;
+    if toggled != 0 {
         bar.store_release(at.plus(HOST), word);
-        // The new toggle before the page is read for cleaning.
+    }
+    if toggled & host_word::DIRTY != 0 {
+        // The new toggle before the page is read for cleaning: not only on its way, but at the card. A DMA whose
+        // unlock still copies the old toggle was posted before the answer, which pushes it into the page.
+        bar.bus_barrier();
+    } else if toggled != 0 {
         bar.full_barrier();
     }
     used

@@ -3,8 +3,14 @@
 //! Thirty-two bits is what every bus moves in one piece. Everything shared (page entries, lock
 //! words, counters, queues) is reached through [`SharedWords`]; each platform implements it once,
 //! in reviewed code: atomics over mapped memory, `readl`/`writel`/`mb`, simulator hooks, loom.
+//!
+//! **Two barriers.** A bus between card and host *posts* stores: the store leaves, the processor goes on, and a
+//! barrier among processors does not wait for the store to land. Only a read across the bus does
+//! ([`SharedWords::bus_barrier`]). Where each side stores across the bus and then loads its own memory, one side
+//! has to read across before it loads; `docs/decisions/0015-posted-stores.md` lists these pairs and the side that pays.
 
 use crate::units::WordIndex;
+use core::hint::black_box;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// A space of 32-bit words that others read and write at the same time.
@@ -21,7 +27,21 @@ pub trait SharedWords {
     /// Orders every earlier access of this side before every later one, loads against stores
     /// included. A sequentially consistent *access* does not do that (promise P1): this is
     /// `fence(SeqCst)`, `mb()` or `dmb`.
+    ///
+    /// It orders what this side does, not what a bus delivers: a store across a bus has left, and may still be
+    /// under way. Stores that go the same way keep their order.
     fn full_barrier(&self);
+
+    /// A [full barrier](Self::full_barrier) that waits for the bus, for words that lie across it: a read of them.
+    ///
+    /// When it returns, every earlier store of this side to these words has landed. So has, in this side's
+    /// memory, every store of the other side that was posted before the read was answered. The ordering rules of
+    /// PCI give both: a read pushes the posted stores ahead of it, and its answer does not overtake posted stores
+    /// that go the same way. (A device clears "relaxed ordering" and "ID-based ordering" in this read.)
+    ///
+    /// Call it on the words across the bus: a card on host memory, a host on NIC memory. It takes a round trip
+    /// of the bus there; in one coherent memory it is a full barrier and a load.
+    fn bus_barrier(&self);
 
     /// Stores consecutive words that a later [`store_release`](Self::store_release) publishes.
     fn store_slice(&self, at: WordIndex, values: &[u32]) {
@@ -71,6 +91,11 @@ impl<W: SharedWords + ?Sized> SharedWords for &W {
         (**self).full_barrier();
     }
 
+    #[inline]
+    fn bus_barrier(&self) {
+        (**self).bus_barrier();
+    }
+
     // Forwarded, so that a platform's own way to move many words is used through references too.
     #[inline]
     fn store_slice(&self, at: WordIndex, values: &[u32]) {
@@ -93,7 +118,7 @@ impl<W: SharedWords + ?Sized> SharedWords for &W {
     }
 }
 
-/// Words in ordinary shared memory of one machine.
+/// Words in memory that is mapped here: ordinary shared memory of one machine, or memory behind a bus.
 impl SharedWords for [AtomicU32] {
     #[inline]
     fn load_acquire(&self, at: WordIndex) -> u32 {
@@ -111,6 +136,15 @@ impl SharedWords for [AtomicU32] {
     #[inline]
     fn full_barrier(&self) {
         fence(Ordering::SeqCst);
+    }
+
+    #[inline]
+    fn bus_barrier(&self) {
+        fence(Ordering::SeqCst);
+        if let Some(word) = self.first() {
+            // Acquire: nothing that follows overtakes the answer. `black_box`: the load stays, though nothing uses it.
+            black_box(word.load(Ordering::Acquire));
+        }
     }
 
     #[inline]
@@ -158,6 +192,11 @@ impl<const N: usize> SharedWords for [AtomicU32; N] {
     #[inline]
     fn full_barrier(&self) {
         self.as_slice().full_barrier();
+    }
+
+    #[inline]
+    fn bus_barrier(&self) {
+        self.as_slice().bus_barrier();
     }
 
     #[inline]
@@ -213,6 +252,10 @@ impl<W: SharedWords> SharedWords for Part<W> {
 
     fn full_barrier(&self) {
         self.words.full_barrier();
+    }
+
+    fn bus_barrier(&self) {
+        self.words.bus_barrier();
     }
 
     #[inline]

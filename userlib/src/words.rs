@@ -96,6 +96,14 @@ impl SharedWords for Words {
     }
 
     #[inline]
+    fn bus_barrier(&self) {
+        match self {
+            Self::Mapped(mapped) => mapped.words().bus_barrier(),
+            Self::Hooked(words) => words.bus_barrier(),
+        }
+    }
+
+    #[inline]
     fn store_slice(&self, at: WordIndex, values: &[u32]) {
         match self {
             Self::Mapped(mapped) => mapped.words().store_slice(at, values),

@@ -80,6 +80,11 @@ impl SharedWords for Counting<'_> {
     fn full_barrier(&self) {
         self.barriers.set(self.barriers.get() + 1);
     }
+
+    fn bus_barrier(&self) {
+        self.note(WordIndex(0));
+        self.full_barrier();
+    }
 }
 
 /// What is measured: lock, and unlock dirty if there is something to unlock; page after page, so that the call of

@@ -3,9 +3,11 @@
 //! The two spaces of words that driver and card share: NIC memory behind the BAR, and the driver's
 //! memory, which the card reaches by DMA. The one place where the module touches either.
 //!
-//! The kernel's own order between its CPUs is the spinlock's around the host core. Here it is the
-//! order against a device: `readl`, `writel` and `mb()` for the BAR, acquire and release accesses of
-//! coherent memory for the rest, and `mb()` for both as the full barrier.
+//! The spinlock around the host core orders the kernel's CPUs among themselves. This file orders them against a
+//! device: `readl`, `writel` and `mb()` for the BAR, acquire and release accesses of coherent memory for the rest, and
+//! `mb()` for both as the full barrier. `mb()` does not wait for a posted write to land. The barrier that does is
+//! [`SharedWords::bus_barrier`], a `readl`. The wake path needs none on this side: the card reads across the bus before it
+//! sleeps (`docs/decisions/0015-posted-stores.md`).
 
 use crate::errno::{self, Errno};
 use crate::shim;
@@ -115,8 +117,16 @@ impl SharedWords for Bar {
     }
 
     fn full_barrier(&self) {
-        // Posted writes are pushed out by the load that follows it in every use (promise P1).
+        // It orders the CPU's accesses. Stores that it let go may still be under way; in the page lock the load of
+        // the lock word, which follows, pushes them ahead of itself.
         shim::nv_barrier();
+    }
+
+    fn bus_barrier(&self) {
+        shim::nv_barrier();
+        // A read of the BAR: it pushes earlier stores to it, and its answer pushes what the card has stored to the
+        // host's memory before. `readl` lets nothing overtake the answer.
+        self.load_acquire(WordIndex(0));
     }
 }
 
@@ -233,6 +243,11 @@ impl SharedWords for DmaMemory {
     }
 
     fn full_barrier(&self) {
+        shim::nv_barrier();
+    }
+
+    fn bus_barrier(&self) {
+        // This memory is on the CPU's side of the bus.
         shim::nv_barrier();
     }
 

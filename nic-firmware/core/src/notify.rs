@@ -9,9 +9,14 @@
 //! at most one entry.
 //!
 //! **Wake-ups.** After the stores and the barrier the NIC loads the interrupt enable bit (or
-//! `WAKE_ON_QUEUE`). An application that wants to sleep sets it, then a full barrier, then looks at
+//! `WAKE_ON_QUEUE`). An application that wants to sleep sets it, then a barrier, then looks at
 //! the counts (or the queue) once more. Either it sees the signal and stays awake, or the NIC sees
 //! the bit and interrupts.
+//!
+//! **Over a bus** the NIC's stores to the area and the application's to the block are posted, so both sides
+//! may load old values behind their barriers. The application makes up for it and the NIC does nothing more: a read
+//! across the bus when the application runs dry or wants to sleep, before it compares or looks once more.
+//! `docs/decisions/0015-posted-stores.md` has the argument.
 
 use crate::nic::Nic;
 use crate::platform::Platform;

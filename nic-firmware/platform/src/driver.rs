@@ -32,9 +32,11 @@ pub struct Progress {
 const BUDGET: u32 = 16;
 
 /// NIC: says that it is about to sleep; everything is looked at once more after this.
+///
+/// The barrier reads across the bus: [`Driver::try_sleep`] says why.
 pub fn announce_sleep<W: SharedWords + ?Sized>(shared: &W) {
     shared.store_release(status_page::SLEEPING, 1);
-    shared.full_barrier();
+    shared.bus_barrier();
 }
 
 /// The loop's own state: one for each NIC.
@@ -113,10 +115,13 @@ impl Driver {
     /// Prepares to sleep. On `true` the platform may sleep until its own events, a wake-up call or
     /// the deadline of the last pass; on `false` something has come in meanwhile.
     ///
-    /// No wake-up is lost: an application (or the host driver) stores its doorbell, then a full
-    /// barrier, then loads `SLEEPING`; this stores `SLEEPING`, then a full barrier, then loads the
-    /// doorbells. At least one side sees the other's store (Dekker, as in the page lock): either
-    /// this sees the doorbell and stays awake, or the application sees `SLEEPING` and calls.
+    /// No wake-up is lost. An application (or the host driver) stores its doorbell, makes a full barrier, and loads
+    /// `SLEEPING`. The card stores `SLEEPING`, makes a bus barrier, and loads the doorbells. Both stores cross the
+    /// bus, so barriers among processors would not do: both could still be under way while both sides load. The
+    /// card's barrier is a read of host memory. Its request pushes `SLEEPING` there. An application that loaded the
+    /// old `SLEEPING` did so before the read was answered, and had posted its doorbell before that; so the
+    /// answer pushes the doorbell to the card, which sees it and stays awake. An application that loads later sees
+    /// `SLEEPING` and calls. The read takes a microsecond, once for each sleep; posting a command takes none.
     pub fn try_sleep<S: Storage, D: Device>(&mut self, nic: &Nic<S>, device: &mut D) -> bool {
         announce_sleep(device.shared());
         self.asleep = true;
@@ -125,6 +130,12 @@ impl Driver {
             return false;
         }
         true
+    }
+
+    /// Whether [`try_sleep`](Self::try_sleep) said that the platform may sleep, and no pass has come since.
+    #[must_use]
+    pub const fn is_asleep(&self) -> bool {
+        self.asleep
     }
 
     /// Ends the sleep: spares the applications further wake-up calls. The next pass does it too.

@@ -117,6 +117,11 @@ impl SharedWords for WordSpace {
     }
 
     #[inline]
+    fn bus_barrier(&self) {
+        self.all().bus_barrier();
+    }
+
+    #[inline]
     fn store_slice(&self, at: WordIndex, values: &[u32]) {
         self.all().store_slice(at, values);
     }

@@ -122,6 +122,12 @@ impl SharedWords for AppWords {
             view.full_barrier();
         }
     }
+
+    fn bus_barrier(&self) {
+        if let Some(view) = self.view() {
+            view.bus_barrier();
+        }
+    }
 }
 
 /// An open port, as the library sees it.
@@ -463,6 +469,8 @@ impl PortBackend for SimPort {
 
     fn doorbell(&self) {
         if let Some((sim, node)) = self.here() {
+            // The call is a posted store itself, behind those that it is made for.
+            node.words().push(Side::Host);
             node.kick(&sim, sim.model.map_or(Nanos(150), |model| model.doorbell));
         }
     }

@@ -87,7 +87,10 @@ impl Platform for HostPlatform {
 
     fn wake_nic(&mut self) {
         if let Some(sim) = self.sim.upgrade() {
-            sim.node(self.node).kick(&sim, Nanos(200));
+            let node = sim.node(self.node);
+            // The call is a posted store itself, behind those that it is made for.
+            node.words().push(Side::Host);
+            node.kick(&sim, Nanos(200));
         }
     }
 }
@@ -219,6 +222,7 @@ pub(crate) fn stop_card(sim: &Sim, node: &Node) {
     }
     // The card may only have seemed dead: a reset silences it all the same.
     node.card_gone.set(true);
+    node.words().cut_off();
     for dma in node.bus.borrow_mut().stop() {
         sim.see(Seen::DmaAborted { node: node.id, dma });
     }

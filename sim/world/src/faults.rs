@@ -40,6 +40,8 @@ kinds! {
         DmaTwice = "dma: reported twice",
         /// A store stays in its side's store buffer until the next barrier.
         StoreLate = "bus: store held back",
+        /// A store across the bus, and those behind it, land later; only a read across the bus waits for them.
+        BusLag = "bus: stores lag behind",
         /// The host writes a page out or drops it.
         VmEvict = "vm: evict",
         /// An app discards a range of its memory (`MADV_DONTNEED`).
@@ -302,6 +304,7 @@ const fn is_benign(kind: FaultKind) -> bool {
             | FaultKind::DmaLate
             | FaultKind::DmaTwice
             | FaultKind::StoreLate
+            | FaultKind::BusLag
             | FaultKind::VmEvict
             | FaultKind::VmFork
             | FaultKind::VmProtect
@@ -321,6 +324,7 @@ const fn usual_rate(kind: FaultKind) -> u32 {
         FaultKind::DmaLate => 20_000,
         FaultKind::DmaTwice => 5_000,
         FaultKind::StoreLate => 20_000,
+        FaultKind::BusLag => 30_000,
         // The rest is asked once a tick of a node's host (20 us).
         FaultKind::VmEvict => 200_000,
         FaultKind::VmDiscard => 3_000,

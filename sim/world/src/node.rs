@@ -59,6 +59,8 @@ pub(crate) struct Node {
     pub(crate) resetting: Cell<bool>,
     /// When the card wants its next pass, if nothing happens before.
     pub(crate) card_deadline: Cell<Nanos>,
+    /// For how many ticks in a row its card has slept on work.
+    pub(crate) slept_on: Cell<u32>,
     /// Instructions of its card so far, in a modelled world, but for looks in vain.
     pub(crate) instructions: Cell<u64>,
     pub(crate) memory_limit: usize,
@@ -96,6 +98,7 @@ impl Node {
             card_due: Cell::new(false),
             resetting: Cell::new(false),
             card_deadline: Cell::new(Nanos(0)),
+            slept_on: Cell::new(0),
             instructions: Cell::new(0),
             memory_limit: frames,
             first_frame,
@@ -117,6 +120,7 @@ impl Node {
         self.paused_until.set(Nanos(0));
         self.resetting.set(false);
         self.card_deadline.set(Nanos(0));
+        self.slept_on.set(0);
         for counter in [
             &self.activity.greeting,
             &self.activity.staging,
@@ -365,6 +369,21 @@ impl Watch for NodeWatch {
         self.sim
             .upgrade()
             .is_some_and(|sim| sim.fires(FaultKind::StoreLate, self.node))
+    }
+
+    fn lag(&self, side: Side, last: Option<Nanos>) -> Option<Nanos> {
+        // Stores in a row land in a row.
+        if last.is_some() {
+            return last;
+        }
+        let sim = self.sim.upgrade()?;
+        if !sim.fires(FaultKind::BusLag, self.node) {
+            return None;
+        }
+        let lands = sim.now().after(sim.span(Nanos(100), Nanos(8_000)));
+        let (node, life) = (self.node, sim.node(self.node).life.get());
+        sim.at(lands, Event::Lands { node, life, side });
+        Some(lands)
     }
 
     fn card_gone(&self) -> bool {

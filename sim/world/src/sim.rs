@@ -27,6 +27,8 @@ pub(crate) enum Event {
     DmaMove { node: NodeId, life: u32, dma: u64 },
     /// A DMA is reported done.
     DmaDone { node: NodeId, life: u32, dma: u64 },
+    /// Stores that a side has posted across the bus land.
+    Lands { node: NodeId, life: u32, side: Side },
     /// A staging buffer has left.
     Sent {
         node: NodeId,

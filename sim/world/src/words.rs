@@ -1,14 +1,20 @@
 //! The two word spaces of a node as simulated memory: allocated when touched, watched on every
-//! access, with a store buffer for each side.
+//! access, with a store buffer for each side, and a bus between the sides that posts stores.
 //!
 //! The store buffer models what real machines do between a store and a later load (promise P1): a
 //! store may stay invisible to the other side until the storing side makes a full barrier. Stores of
 //! one side keep their order. A buffer is emptied at the latest when the storing side's step ends,
 //! which is soon in virtual time; so it matters for exactly the races in which the two sides'
 //! accesses interleave.
+//!
+//! A store that has left its side's buffer is in memory, unless it crosses the bus (from the host to NIC memory, from
+//! the card to the driver's memory) and the bus lags: then it lands later in virtual time, behind the stores that were
+//! posted before it. No barrier among processors waits for that. A read across the bus does: its request pushes the stores
+//! of its side ahead of it, and its answer those of the other side, as PCI's ordering rules say. So do interrupts and
+//! wake-up calls, which are posted stores themselves.
 
-use netvm_abi::WordIndex;
 use netvm_abi::words::SharedWords;
+use netvm_abi::{Nanos, WordIndex};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -31,6 +37,23 @@ pub(crate) enum Space {
     Shared,
 }
 
+impl Side {
+    const fn other(self) -> Self {
+        match self {
+            Self::Nic => Self::Host,
+            Self::Host => Self::Nic,
+        }
+    }
+
+    /// The memory on the other side of the bus.
+    const fn across(self) -> Space {
+        match self {
+            Self::Nic => Space::Shared,
+            Self::Host => Space::Bar,
+        }
+    }
+}
+
 /// What happens around accesses.
 pub(crate) trait Watch {
     /// Before an access: the other side may run now.
@@ -46,6 +69,10 @@ pub(crate) trait Watch {
 
     /// Whether this store shall linger in its side's buffer.
     fn linger(&self, side: Side) -> bool;
+
+    /// When a store of this side across the bus lands; `None`: at once. `last` is when the store lands that was posted
+    /// before it and is still under way. At the time that this gives, [`NodeWords::land`] has to be called.
+    fn lag(&self, side: Side, last: Option<Nanos>) -> Option<Nanos>;
 
     /// Whether the card has left the bus: its memory reads as all ones.
     fn card_gone(&self) -> bool;
@@ -100,11 +127,15 @@ impl Cells {
 /// Stores that are not visible yet, oldest first.
 type Buffer = RefCell<VecDeque<(Space, WordIndex, u32)>>;
 
+/// Stores that are under way across the bus, oldest first, and when they land.
+type Posted = RefCell<VecDeque<(Nanos, WordIndex, u32)>>;
+
 /// Both word spaces of one node.
 pub(crate) struct NodeWords {
     bar: Cells,
     shared: Cells,
     buffers: [Buffer; 2],
+    posted: [Posted; 2],
     watch: Rc<dyn Watch>,
 }
 
@@ -115,6 +146,7 @@ impl NodeWords {
             bar: Cells::new(bar),
             shared: Cells::new(shared),
             buffers: [Buffer::default(), Buffer::default()],
+            posted: [Posted::default(), Posted::default()],
             watch,
         }
     }
@@ -131,24 +163,73 @@ impl NodeWords {
         self.cells(space).load(at)
     }
 
-    /// Makes all stores of a side visible.
+    /// Empties the store buffer of a side.
     pub(crate) fn drain(&self, side: Side) {
         let buffer = &self.buffers[side as usize];
         loop {
             let Some((space, at, value)) = buffer.borrow_mut().pop_front() else {
                 return;
             };
-            self.cells(space).store(at, value);
-            self.watch.stored(side, space, at, value);
+            self.leave(side, space, at, value);
         }
     }
 
-    /// A reset card's memory is zero.
+    /// A store has left its side's buffer.
+    fn leave(&self, side: Side, space: Space, at: WordIndex, value: u32) {
+        if space == side.across() {
+            let posted = &self.posted[side as usize];
+            let last = posted.borrow().back().map(|&(lands, ..)| lands);
+            if let Some(lands) = self.watch.lag(side, last) {
+                posted.borrow_mut().push_back((lands, at, value));
+                return;
+            }
+        }
+        self.cells(space).store(at, value);
+        self.watch.stored(side, space, at, value);
+    }
+
+    /// Lands what a side has posted until `now`.
+    pub(crate) fn land(&self, side: Side, now: Nanos) {
+        let posted = &self.posted[side as usize];
+        loop {
+            let front = posted.borrow().front().copied();
+            let Some((_, at, value)) = front.filter(|&(lands, ..)| lands <= now) else {
+                return;
+            };
+            posted.borrow_mut().pop_front();
+            self.cells(side.across()).store(at, value);
+            self.watch.stored(side, side.across(), at, value);
+        }
+    }
+
+    /// Something that a side sends across the bus pushes all earlier stores ahead of it.
+    pub(crate) fn push(&self, side: Side) {
+        self.land(side, Nanos::MAX);
+    }
+
+    /// A side reads across the bus.
+    fn cross(&self, side: Side) {
+        self.push(side);
+        self.push(side.other());
+    }
+
+    /// Whether stores of a side are under way.
+    pub(crate) fn is_lagging(&self, side: Side) -> bool {
+        !self.posted[side as usize].borrow().is_empty()
+    }
+
+    /// The card has been cut off from the bus: what it has under way does not land.
+    pub(crate) fn cut_off(&self) {
+        self.posted[Side::Nic as usize].borrow_mut().clear();
+    }
+
+    /// A reset card's memory is zero, and nothing is under way to it.
     pub(crate) fn clear_bar(&self) {
         for chunk in self.bar.chunks.iter().filter_map(OnceCell::get) {
             chunk.iter().for_each(|word| word.set(0));
         }
         self.buffers[Side::Nic as usize].borrow_mut().clear();
+        self.posted.iter().for_each(|posted| posted.borrow_mut().clear());
     }
 
     fn load(&self, side: Side, space: Space, at: WordIndex) -> u32 {
@@ -160,9 +241,15 @@ impl NodeWords {
         let pending = own
             .iter()
             .rev()
-            .find(|(in_space, index, _)| (*in_space, *index) == (space, at));
-        let value = pending.map_or_else(|| self.cells(space).load(at), |&(.., value)| value);
+            .find(|(in_space, index, _)| (*in_space, *index) == (space, at))
+            .map(|&(.., value)| value);
         drop(own);
+        let value = pending.unwrap_or_else(|| {
+            if space == side.across() {
+                self.cross(side);
+            }
+            self.cells(space).load(at)
+        });
         self.watch.loaded(side, space, at, value)
     }
 
@@ -176,8 +263,7 @@ impl NodeWords {
             buffer.borrow_mut().push_back((space, at, value));
             return;
         }
-        self.cells(space).store(at, value);
-        self.watch.stored(side, space, at, value);
+        self.leave(side, space, at, value);
     }
 }
 
@@ -236,6 +322,14 @@ impl SharedWords for View {
         self.words.drain(self.side);
         self.words.watch.before(self.side);
     }
+
+    fn bus_barrier(&self) {
+        self.words.drain(self.side);
+        if self.space == self.side.across() {
+            self.words.cross(self.side);
+        }
+        self.words.watch.before(self.side);
+    }
 }
 
 #[cfg(test)]
@@ -245,6 +339,7 @@ mod tests {
     #[derive(Default)]
     struct Quiet {
         linger: Cell<bool>,
+        lags: Cell<bool>,
         gone: Cell<bool>,
         stores: Cell<u32>,
     }
@@ -256,6 +351,9 @@ mod tests {
         }
         fn linger(&self, side: Side) -> bool {
             side == Side::Nic && self.linger.get()
+        }
+        fn lag(&self, _side: Side, last: Option<Nanos>) -> Option<Nanos> {
+            last.or(self.lags.get().then_some(Nanos(100)))
         }
         fn card_gone(&self) -> bool {
             self.gone.get()
@@ -296,6 +394,44 @@ mod tests {
             (7, 8)
         );
         assert_eq!(watch.stores.get(), 2);
+    }
+
+    #[test]
+    fn stores_across_the_bus_lag_behind_until_a_read_across_it_of_either_side() {
+        let (watch, nic, host) = spaces();
+        let words = nic.words.clone();
+        let nic_across = View::whole(&words, Side::Nic, Space::Shared);
+        let host_own = View::whole(&words, Side::Host, Space::Shared);
+        let both = |at| (nic.load_acquire(at), host_own.load_acquire(at));
+        watch.lags.set(true);
+        let at = WordIndex(3);
+        host.store_release(at, 1);
+        nic_across.store_release(at, 2);
+        host.full_barrier();
+        nic_across.full_barrier();
+        assert_eq!(both(at), (0, 0), "no barrier among processors waits for a bus");
+        nic_across.bus_barrier();
+        assert_eq!(both(at), (1, 2), "the request pushes, and so does the answer");
+        host.store_release(at, 3);
+        nic_across.store_release(at, 4);
+        assert_eq!(host.load_acquire(at), 3, "a load is a read");
+        assert_eq!(both(at), (3, 4));
+        host.store_release(at, 5);
+        watch.lags.set(false);
+        host.store_release(WordIndex(4), 6);
+        assert_eq!(
+            nic.load_acquire(WordIndex(4)),
+            0,
+            "posted stores keep their order"
+        );
+        words.land(Side::Host, Nanos(99));
+        assert_eq!(nic.load_acquire(at), 3);
+        words.land(Side::Host, Nanos(100));
+        assert_eq!((nic.load_acquire(at), nic.load_acquire(WordIndex(4))), (5, 6));
+        nic.bus_barrier();
+        watch.lags.set(true);
+        nic.store_release(at, 7);
+        assert_eq!(nic.load_acquire(at), 7, "its own memory lies across no bus");
     }
 
     #[test]

@@ -80,4 +80,6 @@ impl SharedWords for Words {
     }
 
     fn full_barrier(&self) {}
+
+    fn bus_barrier(&self) {}
 }

@@ -6,6 +6,8 @@
 //! a model that cannot fail proves nothing.
 #![forbid(unsafe_code)]
 
+pub mod bus;
+
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use netvm_abi::WordIndex;
 use netvm_abi::words::SharedWords;
@@ -110,6 +112,11 @@ impl SharedWords for Words {
         if self.flaw != Flaw::NoBarrier {
             fence(Ordering::SeqCst);
         }
+    }
+
+    // One coherent memory: `bus` has the other kind.
+    fn bus_barrier(&self) {
+        self.full_barrier();
     }
 
     // As the words of ordinary memory do it (`netvm_abi::words`): relaxed, with one fence.

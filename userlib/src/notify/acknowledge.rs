@@ -90,9 +90,12 @@ impl PortInner {
             self.block.store_release(ACKNOWLEDGED.plus(id.0), count);
             state.acknowledged += u64::from(taken);
         }
-        let more = self.pending(id) > 0 || state.again.has(id);
+        let mut more = self.pending(id) > 0 || state.again.has(id);
         if more {
             self.announce(state, id);
+        } else if state.queue_interest > 0 {
+            // A caller sleeps on the queue, or is about to, and a signal that came to light late has no entry.
+            more = self.make_sure(state);
         }
         more && (state.queue_interest > 0 || state.dispatcher_runs)
     }

@@ -131,6 +131,9 @@ impl PortInner {
             return Vec::new();
         }
         self.drain(&mut state);
+        if !state.has_ready() && state.waiters.iter().any(|waiter| waiter.want == Want::Entry) {
+            self.make_sure(&mut state);
+        }
         let waiters = std::mem::take(&mut state.waiters);
         let (due, rest) = waiters.into_iter().partition(|waiter| match waiter.want {
             Want::Signal(id) => self.pending(id) > 0,

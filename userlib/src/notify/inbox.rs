@@ -13,7 +13,8 @@
 //! and load of each side cross a full barrier). *Acknowledging* one of several signals puts the number
 //! back into `ready` or `dispatch`: the others may have no entry of their own. *Arming and disarming*
 //! move the number from one list to the other under the lock, and then wake: the card has interrupted for
-//! those signals before, and those who now have to handle them may have blocked since.
+//! those signals before, and those who now have to handle them may have blocked since. Over a bus a full barrier does not
+//! do: [`super::unsure`].
 //!
 //! **No handler runs twice for a signal** (thesis 6.1.2). Only the port's dispatcher calls handlers,
 //! also for signals that are pending when one is armed; it looks at the counts, calls, then
@@ -86,6 +87,18 @@ impl Ids {
             *word &= !(1 << (id.0 % 32));
         }
     }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.iter().all(|&word| word == 0)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = NotificationId> {
+        (0..).zip(self.0).flat_map(|(index, word)| {
+            (0..32)
+                .filter(move |bit| word & (1 << bit) != 0)
+                .map(move |bit| NotificationId(32 * index + bit))
+        })
+    }
 }
 
 /// Numbers in order of arrival, event counts at most once.
@@ -155,6 +168,8 @@ pub(super) struct State {
     scanned: Ids,
     /// Numbers to hand out once more, with or without a pending signal.
     pub(super) again: Ids,
+    /// Numbers whose entries were taken since the last read across the bus.
+    pub(super) unsure: Ids,
     /// Numbers that go to a [group](super::members::Group), and to which.
     pub(super) members: HashMap<NotificationId, u64>,
     /// By group: numbers that it has to look at.
@@ -371,8 +386,11 @@ impl PortInner {
                 }
                 state.one_shots += 1;
                 state.ready.push(id);
-            } else if id.is_some() && !(state.scanned.take(id) && state.out.has(id)) {
-                self.announce(state, id);
+            } else if id.is_some() {
+                state.unsure.add(id);
+                if !(state.scanned.take(id) && state.out.has(id)) {
+                    self.announce(state, id);
+                }
             }
             state.read = state.read.wrapping_add(1);
         }
@@ -401,7 +419,14 @@ impl PortInner {
         }
         self.drain(&mut state);
         let found = loop {
-            let Some(id) = state.ready.pop() else { break None };
+            let Some(id) = state.ready.pop() else {
+                if self.make_sure(&mut state) {
+                    // Some of what came to light may be another's.
+                    wake = true;
+                    continue;
+                }
+                break None;
+            };
             if id.is_one_shot() {
                 state.one_shots -= 1;
                 break Some(id);
@@ -417,6 +442,7 @@ impl PortInner {
         if state.behind {
             self.drain(&mut state);
         }
+        wake |= state.queue_interest > 0 && self.make_sure(&mut state);
         drop(state);
         if wake {
             self.backend.wake();
@@ -428,7 +454,14 @@ impl PortInner {
     pub(super) fn pop_dispatch(&self) -> Option<NotificationId> {
         let mut state = self.inbox.state.lock();
         self.drain(&mut state);
-        state.dispatch.pop()
+        let wake = state.dispatch.order.is_empty() && self.make_sure(&mut state);
+        let found = state.dispatch.pop();
+        drop(state);
+        if wake {
+            // Some of what came to light may be another's.
+            self.backend.wake();
+        }
+        found
     }
 
     /// A handler is armed (or, with `None`, disarmed) for a number. Gives back the one before.
@@ -477,29 +510,32 @@ impl PortInner {
             ),
             None => state.handlers.remove(&id),
         };
-        match (arms, before.is_some()) {
+        let found = match (arms, before.is_some()) {
             (true, false) => self.add_interest(state, id),
-            (false, true) => self.drop_interest(state, id),
-            _ => {}
-        }
+            (false, true) => {
+                self.drop_interest(state, id);
+                false
+            }
+            _ => false,
+        };
         let moved = self.pending(id) > 0 || state.again.has(id);
         if moved {
             state.out.remove(id);
             self.announce(state, id);
         }
-        (before, moved)
+        (before, moved || found)
     }
 
     /// From now on the card interrupts for signals of this number. The caller looks at the counts
-    /// after this.
-    fn add_interest(&self, state: &mut State, id: NotificationId) {
+    /// after this. As [`make_sure`](Self::make_sure), whether others have something to look at.
+    fn add_interest(&self, state: &mut State, id: NotificationId) -> bool {
         let count = state.interest.entry(id).or_insert(0);
         *count += 1;
         if *count == 1 {
             state.enabled.add(id);
             self.store_enabled(state, id);
         }
-        self.block.full_barrier();
+        self.cross_bus(state)
     }
 
     fn drop_interest(&self, state: &mut State, id: NotificationId) {
@@ -523,12 +559,13 @@ impl PortInner {
         }
     }
 
-    fn add_queue_interest(&self, state: &mut State) {
+    /// The same for entries of the queue.
+    fn add_queue_interest(&self, state: &mut State) -> bool {
         state.queue_interest += 1;
         if state.queue_interest == 1 && self.has_words() {
             self.block.store_release(WAKE_ON_QUEUE, 1);
         }
-        self.block.full_barrier();
+        self.cross_bus(state)
     }
 
     fn drop_queue_interest(&self, state: &mut State) {
@@ -574,11 +611,14 @@ pub(super) struct Interest {
 impl Interest {
     pub(super) fn new(port: &Arc<PortInner>, want: Want) -> Self {
         let mut state = port.inbox.state.lock();
-        match want {
+        let wake = match want {
             Want::Signal(id) => port.add_interest(&mut state, id),
             Want::Entry => port.add_queue_interest(&mut state),
-        }
+        };
         drop(state);
+        if wake {
+            port.backend.wake();
+        }
         Self {
             port: Arc::clone(port),
             want,

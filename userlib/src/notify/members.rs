@@ -45,7 +45,14 @@ impl Group {
     pub(crate) fn pop(&self) -> Option<NotificationId> {
         let mut state = self.port.inbox.state.lock();
         self.port.drain(&mut state);
-        state.pop_member(self.key)
+        let mut found = state.pop_member(self.key);
+        if found.is_none() && self.port.make_sure(&mut state) {
+            found = state.pop_member(self.key);
+            drop(state);
+            // Some of what came to light may be another's.
+            self.port.backend.wake();
+        }
+        found
     }
 
     /// Waits for the next number: spins a little, then blocks.

@@ -8,6 +8,7 @@ mod members;
 mod notification;
 mod numbers;
 mod queue;
+mod unsure;
 
 pub use future::{Next, Ready};
 pub(crate) use future::{block_on, block_on_until};

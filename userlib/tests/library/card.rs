@@ -84,6 +84,10 @@ impl SharedWords for Space {
     fn full_barrier(&self) {
         self.0.full_barrier();
     }
+
+    fn bus_barrier(&self) {
+        self.0.bus_barrier();
+    }
 }
 
 impl Card {

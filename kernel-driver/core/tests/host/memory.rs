@@ -54,6 +54,10 @@ impl SharedWords for Bar {
     fn full_barrier(&self) {
         self.words.full_barrier();
     }
+
+    fn bus_barrier(&self) {
+        self.words.bus_barrier();
+    }
 }
 
 /// The platform of the tests.

@@ -96,6 +96,9 @@ impl SharedWords for Words {
     fn full_barrier(&self) {
         self.words.full_barrier();
     }
+    fn bus_barrier(&self) {
+        self.words.bus_barrier();
+    }
 }
 
 /// A message on the wire.

@@ -146,9 +146,38 @@ impl Card {
         })
     }
 
+    /// Whether it sleeps, though work for it has landed.
+    fn sleeps_on_work(&self) -> bool {
+        self.run.is_asleep() && self.nic.has_work(&self.device)
+    }
+
     /// What the NIC counted.
     pub(crate) fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.nic.counters().iter()
+    }
+}
+
+/// Once a tick: complains about a card that sleeps on work, and that nothing has woken for several ticks. (A program may be
+/// interrupted between its doorbell and its look at the sleeping card, for less than a tick.)
+pub(crate) fn look_at_sleep(sim: &Sim, node: &Node) {
+    const TICKS: u32 = 4;
+    let quiet = sim.model.is_none()
+        && !node.card_gone.get()
+        && !node.card_due.get()
+        && node.hostile.borrow().is_empty();
+    let sleeps = quiet
+        && !node.words().is_lagging(Side::Host)
+        && node
+            .card
+            .try_borrow()
+            .is_ok_and(|card| card.as_ref().is_some_and(Card::sleeps_on_work));
+    let ticks = if sleeps { node.slept_on.get() + 1 } else { 0 };
+    node.slept_on.set(ticks);
+    if ticks == TICKS {
+        sim.complain(format!(
+            "node {}: the card sleeps, though a doorbell, a fence or an event has been there for {TICKS} ticks",
+            node.id
+        ));
     }
 }
 
@@ -384,6 +413,8 @@ impl Platform for CardDevice {
             Interrupt::Driver => Event::Driver { node, life },
             Interrupt::Port(port) => Event::Port { node, life, port },
         };
+        // A posted store like others: it pushes those before it.
+        sim.node(self.node).words().push(Side::Nic);
         let latency = sim.takes(|model| model.interrupt, Nanos(300), Nanos(4_000));
         sim.after(latency, event);
     }

@@ -1,6 +1,8 @@
 //! A run: nodes come up ([`power`]), faults fly, then stop, and everything must finish ([`phases`]).
 
 mod phases;
+#[cfg(test)]
+mod posted_stores;
 mod power;
 
 pub(crate) use power::restart;
@@ -285,6 +287,9 @@ impl World {
                     card::pass(&sim, node);
                     node.words().drain(crate::words::Side::Nic);
                 }
+            }
+            Event::Lands { node, life, side } if alive(node, life) => {
+                sim.node(node).words().land(side, sim.now());
             }
             Event::DmaMove { node, life, dma } if alive(node, life) => {
                 card::dma_move(&sim, sim.node(node), dma)

@@ -1,7 +1,7 @@
 //! Nodes come up, look around, lose their card, and go down.
 
 use super::{Stop, World};
-use crate::card::Card;
+use crate::card::{self, Card};
 use crate::driver::{self, Driver};
 use crate::faults::FaultKind;
 use crate::kernel;
@@ -77,6 +77,7 @@ impl World {
         );
         kernel::tick(&sim, &node);
         node.words().drain(crate::words::Side::Host);
+        card::look_at_sleep(&sim, &node);
         if sim.fires(FaultKind::CardPauses, id) {
             let until = sim
                 .now()
