@@ -12,7 +12,7 @@ use netvm_abi::bar::port::ERROR_READ;
 use netvm_abi::descriptor::StreamTag;
 use netvm_abi::port_area::{ERROR_RECORDS, ERROR_WORDS, ERROR_WRITE, ERRORS, ERRORS_LOST, ErrorRecord};
 use netvm_abi::words::SharedWords;
-use netvm_abi::{Epoch, Generation, NodeId, OpId};
+use netvm_abi::{Epoch, Generation, NodeId, OpId, Status};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -31,6 +31,26 @@ const GOLDEN: u16 = 0x9E37;
 pub(crate) struct Known {
     pub(crate) failure: Failure,
     pub(crate) epoch: Epoch,
+}
+
+/// What has become of an append.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// The answer to the flush that was posted after it tells.
+    Unknown,
+    /// It has its place, unless it has failed itself.
+    Placed,
+    /// It has none: it was refused, or another append of its stream before it.
+    NoPlace,
+}
+
+/// An append whose sender waits.
+#[derive(Debug)]
+struct Append {
+    node: NodeId,
+    op: OpId,
+    epoch: Epoch,
+    fate: Fate,
 }
 
 /// A stream: what this port sends to one node. Changed under the port's lock only.
@@ -114,6 +134,8 @@ pub(crate) struct Failures {
     known: Vec<Known>,
     /// Calls whose failure is for the thread that waits for them.
     watched: Vec<OpId>,
+    /// Appends to shared queues whose senders wait to hear what became of them.
+    appends: Vec<Append>,
     /// Calls reported lately.
     reported: VecDeque<OpId>,
     /// Reported so far.
@@ -135,6 +157,7 @@ impl Failures {
             lost: 0,
             known: Vec::new(),
             watched: Vec::new(),
+            appends: Vec::new(),
             reported: VecDeque::new(),
             count: 0,
         }
@@ -269,6 +292,28 @@ impl Failures {
         }
     }
 
+    /// An append has been posted whose sender waits to hear what became of it.
+    pub(crate) fn watch_append(&mut self, node: NodeId, op: OpId, epoch: Epoch) {
+        self.watch(op);
+        self.appends.push(Append {
+            node,
+            op,
+            epoch,
+            fate: Fate::Unknown,
+        });
+    }
+
+    /// The sender of an append has come to hear what refusals that were reported have made of it.
+    pub(crate) fn append_fate(&mut self, op: OpId) -> Fate {
+        let at = self.appends.iter().position(|append| append.op == op);
+        at.map_or(Fate::Unknown, |at| self.appends.swap_remove(at).fate)
+    }
+
+    /// Whether the failure of this call is for another thread, which waits for it.
+    pub(crate) fn is_watched(&self, op: OpId) -> bool {
+        self.watched.contains(&op)
+    }
+
     /// Takes out what is known of failures to `node` (or any) and is for anybody.
     fn take_known(&mut self, node: Option<NodeId>) -> Vec<Known> {
         let Self { known, watched, .. } = self;
@@ -329,8 +374,31 @@ impl Failures {
         }
         self.reported.push_back(known.failure.op);
         let node = known.failure.node;
+        self.judge_appends(known);
         if self.epoch(node) == known.epoch {
             self.stream(node).raise();
+        }
+    }
+
+    /// A failure is about to raise its epoch, which makes the answers to later flushes say nothing of appends of
+    /// that epoch. A refusal decides what became of them. The receiving card refuses only where nothing has
+    /// failed in the epoch before, and from then on holds back what is appended in it. So those posted before the
+    /// refusal have their places, and those after it have none. Another failure decides nothing: a read that has
+    /// failed holds nothing back.
+    fn judge_appends(&mut self, known: &Known) {
+        let Failure { op, status, node, .. } = known.failure;
+        if status != Status::QueueFull {
+            return;
+        }
+        for append in &mut self.appends {
+            let concerned = append.node == node && append.epoch == known.epoch;
+            if concerned && append.fate == Fate::Unknown {
+                append.fate = if after(op.0, append.op.0) {
+                    Fate::Placed
+                } else {
+                    Fate::NoPlace
+                };
+            }
         }
     }
 
@@ -355,7 +423,7 @@ impl Failures {
 mod tests {
     use super::*;
     use netvm_abi::port_area::AREA_WORDS;
-    use netvm_abi::{PortId, Status, VirtAddr};
+    use netvm_abi::{PortId, VirtAddr};
     use std::sync::atomic::AtomicU32;
 
     fn failed(op: u32, node: u16, epoch: u16) -> Known {
@@ -411,6 +479,32 @@ mod tests {
         assert_eq!(failures.take(Some(NodeId(1))), Ok(()));
         assert!(failures.unwatch(OpId(5)).is_err());
         assert_eq!(failures.unwatch(OpId(5)), Ok(()));
+    }
+
+    #[test]
+    fn a_refusal_tells_what_became_of_the_appends_around_it() {
+        let mut failures = Failures::new(3, Generation(0));
+        let refused = |op, node, epoch| {
+            let mut known = failed(op, node, epoch);
+            known.failure.status = Status::QueueFull;
+            known
+        };
+        for (node, op, epoch) in [(1, 4, 0), (1, 5, 0), (1, 6, 0), (2, 7, 0), (1, 8, 1)] {
+            failures.watch_append(NodeId(node), OpId(op), Epoch(epoch));
+        }
+        // A failure of something else holds nothing back that must be known here.
+        failures.add(failed(3, 1, 0));
+        assert!(failures.take(Some(NodeId(1))).is_err());
+        failures.add(refused(5, 1, 0));
+        assert_eq!(failures.take(Some(NodeId(1))), Ok(()), "it is for its own thread");
+        assert!(failures.is_watched(OpId(5)));
+        assert!(failures.unwatch(OpId(5)).is_err());
+        let mut fate = |op| failures.append_fate(OpId(op));
+        assert_eq!(fate(4), Fate::Placed);
+        assert_eq!(fate(5), Fate::NoPlace);
+        assert_eq!(fate(6), Fate::NoPlace);
+        assert_eq!(fate(7), Fate::Unknown, "of another node");
+        assert_eq!(fate(8), Fate::Unknown, "of another epoch");
     }
 
     #[test]

@@ -154,7 +154,9 @@ impl PortInner {
             poster.continued += u64::from(call.is_some());
             let (op, _) = *call.get_or_insert_with(|| {
                 let op = poster.next_op();
-                if plan.watched {
+                if plan.watched && command.flags.contains(CommandFlags::APPEND) {
+                    poster.failures.watch_append(node, op, epoch);
+                } else if plan.watched {
                     poster.failures.watch(op);
                 }
                 (op, epoch)

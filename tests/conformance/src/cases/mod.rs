@@ -190,6 +190,7 @@ cases! {
     neighbours::channel_orphan, 2, Nothing, "a sender lost in a panic, and the next one of its port";
     neighbours::channel_bytes_beside_failures, 2, Nothing, "failures of other operations take no bytes of a stream";
     neighbours::shared_open_again, 2, Nothing, "a shared queue after one that could not be opened";
+    neighbours::shared_threads, 2, Nothing, "threads that share one sender of a full shared queue";
     alock::alock_local, 1, Nothing, "an asymmetric lock, by processor: no command to the NIC";
     alock::alock_alone, 2, Nothing, "an asymmetric lock from afar, when it is free: what that costs";
     alock::alock_remote, 2, Nothing, "an asymmetric lock, all through their NICs";

@@ -4,9 +4,11 @@
 use super::GONE;
 use crate::env::{Env, pass};
 use crate::outcome::{Outcome, Trouble, fails, refused, right};
+use crate::side::worse;
 use netvm::{ChannelConfig, Error, Receiver, Sender, SharedConfig, SharedReceiver, SharedSender};
 use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Notifications of the bodies' own: the library's are high.
@@ -114,7 +116,8 @@ pub(super) fn channel_bytes_beside_failures(env: &Env) -> Outcome {
                 }
                 if number == messages {
                     // Until here the sender has said no farewell, after which no entry is given back.
-                    while let Err(error) = peer.notify(GO) {
+                    // A failure that is not known yet would suppress it.
+                    while let Err(error) = peer.write(0, &[]).notify(GO).regardless().post() {
                         let told = matches!(error, Error::Failed(_) | Error::FailuresLost { .. });
                         fails(Err::<(), _>(error), "a bell", |_| told)?;
                     }
@@ -170,6 +173,59 @@ pub(super) fn shared_open_again(env: &Env) -> Outcome {
             let queue =
                 SharedSender::join(&side, side.peer(), side.peer_port(0), "queue", side.env.patience)?;
             Ok(queue.send(b"first", side.env.patience)?)
+        },
+    )
+}
+
+/// Threads that share one sender of a shared queue which is always full: each message has its place once, in its
+/// thread's order, and no thread hears of another's refusals.
+pub(super) fn shared_threads(env: &Env) -> Outcome {
+    const THREADS: u32 = 4;
+    let messages = env.scaled(40);
+    env.pair(
+        move |side| {
+            let config = SharedConfig::default().message_bytes(8).capacity(4);
+            let mut receiver = SharedReceiver::open(&side, "queue", config)?;
+            let mut next = [0; THREADS as usize];
+            for _ in 0..THREADS * messages {
+                let message = receiver.recv(side.env.patience)?;
+                let [thread, number] = [0, 4].map(|at| message.array(at).map(u32::from_le_bytes));
+                let (thread, number) = (thread? as usize, number?);
+                right!(
+                    next.get(thread) == Some(&number),
+                    "message {number} of thread {thread}, {:?} were due",
+                    next
+                );
+                next[thread] += 1;
+            }
+            right!(receiver.try_recv()?.is_none(), "a message came twice");
+            side.import_peer("peer")?.notify(GO)?;
+            side.flush_peer()
+        },
+        move |side| {
+            let _peer = side.share("peer", 4096)?;
+            let queue =
+                SharedSender::join(&side, side.peer(), side.peer_port(0), "queue", side.env.patience)?;
+            let queue = Arc::new(queue);
+            let running: Vec<_> = (0..THREADS)
+                .map(|thread| {
+                    let queue = Arc::clone(&queue);
+                    side.env.spawn_thread(0, "thread", move |env| {
+                        for number in 0..messages {
+                            let mut text = [0; 8];
+                            text[..4].copy_from_slice(&thread.to_le_bytes());
+                            text[4..].copy_from_slice(&number.to_le_bytes());
+                            queue.send(&text, env.patience)?;
+                        }
+                        Ok(())
+                    })
+                })
+                .collect();
+            let ended = running
+                .into_iter()
+                .fold(Ok(()), |outcome, thread| worse(outcome, thread.join()));
+            ended?;
+            side.take_signal(GO)
         },
     )
 }

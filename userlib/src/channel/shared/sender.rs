@@ -2,7 +2,7 @@
 
 use super::pace::Pace;
 use crate::error::{Error, Failure, Result};
-use crate::failure::{Known, after};
+use crate::failure::{Fate, Known, after};
 use crate::import::RemoteSegment;
 use crate::port::Port;
 use crate::posting::{Payload, Posted, WritePlan};
@@ -66,7 +66,12 @@ impl SharedSender {
         let asked = port.backend.now();
         let mut refusals = 0;
         loop {
-            let sent = self.try_send(message);
+            let sent = match self.append(message, true) {
+                Ok(posted) => self.hear(posted),
+                // Another thread was told of a failure before anything was posted.
+                Err(Error::StreamFailed { .. }) => Err(Error::QueueFull),
+                Err(error) => Err(error),
+            };
             let now = port.backend.now();
             let age = Nanos(now.0.saturating_sub(asked.0));
             match sent {
@@ -86,21 +91,34 @@ impl SharedSender {
     /// Sends a message, once, and returns when it has its place.
     ///
     /// # Errors
-    /// [`Error::QueueFull`]: try again. [`Error::Empty`], [`Error::MessageTooLong`], [`Error::Released`],
-    /// [`Error::PortClosed`], [`Error::PortEnded`]. [`Error::Failed`] when it could not be put into its place, or for
+    /// [`Error::QueueFull`], also when a message of another thread was refused before this one: try again.
+    /// [`Error::Empty`], [`Error::MessageTooLong`], [`Error::Released`], [`Error::PortClosed`], [`Error::PortEnded`].
+    /// [`Error::Failed`] when it could not be put into its place, or for
     /// an earlier operation to the same node that failed and was not yet reported: the message has no place then.
     /// With [`Status::LinkLost`] the receiver may have got it, or not; the same with [`Error::StreamFailed`], of
     /// another thread's failure in between.
     pub fn try_send(&self, message: &[u8]) -> Result<()> {
-        let remote = self.queue.inner();
         let posted = self.append(message, true)?;
+        self.hear(posted)
+    }
+
+    /// Waits until an append that is watched has acted, and tells whether it has its place.
+    fn hear(&self, posted: Posted) -> Result<()> {
+        let remote = self.queue.inner();
         let flushed = remote.port.await_flush(remote.node);
         let mut poster = remote.port.poster();
         let failures = &mut poster.failures;
         failures.drain(&remote.port.area, &remote.port.block);
         let own = failures.unwatch(posted.op).map_err(full);
+        let fate = failures.append_fate(posted.op);
         let (flush, reply) = flushed?;
         own?;
+        // What another thread was told tells what became of this one.
+        match fate {
+            Fate::Placed => return Ok(()),
+            Fate::NoPlace => return Err(Error::QueueFull),
+            Fate::Unknown => {}
+        }
         if flush.epoch != posted.epoch {
             return Err(Error::StreamFailed { node: remote.node });
         }
@@ -114,6 +132,10 @@ impl SharedSender {
             op if after(op, posted.op.0) => return Ok(()),
             op => OpId(op),
         };
+        // A message of another thread, which will hear of it, found the queue full. This one was held back.
+        if reply.status == Status::QueueFull && op != posted.op && failures.is_watched(op) {
+            return Err(Error::QueueFull);
+        }
         let known = failures.known(op).unwrap_or(Known {
             failure: Failure {
                 op,
