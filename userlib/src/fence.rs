@@ -157,16 +157,31 @@ impl PortInner {
     pub(crate) fn await_flush(&self, node: NodeId) -> Result<(Posted, Reply)> {
         let before = self.poster().queue.posted();
         let posted = self.post_flush(node)?;
+        let mut rounds = 0;
         loop {
-            self.wait_reads(posted.number)?;
-            let mut poster = self.poster();
-            // Ended: the record is there, unless this thread has taken it already.
-            if let Some(reply) = poster.replies.take_result(posted.op) {
-                poster.failures.stream(node).settled(before);
+            let mut dropped = Vec::new();
+            let (reply, next) = {
+                let mut poster = self.poster();
+                poster.harvest(self, &mut dropped);
+                let reply = poster.replies.take_result(posted.op);
+                if reply.is_some() {
+                    poster.failures.stream(node).settled(before);
+                }
+                // Any end is worth another look. Reads and flushes end in any order, and one to a node that does not
+                // answer must not hold this one up.
+                (reply, poster.replies.fence_for(1))
+            };
+            drop(dropped);
+            if let Some(reply) = reply {
                 return Ok((posted, reply));
             }
-            drop(poster);
-            self.alive()?;
+            if rounds > 0 {
+                // As in `wait_reads`: counted, and its record is not here.
+                self.alive()?;
+                self.backend.relax(rounds - 1);
+            }
+            rounds = rounds.saturating_add(1);
+            self.wait_count(READ_FENCE, READS_DONE, next)?;
         }
     }
 

@@ -6,6 +6,7 @@ use netvm_abi::bar::port::ERROR_READ;
 use netvm_abi::descriptor::Opcode;
 use netvm_abi::port_area::ERRORS_LOST;
 use netvm_abi::{Epoch, NodeId, OpId};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 fn failed(result: netvm::Result<impl std::fmt::Debug>) -> Failure {
@@ -209,4 +210,36 @@ fn a_flush_without_answer_is_its_own_failure() {
         port.flush_remote(NodeId(4)),
         Err(Error::NoSuchNode { last: 3, .. })
     ));
+}
+
+#[test]
+fn a_flush_waits_for_no_read_of_another_node() {
+    let card = Card::new();
+    let (port, _, two) = card.open(PortConfig::default());
+    let region = port.alloc(4096).unwrap();
+    let answered = Arc::new(AtomicBool::new(false));
+    let late = Arc::clone(&answered);
+    let (mut read, mut relaxed) = (None, 0);
+    card.relax_with(move |card| {
+        for (command, _) in card.take() {
+            if command.opcode == Opcode::FlushRemote {
+                card.answer(&command, Status::Ok, 0);
+            } else {
+                read = Some(command);
+            }
+        }
+        // It ends in the end, so that a flush that waits for it fails this test instead of hanging.
+        relaxed += 1;
+        if relaxed == 1000
+            && let Some(read) = read.take()
+        {
+            late.store(true, Ordering::Release);
+            card.answer(&read, Status::Ok, 0);
+        }
+    });
+    two.read(0, region.slice(..8).unwrap()).post().unwrap();
+    assert_eq!(port.flush_remote(NodeId(1)), Ok(()));
+    assert!(!answered.load(Ordering::Acquire), "it waited for the read");
+    assert_eq!(port.flush_reads(), Ok(()));
+    assert!(answered.load(Ordering::Acquire));
 }
