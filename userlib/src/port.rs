@@ -90,7 +90,10 @@ impl PortConfig {
 /// Every method may be called from several threads at once. Operations of one port to one node make
 /// one stream: in it notifications come after all earlier data (thesis 6.2) and failures are reported.
 /// Dropping the port closes it, at any time and in any order with what was made from it: exports
-/// end, remote operations are refused, calls on what is left give [`Error::PortClosed`].
+/// end, remote operations are refused, calls on what is left give [`Error::PortClosed`]. What is
+/// dropped after its port can say no farewell: the other end of a channel hears that it is broken, not
+/// that it is closed. A structure's fields are dropped in the order of their declaration, so declare
+/// the port after its channels, locks and queues.
 ///
 /// # A shared port couples its users
 ///

@@ -31,7 +31,7 @@ enum Sending {
 /// The receiving end of a channel: see the [module](crate::channel)'s text.
 ///
 /// Dropping it ends the channel: the sender is told, and what was not received is lost. That takes a round
-/// trip.
+/// trip. It must be dropped before its [`Port`], or the sender is not told and finds the channel broken.
 #[must_use = "dropping the receiver ends the channel"]
 pub struct Receiver {
     port: Arc<PortInner>,
@@ -197,6 +197,11 @@ impl Receiver {
     /// Waits for a message and takes it; tells its length. It is borrowed until [`free`](Self::free).
     pub(super) fn take(&mut self, timeout: Timeout) -> Result<u64> {
         self.free()?;
+        if self.owes_entries()? {
+            // Here it may wait for the sender's node to answer, once. The end of a borrow does not.
+            self.meet()?;
+            self.free()?;
+        }
         if let Some(unsaid) = self.unsaid.take() {
             return Err(unsaid);
         }
@@ -326,9 +331,9 @@ impl Receiver {
             }
             return Ok(());
         }
+        self.meet()?;
         // Also what an earlier attempt could not tell the sender.
         self.free()?;
-        self.meet()?;
         if let Sending::By(sender, _) = &self.sending {
             self.stats.looks += 1;
             if let Some(status) = look(&self.port, sender, credits::FREED)? {
@@ -374,14 +379,19 @@ impl Receiver {
         Ok(())
     }
 
-    /// Whatever was borrowed is the sender's again; tells it, if that is enough to speak of.
+    /// Whether the sender is to be told of entries that are its again.
+    fn owes_entries(&self) -> Result<bool> {
+        // One that has said farewell needs no more room, and may not be there any more.
+        Ok(self.freed - self.told >= self.refill && self.farewell.load()? == 0)
+    }
+
+    /// Whatever was borrowed is the sender's again. Tells it, if that is enough to speak of and it was met: this
+    /// waits for room in the command queue, and for no answer.
     pub(super) fn free(&mut self) -> Result<()> {
         self.freed = self.received;
-        // Who has said farewell needs no more room, and may not be there any more.
-        if self.freed - self.told < self.refill || self.farewell.load()? != 0 {
+        if !self.owes_entries()? {
             return Ok(());
         }
-        self.meet()?;
         let Sending::By(sender, owner) = &self.sending else {
             return Ok(());
         };

@@ -23,7 +23,8 @@ use std::sync::atomic::Ordering;
 /// The sending end of a channel: see the [module](crate::channel)'s text.
 ///
 /// Dropping it says farewell: the receiver gets what was sent and then hears that this was all. That takes
-/// a round trip. [`close`](Self::close) also says whether something was lost.
+/// a round trip. [`close`](Self::close) also says whether something was lost. It must be dropped before its [`Port`], or
+/// the receiver is not told and finds the channel broken.
 #[must_use = "dropping the sender ends the channel"]
 pub struct Sender {
     port: Arc<PortInner>,
