@@ -60,6 +60,9 @@ pub enum Access {
 pub struct Resident {
     /// Where it is.
     pub ppn: Ppn,
+    /// What the host itself knows it by: the NIC's name for a page says nothing to it. The core keeps
+    /// this with the entry and gives it back in [`PageGone`].
+    pub frame: u64,
     /// Whether the host's own page-table entry is writable at this moment (promise P3).
     pub writable: bool,
 }
@@ -73,6 +76,8 @@ pub struct PageGone {
     pub vpn: Vpn,
     /// Where it is.
     pub ppn: Ppn,
+    /// As in [`Resident`].
+    pub frame: u64,
     /// The NIC wrote it.
     pub dirty: bool,
     /// The NIC read or wrote it.

@@ -70,6 +70,7 @@ pub(crate) enum SlotState {
 pub(crate) struct Slot {
     pub(crate) vpn: Vpn,
     pub(crate) ppn: Ppn,
+    pub(crate) frame: u64,
     pub(crate) segment: SegmentId,
     pub(crate) state: SlotState,
     pub(crate) writable: bool,
@@ -122,6 +123,7 @@ impl<S: MakeTable> Shadow<S> {
         let empty = Slot {
             vpn: Vpn::from_raw(0),
             ppn: Ppn(0),
+            frame: 0,
             segment: SegmentId(0),
             state: SlotState::Empty,
             writable: false,
@@ -246,13 +248,14 @@ impl<S: Storage> Shadow<S> {
     /// dirty, whatever a broken card's words say: its file system expects no write.
     pub(crate) fn forget(&mut self, at: PageSlot, used: PageUse, leaked: bool) -> PageGone {
         let slot = self.slots.get(at.0 as usize);
-        let (vpn, ppn, writable) = slot.map_or((Vpn::from_raw(0), Ppn(0), false), |slot| {
-            (slot.vpn, slot.ppn, slot.writable)
+        let (vpn, ppn, frame, writable) = slot.map_or((Vpn::from_raw(0), Ppn(0), 0, false), |slot| {
+            (slot.vpn, slot.ppn, slot.frame, slot.writable)
         });
         self.relist(at, SlotState::Empty);
         PageGone {
             vpn,
             ppn,
+            frame,
             dirty: used.dirty && writable,
             referenced: used.referenced,
             still_readable: false,
@@ -268,14 +271,21 @@ impl<S: Storage> Shadow<S> {
         }
     }
 
-    /// Fills an empty slot, without reading NIC memory.
-    pub(crate) fn fill<W: SharedWords + ?Sized>(&mut self, bar: &W, at: PageSlot, entry: &PageEntry) {
+    /// Fills an empty slot with an entry for a frame of the host, without reading NIC memory.
+    pub(crate) fn fill<W: SharedWords + ?Sized>(
+        &mut self,
+        bar: &W,
+        at: PageSlot,
+        entry: &PageEntry,
+        frame: u64,
+    ) {
         let Some(slot) = self.slots.get_mut(at.0 as usize) else {
             return;
         };
         let marks = slot.marks;
         slot.vpn = entry.vpn;
         slot.ppn = entry.ppn;
+        slot.frame = frame;
         slot.segment = entry.segment;
         slot.writable = entry.writable;
         self.relist(at, SlotState::Mapped);
@@ -336,7 +346,7 @@ impl<S: Storage> Shadow<S> {
                         segment: slot.segment,
                         writable: slot.writable,
                     };
-                    self.fill(bar, to, &entry);
+                    self.fill(bar, to, &entry, slot.frame);
                     let moved = PageGone {
                         still_readable: true,
                         ..page
@@ -468,7 +478,7 @@ impl<S: Storage> Host<S> {
             },
             None => self.shadow.make_room(bar, vpn)?,
         };
-        self.shadow.fill(bar, at, &entry);
+        self.shadow.fill(bar, at, &entry, page.frame);
         self.counters.pages_mapped += 1;
         Ok(Mapped { displaced })
     }
@@ -479,6 +489,7 @@ impl<S: Storage> Host<S> {
         let (_, slot) = self.shadow.find(vpn)?;
         (slot.state == SlotState::Mapped).then_some(Resident {
             ppn: slot.ppn,
+            frame: slot.frame,
             writable: slot.writable,
         })
     }

@@ -283,7 +283,8 @@ impl<S: Storage> Host<S> {
                                 segment: slot.segment,
                                 writable: false,
                             };
-                            self.shadow.fill(platform.bar(), PageSlot(index), &entry);
+                            self.shadow
+                                .fill(platform.bar(), PageSlot(index), &entry, slot.frame);
                             // An overlapping removal must look again.
                             self.shadow.revived = self.shadow.revived.wrapping_add(1);
                         } else {

@@ -3,10 +3,12 @@
 #ifndef NETVM_CARD_H
 #define NETVM_CARD_H
 
+#include <linux/atomic.h>
 #include <linux/kref.h>
 #include <linux/list.h>
 #include <linux/miscdevice.h>
 #include <linux/mutex.h>
+#include <linux/rwsem.h>
 #include <linux/pci.h>
 
 #include "shim.h"
@@ -29,9 +31,15 @@ struct nv_card {
 	u32 number;
 	/* The Rust half's card, for files that are opened. */
 	void *rust;
-	/* Open files, to take their mappings away when the card goes. */
+	/* Open files, to take their mappings away and to end their ports when the card goes. */
 	struct mutex files_lock;
 	struct list_head files;
+	/* Files that are not in the list any more and whose ports have not ended yet. */
+	atomic_t closing;
+	/* Taken to read by a page fault in a mapping, to write by what takes all mappings away. */
+	struct rw_semaphore mappings;
+	/* NIC memory is in no mapping any more. */
+	bool revoked;
 };
 
 #endif

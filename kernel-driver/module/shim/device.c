@@ -4,14 +4,15 @@
  * VMAs. All that is decided here is that a mapping is neither inherited, nor grown, nor dumped.
  */
 #include <linux/capability.h>
-#include <linux/dma-mapping.h>
 #include <linux/fs.h>
+#include <linux/gfp.h>
 #include <linux/idr.h>
 #include <linux/list.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/slab.h>
+#include <linux/wait_bit.h>
 
 #include "card.h"
 
@@ -23,6 +24,8 @@ struct nv_file {
 	struct file *file;
 	struct nv_card *card;
 	void *rust;
+	/* What the process sees in place of NIC memory that has gone. */
+	struct page *dummy;
 };
 
 static int nv_open(struct inode *inode, struct file *file)
@@ -54,8 +57,14 @@ static int nv_release(struct inode *inode, struct file *file)
 
 	mutex_lock(&card->files_lock);
 	list_del(&ours->others);
+	atomic_inc(&card->closing);
 	mutex_unlock(&card->files_lock);
 	nv_rs_release(ours->rust);
+	if (atomic_dec_and_test(&card->closing))
+		wake_up_var(&card->closing);
+	/* No mapping is left: each keeps the file open. */
+	if (ours->dummy)
+		__free_page(ours->dummy);
 	nv_card_put(card);
 	kfree(ours);
 	return 0;
@@ -116,17 +125,46 @@ int nv_device_add(struct nv_card *card, void *rust)
 	return err;
 }
 
-/* C: as above. Nothing of the card is mapped anywhere when it returns. */
-void nv_device_remove(struct nv_card *card)
+/* C: as above. No file is opened any more. */
+void nv_device_close(struct nv_card *card)
+{
+	misc_deregister(&card->misc);
+	ida_free(&nv_numbers, card->number);
+}
+
+/*
+ * C: mappings. No process sees NIC memory when it returns, and none will.
+ *
+ * A page fault looks at `revoked` and maps under the same lock. So one that saw it unset has mapped
+ * its page before the lock is taken here, and that page is taken away below; one that comes later
+ * sees it set. A mapping that is being made has no page yet.
+ */
+void nv_device_revoke(struct nv_card *card)
 {
 	struct nv_file *ours;
 
-	misc_deregister(&card->misc);
+	down_write(&card->mappings);
+	card->revoked = true;
+	up_write(&card->mappings);
 	mutex_lock(&card->files_lock);
 	list_for_each_entry(ours, &card->files, others)
 		unmap_mapping_range(ours->file->f_mapping, 0, 0, 1);
 	mutex_unlock(&card->files_lock);
-	ida_free(&nv_numbers, card->number);
+}
+
+/*
+ * C: walks a list of C. Ends the ports of all open files, and waits for those that are being closed:
+ * a file counts as closing before it leaves the list.
+ */
+void nv_device_end_files(struct nv_card *card)
+{
+	struct nv_file *ours;
+
+	mutex_lock(&card->files_lock);
+	list_for_each_entry(ours, &card->files, others)
+		nv_rs_end(ours->rust);
+	mutex_unlock(&card->files_lock);
+	wait_var_event(&card->closing, !atomic_read(&card->closing));
 }
 
 /* C: reads a structure of C. */
@@ -135,36 +173,67 @@ u32 nv_device_number(const struct nv_card *card)
 	return card->number;
 }
 
-static void nv_vma_private(struct vm_area_struct *vma, bool write)
+/* The frame of a fault: `vm_private_data` is how much page offsets are ahead of frames. */
+static unsigned long nv_frame(const struct vm_fault *vmf)
 {
-	vm_flags_set(vma, VM_IO | VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
+	return vmf->pgoff - (unsigned long)vmf->vma->vm_private_data;
+}
+
+/* A page of NIC memory; when that has gone, one that nothing else sees. */
+static vm_fault_t nv_bar_fault(struct vm_fault *vmf)
+{
+	struct nv_file *ours = vmf->vma->vm_file->private_data;
+	struct nv_card *card = ours->card;
+	vm_fault_t result;
+
+	down_read(&card->mappings);
+	if (!card->revoked) {
+		result = vmf_insert_pfn(vmf->vma, vmf->address, nv_frame(vmf));
+		up_read(&card->mappings);
+		return result;
+	}
+	up_read(&card->mappings);
+	mutex_lock(&card->files_lock);
+	if (!ours->dummy)
+		ours->dummy = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+	mutex_unlock(&card->files_lock);
+	if (!ours->dummy)
+		return VM_FAULT_OOM;
+	return vmf_insert_pfn_prot(vmf->vma, vmf->address, page_to_pfn(ours->dummy),
+				   vm_get_page_prot(vmf->vma->vm_flags));
+}
+
+/* A page of the driver's memory, which stays as long as a file is open. */
+static vm_fault_t nv_memory_fault(struct vm_fault *vmf)
+{
+	return vmf_insert_pfn(vmf->vma, vmf->address, nv_frame(vmf));
+}
+
+static const struct vm_operations_struct nv_bar_operations = { .fault = nv_bar_fault };
+static const struct vm_operations_struct nv_memory_operations = { .fault = nv_memory_fault };
+
+static void nv_vma_private(struct vm_area_struct *vma, unsigned long frame, bool write)
+{
+	vm_flags_set(vma, VM_IO | VM_PFNMAP | VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
 	if (!write)
 		vm_flags_clear(vma, VM_MAYWRITE);
 	vm_flags_clear(vma, VM_MAYEXEC);
+	vma->vm_private_data = (void *)(vma->vm_pgoff - frame);
 }
 
 /* C: VMAs. A part of NIC memory, uncached: stores arrive in their order. */
-int nv_map_bar(struct nv_card *card, struct vm_area_struct *vma, u64 offset, u64 len)
+void nv_map_bar(struct nv_card *card, struct vm_area_struct *vma, u64 offset)
 {
-	phys_addr_t at = pci_resource_start(card->pdev, 2) + offset;
-
-	nv_vma_private(vma, true);
+	nv_vma_private(vma, PHYS_PFN(pci_resource_start(card->pdev, 2) + offset), true);
 	vma->vm_page_prot = pgprot_noncached(vma->vm_page_prot);
-	return io_remap_pfn_range(vma, vma->vm_start, PHYS_PFN(at), len, vma->vm_page_prot);
+	vma->vm_ops = &nv_bar_operations;
 }
 
 /* C: VMAs. A part of the driver's memory, to be read. */
-int nv_map_memory(struct nv_card *card, struct vm_area_struct *vma, void *at, u64 bus, u64 size,
-		  u64 offset, u64 len)
+void nv_map_memory(struct vm_area_struct *vma, void *at, u64 offset)
 {
-	unsigned long pgoff = vma->vm_pgoff;
-	int err;
-
-	nv_vma_private(vma, false);
-	vma->vm_pgoff = offset >> PAGE_SHIFT;
-	err = dma_mmap_coherent(&card->pdev->dev, vma, at, bus, size);
-	vma->vm_pgoff = pgoff;
-	return err;
+	nv_vma_private(vma, page_to_pfn(virt_to_page(at)) + (offset >> PAGE_SHIFT), false);
+	vma->vm_ops = &nv_memory_operations;
 }
 
 /* C: VMAs. */

@@ -5,11 +5,10 @@
  * structures of callbacks.
  */
 #include <linux/delay.h>
-#include <linux/dma-direct.h>
 #include <linux/dma-mapping.h>
+#include <linux/gfp.h>
 #include <linux/interrupt.h>
 #include <linux/io.h>
-#include <linux/iommu.h>
 #include <linux/kref.h>
 #include <linux/mm.h>
 #include <linux/module.h>
@@ -141,66 +140,102 @@ struct nv_event *nv_card_interrupt(struct nv_card *card)
 	return card->interrupt;
 }
 
-/* C: no DMA bindings. Zeroed, contiguous for the card; NULL where there is none. */
+/*
+ * Whether the card and the processors see a mapping differently, for want of coherence or because it
+ * is a bounce buffer. With CONFIG_DMA_API_DEBUG, dma_need_sync() says so of every device behind an
+ * IOMMU; what the DMA layer itself goes by is `dma_skip_sync`, which its first bounce buffer ends.
+ */
+static bool nv_needs_sync(struct device *dev, dma_addr_t at)
+{
+#ifdef CONFIG_DMA_NEED_SYNC
+	if (dev->dma_skip_sync)
+		return false;
+#endif
+	return dma_need_sync(dev, at);
+}
+
+/*
+ * C: no DMA bindings. Zeroed, contiguous for the card; NULL where there is none.
+ *
+ * Ordinary pages with a mapping for the card, not dma_alloc_coherent: processes map these pages, and
+ * may keep them when the card has gone, while coherent memory ends with the device. As for
+ * application pages, a bus on which caches must be synchronized by hand will not do.
+ */
 void *nv_memory_alloc(struct nv_card *card, size_t bytes, u64 *bus)
 {
-	dma_addr_t at = 0;
-	void *memory = dma_alloc_coherent(&card->pdev->dev, bytes, &at, GFP_KERNEL | __GFP_NOWARN);
+	struct device *dev = &card->pdev->dev;
+	void *memory = alloc_pages_exact(bytes, GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN);
+	dma_addr_t at;
 
+	if (!memory)
+		return NULL;
+	at = dma_map_page_attrs(dev, virt_to_page(memory), 0, bytes, DMA_BIDIRECTIONAL,
+				DMA_ATTR_SKIP_CPU_SYNC);
+	if (dma_mapping_error(dev, at))
+		goto free;
 	*bus = at;
-	return memory;
+	if (!nv_needs_sync(dev, at))
+		return memory;
+	nv_memory_unmap(card, bytes, at);
+free:
+	free_pages_exact(memory, bytes);
+	return NULL;
+}
+
+/* C: as above. The card cannot reach the memory any more. */
+void nv_memory_unmap(struct nv_card *card, size_t bytes, u64 bus)
+{
+	dma_unmap_page_attrs(&card->pdev->dev, bus, bytes, DMA_BIDIRECTIONAL,
+			     DMA_ATTR_SKIP_CPU_SYNC);
 }
 
 /* C: as above. */
-void nv_memory_free(struct nv_card *card, size_t bytes, void *at, u64 bus)
+void nv_memory_free(size_t bytes, void *at)
 {
-	dma_free_coherent(&card->pdev->dev, bytes, at, bus);
+	free_pages_exact(at, bytes);
+}
+
+/* A page that a process may only read is one that the card may only read: an IOMMU enforces it. */
+static enum dma_data_direction nv_direction(bool writable)
+{
+	return writable ? DMA_BIDIRECTIONAL : DMA_TO_DEVICE;
 }
 
 /*
  * C: dma_map_page is a macro. The bus address at which the card finds a page, or all ones: it
  * cannot reach it, or only through a bounce buffer of the DMA layer, which would not be the page.
  */
-u64 nv_page_map(struct nv_card *card, unsigned long pfn)
+u64 nv_page_map(struct nv_card *card, unsigned long pfn, bool writable)
 {
 	struct device *dev = &card->pdev->dev;
-	dma_addr_t bus = dma_map_page_attrs(dev, pfn_to_page(pfn), 0, PAGE_SIZE, DMA_BIDIRECTIONAL,
-					    DMA_ATTR_SKIP_CPU_SYNC);
+	dma_addr_t bus = dma_map_page_attrs(dev, pfn_to_page(pfn), 0, PAGE_SIZE,
+					    nv_direction(writable), DMA_ATTR_SKIP_CPU_SYNC);
 
 	if (dma_mapping_error(dev, bus))
 		return U64_MAX;
-	if (dma_need_sync(dev, bus)) {
-		nv_page_unmap(card, bus);
+	if (nv_needs_sync(dev, bus)) {
+		nv_page_unmap(card, bus, writable);
 		return U64_MAX;
 	}
 	return bus;
 }
 
 /* C: as above. */
-void nv_page_unmap(struct nv_card *card, u64 bus)
+void nv_page_unmap(struct nv_card *card, u64 bus, bool writable)
 {
-	dma_unmap_page_attrs(&card->pdev->dev, bus, PAGE_SIZE, DMA_BIDIRECTIONAL,
+	dma_unmap_page_attrs(&card->pdev->dev, bus, PAGE_SIZE, nv_direction(writable),
 			     DMA_ATTR_SKIP_CPU_SYNC);
-}
-
-static struct page *nv_page_of(struct nv_card *card, u64 bus)
-{
-	struct device *dev = &card->pdev->dev;
-	struct iommu_domain *domain = iommu_get_domain_for_dev(dev);
-	phys_addr_t at = domain ? iommu_iova_to_phys(domain, bus) : dma_to_phys(dev, bus);
-
-	return pfn_valid(PHYS_PFN(at)) ? pfn_to_page(PHYS_PFN(at)) : NULL;
 }
 
 /*
  * C: pages and their flags. The page is mapped by a process (its invalidation has not ended), so
  * it stays while it is marked.
  */
-void nv_page_mark(struct nv_card *card, u64 bus, bool dirty, bool referenced)
+void nv_page_mark(unsigned long pfn, bool dirty, bool referenced)
 {
-	struct page *page = nv_page_of(card, bus);
+	struct page *page = pfn_to_page(pfn);
 
-	if (!page || is_zero_pfn(page_to_pfn(page)))
+	if (is_zero_pfn(pfn))
 		return;
 	if (dirty)
 		set_page_dirty(page);
@@ -209,12 +244,9 @@ void nv_page_mark(struct nv_card *card, u64 bus, bool dirty, bool referenced)
 }
 
 /* C: get_page is inline. The card may still use the page: it never goes back to the system. */
-void nv_page_keep(struct nv_card *card, u64 bus)
+void nv_page_keep(unsigned long pfn)
 {
-	struct page *page = nv_page_of(card, bus);
-
-	if (page)
-		get_page(page);
+	get_page(pfn_to_page(pfn));
 }
 
 static irqreturn_t nv_interrupted(int irq, void *with)
@@ -238,6 +270,7 @@ static int nv_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	kref_init(&card->refs);
 	mutex_init(&card->files_lock);
 	INIT_LIST_HEAD(&card->files);
+	init_rwsem(&card->mappings);
 	card->pdev = pci_dev_get(pdev);
 	card->dma_beside = id->driver_data & NV_DMA_BESIDE;
 	card->interrupt = nv_event_new();
@@ -280,7 +313,10 @@ static void nv_remove(struct pci_dev *pdev)
 {
 	struct nv_card *card = pci_get_drvdata(pdev);
 
-	/* Its body takes the device away and lets go of the card before it ends. */
+	/*
+	 * Its body takes the device away before it ends: no port is left, nothing is mapped for DMA,
+	 * and no process sees NIC memory. Files that are open keep the rest of `card`.
+	 */
 	nv_thread_stop(card->thread);
 	free_irq(pci_irq_vector(pdev, 0), card);
 	pci_free_irq_vectors(pdev);

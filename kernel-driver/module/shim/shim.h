@@ -43,11 +43,12 @@ bool nv_card_stop(struct nv_card *card);
 void nv_card_start(struct nv_card *card);
 struct nv_event *nv_card_interrupt(struct nv_card *card);
 void *nv_memory_alloc(struct nv_card *card, size_t bytes, u64 *bus);
-void nv_memory_free(struct nv_card *card, size_t bytes, void *at, u64 bus);
-u64 nv_page_map(struct nv_card *card, unsigned long pfn);
-void nv_page_unmap(struct nv_card *card, u64 bus);
-void nv_page_mark(struct nv_card *card, u64 bus, bool dirty, bool referenced);
-void nv_page_keep(struct nv_card *card, u64 bus);
+void nv_memory_unmap(struct nv_card *card, size_t bytes, u64 bus);
+void nv_memory_free(size_t bytes, void *at);
+u64 nv_page_map(struct nv_card *card, unsigned long pfn, bool writable);
+void nv_page_unmap(struct nv_card *card, u64 bus, bool writable);
+void nv_page_mark(unsigned long pfn, bool dirty, bool referenced);
+void nv_page_keep(unsigned long pfn);
 
 /* event.c: sleeping, threads, time. */
 struct nv_event *nv_event_new(void);
@@ -92,17 +93,19 @@ int nv_copy_out(void *to, unsigned long from, size_t len);
 /* device.c: /dev/netvmN. */
 bool nv_may_see_addresses(void);
 int nv_device_add(struct nv_card *card, void *rust);
-void nv_device_remove(struct nv_card *card);
+void nv_device_close(struct nv_card *card);
+void nv_device_revoke(struct nv_card *card);
+void nv_device_end_files(struct nv_card *card);
 u32 nv_device_number(const struct nv_card *card);
-int nv_map_bar(struct nv_card *card, struct vm_area_struct *vma, u64 offset, u64 len);
-int nv_map_memory(struct nv_card *card, struct vm_area_struct *vma, void *at, u64 bus, u64 size,
-		  u64 offset, u64 len);
+void nv_map_bar(struct nv_card *card, struct vm_area_struct *vma, u64 offset);
+void nv_map_memory(struct vm_area_struct *vma, void *at, u64 offset);
 bool nv_vma_is_shared(const struct vm_area_struct *vma);
 bool nv_vma_wants_write(const struct vm_area_struct *vma);
 
 /* What C calls; ../src/callbacks.rs. None of these may unwind. */
 int nv_rs_card_body(void *card);
 void *nv_rs_open(void *rust);
+void nv_rs_end(void *file);
 void nv_rs_release(void *file);
 long nv_rs_ioctl(void *file, unsigned int number, unsigned long argument);
 int nv_rs_mmap(void *file, struct vm_area_struct *vma, u64 offset, u64 len);

@@ -40,6 +40,17 @@ unsafe extern "C" fn nv_rs_open(rust: *mut c_void) -> *mut c_void {
     }
 }
 
+/// The card goes, and a file of it is still open.
+///
+/// # Safety
+/// `file` is from `nv_rs_open`, and is not released before this returns.
+#[no_mangle]
+unsafe extern "C" fn nv_rs_end(file: *mut c_void) {
+    // SAFETY: as promised.
+    let file = unsafe { &*file.cast::<File>() };
+    file.end();
+}
+
 /// The last user of a file has gone.
 ///
 /// # Safety

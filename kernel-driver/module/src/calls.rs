@@ -189,6 +189,13 @@ impl File {
         }
     }
 
+    /// The card goes: so does the port, if there is one, before its file does.
+    pub(crate) fn end(&self) {
+        if let Ok(port) = self.port() {
+            port.end();
+        }
+    }
+
     fn port(&self) -> Result<&Port, Failure> {
         // SAFETY: null, or from `Arc::into_raw`; that reference is given back by `close`, after all calls.
         unsafe { self.port.load(Ordering::Acquire).as_ref() }.ok_or(Failure {
@@ -200,13 +207,16 @@ impl File {
     /// The port, for its own process only.
     fn own_port(&self) -> Result<&Port, Failure> {
         let port = self.port()?;
-        if port.is_ours() {
-            Ok(port)
-        } else {
+        if !port.is_ours() {
             Err(Failure {
                 errno: errno::PERM,
                 status: Status::NotAllowed,
             })
+        } else if port.is_closed() {
+            // Its process lives: it ended with the card.
+            Err(Status::CardGone.into())
+        } else {
+            Ok(port)
         }
     }
 
@@ -427,6 +437,8 @@ impl File {
         let until = deadline(wait.timeout);
         loop {
             let seen = news.count();
+            // The end of a port signals after it has closed it: who looks before that is woken.
+            self.own_port()?;
             let words = card.with(|host, glue, _| {
                 let area = SharedMap::new(host.geometry()).port_area(port);
                 [NOTIFICATION_WRITE, ERROR_WRITE, PORT_STATE, PORT_EVENTS]
@@ -462,15 +474,10 @@ impl File {
     unsafe fn map_region(&self, vma: *mut shim::Vma, offset: u64, len: u64) -> Result<(), Errno> {
         let port = self.own_port().map_err(|failure| failure.errno)?.number();
         let (region, inside) = (offset >> REGION_SHIFT, offset & ((1 << REGION_SHIFT) - 1));
-        let (bar, shared, place) = self.card.with(|host, glue, _| {
+        let (bar, shared, memory) = self.card.with(|host, glue, _| {
             let geometry = host.geometry();
-            let place = (glue.shared.place(), glue.shared.bytes() as u64);
-            let usable = !glue.bar.is_gone();
-            (
-                usable.then(|| BarMap::new(geometry).port(port)),
-                SharedMap::new(geometry),
-                place,
-            )
+            let bar = (!glue.bar.is_gone()).then(|| BarMap::new(geometry).port(port));
+            (bar, SharedMap::new(geometry), glue.shared.place())
         });
         // In words: where the region begins, how long it is.
         let (start, words, block) = match region {
@@ -490,22 +497,16 @@ impl File {
             return Err(errno::ACCES);
         }
         let at = u64::from(start) * 4 + inside;
-        let card = self.card.shim.as_ptr();
-        let ((memory, bus), size) = place;
-        // SAFETY: the range lies inside of the BAR, or of the driver's memory, which stay while the file
-        // is open, or are taken out of all mappings before they go.
-        let code = unsafe {
+        // SAFETY: the range lies inside of the BAR, which is taken out of all mappings before it goes, or of the driver's
+        // memory, which stays while the file is open, as it does as long as the mapping.
+        unsafe {
             if block {
-                shim::nv_map_bar(card, vma, at, len)
+                shim::nv_map_bar(self.card.shim.as_ptr(), vma, at);
             } else {
-                shim::nv_map_memory(card, vma, memory, bus, size, at, len)
+                shim::nv_map_memory(vma, memory, at);
             }
-        };
-        if code == 0 {
-            Ok(())
-        } else {
-            Err(Errno(-code))
         }
+        Ok(())
     }
 }
 

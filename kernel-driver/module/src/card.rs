@@ -26,7 +26,7 @@ use netvm_abi::shared_map::SharedMap;
 use netvm_abi::words::SharedWords;
 use netvm_abi::{BounceId, Nanos, NodeId, PortId, Status, Token, PAGE_SIZE};
 use netvm_host::attach::{AttachError, HostConfig};
-use netvm_host::host::CardState;
+use netvm_host::host::{CardFailure, CardState};
 use netvm_host::{Host, Platform, Progress};
 
 /// How often a card that is not up is looked at, in nanoseconds.
@@ -118,8 +118,8 @@ pub(crate) struct Card {
     pub(crate) work: Table<Event>,
     /// News for each port's process.
     pub(crate) news: Table<Event>,
-    /// It has said that it will not touch this host's memory any more.
-    let_go: AtomicBool,
+    /// It goes, and touches this host's memory no more: it has said so, or its bus proves it.
+    quiet: AtomicBool,
 }
 
 /// Why a card cannot be attached.
@@ -235,7 +235,7 @@ impl Card {
                 steps,
                 work,
                 news,
-                let_go: AtomicBool::new(false),
+                quiet: AtomicBool::new(false),
             }),
             GFP_KERNEL,
         );
@@ -300,7 +300,7 @@ impl Card {
         // SAFETY: the card lives; its configuration space is reachable until it is taken away. To stop it
         // twice does no harm.
         let stopped = !gone && unsafe { shim::nv_card_stop(self.shim.as_ptr()) };
-        let proven = stopped || self.let_go.load(Ordering::Acquire);
+        let proven = stopped || self.quiet.load(Ordering::Acquire);
         let first = self.with(|host, glue, now| {
             let dead = matches!(host.card(), CardState::Dead(_));
             host.card_stopped(glue, proven, now);
@@ -309,8 +309,8 @@ impl Card {
         if !first {
             return;
         }
-        // Who has let go was asked to.
-        if !self.let_go.load(Ordering::Acquire) {
+        // A card that is quiet was asked to be.
+        if !self.quiet.load(Ordering::Acquire) {
             let cause = self.with(|host, _, _| host.card());
             pr_err!(
                 "netvm{}: the card is dead ({:?}); its DMA is {}\n",
@@ -361,11 +361,17 @@ impl Card {
         }
     }
 
-    /// Attaches again when the card was reset, its firmware is up, and nothing is left of the last life.
+    /// Attaches again when the card has begun anew, its firmware is up, and nothing is left of the last life. A card that
+    /// was only late has not begun anew, and is asked to, as by a driver that goes: its answer proves that it uses no
+    /// memory of this host any more.
     fn attach_again(&self) {
         let result = {
             let mut core = self.lock();
             let core = &mut *core;
+            if DriverPlace::load(&core.glue.bar).is_some() {
+                DriverPlace::withdraw(&core.glue.bar);
+                core.glue.bar.ring();
+            }
             let up = core.glue.bar.load_acquire(header::MAGIC) == header::MAGIC_VALUE
                 && !DriverPlace::is_in_use(&core.glue.bar);
             if !up || core.open_ports > 0 || core.host.mapped_pages() > 0 {
@@ -382,11 +388,11 @@ impl Card {
         };
         match result {
             Ok(()) => pr_info!(
-                "netvm{}: the card was reset and is attached again\n",
+                "netvm{}: the card has begun anew and is attached again\n",
                 self.number()
             ),
             Err(error) if shim::nv_may_log() => {
-                pr_warn!("netvm{}: the card was reset, but {}\n", self.number(), error);
+                pr_warn!("netvm{}: the card has begun anew, but {}\n", self.number(), error);
             }
             Err(_) => {}
         }
@@ -394,37 +400,63 @@ impl Card {
 
     /// Asks the card to let go of all memory of this host; false: it has not, in time. Sleeps.
     fn ask_to_let_go(&self) -> bool {
-        let alive = self.with(|host, glue, _| {
-            let alive = matches!(host.card(), CardState::Alive) && !glue.bar.is_gone();
-            if alive {
-                DriverPlace::withdraw(&glue.bar);
-                glue.bar.ring();
-            }
-            alive
+        let wait = self.with(|host, glue, _| {
+            DriverPlace::withdraw(&glue.bar);
+            glue.bar.ring();
+            host.wait_for_card()
         });
-        let patience = Nanos::from_millis(shim::nv_deadline_ms().into());
-        let deadline = now().after(patience);
-        // Of a card that is pulled out meanwhile all words read as ones: not as 0.
-        while alive && now() < deadline {
-            if self.with(|_, glue, _| !DriverPlace::is_in_use(&glue.bar)) {
+        loop {
+            let (gone, used, overdue) = self.with(|host, glue, now| {
+                let overdue = host.is_overdue(glue, wait, CardFailure::AnswerDeadline, now);
+                let gone = glue.bar.load_acquire(header::MAGIC) == u32::MAX;
+                (gone, DriverPlace::is_in_use(&glue.bar), overdue)
+            });
+            // Of a card that was pulled out all words read as ones: not as 0.
+            if !used {
                 return true;
+            }
+            if gone || overdue.is_some() {
+                return false;
             }
             // SAFETY: this thread holds no lock.
             unsafe { shim::nv_pause(true) };
         }
-        false
     }
 
-    /// The card or the module goes.
+    /// The card or the module goes. When this returns no port is open, nothing is mapped for the card, and processes that
+    /// keep their files open wait for nothing.
     fn leave(&self) {
-        // SAFETY: added by this thread. Nobody can open it, and nothing is mapped, from here on.
-        unsafe { shim::nv_device_remove(self.shim.as_ptr()) };
+        // SAFETY: added by this thread. Nobody can open it from here on.
+        unsafe { shim::nv_device_close(self.shim.as_ptr()) };
         self.get_memory_back();
-        self.with(|_, glue, _| glue.bar.take_away());
-        // What reads as all ones is dead: ports that are open still hear it.
+        self.with(|host, glue, _| {
+            glue.bar.take_away();
+            host.card_gone();
+        });
+        // The core tells of a death once, and not where another thread has stopped the card by now. So the card is stopped
+        // in any case: only that ends what waits for it.
         while let Some(notice) = self.with(|host, glue, now| host.poll(glue, now)) {
             self.take(notice);
         }
+        self.stop();
+        // Imports that have failed are told after that.
+        while let Some(notice) = self.with(|host, glue, now| host.poll(glue, now)) {
+            self.take(notice);
+        }
+        // SAFETY: the card lives. Processes see the driver's memory as it is now, and a page of nothing for the BAR; then
+        // their ports end, and with them the last mappings of their pages for the card.
+        unsafe {
+            shim::nv_device_revoke(self.shim.as_ptr());
+            shim::nv_device_end_files(self.shim.as_ptr());
+        }
+        self.detach();
+    }
+
+    /// The card reaches nothing of this host's any more.
+    fn detach(&self) {
+        let mut core = self.lock();
+        core.glue.shared.detach();
+        core.glue.bounce.detach();
     }
 
     /// Has the card let go of the driver's memory; where nobody can say that it does not write there any more, that memory
@@ -432,9 +464,9 @@ impl Card {
     fn get_memory_back(&self) {
         // A card that answers has let go of everything; one that does not has to be stopped.
         let let_go = self.ask_to_let_go();
-        self.let_go.store(let_go, Ordering::Release);
         // SAFETY: the card lives.
         let stopped = unsafe { shim::nv_card_stop(self.shim.as_ptr()) };
+        self.quiet.store(let_go || stopped, Ordering::Release);
         if !let_go && !stopped {
             let bytes = self.with(|_, glue, _| glue.keep_for_ever());
             pr_warn!(
@@ -504,6 +536,9 @@ pub(crate) unsafe fn body(card: NonNull<shim::NvCard>) {
         card.leave();
     } else {
         pr_err!("the device cannot be made (errno {})\n", -code);
+        // It was told of the driver's memory already.
+        card.get_memory_back();
+        card.detach();
         while !Thread::should_stop() {
             interrupt.thread_wait(interrupt.count(), u64::MAX);
         }

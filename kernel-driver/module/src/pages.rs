@@ -105,18 +105,50 @@ impl Drop for Chunk {
     }
 }
 
+/// A page frame, as the core keeps it with an entry.
+#[derive(Clone, Copy)]
+pub(crate) struct Frame(u64);
+
+impl Frame {
+    /// The card may write it: the rest is the frame's number.
+    const WRITABLE: u64 = 1 << 63;
+
+    pub(crate) const fn new(pfn: usize, writable: bool) -> Self {
+        let writable = if writable { Self::WRITABLE } else { 0 };
+        Self(pfn as u64 | writable)
+    }
+
+    /// As the core has it.
+    pub(crate) const fn of(raw: u64) -> Self {
+        Self(raw)
+    }
+
+    pub(crate) const fn raw(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) const fn pfn(self) -> usize {
+        (self.0 & !Self::WRITABLE) as usize
+    }
+
+    pub(crate) const fn is_writable(self) -> bool {
+        self.0 & Self::WRITABLE != 0
+    }
+}
+
 /// Marks a page that has left the card's table, and gives its bus address back. Under the card's lock.
 pub(crate) fn page_gone(card: &Card, gone: PageGone) {
     let bus = gone.ppn.0 << PAGE_SHIFT;
+    let frame = Frame::of(gone.frame);
     let shim = card.shim.as_ptr();
     if gone.dirty || gone.referenced {
         // SAFETY: the card lives. The page is mapped by its process until the invalidation that took it
         // away, if there is one, has returned: so it is a page still.
-        unsafe { shim::nv_page_mark(shim, bus, gone.dirty, gone.referenced) }
+        unsafe { shim::nv_page_mark(frame.pfn(), gone.dirty, gone.referenced) }
     }
     if gone.leaked {
         // SAFETY: as above.
-        unsafe { shim::nv_page_keep(shim, bus) }
+        unsafe { shim::nv_page_keep(frame.pfn()) }
         if shim::nv_may_log() {
             pr_err!(
                 "page {:#x} of port {} is kept for ever: a dead card may still use it\n",
@@ -124,9 +156,12 @@ pub(crate) fn page_gone(card: &Card, gone: PageGone) {
                 gone.vpn.port()
             );
         }
-    } else if !gone.still_readable {
+    }
+    if !gone.still_readable {
+        // A dead card that may still use the page loses its mapping all the same: it gets no other one under this address
+        // before it was reset.
         // SAFETY: mapped for the entry that has just gone.
-        unsafe { shim::nv_page_unmap(shim, bus) }
+        unsafe { shim::nv_page_unmap(shim, bus, frame.is_writable()) }
     }
 }
 

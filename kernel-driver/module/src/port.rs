@@ -30,7 +30,7 @@ use netvm_host::Progress;
 /// Opens a port's number. A card that was reset while nobody had a port is noticed only now; it is attached again
 /// first.
 fn open_number(card: &Card, wanted: Option<PortId>) -> Result<OpenPort, PortError> {
-    let until = now().after(Nanos::from_millis(shim::nv_deadline_ms().into()));
+    let until = now().after(Nanos::from_millis(shim::nv_heartbeat_ms().into()));
     loop {
         let seen = card.steps.count();
         let (opened, state) = card.with(|host, glue, _| (host.port_open(glue, wanted), host.card()));
@@ -100,6 +100,9 @@ pub(crate) struct Port {
     chunks: Mutex<RBTree<u64, Arc<Chunk>>>,
     #[pin]
     servants: Mutex<Servants>,
+    /// Held from the beginning of the end to its end.
+    #[pin]
+    ending: Mutex<()>,
 }
 
 impl Port {
@@ -139,6 +142,7 @@ impl Port {
                     Servants { worker: None, watch: core::ptr::null_mut() },
                     "netvm_servants"
                 ),
+                ending <- new_mutex!((), "netvm_ending"),
             }),
             GFP_KERNEL,
         );
@@ -273,9 +277,10 @@ impl Port {
         self.end();
     }
 
-    /// Ends it, once. Sleeps for as long as its worker has something in its hands; the card's deadlines
-    /// hold. Never called twice at once: `close` waits for the other caller first.
+    /// Ends it, once: for its file, its address space or its card. Sleeps for as long as its worker has something in its
+    /// hands; the card's deadlines hold. When it returns, nothing of the port is mapped for the card.
     pub(crate) fn end(&self) {
+        let _turn = self.ending.lock();
         if self.is_closed() {
             return;
         }
@@ -298,6 +303,10 @@ impl Port {
         // The number is free, and perhaps another's, as soon as the lock is let go after the last step.
         close_number(card, self.open, || self.closed.store(true, Ordering::Relaxed));
         card.lock().open_ports -= 1;
+        // Threads of its process that wait hear of it.
+        if let Some(news) = card.news.get(self.number().index()) {
+            news.signal();
+        }
         put_eventfd(eventfd);
         let worker = self.servants.lock().worker.take();
         // Ends the thread.

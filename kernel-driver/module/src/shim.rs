@@ -59,11 +59,12 @@ unsafe extern "C" {
     pub(crate) fn nv_card_start(card: *mut NvCard);
     pub(crate) fn nv_card_interrupt(card: *mut NvCard) -> *mut NvEvent;
     pub(crate) fn nv_memory_alloc(card: *mut NvCard, bytes: usize, bus: *mut u64) -> *mut c_void;
-    pub(crate) fn nv_memory_free(card: *mut NvCard, bytes: usize, at: *mut c_void, bus: u64);
-    pub(crate) fn nv_page_map(card: *mut NvCard, pfn: usize) -> u64;
-    pub(crate) fn nv_page_unmap(card: *mut NvCard, bus: u64);
-    pub(crate) fn nv_page_mark(card: *mut NvCard, bus: u64, dirty: bool, referenced: bool);
-    pub(crate) fn nv_page_keep(card: *mut NvCard, bus: u64);
+    pub(crate) fn nv_memory_unmap(card: *mut NvCard, bytes: usize, bus: u64);
+    pub(crate) fn nv_memory_free(bytes: usize, at: *mut c_void);
+    pub(crate) fn nv_page_map(card: *mut NvCard, pfn: usize, writable: bool) -> u64;
+    pub(crate) fn nv_page_unmap(card: *mut NvCard, bus: u64, writable: bool);
+    pub(crate) fn nv_page_mark(pfn: usize, dirty: bool, referenced: bool);
+    pub(crate) fn nv_page_keep(pfn: usize);
 
     pub(crate) fn nv_event_new() -> *mut NvEvent;
     pub(crate) fn nv_event_free(event: *mut NvEvent);
@@ -121,18 +122,12 @@ unsafe extern "C" {
 
     pub(crate) safe fn nv_may_see_addresses() -> bool;
     pub(crate) fn nv_device_add(card: *mut NvCard, rust: *mut c_void) -> c_int;
-    pub(crate) fn nv_device_remove(card: *mut NvCard);
+    pub(crate) fn nv_device_close(card: *mut NvCard);
+    pub(crate) fn nv_device_revoke(card: *mut NvCard);
+    pub(crate) fn nv_device_end_files(card: *mut NvCard);
     pub(crate) fn nv_device_number(card: *const NvCard) -> u32;
-    pub(crate) fn nv_map_bar(card: *mut NvCard, vma: *mut Vma, offset: u64, len: u64) -> c_int;
-    pub(crate) fn nv_map_memory(
-        card: *mut NvCard,
-        vma: *mut Vma,
-        at: *mut c_void,
-        bus: u64,
-        size: u64,
-        offset: u64,
-        len: u64,
-    ) -> c_int;
+    pub(crate) fn nv_map_bar(card: *mut NvCard, vma: *mut Vma, offset: u64);
+    pub(crate) fn nv_map_memory(vma: *mut Vma, at: *mut c_void, offset: u64);
     pub(crate) fn nv_vma_is_shared(vma: *const Vma) -> bool;
     pub(crate) fn nv_vma_wants_write(vma: *const Vma) -> bool;
 }

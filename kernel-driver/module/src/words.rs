@@ -130,12 +130,15 @@ impl SharedWords for Bar {
     }
 }
 
-/// Contiguous memory that the card reaches by DMA, zeroed at the beginning.
+/// Contiguous memory that the card reaches by DMA, zeroed at the beginning. It may outlive the card: then only this host
+/// sees it.
 pub(crate) struct DmaMemory {
     card: CardRef,
     start: NonNull<c_void>,
     bytes: usize,
     bus: u64,
+    /// The card can reach it.
+    mapped: bool,
     /// It is never given back.
     kept: bool,
 }
@@ -157,6 +160,7 @@ impl DmaMemory {
             start: NonNull::new(start).ok_or(errno::NOMEM)?,
             bytes,
             bus,
+            mapped: true,
             kept: false,
         })
     }
@@ -164,6 +168,14 @@ impl DmaMemory {
     /// A card that nobody could stop may write to it for ever.
     pub(crate) fn keep(&mut self) {
         self.kept = true;
+    }
+
+    /// Takes it away from the card. Before the device goes: no mapping may be left then.
+    pub(crate) fn detach(&mut self) {
+        if core::mem::replace(&mut self.mapped, false) {
+            // SAFETY: mapped in `new`, and unmapped once. The device is there: the card's thread calls this before it ends.
+            unsafe { shim::nv_memory_unmap(self.card.as_ptr(), self.bytes, self.bus) }
+        }
     }
 
     /// Its first bus page.
@@ -176,9 +188,9 @@ impl DmaMemory {
         self.bytes
     }
 
-    /// For C: its bus address, and where it is here.
-    pub(crate) const fn place(&self) -> (*mut c_void, u64) {
-        (self.start.as_ptr(), self.bus)
+    /// For C: where it is.
+    pub(crate) const fn place(&self) -> *mut c_void {
+        self.start.as_ptr()
     }
 
     fn words(&self) -> &[AtomicU32] {
@@ -224,12 +236,13 @@ impl DmaMemory {
 
 impl Drop for DmaMemory {
     fn drop(&mut self) {
+        self.detach();
         if self.kept {
             return;
         }
         // SAFETY: allocated in `new`, and nothing refers to it any more: mappings of processes keep
         // their files open, which keep the card.
-        unsafe { shim::nv_memory_free(self.card.as_ptr(), self.bytes, self.start.as_ptr(), self.bus) }
+        unsafe { shim::nv_memory_free(self.bytes, self.start.as_ptr()) }
     }
 }
 

@@ -11,7 +11,7 @@
 //! mapped too (fault-around).
 
 use crate::event::Thread;
-use crate::pages::{page_gone, Chunk, CHUNK_PAGES};
+use crate::pages::{page_gone, Chunk, Frame, CHUNK_PAGES};
 use crate::port::Port;
 use crate::shim;
 use core::ffi::{c_int, c_void};
@@ -107,7 +107,9 @@ fn one(port: &Port, lives: bool) -> bool {
                     Ok(page) => {
                         let resident = page.resident;
                         let (next, left) = publish(port, page, |host, glue, now, gone| {
-                            host.work_paged(glue, id, Ok(resident), now, &mut |page: PageGone| gone(page))
+                            host.work_paged(glue, id, Ok(Some(resident)), now, &mut |page: PageGone| {
+                                gone(page)
+                            })
                         });
                         found = left;
                         next
@@ -160,8 +162,10 @@ fn publish<R>(
             let event = host.unmap_begin(page.vpn, 1, UnmapKind::Remove);
             host.unmap_end(event);
         }
+        // One that the entry has from before is another mapping of the same frame.
+        let before = host.mapping(page.vpn) == Some(page.resident);
         let result = call(host, glue, now, &mut |gone| page_gone(card, gone));
-        let ours = host.mapping(page.vpn).map(|mapped| mapped.ppn) == Some(page.resident.ppn);
+        let ours = !before && host.mapping(page.vpn) == Some(page.resident);
         if ours {
             page.resident.ppn = Ppn(NOWHERE);
         }
@@ -174,7 +178,8 @@ fn publish<R>(
 fn forget(port: &Port, page: Option<Found>) {
     if let Some(page) = page.filter(|page| page.resident.ppn.0 != NOWHERE) {
         // SAFETY: mapped in `page_in`, and not the table's.
-        unsafe { shim::nv_page_unmap(port.card.shim.as_ptr(), page.bus()) }
+        let writable = Frame::of(page.resident.frame).is_writable();
+        unsafe { shim::nv_page_unmap(port.card.shim.as_ptr(), page.bus(), writable) }
     }
 }
 
@@ -212,10 +217,13 @@ fn page_in(port: &Port, lives: bool, vpn: Vpn, access: Access) -> Result<Found, 
 fn resident(port: &Port, pfn: usize) -> Option<Resident> {
     // SAFETY: the card lives, and HMM says that there is such a frame. Whether it still is the page's is
     // asked before it is published.
-    let bus = unsafe { shim::nv_page_map(port.card.shim.as_ptr(), pfn & PFN) };
+    let frame = Frame::new(pfn & PFN, pfn & shim::PFN_WRITE != 0);
+    // SAFETY: as above.
+    let bus = unsafe { shim::nv_page_map(port.card.shim.as_ptr(), frame.pfn(), frame.is_writable()) };
     (bus != u64::MAX).then_some(Resident {
         ppn: Ppn(bus >> PAGE_SHIFT),
-        writable: pfn & shim::PFN_WRITE != 0,
+        frame: frame.raw(),
+        writable: frame.is_writable(),
     })
 }
 

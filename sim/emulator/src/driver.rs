@@ -332,6 +332,7 @@ impl PageEvents for HostSide {
                 ticket,
                 Resident {
                     ppn: ppn_of(frame),
+                    frame: 0,
                     writable,
                 },
             ) {

@@ -41,6 +41,7 @@ fn serve(host: &HostSide, pager: &Pager, port: PortId) -> bool {
                     Ok(page) => {
                         let resident = Resident {
                             ppn: ppn_of(page.frame()),
+                            frame: 0,
                             writable: page.writable(),
                         };
                         let next = host.publishing(vpn, page.frame(), |core, glue, now, gone| {

@@ -431,7 +431,11 @@ fn resident(
             .fault(now, process, vpn.page_number(), write, slow, &mut log)
     };
     match result {
-        FaultResult::Present { ppn, writable } => Ok(Ok(Resident { ppn, writable })),
+        FaultResult::Present { ppn, writable } => Ok(Ok(Resident {
+            ppn,
+            frame: 0,
+            writable,
+        })),
         FaultResult::WaitUntil(until) => Err(Nanos(until.0.saturating_sub(now.0).max(1))),
         FaultResult::BadAddress => Ok(Err(Status::Unmapped)),
         FaultResult::NeedsBreak => {

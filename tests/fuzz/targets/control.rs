@@ -239,6 +239,7 @@ impl Rig {
                 WorkStep::PageIn { id, vpn, .. } => {
                     let page = Resident {
                         ppn: Ppn(vpn.page_number()),
+                        frame: 0,
                         writable: true,
                     };
                     self.host

@@ -32,6 +32,10 @@ std::thread_local! {
 
 impl Drop for Rig {
     fn drop(&mut self) {
+        if !std::thread::panicking() {
+            // Whatever became of a page: its frame is the one that it came with.
+            assert!(self.gone.iter().all(|page| page.frame == frame_of(page.ppn.0)));
+        }
         SUMS.with_borrow_mut(|sums| sums.push(*self.host.counters()));
     }
 }
@@ -442,6 +446,7 @@ impl Rig {
         let ticket = self.host.map_begin(vpn)?;
         let page = Resident {
             ppn: Ppn(ppn),
+            frame: frame_of(ppn),
             writable,
         };
         self.host
@@ -494,6 +499,7 @@ impl Rig {
             result.map(|ppn| {
                 Some(Resident {
                     ppn: Ppn(ppn),
+                    frame: frame_of(ppn),
                     writable: true,
                 })
             }),
@@ -513,6 +519,11 @@ impl Rig {
         self.host
             .work_copied(&mut self.platform, id, end, self.now, &mut |page| gone.push(page))
     }
+}
+
+/// What the host knows a page by that the NIC finds there.
+pub(crate) const fn frame_of(ppn: u64) -> u64 {
+    ppn.wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
 pub(crate) fn page_of(port: OpenPort, page: u64) -> Vpn {

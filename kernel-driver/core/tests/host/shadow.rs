@@ -35,6 +35,7 @@ pub(crate) fn only_registered_pages_of_open_ports_are_mapped() {
     rig.close(port);
     let page = Resident {
         ppn: Ppn(1),
+        frame: 0,
         writable: true,
     };
     let late = rig.host.map_commit(&mut rig.platform, ticket, page);
@@ -61,6 +62,7 @@ pub(crate) fn a_ticket_of_an_earlier_segment_is_void() {
     assert_ne!(segment, again, "the id has another generation");
     let page = Resident {
         ppn: Ppn(1),
+        frame: 0,
         writable: true,
     };
     let late = rig.host.map_commit(&mut rig.platform, ticket, page);

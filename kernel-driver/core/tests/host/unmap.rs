@@ -24,6 +24,7 @@ pub(crate) fn no_page_is_mapped_while_its_unmap_is_open_and_old_tickets_are_void
         rig.host.unmap_end(unmap);
         let page = Resident {
             ppn: Ppn(1),
+            frame: 0,
             writable: true,
         };
         let late = rig.host.map_commit(&mut rig.platform, ticket, page);
