@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 
 /// What a kernel says when something is wrong with it, or with us.
-const SPLATS: [&str; 15] = [
+const SPLATS: [&str; 16] = [
     "BUG:",
     "BUG ",
     "WARNING:",
@@ -21,6 +21,7 @@ const SPLATS: [&str; 15] = [
     "list_add corruption",
     "list_del corruption",
     "pagealloc:",
+    "DMAR: DRHD: handling fault",
 ];
 /// What a kernel with checks says in such words where its processors are slow, for they are emulated beside others.
 const SLOWNESS: &str = "soft lockup";

@@ -94,8 +94,30 @@ pub(super) enum Speed {
     Slow,
 }
 
-/// The host, with so many processors.
-pub(super) fn host(parts: &Parts, places: &Places, processors: u8) -> Command {
+/// What is between a host and its card. The card reaches the host's memory past QEMU's IOMMU, by physical addresses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Bus {
+    /// Nothing.
+    Plain,
+    /// An IOMMU that passes addresses on, and the checks of the kernel's DMA layer (DMA_API_DEBUG).
+    Identity,
+    /// An IOMMU that translates, with the same checks: the card does not find its driver's memory.
+    Translated,
+}
+
+impl Bus {
+    /// What the kernel is told of it.
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Plain => "intel_iommu=off dma_debug=off",
+            Self::Identity => "iommu=pt",
+            Self::Translated => "iommu=nopt iommu.strict=1",
+        }
+    }
+}
+
+/// The host, with so many processors and such a bus.
+pub(super) fn host(parts: &Parts, places: &Places, processors: u8, bus: Bus) -> Command {
     let mut command = tied("qemu-system-x86_64");
     // Threads, and room for two processors: with one, QEMU would leave out the barriers and atomics that hold between
     // machines.
@@ -113,6 +135,10 @@ pub(super) fn host(parts: &Parts, places: &Places, processors: u8) -> Command {
     command
         .args(["-M", "q35,memory-backend=ram", "-m"])
         .arg(format!("{}M", ram >> 20));
+    // Before the devices behind it.
+    if bus != Bus::Plain {
+        command.args(["-device", "intel-iommu,intremap=off"]);
+    }
     bells(&mut command, &places.bells(false));
     command
         .arg("-serial")
@@ -131,7 +157,8 @@ pub(super) fn host(parts: &Parts, places: &Places, processors: u8) -> Command {
     // The processors' counters agree, whatever the kernel thinks of emulated ones; and a timer that is late, because
     // this machine had others to run, works all the same.
     command.arg("-append").arg(format!(
-        "console=ttyS0 loglevel=7 panic=-1 tsc=reliable no_timer_check random.trust_cpu=on page_poison=1 brd.rd_size={} rig.name=host-{}",
+        "console=ttyS0 loglevel=7 panic=-1 tsc=reliable no_timer_check random.trust_cpu=on page_poison=1 {} brd.rd_size={} rig.name=host-{}",
+        bus.words(),
         SWAP >> 10,
         places.node
     ));

@@ -9,6 +9,7 @@ use clap::Args;
 use plotters::prelude::*;
 use serde_json::Value;
 
+use super::machines::Bus;
 use super::parts;
 use super::rack::Rack;
 use super::reports::{number, reports};
@@ -51,7 +52,7 @@ pub(crate) fn measure(options: &Options) -> Result<bool> {
     };
     // One processor each: with two, they wait for each other's locks most of the time.
     let logs = target().join("rig/logs/measure");
-    let mut rack = Rack::start(&parts, &logs, 1, 1, &interrupted)?;
+    let mut rack = Rack::start(&parts, &logs, 1, 1, Bus::Plain, &interrupted)?;
     for host in &mut rack.hosts {
         host.device()?;
     }

@@ -8,7 +8,7 @@
 //! | how does a host get commands? | [`lane`] |
 //! | what may happen to a frame? | [`wire`] |
 //! | when does a log speak of trouble? | [`mod@logs`] |
-//! | what is tried? | [`scenarios`] ([`sharing`], [`traffic`], [`trouble`], [`pressure`], [`mod@kill`], [`life`], [`storm`], [`hostile`]), one after another by [`mod@run`] |
+//! | what is tried? | [`scenarios`] ([`sharing`], [`traffic`], [`trouble`], [`pressure`], [`mod@kill`], [`life`], [`storm`], [`hostile`], [`unplug`]), one after another by [`mod@run`] |
 //! | what does it cost? | [`measure`] |
 //! | and by hand? | [`mod@shell`] |
 
@@ -32,6 +32,7 @@ mod shell;
 mod storm;
 mod traffic;
 mod trouble;
+mod unplug;
 mod wire;
 
 use std::process::Command;

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::folder::Folder;
 use super::lane::Lane;
 use super::logs;
-use super::machines::{self, LANES, Places, Speed};
+use super::machines::{self, Bus, LANES, Places, Speed};
 use super::parts::Parts;
 use super::wire::Wire;
 use crate::exec;
@@ -29,9 +29,6 @@ const BOOT: Duration = Duration::from_secs(120);
 pub(super) const SHORT: Duration = Duration::from_secs(60);
 /// So many times as long may everything take on the kernel with checks, beside what others do on this machine.
 const CHECKED: u32 = 3;
-/// Time limits of the driver for a card that is emulated on processors that others use too.
-const MODULE_OPTIONS: &str = "deadline_ms=2000 heartbeat_ms=10000";
-
 /// What a card says when it has booted.
 const WAITS: &str = "waits for its driver";
 /// A host.
@@ -68,6 +65,7 @@ impl Rack {
         logs: &Path,
         seed: u64,
         processors: u8,
+        bus: Bus,
         interrupted: &Arc<AtomicBool>,
     ) -> Result<Self> {
         let limit = Instant::now() + BOOT * patience(parts.kernel.debug);
@@ -97,8 +95,8 @@ impl Rack {
             Some(Machine::spawn(machines::card(second, ram, Speed::Full))?),
         ];
         let [first, second] = [
-            Host::start(parts, first, processors, interrupted, limit)?,
-            Host::start(parts, second, processors, interrupted, limit)?,
+            Host::start(parts, first, processors, bus, interrupted, limit)?,
+            Host::start(parts, second, processors, bus, interrupted, limit)?,
         ];
         let mut rack = Self {
             hosts: [first, second],
@@ -201,8 +199,17 @@ impl Rack {
         Ok(())
     }
 
-    /// Stops a card in mid-step, for good: it neither answers nor ends.
+    /// Stops a card in mid-step: it neither answers nor ends.
     pub(super) fn hang_card(&mut self, node: usize) -> Result<()> {
+        self.signal_card(node, rustix::process::Signal::STOP)
+    }
+
+    /// Lets a card that hangs go on where it was stopped.
+    pub(super) fn resume_card(&mut self, node: usize) -> Result<()> {
+        self.signal_card(node, rustix::process::Signal::CONT)
+    }
+
+    fn signal_card(&self, node: usize, signal: rustix::process::Signal) -> Result<()> {
         let card = self
             .cards
             .get(node)
@@ -212,7 +219,7 @@ impl Rack {
             .ok()
             .and_then(rustix::process::Pid::from_raw);
         let process = process.context("a card without a process")?;
-        rustix::process::kill_process(process, rustix::process::Signal::STOP).context("stopping a card")
+        rustix::process::kill_process(process, signal).context("stopping a card, or letting it go on")
     }
 
     /// Nothing has ended by itself, and no log speaks of trouble.
@@ -277,12 +284,13 @@ impl Host {
         parts: &Parts,
         places: &Places,
         processors: u8,
+        bus: Bus,
         interrupted: &Arc<AtomicBool>,
         limit: Instant,
     ) -> Result<Self> {
         // A log of before must not speak for this boot.
         let _ = std::fs::remove_file(places.host_log());
-        let machine = Machine::spawn(machines::host(parts, places, processors))?;
+        let machine = Machine::spawn(machines::host(parts, places, processors, bus))?;
         let lane = |number| {
             Lane::connect(
                 &places.lane(number),
@@ -361,8 +369,7 @@ impl Host {
 
     /// Loads the module.
     pub(super) fn load(&mut self) -> Result<()> {
-        self.run(&format!("insmod /lib/netvm.ko {MODULE_OPTIONS}"))
-            .map(drop)
+        self.run("insmod /lib/netvm.ko").map(drop)
     }
 
     /// Waits until the device is there.

@@ -103,7 +103,7 @@ fn run(
 ) -> Result<String> {
     // Logs of before must not speak for this run.
     let _ = std::fs::remove_dir_all(logs);
-    let mut rack = Rack::start(parts, logs, seed, scenario.processors, interrupted)?;
+    let mut rack = Rack::start(parts, logs, seed, scenario.processors, scenario.bus, interrupted)?;
     rack.wire.set(scenario.wire);
     let result = (scenario.run)(&mut rack);
     // What a kernel says of itself explains a failure better than what came of it.

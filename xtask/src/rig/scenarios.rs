@@ -8,12 +8,14 @@ use serde_json::Value;
 use super::hostile;
 use super::kill;
 use super::life;
+use super::machines::Bus;
 use super::pressure;
 use super::rack::Rack;
 use super::sharing;
 use super::storm;
 use super::traffic;
 use super::trouble;
+use super::unplug;
 use super::wire::Faults;
 
 /// One thing that must hold.
@@ -26,6 +28,8 @@ pub(crate) struct Scenario {
     pub(super) wire: Faults,
     /// Of each host.
     pub(super) processors: u8,
+    /// Between each host and its card.
+    pub(super) bus: Bus,
     /// Does it, and says in one line what was seen.
     pub(super) run: fn(&mut Rack) -> Result<String>,
 }
@@ -52,12 +56,13 @@ const NOT_HERE: &str = "no part of it runs on this machine";
 const CONFORMANCE: Duration = Duration::from_secs(600);
 
 /// All scenarios, cheap ones first.
-pub(crate) static SCENARIOS: [Scenario; 18] = [
+pub(crate) static SCENARIOS: [Scenario; 22] = [
     Scenario {
         name: "boots",
         about: "both kernels boot, the module finds its card, the device is there; module and card start anew",
         wire: CLEAN,
         processors: 2,
+        bus: Bus::Plain,
         run: boots,
     },
     Scenario {
@@ -65,6 +70,7 @@ pub(crate) static SCENARIOS: [Scenario; 18] = [
         about: "the suite of the emulator and the simulator, through the kernel, without a right to lock memory",
         wire: CLEAN,
         processors: 2,
+        bus: Bus::Plain,
         run: conformance,
     },
     Scenario {
@@ -76,6 +82,7 @@ pub(crate) static SCENARIOS: [Scenario; 18] = [
             ..CLEAN
         },
         processors: 2,
+        bus: Bus::Plain,
         run: reorder,
     },
     Scenario {
@@ -87,6 +94,7 @@ pub(crate) static SCENARIOS: [Scenario; 18] = [
             ..CLEAN
         },
         processors: 2,
+        bus: Bus::Plain,
         run: sharing::notify,
     },
     Scenario {
@@ -94,6 +102,7 @@ pub(crate) static SCENARIOS: [Scenario; 18] = [
         about: "a mapping of two processes under two names; a read-only export and a read-only mapping refuse writes",
         wire: CLEAN,
         processors: 2,
+        bus: Bus::Plain,
         run: sharing::shared,
     },
     Scenario {
@@ -101,6 +110,7 @@ pub(crate) static SCENARIOS: [Scenario; 18] = [
         about: "more memory exported than its owner may keep, dirtied at both ends; then idle, and pressed out",
         wire: CLEAN,
         processors: 2,
+        bus: Bus::Plain,
         run: pressure::stream,
     },
     Scenario {
@@ -108,6 +118,7 @@ pub(crate) static SCENARIOS: [Scenario; 18] = [
         about: "pages that only a card uses stay longer than idle ones, with the classic LRU and with MGLRU",
         wire: CLEAN,
         processors: 2,
+        bus: Bus::Plain,
         run: pressure::keep,
     },
     Scenario {
@@ -116,6 +127,7 @@ pub(crate) static SCENARIOS: [Scenario; 18] = [
         wire: UNRULY,
         // With two, they wait for each other's locks most of the time, and little happens.
         processors: 1,
+        bus: Bus::Plain,
         run: storm::with_slow_card,
     },
     Scenario {
@@ -123,6 +135,7 @@ pub(crate) static SCENARIOS: [Scenario; 18] = [
         about: "the same, shorter, on hosts with two processors and a card at full speed",
         wire: UNRULY,
         processors: 2,
+        bus: Bus::Plain,
         run: storm::with_two_processors,
     },
     Scenario {
@@ -130,6 +143,7 @@ pub(crate) static SCENARIOS: [Scenario; 18] = [
         about: "a port ends with its file, its mappings, its process, its address space, in any order; and for want of memory",
         wire: CLEAN,
         processors: 2,
+        bus: Bus::Plain,
         run: life::run,
     },
     Scenario {
@@ -137,6 +151,7 @@ pub(crate) static SCENARIOS: [Scenario; 18] = [
         about: "exporters and senders killed in mid-transfer, 100 of each; nothing is left of them, and the module goes",
         wire: CLEAN,
         processors: 2,
+        bus: Bus::Plain,
         run: kill::run,
     },
     Scenario {
@@ -144,6 +159,7 @@ pub(crate) static SCENARIOS: [Scenario; 18] = [
         about: "members of locks and semaphores killed as they hold and wait, 40 on each host: the others get on, and are told",
         wire: CLEAN,
         processors: 2,
+        bus: Bus::Plain,
         run: kill::members,
     },
     Scenario {
@@ -151,6 +167,7 @@ pub(crate) static SCENARIOS: [Scenario; 18] = [
         about: "processes that scribble over all they can map and call, and hide their pages: an honest one loses nothing",
         wire: CLEAN,
         processors: 1,
+        bus: Bus::Plain,
         run: hostile::run,
     },
     Scenario {
@@ -158,6 +175,7 @@ pub(crate) static SCENARIOS: [Scenario; 18] = [
         about: "the same on two processors, where they meet in the driver, however long that takes here",
         wire: CLEAN,
         processors: 2,
+        bus: Bus::Plain,
         run: hostile::crowd,
     },
     Scenario {
@@ -167,6 +185,7 @@ pub(crate) static SCENARIOS: [Scenario; 18] = [
         // Where two wait for each other's lock, an emulated processor leaves the emulator at each look: a page that is
         // fetched takes milliseconds then. All else runs with two.
         processors: 1,
+        bus: Bus::Plain,
         run: traffic::transfer,
     },
     Scenario {
@@ -174,6 +193,7 @@ pub(crate) static SCENARIOS: [Scenario; 18] = [
         about: "a frame is lost in mid-traffic: a clear error and not a hang, then traffic goes on",
         wire: CLEAN,
         processors: 2,
+        bus: Bus::Plain,
         run: trouble::loss,
     },
     Scenario {
@@ -181,6 +201,7 @@ pub(crate) static SCENARIOS: [Scenario; 18] = [
         about: "a card is reset in mid-traffic: a clear error, and traffic goes on with its new incarnation",
         wire: CLEAN,
         processors: 2,
+        bus: Bus::Plain,
         run: trouble::reset,
     },
     Scenario {
@@ -188,7 +209,40 @@ pub(crate) static SCENARIOS: [Scenario; 18] = [
         about: "a card hangs for good: clear errors on both hosts, until it is reset",
         wire: CLEAN,
         processors: 2,
+        bus: Bus::Plain,
         run: trouble::hang,
+    },
+    Scenario {
+        name: "sleepy",
+        about: "a driver thread without a turn declares no card dead; a card that was, and goes on, comes back without a reset",
+        wire: CLEAN,
+        processors: 2,
+        bus: Bus::Plain,
+        run: unplug::sleepy,
+    },
+    Scenario {
+        name: "unplug",
+        about: "a card is removed under processes that wait, send and map: all end, the module goes, the card comes back",
+        wire: CLEAN,
+        processors: 2,
+        bus: Bus::Plain,
+        run: unplug::unplug,
+    },
+    Scenario {
+        name: "iommu",
+        about: "the same behind an IOMMU that passes addresses on, with the DMA layer's checks: nothing stays mapped",
+        wire: CLEAN,
+        processors: 2,
+        bus: Bus::Identity,
+        run: unplug::behind_an_iommu,
+    },
+    Scenario {
+        name: "translated",
+        about: "a card is removed behind an IOMMU that translates, which this card cannot follow: ports end, nothing stays mapped",
+        wire: CLEAN,
+        processors: 2,
+        bus: Bus::Translated,
+        run: unplug::translated,
     },
 ];
 

@@ -13,6 +13,7 @@ use clap::Args;
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 
 use super::lane::Lane;
+use super::machines::Bus;
 use super::machines::{LANES, Places};
 use super::parts;
 use super::rack::Rack;
@@ -66,7 +67,7 @@ pub(crate) fn shell(options: &ShellOptions) -> Result<bool> {
         return Ok(false);
     };
     let logs = target().join("rig/logs/shell");
-    let mut rack = Rack::start(&parts, &logs, 1, options.processors, &interrupted)?;
+    let mut rack = Rack::start(&parts, &logs, 1, options.processors, Bus::Plain, &interrupted)?;
     for host in &mut rack.hosts {
         // For `rig run`.
         host.share();

@@ -5,8 +5,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::ptr::NonNull;
 
+use netvm::abi::bar::port as block;
 use netvm::abi::ioctl::{self, Adopt, Disown, Register, Wait};
-use netvm::abi::{ABI_VERSION, port_area};
+use netvm::abi::{ABI_VERSION, WordIndex, port_area};
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Updater};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -15,7 +16,12 @@ use rustix::mm::{MapFlags, ProtFlags};
 pub struct Device(OwnedFd);
 
 /// A port area that is mapped, until it is dropped.
-pub struct Area {
+pub struct Area(Mapping);
+
+/// A port's block of NIC memory that is mapped, until it is dropped.
+pub struct Block(Mapping);
+
+struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
 }
@@ -116,20 +122,35 @@ impl Device {
     /// # Errors
     /// What the kernel says.
     pub fn area(&self, register: &Register) -> Result<Area, Errno> {
-        let bytes = port_area::AREA_WORDS as usize * 4;
+        self.map(register.area_offset, port_area::AREA_WORDS, ProtFlags::READ)
+            .map(Area)
+    }
+
+    /// Maps its block of NIC memory.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn block(&self, register: &Register) -> Result<Block, Errno> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        self.map(register.block_offset, block::BLOCK_WORDS, access)
+            .map(Block)
+    }
+
+    fn map(&self, offset: u64, words: u32, access: ProtFlags) -> Result<Mapping, Errno> {
+        let bytes = words as usize * 4;
         // SAFETY: a new mapping at a place of the kernel's choice.
         let start = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
                 bytes,
-                ProtFlags::READ,
+                access,
                 MapFlags::SHARED,
                 &self.0,
-                register.area_offset,
+                offset,
             )
         }?;
         let start = NonNull::new(start.cast()).ok_or(Errno::FAULT)?;
-        Ok(Area { start, bytes })
+        Ok(Mapping { start, bytes })
     }
 }
 
@@ -142,16 +163,45 @@ impl AsFd for Device {
 impl Area {
     /// A word of it.
     #[must_use]
-    pub fn load(&self, word: netvm::abi::WordIndex) -> u32 {
-        assert!(word.index() * 4 + 4 <= self.bytes, "no such word");
-        // SAFETY: inside of the mapping, aligned; others write it, so it is read as volatile.
-        unsafe { self.start.cast::<u32>().add(word.index()).read_volatile() }
+    pub fn load(&self, word: WordIndex) -> u32 {
+        self.0.load(word.index())
     }
 }
 
-impl Drop for Area {
+impl Block {
+    /// Stores a word of it.
+    pub fn store(&self, word: WordIndex, value: u32) {
+        let at = self.0.word(word.index());
+        // SAFETY: inside of the mapping, aligned; others read it, so it is written as volatile.
+        unsafe { at.write_volatile(value) }
+    }
+
+    /// Stores what is there to each of its pages.
+    pub fn touch(&self) {
+        for word in (0..self.0.bytes / 4).step_by(1024) {
+            let at = self.0.word(word);
+            // SAFETY: as above.
+            unsafe { at.write_volatile(at.read_volatile()) }
+        }
+    }
+}
+
+impl Mapping {
+    fn word(&self, word: usize) -> NonNull<u32> {
+        assert!(word * 4 + 4 <= self.bytes, "no such word");
+        // SAFETY: inside of the mapping, aligned.
+        unsafe { self.start.cast::<u32>().add(word) }
+    }
+
+    fn load(&self, word: usize) -> u32 {
+        // SAFETY: a word of the mapping; others write it, so it is read as volatile.
+        unsafe { self.word(word).read_volatile() }
+    }
+}
+
+impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `area`, and nobody has a reference to it.
+        // SAFETY: mapped by `map`, and nobody has a reference to it.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
