@@ -329,6 +329,8 @@ static struct pci_driver nv_driver = {
 	.id_table = nv_ids,
 	.probe = nv_probe,
 	.remove = nv_remove,
+	/* A kernel that is started next (kexec) must not find a card that writes to this one's memory. */
+	.shutdown = nv_remove,
 	/* Ports may be open: the driver lets go of a card when the module goes, or the card. */
 	.driver.suppress_bind_attrs = true,
 };
