@@ -68,7 +68,7 @@ pub struct Demo {
 /// Options of `netvm sim`.
 #[derive(Debug, Args)]
 pub struct Sim {
-    /// How many fresh seeds to run; each is printed if it fails. From 50 on, a kind of fault that
+    /// How many fresh seeds to run; one that fails is printed, and leaves its trace in a file. From 50 on, a kind of fault that
     /// never fired is a failure too, and an idiom (locks, channels, ...) that ran in less than one seed of six.
     #[arg(long, value_name = "COUNT", default_value_t = 100, conflicts_with = "seed",
           value_parser = |text: &str| number::<u32>(text, 1, u32::MAX.into()))]

@@ -14,6 +14,11 @@ pub fn peak_bytes() -> Option<u64> {
     kib(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:").map(|kib| kib * 1024)
 }
 
+/// The memory that this process has now, in bytes.
+pub fn resident_bytes() -> Option<u64> {
+    kib(&fs::read_to_string("/proc/self/status").ok()?, "VmRSS:").map(|kib| kib * 1024)
+}
+
 /// Bytes that the machine could still give to programs.
 pub fn available_bytes() -> Option<u64> {
     kib(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:").map(|kib| kib * 1024)

@@ -26,6 +26,7 @@ mod coroutine;
 mod dice;
 mod dma;
 mod driver;
+pub mod evidence;
 pub mod faults;
 mod heap;
 mod hostile;

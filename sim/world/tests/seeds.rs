@@ -1,8 +1,22 @@
 //! The fixed list of seeds: every promise holds, every kind of fault fires, every idiom runs.
 
 use netvm_world::faults::Coverage;
-use netvm_world::{Bodies, Config, NoTrace, run_seed};
+use netvm_world::{Bodies, Config, NoTrace, Report, evidence, run_seed};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Runs a seed. A failure leaves its trace in a file, and names it.
+fn play(seed: u64, config: &Config) -> Result<Report, String> {
+    run_seed(seed, config, &mut NoTrace).map_err(|failure| {
+        let left = evidence::leave(&evidence::folder(), &failure, |sink| {
+            // It fails as it did.
+            let _ = run_seed(seed, config, sink);
+        });
+        match left {
+            Ok(path) => format!("{failure}\ntrace: {}", path.display()),
+            Err(error) => format!("{failure}\nthe trace could not be written: {error}"),
+        }
+    })
+}
 
 /// Runs seeds on two threads; gives the merged coverage and bodies, or the first failure.
 fn run_all(seeds: std::ops::Range<u64>, config: Config) -> Result<(Coverage, Bodies), String> {
@@ -14,7 +28,7 @@ fn run_all(seeds: std::ops::Range<u64>, config: Config) -> Result<(Coverage, Bod
             if seed >= seeds.end {
                 return Ok((coverage, bodies));
             }
-            let report = run_seed(seed, &config, &mut NoTrace).map_err(|failure| failure.to_string())?;
+            let report = play(seed, &config)?;
             assert!(report.messages >= config.messages);
             coverage.add(&report.coverage);
             bodies.add(&report.bodies);
@@ -64,7 +78,7 @@ fn many_nodes_run() {
         messages: 3_000,
         ..Config::default()
     };
-    match run_seed(3, &config, &mut NoTrace) {
+    match play(3, &config) {
         Ok(report) => assert!(report.messages >= 3_000),
         Err(failure) => panic!("{failure}"),
     }
@@ -73,15 +87,12 @@ fn many_nodes_run() {
 #[test]
 fn two_and_three_nodes_run() {
     for nodes in [2, 3] {
-        if let Err(failure) = run_seed(
-            9,
-            &Config {
-                nodes,
-                messages: 1_000,
-                ..Config::default()
-            },
-            &mut NoTrace,
-        ) {
+        let config = Config {
+            nodes,
+            messages: 1_000,
+            ..Config::default()
+        };
+        if let Err(failure) = play(9, &config) {
             panic!("{failure}");
         }
     }

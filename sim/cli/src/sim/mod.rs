@@ -8,16 +8,17 @@ mod run;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{BufWriter, Write};
+use std::path::Path;
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use netvm_world::Config;
 use netvm_world::trace::Lines;
+use netvm_world::{Config, evidence};
 
 use crate::args::Sim;
 use crate::failure::Failure;
 use crate::{output, process};
-use result::Sum;
+use result::{Memory, Sum};
 
 /// Fewer seeds than this need not fire every kind of fault (each kind is off in one seed of four).
 const COVERED_BY: u32 = 50;
@@ -32,6 +33,11 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
         messages: options.messages,
         ..Config::default()
     };
+    run_with(options, config, &evidence::folder())
+}
+
+/// The same for this configuration. Runs that fail leave their traces in `folder`.
+fn run_with(options: &Sim, config: Config, folder: &Path) -> Result<(), Failure> {
     if let (Some(seed), true) = (options.seed, options.trace) {
         return trace(seed, &config);
     }
@@ -57,16 +63,34 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = options.jobs.map_or_else(cores, usize::from);
     let mut sum = Sum::new(first, count, &config);
+    let before = process::resident_bytes().unwrap_or_default();
     run::all(first, count, &config, jobs, &mut |run| {
         bar.inc(1);
         if let Err(failure) = &run.outcome {
             bar.suspend(|| output::tell(&failure.to_string()));
+            let left = evidence::leave(folder, failure, |sink| {
+                // It fails as it did.
+                let _ = run::one(failure.seed, &config, sink);
+            });
+            match left {
+                Ok(path) => sum.traces.push(path),
+                Err(error) => bar.suspend(|| {
+                    output::tell(&format!(
+                        "the trace could not be written to {}: {error}",
+                        folder.display()
+                    ));
+                }),
+            }
         }
         sum.add(run);
     });
     bar.finish_and_clear();
-    let peak = process::peak_bytes().unwrap_or_default();
-    sum.finish(started.elapsed(), peak, jobs, count >= COVERED_BY);
+    let memory = Memory {
+        before,
+        peak: process::peak_bytes().unwrap_or_default(),
+        worlds: jobs,
+    };
+    sum.finish(started.elapsed(), memory, count >= COVERED_BY);
 
     if options.json {
         output::print_json(&sum)?;
@@ -119,4 +143,39 @@ fn bar(count: u32) -> ProgressBar {
         bar.set_style(style);
     }
     bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+    use netvm::Nanos;
+
+    #[test]
+    fn a_run_that_fails_leaves_its_trace_and_names_the_file() {
+        let line = ["netvm", "sim", "--seed", "3", "--messages", "300", "--json"];
+        let Command::Sim(options) = Cli::parse_from(line).command else {
+            panic!("another command");
+        };
+        // Nothing finishes so soon after the faults have stopped.
+        let config = Config {
+            messages: 300,
+            patience: Nanos(1),
+            ..Config::default()
+        };
+        let folder = std::env::temp_dir().join(format!("netvm-cli-traces-{}", std::process::id()));
+        let failure = run_with(&options, config, &folder).expect_err("a patience of a nanosecond");
+        let path = folder.join("seed-3-nodes-4.txt");
+        let text = std::fs::read_to_string(&path).expect("the trace");
+        std::fs::remove_dir_all(&folder).expect("the folder goes");
+        let said = failure.to_string();
+        assert_eq!(failure.status(), 1);
+        assert!(said.contains(&path.display().to_string()), "{said}");
+        assert!(said.contains(&config.replay(3)) && text.contains(&config.replay(3)));
+        assert!(
+            text.lines().count() > 100 && text.contains("after the faults stopped"),
+            "{text}"
+        );
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use netvm_world::faults::{Coverage, FaultKind, ProtocolState};
@@ -10,6 +11,17 @@ use serde::Serialize;
 
 use super::run::Run;
 use crate::output::grouped;
+
+/// The program's memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Memory {
+    /// Before the first run, in bytes.
+    pub(crate) before: u64,
+    /// The most that it ever was, in bytes.
+    pub(crate) peak: u64,
+    /// Worlds that ran at once, at most.
+    pub(crate) worlds: usize,
+}
 
 /// The sum over all seeds that ran, as `--json` prints it.
 #[derive(Debug, Serialize)]
@@ -36,7 +48,9 @@ pub(crate) struct Sum {
     pub(crate) seconds: f64,
     /// Time of one core for one node of one run.
     pub(crate) seconds_per_node: f64,
-    /// The most memory that the program had, divided by the nodes that ran at once, in bytes.
+    /// The most memory that the program had, in bytes.
+    pub(crate) peak_bytes: u64,
+    /// What of it came with the runs, divided by the nodes that ran at once.
     pub(crate) bytes_per_node: u64,
     /// What the NICs and hosts (`host_...`) counted, over all: each since its node was last started.
     pub(crate) counters: BTreeMap<String, u64>,
@@ -50,6 +64,8 @@ pub(crate) struct Sum {
     pub(crate) rare: Vec<&'static str>,
     /// Seeds that failed.
     pub(crate) failures: Vec<Failure>,
+    /// The files that hold their traces.
+    pub(crate) traces: Vec<PathBuf>,
     #[serde(skip)]
     table: Coverage,
     #[serde(skip)]
@@ -73,6 +89,7 @@ impl Sum {
             virtual_nanos: 0,
             seconds: 0.0,
             seconds_per_node: 0.0,
+            peak_bytes: 0,
             bytes_per_node: 0,
             counters: BTreeMap::new(),
             coverage: BTreeMap::new(),
@@ -80,6 +97,7 @@ impl Sum {
             bodies: Bodies::default(),
             rare: Vec::new(),
             failures: Vec::new(),
+            traces: Vec::new(),
             table: Coverage::default(),
             core_time: Duration::ZERO,
             must_cover: false,
@@ -110,13 +128,14 @@ impl Sum {
         }
     }
 
-    /// Ends the sum. `peak`: the most memory that was used, in bytes, by so many `worlds` at once. `must_cover`: a kind
-    /// of fault that never fired, or an idiom that hardly ever ran, is a failure.
-    pub(crate) fn finish(&mut self, time: Duration, peak: u64, worlds: usize, must_cover: bool) {
+    /// Ends the sum. `must_cover`: a kind of fault that never fired, or an idiom that hardly ever ran, is a failure.
+    pub(crate) fn finish(&mut self, time: Duration, memory: Memory, must_cover: bool) {
         self.must_cover = must_cover;
         self.seconds = time.as_secs_f64();
-        let worlds = (worlds as u64).clamp(1, u64::from(self.seeds_asked.max(1)));
-        self.bytes_per_node = peak / (worlds * u64::from(self.nodes.max(1)));
+        let worlds = (memory.worlds as u64).clamp(1, u64::from(self.seeds_asked.max(1)));
+        let runs = memory.peak.saturating_sub(memory.before);
+        self.peak_bytes = memory.peak;
+        self.bytes_per_node = runs / (worlds * u64::from(self.nodes.max(1)));
         self.seconds_per_node =
             self.core_time.as_secs_f64() / f64::from(self.seeds.max(1)) / f64::from(self.nodes.max(1));
         self.never_fired = self
@@ -145,11 +164,16 @@ impl Sum {
                 .iter()
                 .map(|failure| failure.replay.as_str())
                 .collect();
-            return Some(format!(
+            let mut text = format!(
                 "{} seed(s) failed; replay with\n  {}",
                 self.failures.len(),
                 replays.join("\n  ")
-            ));
+            );
+            for path in &self.traces {
+                // Writing to a string cannot fail.
+                let _ = write!(text, "\ntrace: {}", path.display());
+            }
+            return Some(text);
         }
         if self.seeds < self.seeds_asked {
             return Some(format!("only {} of {} seeds ran", self.seeds, self.seeds_asked));
@@ -193,9 +217,14 @@ impl Sum {
         let _ = writeln!(text, "virtual time    {:.3} s", self.virtual_nanos as f64 / 1e9);
         let _ = writeln!(
             text,
-            "a node costs    {:.1} ms of one core a run, {} KiB",
+            "a node takes    {:.1} ms of one core for a run, {} KiB while it runs",
             self.seconds_per_node * 1e3,
             grouped(self.bytes_per_node / 1024)
+        );
+        let _ = writeln!(
+            text,
+            "memory          {} KiB at most",
+            grouped(self.peak_bytes / 1024)
         );
         let _ = writeln!(text, "time            {:.1} s", self.seconds);
         if !self.never_fired.is_empty() {
@@ -269,7 +298,12 @@ mod tests {
             time: Duration::from_secs(6),
         });
         sum.add(failed());
-        sum.finish(Duration::from_secs(7), 1 << 20, 2, true);
+        let memory = Memory {
+            before: 1 << 20,
+            peak: 3 << 20,
+            worlds: 2,
+        };
+        sum.finish(Duration::from_secs(7), memory, true);
         let all = serde_json::to_value(&sum).expect("JSON");
         for (name, value) in all.as_object().expect("an object") {
             assert!(
@@ -278,7 +312,7 @@ mod tests {
             );
         }
         assert_eq!(all["counters"]["dropped"], 5);
-        assert_eq!(all["bytes_per_node"], (1 << 20) / 4, "one world of 4 nodes");
+        assert_eq!(all["bytes_per_node"], (2 << 20) / 4, "one world of 4 nodes");
         let first = (FaultKind::ALL[0].label(), ProtocolState::ALL[0].label());
         assert_eq!(all["coverage"][first.0][first.1], 1);
         assert_eq!(all["bodies"]["idioms"]["locks"]["begun"], 2);
@@ -301,7 +335,7 @@ mod tests {
         sum.table.total.fill(1);
         sum.bodies.seeds = 60;
         sum.bodies.idioms = BTreeMap::from([("locks", ran(10)), ("channels", ran(9))]);
-        sum.finish(Duration::ZERO, 0, 1, true);
+        sum.finish(Duration::ZERO, Memory::default(), true);
         let complaint = sum.complaint().expect("a complaint");
         assert!(
             complaint.contains("ran in too few of") && complaint.contains("channels"),
@@ -311,7 +345,7 @@ mod tests {
             !complaint.contains("locks, ") || complaint.contains("asymmetric locks, "),
             "{complaint}"
         );
-        sum.finish(Duration::ZERO, 0, 1, false);
+        sum.finish(Duration::ZERO, Memory::default(), false);
         assert!(sum.ok);
     }
 
@@ -319,24 +353,29 @@ mod tests {
     fn a_failed_seed_shows_its_replay_and_is_not_ok() {
         let mut sum = sum(1);
         sum.add(failed());
-        sum.finish(Duration::ZERO, 0, 1, false);
+        sum.traces.push("/some/where.txt".into());
+        sum.finish(Duration::ZERO, Memory::default(), false);
         assert!(!sum.ok && !sum.table().contains(": ok"));
+        assert!(
+            sum.complaint()
+                .is_some_and(|text| text.contains("trace: /some/where.txt"))
+        );
         assert!(sum.complaint().is_some_and(|text| text.contains("play it again")));
     }
 
     #[test]
     fn seeds_that_did_not_run_are_no_success() {
         let mut sum = sum(3);
-        sum.finish(Duration::ZERO, 0, 1, false);
+        sum.finish(Duration::ZERO, Memory::default(), false);
         assert!(!sum.ok);
     }
 
     #[test]
     fn a_fault_that_never_fired_fails_a_long_list() {
         let mut sum = sum(0);
-        sum.finish(Duration::ZERO, 0, 1, true);
+        sum.finish(Duration::ZERO, Memory::default(), true);
         assert!(!sum.ok && sum.complaint().is_some_and(|text| text.contains("never fired")));
-        sum.finish(Duration::ZERO, 0, 1, false);
+        sum.finish(Duration::ZERO, Memory::default(), false);
         assert!(sum.ok && sum.table().ends_with("0 seeds: ok\n"));
     }
 }

@@ -1,0 +1,110 @@
+//! What a run that failed leaves behind: a file with the seed, the command that plays it again, and the whole trace.
+
+use crate::report::Failure;
+use crate::trace::{Lines, TraceSink};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// The folder for such files: `failed-runs` in the `target` folder that this program was built into, or else in the
+/// machine's folder for temporary files.
+#[must_use]
+pub fn folder() -> PathBuf {
+    let program = std::env::current_exe().unwrap_or_default();
+    let target = program
+        .ancestors()
+        .find(|folder| folder.join("CACHEDIR.TAG").is_file());
+    target.map_or_else(
+        || std::env::temp_dir().join("netvm-failed-runs"),
+        |target| target.join("failed-runs"),
+    )
+}
+
+/// Plays a run that failed once more and writes its trace to a file in `folder`, which is made if it is not there. Gives
+/// the path.
+///
+/// `again` plays the run, with the sink that it is given. A run is a function of its seed and configuration, so it fails
+/// as it did. A panic of `again` is the caller's to catch, inside of it; the trace up to there is kept.
+///
+/// # Errors
+/// What the file system says.
+pub fn leave(
+    folder: &Path,
+    failure: &Failure,
+    again: impl FnOnce(&mut dyn TraceSink),
+) -> io::Result<PathBuf> {
+    fs::create_dir_all(folder)?;
+    let path = folder.join(format!("seed-{}-nodes-{}.txt", failure.seed, failure.nodes));
+    let mut out = BufWriter::new(File::create(&path)?);
+    writeln!(out, "seed {} with {} nodes failed", failure.seed, failure.nodes)?;
+    writeln!(out, "replay: {}", failure.replay)?;
+    writeln!(out, "trace, in nanoseconds since the start:")?;
+    let mut lost = None;
+    again(&mut Lines(|line: &str| {
+        if lost.is_none() {
+            lost = writeln!(out, "{line}").err();
+        }
+    }));
+    if let Some(error) = lost {
+        return Err(error);
+    }
+    match failure.promise {
+        Some(promise) => writeln!(out, "{promise} broken: {}", failure.what)?,
+        None => writeln!(out, "{}", failure.what)?,
+    }
+    out.flush()?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, NoTrace, run_seed};
+    use netvm_abi::Nanos;
+
+    #[test]
+    fn a_failed_run_leaves_its_seed_replay_and_whole_trace() {
+        // Nothing finishes so soon after the faults have stopped.
+        let config = Config {
+            patience: Nanos(1),
+            messages: 300,
+            ..Config::default()
+        };
+        let failure = run_seed(3, &config, &mut NoTrace).expect_err("a patience of a nanosecond");
+        let folder = std::env::temp_dir().join(format!("netvm-evidence-{}", std::process::id()));
+        let path = leave(&folder, &failure, |sink| {
+            let again = run_seed(3, &config, sink).expect_err("it fails again");
+            assert_eq!(again.what, failure.what);
+        })
+        .expect("a file");
+        let text = fs::read_to_string(&path).expect("the file");
+        fs::remove_dir_all(&folder).expect("the folder goes");
+        assert!(text.contains("seed 3 with 4 nodes failed") && text.contains(&failure.replay));
+        assert!(text.ends_with(&format!("{}\n", failure.what)), "{text}");
+        let last = failure.last_events.last().expect("events");
+        assert!(text.contains(last.as_str()), "the trace ends where the run did");
+        assert!(
+            text.lines().count() > failure.last_events.len(),
+            "and has all of it"
+        );
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_an_error() {
+        let failure = Failure {
+            seed: 1,
+            nodes: 2,
+            promise: None,
+            what: "x".to_owned(),
+            virtual_nanos: 0,
+            last_events: Vec::new(),
+            replay: "play".to_owned(),
+        };
+        assert!(leave(Path::new("/dev/null/x"), &failure, |_| {}).is_err());
+    }
+
+    #[test]
+    fn a_program_of_the_target_folder_leaves_it_there() {
+        assert!(folder().ends_with("target/failed-runs") || folder().starts_with(std::env::temp_dir()));
+    }
+}
