@@ -5,7 +5,6 @@
 use super::Wire;
 use super::inbox::Inbox;
 use crate::arena::Arena;
-use crate::memory::HEADS;
 use heapless::Deque;
 use netvm_abi::wire::Header;
 use netvm_abi::{NodeId, ReceiveId, StagingId};
@@ -21,7 +20,7 @@ pub(crate) struct Home<W> {
     own: NodeId,
     inbox: Inbox<BUFFERS>,
     /// Staging buffers whose messages have been copied.
-    sent: Deque<StagingId, HEADS>,
+    sent: Deque<StagingId, 128>,
     /// Whose turn it is.
     outside_first: bool,
     /// The wire to the others.

@@ -35,6 +35,16 @@ struct Head([u8; HEAD_ROOM]);
 const _: () = assert!(size_of::<Head>() == crate::memory::HEAD_BYTES);
 const HEAD_ROOM: usize = DEVICE_HEADER + HEAD_BYTES + SHORT;
 
+/// Staging buffers to be given back, at most: more than a card has.
+const STAGINGS: usize = 128;
+
+/// Lists of messages. In the arena, for a card is moved over the stack while it is made.
+struct Lists {
+    free: Vec<u16, MESSAGES>,
+    /// Messages that the device has no room for yet, oldest first.
+    waiting: Deque<u16, MESSAGES>,
+}
+
 /// What a message on its way is made of.
 #[derive(Clone, Copy)]
 struct Leaving {
@@ -49,14 +59,15 @@ struct Leaving {
 pub(super) struct Sender {
     queue: Queue,
     heads: &'static mut [Head],
-    free: Vec<u16, MESSAGES>,
+    /// One: the lists.
+    lists: &'static mut [Lists],
+    /// By head: messages that wait.
+    messages: &'static mut [Option<Leaving>],
     /// The message behind each token of the queue.
     tokens: &'static mut [Option<Leaving>],
     /// How many messages the device has.
     offered: usize,
-    /// Messages that it has no room for yet, oldest first.
-    waiting: Deque<Leaving, MESSAGES>,
-    sent: Deque<StagingId, MESSAGES>,
+    sent: Deque<StagingId, STAGINGS>,
     pub(super) lost: u32,
 }
 
@@ -67,10 +78,13 @@ impl Sender {
         Self {
             queue,
             heads: arena.slice(MESSAGES, 64, |_| Head([0; HEAD_ROOM])),
-            free: (0..MESSAGES as u16).rev().collect(),
+            messages: arena.slice(MESSAGES, 8, |_| None),
+            lists: arena.slice(1, 8, |_| Lists {
+                free: (0..MESSAGES as u16).rev().collect(),
+                waiting: Deque::new(),
+            }),
             tokens: arena.slice(QUEUE, 8, |_| None),
             offered: 0,
-            waiting: Deque::new(),
             sent: Deque::new(),
             lost: 0,
         }
@@ -94,7 +108,7 @@ impl Sender {
             return self.lose(staging);
         };
         self.reclaim();
-        let Some(index) = self.free.pop() else {
+        let Some(index) = self.lists.first_mut().and_then(|lists| lists.free.pop()) else {
             return self.lose(staging);
         };
         let short = payload.len() <= SHORT;
@@ -122,7 +136,12 @@ impl Sender {
             }
         }
         // There are as many heads as the list has room for.
-        let _ = self.waiting.push_back(message);
+        if let Some(place) = self.messages.get_mut(usize::from(index)) {
+            *place = Some(message);
+        }
+        if let Some(lists) = self.lists.first_mut() {
+            let _ = lists.waiting.push_back(index);
+        }
         self.offer(transport);
     }
 
@@ -130,9 +149,10 @@ impl Sender {
     fn offer(&mut self, transport: &mut impl Transport) {
         let mut given = false;
         while self.offered < OFFERED {
-            let Some(message) = self.waiting.pop_front() else {
-                break;
-            };
+            let next = self.lists.first_mut().and_then(|lists| lists.waiting.pop_front());
+            let message =
+                next.and_then(|head| self.messages.get_mut(usize::from(head)).and_then(Option::take));
+            let Some(message) = message else { break };
             // SAFETY: the head stays for ever and is not in the list of free ones until the device has taken it; the
             // payload stays by the contract of `send`.
             match message.parts(self.heads, |parts| unsafe { self.queue.add(parts, &mut []) }) {
@@ -145,7 +165,7 @@ impl Sender {
                 }
                 _ => {
                     // There are as many heads as the list has room for.
-                    let _ = self.free.push(message.head);
+                    self.free(message.head);
                     self.lose(message.staging);
                 }
             }
@@ -157,17 +177,24 @@ impl Sender {
 
     /// Whether so many messages wait for the device that the card shall take no more frames.
     pub(super) fn is_congested(&self) -> bool {
-        self.waiting.len() >= CONGESTED
+        self.waiting() >= CONGESTED
     }
 
     /// Messages that wait for the device.
     pub(super) fn waiting(&self) -> usize {
-        self.waiting.len()
+        self.lists.first().map_or(0, |lists| lists.waiting.len())
     }
 
     /// Whether the device shall interrupt when it takes a message: only while others wait for that.
     pub(super) fn interrupts(&mut self, asleep: bool) {
-        self.queue.set_dev_notify(asleep && !self.waiting.is_empty());
+        self.queue.set_dev_notify(asleep && self.waiting() > 0);
+    }
+
+    fn free(&mut self, head: u16) {
+        if let Some(lists) = self.lists.first_mut() {
+            // There are as many heads as the list has room for.
+            let _ = lists.free.push(head);
+        }
     }
 
     /// Takes back what the device has taken.
@@ -184,7 +211,7 @@ impl Sender {
             }
             self.offered = self.offered.saturating_sub(1);
             // There are as many heads as the list has room for.
-            let _ = self.free.push(message.head);
+            self.free(message.head);
             if let Some((id, _)) = message.staging {
                 self.give_back(id);
             }
@@ -205,7 +232,7 @@ impl Sender {
 
     pub(super) fn poll_sent(&mut self, transport: &mut impl Transport) -> Option<StagingId> {
         self.reclaim();
-        if !self.waiting.is_empty() {
+        if self.waiting() > 0 {
             self.offer(transport);
         }
         self.sent.pop_front()
