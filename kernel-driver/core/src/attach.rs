@@ -44,6 +44,8 @@ pub struct HostConfig {
     pub exports: u32,
     /// Imports of all ports, pending ones included, at most 65535.
     pub imports: u32,
+    /// Port numbers from 1 to this one are given to those who name them only: the platform decides who may.
+    pub reserved_ports: u16,
     /// How long an unmap, a barrier or a port close may wait for the NIC before the card counts as
     /// dead: time in which the card runs ([`crate::watch`]).
     pub nic_deadline: Nanos,
@@ -62,6 +64,7 @@ impl Default for HostConfig {
             segments: 1024,
             exports: 1024,
             imports: 1024,
+            reserved_ports: 0,
             nic_deadline: Nanos::from_millis(10),
             heartbeat_deadline: Nanos::from_millis(1000),
             import_retry: Nanos::from_millis(2),

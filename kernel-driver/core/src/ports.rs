@@ -130,7 +130,8 @@ impl<S: Storage> Host<S> {
         self.open_generation(port).is_some()
     }
 
-    /// Opens a port: a given one, or the lowest free one. Clears its block in NIC memory and its
+    /// Opens a port: a given one, or the lowest free one that is not reserved
+    /// ([`HostConfig::reserved_ports`](crate::attach::HostConfig::reserved_ports)). Clears its block in NIC memory and its
     /// area in shared memory, and tells the NIC.
     ///
     /// # Errors
@@ -151,8 +152,9 @@ impl<S: Storage> Host<S> {
             Some(port) if self.ports.get(port.index()).is_some_and(Port::is_free) => port,
             Some(_) => return Err(PortError::InUse),
             None => {
-                let free = self.ports.iter().skip(1).position(Port::is_free);
-                PortId(free.ok_or(PortError::AllInUse)? as u16 + 1)
+                let first = usize::from(self.config.reserved_ports) + 1;
+                let free = self.ports.iter().skip(first).position(Port::is_free);
+                PortId((free.ok_or(PortError::AllInUse)? + first) as u16)
             }
         };
         let entry = self.ports.get_mut(number.index()).ok_or(PortError::NoSuchPort)?;

@@ -10,6 +10,7 @@ use netvm_abi::wire::{Header, Kind};
 use netvm_abi::words::SharedWords;
 use netvm_abi::*;
 use netvm_host::Progress;
+use netvm_host::attach::HostConfig;
 use netvm_host::events::Notice;
 use netvm_host::host::{CardFailure, CardState};
 use netvm_host::paging::WorkStep;
@@ -79,6 +80,34 @@ pub(crate) fn ports_are_numbered_from_one_and_refused_for_a_reason() {
         port: PortId(3),
         generation: third.generation
     }));
+}
+
+/// Numbers that an allow-list may name are not given to a program that asks for any.
+#[test]
+pub(crate) fn reserved_numbers_are_given_only_by_name() {
+    let config = HostConfig {
+        reserved_ports: 3,
+        ..config()
+    };
+    let mut rig = Rig::with(&config, &geometry());
+    let mut open = |wanted: Option<u16>| rig.host.port_open(&mut rig.platform, wanted.map(PortId));
+    let numbers: Vec<_> = (0..4).map(|_| open(None).expect("free").port.0).collect();
+    assert_eq!(numbers, [4, 5, 6, 7]);
+    assert_eq!(open(None), Err(PortError::AllInUse));
+    assert_eq!(
+        open(Some(2)).map(|open| open.port),
+        Ok(PortId(2)),
+        "the platform allows it"
+    );
+    let all = HostConfig {
+        reserved_ports: u16::MAX,
+        ..config
+    };
+    let mut rig = Rig::with(&all, &geometry());
+    assert_eq!(
+        rig.host.port_open(&mut rig.platform, None),
+        Err(PortError::AllInUse)
+    );
 }
 
 #[test]
