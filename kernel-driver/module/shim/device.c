@@ -4,6 +4,7 @@
  * VMAs. All that is decided here is that a mapping is neither inherited, nor grown, nor dumped.
  */
 #include <linux/capability.h>
+#include <linux/cred.h>
 #include <linux/fs.h>
 #include <linux/gfp.h>
 #include <linux/idr.h>
@@ -18,6 +19,14 @@
 
 static DEFINE_IDA(nv_numbers);
 
+static unsigned int ports_per_user;
+module_param(ports_per_user, uint, 0644);
+MODULE_PARM_DESC(ports_per_user, "open ports that a user may have, without CAP_SYS_RESOURCE; 0: half of a card's");
+
+static unsigned int reserved_ports;
+module_param(reserved_ports, uint, 0444);
+MODULE_PARM_DESC(reserved_ports, "port numbers from 1 to this one need CAP_NET_ADMIN; 0: none does");
+
 /* An open file; a mapping of it keeps it open. */
 struct nv_file {
 	struct list_head others;
@@ -31,11 +40,11 @@ struct nv_file {
 static int nv_open(struct inode *inode, struct file *file)
 {
 	struct nv_card *card = container_of(file->private_data, struct nv_card, misc);
-	struct nv_file *ours = kzalloc(sizeof(*ours), GFP_KERNEL);
+	struct nv_file *ours = kzalloc(sizeof(*ours), GFP_KERNEL_ACCOUNT);
 
 	if (!ours)
 		return -ENOMEM;
-	ours->rust = nv_rs_open(card->rust);
+	ours->rust = nv_rs_open(card->rust, file->f_mode & FMODE_WRITE);
 	if (!ours->rust) {
 		kfree(ours);
 		return -ENOMEM;
@@ -95,7 +104,37 @@ static const struct file_operations nv_operations = {
 	.mmap = nv_mmap,
 };
 
-/* Addresses of other processes are told to those who may profile them. `kernel` has no capabilities. */
+/* C: module_param is a macro. */
+u32 nv_ports_per_user(void)
+{
+	return READ_ONCE(ports_per_user);
+}
+
+/* C: as above. */
+u32 nv_reserved_ports(void)
+{
+	return READ_ONCE(reserved_ports);
+}
+
+/* C: no binding. The calling thread's user, in the first namespace. */
+u32 nv_user(void)
+{
+	return from_kuid(&init_user_ns, current_uid());
+}
+
+/* C: `kernel` has no capabilities. Reserved numbers, too. */
+bool nv_may_take_any_port(void)
+{
+	return capable(CAP_NET_ADMIN);
+}
+
+/* C: as above. More than a user's share. */
+bool nv_may_take_all_ports(void)
+{
+	return capable(CAP_SYS_RESOURCE);
+}
+
+/* C: as above. Counters and addresses of other users' processes. */
 bool nv_may_see_addresses(void)
 {
 	return perfmon_capable();
@@ -117,7 +156,8 @@ int nv_device_add(struct nv_card *card, void *rust)
 		.name = card->name,
 		.fops = &nv_operations,
 		.parent = &card->pdev->dev,
-		.mode = 0666,
+		/* Root's, until a udev rule gives it to a group (../99-netvm.rules). */
+		.mode = 0660,
 	};
 	err = misc_register(&card->misc);
 	if (err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Address spaces: who takes pages away, which pages are there, copies in and out. C, because
+ * Address spaces: which pages leave, which are there, faults, copies in and out. C, because
  * 6.12's `kernel` crate binds neither MMU notifiers nor HMM nor kthread_use_mm, and the accesses
  * to user memory are inline assembly.
  *
@@ -11,6 +11,8 @@
 #include <linux/errno.h>
 #include <linux/hmm.h>
 #include <linux/kthread.h>
+#include <linux/magic.h>
+#include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/mmu_notifier.h>
 #include <linux/sched/mm.h>
@@ -20,9 +22,6 @@
 #include <linux/workqueue.h>
 
 #include "shim.h"
-
-/* Times that a look is repeated because the pages were being taken away. */
-#define NV_LOOKS 8
 
 struct nv_watch {
 	struct mmu_notifier notifier;
@@ -71,16 +70,78 @@ void nv_mm_put(struct mm_struct *mm)
 	mmput(mm);
 }
 
-/* C: no binding. */
+/*
+ * C: no binding. What this thread allocates on the way is charged to the process' memory cgroup,
+ * as if the process had allocated it.
+ */
 void nv_mm_use(struct mm_struct *mm)
 {
+	struct mem_cgroup *group = get_mem_cgroup_from_mm(mm);
+
 	kthread_use_mm(mm);
+	set_active_memcg(group);
 }
 
-/* C: no binding. */
+/* C: as above. */
 void nv_mm_unuse(struct mm_struct *mm)
 {
+	struct mem_cgroup *group = set_active_memcg(NULL);
+
 	kthread_unuse_mm(mm);
+	mem_cgroup_put(group);
+}
+
+/* C: a macro. Gives the processor to others that wait for it. */
+void nv_yield(void)
+{
+	cond_resched();
+}
+
+/* C: a macro over the calling process' personality. The first address that it cannot map. */
+unsigned long nv_task_size(void)
+{
+	return TASK_SIZE;
+}
+
+/* Memory that the card may never use: of devices, and huge pages that are not paged. */
+static bool nv_is_foreign(const struct vm_area_struct *vma)
+{
+	return vma->vm_flags & (VM_IO | VM_PFNMAP | VM_HUGETLB);
+}
+
+/* C: VMAs. Of the calling process: -EOPNOTSUPP where a part of the range is of a kind that is never served. */
+int nv_memory_fits(unsigned long start, unsigned long end)
+{
+	struct mm_struct *mm = current->mm;
+	struct vm_area_struct *vma;
+	int err = 0;
+
+	if (mmap_read_lock_killable(mm))
+		return -EINTR;
+	{
+		VMA_ITERATOR(places, mm, start);
+
+		for_each_vma_range(places, vma, end) {
+			if (nv_is_foreign(vma)) {
+				err = -EOPNOTSUPP;
+				break;
+			}
+		}
+	}
+	mmap_read_unlock(mm);
+	return err;
+}
+
+/* C: VMAs. Zero, or why no page can ever be there: -EFAULT, or a fatal signal's -EINTR. */
+int nv_mapped(struct mm_struct *mm, unsigned long address)
+{
+	struct vm_area_struct *vma;
+
+	if (mmap_read_lock_killable(mm))
+		return -EINTR;
+	vma = vma_lookup(mm, address);
+	mmap_read_unlock(mm);
+	return vma ? 0 : -EFAULT;
 }
 
 static int nv_clear_young(struct mmu_notifier *notifier, struct mm_struct *mm, unsigned long start,
@@ -100,7 +161,7 @@ static void nv_end(struct work_struct *work)
 	nv_rs_orphaned(container_of(work, struct nv_watch, end)->port);
 }
 
-/* Not here: it waits for the port's worker, who may wait for what the caller holds. */
+/* Not here: the port's end waits for the card, and for a copy that is under way. */
 static void nv_mm_gone(struct mmu_notifier *notifier, struct mm_struct *mm)
 {
 	queue_work(system_unbound_wq, &container_of(notifier, struct nv_watch, notifier)->end);
@@ -117,7 +178,7 @@ static const struct mmu_notifier_ops nv_watch_ops = {
 /* C: structures of callbacks. NULL, and why in `err`: no memory, or a signal of the caller. */
 struct nv_watch *nv_watch_new(struct mm_struct *mm, void *port, int *err)
 {
-	struct nv_watch *watch = kzalloc(sizeof(*watch), GFP_KERNEL);
+	struct nv_watch *watch = kzalloc(sizeof(*watch), GFP_KERNEL_ACCOUNT);
 
 	*err = watch ? 0 : -ENOMEM;
 	if (!watch)
@@ -195,11 +256,11 @@ bool nv_interval_moved(struct nv_interval *interval, unsigned long seq)
 }
 
 /*
- * C: HMM is a structure of C. Says which pages are there; with `fault`, brings them in first.
- * Each of `pfns` becomes a page frame number, with bit 63: there, bit 62: writable.
+ * C: HMM is a structure of C. Says which pages are there, and faults none. Each of `pfns` becomes
+ * a page frame number, with bit 63: there, bit 62: writable. -EBUSY: pages were being taken away.
  */
 int nv_pages_look(struct nv_interval *interval, unsigned long start, unsigned long count,
-		  bool fault, bool write, unsigned long *seq, unsigned long *pfns)
+		  unsigned long *seq, unsigned long *pfns)
 {
 	struct mm_struct *mm = interval->notifier.mm;
 	struct hmm_range range = {
@@ -207,17 +268,15 @@ int nv_pages_look(struct nv_interval *interval, unsigned long start, unsigned lo
 		.start = start,
 		.end = start + count * PAGE_SIZE,
 		.hmm_pfns = pfns,
-		.default_flags = (fault ? HMM_PFN_REQ_FAULT : 0) | (write ? HMM_PFN_REQ_WRITE : 0),
 	};
 	unsigned long at;
-	int err = -EBUSY;
-	int look;
+	int err;
 
-	for (look = 0; look < NV_LOOKS && err == -EBUSY; look++) {
-		for (at = 0; at < count; at++)
-			pfns[at] = 0;
-		range.notifier_seq = mmu_interval_read_begin(&interval->notifier);
-		mmap_read_lock(mm);
+	for (at = 0; at < count; at++)
+		pfns[at] = 0;
+	range.notifier_seq = mmu_interval_read_begin(&interval->notifier);
+	err = mmap_read_lock_killable(mm);
+	if (!err) {
 		err = hmm_range_fault(&range);
 		mmap_read_unlock(mm);
 	}
@@ -231,26 +290,60 @@ int nv_pages_look(struct nv_interval *interval, unsigned long start, unsigned lo
 }
 
 /*
- * C: VMAs. Why a page cannot be had: -EFAULT no mapping, -EPERM, -ENOMEM; -EIO past the end of its
- * file, or the process answers its faults itself (userfaultfd), for which nobody waits.
+ * Whether the pages come without the help of another process: then a fault that has to wait for
+ * one is an error at once (userfaultfd).
  */
-int nv_fault_reason(struct mm_struct *mm, unsigned long address, bool write)
+static bool nv_is_plain_memory(struct vm_area_struct *vma)
 {
-	struct vm_area_struct *vma;
-	int reason;
+	return vma_is_anonymous(vma) ||
+	       (vma->vm_file && file_inode(vma->vm_file)->i_sb->s_magic == TMPFS_MAGIC);
+}
 
-	mmap_read_lock(mm);
+/*
+ * C: VMAs. Brings one page in. A file's page may take as long as its server likes (FUSE, NFS): it
+ * is waited for without the lock of the address space, and until a fatal signal. The lock is not
+ * kept even for a second try (FAULT_FLAG_TRIED): the process could not end meanwhile.
+ *
+ * -EINTR a fatal signal; -EAGAIN not yet, once more; -EFAULT no mapping; -EPERM not with these
+ * rights; -EOPNOTSUPP device memory or huge pages; -ENOMEM; -EIO past the end of its file, its
+ * server says so, or the process answers its faults itself, for which nothing waits.
+ */
+int nv_page_fault(struct mm_struct *mm, unsigned long address, bool write)
+{
+	unsigned int flags = FAULT_FLAG_REMOTE | FAULT_FLAG_KILLABLE;
+	struct vm_area_struct *vma;
+	vm_fault_t got;
+	int err = 0;
+
+	if (mmap_read_lock_killable(mm))
+		return -EINTR;
 	vma = vma_lookup(mm, address);
-	if (!vma || vma->vm_flags & (VM_IO | VM_PFNMAP))
-		reason = -EFAULT;
+	if (!vma)
+		err = -EFAULT;
+	else if (nv_is_foreign(vma))
+		err = -EOPNOTSUPP;
 	else if (!(vma->vm_flags & VM_READ) || (write && !(vma->vm_flags & VM_WRITE)))
-		reason = -EPERM;
-	else if (vma->vm_file || userfaultfd_armed(vma))
-		reason = -EIO;
-	else
-		reason = -ENOMEM;
+		err = -EPERM;
+	if (err) {
+		mmap_read_unlock(mm);
+		return err;
+	}
+	if (write)
+		flags |= FAULT_FLAG_WRITE;
+	if (!nv_is_plain_memory(vma))
+		flags |= FAULT_FLAG_ALLOW_RETRY;
+	got = handle_mm_fault(vma, address, flags, NULL);
+	/* Both have unlocked. */
+	if (got & VM_FAULT_COMPLETED)
+		return 0;
+	if (got & VM_FAULT_RETRY)
+		return fatal_signal_pending(current) ? -EINTR : -EAGAIN;
 	mmap_read_unlock(mm);
-	return reason;
+	if (got & VM_FAULT_OOM)
+		return -ENOMEM;
+	if (got & VM_FAULT_SIGSEGV)
+		return -EFAULT;
+	return got & VM_FAULT_ERROR ? -EIO : 0;
 }
 
 #define NV_PUT(type)                                                        \

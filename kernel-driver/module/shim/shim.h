@@ -77,6 +77,10 @@ bool nv_mm_get(struct mm_struct *mm);
 void nv_mm_put(struct mm_struct *mm);
 void nv_mm_use(struct mm_struct *mm);
 void nv_mm_unuse(struct mm_struct *mm);
+void nv_yield(void);
+unsigned long nv_task_size(void);
+int nv_memory_fits(unsigned long start, unsigned long end);
+int nv_mapped(struct mm_struct *mm, unsigned long address);
 struct nv_watch *nv_watch_new(struct mm_struct *mm, void *port, int *err);
 void nv_watch_free(struct nv_watch *watch);
 struct nv_interval *nv_interval_new(struct mm_struct *mm, unsigned long start, unsigned long len,
@@ -85,13 +89,22 @@ void nv_interval_free(struct nv_interval *interval);
 void nv_interval_set(struct nv_interval *interval, unsigned long seq);
 bool nv_interval_moved(struct nv_interval *interval, unsigned long seq);
 int nv_pages_look(struct nv_interval *interval, unsigned long start, unsigned long count,
-		  bool fault, bool write, unsigned long *seq, unsigned long *pfns);
-int nv_fault_reason(struct mm_struct *mm, unsigned long address, bool write);
+		  unsigned long *seq, unsigned long *pfns);
+int nv_page_fault(struct mm_struct *mm, unsigned long address, bool write);
 int nv_copy_in(unsigned long to, const void *from, size_t len);
 int nv_copy_out(void *to, unsigned long from, size_t len);
 
-/* device.c: /dev/netvmN. */
+/* servant.c: threads that serve a port, for which nothing waits. */
+struct task_struct *nv_servant_start(void *port, u32 number);
+void nv_servant_end(struct task_struct *thread);
+
+/* device.c: /dev/netvmN, and what its users may do. */
+u32 nv_ports_per_user(void);
+u32 nv_reserved_ports(void);
 bool nv_may_see_addresses(void);
+bool nv_may_take_any_port(void);
+bool nv_may_take_all_ports(void);
+u32 nv_user(void);
 int nv_device_add(struct nv_card *card, void *rust);
 void nv_device_close(struct nv_card *card);
 void nv_device_revoke(struct nv_card *card);
@@ -104,7 +117,7 @@ bool nv_vma_wants_write(const struct vm_area_struct *vma);
 
 /* What C calls; ../src/callbacks.rs. None of these may unwind. */
 int nv_rs_card_body(void *card);
-void *nv_rs_open(void *rust);
+void *nv_rs_open(void *rust, bool writable);
 void nv_rs_end(void *file);
 void nv_rs_release(void *file);
 long nv_rs_ioctl(void *file, unsigned int number, unsigned long argument);
@@ -112,6 +125,7 @@ int nv_rs_mmap(void *file, struct vm_area_struct *vma, u64 offset, u64 len);
 void nv_rs_invalidate(void *chunk, struct nv_interval *interval, unsigned long start,
 		      unsigned long end, unsigned long seq, bool may_sleep);
 void nv_rs_orphaned(void *port);
+void nv_rs_serve(void *port);
 int nv_rs_young(void *port, unsigned long start, unsigned long end, bool clear);
 
 #endif

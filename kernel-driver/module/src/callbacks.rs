@@ -7,10 +7,11 @@ use crate::card::{self, Card};
 use crate::pages::{self, Chunk};
 use crate::port::Port;
 use crate::shim;
+use crate::worker;
 use core::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 use core::ptr::NonNull;
 use kernel::prelude::*;
-use kernel::sync::ArcBorrow;
+use kernel::sync::{Arc, ArcBorrow};
 
 /// The body of a card's thread.
 ///
@@ -30,11 +31,11 @@ unsafe extern "C" fn nv_rs_card_body(card: *mut c_void) -> c_int {
 /// # Safety
 /// `rust` is what the card's thread gave to `nv_device_add`, which it has not taken back.
 #[no_mangle]
-unsafe extern "C" fn nv_rs_open(rust: *mut c_void) -> *mut c_void {
+unsafe extern "C" fn nv_rs_open(rust: *mut c_void, writable: bool) -> *mut c_void {
     // SAFETY: it came from `Arc::into_raw`, and that reference is not given back before the device has
     // been removed, which waits for this.
     let card = unsafe { ArcBorrow::<'_, Card>::from_raw(rust.cast()) };
-    match File::new(card.into()) {
+    match File::new(card.into(), writable) {
         Ok(file) => KBox::into_raw(file).cast(),
         Err(_) => core::ptr::null_mut(),
     }
@@ -133,4 +134,15 @@ unsafe extern "C" fn nv_rs_orphaned(port: *mut c_void) {
     // SAFETY: as above.
     let port = unsafe { &*port.cast::<Port>() };
     port.end();
+}
+
+/// A thread serves a port until that ends.
+///
+/// # Safety
+/// `port` is from `Arc::into_raw`, and the caller gives that reference away.
+#[no_mangle]
+unsafe extern "C" fn nv_rs_serve(port: *mut c_void) {
+    // SAFETY: as promised.
+    let port = unsafe { Arc::from_raw(port.cast::<Port>().cast_const()) };
+    worker::body(&port);
 }

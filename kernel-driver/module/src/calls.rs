@@ -43,6 +43,8 @@ const REGION_SHIFT: u32 = 32;
 /// An open file of the device; a port once it has registered.
 pub(crate) struct File {
     card: Arc<Card>,
+    /// Opened for writing: only such a file becomes a port.
+    writable: bool,
     /// From `Arc::into_raw`, or null.
     port: AtomicPtr<Port>,
 }
@@ -125,10 +127,13 @@ pub(crate) fn call(file: &File, number: u32, at: usize) -> c_long {
         ioctl::UNIMPORT => with(at, |unimport| file.unimport(unimport)),
         ioctl::WAIT => with(at, |wait| file.wait(wait)),
         ioctl::STAT => with(at, |argument| stat::stat(&file.card, argument)),
-        ioctl::WAKE => {
-            file.card.with(|_, glue, _| glue.bar.ring());
-            0
-        }
+        ioctl::WAKE => match file.own_port() {
+            Ok(port) => {
+                port.card.with(|_, glue, _| glue.bar.ring());
+                0
+            }
+            Err(failure) => -c_long::from(failure.errno.0),
+        },
         ioctl::NUDGE => match file.own_port() {
             Ok(port) => {
                 file.card.tell(port.number());
@@ -171,12 +176,13 @@ fn name(bytes: &[u8]) -> Result<Name, Failure> {
 }
 
 impl File {
-    pub(crate) fn new(card: Arc<Card>) -> Result<KBox<Self>> {
+    pub(crate) fn new(card: Arc<Card>, writable: bool) -> Result<KBox<Self>> {
         let file = Self {
             card,
+            writable,
             port: AtomicPtr::new(ptr::null_mut()),
         };
-        Ok(KBox::new(file, GFP_KERNEL)?)
+        Ok(KBox::new(file, GFP_KERNEL_ACCOUNT)?)
     }
 
     /// The last user has gone.
@@ -249,6 +255,9 @@ impl File {
     }
 
     fn register(&self, register: &mut ioctl::Register) -> Result<(), Failure> {
+        if !self.writable {
+            return Err(Failure::plain(errno::BADF));
+        }
         if register.version != ABI_VERSION {
             return Err(Status::VersionMismatch.into());
         }
@@ -290,6 +299,16 @@ impl File {
     fn adopt(&self, adopt: &mut ioctl::Adopt) -> Result<(), Failure> {
         let port = self.own_port()?.number();
         let (start, len) = (VirtAddr(adopt.address), adopt.len);
+        let end = start
+            .checked_add(len)
+            .filter(|end| end.0 <= shim::nv_task_size() as u64);
+        let end = end.ok_or(Status::OutOfRange)?;
+        // SAFETY: the range lies in the calling process' part of the address space (just checked).
+        match Errno(-unsafe { shim::nv_memory_fits(start.0 as usize, end.0 as usize) }) {
+            Errno(0) => {}
+            errno::OPNOTSUPP => return Err(Status::Unsupported.into()),
+            errno => return Err(errno.into()),
+        }
         let segment = self.card.with(|host, _, _| host.register(port, start, len))?;
         adopt.segment = segment.0;
         Ok(())
@@ -323,15 +342,10 @@ impl File {
             port: None,
             modes,
         }; ALLOW_ENTRIES];
-        let count = match export.allow_count as usize {
-            // Everybody may do everything in `modes`.
-            0 => 1,
-            count => {
-                let given = allow.get_mut(..count).ok_or(Status::TableFull)?;
-                read_allowed(export.allow as usize, given)?;
-                count
-            }
-        };
+        // An empty list allows no one: an export is open to all only by an entry that says so.
+        let count = export.allow_count as usize;
+        let given = allow.get_mut(..count).ok_or(Status::TableFull)?;
+        read_allowed(export.allow as usize, given)?;
         let start = VirtAddr(export.address);
         let spec = ExportSpec {
             name: name(&export.name)?,
@@ -573,6 +587,6 @@ fn let_go(card: &Card, port: PortId, token: Token) {
             entry.token = None;
         }
     }
-    // Busy with other messages to the exporter: the port's end tries again.
+    // Over already, perhaps: revoked meanwhile.
     let _ = core.host.unimport(&mut core.glue, port, token, now());
 }

@@ -31,6 +31,8 @@ use netvm_host::{Host, Platform, Progress};
 
 /// How often a card that is not up is looked at, in nanoseconds.
 const LOOK: u64 = 20_000_000;
+/// Ports and workers without a port that there may be, for each port number.
+const USERS: usize = 4;
 /// How long a step waits before it looks again unasked, in nanoseconds.
 const STEP: u64 = 100_000;
 
@@ -99,6 +101,8 @@ pub(crate) struct Core {
     pub(crate) glue: Glue,
     pub(crate) imports: Table<Import>,
     pub(crate) listeners: Table<Listener>,
+    /// The users of ports, those included of which only a worker is left that waits for a page.
+    pub(crate) users: Table<Option<u32>>,
     /// Links that are up, by node.
     pub(crate) links: Table<bool>,
     pub(crate) open_ports: u32,
@@ -153,6 +157,7 @@ fn config() -> HostConfig {
     HostConfig {
         nic_deadline: Nanos::from_millis(shim::nv_deadline_ms().into()),
         heartbeat_deadline: Nanos::from_millis(shim::nv_heartbeat_ms().into()),
+        reserved_ports: u16::try_from(shim::nv_reserved_ports()).unwrap_or(u16::MAX),
         ..HostConfig::default()
     }
 }
@@ -218,6 +223,7 @@ impl Card {
             glue,
             imports: imports.map_err(|_| Trouble::NoMemory(0))?,
             listeners: listeners.map_err(|_| Trouble::NoMemory(0))?,
+            users: Table::new(ports * USERS, |_| None).map_err(|_| Trouble::NoMemory(0))?,
             links: Table::new(usize::from(geometry.nodes), |_| false).map_err(|_| Trouble::NoMemory(0))?,
             open_ports: 0,
         };

@@ -22,6 +22,8 @@ errnos! {
     NOENT = 2,
     INTR = 4,
     IO = 5,
+    BADF = 9,
+    AGAIN = 11,
     NOMEM = 12,
     ACCES = 13,
     FAULT = 14,
@@ -36,6 +38,7 @@ errnos! {
     ADDRINUSE = 98,
     TIMEDOUT = 110,
     HOSTUNREACH = 113,
+    DQUOT = 122,
 }
 
 /// Why a call fails.

@@ -7,7 +7,7 @@
 
 use crate::errno::{self, Errno};
 use crate::shim;
-use core::ffi::{c_int, c_void, CStr};
+use core::ffi::c_int;
 use core::ptr::NonNull;
 
 /// How a wait ended.
@@ -92,40 +92,13 @@ impl Drop for Event {
     }
 }
 
-/// A thread of the module; it ends where this is dropped.
-pub(crate) struct Thread(NonNull<shim::Task>);
-
-// SAFETY: any thread may end it.
-unsafe impl Send for Thread {}
-// SAFETY: a reference to it does nothing.
-unsafe impl Sync for Thread {}
+/// The calling thread, one of the module's.
+pub(crate) struct Thread;
 
 impl Thread {
-    /// Starts `body`, which ends when [`should_stop`](Self::should_stop).
-    ///
-    /// # Safety
-    /// `with` is what `body` wants, until the thread has ended.
-    pub(crate) unsafe fn start(
-        body: unsafe extern "C" fn(*mut c_void) -> c_int,
-        with: *mut c_void,
-        name: &'static CStr,
-        number: u32,
-    ) -> Result<Self, Errno> {
-        // SAFETY: the name lives for ever; the rest is promised.
-        let thread = unsafe { shim::nv_thread_start(body, with, name.as_ptr(), number) };
-        NonNull::new(thread).map(Self).ok_or(errno::NOMEM)
-    }
-
-    /// Whether the calling thread, one of the module's, shall end.
+    /// Whether it shall end.
     pub(crate) fn should_stop() -> bool {
         // SAFETY: called from bodies of threads only.
         unsafe { shim::nv_thread_should_stop() }
-    }
-}
-
-impl Drop for Thread {
-    fn drop(&mut self) {
-        // SAFETY: started here and stopped once.
-        unsafe { shim::nv_thread_stop(self.0.as_ptr()) }
     }
 }

@@ -43,12 +43,15 @@ impl Card {
             }
             Notice::PeerUp { peer, incarnation } => {
                 self.link(peer, true);
-                pr_info!(
-                    "netvm{}: the link to node {} is up ({:#x})\n",
-                    self.number(),
-                    peer,
-                    incarnation.0
-                );
+                // A peer that greets again and again fills no log.
+                if shim::nv_may_log() {
+                    pr_info!(
+                        "netvm{}: the link to node {} is up ({:#x})\n",
+                        self.number(),
+                        peer,
+                        incarnation.0
+                    );
+                }
             }
             Notice::PeerDown { peer } => {
                 // A peer that greets for the first time ends a life that never was.

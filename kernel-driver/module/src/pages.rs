@@ -5,7 +5,8 @@
 //! A port's address space is watched in *chunks* of 2 MiB, each by one interval notifier, made when
 //! the first page of it is wanted: so exporting costs nothing for what is never used. A chunk in which
 //! nothing is registered any more is retired, under the card's lock: nothing is published with it from
-//! then on, so the notifier may go.
+//! then on, so the notifier may go. A port has at most [`CHUNKS`] of them: for one more, another is given up and its pages
+//! leave the card. Chunks are charged to the memory cgroup of the process, and made only where something is mapped.
 //!
 //! **A page leaves.** The kernel calls before it changes its page table. Under the card's lock the
 //! interval's sequence is set and the pages are zapped; then one full barrier, a look at the lock
@@ -28,10 +29,12 @@ use kernel::sync::Arc;
 use netvm_abi::page_lock::Clear;
 use netvm_abi::{VirtAddr, Vpn};
 use netvm_host::platform::PageGone;
-use netvm_host::unmap::{UnmapKind, UnmapStep};
+use netvm_host::unmap::{Unmap, UnmapKind, UnmapStep};
 
 /// Pages of a chunk: what one page-table page maps, so that a huge page is in one chunk.
 pub(crate) const CHUNK_PAGES: u64 = 512;
+/// Chunks of a port at most: 16 GiB that are watched at once.
+pub(crate) const CHUNKS: usize = 8192;
 const PAGE_SHIFT: u32 = 12;
 
 /// A piece of an address space that is watched.
@@ -59,7 +62,7 @@ impl Chunk {
             interval: AtomicPtr::new(core::ptr::null_mut()),
             retired: AtomicBool::new(false),
         };
-        let chunk = Arc::new(chunk, GFP_KERNEL).map_err(|_| errno::NOMEM)?;
+        let chunk = Arc::new(chunk, GFP_KERNEL_ACCOUNT).map_err(|_| errno::NOMEM)?;
         let at: *const Self = &*chunk;
         // SAFETY: the process lives; the chunk stays where it is until its notifier has gone (`drop`).
         let interval = unsafe {
@@ -182,7 +185,7 @@ pub(crate) unsafe fn invalidate(
     let card = &*port.card;
     let first = Vpn::of(port.number(), VirtAddr(start as u64));
     let pages = (end - start) as u64 >> PAGE_SHIFT;
-    let mut unmap = {
+    let unmap = {
         let mut core = card.lock();
         // SAFETY: the notifier's own, under the lock under which pages are published.
         unsafe { shim::nv_interval_set(interval, seq) };
@@ -191,6 +194,15 @@ pub(crate) unsafe fn invalidate(
         }
         core.host.unmap_begin(first, pages, UnmapKind::Remove)
     };
+    // SAFETY: the caller says whether it may sleep; no lock of the module is held.
+    unsafe { finish_unmap(card, unmap, may_sleep) }
+}
+
+/// Steps an unmap to its end.
+///
+/// # Safety
+/// The caller holds no lock of the module, and may sleep if it says so.
+unsafe fn finish_unmap(card: &Card, mut unmap: Unmap, may_sleep: bool) {
     loop {
         let step = card.with(|host, glue, now| {
             host.unmap_step(glue, &mut unmap, now, u32::MAX, &mut |gone| page_gone(card, gone))
@@ -198,12 +210,28 @@ pub(crate) unsafe fn invalidate(
         match step {
             UnmapStep::Done => break,
             UnmapStep::Again => {}
-            // SAFETY: the caller says whether it may sleep; no lock of the module is held.
+            // SAFETY: as promised.
             UnmapStep::InUse => unsafe { shim::nv_pause(may_sleep) },
             UnmapStep::CardDead => card.stop(),
         }
     }
     card.with(|host, _, _| host.unmap_end(unmap));
+}
+
+/// Takes a chunk's pages from the card, so that it need not be watched any more. Sleeps.
+pub(crate) fn withdraw(port: &Port, chunk: &Chunk, first: u64) {
+    let unmap = {
+        let mut core = port.card.lock();
+        // Under one lock: no page is published with it between the two.
+        chunk.retire();
+        if port.is_closed() {
+            return;
+        }
+        core.host
+            .unmap_begin(Vpn::new(port.number(), first), CHUNK_PAGES, UnmapKind::Remove)
+    };
+    // SAFETY: called by a port's thread, without a lock.
+    unsafe { finish_unmap(&port.card, unmap, true) }
 }
 
 /// Whether the card has used a page of `start..end` since it was last asked; `clear`: from now on.

@@ -5,18 +5,21 @@
 //! The port belongs to the address space of the process that registered it: nobody else can use a file
 //! that was inherited (fork) or kept (exec), and the port ends with the address space.
 //!
-//! **The end**, by the last close of the file or the end of the address space, whichever comes first: the
-//! core ends the port step by step (the worker goes on until nothing is in its hands), then the thread
-//! ends, then the intervals' notifiers. The number may be used again as soon as the core has nothing of
-//! the port: a notifier that is still called finds it closed and touches nothing.
+//! **The end**, by the last close of the file or the end of the address space, whichever comes first: from one moment
+//! under the card's lock on (`ending`), the worker takes nothing from the core. Then the core ends the port step by step. A
+//! page that the worker waits for is taken back, since it may never come; a copy that is under way is waited for. The
+//! worker is told to end and not waited for: it owns a reference to the port, and whatever it comes back with it keeps
+//! for itself. The number may be used again as soon as the core has nothing of the port: a notifier that is still called
+//! finds it closed and touches nothing.
 
 use crate::card::{now, Card};
 use crate::errno::{self, Errno, Failure};
-use crate::event::Thread;
-use crate::pages::{page_gone, Chunk, CHUNK_PAGES};
+use crate::card::Glue;
+use crate::pages::{page_gone, withdraw, Chunk, CHUNKS, CHUNK_PAGES};
 use crate::shim;
-use crate::worker;
+use crate::tables::Tables;
 use core::ffi::c_void;
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 use kernel::new_mutex;
 use kernel::prelude::*;
@@ -25,7 +28,7 @@ use kernel::sync::{Arc, Mutex};
 use netvm_abi::{Generation, Nanos, PortId, Status, Vpn};
 use netvm_host::host::{CardFailure, CardState};
 use netvm_host::ports::{OpenPort, PortError};
-use netvm_host::Progress;
+use netvm_host::{Host, Progress};
 
 /// Opens a port's number. A card that was reset while nobody had a port is noticed only now; it is attached again
 /// first.
@@ -50,8 +53,58 @@ fn open_number(card: &Card, wanted: Option<PortId>) -> Result<OpenPort, PortErro
     }
 }
 
+/// Whether a user may have one more port, or that one.
+fn allow(card: &Arc<Card>, user: u32, wanted: Option<PortId>) -> Result<Seat, Failure> {
+    let reserved = shim::nv_reserved_ports();
+    if wanted.is_some_and(|port| u32::from(port.0) <= reserved) && !shim::nv_may_take_any_port() {
+        return Err(Failure {
+            errno: errno::ACCES,
+            status: Status::NotAllowed,
+        });
+    }
+    let free = shim::nv_may_take_all_ports();
+    let mut core = card.lock();
+    let numbers = core.listeners.len().saturating_sub(1);
+    let most = match shim::nv_ports_per_user() {
+        0 => numbers.div_ceil(2),
+        most => most as usize,
+    };
+    let has = core.users.iter().filter(|&&other| other == Some(user)).count();
+    let place = core.users.iter().position(|place| place.is_none());
+    let Some(place) = place.filter(|_| free || has < most) else {
+        return Err(Failure {
+            errno: errno::DQUOT,
+            status: Status::TableFull,
+        });
+    };
+    if let Some(entry) = core.users.get_mut(place) {
+        *entry = Some(user);
+    }
+    drop(core);
+    Ok(Seat {
+        card: card.clone(),
+        place,
+    })
+}
+
+/// That a user has one more port, or a worker of one that still waits for a page: told by what the port leaves last.
+struct Seat {
+    card: Arc<Card>,
+    place: usize,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut core = self.card.lock();
+        if let Some(entry) = core.users.get_mut(self.place) {
+            *entry = None;
+        }
+    }
+}
+
 /// How long a card that is to be attached again is left alone, in nanoseconds.
 const RETRY: u64 = 1_000_000;
+const PAGE_SHIFT: u32 = 12;
 /// Pages that one step deals with under the lock.
 pub(crate) const STEP_PAGES: u32 = 256;
 
@@ -78,10 +131,70 @@ impl Drop for Space {
     }
 }
 
-/// What ends before the port does.
+/// The thread of a port. It is told to end where this is dropped.
+struct Worker(NonNull<shim::Task>);
+
+impl Worker {
+    fn start(port: Arc<Port>) -> Option<Self> {
+        let number = u32::from(port.number().0);
+        let given = Arc::into_raw(port);
+        // SAFETY: the reference is the thread's from here on.
+        let thread = NonNull::new(unsafe { shim::nv_servant_start(given.cast_mut().cast(), number) });
+        if thread.is_none() {
+            // SAFETY: from `into_raw` above, and there is no thread that has it.
+            drop(unsafe { Arc::from_raw(given) });
+        }
+        thread.map(Self)
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // SAFETY: started by `start`, and ended once.
+        unsafe { shim::nv_servant_end(self.0.as_ptr()) }
+    }
+}
+
+/// What ends when the port does.
 struct Servants {
-    worker: Option<Thread>,
+    worker: Option<Worker>,
     watch: *mut shim::NvWatch,
+}
+
+/// Watched pieces of the address space.
+struct Chunks {
+    by_number: RBTree<u64, Arc<Chunk>>,
+    count: usize,
+    /// Where the next one to be given up is looked for.
+    next: u64,
+}
+
+impl Chunks {
+    fn new() -> Self {
+        Self {
+            by_number: RBTree::new(),
+            count: 0,
+            next: 0,
+        }
+    }
+
+    fn remove(&mut self, key: u64) -> Option<Arc<Chunk>> {
+        let chunk = self.by_number.remove(&key)?;
+        self.count -= 1;
+        Some(chunk)
+    }
+
+    /// Takes one out, each in its turn.
+    fn give_up(&mut self) -> Option<(u64, Arc<Chunk>)> {
+        let next = self.next;
+        let found = |chunks: &mut Self, from: u64| {
+            let cursor = chunks.by_number.cursor_lower_bound(&from);
+            cursor.map(|cursor| *cursor.current().0)
+        };
+        let key = found(self, next).or_else(|| found(self, 0))?;
+        self.next = key + 1;
+        Some((key, self.remove(key)?))
+    }
 }
 
 // SAFETY: whoever has the mutex may use them.
@@ -93,16 +206,18 @@ pub(crate) struct Port {
     pub(crate) card: Arc<Card>,
     open: OpenPort,
     space: Space,
+    _seat: Seat,
+    /// It is being closed: its worker takes nothing from the core any more. Set under the card's lock.
+    ending: AtomicBool,
     /// Nothing of it is left in the core; its number may be another's.
     closed: AtomicBool,
-    /// Watched pieces of the address space, by number.
     #[pin]
-    chunks: Mutex<RBTree<u64, Arc<Chunk>>>,
+    chunks: Mutex<Chunks>,
     #[pin]
     servants: Mutex<Servants>,
     /// Held from the beginning of the end to its end.
     #[pin]
-    ending: Mutex<()>,
+    turn: Mutex<()>,
 }
 
 impl Port {
@@ -124,11 +239,13 @@ impl Port {
             }
             None => core::ptr::null_mut(),
         };
-        let open = match open_number(card, wanted) {
-            Ok(open) => open,
-            Err(error) => {
+        let opened =
+            allow(card, shim::nv_user(), wanted).and_then(|seat| Ok((seat, open_number(card, wanted)?)));
+        let (seat, open) = match opened {
+            Ok(opened) => opened,
+            Err(failure) => {
                 put_eventfd(eventfd);
-                return Err(error.into());
+                return Err(failure);
             }
         };
         let made = Arc::pin_init(
@@ -136,15 +253,17 @@ impl Port {
                 card: card.clone(),
                 open,
                 space,
+                _seat: seat,
+                ending: AtomicBool::new(false),
                 closed: AtomicBool::new(false),
-                chunks <- new_mutex!(RBTree::new(), "netvm_chunks"),
+                chunks <- new_mutex!(Chunks::new(), "netvm_chunks"),
                 servants <- new_mutex!(
                     Servants { worker: None, watch: core::ptr::null_mut() },
                     "netvm_servants"
                 ),
-                ending <- new_mutex!((), "netvm_ending"),
+                turn <- new_mutex!((), "netvm_ending"),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         );
         let Ok(port) = made else {
             close_number(card, open, || {});
@@ -160,7 +279,7 @@ impl Port {
                 listener.eventfd = eventfd;
             }
         }
-        if let Err(failure) = port.hire() {
+        if let Err(failure) = port.clone().hire() {
             port.close();
             return Err(failure);
         }
@@ -170,26 +289,22 @@ impl Port {
     }
 
     /// Its worker, and the notifier of its address space.
-    fn hire(&self) -> Result<(), Failure> {
-        let with: *const Self = self;
+    fn hire(self: Arc<Self>) -> Result<(), Failure> {
+        let with: *const Self = &*self;
         let with = with.cast_mut().cast::<c_void>();
         let mut code = 0;
-        // SAFETY: the port outlives both: `close` ends them. The process is the calling one.
-        let (watch, worker) = unsafe {
-            (
-                shim::nv_watch_new(self.mm(), with, &mut code),
-                Thread::start(worker::body, with, c"netvm-port", u32::from(self.number().0)),
-            )
-        };
+        // SAFETY: the port outlives it: `close` ends it. The process is the calling one.
+        let watch = unsafe { shim::nv_watch_new(self.mm(), with, &mut code) };
+        let worker = Worker::start(self.clone());
         let hired = match code {
-            0 if worker.is_err() => Err(errno::NOMEM.into()),
+            0 if worker.is_none() => Err(errno::NOMEM.into()),
             0 => Ok(()),
             // The kernel stops all of the address space's users for a moment, and a signal stops that: once more, perhaps.
             code => Err(Errno(-code).into()),
         };
         let mut servants = self.servants.lock();
         servants.watch = watch;
-        servants.worker = worker.ok();
+        servants.worker = worker;
         hired
     }
 
@@ -206,6 +321,21 @@ impl Port {
     /// Whether the core has nothing of it any more. Said under the card's lock.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Whether its worker must end. The answer holds while the card's lock is held.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Acquire)
+    }
+
+    /// Calls the core as its worker; nothing once the port is ending, whose number may be another's by then.
+    pub(crate) fn as_worker<R>(&self, call: impl FnOnce(&mut Host<Tables>, &mut Glue, Nanos) -> R) -> Option<R> {
+        let mut guard = self.card.lock();
+        if self.is_ending() {
+            return None;
+        }
+        let core = &mut *guard;
+        Some(call(&mut core.host, &mut core.glue, now()))
     }
 
     /// Its address space.
@@ -225,16 +355,38 @@ impl Port {
     /// The process lives (`nv_mm_get`).
     pub(crate) unsafe fn watched(&self, page: u64) -> Result<Arc<Chunk>, Status> {
         let key = page / CHUNK_PAGES;
-        let mut chunks = self.chunks.lock();
-        if let Some(chunk) = chunks.get(&key) {
-            return Ok(chunk.clone());
+        loop {
+            let mut chunks = self.chunks.lock();
+            // `end` sets it before it takes the chunks.
+            if self.is_ending() {
+                return Err(Status::NoSuchPort);
+            }
+            if let Some(chunk) = chunks.by_number.get(&key) {
+                return Ok(chunk.clone());
+            }
+            // SAFETY: as promised.
+            match unsafe { shim::nv_mapped(self.mm(), (page as usize) << PAGE_SHIFT) } {
+                0 => {}
+                code if Errno(-code) == errno::INTR => return Err(Status::NoSuchPort),
+                _ => return Err(Status::Unmapped),
+            }
+            if chunks.count < CHUNKS {
+                // SAFETY: as promised; the port ends its chunks before it ends.
+                let chunk = unsafe { Chunk::new(self, key * CHUNK_PAGES) }.map_err(|_| Status::NoMemory)?;
+                chunks
+                    .by_number
+                    .try_create_and_insert(key, chunk.clone(), GFP_KERNEL_ACCOUNT)
+                    .map_err(|_| Status::NoMemory)?;
+                chunks.count += 1;
+                return Ok(chunk);
+            }
+            let given_up = chunks.give_up();
+            drop(chunks);
+            // Without the mutex: its end waits for notifiers that are being called.
+            if let Some((key, chunk)) = given_up {
+                withdraw(self, &chunk, key * CHUNK_PAGES);
+            }
         }
-        // SAFETY: as promised; the port ends its chunks before it ends.
-        let chunk = unsafe { Chunk::new(self, key * CHUNK_PAGES) }.map_err(|_| Status::NoMemory)?;
-        chunks
-            .try_create_and_insert(key, chunk.clone(), GFP_KERNEL)
-            .map_err(|_| Status::NoMemory)?;
-        Ok(chunk)
     }
 
     /// A segment has ended: chunks in which nothing is registered any more are not watched any more.
@@ -243,7 +395,7 @@ impl Port {
         let mut from = first / CHUNK_PAGES;
         loop {
             let mut chunks = self.chunks.lock();
-            let next = chunks.cursor_lower_bound(&from);
+            let next = chunks.by_number.cursor_lower_bound(&from);
             let Some(key) = next.map(|cursor| *cursor.current().0).filter(|&key| key < end) else {
                 return;
             };
@@ -252,14 +404,14 @@ impl Port {
                 let core = self.card.lock();
                 let chunk = Vpn::new(self.number(), key * CHUNK_PAGES);
                 let unused = !core.host.is_registered(chunk, CHUNK_PAGES);
-                if let Some(chunk) = chunks.get(&key).filter(|_| unused) {
+                if let Some(chunk) = chunks.by_number.get(&key).filter(|_| unused) {
                     // Under the lock: who has the chunk still publishes nothing with it.
                     chunk.retire();
                 }
                 unused
             };
             if unused {
-                let chunk = chunks.remove(&key);
+                let chunk = chunks.remove(key);
                 drop(chunks);
                 // Without the mutex: it waits for notifiers that are being called.
                 drop(chunk);
@@ -277,16 +429,17 @@ impl Port {
         self.end();
     }
 
-    /// Ends it, once: for its file, its address space or its card. Sleeps for as long as its worker has something in its
-    /// hands; the card's deadlines hold. When it returns, nothing of the port is mapped for the card.
+    /// Ends it, once: for its file, its address space or its card. Sleeps for as long as the card's deadlines and one copy
+    /// allow; it waits for no page. When it returns, nothing of the port is mapped for the card.
     pub(crate) fn end(&self) {
-        let _turn = self.ending.lock();
+        let _turn = self.turn.lock();
         if self.is_closed() {
             return;
         }
         let card = &self.card;
         let eventfd = {
             let mut core = card.lock();
+            self.ending.store(true, Ordering::Release);
             for import in core.imports.iter_mut() {
                 if import.port == self.number() {
                     import.token = None;
@@ -300,18 +453,21 @@ impl Port {
                 None => core::ptr::null_mut(),
             }
         };
+        // Its wait for a page ends here, where that wait can be ended.
+        let worker = self.servants.lock().worker.take();
+        drop(worker);
         // The number is free, and perhaps another's, as soon as the lock is let go after the last step.
         close_number(card, self.open, || self.closed.store(true, Ordering::Relaxed));
-        card.lock().open_ports -= 1;
+        {
+            let mut core = card.lock();
+            core.open_ports -= 1;
+        }
         // Threads of its process that wait hear of it.
         if let Some(news) = card.news.get(self.number().index()) {
             news.signal();
         }
         put_eventfd(eventfd);
-        let worker = self.servants.lock().worker.take();
-        // Ends the thread.
-        drop(worker);
-        let chunks = core::mem::replace(&mut *self.chunks.lock(), RBTree::new());
+        let chunks = core::mem::replace(&mut *self.chunks.lock(), Chunks::new());
         // Without the mutex: it waits for notifiers that are being called.
         drop(chunks);
     }
@@ -328,6 +484,7 @@ fn close_number(card: &Card, open: OpenPort, done: impl Fn()) {
         work.signal();
     }
     card.drive(|host, glue, now| {
+        host.work_abandon(glue, open.port, now);
         let progress = host.port_close_step(glue, &mut close, now, STEP_PAGES, &mut |gone| {
             page_gone(card, gone)
         });

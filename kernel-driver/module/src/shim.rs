@@ -3,7 +3,7 @@
 //! The C half's functions (`../shim/shim.h`, same order), and nothing else. Where one has a promise
 //! to keep, the file that calls it says why it does.
 
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{c_int, c_void};
 
 macro_rules! opaque {
     ($($(#[$doc:meta])* $name:ident)*) => {$(
@@ -72,13 +72,6 @@ unsafe extern "C" {
     pub(crate) fn nv_event_signal(event: *mut NvEvent);
     pub(crate) fn nv_event_wait(event: *mut NvEvent, seen: u32, nanos: u64, interruptible: bool) -> c_int;
     pub(crate) fn nv_thread_wait(event: *mut NvEvent, seen: u32, nanos: u64) -> c_int;
-    pub(crate) fn nv_thread_start(
-        body: unsafe extern "C" fn(*mut c_void) -> c_int,
-        with: *mut c_void,
-        name: *const c_char,
-        number: u32,
-    ) -> *mut Task;
-    pub(crate) fn nv_thread_stop(thread: *mut Task);
     pub(crate) fn nv_thread_should_stop() -> bool;
     pub(crate) safe fn nv_now() -> u64;
     pub(crate) safe fn nv_random() -> u64;
@@ -96,6 +89,10 @@ unsafe extern "C" {
     pub(crate) fn nv_mm_put(mm: *mut Mm);
     pub(crate) fn nv_mm_use(mm: *mut Mm);
     pub(crate) fn nv_mm_unuse(mm: *mut Mm);
+    pub(crate) fn nv_yield();
+    pub(crate) safe fn nv_task_size() -> usize;
+    pub(crate) fn nv_memory_fits(start: usize, end: usize) -> c_int;
+    pub(crate) fn nv_mapped(mm: *mut Mm, address: usize) -> c_int;
     pub(crate) fn nv_watch_new(mm: *mut Mm, port: *mut c_void, err: *mut c_int) -> *mut NvWatch;
     pub(crate) fn nv_watch_free(watch: *mut NvWatch);
     pub(crate) fn nv_interval_new(
@@ -111,16 +108,22 @@ unsafe extern "C" {
         interval: *mut NvInterval,
         start: usize,
         count: usize,
-        fault: bool,
-        write: bool,
         seq: *mut usize,
         pfns: *mut usize,
     ) -> c_int;
-    pub(crate) fn nv_fault_reason(mm: *mut Mm, address: usize, write: bool) -> c_int;
+    pub(crate) fn nv_page_fault(mm: *mut Mm, address: usize, write: bool) -> c_int;
     pub(crate) fn nv_copy_in(to: usize, from: *const c_void, len: usize) -> c_int;
     pub(crate) fn nv_copy_out(to: *mut c_void, from: usize, len: usize) -> c_int;
 
+    pub(crate) fn nv_servant_start(port: *mut c_void, number: u32) -> *mut Task;
+    pub(crate) fn nv_servant_end(thread: *mut Task);
+
+    pub(crate) safe fn nv_ports_per_user() -> u32;
+    pub(crate) safe fn nv_reserved_ports() -> u32;
     pub(crate) safe fn nv_may_see_addresses() -> bool;
+    pub(crate) safe fn nv_may_take_any_port() -> bool;
+    pub(crate) safe fn nv_may_take_all_ports() -> bool;
+    pub(crate) safe fn nv_user() -> u32;
     pub(crate) fn nv_device_add(card: *mut NvCard, rust: *mut c_void) -> c_int;
     pub(crate) fn nv_device_close(card: *mut NvCard);
     pub(crate) fn nv_device_revoke(card: *mut NvCard);

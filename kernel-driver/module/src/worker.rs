@@ -2,29 +2,29 @@
 
 //! A port's worker: bounced messages and pages that the card missed (thesis 5.6).
 //!
-//! A page is brought in by HMM, as a fault of the process would; then the bytes are copied through the
-//! process' own page table, without faulting: if the page has gone again meanwhile, the copy says so and
-//! the page is brought in again. So a process that answers its page faults late, or never
-//! (userfaultfd), holds up nobody: HMM does not wait for it.
+//! A page is brought in by a fault as the process would take it; then HMM says where it is, and the bytes are copied
+//! through the process' own page table, without faulting: if the page has gone again meanwhile, the copy says so and
+//! the page is brought in again. A process that answers its page faults itself (userfaultfd) is not waited for. A file's
+//! server may be silent for ever: its page is waited for here and by nothing else. The port's end takes the work back
+//! and ends the wait if it can; a worker that comes back late finds [`Port::as_worker`] closed.
 //!
 //! After a piece of work its neighbours are looked at, without faulting: those that are there are
 //! mapped too (fault-around).
 
-use crate::event::Thread;
+use crate::card::Card;
+use crate::errno::{self, Errno};
 use crate::pages::{page_gone, Chunk, Frame, CHUNK_PAGES};
 use crate::port::Port;
 use crate::shim;
-use core::ffi::{c_int, c_void};
 use kernel::sync::Arc;
 use netvm_abi::page_table::ROW_SLOTS;
-use netvm_abi::{Nanos, Ppn, Status, Vpn};
-use netvm_host::paging::WorkStep;
+use netvm_abi::{Ppn, Status, Vpn};
+use netvm_host::paging::{WorkId, WorkStep};
 use netvm_host::platform::{Access, CopyEnd, CopyJob, Direction, PageGone, Resident};
 use netvm_host::shadow::MapTicket;
 use netvm_host::unmap::UnmapKind;
 use netvm_host::Host;
 
-use crate::card::Glue;
 use crate::tables::Tables;
 
 /// Pages that are looked at around a page that was missed: a power of two.
@@ -33,28 +33,27 @@ const PAGE_SHIFT: u32 = 12;
 /// Frame number, without the flags of `nv_pages_look`.
 const PFN: usize = (1 << 52) - 1;
 
-/// What the card is told by where it cannot reach a page.
-const NOWHERE: u64 = u64::MAX;
+/// Pieces of work that are done before the process is let go for a moment.
+const BATCH: u32 = 64;
+/// Times that a page is brought in and looked for before it counts as one that does not stay.
+const LOOKS: u32 = 8;
 
-/// The body of a worker's thread.
-///
-/// # Safety
-/// `port` is a [`Port`], which outlives the thread.
-pub(crate) unsafe extern "C" fn body(port: *mut c_void) -> c_int {
-    // SAFETY: as promised.
-    let port = unsafe { &*port.cast::<Port>() };
+/// What a port's thread does until the port ends.
+pub(crate) fn body(port: &Port) {
     let Some(work) = port.card.work.get(port.number().index()) else {
-        return 0;
+        return;
     };
-    while !Thread::should_stop() {
+    loop {
         let seen = work.count();
-        if port.card.with(|host, _, _| host.has_work(port.number())) {
-            serve(port);
-        } else {
-            work.thread_wait(seen, u64::MAX);
+        match port.as_worker(|host, _, _| host.has_work(port.number())) {
+            None => return,
+            Some(true) => serve(port),
+            // The signal that ends it ends this wait, too.
+            Some(false) => {
+                let _ = work.wait(seen, u64::MAX, true);
+            }
         }
     }
-    0
 }
 
 /// A page that was brought in, as it was then.
@@ -62,85 +61,122 @@ struct Found {
     vpn: Vpn,
     chunk: Arc<Chunk>,
     seq: usize,
-    resident: Resident,
+    /// As `nv_pages_look` tells it.
+    pfn: usize,
+    /// Where the card finds it, while that mapping is not the table's.
+    resident: Option<Resident>,
+    /// The table has the same from before, which is another mapping of the frame.
+    before: bool,
 }
 
 impl Found {
-    fn bus(&self) -> u64 {
-        self.resident.ppn.0 << PAGE_SHIFT
+    /// Gives the page an address of the card; nothing if the card cannot reach it. Under the card's lock, while the port
+    /// is open: so the card is there.
+    fn map(&mut self, card: &Card) -> Option<Resident> {
+        let frame = Frame::new(self.pfn & PFN, self.pfn & shim::PFN_WRITE != 0);
+        // SAFETY: the card lives, and HMM says that there is such a frame. Whether it still is the page's is
+        // asked before it is published.
+        let bus = unsafe { shim::nv_page_map(card.shim.as_ptr(), frame.pfn(), frame.is_writable()) };
+        self.resident = (bus != u64::MAX).then_some(Resident {
+            ppn: Ppn(bus >> PAGE_SHIFT),
+            frame: frame.raw(),
+            writable: frame.is_writable(),
+        });
+        self.resident
+    }
+
+    /// Before a call of the core that may publish it, under the lock.
+    fn prepare(&mut self, host: &mut Host<Tables>) {
+        self.race(host);
+        self.before = self.resident.is_some() && host.mapping(self.vpn) == self.resident;
+    }
+
+    /// After that call, still under the lock: the mapping is the table's now, or goes, or is kept for a copy's end.
+    fn settle(&mut self, card: &Card, host: &Host<Tables>, keep: bool) {
+        let Some(resident) = self.resident else {
+            return;
+        };
+        if !self.before && host.mapping(self.vpn) == Some(resident) {
+            self.resident = None;
+        } else if !keep {
+            self.resident = None;
+            // SAFETY: mapped in `map`, and not the table's.
+            unsafe {
+                shim::nv_page_unmap(card.shim.as_ptr(), resident.ppn.0 << PAGE_SHIFT, resident.writable);
+            }
+        }
+    }
+
+    /// The core hears of a lost race as of a page event at this moment: its ticket is void. Under the lock.
+    fn race(&self, host: &mut Host<Tables>) {
+        if self.chunk.has_moved(self.seq) {
+            let event = host.unmap_begin(self.vpn, 1, UnmapKind::Remove);
+            host.unmap_end(event);
+        }
     }
 }
 
-/// Does all the work that there is, in the process' address space, with the process kept from ending.
+/// What a page-in brings.
+enum Paged {
+    Found(Found),
+    /// It is there, and goes whenever it is looked for: its bytes can be copied, perhaps.
+    Elusive,
+}
+
+/// Does some of the work that there is, in the process' address space, with the process kept from ending: a process
+/// that has died must not stay because work goes on coming.
 fn serve(port: &Port) {
     // SAFETY: the address space's structure lives as long as the port.
     let lives = unsafe { shim::nv_mm_get(port.mm()) };
-    if !lives {
-        while one(port, false) {}
-        return;
+    if lives {
+        // SAFETY: the process is kept from ending, and this is a kernel thread. To change address spaces costs
+        // more than a copy: once for all of a batch.
+        unsafe { shim::nv_mm_use(port.mm()) };
     }
-    // SAFETY: the process is kept from ending, and this is a kernel thread. To change address spaces costs
-    // more than a copy: once for all that waits.
-    unsafe { shim::nv_mm_use(port.mm()) };
-    while one(port, true) {}
-    // SAFETY: in use and taken above. The reference may be the last: then the process' memory ends here, and
-    // the notifiers are called, for which no lock is held.
-    unsafe {
-        shim::nv_mm_unuse(port.mm());
-        shim::nv_mm_put(port.mm());
+    for _ in 0..BATCH {
+        if !one(port, lives) {
+            break;
+        }
+        // SAFETY: a thread of the module without a lock.
+        unsafe { shim::nv_yield() };
+    }
+    if lives {
+        // SAFETY: in use and taken above. The reference may be the last: then the process' memory ends here, and
+        // the notifiers are called, for which no lock is held.
+        unsafe {
+            shim::nv_mm_unuse(port.mm());
+            shim::nv_mm_put(port.mm());
+        }
     }
 }
 
-/// Does one piece of work to its end. False if there is none.
+/// Does one piece of work to its end. False if there is none, or the port is ending.
 fn one(port: &Port, lives: bool) -> bool {
-    let card = &*port.card;
-    let first = card.with(|host, glue, now| host.work_next(glue, port.number(), now));
-    let Some(mut step) = first else {
+    let first = port.as_worker(|host, glue, now| host.work_next(glue, port.number(), now));
+    let Some(mut step) = first.flatten() else {
         return false;
     };
     let mut found: Option<Found> = None;
+    let mut vpn = None;
     loop {
         step = match step {
-            WorkStep::PageIn { id, vpn, access } => {
-                forget(port, found.take());
-                match page_in(port, lives, vpn, access) {
-                    Ok(page) => {
-                        let resident = page.resident;
-                        let (next, left) = publish(port, page, |host, glue, now, gone| {
-                            host.work_paged(glue, id, Ok(Some(resident)), now, &mut |page: PageGone| {
-                                gone(page)
-                            })
-                        });
-                        found = left;
-                        next
-                    }
-                    Err(status) => card.with(|host, glue, now| {
-                        host.work_paged(glue, id, Err(status), now, &mut |page| page_gone(card, page))
-                    }),
-                }
+            WorkStep::PageIn { id, vpn: page, access } => {
+                vpn = Some(page);
+                let paged = page_in(port, lives, page, access);
+                let Some((next, page)) = paged_in(port, id, paged) else {
+                    // The port's end has taken it back.
+                    return false;
+                };
+                found = page;
+                next
             }
             WorkStep::Copy { id, job } => {
                 let end = copy(port, lives, &job);
-                match found.take() {
-                    Some(page) => {
-                        let (next, left) = publish(port, page, |host, glue, now, gone| {
-                            host.work_copied(glue, id, end, now, &mut |page: PageGone| gone(page))
-                        });
-                        found = left;
-                        next
-                    }
-                    None => card.with(|host, glue, now| {
-                        host.work_copied(glue, id, end, now, &mut |page| page_gone(card, page))
-                    }),
-                }
+                copied(port, id, end, found.as_mut())
             }
             WorkStep::Ended { status } => {
-                let vpn = found.as_ref().map(|page| page.vpn);
-                forget(port, found);
-                if status == Status::Ok {
-                    if let Some(vpn) = vpn {
-                        around(port, vpn);
-                    }
+                if let Some(vpn) = vpn.filter(|_| status == Status::Ok) {
+                    around(port, vpn);
                 }
                 return true;
             }
@@ -148,42 +184,43 @@ fn one(port: &Port, lives: bool) -> bool {
     }
 }
 
-/// Calls the core in a way that may publish a page. The page comes back if it may be published later
-/// still, or only to be told apart; its bus address is the table's where the entry has it.
-fn publish<R>(
-    port: &Port,
-    mut page: Found,
-    call: impl FnOnce(&mut Host<Tables>, &mut Glue, Nanos, &mut dyn FnMut(PageGone)) -> R,
-) -> (R, Option<Found>) {
+/// Tells the core that a page was paged in.
+fn paged_in(port: &Port, id: WorkId, paged: Result<Paged, Status>) -> Option<(WorkStep, Option<Found>)> {
     let card = &*port.card;
-    let result = card.with(|host, glue, now| {
-        if page.chunk.has_moved(page.seq) {
-            // The core hears of a lost race as of a page event at this moment: its ticket is void.
-            let event = host.unmap_begin(page.vpn, 1, UnmapKind::Remove);
-            host.unmap_end(event);
+    port.as_worker(|host, glue, now| {
+        let gone = &mut |page: PageGone| page_gone(card, page);
+        match paged {
+            Ok(Paged::Found(mut page)) => {
+                let resident = page.map(card);
+                page.prepare(host);
+                let next = host.work_paged(glue, id, Ok(resident), now, gone);
+                page.settle(card, host, matches!(next, WorkStep::Copy { .. }));
+                (next, Some(page))
+            }
+            Ok(Paged::Elusive) => (host.work_paged(glue, id, Ok(None), now, gone), None),
+            Err(status) => (host.work_paged(glue, id, Err(status), now, gone), None),
         }
-        // One that the entry has from before is another mapping of the same frame.
-        let before = host.mapping(page.vpn) == Some(page.resident);
-        let result = call(host, glue, now, &mut |gone| page_gone(card, gone));
-        let ours = !before && host.mapping(page.vpn) == Some(page.resident);
-        if ours {
-            page.resident.ppn = Ppn(NOWHERE);
-        }
-        result
-    });
-    (result, Some(page))
+    })
 }
 
-/// Gives the bus address of a page back that was not published.
-fn forget(port: &Port, page: Option<Found>) {
-    if let Some(page) = page.filter(|page| page.resident.ppn.0 != NOWHERE) {
-        // SAFETY: mapped in `page_in`, and not the table's.
-        let writable = Frame::of(page.resident.frame).is_writable();
-        unsafe { shim::nv_page_unmap(port.card.shim.as_ptr(), page.bus(), writable) }
-    }
+/// Tells the core that a copy has ended: also while the port is ending, which waits for that.
+fn copied(port: &Port, id: WorkId, end: CopyEnd, page: Option<&mut Found>) -> WorkStep {
+    let card = &*port.card;
+    card.with(|host, glue, now| {
+        let gone = &mut |page: PageGone| page_gone(card, page);
+        match page {
+            Some(page) => {
+                page.prepare(host);
+                let next = host.work_copied(glue, id, end, now, gone);
+                page.settle(card, host, matches!(next, WorkStep::Copy { .. }));
+                next
+            }
+            None => host.work_copied(glue, id, end, now, gone),
+        }
+    })
 }
 
-fn page_in(port: &Port, lives: bool, vpn: Vpn, access: Access) -> Result<Found, Status> {
+fn page_in(port: &Port, lives: bool, vpn: Vpn, access: Access) -> Result<Paged, Status> {
     if !lives {
         return Err(Status::NoSuchPort);
     }
@@ -191,40 +228,34 @@ fn page_in(port: &Port, lives: bool, vpn: Vpn, access: Access) -> Result<Found, 
     let address = vpn.address().0 as usize;
     // SAFETY: the process is kept from ending by the caller; so below.
     let chunk = unsafe { port.watched(vpn.page_number()) }?;
-    let (mut seq, mut pfn) = (0, 0);
-    // SAFETY: the page lies in the interval's chunk; one entry is asked for.
-    let code = unsafe { shim::nv_pages_look(chunk.interval(), address, 1, true, write, &mut seq, &mut pfn) };
-    if code != 0 || pfn & shim::PFN_VALID == 0 {
-        // SAFETY: as above.
-        let reason = unsafe { shim::nv_fault_reason(port.mm(), address, write) };
-        return Err(match -reason {
-            1 => Status::ReadOnly,
-            5 => Status::BusError,
-            12 => Status::NoMemory,
-            _ => Status::Unmapped,
-        });
+    for _ in 0..LOOKS {
+        // SAFETY: as above, and no lock is held.
+        match Errno(-unsafe { shim::nv_page_fault(port.mm(), address, write) }) {
+            Errno(0) => {}
+            errno::AGAIN => continue,
+            errno::INTR => return Err(Status::NoSuchPort),
+            errno::FAULT => return Err(Status::Unmapped),
+            errno::PERM => return Err(Status::ReadOnly),
+            errno::NOMEM => return Err(Status::NoMemory),
+            errno::OPNOTSUPP => return Err(Status::Unsupported),
+            _ => return Err(Status::BusError),
+        }
+        let (mut seq, mut pfn) = (0, 0);
+        // SAFETY: the page lies in the interval's chunk; one entry is asked for.
+        let code = unsafe { shim::nv_pages_look(chunk.interval(), address, 1, &mut seq, &mut pfn) };
+        let wanted = shim::PFN_VALID | if write { shim::PFN_WRITE } else { 0 };
+        if code == 0 && pfn & wanted == wanted {
+            return Ok(Paged::Found(Found {
+                vpn,
+                chunk,
+                seq,
+                pfn,
+                resident: None,
+                before: false,
+            }));
+        }
     }
-    let resident = resident(port, pfn).ok_or(Status::BusError)?;
-    Ok(Found {
-        vpn,
-        chunk,
-        seq,
-        resident,
-    })
-}
-
-/// Where the card finds a page frame; nothing if it cannot reach it.
-fn resident(port: &Port, pfn: usize) -> Option<Resident> {
-    // SAFETY: the card lives, and HMM says that there is such a frame. Whether it still is the page's is
-    // asked before it is published.
-    let frame = Frame::new(pfn & PFN, pfn & shim::PFN_WRITE != 0);
-    // SAFETY: as above.
-    let bus = unsafe { shim::nv_page_map(port.card.shim.as_ptr(), frame.pfn(), frame.is_writable()) };
-    (bus != u64::MAX).then_some(Resident {
-        ppn: Ppn(bus >> PAGE_SHIFT),
-        frame: frame.raw(),
-        writable: frame.is_writable(),
-    })
+    Ok(Paged::Elusive)
 }
 
 fn copy(port: &Port, lives: bool, job: &CopyJob) -> CopyEnd {
@@ -262,7 +293,7 @@ fn around(port: &Port, vpn: Vpn) {
     let first = vpn.page_number() / AROUND * AROUND;
     debug_assert!(CHUNK_PAGES % AROUND == 0);
     let mut tickets: [Option<MapTicket>; AROUND as usize] = [None; AROUND as usize];
-    let wanted = card.with(|host, _, _| {
+    let wanted = port.as_worker(|host, _, _| {
         // A table that is rather full is for pages that are asked for.
         let room = u64::from(host.geometry().page_rows) * u64::from(ROW_SLOTS) / 4 * 3;
         if u64::from(host.mapped_pages()) > room {
@@ -278,7 +309,7 @@ fn around(port: &Port, vpn: Vpn) {
         }
         wanted
     });
-    if !wanted {
+    if wanted != Some(true) {
         return;
     }
     // SAFETY: called while the process is kept from ending.
@@ -294,8 +325,6 @@ fn around(port: &Port, vpn: Vpn) {
             chunk.interval(),
             start,
             AROUND as usize,
-            false,
-            false,
             &mut seq,
             pfns.as_mut_ptr(),
         )
@@ -307,20 +336,26 @@ fn around(port: &Port, vpn: Vpn) {
         let Some(ticket) = ticket.filter(|_| pfn & shim::PFN_VALID != 0) else {
             continue;
         };
-        let Some(resident) = resident(port, pfn) else {
-            continue;
-        };
-        let page = Found {
+        let mut page = Found {
             vpn: ticket.vpn,
             chunk: chunk.clone(),
             seq,
-            resident,
+            pfn,
+            resident: None,
+                before: false,
         };
-        let ((), left) = publish(port, page, |host, glue, _, gone| {
+        let open = port.as_worker(|host, glue, _| {
+            let Some(resident) = page.map(card) else {
+                return;
+            };
+            page.prepare(host);
             if let Ok(mapped) = host.map_commit(glue, ticket, resident) {
-                mapped.displaced.into_iter().for_each(gone);
+                mapped.displaced.into_iter().for_each(|gone| page_gone(card, gone));
             }
+            page.settle(card, host, false);
         });
-        forget(port, left);
+        if open.is_none() {
+            return;
+        }
     }
 }
