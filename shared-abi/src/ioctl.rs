@@ -250,7 +250,7 @@ arguments! {
         notify_last: u32 = 92,
         /// `[in]` Pointer to an array of [`AllowEntry`].
         allow: u64 = 96,
-        /// `[in]` Entries of the array; zero allows everybody everything in `modes`.
+        /// `[in]` Entries of the array; zero allows no importer anything.
         allow_count: u32 = 104,
         /// `[out]` The export.
         export: u32 = 108,

@@ -70,9 +70,18 @@ calls! {
 }
 
 impl Calls {
-    /// Opens the device.
+    /// Opens the device to make it a port.
     pub(super) fn open(path: &Path) -> Result<Self, Refusal> {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        Self::open_for(path, OFlags::RDWR)
+    }
+
+    /// Opens the device to ask only: such a file cannot become a port.
+    pub(super) fn open_to_read(path: &Path) -> Result<Self, Refusal> {
+        Self::open_for(path, OFlags::RDONLY)
+    }
+
+    fn open_for(path: &Path, mode: OFlags) -> Result<Self, Refusal> {
+        let flags = mode | OFlags::CLOEXEC;
         let file = rustix::fs::open(path, flags, Mode::empty());
         file.map(Self)
             .map_err(|errno| system("open the card's device", errno))

@@ -68,7 +68,7 @@ pub struct Counters {
 /// # Errors
 /// The device cannot be opened, or its driver is of another release.
 pub fn counters(path: impl AsRef<Path>) -> Result<Counters, Refusal> {
-    let calls = Calls::open(path.as_ref())?;
+    let calls = Calls::open_to_read(path.as_ref())?;
     Ok(Counters {
         driver: calls.counters(StatScope::Driver)?,
         card: calls.counters(StatScope::Card)?,

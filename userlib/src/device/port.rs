@@ -166,15 +166,11 @@ impl PortBackend for Port {
             modes: modes.bits(),
             reserved: 0,
         };
-        let mut allow: Vec<_> = spec
+        let allow: Vec<_> = spec
             .admit
             .iter()
             .map(|admission| entry(admission.node, admission.port, admission.modes))
             .collect();
-        if allow.is_empty() {
-            // To the driver an empty list means everybody.
-            allow.push(entry(None, None, Modes::empty()));
-        }
         let mut export = Export {
             name: *spec.name.bytes(),
             address: spec.start.0,

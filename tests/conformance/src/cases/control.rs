@@ -216,7 +216,8 @@ pub(super) fn allow_list(env: &Env) -> Outcome {
         let _one = port.export("one port", &memory, .., one)?;
         let node = Access::only(env.id(0)).and_node(env.id(2), Modes::READ);
         let _node = port.export("one node", &memory, .., node)?;
-        let _nobody = port.export("nobody", &memory, .., Access::nobody())?;
+        // An empty list is closed, whatever the export offers.
+        let _nobody = port.export("nobody", &memory, .., Access::nobody().notify(1..=9))?;
         // Only now may the others ask.
         let _open = port.export("open", &memory, .., open_to_all())?;
         take_signal(env, &port, 1)?;
