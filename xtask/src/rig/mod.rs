@@ -8,10 +8,11 @@
 //! | how does a host get commands? | [`lane`] |
 //! | what may happen to a frame? | [`wire`] |
 //! | when does a log speak of trouble? | [`mod@logs`] |
-//! | what is tried? | [`scenarios`] ([`sharing`], [`traffic`], [`trouble`], [`pressure`], [`mod@kill`], [`life`], [`storm`], [`hostile`], [`unplug`]), one after another by [`mod@run`] |
+//! | what is tried? | [`scenarios`] ([`sharing`], [`traffic`], [`trouble`], [`pressure`], [`mod@kill`], [`life`], [`storm`], [`hostile`], [`unplug`], [`silent`], [`files`], [`quota`]), one after another by [`mod@run`] |
 //! | what does it cost? | [`measure`] |
 //! | and by hand? | [`mod@shell`] |
 
+mod files;
 mod folder;
 mod hostile;
 mod initramfs;
@@ -23,12 +24,14 @@ mod machines;
 mod measure;
 mod parts;
 mod pressure;
+mod quota;
 mod rack;
 mod reports;
 mod run;
 mod scenarios;
 mod sharing;
 mod shell;
+mod silent;
 mod storm;
 mod traffic;
 mod trouble;

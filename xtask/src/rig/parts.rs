@@ -12,7 +12,7 @@ use crate::kernel::{Kernel, tools};
 use crate::setup::{self, Probe, Tool};
 use crate::{image, module};
 
-static PACKAGES: [Tool; 4] = [
+static PACKAGES: [Tool; 5] = [
     Tool {
         package: "qemu-system-x86",
         needed_for: "the hosts",
@@ -27,6 +27,11 @@ static PACKAGES: [Tool; 4] = [
         package: "busybox-static",
         needed_for: "the hosts' shell",
         probe: Probe::Package,
+    },
+    Tool {
+        package: "squashfs-tools",
+        needed_for: "a file system that cannot be written",
+        probe: Probe::Runs("mksquashfs", &["-version"]),
     },
     Tool {
         package: "util-linux",
@@ -127,12 +132,17 @@ fn archive(module: &Path, programs: &[PathBuf]) -> Result<Vec<u8>> {
     archive.device("dev/console", 5, 1)?;
     archive.file(
         "etc/passwd",
-        b"root:x:0:0:root:/root:/bin/sh\napp:x:1000:1000:app:/tmp:/bin/sh\n",
+        b"root:x:0:0:root:/root:/bin/sh\napp:x:1000:1000:app:/tmp:/bin/sh\n\
+          other:x:1001:1001:other:/tmp:/bin/sh\n",
     )?;
-    archive.file("etc/group", b"root:x:0:\napp:x:1000:\n")?;
+    archive.file(
+        "etc/group",
+        b"root:x:0:\napp:x:1000:\nnetvm:x:990:app,other\nother:x:1001:\n",
+    )?;
     archive.program("init", &read(&root().join("tests/rig/init"))?)?;
     archive.program("bin/busybox", &read(Path::new("/bin/busybox"))?)?;
     archive.file("lib/netvm.ko", &read(module)?)?;
+    archive.file("lib/squashfs.img", &read(&squashfs()?)?)?;
     for name in applets()? {
         archive.link(&format!("bin/{name}"), "busybox")?;
     }
@@ -151,6 +161,31 @@ fn archive(module: &Path, programs: &[PathBuf]) -> Result<Vec<u8>> {
         }
     }
     archive.finish()
+}
+
+/// A squashfs with one file, `read`, of some pages.
+fn squashfs() -> Result<PathBuf> {
+    let (folder, image) = (target().join("rig/squashfs"), target().join("rig/squashfs.img"));
+    std::fs::create_dir_all(&folder)?;
+    let bytes: Vec<u8> = (0..64 << 10).map(|at: u32| (at / 4096 * 31 + at) as u8).collect();
+    std::fs::write(folder.join("read"), bytes)?;
+    let made = Command::new("mksquashfs")
+        .args([&folder, &image])
+        .args([
+            "-noappend",
+            "-all-root",
+            "-no-progress",
+            "-quiet",
+            "-comp",
+            "gzip",
+        ])
+        .stdout(Stdio::null())
+        .status()
+        .context("starting mksquashfs")?;
+    if !made.success() {
+        bail!("mksquashfs failed for {}", folder.display());
+    }
+    Ok(image)
 }
 
 /// The names that busybox answers to.

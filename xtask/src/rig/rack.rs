@@ -372,10 +372,11 @@ impl Host {
         self.run("insmod /lib/netvm.ko").map(drop)
     }
 
-    /// Waits until the device is there.
+    /// Waits until the device is there, and gives it to its group, as the udev rule does.
     pub(super) fn device(&mut self) -> Result<()> {
         self.run(
-            "for i in $(seq 300); do test -c /dev/netvm0 && exit 0; sleep 0.1; done; echo no device; exit 1",
+            "for i in $(seq 300); do test -c /dev/netvm0 && exec chgrp netvm /dev/netvm0; sleep 0.1; done; echo no device; \
+             exit 1",
         )
         .map(drop)
     }

@@ -5,13 +5,16 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
+use super::files;
 use super::hostile;
 use super::kill;
 use super::life;
 use super::machines::Bus;
 use super::pressure;
+use super::quota;
 use super::rack::Rack;
 use super::sharing;
+use super::silent;
 use super::storm;
 use super::traffic;
 use super::trouble;
@@ -56,7 +59,7 @@ const NOT_HERE: &str = "no part of it runs on this machine";
 const CONFORMANCE: Duration = Duration::from_secs(600);
 
 /// All scenarios, cheap ones first.
-pub(crate) static SCENARIOS: [Scenario; 22] = [
+pub(crate) static SCENARIOS: [Scenario; 25] = [
     Scenario {
         name: "boots",
         about: "both kernels boot, the module finds its card, the device is there; module and card start anew",
@@ -177,6 +180,30 @@ pub(crate) static SCENARIOS: [Scenario; 22] = [
         processors: 2,
         bus: Bus::Plain,
         run: hostile::crowd,
+    },
+    Scenario {
+        name: "fuse",
+        about: "a file's server is silent: the ports that wait for it end all the same, and others do not notice",
+        wire: CLEAN,
+        processors: 2,
+        bus: Bus::Plain,
+        run: silent::run,
+    },
+    Scenario {
+        name: "files",
+        about: "files of ext4, squashfs and tmpfs as memory, read-only and shared; the card is reset under them",
+        wire: CLEAN,
+        processors: 2,
+        bus: Bus::Plain,
+        run: files::run,
+    },
+    Scenario {
+        name: "quota",
+        about: "one user takes all he can of a card: others get their share, and his group is charged",
+        wire: CLEAN,
+        processors: 2,
+        bus: Bus::Plain,
+        run: quota::run,
     },
     Scenario {
         name: "transfer",

@@ -161,6 +161,12 @@ impl AsFd for Device {
 }
 
 impl Area {
+    /// Where it is mapped.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.start.as_ptr().expose_provenance() as u64
+    }
+
     /// A word of it.
     #[must_use]
     pub fn load(&self, word: WordIndex) -> u32 {
