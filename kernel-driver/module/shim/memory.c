@@ -25,8 +25,9 @@
 
 struct nv_watch {
 	struct mmu_notifier notifier;
-	/* Ends the port of an address space that has gone. */
-	struct work_struct end;
+	/* Ends the port of an address space that has gone, or that only the port's worker keeps. */
+	struct delayed_work look;
+	bool gone;
 	void *port;
 };
 
@@ -156,15 +157,38 @@ static int nv_test_young(struct mmu_notifier *notifier, struct mm_struct *mm, un
 			   address + PAGE_SIZE, false);
 }
 
-static void nv_end(struct work_struct *work)
+static void nv_look(struct work_struct *work)
 {
-	nv_rs_orphaned(container_of(work, struct nv_watch, end)->port);
+	struct nv_watch *watch = container_of(to_delayed_work(work), struct nv_watch, look);
+
+	if (READ_ONCE(watch->gone) || nv_rs_is_orphan(watch->port))
+		nv_rs_orphaned(watch->port);
+	else if (nv_rs_is_paging(watch->port))
+		nv_watch_look(watch);
+}
+
+/*
+ * C: work queues are macros. A worker that waits for a page keeps the address space, and with it
+ * the mappings of the port's file: the process may be over, and nothing else would tell.
+ */
+void nv_watch_look(struct nv_watch *watch)
+{
+	queue_delayed_work(system_unbound_wq, &watch->look, HZ / 10);
+}
+
+/* C: inline. The port's worker is one of them while it serves. */
+unsigned int nv_mm_users(struct mm_struct *mm)
+{
+	return atomic_read(&mm->mm_users);
 }
 
 /* Not here: the port's end waits for the card, and for a copy that is under way. */
 static void nv_mm_gone(struct mmu_notifier *notifier, struct mm_struct *mm)
 {
-	queue_work(system_unbound_wq, &container_of(notifier, struct nv_watch, notifier)->end);
+	struct nv_watch *watch = container_of(notifier, struct nv_watch, notifier);
+
+	WRITE_ONCE(watch->gone, true);
+	mod_delayed_work(system_unbound_wq, &watch->look, 0);
 }
 
 /* The classic LRU calls the first, MGLRU and idle-page tracking the others. */
@@ -184,7 +208,7 @@ struct nv_watch *nv_watch_new(struct mm_struct *mm, void *port, int *err)
 	if (!watch)
 		return NULL;
 	watch->port = port;
-	INIT_WORK(&watch->end, nv_end);
+	INIT_DELAYED_WORK(&watch->look, nv_look);
 	watch->notifier.ops = &nv_watch_ops;
 	*err = mmu_notifier_register(&watch->notifier, mm);
 	if (*err) {
@@ -199,7 +223,7 @@ void nv_watch_free(struct nv_watch *watch)
 {
 	mmu_notifier_unregister(&watch->notifier, watch->notifier.mm);
 	/* The line above has called the last callback, too. */
-	cancel_work_sync(&watch->end);
+	cancel_delayed_work_sync(&watch->look);
 	kfree(watch);
 }
 

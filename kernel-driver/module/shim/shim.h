@@ -83,6 +83,8 @@ int nv_memory_fits(unsigned long start, unsigned long end);
 int nv_mapped(struct mm_struct *mm, unsigned long address);
 struct nv_watch *nv_watch_new(struct mm_struct *mm, void *port, int *err);
 void nv_watch_free(struct nv_watch *watch);
+void nv_watch_look(struct nv_watch *watch);
+unsigned int nv_mm_users(struct mm_struct *mm);
 struct nv_interval *nv_interval_new(struct mm_struct *mm, unsigned long start, unsigned long len,
 				    void *chunk);
 void nv_interval_free(struct nv_interval *interval);
@@ -125,6 +127,8 @@ int nv_rs_mmap(void *file, struct vm_area_struct *vma, u64 offset, u64 len);
 void nv_rs_invalidate(void *chunk, struct nv_interval *interval, unsigned long start,
 		      unsigned long end, unsigned long seq, bool may_sleep);
 void nv_rs_orphaned(void *port);
+bool nv_rs_is_orphan(void *port);
+bool nv_rs_is_paging(void *port);
 void nv_rs_serve(void *port);
 int nv_rs_young(void *port, unsigned long start, unsigned long end, bool clear);
 

@@ -146,3 +146,25 @@ unsafe extern "C" fn nv_rs_serve(port: *mut c_void) {
     let port = unsafe { Arc::from_raw(port.cast::<Port>().cast_const()) };
     worker::body(&port);
 }
+
+/// Whether only the port's worker, which waits for a page, keeps the address space.
+///
+/// # Safety
+/// Called by the port's notifier, from a work queue.
+#[no_mangle]
+unsafe extern "C" fn nv_rs_is_orphan(port: *mut c_void) -> bool {
+    // SAFETY: the notifier goes before its port does.
+    let port = unsafe { &*port.cast::<Port>() };
+    port.is_orphan()
+}
+
+/// Whether the port's worker waits for a page.
+///
+/// # Safety
+/// As for `nv_rs_is_orphan`.
+#[no_mangle]
+unsafe extern "C" fn nv_rs_is_paging(port: *mut c_void) -> bool {
+    // SAFETY: as above.
+    let port = unsafe { &*port.cast::<Port>() };
+    port.is_paging()
+}

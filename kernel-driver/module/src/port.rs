@@ -12,9 +12,9 @@
 //! for itself. The number may be used again as soon as the core has nothing of the port: a notifier that is still called
 //! finds it closed and touches nothing.
 
+use crate::card::Glue;
 use crate::card::{now, Card};
 use crate::errno::{self, Errno, Failure};
-use crate::card::Glue;
 use crate::pages::{page_gone, withdraw, Chunk, CHUNKS, CHUNK_PAGES};
 use crate::shim;
 use crate::tables::Tables;
@@ -209,6 +209,8 @@ pub(crate) struct Port {
     _seat: Seat,
     /// It is being closed: its worker takes nothing from the core any more. Set under the card's lock.
     ending: AtomicBool,
+    /// Its worker waits for a page.
+    paging: AtomicBool,
     /// Nothing of it is left in the core; its number may be another's.
     closed: AtomicBool,
     #[pin]
@@ -255,6 +257,7 @@ impl Port {
                 space,
                 _seat: seat,
                 ending: AtomicBool::new(false),
+                paging: AtomicBool::new(false),
                 closed: AtomicBool::new(false),
                 chunks <- new_mutex!(Chunks::new(), "netvm_chunks"),
                 servants <- new_mutex!(
@@ -328,8 +331,37 @@ impl Port {
         self.ending.load(Ordering::Acquire)
     }
 
+    /// Its worker waits for a page while `wait` runs. The process may end meanwhile, and its port with it.
+    pub(crate) fn while_paging<R>(&self, wait: impl FnOnce() -> R) -> R {
+        self.paging.store(true, Ordering::Release);
+        {
+            let servants = self.servants.lock();
+            if !servants.watch.is_null() {
+                // SAFETY: `close` takes it out under this mutex before it is freed.
+                unsafe { shim::nv_watch_look(servants.watch) }
+            }
+        }
+        let result = wait();
+        self.paging.store(false, Ordering::Release);
+        result
+    }
+
+    /// Whether its worker waits for a page, for a port that is not ending.
+    pub(crate) fn is_paging(&self) -> bool {
+        self.paging.load(Ordering::Acquire) && !self.is_ending()
+    }
+
+    /// Whether its process has ended and only the worker, which waits for a page, keeps the address space.
+    pub(crate) fn is_orphan(&self) -> bool {
+        // SAFETY: the address space's structure lives.
+        self.is_paging() && unsafe { shim::nv_mm_users(self.mm()) } <= 1
+    }
+
     /// Calls the core as its worker; nothing once the port is ending, whose number may be another's by then.
-    pub(crate) fn as_worker<R>(&self, call: impl FnOnce(&mut Host<Tables>, &mut Glue, Nanos) -> R) -> Option<R> {
+    pub(crate) fn as_worker<R>(
+        &self,
+        call: impl FnOnce(&mut Host<Tables>, &mut Glue, Nanos) -> R,
+    ) -> Option<R> {
         let mut guard = self.card.lock();
         if self.is_ending() {
             return None;

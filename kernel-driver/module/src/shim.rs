@@ -95,6 +95,8 @@ unsafe extern "C" {
     pub(crate) fn nv_mapped(mm: *mut Mm, address: usize) -> c_int;
     pub(crate) fn nv_watch_new(mm: *mut Mm, port: *mut c_void, err: *mut c_int) -> *mut NvWatch;
     pub(crate) fn nv_watch_free(watch: *mut NvWatch);
+    pub(crate) fn nv_watch_look(watch: *mut NvWatch);
+    pub(crate) fn nv_mm_users(mm: *mut Mm) -> u32;
     pub(crate) fn nv_interval_new(
         mm: *mut Mm,
         start: usize,

@@ -102,7 +102,11 @@ impl Found {
             self.resident = None;
             // SAFETY: mapped in `map`, and not the table's.
             unsafe {
-                shim::nv_page_unmap(card.shim.as_ptr(), resident.ppn.0 << PAGE_SHIFT, resident.writable);
+                shim::nv_page_unmap(
+                    card.shim.as_ptr(),
+                    resident.ppn.0 << PAGE_SHIFT,
+                    resident.writable,
+                );
             }
         }
     }
@@ -160,7 +164,11 @@ fn one(port: &Port, lives: bool) -> bool {
     let mut vpn = None;
     loop {
         step = match step {
-            WorkStep::PageIn { id, vpn: page, access } => {
+            WorkStep::PageIn {
+                id,
+                vpn: page,
+                access,
+            } => {
                 vpn = Some(page);
                 let paged = page_in(port, lives, page, access);
                 let Some((next, page)) = paged_in(port, id, paged) else {
@@ -230,7 +238,8 @@ fn page_in(port: &Port, lives: bool, vpn: Vpn, access: Access) -> Result<Paged, 
     let chunk = unsafe { port.watched(vpn.page_number()) }?;
     for _ in 0..LOOKS {
         // SAFETY: as above, and no lock is held.
-        match Errno(-unsafe { shim::nv_page_fault(port.mm(), address, write) }) {
+        let fault = || unsafe { shim::nv_page_fault(port.mm(), address, write) };
+        match Errno(-port.while_paging(fault)) {
             Errno(0) => {}
             errno::AGAIN => continue,
             errno::INTR => return Err(Status::NoSuchPort),
@@ -342,7 +351,7 @@ fn around(port: &Port, vpn: Vpn) {
             seq,
             pfn,
             resident: None,
-                before: false,
+            before: false,
         };
         let open = port.as_worker(|host, glue, _| {
             let Some(resident) = page.map(card) else {
@@ -350,7 +359,10 @@ fn around(port: &Port, vpn: Vpn) {
             };
             page.prepare(host);
             if let Ok(mapped) = host.map_commit(glue, ticket, resident) {
-                mapped.displaced.into_iter().for_each(|gone| page_gone(card, gone));
+                mapped
+                    .displaced
+                    .into_iter()
+                    .for_each(|gone| page_gone(card, gone));
             }
             page.settle(card, host, false);
         });

@@ -48,7 +48,7 @@ pub(super) fn run(rack: &mut Rack) -> Result<String> {
         }
         let text = host.run("ps -o comm | grep -c netvm-port || true")?;
         threads = threads.max(text.trim().parse::<u32>().unwrap_or_default());
-        host.run("kill -KILL $(pidof server); umount /tmp/other")?;
+        host.run("kill -KILL $(pidof server); umount -l /tmp/other")?;
         host.run(
             "for i in $(seq 100); do ps -o comm | grep -q netvm-port || exit 0; sleep 0.1; done; ps; exit 1",
         )?;

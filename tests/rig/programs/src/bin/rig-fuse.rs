@@ -184,7 +184,8 @@ fn serve(mut file: File, together: bool) {
             request::LOOKUP if asked.get(40..) == Some(format!("{NAME}\0").as_bytes()) => Ok(entry()),
             request::LOOKUP => Err(libc::ENOENT),
             request::GETATTR => Ok([long_words(&[BELIEVED, 0]), attributes(node)].concat()),
-            request::OPEN => Ok(long_words(&[1, 0])),
+            // Pages that are asked for stay asked for (`FOPEN_KEEP_CACHE`): otherwise the next open would wait for them.
+            request::OPEN => Ok(long_words(&[1, 2])),
             request::RELEASE | request::FLUSH => Ok(Vec::new()),
             // It has been asked, and will never say.
             request::READ | request::FORGET | request::BATCH_FORGET | request::INTERRUPT => continue,
