@@ -258,7 +258,8 @@ fn set(env: &Env, takes: Takes) -> Outcome {
             let logs = Arc::new(Mutex::new([Log::default(), Log::default()]));
             let set = Arc::new(Mutex::new(set));
             let calls = Arc::new(AtomicU32::new(0));
-            let take_all = |set: &mut ReceiverSet, logs: &mut [Log; 2]| -> netvm::Result<()> {
+            // The log is held for a note only: a receive may park, and another thread looks at the log.
+            let take_all = |set: &mut ReceiverSet, logs: &Mutex<[Log; 2]>| -> netvm::Result<()> {
                 loop {
                     let index = match set.wait(Timeout::Now) {
                         Ok(index) => index,
@@ -268,8 +269,13 @@ fn set(env: &Env, takes: Takes) -> Outcome {
                     let Some(receiver) = set.get_mut(index) else {
                         continue;
                     };
-                    logs[index].note(receiver.take());
-                    if logs[index].closed || logs[index].trouble.is_some() {
+                    let found = receiver.take();
+                    locked(logs)[index].note(found);
+                    let over = {
+                        let log = &locked(logs)[index];
+                        log.closed || log.trouble.is_some()
+                    };
+                    if over {
                         drop(set.remove(index));
                     }
                 }
@@ -282,15 +288,17 @@ fn set(env: &Env, takes: Takes) -> Outcome {
                     if takes == Takes::Nothing {
                         return;
                     }
-                    let (mut set, mut logs) = (locked(&set), locked(&logs));
+                    // Handlers of a port take turns, so this waits for none.
+                    let mut set = locked(&set);
                     if takes == Takes::Everything {
-                        if let Err(error) = take_all(&mut set, &mut logs) {
-                            logs[0].trouble = Some(error.into());
+                        if let Err(error) = take_all(&mut set, &logs) {
+                            locked(&logs)[0].trouble = Some(error.into());
                         }
                     } else if let Some(index) = numbers.iter().position(|&number| number == id)
                         && let Some(receiver) = set.get_mut(index)
                     {
-                        logs[index].note(receiver.take());
+                        let found = receiver.take();
+                        locked(&logs)[index].note(found);
                     }
                 })?;
             }
@@ -315,7 +323,7 @@ fn set(env: &Env, takes: Takes) -> Outcome {
                 }
                 seen = calls.load(Ordering::Acquire);
                 if takes == Takes::Nothing {
-                    take_all(&mut locked(&set), &mut locked(&logs))?;
+                    take_all(&mut locked(&set), &logs)?;
                 }
             }
             for bell in &bells {
