@@ -164,7 +164,7 @@ impl Area {
     /// Where it is mapped.
     #[must_use]
     pub fn address(&self) -> u64 {
-        self.start.as_ptr().expose_provenance() as u64
+        self.0.start.as_ptr().expose_provenance() as u64
     }
 
     /// A word of it.
