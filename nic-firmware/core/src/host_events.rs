@@ -104,6 +104,7 @@ impl<S: Storage> Nic<S> {
                 generation,
                 // Held for what its number did before, until that ends.
                 staging: port.staging,
+                missing: port.missing,
                 reads: port.reads,
                 ..Port::closed()
             };

@@ -68,6 +68,8 @@ pub struct Peer {
     pub(crate) gap_since: Nanos,
     /// Messages sent since the last that asked for an acknowledgement.
     pub(crate) unasked: u16,
+    /// Read slots that wait for its answers.
+    pub(crate) reads: u16,
     /// Probes since the last acknowledgement, or greetings without an answer.
     pub(crate) unanswered: u8,
     /// The oldest number without an acknowledgement at the last look, if there was one.
@@ -96,6 +98,7 @@ impl Peer {
             heard_at: Nanos(0),
             gap_since: Nanos(0),
             unasked: 0,
+            reads: 0,
             unanswered: 0,
             oldest: None,
             draining: 0,

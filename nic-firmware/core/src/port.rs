@@ -64,6 +64,8 @@ pub struct Port {
     pub(crate) dmas: u16,
     /// Staging buffers held for this port's commands.
     pub(crate) staging: u16,
+    /// Of these, those whose page the host has been asked for.
+    pub(crate) missing: u16,
     /// Read slots held.
     pub(crate) reads: u16,
     pub(crate) error_write: u32,
@@ -99,6 +101,7 @@ impl Port {
             }; 3],
             dmas: 0,
             staging: 0,
+            missing: 0,
             reads: 0,
             error_write: 0,
             errors_lost: 0,

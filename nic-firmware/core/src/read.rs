@@ -65,6 +65,8 @@ pub struct Read {
     port_generation: Generation,
     generation: Generation,
     pub(crate) node: NodeId,
+    /// Whether its answer is the node's to give, and counts there.
+    owed: bool,
     remote_port: PortId,
     local: VirtAddr,
     remote: VirtAddr,
@@ -87,6 +89,7 @@ impl Read {
         port_generation: Generation(0),
         generation: Generation(0),
         node: NodeId(0),
+        owed: false,
         remote_port: PortId(0),
         local: VirtAddr(0),
         remote: VirtAddr(0),
@@ -139,11 +142,14 @@ impl Read {
 
 /// The requester's side.
 impl<S: Storage> Nic<S> {
-    /// Reserves a read slot for a port, which gets at most half of them.
-    pub(crate) fn take_read_slot(&mut self, id: PortId) -> Option<ReadSlot> {
-        let half = (self.config.geometry.reads / 2).max(1);
+    /// Reserves a read slot for a port's round trip to a node. A port gets at most half of the slots, and what one
+    /// node has not answered at most three quarters: a node that does not answer leaves some for the others, and a
+    /// port that asks for what does not come leaves some for other ports that ask the same node (promise P5).
+    pub(crate) fn take_read_slot(&mut self, id: PortId, node: NodeId) -> Option<ReadSlot> {
+        let reads = self.config.geometry.reads;
         let port = self.ports.get_mut(id.index())?;
-        if port.reads >= half {
+        let peer = self.peers.get_mut(node.index())?;
+        if port.reads >= (reads / 2).max(1) || peer.reads >= reads - reads / 4 {
             return None;
         }
         let link = self.free_reads.pop(&self.links)?;
@@ -154,11 +160,14 @@ impl<S: Storage> Nic<S> {
         *read = Read {
             state: ReadState::Reserved,
             port: id,
+            node,
+            owed: true,
             port_generation: port.generation,
             generation: Generation(read.generation.0.wrapping_add(1)),
             ..Read::FREE
         };
         port.reads += 1;
+        peer.reads += 1;
         Some(slot)
     }
 
@@ -174,9 +183,20 @@ impl<S: Storage> Nic<S> {
         if let Some(port) = self.ports.get_mut(read.port.index()) {
             port.reads = port.reads.saturating_sub(1);
         }
+        self.owes_no_answer(slot);
         let link = BounceUse::Reply(slot).id(&self.config.geometry);
         self.free_reads.push(&mut self.links, link.0);
         self.turns.stir();
+    }
+
+    /// What a slot still waits for is not its node's business: the answer is here, or not awaited any more.
+    fn owes_no_answer(&mut self, slot: ReadSlot) {
+        if let Some(read) = self.reads.get_mut(slot.index())
+            && core::mem::take(&mut read.owed)
+            && let Some(peer) = self.peers.get_mut(read.node.index())
+        {
+            peer.reads = peer.reads.saturating_sub(1);
+        }
     }
 
     /// Whether an answer is the one that a slot waits for.
@@ -219,6 +239,7 @@ impl<S: Storage> Nic<S> {
             return;
         }
         read.receive = receive;
+        self.owes_no_answer(slot);
         self.place_reply(p, slot);
     }
 

@@ -4,6 +4,10 @@
 //! at most half of them, all local ports together and all served reads together at most three
 //! quarters each, so that neither kind can starve the other (promise P5). A page that is not mapped is
 //! asked of the host (a *source miss*) without any lock held.
+//!
+//! **Sources that do not come.** A host may take as long as a disk or a server does. Ports that wait for theirs get
+//! half of the buffers together, and one each: so a port whose pages are there finds one, as long as fewer ports wait
+//! than a quarter of the buffers.
 
 use crate::authorise::covers;
 use crate::dma::HeldPage;
@@ -102,6 +106,8 @@ pub(crate) struct StagingPool {
     free: u64,
     for_ports: u16,
     for_reads: u16,
+    /// Of those for ports, those whose page the host has been asked for.
+    missing: u16,
 }
 
 impl StagingPool {
@@ -110,6 +116,7 @@ impl StagingPool {
             free: u64::MAX >> (64 - count as u32),
             for_ports: 0,
             for_reads: 0,
+            missing: 0,
         }
     }
 }
@@ -135,6 +142,9 @@ impl<S: Storage> Nic<S> {
         let count = self.config.geometry.staging;
         let state = self.ports.get(port.index())?;
         if state.staging >= count / 2 || self.pool.for_ports >= count - count / 4 {
+            return None;
+        }
+        if state.missing != 0 && self.pool.missing >= count / 2 {
             return None;
         }
         let id = self.take_staging(Staging {
@@ -297,9 +307,21 @@ impl<S: Storage> Nic<S> {
         Fill::Started
     }
 
+    /// Every change of a buffer's state but those to free, full and leaving, which none that is missed has before.
     fn set_staging(&mut self, id: StagingId, state: StagingState) {
-        if let Some(staging) = self.staging.get_mut(id.index()) {
-            staging.state = state;
+        let Some(staging) = self.staging.get_mut(id.index()) else {
+            return;
+        };
+        let before = core::mem::replace(&mut staging.state, state);
+        if let Payer::Port(port) = staging.payer
+            && let Some(port) = self.ports.get_mut(port.index())
+        {
+            for (state, by) in [(before, -1), (state, 1)] {
+                if state == StagingState::Missing {
+                    port.missing = port.missing.saturating_add_signed(by);
+                    self.pool.missing = self.pool.missing.saturating_add_signed(by);
+                }
+            }
         }
     }
 
@@ -374,6 +396,10 @@ impl<S: Storage> Nic<S> {
             counters.late_answers += 1;
             return;
         }
+        self.set_staging(id, StagingState::Waiting);
+        let (counters, Some(staging)) = (&mut self.counters, self.staging.get_mut(id.index())) else {
+            return;
+        };
         match answer {
             SourceAnswer::Retry => {
                 counters.source_retries += 1;

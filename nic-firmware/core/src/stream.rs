@@ -220,7 +220,11 @@ impl<S: Storage> Nic<S> {
 
     /// Gets an entry what it lacks. Returns whether it lacks nothing any more.
     fn equip<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId, index: u8) -> bool {
-        let Some(entry) = self.ports.get_mut(id.index()).and_then(|port| port.entry(index)) else {
+        let Some(port) = self.ports.get_mut(id.index()) else {
+            return false;
+        };
+        let awaits_host = port.missing != 0;
+        let Some(entry) = port.entry(index) else {
             return false;
         };
         if entry.stage != Stage::Wanting {
@@ -245,7 +249,11 @@ impl<S: Storage> Nic<S> {
                 entry.stage = Stage::Failed(Status::Malformed);
                 return true;
             }
-            if !sender.reserve(peer, self.config.geometry.window) {
+            // Behind a source that its host has to bring, a port holds credits that it cannot use yet. Such ports
+            // together get few of them, and one each.
+            let patient =
+                !awaits_host || peer.credits.reserved() < u32::from(self.config.geometry.window / 4);
+            if !patient || !sender.reserve(peer, self.config.geometry.window) {
                 return self.stall(id, index, |c| &mut c.credit_stalls);
             }
             entry.session = peer.local;
@@ -263,8 +271,9 @@ impl<S: Storage> Nic<S> {
             return false;
         };
         let (source, local, len) = (entry.source, entry.local, entry.header.len);
+        let node = entry.header.destination;
         if entry.is_round_trip() && entry.read.is_none() {
-            let Some(read) = self.take_read_slot(id) else {
+            let Some(read) = self.take_read_slot(id, node) else {
                 return self.stall(id, index, |c| &mut c.read_stalls);
             };
             if let Some(entry) = self.entry(id, index) {

@@ -46,6 +46,12 @@ impl Credits {
         self.next.since(self.acked)
     }
 
+    /// Numbers that may be given out, each reserved for a message that has not left.
+    #[must_use]
+    pub const fn reserved(&self) -> u32 {
+        self.reserved
+    }
+
     /// Credits that nobody has taken.
     #[must_use]
     pub const fn free(&self) -> u32 {
