@@ -59,7 +59,8 @@ pub(crate) trait Watch {
     /// Before an access: the other side may run now.
     fn before(&self, side: Side);
 
-    /// A store became visible.
+    /// A store has been made, for checkers: the card's when it has left the card, for the bus keeps the order of what a card
+    /// did; the host's when it has landed, for only then may the card know of it.
     fn stored(&self, side: Side, space: Space, at: WordIndex, value: u32);
 
     /// What a load gives instead of the word's value.
@@ -158,9 +159,14 @@ impl NodeWords {
         }
     }
 
-    /// Reads a word as it is, for checkers: no hook, no buffer.
+    /// Reads a word, for checkers: no hook, no buffer. Of the driver's memory, what the card has posted to it.
     pub(crate) fn peek(&self, space: Space, at: WordIndex) -> u32 {
-        self.cells(space).load(at)
+        let posted = self.posted[Side::Nic as usize].borrow();
+        let under_way = posted.iter().rev().find(|&&(_, index, _)| index == at);
+        match under_way {
+            Some(&(.., value)) if space == Space::Shared => value,
+            _ => self.cells(space).load(at),
+        }
     }
 
     /// Empties the store buffer of a side.
@@ -181,6 +187,9 @@ impl NodeWords {
             let last = posted.borrow().back().map(|&(lands, ..)| lands);
             if let Some(lands) = self.watch.lag(side, last) {
                 posted.borrow_mut().push_back((lands, at, value));
+                if side == Side::Nic {
+                    self.watch.stored(side, space, at, value);
+                }
                 return;
             }
         }
@@ -198,7 +207,9 @@ impl NodeWords {
             };
             posted.borrow_mut().pop_front();
             self.cells(side.across()).store(at, value);
-            self.watch.stored(side, side.across(), at, value);
+            if side == Side::Host {
+                self.watch.stored(side, side.across(), at, value);
+            }
         }
     }
 
