@@ -53,7 +53,10 @@ pub(super) fn disarm_wakes(env: &Env) -> Outcome {
                 let (queue, bell) = (waiting.notifications(), waiting.notification(7)?);
                 let began = waiting.now();
                 while queue.wait(env.patience)? != bell.id() {}
-                right!(is_soon(&waiting, began), "a waiter of the queue was not woken");
+                right!(
+                    env.may_fail || is_soon(&waiting, began),
+                    "a waiter of the queue was not woken"
+                );
                 Ok(bell.ack()?)
             });
             ringer.notify(1)?;
@@ -107,8 +110,10 @@ pub(super) fn busy_handler(env: &Env) -> Outcome {
             ringer.notify(1)?;
             let pending = side.block_on_for(bell.ready(), side.env.patience);
             stop.store(true, Ordering::Release);
-            right!(called != Err(Error::TimedOut), "an idle handler starves");
-            right!(pending != Err(Error::TimedOut), "a future starves");
+            if !side.env.may_fail {
+                right!(called != Err(Error::TimedOut), "an idle handler starves");
+                right!(pending != Err(Error::TimedOut), "a future starves");
+            }
             called?;
             pending??;
             ringer.notify(1)?;
@@ -200,18 +205,20 @@ pub(super) fn waiting_handler(env: &Env) -> Outcome {
             ringer.notify(1)?;
             let began = side.now();
             let ended = side.until(SOON, || Ok(answer.load(Ordering::Acquire) > 0));
-            // At its deadline the future is looked at in any case.
-            right!(
-                is_soon(&side, began),
-                "a handler waited until its deadline for its own dispatcher"
-            );
-            right!(
-                ended != Err(Error::TimedOut),
-                "a handler waits for its own dispatcher"
-            );
+            if !side.env.may_fail {
+                // At its deadline the future is looked at in any case.
+                right!(
+                    is_soon(&side, began),
+                    "a handler waited until its deadline for its own dispatcher"
+                );
+                right!(
+                    ended != Err(Error::TimedOut),
+                    "a handler waits for its own dispatcher"
+                );
+            }
             ended?;
             right!(
-                answer.load(Ordering::Acquire) == 2,
+                side.env.may_fail || answer.load(Ordering::Acquire) == 2,
                 "a future in a handler failed"
             );
             ringer.notify(1)?;
