@@ -330,16 +330,6 @@ impl Failures {
         taken
     }
 
-    /// What is known of failures to `node` and not yet told, and whether there are more of which nothing is known. It stays
-    /// to be told.
-    pub(crate) fn untold(&self, node: NodeId) -> (Vec<Failure>, bool) {
-        let known = self.known.iter().map(|known| known.failure);
-        (
-            known.filter(|failure| failure.node == node).collect(),
-            self.lost > 0,
-        )
-    }
-
     /// Reports what is known of failures to `node`, or to any node.
     pub(crate) fn take(&mut self, node: Option<NodeId>) -> Result<()> {
         let taken = self.take_known(node);

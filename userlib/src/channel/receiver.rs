@@ -448,14 +448,12 @@ impl Drop for Receiver {
             return;
         };
         if self.end.is_none() {
-            // A courtesy: a sender that has not heard of it finds the queue gone. What the program's operations have
-            // failed with is left for it.
+            // A courtesy: a sender that has not heard of it finds the queue gone.
             let _ = sender
                 .write(credits::FAREWELL, &1u64.to_le_bytes())
                 .ordered()
                 .notify(owner.notification)
                 .regardless()
-                .aside()
                 .post();
         }
         // The import ends with this; what is under way would be refused.

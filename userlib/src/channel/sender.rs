@@ -367,31 +367,6 @@ impl Sender {
         }
     }
 
-    /// As [`say_farewell`](Self::say_farewell), where no error can be returned: what has failed is looked at, and left for
-    /// the program.
-    fn leave(&mut self) {
-        if std::mem::replace(&mut self.said_farewell, true) {
-            return;
-        }
-        let (failures, more) = self.port.untold(self.queue.node());
-        let mine = failures.iter().any(|failure| self.concerns(failure));
-        // One that is not the channel's has suppressed the signals of what is under way.
-        let lost =
-            (more || !failures.is_empty()) && (self.note_returned().is_err() || self.outstanding() > 0);
-        let farewell = Farewell {
-            sent: self.sent,
-            broken: self.end.is_some() || mine || lost,
-        };
-        let _ = self
-            .queue
-            .write(queue::FAREWELL, &farewell.encode().to_le_bytes())
-            .ordered()
-            .notify(self.layout.notification)
-            .regardless()
-            .aside()
-            .post();
-    }
-
     /// Ends the channel and waits until everything that was sent has landed, with the word that it was all.
     ///
     /// # Errors
@@ -438,7 +413,7 @@ impl Drop for Sender {
     fn drop(&mut self) {
         // Unwinding must not wait for room in the command queue; the receiver finds out by itself.
         if !std::thread::panicking() && !self.landed && self.port.alive().is_ok() {
-            self.leave();
+            self.say_farewell();
             // The import ends with this; what is under way would be refused.
             let _ = self.port.settle(self.queue.node());
         }

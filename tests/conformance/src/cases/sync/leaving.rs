@@ -4,7 +4,6 @@ use super::{all, lock, semaphore};
 use crate::env::{Env, pass};
 use crate::outcome::{Outcome, Trouble, fails, right};
 use crate::side::Side;
-use netvm::channel::{ChannelConfig, Receiver, Sender};
 use netvm::sync::{Lock, Semaphore};
 use netvm::{Access, Error, OpId, RemoteSegment};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -43,17 +42,12 @@ pub(in super::super) fn failures_outlive_participants(env: &Env) -> Outcome {
             let _away = side.share("stays", 4096)?;
             let goes = side.share("goes", 4096)?;
             let waits = side.env.spawn_thread(1, "waits", waiter);
-            let patience = side.env.patience;
-            let mut receiver = Receiver::open(&side, "to there", ChannelConfig::default())?;
             side.take_signal(1)?;
             drop(goes);
             let peer = side.import_peer("peer")?;
             peer.notify(1)?;
             side.flush_peer()?;
             waits.join()?;
-            let mut sender = Sender::join(&side, side.peer(), side.peer_port(0), "to here", patience)?;
-            sender.send(&[1], patience)?;
-            drop(receiver.recv(patience)?);
             side.take_signal(2)
         },
         |side| {
@@ -96,29 +90,10 @@ pub(in super::super) fn failures_outlive_participants(env: &Env) -> Outcome {
             }
             side.flush_peer()?;
             lock.acquire()?.release()?;
-            // The ends of channels. Each is known to have failed before the end goes.
-            let (config, patience) = (ChannelConfig::default(), side.env.patience);
-            let mut receiver = Receiver::open(&side, "to here", config)?;
-            let mut sender = Sender::join(&side, side.peer(), side.peer_port(0), "to there", patience)?;
-            sender.send(&[1], patience)?;
-            drop(receiver.recv(patience)?);
-            let op = lose_for_long(&side, &goes)?;
-            drop(sender);
-            is_told(&side, op, "a sender")?;
-            let op = lose_for_long(&side, &goes)?;
-            drop(receiver);
-            is_told(&side, op, "a receiver")?;
             stays.notify(2)?;
             side.flush_peer()
         },
     )
-}
-
-/// A write that is refused, and known to be.
-fn lose_for_long(side: &Side, gone: &RemoteSegment) -> netvm::Result<OpId> {
-    let op = lose(gone)?;
-    pass(side, Duration::from_millis(2))?;
-    Ok(op)
 }
 
 /// One tries for the lock and fails, forgets its guard, leaves: those who stay get the lock.
