@@ -98,7 +98,7 @@ impl<S: Storage> Nic<S> {
     ///
     /// **Progress is the measure, not sound.** Frames of other ports of the peer say nothing about the frame that the
     /// wire has lost. So two things put a peer in doubt at a look: it has been *silent*, or the link is *stalled*
-    /// ([`Peer::stalls`]): the oldest number without an acknowledgement is the one of the look before. A peer in
+    /// ([`crate::peer::Peer::stalls`]): the oldest number without an acknowledgement is the one of the look before. A peer in
     /// doubt is probed. Only an `Ack` answers a probe; [`Timers::probe_limit`](crate::config::Timers::probe_limit)
     /// probes without one end the life of the link. A look that finds the peer beyond doubt starts the count again.
     ///

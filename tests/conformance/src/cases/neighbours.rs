@@ -221,9 +221,10 @@ pub(super) fn shared_threads(env: &Env) -> Outcome {
                     })
                 })
                 .collect();
-            let ended = running
-                .into_iter()
-                .fold(Ok(()), |outcome, thread| worse(outcome, thread.join()));
+            let mut ended = Ok(());
+            for thread in running {
+                ended = worse(ended, thread.join());
+            }
             ended?;
             side.take_signal(GO)
         },
