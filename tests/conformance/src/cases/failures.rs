@@ -306,17 +306,20 @@ pub(super) fn restarted_node(env: &Env) -> Outcome {
                 let target = side.import_peer("target")?;
                 let bytes = pattern::bytes(5, 0, 3 * 4096);
                 let deadline = env.deadline(&side);
-                // The link may still be coming up.
+                // The link may still be coming up, and failures of the life before may be told late. The other side goes
+                // when it is notified, so that comes when all has landed.
                 loop {
-                    let sent = target.write(0, &bytes).notify(1).post();
+                    let sent = target.write(0, &bytes).post();
                     match sent.and_then(|_| side.flush_remote(side.peer())) {
-                        Ok(()) => return Ok(()),
+                        Ok(()) => break,
                         Err(Error::Failed(_)) if !deadline.passed() => {
                             pass(&side, Duration::from_millis(1))?;
                         }
                         Err(error) => return Err(error.into()),
                     }
                 }
+                target.notify(1)?;
+                side.flush_peer()
             },
         )
     };
