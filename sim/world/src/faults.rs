@@ -34,6 +34,14 @@ kinds! {
         LinkPause = "link: pause",
         /// A link loses everything for longer than the gap deadline.
         LinkCut = "link: cut",
+        /// A frame is lost; others of its link, and those of the other direction, arrive.
+        FrameLost = "frame: lost",
+        /// A bit of a frame flips on its way, and the frame's checksum gives it away.
+        FrameSpoilt = "frame: bit flip",
+        /// A frame arrives twice.
+        FrameTwice = "frame: duplicated",
+        /// A frame takes up to twice the gap deadline: everything else of its link overtakes it.
+        FrameLate = "frame: very late",
         /// A DMA takes much longer than its size says, so that later ones finish before it.
         DmaLate = "dma: late",
         /// A DMA completion is reported twice.
@@ -301,6 +309,7 @@ const fn is_benign(kind: FaultKind) -> bool {
         kind,
         FaultKind::LinkReorder
             | FaultKind::LinkPause
+            | FaultKind::FrameTwice
             | FaultKind::DmaLate
             | FaultKind::DmaTwice
             | FaultKind::StoreLate
@@ -321,6 +330,8 @@ const fn usual_rate(kind: FaultKind) -> u32 {
     match kind {
         FaultKind::LinkReorder => 30_000,
         FaultKind::LinkPause => 400,
+        FaultKind::FrameLost | FaultKind::FrameSpoilt | FaultKind::FrameLate => 200,
+        FaultKind::FrameTwice => 5_000,
         FaultKind::DmaLate => 20_000,
         FaultKind::DmaTwice => 5_000,
         FaultKind::StoreLate => 20_000,

@@ -1,5 +1,6 @@
-//! The fabric: one link for each ordered pair of nodes, with latency, bandwidth, reordering and
-//! pauses. Frames are only ever lost by a cut, as the thesis assumes of its network (3.1.4).
+//! The fabric: one link for each ordered pair of nodes, with latency, bandwidth, reordering and pauses. A cut takes
+//! all frames of both directions for a while. Single frames are lost, spoilt, repeated or very late in one direction,
+//! while everything else goes on: the thesis assumes of its network that this does not happen (3.1.4).
 
 use crate::dice::Dice;
 use crate::faults::{FaultKind, Faults, StateSet};
@@ -48,8 +49,16 @@ impl LinkSpeed {
 pub(crate) enum Fate {
     /// It arrives then.
     Arrives(Nanos),
+    /// It arrives twice.
+    Twice(Nanos, Nanos),
+    /// It arrives long after those that left later.
+    Late(Nanos),
     /// The link was cut.
+    Cut,
+    /// It alone is lost.
     Lost,
+    /// One of its bits flips.
+    Spoilt,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -110,6 +119,11 @@ impl Fabric {
             let pause = dice.span(Nanos::from_micros(20), Nanos::from_micros(800));
             self.link(from, to).paused_until = now.after(pause);
         }
+        let alone = if outside {
+            single(states, faults, dice)
+        } else {
+            None
+        };
         let reorder = faults.fires(FaultKind::LinkReorder, states, dice);
         let latency = if outside {
             self.speed.latency
@@ -121,21 +135,29 @@ impl Fabric {
         } else {
             Nanos(0)
         };
-        let late = if reorder {
-            dice.span(Nanos(500), Nanos::from_micros(60))
-        } else {
-            Nanos(0)
+        let late = match alone {
+            Some(FaultKind::FrameLate) => dice.span(Nanos::from_millis(1), LATE),
+            Some(FaultKind::FrameTwice) => dice.span(Nanos(100), Nanos::from_millis(1)),
+            _ if reorder => dice.span(Nanos(500), Nanos::from_micros(60)),
+            _ => Nanos(0),
         };
         let link = self.link(from, to);
         if now < link.cut_until {
-            return Fate::Lost;
+            return Fate::Cut;
         }
         let arrival = sent.after(latency).after(jitter).max(link.paused_until);
-        if reorder {
-            return Fate::Arrives(arrival.after(late));
+        match alone {
+            Some(FaultKind::FrameLost) => return Fate::Lost,
+            Some(FaultKind::FrameSpoilt) => return Fate::Spoilt,
+            Some(FaultKind::FrameLate) => return Fate::Late(arrival.after(late)),
+            None if reorder => return Fate::Arrives(arrival.after(late)),
+            _ => {}
         }
         link.last = arrival.max(link.last.after(Nanos(1)));
-        Fate::Arrives(link.last)
+        match alone {
+            Some(_) => Fate::Twice(link.last, link.last.after(late)),
+            None => Fate::Arrives(link.last),
+        }
     }
 
     /// Mends every cut and ends every pause: the liveness phase.
@@ -149,6 +171,21 @@ impl Fabric {
     fn link(&mut self, from: NodeId, to: NodeId) -> &mut Link {
         self.links.entry((from, to)).or_default()
     }
+}
+
+/// The longest delay of a single frame: twice the gap deadline of the cards.
+const LATE: Nanos = Nanos::from_millis(30);
+
+/// What happens to one frame alone, if anything.
+fn single(states: StateSet, faults: &mut Faults, dice: &mut Dice) -> Option<FaultKind> {
+    [
+        FaultKind::FrameLost,
+        FaultKind::FrameSpoilt,
+        FaultKind::FrameLate,
+        FaultKind::FrameTwice,
+    ]
+    .into_iter()
+    .find(|&kind| faults.fires(kind, states, dice))
 }
 
 #[cfg(test)]
@@ -209,15 +246,40 @@ mod tests {
     fn a_cut_loses_both_directions_until_mended() {
         let (mut fabric, mut faults) = (fabric(), Faults::none());
         faults.set(FaultKind::LinkCut, 1_000_000);
-        assert_eq!(send(&mut fabric, 10, 64, &mut faults), Fate::Lost);
+        assert_eq!(send(&mut fabric, 10, 64, &mut faults), Fate::Cut);
         faults.stop();
         let back = (NodeId(1), NodeId(0));
         let mut dice = Dice::new(1);
         assert_eq!(
             fabric.send(Nanos(20), back, 64, StateSet::default(), &mut faults, &mut dice),
-            Fate::Lost
+            Fate::Cut
         );
         fabric.mend();
         assert!(matches!(send(&mut fabric, 30, 64, &mut faults), Fate::Arrives(_)));
+    }
+
+    #[test]
+    fn a_single_frame_fails_alone_and_in_one_direction() {
+        for kind in [
+            FaultKind::FrameLost,
+            FaultKind::FrameSpoilt,
+            FaultKind::FrameLate,
+            FaultKind::FrameTwice,
+        ] {
+            let (mut fabric, mut faults) = (fabric(), Faults::none());
+            faults.set(kind, 1_000_000);
+            let fate = send(&mut fabric, 10, 64, &mut faults);
+            match kind {
+                FaultKind::FrameLost => assert_eq!(fate, Fate::Lost),
+                FaultKind::FrameSpoilt => assert_eq!(fate, Fate::Spoilt),
+                FaultKind::FrameLate => assert!(matches!(fate, Fate::Late(at) if at.0 > 1_000_000)),
+                _ => assert!(matches!(fate, Fate::Twice(first, second) if first < second)),
+            }
+            faults.set(kind, 0);
+            let Fate::Arrives(next) = send(&mut fabric, 20, 64, &mut faults) else {
+                panic!("{kind:?} touches another frame");
+            };
+            assert!(next.0 < 10_000, "{kind:?} holds another frame up");
+        }
     }
 }

@@ -4,16 +4,16 @@
 //! A writer keeps a model of its stripe of the receiver's memory. What `flush_remote` has confirmed
 //! must be read back exactly; after any error it knows nothing any more and starts over.
 
-use crate::config::Config;
+use crate::config::{Config, FaultLevel};
 use crate::dice::Dice;
-use crate::workload::{Env, Role};
+use crate::workload::{BACKGROUND, Env, PORTS, Role};
 use netvm::{Access, Port, PortConfig, Region, RemoteSegment, Result, Timeout};
 use netvm_abi::control::Modes;
 use netvm_abi::{NodeId, PortId};
 use std::time::Duration;
 
 /// Port number of a node's receiver.
-const RECEIVER: PortId = PortId(crate::workload::PORTS - 1);
+const RECEIVER: PortId = PortId(PORTS - 1);
 /// Bytes of a writer's stripe.
 const STRIPE: u64 = 3 * 4096 + 2048;
 /// Most writers of a receiver.
@@ -53,6 +53,28 @@ pub(crate) fn roles(dice: &mut Dice, config: &Config) -> Vec<Role> {
             }));
         }
     }
+    if config.faults == FaultLevel::All && nodes <= 16 {
+        // Each pair of nodes in one direction: the other direction is left to what the run is about, so that a message
+        // lost there may be the last for long.
+        let mut quieter = vec![Vec::new(); config.nodes.into()];
+        for low in 0..config.nodes {
+            for high in low + 1..config.nodes {
+                let (from, to) = if dice.below(2) == 0 {
+                    (low, high)
+                } else {
+                    (high, low)
+                };
+                quieter[usize::from(from)].push(NodeId(to));
+            }
+        }
+        for id in (0..config.nodes).map(NodeId) {
+            let to = quieter[usize::from(id.0)].clone();
+            let mut background = Role::new("background", id, move |env| chatter(&env, &to));
+            // So that it goes on until everything else has finished.
+            background.server = true;
+            roles.push(background);
+        }
+    }
     roles
 }
 
@@ -63,7 +85,7 @@ fn receive(env: &Env) {
 
 fn try_receive(env: &Env) -> Result<()> {
     let port = Port::open(&env.node, PortConfig::number(RECEIVER.0))?;
-    let region = port.alloc((STRIPE * WRITERS).next_multiple_of(4096))?;
+    let region = port.alloc((STRIPE * WRITERS).next_multiple_of(4096) + 4096)?;
     let all = Modes::READ | Modes::WRITE | Modes::NOTIFY;
     let access = || Access::everyone().modes(all).notify(1..=2000);
     let mut segment = port.export("memory", &region, .., access())?;
@@ -102,6 +124,42 @@ fn try_receive(env: &Env) -> Result<()> {
     Ok(())
 }
 
+/// Traffic to some nodes for as long as anything else runs: a word to each more often than cards look after their
+/// peers. What the wire has lost of the other direction must be noticed beside it.
+fn chatter(env: &Env, to: &[NodeId]) {
+    // An error ends this life of it; the role starts over.
+    let _ = try_chatter(env, to);
+}
+
+fn try_chatter(env: &Env, to: &[NodeId]) -> Result<()> {
+    let port = Port::open(&env.node, PortConfig::number(BACKGROUND.0))?;
+    let mut remotes = Vec::new();
+    for &to in to {
+        let patience = Timeout::After(Duration::from_millis(2));
+        match port.import_with(to, RECEIVER, "memory", Modes::WRITE, patience) {
+            Ok(remote) => remotes.push(remote),
+            Err(netvm::Error::Import { .. } | netvm::Error::TimedOut) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    // Those that could not be reached are tried again in another life.
+    for _ in 0..40 {
+        for remote in &remotes {
+            remote
+                .write(STRIPE * WRITERS + u64::from(env.id.0) * 8, &[7u8; 8][..])
+                .post()?;
+        }
+        if env.stage.closing() {
+            break;
+        }
+        match port.notification(1)?.wait(Duration::from_millis(1)) {
+            Ok(_) | Err(netvm::Error::TimedOut) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 struct Writer<'e> {
     env: &'e mut Env,
     port: Port,
@@ -135,7 +193,7 @@ fn try_write(
 ) -> Result<std::result::Result<(), String>> {
     let handle = env.node.clone();
     // Low numbers belong to the conformance bodies.
-    let number = crate::workload::PORTS - 14 + env.dice.below(12) as u16;
+    let number = PORTS - 14 + env.dice.below(12) as u16;
     let port = Port::open(&handle, PortConfig::number(number))?;
     let remote = loop {
         if env.stage.stopped() {

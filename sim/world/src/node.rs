@@ -11,7 +11,7 @@ use crate::vm::HostVm;
 use crate::words::{NodeWords, Side, Space, Watch};
 use netvm_abi::bar::{BarMap, port as block};
 use netvm_abi::page_table::{PageTable, ROW_SLOTS, SLOT_WORDS};
-use netvm_abi::shared_map::SharedMap;
+use netvm_abi::shared_map::{SharedMap, status_page};
 use netvm_abi::{Geometry, Nanos, NodeId, NotificationId, PortId, Vpn, WordIndex, port_area};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -227,6 +227,13 @@ fn new_words(sim: &Weak<Sim>, id: NodeId, geometry: Geometry) -> Rc<NodeWords> {
     Rc::new(NodeWords::new(bar.words, shared.words, watch))
 }
 
+/// The node whose link a word of the status page is about.
+fn peer_word(at: WordIndex, nodes: u16) -> Option<NodeId> {
+    let past = at.0.checked_sub(status_page::PEERS.0)?;
+    let (node, word) = (past / status_page::PEER_WORDS, past % status_page::PEER_WORDS);
+    (word == 0 && node < u32::from(nodes)).then_some(NodeId(node as u16))
+}
+
 impl NodeWatch {
     /// Finds the port whose block or area holds a word, and the word's place in it.
     fn in_port(&self, first: WordIndex, each: u32, at: WordIndex) -> Option<(PortId, u32)> {
@@ -302,6 +309,14 @@ impl Watch for NodeWatch {
                 }
             }
             (Side::Nic, Space::Shared) => {
+                if let Some(peer) = peer_word(at, self.geometry.nodes)
+                    && value == 0
+                {
+                    sim.see(Seen::LinkDown {
+                        node: self.node,
+                        peer,
+                    });
+                }
                 let area = self.in_port(self.shared.port_areas, port_area::AREA_WORDS, at);
                 if let Some((port, word)) = area {
                     if word == port_area::NOTIFICATION_WRITE.0 && value != 0 {

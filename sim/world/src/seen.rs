@@ -141,6 +141,12 @@ pub(crate) enum Seen {
     Arrived { to: NodeId, frame: Rc<[u8]> },
     /// A cut link swallowed a frame.
     Lost { from: NodeId, to: NodeId },
+    /// The wire lost this frame alone, or spoilt it so that its checksum gave it away.
+    FrameLost { frame: Rc<[u8]> },
+    /// The wire keeps a frame for longer than a gap may stay open.
+    FrameLate { from: NodeId, to: NodeId },
+    /// A card says in its status page that its link to a node is down.
+    LinkDown { node: NodeId, peer: NodeId },
 
     /// The card raised the signal count of a notification (the word in its memory).
     Signalled {

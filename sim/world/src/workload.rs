@@ -13,7 +13,7 @@ use crate::mix;
 use crate::sim::Sim;
 use crate::solo::Solo;
 use netvm::Node as Handle;
-use netvm_abi::NodeId;
+use netvm_abi::{NodeId, PortId};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -125,7 +125,9 @@ impl Role {
 }
 
 /// Ports of a node: the driver's, the bodies', and some more.
-pub(crate) const PORTS: u16 = 1 + BODIES * netvm_conformance::PORTS_PER_CASE + 15;
+pub(crate) const PORTS: u16 = 1 + BODIES * netvm_conformance::PORTS_PER_CASE + 16;
+/// The port that sends only so that there is traffic.
+pub(crate) const BACKGROUND: PortId = PortId(PORTS - 16);
 /// Conformance bodies that run side by side, at most.
 const BODIES: u16 = 3;
 

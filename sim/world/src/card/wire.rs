@@ -5,7 +5,8 @@ use crate::faults::FaultKind;
 use crate::link::Fate;
 use crate::seen::Seen;
 use crate::sim::{Event, Sim};
-use netvm_abi::wire::{Header, Kind};
+use netvm_abi::frame::{ETHERNET_BYTES, Endpoint, MAX_FRAME_BYTES, decode, encode};
+use netvm_abi::wire::{DEFAULT_UDP_PORT, HEADER_BYTES, Header, Kind};
 use netvm_abi::{Nanos, NodeId, ReceiveId};
 use std::rc::Rc;
 
@@ -45,10 +46,59 @@ pub(super) fn transmit(sim: &Sim, now: Nanos, from: NodeId, header: &Header, fra
             overhear(sim, from, to, &frame);
             sim.at(at, Event::Arrive { to, frame });
         }
-        Fate::Lost => {
-            sim.note(from, "lost", &[("to", u64::from(to.0))]);
+        Fate::Twice(first, second) => {
+            let again = frame.clone();
+            sim.at(first, Event::Arrive { to, frame });
+            sim.note(from, "repeated", &[("to", u64::from(to.0))]);
+            sim.at(second, Event::Arrive { to, frame: again });
+        }
+        Fate::Late(at) => {
+            sim.note(from, "late", &[("to", u64::from(to.0)), ("at", at.0)]);
+            sim.see(Seen::FrameLate { from, to });
+            sim.at(at, Event::Arrive { to, frame });
+        }
+        Fate::Cut => {
+            sim.note(from, "cut", &[("to", u64::from(to.0))]);
             sim.see(Seen::Lost { from, to });
         }
+        Fate::Lost => {
+            sim.note(from, "lost", &[("to", u64::from(to.0))]);
+            sim.see(Seen::FrameLost { frame });
+        }
+        Fate::Spoilt => {
+            sim.note(from, "bit flip", &[("to", u64::from(to.0))]);
+            match flipped(sim, header, &frame) {
+                // The flip hit what does not matter: the checksum field of a frame whose checksum has one bit.
+                Ok(()) => sim.at(now, Event::Arrive { to, frame }),
+                Err(true) => sim.see(Seen::FrameLost { frame }),
+                Err(false) => sim.complain("a frame's checksum let a flipped bit through".into()),
+            }
+        }
+    }
+}
+
+/// Flips one bit of a frame as it is on Ethernet, behind the Ethernet header (which has a check sequence of its own).
+/// Whether the message is still the same; else whether the receiver refuses it.
+fn flipped(sim: &Sim, header: &Header, message: &[u8]) -> Result<(), bool> {
+    let end = |node: NodeId| Endpoint {
+        mac: [2, 0, 0, 0, (node.0 >> 8) as u8, node.0 as u8],
+        ip: [10, 0, (node.0 >> 8) as u8, node.0 as u8],
+        port: DEFAULT_UDP_PORT,
+    };
+    let mut bytes = vec![0; MAX_FRAME_BYTES];
+    let (from, to) = (end(header.source), end(header.destination));
+    let payload = message.get(HEADER_BYTES..).unwrap_or_default();
+    let len = encode(&from, &to, header, payload, &mut bytes).map_err(|_| false)?;
+    bytes.truncate(len);
+    let bit = sim.below((len - ETHERNET_BYTES) as u64 * 8);
+    let at = ETHERNET_BYTES + (bit / 8) as usize;
+    bytes[at] ^= 1 << (bit % 8);
+    match decode(&bytes) {
+        Err(_) => Err(true),
+        Ok(got) if got.header == *header && got.payload == payload && got.from == from && got.to == to => {
+            Ok(())
+        }
+        Ok(_) => Err(false),
     }
 }
 

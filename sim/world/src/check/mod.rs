@@ -86,6 +86,21 @@ trait Checker {
     }
 }
 
+/// What the checkers of a run hold against it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Limits {
+    /// Honest nodes: those with lower numbers.
+    pub(crate) nodes: u16,
+    /// Messages of a link's window.
+    pub(crate) window: u32,
+    /// How long a message may take from its arrival to its end.
+    pub(crate) deadline: Nanos,
+    /// How much longer it may take, from when it leaves, until its sender knows how it ended, or of `LinkLost`.
+    pub(crate) loss: Nanos,
+    /// A port that sends only so that there is traffic.
+    pub(crate) background: Option<u16>,
+}
+
 /// All checkers of a run.
 pub(crate) struct Checkers {
     ledger: Ledger,
@@ -93,20 +108,19 @@ pub(crate) struct Checkers {
 }
 
 impl Checkers {
-    /// The checkers of a run whose links have windows of `window` messages, and in which every
-    /// message must have ended `deadline` after it arrived.
-    pub(crate) fn new(window: u32, deadline: Nanos) -> Self {
+    /// The checkers of a run that keeps to these.
+    pub(crate) fn new(limits: Limits) -> Self {
         Self {
-            ledger: Ledger::default(),
+            ledger: Ledger::with_background(limits.background),
             // A broken promise often breaks others in its wake: the most specific comes first.
             all: vec![
                 Box::new(p6_crash::CrashSafety::default()),
-                Box::new(p5_isolation::Isolation::new(window)),
+                Box::new(p5_isolation::Isolation::new(limits.window)),
                 Box::new(p1_stale_dma::StaleDma::default()),
                 Box::new(p3_truthful_pages::TruthfulPages::default()),
                 Box::new(shared_queue::SharedQueue::default()),
                 Box::new(p4_order::Order::default()),
-                Box::new(p2_every_miss_answered::EveryMissAnswered::new(deadline)),
+                Box::new(p2_every_miss_answered::EveryMissAnswered::new(limits)),
             ],
         }
     }

@@ -1,15 +1,16 @@
 //! P2: every message that arrived ends within a stated time, once; none is dropped or sent twice, and
-//! none is acknowledged before it has ended.
+//! none is acknowledged before it has ended. Whatever the wire loses, the sender's card knows within a stated time that
+//! a message has ended, or gives up the link; and no link is given up that nothing happened to.
 
-use super::ledger::Stage;
-use super::{Checker, Ledger, News, Promise, Verdict};
+use super::ledger::{Direction, Lane, Stage};
+use super::{Checker, Ledger, Limits, News, Promise, Verdict};
 use crate::seen::Seen;
 use netvm_abi::{BounceId, Nanos, NodeId};
 use std::collections::BTreeMap;
 
 /// Follows each message from its arrival to its end, and each bounce page from fill to copy.
 pub(super) struct EveryMissAnswered {
-    deadline: Nanos,
+    limits: Limits,
     /// Copies still allowed of what lies in each bounce page.
     filled: BTreeMap<(NodeId, BounceId), u32>,
     /// Until when a node is excused: its card was switched off.
@@ -18,14 +19,84 @@ pub(super) struct EveryMissAnswered {
 }
 
 impl EveryMissAnswered {
-    /// A checker for whom a message may take `deadline` from arrival to end.
-    pub(super) fn new(deadline: Nanos) -> Self {
+    /// A checker of these limits.
+    pub(super) fn new(limits: Limits) -> Self {
         Self {
-            deadline,
+            limits,
             filled: BTreeMap::new(),
             excused: BTreeMap::new(),
             last_looked: BTreeMap::new(),
         }
+    }
+
+    /// The time from a message's leaving, or from the last progress of its window, to the sender's knowing.
+    fn bound(&self) -> Nanos {
+        self.limits.deadline.after(self.limits.loss)
+    }
+
+    /// Whether the oldest message of a lane that has not ended arrived too long ago: what is behind it may wait for it.
+    fn ended(&mut self, now: Nanos, direction: Direction, lane: &Lane) -> Verdict {
+        let pause = self.excused.get(&direction.1).copied().unwrap_or_default();
+        if lane.abandoned || lane.entries.is_empty() {
+            return Ok(());
+        }
+        let from = self.last_looked.get(&direction).copied().unwrap_or(lane.first);
+        let skip = from.wrapping_sub(lane.first) as usize;
+        let skip = if skip > lane.entries.len() { 0 } else { skip };
+        let oldest = lane
+            .entries
+            .iter()
+            .enumerate()
+            .skip(skip)
+            .find(|(_, entry)| !entry.ended());
+        let at = oldest.map_or(lane.entries.len(), |(at, _)| at);
+        self.last_looked
+            .insert(direction, lane.first.wrapping_add(at as u32));
+        if let Some((_, entry)) = oldest
+            && let Stage::Arrived(arrived) = entry.stage
+            && arrived.max(pause).after(self.limits.deadline) < now
+        {
+            return Err(format!(
+                "message {} of node {} arrived at node {} and had not ended {} us later",
+                entry.message.seq,
+                direction.0,
+                direction.1,
+                (now.0 - arrived.0) / 1_000
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether the sender of a lane has not been told for too long of what it waits for.
+    fn told(&self, now: Nanos, direction: Direction, lane: &Lane) -> Verdict {
+        let honest = direction.0 < self.limits.nodes && direction.1 < self.limits.nodes;
+        if lane.told || !honest {
+            return Ok(());
+        }
+        let pause = |node| match self.excused.get(&node) {
+            Some(&until) if until < Nanos::MAX => until,
+            _ => Nanos(0),
+        };
+        let late = |since: Nanos| {
+            let since = since.max(pause(direction.0)).max(pause(direction.1));
+            since.after(self.bound()) < now
+        };
+        if lane.acked != lane.next_seq() && late(lane.progress) {
+            return Err(format!(
+                "node {} has not heard for {} us what became of message {} to node {}, and has not given up the link",
+                direction.0,
+                (now.0 - lane.progress.0) / 1_000,
+                lane.acked,
+                direction.1
+            ));
+        }
+        if lane.unanswered.is_some_and(late) {
+            return Err(format!(
+                "an answer of node {} to node {} was lost, which has not given up the link",
+                direction.1, direction.0
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -34,7 +105,7 @@ impl Checker for EveryMissAnswered {
         Promise::P2
     }
 
-    fn see(&mut self, _now: Nanos, fact: &Seen, news: &[News], _ledger: &Ledger) -> Verdict {
+    fn see(&mut self, now: Nanos, fact: &Seen, news: &[News], _ledger: &Ledger) -> Verdict {
         for item in news {
             match *item {
                 News::Posted {
@@ -62,6 +133,15 @@ impl Checker for EveryMissAnswered {
                         lane.1, lane.0
                     ));
                 }
+                News::LinkDown { lane, cause }
+                    if lane.0.max(lane.1) < self.limits.nodes
+                        && cause.is_none_or(|cause| cause.after(self.bound()).after(self.bound()) < now) =>
+                {
+                    return Err(format!(
+                        "node {} has given up its link to node {}, to which nothing has happened",
+                        lane.0, lane.1
+                    ));
+                }
                 _ => {}
             }
         }
@@ -84,35 +164,8 @@ impl Checker for EveryMissAnswered {
 
     fn tick(&mut self, now: Nanos, ledger: &Ledger) -> Verdict {
         for (&direction, lane) in &ledger.lanes {
-            let pause = self.excused.get(&direction.1).copied().unwrap_or_default();
-            if lane.abandoned || lane.entries.is_empty() {
-                continue;
-            }
-            // Only the oldest that has not ended matters: what is behind it may wait for it.
-            let from = self.last_looked.get(&direction).copied().unwrap_or(lane.first);
-            let skip = from.wrapping_sub(lane.first) as usize;
-            let skip = if skip > lane.entries.len() { 0 } else { skip };
-            let oldest = lane
-                .entries
-                .iter()
-                .enumerate()
-                .skip(skip)
-                .find(|(_, entry)| !entry.ended());
-            let at = oldest.map_or(lane.entries.len(), |(at, _)| at);
-            self.last_looked
-                .insert(direction, lane.first.wrapping_add(at as u32));
-            if let Some((_, entry)) = oldest
-                && let Stage::Arrived(arrived) = entry.stage
-                && arrived.max(pause).after(self.deadline) < now
-            {
-                return Err(format!(
-                    "message {} of node {} arrived at node {} and had not ended {} us later",
-                    entry.message.seq,
-                    direction.0,
-                    direction.1,
-                    (now.0 - arrived.0) / 1_000
-                ));
-            }
+            self.ended(now, direction, lane)?;
+            self.told(now, direction, lane)?;
         }
         Ok(())
     }
@@ -128,7 +181,12 @@ mod tests {
     use netvm_abi::{Incarnation, NodeId, Seq};
 
     fn checker() -> EveryMissAnswered {
-        EveryMissAnswered::new(Nanos(1_000))
+        EveryMissAnswered::new(Limits {
+            nodes: 2,
+            deadline: Nanos(1_000),
+            loss: Nanos(500),
+            ..Limits::default()
+        })
     }
 
     fn ack(seq: u32) -> Seen {
@@ -139,6 +197,78 @@ mod tests {
         sent(header.encode().to_vec())
     }
 
+    /// What node 1 has sent reaches node 0.
+    fn heard(sent: Seen) -> Seen {
+        let Seen::Sent { frame } = sent else {
+            panic!("nothing was sent")
+        };
+        Seen::Arrived { to: NodeId(0), frame }
+    }
+
+    fn down() -> Seen {
+        Seen::LinkDown {
+            node: NodeId(0),
+            peer: NodeId(1),
+        }
+    }
+
+    /// A message that is lost, one whose acknowledgement is lost, and a request whose answer is.
+    #[test]
+    fn what_the_wire_has_lost_ends_the_link_within_the_stated_time() {
+        let write = frame(Kind::Write, 5, 0x1000, b"data", 0);
+        let flush = frame(Kind::Flush, 5, 0, b"", 0);
+        let mut answer = Header::new(Kind::FlushReply, NodeId(1), NodeId(0));
+        answer.source_incarnation = Incarnation(8);
+        answer.destination_incarnation = Incarnation(7);
+        answer.seq = Seq(5);
+        answer.destination_port = netvm_abi::PortId(3);
+        let answer = answer.encode().to_vec();
+        let lost = |frame: Vec<u8>| Seen::FrameLost { frame: frame.into() };
+        let Seen::Sent { frame: acked } = ack(6) else {
+            panic!()
+        };
+        let cases = [
+            vec![sent(write.clone()), lost(write.clone())],
+            vec![
+                sent(write.clone()),
+                arrived(write),
+                moved_at(0x1000, b"data"),
+                ack(6),
+                lost(acked.to_vec()),
+            ],
+            vec![
+                sent(flush.clone()),
+                arrived(flush),
+                sent(answer.clone()),
+                lost(answer),
+                ack(6),
+                heard(ack(6)),
+            ],
+        ];
+        for facts in cases {
+            let (mut ledger, mut all) = (Ledger::default(), checker());
+            assert_eq!(feed_at(&mut all, &mut ledger, Nanos(10), &facts), Ok(()));
+            assert_eq!(all.tick(Nanos(1_500), &ledger), Ok(()));
+            caught(all.tick(Nanos(1_600), &ledger), "given up the link");
+            assert_eq!(feed_at(&mut all, &mut ledger, Nanos(1_600), &[down()]), Ok(()));
+            assert_eq!(all.tick(Nanos(9_000), &ledger), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_link_that_is_given_up_for_nothing_is_caught() {
+        caught(feed(&mut checker(), &[down()]), "nothing has happened");
+        let late = Seen::FrameLate {
+            from: NodeId(1),
+            to: NodeId(0),
+        };
+        let (mut ledger, mut all) = (Ledger::default(), checker());
+        let facts = [late, down()];
+        assert_eq!(feed_at(&mut all, &mut ledger, Nanos(10), &facts), Ok(()));
+        let much_later = feed_at(&mut all, &mut ledger, Nanos(9_000), &[down()]);
+        caught(much_later, "nothing has happened");
+    }
+
     #[test]
     fn a_message_that_lands_in_time_may_be_acknowledged() {
         let write = frame(Kind::Write, 5, 0x1000, b"data", 0);
@@ -147,6 +277,7 @@ mod tests {
             arrived(write),
             moved_at(0x1000, b"data"),
             ack(6),
+            heard(ack(6)),
         ];
         let mut ledger = Ledger::default();
         let mut checker = checker();
@@ -176,12 +307,12 @@ mod tests {
         let (mut ledger, mut all) = (Ledger::default(), checker());
         let facts = [dead.clone(), sent(write.clone()), arrived(write.clone())];
         assert_eq!(feed_at(&mut all, &mut ledger, Nanos(10), &facts), Ok(()));
-        assert_eq!(all.tick(Nanos(2_000), &ledger), Ok(()));
+        assert_eq!(all.tick(Nanos(1_200), &ledger), Ok(()));
         // But for what was sent to itself.
         let (mut ledger, mut all) = (Ledger::default(), checker());
         let facts = [dead, ack(5), sent(write.clone()), arrived(write)];
         assert_eq!(feed_at(&mut all, &mut ledger, Nanos(10), &facts), Ok(()));
-        caught(all.tick(Nanos(2_000), &ledger), "had not ended");
+        caught(all.tick(Nanos(1_200), &ledger), "had not ended");
     }
 
     #[test]

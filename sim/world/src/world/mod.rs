@@ -9,7 +9,7 @@ pub(crate) use power::restart;
 
 use crate::backend::SimBackend;
 use crate::card;
-use crate::check::{Checkers, Violation};
+use crate::check::{Checkers, Limits, Violation};
 use crate::config::{Config, FaultLevel};
 use crate::dice::Dice;
 use crate::dma::DmaSpeed;
@@ -194,7 +194,13 @@ impl World {
             seed,
             config,
             sim,
-            checkers: Checkers::new(u32::from(shape.geometry.window), config.deadline),
+            checkers: Checkers::new(Limits {
+                nodes: config.nodes,
+                window: u32::from(shape.geometry.window),
+                deadline: config.deadline,
+                loss: power::timers().loss_bound(),
+                background: Some(workload::BACKGROUND.0),
+            }),
             roles,
             stage: Arc::new(Stage::default()),
             rogue: Rogue::new(NodeId(config.nodes)),

@@ -156,7 +156,7 @@ pub(crate) fn restart(sim: &Sim, node: &Rc<Node>) {
 }
 
 /// Deadlines of the cards, short because virtual time is dear.
-fn timers() -> Timers {
+pub(super) fn timers() -> Timers {
     Timers {
         ack_delay: Nanos::from_micros(30),
         probe_interval: Nanos::from_millis(4),

@@ -66,6 +66,12 @@ pub(in crate::check) struct Lane {
     pub(super) streams: BTreeMap<u16, Stream>,
     /// The sender's card or host went down, or the link was cut: nothing is owed any more.
     pub(in crate::check) abandoned: bool,
+    /// When the window last moved: an acknowledgement reached the sender, or the first message left.
+    pub(in crate::check) progress: Nanos,
+    /// When the first answer was lost that the sender waits for.
+    pub(in crate::check) unanswered: Option<Nanos>,
+    /// The sender's card has said that the link is down, or there is no such card any more.
+    pub(in crate::check) told: bool,
 }
 
 /// The messages of one port to one node, in order.
@@ -98,12 +104,16 @@ impl Lane {
     }
 
     /// An acknowledgement has reached the sender.
-    pub(super) fn acknowledge(&mut self, message: &Message) {
+    pub(super) fn acknowledge(&mut self, now: Nanos, message: &Message) {
+        let before = self.acked;
         while self.acked != message.seq && (message.seq.wrapping_sub(self.acked) as i32) > 0 {
             let seq = self.acked;
             let Some(entry) = self.entry_mut(seq) else { break };
             entry.acked = true;
             self.acked = self.acked.wrapping_add(1);
+        }
+        if self.acked != before {
+            self.progress = now;
         }
         for bit in 0..64u32 {
             if message.operand >> bit & 1 == 1

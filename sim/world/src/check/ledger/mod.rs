@@ -9,6 +9,7 @@ mod lane;
 mod lost;
 mod questions;
 mod queues;
+mod wire;
 
 use super::message::{
     ATOMIC_REPLY, ATOMIC_REQUEST, BYE, CONTROL, ERROR, FLUSH, FLUSH_REPLY, HEAD, Message, Posted, READ_REPLY,
@@ -56,6 +57,8 @@ pub(in crate::check) enum News {
     /// A message acted that asks for order, though an earlier one of its stream is lost or has failed, and nothing
     /// shows that the program knows.
     BehindFailure { lane: Direction, seq: u32 },
+    /// A card has given up its link to a node. When something last happened that explains it.
+    LinkDown { lane: Direction, cause: Option<Nanos> },
     /// A flush was answered although an earlier message of its port had not ended.
     FalseFlush { lane: Direction, seq: u32, missing: u32 },
 }
@@ -85,14 +88,28 @@ pub(in crate::check) struct Ledger {
     /// Of nodes whose card has died: the lives that its successor has named, by peer. That takes nothing that was
     /// sent to its predecessor, on a lane that was begun after the death as well.
     reborn: BTreeMap<u16, BTreeMap<u16, u32>>,
+    /// When something last happened to a pair of nodes that may end a life of their link.
+    causes: BTreeMap<Direction, Nanos>,
+    /// The same to all links of a node.
+    node_causes: BTreeMap<u16, Nanos>,
+    /// A port that sends only so that there is traffic: its messages are no progress of the run.
+    background: Option<u16>,
 }
 
 impl Ledger {
+    /// Empty books for a run in which this port sends only so that there is traffic.
+    pub(in crate::check) fn with_background(background: Option<u16>) -> Self {
+        Self {
+            background,
+            ..Self::default()
+        }
+    }
+
     /// Takes in a fact.
     pub(in crate::check) fn see(&mut self, now: Nanos, fact: &Seen) -> Vec<News> {
         let mut news = Vec::new();
         match fact {
-            Seen::Sent { frame, .. } => self.sent(frame, &mut news),
+            Seen::Sent { frame, .. } => self.sent(now, frame, &mut news),
             Seen::Arrived { to, frame } => self.arrived(now, *to, frame, &mut news),
             Seen::DmaMoved {
                 node,
@@ -124,17 +141,29 @@ impl Ledger {
                 source,
             } => self.recorded(node.0, port.0, *slot, *word, *source, &mut news),
             Seen::Restarted { node } | Seen::CardDead { node } => {
+                self.node_causes.insert(node.0, now);
                 self.abandon(*node);
                 self.lost.forget_node(node.0);
+                self.hears_no_more(*node);
                 self.reborn.insert(node.0, BTreeMap::new());
             }
-            Seen::Lost { from, to } => self.give_up(*from, *to),
+            Seen::CardPaused { node, until } if *until == Nanos::MAX => {
+                self.node_causes.insert(node.0, now);
+                self.hears_no_more(*node);
+            }
+            Seen::Lost { from, to } => {
+                self.blame(now, *from, *to);
+                self.give_up(*from, *to);
+            }
+            Seen::FrameLate { from, to } => self.blame(now, *from, *to),
+            Seen::FrameLost { frame } => self.frame_lost(now, frame),
+            Seen::LinkDown { node, peer } => self.link_down(*node, *peer, &mut news),
             _ => {}
         }
         news
     }
 
-    fn sent(&mut self, frame: &[u8], news: &mut Vec<News>) {
+    fn sent(&mut self, now: Nanos, frame: &[u8], news: &mut Vec<News>) {
         let Some(message) = Message::read(frame) else {
             return;
         };
@@ -146,6 +175,7 @@ impl Ledger {
         let direction = (message.source, message.destination);
         if message.windowed() {
             self.post(
+                now,
                 direction,
                 message,
                 &frame[HEAD..HEAD + message.len as usize],
@@ -283,9 +313,17 @@ impl Ledger {
         }
     }
 
-    fn post(&mut self, direction: Direction, message: Message, payload: &[u8], news: &mut Vec<News>) {
+    fn post(
+        &mut self,
+        now: Nanos,
+        direction: Direction,
+        message: Message,
+        payload: &[u8],
+        news: &mut Vec<News>,
+    ) {
         // Drivers talking to one another are not what a run is for.
-        self.messages += u64::from(message.kind != CONTROL);
+        let counts = message.kind != CONTROL && self.background != Some(message.source_port);
+        self.messages += u64::from(counts);
         let port_life = self.port_life(message.destination, message.destination_port);
         let source_life = self.port_life(message.source, message.source_port);
         let lives = (message.source_life, message.destination_life);
@@ -329,6 +367,9 @@ impl Ledger {
             acked: false,
             stored: false,
         };
+        if lane.acked == message.seq {
+            lane.progress = now;
+        }
         lane.entries.push_back(entry);
         lane.streams
             .entry(message.source_port)
@@ -421,7 +462,7 @@ impl Ledger {
             if let Some(lane) = self.lanes.get_mut(&lane_of)
                 && lane.lives == (message.destination_life, message.source_life)
             {
-                lane.acknowledge(&message);
+                lane.acknowledge(now, &message);
             }
         }
         if !message.windowed() {
@@ -555,14 +596,6 @@ impl Ledger {
     fn abandon(&mut self, node: NodeId) {
         for (direction, lane) in &mut self.lanes {
             if direction.0 == node.0 || direction.1 == node.0 {
-                lane.abandoned = true;
-            }
-        }
-    }
-
-    fn give_up(&mut self, from: NodeId, to: NodeId) {
-        for direction in [(from.0, to.0), (to.0, from.0)] {
-            if let Some(lane) = self.lanes.get_mut(&direction) {
                 lane.abandoned = true;
             }
         }

@@ -4,12 +4,14 @@ use super::Ledger;
 use std::collections::BTreeMap;
 
 impl Ledger {
-    /// Whether every message on links that are up has ended.
+    /// Whether every message on links that are up has ended, but for those of the background.
     pub(in crate::check) fn quiet(&self) -> bool {
         self.lanes
             .values()
             .filter(|lane| !lane.abandoned)
-            .all(|lane| lane.streams.values().all(|stream| stream.waiting.is_empty()))
+            .flat_map(|lane| &lane.streams)
+            .filter(|(port, _)| self.background != Some(**port))
+            .all(|(_, stream)| stream.waiting.is_empty())
     }
 
     /// The oldest message of each direction that has not ended.

@@ -1,0 +1,70 @@
+//! What the wire did to single frames and to whole links, and what that excuses.
+//!
+//! A frame that is lost alone excuses nothing by itself: what it held up has to end, with an acknowledgement, with an
+//! answer, or with the sender's card saying that the link is down. Only then nothing is owed any more on that link.
+//! One thing is excused and not looked for: the `Error` frame, which is sent once, tells a port of a failure; its
+//! loss is silent until the port flushes.
+
+use super::super::message::{ATOMIC_REPLY, FLUSH_REPLY, Message, READ_REPLY};
+use super::{Direction, Ledger, News};
+use netvm_abi::{Nanos, NodeId};
+
+/// A pair of nodes, whichever is named first.
+fn pair(one: NodeId, other: NodeId) -> Direction {
+    (one.0.min(other.0), one.0.max(other.0))
+}
+
+impl Ledger {
+    /// Something has happened that may end the link of two nodes.
+    pub(super) fn blame(&mut self, now: Nanos, from: NodeId, to: NodeId) {
+        self.causes.insert(pair(from, to), now);
+    }
+
+    /// A frame was lost alone.
+    pub(super) fn frame_lost(&mut self, now: Nanos, frame: &[u8]) {
+        let Some(message) = Message::read(frame) else {
+            return;
+        };
+        self.blame(now, NodeId(message.source), NodeId(message.destination));
+        if !matches!(message.kind, READ_REPLY | ATOMIC_REPLY | FLUSH_REPLY) {
+            return;
+        }
+        if let Some(lane) = self.lanes.get_mut(&(message.destination, message.source))
+            && lane.lives == (message.destination_life, message.source_life)
+        {
+            lane.unanswered.get_or_insert(now);
+        }
+    }
+
+    /// A card says that its link to a node is down: its ports have heard of it, and what comes from there is dropped.
+    pub(super) fn link_down(&mut self, node: NodeId, peer: NodeId, news: &mut Vec<News>) {
+        let lane = (node.0, peer.0);
+        if let Some(lane) = self.lanes.get_mut(&lane) {
+            lane.told = true;
+        }
+        self.give_up(node, peer);
+        let of_node = |node: NodeId| self.node_causes.get(&node.0).copied();
+        let of_pair = self.causes.get(&pair(node, peer)).copied();
+        news.push(News::LinkDown {
+            lane,
+            cause: of_pair.max(of_node(node)).max(of_node(peer)),
+        });
+    }
+
+    /// A card is gone: it says nothing more of its links.
+    pub(super) fn hears_no_more(&mut self, node: NodeId) {
+        let own = |direction: &Direction| direction.0 == node.0;
+        for (_, lane) in self.lanes.iter_mut().filter(|(direction, _)| own(direction)) {
+            lane.told = true;
+        }
+    }
+
+    /// Nothing is owed any more between two nodes, in this life of their link.
+    pub(super) fn give_up(&mut self, from: NodeId, to: NodeId) {
+        for direction in [(from.0, to.0), (to.0, from.0)] {
+            if let Some(lane) = self.lanes.get_mut(&direction) {
+                lane.abandoned = true;
+            }
+        }
+    }
+}
