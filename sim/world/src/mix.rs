@@ -7,6 +7,7 @@
 use crate::config::{Config, FaultLevel};
 use crate::dice::Dice;
 use crate::workload::{BACKGROUND, Env, PORTS, Role};
+use netvm::backend::Backend;
 use netvm::{Access, Port, PortConfig, Region, RemoteSegment, Result, Timeout};
 use netvm_abi::control::Modes;
 use netvm_abi::{NodeId, PortId};
@@ -193,7 +194,12 @@ fn try_write(
 ) -> Result<std::result::Result<(), String>> {
     let handle = env.node.clone();
     // Low numbers belong to the conformance bodies.
-    let number = PORTS - 14 + env.dice.below(12) as u16;
+    let mut number = PORTS - 14 + env.dice.below(12) as u16;
+    let ports = env.backend.geometry().ports;
+    if ports > PORTS && env.dice.below(3) == 0 {
+        // Nodes with smaller tables refuse what it sends, and hold that against no other port.
+        number = PORTS + env.dice.below(u64::from(ports - PORTS)) as u16;
+    }
     let port = Port::open(&handle, PortConfig::number(number))?;
     let remote = loop {
         if env.stage.stopped() {

@@ -126,6 +126,8 @@ impl Role {
 
 /// Ports of a node: the driver's, the bodies', and some more.
 pub(crate) const PORTS: u16 = 1 + BODIES * netvm_conformance::PORTS_PER_CASE + 16;
+/// Ports that some nodes have and others have not.
+pub(crate) const EXTRA_PORTS: u16 = 16;
 /// The port that sends only so that there is traffic.
 pub(crate) const BACKGROUND: PortId = PortId(PORTS - 16);
 /// Conformance bodies that run side by side, at most.

@@ -69,7 +69,8 @@ impl Drop for World {
 
 /// Sizes and speeds of a world.
 struct Shape {
-    geometry: Geometry,
+    /// The tables of each node's card.
+    geometries: Vec<Geometry>,
     speed: LinkSpeed,
     dma: DmaSpeed,
     /// Page frames of each node.
@@ -92,6 +93,20 @@ enum Stop {
 /// How often a host looks around.
 const TICK: Nanos = Nanos::from_micros(20);
 
+/// The tables of a card. Windows are the same everywhere: cards with others refuse each other's greetings.
+fn drawn_geometry(dice: &mut Dice, config: &Config) -> Geometry {
+    Geometry {
+        payload: [4096, 4096, 1408, 512][dice.index(4)],
+        ports: workload::PORTS + [0, 0, workload::EXTRA_PORTS][dice.index(3)],
+        nodes: config.nodes + 1,
+        page_rows: [16, 64, 256][dice.index(3)],
+        capabilities: 128,
+        staging: [8, 16, 64][dice.index(3)],
+        reads: [4, 16, 64][dice.index(3)],
+        ..Geometry::default()
+    }
+}
+
 impl World {
     /// A world in which nothing has happened yet, with a workload of its own making.
     pub(crate) fn new(seed: u64, config: Config, wants_lines: bool) -> Self {
@@ -113,24 +128,25 @@ impl World {
         };
         let speed = LinkSpeed::draw(&mut dice);
         let dma = DmaSpeed::draw(&mut dice);
-        let payload = [4096, 4096, 1408, 512][dice.index(4)];
-        let geometry = Geometry {
-            payload,
-            ports: workload::PORTS,
-            nodes: config.nodes + 1,
-            page_rows: [16, 64, 256][dice.index(3)],
-            capabilities: 128,
-            staging: [8, 16, 64][dice.index(3)],
-            reads: [4, 16, 64][dice.index(3)],
-            ..Geometry::default()
-        };
+        let common = drawn_geometry(&mut dice, &config);
+        // In half of the worlds each card has tables of its own sizes.
+        let mixed = dice.below(2) == 0;
+        let geometries = (0..config.nodes)
+            .map(|_| {
+                if mixed {
+                    drawn_geometry(&mut dice, &config)
+                } else {
+                    common
+                }
+            })
+            .collect();
         let roles = roles(&mut dice, &config);
         let per_node = roles.len().div_ceil(usize::from(config.nodes.max(1)));
         let frames = 12 + dice.index(60) + 6 * per_node;
         let inline = [8, 16, 64, 128][dice.index(4)];
         let fuse = dice.within(15, 600) as u32;
         let shape = Shape {
-            geometry,
+            geometries,
             speed,
             dma,
             frames,
@@ -156,7 +172,7 @@ impl World {
             ..Geometry::default()
         };
         let shape = Shape {
-            geometry,
+            geometries: vec![geometry; config.nodes.into()],
             speed: LinkSpeed::modelled(model),
             dma: DmaSpeed::modelled(model),
             frames: 512 + 512 * usize::from(clients),
@@ -185,18 +201,20 @@ impl World {
         let own = dice.split(1);
         let fabric = Fabric::new(usize::from(config.nodes), shape.speed, Nanos::from_millis(60));
         let sim = Sim::new(own, faults, fabric, wants_lines, shape.fuse, shape.model, |sim| {
-            (0..config.nodes)
-                .map(|id| Node::new(sim, NodeId(id), shape.geometry, shape.frames))
+            (0..)
+                .zip(&shape.geometries)
+                .map(|(id, &geometry)| Node::new(sim, NodeId(id), geometry, shape.frames))
                 .collect()
         });
         let alive_roles = vec![false; roles.len()];
+        let window = shape.geometries.first().map_or(0, |geometry| geometry.window);
         Self {
             seed,
             config,
             sim,
             checkers: Checkers::new(Limits {
                 nodes: config.nodes,
-                window: u32::from(shape.geometry.window),
+                window: u32::from(window),
                 deadline: config.deadline,
                 loss: power::timers().loss_bound(),
                 background: Some(workload::BACKGROUND.0),
