@@ -9,11 +9,11 @@ use netvm::{Access, Error, OpId, RemoteSegment};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
-/// Waits for a token on a port of its own, until it has one.
+/// Waits on a port of its own until it was handed a token. One that it finds in the count is no hand-over.
 fn waiter(env: &Env) -> Outcome {
     let port = env.open(1, 1)?;
     let mut semaphore = semaphore(env, &port, 1, "semaphore")?;
-    semaphore.wait()?;
+    while semaphore.wait()? != 0 {}
     Ok(())
 }
 
@@ -55,7 +55,8 @@ pub(in super::super) fn failures_outlive_participants(env: &Env) -> Outcome {
             let _lock = Lock::create(&side, "lock", all())?;
             let (goes, stays) = (side.import_peer("goes")?, side.import_peer("stays")?);
             let mine = semaphore(&side.env, &side, 1, "semaphore")?;
-            // A message of its own goes to the waiter, so its end waits for what went to that node.
+            // A message of its own goes to the waiter, so its end waits for what went to that node. Until the waiter
+            // stands in the queue, the count has the token, and either of the two may take it out again.
             let deadline = side.env.deadline(&side);
             while mine.signal()? != 0 {
                 mine.try_wait()?;
