@@ -27,13 +27,13 @@ impl<S: Storage> Nic<S> {
             .and_then(|stream| stream.poison)
             .filter(|poison| poison.epoch == request.epoch.0 && poison.owner == request.compare);
         let (status, op) = poison.map_or((Status::Ok, 0), |poison| (poison.status, poison.op));
-        self.counters.flushes_served += 1;
         self.answer_flush(p, &request, status, op);
         Step::Ended(Status::Ok)
     }
 
     /// Answers a flush: `op` is the operation that has failed, if one has.
     pub(crate) fn answer_flush<P: Platform>(&mut self, p: &mut P, request: &Header, status: Status, op: u32) {
+        self.counters.flushes_served += 1;
         let mut header = self.answer(Kind::FlushReply, request);
         header.status = status.code();
         header.operand = u64::from(op);
