@@ -1,18 +1,26 @@
 //! Commands to a host: one at a time and lane, over a serial line of the machine. `tests/rig/init` is the other end: it
 //! reads a number and a command a line, and after the command's output says `rig-end NUMBER STATUS`.
+//!
+//! A thread reads each lane all the time. The buffers between a program of the guest and this one hold a few KiB, and a
+//! program whose output is not read stands still. Two hosts work together, so one that stands still stops the other.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 
 /// A host that stands still takes no bytes, once the line's buffers are full; for so long it is waited for.
 const STILL: Duration = Duration::from_secs(20);
+
+/// How often an interruption is looked for.
+const PACE: Duration = Duration::from_millis(100);
 
 /// How a command ended.
 #[derive(Debug)]
@@ -29,7 +37,9 @@ pub(super) struct Lane {
     /// What was said, both ways.
     transcript: File,
     interrupted: Arc<AtomicBool>,
-    /// Read, and not yet of a finished command.
+    /// What the host says, as it comes. The host is gone where this ends.
+    heard: Receiver<io::Result<Vec<u8>>>,
+    /// Heard, and not yet of a finished command.
     pending: Vec<u8>,
     number: u64,
     command: String,
@@ -53,13 +63,24 @@ impl Lane {
                 Err(_) => std::thread::sleep(Duration::from_millis(10)),
             }
         };
-        stream.set_read_timeout(Some(Duration::from_millis(100)))?;
-        stream.set_write_timeout(Some(Duration::from_millis(100)))?;
+        let transcript =
+            File::create(transcript).with_context(|| format!("writing {}", transcript.display()))?;
+        Self::over(stream, transcript, interrupted)
+    }
+
+    fn over(stream: UnixStream, transcript: File, interrupted: &Arc<AtomicBool>) -> Result<Self> {
+        stream.set_write_timeout(Some(PACE))?;
+        let (says, heard) = channel();
+        let (from, copy) = (stream.try_clone()?, transcript.try_clone()?);
+        // It ends with the stream: when the machine ends, or when the lane is dropped.
+        std::thread::Builder::new()
+            .name("lane".to_owned())
+            .spawn(move || listen(from, copy, &says))?;
         Ok(Self {
             stream,
-            transcript: File::create(transcript)
-                .with_context(|| format!("writing {}", transcript.display()))?,
+            transcript,
             interrupted: Arc::clone(interrupted),
+            heard,
             pending: Vec::new(),
             number: 0,
             command: String::new(),
@@ -153,19 +174,42 @@ impl Lane {
             if Instant::now() > limit {
                 return Ok(None);
             }
-            let mut bytes = [0; 4096];
-            match self.stream.read(&mut bytes) {
-                Ok(0) => bail!("the host is gone while it runs `{}`", self.command),
-                Ok(count) => {
-                    let bytes = bytes.get(..count).unwrap_or_default();
-                    // At once: of a command that does not end, this is all there is.
-                    self.transcript.write_all(bytes)?;
-                    self.pending.extend(bytes);
+            match self.heard.recv_timeout(PACE) {
+                Ok(said) => self.pending.extend(said.context("reading from a host")?),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    bail!("the host is gone while it runs `{}`", self.command)
                 }
-                // A while without a word, or a signal: the flag says which one.
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-                Err(error) => return Err(error).context("reading from a host"),
             }
+        }
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+/// Passes on what a host says until it says no more.
+fn listen(mut from: UnixStream, mut transcript: File, says: &Sender<io::Result<Vec<u8>>>) {
+    let mut bytes = [0; 4096];
+    loop {
+        let said = match from.read(&mut bytes) {
+            Ok(0) => return,
+            Ok(count) => {
+                let bytes = bytes.get(..count).unwrap_or_default();
+                // At once: of a command that does not end, this is all there is.
+                transcript.write_all(bytes).map(|()| bytes.to_vec())
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => Err(error),
+        };
+        let last = said.is_err();
+        // The other end goes with the lane.
+        if says.send(said).is_err() || last {
+            return;
         }
     }
 }
@@ -192,6 +236,27 @@ fn ended(pending: &mut Vec<u8>, number: u64) -> Option<Reply> {
 mod tests {
     use super::*;
 
+    fn lane(stream: UnixStream) -> Lane {
+        let nowhere = File::options().write(true).open("/dev/null").expect("/dev/null");
+        Lane::over(stream, nowhere, &Arc::new(AtomicBool::new(false))).expect("a lane")
+    }
+
+    /// Two programs of a scenario wait for each other, and one of them has much to say before its turn comes.
+    #[test]
+    fn a_host_that_says_much_does_not_stand_still() {
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair of sockets");
+        theirs
+            .set_write_timeout(Some(Duration::from_secs(10)))
+            .expect("a timeout");
+        let mut lane = lane(ours);
+        lane.begin("much").expect("room for a line");
+        let much = vec![b'x'; 1 << 20];
+        theirs.write_all(&much).expect("somebody reads");
+        theirs.write_all(b"\nrig-end 1 0\n").expect("somebody reads");
+        let reply = lane.end(Duration::from_secs(10)).expect("it has ended");
+        assert_eq!((reply.status, reply.text.len()), (0, much.len()));
+    }
+
     #[test]
     fn a_reply_ends_at_its_own_mark() {
         let mut pending = b"one\r\ntwo\nrig-end 7 0\nthree\n\nrig-end 8 1".to_vec();
@@ -208,16 +273,7 @@ mod tests {
     #[test]
     fn a_host_that_takes_nothing_is_told_of() {
         let (ours, _theirs) = UnixStream::pair().expect("a pair of sockets");
-        ours.set_write_timeout(Some(Duration::from_millis(1)))
-            .expect("a timeout");
-        let mut lane = Lane {
-            stream: ours,
-            transcript: File::options().write(true).open("/dev/null").expect("/dev/null"),
-            interrupted: Arc::new(AtomicBool::new(false)),
-            pending: Vec::new(),
-            number: 0,
-            command: String::new(),
-        };
+        let mut lane = lane(ours);
         let much = vec![b'x'; 16 << 20];
         let error = lane.send(&much, Instant::now()).expect_err("nobody reads");
         assert_eq!(error.to_string(), "it stands still");
