@@ -53,11 +53,8 @@ pub trait Running: Send {
     /// What the body returned; [`Trouble::Killed`](crate::Trouble::Killed).
     fn join(self: Box<Self>) -> Outcome;
 
-    /// Whether it has ended: [`join`](Self::join) would not wait. Only asked where anything may fail
-    /// ([`Env::may_fail`](crate::Env::may_fail)), and by cases whose nodes are [apart](crate::Needs::Apart).
-    fn is_over(&self) -> bool {
-        true
-    }
+    /// Whether it has ended: [`join`](Self::join) would not wait.
+    fn is_over(&self) -> bool;
 
     /// Kills the process where it stands: no destructor runs, the driver cleans up. Only where
     /// [`Cluster::can_kill`]; never called for threads. Returns when the driver has noticed.

@@ -168,6 +168,13 @@ impl Spread {
         }
     }
 
+    /// Whether a part has ended: [`Self::wait`] would not wait.
+    fn has_ended(&self, part: usize) -> Outcome<bool> {
+        self.orders.listen(Duration::ZERO)?;
+        self.look()?;
+        Ok(self.running().end(part).is_some())
+    }
+
     /// Looks which parts have ended, and tells node 0's machine.
     fn look(&self) -> Outcome {
         let is_body = self.machine.is(0);
@@ -293,6 +300,16 @@ impl Running for Handle {
             Some(cluster) => cluster.wait(self.part),
             None => Ok(()),
         }
+    }
+
+    fn is_over(&self) -> bool {
+        let Some(cluster) = self.cluster.upgrade() else {
+            return true;
+        };
+        cluster.has_ended(self.part).unwrap_or_else(|trouble| {
+            cluster.running().trouble.get_or_insert(trouble);
+            true
+        })
     }
 
     fn kill(&self) {
@@ -449,6 +466,10 @@ impl Running for Thread {
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
+    fn is_over(&self) -> bool {
+        self.0.is_finished()
+    }
+
     fn kill(&self) {}
 }
 
@@ -458,6 +479,10 @@ struct Over(Outcome);
 impl Running for Over {
     fn join(self: Box<Self>) -> Outcome {
         self.0
+    }
+
+    fn is_over(&self) -> bool {
+        true
     }
 
     fn kill(&self) {}
