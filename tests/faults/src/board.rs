@@ -23,6 +23,8 @@ pub struct Tally {
     pub bytes_sent: u64,
     /// DMAs to pages from receive buffers.
     pub to_pages: u64,
+    /// Those of them that have ended well.
+    pub in_pages: u64,
     /// DMAs of operands of atomics.
     pub operands: u64,
     /// DMAs to bounce pages, but for control messages.
