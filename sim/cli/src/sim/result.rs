@@ -312,6 +312,7 @@ mod tests {
             );
         }
         assert_eq!(all["counters"]["dropped"], 5);
+        assert_eq!(all["peak_bytes"], 3 << 20);
         assert_eq!(all["bytes_per_node"], (2 << 20) / 4, "one world of 4 nodes");
         let first = (FaultKind::ALL[0].label(), ProtocolState::ALL[0].label());
         assert_eq!(all["coverage"][first.0][first.1], 1);
