@@ -5,8 +5,8 @@ use super::tree::Tree;
 /// Files whose fields are counters or results: structs, or lists of names given to a macro. (The host core has a test
 /// that drives each of its counters, whatever its name.)
 const REPORTS: [&str; 3] = [
-    "sim/cli/src/demo/report.rs",
-    "sim/cli/src/sim/result.rs",
+    "userlib/cli/src/demo/report.rs",
+    "userlib/cli/src/sim/result.rs",
     "nic-firmware/core/src/counters.rs",
 ];
 
@@ -64,9 +64,9 @@ mod tests {
     fn a_counter_without_a_test_is_found() {
         let report = "pub(crate) struct R {\n    pub(crate) bounced: u64,\n    pub(crate) lost: u64,\n}\n";
         let tree = Tree::of(&[
-            ("sim/cli/src/demo/report.rs", report),
+            ("userlib/cli/src/demo/report.rs", report),
             (
-                "sim/cli/tests/cli.rs",
+                "userlib/cli/tests/cli.rs",
                 "assert!(json.bounced > 0); // bounced_lost",
             ),
         ]);

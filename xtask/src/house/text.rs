@@ -174,7 +174,7 @@ mod tests {
         let unfinished = format!("fn f() {{ {}) }}", UNFINISHED[0]);
         for (path, text, says) in [
             ("userlib/src/long.rs", long.as_str(), "split files"),
-            ("sim/cli/src/x.rs", unfinished.as_str(), "finish it"),
+            ("userlib/cli/src/x.rs", unfinished.as_str(), "finish it"),
             (
                 "kernel-driver/core/src/x.rs",
                 "use std::vec;",
