@@ -4,10 +4,11 @@ use crate::faults::FaultKind;
 use crate::heap::Heap;
 use crate::kernel;
 use crate::node::Node;
-use crate::seen::{Place, Seen, digest};
+use crate::seen::{Place, Seen, Stored, digest};
 use crate::sim::{Event, Sim};
 use crate::vm::{Change, FaultResult, PAGE};
 use crate::words::{Side, Space, View};
+use netvm_abi::bounce::BounceUse;
 use netvm_abi::control::Grant;
 use netvm_abi::{BounceId, Nanos, PortId, Status, Token, Vpn};
 use netvm_host::Host;
@@ -498,6 +499,10 @@ fn copy(sim: &Sim, node: &Node, port: PortId, job: &CopyJob) -> Result<CopyEnd, 
             bounce: job.bounce,
             place,
             digest: digest(bounce),
+            stored: match BounceUse::from_id(&node.geometry, job.bounce) {
+                Some(BounceUse::Reply(_)) => Stored::Answer,
+                _ => Stored::Message,
+            },
         });
     } else {
         bounce.copy_from_slice(bytes);

@@ -36,6 +36,18 @@ pub(crate) enum Way {
     ToPage,
 }
 
+/// What bytes belong to that are stored in an app's page. Equal bytes may be stored at one place for each of these
+/// reasons, and only the first says that a message has landed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stored {
+    /// A message from another node.
+    Message,
+    /// The answer to a read of this node.
+    Answer,
+    /// An atomic's operand, changed.
+    Operand,
+}
+
 /// Identity of a DMA in a run.
 pub(crate) type DmaNumber = u64;
 
@@ -120,6 +132,8 @@ pub(crate) enum Seen {
         ppn: Ppn,
         place: Place,
         digest: u64,
+        /// Of one that writes the page.
+        stored: Option<Stored>,
     },
     /// Its completion is reported to the card.
     DmaDone { node: NodeId, dma: DmaNumber },
@@ -133,6 +147,7 @@ pub(crate) enum Seen {
         bounce: BounceId,
         place: Place,
         digest: u64,
+        stored: Stored,
     },
 
     /// A frame was put on the wire.

@@ -2,8 +2,9 @@
 
 use super::AGAIN;
 use super::paced::Source;
+use crate::check::message::{Message, READ_REPLY};
 use crate::node::Node;
-use crate::seen::{DmaNumber, Place, Seen, Way, digest};
+use crate::seen::{DmaNumber, Place, Seen, Stored, Way, digest};
 use crate::sim::Sim;
 use crate::vm::PAGE;
 use netvm_abi::wire::HEADER_BYTES;
@@ -33,7 +34,7 @@ pub(crate) fn dma_move(sim: &Sim, node: &Node, number: u64) {
                 buffer[..bytes.len()].copy_from_slice(bytes);
             }
             let digest = digest(bytes);
-            sim.see(moved(node.id, number, Way::FromPage, page, digest));
+            sim.see(moved(node.id, number, Way::FromPage, page, digest, None));
         }
         Dma::ReceiveToPage { receive, page } => {
             let Some(frame) = bus.receive.get(&receive.0) else {
@@ -47,7 +48,12 @@ pub(crate) fn dma_move(sim: &Sim, node: &Node, number: u64) {
             if let Some(bytes) = vm.frames().write(page.ppn).and_then(|bytes| bytes.get_mut(range)) {
                 bytes.copy_from_slice(payload);
             }
-            sim.see(moved(node.id, number, Way::ToPage, page, digest(payload)));
+            let stored = match Message::read(frame).map(|message| message.kind) {
+                Some(READ_REPLY) => Stored::Answer,
+                _ => Stored::Message,
+            };
+            let digest = digest(payload);
+            sim.see(moved(node.id, number, Way::ToPage, page, digest, Some(stored)));
         }
         Dma::PageToOperand { page } => {
             let range = range_of(page.offset, page.len.0);
@@ -59,7 +65,7 @@ pub(crate) fn dma_move(sim: &Sim, node: &Node, number: u64) {
                 operand.copy_from_slice(bytes);
             }
             let digest = digest(bytes);
-            sim.see(moved(node.id, number, Way::FromPage, page, digest));
+            sim.see(moved(node.id, number, Way::FromPage, page, digest, None));
         }
         Dma::OperandToPage { page } => {
             let Some(operand) = bus.operands.bytes(slot, page.len) else {
@@ -70,7 +76,8 @@ pub(crate) fn dma_move(sim: &Sim, node: &Node, number: u64) {
             if let Some(bytes) = vm.frames().write(page.ppn).and_then(|bytes| bytes.get_mut(range)) {
                 bytes.copy_from_slice(operand);
             }
-            sim.see(moved(node.id, number, Way::ToPage, page, digest(operand)));
+            let (digest, stored) = (digest(operand), Some(Stored::Operand));
+            sim.see(moved(node.id, number, Way::ToPage, page, digest, stored));
         }
         Dma::ReceiveToBounce { receive, bounce, len } => {
             let Some(frame) = bus.receive.get(&receive.0).cloned() else {
@@ -200,7 +207,14 @@ fn range_of(offset: PageOffset, len: u32) -> std::ops::Range<usize> {
     start..start + len as usize
 }
 
-pub(super) fn moved(node: NodeId, dma: DmaNumber, way: Way, page: PageRange, digest: u64) -> Seen {
+fn moved(
+    node: NodeId,
+    dma: DmaNumber,
+    way: Way,
+    page: PageRange,
+    digest: u64,
+    stored: Option<Stored>,
+) -> Seen {
     Seen::DmaMoved {
         node,
         dma,
@@ -208,5 +222,6 @@ pub(super) fn moved(node: NodeId, dma: DmaNumber, way: Way, page: PageRange, dig
         ppn: page.ppn,
         place: place_of(page),
         digest,
+        stored,
     }
 }

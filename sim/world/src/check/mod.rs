@@ -178,7 +178,7 @@ fn first(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::seen::{Allowed, ExportFact, Place, Way, digest};
+    use crate::seen::{Allowed, ExportFact, Place, Stored, Way, digest};
     use crate::vm::ProcessId;
     use netvm_abi::control::Modes;
     use netvm_abi::{NodeId, NotificationId, PortId, Ppn};
@@ -266,6 +266,7 @@ mod tests {
             ppn: Ppn(ppn),
             place: place(page),
             digest,
+            stored: (way == Way::ToPage).then_some(Stored::Message),
         }
     }
 
@@ -300,6 +301,7 @@ mod tests {
             ppn: Ppn(100),
             place,
             digest,
+            stored: Some(Stored::Message),
         }
     }
 

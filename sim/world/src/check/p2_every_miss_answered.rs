@@ -177,6 +177,7 @@ mod tests {
     use super::super::message::tests::frame;
     use super::super::tests::{NODE, arrived, caught, feed, feed_at, moved_at, sent};
     use super::*;
+    use crate::seen::Stored;
     use netvm_abi::wire::{Header, Kind};
     use netvm_abi::{Incarnation, NodeId, Seq};
 
@@ -333,6 +334,7 @@ mod tests {
             bounce: BounceId(3),
             place: super::super::tests::place(1),
             digest: 1,
+            stored: Stored::Message,
         };
         assert_eq!(feed(&mut checker(), &[fill.clone(), copy.clone()]), Ok(()));
         caught(feed(&mut checker(), &[fill, copy.clone(), copy]), "emptied twice");

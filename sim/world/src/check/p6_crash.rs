@@ -125,7 +125,7 @@ mod tests {
         NODE, PORT, PROCESS, arrived, caught, dma_start, feed, moved_at, port_opened, sent,
     };
     use super::*;
-    use crate::seen::Way;
+    use crate::seen::{Stored, Way};
     use netvm_abi::NotificationId;
     use netvm_abi::wire::Kind;
 
@@ -171,6 +171,26 @@ mod tests {
             moved_at(0x1000, b"data"),
         ];
         caught(feed(&mut CrashSafety::default(), &facts), "a life that is over");
+    }
+
+    /// The port may read the same bytes to the same place by itself, or an atomic may leave them there.
+    #[test]
+    fn equal_bytes_that_are_no_message_s_are_not_the_lost_one_s() {
+        let old = frame(Kind::Write, 5, 0x1000, b"data", 0);
+        let mut new = frame(Kind::Write, 0, 0x3000, b"other", 0);
+        new[16] = 99;
+        let mut store = moved_at(0x1000, b"data");
+        let facts = |store: &Seen| [sent(old.clone()), sent(new.clone()), store.clone()];
+        caught(
+            feed(&mut CrashSafety::default(), &facts(&store)),
+            "a life that is over",
+        );
+        for other in [Stored::Answer, Stored::Operand] {
+            if let Seen::DmaMoved { stored, .. } = &mut store {
+                *stored = Some(other);
+            }
+            assert_eq!(feed(&mut CrashSafety::default(), &facts(&store)), Ok(()));
+        }
     }
 
     /// What has data must not land in a port's next life; what has none is refused by the card after

@@ -15,7 +15,7 @@ use super::message::{
     ATOMIC_REPLY, ATOMIC_REQUEST, BYE, CONTROL, ERROR, FLUSH, FLUSH_REPLY, HEAD, Message, Posted, READ_REPLY,
     WRITE,
 };
-use crate::seen::{Place, Seen, Way, digest};
+use crate::seen::{Place, Seen, Stored, Way, digest};
 use netvm_abi::{Nanos, NodeId};
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ pub(in crate::check) enum News {
         at: u64,
         why: &'static str,
     },
-    /// Bytes were stored that no message explains.
+    /// Bytes were stored that no message from another node explains.
     Unexplained,
     /// An acknowledgement was sent that covers a message which has not ended.
     FalseAck { lane: Direction, seq: u32 },
@@ -116,13 +116,19 @@ impl Ledger {
                 way: Way::ToPage,
                 place,
                 digest,
+                stored: Some(stored),
                 ..
             }
             | Seen::HostCopied {
-                node, place, digest, ..
-            } => {
-                self.stored(node.0, *place, *digest, &mut news);
-            }
+                node,
+                place,
+                digest,
+                stored,
+                ..
+            } => match stored {
+                Stored::Message => self.stored(node.0, *place, *digest, &mut news),
+                Stored::Answer | Stored::Operand => news.push(News::Unexplained),
+            },
             Seen::Posted { node, port, words } => self.lost.posted(node.0, port.0, Posted::read(words)),
             Seen::Hostile { node, port } => self.lost.hostile(node.0, port.0),
             Seen::PortClosed { node, port } => self.lost.forget(node.0, port.0),
