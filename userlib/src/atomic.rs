@@ -1,11 +1,10 @@
 //! Atomic operations on remote words (thesis 8.1) and on queue blocks (thesis 8.3, 8.4).
 //!
-//! **What is atomic with what.** The card at the memory's node carries out atomics on one page one
-//! after the other, whoever sent them, so they are atomic with one another. They are *not* atomic with
-//! read-modify-writes of that node's processors, which the card knows nothing of, nor with plain remote
-//! writes to the same word: the card fetches the operand and writes it back. Loads and stores of
-//! an aligned word are single accesses on every side. So a word for which several nodes compete is
-//! changed through the card by all of them, also by those who could reach it with their processor.
+//! **What is atomic with what.** The card at the memory's node carries out atomics on one page one after the other,
+//! also those of different senders, so they are atomic with one another. They are *not* atomic with read-modify-writes
+//! of that node's processors, which the card knows nothing of, nor with plain remote writes to the same word: the card
+//! fetches the operand and writes it back. Loads and stores of an aligned word are single accesses on every side. So
+//! nodes that compete for a word all change it through the card, also a node that could reach it with its processor.
 //!
 //! | an atomic, and | | emulator | simulator | Linux with a card (the rig) |
 //! |---|---|---|---|---|
@@ -118,7 +117,7 @@ impl<'a> AtomicOp<'a> {
 
 /// An atomic operation under way. Dropping it does not take the operation back: its failure, if it
 /// fails, is then reported as one of a write is.
-#[must_use = "an answer that nobody waits for is lost"]
+#[must_use = "an answer is lost unless the caller waits for it"]
 pub struct PendingAtomic {
     port: Arc<PortInner>,
     op: OpId,

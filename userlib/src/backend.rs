@@ -6,7 +6,7 @@
 //! the words that a write touches are reached through the concrete [`Words`], and memory that is
 //! really mapped through a [`View`].
 //!
-//! ## Who may park where
+//! ## Where a caller may park
 //!
 //! A caller may be a thread (emulator, device) or a coroutine (simulator). It may *park* (block,
 //! sleep, yield to another caller of the same port) only inside of
@@ -207,14 +207,14 @@ pub trait PortBackend: Send + Sync {
     fn relax(&self, spins: u32);
 
     /// Runs `body` beside the caller: a thread or a coroutine of the same process. It ends by
-    /// itself, soon after the port has been closed; nobody joins it.
+    /// itself, soon after the port has been closed; it is never joined.
     ///
     /// # Errors
     /// The system's reason.
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> Result<(), Refusal>;
 }
 
-/// One line of who may do what with an export: what all lines that fit a caller allow adds up.
+/// One line of an export's access list. A caller may do what all lines that fit it allow together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {
     /// This node, or any.
@@ -236,15 +236,15 @@ pub struct ExportSpec<'a> {
     pub start: VirtAddr,
     /// Number of bytes, never zero; the range lies inside of the segment.
     pub len: u64,
-    /// The most that anybody may do.
+    /// The most that any importer may do.
     pub modes: Modes,
     /// Lowest notification number that importers may signal; 0 with `notify_last` 0: none.
     pub notify_first: NotificationId,
     /// Highest notification number that importers may signal.
     pub notify_last: NotificationId,
-    /// The shared queue that the range is; without one nobody gets [`Modes::APPEND`].
+    /// The shared queue that the range is; without one no importer gets [`Modes::APPEND`].
     pub queue: QueueShape,
-    /// Who may import it; a caller may do what all lines that fit it allow. Empty: nobody.
+    /// The access list: a caller may do what all lines that fit it allow. An empty list lets no port import.
     pub admit: &'a [Admission],
 }
 

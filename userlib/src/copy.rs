@@ -309,7 +309,7 @@ mod tests {
                 for round in 0..200_000u64 {
                     let value = if round % 2 == 0 { u64::MAX } else { 0 };
                     bytes[1..9].copy_from_slice(&value.to_ne_bytes());
-                    // SAFETY: `word` is 8 bytes, reached by everybody through atomics.
+                    // SAFETY: `word` is 8 bytes, and all threads reach it through atomics.
                     unsafe { copy_in(&bytes[1..9], word.as_ptr().cast()) };
                 }
                 stop.store(true, Ordering::Release);

@@ -15,12 +15,12 @@ use std::ops::{RangeBounds, RangeInclusive};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Who may do what with an export. A caller may do what any of the lines that fit it allows; there are at most 16.
-/// The order of the calls does not matter.
+/// The access list of an export: what each importer may do. A caller may do what any of the lines that fit it allows;
+/// there are at most 16. The order of the calls does not matter.
 ///
 /// ```
 /// use netvm::{Access, Modes};
-/// // Everybody may read; port 3 of node 2 may also write. All of them may signal notifications 1 to 10.
+/// // Every port may read; port 3 of node 2 may also write. All of them may signal notifications 1 to 10.
 /// let access = Access::everyone()
 ///     .modes(Modes::READ)
 ///     .and_port(2.into(), 3.into(), Modes::READ | Modes::WRITE)
@@ -34,12 +34,12 @@ pub struct Access {
     /// Those numbers are the library's own.
     own: bool,
     admit: Vec<Admission>,
-    /// Modes for everybody.
+    /// Modes for all ports.
     others: Option<Modes>,
 }
 
 impl Access {
-    /// Everybody may read, write and do atomics.
+    /// Every port may read, write and do atomics.
     pub const fn everyone() -> Self {
         let modes = Modes::READ.union(Modes::WRITE).union(Modes::ATOMIC);
         Self {
@@ -50,7 +50,7 @@ impl Access {
         }
     }
 
-    /// Nobody; add who may with [`and_node`](Self::and_node) and [`and_port`](Self::and_port).
+    /// No port has access; add nodes and ports with [`and_node`](Self::and_node) and [`and_port`](Self::and_port).
     pub const fn nobody() -> Self {
         Self {
             notify: None,
@@ -60,18 +60,18 @@ impl Access {
         }
     }
 
-    /// All ports of this node may read, write and do atomics; nobody else anything.
+    /// All ports of this node may read, write and do atomics; other nodes get no access.
     pub fn only(node: NodeId) -> Self {
         Self::nobody().and_node(node, Modes::READ | Modes::WRITE | Modes::ATOMIC)
     }
 
-    /// What everybody may do, beside signalling what [`notify`](Self::notify) says.
+    /// What every port may do, beside signalling the numbers of [`notify`](Self::notify) .
     pub const fn modes(mut self, modes: Modes) -> Self {
         self.others = Some(modes);
         self
     }
 
-    /// Names a node and what its ports may do, beside what everybody may.
+    /// Names a node and what its ports may do, beside what every port may.
     pub fn and_node(self, node: NodeId, modes: Modes) -> Self {
         self.and(Admission {
             node: Some(node),
@@ -95,7 +95,7 @@ impl Access {
         self
     }
 
-    /// Those who may import it may also signal these notifications of the port.
+    /// Ports that may import it may also signal these notifications of the port.
     ///
     /// Leave out numbers that the library uses for locks, queues, semaphores and channels of the same port: from 1022
     /// downward, as many as there are such objects, and 897 to 959 for up to 56 participants. A signal from elsewhere is a
@@ -120,14 +120,14 @@ impl Access {
         }
     }
 
-    /// The most that anybody may do.
+    /// The most that any importer may do.
     fn most(&self) -> Modes {
         let lines = self.admissions();
         let none = self.with_notify(Modes::empty());
         lines.iter().fold(none, |most, line| most | line.modes)
     }
 
-    /// Its lines, one for everybody among them.
+    /// Its lines, including the one for all other ports.
     pub(crate) fn admissions(&self) -> Vec<Admission> {
         let others = self.others.map(|modes| Admission {
             node: None,
@@ -297,7 +297,7 @@ impl SegmentInner {
 
 impl Drop for SegmentInner {
     fn drop(&mut self) {
-        // Nobody is left to tell; a port that is closed or gone has ended its exports itself.
+        // No caller is left to report an error to; a port that is closed or gone has ended its exports itself.
         let _ = self.end();
     }
 }

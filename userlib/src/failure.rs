@@ -198,7 +198,7 @@ impl Failures {
         written.map(|(node, _)| NodeId(node as u16)).collect()
     }
 
-    /// Whether there is nothing to report to anybody, and the port is open: the check of the short way.
+    /// Whether there is nothing to report, to any thread, and the port is open: the check of the short way.
     #[inline]
     pub(crate) fn quiet<W: SharedWords + ?Sized>(&self, area: &W) -> bool {
         u64::from(area.load_acquire(ERROR_WRITE)) == self.quiet_at
@@ -314,7 +314,7 @@ impl Failures {
         self.watched.contains(&op)
     }
 
-    /// Takes out what is known of failures to `node` (or any) and is for anybody.
+    /// Takes out the known failures to `node` (or to any node) that any thread may report.
     fn take_known(&mut self, node: Option<NodeId>) -> Vec<Known> {
         let Self { known, watched, .. } = self;
         let mut taken = Vec::new();
@@ -407,8 +407,8 @@ impl Failures {
         self.known.iter().copied().find(|known| known.failure.op == op)
     }
 
-    /// A flush found the stream broken: reports that, whether or not somebody has been told before.
-    /// Whatever else is known to have failed at the node goes with it.
+    /// A flush found the stream broken: reports that, whether or not it has been reported before. All other known
+    /// failures at the node go with it.
     pub(crate) fn report_flush(&mut self, first: Known) -> Error {
         self.known.retain(|other| other.failure.op != first.failure.op);
         let others = self.take_known(Some(first.failure.node));
@@ -525,7 +525,7 @@ mod tests {
         let mut failures = Failures::new(2, Generation(0));
         assert!(failures.quiet(area));
 
-        // One in the ring that nobody has taken out, taken out, and reported.
+        // A failure that is still in the ring, then taken out, then reported.
         area.store_release(ERROR_WRITE, 1);
         assert!(!failures.quiet(area));
         failures.drain(&area, &area);
@@ -533,7 +533,7 @@ mod tests {
         assert!(failures.take(None).is_err());
         assert!(failures.quiet(area));
 
-        // One that is not for anybody.
+        // A failure that only its own waiter may report.
         failures.watch(OpId(5));
         failures.add(failed(5, 1, 0));
         assert!(!failures.quiet(area));
@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_seen_by_those_who_post_to_it() {
+    fn a_stream_is_seen_by_its_posters() {
         let mut failures = Failures::new(2, Generation(3));
         let early = failures.stream(NodeId(1));
         assert_eq!(early.tag().epoch(), failures.epoch(NodeId(0)));

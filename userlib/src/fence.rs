@@ -1,10 +1,9 @@
 //! Waiting until operations are done (thesis 5.1, 5.3.1; remote completion goes beyond the thesis).
 //!
 //! The card refreshes a shadow counter every 32 completions, and exactly when it passes the count in
-//! the port's fence word. Several threads may fence at once but there is one word: it holds the lowest
-//! count that anybody still waits for. A thread that wants a higher one looks again, each time around,
-//! whether the word has been passed, and then puts its own there; so nobody waits for a later
-//! command than its own.
+//! the port's fence word. Several threads may fence at once but there is one word: it holds the lowest count that a
+//! thread still waits for. A thread that waits for a higher count checks in each round whether the word has been
+//! passed, and then stores its own count there. So no thread waits for a later command than its own.
 
 use crate::error::{Error, Failure, Result};
 use crate::failure::Known;
@@ -185,8 +184,8 @@ impl PortInner {
         }
     }
 
-    /// Waits until everything sent to `node` has landed, or failed. Reports nothing: what there is to
-    /// report is left for whoever asks next.
+    /// Waits until everything sent to `node` has landed, or failed. Reports no failure: failures stay for the next call
+    /// that reports them.
     pub(crate) fn settle(&self, node: NodeId) -> Result<()> {
         self.await_flush(node).map(drop)
     }

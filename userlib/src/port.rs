@@ -462,8 +462,8 @@ impl Port {
     /// Drives a future to its end, blocking the caller in the back end's way. The futures of this
     /// library run under any executor; this one is enough for a program that has none.
     ///
-    /// A future that waits for another node's signal waits for ever if that node dies: nobody can know
-    /// that no signal will come. Where that may happen use [`block_on_for`](Self::block_on_for).
+    /// A future that waits for another node's signal waits for ever if that node dies: no event tells that the signal
+    /// will never come. Where that may happen use [`block_on_for`](Self::block_on_for).
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         crate::notify::block_on(&self.inner.backend, future)
     }

@@ -2,7 +2,7 @@
 //!
 //! Several threads may post. One small mutex makes the messages of one call go out in order; it is let
 //! go of whenever the queue is full, and never held while a caller parks. Messages of two calls may
-//! alternate in the queue, which harms nobody: a call's notification is on its last message.
+//! alternate in the queue, which does no harm: a call's notification is on its last message.
 
 use crate::failure::Failures;
 use crate::port::PortInner;
@@ -74,8 +74,8 @@ impl Poster {
         self.queue.free() != 0
     }
 
-    /// As [`has_room`](Self::has_room), for those who do not ask whether the port is [quiet](Failures::quiet): there is no
-    /// room in the queue of a port that is closed.
+    /// As [`has_room`](Self::has_room), for callers that do not ask whether the port is [quiet](Failures::quiet): there
+    /// is no room in the queue of a port that is closed.
     pub(crate) fn may_post<W: SharedWords + ?Sized>(&mut self, area: &W) -> bool {
         !self.failures.is_closed() && self.has_room(area)
     }

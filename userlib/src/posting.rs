@@ -260,7 +260,7 @@ impl PortInner {
         Ok(posted)
     }
 
-    /// Posts a remote flush, whose record somebody will come for.
+    /// Posts a remote flush, whose record its poster will collect.
     pub(crate) fn post_flush(&self, node: NodeId) -> Result<Posted> {
         let mut spins = 0;
         let mut dropped = Vec::new();

@@ -241,7 +241,7 @@ impl fmt::Debug for Region {
 }
 
 /// A part of a region. Keeps the region alive, as does a transfer that was given it: forgetting or
-/// dropping handles never leaves a card with memory that belongs to somebody else.
+/// dropping handles never leaves a card with memory that belongs to another owner.
 #[derive(Clone, Debug)]
 pub struct RegionSlice {
     region: Region,
@@ -318,7 +318,7 @@ macro_rules! atomic {
     ($word:expr, $kind:ty) => {
         $word.region.inner.mapped.map(|start| {
             // SAFETY: range and alignment were checked when the word was made; the region keeps the
-            // mapping alive for as long as the borrow of `$word`; everybody uses atomics there.
+            // mapping alive for as long as the borrow of `$word`; all accesses there are atomics.
             unsafe { &*start.as_ptr().add($word.offset as usize).cast::<$kind>() }
         })
     };

@@ -25,7 +25,7 @@ pub(crate) struct Waiting {
     pub(crate) port: PortId,
     pub(crate) address: VirtAddr,
     pub(crate) epoch: Epoch,
-    /// Whether somebody comes for the record itself (flush), not only for its status (read).
+    /// Whether a waiter collects the record itself (flush), not only its status (read).
     pub(crate) wanted: bool,
     /// Keeps the local memory of a read alive.
     pub(crate) hold: Option<Region>,
@@ -41,7 +41,7 @@ pub(crate) struct Replies {
     posted: u32,
     /// Messages found ended so far.
     ended: u32,
-    /// Records that somebody will come for.
+    /// Records that their waiters will collect.
     results: Vec<Reply>,
 }
 
@@ -151,7 +151,7 @@ impl Replies {
         Some(self.results.swap_remove(at))
     }
 
-    /// Nobody will come for the record of this operation: if it fails it is reported as others are.
+    /// The record of this operation will not be collected: a failure of it is reported as others are.
     pub(crate) fn abandon(&mut self, op: OpId) {
         for waiting in self.slots.iter_mut().flatten() {
             if waiting.op == op {

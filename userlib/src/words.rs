@@ -31,8 +31,8 @@ impl MappedWords {
     ///
     /// # Safety
     /// The words are mapped and stay so, at this place, until `owner` is dropped; they are writable
-    /// unless the library only loads them (status pages); `start` is aligned to four bytes; everybody
-    /// else in this process reaches them through atomics only.
+    /// unless the library only loads them (status pages); `start` is aligned to four bytes; all other accesses in this
+    /// process are atomics.
     #[must_use]
     pub unsafe fn new(start: NonNull<u32>, len: usize, owner: Arc<dyn Any + Send + Sync>) -> Self {
         Self {
@@ -180,8 +180,8 @@ impl FastWords {
         unsafe { self.block.as_ref() }
     }
 
-    /// The entry of the command with this number. Whoever writes to it does so before the card may
-    /// read it, or after it has: accesses of different sizes never meet.
+    /// The entry of the command with this number. Each write to it is made before the card may read it, or after it
+    /// has: accesses of different sizes never meet.
     #[inline]
     pub(crate) const fn entry(&self, number: u32) -> &Entry {
         // SAFETY: the entries lie in the block, aligned (asserted above, and checked in `new`), which

@@ -18,7 +18,7 @@ pub struct ChannelConfig {
 }
 
 impl Default for ChannelConfig {
-    /// 64 messages of what fits a page, from whoever joins first.
+    /// 64 messages of what fits a page, from the first port that joins.
     fn default() -> Self {
         Self {
             message_bytes: u64::from(PAGE_SIZE) - HEAD_BYTES,
@@ -53,7 +53,7 @@ impl ChannelConfig {
     }
 
     /// The event-count number of the receiver's port that says that a message has come. If not given,
-    /// the highest that nobody uses; ask [`Receiver::notification`](crate::Receiver::notification) which that is.
+    /// the highest that is not in use; ask [`Receiver::notification`](crate::Receiver::notification) which that is.
     pub fn notification(mut self, id: impl Into<NotificationId>) -> Self {
         self.notification = Some(id.into());
         self
@@ -77,7 +77,7 @@ impl ChannelConfig {
         refill.clamp(1, self.capacity.max(1))
     }
 
-    /// Who may join, and signal this number.
+    /// Access for the ports that may join, and signal this number.
     pub(super) fn access(&self, id: NotificationId) -> Access {
         let modes = Modes::READ | Modes::WRITE | Modes::ATOMIC;
         let access = match self.from {

@@ -20,7 +20,7 @@ const PAGE: u64 = PAGE_SIZE as u64;
 pub(super) mod queue {
     /// The receiver's description of the channel.
     pub(in super::super) const DESCRIPTION: u64 = 0;
-    /// Who sends: an [`Owner`](super::Owner).
+    /// The sender: an [`Owner`](super::Owner).
     pub(in super::super) const OWNER: u64 = 64;
     /// The sender's farewell: 0, or a [`Farewell`](super::Farewell).
     pub(in super::super) const FAREWELL: u64 = 72;
@@ -36,7 +36,7 @@ pub(super) mod credits {
     pub(in super::super) const LEN: u64 = 16;
 }
 
-/// How a queue is made. Part of the description, so whoever imports a queue must doubt it.
+/// How a queue is made. Part of the description, so an importer checks it before use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     /// Largest message.
@@ -153,7 +153,7 @@ pub(super) const fn number(message: u64) -> u32 {
     (message as u32).wrapping_add(1)
 }
 
-/// Who sends: enough for the receiver to find the sender's export, and no other's.
+/// Identifies the sender: enough for the receiver to find the sender's export, and no other's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Owner {
     pub(super) node: NodeId,

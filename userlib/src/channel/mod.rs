@@ -1,9 +1,8 @@
 //! Channels: one-way streams of messages from one port to another (thesis chapter 7).
 //!
-//! The receiver exports a circular queue; the sender, who has imported it, writes each message into
-//! the next entry with a notifying write, and needs no answer to do so. Both count messages. The
-//! receiver tells now and then how many entries it has given back, and a sender that has used them
-//! all waits for that.
+//! The receiver exports a circular queue; the sender has imported it and writes each message into the next entry with a
+//! notifying write, and needs no answer to do so. Both count messages. The receiver tells now and then how many entries
+//! it has given back, and a sender that has used them all waits for that.
 //!
 //! ```no_run
 //! # fn both(here: &netvm::Port, there: &netvm::Port) -> netvm::Result<()> {
@@ -25,7 +24,7 @@
 //! *A replenishment says how many entries have been given back since the beginning*, and is an ordered
 //! write with a notification, not a notification alone. It stands alone
 //! ([`regardless`](crate::Write::regardless)): it comes through when another operation of the receiver's port has
-//! failed, and disturbs nobody when its sender has just gone.
+//! failed, and its own failure suppresses nothing when the channel's sender has just gone.
 //!
 //! *Each entry begins with its message's number and length.* The receiver takes an entry when it is
 //! signalled **and** has the right number. Signals come after all data of earlier writes, so a message
@@ -42,9 +41,9 @@
 //! channel a port of its own. With threads that share the port it is more than a precaution: a failure that another
 //! thread is told of in the very moment of a send goes unnoticed until the next.
 //!
-//! Whoever waits looks, after a few milliseconds and then less and less often, whether the other side
-//! is there: by a read of its memory, which is refused when its port has closed or its process has
-//! died, and which finds out when the link is lost.
+//! A waiter checks after a few milliseconds, and then less and less often, whether the other side is still there. It
+//! reads the other side's memory: the read is refused when that port has closed or its process has died, and it fails
+//! when the link is lost.
 
 mod body;
 mod config;

@@ -50,7 +50,7 @@ pub(super) fn concerns(remote: &RemoteSegment, failure: &Failure) -> bool {
 /// Reads 8 bytes of the other side's memory. Tells why it has gone, if it has.
 ///
 /// # Errors
-/// What concerns somebody else, or this port.
+/// Failures that concern another peer, or this port.
 pub(super) fn look(port: &PortInner, remote: &RemoteSegment, offset: u64) -> Result<Option<Status>> {
     match remote.read(offset, &mut [0; 8]).post() {
         Ok(_) => Ok(None),

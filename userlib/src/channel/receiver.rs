@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 /// What the receiver knows of the sender.
 enum Sending {
-    /// Nobody has joined, or it was not met yet.
-    Nobody,
+    /// No sender has joined, or this end has not met it yet.
+    Unmet,
     /// Its export, and the number that tells it of a replenishment.
     By(RemoteSegment, Owner),
     /// It had joined, and has gone.
@@ -101,7 +101,7 @@ impl Receiver {
             farewell,
             arrived,
             signals_before,
-            sending: Sending::Nobody,
+            sending: Sending::Unmet,
             received: 0,
             freed: 0,
             told: 0,
@@ -125,7 +125,7 @@ impl Receiver {
         self.layout.message_bytes
     }
 
-    /// Who sends, if somebody has joined.
+    /// Node and port of the sender, if one has joined.
     ///
     /// # Errors
     /// [`Error::Memory`].
@@ -349,9 +349,9 @@ impl Receiver {
         Ok(())
     }
 
-    /// Binds to the export of whoever has joined.
+    /// Binds to the export of the sender that has joined.
     fn meet(&mut self) -> Result<()> {
-        if !matches!(self.sending, Sending::Nobody) {
+        if !matches!(self.sending, Sending::Unmet) {
             return Ok(());
         }
         let Some(owner) = Owner::decode(self.owner.load()?) else {

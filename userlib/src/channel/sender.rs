@@ -44,8 +44,8 @@ pub struct Sender {
     returned: u64,
     /// The operations of messages that the receiver is not known to have taken.
     in_flight: VecDeque<OpId>,
-    /// The stream's epoch when they were posted. Whoever hears of a failure raises it: then signals may have
-    /// been suppressed.
+    /// The stream's epoch when they were posted. Each report of a failure raises it, because the failure may have
+    /// suppressed signals.
     epoch: Epoch,
     patience: Patience,
     said_farewell: bool,

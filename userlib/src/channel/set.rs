@@ -1,4 +1,4 @@
-//! Many-to-one: several channels, each with its sender, and one who waits for all (thesis chapter 7).
+//! Many-to-one: several channels, each with its sender, and one receiver that waits for all (thesis chapter 7).
 
 use super::Receiver;
 use crate::backend::Refusal;
@@ -181,7 +181,7 @@ impl ReceiverSet {
         }
     }
 
-    /// Silence: somebody may have died, or have left where its signal was suppressed.
+    /// After a silence: a sender may have died, or its farewell's signal may have been suppressed.
     fn look_around(&mut self) {
         for index in 0..self.places.len() {
             let Some(receiver) = self.get_mut(index) else {

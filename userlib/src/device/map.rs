@@ -15,7 +15,7 @@ pub(super) struct Mapping {
     len: usize,
 }
 
-// SAFETY: the range stays where it is, and whoever follows the pointer does so by atomics or copies.
+// SAFETY: the range stays where it is, and every access through the pointer is by atomics or copies.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -63,7 +63,7 @@ impl Mapping {
             return;
         };
         let (words, count) = memory.words();
-        // SAFETY: new memory of so many words; nobody else knows it.
+        // SAFETY: new memory of so many words; no other pointer to it exists.
         let words = unsafe { std::slice::from_raw_parts(words.as_ptr().cast::<AtomicU32>(), count) };
         if let Some(state) = words.get(PORT_STATE.index()) {
             state.store(u32::from(Status::NoSuchPort.code()), Ordering::Release);
@@ -83,7 +83,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new`; whoever uses it keeps it.
+        // SAFETY: mapped in `new`; all users of the range hold the mapping, so none is left.
         let _ = unsafe { munmap(self.start.as_ptr(), self.len) };
     }
 }

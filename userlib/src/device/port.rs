@@ -44,7 +44,7 @@ pub(super) struct Port {
 
 fn words(mapping: &Arc<Mapping>) -> Words {
     let (start, len) = mapping.words();
-    // SAFETY: mapped for as long as the owner; only the block is stored to. Everybody in this process uses atomics.
+    // SAFETY: mapped for as long as the owner; only the block is stored to. All accesses in this process are atomics.
     Words::Mapped(unsafe { MappedWords::new(start, len, mapping.clone()) })
 }
 
@@ -134,7 +134,7 @@ impl PortBackend for Port {
         Ok(Arc::new(Segment {
             port: self.ours.clone(),
             segment,
-            // SAFETY: `owner` keeps it, mapped for both; nobody makes references to it.
+            // SAFETY: `owner` keeps it, mapped for both; no reference to it is ever made.
             memory: unsafe { Mapped::new(start, len) },
             owner: Some(mapping),
         }))

@@ -13,8 +13,8 @@
 //! and load of each side cross a full barrier). *Acknowledging* one of several signals puts the number
 //! back into `ready` or `dispatch`: the others may have no entry of their own. *Arming and disarming*
 //! move the number from one list to the other under the lock, and then wake: the card has interrupted for
-//! those signals before, and those who now have to handle them may have blocked since. Over a bus a full barrier does not
-//! do: [`super::unsure`].
+//! those signals before, and the threads that now have to handle them may have blocked since. Over a bus a full barrier
+//! does not do: [`super::unsure`].
 //!
 //! **No handler runs twice for a signal** (thesis 6.1.2). Only the port's dispatcher calls handlers,
 //! also for signals that are pending when one is armed; it looks at the counts, calls, then
@@ -36,8 +36,8 @@
 //! the entry of a number that the scan has found, the entry tells nothing new while the number is out.
 //!
 //! **The words of a closed port are its successor's.** Back ends give a number's words to the next port that opens it, so
-//! a handle of the old one must not store there. Each store is made under a lock, after a look at `closed`. The one who
-//! closes the port says so first, then takes each of these locks, then gives the words back.
+//! a handle of the old one must not store there. Each store is made under a lock, after a look at `closed`. The thread
+//! that closes the port first sets `closed`, then takes each of these locks, then gives the words back.
 
 use super::future::Waiter;
 use crate::error::{Error, Result};
@@ -289,7 +289,7 @@ impl Inbox {
 }
 
 impl PortInner {
-    /// Signals of this number that nobody has acknowledged.
+    /// Unacknowledged signals of this number.
     #[inline]
     pub(crate) fn pending(&self, id: NotificationId) -> u32 {
         // The acknowledge count first: read the other way round, an acknowledgement in between would
@@ -303,13 +303,14 @@ impl PortInner {
         signals.wrapping_sub(acknowledged)
     }
 
-    /// Whether the words may be changed: those of a port that is closed are its successor's. Asked under a lock that the
-    /// one who closes the port takes, after it has said so and before the words go.
+    /// Whether the words may be changed: those of a port that is closed are its successor's. The caller holds a lock
+    /// that the closing thread takes after it has set `closed` and before the words go.
     pub(crate) fn has_words(&self) -> bool {
         !self.closed.load(Ordering::Acquire)
     }
 
-    /// From now on nothing here changes the port's words. For the one who closes it, after it has said so.
+    /// From the return on, nothing here changes the port's words. The thread that closes the port calls this after it
+    /// has set `closed`.
     pub(crate) fn leave_inbox(&self) {
         drop(self.inbox.state.lock());
     }
@@ -396,7 +397,7 @@ impl PortInner {
         }
         if state.read != before {
             self.block.store_release(NOTIFICATION_READ, state.read);
-            // Counts are compared after this, by whoever holds the lock: see the module's text.
+            // Counts are compared after this, by a holder of the lock: see the module's text.
             self.block.full_barrier();
         }
         if state.behind {
@@ -593,7 +594,7 @@ impl PortInner {
     }
 }
 
-/// What somebody wants to be interrupted for.
+/// What a waiter wants to be interrupted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Want {
     /// Signals of this number.

@@ -12,9 +12,8 @@ use std::sync::atomic::Ordering;
 
 /// An event-count notification of a port: a count of signals, and a count of those acknowledged.
 ///
-/// A signal stays pending until it is [acknowledged](Self::ack), by whoever handled it. Handle a
-/// number in one way at a time: here, through the [queue](crate::NotificationQueue), or with a
-/// [handler](Self::arm).
+/// A signal stays pending until it is [acknowledged](Self::ack), by the code that handled it. Handle a number in one
+/// way at a time: here, through the [queue](crate::NotificationQueue), or with a [handler](Self::arm).
 #[derive(Clone)]
 pub struct Notification {
     port: Arc<PortInner>,

@@ -1,4 +1,4 @@
-//! Who has which event-count number.
+//! Owners of event-count numbers.
 //!
 //! Programs choose their numbers themselves, as they do with a file's offsets. Objects of the library
 //! that need some of their own take them here: the one that the program names, or the highest that
@@ -22,8 +22,8 @@ use std::sync::Arc;
 const HIGHEST: u32 = EVENT_COUNTS - 2;
 
 /// An event-count notification that belongs to an object of the library. Begins with nothing pending,
-/// and leaves nothing pending when it is given back. Whoever holds it first ends the export
-/// that lets others signal it.
+/// and leaves nothing pending when it is given back. Its holder ends the export that lets others signal it before it
+/// drops this.
 pub(crate) struct OwnNotification {
     port: Arc<PortInner>,
     notification: Notification,

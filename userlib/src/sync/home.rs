@@ -16,9 +16,9 @@ use std::fmt;
 pub(super) const RECOVERY: u64 = 64;
 /// Offset of a lock's count of recoveries.
 pub(super) const RECOVERIES: u64 = 72;
-/// Offset of the list of who may take part.
+/// Offset of the access list.
 const RIGHTS: u64 = 128;
-/// Offset of the table of a lock's members: 64-bit names, 0 for nobody.
+/// Offset of the table of a lock's members: 64-bit names, 0 for a free place.
 pub(super) const MEMBERS: u64 = RIGHTS + rights::BYTES;
 /// How many members there may be.
 pub(super) const PLACES: usize = (PAGE_SIZE as usize - MEMBERS as usize) / 8;
@@ -52,8 +52,8 @@ impl Kind {
 /// The home of a lock, wait queue or semaphore: as long as it lives, others can join. Any process may keep it;
 /// it takes no part in anything, and on the paths of the algorithms only its card does.
 ///
-/// Dropping it ends the object: whoever uses it then gets an error, at the latest when it next needs the home. A lock
-/// that is handed from one to another who waits does not need it; only the last of them does.
+/// Dropping it ends the object: participants then get an error, at the latest when they next need the home. A lock that
+/// a holder hands to a waiter does not need the home; only the last holder does.
 #[must_use = "dropping a home ends what lives there"]
 pub struct Home {
     segment: Segment,
@@ -85,7 +85,7 @@ impl fmt::Debug for Home {
     }
 }
 
-/// Binds to a block, and makes sure that it is one of this kind. Gives who else may.
+/// Binds to a block, and makes sure that it is one of this kind. Returns the access list.
 pub(super) fn join(
     port: &Port,
     node: NodeId,

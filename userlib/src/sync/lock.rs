@@ -1,4 +1,4 @@
-//! The lock (thesis 8.2): first come first served, and whoever waits looks at its own memory alone.
+//! The lock (thesis 8.2): first come first served, and a waiter looks at its own memory alone.
 
 use super::home::{self, Home, Kind, RECOVERIES};
 use super::peers::look_at;
@@ -17,20 +17,19 @@ use std::sync::atomic::Ordering;
 
 /// A participant of a lock that any process on any node may take part in.
 ///
-/// Getting it costs one round trip to its home, and one message more if somebody else has it. Whoever waits
-/// spins a little on its own memory and then blocks. Letting go costs one round trip, or one
-/// message if somebody waits.
+/// Getting it costs one round trip to its home, and one message more if another participant has it. A waiter spins a
+/// little on its own memory and then blocks. Letting go costs one round trip, or one message if a participant waits.
 ///
 /// What a holder wrote, to whatever node, the next holder sees: see [`Guard::release`].
 ///
 /// # Waiting has no time-out
-/// Who waits stands in a chain that others rely on, and cannot leave it without their help. So
+/// A waiter stands in a chain that others rely on, and cannot leave it without their help. So
 /// [`acquire`](Self::acquire) waits as long as it takes; [`try_acquire`](Self::try_acquire) and
 /// [`try_acquire_for`](Self::try_acquire_for) never stand in it.
 ///
 /// # Processes that die
-/// If a process dies that holds the lock or waits for it, those who wait find out, agree on one of
-/// them, and that one gets the lock with [`Guard::owner_died`] set. Nobody waits for ever.
+/// If a process dies that holds the lock or waits for it, the waiters find out and agree on one of them, and that one
+/// gets the lock with [`Guard::owner_died`] set. No participant waits for ever.
 ///
 /// # Panics under the lock
 /// A guard that is dropped by a panic leaves the lock as a process that dies: the next to [wait](Self::acquire) for it is
@@ -45,8 +44,8 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Makes a lock that has its home at this port, under this name. `access` says who may take part:
-    /// they need to read and do atomics.
+    /// Makes a lock that has its home at this port, under this name. `access` names the participants: they need to read
+    /// and do atomics.
     ///
     /// # Errors
     /// As [`Port::alloc`] and [`Port::export`].
@@ -100,7 +99,7 @@ impl Lock {
                 Ok(Some((broken, died))) => return Ok((self.seat.port.write_mark(), broken, died)),
                 Ok(None) => {}
                 Err(error) => {
-                    // Whoever stands behind this one finds that it is left alone.
+                    // The participant behind this one finds that the turn is over.
                     self.seat.step_out();
                     return Err(error);
                 }
@@ -118,7 +117,7 @@ impl Lock {
                     return Ok(Some((broken, recovered)));
                 }
                 Progress::Ended(Acquired::Astray) => return Ok(None),
-                // Only who tries ends so.
+                // Only `TryAcquire` ends so.
                 Progress::Ended(Acquired::Taken) => return Err(Error::TimedOut),
                 Progress::Waits if machine.pauses() => {
                     self.seat.pause(until)?;
@@ -134,9 +133,9 @@ impl Lock {
 
     /// Looks whether the home is still there, as a waiter does before it looks at the one before it.
     ///
-    /// The chain alone does not tell. A holder that lives keeps everybody waiting, and where the chain is broken each waiter
-    /// would ask the home only after the waiter before it has ended, a second or more for each of them. Giving up a
-    /// place is safe at any time (see [`Acquire`]).
+    /// The chain alone does not tell. A holder that lives keeps all others waiting, and where the chain is broken each
+    /// waiter would ask the home only after the waiter before it has ended, a second or more for each of them. Giving
+    /// up a place is safe at any time (see [`Acquire`]).
     fn look_home(&self) -> Result<()> {
         let mut recoveries = [0; 8];
         match look_at(&self.centre, RECOVERIES, &mut recoveries) {
@@ -148,7 +147,7 @@ impl Lock {
         }
     }
 
-    /// The lock if nobody has it now, at one round trip.
+    /// The lock if it is free now, at one round trip.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
@@ -163,15 +162,16 @@ impl Lock {
         let ended = self
             .seat
             .drive(&mut machine, &self.centre, false, Nanos::MAX)
-            // Whoever still asks may have the lock without knowing, and all who recover it would wait for its answer. If
-            // it does have the lock (the answer was lost), it is recovered from one that has stepped out.
+            // A participant that still asks may have the lock without knowing, and every participant that recovers it
+            // would wait for its answer. If it does have the lock (the answer was lost), it is recovered from one that
+            // has stepped out.
             .inspect_err(|_| self.seat.step_out())?;
         let held = matches!(ended, Progress::Ended(Acquired::Held { .. }));
         Ok(held.then(|| self.seat.port.write_mark()))
     }
 
-    /// Tries again and again, with growing pauses. Not first come first served: who
-    /// [waits](Self::acquire) comes before. Each try is a round trip.
+    /// Tries again and again, with growing pauses. Not first come first served: participants that [wait](Self::acquire)
+    /// come first. Each try is a round trip.
     ///
     /// # Errors
     /// [`Error::TimedOut`]; as [`acquire`](Self::acquire).
@@ -217,7 +217,7 @@ impl Lock {
         let mut machine = Release::new(self.seat.me, broken);
         debug_assert_eq!(machine.want(), Want::LookNext);
         machine.answer(Answer::Next(next));
-        // Who has asked and not said so for long may have died.
+        // A successor that has asked, and has not sent its name for long, may have died.
         let mut patience = Patience::new();
         let mut until = patience.until(self.seat.port.backend.now());
         while let Progress::Waits = self
@@ -231,9 +231,9 @@ impl Lock {
         failed.map_or(Ok(landed), Err)
     }
 
-    /// It could not be let go of: the home's page cannot be had, say. Says in its own memory that it holds the lock no
-    /// more and has handed it to nobody. Who waits for it finds that by looking, and recovers it; otherwise
-    /// all would wait for one who lives and has gone on.
+    /// The lock could not be let go of: the home's page cannot be had, say. States in its own memory that it no longer
+    /// holds the lock and has handed it to no participant. A waiter finds that by looking, and recovers the lock;
+    /// otherwise all would wait for a participant that lives and has gone on.
     fn abandon(&self) {
         self.seat.step_out();
     }
@@ -260,7 +260,7 @@ impl PortInner {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // A guard that was forgotten holds the lock no more: those who wait find that by looking, and recover it.
+        // A guard that was forgotten no longer holds the lock: waiters find that by looking, and recover it.
         self.seat.leave_turn();
         self.seat.leave(&self.centre);
     }
@@ -301,7 +301,7 @@ impl<'a> Guard<'a> {
         self.died
     }
 
-    /// Whether somebody waits for the lock, and has said so. Looks at own memory only.
+    /// Whether a participant waits for the lock, and its message has come. Looks at own memory only.
     ///
     /// # Errors
     /// [`Error::Memory`] where the page cannot be had.
@@ -312,14 +312,14 @@ impl<'a> Guard<'a> {
     /// Lets go of the lock, as dropping the guard does, and tells what failed.
     ///
     /// Everything that this port has written while the lock was held has landed when the next holder gets it.
-    /// What lies on the node that the release goes to (the lock's home if nobody waits, else the next
-    /// holder's) costs nothing; every other node written to meanwhile costs a round trip. Atomics
-    /// count when they have been waited for.
+    /// What lies on the node that the release goes to (the lock's home if no participant waits, else the next holder's)
+    /// costs nothing; every other node written to meanwhile costs a round trip. Atomics count when they have been
+    /// waited for.
     ///
     /// # Errors
     /// [`Error::Failed`] for a write that did not land (the lock is free all the same); when the home has
     /// gone or could not be reached, what its operation failed with: the next to wait for the lock gets it then as if
-    /// this process had died, and who only [tries](Lock::try_acquire) gets it after that one.
+    /// this process had died, and a participant that only [tries](Lock::try_acquire) gets it after that one.
     pub fn release(mut self) -> Result<()> {
         let landed = self.let_go()?;
         self.lock.seat.port.tell_all(landed)
@@ -340,7 +340,7 @@ impl<'a> Guard<'a> {
         queue: impl FnOnce() -> Result<Q>,
         wait: impl FnOnce(Q) -> Result<R>,
     ) -> Result<R> {
-        // Before the queue is told, whose messages are nobody's data.
+        // Noted before the queue is told, because the queue's messages are no data that the lock protects.
         let written = self.lock.seat.port.written_after(self.start);
         let queued = queue()?;
         let released = if std::mem::take(&mut self.held) {
@@ -377,7 +377,7 @@ impl fmt::Debug for Guard<'_> {
     }
 }
 
-/// Who it is, for messages.
+/// Its identity, for messages.
 impl Lock {
     /// Its name among the participants.
     #[must_use]

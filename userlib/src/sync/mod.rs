@@ -8,8 +8,8 @@
 //! | both, as thesis table 21 has it | [`Monitor`], [`Condition`] |
 //! | count tokens | [`Semaphore`] |
 //!
-//! Each has a [`Home`]: a block of memory in some port, exported under a name. Whoever takes part *joins* it, and
-//! has a *seat*, some words in its own port's memory through which the others talk to it.
+//! Each has a [`Home`]: a block of memory in some port, exported under a name. A participant *joins* it, and has a
+//! *seat*, some words in its own port's memory through which the others talk to it.
 //!
 //! The algorithms are step machines without any input or output ([`protocol`]): the library's drivers
 //! run them on real words, and `tests/models` runs the same ones in every order there is.

@@ -12,9 +12,8 @@ use netvm_abi::{NodeId, PortId};
 /// A participant of a monitor: one process at a time is inside.
 ///
 /// Neither entering nor waiting for a condition has a time-out, for the reason that [`Lock`] gives. What was written
-/// inside, to whatever node, whoever comes in next sees. When a process dies inside, the next is told
-/// ([`Inside::owner_died`]); when one dies that waits for a condition, the others come in again
-/// ([`Woken::Reset`]).
+/// inside, to whatever node, the next process inside sees. When a process dies inside, the next is told
+/// ([`Inside::owner_died`]); when one dies that waits for a condition, the others come in again ([`Woken::Reset`]).
 #[derive(Debug)]
 pub struct Monitor {
     lock: Lock,
@@ -87,9 +86,8 @@ impl Condition {
         })
     }
 
-    /// Lets who waits first come in when it can (thesis: `cvsignal`). Tells whether somebody waits. The
-    /// caller is inside of the monitor, and should leave it soon. To let in all who wait, repeat it until it
-    /// tells that nobody does.
+    /// Lets the first waiter come in when it can (thesis: `cvsignal`). Returns whether a process waited. The caller is
+    /// inside of the monitor, and should leave it soon. To let in all waiters, repeat it until it returns false.
     ///
     /// # Errors
     /// As [`WaitQueue::signal`].

@@ -1,6 +1,6 @@
-//! Others' seats: how to reach them, and when to take somebody for dead.
+//! Others' seats: how to reach them, and when to take a participant for dead.
 //!
-//! That is a grave verdict: who holds a lock and is taken for dead holds it no longer. So only what their node says
+//! That is a grave verdict: a holder of a lock that is taken for dead holds it no longer. So only what their node says
 //! counts (no such port, none of that life, nothing exported there any more), or that the node has been out of reach
 //! for long; never a failure of something else that this port did.
 
@@ -49,7 +49,7 @@ impl Known {
         seats.or_else(|| self.gone.get(&key(id)).copied().map(Err))
     }
 
-    /// Why somebody could not be reached, if that lasts.
+    /// Why a participant could not be reached, if that lasts.
     fn note(&mut self, id: SeatId, error: Error) {
         let lasts = matches!(
             error,
@@ -115,7 +115,7 @@ impl Peers {
     }
 }
 
-/// First pause of who cannot reach another, and the longest.
+/// First pause of a participant that cannot reach another, and the longest.
 const FIRST_PAUSE: Nanos = Nanos::from_micros(100);
 const LONGEST_PAUSE: Nanos = Nanos::from_millis(20);
 
@@ -149,7 +149,7 @@ pub(super) fn look_at(remote: &RemoteSegment, offset: u64, bytes: &mut [u8]) -> 
 /// again.
 pub(super) const TRIES: u32 = 64;
 
-/// Whether somebody may be there and only out of reach.
+/// Whether a participant may be there and only out of reach.
 const fn is_passing(error: &Error) -> bool {
     matches!(
         error,

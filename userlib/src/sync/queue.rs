@@ -14,12 +14,12 @@ use std::fmt;
 
 /// A participant of a queue in which processes on any nodes wait for an event.
 ///
-/// Standing in the queue costs one round trip, and one message if others do already; so does waking who
-/// stands first. A signal that finds nobody is lost. Standing in the queue and waiting are two things,
-/// so that a process can say that it will wait before it lets go of a lock.
+/// Standing in the queue costs one round trip, and one message if others do already; so does waking the first waiter. A
+/// signal that finds no waiter is lost. Standing in the queue and waiting are two things, so that a process can say
+/// that it will wait before it lets go of a lock.
 ///
 /// # Processes that die
-/// If a process dies that stands in the queue, those behind it find out, and all who wait are let out with
+/// If a process dies that stands in the queue, those behind it find out, and all waiters are let out with
 /// [`Woken::Reset`]. A signal that was on its way to the dead one is lost with it.
 pub struct WaitQueue {
     seat: Seat,
@@ -37,8 +37,8 @@ pub enum Woken {
 }
 
 impl WaitQueue {
-    /// Makes a wait queue that has its home at this port, under this name. `access` says who may take
-    /// part: they need to read and do atomics.
+    /// Makes a wait queue that has its home at this port, under this name. `access` names the participants: they need
+    /// to read and do atomics.
     ///
     /// # Errors
     /// As [`Port::alloc`] and [`Port::export`].
@@ -84,7 +84,7 @@ impl WaitQueue {
         }
     }
 
-    /// Wakes who stands first (thesis: `removeQ`). Tells whether somebody did.
+    /// Wakes the first waiter (thesis: `removeQ`). Returns whether there was one.
     ///
     /// It acts after everything that this port has posted to the queue's home has landed there.
     ///
@@ -109,9 +109,9 @@ impl fmt::Debug for WaitQueue {
 
 /// A place in a wait queue.
 ///
-/// Dropping it before its wait has ended lets everybody else out of the queue as well, as if this process
-/// had died: nobody can leave a queue without the help of those in it.
-#[must_use = "who stands in a queue has to wait"]
+/// Dropping it before its wait has ended lets all others out of the queue as well, as if this process had died: no
+/// participant can leave a queue without the help of the others in it.
+#[must_use = "a participant in a queue has to wait"]
 pub struct Waiting<'a> {
     queue: &'a mut WaitQueue,
     machine: Await,
@@ -142,7 +142,7 @@ impl Waiting<'_> {
                     self.ended = true;
                     return Ok(Woken::Signal);
                 }
-                // For an epoch that is over: somebody has found this one's to be over too, or will.
+                // For an epoch that is over: another participant has found this one's to be over too, or will.
                 Progress::Ended(false) => self.machine = Await::new(self.stands.epoch),
                 Progress::Waits if self.machine.lingers() => {
                     if suspicion.linger(&self.queue.centre, self.stands.epoch)? {
@@ -165,7 +165,7 @@ impl Waiting<'_> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if !self.ended {
-            // If the home has gone nobody waits there any more.
+            // If the home has gone, no participant waits there any more.
             let _ = reset(&self.queue.centre, self.stands.epoch);
         }
     }

@@ -1,8 +1,9 @@
-//! Who may take part in something, so that the participants let the same ones write to them.
+//! The participants' access to each other's words: the same ports that may join an object may write to them.
 //!
-//! The home's export says who may join. The others' words are in the participants' own memory, which each of them
-//! exports for itself; so the home keeps a copy of its list beside the object, and whoever joins exports what it has to
-//! to those alone. A participant can change that copy as it can change the object: whom one lets in can let in others.
+//! The home's export has the list of the ports that may join. The other participants' words are in their own memory,
+//! which each of them exports for itself; so the home keeps a copy of its list beside the object, and a port that joins
+//! exports what it has to to those alone. A participant can change that copy as it can change the object: a port that
+//! is let in can let in others.
 
 use crate::backend::{Admission, Refusal};
 use crate::error::{Error, Result};
@@ -60,8 +61,8 @@ impl Rights {
         Self(lines)
     }
 
-    /// What a participant exports: who may change the object by atomics may do this to it, who may read
-    /// the object may read it.
+    /// What a participant exports: ports that may change the object by atomics get `changers`, ports that may read the
+    /// object get `readers`.
     pub(super) fn members(self, changers: Modes, readers: Modes) -> Access {
         let mut access = Access::nobody();
         for line in self.0 {
@@ -128,15 +129,11 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_nobody_and_nonsense_gives_no_more_than_it_says() {
-        let nobody = Rights::of(&Access::nobody()).unwrap();
-        assert!(nobody.members(Modes::all(), Modes::all()).admissions().is_empty());
+    fn an_empty_list_lets_no_port_in_and_nonsense_gives_no_more_than_it_says() {
+        let none = Rights::of(&Access::nobody()).unwrap();
+        assert!(none.members(Modes::all(), Modes::all()).admissions().is_empty());
         let nonsense = Rights([u64::MAX; LINES]);
-        let everybody = nonsense.members(Modes::WRITE, Modes::READ).admissions();
-        assert!(
-            everybody
-                .iter()
-                .all(|line| line.modes == Modes::WRITE | Modes::READ)
-        );
+        let all = nonsense.members(Modes::WRITE, Modes::READ).admissions();
+        assert!(all.iter().all(|line| line.modes == Modes::WRITE | Modes::READ));
     }
 }

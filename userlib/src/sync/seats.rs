@@ -1,9 +1,9 @@
 //! Seats: the words that a participant has in its own port's memory, and how it reaches others'.
 //!
-//! A port has one page of seats, in eight blocks. A block is exported, under a well-known name, to those who may take part
-//! in what its participants take part in: made when the first of them joins something, and there until the
-//! port is closed. Whoever has to write to a seat imports its block then, once. A seat's block and its notification
-//! number follow from its index, so a name says all there is to know.
+//! A port has one page of seats, in eight blocks. A block is exported, under a well-known name, to the ports that may
+//! take part in what its participants take part in: made when the first of them joins something, and there until the
+//! port is closed. A participant that has to write to a seat imports its block then, once. A seat's block and its
+//! notification number follow from its index, so a name says all there is to know.
 
 use super::home::{MEMBERS, PLACES, RECOVERIES, RECOVERY};
 use super::peers::{Peers, TRIES, is_gone, look_at};
@@ -34,10 +34,10 @@ const PLACE: u64 = 8;
 const BEHIND: u64 = 16;
 const GIVEN: u64 = 24;
 const GRANT: u64 = 32;
-/// Notification number of seat 0, which nobody has.
+/// Notification number of seat 0, which is never given out.
 const NUMBERS: u32 = 896;
 
-/// The notification that wakes who has this seat.
+/// The notification that wakes the participant in this seat.
 const fn number(seat: u16) -> NotificationId {
     NotificationId(NUMBERS + seat as u32)
 }
@@ -57,11 +57,11 @@ const fn within(seat: u16) -> u64 {
     (seat % BLOCK) as u64 * SEAT
 }
 
-/// A block of a port's seats. Whom it is exported to never changes: an import that somebody still has would be
-/// void, and a message sent by it lost.
+/// A block of a port's seats. Its access list never changes: a change would void imports that participants still have,
+/// and lose messages sent by them.
 enum Block {
     Unused,
-    /// Somebody exports it just now.
+    /// A thread exports it just now.
     Begins(Rights),
     Exported {
         rights: Rights,
@@ -69,7 +69,7 @@ enum Block {
     },
 }
 
-/// Which seats are taken, and whom they are for.
+/// Which seats are taken, and for which access lists.
 struct Taken {
     blocks: [Block; BLOCKS as usize],
     /// By index: whether it is taken, and the last turn that it has had.
@@ -81,7 +81,7 @@ enum Found {
     Seat(u16, u16, OwnNotification),
     /// Export this block, and look again.
     Unused(u16),
-    /// Somebody exports a block for these: look again.
+    /// A thread exports a block for this list: look again.
     Begins,
     /// All are taken.
     None,
@@ -121,7 +121,7 @@ impl Seats {
             peers: Peers::default(),
         });
         let mut place = port.seats.lock();
-        // Under the lock: whoever closes the port looks here after it has said so.
+        // Under the lock: the thread that closes the port looks here after it has set `closed`.
         port.alive()?;
         Ok(Arc::clone(place.get_or_insert(seats)))
     }
@@ -164,8 +164,8 @@ impl Seats {
                 }
                 Found::None => {
                     return Err(Error::Refused {
-                        what: "take a seat for synchronization: a port has 56, for up to eight different lists of \
-                               who may take part",
+                        what: "take a seat for synchronization: a port has 56, for up to eight different access \
+                               lists",
                         reason: Refusal::Status(Status::TableFull),
                     });
                 }
@@ -276,7 +276,7 @@ impl Seat {
             sent: Mutex::default(),
             seats: Arc::clone(&seats),
         };
-        // Whoever had it before may have left it asking for something else.
+        // The seat's last participant may have left it asking for something else.
         seat.stand(Place::Over(SeatId::NOBODY))?;
         Ok(seat)
     }
@@ -296,7 +296,7 @@ impl Seat {
         self.seats.peers.get(&self.port, id)
     }
 
-    /// Who is next in this turn, now.
+    /// The successor in this turn, now.
     pub(super) fn look_next(&self) -> Result<SeatId> {
         self.next.load().map(|next| self.me.follower(SeatId(next)))
     }
@@ -355,8 +355,8 @@ impl Seat {
         }))
     }
 
-    /// Posts a message to another's seat. If that is gone, so is the message: nobody is there to miss
-    /// it, and who waits for an answer looks in time.
+    /// Posts a message to another's seat. If that participant is gone, so is the message: no participant is there to
+    /// miss it, and a waiter for an answer looks in time.
     fn send(&self, to: SeatId, at: u64, word: u64, notification: Option<NotificationId>) -> Result<()> {
         let remote = match self.peer(to) {
             Ok(remote) => remote,
@@ -459,7 +459,7 @@ impl Seat {
             .collect())
     }
 
-    /// Who has a place among a lock's members. The first place is asked for first: then they are read.
+    /// The participant in this place among a lock's members. The first place is asked for first: then they are read.
     fn member(&self, members: &mut Vec<SeatId>, centre: &RemoteSegment, at: u16) -> Result<SeatId> {
         if at == 0 {
             *members = self.places(centre)?;
@@ -468,7 +468,7 @@ impl Seat {
         Ok(members.get(usize::from(at)).copied().unwrap_or(SeatId::NOBODY))
     }
 
-    /// Becomes a member of a lock. The place of one who is dead will do.
+    /// Becomes a member of a lock. The place of a dead member will do.
     pub(super) fn enter(&self, centre: &RemoteSegment) -> Result<()> {
         let me = self.me.in_turn(0);
         for of_the_dead in [false, true] {
@@ -489,14 +489,14 @@ impl Seat {
         })
     }
 
-    /// Wants nothing any more, and hands nothing to anybody.
+    /// Wants nothing any more, and hands nothing to another participant.
     pub(super) fn step_out(&self) {
-        // Where the memory has gone with the port, nobody looks.
+        // Where the memory has gone with the port, no participant looks.
         let _ = self.stand(Place::Over(SeatId::NOBODY));
     }
 
-    /// As [`step_out`](Self::step_out), unless it has nothing to do with it any more: whom it has handed the lock to looks
-    /// for its own name there.
+    /// As [`step_out`](Self::step_out), unless its turn is over already: the participant that it has handed the lock to
+    /// looks for its own name there.
     pub(super) fn leave_turn(&self) {
         if self.place.load().is_ok_and(|word| word & 0xFF != OVER) {
             self.step_out();
@@ -520,7 +520,7 @@ impl Seat {
         self.port.pause(until)
     }
 
-    /// Spins: who will be next has asked already, and its name is on the way.
+    /// Spins: the successor has asked already, and its name is on the way.
     fn await_next(&self, until: Nanos) -> Result<Option<SeatId>> {
         let mut spins = 0;
         loop {
@@ -561,7 +561,7 @@ impl Seat {
 }
 
 impl Drop for Seat {
-    /// The port may be closed next, and what has not arrived then never does: somebody would wait for it.
+    /// The port may be closed next, and what has not arrived then never does: a participant would wait for it.
     fn drop(&mut self) {
         for node in std::mem::take(&mut *self.sent.lock()) {
             if !std::thread::panicking() {
@@ -576,7 +576,7 @@ impl Drop for Seat {
     }
 }
 
-/// When to look whether those are alive whom one waits for: soon at first, then ever more seldom.
+/// When to look whether the participants that it waits for are alive: soon at first, then ever more seldom.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
     span: Nanos,

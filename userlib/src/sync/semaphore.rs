@@ -15,27 +15,27 @@ use std::fmt;
 /// A participant of a counting semaphore that any process on any node may take part in.
 ///
 /// Taking a token costs one round trip to its home, and one message more if others wait already. Giving one
-/// costs one round trip, and one message more if somebody waits for it. Those who wait get their tokens in
-/// the order in which they came.
+/// costs one round trip, and one message more if a participant waits for it. Waiters get their tokens in the order in
+/// which they came.
 ///
 /// # Waiting has no time-out
-/// Who waits stands in a queue that it cannot leave without the others' help. [`try_wait`](Self::try_wait)
-/// and [`try_wait_for`](Self::try_wait_for) never stand in it.
+/// A waiter stands in a queue that it cannot leave without the others' help. [`try_wait`](Self::try_wait) and
+/// [`try_wait_for`](Self::try_wait_for) never stand in it.
 ///
 /// # Processes that die
-/// If a process dies that waits, those who wait behind it find out and queue anew, in whatever order
-/// that comes to. A token that was on its way to a process that died before it came back from
-/// [`wait`](Self::wait) is gone with it. One that comes to a participant that has meanwhile had its token
-/// otherwise is given back when that waits again, or leaves.
+/// If a process dies that waits, the waiters behind it find out and queue anew, in whatever order that comes to. A
+/// token that was on its way to a process that died before it came back from [`wait`](Self::wait) is gone with it. One
+/// that comes to a participant that has meanwhile had its token otherwise is given back when that waits again, or
+/// leaves.
 pub struct Semaphore {
     seat: Seat,
     centre: RemoteSegment,
 }
 
 impl Semaphore {
-    /// Makes a semaphore of this value that has its home at this port, under this name. `access` says
-    /// who may take part: they need to read and do atomics. Tokens are counted in 32 bits, without a check: who
-    /// gives more than 2^32 - 1 of them, those at the beginning included, loses them all.
+    /// Makes a semaphore of this value that has its home at this port, under this name. `access` names the
+    /// participants: they need to read and do atomics. Tokens are counted in 32 bits, without a check: a count beyond
+    /// 2^32 - 1, the initial value included, loses them all.
     ///
     /// # Errors
     /// As [`Port::alloc`] and [`Port::export`].
@@ -102,8 +102,8 @@ impl Semaphore {
         self.run(TryWait::new(), false)
     }
 
-    /// Tries again and again, with growing pauses; who [waits](Self::wait) comes before. Each try is a
-    /// round trip.
+    /// Tries again and again, with growing pauses; participants that [wait](Self::wait) come first. Each try is a round
+    /// trip.
     ///
     /// # Errors
     /// [`Error::TimedOut`]; as [`wait`](Self::wait).
@@ -125,10 +125,11 @@ impl Semaphore {
         }
     }
 
-    /// Gives a token: to who waits first, or to the count. Gives the value after: 0 if somebody waited.
+    /// Gives a token: to the first waiter, or to the count. Returns the value after: 0 if a participant waited.
     ///
-    /// It acts after everything that this port has posted to the semaphore's home has landed there; what
-    /// was written elsewhere for whoever gets the token, [`flush_remote`](Port::flush_remote) first.
+    /// It acts after everything that this port has posted to the semaphore's home has landed there; call
+    /// [`flush_remote`](Port::flush_remote) first for what was written elsewhere for the participant that gets the
+    /// token.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -136,7 +137,7 @@ impl Semaphore {
         self.run(Signal::new(), true)
     }
 
-    /// Runs a machine that waits for nobody.
+    /// Runs a machine that never waits for another participant.
     fn run<M: Machine<Outcome = u32>>(&self, mut machine: M, ordered: bool) -> Result<u32> {
         match self.seat.drive(&mut machine, &self.centre, ordered, Nanos::MAX)? {
             Progress::Ended(value) => Ok(value),
@@ -152,7 +153,7 @@ impl Drop for Semaphore {
             return;
         }
         for _ in 0..self.seat.leftovers() {
-            // Where the home has gone, nobody waits for them.
+            // Where the home has gone, no participant waits for them.
             let _ = self.signal();
         }
     }

@@ -1,9 +1,8 @@
-//! Who has waited long in a queue looks whether it is still one.
+//! A participant that has waited long in a queue checks whether the queue still holds together.
 //!
-//! A queue is a chain through the memory of those in it, and a wake-up passes from hand to hand. If one of
-//! these hands is gone, the queue is reset: its epoch rises, which everybody in it finds when looking,
-//! and all stand in it anew. That is safe at any time, because a grant names its epoch; so a suspicion may be
-//! wrong.
+//! A queue is a chain through the memory of its waiters, and a wake-up passes from one to the next. If one of them is
+//! gone, the queue is reset: its epoch rises, which all waiters in it find when they look, and all stand in it anew.
+//! That is safe at any time, because a grant names its epoch; so a suspicion may be wrong.
 
 use super::peers::look_at;
 use super::protocol::Inserted;
@@ -13,11 +12,11 @@ use crate::import::RemoteSegment;
 use netvm_abi::atomic::{Atomic, EMPTY, OPERAND_BYTES, Operand, QueueBlock};
 use netvm_abi::descriptor::Opcode;
 
-/// How often in a row a queue must look as if a wake-up had been lost: nobody is first, and nobody comes
-/// to say who is, or nobody is said to wait. Looks are up to half a second apart.
+/// How often in a row a queue must look as if a wake-up had been lost: no waiter is first, and none comes to name the
+/// first, or none is counted as waiting. Looks are up to half a second apart.
 const OFTEN: u32 = 6;
 
-/// What one who waits has seen so far.
+/// What a waiter has seen so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Suspicion {
     odd: u32,
@@ -48,8 +47,7 @@ impl Suspicion {
 }
 
 impl Suspicion {
-    /// The name of who comes after has not come. True: the queue is another one now, and there is nobody
-    /// to bring in.
+    /// The successor's name has not come. True: the queue is another one now, and there is no successor to bring in.
     pub(super) fn linger(&mut self, centre: &RemoteSegment, epoch: u32) -> Result<bool> {
         self.odd += 1;
         if self.odd < OFTEN {
@@ -65,7 +63,7 @@ fn gone(seat: &Seat, stands: Inserted) -> Result<bool> {
     Ok(!stands.behind.is_nobody() && seat.view(stands.behind)?.is_none())
 }
 
-/// Makes everybody in the queue stand in it anew. Once for each epoch, whoever asks.
+/// Makes all waiters in the queue stand in it anew. Acts once for each epoch, however many participants ask.
 pub(super) fn reset(centre: &RemoteSegment, epoch: u32) -> Result<()> {
     let atomic = Atomic {
         opcode: Opcode::ResetQueue,

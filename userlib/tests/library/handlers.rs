@@ -76,7 +76,7 @@ fn disarming_wakes_a_waiter_of_the_queue() {
     let (port, ..) = card.open(PortConfig::default().spins(2));
     let goes_on = occupy(&card, &port, 6);
     let calls = count(&port, 7);
-    // The busy dispatcher has it, and nobody interrupts any more.
+    // The busy dispatcher has it, and no interrupt comes any more.
     card.signal(7, true);
     assert_eq!(port.notifications().pop(), None);
     let bell = port.notification(7).unwrap();

@@ -6,7 +6,7 @@ use netvm::sync::alock::{AsymmetricConfig, AsymmetricGuard, AsymmetricLock};
 use netvm::{Error, NodeId, PortConfig, PortId, Status};
 use std::sync::atomic::Ordering;
 
-/// Words of an asymmetric lock: the last remote member in line, and with whom the lock was lost.
+/// Words of an asymmetric lock: the last remote member in line, and the member by whose death the lock was lost.
 const REMOTE_TAIL: usize = 0;
 const LOST: usize = 6;
 
@@ -17,7 +17,7 @@ const fn member(node: u16, port: u16) -> u64 {
 
 /// A member finds the lock lost with another one, says so there, and leaves, while its home asks whether it lives.
 #[test]
-fn who_leaves_a_lost_lock_is_not_the_reason() {
+fn leaving_a_lost_lock_is_not_blamed() {
     let card = Card::new();
     let (port, ..) = card.open(PortConfig::default());
     let lock = AsymmetricLock::create(&port, "lock", AsymmetricConfig::default()).unwrap();
@@ -35,7 +35,7 @@ fn who_leaves_a_lost_lock_is_not_the_reason() {
     let mut handle = lock.handle().unwrap();
     assert_eq!(handle.acquire().and_then(AsymmetricGuard::release), Err(reason));
     assert_eq!(words[LOST].load(Ordering::Acquire), member(1, 5));
-    // Whoever comes later hears the same.
+    // Later calls get the same error.
     let later = lock
         .handle()
         .unwrap()
@@ -46,7 +46,7 @@ fn who_leaves_a_lost_lock_is_not_the_reason() {
 
 /// A holder is asked for its lock from when the next one has linked itself.
 #[test]
-fn a_guard_knows_who_waits_behind_it() {
+fn a_guard_knows_its_successor() {
     let card = Card::new();
     let (port, ..) = card.open(PortConfig::default());
     let lock = AsymmetricLock::create(&port, "lock", AsymmetricConfig::default()).unwrap();

@@ -220,7 +220,7 @@ fn a_port_that_ends_ends_every_wait() {
 }
 
 #[test]
-fn a_card_that_is_gone_reads_as_all_ones_and_harms_nobody() {
+fn a_card_that_is_gone_reads_as_all_ones_and_does_no_harm() {
     let card = Card::new();
     let (port, remote, _) = card.open(PortConfig::default());
     for at in 0..4096 {

@@ -91,7 +91,7 @@ fn a_waiter_enables_its_interrupt_and_is_woken() {
         card.interrupt();
         assert_eq!(waiter.join().unwrap(), Ok(1));
     });
-    assert!(!enabled(&card, 40), "nobody waits any more");
+    assert!(!enabled(&card, 40), "no waiter is left");
     let queue = port.notifications();
     bell.ack().unwrap();
     std::thread::scope(|scope| {
@@ -234,7 +234,7 @@ fn scope_close(port: netvm::Port, card: &Arc<Card>) -> std::thread::JoinHandle<(
 }
 
 #[test]
-fn one_shots_that_nobody_pops_stay_in_the_card() {
+fn unpopped_one_shots_stay_in_the_card() {
     let card = Card::new();
     let (port, ..) = card.open(PortConfig::default().one_shot_backlog(4));
     let queue = port.notifications();

@@ -77,9 +77,10 @@ fn place(seats: &[AtomicU64]) -> u64 {
     seats[PLACE].load(Ordering::Acquire) & 0xFF
 }
 
-/// A member that still asks is one that may have the lock without knowing: all who recover it would wait for it.
+/// A member that still asks is one that may have the lock without knowing: every participant that recovers it would
+/// wait for it.
 #[test]
-fn a_try_that_fails_leaves_nobody_asking() {
+fn a_failed_try_leaves_no_asking_member() {
     let card = Card::new();
     let (_port, mut lock, seats) = join(&card, Status::NoMemory);
     assert_eq!(place(&seats), OVER);
@@ -140,7 +141,7 @@ fn numbers_belong_to_the_program_or_the_library() {
     let fourth = Lock::join(&port, NodeId(1), PortId(2), "lock", Timeout::Now);
     assert!(matches!(fourth, Err(Error::Refused { .. })), "{fourth:?}");
 
-    // What the library gives back is anybody's.
+    // A program may take the numbers that the library gives back.
     drop((lock, second));
     assert!(port.notification(897).is_ok());
     assert_eq!(early.pending(), 0);

@@ -22,15 +22,15 @@
 //! *Order.* The messages of one sender come in the order in which they were sent, each once. Those of different
 //! senders come in the order in which the card gave out the places.
 //!
-//! *Who sent it* is the card's word: no sender can pass for another.
+//! *Sender.* The card writes each message's sender, so no sender can pass for another.
 //!
 //! *Isolation.* A sender can add, and neither choose a place nor change what is there. But one sender can fill the
-//! queue: who does not trust its clients gives them channels, or ports.
+//! queue: a receiver that does not trust its clients gives them channels, or ports.
 //!
 //! *Full.* The card refuses the message, whose sender repeats it after a pause: [`SharedSender::send`]. There are no
-//! credits, so nobody waits in line. Senders that all wait by `send` come to equal shares, and a message that has
-//! waited long is repeated more often: a tendency and no promise, which `docs/evaluation/sync.md` measures. A sender that
-//! repeats [`SharedSender::try_send`] without a pause gets what it can.
+//! credits, and no line of waiting senders. Senders that all wait by `send` come to equal shares, and a message that
+//! has waited long is repeated more often: a tendency and no promise, which `docs/evaluation/sync.md` measures. A
+//! sender that repeats [`SharedSender::try_send`] without a pause gets what it can.
 //!
 //! *Failure.* A message that cannot be put into its place (its page cannot be had, its link is lost) leaves a place
 //! that the receiver skips without a word; the sender is told. A sender that dies leaves nothing half done. When the
@@ -66,7 +66,7 @@ pub struct SharedConfig {
 }
 
 impl Default for SharedConfig {
-    /// 256 messages of up to 512 bytes, from anybody.
+    /// 256 messages of up to 512 bytes, from any port.
     fn default() -> Self {
         Self {
             message_bytes: 512,
@@ -91,8 +91,8 @@ impl SharedConfig {
         self
     }
 
-    /// The event-count number of the receiver's port that is raised for each message. If not given, the highest
-    /// that nobody uses.
+    /// The event-count number of the receiver's port that is raised for each message. If not given, the highest that is
+    /// not in use.
     pub fn notification(mut self, id: impl Into<NotificationId>) -> Self {
         self.notification = Some(id.into());
         self
@@ -126,8 +126,8 @@ impl SharedConfig {
     }
 
     fn access(&self) -> Access {
-        let anybody = || Access::everyone().modes(Modes::APPEND);
-        self.access.clone().unwrap_or_else(anybody)
+        let everyone = || Access::everyone().modes(Modes::APPEND);
+        self.access.clone().unwrap_or_else(everyone)
     }
 }
 

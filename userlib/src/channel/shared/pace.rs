@@ -1,16 +1,17 @@
 //! When a sender of a full queue tries again.
 //!
-//! The card refuses whom it has no place for, and knows of nobody who waits. Who tries more often gets more, so senders
-//! share a queue evenly if all try equally often. Pauses that double, and begin anew with each message, do the
-//! opposite: who has just got a place tries many times as often as who has long been refused, and keeps the queue.
+//! The card refuses a message that it has no place for, and keeps no list of waiting senders. A sender that tries more
+//! often gets more, so senders share a queue evenly if all try equally often. Pauses that double, and begin anew with
+//! each message, do the opposite: a sender that has just got a place tries many times as often as one that has long
+//! been refused, and keeps the queue.
 //!
 //! So a pause depends on *how many refusals a message takes*, which is the same for all senders of a queue: each
 //! message moves it towards that many times [`STEP`]. What made two senders' pauses different is forgotten after a few
 //! messages. With `n` senders, and a receiver that takes `s` for a message, it comes to some `sqrt(n * s / STEP)` refusals
 //! a message, a load that leaves the card its time for what it has to do.
 //!
-//! And who has waited long comes first, more or less: a message's pauses grow shorter as it gets older than messages
-//! usually do before they have their place.
+//! A message that has waited long tends to come first: its pauses grow shorter once it is older than messages usually
+//! are when they get their place.
 
 use netvm_abi::Nanos;
 

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 
 /// The receiving end of a shared queue: see the [module](crate::channel::shared)'s text.
 ///
-/// Dropping it ends the queue: who appends is refused from then on, and what was not received is lost.
+/// Dropping it ends the queue: later appends are refused, and messages not received yet are lost.
 #[must_use = "dropping the receiver ends the queue"]
 pub struct SharedReceiver {
     port: Arc<PortInner>,
@@ -39,7 +39,7 @@ pub struct SharedReceiver {
 
 impl SharedReceiver {
     /// Makes a queue in this port's memory and exports it under this name, for senders to
-    /// [join](super::SharedSender::join). A port has one in its life: who needs several opens several ports.
+    /// [join](super::SharedSender::join). A port has one in its life; for several queues open several ports.
     ///
     /// # Errors
     /// [`Error::MessageTooLong`] for messages of more than a page; [`Error::Refused`] for a capacity of none or of more
@@ -132,7 +132,7 @@ impl SharedReceiver {
         &self.arrived
     }
 
-    /// Its memory, which nobody else can reach: for tests and for those who watch its pages.
+    /// Its memory, which nothing else in this process can reach: for tests and for observers of its pages.
     #[must_use]
     pub const fn memory(&self) -> &Region {
         &self.memory
@@ -223,8 +223,8 @@ impl fmt::Debug for SharedReceiver {
     }
 }
 
-/// A message, borrowed where it arrived. Its place is nobody else's before this is dropped (or, if it is forgotten,
-/// before the next receive).
+/// A message, borrowed where it arrived. Its place is not given to another message before this is dropped (or, if it is
+/// forgotten, before the next receive).
 ///
 /// There is never a `&[u8]` of it, because the memory may be a model, or paged out: its bytes are copied out, all or
 /// in parts.
@@ -243,7 +243,7 @@ impl SharedMessage<'_> {
         }
     }
 
-    /// Who has sent it, as the card says: node and port.
+    /// Node and port of its sender, as the card says.
     #[must_use]
     pub const fn sender(&self) -> (NodeId, PortId) {
         (self.record.node, self.record.port)

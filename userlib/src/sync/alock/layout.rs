@@ -5,7 +5,7 @@ use netvm_abi::{Generation, NodeId, NotificationId, PortId};
 
 /// Bytes of a lock and of a descriptor: a cache line each.
 pub(super) const LINE: u64 = 64;
-/// Where the list of who may take part is, behind the lock.
+/// Where the access list is, behind the lock.
 pub(super) const RIGHTS: u64 = LINE;
 /// Bytes that are exported. The local members' descriptors lie behind.
 pub(super) const EXPORTED: u64 = RIGHTS + rights::BYTES;
@@ -18,7 +18,7 @@ pub(super) mod lock {
     pub(crate) const BUDGETS: u64 = 8;
     /// Tail of the local queue: the number of a local descriptor. Processors alone change it.
     pub(crate) const LOCAL_TAIL: u64 = 16;
-    /// The class that yields. Everybody writes it, nobody reads it to write it.
+    /// The class that yields. All members write it, none reads it to write it.
     pub(crate) const VICTIM: u64 = 32;
     /// 0, or the member by whose death the lock is lost. Once it is set it stays.
     pub(crate) const LOST: u64 = 48;
@@ -28,7 +28,7 @@ pub(super) mod lock {
 pub(super) mod descriptor {
     /// The budget that came with the lock.
     pub(crate) const BUDGET: u64 = 0;
-    /// Local: 1 while a handle has it. Remote: looked at by those who ask whether its owner lives.
+    /// Local: 1 while a handle has it. Remote: read by members that ask whether its owner lives.
     pub(crate) const TAKEN: u64 = 8;
     /// Local: 1 while its owner sleeps.
     pub(crate) const ASLEEP: u64 = 16;

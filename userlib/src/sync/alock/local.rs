@@ -1,18 +1,18 @@
-//! The lock's home, and those who reach it with their processor.
+//! The lock's home, and the members that reach it with their processor.
 //!
 //! # Order between processors and NICs
 //!
 //! - *Into a queue*: a descriptor is made ready before the swap that makes it known (the compare-and-swap
 //!   releases), and linked after it (it acquires).
-//! - *Peterson's game* is the one place where a store must be seen before a later load of another word is made: who
-//!   yields stores the victim, then loads the other tail; if both leaders' loads passed their stores, both would see an
-//!   empty queue. Release and acquire do not forbid that, nor do sequentially consistent *accesses* on
-//!   every machine; a full fence between the two does. The own tail was swapped before the victim was
-//!   stored (which releases), so whoever sees the victim sees the tail. The remote leader's side of
-//!   it: its NIC commands are answered, or ordered behind one another at the lock's own NIC.
+//! - *Peterson's game* is the one place where a store must be seen before a later load of another word is made: the
+//!   leader that yields stores the victim, then loads the other tail; if both leaders' loads passed their stores, both
+//!   would see an empty queue. Release and acquire do not forbid that, nor do sequentially consistent *accesses* on
+//!   every machine; a full fence between the two does. The own tail was swapped before the victim was stored (which
+//!   releases), so a load that sees the victim is followed by loads that see the tail. The remote leader's side of it:
+//!   its NIC commands are answered, or ordered behind one another at the lock's own NIC.
 //! - *Out again*: the tail is cleared, and a budget passed, by a release; they are loaded with acquire. So what
 //!   was written under the lock comes first.
-//! - *Sleep*: who sleeps says so, fences, and looks once more; who passes stores the budget, fences, and looks
+//! - *Sleep*: the sleeper says so, fences, and looks once more; the passing holder stores the budget, fences, and looks
 //!   whether the other sleeps. One of the two sees the other. Even if not, a sleep is short.
 
 use super::super::rights::Rights;
@@ -36,17 +36,17 @@ use std::sync::atomic::{Ordering, fence};
 const HANDLES: Range<u64> = EXPORTED / LINE..PAGE_SIZE as u64 / LINE;
 /// First sleep of a waiter; each later one is twice as long.
 const FIRST_SLEEP: u64 = 5_000;
-/// Longest sleep, in nanoseconds. Nobody wakes a leader that waits for the other class.
+/// Longest sleep, in nanoseconds. No member wakes a leader that waits for the other class.
 const LONGEST_SLEEP: u64 = 500_000;
 /// How long to wait before asking, for the first time, whether those of the other class live.
 const FIRST_LOOK: u64 = 20_000_000;
 /// Longest time between two such questions.
 const LONGEST_LOOK: u64 = 320_000_000;
 
-/// A lock that this process is the home of. Those who share it, threads of this process, make
-/// [handles](Self::handle); others [join](Self::join). See the [module](crate::sync::alock) for what it promises.
+/// A lock that this process is the home of. Threads of this process that share it make [handles](Self::handle); other
+/// processes [join](Self::join). See the [module](crate::sync::alock) for what it promises.
 ///
-/// Cheap to clone. It goes when the last clone and handle have gone, and then fails for all who joined.
+/// Cheap to clone. It goes when the last clone and handle have gone, and then fails for all that joined.
 ///
 /// # Example
 /// ```no_run
@@ -177,9 +177,9 @@ impl Home {
         }
     }
 
-    /// Makes the lock lost for everybody, if it is not yet: a member that leaves a lost lock is not the reason. (It leaves
-    /// after it has told why, so whoever finds it gone finds that here.) Two that die may be found at once: either's
-    /// reason is good.
+    /// Makes the lock lost for all members, if it is not yet: a member that leaves a lost lock is not the reason. (It
+    /// leaves after it has told why, so a member that finds it gone finds that here.) Two that die may be found at
+    /// once: either's reason is good.
     fn lose(&self, member: MemberId) -> Error {
         let lose = || match self.lost.load()? {
             0 => self.lost.store(member.0).map(|()| member),
@@ -214,7 +214,7 @@ impl Local {
         &self.home.port
     }
 
-    /// Who waits behind this one, once it has linked itself.
+    /// The member that waits behind this one, once it has linked itself.
     pub(super) fn next(&self) -> Result<u64> {
         self.next.load()
     }
@@ -248,7 +248,7 @@ impl Local {
         self.fail(Error::Released)
     }
 
-    /// This handle cannot go on, so nobody of its class can. Gives the error to return.
+    /// This handle cannot go on, so no member of its class can. Gives the error to return.
     fn fail(&mut self, error: Error) -> Error {
         self.stuck = true;
         if matches!(error, Error::LockLost { .. }) {
@@ -396,8 +396,8 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// From now on it waits for the other class, for as long as a few hold the lock. Nobody wakes a leader: so it is
-    /// not to sleep as long as it slept in the queue, where it would have been woken.
+    /// From now on it waits for the other class, for as long as a few hold the lock. No member wakes a leader: so it
+    /// must not sleep as long as it slept in the queue, where it would have been woken.
     pub(super) const fn begin(&mut self) {
         self.spins = 0;
         self.sleep = 0;

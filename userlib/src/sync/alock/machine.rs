@@ -1,16 +1,15 @@
 //! The algorithm, as step machines: what to do next follows from what was answered before, and nothing
 //! else. The library's handles run them, and so do the models (`tests/models`).
 //!
-//! Two queues, one of each [`Class`], in the manner of MCS: who comes swaps itself into its class's tail,
-//! links itself to its predecessor, and waits in its own descriptor until it is passed the lock. The one
-//! at the head of a queue is its class's *leader*, and the two leaders play Peterson's game: the tails are
-//! the flags that say "my class wants the lock", and the *victim* is who said so last. A local process
-//! changes only the local tail, a remote one only the remote tail, so it harms nobody that the two kinds of
-//! read-modify-write are not atomic with one another. The victim is written without regard to what
-//! was there.
+//! Two queues, one of each [`Class`], in the manner of MCS: a process that comes swaps itself into its class's tail,
+//! links itself to its predecessor, and waits in its own descriptor until it is passed the lock. The one at the head of
+//! a queue is its class's *leader*, and the two leaders play Peterson's game: the tails are the flags that say "my
+//! class wants the lock", and the *victim* is the class that said so last. A local process changes only the local tail,
+//! a remote one only the remote tail, so it does no harm that the two kinds of read-modify-write are not atomic with
+//! one another. The victim is written without regard to what was there.
 //!
-//! A pass carries a *budget*: how many more of the class may follow without asking the other class. Who
-//! is passed 0 plays Peterson's game again, with the lock's class in hand, before it goes on.
+//! A pass carries a *budget*: how many more of the class may follow without asking the other class. A process that is
+//! passed 0 plays Peterson's game again, with the lock's class in hand, before it goes on.
 
 /// How a process reaches the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -48,7 +47,7 @@ pub const WAITING: u64 = u64::MAX;
 
 /// What a machine wants done next. Each is answered by a word; where nothing is said of it, any.
 ///
-/// Each is complete, and seen by everybody, before the next one begins.
+/// Each is complete, and visible to all members, before the next one begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wish {
     /// Make the own descriptor say [`WAITING`] and [`NOBODY`].
@@ -145,7 +144,8 @@ impl Acquire {
     pub const fn told(&mut self, answer: u64) {
         self.at = match self.at {
             Acquiring::Begins => Acquiring::Swaps,
-            // A class's first: its leader, which has to ask the other class. So has who is passed nothing.
+            // The first of its class is its leader, which has to ask the other class. So has a process that is passed
+            // nothing.
             Acquiring::Swaps if answer == NOBODY => Acquiring::Yields,
             Acquiring::Swaps => Acquiring::Links { predecessor: answer },
             Acquiring::Links { .. } => Acquiring::Waits,
@@ -231,7 +231,7 @@ impl Release {
         self.at = match self.at {
             // An empty queue is also the flag that the class wants no lock.
             Releasing::Clears if answer == self.own => Releasing::Over,
-            // Somebody has swapped itself in behind, and is about to link itself.
+            // Another member has swapped itself in behind, and is about to link itself.
             Releasing::Clears => Releasing::Waits,
             Releasing::Waits if answer == NOBODY => Releasing::Waits,
             Releasing::Waits => Releasing::Passes { successor: answer },

@@ -1,10 +1,10 @@
 //! ALock: a lock for which processes on its own node need no NIC.
 //!
 //! A queue lock such as MCS is changed by NICs, and a NIC's read-modify-write is not atomic with a
-//! processor's; so whoever shares its node must go through the NIC as well. Here those who reach the
-//! lock with their processor and those who reach it through a NIC stand in two queues, and only
-//! the two that lead them meet, by loads and stores ([`machine`] has the algorithm). With a lock that is mostly
-//! used where it lies, most of its users send no message at all.
+//! processor's; so processes on its own node must go through the NIC as well. Here the members that reach the lock with
+//! their processor and the members that reach it through a NIC stand in two queues, and only the two that lead them
+//! meet, by loads and stores ([`machine`] has the algorithm). With a lock that is mostly used where it lies, most of
+//! its users send no message at all.
 //!
 //! | | local | remote |
 //! |---|---|---|
@@ -12,7 +12,7 @@
 //! | wait in the queue | looks at its own descriptor, then sleeps | 1 round trip to stand in line; then the same |
 //! | wait for the other class | looks at two words | reads the lock again and again: only a leader does |
 //! | give it back | no command | 1 round trip |
-//! | pass it on | no command | the same, and 1 more, not waited for by who is passed it |
+//! | pass it on | no command | the same, and 1 more, the next holder does not wait for it |
 //!
 //! **Order.** What a holder wrote to the lock's node, with its processor or through its port, is there
 //! for the next holder: a remote release is ordered behind the port's earlier writes to that node. What it
@@ -21,14 +21,14 @@
 //! **Fairness.** First come, first served in each class. A leader that waits is overtaken by at most as
 //! many of the other class as that class's budget says.
 //!
-//! **Nobody can leave.** Who stands in the queue is in the chain through which the lock is passed, so an
-//! acquisition cannot be given up, and has no timeout.
+//! **No member can leave.** A member in the queue is in the chain through which the lock is passed, so an acquisition
+//! cannot be given up, and has no timeout.
 //!
 //! **Death.** A member that dies while it holds the lock, or waits for it, takes the lock with it: the chain is
-//! cut where it stood, and nobody else may change its class's tail. It is noticed (who has waited for
-//! long asks whether those it depends on are alive), and from then on every call on the lock, of those who
-//! wait too, ends with [`Error::LockLost`], which names the dead. Then make the
-//! lock anew. When its home dies, calls end with the reason that a NIC gives: no such port, link lost.
+//! cut where it stood, and no other member may change its class's tail. It is noticed (a member that has waited for
+//! long asks whether those it depends on are alive), and from then on every call on the lock, of the waiters too, ends
+//! with [`Error::LockLost`], which names the dead. Then make the lock anew. When its home dies, calls end with the
+//! reason that a NIC gives: no such port, link lost.
 
 mod layout;
 mod local;
@@ -67,7 +67,7 @@ impl Default for AsymmetricConfig {
 }
 
 impl AsymmetricConfig {
-    /// Who may use it from elsewhere: everybody, unless said otherwise. They need to read and do atomics.
+    /// Access list for other processes: all ports, unless said otherwise. They need to read and do atomics.
     pub fn access(mut self, access: Access) -> Self {
         self.access = access;
         self
@@ -176,7 +176,7 @@ impl AsymmetricHandle {
 impl Drop for AsymmetricHandle {
     fn drop(&mut self) {
         if self.holds {
-            // Nobody is left to tell; the others are told that the lock is lost.
+            // No caller is left to return an error to; the other members are told that the lock is lost.
             let _ = self.abandon();
         }
     }
@@ -209,7 +209,7 @@ impl AsymmetricGuard<'_> {
         }
     }
 
-    /// Whether somebody of the same class waits behind, and has said so. Looks at own memory only.
+    /// Whether a member of the same class waits behind, and has linked itself. Looks at own memory only.
     ///
     /// # Errors
     /// [`Error::Memory`] where the page cannot be had.
@@ -224,9 +224,8 @@ impl AsymmetricGuard<'_> {
     /// Gives the lock back.
     ///
     /// # Errors
-    /// [`Error::LockLost`], [`Error::PortClosed`], [`Error::PortEnded`], [`Error::Memory`]: nobody will
-    /// get the lock again. [`Error::Failed`] when something written under the guard has not arrived; the
-    /// lock is free all the same.
+    /// [`Error::LockLost`], [`Error::PortClosed`], [`Error::PortEnded`], [`Error::Memory`]: no member will get the lock
+    /// again. [`Error::Failed`] when something written under the guard has not arrived; the lock is free all the same.
     pub fn release(mut self) -> Result<()> {
         let landed = self.end()?;
         self.handle.port().tell_all(landed)

@@ -1,10 +1,10 @@
-//! Those who reach the lock through their NIC.
+//! The members that reach the lock through their NIC.
 //!
 //! All that a remote member changes elsewhere it changes by atomics, also where a plain write would do: an
 //! atomic is answered with its own status, whatever became of other operations of the port, and
-//! hears of no earlier failure. A swap whose old value nobody looks at *is* a write: it takes effect when the NIC
-//! stores the word, or, if the value was there already, when the NIC read it. So it does no harm that
-//! processors store the victim in between.
+//! hears of no earlier failure. A swap whose old value is ignored *is* a write: it takes effect when the NIC stores the
+//! word, or, if the value was there already, when the NIC read it. So it does no harm that processors store the victim
+//! in between.
 
 use super::super::OUT_OF_REACH;
 use super::super::rights::Rights;
@@ -56,9 +56,9 @@ pub(super) struct Remote {
     /// Other members' descriptors, once they were needed; in an order of their own, because the end of an import is seen
     /// from outside.
     peers: BTreeMap<MemberId, RemoteSegment>,
-    /// Who was woken last.
+    /// The member that was woken last.
     woken: Option<RemoteSegment>,
-    /// Who stands before this one.
+    /// The member before this one.
     predecessor: u64,
     /// A victim under way.
     yields: Option<PendingAtomic>,
@@ -132,7 +132,7 @@ impl Remote {
         &self.port
     }
 
-    /// Who waits behind this one, once it has linked itself.
+    /// The member that waits behind this one, once it has linked itself.
     pub(super) fn next(&self) -> Result<u64> {
         self.next.load()
     }
@@ -178,11 +178,11 @@ impl Remote {
         self.fail(error)
     }
 
-    /// The handle cannot go on. It leaves, so that whoever depends on it notices. Gives the error to return.
+    /// The handle cannot go on. It leaves, so that the members that depend on it notice. Gives the error to return.
     fn fail(&mut self, error: Error) -> Error {
         self.yields = None;
         if !matches!(error, Error::LockLost { .. }) {
-            // Those who wait already are told sooner so, where the lock can be reached.
+            // Members that wait already are told sooner so, where the lock can be reached.
             self.lose(self.id);
         }
         self.stuck = Some(error);
@@ -190,7 +190,7 @@ impl Remote {
         error
     }
 
-    /// Makes the lock lost for everybody, if it can be reached.
+    /// Makes the lock lost for all members, if it can be reached.
     fn lose(&self, member: MemberId) -> Error {
         let told = self.on_lock(Opcode::CompareSwap, lock::LOST, member.0, NOBODY);
         match told.map(|atomic| atomic.call().map(|result| result.value)) {
@@ -299,7 +299,8 @@ impl Remote {
             return Ok(());
         }
         self.look()?;
-        // Each looks after the one before it. Who has passed the lock on may be gone, but not before that is done.
+        // Each looks after the one before it. A member that has passed the lock on may be gone, but not before that is
+        // done.
         let before = MemberId(self.predecessor);
         if is_gone(&self.port, before) && self.budget.load()? == WAITING {
             return Err(self.lose(before));
@@ -307,8 +308,8 @@ impl Remote {
         Ok(())
     }
 
-    /// Somebody has swapped itself in behind, and is slow to say who it is. The last in line answers for all of
-    /// them: each of them looks after the one before it.
+    /// A member has swapped itself in behind, and is slow to link itself. The last in line answers for all of them:
+    /// each of them looks after the one before it.
     fn look_behind(&mut self) -> Result<()> {
         let last = self.look()?.remote_tail;
         if last != NOBODY
@@ -404,7 +405,7 @@ impl Drop for Remote {
             let look = woken.atomic(descriptor::TAKEN, word(Opcode::FetchAdd, 0, 0));
             let _ = look.ordered().regardless().call();
         }
-        // The name before the number: who is signalled by it next is somebody else.
+        // The name before the number: the next object that is signalled by it is another one.
         self.segment = None;
     }
 }

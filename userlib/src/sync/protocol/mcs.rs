@@ -1,9 +1,9 @@
-//! The lock: a chain of those who want it (MCS; thesis 8.2, table 17).
+//! The lock: a chain of the participants that want it (MCS; thesis 8.2, table 17).
 //!
-//! The tail, at the lock's home, names who asked last. Who asks exchanges it for its own name, and so
-//! learns whom it comes after, and tells that one. Who is done hands the lock to whom it was told of.
-//! Uncontended: one round trip to get it and one to let go. Contended: one round trip and one message
-//! to get it, one message to let go.
+//! The tail, at the lock's home, names the participant that asked last. A participant asks by exchanging the tail for
+//! its own name. It so learns its predecessor, and tells it. The holder passes the lock to the successor that has told
+//! it so. Uncontended: one round trip to get the lock and one to let go. Contended: one round trip and one message to
+//! get it, one message to let go.
 
 use super::seat::{Place, SeatId, View};
 use super::survey::Survey;
@@ -16,12 +16,12 @@ use netvm_abi::descriptor::Opcode;
 pub enum Acquired {
     /// The caller holds it.
     Held {
-        /// The chain has lost somebody since it was last empty; who is gone may have sent what comes late.
+        /// The chain has lost a participant since it was last empty; messages of the lost one may still arrive late.
         broken: bool,
-        /// It was nobody's any more.
+        /// It had no holder any more, and was taken by a recovery.
         recovered: bool,
     },
-    /// Somebody else has it: only [`TryAcquire`] ends so.
+    /// Another participant has it: only [`TryAcquire`] ends so.
     Taken,
     /// It has left its place in the chain and has to ask anew, in another turn: only [`Acquire`] ends so.
     Astray,
@@ -34,35 +34,35 @@ const WHOLE: Acquired = Acquired::Held {
 
 /// Gets the lock, however long it takes.
 ///
-/// # When somebody dies
-/// Who has waited long [looks](Self::look) at the one before it. If that is gone (and nothing has come of it after
-/// that was seen), or its turn is over
-/// and it has not handed the lock to this one, who waits is *adrift*: it forgets the one before, and
-/// whatever that may have sent. One at a time (the recovery word) those adrift look at the members
-/// ([`Survey`]), and take the lock if nobody has it or can come to have it otherwise.
+/// # When a participant dies
+/// A participant that has waited long [looks](Self::look) at its predecessor. It is *adrift* if the predecessor is gone
+/// (and nothing has come of it after that was seen), or if the predecessor's turn is over and has not handed it the
+/// lock. A participant adrift forgets its predecessor, and whatever that may have sent. One at a time (the recovery
+/// word), the participants adrift look at the members ([`Survey`]). One takes the lock if no member has it or can come
+/// to have it but by recovery.
 ///
-/// # Why nobody else has it
-/// The lock is handed on from who asked earlier to who asked next. So if it is held, or under way, then its holder
-/// asked before X, the one adrift; or has it from somebody who asked after X and got it otherwise than from the one before:
-/// by recovery, or because the tail was empty. Empty, after X asked, it can have been only if somebody cleared it who
-/// was the last to ask and held the lock, so had it by a recovery too.
+/// # Why no other participant has it
+/// The lock is handed on from each holder to the participant that asked next. Let X be adrift, and let the lock be held
+/// or under way. Then its holder asked before X; or it has the lock from a participant that asked after X and got it
+/// otherwise than from its predecessor: by recovery, or because the tail was empty. After X asked, the tail can have
+/// been empty only if a participant cleared it that was the last to ask and held the lock; so that participant had it
+/// by a recovery too.
 ///
-/// By a recovery after X asked nobody has it, if the lock was recovered as often when X looks (as the owner of the
-/// recovery word) as it had been before X asked, which X [knew](Self::new) then. Who recovers it counts that, then
-/// holds it, and gives the recovery word back last.
-/// Of those who asked before X nobody has it, if all of them are seen not to: see [`Survey`]. X's looks at the
-/// others may be far apart, with the recovery word given back in between: as long as nobody has recovered the lock, those
-/// seen adrift are.
+/// No participant has the lock by a recovery after X asked, if the count of recoveries that X reads (as the owner of
+/// the recovery word) is the count from before X asked, which X [knew](Self::new) then. A participant that recovers the
+/// lock counts that, then holds it, and gives the recovery word back last. Of the participants that asked before X none
+/// has it, if all of them are seen not to: see [`Survey`]. X's looks at the others may be far apart, with the recovery
+/// word given back in between: as long as the lock is not recovered, participants seen adrift stay so.
 ///
-/// If the lock was recovered after X asked, X leaves its place and asks anew, behind everybody (*astray*), knowing
-/// how often it has been recovered. Leaving is safe at any time. X tells who stands behind it, which does the same.
+/// If the lock was recovered after X asked, X leaves its place and asks anew, behind all others (*astray*), knowing the
+/// new count of recoveries. Leaving is safe at any time. X tells its successor, which does the same.
 ///
 /// # Why that comes to an end
-/// Those who asked before X are a number that only falls, whoever comes and goes; each of them has the lock at most once
-/// in that turn, and finds by itself when it is adrift. So after so many hand-overs, and so many looks, X takes the lock, or
-/// another one adrift has recovered it. Then X asks anew, once for each recovery by another. Each recovery puts those
-/// behind one gap of the chain together, and there are no more gaps than members have died, or left
-/// their place for a failure.
+/// The number of participants that asked before X only falls, whichever come and go. Each of them has the lock at most
+/// once in that turn, and finds by itself when it is adrift. So after that many hand-overs, and that many looks, X
+/// takes the lock, or another participant adrift has recovered it. Then X asks anew, once for each recovery by another.
+/// Each recovery puts the participants behind one gap of the chain together, and there are no more gaps than members
+/// have died, or left their place for a failure.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Acquire {
     me: SeatId,
@@ -117,7 +117,7 @@ enum Then {
     Leaves,
 }
 
-/// Where a grant for this turn goes: one that comes late, from somebody dead, does not overwrite it.
+/// The grant word for this turn: a late grant, from a dead participant, does not overwrite it.
 const fn slot(to: SeatId) -> u8 {
     (to.turn() % GRANTS as u16) as u8
 }
@@ -144,7 +144,7 @@ impl Acquire {
         self.recoveries
     }
 
-    /// Whom it waits for.
+    /// The participant it waits for.
     #[must_use]
     pub const fn behind(&self) -> Option<SeatId> {
         match self.at {
@@ -236,7 +236,7 @@ impl Machine for Acquire {
             AcquireAt::Begin => AcquireAt::Swap,
             AcquireAt::Swap => match answer.atomic().value {
                 EMPTY => AcquireAt::Hold(WHOLE),
-                // Left alone by everybody else: an earlier turn of its own was the last.
+                // No other participant has asked since: the tail names an earlier turn of this seat.
                 before if self.me.same_seat(SeatId(before)) => AcquireAt::Drift,
                 before => AcquireAt::Behind(SeatId(before)),
             },
@@ -314,7 +314,7 @@ impl Machine for Acquire {
     }
 }
 
-/// Gets the lock if nobody has it.
+/// Gets the lock if it is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TryAcquire {
     me: SeatId,
@@ -360,13 +360,13 @@ impl Machine for TryAcquire {
     }
 }
 
-/// Lets go of the lock. Ends with who has it now, if somebody had asked.
+/// Lets go of the lock. Ends with its new holder, if a successor had asked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Release {
     me: SeatId,
     broken: bool,
     at: ReleaseAt,
-    /// What looks at the members have shown since somebody is known to have asked.
+    /// What looks at the members have shown since a successor is known to have asked.
     survey: Survey,
 }
 
@@ -393,8 +393,9 @@ impl Release {
         }
     }
 
-    /// Who has asked does not come to say so: looks who it is. If there is nobody who still may say so, it has
-    /// died, and the lock is left alone: who stands behind it finds that, and is adrift.
+    /// The successor's message does not come: looks for the successor among the members. If no member can still send
+    /// that message, the successor has died, and the lock is left alone: the participant behind the successor finds
+    /// that, and is adrift.
     pub fn look(&mut self) {
         if self.at == ReleaseAt::Await {
             self.survey.again();
@@ -434,18 +435,18 @@ impl Machine for Release {
                 match self.survey.want() {
                     // Its message was lost, or comes late.
                     Want::Ended(found) if !found.next.is_nobody() => ReleaseAt::Over(found.next),
-                    // Who asks may be the one.
+                    // A participant that still asks may be the successor.
                     Want::Ended(found) if found.asking => ReleaseAt::Await,
                     Want::Ended(_) => ReleaseAt::Over(SeatId::NOBODY),
                     _ => return,
                 }
             }
             ReleaseAt::Clear if answer.atomic().value == self.me.0 => ReleaseAt::Over(SeatId::NOBODY),
-            // Somebody has asked meanwhile, and is about to say so.
+            // A successor has asked meanwhile, and its message is under way.
             ReleaseAt::Clear => ReleaseAt::Await,
             ReleaseAt::Look | ReleaseAt::Await => ReleaseAt::Over(answer.next()),
-            // Said before the grant goes out: who finds that this one's turn is over, and that the lock
-            // was handed to somebody else or nobody, need not wait for it.
+            // Said before the grant goes out: a participant that finds this turn over, and the lock handed to another
+            // participant or to none, need not wait for it.
             ReleaseAt::Over(next) if next.is_nobody() => ReleaseAt::Ended(*next),
             ReleaseAt::Over(next) => ReleaseAt::Grant(*next),
             ReleaseAt::Grant(next) | ReleaseAt::Ended(next) => ReleaseAt::Ended(*next),

@@ -2,9 +2,9 @@
 //!
 //! A machine says what it [wants](Machine::want) next: an atomic operation on the *centre* (the few
 //! words that all share), a message to another's *seat* (the few words that each participant has in
-//! its own memory), or something of its own seat. Whoever drives it does that and gives the
-//! [`Answer`]. So the machines hold no port, clock or memory, and a model checker can run them, all
-//! interleavings and message orders included, as they are shipped.
+//! its own memory), or something of its own seat. Its driver does that and gives the [`Answer`]. So the machines hold
+//! no port, clock or memory, and a model checker can run them, all interleavings and message orders included, as they
+//! are shipped.
 
 mod mcs;
 mod queue;
@@ -26,7 +26,7 @@ use netvm_abi::descriptor::Opcode;
 pub enum Centre {
     /// A lock's tail, or the block of a queue: at offset 0.
     Main,
-    /// A lock's recovery word: who recovers it.
+    /// A lock's recovery word: the participant that recovers it.
     Recovery,
     /// How often a lock has been recovered.
     Recoveries,
@@ -35,8 +35,8 @@ pub enum Centre {
 /// What a machine wants next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Want<R> {
-    /// Own seat: nobody is next, and this is where the participant stands from now on. Both are one
-    /// store each, in this order. Answer: [`Answer::Done`].
+    /// Own seat: there is no successor, and this is where the participant stands from now on. Both are one store each,
+    /// in this order. Answer: [`Answer::Done`].
     Begin(Place),
     /// Own seat: where the participant stands from now on. Answer: [`Answer::Done`].
     Stand(Place),
@@ -48,16 +48,16 @@ pub enum Want<R> {
     Link(SeatId),
     /// One way: writes a word into one of another's grants and signals it. Answer: [`Answer::Done`].
     Grant {
-        /// Whom.
+        /// The receiver.
         to: SeatId,
         /// Which of its grants, below [`GRANTS`].
         slot: u8,
         /// What it says.
         word: u64,
     },
-    /// Own seat: who is next [in this turn](SeatId::follower), now. Answer: [`Answer::Next`].
+    /// Own seat: the successor [in this turn](SeatId::follower), now. Answer: [`Answer::Next`].
     LookNext,
-    /// Own seat: who is next, once there is somebody. Answer: [`Answer::Next`].
+    /// Own seat: the successor, once there is one. Answer: [`Answer::Next`].
     AwaitNext,
     /// A signal of the own seat's notification, which is acknowledged; then what the grant says.
     /// Answer: [`Answer::Granted`].
@@ -67,7 +67,8 @@ pub enum Want<R> {
     },
     /// Another's seat, now. Answer: [`Answer::View`].
     View(SeatId),
-    /// Who has this place among a lock's members. Answer: [`Answer::Next`]; nobody: there are no more.
+    /// The participant at this place among a lock's members. Answer: [`Answer::Next`], which is [`SeatId::NOBODY`]
+    /// behind the last.
     Member(u16),
     /// To wait a little, and then to be told to go on.
     Pause,
@@ -76,7 +77,7 @@ pub enum Want<R> {
 }
 
 /// Grants of a seat. A queue uses the one that its epoch chooses, a lock the one of the turn, so that
-/// a grant which comes late, when somebody has died, does not overwrite the one that counts.
+/// a grant that comes late, after a death, does not overwrite the one that counts.
 pub const GRANTS: u8 = 4;
 
 /// What a machine is told.
@@ -86,7 +87,7 @@ pub enum Answer {
     Done,
     /// What the operation answered.
     Atomic(AtomicResult),
-    /// Who is next, or [`SeatId::NOBODY`].
+    /// The successor or member asked for, or [`SeatId::NOBODY`].
     Next(SeatId),
     /// What the grant says.
     Granted(u64),

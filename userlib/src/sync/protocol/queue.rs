@@ -1,8 +1,8 @@
 //! The wait queue (thesis 8.3, tables 19 and 20): first in, first out, one round trip each way.
 //!
-//! The block ([`QueueBlock`](netvm_abi::atomic::QueueBlock)) names the first and the last who wait; the
-//! rest is a chain through their seats. Who is woken brings its successor's name as the new first. A
-//! signal that comes before that is *pending*, and whoever brings the name hands it on.
+//! The block ([`QueueBlock`](netvm_abi::atomic::QueueBlock)) names the first and the last waiter; the rest is a chain
+//! through their seats. A woken waiter brings its successor's name as the new first. A signal that comes before that is
+//! *pending*, and the waiter that brings the name hands it on.
 
 use super::seat::{Place, SeatId};
 use super::{Answer, Centre, GRANTS, Machine, Want, block};
@@ -27,7 +27,7 @@ const fn wake<R>(to: SeatId, count: u32, epoch: u32) -> Want<R> {
 /// That a participant stands in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Inserted {
-    /// Behind whom, if anybody.
+    /// Its predecessor, or [`SeatId::NOBODY`].
     pub behind: SeatId,
     /// In which of the queue's epochs.
     pub epoch: u32,
@@ -49,7 +49,7 @@ enum InsertAt {
 }
 
 impl Insert {
-    /// For this participant, who stands in no queue.
+    /// For this participant, that stands in no queue.
     #[must_use]
     pub const fn new(me: SeatId) -> Self {
         Self {
@@ -108,7 +108,7 @@ enum AwaitAt {
 }
 
 impl Await {
-    /// For a participant who stands in the queue since this epoch.
+    /// For a participant that stands in the queue since this epoch.
     #[must_use]
     pub const fn new(epoch: u32) -> Self {
         Self {
@@ -123,13 +123,13 @@ impl Await {
         matches!(self.at, AwaitAt::Grant)
     }
 
-    /// Whether it has been woken, and only waits for the name of who comes after it.
+    /// Whether it has been woken, and only waits for its successor's name.
     #[must_use]
     pub const fn lingers(&self) -> bool {
         matches!(self.at, AwaitAt::Next)
     }
 
-    /// The queue was reset while it [lingered](Self::lingers): there is nobody to bring in.
+    /// The queue was reset while it [lingered](Self::lingers): there is no successor to bring in.
     pub const fn give_up(&mut self) {
         if self.lingers() {
             self.at = AwaitAt::Ended(true);
@@ -186,15 +186,15 @@ impl Machine for Await {
 /// What a signal came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Removed {
-    /// Nobody waited who was not spoken for: the signal is lost.
+    /// All waiters, if any, were spoken for already: the signal is lost.
     Nobody,
     /// This one has been woken.
     Woken(SeatId),
-    /// Somebody will be woken by whoever was woken before.
+    /// A waiter will be woken by the one that was woken before.
     Pending,
 }
 
-/// Wakes who waits first (`removeQ`).
+/// Wakes the first waiter (`removeQ`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Remove {
     at: RemoveAt,
@@ -208,7 +208,7 @@ enum RemoveAt {
 }
 
 impl Remove {
-    /// For anybody.
+    /// Any caller may run it; it needs no seat.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "as the other machines")]
     pub const fn new() -> Self {

@@ -1,4 +1,4 @@
-//! Who takes part, and where each stands.
+//! The participants, and where each stands.
 
 use netvm_abi::{NodeId, PortId};
 use std::fmt;
@@ -16,7 +16,7 @@ const GENERATION_SHIFT: u32 = 48;
 pub struct SeatId(pub u64);
 
 impl SeatId {
-    /// Nobody.
+    /// No participant.
     pub const NOBODY: Self = Self(0);
     /// Seats of a port.
     pub const SEATS: u16 = 1 << SEAT_BITS;
@@ -26,8 +26,8 @@ impl SeatId {
     /// home at least, so a message would have to be under way for 512 of these, and a NIC gives up long before; a survey
     /// would have to take as long between its two looks at one seat. What a grant has said since an earlier turn
     /// is read only after a signal, of which those left over are acknowledged when a turn begins: one that comes still
-    /// later, because somebody has died, would have to find the word of the same seat from 512 of its turns ago, which
-    /// no grant of a later turn has overwritten.
+    /// later, because a participant has died, would have to find the word of the same seat from 512 of its turns ago,
+    /// which no grant of a later turn has overwritten.
     pub const TURNS: u16 = 1 << TURN_BITS;
 
     /// A seat, in its turn 0. Never [`NOBODY`](Self::NOBODY): no program has port 0.
@@ -96,14 +96,14 @@ impl SeatId {
         self.0 >> MARK_SHIFT & 1 == 1
     }
 
-    /// What it puts down as `next` of the one before it: itself, marked if that one's turn is odd. A message that
-    /// comes late finds its addressee in a later turn, and is not to be taken for one of that.
+    /// What it puts down as `next` of its predecessor: itself, marked if the predecessor's turn is odd. A message that
+    /// comes late finds its addressee in a later turn, and must not be taken for a message of that turn.
     #[must_use]
     pub const fn linked_to(self, before: Self) -> Self {
         self.with_mark(before.turn() % 2 == 1)
     }
 
-    /// Who stands behind this one in its present turn, if this is what its `next` says.
+    /// The participant behind this one in its present turn, if its word `next` holds this.
     #[must_use]
     pub const fn follower(self, next: Self) -> Self {
         if next.mark() == (self.turn() % 2 == 1) {
@@ -113,14 +113,14 @@ impl SeatId {
         }
     }
 
-    /// What it tells who stands behind it when it leaves its place in the chain, in the place of a grant. Who takes
-    /// something else for that leaves its own, which does no harm.
+    /// What it sends to its successor, in the place of a grant, when it leaves its place in the chain. A successor that
+    /// takes another word for this leaves its own place, which does no harm.
     #[must_use]
     pub const fn astray(self) -> u64 {
         !self.0
     }
 
-    /// Whether it is nobody.
+    /// Whether it is [`NOBODY`](Self::NOBODY).
     #[must_use]
     pub const fn is_nobody(self) -> bool {
         self.0 == 0
@@ -151,19 +151,19 @@ impl fmt::Debug for SeatId {
 }
 
 /// Where a participant of a lock stands in its turn. In its own memory, so that saying it costs no
-/// message; others read it when they think that somebody has died.
+/// message; others read it when they suspect a death.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     /// Has asked for the lock, and may have it without knowing.
     Asking,
     /// Waits for this one to hand it the lock.
     Behind(SeatId),
-    /// Still waits, but no more for the one before: that is gone, or will not hand the lock to this one. Whatever
-    /// it may have sent counts for nothing from now on.
+    /// Still waits, but no more for the one before: that is gone, or will not hand the lock to this one. Whatever that
+    /// one may have sent counts for nothing from now on.
     Adrift,
     /// Has the lock.
     Holding,
-    /// Has nothing to do with it any more; has handed the lock to this one, or to nobody.
+    /// Has nothing to do with the lock any more; has handed it to this participant, or to none.
     Over(SeatId),
 }
 
@@ -174,7 +174,7 @@ pub struct View {
     pub place: Place,
     /// In which of its turns.
     pub turn: u16,
-    /// Whom it handed the lock to last, in this turn or an earlier one.
+    /// The participant to which it handed the lock last, in this turn or an earlier one.
     pub given: SeatId,
 }
 
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_comes_a_turn_late_is_nobodys() {
+    fn a_name_that_comes_a_turn_late_is_ignored() {
         let holder = SeatId::new(NodeId(1), PortId(2), 3, 4).in_turn(SeatId::TURNS - 1);
         let next = SeatId::new(NodeId(5), PortId(6), 7, 8).in_turn(9);
         let word = next.linked_to(holder);

@@ -26,7 +26,7 @@ enum WaitAt {
 }
 
 impl Wait {
-    /// For this participant, who stands in no queue.
+    /// For this participant, that stands in no queue.
     #[must_use]
     pub const fn new(me: SeatId) -> Self {
         Self {
@@ -35,7 +35,7 @@ impl Wait {
         }
     }
 
-    /// Where it stands in the queue, while nobody has woken it.
+    /// Where it stands in the queue, until it is woken.
     #[must_use]
     pub const fn stands(&self) -> Option<Inserted> {
         match &self.at {
@@ -44,13 +44,13 @@ impl Wait {
         }
     }
 
-    /// Whether it has its token, and only waits for the name of who comes after it.
+    /// Whether it has its token, and only waits for its successor's name.
     #[must_use]
     pub const fn lingers(&self) -> bool {
         matches!(&self.at, WaitAt::Await(_, waiting) if waiting.lingers())
     }
 
-    /// The queue was reset while it [lingered](Self::lingers): there is nobody to bring in.
+    /// The queue was reset while it [lingered](Self::lingers): there is no successor to bring in.
     pub const fn give_up(&mut self) {
         if self.lingers() {
             self.at = WaitAt::Ended(0);
@@ -75,7 +75,7 @@ impl Wait {
 }
 
 impl Machine for Wait {
-    /// The value that was found; 0 for who had to wait.
+    /// The value that was found; 0 if the caller had to wait.
     type Outcome = u32;
 
     fn want(&self) -> Want<u32> {
@@ -154,7 +154,7 @@ pub struct TryWait {
 }
 
 impl TryWait {
-    /// For anybody.
+    /// Any caller may run it; it needs no seat.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "as the other machines")]
     pub const fn new() -> Self {
@@ -179,7 +179,7 @@ impl Machine for TryWait {
     }
 }
 
-/// Gives a token (`Ssignal`): to who waits first, or to the count.
+/// Gives a token (`Ssignal`): to the first waiter, or to the count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Signal {
     at: SignalAt,
@@ -193,7 +193,7 @@ enum SignalAt {
 }
 
 impl Signal {
-    /// For anybody.
+    /// Any caller may run it; it needs no seat.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "as the other machines")]
     pub const fn new() -> Self {
@@ -202,7 +202,7 @@ impl Signal {
 }
 
 impl Machine for Signal {
-    /// The value after; 0 when somebody waited.
+    /// The value after; 0 when a participant waited.
     type Outcome = u32;
 
     fn want(&self) -> Want<u32> {
@@ -225,7 +225,7 @@ impl Machine for Signal {
                 match result.value {
                     // The upper half is the value then.
                     EMPTY if count == NOBODY => SignalAt::Ended(epoch),
-                    // Pending: whoever was woken before will hand it on.
+                    // Pending: the waiter that was woken before will hand it on.
                     EMPTY => SignalAt::Ended(0),
                     head => SignalAt::Wake {
                         to: SeatId(head),

@@ -1,35 +1,36 @@
-//! Who of a lock's members lives, and where each stands.
+//! Finds which of a lock's members live, and where each stands.
 //!
-//! A chain that has lost somebody is put together again by looking at everybody, one after the other, while they
-//! go on. No two looks are at the same moment, and members come and go meanwhile; so what a look shows counts only
-//! where it stays true. It does, because all that is asked for is about those who stand *before* some turn
-//! of the one who looks, the first look being later than that:
+//! A chain that has lost a participant is put together again by a *surveyor*, which looks at all members, one after the
+//! other, while they go on. No two looks are at the same moment, and members come and go meanwhile; so what a look
+//! shows counts only where it stays true. It does, because the surveyor asks only about participants that stand
+//! *before* some turn of its own, and its first look is later than that:
 //!
-//! - Who becomes a member after the table was read stands behind, and is never looked for.
-//! - Who is seen in another turn than at first, or at an end, or is gone, or a member no more, stands before it no more,
-//!   and will not again: whatever it does next, it asks behind.
-//! - Who is seen waiting stands still for as long as it is in that turn behind that one.
+//! - A participant that becomes a member after the table was read stands behind, and is never looked for.
+//! - A member seen in another turn than at first, finished, gone or unlisted is no longer ahead, and never will be
+//!   again: whatever it does next, it asks behind.
+//! - A member seen waiting stands still for as long as it is in that turn behind that predecessor.
 //!
-//! So those who count become fewer with each look, and never more: the looks come to an end, however many come and
-//! go. (They may not where one of those who count is stopped; but that one may have the lock.)
+//! So the members that count become fewer with each look, and never more: the looks come to an end, however many
+//! members come and go. (They may not where one of the members that count is stopped; but that one may have the lock.)
 //!
-//! A look reads two words of a seat, which its owner writes one after the other. Who waits is believed only when two
+//! A look reads two words of a seat, which its owner writes one after the other. A member counts as waiting only when
+//! two looks in a row have shown the same.
 //! looks in a row have shown the same.
 
 use super::seat::{Place, SeatId, View};
 use super::{Answer, Machine, Want};
 
-/// Looks at all members but oneself; then again at those of whom there is more to know.
+/// Looks at all members but its own; then again at those of which there is more to know.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Survey {
     me: SeatId,
-    /// Nobody has been looked at before this pass.
+    /// This is the first pass: no member has been looked at before.
     first: bool,
     /// The place in the table that comes next, until all have been asked for.
     place: Option<u16>,
-    /// Whom it looks at just now.
+    /// The member it looks at just now.
     member: SeatId,
-    /// Whom it will look at in this pass.
+    /// The members it will look at in this pass.
     others: Vec<SeatId>,
     known: Vec<Known>,
 }
@@ -58,8 +59,8 @@ impl Known {
 }
 
 impl Survey {
-    /// For this participant. From its first look on it tells of those who stood before anything that the
-    /// participant has done before that.
+    /// For this participant. From its first look on it tells of the participants that stood before anything that this
+    /// one has done before that look.
     #[must_use]
     pub const fn new(me: SeatId) -> Self {
         Self {
@@ -72,7 +73,7 @@ impl Survey {
         }
     }
 
-    /// Looks again at those of whom there is more to know, once it has [ended](Found).
+    /// Looks again at those of which there is more to know, once it has ended.
     pub fn again(&mut self) {
         if self.place.is_some() {
             return;
@@ -91,7 +92,7 @@ impl Survey {
             self.again();
             return;
         }
-        // Somebody may have the same seat who takes part in something else.
+        // A member that is no longer listed has left; its seat may take part in something else by now.
         self.known.retain(|known| known.listed);
         let open = self.known.iter().filter(|known| known.is_open());
         self.others = open.map(|known| known.id).collect();
@@ -135,8 +136,8 @@ impl Survey {
                 listed: true,
             }),
         }
-        // Who stands before it may have come later than the table was read, and that is known by its standing behind
-        // others in turn. These are as many as wait, and who waits does not go on.
+        // The predecessor may have become a member after the table was read; the participants that it stands behind in
+        // turn show that, so the survey follows them. These are as many as wait, and a waiter does not go on.
         if let (None, Place::Behind(before)) = (self.place, view.place)
             && !before.same_seat(self.me)
             && !self.is_fresh(before)
@@ -145,9 +146,9 @@ impl Survey {
         }
     }
 
-    /// Whether who stands behind `before` waits in the end for the one who looks, or for one who is adrift: the
-    /// lock comes to these by recovery alone. If not, that one may have or get the lock; or it is gone, which those
-    /// behind it will find by themselves.
+    /// Whether the waiter behind `before` waits in the end for the surveyor, or for a participant adrift: the lock
+    /// comes to these by recovery alone. If not, the participant at the front may have or get the lock; or it is gone,
+    /// which those behind it will find by themselves.
     fn is_cut_off(&self, mut before: SeatId) -> bool {
         for _ in 0..=self.known.len() {
             if before == self.me {
@@ -183,15 +184,15 @@ impl Survey {
     }
 }
 
-/// What a survey has found, of those who count.
+/// What a survey has found, of the members that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Found {
-    /// Nobody who stands before the one who looks has the lock or can come to have it but by recovery.
+    /// No participant that stands before the surveyor has the lock or can come to have it but by recovery.
     pub free: bool,
-    /// Who stands next behind the one who looks, whether or not its message has come. There is only one: who asked
-    /// next after it; and it stays so.
+    /// The surveyor's successor, whether or not its message has come. There is only one, the participant that asked
+    /// next, and that stays so.
     pub next: SeatId,
-    /// Somebody asks of whom it is not known yet behind whom.
+    /// A participant asks whose predecessor is not known yet.
     pub asking: bool,
 }
 
