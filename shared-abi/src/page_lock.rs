@@ -30,6 +30,9 @@
 //! it is copied, and the page is dirty again. So a page can look dirty once too often, never once
 //! too seldom. Over a bus "the host toggles" means that the toggle has landed: the host reads across
 //! the bus before it cleans the page ([`SharedWords::bus_barrier`]).
+//!
+//! **Referenced.** The same toggle pair, without data to order. A toggle that is still under way when the next use ends
+//! is not copied, and that use would count for neither of two questions. So the host waits for this toggle, too.
 
 use crate::mutant::{self, Mutant};
 use crate::page_table::{
@@ -428,12 +431,12 @@ pub fn take_use<W: SharedWords + ?Sized>(
     if toggled != 0 {
         bar.store_release(at.plus(HOST), word);
     }
-    if toggled & host_word::DIRTY != 0 {
-        // The new toggle before the page is read for cleaning: not only on its way, but at the card. A DMA whose
-        // unlock still copies the old toggle was posted before the answer, which pushes it into the page.
+    if toggled != 0 {
+        // The new toggles are not only on their way, but at the card, before the page is read for cleaning and before
+        // the caller acts on the answer. A use whose unlock still copies an old toggle ends before this returns, so
+        // this answer may speak for it. The data of such a DMA was posted before the bus' answer, which pushes it into
+        // the page.
         bar.bus_barrier();
-    } else if toggled != 0 {
-        bar.full_barrier();
     }
     used
 }
