@@ -32,7 +32,7 @@ pub struct Env {
     /// How long a body waits for anything before it calls it lost.
     pub patience: Duration,
     /// Whether anything may fail: processes die, nodes go down, writes are lost. Then a body judges only what holds all the
-    /// same, or would hold if nobody had failed ([`Trouble::Spoiled`](crate::Trouble::Spoiled)).
+    /// same, or would hold without failures ([`Trouble::Spoiled`](crate::Trouble::Spoiled)).
     pub may_fail: bool,
 }
 
@@ -137,7 +137,7 @@ impl Env {
     }
 }
 
-/// When a body calls what it waits for lost: whoever should bring it may have died.
+/// When a body calls what it waits for lost: the process that should bring it may have died.
 pub(crate) struct Deadline<'a> {
     port: &'a Port,
     end: Nanos,
@@ -184,7 +184,7 @@ pub(crate) fn take_signals(env: &Env, port: &Port, id: u32, count: u32) -> Outco
 
 /// Passes some time of the back end.
 pub(crate) fn pass(port: &Port, span: Duration) -> netvm::Result<()> {
-    // Nobody signals this number.
+    // No port signals this number.
     match port.notification(IDLE)?.wait(Timeout::After(span)) {
         Ok(_) | Err(Error::TimedOut) => Ok(()),
         Err(error) => Err(error),

@@ -16,8 +16,8 @@ pub enum Trouble {
     Unexpected(String),
     /// Data, order or number of notifications is wrong. Never right.
     Wrong(String),
-    /// Something is not what it would be if everybody had done their part. Right only where somebody has not: a
-    /// process that was killed or had a failure, which says more ([`worse`](crate::side::worse)).
+    /// Something is not what it would be if all processes had done their part. Right only where one has not: a process
+    /// that was killed or had a failure, which says more ([`worse`](crate::side::worse)).
     Spoiled(String),
     /// The process was killed, by the body or by a fault.
     Killed,
@@ -31,7 +31,7 @@ impl fmt::Display for Trouble {
             Self::Failed(error) => write!(f, "a call failed: {error} ({error:?})"),
             Self::Unexpected(text) => write!(f, "a call ended in another way than it should: {text}"),
             Self::Wrong(text) => write!(f, "WRONG: {text}"),
-            Self::Spoiled(text) => write!(f, "WRONG, though nobody has failed: {text}"),
+            Self::Spoiled(text) => write!(f, "WRONG, though no process has failed: {text}"),
             Self::Killed => write!(f, "killed"),
             Self::Skipped(why) => write!(f, "skipped: {why}"),
         }

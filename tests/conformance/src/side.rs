@@ -114,7 +114,7 @@ pub(crate) fn inherited(env: &Env) -> Outcome<Port> {
     }
 }
 
-/// The owner of port 0 of node 1 has died: whoever waits for it may have it.
+/// The owner of port 0 of node 1 has died: a waiting process may have it.
 pub(crate) fn bequeath(env: &Env, port: &Port) -> Outcome {
     env.import(port, 1, 1, WILL)?.notify(1)?;
     Ok(port.flush_remote(env.id(1))?)
@@ -143,12 +143,12 @@ pub(crate) fn share(port: &Port, name: &str, len: u64) -> netvm::Result<Shared> 
     Ok(Shared { segment, memory })
 }
 
-/// Everybody may read, write, do atomics and signal all numbers that the library leaves to programs.
+/// Every port may read, write, do atomics and signal all numbers that the library leaves to programs.
 pub(crate) fn open_to_all() -> Access {
     Access::everyone().notify(1..=895)
 }
 
-/// As [`share`], and everybody may also send one-shot notifications: from a port that takes part in nothing that needs
+/// As [`share`], and every port may also send one-shot notifications: from a port that takes part in nothing that needs
 /// numbers in between.
 pub(crate) fn share_with_letters(port: &Port, name: &str, len: u64) -> netvm::Result<Shared> {
     let memory = port.alloc(len)?;

@@ -164,7 +164,7 @@ fn mixed(env: &Env, config: AsymmetricConfig, local: u64, remote: &[usize], pres
     Ok(())
 }
 
-/// What a remote member that meets nobody has its NIC do.
+/// What a remote member without competition has its NIC do.
 pub(super) fn alock_alone(env: &Env) -> Outcome {
     let member = env.spawn(1, "remote", |env| {
         let port = env.open(1, 0)?;
@@ -370,7 +370,7 @@ pub(super) fn alock_dead_waiter(env: &Env) -> Outcome {
         }
         data.notify(ASKED)?;
         take_signal(env, &port, OVER)?;
-        // To whom it would pass it is dead.
+        // The member that it would pass the lock to is dead.
         is_lost(env, guard.release(), 2)
     });
     let victim = env.spawn(2, "dies", move |env| {

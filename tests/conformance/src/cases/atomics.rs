@@ -1,4 +1,4 @@
-//! Atomics: no increment lost, whoever makes it and wherever its page is.
+//! Atomics: no increment lost, from any node and wherever its page is.
 
 use crate::env::Env;
 use crate::outcome::{Outcome, fails, right};
@@ -109,7 +109,7 @@ pub(super) fn atomic_refusals(env: &Env) -> Outcome {
             right!(matches!(refused, Err(Error::ModeRefused { .. })), "{refused:?}");
             all.notify(1)?;
             side.take_signal(1)?;
-            // One that nobody waits for is told of later, one that somebody does at once.
+            // The failure of an atomic without a waiter is reported later, that of a waiting caller at once.
             let word = all.atomic(8, swap);
             let failed = word.call();
             right!(failed.is_err(), "an atomic on what was revoked: {failed:?}");
@@ -208,12 +208,12 @@ pub(super) fn queue_block(env: &Env) -> Outcome {
                 side.env.pressure(1);
                 memory.atomic(4096 + 64, extended(opcode, operand, 0)).call()
             };
-            // Two wait, three signal: the third finds everybody spoken for.
+            // Two wait, three signal: the third finds all waiters spoken for.
             right!(
                 run(Opcode::SemP, 11)?.value == EMPTY,
                 "an empty queue has no last"
             );
-            right!(run(Opcode::SemP, 12)?.value == 11, "who came before");
+            right!(run(Opcode::SemP, 12)?.value == 11, "the one that came before");
             let first = run(Opcode::SemV, 0)?;
             right!((first.value, first.second as u32) == (11, 1), "{first:?}");
             let second = run(Opcode::SemV, 0)?;

@@ -1,5 +1,5 @@
-//! Channels (thesis chapter 7): messages come whole, in order and once; a borrow keeps its bytes; who
-//! waits for somebody who has gone is told.
+//! Channels (thesis chapter 7): messages come whole, in order and once; a borrow keeps its bytes; an end that waits for
+//! a peer that has gone is told.
 
 use super::GONE;
 use crate::env::{Env, pass, take_signal};
@@ -41,7 +41,7 @@ pub(super) fn channel_sizes(env: &Env) -> Outcome {
         move |side| {
             let config = ChannelConfig::default().message_bytes(12_000).capacity(4);
             let mut receiver = Receiver::open(&side, "sizes", config)?;
-            right!(receiver.try_recv()?.is_none(), "a message that nobody sent");
+            right!(receiver.try_recv()?.is_none(), "a message that was never sent");
             let mut copied = vec![0; 12_000];
             for number in 0..rounds * SIZES.len() as u64 {
                 let len = SIZES[number as usize % SIZES.len()];
@@ -375,8 +375,8 @@ pub(super) fn channel_refusals(env: &Env) -> Outcome {
                 Receiver::open(&port, "other", ChannelConfig::default().notification(900)),
                 &[Status::NotAllowed],
             )?;
-            let nobody = ChannelConfig::default().from_port(env.id(1), env.port_id(1, 7));
-            let private = Receiver::open(&port, "private", nobody)?;
+            let other = ChannelConfig::default().from_port(env.id(1), env.port_id(1, 7));
+            let private = Receiver::open(&port, "private", other)?;
             take_signal(env, &port, GO)?;
             expect(&mut receiver, env.patience, 1, 10, "message of the first sender")?;
             // It goes, with messages in it.
@@ -414,7 +414,7 @@ pub(super) fn channel_refusals(env: &Env) -> Outcome {
                 *error == end
             })?;
             heard(env, &port)?;
-            // More may come, where somebody plays frames again: the failures were more than the ring holds.
+            // More may come, where the wire repeats frames: the failures were more than the ring holds.
             while let Err(error) = bells.notify(GO) {
                 let told = matches!(error, Error::Failed(_) | Error::FailuresLost { .. });
                 fails(Err::<(), _>(error), "a bell", |_| told)?;
@@ -557,7 +557,7 @@ pub(super) fn channel_receiver_dies(env: &Env) -> Outcome {
         }
         // It holds one, and never comes back.
         let _held = receiver.recv(env.patience)?;
-        // Or not for ever, should the one who was to kill it have died itself.
+        // Or not for ever, should the process that was to kill it have died itself.
         pass(&port, env.patience * 2)?;
         Err(Trouble::Unexpected("it was to be killed".into()))
     });

@@ -25,7 +25,7 @@ pub(super) fn ping_pong(env: &Env) -> Outcome {
             right!(
                 seen == round,
                 "{} was notified of round {round} and sees {seen}",
-                if serves { "who serves" } else { "who returns" }
+                if serves { "the server" } else { "the returner" }
             );
             if !serves {
                 hit()?;

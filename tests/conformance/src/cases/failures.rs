@@ -1,4 +1,4 @@
-//! What fails says so, once, and harms nobody else (promises P2, P5, P6).
+//! What fails says so, once, and harms no other port (promises P2, P5, P6).
 
 use crate::env::{Env, pass, take_signal};
 use crate::outcome::{Outcome, Trouble, refused, right};

@@ -1,4 +1,4 @@
-//! Handlers beside one another and beside those who wait; ports whose number has another owner.
+//! Handlers beside one another and beside waiting threads; ports whose number has another owner.
 
 use crate::env::{Env, pass};
 use crate::outcome::{Outcome, right};

@@ -146,7 +146,7 @@ pub(super) fn large_region(env: &Env) -> Outcome {
             }
             let mut untouched = [1; 100];
             sparse.read(SIZE - 100, &mut untouched).post()?;
-            right!(untouched == [0; 100], "memory that nobody wrote is not zero");
+            right!(untouched == [0; 100], "memory that was never written is not zero");
             sparse.notify(DONE)?;
             side.flush_peer()
         },

@@ -137,7 +137,7 @@ cases! {
     notifications::futures, 2, Nothing, "notifications as futures";
     notifications::zero_length, 2, Nothing, "a notification without data";
     notifications::full_one_shot_queue, 2, Nothing, "a full queue refuses, and order survives";
-    handlers::disarm_wakes, 2, Nothing, "a handler that is disarmed leaves its signals to those who wait";
+    handlers::disarm_wakes, 2, Nothing, "a handler that is disarmed leaves its signals to waiters";
     handlers::busy_handler, 2, Nothing, "a busy handler keeps neither handlers nor futures waiting";
     handlers::panicking_handlers, 2, Nothing, "handlers panic, and what they hold: others go on";
     handlers::waiting_handler, 2, Nothing, "a handler waits for a future of its port";
@@ -147,7 +147,7 @@ cases! {
     control::import_times_out, 2, Nothing, "an import of nothing fails, at once or in time";
     control::several_names, 2, Nothing, "one range under several names with different rights";
     control::several_ports, 2, Nothing, "ports of one node do not mix";
-    control::allow_list, 3, Apart, "an export admits whom it names";
+    control::allow_list, 3, Apart, "an export admits the nodes and ports that it names";
     control::local_refusals, 2, Nothing, "what can be refused at once is";
     control::address_lookup, 2, Nothing, "addresses to segments and back";
     failures::revoked, 2, Nothing, "writes and reads after an unexport fail, and say so";
@@ -157,7 +157,7 @@ cases! {
     failures::closed_exporter, 2, Nothing, "writes to a closed port fail, and a new port is not hit";
     failures::dead_exporter, 2, Kill, "writes to a dead process fail, and nothing hangs";
     failures::restarted_node, 2, Restart, "a restarted node is found again";
-    memory::region_freed_in_flight, 2, Nothing, "forgetting memory in flight harms nobody";
+    memory::region_freed_in_flight, 2, Nothing, "forgetting memory in flight does no harm";
     memory::evicted_pages, 2, Nothing, "pages thrown out on both sides";
     memory::large_region, 2, Nothing, "sparse writes into a region larger than memory";
     channels::channel_sizes, 2, Nothing, "messages of no byte to several pages, copied and in place";
@@ -173,7 +173,7 @@ cases! {
     shared::shared_full, 2, Nothing, "a full shared queue refuses, and a borrow gives nothing back";
     shared::shared_posted, 2, Nothing, "appends posted blindly: what came is a prefix";
     shared::shared_evicted, 2, Nothing, "a shared queue whose pages are thrown out";
-    shared::shared_refusals, 2, Nothing, "who may only append, and who may not";
+    shared::shared_refusals, 2, Nothing, "ports that may only append, and ports that may not";
     shared::shared_sender_dies, 3, Kill, "a sender to a shared queue dies: the others go on";
     shared::shared_receiver_dies, 2, Kill, "a shared queue's receiver dies: its senders hear, its heir begins anew";
     handled::channel_handler_all, 2, Nothing, "a handler on a channel takes all that is there";
@@ -200,7 +200,7 @@ cases! {
     alock::alock_elsewhere, 3, Nothing, "an asymmetric lock that guards memory of a third node";
     alock::alock_greedy, 2, Nothing, "greedy local members let a remote one in";
     alock::alock_dead_holder, 3, Kill, "a holder of an asymmetric lock dies: the others are told";
-    alock::alock_dead_waiter, 3, Kill, "who waits for an asymmetric lock dies: the others are told";
+    alock::alock_dead_waiter, 3, Kill, "a waiter of an asymmetric lock dies: the others are told";
     alock::alock_dead_home, 2, Kill, "the home of an asymmetric lock dies: the others are told";
     atomics::atomic_words, 2, Nothing, "old values come back, new ones are there for the processor";
     atomics::atomic_refusals, 2, Nothing, "atomics that may not be are refused";
@@ -210,7 +210,7 @@ cases! {
     sync::contended_lock, 3, Nothing, "all nodes count under one lock, beside it and elsewhere";
     sync::lock_tries, 2, Nothing, "trying for a lock, and giving up";
     sync::lock_messages, 2, Nothing, "what a lock costs in round trips and messages";
-    sync::outsiders, 2, Nothing, "who may not take part in a lock cannot reach those who do";
+    sync::outsiders, 2, Nothing, "ports that a lock does not admit cannot reach its participants";
     sync::semaphore_tokens, 3, Nothing, "tokens go around, none lost and none invented";
     sync::semaphore_messages, 2, Nothing, "what a semaphore costs, and the same in three phases";
     sync::wait_queue_order, 2, Nothing, "first in first out, pending wake-ups, and leaving early";
@@ -220,13 +220,13 @@ cases! {
     sync::forgotten_guard, 2, Nothing, "a lock is dropped with its guard forgotten: the next one gets it";
     sync::panic_in_lock, 2, Nothing, "a panic under a lock: the next holder is told, as of a death";
     sync::own_numbers, 2, Nothing, "programs and the library do not get each other's notification numbers";
-    sync::dead_holder, 3, Kill, "who holds a lock dies: the others get it, and are told";
-    sync::dead_waiter, 3, Kill, "who waits for a lock dies: those behind it get it";
+    sync::dead_holder, 3, Kill, "the holder of a lock dies: the others get it, and are told";
+    sync::dead_waiter, 3, Kill, "a waiter of a lock dies: those behind it get it";
     sync::deaths_in_a_crowd, 3, Kill, "a holder and a waiter die while others come and go: it ends";
-    sync::no_death, 3, Apart, "what else fails of one who waits is not taken for a death";
-    sync::lost_home, 3, Nothing, "a lock's home goes: all who wait hear of it, whoever holds the lock";
-    sync::dead_in_queue, 3, Kill, "who waits for a token dies: those behind it get theirs";
-    sync::dead_in_wait_queue, 3, Kill, "who stands in a wait queue dies: those behind it do not stay there";
+    sync::no_death, 3, Apart, "other failures of a waiter are not taken for a death";
+    sync::lost_home, 3, Nothing, "a lock's home goes: all waiters hear of it, while the holder holds on";
+    sync::dead_in_queue, 3, Kill, "a waiter for a token dies: those behind it get theirs";
+    sync::dead_in_wait_queue, 3, Kill, "a process in a wait queue dies: those behind it do not stay there";
     sync::dead_in_monitor, 3, Kill, "two die, inside of a monitor and waiting there: the others get on";
     threads::one_port, 2, Nothing, "several threads write, read and fence through one port";
 }

@@ -17,7 +17,7 @@ pub(super) fn event_counts(env: &Env) -> Outcome {
     env.pair(
         move |side| {
             let _export = side.share_with_letters("bells", 4096)?;
-            // Only look when all are there: none may be lost while nobody takes them.
+            // Only look when all are there: none may be lost while they are not taken.
             side.take_signal(DONE)?;
             for id in [1, 31, 32, 1022] {
                 let bell = side.notification(id)?;
@@ -157,7 +157,7 @@ pub(super) fn arm_and_disarm(env: &Env) -> Outcome {
             let bell = side.notification(6)?;
             let calls = Arc::new(AtomicU32::new(0));
             for round in 1..=4u32 {
-                // Pending before anybody is armed.
+                // Pending before any waiter is armed.
                 side.take_signal(DONE)?;
                 right!(
                     bell.pending() == each,
@@ -221,7 +221,7 @@ pub(super) fn futures(env: &Env) -> Outcome {
                     peer.notify(1)?;
                     Ok(())
                 };
-                // Whoever should signal may have died.
+                // The process that should signal may have died.
                 side.block_on_for(round, side.env.patience)??;
             }
             side.flush_peer()
@@ -278,7 +278,7 @@ pub(super) fn full_one_shot_queue(env: &Env) -> Outcome {
         move |side| {
             let memory = side.share_with_letters("box", 4096)?;
             let sender = side.import_peer("sender")?;
-            // Nobody takes anything until the sender has been refused.
+            // No entry is taken until the sender has been refused.
             side.take_signal(1)?;
             let queue = side.notifications();
             let mut last = None;
@@ -325,7 +325,7 @@ pub(super) fn full_one_shot_queue(env: &Env) -> Outcome {
             }
             right!(
                 refused,
-                "{MANY} one-shots were taken by a queue that nobody empties"
+                "{MANY} one-shots were taken by a queue that is never emptied"
             );
             letters.notify(1)?;
             // The other side has emptied it: it takes more, in order.

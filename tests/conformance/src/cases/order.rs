@@ -1,4 +1,4 @@
-//! Order: what has landed when somebody is told (thesis 6.2).
+//! Order: what has landed when a notification arrives (thesis 6.2).
 
 use crate::env::{Env, take_signal};
 use crate::outcome::{Outcome, right};

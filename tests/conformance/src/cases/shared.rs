@@ -1,5 +1,5 @@
 //! The shared receive queue: many senders, one queue; each message once, in its sender's order and with its
-//! sender's name; full, paged out, left by those who die.
+//! sender's name; full, paged out, left by processes that die.
 
 use super::GONE;
 use crate::env::{Env, pass, take_signal};
@@ -17,7 +17,7 @@ fn join(env: &Env, port: &Port, node: usize, at: u16, name: &str) -> netvm::Resu
     SharedSender::join(port, env.id(node), env.port_id(node, at), name, env.patience)
 }
 
-/// Who sends what: the sender's own port, which the card's word must confirm, and the message's number.
+/// Identifies a message: the sender's own port, which the card's word must confirm, and the message's number.
 fn key(sender: u16, number: u32) -> u64 {
     u64::from(sender) << 32 | u64::from(number)
 }
@@ -89,7 +89,7 @@ fn many(env: &Env, capacity: u32, messages: u32, cold: bool) -> Outcome {
             }
             expect(receiver, env, &mut next)?;
         }
-        right!(receiver.try_recv()?.is_none(), "a message that nobody sent");
+        right!(receiver.try_recv()?.is_none(), "a message that was never sent");
         right!(
             receiver.skipped() == 0,
             "{} places were skipped",
@@ -119,7 +119,7 @@ pub(super) fn shared_full(env: &Env) -> Outcome {
             let config = SharedConfig::default().message_bytes(100).capacity(2);
             let mut receiver = SharedReceiver::open(&port, "full", config)?;
             right!(receiver.message_bytes() == 128, "an entry is no power of two");
-            right!(receiver.try_recv()?.is_none(), "a message that nobody sent");
+            right!(receiver.try_recv()?.is_none(), "a message that was never sent");
             take_signal(env, &port, GO)?;
             let peer = env.import(&port, 0, 0, "sender")?;
             // The first is borrowed, which gives nothing back: only its end does.
@@ -277,11 +277,11 @@ pub(super) fn shared_refusals(env: &Env) -> Outcome {
             receiver.memory().read_into(0, &mut bytes)?;
             right!(
                 bytes.iter().all(|&byte| byte == 0),
-                "somebody wrote into the queue"
+                "a refused port wrote into the queue"
             );
             right!(
                 receiver.notification().pending() == 0,
-                "somebody signalled for the queue"
+                "a refused port signalled for the queue"
             );
             // It goes; its sender is told.
             drop(receiver);
@@ -310,7 +310,7 @@ pub(super) fn shared_refusals(env: &Env) -> Outcome {
                 "a message too long",
                 |error| matches!(error, Error::MessageTooLong { len: 513, limit: 512 }),
             )?;
-            // Who may append may do nothing else.
+            // A port that may append may do nothing else.
             let raw = env.import(&port, 1, 0, "queue")?;
             right!(
                 raw.modes() == netvm::Modes::APPEND,
@@ -402,7 +402,7 @@ pub(super) fn shared_receiver_dies(env: &Env) -> Outcome {
         }
         // It holds one, and never comes back.
         let _held = receiver.recv(env.patience)?;
-        // Or not for ever, should the one who was to kill it have died itself.
+        // Or not for ever, should the process that was to kill it have died itself.
         pass(&port, env.patience * 2)?;
         Err(Trouble::Unexpected("it was to be killed".into()))
     });

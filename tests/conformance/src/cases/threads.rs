@@ -53,7 +53,7 @@ pub(super) fn one_port(env: &Env) -> Outcome {
                         pattern::store(&source, 0, key + 500, 0, SHARE)?;
                         side.flush_peer()?;
                         shared.read(base, &mut back).post()?;
-                        // The threads share a stream: whoever asks first is told of a failure.
+                        // The threads share a stream: the thread that asks first is told of a failure.
                         if side.stats().failures != failures {
                             return Err(Trouble::Unexpected("another thread was told of a failure".into()));
                         }

@@ -8,7 +8,7 @@ use crate::side::share;
 use netvm::sync::{Lock, Semaphore, WaitQueue};
 use netvm::{Nanos, Port, PortStats};
 
-/// Who waits less looks after nobody; later it is a round trip each time.
+/// A shorter wait makes no look; each look after this is a round trip.
 const FIRST_LOOK: Nanos = Nanos::from_millis(5);
 
 /// Round trips and one-way messages that a port has begun.
@@ -75,11 +75,11 @@ pub(in super::super) fn lock_messages(env: &Env) -> Outcome {
             if round == 0 {
                 guard.release()?;
             } else {
-                costs(&one, "release to somebody", (0, 1), || guard.release())?;
+                costs(&one, "release to a waiter", (0, 1), || guard.release())?;
             }
             waiter.join()?;
         }
-        // Who waits pays one round trip and one message; who had it pays one message.
+        // The waiter pays one round trip and one message; the previous holder pays one message.
         let before = cost(two.stats());
         let guard = first.acquire()?;
         let mut other = lock(env, &two, 1, "lock")?;
@@ -146,7 +146,7 @@ pub(in super::super) fn queue_messages(env: &Env) -> Outcome {
         let mine = queue(env, three, 1, "queue")?;
         let mut first = queue(env, one, 1, "queue")?;
         let mut second = queue(env, two, 1, "queue")?;
-        // The first time around, everybody makes contact with everybody.
+        // The first time around, each participant makes contact with each other one.
         let mut waits = first.insert()?;
         let mut appended = second.insert()?;
         mine.signal()?;
@@ -161,7 +161,7 @@ pub(in super::super) fn queue_messages(env: &Env) -> Outcome {
         costs(one, "waitQ with a successor", (1, 0), || waits.wait(env.patience))?;
         costs(three, "removeQ", (1, 1), || mine.signal())?;
         costs(two, "waitQ", (0, 0), || appended.wait(env.patience))?;
-        costs(three, "removeQ of nobody", (1, 0), || mine.signal())?;
+        costs(three, "removeQ of an empty queue", (1, 0), || mine.signal())?;
         Ok(())
     })
 }

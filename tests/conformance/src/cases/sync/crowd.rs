@@ -1,4 +1,4 @@
-//! Who waits for a lock while much else happens: members that come and go, and failures that are nobody's death.
+//! Waiters of a lock while much else happens: members that come and go, and failures that are no death.
 //!
 //! Where several machines run a body these do not run: they start processes in turn.
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 const READY: u32 = 1;
 
-/// Posted by one who waits until it has the lock: looks at others, and at the lock.
+/// Posted by a waiter until it has the lock: looks at others, and at the lock.
 const LOOKS: u64 = 400;
 
 /// Each node of the body is a machine of its own.
@@ -54,7 +54,7 @@ pub(in super::super) fn deaths_in_a_crowd(env: &Env) -> Outcome {
         stay(env, &port)
     });
     take_signal(env, &port, READY)?;
-    // Two who wait, and between them one who dies.
+    // Two waiters, and between them one that dies.
     let mut queue = Vec::new();
     for (node, number) in [(2, 0), (1, 1), (2, 1)] {
         let witness = witness.clone();
@@ -102,8 +102,8 @@ pub(in super::super) fn deaths_in_a_crowd(env: &Env) -> Outcome {
     worse(worse(outcome, left), killed)
 }
 
-/// What else fails of a port that waits is nobody's death: not even what fails on the holder's node, of which each look
-/// at the holder is told.
+/// Other failures of a waiting port are no death: not even a failure on the holder's node, which each look at the
+/// holder is told of.
 pub(in super::super) fn no_death(env: &Env) -> Outcome {
     let port = env.open(0, 0)?;
     let home = Lock::create(&port, "lock", all())?;

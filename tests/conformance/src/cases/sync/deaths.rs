@@ -72,7 +72,7 @@ pub(in super::super) fn dead_holder(env: &Env) -> Outcome {
     let (outcome, _home) = ended_by(env, &port, home, vec![waiter]);
     worse(outcome, killed(holder.join()))?;
     known |= told.word32(0)?.load()? != 0;
-    right!(known, "nobody was told that the holder had died");
+    right!(known, "no waiter was told that the holder had died");
     // And it is a lock like any other again.
     let guard = mine.acquire()?;
     Ok(guard.release()?)
@@ -140,7 +140,7 @@ fn dead_in_line<H>(
     for node in [1, 2] {
         your_turn(env, &port, node)?;
         take_signal(env, &port, READY)?;
-        // Who has said so may still be on its way.
+        // The message of a process that has just said so may still be on its way.
         crate::env::pass(&port, std::time::Duration::from_millis(2))?;
     }
     dies.kill();
@@ -171,13 +171,13 @@ pub(in super::super) fn dead_in_wait_queue(env: &Env) -> Outcome {
         let mut queue = queue(env, port, 0, "queue")?;
         let mut place = queue.insert()?;
         tell(env, port, 0, 0, "told")?;
-        // Woken, or let out because somebody has died in front of it: never left there.
+        // Woken, or let out because a process in front of it has died: never left there.
         place.wait(env.patience)?;
         Ok(())
     };
     let home = |port: &Port| WaitQueue::create(port, "queue", all());
     dead_in_line(env, home, stand, |port| {
-        // For the one who stands first: who is dead.
+        // For the process that stands first, which is dead.
         queue(env, port, 0, "queue")?.signal()?;
         Ok(())
     })
@@ -253,7 +253,7 @@ pub(in super::super) fn dead_in_monitor(env: &Env) -> Outcome {
     let outcome = worse(outcome, killed(waits.join()));
     worse(outcome, killed(inside.join()))?;
     known |= state.word32(4)?.load()? != 0;
-    right!(known, "nobody was told that somebody had died inside");
+    right!(known, "no process was told of the death inside");
     monitor.enter()?.leave()?;
     Ok(())
 }

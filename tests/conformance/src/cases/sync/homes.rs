@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const WAITERS: u32 = 3;
 
-/// All who wait hear of it, however many stand in line, and although the holder lives and holds on.
+/// All waiters hear of it, however many stand in line, and although the holder lives and holds on.
 pub(in super::super) fn lost_home(env: &Env) -> Outcome {
     let holder = env.spawn(1, "holder", |env| {
         let port = env.open(1, 0)?;

@@ -97,7 +97,7 @@ pub(in super::super) fn failures_outlive_participants(env: &Env) -> Outcome {
     )
 }
 
-/// One tries for the lock and fails, forgets its guard, leaves: those who stay get the lock.
+/// One tries for the lock and fails, forgets its guard, leaves: the participants that stay get the lock.
 pub(in super::super) fn forgotten_guard(env: &Env) -> Outcome {
     env.pair(
         |side| {

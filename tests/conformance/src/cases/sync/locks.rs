@@ -89,7 +89,7 @@ pub(in super::super) fn lock_tries(env: &Env) -> Outcome {
         guard.release()?;
         for _ in 0..env.scaled(3) {
             let Some(guard) = theirs.try_acquire()? else {
-                return Err(Trouble::Wrong("nobody holds it".to_owned()));
+                return Err(Trouble::Wrong("the lock is free, and a try fails".to_owned()));
             };
             right!(mine.try_acquire()?.is_none(), "two hold the lock");
             guard.release()?;

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Who may take part: everybody.
+/// The access list: every port.
 fn all() -> Access {
     Access::everyone()
 }
@@ -67,14 +67,14 @@ fn at_home<H>(
     worse(outcome, home.join())
 }
 
-/// Signals who exports this name, and waits until that has arrived.
+/// Signals the port that exports this name, and waits until that has arrived.
 fn tell(env: &Env, port: &Port, node: usize, exporter: u16, name: &str) -> Outcome {
     let remote = env.import(port, node, exporter, name)?;
     remote.notify(1)?;
     Ok(port.flush_remote(env.id(node))?)
 }
 
-/// Waits until somebody has asked for the lock.
+/// Waits until a participant has asked for the lock.
 fn until_asked(env: &Env, port: &Port, guard: &Guard<'_>) -> Outcome {
     let deadline = env.deadline(port);
     while !guard.is_asked_for()? {
@@ -106,9 +106,9 @@ fn ended(processes: Vec<Box<dyn Running>>) -> Outcome {
     ends.fold(Ok(()), worse)
 }
 
-/// The same for processes that use the objects of these homes. Where anything may fail, one may wait for what
-/// never comes: a token that another has died with. Locks, queues and semaphores refuse time-outs; so after a
-/// patience the homes go, and then nobody may wait any longer. Gives the homes back if they have not gone.
+/// The same for processes that use the objects of these homes. Where anything may fail, a process may wait for what
+/// never comes: a token that another has died with. Locks, queues and semaphores refuse time-outs; so after a patience
+/// the homes go, and then no process may wait any longer. Gives the homes back if they have not gone.
 fn ended_by<H>(env: &Env, port: &Port, homes: H, processes: Vec<Box<dyn Running>>) -> (Outcome, Option<H>) {
     let deadline = env.deadline(port);
     while env.may_fail && !processes.iter().all(|process| process.is_over()) {
@@ -121,19 +121,19 @@ fn ended_by<H>(env: &Env, port: &Port, homes: H, processes: Vec<Box<dyn Running>
     (ended(processes), Some(homes))
 }
 
-/// Who is inside of a lock, beside all that could fail: for processes that share a machine's memory, as they
-/// do on all back ends but the rig.
+/// Records the process inside of a lock, beside all that could fail: for processes that share a machine's memory, as
+/// they do on all back ends but the rig.
 #[derive(Clone, Default)]
 struct Witness(Arc<AtomicUsize>);
 
 impl Witness {
-    /// Somebody has the lock, and says so until the result is dropped. A process that was killed never says
-    /// that it has let go; but then the next one must have been told of its death.
+    /// A process has the lock, and says so until the result is dropped. A process that was killed never says that it
+    /// has let go; but then the next one must have been told of its death.
     fn enter(&self, who: usize, owner_died: bool) -> Outcome<Entered<'_>> {
         let before = self.0.swap(who + 1, Ordering::Relaxed);
         right!(
             before == 0 || owner_died,
-            "{who} has the lock, and so has {}, of whose death nobody was told",
+            "{who} has the lock, and so has {}, of whose death no one was told",
             before - 1
         );
         Ok(Entered { witness: self, who })
@@ -148,7 +148,7 @@ struct Entered<'a> {
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        // Somebody else may have been given the lock for one who was out of reach, and lives.
+        // Another process may have been given the lock in place of this one, which was out of reach, and lives.
         let _ = self
             .witness
             .0
@@ -156,12 +156,12 @@ impl Drop for Entered<'_> {
     }
 }
 
-/// A lock was taken from somebody who died or was out of reach: right only where anything may fail, and an
-/// end that is not good.
+/// A lock was taken from a holder that died or was out of reach: right only where anything may fail, and an end that is
+/// not good.
 fn taken_over(env: &Env, died: bool) -> Outcome {
     match (died, env.may_fail) {
         (false, _) => Ok(()),
         (true, true) => Err(Trouble::Unexpected("a holder has gone".to_owned())),
-        (true, false) => Err(Trouble::Wrong("nobody has died".to_owned())),
+        (true, false) => Err(Trouble::Wrong("no process has died".to_owned())),
     }
 }

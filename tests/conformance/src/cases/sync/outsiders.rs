@@ -1,4 +1,4 @@
-//! Who may not take part cannot reach those who do.
+//! Ports that may not take part cannot reach the participants.
 
 use super::{at_home, lock};
 use crate::env::Env;
@@ -30,8 +30,8 @@ pub(in super::super) fn outsiders(env: &Env) -> Outcome {
         let not = &[Status::NotAllowed];
         refused(lock(env, &outside, 1, "closed"), not)?;
         refused(join(&outside), not)?;
-        // To what the insider has in its own memory for those who take part: its first seats are for the closed
-        // lock, the next for the open one.
+        // To what the insider has in its own memory for participants: its first seats are for the closed lock, the next
+        // for the open one.
         let seats = |block| outside.import(env.id(0), env.port_id(0, 0), block, Timeout::Now);
         refused(seats("netvm.seats.0"), not)?;
         let for_all = seats("netvm.seats.1")?;
@@ -42,7 +42,7 @@ pub(in super::super) fn outsiders(env: &Env) -> Outcome {
         );
 
         // To the descriptor of an asymmetric lock, by which its owner is handed the lock. The lock's first word
-        // names who asked last.
+        // names the member that asked last.
         let guard = asymmetric.acquire()?;
         let mut name = [0; 8];
         let first = env.import(&inside, 1, 0, "asymmetric")?;
@@ -55,11 +55,11 @@ pub(in super::super) fn outsiders(env: &Env) -> Outcome {
         refused(descriptor(&outside), not)?;
         right!(
             descriptor(&inside)?.modes().contains(Modes::ATOMIC),
-            "nor can who may"
+            "the insider cannot either"
         );
         guard.release()?;
 
-        // And all of it works for those whom it is for.
+        // And all of it works for the ports that are admitted.
         for _ in 0..env.scaled(3) {
             let guard = closed.acquire()?;
             for lock in &mut open {

@@ -114,7 +114,7 @@ pub(in super::super) fn semaphore_tokens(env: &Env) -> Outcome {
     free_tokens.judge(env, FREE)?;
     outcome?;
     if lasted != (0, FREE) && env.may_fail {
-        // A queue was reset because somebody was out of reach, and a token came to one who had left.
+        // A queue was reset because a process was out of reach, and a token came to one that had left.
         return Err(Trouble::Unexpected(format!(
             "tokens are missing: {lasted:?} are left"
         )));
@@ -137,7 +137,7 @@ pub(in super::super) fn wait_queue_order(env: &Env) -> Outcome {
         let mine = queue(env, &ports[0], 1, "queue")?;
         let mut first = queue(env, &ports[1], 1, "queue")?;
         let mut second = queue(env, &ports[2], 1, "queue")?;
-        right!(!mine.signal()?, "nobody waits");
+        right!(!mine.signal()?, "no process waits");
         for _ in 0..env.scaled(4) {
             let mut one = first.insert()?;
             let mut two = second.insert()?;
@@ -150,21 +150,21 @@ pub(in super::super) fn wait_queue_order(env: &Env) -> Outcome {
                 "a signal for another",
                 |error| *error == Error::TimedOut,
             )?;
-            // The first has not said yet who comes next: this one is pending.
+            // The first has not named its successor yet: this one is pending.
             right!(mine.signal()?, "one waits");
             right!(!mine.signal()?, "both are spoken for");
             for waiting in [&mut one, &mut two] {
                 match waiting.wait(env.patience)? {
                     Woken::Signal => {}
-                    // A grant that was lost: then everybody is let out, in time.
+                    // A grant that was lost: then all are let out, in time.
                     Woken::Reset if env.may_fail => {
                         return Err(Trouble::Unexpected("the queue was reset".to_owned()));
                     }
-                    Woken::Reset => return Err(Trouble::Wrong("nobody has died".to_owned())),
+                    Woken::Reset => return Err(Trouble::Wrong("no process has died".to_owned())),
                 }
             }
         }
-        // Who leaves early lets the others out.
+        // A process that leaves early lets the others out.
         let one = first.insert()?;
         let mut two = second.insert()?;
         drop(one);
@@ -172,7 +172,7 @@ pub(in super::super) fn wait_queue_order(env: &Env) -> Outcome {
             two.wait(env.patience)? == Woken::Reset,
             "the queue was left early"
         );
-        right!(!mine.signal()?, "nobody waits");
+        right!(!mine.signal()?, "no process waits");
         Ok(())
     })
 }
