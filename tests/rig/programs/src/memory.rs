@@ -23,7 +23,7 @@ pub fn reclaim(group: &Path, bytes: u64) -> io::Result<()> {
 /// Linux 6.12's classic LRU decides by such sums whether to age the active pages of a group (`inactive_is_low` in mm/vmscan.c),
 /// and adds them up by itself every two seconds only (`mem_cgroup_flush_stats_ratelimited`). When all inactive pages have
 /// become active within that time, it still believes that there are some, ages none, finds nothing to take, and kills a
-/// process of the group although swap is free. Who watches the group keeps it from that.
+/// process of the group although swap is free. Reading the group's statistics keeps it from that.
 ///
 /// # Errors
 /// There is no such group, or it has no memory controller.

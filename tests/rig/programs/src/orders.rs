@@ -26,7 +26,7 @@ const PARTS: u32 = 1000;
 pub(crate) struct Orders {
     port: Port,
     others: Mutex<BTreeMap<u16, RemoteSegment>>,
-    /// How often each was heard that nobody has asked for yet: another machine may be a case ahead.
+    /// How often each message was heard that no part has asked for yet: another machine may be a case ahead.
     heard: Mutex<BTreeMap<u32, u32>>,
     _segment: Segment,
     _memory: Region,
@@ -108,7 +108,7 @@ impl Orders {
         Some((next - KILL) as usize)
     }
 
-    /// Says that it has been. Bodies run on node 0, so that is who has ordered it.
+    /// Says that it has been. Bodies run on node 0, so node 0 has ordered it.
     pub(crate) fn killed(&self, part: usize) -> netvm::Result<()> {
         self.tell(BODY, KILLED + part as u32)
     }

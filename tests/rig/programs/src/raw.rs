@@ -41,7 +41,7 @@ impl Device {
     /// An open file that this process was left with by the program before it.
     ///
     /// # Safety
-    /// The number is that of an open file that nobody else has.
+    /// The number is that of an open file that nothing else in this process uses.
     #[must_use]
     pub unsafe fn inherited(number: RawFd) -> Self {
         // SAFETY: as promised.
@@ -207,7 +207,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map`, and nobody has a reference to it.
+        // SAFETY: mapped by `map`, and no reference to it is left.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }

@@ -208,7 +208,7 @@ events! {
     Free,
     /// `mprotect`, for a moment.
     Protect,
-    /// `fork`: pages are shared until somebody writes.
+    /// `fork`: pages are shared until one side writes.
     Fork,
     /// `MADV_COLLAPSE`: all becomes one huge page.
     Collapse,
@@ -265,7 +265,7 @@ impl Event {
                 let moved = unsafe { away(at, len) }?;
                 renew()?;
                 let changed = changes(moved, pages);
-                // SAFETY: nobody refers to it.
+                // SAFETY: no reference to it exists.
                 unsafe { munmap(moved, len) }?;
                 return Ok(changed);
             }
@@ -273,7 +273,7 @@ impl Event {
             Self::PageOut => advise(Advice::LinuxPageOut)?,
             Self::Free => advise(Advice::LinuxFree)?,
             Self::Protect => {
-                // SAFETY: nobody writes here but cards, who are refused meanwhile.
+                // SAFETY: only cards write here, and they are refused meanwhile.
                 unsafe {
                     mprotect(at, len, MprotectFlags::READ)?;
                     mprotect(at, len, MprotectFlags::READ | MprotectFlags::WRITE)?;

@@ -2,7 +2,7 @@
 //! the same arguments.
 //!
 //! Node 0 is home to all three. On each host members come, take part, and are killed as they hold, wait or do neither;
-//! and one stays, gets the lock again and again, and looks that nobody else is inside.
+//! and one stays, gets the lock again and again, and checks that no other process is inside.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -19,7 +19,7 @@ use netvm_rig::storm::Mix;
 
 const HOME: u16 = 60;
 const MEETING: u16 = 61;
-/// What the last one does who is sure to live.
+/// How often the surviving process takes part afterwards.
 const AFTER: u64 = 50;
 /// What a process says that is to be killed: it takes part now, or holds what it is to die with.
 const READY: &str = "ready";
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
 struct Shared {
     lock: Lock,
     tokens: Semaphore,
-    /// Two words: who is inside, and how often somebody was.
+    /// Two words: the process inside, and how often one was.
     table: RemoteSegment,
 }
 
@@ -83,7 +83,7 @@ impl Shared {
         })
     }
 
-    /// Is inside of the lock once. Tells whether it was said that somebody had died there.
+    /// Is inside of the lock once. Returns whether the guard reported a death there.
     fn enter(&mut self, me: u64) -> Result<bool, Trouble> {
         let guard = self.lock.acquire()?;
         let died = guard.owner_died();
@@ -106,7 +106,7 @@ impl Shared {
         next[8..].copy_from_slice(&(count + 1).to_le_bytes());
         self.table.write(0, &next).post()?;
         match guard.release() {
-            // A message to somebody who had died.
+            // A message to a participant that had died.
             Ok(()) | Err(Error::Failed(_)) => Ok(died),
             Err(error) => Err(error.into()),
         }
@@ -174,7 +174,7 @@ fn kill(rounds: u64, mix: &mut Mix) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Gives the asymmetric lock to one who is killed. Whoever wants it then is told.
+/// Gives the asymmetric lock to a process that is killed. The next to ask for it is told.
 fn lose(node: &Node) -> Result<(), Trouble> {
     let mut child = start("holder")?;
     child.kill()?;
@@ -183,7 +183,7 @@ fn lose(node: &Node) -> Result<(), Trouble> {
     let mut lock = AsymmetricLock::join(&port, NodeId(0), HOME.into(), "asymmetric", PATIENCE)?;
     match lock.acquire() {
         Err(Error::LockLost { .. }) => Ok(()),
-        other => Err(format!("the asymmetric lock of one who was killed: {:?}", other.map(drop)).into()),
+        other => Err(format!("the asymmetric lock of a killed process: {:?}", other.map(drop)).into()),
     }
 }
 
@@ -227,7 +227,7 @@ fn survive(arguments: &Arguments) -> Result<String, Trouble> {
                     "{entries} entries, {told} told, {tokens} tokens, {left} left, {longest:?} at most"
                 );
             }
-            // Those who are killed take tokens with them: here are new ones, and there they are missed.
+            // Killed processes take tokens with them: the home adds new ones, the other host misses them.
             if is_home {
                 shared.tokens.signal()?;
             } else {
@@ -252,7 +252,7 @@ fn survive(arguments: &Arguments) -> Result<String, Trouble> {
         "; the asymmetric lock was lost, and said so"
     };
     Ok(format!(
-        "{} killed; {entries} entries and {tokens} tokens of one who stayed, {told} told of a death, {} ms at most{taken}",
+        "{} killed; {entries} entries and {tokens} tokens of the process that stayed, {told} told of a death, {} ms at most{taken}",
         arguments.rounds,
         longest.as_millis()
     ))

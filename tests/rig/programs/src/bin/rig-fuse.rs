@@ -15,7 +15,7 @@ use clap::{Parser, Subcommand};
 use netvm::{Access, Port, PortConfig, device};
 use netvm_rig::meeting::{self, Trouble};
 
-/// A server that is silent, and who waits for it.
+/// A server that is silent, and a process that waits for it.
 #[derive(Parser)]
 #[command(name = "rig-fuse", about = "A file whose pages never come")]
 struct Arguments {

@@ -75,7 +75,7 @@ fn export() -> Result<String, Trouble> {
     }
 }
 
-/// Writes and reads until it is killed. Whoever it talks to is killed as well, so anything may fail.
+/// Writes and reads until it is killed. Its peers are killed as well, so anything may fail.
 fn send() -> Result<String, Trouble> {
     let node = meeting::node(Path::new(device::FIRST))?;
     let port = Port::open(&node, PortConfig::default())?;

@@ -36,7 +36,7 @@ enum Role {
     Became { file: RawFd },
     /// Export memory, then take ever more, until killed.
     Eat,
-    /// Write to memory of who eats, until that one is killed.
+    /// Write to memory of the process that eats, until that one is killed.
     Starve,
 }
 
@@ -78,7 +78,7 @@ fn all() -> Result<String, Trouble> {
         ("a child's pages are its own", copied),
         ("another program has no share in a port", another_program),
         ("a signal ends a wait", interrupted),
-        ("who waits can be killed", killed),
+        ("a process that waits can be killed", killed),
     ];
     for (name, case) in cases {
         case().map_err(|trouble| format!("{name}: {trouble}"))?;
@@ -296,7 +296,7 @@ fn become_another() -> Result<String, Trouble> {
 }
 
 fn became(file: RawFd) -> Result<String, Trouble> {
-    // SAFETY: the program before this one left it, and nobody else knows it.
+    // SAFETY: the program before this one left it, and nothing else in this process uses it.
     let device = unsafe { Device::inherited(file) };
     // The address space that was the port's is gone, and the port with it, though the file is open.
     gone(BECAME)?;
@@ -386,7 +386,7 @@ fn starve() -> Result<String, Trouble> {
     let mut written = 0_u64;
     let refused = loop {
         if Instant::now() > end {
-            return Err("nobody was killed".into());
+            return Err("the exporter was not killed".into());
         }
         let at = written * PAGE % (BYTES * 16 - 3 * PAGE);
         let posted = remote.write(at, &source.slice(at..at + 3 * PAGE)?).post();
@@ -401,7 +401,7 @@ fn starve() -> Result<String, Trouble> {
     };
     drop(remote);
     gone(EATER)?;
-    // Who sent goes on.
+    // The sender goes on.
     let again = port.export("again", &source, .., Access::everyone())?;
     let remote = port.import(node.id(), port.id(), "again", SOON)?;
     remote.write(0, &[3; 8]).post()?;

@@ -2,7 +2,7 @@
 //!
 //! `share`: how much of what arrives lands in place while the exporter's control group allows less memory than is exported.
 //! `misses`: how long a write takes that finds a page not mapped, beside one that finds it mapped, and beside a page fault of
-//! the exporter's own. `export`: how long it takes to export memory that nobody has touched (node 1 alone does it).
+//! the exporter's own. `export`: how long it takes to export memory that was never touched (node 1 alone does it).
 
 use std::ffi::c_void;
 use std::path::PathBuf;
@@ -123,7 +123,7 @@ const LENGTH: u64 = PROBES * APART;
 /// Why a page is not mapped.
 #[derive(Clone, Copy)]
 enum Miss {
-    /// Nobody has touched it.
+    /// It was never touched.
     Untouched,
     /// It is in the page cache (minor fault).
     Cached,
@@ -276,7 +276,7 @@ fn export() -> Result<Value, Trouble> {
     // The first time, code and tables are new.
     for gib in [1_u64, 64, 1, 64] {
         let len = gib << 30;
-        // SAFETY: new memory, at an address of the kernel's choice, which nobody touches.
+        // SAFETY: new memory, at an address of the kernel's choice, which is never touched.
         let start = unsafe {
             let access = ProtFlags::READ | ProtFlags::WRITE;
             mmap_anonymous(
@@ -288,7 +288,7 @@ fn export() -> Result<Value, Trouble> {
         }?;
         let start = NonNull::new(start.cast()).ok_or("mapped at 0")?;
         let began = Instant::now();
-        // SAFETY: nobody uses it.
+        // SAFETY: no reference to it exists.
         let region = unsafe { port.adopt(start, len) }?;
         let segment = port.export(&format!("{gib}"), &region, .., Access::everyone())?;
         let exported = began.elapsed();

@@ -1,8 +1,9 @@
 //! Notifications by spinning, by sleeping and by a handler. Run it on both hosts at the same time; node 1 is notified.
 //!
 //! In each round node 0 writes two words of each of several pages, then notifies: one that is this round's alone, and one
-//! that counts up. Whoever is notified for the n-th time must find the words of round n, whatever order the network chose,
-//! and no count below n (a round begins when the one before has landed); and who sleeps must not use the processor.
+//! that counts up. A receiver that is notified for the n-th time must find the words of round n, whatever order the
+//! network chose, and no count below n (a round begins when the one before has landed); and a sleeping receiver must
+//! not use the processor.
 //!
 //! At last the two answer each other: every round writes the same words again, without a flush, and begins when the one
 //! before was answered. Each word must be that of its round, exactly.

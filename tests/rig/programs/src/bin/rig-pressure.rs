@@ -3,8 +3,8 @@
 //! `stream`: node 1 exports more than its control group may keep in memory, and a thread of it dirties pages at random, while
 //! node 0 writes everything and reads it back, several times over. At the end the idle exporter is pressed out.
 //!
-//! `keep`: node 1 exports two ranges. Node 0 reads one of them again and again, nobody uses the other. Node 1 is pressed step
-//! by step, and says how much of each is left.
+//! `keep`: node 1 exports two ranges. Node 0 reads one of them again and again, the other is never used. Node 1 is
+//! pressed step by step, and says how much of each is left.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -41,7 +41,7 @@ enum What {
         #[arg(long, default_value_t = 2)]
         rounds: u64,
     },
-    /// What a card uses stays longer than what nobody uses.
+    /// What a card uses stays longer than what is not used.
     Keep {
         /// How large each range is, in MiB.
         #[arg(long, default_value_t = 8)]
@@ -126,7 +126,7 @@ fn bear(side: &Side, rounds: u64, group: &Path) -> Result<String, Trouble> {
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         looked?;
         let pinned = memory::pinned()?;
-        // Nobody uses it any more: all of it may go.
+        // It is not used any more: all of it may go.
         let (mut left, mut presses) = (size, 0);
         while presses < 200 && left * 20 >= size {
             memory::reclaim(group, size)?;
@@ -215,7 +215,7 @@ fn press(side: &Side, group: &Path) -> Result<String, Trouble> {
     }
     side.tell(ENOUGH)?;
     side.hear(ROUND)?;
-    // In per cent of each range: used by the card, used by nobody.
+    // In per cent of each range: used by the card, not used.
     Ok(format!(r#"{{"node":1,"left":[{}]}}"#, steps.join(",")))
 }
 

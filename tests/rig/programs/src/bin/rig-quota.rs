@@ -21,7 +21,7 @@ struct Arguments {
 enum Role {
     /// Take ports, segments, exports and imports until each is refused, and keep them while this file is there.
     Take {
-        /// Removed by whoever watches.
+        /// Removed by the test that watches.
         file: PathBuf,
     },
     /// Do a little of everything, beside one that takes all.

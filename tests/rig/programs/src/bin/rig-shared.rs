@@ -189,7 +189,7 @@ fn nowhere(device: &Path) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Writes where nobody may write; the reason why it was refused.
+/// Writes where no process may write; returns the reason for the refusal.
 fn refused(port: &Port, segment: &RemoteSegment) -> Result<Status, Trouble> {
     let written = segment.write(3 * PAGE, &[0xEE; 100]).post();
     match written.and_then(|_| port.flush_remote(NodeId(1))) {

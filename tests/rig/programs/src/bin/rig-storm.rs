@@ -73,7 +73,7 @@ fn main() -> ExitCode {
     meeting::end("rig-storm", done)
 }
 
-/// The process whose pages nobody else may write: how many words somebody wrote.
+/// The process whose pages no other may write: returns how many words were overwritten.
 fn sing() -> Result<String, Trouble> {
     let canary = Canary::new()?;
     let stop = AtomicBool::new(false);

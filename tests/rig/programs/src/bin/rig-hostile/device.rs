@@ -36,8 +36,8 @@ impl Device {
 
     /// Any call, with its argument anywhere.
     pub(crate) fn call_at(&self, number: u32, argument: *mut c_void) -> bool {
-        // SAFETY: the driver writes at most the bytes that the number says (14 bits of it), and these are ours, or nobody's;
-        // a place that is not mapped is refused.
+        // SAFETY: the driver writes at most the bytes that the number says (14 bits of it), and these are ours, or not
+        // mapped; a place that is not mapped is refused.
         unsafe { libc::ioctl(self.0.as_raw_fd(), u64::from(number), argument) != 0 }
     }
 
@@ -105,7 +105,8 @@ impl Words {
         if at >= self.count() {
             return None;
         }
-        // SAFETY: inside of the mapping, which lasts as long as `self`; whoever else writes it, atomics may be.
+        // SAFETY: inside of the mapping, which lasts as long as `self`; other writers are allowed, because these are
+        // atomics.
         Some(unsafe { &*self.start.add(at as usize).cast::<AtomicU32>() })
     }
 
@@ -133,7 +134,7 @@ impl Words {
 
     /// Asks for twice the room. Whether it was refused; where it was not, the mapping has moved.
     pub(crate) fn grow(&mut self) -> bool {
-        // SAFETY: as above; who maps more than there is of a device dies of it, which is allowed here.
+        // SAFETY: as above; a process that maps more than a device has dies of the access, which is allowed here.
         let start = unsafe { libc::mremap(self.start.cast(), self.len, 2 * self.len, libc::MREMAP_MAYMOVE) };
         if start == libc::MAP_FAILED {
             return true;
@@ -146,7 +147,7 @@ impl Words {
 
 impl Drop for Words {
     fn drop(&mut self) {
-        // SAFETY: mapped in `map`; nobody refers to it any more.
+        // SAFETY: mapped in `map`; no reference to it is left.
         let _ = unsafe { libc::munmap(self.start.cast(), self.len) };
     }
 }

@@ -109,7 +109,7 @@ impl Honest {
         Ok(())
     }
 
-    /// Either says how often it has told the other, who must have heard as often.
+    /// Each side says how often it has told the other, which must have heard as often.
     pub(crate) fn agree(&self) -> Result<(), Trouble> {
         let place = (PAGES - 1) * PAGE;
         self.side

@@ -2,7 +2,7 @@
 //!
 //! On either host an honest process ([`honest`]) writes to the other host's and reads back, round after round: first beside
 //! as many processes that only spin as there are hostile ones later, then beside these. On node 0 they scribble
-//! ([`scribble`]) and export memory whose faults nobody answers ([`trap`]); on node 1 one writes and reads there.
+//! ([`scribble`]) and export memory whose faults are never answered ([`trap`]); on node 1 one writes and reads there.
 //!
 //! The honest must lose nothing, and wait at most T. T is what the driver states (`kernel-driver/core/src/paging.rs`): the
 //! slots of all senders, each as long as it takes to bring a page in and copy to it, measured beside processes that spin.
@@ -45,7 +45,7 @@ enum Role {
     Spin,
     /// Writes random bytes, and calls with random arguments.
     Scribble,
-    /// Exports memory whose faults nobody answers, and sends out of it.
+    /// Exports memory whose faults are never answered, and sends out of it.
     Trap,
     /// Writes to such memory of the other host, and reads it.
     Bait,
@@ -55,8 +55,8 @@ enum Role {
 const CROWD: [&[Role]; 2] = [&[Role::Scribble, Role::Scribble, Role::Trap], &[Role::Bait]];
 /// Each lives for so long, then another one comes.
 const LIFE: Duration = Duration::from_secs(3);
-/// Who does not end by itself soon after that is killed: who lets a call take its argument from memory that nobody brings
-/// in hangs there, and that is his own affair.
+/// A process that does not end by itself this long after that is killed: one that lets a call take its argument from
+/// memory that is never brought in hangs there, which harms only itself.
 const LATE: Duration = Duration::from_secs(3);
 /// To be killed takes less.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -209,7 +209,7 @@ fn one(role: Role, seed: u64, tally: &mut Tally) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// How it ended. Whoever does not is killed, which must work.
+/// How it ended. A process that does not end is killed, which must work.
 fn ended(child: &mut Child, limit: Instant) -> Result<std::process::ExitStatus, Trouble> {
     while Instant::now() < limit {
         if let Some(status) = child.try_wait()? {

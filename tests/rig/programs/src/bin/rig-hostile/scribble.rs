@@ -17,7 +17,7 @@ use crate::device::{Argument, Device, ROOM, Words, of, register, with};
 use crate::trap;
 
 const PAGE: u64 = 4096;
-/// Pages of its own memory, and of memory whose faults nobody answers.
+/// Pages of its own memory, and of memory whose faults are never answered.
 const OWN: u64 = 32;
 const HIDDEN: u64 = 16;
 /// Steps with one open file.
@@ -260,7 +260,7 @@ impl Scribbler {
         if mix.below(4) == 0 {
             let nowhere =
                 std::ptr::without_provenance_mut::<c_void>(mix.below(1 << 48) as usize & !0xFFF | 1);
-            // Only below what is mapped of anybody: a call may write to its argument.
+            // Only addresses below every mapping: a call may write to its argument.
             let low = nowhere.map_addr(|address| address % 65_536);
             return self.device.call_at(number, low);
         }
@@ -345,7 +345,7 @@ impl Scribbler {
         let len = (1 + mix.below(20)) * PAGE;
         match self.device.map(offset, len as usize, access, flags) {
             None => true,
-            // Nobody may write where the card alone writes, or the driver.
+            // No process may write where only the card or the driver writes.
             Some(words) if access & libc::PROT_WRITE != 0 && access & libc::PROT_READ != 0 => {
                 words.store(mix.below(words.count()), mix.below(1 << 32) as u32);
                 false

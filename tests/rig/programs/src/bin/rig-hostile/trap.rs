@@ -1,4 +1,4 @@
-//! Memory whose page faults nobody answers: registered with a userfaultfd that nobody reads.
+//! Memory whose page faults are never answered: registered with a userfaultfd that is never read.
 
 use std::io;
 use std::path::Path;
@@ -13,7 +13,7 @@ const PAGES: u64 = 64;
 /// The port of the exporter, and what is exported.
 const PORT: u16 = 61;
 const NAME: &str = "trap";
-/// Between two tries: who is refused at once would only fill the log of errors.
+/// Between two tries: tries that are refused at once would only fill the log of errors.
 const PACE: Duration = Duration::from_millis(1);
 const IMPORT: Duration = Duration::from_secs(2);
 

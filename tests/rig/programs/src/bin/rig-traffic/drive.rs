@@ -95,7 +95,7 @@ impl Drive {
     }
 }
 
-/// Waits until somebody has taken a file away.
+/// Writes a file, and waits until the test removes it.
 fn pause(file: &Path) -> Result<(), Trouble> {
     std::fs::write(file, "").map_err(|error| Trouble::Pause(file.to_owned(), error))?;
     while file.exists() {

@@ -22,7 +22,7 @@ pub(crate) enum Trouble {
     Card(Refusal),
     /// A call failed.
     Failed(Error),
-    /// Bytes are not what was written: that nobody is allowed.
+    /// Bytes are not what was written, which no fault excuses.
     Bytes(String),
     /// The file of a pause cannot be made.
     Pause(PathBuf, io::Error),
