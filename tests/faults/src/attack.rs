@@ -52,8 +52,8 @@ pub struct Attack {
     pub made: Made,
     random: ChaCha8Rng,
     hold: u32,
-    /// Most of what is sent is true, and notifications are one-shot and nobody takes them: so that things pile up
-    /// that a wild attack never lets pile up.
+    /// Most of what is sent is true, and notifications are one-shot and never taken: so that things pile up that a wild
+    /// attack never lets pile up.
     calm: bool,
 }
 

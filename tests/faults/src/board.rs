@@ -219,7 +219,7 @@ impl Platform for Board {
                 let own = self.posting[page.vpn.port().index()];
                 assert!(
                     own || self.granted(page.vpn, start, u64::from(page.len.0), Modes::READ, &entry),
-                    "a page that nobody may read: {}",
+                    "a page that no port may read: {}",
                     page.vpn
                 );
             }
@@ -234,7 +234,7 @@ impl Platform for Board {
                 );
                 assert!(
                     self.granted(page.vpn, start, u64::from(page.len.0), Modes::ATOMIC, &entry),
-                    "an operand that nobody may change: {}",
+                    "an operand that no port may change: {}",
                     page.vpn
                 );
             }
@@ -256,10 +256,7 @@ impl Platform for Board {
                     Kind::Write => self.check_write(&header, &page, &entry),
                     Kind::ReadReply => {
                         assert_eq!(page.len, ByteLen(u32::from(header.len)), "another length");
-                        assert!(
-                            self.posting[page.vpn.port().index()],
-                            "a reply to nobody's request"
-                        );
+                        assert!(self.posting[page.vpn.port().index()], "a reply without a request");
                     }
                     kind => panic!("{kind:?} moved into a page"),
                 }
@@ -295,7 +292,7 @@ impl Platform for Board {
 
     fn transmit(&mut self, header: &Header, payload: Payload<'_>) {
         assert_eq!(header.source, self.node, "a message in another's name");
-        assert!(header.destination.0 < self.geometry.nodes, "a message to nobody");
+        assert!(header.destination.0 < self.geometry.nodes, "a message to no node");
         assert!(
             u32::from(header.len) <= self.geometry.payload,
             "a message that is too long"

@@ -383,7 +383,7 @@ impl Rig {
             self.scribble(PortId(port), block::DOORBELL, posted);
         }
         self.drain();
-        // All links end: whatever waits for an answer from there gets one. Nobody greets back, and what is still
+        // All links end: whatever waits for an answer from there gets one. No node greets back, and what is still
         // posted finds no link.
         self.silent = true;
         for id in 0..NODES {

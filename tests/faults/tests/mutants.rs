@@ -35,7 +35,7 @@ fn broken_cores_are_caught() {
             Mutant::CapabilityCheckSkipped,
             &[
                 "without a capability",
-                "nobody may read",
+                "no port may read",
                 "a wrong secret",
                 "another segment",
                 "out of range",

@@ -217,7 +217,7 @@ impl Rig {
                         bounce, generation, ..
                     } => {
                         let open = self.open.remove(&bounce);
-                        assert_eq!(open, Some(generation), "an answer that nobody waits for");
+                        assert_eq!(open, Some(generation), "an answer without a waiter");
                     }
                     _ => {}
                 }

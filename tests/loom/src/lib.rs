@@ -37,7 +37,7 @@ pub struct Words {
 ///
 /// Loom 0.7 remembers only the last access to an object: in "A loads x; B loads x, then stores x" it sees B's load
 /// before B's store and never tries the store before A's load (the marks' models ran in one single execution). The
-/// companion's stores all depend on one another, so every order of accesses is tried. Nobody reads the companion, so
+/// companion's stores all depend on one another, so every order of accesses is tried. The companion is never read, so
 /// nothing is ordered by it.
 struct Watched {
     word: AtomicU32,

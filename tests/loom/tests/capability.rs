@@ -1,5 +1,5 @@
-//! A capability's slot that is published while the card copies it: whoever finds it valid has the words that belong
-//! to it, and not the secret of the one that stood there before.
+//! A capability's slot that is published while the card copies it: a reader that finds it valid has the words that
+//! belong to it, and not the secret of the one that stood there before.
 
 use loom::sync::Arc;
 use loom::thread;

@@ -87,7 +87,7 @@ fn figure_13(flaw: Flaw, seen: Outcomes) -> impl Fn() + Send + Sync + 'static {
         card.bar.full_barrier();
         let free = lock_state(&card.bar, &TABLE, SLOT) == LockState::Free;
         if free {
-            // The frame goes to somebody else.
+            // The frame goes to another owner.
             card.own(Ppn(0));
         } else {
             restore(&card.bar, &TABLE, SLOT);
@@ -365,7 +365,7 @@ fn write_protected(flaw: Flaw, seen: [Seen; 2]) -> impl Fn() + Send + Sync + 'st
             ..entry(7, 0)
         };
         publish(&card.bar, &TABLE, SLOT, &protected);
-        // A copy is taken of the page, which nobody may write any more.
+        // A copy is taken of the page, which may no longer be written.
         card.own(Ppn(0));
         nic.join().unwrap();
     }

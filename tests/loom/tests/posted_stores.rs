@@ -39,7 +39,7 @@ const PAGE: Vpn = Vpn::new(PortId(1), 7);
 /// The page's content, in host memory: the NIC's DMA is a posted store too.
 const CONTENT: WordIndex = WordIndex(100);
 
-/// The buses of a model: the one that NetVM needs, one that nobody reads across, one whose answers overtake.
+/// The buses of a model: the one that NetVM needs, one that is never read across, one whose answers overtake.
 const GOOD: (Rules, Barrier) = (Rules::Pci, Barrier::Read);
 const UNREAD: (Rules, Barrier) = (Rules::Pci, Barrier::Processors);
 const OVERTAKING: (Rules, Barrier) = (Rules::AnswersOvertake, Barrier::Read);

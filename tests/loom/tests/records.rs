@@ -41,7 +41,7 @@ fn capability(owner: u32) -> Capability {
     }
 }
 
-/// The host revokes a capability and gives its slot to somebody else; the NIC looks it up again and again. With the
+/// The host revokes a capability and gives its slot to another owner; the NIC looks it up again and again. With the
 /// barrier event between the two the NIC sees one owner, the other, or none; without it, a mixture.
 fn revocation(barrier: bool, seen: [Seen; 3]) -> impl Fn() + Send + Sync + 'static {
     move || {

@@ -1,4 +1,4 @@
-//! Nobody waits for what has happened already: notifications and their queue (thesis 6.1), interrupts, sleep,
+//! No waiter waits for what has happened already: notifications and their queue (thesis 6.1), interrupts, sleep,
 //! doorbells. Each is Dekker's pattern between words of NIC memory and of host memory, so each barrier is needed.
 //!
 //! The NIC's steps are the shipped ones ([`NotificationPlace`], [`announce_sleep`], the command queue). What the state
@@ -106,7 +106,7 @@ fn coalescing(flaw: Flaw, coalesced: Seen, twice: Seen) -> impl Fn() + Send + Sy
         app.drain(&card);
         let entries = nic.join().unwrap();
         app.drain(&card);
-        assert_eq!(app.handled, 2, "a signal without an entry: nobody handles it");
+        assert_eq!(app.handled, 2, "a signal without an entry is never handled");
         assert_eq!(app.read, entries);
         if entries == 2 {
             twice.mark();
@@ -153,14 +153,14 @@ fn interrupt(flaw: Flaw, interest: Interest, seen: [Seen; 2]) -> impl Fn() + Sen
             }
         };
         let woken = nic.join().unwrap();
-        assert!(there || woken, "it sleeps, and nobody wakes it");
+        assert!(there || woken, "it sleeps, and is never woken");
         seen[0].mark_if(there && !woken);
         seen[1].mark_if(woken && !there);
     }
 }
 
 #[test]
-fn whoever_goes_to_sleep_sees_the_signal_or_is_woken() {
+fn a_sleeper_sees_the_signal_or_is_woken() {
     for (interest, name) in [
         (Interest::Number, "of a number"),
         (Interest::Queue, "of the queue"),

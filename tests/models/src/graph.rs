@@ -10,7 +10,7 @@ use std::hash::Hash;
 pub struct Graph<S> {
     /// The states; the first ones are those that the model begins in.
     pub states: Vec<S>,
-    /// From each: who moves, and where to. Steps that change nothing are left out.
+    /// From each: the process that moves, and the state it leads to. Steps that change nothing are left out.
     pub steps: Vec<Vec<(usize, usize)>>,
 }
 
@@ -72,8 +72,8 @@ impl<S: Clone + Eq + Hash> Graph<S> {
     /// `waits`: every process moves on the way, or comes to a state where it `may_stay` for ever.
     ///
     /// `may_stay` is told the state, the process and whether it can move there. With `!can_move || rests`
-    /// that is weak fairness for all who do not rest. A process that cannot move only because of
-    /// something that serves all in turn (a NIC that is busy for another) may not stay: it gets its turn.
+    /// that is weak fairness for all processes that do not rest. A process that cannot move only because of something
+    /// that serves all in turn (a NIC that is busy for another) may not stay: it gets its turn.
     pub fn starves(
         &self,
         processes: usize,

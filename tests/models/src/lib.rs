@@ -8,7 +8,7 @@
 //! In [`lock`], [`queue`] and [`reset`], what is between the machines is a [`World`]: the centre's words, the seats,
 //! and one-way messages, which are under way from when they are posted to when they land, in any order
 //! but for what NetVM promises (P4). A step is one access to one of these. Every run ends, because
-//! nothing spins: so a state from which there is no step must be one in which everybody is done.
+//! nothing spins: so a state from which there is no step must be one in which all processes are done.
 
 mod explore;
 pub mod graph;

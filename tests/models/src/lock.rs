@@ -11,7 +11,7 @@ macro_rules! step {
         let want = $machine.want();
         let answer = $world.perform($me, &want, Nic::Shipped);
         $machine.answer(answer);
-        // Where a participant stands, nobody looks at while all live.
+        // While all live, no participant looks at where another stands.
         while let (false, want @ Want::Stand(_)) = ($mortal, $machine.want()) {
             let answer = $world.perform($me, &want, Nic::Shipped);
             $machine.answer(answer);
@@ -60,12 +60,12 @@ pub struct Process {
     pub at: At,
 }
 
-/// What one who is adrift does and sees.
+/// What a participant adrift does and sees.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Count {
     /// How often it has read the table of members to look at all of them.
     pub passes: u8,
-    /// Who has made a step since it last paused, by bit.
+    /// The processes that have made a step since it last paused, by bit.
     pub moved: u8,
 }
 
@@ -76,7 +76,7 @@ pub struct State {
     pub world: World,
     /// Processes.
     pub processes: Vec<Process>,
-    /// Who has asked and not had it, in order.
+    /// The processes that have asked and not had it, in order.
     pub line: Vec<usize>,
     /// How many may still die.
     pub deaths: u8,
@@ -99,11 +99,11 @@ pub enum Action {
     Lose(Delivery),
     /// A process dies.
     Die(usize),
-    /// One who waits looks at the one before it.
+    /// A waiter looks at its predecessor.
     Look(usize),
-    /// One who paused goes on.
+    /// A process that paused goes on.
     Again(usize),
-    /// One who lets go looks whether who has asked is still there.
+    /// A process that lets go looks whether the successor that has asked is still there.
     Seek(usize),
 }
 
@@ -114,7 +114,7 @@ pub struct LockModel {
     pub processes: Vec<(u8, bool)>,
     /// How many processes may die, each anywhere.
     pub deaths: u8,
-    /// How many messages that tell a holder who is next may be lost although all live.
+    /// How many messages that name a holder's successor may be lost although all live.
     pub losses: u8,
     /// If there are any: it begins with all in one chain, the first holding the lock, when these have died.
     pub killed: Vec<usize>,
@@ -123,11 +123,12 @@ pub struct LockModel {
     pub visitors: usize,
     /// In which turn of their seats all begin.
     pub turn: u16,
-    /// Whether passes are counted; then who pauses does so until all who can make a step have made one.
+    /// Whether passes are counted; then a process that pauses does so until all processes that can make a step have
+    /// made one.
     pub counts: bool,
-    /// Control: those who look do not see in which turn a visitor is.
+    /// Control: surveys do not see in which turn a visitor is.
     pub turnless: bool,
-    /// Control: those adrift do not count how often the lock has been recovered.
+    /// Control: participants adrift do not count how often the lock has been recovered.
     pub forgetful: bool,
 }
 
@@ -254,15 +255,15 @@ impl State {
         self.processes[who].at = At::Dead;
     }
 
-    /// Whether everybody who lives is done.
+    /// Whether all living processes are done.
     #[must_use]
     pub fn is_done(&self) -> bool {
         let mut processes = self.processes.iter();
         processes.all(|process| matches!(process.at, At::Done | At::Dead))
     }
 
-    /// What those do who look, and what death does. Who waits looks only where there is something to see: a
-    /// look at one who is alive and well changes nothing.
+    /// What surveys do, and what death does. A waiter looks only where there is something to see: a look at a process
+    /// that is alive and well changes nothing.
     fn mortal_actions(&self, model: &LockModel, actions: &mut Vec<Action>) {
         let world = &self.world;
         for (who, process) in self.processes.iter().enumerate() {
@@ -440,7 +441,7 @@ impl Ends for LockModel {
 
     fn wrong_at_end(&self, state: &State) -> Option<&'static str> {
         if state.processes.iter().any(|process| process.at != At::Done) {
-            return Some("somebody waits for ever");
+            return Some("a process waits for ever");
         }
         let clean = state.world.main == [0; 4] && state.world.seats.iter().all(|seat| seat.signals == 0);
         (!clean).then_some("the lock is not free")

@@ -12,7 +12,7 @@ use stateright::{Model, Property};
 pub enum Job {
     /// Stands in the wait queue, and waits.
     Queue,
-    /// Wakes who waits first.
+    /// Wakes the first waiter.
     Wake,
     /// Takes a token.
     Wait,
@@ -58,9 +58,9 @@ struct Process {
 /// What should be, told in one place: no queue, no network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Truth {
-    /// Who waits and has been promised nothing.
+    /// The waiters that have been promised nothing.
     line: Vec<usize>,
-    /// Who has been promised a wake-up and has not had it.
+    /// The waiters that have been promised a wake-up and have not had it.
     promised: Vec<usize>,
     /// Of these, those whose name the signaller could not be told, in order.
     pending: Vec<usize>,
@@ -97,17 +97,17 @@ impl Truth {
                 let first = self.line.remove(0);
                 self.promised.push(first);
                 match result.value {
-                    EMPTY if low == NOBODY => return Some("a signal has found nobody though somebody waits"),
+                    EMPTY if low == NOBODY => return Some("a signal has found no waiter though one waits"),
                     EMPTY => self.pending.push(first),
                     head if World::who(SeatId(head)) == first => {}
-                    _ => return Some("a signal has found somebody who did not wait first"),
+                    _ => return Some("a signal has found a waiter that was not the first"),
                 }
             }
             Opcode::SemV => self.tokens += 1,
             Opcode::NewHead if result.value == 1 => {
                 let first = self.pending.first().copied();
                 if first != Some(World::who(SeatId(operand))) {
-                    return Some("a pending wake-up goes to somebody else than it should");
+                    return Some("a pending wake-up goes to another waiter than it should");
                 }
                 self.pending.remove(0);
             }
@@ -116,7 +116,7 @@ impl Truth {
         None
     }
 
-    /// Somebody wakes up.
+    /// A waiter wakes up.
     fn wake(&mut self, who: usize) -> Option<&'static str> {
         match self.promised.iter().position(|&other| other == who) {
             Some(at) => {
@@ -278,11 +278,11 @@ impl Ends for QueueModel {
     fn wrong_at_end(&self, state: &State) -> Option<&'static str> {
         let truth = &state.truth;
         if !truth.promised.is_empty() {
-            return Some("somebody was promised a wake-up and never had it");
+            return Some("a waiter was promised a wake-up and never had it");
         }
         let waiting = state.processes.iter().filter(|process| process.at != At::Done);
         if waiting.count() != truth.line.len() {
-            return Some("somebody waits for ever");
+            return Some("a process waits for ever");
         }
         if truth.tokens > 0 && !truth.line.is_empty() {
             return Some("there are tokens, and waiters");

@@ -1,10 +1,10 @@
 //! A wait queue or semaphore whose members die, or are taken for dead: the queue is reset, and all stand in it
 //! anew.
 //!
-//! The machines are the shipped ones. What drives them here does what the library's drivers do: who waits looks
-//! at the block and at the one before it, and resets the queue of its own epoch; who was woken and waits in vain for the
-//! name of the next does so as well; tokens that came for an earlier turn are given back at the next. A look is
-//! one step with what follows from it: a reset acts for one epoch only, whenever it comes.
+//! The machines are the shipped ones. Their driver here does what the library's drivers do. A waiter looks at the block
+//! and at its predecessor, and resets the queue of its own epoch. A woken participant that waits in vain for its
+//! successor's name does so as well. Tokens that came for an earlier turn are given back at the next. A look is one
+//! step with what follows from it: a reset acts for one epoch only, whenever it comes.
 //!
 //! A token that has come for an earlier turn counts as there, because its owner gives it back the next time. A process
 //! that dies may take two with it: the one that it was given, and one that it was about to hand on.
@@ -20,7 +20,7 @@ use stateright::{Model, Property};
 pub enum Job {
     /// Stands in the wait queue, and waits.
     Queue,
-    /// Wakes who waits first.
+    /// Wakes the first waiter.
     Wake,
     /// Takes a token.
     Wait,
@@ -38,9 +38,9 @@ pub enum Without {
     GiveBack,
     /// Wake-ups that are pending when a queue is reset are forgotten.
     Pending,
-    /// A reset acts again for who asks for it a second time, on what was pending then.
+    /// A reset acts again for a process that asks for it a second time, on what was pending then.
     Once,
-    /// Nobody looks whether the one before it lives.
+    /// No waiter looks whether its predecessor lives.
     Looks,
 }
 
@@ -103,7 +103,7 @@ pub enum Action {
     Lose(Delivery),
     /// A process dies.
     Die(usize),
-    /// One who waits looks, and finds that its queue is over, or that it should be.
+    /// A waiter looks, and finds that its queue is over, or that it should be.
     Look(usize),
     /// The same, and it is mistaken.
     Mistake(usize),
@@ -116,7 +116,7 @@ pub struct ResetModel {
     pub jobs: Vec<&'static [Job]>,
     /// How many may die, each anywhere.
     pub deaths: u8,
-    /// How often somebody is taken for dead who is not.
+    /// How often a living process is taken for dead.
     pub mistakes: u8,
     /// What is left out.
     pub without: Without,
@@ -235,7 +235,7 @@ impl ResetModel {
         }
     }
 
-    /// One who waits resets its queue, or finds that that was done.
+    /// A waiter resets its queue, or finds that that was done.
     fn look(&self, state: &mut State, who: usize) {
         let Some(epoch) = epoch(&state.processes[who].at) else {
             return;
@@ -262,7 +262,7 @@ impl ResetModel {
     }
 }
 
-/// The epoch of the queue in which somebody waits, for its turn or for the name of the next.
+/// The epoch of the queue in which a process waits, for its turn or for its successor's name.
 fn epoch(at: &At) -> Option<u32> {
     match at {
         At::Wait(machine) if machine.lingers() => machine.epoch(),
@@ -273,7 +273,7 @@ fn epoch(at: &At) -> Option<u32> {
 }
 
 impl State {
-    /// Whom somebody stands behind who has not been woken.
+    /// The predecessor of a waiter that has not been woken.
     fn behind(&self, who: usize) -> Option<SeatId> {
         let stands = match &self.processes[who].at {
             At::Wait(machine) => machine.stands(),
@@ -285,7 +285,7 @@ impl State {
             .filter(|behind| !behind.is_nobody())
     }
 
-    /// Whether a look would find something: another epoch, or that the one before is dead.
+    /// Whether a look would find something: another epoch, or that its predecessor is dead.
     fn sees(&self, who: usize) -> bool {
         let now = QueueBlock::decode(&self.world.main).epoch;
         let waits =
@@ -295,7 +295,7 @@ impl State {
         over || self.behind(who).is_some_and(dead)
     }
 
-    /// Whether it seems, to one who waits, that a wake-up was lost, or the name of the next. Only after long.
+    /// Whether it seems to a waiter that a wake-up was lost, or its successor's name. Only after a long wait.
     fn suspects(&self, who: usize) -> bool {
         let block = QueueBlock::decode(&self.world.main);
         let waits = epoch(&self.processes[who].at).is_some();
@@ -311,7 +311,7 @@ impl State {
         self.world.messages.retain(|message| message.to != who);
     }
 
-    /// Tokens that are somewhere: in the count, or with one who lives and will give them back.
+    /// Tokens that are somewhere: in the count, or with a living process that will give them back.
     fn left(&self) -> u8 {
         let block = QueueBlock::decode(&self.world.main);
         let seats = self.world.seats.iter().filter(|seat| seat.view.is_some());
@@ -324,7 +324,7 @@ impl Model for ResetModel {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        // One more, who signals when all else has come to its end.
+        // One more process, which signals when all else has come to its end.
         let processes = (0..=self.jobs.len()).map(|who| Process {
             me: World::id(who),
             done: 0,
@@ -355,7 +355,7 @@ impl Model for ResetModel {
         }
         actions.extend(state.world.deliveries().map(Action::Deliver));
         actions.extend(state.world.losses().map(Action::Lose));
-        // Whoever looks often sees the same only when nothing else happens.
+        // Repeated looks see the same only when nothing else happens.
         if actions.is_empty() && self.without != Without::Looks {
             let odd = (0..state.processes.len()).filter(|&who| state.suspects(who));
             actions.extend(odd.map(Action::Look));
@@ -415,10 +415,10 @@ impl Ends for ResetModel {
                 return Some("a token is lost");
             }
             if block.value > 0 && state.processes.iter().any(waits) {
-                return Some("there are tokens, and somebody waits");
+                return Some("there are tokens, and a process waits");
             }
         }
-        // Whoever still waits is found by the signals that come later.
+        // A process that still waits is found by the signals that come later.
         let mut later = state.clone();
         let signaller = later.processes.len() - 1;
         for _ in 0..=later.processes.len() {
@@ -448,6 +448,6 @@ impl Ends for ResetModel {
             }
         }
         let waits = later.processes.iter().any(waits);
-        waits.then_some("somebody waits for ever, however often it is signalled")
+        waits.then_some("a process waits for ever, however often it is signalled")
     }
 }

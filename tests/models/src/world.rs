@@ -13,7 +13,7 @@ pub enum Nic {
     Shipped,
     /// Thesis tables 19 and 22 to the letter: a queue is empty if C = 0.
     Thesis,
-    /// No pending wake-ups: a signal that comes while the new head is on its way finds nobody.
+    /// No pending wake-ups: a signal that comes while the new head is on its way finds no waiter.
     NoPending,
 }
 
@@ -49,11 +49,11 @@ impl Nic {
 /// A participant's words.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Seat {
-    /// Who is next.
+    /// The successor.
     pub next: SeatId,
     /// Grants.
     pub grants: [u64; GRANTS as usize],
-    /// Signals that nobody has acknowledged.
+    /// Signals not acknowledged yet.
     pub signals: u8,
     /// Where it stands, as others see it; nothing once its process is dead.
     pub view: Option<View>,
@@ -74,9 +74,9 @@ impl Seat {
 /// A one-way message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Message {
-    /// Whose.
+    /// The sender.
     pub from: usize,
-    /// To whom.
+    /// The receiver.
     pub to: usize,
     /// What it carries.
     pub payload: Payload,
@@ -106,11 +106,11 @@ pub struct World {
     pub recovery: Operand,
     /// How often a lock has been recovered.
     pub recoveries: Operand,
-    /// Who is a member of a lock, by bit.
+    /// The members of a lock, by bit.
     pub members: u8,
     /// By participant: the table of members as it has last read it.
     pub tables: Vec<u8>,
-    /// Of so many, the last ones, nobody sees in which turn they are: a control.
+    /// Control: how many participants, the last ones, do not show which turn they are in.
     pub turnless: usize,
     /// By participant; each is alone on its node.
     pub seats: Vec<Seat>,
@@ -150,7 +150,7 @@ impl World {
         SeatId::new(NodeId(who as u16), PortId(1), 0, 1)
     }
 
-    /// Whose name it is.
+    /// The index of this participant.
     #[must_use]
     pub fn who(id: SeatId) -> usize {
         usize::from(id.node().0)
@@ -244,7 +244,7 @@ impl World {
         })
     }
 
-    /// A process dies: nobody reads its memory any more.
+    /// A process dies: its memory is not read any more.
     pub fn die(&mut self, who: usize) {
         self.seats[who].view = None;
     }
@@ -262,7 +262,7 @@ impl World {
         })
     }
 
-    /// Names of successors on their way from one who lives to another.
+    /// Names of successors on their way from one living process to another.
     pub fn names_between_the_living(&self) -> impl Iterator<Item = Delivery> + '_ {
         self.messages.iter().enumerate().filter_map(|(at, message)| {
             let name = matches!(message.payload, Payload::Next(_));

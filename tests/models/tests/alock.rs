@@ -30,7 +30,7 @@ struct Lock {
     /// Whether a local leader's victim is in memory before it loads the other tail; without, the store stays in its
     /// processor's store buffer for as long as that may, and it is the negative control for the fence in `local.rs`.
     fenced: bool,
-    /// Whether who is passed a budget of 0 asks the other class; without, the negative control.
+    /// Whether a process that is passed a budget of 0 asks the other class; without, the negative control.
     reacquires: bool,
     /// Whether states tell how often a waiting leader was overtaken.
     counts: bool,
@@ -39,7 +39,7 @@ struct Lock {
 /// Processes that a state has room for.
 const MOST: usize = 4;
 
-/// Somebody's descriptor.
+/// A member's descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Descriptor {
     budget: u64,
@@ -58,7 +58,7 @@ enum Doing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Nic {
     Idle,
-    /// It has stored the victim, which nobody else sees yet.
+    /// It has stored the victim, which no other process sees yet.
     Stored(u64),
     /// It has read the operand.
     Fetched(u64),
@@ -133,8 +133,8 @@ impl Lock {
         })
     }
 
-    /// A state in which the process can wait for ever, though everybody who has begun goes on, and every NIC serves
-    /// everybody in turn.
+    /// A state in which the process can wait for ever, though every process that has begun goes on, and every NIC
+    /// serves all in turn.
     fn starved(&self, graph: &Graph<State>, process: usize) -> Option<State> {
         let may_stay = |state: &State, who: usize, can_move: bool| {
             let waits_for_nic = || {
@@ -264,7 +264,7 @@ impl State {
         }
     }
 
-    /// What the process has stored is seen by everybody.
+    /// What the process has stored is visible to all.
     fn drain(&mut self, process: usize) {
         if let Nic::Stored(victim) = self.nics[process] {
             self.victim = victim;
@@ -479,7 +479,7 @@ fn without_the_fence_there_are_two_holders() {
     }
 }
 
-/// Negative control: who never asks the other class may overtake its leader for ever.
+/// Negative control: a class that never asks the other class may overtake its leader for ever.
 #[test]
 fn without_reacquiring_the_bypass_has_no_bound() {
     for budget in 1..=3 {

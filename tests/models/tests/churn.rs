@@ -27,11 +27,12 @@ fn passes(name: &str, model: &LockModel) -> u8 {
     passes.unwrap_or_default()
 }
 
-/// Two to begin with; then, for each, one after each of the steps that it takes one who asked at first to be seen to
-/// try no more, or to wait: these pauses are as short as they can be.
+/// Most passes of a survey. Two begin it; then, for each visitor, one follows each of the steps that the visitor takes
+/// from having asked until it is seen to try no more, or to wait. These pauses are as short as they can be.
 const MOST: u8 = 7;
 
-/// For so many times up to that many, which then are more than a recovery takes: they make no difference.
+/// Checks 1 to `times` visits of each visitor. The last two counts are more than a recovery takes: they make no
+/// difference.
 fn bounded(name: &str, times: u8, visitors: impl Fn(u8) -> Vec<(u8, bool)>) {
     let counts: Vec<u8> = (1..=times)
         .map(|times| passes(&format!("{name}, {times} times"), &visited(&visitors(times))))
@@ -41,20 +42,20 @@ fn bounded(name: &str, times: u8, visitors: impl Fn(u8) -> Vec<(u8, bool)>) {
 }
 
 #[test]
-fn visitors_who_try_hold_up_nobody() {
+fn trying_visitors_do_not_hold_up_a_recovery() {
     bounded("1 visitor tries", 6, |times| vec![(times, true)]);
     bounded("2 visitors try", 2, |times| vec![(times, true); 2]);
 }
 
 #[test]
-fn visitors_who_acquire_hold_up_nobody() {
+fn acquiring_visitors_do_not_hold_up_a_recovery() {
     bounded("1 visitor acquires", 3, |times| vec![(times, false)]);
     bounded("1 visitor acquires once, 1 tries", 3, |times| {
         vec![(1, false), (times, true)]
     });
 }
 
-/// Who does not see that one who asks is not the one who asked at first waits for as long as somebody asks.
+/// A survey that cannot tell turns apart waits for as long as any visitor asks: it takes each visit for the first one.
 #[test]
 fn without_turns_visitors_hold_up_the_recovery() {
     let count = |times| {
@@ -80,7 +81,7 @@ struct Run {
     passed_over: u32,
 }
 
-/// One of the many orders in which things happen, with deaths at random times. Every now and then, who looks does.
+/// One of the many orders in which things happen, with deaths at random times. Every now and then, a waiter looks.
 fn run(model: &LockModel, seed: u64, steps: usize) -> Run {
     let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut below = move |n: usize| {
@@ -135,7 +136,7 @@ fn run(model: &LockModel, seed: u64, steps: usize) -> Run {
 }
 
 #[test]
-fn nobody_is_passed_over_for_long_in_a_crowd() {
+fn no_waiter_is_passed_over_for_long_in_a_crowd() {
     let model = LockModel {
         processes: vec![
             (1, false),

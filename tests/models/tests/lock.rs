@@ -1,4 +1,4 @@
-//! The lock (thesis table 17): mutual exclusion, first come first served, nobody waits for ever.
+//! The lock (thesis table 17): mutual exclusion, first come first served, no process waits for ever.
 
 use netvm::sync::protocol::SeatId;
 use netvm_models::explore;
@@ -22,7 +22,7 @@ fn three_processes_twice() {
 }
 
 #[test]
-fn two_who_acquire_and_one_who_first_tries() {
+fn two_acquire_and_one_first_tries() {
     holds(
         "lock, 2 processes twice, 1 tries first",
         &[(2, false), (2, false), (2, true)],
@@ -34,7 +34,8 @@ fn four_processes_once() {
     holds("lock, 4 processes once", &[(1, false); 4]);
 }
 
-/// Whoever dies, and wherever: never do two hold the lock, and all who live can always come to their end.
+/// Whichever process dies, and wherever: never do two hold the lock, and all living processes can always come to their
+/// end.
 fn survives(name: &str, processes: &[(u8, bool)], deaths: u8) {
     let model = LockModel {
         processes: processes.to_vec(),
@@ -76,8 +77,8 @@ fn of_three_of_whom_one_comes_twice_and_one_tries_one_dies() {
     );
 }
 
-/// A chain of four of whom the first, who holds the lock, and the third are dead: two are left who each stand
-/// behind a dead one, and may get the lock in either order.
+/// A chain of four of whom the first, who holds the lock, and the third are dead: two are left that each stand behind a
+/// dead one, and may get the lock in either order.
 fn torn() -> LockModel {
     LockModel {
         processes: vec![(1, false), (2, false), (1, false), (2, false)],
@@ -122,7 +123,7 @@ fn turns_begin_anew() {
     );
 }
 
-/// A link that fails for a moment: the name of who is next never comes, and the holder finds it by looking.
+/// A link that fails for a moment: the successor's name never comes, and the holder finds it by looking.
 #[test]
 fn a_name_is_lost() {
     let model = |processes: &[(u8, bool)], losses| LockModel {
@@ -137,7 +138,7 @@ fn a_name_is_lost() {
     goes_on("lock, 3 processes once, 1 name lost", model(&[(1, false); 3], 1));
 }
 
-/// Who is adrift and does not know that another has recovered the lock since it asked would take it as well.
+/// A participant adrift that does not know that another has recovered the lock since it asked would take it as well.
 #[test]
 fn recoveries_that_are_not_counted_let_two_in() {
     let model = LockModel {

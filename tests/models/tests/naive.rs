@@ -22,7 +22,7 @@ enum Doing {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
-    /// 0, or who holds it.
+    /// 0, or the number of the holder.
     word: usize,
     doing: Vec<Doing>,
 }

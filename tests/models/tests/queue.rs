@@ -1,5 +1,5 @@
 //! The wait queue (thesis table 20) and the semaphore (table 23): no wake-up and no token is lost or
-//! invented, first come first served, nobody waits for ever.
+//! invented, first come first served, no process waits for ever.
 
 use netvm_models::queue::{Job, QueueModel};
 use netvm_models::{Nic, explore};
@@ -49,7 +49,7 @@ fn semaphore_of_four_waiters_and_four_signals() {
 }
 
 #[test]
-fn semaphore_of_two_who_come_twice_and_one_who_tries() {
+fn semaphore_of_two_that_come_twice_and_one_that_tries() {
     holds(
         "semaphore, 2 waiters twice, 1 tries, 4 signals",
         QueueModel::new(&[
@@ -69,7 +69,7 @@ fn a_queue_without_the_pending_counter_loses_wake_ups() {
 }
 
 /// The thesis' test for an empty queue: with two waiters and three signals the third is filed as pending
-/// on a queue where everybody is spoken for, and a waiter that comes later sleeps for ever.
+/// on a queue where all waiters are spoken for, and a waiter that comes later sleeps for ever.
 #[test]
 fn the_thesis_empty_test_loses_a_token() {
     let jobs: &[(usize, &[Job])] = &[(3, &[Job::Wait]), (3, &[Job::Signal])];

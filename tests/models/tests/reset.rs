@@ -1,5 +1,5 @@
 //! Wait queues and semaphores whose members die, or are taken for dead by mistake: no token and no wake-up out of
-//! nothing, none lost while all live, and nobody waits for ever.
+//! nothing, none lost while all live, and no process waits for ever.
 
 use netvm_models::reset::{Job, ResetModel, Without};
 use netvm_models::{Verdict, explore};
@@ -37,7 +37,7 @@ fn semaphore_of_three_of_whom_one_dies() {
 }
 
 #[test]
-fn semaphore_of_two_who_come_twice_of_whom_one_dies() {
+fn semaphore_of_two_that_come_twice_and_one_dies() {
     holds(
         "semaphore, 2 waiters twice, 3 signals, 1 of 3 dies",
         &[TWICE, TWICE, &[Job::Signal, Job::Signal, Job::Signal]],
@@ -67,7 +67,7 @@ fn wait_queue_of_three_of_whom_two_die() {
 }
 
 #[test]
-fn semaphore_of_two_who_are_taken_for_dead() {
+fn semaphore_of_two_taken_for_dead() {
     holds(
         "semaphore, 2 waiters, 2 signals, 1 mistake",
         &[WAIT, WAIT, SIGNALS],
@@ -83,7 +83,7 @@ fn semaphore_of_two_who_are_taken_for_dead() {
 }
 
 #[test]
-fn semaphore_of_two_who_come_twice() {
+fn semaphore_of_two_that_come_twice() {
     holds(
         "semaphore, 1 waiter twice, 1 once, 3 signals, 1 mistake",
         &[TWICE, WAIT, SIGNAL, SIGNALS],
@@ -103,7 +103,7 @@ fn wait_queue_of_three_of_whom_one_dies() {
 }
 
 #[test]
-fn wait_queue_of_three_who_are_taken_for_dead() {
+fn wait_queue_of_three_taken_for_dead() {
     holds(
         "wait queue, 3 waiters, 2 signals, 1 mistake",
         &[QUEUE, QUEUE, QUEUE, WAKES],
@@ -155,13 +155,7 @@ fn control_a_reset_acts_twice() {
 }
 
 #[test]
-fn control_nobody_looks() {
-    let verdict = run(
-        "control: nobody looks",
-        &[WAIT, WAIT, SIGNALS],
-        1,
-        0,
-        Without::Looks,
-    );
+fn control_no_looks() {
+    let verdict = run("control: no looks", &[WAIT, WAIT, SIGNALS], 1, 0, Without::Looks);
     assert!(verdict.stuck > 0, "{verdict:?}");
 }

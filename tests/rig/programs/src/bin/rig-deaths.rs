@@ -252,7 +252,8 @@ fn survive(arguments: &Arguments) -> Result<String, Trouble> {
         "; the asymmetric lock was lost, and said so"
     };
     Ok(format!(
-        "{} killed; {entries} entries and {tokens} tokens of the process that stayed, {told} told of a death, {} ms at most{taken}",
+        "{} killed; {entries} entries and {tokens} tokens of the process that stayed, \
+         {told} told of a death, {} ms at most{taken}",
         arguments.rounds,
         longest.as_millis()
     ))
