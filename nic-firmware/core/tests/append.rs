@@ -60,7 +60,7 @@ fn linked(capacity: u64) -> World {
 }
 
 #[test]
-fn appends_get_one_place_after_the_other_and_the_cards_word_for_who_sent_them() {
+fn appends_get_consecutive_places_and_the_cards_word_for_their_sender() {
     let mut world = World::connected(3, 0);
     world.hosts = true;
     world.nodes[0].open(2, 7);
@@ -91,7 +91,7 @@ fn appends_get_one_place_after_the_other_and_the_cards_word_for_who_sent_them() 
 }
 
 #[test]
-fn a_full_queue_refuses_its_sender_and_nobody_else_and_holds_the_rest_of_the_stream_back() {
+fn a_full_queue_refuses_only_its_sender_and_holds_the_rest_of_the_stream_back() {
     let mut world = linked(2);
     world.nodes[0].open(2, 7);
     world.run();
@@ -151,7 +151,7 @@ fn a_full_queue_refuses_its_sender_and_nobody_else_and_holds_the_rest_of_the_str
 }
 
 #[test]
-fn who_may_only_append_can_do_nothing_else_and_nobody_appends_without_the_mode() {
+fn append_mode_allows_appends_only_and_appends_need_the_mode() {
     type Change = fn(&mut Command);
     let cases: [(&str, Change, Status); 7] = [
         (

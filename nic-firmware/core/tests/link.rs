@@ -49,7 +49,7 @@ fn a_card_that_leaves_says_so() {
 }
 
 #[test]
-fn whoever_watches_sees_the_windows_move() {
+fn an_observer_sees_the_windows_move() {
     let mut world = linked();
     let windows = |world: &World, node: usize| {
         let Node { nic, board, .. } = &world.nodes[node];

@@ -222,7 +222,7 @@ fn a_revoked_capability_refuses_a_read_that_waits_for_the_host() {
 }
 
 #[test]
-fn replies_nobody_waits_for_are_ignored() {
+fn unawaited_replies_are_ignored() {
     let mut world = linked(0);
     world.nodes[1].map(1, 0x12000, 5, true);
     world.nodes[0].map(1, 0x5000, 9, true);

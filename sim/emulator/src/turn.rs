@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_visitor_is_told_that_somebody_asked() {
+    fn a_visitor_is_told_of_a_request() {
         let turn = Turn::new(());
         let visitor = turn.wait();
         assert!(turn.ask().is_none());

@@ -27,7 +27,7 @@ fn two_runs_of_a_seed_give_the_same_trace_byte_for_byte() {
 }
 
 #[test]
-fn a_trace_that_nobody_reads_changes_nothing() {
+fn an_unread_trace_changes_nothing() {
     let config = Config {
         messages: 1_000,
         ..Config::default()

@@ -145,7 +145,7 @@ pub(crate) fn a_heartbeat_that_stands_still_means_a_dead_card_asleep_or_not() {
 
 /// A look that comes late finds a beat of long ago: that alone says nothing.
 #[test]
-pub(crate) fn a_card_that_nobody_watched_gets_a_deadline_of_its_own() {
+pub(crate) fn an_unwatched_card_gets_a_deadline_of_its_own() {
     let mut rig = Rig::new();
     rig.poll();
     assert_eq!(rig.host.next_deadline(), Nanos::MAX, "no port, no look");
@@ -308,7 +308,7 @@ fn unwanted() -> netvm_host::imports::ImportSpec {
 
 /// While no port is open nobody looks at the card: whoever opens the first one does.
 #[test]
-pub(crate) fn a_card_that_was_reset_unseen_is_noticed_by_who_opens_a_port() {
+pub(crate) fn opening_a_port_notices_a_card_that_was_reset_unseen() {
     let mut rig = Rig::new();
     let first = rig.open();
     rig.close(first);

@@ -199,7 +199,7 @@ pub(crate) fn a_page_that_the_nic_holds_makes_no_room() {
 }
 
 #[test]
-pub(crate) fn nobody_crowds_another_port_out_of_its_rows() {
+pub(crate) fn no_port_crowds_another_out_of_its_rows() {
     let (mut rig, port) = small(16);
     let other = rig.open();
     rig.register(other, 0, 200_000);

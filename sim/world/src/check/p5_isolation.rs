@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn the_card_reads_only_what_somebody_may_read() {
+    fn the_card_reads_only_what_a_port_may_read() {
         let start = |address: u64| Seen::DmaStart {
             node: NodeId(1),
             dma: 1,

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_lives_as_long_as_somebody_names_it() {
+    fn a_copy_lives_while_it_is_named() {
         let mut swap = Swap::default();
         let slot = swap.store(&[3; PAGE]);
         swap.add_use(slot);
