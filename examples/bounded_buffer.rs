@@ -22,10 +22,10 @@ const PLACES: u64 = 4;
 const PUT: u64 = 0;
 const TAKEN: u64 = 8;
 const FIRST_PLACE: u64 = 64;
-/// Nobody here waits longer than this to get to know the shelf.
+/// Longest wait until a node has joined the shelf.
 const PATIENCE: Timeout = Timeout::After(Duration::from_secs(10));
 
-/// The shelf, as somebody on another node sees it. The words are to be looked at inside of the monitor alone.
+/// The shelf, as another node sees it. The words are to be looked at inside of the monitor alone.
 struct Shelf {
     monitor: Monitor,
     has_room: Condition,
@@ -68,7 +68,7 @@ impl Shelf {
         Self::store(memory, FIRST_PLACE + 8 * (put % PLACES), loaf)?;
         Self::store(memory, PUT, put + 1)?;
         self.has_loaves.signal()?;
-        // Whoever comes in next sees what we have written, without any flush of ours.
+        // The next thread inside sees what we have written, without any flush of ours.
         inside.leave()
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 const FRAMES: u32 = 100;
 /// Three pages: a frame travels in several pieces, and is seen whole or not at all.
 const FRAME_BYTES: usize = 3 * 4096;
-/// Nobody here waits longer than this for anything.
+/// Longest wait for anything.
 const PATIENCE: Timeout = Timeout::After(Duration::from_secs(10));
 
 fn camera(node: &Node) -> Result<()> {

@@ -19,7 +19,7 @@ const FIRST_JOB: u64 = 64;
 const JOB_BYTES: u64 = 16;
 /// The notification that says that the last job is done.
 const FINISHED: u32 = 1;
-/// Nobody here waits longer than this for anything.
+/// Longest wait for anything.
 const PATIENCE: Timeout = Timeout::After(Duration::from_secs(10));
 
 /// Takes jobs until there are none left. Returns how many it did.
@@ -34,7 +34,7 @@ fn work(node: &Node) -> Result<u64> {
         compare: 0,
     };
     for mine in 0.. {
-        // Each number goes to one worker, so nobody else has this job.
+        // Each number goes to one worker, so no other worker has this job.
         let job = next.fetch_add(1)?;
         if job >= JOBS {
             return Ok(mine);

@@ -78,8 +78,8 @@ impl AppWords {
         ))
     }
 
-    /// In a modelled world: this takes the app so long. The library may be inside of a critical section, so nobody
-    /// else of the process runs meanwhile.
+    /// In a modelled world: this takes the app so long. The library may be inside of a critical section, so no other
+    /// app of the process runs meanwhile.
     fn pay(&self, cost: impl FnOnce(&CostModel) -> Nanos) {
         if let Some(sim) = self.sim.upgrade()
             && let Some(model) = &sim.model

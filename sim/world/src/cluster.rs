@@ -194,7 +194,8 @@ pub(crate) fn roles(dice: &mut Dice, config: &Config, count: u16) -> Vec<Role> {
             Role::new("conformance", home, move |mut env| {
                 while !env.stage.stopped() {
                     // What an earlier body has left behind would meddle with the next one. It comes to its
-                    // end by itself: that nobody waits for ever holds for whoever was left alone as well.
+                    // end by itself: the promise that no process waits for ever holds for processes that were left
+                    // alone as well.
                     if left_behind(&env, &started) {
                         continue;
                     }

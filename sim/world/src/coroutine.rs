@@ -24,8 +24,8 @@ const STACK_BYTES: usize = 256 << 10;
 pub(crate) enum Park {
     /// It goes on at this time, or earlier when woken.
     Until(Nanos),
-    /// It was interrupted between two memory accesses; nobody else of its process may run before
-    /// it, because the library may be inside of a critical section.
+    /// It was interrupted between two memory accesses; no other app of its process may run before it, because the
+    /// library may be inside of a critical section.
     Access(Nanos),
 }
 
@@ -65,7 +65,7 @@ struct Question {
 const CALLS: usize = 10;
 
 impl Question {
-    /// The chain of calls of whoever asks, innermost first, as far as names are known and ours.
+    /// The asking app's chain of calls, innermost first, as far as names are known and ours.
     fn whereabouts() -> String {
         let trace = Backtrace::force_capture().to_string();
         let mut calls: Vec<String> = Vec::new();
@@ -81,7 +81,7 @@ impl Question {
                 calls.push(name.to_owned());
             }
         }
-        // Below the app's own calls stand those of whoever asked.
+        // Below the app's own calls stand those of the code that asked.
         let bottom = calls
             .iter()
             .rposition(|call| call.contains("::coroutine::App::run"));

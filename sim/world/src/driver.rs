@@ -23,7 +23,7 @@ use std::rc::Weak;
 pub(crate) struct Driver {
     pub(crate) host: Host<Heap>,
     pub(crate) platform: HostPlatform,
-    /// Imports that have ended and that nobody has fetched.
+    /// Imports that have ended and have not been fetched.
     pub(crate) imported: BTreeMap<Token, Result<Grant, Status>>,
     workers: BTreeMap<PortId, Worker>,
     deadline: Nanos,

@@ -270,7 +270,7 @@ impl Faults {
         fires
     }
 
-    /// Whether `kind` fires now; whoever asks counts it.
+    /// Whether `kind` fires now; the caller counts it.
     pub(crate) fn rolls(&self, kind: FaultKind, dice: &mut Dice) -> bool {
         self.active && dice.chance(self.rates[kind as usize])
     }

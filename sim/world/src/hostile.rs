@@ -1,11 +1,11 @@
 //! The hostile parts of a world: the only ones that post raw commands and raw frames.
 //!
-//! - The *rogue* is a node number that nobody else owns. It greets, gets a link, and sends what it
-//!   likes on it. Whatever it does may harm nobody else (promise P5).
+//! - The *rogue* is a node number that no other node owns. It greets, gets a link, and sends what it likes on it.
+//!   Whatever it does may harm no other node (promise P5).
 //! - Frames among honest nodes are played again, cut short, or changed so that an honest receiver
-//!   must refuse them. (Who can forge *valid* frames can deny service: the threat model says so, and
-//!   the checkers would have nothing to compare with.)
-//! - A hostile app opens a port as anybody may, and fills its command queue with anything.
+//!   must refuse them. (An attacker that can forge *valid* frames can deny service: the threat model says so, and the
+//!   checkers would have nothing to compare with.)
+//! - A hostile app opens a port as any app may, and fills its command queue with anything.
 
 use crate::card;
 use crate::dice::Dice;
@@ -77,7 +77,7 @@ impl Rogue {
         header
     }
 
-    /// It sends something to somebody.
+    /// It sends something to a random node.
     pub(crate) fn act(&mut self, sim: &Sim) {
         let to = NodeId(sim.below(sim.nodes.len() as u64) as u16);
         if !sim.fires(FaultKind::HostileFrame, to) {
@@ -180,7 +180,7 @@ pub(crate) fn spoilt_frame(sim: &Sim) {
 
 /// The body of the hostile app: it opens a port and posts anything until told to stop.
 pub(crate) fn app(sim: &std::rc::Weak<Sim>, node: NodeId, backend: &dyn Backend, stop: &dyn Fn() -> bool) {
-    // Whoever takes any number may take one of a conformance body's.
+    // A random number could be one that a conformance body needs.
     let request = OpenRequest {
         port: Some(PortId(crate::workload::PORTS - 15)),
     };

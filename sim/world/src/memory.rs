@@ -65,7 +65,7 @@ impl Region {
         }
     }
 
-    /// Whoever spins on this memory sees what was stored.
+    /// Apps that spin on this memory see what was stored.
     fn stored(&self) {
         if let Some(sim) = self.sim.upgrade() {
             process::stir(&sim, sim.node(self.node), self.port);

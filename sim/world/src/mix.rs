@@ -31,7 +31,7 @@ pub(crate) fn roles(dice: &mut Dice, config: &Config) -> Vec<Role> {
     let mut stripes = vec![0; config.nodes.into()];
     for id in (0..config.nodes).map(NodeId) {
         let mut receiver = Role::new("receiver", id, |env| receive(&env));
-        // Nobody verifies what a scratch receiver's memory holds.
+        // The content of a scratch receiver's memory is not verified.
         receiver.scratch = dice.below(4) == 0;
         receiver.server = true;
         roles.push(receiver);

@@ -82,7 +82,7 @@ pub(crate) struct Allowed {
 pub(crate) enum Seen {
     /// A frame now backs a page.
     FrameGiven { node: NodeId, ppn: Ppn },
-    /// A frame is free: nobody may touch it.
+    /// A frame is free: no access to it is allowed.
     FrameTaken { node: NodeId, ppn: Ppn },
     /// The kernel's page table entry says this from now on.
     Permission {

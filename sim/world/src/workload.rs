@@ -1,4 +1,4 @@
-//! Who runs where: the roles of a world.
+//! The roles of a world, and the nodes that they run on.
 //!
 //! Every role but the hostile one goes through the user library. In benign worlds the roles are the
 //! conformance bodies, which insist on success; in the others they are [`crate::mix`], whose
@@ -23,14 +23,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) struct Stage {
     /// Finish what you are at, close, and return.
     pub(crate) stop: AtomicBool,
-    /// The same for those whom others send to.
+    /// The same for roles that others send to.
     pub(crate) close: AtomicBool,
-    /// Nobody is left who would send anything.
+    /// No role is left that would send anything.
     pub(crate) done: AtomicBool,
 }
 
 impl Stage {
-    /// Whether those whom others send to shall finish.
+    /// Whether roles that others send to shall finish.
     pub(crate) fn closing(&self) -> bool {
         self.close.load(Ordering::Relaxed)
     }

@@ -1,5 +1,5 @@
-//! A report has every counter that there is: nobody needs to remember a new one. (Each core has a test
-//! that drives each of its own above zero, and fails for one that it does not know.)
+//! A report has every counter that there is: a new one needs no mention here. (Each core has a test that drives each of
+//! its own above zero, and fails for one that it does not know.)
 
 use netvm_world::{Config, NoTrace, run_seed};
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
-//! A leader of an asymmetric lock sleeps as a leader, however long it slept in its queue: seen by how often many who
-//! contend for one lock have it.
+//! A leader of an asymmetric lock sleeps as a leader, however long it slept in its queue: seen by how often each of
+//! many that contend for one lock has it.
 
 use netvm_abi::Nanos;
 use netvm_world::bench::locality::{Kind, Setting, measure};
@@ -25,7 +25,7 @@ fn acquisitions(kind: Kind, local_percent: u32) -> u64 {
 
 #[test]
 fn a_leader_does_not_sleep_as_long_as_in_the_queue() {
-    // One process at home, the others elsewhere, and the other way around: whoever leads has waited for many.
+    // One process at home, the others elsewhere, and the other way around: each leader has waited for many.
     for local_percent in [25, 50, 75] {
         let (asymmetric, mcs) = (
             acquisitions(Kind::Asymmetric, local_percent),

@@ -305,7 +305,7 @@ mod tests {
         }
     }
 
-    /// An export of port 4 of node 1 to everybody.
+    /// An export of port 4 of node 1 to all ports.
     pub(super) fn exported(start: u64, end: u64, modes: Modes) -> Seen {
         let notify = (NotificationId(0), NotificationId(u32::MAX));
         let allowed = vec![Allowed {

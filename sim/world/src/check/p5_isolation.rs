@@ -172,7 +172,7 @@ impl Isolation {
             return Ok(());
         }
         Err(format!(
-            "node {node}: the card read {} bytes at {:#x} of port {}, which nobody may read",
+            "node {node}: the card read {} bytes at {:#x} of port {}, which no port may read",
             place.len,
             place.start(),
             place.port
@@ -431,7 +431,7 @@ mod tests {
                 len: 4,
             },
         };
-        caught(feed(&mut checker(), &[start(0x1010)]), "nobody may read");
+        caught(feed(&mut checker(), &[start(0x1010)]), "no port may read");
         let mut words = [0; 16];
         (words[0], words[8]) = (1 | 4 << 16, 0x1010);
         let posted = Seen::Posted {

@@ -1,6 +1,6 @@
 //! The kernel's part of a node: reclaim, fork, exit, and everything else that must first take pages
 //! away from the card. Each is a job that runs in steps, because the card may hold a page: here the
-//! steps, in [`begin`] how the jobs begin, in [`pressure`] who wants pages.
+//! steps, in [`begin`] how the jobs begin, in [`pressure`] the demand for pages.
 
 mod begin;
 mod pressure;

@@ -31,7 +31,7 @@ pub(crate) fn reclaim(sim: &Sim, node: &Node, count: usize) {
     if started == 0
         && let Some((process, page)) = next
     {
-        // Everything is in use: somebody has to go.
+        // Everything is in use: a page has to go.
         change(sim, node, process, Change::Evict { page }, None);
     }
 }

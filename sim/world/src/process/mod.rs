@@ -1,4 +1,4 @@
-//! Processes and their apps: who runs, who sleeps, who has died; in [`ports`], who owns which port.
+//! Processes and their apps: running, asleep or dead; in [`ports`], the owners of ports.
 
 mod ports;
 
@@ -30,7 +30,7 @@ pub(crate) struct Process {
     apps: Vec<AppId>,
     /// Next free page number for new memory. The same in each process: no randomisation.
     pub(crate) next_page: u64,
-    /// An app that was interrupted between two accesses; nobody else of the process runs before it.
+    /// An app that was interrupted between two accesses; no other app of the process runs before it.
     held_by: Option<AppId>,
     dead: bool,
 }

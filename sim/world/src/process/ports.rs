@@ -1,4 +1,4 @@
-//! The ports of a node's processes: who owns them, what they have exported, who waits at them.
+//! The ports of a node's processes: their owners, their exports, their waiters.
 
 use super::{AppId, running, wake, wake_after};
 use crate::coroutine::Park;
@@ -18,7 +18,7 @@ pub(crate) struct PortState {
     /// The event count that callers block on.
     pub(crate) events: u32,
     waiters: Vec<AppId>,
-    /// Those who spin on its words or its memory, in a modelled world.
+    /// The apps that spin on its words or its memory, in a modelled world.
     spinners: Vec<AppId>,
     /// Exports as the app asked for them, with the segment that they lie in.
     exports: Vec<(ExportId, SegmentId, Rc<ExportFact>)>,
@@ -58,7 +58,7 @@ pub(crate) fn port_closed(sim: &Sim, node: &Node, port: PortId) {
     let Some(state) = node.ports.borrow_mut().remove(&port) else {
         return;
     };
-    // Its queue memory belongs to nobody now, and to an honest app perhaps next.
+    // Its queue memory has no owner now, and to an honest app perhaps next.
     node.hostile.borrow_mut().remove(&port);
     for (.., fact) in state.exports {
         sim.see(Seen::Unexported {
@@ -126,7 +126,7 @@ pub(crate) fn spin(sim: &Sim, node: &Node, port: PortId) {
 /// Something was stored where callers of a port may spin.
 pub(crate) fn stir(sim: &Sim, node: &Node, port: PortId) {
     let Some(model) = &sim.model else { return };
-    // Who opens or closes a port stores to it, too.
+    // Opening or closing a port stores to it, too.
     let Ok(mut ports) = node.ports.try_borrow_mut() else {
         return;
     };
@@ -164,7 +164,7 @@ pub(crate) fn block(sim: &Sim, node: &Node, port: PortId, token: u32, deadline: 
         sim.parker.park(Park::Until(sim.now().after(Nanos(300))));
         return;
     }
-    // Far enough not to be a busy loop, near enough for a run to notice that nobody comes.
+    // Far enough not to be a busy loop, near enough for a run to notice that no wake-up comes.
     let far = sim.now().after(Nanos::from_millis(20));
     node.activity.waiting.set(node.activity.waiting.get() + 1);
     sim.parker

@@ -1,11 +1,11 @@
-//! Page frames with real bytes, given out again at once: a stale access hits somebody's data.
+//! Page frames with real bytes, given out again at once: a stale access hits live data.
 
 use netvm_abi::Ppn;
 
 /// Bytes in a page.
 pub(crate) const PAGE: usize = 4096;
 
-/// The shared frame that untouched memory reads from. Nobody may ever write it.
+/// The shared frame that untouched memory reads from. It must never be written.
 pub(crate) const ZERO_PAGE: Ppn = Ppn(1);
 
 struct Frame {
@@ -81,7 +81,7 @@ impl Frames {
         self.frame(ppn).map_or(0, |frame| frame.uses)
     }
 
-    /// Frames that nobody holds.
+    /// Free frames.
     pub(super) fn free(&self) -> usize {
         self.free.len()
     }

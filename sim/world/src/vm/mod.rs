@@ -1,10 +1,9 @@
 //! The host's virtual memory, modelled: processes, address spaces at fixed addresses, frames with
 //! real bytes, swap, copy-on-write.
 //!
-//! The model calls nobody. A change that takes a page away from the card happens in two steps with
-//! the driver's invalidation in between: [`HostVm::begin`] claims the pages, the caller has the
-//! driver invalidate them, [`HostVm::finish`] applies the change. That is the order in which a real
-//! kernel calls its notifiers.
+//! The model makes no calls. A change that takes a page away from the card happens in two steps with the driver's
+//! invalidation in between: [`HostVm::begin`] claims the pages, the caller has the driver invalidate them,
+//! [`HostVm::finish`] applies the change. That is the order in which a real kernel calls its notifiers.
 
 mod change;
 mod fault;
@@ -57,7 +56,7 @@ impl HostVm {
         }
     }
 
-    /// The frames, for whoever moves bytes by physical address.
+    /// The frames, for callers that move bytes by physical address.
     pub(crate) fn frames(&mut self) -> &mut Frames {
         &mut self.frames
     }
@@ -169,7 +168,7 @@ impl HostVm {
         self.starved_until = until;
     }
 
-    /// Frames that nobody holds.
+    /// Free frames.
     pub(crate) fn free_frames(&self) -> usize {
         self.frames.free()
     }

@@ -365,7 +365,7 @@ impl World {
         let sim = self.sim.clone();
         let role = &self.roles[index];
         let node = sim.node(role.node).clone();
-        // That its card hangs nobody knows before a port of it does not answer.
+        // A hung card is not noticed before a port of it does not answer.
         if node.driver.borrow().is_none() {
             sim.after(Nanos::from_micros(500), Event::Start { role: index });
             return Ok(());

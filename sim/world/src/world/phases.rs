@@ -1,4 +1,4 @@
-//! The phases of a run, and who may still be busy in which.
+//! The phases of a run, and the roles that may still be busy in each.
 
 use super::{Stop, World};
 use crate::config::FaultLevel;
@@ -15,7 +15,7 @@ pub(super) enum Phase {
     Safety,
     /// They have stopped; the messages that are still wanted must flow.
     Recovery,
-    /// The apps have been told to finish, those first to whom nobody sends.
+    /// The apps have been told to finish, first those that no other app sends to.
     Finish,
     /// Everything sent has ended; the others finish.
     Close,

@@ -44,7 +44,7 @@ fn take(port: &Port, bell: &Notification, count: u32) -> Result<()> {
     let queue = port.notifications();
     for _ in 0..count {
         let found = queue.wait(SOON)?;
-        assert_eq!(found, bell.id(), "the queue names what nobody signalled");
+        assert_eq!(found, bell.id(), "the queue names what was never signalled");
         bell.ack()?;
     }
     Ok(())

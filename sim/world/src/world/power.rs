@@ -107,7 +107,7 @@ impl World {
         let node = sim.node(id).clone();
         let idle = node.ports.borrow().is_empty() && node.jobs.borrow().count() == 0;
         if !idle {
-            // Apps learn of it from their ports and close them; who does not is ended.
+            // Apps learn of it from their ports and close them; a process that does not is ended.
             if tries > 20
                 && let Some(process) = process::victim(&sim, id, 0)
             {

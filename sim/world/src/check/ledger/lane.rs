@@ -81,7 +81,7 @@ pub(super) struct Stream {
     pub(super) waiting: VecDeque<u32>,
     /// Owner and epoch of a failure whose notifications are suppressed.
     pub(super) poison: Option<(u32, u16)>,
-    /// Owners for whom something failed.
+    /// Owners that had a failure.
     pub(super) failed: BTreeSet<u32>,
     /// The same with the epoch: appends of it are held back.
     pub(super) failed_epochs: BTreeSet<(u32, u16)>,
@@ -145,7 +145,7 @@ impl Lane {
             stream.waiting.pop_front();
             let message = &entry.message;
             let alone = message.flags & REGARDLESS != 0;
-            // A failed read or atomic leaves nothing undone at the receiver, and nobody relies on what stands
+            // A failed read or atomic leaves nothing undone at the receiver, and no message relies on one that stands
             // alone; a new owner or epoch starts afresh.
             if entry.stage == Stage::Failed && !message.only_asks() && !alone {
                 stream.poison = Some((entry.source_life, message.epoch));

@@ -46,7 +46,7 @@ impl Queue {
         self.start + u64::from(place % self.capacity().max(1)) * self.entry
     }
 
-    /// Nobody waits for this append any more.
+    /// This append is no longer awaited.
     pub(super) fn over(&mut self, direction: Direction, seq: u32) {
         self.awaited.retain(|&awaited| awaited != (direction, seq));
     }
@@ -89,7 +89,7 @@ impl Ledger {
         self.queue(direction.1, port).awaited.push((direction, seq));
     }
 
-    /// Nobody waits for an append any more.
+    /// An append is no longer awaited.
     pub(super) fn append_over(&mut self, direction: Direction, port: u16, seq: u32) {
         self.queue(direction.1, port).over(direction, seq);
     }
@@ -190,7 +190,7 @@ impl Ledger {
         let entry = first
             .and_then(|(direction, seq)| Some((direction, seq, *self.lanes.get(&direction)?.entry(seq)?)));
         let Some((direction, seq, entry)) = entry else {
-            return wrong("its record names somebody who has sent nothing");
+            return wrong("its record names a sender that has sent nothing");
         };
         if stored != Some(entry.digest) || entry.message.len != word & 0xFFFF {
             return wrong("its record is not that of its sender's next message");
