@@ -1,8 +1,8 @@
 //! Answers to import requests: this node's own, and those that its ports get.
 //!
 //! An answer is the end of a pending import, unless it waits for an export that does not exist yet. A
-//! grant that nobody waits for any more (a cancelled import, an answer that came after its time) is
-//! given back at once.
+//! grant that no import waits for any more (a cancelled import, an answer that came after its time) is given back at
+//! once.
 
 use crate::host::Host;
 use crate::imports::State;

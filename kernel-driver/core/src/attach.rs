@@ -44,7 +44,8 @@ pub struct HostConfig {
     pub exports: u32,
     /// Imports of all ports, pending ones included, at most 65535.
     pub imports: u32,
-    /// Port numbers from 1 to this one are given to those who name them only: the platform decides who may.
+    /// Port numbers from 1 to this one are given only to callers that name them: the platform decides which callers
+    /// may.
     pub reserved_ports: u16,
     /// How long an unmap, a barrier or a port close may wait for the NIC before the card counts as
     /// dead: time in which the card runs ([`crate::watch`]).
@@ -93,7 +94,7 @@ pub enum AttachError {
         /// The field.
         name: &'static str,
     },
-    /// Re-attach: the card still works, or nobody has stopped its DMA, or a port is left.
+    /// Re-attach: the card still works, or its DMA has not been stopped, or a port is left.
     NotStopped,
 }
 
@@ -247,9 +248,8 @@ impl<S: Storage> Host<S> {
     /// told to the sinks with [`leaked`](crate::platform::PageGone::leaked): keep a reference to each
     /// for ever, and log it. Nothing waits for the card any more in either case.
     ///
-    /// Who hears of the death from an unmap says this before [`poll`](Self::poll) could tell of it:
-    /// then ports and imports learn of it here, and no notice follows. Poll afterwards, for the
-    /// imports that have failed.
+    /// A caller that learns of the death from an unmap calls this before [`poll`](Self::poll) could tell of it: then
+    /// ports and imports learn of it here, and no notice follows. Poll afterwards, for the imports that have failed.
     pub fn card_stopped<P: Platform>(&mut self, platform: &mut P, proven: bool, now: Nanos) {
         let CardState::Dead(cause) = self.card else {
             return;
@@ -258,7 +258,7 @@ impl<S: Storage> Host<S> {
         if core::mem::replace(&mut self.death_untold, false) {
             self.end_everything(platform, now);
         }
-        // The next firmware starts with empty rings; nobody else writes here now.
+        // The next firmware starts with empty rings; there is no other writer now.
         let shared = platform.shared();
         for word in [
             status_page::SLEEPING,

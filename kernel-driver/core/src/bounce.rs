@@ -68,7 +68,7 @@ pub(crate) struct Work {
     /// What an atomic does, and its answer once it is carried out.
     pub(crate) atomic: Option<Atomic>,
     pub(crate) result: Option<AtomicResult>,
-    /// Its peer's incarnation is over: nobody waits for the answer.
+    /// Its peer's incarnation is over: the answer is not awaited.
     pub(crate) orphan: bool,
     pub(crate) ticket: Option<MapTicket>,
     pub(crate) resident: Option<Resident>,

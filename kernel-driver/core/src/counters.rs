@@ -82,13 +82,13 @@ counters! {
         imports_revoked,
         /// Imports let go of when no message could be sent to their exporter: it hears later.
         releases_queued,
-        /// Grants that came for an import nobody waits for any more; released at once.
+        /// Grants that came for an import that is no longer awaited; released at once.
         stray_grants,
         /// Control messages sent.
         control_sent,
         /// Control messages that could not be sent.
         control_failed,
-        /// Control messages received that make no sense, or come from somebody who may not send them.
+        /// Control messages received that make no sense, or come from a peer that may not send them.
         control_bad,
         /// Pages mapped.
         pages_mapped,

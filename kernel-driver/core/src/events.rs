@@ -46,8 +46,8 @@ pub enum Notice {
         /// The peer.
         peer: NodeId,
     },
-    /// The card is dead: stop its bus mastering, then `card_stopped`. Said once, and not at all to
-    /// who has stopped it already.
+    /// The card is dead: stop its bus mastering, then `card_stopped`. Said once, and not at all if the platform has
+    /// stopped it already.
     CardDead(CardFailure),
 }
 
@@ -118,7 +118,7 @@ impl<S: Storage> Host<S> {
         self.import_news()
     }
 
-    /// The card is dead: nobody may wait for it any more.
+    /// The card is dead: no port or import may wait for it any more.
     pub(crate) fn end_everything<P: Platform>(&mut self, platform: &mut P, now: Nanos) {
         self.fail_ports(platform, now);
         self.all_imports_lost();

@@ -1,4 +1,4 @@
-//! Names for ranges, and who may import them (thesis 4.1.1, 10.2).
+//! Names for ranges, and the lists of their importers (thesis 4.1.1, 10.2).
 //!
 //! An export is a name with a byte range, modes and an allow-list on a segment. Several exports may
 //! overlap. Its *root capability* is what all its grants are derived from; it is written in no
@@ -50,9 +50,9 @@ pub struct ExportSpec<'a> {
     pub notify_first: NotificationId,
     /// Highest notification number that they may use.
     pub notify_last: NotificationId,
-    /// The shared queue that the range is; without one nobody gets [`Modes::APPEND`].
+    /// The shared queue that the range is; without one no importer gets [`Modes::APPEND`].
     pub queue: QueueShape,
-    /// Who may import; an empty list: nobody. At most [`ALLOW_ENTRIES`].
+    /// The ports that may import; an empty list lets none. At most [`ALLOW_ENTRIES`].
     pub allow: &'a [Allow],
 }
 

@@ -365,7 +365,7 @@ mod tests {
         for (i, (change, status)) in cases.into_iter().enumerate() {
             assert_eq!(check(&grants, change), Err(status), "case {i}");
         }
-        // A message without data names no address; one without a number notifies nobody.
+        // A message without data names no address; one without a number notifies no port.
         let empty = |c: &mut Claim| {
             c.len = ByteLen(0);
             c.address = VirtAddr(0);

@@ -390,7 +390,7 @@ impl<S: Storage> Host<S> {
         }
     }
 
-    /// The link to a peer is down: what it granted is void, and who does not wait fails.
+    /// The link to a peer is down: what it granted is void, and pending imports that do not wait fail.
     pub(crate) fn peer_imports_lost(&mut self, peer: NodeId, now: Nanos) {
         let Some(entry) = self.peers.get(peer.index()) else {
             return;

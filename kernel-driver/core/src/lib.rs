@@ -11,7 +11,7 @@
 //! | [`attach`] | negotiating with a card, watching it, reset |
 //! | [`ports`] | port numbers, generations, process-exit clean-up |
 //! | [`segments`] | registered ranges: address -> segment |
-//! | [`exports`] | names for ranges, and who may import them |
+//! | [`exports`] | names for ranges, and the lists of their importers |
 //! | [`grants`] | capabilities derived for importers |
 //! | [`revoke`] | taking them back, and the barrier with the NIC |
 //! | [`imports`] | what this node's ports import |

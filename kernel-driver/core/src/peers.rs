@@ -97,7 +97,7 @@ impl<S: Storage> Host<S> {
         let entry = self.peers.get_mut(peer.index())?;
         entry.up = None;
         if incarnation == UNANSWERED {
-            // The NIC has given up greeting; whoever needs the link asks again.
+            // The NIC has given up greeting; the next import that needs the link asks again.
             entry.connected = false;
         }
         self.releasing += u32::from(entry.releasing.replace(incarnation).is_none());

@@ -39,7 +39,7 @@ pub enum PortError {
     /// The number is out of range, or 0, which is the driver's; or the port is not open in this
     /// generation.
     NoSuchPort,
-    /// Somebody has it, or its last owner is not cleaned up yet.
+    /// Another process has it, or its last owner is not cleaned up yet.
     InUse,
     /// All ports are in use.
     AllInUse,
@@ -141,7 +141,7 @@ impl<S: Storage> Host<S> {
         platform: &mut P,
         wanted: Option<PortId>,
     ) -> Result<OpenPort, PortError> {
-        // While no port was open, nobody has looked.
+        // While no port was open, the driver has not looked at the card.
         if !self.is_alive() || !self.is_same_firmware(platform) {
             return Err(PortError::CardGone);
         }

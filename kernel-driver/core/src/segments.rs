@@ -123,7 +123,7 @@ impl<S: Storage> Segments<S> {
         (same && segment.state != State::Free).then_some(segment)
     }
 
-    /// Whose place of the table it is, if anybody's.
+    /// The segment at this place of the table, if there is one.
     pub(crate) fn used(&self, place: u32) -> Option<SegmentId> {
         let segment = self.table.get(place as usize)?;
         if segment.state == State::Free {

@@ -8,9 +8,8 @@
 //! **Full rows.** A page may be in either of two rows ([`netvm_abi::page_table`]). When both are full,
 //! one of the pages there moves to its own other row, if that has room. Otherwise one is displaced:
 //! if the new page's port holds half of the places or more, one of its own, else one of the port that
-//! holds most; so nobody can crowd another port's rows. A page that the NIC holds at this moment
-//! neither moves nor goes. Both are a full unmap: invalidate, full barrier, look at the lock, take the
-//! marks.
+//! holds most; so no port can crowd another port's rows. A page that the NIC holds at this moment neither moves nor
+//! goes. Both are a full unmap: invalidate, full barrier, look at the lock, take the marks.
 //!
 //! Several VPNs may have the same frame: locks, marks and lists belong to slots.
 
@@ -292,7 +291,7 @@ impl<S: Storage> Shadow<S> {
         page_lock::publish_over(bar, &self.table, at, entry, marks);
     }
 
-    /// Takes out a mapped slot at once if nobody uses it; otherwise leaves it as it was.
+    /// Takes out a mapped slot at once if the NIC does not hold it; otherwise leaves it as it was.
     fn take_out_now<W: SharedWords + ?Sized>(&mut self, bar: &W, at: PageSlot) -> Out {
         self.zap(bar, at);
         bar.full_barrier();

@@ -38,7 +38,7 @@ counters! {
         segments,
         /// Exports of other nodes that it has bound to.
         imports,
-        /// Paging work that nobody has begun.
+        /// Paging work that has not begun.
         queued,
         /// Paging work under way.
         in_hand,
@@ -130,7 +130,7 @@ impl<S: Storage> Host<S> {
         if let Some(port) = self.ports.get_mut(work.port.index()) {
             port.tally.add(work, status, waited);
         }
-        // A source is missed for nobody in particular.
+        // A missing source belongs to no peer.
         if work.kind != WorkKind::Source
             && let Some(peer) = self.peers.get_mut(work.peer.index())
         {

@@ -7,8 +7,8 @@
 //! use may call `unmap_restore` instead of going on.
 //!
 //! A step zaps what is mapped in the range, makes *one* full barrier, then looks at the locks of
-//! what is zapped. Unmaps may overlap: whoever comes first takes a slot out and tells its sink; the
-//! other finds it gone. So `gone` marks the host's page, whoever asked.
+//! what is zapped. Unmaps may overlap: the first to reach a slot takes it out and tells its sink; the other finds it
+//! gone. So `gone` marks the host's page, whichever unmap asked.
 
 use crate::host::{CardFailure, CardState, Host};
 use crate::lists::List;
@@ -258,8 +258,8 @@ impl<S: Storage> Host<S> {
                 let Some(slot) = self.slot_in(index, range) else {
                     continue;
                 };
-                // A removal took it out of the table, and nobody can have it for writing: to a write
-                // protection it is not there, and neither its readers nor its removal have to wait.
+                // A removal took it out of the table, and the NIC cannot hold it for writing: to a write protection it is
+                // not there, and neither its readers nor its removal have to wait.
                 if protect && !slot.writable {
                     continue;
                 }

@@ -4,7 +4,7 @@
  * relations are macros, and 6.12's `kernel` crate has neither kthreads nor timed waits with
  * nanoseconds.
  *
- * An event count only grows. Who waits reads it, looks at what it waits for, then sleeps until the
+ * An event count only grows. A waiter reads it, looks at what it waits for, then sleeps until the
  * count is another: no signal is lost in between.
  */
 #include <linux/atomic.h>
@@ -140,7 +140,7 @@ void nv_random_wait(void)
 	wait_for_random_bytes();
 }
 
-/* C: inline. A few microseconds, for who waits for one DMA to end. */
+/* C: inline. A few microseconds, for a wait for one DMA to end. */
 void nv_pause(bool may_sleep)
 {
 	if (may_sleep)

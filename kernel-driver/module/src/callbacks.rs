@@ -125,7 +125,7 @@ unsafe extern "C" fn nv_rs_young(port: *mut c_void, start: c_ulong, end: c_ulong
     pages::young(port, start as usize, end as usize, clear).into()
 }
 
-/// The port's process has no memory any more, but somebody keeps its file open.
+/// The port's process has no memory any more, but another process keeps its file open.
 ///
 /// # Safety
 /// Called by the port's notifier, from a work queue.

@@ -91,7 +91,7 @@ fn with<A: Argument>(at: usize, call: impl FnOnce(&mut A) -> Result<(), Failure>
     let mut argument = A::default();
     let bytes = ptr::from_mut(&mut argument).cast::<u8>();
     let (mut reader, mut writer) = UserSlice::new(at, size_of::<A>()).reader_writer();
-    // SAFETY: all bytes of `argument`, which any bytes may be, and which nobody else refers to meanwhile.
+    // SAFETY: all bytes of `argument`, which any bytes may be, and to which no other reference exists meanwhile.
     if reader
         .read_slice(unsafe { core::slice::from_raw_parts_mut(bytes, size_of::<A>()) })
         .is_err()
@@ -390,7 +390,7 @@ impl File {
             let mut core = card.lock();
             let core = &mut *core;
             let token = core.host.import(&mut core.glue, port, &spec, now())?;
-            // Under the same lock: its end cannot come before somebody waits for it.
+            // Under the same lock: its end cannot come before this thread waits for it.
             if let Some(entry) = core.imports.get_mut(import_index(token)) {
                 *entry = Entry {
                     token: Some(token),
@@ -451,7 +451,7 @@ impl File {
         let until = deadline(wait.timeout);
         loop {
             let seen = news.count();
-            // The end of a port signals after it has closed it: who looks before that is woken.
+            // The end of a port signals after it has closed it: a thread that looks before that is woken.
             self.own_port()?;
             let words = card.with(|host, glue, _| {
                 let area = SharedMap::new(host.geometry()).port_area(port);
@@ -578,7 +578,7 @@ fn wait_for_import(card: &Card, token: Token, until: Nanos) -> Result<Grant, Fai
     }
 }
 
-/// Lets go of an import, and of who waits for it.
+/// Lets go of an import, and of the entry of its waiter.
 fn let_go(card: &Card, port: PortId, token: Token) {
     let mut core = card.lock();
     let core = &mut *core;

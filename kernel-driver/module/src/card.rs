@@ -247,7 +247,8 @@ impl Card {
         );
         let attached = attached.map_err(|_| Trouble::NoMemory(size_of::<Self>()))?;
         // Where NIC memory outlives the firmware, what was read may be of an earlier start of it, and the tables be made
-        // for that one. Whoever starts now either clears the header before it is looked at here, or what was told.
+        // for that one. A firmware that starts now clears either the header before it is looked at here, or what was
+        // told.
         let same = attached.with(|_, glue, _| {
             tell_place(glue);
             glue.bar.full_barrier();
@@ -432,7 +433,7 @@ impl Card {
     /// The card or the module goes. When this returns no port is open, nothing is mapped for the card, and processes that
     /// keep their files open wait for nothing.
     fn leave(&self) {
-        // SAFETY: added by this thread. Nobody can open it from here on.
+        // SAFETY: added by this thread. It cannot be opened from here on.
         unsafe { shim::nv_device_close(self.shim.as_ptr()) };
         self.get_memory_back();
         self.with(|host, glue, _| {
@@ -465,8 +466,8 @@ impl Card {
         core.glue.bounce.detach();
     }
 
-    /// Has the card let go of the driver's memory; where nobody can say that it does not write there any more, that memory
-    /// is kept for ever.
+    /// Has the card let go of the driver's memory; where it is not certain that the card no longer writes there, that
+    /// memory is kept for ever.
     fn get_memory_back(&self) {
         // A card that answers has let go of everything; one that does not has to be stopped.
         let let_go = self.ask_to_let_go();
@@ -484,7 +485,7 @@ impl Card {
 }
 
 impl Glue {
-    /// The memory stays, whoever owned it.
+    /// The memory stays allocated for ever. Returns its bytes.
     fn keep_for_ever(&mut self) -> usize {
         self.shared.keep();
         self.bounce.keep();

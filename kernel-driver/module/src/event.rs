@@ -2,8 +2,8 @@
 
 //! Event counts and threads of the module.
 //!
-//! Who waits reads the count, looks at what it waits for, then sleeps until the count is another one:
-//! no signal is lost in between.
+//! A waiter reads the count, looks at what it waits for, then sleeps until the count is another one: no signal is lost
+//! in between.
 
 use crate::errno::{self, Errno};
 use crate::shim;
@@ -64,7 +64,7 @@ impl Event {
         unsafe { shim::nv_event_count(self.at.as_ptr()) }
     }
 
-    /// Counts, and wakes all who wait.
+    /// Counts, and wakes all waiters.
     pub(crate) fn signal(&self) {
         // SAFETY: as above.
         unsafe { shim::nv_event_signal(self.at.as_ptr()) }
@@ -86,7 +86,7 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         if self.owned {
-            // SAFETY: it was made here, and nobody can wait on what nobody refers to.
+            // SAFETY: it was made here, and without a reference to it no thread waits on it.
             unsafe { shim::nv_event_free(self.at.as_ptr()) }
         }
     }

@@ -10,9 +10,9 @@
 //! | file | idea |
 //! |---|---|
 //! | [`card`] | a card: its lock, attaching, its thread, its death |
-//! | [`notices`] | what the host core says, and who must hear it |
+//! | [`notices`] | what the host core says, and where it goes |
 //! | [`port`] | an open port: a process, its worker, its life |
-//! | [`pages`] | page events: who takes a page away, and what the card is told before it is gone |
+//! | [`pages`] | page events: the kernel takes a page away; what the card is told before it is gone |
 //! | [`worker`] | bounced messages and missed pages: page in, copy once, map |
 //! | [`calls`] | ioctls |
 //! | [`callbacks`] | what C calls |
@@ -20,8 +20,8 @@
 //! | [`event`], [`tables`], [`errno`], [`shim`] | tools |
 //!
 //! **Locks**, in order: a port's chunks (mutex), page-table locks of the kernel, the card's lock (spin).
-//! Under the card's lock nobody allocates, faults, copies or waits; it is never taken in an interrupt,
-//! which only counts an event. The address space's lock is never taken under any of them but the first.
+//! A thread that holds the card's lock does not allocate, fault, copy or wait; it is never taken in an interrupt, which
+//! only counts an event. The address space's lock is never taken under any of them but the first.
 //!
 //! **No page is pinned.** The card has a page only between its publication and the end of the
 //! invalidation that takes it away, and so long the process' own page table holds it.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the host core says, and who must hear it.
+//! What the host core says, and where it goes.
 
 use crate::card::{Card, Core};
 use crate::shim;
@@ -22,7 +22,7 @@ impl Card {
             }
             Notice::Imported { import, result, .. } => {
                 let mut core = self.lock();
-                // Who gave up waiting has emptied the entry.
+                // A waiter that gave up has emptied the entry.
                 if let Some(entry) = core.imports.get_mut(import_index(import)) {
                     if entry.token == Some(import) {
                         entry.result = Some(result);
@@ -72,8 +72,7 @@ impl Card {
         known.is_some_and(|known| core::mem::replace(known, up))
     }
 
-    /// The card has interrupted: it does not say whom it means. Every process that waits looks at its
-    /// own words.
+    /// The card has interrupted: it does not say which port it means. Every process that waits looks at its own words.
     pub(crate) fn tell_all(&self) {
         let mut core = self.lock();
         for port in 1..self.news.len() as u16 {
@@ -92,7 +91,7 @@ impl Card {
             Some(listener) if listener.open => listener,
             _ => return,
         };
-        // Before the wake-up: who sees the old count is woken after it.
+        // Before the wake-up: a waiter that sees the old count is woken after it.
         listener.events = listener.events.wrapping_add(1);
         core.glue
             .shared

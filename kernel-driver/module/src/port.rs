@@ -2,8 +2,8 @@
 
 //! An open port: a process that has registered, and what serves it.
 //!
-//! The port belongs to the address space of the process that registered it: nobody else can use a file
-//! that was inherited (fork) or kept (exec), and the port ends with the address space.
+//! The port belongs to the address space of the process that registered it: no other process can use a file that was
+//! inherited (fork) or kept (exec), and the port ends with the address space.
 //!
 //! **The end**, by the last close of the file or the end of the address space, whichever comes first: from one moment
 //! under the card's lock on (`ending`), the worker takes nothing from the core. Then the core ends the port step by step. A
@@ -30,8 +30,7 @@ use netvm_host::host::{CardFailure, CardState};
 use netvm_host::ports::{OpenPort, PortError};
 use netvm_host::{Host, Progress};
 
-/// Opens a port's number. A card that was reset while nobody had a port is noticed only now; it is attached again
-/// first.
+/// Opens a port's number. A card that was reset while no port was open is noticed only now; it is attached again first.
 fn open_number(card: &Card, wanted: Option<PortId>) -> Result<OpenPort, PortError> {
     let until = now().after(Nanos::from_millis(shim::nv_heartbeat_ms().into()));
     loop {
@@ -197,7 +196,7 @@ impl Chunks {
     }
 }
 
-// SAFETY: whoever has the mutex may use them.
+// SAFETY: they are reached under the mutex only.
 unsafe impl Send for Servants {}
 
 /// An open port.
@@ -437,7 +436,7 @@ impl Port {
                 let chunk = Vpn::new(self.number(), key * CHUNK_PAGES);
                 let unused = !core.host.is_registered(chunk, CHUNK_PAGES);
                 if let Some(chunk) = chunks.by_number.get(&key).filter(|_| unused) {
-                    // Under the lock: who has the chunk still publishes nothing with it.
+                    // Under the lock: a thread that still has the chunk publishes nothing with it.
                     chunk.retire();
                 }
                 unused
@@ -529,7 +528,7 @@ fn close_number(card: &Card, open: OpenPort, done: impl Fn()) {
 
 fn put_eventfd(eventfd: *mut shim::Eventfd) {
     if !eventfd.is_null() {
-        // SAFETY: a reference of `nv_eventfd_get`, which nobody uses any more.
+        // SAFETY: a reference of `nv_eventfd_get`, which is not used any more.
         unsafe { shim::nv_eventfd_put(eventfd) }
     }
 }

@@ -67,7 +67,7 @@ pub(crate) fn stat(card: &Card, stat: &mut ioctl::Stat) -> Result<(), Failure> {
         room: stat.count,
     };
     let from = stat.which;
-    // Where no number can be so high, there is nobody either.
+    // A number that does not fit 16 bits names no port and no peer.
     let small = u16::try_from(from).ok();
     let (which, count) = match stat.scope {
         scope if scope == StatScope::Driver as u32 => {

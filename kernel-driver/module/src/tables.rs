@@ -46,7 +46,7 @@ impl<T> Table<Option<T>> {
 }
 
 /// Makes tables. The core's way to ask for one cannot fail; where there is no memory, the table is
-/// empty, and [`failed`](Self::failed) says so to who asked the core for something.
+/// empty, and [`failed`](Self::failed) says so to the code that asked the core.
 #[derive(Default)]
 pub(crate) struct Tables {
     failed: bool,

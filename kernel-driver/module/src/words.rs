@@ -81,7 +81,7 @@ impl Bar {
         self.words
     }
 
-    /// From now on nobody touches the BAR. Under the lock of the host core, as all accesses.
+    /// From now on the BAR is not touched. Call it under the lock of the host core, as all accesses are.
     pub(crate) fn take_away(&self) {
         self.gone.store(true, Ordering::Relaxed);
     }
@@ -165,7 +165,7 @@ impl DmaMemory {
         })
     }
 
-    /// A card that nobody could stop may write to it for ever.
+    /// Keeps it for ever: a card that could not be stopped may still write to it.
     pub(crate) fn keep(&mut self) {
         self.kept = true;
     }
@@ -194,12 +194,12 @@ impl DmaMemory {
     }
 
     fn words(&self) -> &[AtomicU32] {
-        // SAFETY: so many bytes, on a page boundary, for as long as `self`; everybody in the kernel
-        // reaches them through atomics, and whatever the card does shows as a value.
+        // SAFETY: so many bytes, on a page boundary, for as long as `self`; all code in the kernel reaches them through
+        // atomics, and whatever the card does shows as a value.
         unsafe { core::slice::from_raw_parts(self.start.as_ptr().cast(), self.bytes / 4) }
     }
 
-    /// Zeroes everything: nobody else may be using it.
+    /// Zeroes everything: no other user may exist.
     pub(crate) fn clear(&self) {
         for word in self.words() {
             word.store(0, Ordering::Relaxed);

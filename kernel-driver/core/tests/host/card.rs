@@ -257,7 +257,7 @@ pub(crate) fn after_a_reset_the_card_is_attached_again() {
     assert_eq!(rig.count("reattached"), 1);
 }
 
-/// Who stops a card because an unmap said that it is dead has done so before the driver polls.
+/// A caller that stops a card because an unmap said that it is dead does so before the driver polls.
 #[test]
 pub(crate) fn a_card_stopped_by_an_unmap_ends_ports_and_imports_too() {
     let (mut rig, port, grant) = busy();
@@ -306,7 +306,7 @@ fn unwanted() -> netvm_host::imports::ImportSpec {
     }
 }
 
-/// While no port is open nobody looks at the card: whoever opens the first one does.
+/// While no port is open, the driver does not look at the card: opening the first one does.
 #[test]
 pub(crate) fn opening_a_port_notices_a_card_that_was_reset_unseen() {
     let mut rig = Rig::new();

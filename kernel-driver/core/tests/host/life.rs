@@ -383,7 +383,7 @@ pub(crate) fn a_sleeping_nic_is_woken_once_for_each_event() {
     rig.host.connect(&mut rig.platform, NodeId(99));
     assert_eq!((rig.platform.wakes, rig.count("nic_wakes")), (1, 1));
     assert_eq!(rig.heard(), [HostEvent::PeerConnect { peer: PEER }]);
-    // A peer that never answered is greeted again when somebody asks again.
+    // A peer that never answered is greeted again at the next request.
     rig.say(NicEvent::PeerLost {
         peer: PEER,
         incarnation: Incarnation(0),

@@ -46,7 +46,7 @@ struct Open {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Whatever the order of maps, locks and unmaps: after an unmap is done nobody holds or gets a page of
+    /// Whatever the order of maps, locks and unmaps: after an unmap is done, the NIC neither holds nor gets a page of
     /// its range (P1), every write is told (P3), and a mapped page has the frame it was mapped with.
     #[test]
     fn page_events_keep_the_promises(ops in proptest::collection::vec(op(), 1..120)) {

@@ -95,7 +95,7 @@ pub(crate) fn waits_are_counted_by_their_length_and_what_the_nic_had_of_them() {
     }
     assert_eq!(rig.count("unmap_found_locked"), waits.len() as u64);
     assert_eq!(rig.count("unmap_neither"), 0);
-    // An unmap that waits for nobody is none of these.
+    // An unmap that does not wait is none of these.
     rig.map(vpn, 99, true).expect("maps");
     let _ = rig.unmap(vpn, 1, UnmapKind::Remove);
     assert_eq!(rig.count("unmap_waited_1us"), 2);
@@ -226,10 +226,7 @@ pub(crate) fn a_lock_that_is_not_released_in_time_means_a_dead_card() {
     rig.host.card_stopped(&mut rig.platform, false, rig.now);
     assert_eq!(rig.step(&mut unmap, 10), UnmapStep::Done);
     rig.host.unmap_end(unmap);
-    assert!(
-        rig.gone[0].dirty && rig.gone[0].leaked,
-        "nobody could prove that it is free"
-    );
+    assert!(rig.gone[0].dirty && rig.gone[0].leaked, "it was not proven free");
     assert_eq!(rig.count("pages_leaked"), 1);
     // Pages elsewhere in the segment are untouched by that.
     assert!(rig.host.mapping(page_of(port, 2)).is_some());
