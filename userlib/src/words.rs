@@ -184,9 +184,9 @@ impl FastWords {
     /// has: accesses of different sizes never meet.
     #[inline]
     pub(crate) const fn entry(&self, number: u32) -> &Entry {
-        // SAFETY: the entries lie in the block, aligned (asserted above, and checked in `new`), which
-        // is atomics in memory that `_keep` keeps alive.
         let entries: &[Entry; QUEUE] =
+            // SAFETY: the entries lie in the block, aligned (asserted above, and checked in `new`), which is atomics in
+            // memory that `_keep` keeps alive.
             unsafe { self.block.cast::<u32>().add(COMMANDS.0 as usize).cast().as_ref() };
         &entries[number as usize % QUEUE]
     }

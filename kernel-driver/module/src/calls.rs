@@ -91,8 +91,8 @@ fn with<A: Argument>(at: usize, call: impl FnOnce(&mut A) -> Result<(), Failure>
     let mut argument = A::default();
     let bytes = ptr::from_mut(&mut argument).cast::<u8>();
     let (mut reader, mut writer) = UserSlice::new(at, size_of::<A>()).reader_writer();
-    // SAFETY: all bytes of `argument`, which any bytes may be, and to which no other reference exists meanwhile.
     if reader
+        // SAFETY: all bytes of `argument`, which any bytes may be, and to which no other reference exists meanwhile.
         .read_slice(unsafe { core::slice::from_raw_parts_mut(bytes, size_of::<A>()) })
         .is_err()
     {
@@ -501,8 +501,8 @@ impl File {
             _ => return Err(errno::INVAL),
         };
         let end = inside.checked_add(len).ok_or(errno::INVAL)?;
-        // SAFETY: the caller's; so below.
         let (is_shared, wants_write) =
+            // SAFETY: the caller's; so below.
             unsafe { (shim::nv_vma_is_shared(vma), shim::nv_vma_wants_write(vma)) };
         if end > u64::from(words) * 4 || !is_shared {
             return Err(errno::INVAL);

@@ -82,8 +82,8 @@ fn memfd() -> Check {
     const NAME: &str = "shared memory (memfd), 64 GiB of address space";
     match RegionMapping::new((64 << 30) / PAGE_SIZE as u64) {
         Ok((region, app)) => {
-            // SAFETY: the application mapping was just made and is not in use.
             let _ =
+                // SAFETY: the application mapping was just made and is not in use.
                 unsafe { rustix::mm::munmap(core::ptr::with_exposed_provenance_mut(app), region.alias().1) };
             Check::good(NAME, "can be mapped")
         }

@@ -89,8 +89,8 @@ impl Calls {
 
     /// Describes the card.
     pub(super) fn query(&self, query: &mut ioctl::Query) -> Result<(), Refusal> {
-        // SAFETY: as for the other calls.
         let called =
+            // SAFETY: as for the other calls.
             unsafe { rustix::ioctl::ioctl(&self.0, Updater::<{ ioctl::QUERY }, ioctl::Query>::new(query)) };
         called.map_err(|errno| system("ask the card's driver", errno))
     }
@@ -124,8 +124,8 @@ impl Calls {
             which,
             ..ioctl::Stat::default()
         };
-        // SAFETY: as for the other calls; the array has as many entries as the argument says.
         let called =
+            // SAFETY: as for the other calls; the array has as many entries as the argument says.
             unsafe { rustix::ioctl::ioctl(&self.0, Updater::<{ ioctl::STAT }, ioctl::Stat>::new(&mut stat)) };
         called.map_err(|errno| system("read counters", errno))?;
         found.truncate(stat.count as usize);

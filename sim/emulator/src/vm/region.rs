@@ -74,8 +74,9 @@ impl RegionMapping {
 
 impl Drop for RegionMapping {
     fn drop(&mut self) {
-        // SAFETY: the alias mapping is this value's own; frames that pointed into it were released before (Pager::remove_region).
         let _ =
+            // SAFETY: the alias mapping is this value's own; frames that pointed into it were released before
+            // (Pager::remove_region).
             unsafe { rustix::mm::munmap(core::ptr::with_exposed_provenance_mut(self.alias), self.alias().1) };
     }
 }

@@ -236,9 +236,10 @@ impl Event {
     pub fn happen(self, arena: &Arena, first: usize, pages: usize) -> io::Result<u64> {
         let (at, len) = (arena.page(first), pages * PAGE);
         let offset = (first * PAGE) as u64;
-        // SAFETY: in the place of what was there; reached by atomics only.
-        let of_file =
-            |kind: MapFlags| unsafe { mmap(at, len, BOTH, kind | MapFlags::FIXED, &arena.file, offset) };
+        let of_file = |kind: MapFlags| {
+            // SAFETY: in the place of what was there; reached by atomics only.
+            unsafe { mmap(at, len, BOTH, kind | MapFlags::FIXED, &arena.file, offset) }
+        };
         let advise = |advice| {
             // SAFETY: contents may go, the memory stays.
             match unsafe { madvise(at, len, advice) } {
