@@ -372,7 +372,7 @@ mod tests {
         assert_eq!(run(&mut block, Opcode::SemV, 0).value, 11);
         run(&mut block, Opcode::SemV, 0);
         let third = run(&mut block, Opcode::SemV, 0);
-        assert_eq!(third.second, join(NOBODY, 1), "one token, for whoever comes");
+        assert_eq!(third.second, join(NOBODY, 1), "one token, for the next to come");
         assert_eq!(run(&mut block, Opcode::NewHead, 12).value, 1);
         assert_eq!(
             run(&mut block, Opcode::SemP, 13).second as u32,

@@ -242,7 +242,7 @@ arguments! {
         len: u64 = 72,
         /// `[in]` The segment.
         segment: u32 = 80,
-        /// `[in]` Most that anybody may do ([`Modes`](crate::control::Modes)).
+        /// `[in]` Most that any importer may do ([`Modes`](crate::control::Modes)).
         modes: u32 = 84,
         /// `[in]` Lowest notification number that importers may use.
         notify_first: u32 = 88,

@@ -155,7 +155,7 @@ impl NotificationId {
     /// First one-shot number (thesis 6.1.4).
     pub const FIRST_ONE_SHOT: Self = Self(1024);
 
-    /// Whether a message with this number notifies anybody.
+    /// Whether a message with this number notifies its destination.
     #[must_use]
     pub const fn is_some(self) -> bool {
         self.0 != 0

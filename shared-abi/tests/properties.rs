@@ -352,7 +352,7 @@ proptest! {
                         prop_assert_eq!(copied, inline);
                         consumer.take();
                     }
-                    Doorbell::Broken => prop_assert!(false, "nobody broke it"),
+                    Doorbell::Broken => prop_assert!(false, "it was not broken"),
                 },
                 _ => producer.update_taken(consumer.taken()),
             }

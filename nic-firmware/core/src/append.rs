@@ -57,9 +57,9 @@ impl<S: Storage> Nic<S> {
         Ok(())
     }
 
-    /// A message that had a place has ended, or nobody waits for it any more: the receiver learns what became of
-    /// it. The event count for one that has landed follows when the LSN passes it; that for a place to be skipped
-    /// is raised here, because a message that has failed delivers none.
+    /// A message that had a place has ended, or is not awaited any more: the receiver learns what became of it. The
+    /// event count for one that has landed follows when the LSN passes it; that for a place to be skipped is raised
+    /// here, because a message that has failed delivers none.
     #[cold]
     #[inline(never)]
     pub(crate) fn place_ended<P: Platform>(&mut self, p: &mut P, at: BounceId, status: Status) {

@@ -17,8 +17,8 @@
 //!
 //! **Bounds.** Each port has [`UNITS`] units of its own; which one a page takes follows from its number, so
 //! nothing is searched, pages that share one wait for each other, and a port's missing pages keep no
-//! other port waiting (promise P5). Whoever leaves a unit never runs the next one itself: that one is
-//! put in line for the next pass, so nothing here recurses.
+//! other port waiting (promise P5). An atomic that leaves a unit never runs the next one itself: the next is put in
+//! line for the next pass, so nothing here recurses.
 
 use crate::authorise::{Authority, covers};
 use crate::dma::{HeldPage, Ticket};
@@ -41,7 +41,7 @@ use netvm_abi::{BounceId, ByteLen, Generation, Nanos, ReadSlot, SegmentId, Vpn};
 /// Units of a port.
 pub(crate) const UNITS: u16 = 16;
 
-/// The atomics of some pages of a port: who is at work, and who waits.
+/// The atomics of some pages of a port: the one at work, and those that wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Unit {
     taken: bool,
@@ -53,7 +53,7 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// Nobody is in it.
+    /// No atomic is in it.
     pub(crate) const FREE: Self = Self {
         taken: false,
         waiting: Fifo::new(),
@@ -210,7 +210,7 @@ impl<S: Storage> Nic<S> {
         match self.dma.ticket() {
             Some(ticket) => self.move_operand(p, ticket, at, &header, authority, Some(&operand)),
             None => {
-                // Whoever was first in line for a slot has it; this one begins again at its turn.
+                // The first in line for a slot has it; this one begins again at its turn.
                 self.set_slot(at, SlotState::Queued);
                 self.park_for_dma(at);
             }

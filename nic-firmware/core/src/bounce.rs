@@ -80,7 +80,7 @@ impl<S: Storage> Nic<S> {
                     .is_some_and(|slot| slot.header.kind() == Kind::AtomicRequest);
                 self.counters.bounces_ended += u64::from(!atomic);
                 if self.link_is_over(bounce) {
-                    // Its window is gone, and nobody is to be told.
+                    // Its window is gone, and no peer is to be told.
                     self.forget(p, bounce);
                     return;
                 }

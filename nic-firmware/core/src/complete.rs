@@ -6,7 +6,7 @@
 //! completion. **No wake-up is lost:** a fence that comes before the look is remembered, and the
 //! completion that reaches it publishes and interrupts; one that comes after the look is found in
 //! the port's next turn, and the sleep protocol asks [`fence_reached`](Nic::fence_reached) after its
-//! barrier before it sleeps. The shadow is stored before the interrupt, so who is woken sees it.
+//! barrier before it sleeps. The shadow is stored before the interrupt, so a woken waiter sees it.
 
 use crate::nic::Nic;
 use crate::platform::{Interrupt, Platform};

@@ -99,7 +99,7 @@ counters! {
     late_replies,
     /// Flushes answered.
     flushes_served,
-    /// Atomics carried out for other nodes, whoever did it.
+    /// Atomics carried out for other nodes, by NIC or host.
     atomics_served,
     /// Atomics that waited for another one on the same page (or for a unit).
     atomics_queued,

@@ -1,8 +1,7 @@
 //! DMAs in flight: 64 slots, generations against late completions, and barriers.
 //!
-//! A page is locked only from the start of a DMA to its end. Whoever finds no free slot waits
-//! *without* a lock, in one line for all; a [`Ticket`] is taken before the lock, so that no lock is
-//! ever set that waits for a slot.
+//! A page is locked only from the start of a DMA to its end. An operation that finds no free slot waits *without* a
+//! lock, in one line for all; a [`Ticket`] is taken before the lock, so that no lock is ever set that waits for a slot.
 
 use crate::counters::Counters;
 use crate::nic::Nic;
@@ -192,8 +191,8 @@ impl<S: Storage> Nic<S> {
         self.resume_parked(p, now);
     }
 
-    /// Gives free slots to whoever waits. Called after each completion and once in every pass, so
-    /// nobody is left behind when those before turn out not to need their slot any more.
+    /// Gives free slots to operations that wait. Called after each completion and once in every pass, so none is left
+    /// behind when those before turn out not to need their slot any more.
     #[inline]
     pub(crate) fn resume_parked<P: Platform>(&mut self, p: &mut P, now: Nanos) {
         if !self.dma.waiting.is_empty() {
@@ -220,7 +219,7 @@ impl<S: Storage> Nic<S> {
         }
     }
 
-    /// Whether somebody waits for what is free: the next pass takes them up.
+    /// Whether an operation waits for what is free: the next pass takes it up.
     pub(crate) fn parked_could_go(&self) -> bool {
         let dma = !self.dma.waiting.is_empty() && (self.dma.in_flight() as usize) < SLOTS;
         dma || (!self.waiting_reads.is_empty() && self.staging_for_reads()) || !self.ready_atomics.is_empty()

@@ -216,8 +216,8 @@ impl<S: Storage> Nic<S> {
         self.turns.stir();
     }
 
-    /// Says where the windows of all links stand, for whoever watches: what this costs grows with the number of nodes,
-    /// so it is for a platform that has a moment.
+    /// Says where the windows of all links stand, for observers: what this costs grows with the number of nodes, so it
+    /// is for a platform that has a moment.
     pub fn publish_windows<P: Platform>(&self, p: &P) {
         for (id, peer) in (0..).zip(self.peers.iter()) {
             if peer.link == Link::Up {
@@ -266,8 +266,8 @@ impl<S: Storage> Nic<S> {
         self.try_begin(p, now, id);
     }
 
-    /// Messages that left and were not acknowledged: nobody knows whether they landed. Each port
-    /// hears of its first one, and its notifications wait for a new epoch.
+    /// Messages that left and were not acknowledged: it is not known whether they landed. Each port hears of its first
+    /// one, and its notifications wait for a new epoch.
     fn fail_outgoing<P: Platform>(&mut self, p: &mut P, id: NodeId) {
         let mut told = [0u64; 16];
         for _ in 0..self.config.geometry.window {
@@ -358,7 +358,7 @@ impl<S: Storage> Nic<S> {
         }
     }
 
-    /// A message of an earlier life is held by nobody any more.
+    /// A message of an earlier life is no longer held.
     #[cold]
     pub(crate) fn bury<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) {
         let Some(slot) = self.slot_mut(at) else {
@@ -384,7 +384,7 @@ impl<S: Storage> Nic<S> {
         self.leave_unit(at);
     }
 
-    /// Whether the life of the link that a message came over has ended: nobody waits for its answer.
+    /// Whether the life of the link that a message came over has ended: its answer is not awaited.
     pub(crate) fn link_is_over(&self, at: BounceId) -> bool {
         self.slot(at)
             .and_then(|slot| self.peers.get(slot.header.source().index()))
@@ -417,7 +417,7 @@ impl<S: Storage> Nic<S> {
         self.try_begin(p, now, id);
     }
 
-    /// Begins the next life of a link, if the last one is gone and somebody wants it.
+    /// Begins the next life of a link, if the last one is gone and it is wanted.
     fn try_begin<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId) {
         let Some(peer) = self.peers.get_mut(id.index()) else {
             return;

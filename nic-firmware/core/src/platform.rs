@@ -143,7 +143,7 @@ impl Operands {
     }
 }
 
-/// Whom an interrupt is for.
+/// The receiver of an interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupt {
     /// The host driver: its event ring has news.

@@ -15,7 +15,7 @@ pub(crate) const NOTIFICATION_ENTRIES: u32 = 2048;
 /// The life of a port number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PortState {
-    /// Nobody's.
+    /// Has no owner.
     Closed,
     /// Served.
     Open,
@@ -218,7 +218,7 @@ impl Turns {
         Some(PortId((word * 64 + found.trailing_zeros()) as u16))
     }
 
-    /// Something happened that may let a stalled port go on: everybody gets another turn.
+    /// Something happened that may let a stalled port go on: all ports get another turn.
     pub(crate) const fn stir(&mut self) {
         self.quiet = 0;
     }

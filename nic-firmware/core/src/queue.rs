@@ -19,7 +19,7 @@ impl Fifo {
         }
     }
 
-    /// Whether nobody waits.
+    /// Whether no item waits.
     pub(crate) const fn is_empty(&self) -> bool {
         self.head == NONE
     }
@@ -59,7 +59,7 @@ pub struct Deadline {
 /// Items that all wait equally long: so the order in which they came is the order of their
 /// deadlines, and a line does what a heap would.
 ///
-/// Items leave only from the front; whoever pops one checks whether it still matters.
+/// Items leave only from the front; the caller that pops one checks whether it still matters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeadlineQueue {
     head: u32,

@@ -519,7 +519,7 @@ impl<S: Storage> Nic<S> {
         self.end_step(p, now, at, step);
     }
 
-    /// The link over which a read came has failed: nobody wants its data any more.
+    /// The link over which a read came has failed: its data is not wanted any more.
     pub(crate) fn orphan_read(&mut self, at: BounceId) {
         for id in 0..self.config.geometry.staging {
             let id = StagingId(id);

@@ -39,10 +39,10 @@ pub(crate) enum StagingState {
     Leaving,
 }
 
-/// For whom a buffer is filled.
+/// The transfer that a buffer is filled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StagingFor {
-    /// Nobody any more: it is freed as soon as DMA, host or platform let go of it.
+    /// None any more: the buffer is freed as soon as DMA, host or platform let go of it.
     Nobody,
     /// An entry of a port's pipeline.
     Port {
@@ -55,7 +55,7 @@ pub(crate) enum StagingFor {
     Read(BounceId),
 }
 
-/// Who pays for a buffer.
+/// The share that a buffer counts against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Payer {
     Port(PortId),
@@ -100,7 +100,7 @@ impl Staging {
     }
 }
 
-/// Which buffers are free, and who has how many.
+/// Which buffers are free, and how many each share has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StagingPool {
     free: u64,
@@ -227,8 +227,8 @@ impl<S: Storage> Nic<S> {
         self.free_staging(id);
     }
 
-    /// Nobody wants a buffer any more. It is free at once, or when whoever has it lets go: a host
-    /// that copies into its source bounce page must not meet the next use of that page.
+    /// A buffer is not wanted any more. It is free at once, or when DMA, host or platform let go of it: a host that
+    /// copies into its source bounce page must not meet the next use of that page.
     pub(crate) fn abandon_staging(&mut self, id: StagingId) {
         let Some(staging) = self.staging.get_mut(id.index()) else {
             return;
@@ -325,7 +325,7 @@ impl<S: Storage> Nic<S> {
         }
     }
 
-    /// Fills a buffer that has waited, unless nobody wants it any more.
+    /// Fills a buffer that has waited, unless it is not wanted any more.
     pub(crate) fn fill_again<P: Platform>(&mut self, p: &mut P, now: Nanos, id: StagingId) {
         match self.staging.get(id.index()).map(|staging| staging.owner) {
             None => {}

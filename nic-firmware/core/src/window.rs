@@ -52,7 +52,7 @@ impl Credits {
         self.reserved
     }
 
-    /// Credits that nobody has taken.
+    /// Credits not taken.
     #[must_use]
     pub const fn free(&self) -> u32 {
         self.size - self.in_flight() - self.reserved

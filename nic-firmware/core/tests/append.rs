@@ -144,7 +144,7 @@ fn a_full_queue_refuses_only_its_sender_and_holds_the_rest_of_the_stream_back() 
     assert_eq!(
         world.nodes[1].memory(1, START + 512, 8),
         [1; 8],
-        "which nobody gave back"
+        "which was not given back"
     );
     let error = world.nodes[0].error(1).expect("full again");
     assert_eq!((error.op, error.status), (OpId(6), Status::QueueFull));

@@ -1,5 +1,5 @@
 //! Ports: opening, closing at any moment, generations; completion counters and fences;
-//! notifications and whom they wake.
+//! notifications and the waiters that they wake.
 
 mod common;
 use common::*;

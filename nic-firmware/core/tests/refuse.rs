@@ -387,7 +387,7 @@ fn one_port_takes_at_most_half_of_a_window_and_of_staging() {
     world.pass(Nanos::from_millis(1));
     assert_eq!(world.nodes[1].counters().zero_copy, 51);
 
-    // Staging: eight buffers, sources that nobody maps.
+    // Staging: eight buffers, sources that are never mapped.
     for op in 0..8 {
         let local = 0x50000 + u64::from(op) * 0x1000;
         assert!(world.nodes[0].post(1, &write(op, 0x12000, local, 8), &[]));

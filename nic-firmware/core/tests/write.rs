@@ -144,7 +144,7 @@ fn a_regardless_write_stands_alone() {
         command.flags |= CommandFlags::REGARDLESS;
         command
     };
-    // It fails: nobody is told, and what follows is notified.
+    // It fails: no error is reported, and what follows is notified.
     assert!(world.nodes[0].post(1, &regardless(notify(inline(1, 0x30000, 8), 4)), &[9; 8]));
     assert!(world.nodes[0].post(1, &notify(inline(2, 0x12000, 8), 5), &[9; 8]));
     world.run();

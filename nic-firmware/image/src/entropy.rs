@@ -16,7 +16,7 @@ const BYTES: usize = 20;
 pub(crate) fn draw(config: Config, map: &mut mmu::Map, bus: &mut pci::Bus) -> Config {
     let Some(bytes) = from_device(map, bus) else {
         log::warning!(
-            "no source of random numbers: whoever knows this image can crowd rows of the page table"
+            "no source of random numbers: an attacker that knows this image can crowd rows of the page table"
         );
         return Config {
             incarnation_seed: clock::now().0 as u32,

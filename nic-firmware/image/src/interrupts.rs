@@ -95,7 +95,7 @@ extern "C" fn interrupt_arrived(at: u64) {
 
 #[cold]
 fn unexpected(id: IntId) {
-    crate::log::warning!("interrupt {id:?} that nobody asked for");
+    crate::log::warning!("interrupt {id:?} that no driver asked for");
 }
 
 fn watch(at: u64) {

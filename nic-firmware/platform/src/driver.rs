@@ -59,7 +59,7 @@ impl Driver {
     /// One bounded pass over everything that can come in: frames, ended DMAs, sent buffers, host events,
     /// doorbells, timers. Frames stand before what their DMAs end in, so that where a DMA takes no time a
     /// message lands in the pass that finds it; doorbells stand behind what frees locks and buffers, because
-    /// they go on with whoever waited for those.
+    /// they go on with operations that waited for those.
     pub fn poll_once<S: Storage, D: Device>(&mut self, nic: &mut Nic<S>, device: &mut D) -> Progress {
         if self.asleep {
             self.wake(device);

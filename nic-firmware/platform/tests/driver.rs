@@ -74,7 +74,7 @@ impl Device for Polled<'_> {
     }
 }
 
-/// Passes until nobody has anything to do.
+/// Passes until no driver has anything to do.
 fn run(world: &mut World, drivers: &mut [Driver], queues: &mut [VecDeque<Message>]) {
     let mut idle = 0;
     while idle < 3 {

@@ -77,7 +77,7 @@ impl Golden {
     pub fn end(self) {
         assert!(
             self.sections.is_empty(),
-            "{}.hex: nobody checks {:?}",
+            "{}.hex: no test checks {:?}",
             self.name,
             self.sections.keys()
         );

@@ -1,5 +1,5 @@
-//! Every layout against bytes that were written down by hand: whoever implements the other side in another
-//! language can take the same files (`docs/ABI.md`).
+//! Every layout against bytes that were written down by hand: an implementation of the other side in another language
+//! can take the same files (`docs/ABI.md`).
 
 #[path = "../common/mod.rs"]
 mod common;

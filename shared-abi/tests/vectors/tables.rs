@@ -169,6 +169,6 @@ fn a_driver_gets_its_memory_back_when_the_card_has_let_go() {
     assert_eq!(DriverPlace::load(bar), None);
     DriverPlace::let_go(bar);
     assert!(!DriverPlace::is_in_use(bar) && !DriverPlace::is_withdrawn(bar));
-    // Nobody attaches to a card that has not come up again.
+    // No driver attaches to a card that has not come up again.
     assert_ne!(bar.load_acquire(header::MAGIC), header::MAGIC_VALUE);
 }

@@ -108,7 +108,7 @@ impl Port {
         let part = space.part(start, len);
         let owner: Arc<dyn Any + Send + Sync> = space.clone();
         let first = NonNull::from(part).cast();
-        // SAFETY: the words live as long as `owner`, are atomics for everybody, and can be written.
+        // SAFETY: the words live as long as `owner`, are atomics for every user, and can be written.
         Words::Mapped(unsafe { MappedWords::new(first, part.len(), owner) })
     }
 

@@ -427,7 +427,7 @@ impl NodeParts {
     /// nothing.
     pub(crate) fn close_port(&self, port: PortId, generation: Option<Generation>) -> bool {
         let mut ports = self.open_ports();
-        // A process that died may let go of its handles when its number has a new owner already, who must keep it.
+        // A process that died may let go of its handles when its number has a new owner already, which must keep it.
         let ours = |(open, _): &OpenEntry| generation.is_none_or(|known| known == open.generation);
         if !ports.get(&port).is_some_and(ours) {
             return false;

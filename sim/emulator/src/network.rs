@@ -1,8 +1,9 @@
 //! Which threads run the cards.
 //!
-//! *Inline*, the thread that has something for a card runs it: whoever gets the card's [`Turn`], which nobody waits for; a loser
-//! leaves a mark, and the holder works once more. A run may leave messages at other cards; the same thread runs those next. What is due later (timers, late DMAs) is done by one
-//! ticker thread, which sleeps while nothing is.
+//! *Inline*, the thread that has something for a card runs it if it gets the card's [`Turn`]. No thread waits for a
+//! turn: a thread that finds it taken leaves a mark, and the holder works once more. A run may leave messages at other
+//! cards; the same thread runs those next. What is due later (timers, late DMAs) is done by one ticker thread, which
+//! sleeps while nothing is.
 //!
 //! *Threaded*, each card has a thread that polls for a while and then sleeps as [`Driver::try_sleep`] allows.
 
@@ -123,7 +124,7 @@ impl Network {
             next = if ahead != 0 { ahead } else { waiting }.trailing_zeros() as usize;
             waiting &= !(1 << next);
             if turns == TURNS {
-                // One caller does not work for everybody for ever.
+                // One caller does not work for all others for ever.
                 if let Some(card) = self.cards.get(next) {
                     card.due.store(0, Ordering::Release);
                     self.wake_ticker();

@@ -125,8 +125,8 @@ fn memory_survives_eviction_and_stays_within_its_limit() {
     );
 }
 
-/// A walk takes a fault for a run of pages, not for each, also where room must be made; others who use the same pages at random
-/// meanwhile, card included, find what they left.
+/// A walk takes a fault for a run of pages, not for each, also where room must be made; others that use the same pages
+/// at random meanwhile, card included, find what they left.
 #[test]
 fn a_walk_is_brought_in_ahead_and_nothing_is_lost() {
     const FRAMES: u64 = 1024;
@@ -489,7 +489,10 @@ fn regions_come_and_go_under_load() {
                         let word = unsafe { AtomicU64::from_ptr(base.add(page * PAGE_SIZE).cast()) };
                         assert_eq!(word.load(Ordering::Relaxed), round * 16 + thread);
                     }
-                    assert!(machine.card.has_note(region), "nobody else's end takes it away");
+                    assert!(
+                        machine.card.has_note(region),
+                        "no other region's end takes it away"
+                    );
                     machine.pager.remove_region(region);
                 }
             });

@@ -30,7 +30,7 @@ impl Node {
             .into_iter()
             .find(|slot| !self.slots.values().any(|(used, _)| used == slot));
         let Some(slot) = free else {
-            // As a host would: somebody else has to go.
+            // As a host would: another page has to go.
             let victim = places[0];
             let (&other, _) = self.slots.iter().find(|(_, (used, _))| *used == victim).unwrap();
             let other = Vpn::from_raw(other);

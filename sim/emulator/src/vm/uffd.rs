@@ -247,8 +247,8 @@ impl Uffd {
         }
     }
 
-    /// Puts pages with the given contents at `dst` and the addresses after it, write-protected if asked, and wakes whoever waits for
-    /// them. Returns how many; fewer than given if one of them could not be put there.
+    /// Puts pages with the given contents at `dst` and the addresses after it, write-protected if asked, and wakes
+    /// threads that wait for them. Returns how many; fewer than given if one of them could not be put there.
     ///
     /// # Errors
     /// See [`Refusal`], for the first page.
@@ -295,8 +295,8 @@ impl Uffd {
             .map_err(Refusal::from)
     }
 
-    /// Sets or lifts write protection of one page. When setting returns, no thread is writing to the page any more; lifting wakes
-    /// whoever waits to write.
+    /// Sets or lifts write protection of one page. When setting returns, no thread is writing to the page any more;
+    /// lifting wakes threads that wait to write.
     ///
     /// # Errors
     /// See [`Refusal`].

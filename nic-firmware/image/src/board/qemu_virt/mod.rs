@@ -25,8 +25,7 @@ pub(crate) const PCI_REGISTERS: core::ops::Range<usize> = 0x1000_0000..0x1100_00
 pub(crate) const PCI_MEMORY: core::ops::Range<usize> = 0x80_0000_0000..0x81_0000_0000;
 /// GICv2m: turns a write into an interrupt.
 const MESSAGE_FRAME: usize = 0x0802_0000;
-/// So many times a card's usual patience: whoever emulates machines may leave one of them alone for a good part of a
-/// second.
+/// Multiplier of a card's usual patience: an emulator may leave a machine without time for a good part of a second.
 pub(crate) const PATIENCE: u64 = 8;
 /// The page of the boot words.
 pub(crate) const BOOT_PAGE: core::ops::Range<usize> = 0x4007_0000..0x4007_1000;

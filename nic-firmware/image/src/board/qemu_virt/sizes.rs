@@ -1,5 +1,5 @@
-//! How large the tables of this board's card are. `cargo xtask firmware` prints from this very file, and whoever starts such
-//! a machine gives it as much NIC memory as follows from it.
+//! How large the tables of this board's card are. `cargo xtask firmware` prints from this very file, and a program that
+//! starts such a machine gives it as much NIC memory as follows from it.
 
 use netvm_abi::Geometry;
 
