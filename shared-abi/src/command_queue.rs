@@ -96,7 +96,7 @@ impl Producer {
 pub enum Doorbell {
     /// Nothing new.
     Empty,
-    /// So many commands wait.
+    /// This many commands wait.
     Pending(u32),
     /// The word is not a count that this queue could have reached: more than 64 past the last.
     Broken,

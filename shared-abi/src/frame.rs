@@ -84,7 +84,7 @@ mod ethernet {
     /// Why bytes are no frame with a message, or why a message does not make a frame.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum FrameError {
-        /// There are only so many bytes: fewer than some header says.
+        /// Only this many bytes are there, fewer than some header says.
         Short(usize),
         /// Not IPv4 (the `EtherType`).
         EtherType(u16),

@@ -130,7 +130,8 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// The next place of a queue of so many, or nothing when it is full. `block` is where the port's block starts.
+    /// The next place of a queue of `capacity` places, or nothing when it is full. `block` is where the port's block
+    /// starts.
     ///
     /// The load acquires: what the receiver read of a place that it has freed was read before the NIC writes there.
     #[inline]

@@ -291,7 +291,7 @@ pub enum HeaderError {
     Kind(u8),
     /// A flag is unknown.
     Flags(u8),
-    /// There are only so many bytes: fewer than header and payload need.
+    /// Only this many bytes are there, fewer than header and payload need.
     Short(usize),
 }
 

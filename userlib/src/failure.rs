@@ -81,7 +81,7 @@ impl Stream {
         )
     }
 
-    /// Nothing is under way to it that was posted among so many commands.
+    /// No operation to it among the first `commands` commands is under way.
     pub(crate) fn settled(&self, commands: u32) {
         self.settled.store(commands, Ordering::Relaxed);
     }
@@ -187,7 +187,8 @@ impl Failures {
         }
     }
 
-    /// Nodes to which a write message was posted after so many commands; after 2^31 more, perhaps others too.
+    /// Nodes to which a write message was posted after the first `number` commands; after 2^31 more, perhaps others
+    /// too.
     pub(crate) fn written_after(&self, number: u32) -> Vec<NodeId> {
         let streams = self.streams.iter().enumerate();
         let written = streams.filter(|(_, stream)| {

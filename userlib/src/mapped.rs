@@ -65,7 +65,7 @@ impl Mapped {
     /// [`Status::OutOfRange`].
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Status> {
         let at = self.at(offset, into.len() as u64)?;
-        // SAFETY: so many bytes are there.
+        // SAFETY: `Self::at` has checked that this many bytes are there.
         unsafe { copy::copy_out(at, into) };
         Ok(())
     }

@@ -62,21 +62,21 @@ impl PortConfig {
         }
     }
 
-    /// With so many bytes of staging.
+    /// Sets the bytes of staging.
     #[must_use]
     pub const fn staging_bytes(mut self, bytes: u64) -> Self {
         self.staging_bytes = bytes;
         self
     }
 
-    /// With so many looks before a wait blocks.
+    /// Sets the number of looks before a wait blocks.
     #[must_use]
     pub const fn spins(mut self, spins: u32) -> Self {
         self.spins = spins;
         self
     }
 
-    /// With so many one-shot notifications taken ahead.
+    /// Sets the number of one-shot notifications taken ahead.
     #[must_use]
     pub const fn one_shot_backlog(mut self, count: usize) -> Self {
         self.one_shot_backlog = count;

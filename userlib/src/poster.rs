@@ -100,7 +100,7 @@ impl Poster {
     }
 
     /// Learns which reads and flushes have ended. The regions that come back are for the caller to
-    /// drop when it holds the lock no more.
+    /// drop when it no longer holds the lock.
     pub(crate) fn harvest(&mut self, port: &PortInner, dropped: &mut Vec<Region>) {
         let mut failed = Vec::new();
         self.replies.harvest(&port.area, &mut failed, dropped);

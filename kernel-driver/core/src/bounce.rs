@@ -125,7 +125,7 @@ impl<S: Storage> Host<S> {
         }
     }
 
-    /// A message waits in a bounce page, or an atomic (after so many tries of the NIC) for its operand.
+    /// A message waits in a bounce page, or an atomic (after the NIC has tried often enough) for its operand.
     pub(crate) fn bounced<P: Platform>(
         &mut self,
         platform: &mut P,

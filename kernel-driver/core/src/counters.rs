@@ -200,7 +200,7 @@ counters! {
 }
 
 impl Counters {
-    /// An unmap had to wait for the NIC for so long.
+    /// An unmap had to wait for the NIC for this time.
     pub(crate) const fn unmap_waited(&mut self, wait: Nanos) {
         let micros = wait.0 / 1000;
         let counter = match (micros | 1).ilog2() {

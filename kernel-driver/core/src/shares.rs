@@ -20,7 +20,7 @@ pub(crate) struct Shares<S: Storage> {
 }
 
 impl<S: MakeTable> Shares<S> {
-    /// For a table of `entries` and so many port numbers, number 0 included, which has no share.
+    /// For a table of `entries` and `ports` port numbers, number 0 included, which has no share.
     pub(crate) fn new(tables: &mut S, entries: u32, ports: u16) -> Self {
         let users = u32::from(ports.saturating_sub(1)).max(1);
         let share = entries / 2 / users;

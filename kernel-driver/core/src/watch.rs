@@ -25,7 +25,7 @@ use netvm_abi::shared_map::status_page;
 use netvm_abi::storage::Storage;
 use netvm_abi::words::SharedWords;
 
-/// A deadline takes at least so many looks.
+/// Fewest looks that a deadline takes.
 const LOOKS: u64 = 8;
 
 /// What the host has seen of the card's heartbeat.

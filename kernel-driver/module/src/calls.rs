@@ -145,7 +145,7 @@ pub(crate) fn call(file: &File, number: u32, at: usize) -> c_long {
     }
 }
 
-/// How long from now a timeout of so many nanoseconds is over.
+/// The time at which a timeout of this many nanoseconds, counted from now, is over.
 fn deadline(timeout: u64) -> Nanos {
     match timeout {
         ioctl::NO_TIMEOUT => Nanos::MAX,
@@ -566,7 +566,7 @@ fn wait_for_import(card: &Card, token: Token, until: Nanos) -> Result<Grant, Fai
                 }
             }
         }
-        // The core has the same deadline, and says so; a little later it need not be waited for.
+        // The core has the same deadline, and reports it. This wait ends a little later all the same.
         match card
             .steps
             .wait(seen, left(until).saturating_add(50_000_000), true)

@@ -122,7 +122,7 @@ pub(crate) struct Card {
     pub(crate) work: Table<Event>,
     /// News for each port's process.
     pub(crate) news: Table<Event>,
-    /// It goes, and touches this host's memory no more: it has said so, or its bus proves it.
+    /// It goes, and no longer touches this host's memory: it has said so, or its bus proves it.
     quiet: AtomicBool,
 }
 

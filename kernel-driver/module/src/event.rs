@@ -70,7 +70,7 @@ impl Event {
         unsafe { shim::nv_event_signal(self.at.as_ptr()) }
     }
 
-    /// Sleeps until the count is not `seen`, at most for so many nanoseconds (`u64::MAX`: for ever).
+    /// Sleeps until the count is not `seen`, at most for `nanos` nanoseconds (`u64::MAX`: for ever).
     pub(crate) fn wait(&self, seen: u32, nanos: u64, interruptible: bool) -> Woken {
         // SAFETY: as above; the caller may sleep, being a process' or a thread's own code.
         woken(unsafe { shim::nv_event_wait(self.at.as_ptr(), seen, nanos, interruptible) })

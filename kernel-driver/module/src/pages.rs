@@ -85,7 +85,7 @@ impl Chunk {
         self.interval.load(Ordering::Relaxed)
     }
 
-    /// Publishes nothing any more. Under the card's lock.
+    /// From now on nothing is published with it. Under the card's lock.
     pub(crate) fn retire(&self) {
         self.retired.store(true, Ordering::Relaxed);
     }

@@ -23,7 +23,7 @@ impl<T> DerefMut for Table<T> {
 }
 
 impl<T> Table<T> {
-    /// So many entries.
+    /// A table of `len` entries.
     pub(crate) fn new(len: usize, mut make: impl FnMut(usize) -> T) -> Result<Self> {
         let mut entries = KVVec::with_capacity(len, GFP_KERNEL)?;
         for index in 0..len {

@@ -149,7 +149,7 @@ unsafe impl Send for DmaMemory {}
 unsafe impl Sync for DmaMemory {}
 
 impl DmaMemory {
-    /// So many bytes, rounded up to pages.
+    /// Memory of `bytes` bytes, rounded up to pages.
     pub(crate) fn new(card: &CardRef, bytes: usize) -> Result<Self, Errno> {
         let bytes = bytes.next_multiple_of(PAGE);
         let mut bus = 0;

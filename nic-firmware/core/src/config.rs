@@ -5,12 +5,12 @@ use netvm_abi::geometry::GeometryError;
 use netvm_abi::page_table::HashKey;
 use netvm_abi::{BounceId, Geometry, Nanos, NodeId, PortId};
 
-/// How long the NIC waits for what.
+/// Time limits and intervals of the NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timers {
     /// Delay of an acknowledgement that the sender has not asked for.
     pub ack_delay: Nanos,
-    /// Time between two looks at a peer of which something is outstanding. A look sends a probe if the peer has been
+    /// Time between two looks at a peer with which something is outstanding. A look sends a probe if the peer has been
     /// silent, or has acknowledged nothing new, since the look before.
     pub probe_interval: Nanos,
     /// Probes in a row without an acknowledgement that fail the link.

@@ -18,7 +18,7 @@ use netvm_abi::{BounceId, Nanos, PortId, Token};
 
 /// DMAs that may be in flight.
 pub(crate) const SLOTS: usize = crate::platform::DMA_SLOTS;
-/// Barriers that may be outstanding; while there are so many the NIC takes no host event.
+/// Barriers that may be outstanding; with this many the NIC takes no host event.
 pub(crate) const BARRIERS: usize = 16;
 
 /// The right to start one DMA.

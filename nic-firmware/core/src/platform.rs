@@ -137,7 +137,7 @@ impl Operands {
         }
     }
 
-    /// Its first bytes, for a DMA; nothing if there are not so many.
+    /// Its first bytes, for a DMA; nothing if there are fewer.
     pub fn bytes(&mut self, slot: u8, len: ByteLen) -> Option<&mut [u8]> {
         self.0.get_mut(usize::from(slot))?.get_mut(..len.index())
     }

@@ -187,7 +187,7 @@ impl Turns {
         }
     }
 
-    /// A port is open from now on, or no more.
+    /// A port is open from now on, or closed.
     pub(crate) fn set(&mut self, port: PortId, open: bool) {
         if let Some(word) = self.open.get_mut(port.index() / 64) {
             let bit = 1 << (port.0 % 64);

@@ -95,7 +95,7 @@ tables! {
     reads: Read = Read::FREE, |g: &Geometry| usize::from(g.reads);
     /// Links of the waiting lines, one for each operation.
     links: u32 = 0, |g: &Geometry| g.bounce_slots() as usize;
-    /// Units of atomics, so many for each port.
+    /// Units of atomics, `UNITS` for each port.
     units: Unit = Unit::FREE, |g: &Geometry| usize::from(g.ports) * usize::from(UNITS);
     /// Links of the timers, three for each node.
     deadlines: Deadline = Deadline::default(), |g: &Geometry| 3 * usize::from(g.nodes);

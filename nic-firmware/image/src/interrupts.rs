@@ -5,7 +5,7 @@ use arm_gic::gicv2::GicV2;
 use arm_gic::{IntId, InterruptGroup, Trigger};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// The watchdog looks so often; a loop that has not moved between two looks is stuck.
+/// Time between two looks of the watchdog, in milliseconds; a loop that has not moved between two looks is stuck.
 const PERIOD_MILLIS: u64 = 1000;
 
 static PASSES: AtomicU32 = AtomicU32::new(0);

@@ -139,7 +139,7 @@ impl Builder {
         self
     }
 
-    /// Writes of up to so many bytes travel in their descriptor; 128 if not set, which is also the most.
+    /// Writes of up to `bytes` bytes travel in their descriptor; 128 if not set, which is also the most.
     #[must_use]
     pub fn inline_limit(mut self, bytes: u16) -> Self {
         self.inline_limit = bytes;

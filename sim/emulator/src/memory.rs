@@ -88,8 +88,8 @@ impl WordSpace {
     #[inline]
     fn all(&self) -> &[AtomicU32] {
         let start = core::ptr::with_exposed_provenance(self.memory.start);
-        // SAFETY: the mapping holds so many words, aligned, zeroed at first, and reached through atomics only; it lives as long
-        // as `self`.
+        // SAFETY: the mapping holds `words` words, aligned, zeroed at first, and reached through atomics only; it lives
+        // as long as `self`.
         unsafe { core::slice::from_raw_parts(start, self.words) }
     }
 

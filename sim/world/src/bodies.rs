@@ -4,7 +4,7 @@ use netvm_conformance::{ALL, Case};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One seed in so many must have had each idiom.
+/// One seed in this many must have had each idiom.
 const ONE_IN: u64 = 6;
 
 /// How often something ran.

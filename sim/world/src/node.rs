@@ -141,7 +141,7 @@ impl Node {
         self.words.borrow().clone()
     }
 
-    /// Its card has carried out so many.
+    /// Its card has carried out this many instructions.
     pub(crate) fn works(&self, instructions: u32) {
         self.instructions
             .set(self.instructions.get() + u64::from(instructions));

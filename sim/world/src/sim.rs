@@ -231,7 +231,7 @@ impl Sim {
         }
     }
 
-    /// How long something small takes that a model leaves out: so many nanoseconds in a drawn world.
+    /// Duration of a small step that a cost model leaves out: zero in a modelled world, `drawn` nanoseconds in others.
     pub(crate) fn lag(&self, drawn: u64) -> Nanos {
         Nanos(if self.model.is_some() { 0 } else { drawn })
     }

@@ -141,7 +141,7 @@ pub(crate) struct NodeWords {
 }
 
 impl NodeWords {
-    /// Zeroed spaces of so many words.
+    /// Zeroed spaces of `bar` and `shared` words.
     pub(crate) fn new(bar: u32, shared: u32, watch: Rc<dyn Watch>) -> Self {
         Self {
             bar: Cells::new(bar),

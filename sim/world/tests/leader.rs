@@ -5,7 +5,7 @@ use netvm_abi::Nanos;
 use netvm_world::bench::locality::{Kind, Setting, measure};
 use netvm_world::timing::CostModel;
 
-/// Acquisitions in a while, of processes of which so many of a hundred are at the lock's home.
+/// Acquisitions in a while, with `local_percent` of a hundred processes at the lock's home.
 fn acquisitions(kind: Kind, local_percent: u32) -> u64 {
     let setting = Setting {
         kind,

@@ -46,7 +46,7 @@ const OVERTAKING: (Rules, Barrier) = (Rules::AnswersOvertake, Barrier::Read);
 
 type Kind = (Rules, Barrier);
 
-/// The card does `card`, the host `host`, and so many stores of each land at any time; the others at the end.
+/// The card does `card`, the host `host`, and the first `lands` stores of each land at any time; the others at the end.
 fn run<C: Send + 'static, H>(
     bus: &Arc<Bus>,
     lands: [usize; 2],

@@ -181,7 +181,7 @@ const GOLDEN: u32 = 0x0027_8DDF;
 pub(super) struct Serial(u32);
 
 impl Serial {
-    /// Of the channel that this life of a port joins after so many others.
+    /// The serial of the channel that this life of a port joins after `before` others.
     pub(super) const fn new(life: Generation, before: u32) -> Self {
         let first = life.0.wrapping_mul(GOLDEN);
         Self(first.wrapping_add(before) & ((1 << SERIAL_BITS) - 1))

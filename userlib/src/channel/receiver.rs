@@ -240,7 +240,7 @@ impl Receiver {
         }
     }
 
-    /// Waits until there is a message, or will be no more.
+    /// Waits until there is a message, or none will come any more.
     fn await_arrival(&mut self, timeout: Timeout) -> Result<()> {
         let mut deadline = None;
         loop {

@@ -49,7 +49,7 @@ impl PortInner {
         }
     }
 
-    /// A receiver has taken something: so much that `count` signals, in the life of the port, need no other handling.
+    /// A receiver has taken something. So the first `count` signals in the life of the port need no other handling.
     /// `more`: it has left something behind, so the number is handed out once more.
     pub(crate) fn took(&self, id: NotificationId, count: u32, more: bool) {
         let wake = {
@@ -80,8 +80,8 @@ impl PortInner {
         }
     }
 
-    /// Acknowledges so many signals, which are pending, and announces the number if that leaves a reason to. Whether
-    /// a waiter is then to be woken.
+    /// Acknowledges `taken` signals, which are pending, and announces the number if that leaves a reason to. Returns
+    /// whether a waiter has to be woken.
     fn settle_signals(&self, state: &mut State, id: NotificationId, taken: u32) -> bool {
         state.out.remove(id);
         if taken > 0 {

@@ -315,7 +315,7 @@ impl PortInner {
         drop(self.inbox.state.lock());
     }
 
-    /// Tells the card that so many places of the port's shared queue are free.
+    /// Tells the card that `count` places of the port's shared queue are free.
     pub(crate) fn free_places(&self, count: u32) {
         let _state = self.inbox.state.lock();
         if self.has_words() {

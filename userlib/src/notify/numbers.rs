@@ -72,7 +72,7 @@ impl OwnNotification {
         self.port.took(self.id(), count, more);
     }
 
-    /// So many signals, in the life of the port, need no handling.
+    /// The first `count` signals in the life of the port need no handling.
     pub(crate) fn acknowledge_to(&self, count: u32) {
         self.port.acknowledge_to(self.id(), count);
     }

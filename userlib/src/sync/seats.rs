@@ -503,7 +503,7 @@ impl Seat {
         }
     }
 
-    /// Is a member of a lock no more.
+    /// Leaves a lock: it is no longer a member.
     pub(super) fn leave(&self, centre: &RemoteSegment) {
         let me = self.me.in_turn(0);
         // Where the home has gone, so has the table.

@@ -23,7 +23,7 @@ pub(super) struct Suspicion {
 }
 
 impl Suspicion {
-    /// Looks. True: the queue is another one now, and the caller stands in it no more.
+    /// Looks. True: the queue is another one now, and the caller no longer stands in it.
     pub(super) fn look(&mut self, seat: &Seat, centre: &RemoteSegment, stands: Inserted) -> Result<bool> {
         let mut bytes = [0; OPERAND_BYTES];
         look_at(centre, 0, &mut bytes)?;

@@ -462,7 +462,7 @@ impl Rig {
             })
     }
 
-    /// Steps an unmap for so many milliseconds while the card works.
+    /// Steps an unmap for `millis` milliseconds while the card works.
     pub(crate) fn unmap_while_it_runs(&mut self, unmap: &mut Unmap, budget: u32, millis: u64) -> UnmapStep {
         for _ in 0..millis * 2 {
             self.now = self.now.after(Nanos::from_micros(500));

@@ -139,7 +139,7 @@ pub(crate) fn a_page_is_mapped_without_a_look_into_nic_memory() {
     }
 }
 
-/// A rig whose page table has only so many rows of two slots.
+/// A rig whose page table has only `page_rows` rows of two slots.
 fn small(page_rows: u32) -> (Rig, OpenPort) {
     let small = Geometry {
         page_rows,

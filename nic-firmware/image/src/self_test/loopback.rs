@@ -15,7 +15,7 @@ const WORD: u64 = 1;
 const AWAY: u64 = 2;
 /// A notification.
 const NOTIFICATION: u32 = 5;
-/// So often in each direction: more than a window, so that credits come back.
+/// Rounds in each direction: more than a window, so that credits come back.
 const ROUNDS: u32 = 200;
 
 /// Runs the test.

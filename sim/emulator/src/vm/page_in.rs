@@ -28,7 +28,7 @@ pub(super) enum For {
     Nic,
 }
 
-/// Pages that are only likely to be wanted may push out one in so many.
+/// Pages that are only likely to be wanted may push out one page in this many.
 const TURNED_OVER: usize = 64;
 
 /// How long an eviction may find nothing but held pages before the fault is refused.

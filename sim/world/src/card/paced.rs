@@ -3,7 +3,7 @@
 //! Inputs stand in one line, in the order in which they came. The time of an input passes *before* the core is given
 //! it, so that whatever it does with it happens at the right time: stores, answers, interrupts. What the core does of its
 //! own accord (commands that it finds in queues, operations that it takes up again) is known when it is done: its DMAs
-//! and messages leave later by what it costs, and the card is busy for so long.
+//! and messages leave later by what it costs, and the card is busy for that time.
 
 use super::{Card, CardDevice};
 use crate::node::Node;

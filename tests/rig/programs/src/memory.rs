@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Asks the kernel to reclaim so many bytes from a control group (`memory.reclaim`, cgroup v2). That it finds fewer is no
-/// error: what can be taken has been.
+/// Asks the kernel to reclaim `bytes` bytes from a control group (`memory.reclaim`, cgroup v2). That it finds fewer is
+/// no error: what can be taken has been.
 ///
 /// # Errors
 /// There is no such group, or it has no memory controller.

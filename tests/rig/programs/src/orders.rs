@@ -61,7 +61,7 @@ impl Orders {
         self.port.flush_remote(node)
     }
 
-    /// Listens for so long, or until something has been heard.
+    /// Listens for `span`, or until something has been heard.
     pub(crate) fn listen(&self, span: Duration) -> netvm::Result<()> {
         match self.port.notifications().wait(span) {
             Ok(heard) => {

@@ -350,7 +350,7 @@ impl Single {
     /// Runs that part.
     ///
     /// # Errors
-    /// What it says; [`Trouble::Unexpected`] if the body does not start so many before it opens a port.
+    /// What it says; [`Trouble::Unexpected`] if the body starts fewer parts than that before it opens a port.
     pub fn run(&self, case: &Case, env: &Env) -> Outcome {
         // The body itself fails: all nodes are elsewhere.
         let _ = case.run(env);

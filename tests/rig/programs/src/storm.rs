@@ -79,12 +79,12 @@ impl Mix {
         event
     }
 
-    /// How many of so many pages are meant: mostly the first few, so that both sides meet there.
+    /// How many of `of` pages are meant: mostly the first few, so that both sides meet there.
     pub const fn part(&mut self, of: u64) -> u64 {
         if of > HOT && self.below(8) > 0 { HOT } else { of }
     }
 
-    /// A few of so many pages: the first, and how many.
+    /// A few of `of` pages: the first, and how many.
     pub const fn pages(&mut self, of: usize) -> (usize, usize) {
         let of = self.part(of as u64) as usize;
         let pages = 1 + self.below(if (of as u64) < MOST { of as u64 } else { MOST }) as usize;

@@ -14,7 +14,7 @@ pub(crate) const ARRIVED: u32 = 1;
 /// Bytes that are used together, 16 pages; a divisor of a MiB.
 const STRETCH: u64 = 64 << 10;
 
-/// A MiB that does not come for so long does not come.
+/// A MiB that has not come after this time is lost.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Waits for each MiB in turn and digests it as it stands in memory.
@@ -77,8 +77,8 @@ pub(crate) fn use_all(memory: &Region) -> netvm::Result<()> {
     Ok(())
 }
 
-/// The stretch that is used as number `at` of so many. The stride is a prime above any number of stretches that the demo
-/// takes: every one once.
+/// The stretch that is used as number `at` of `stretches`. The stride is a prime above any number of stretches that the
+/// demo takes: every one once.
 fn nth(at: u64, stretches: u64) -> u64 {
     at * 15_485_863 % stretches
 }

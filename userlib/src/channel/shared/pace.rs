@@ -21,7 +21,7 @@ const STEP: Nanos = Nanos::from_micros(20);
 const LONGEST: Nanos = Nanos::from_millis(5);
 /// Older than this (some minutes, in nanoseconds) is all one; products stay below 2^64.
 const OLDEST: u64 = 1 << 40;
-/// A message counts for one part of so many, those before it for the rest.
+/// Weight of history: a message counts for one part in this many, those before it for the rest.
 const MEMORY: u64 = 4;
 
 /// What a sender has learned of how full its queue is.
@@ -34,7 +34,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// How long to pause, with a message that is so old and has been refused so often.
+    /// How long to pause, with a message of this age that has been refused this often.
     pub(super) fn pause(&self, age: Nanos, refusals: u32) -> Nanos {
         // For a queue that has only just become full.
         let at_first = STEP.0 * u64::from(refusals) / MEMORY;
@@ -47,7 +47,7 @@ impl Pace {
         Nanos(pause).clamp(STEP, LONGEST)
     }
 
-    /// A message has its place, at this age and after so many refusals.
+    /// A message has its place, at this age and after this number of refusals.
     pub(super) fn placed(&mut self, age: Nanos, refusals: u32) {
         let towards = |old: u64, new: u64| (old * (MEMORY - 1) + new) / MEMORY;
         self.pause = towards(self.pause, STEP.0 * u64::from(refusals)).min(LONGEST.0);

@@ -435,7 +435,7 @@ fn reach(port: &Arc<PortInner>, member: MemberId) -> Result<RemoteSegment> {
     }
 }
 
-/// Whether a member has died: its descriptor is exported no more, or its node does not answer for long.
+/// Whether a member has died: its descriptor is no longer exported, or its node does not answer for long.
 pub(super) fn is_gone(port: &Arc<PortInner>, member: MemberId) -> bool {
     matches!(
         reach(port, member),

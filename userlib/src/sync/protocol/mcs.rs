@@ -280,7 +280,7 @@ impl Machine for Acquire {
                 found => AcquireAt::Owner(found),
             },
             AcquireAt::Owner(owner) => match answer.view() {
-                // At an end it does so no more, whatever kept it from giving the word back.
+                // An owner whose turn is over no longer recovers, whatever kept it from giving the word back.
                 Some(view) if view.turn == owner.turn() && !matches!(view.place, Place::Over(_)) => {
                     AcquireAt::Pause
                 }

@@ -22,9 +22,9 @@ impl SeatId {
     pub const SEATS: u16 = 1 << SEAT_BITS;
     /// Turns until a number comes again.
     ///
-    /// That is safe as long as nothing of a turn is about so many turns later. Each turn takes its seat a round trip to the
-    /// home at least, so a message would have to be under way for 512 of these, and a NIC gives up long before; a survey
-    /// would have to take as long between its two looks at one seat. What a grant has said since an earlier turn
+    /// That is safe if nothing of a turn is left that many turns later. Each turn takes its seat a round trip to the
+    /// home at least, so a message would have to be under way for 512 of these, and a NIC gives up long before; a
+    /// survey would have to take as long between its two looks at one seat. What a grant has said since an earlier turn
     /// is read only after a signal, of which those left over are acknowledged when a turn begins: one that comes still
     /// later, because a participant has died, would have to find the word of the same seat from 512 of its turns ago,
     /// which no grant of a later turn has overwritten.

@@ -30,7 +30,7 @@ const _: () = assert!(size_of::<Buffer>() == RECEIVE_BYTES);
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Owner {
     Device,
-    /// The core has it, with so many bytes of payload.
+    /// The core has it, with this many bytes of payload.
     Core(u16),
 }
 

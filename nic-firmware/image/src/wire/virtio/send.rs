@@ -175,7 +175,7 @@ impl Sender {
         }
     }
 
-    /// Whether so many messages wait for the device that the card shall take no more frames.
+    /// Whether too many messages wait for the device: then the card takes no more frames.
     pub(super) fn is_congested(&self) -> bool {
         self.waiting() >= CONGESTED
     }

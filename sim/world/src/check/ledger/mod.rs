@@ -393,7 +393,7 @@ impl Ledger {
         }
     }
 
-    /// Whether a message is for a card that the node has no more.
+    /// Whether a message is for a card that the node no longer has.
     fn is_to_predecessor(&self, message: &Message) -> bool {
         let lives = self.reborn.get(&message.destination);
         lives.is_some_and(|lives| lives.get(&message.source) != Some(&message.destination_life))

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use netvm_rig::meeting::{self, Trouble};
 
-/// Ends with 0 when it has had the processor so often.
+/// Ends with 0 when it has had the processor `times` times.
 #[derive(Parser)]
 #[command(name = "rig-hog", about = "Has a processor for itself, again and again")]
 struct Arguments {
-    /// How often.
+    /// How often to take the processor.
     times: u32,
     /// How long each time, in milliseconds: longer than a driver's deadlines.
     #[arg(long, default_value_t = 1500)]

@@ -86,7 +86,7 @@ pub(crate) fn with<A: Copy>(value: A) -> Argument {
 /// As [`with`], the other way.
 pub(crate) fn of<A: Copy>(argument: &Argument) -> A {
     assert!(size_of::<A>() <= ROOM && align_of::<A>() <= 8);
-    // SAFETY: so many bytes are there, aligned; arguments are integers, which any bytes are.
+    // SAFETY: `size_of::<A>()` bytes are there, aligned; arguments are integers, which any bytes are.
     unsafe { (&raw const argument.0).cast::<A>().read() }
 }
 

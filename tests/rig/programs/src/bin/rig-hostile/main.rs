@@ -27,7 +27,7 @@ struct Arguments {
     /// Be only this one.
     #[arg(long, hide = true)]
     role: Option<Role>,
-    /// The hostile go on for so long.
+    /// How long the hostile processes go on, in seconds.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
     /// However long the honest waits.
@@ -53,7 +53,7 @@ enum Role {
 
 /// Hostile processes on node 0 at a time, and on node 1.
 const CROWD: [&[Role]; 2] = [&[Role::Scribble, Role::Scribble, Role::Trap], &[Role::Bait]];
-/// Each lives for so long, then another one comes.
+/// Lifetime of each; then another one comes.
 const LIFE: Duration = Duration::from_secs(3);
 /// A process that does not end by itself this long after that is killed: one that lets a call take its argument from
 /// memory that is never brought in hangs there, which harms only itself.

@@ -22,9 +22,9 @@ const OWN: u64 = 32;
 const HIDDEN: u64 = 16;
 /// Steps with one open file.
 const STEPS: u64 = 3000;
-/// A call that a signal has ended is repeated so often.
+/// Most repetitions of a call that a signal has ended.
 const TRIES: u32 = 1000;
-/// A call that sleeps is interrupted so often, in microseconds.
+/// Time between two interruptions of a call that sleeps, in microseconds.
 const NUDGE: i64 = 4000;
 
 /// One life: how much it tried, and how much of it was refused.

@@ -12,9 +12,9 @@ use rand::{Rng as _, RngCore as _, SeedableRng as _};
 use crate::life::{End, Report, Trouble, digest, hash, millis};
 use crate::{Common, LANDED, NAME};
 
-/// So much lies in front of what is sent and of what comes back, at most: their pages are no pages of the other side.
+/// Most bytes in front of what is sent and of what comes back: their pages are no pages of the other side.
 const SKEW: u64 = 4096;
-/// Pieces are up to so long.
+/// Longest piece, in bytes.
 const LONGEST: u64 = 64 << 10;
 /// The exporter may come later, or anew.
 const IMPORT: Duration = Duration::from_secs(20);

@@ -46,13 +46,13 @@ struct Common {
     /// The serving port.
     #[arg(long, default_value_t = 40)]
     port: u16,
-    /// So much memory, in KiB.
+    /// Size of the memory, in KiB.
     #[arg(long, default_value_t = 1024)]
     kib: u64,
-    /// Stop after so many rounds.
+    /// Stop after this many rounds.
     #[arg(long)]
     rounds: Option<u64>,
-    /// Stop after so many seconds.
+    /// Stop after this many seconds.
     #[arg(long)]
     seconds: Option<u64>,
     /// Stop when this file is there.

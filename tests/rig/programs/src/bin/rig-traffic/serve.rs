@@ -7,7 +7,7 @@ use netvm::{Access, Error, Node, Port, PortConfig};
 use crate::life::{End, Report, Trouble, digest};
 use crate::{Common, LANDED, NAME};
 
-/// A wait looks at the clock so often.
+/// Time between two looks of a wait at the clock.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Exports memory until the end has come.
