@@ -377,7 +377,7 @@ arguments! {
     }
 }
 
-/// Whose counters [`STAT`] gives.
+/// The owner of the counters that [`STAT`] gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum StatScope {

@@ -86,9 +86,9 @@ impl PageSlot {
 /// What the host says about a mapped page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageEntry {
-    /// Whose page it is.
+    /// Port and virtual page number of the page.
     pub vpn: Vpn,
-    /// Where it is.
+    /// The physical page.
     pub ppn: Ppn,
     /// The segment it belongs to.
     pub segment: SegmentId,

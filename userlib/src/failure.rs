@@ -343,7 +343,7 @@ impl Failures {
         if self.lost > 0 {
             let count = std::mem::take(&mut self.lost);
             self.count += u64::from(count);
-            // Whose they were is not known, so every stream may be held up.
+            // It is not known which streams they were of, so every stream may be held up.
             self.first.0 = self.first.0.wrapping_add(1);
             for stream in self.streams.iter().flatten() {
                 stream.raise();

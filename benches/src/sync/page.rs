@@ -57,8 +57,8 @@ pub fn page(model: &CostModel, all: &Measured) -> Result<String> {
          The shipped NIC core, host core and library run in the simulator, without faults and watched by its checkers. Time is \
          virtual, by this cost model (`sim/world/src/timing`): a card takes one input after the other, each for the instructions \
          that were counted for that step ([instructions.csv](instructions.csv)); what else takes time is stated here. The \
-         figures stand for a present card with Arm cores on a 100 Gbit/s fabric. They are nobody's measurements: ratios of \
-         what goes the same way say something, nanoseconds do not.\n\n\
+         figures stand for a present card with Arm cores on a 100 Gbit/s fabric. They are estimates, not measurements: \
+         ratios of what goes the same way say something, nanoseconds do not.\n\n\
          | parameter | value |\n|---|---|\n",
     );
     for (name, value, unit) in model.parameters() {

@@ -52,7 +52,7 @@ pub(crate) struct Work {
     pub(crate) generation: Generation,
     pub(crate) port: PortId,
     port_generation: Generation,
-    /// Whose message it is.
+    /// The sender.
     pub(crate) peer: NodeId,
     claim: Option<Claim>,
     pub(crate) vpn: Vpn,

@@ -74,7 +74,7 @@ pub enum ExportError {
     BadQueue,
     /// The allow-list has too many entries.
     TooManyAllowed,
-    /// The table is full, but for what belongs to the shares of other ports.
+    /// The table is full, except for the shares of other ports.
     TableFull,
     /// The port has no such export.
     NoSuchExport,

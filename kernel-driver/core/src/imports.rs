@@ -43,7 +43,7 @@ pub enum ImportError {
     NoSuchPort,
     /// No such node.
     NoSuchNode,
-    /// The table is full, but for what belongs to the shares of other ports.
+    /// The table is full, except for the shares of other ports.
     TableFull,
     /// The port has no such import.
     NoSuchImport,

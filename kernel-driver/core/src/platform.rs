@@ -72,9 +72,9 @@ pub struct Resident {
 /// reported it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageGone {
-    /// Whose page it is.
+    /// Its port and virtual page number.
     pub vpn: Vpn,
-    /// Where it is.
+    /// The physical page that it had.
     pub ppn: Ppn,
     /// As in [`Resident`].
     pub frame: u64,

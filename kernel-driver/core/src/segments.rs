@@ -34,7 +34,7 @@ pub enum SegmentError {
     OutOfRange,
     /// It overlaps this segment of the port.
     Overlap(SegmentId),
-    /// The table is full, but for what belongs to the shares of other ports.
+    /// The table is full, except for the shares of other ports.
     TableFull,
     /// The port has no such segment.
     NoSuchSegment,

@@ -303,7 +303,7 @@ impl<S: Storage> Shadow<S> {
         out
     }
 
-    /// Whose page gives way to a new one of `port` where all places are full.
+    /// The port that gives a page away for a new one of `port` where all places are full.
     fn yielding_port(&self, vpn: Vpn) -> PortId {
         let held = |port: PortId| {
             self.places(vpn)

@@ -25,7 +25,7 @@ pub struct DmaId {
 pub struct PageRange {
     /// Where the page is.
     pub ppn: Ppn,
-    /// Whose page the core takes it for: for checkers and reports only, no DMA engine needs it.
+    /// The port and virtual page that the core takes it for: for checkers and reports only, no DMA engine needs it.
     pub vpn: Vpn,
     /// First byte.
     pub offset: PageOffset,

@@ -228,7 +228,7 @@ impl Turns {
         self.quiet >= self.count
     }
 
-    /// Whose turn it is.
+    /// Takes the port that has the next turn, if one is open.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<PortId> {
         let port = self.at_or_after(self.cursor).or_else(|| self.at_or_after(0))?;

@@ -77,8 +77,8 @@ fn of_three_of_whom_one_comes_twice_and_one_tries_one_dies() {
     );
 }
 
-/// A chain of four of whom the first, who holds the lock, and the third are dead: two are left that each stand behind a
-/// dead one, and may get the lock in either order.
+/// A chain of four of which the first, the holder of the lock, and the third are dead: two are left that each stand
+/// behind a dead one, and may get the lock in either order.
 fn torn() -> LockModel {
     LockModel {
         processes: vec![(1, false), (2, false), (1, false), (2, false)],

@@ -61,7 +61,7 @@ pub enum Wish {
     },
     /// Store `own` as the successor in the descriptor `predecessor`.
     Link {
-        /// Whose successor.
+        /// The number of the predecessor's descriptor.
         predecessor: u64,
         /// The successor.
         own: u64,
@@ -78,7 +78,7 @@ pub enum Wish {
     Victim,
     /// Store this budget in the descriptor `successor`.
     Pass {
-        /// Whose budget.
+        /// The number of the successor's descriptor.
         successor: u64,
         /// How many more may follow.
         budget: u64,

@@ -52,7 +52,7 @@ pub(in super::super) fn contended_lock(env: &Env) -> Outcome {
             drop(entered);
             guard.release()?;
         }
-        // Whose write was lost has to hear of it: then it is no wonder that it is missing.
+        // The member whose write was lost has to be told: then it is no wonder that it is missing.
         port.flush_remote(here.node())?;
         port.flush_remote(there.node())?;
         taken_over(env, taken)
