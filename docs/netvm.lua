@@ -4,7 +4,7 @@
 --   tshark -X lua_script:docs/netvm.lua -r CAPTURE -Y 'netvm.kind == 20' -V      (errors, with every field)
 --
 -- `cargo xtask rig test` leaves such a capture of each scenario; `netvm sim` and the emulator write them too.
--- A test compares the names below with the crate that defines them (xtask/src/rig/wire.rs).
+-- A test compares the names below with the crate that defines them (tests/rig/harness/src/rig/wire.rs).
 
 local netvm = Proto("netvm", "NetVM")
 

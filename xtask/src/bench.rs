@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use clap::Args;
 
-use crate::cargo::{cargo, root};
+use netvm_harness::cargo::{cargo, root};
 
 /// Options of `cargo xtask bench`.
 #[derive(Args)]
@@ -50,7 +50,7 @@ pub(crate) fn bench(options: &Options) -> Result<bool> {
     };
     if !names.contains(&name) {
         let what = format!("there is no benchmark `{name}`; there are: {}", names.join(", "));
-        return Err(crate::Usage(what).into());
+        return Err(netvm_harness::Usage(what).into());
     }
     let mut command = cargo(&[
         "run",

@@ -5,9 +5,9 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use crate::cache;
-use crate::cargo::{WORKSPACES, cargo, root, works};
 use crate::run::{Context, Outcome};
+use netvm_harness::cache;
+use netvm_harness::cargo::{WORKSPACES, cargo, root, works};
 
 /// The release that is installed where there is none (two to three minutes on two cores, once a machine).
 const VERSION: &str = "0.20.2";

@@ -10,8 +10,8 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 use cargo_metadata::{MetadataCommand, TargetKind};
 
-use crate::cargo::{cargo, output_of, root, target, works};
 use crate::run::{Context, Outcome};
+use netvm_harness::cargo::{cargo, output_of, root, target, works};
 
 /// libFuzzer's instrumentation.
 const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module \

@@ -3,27 +3,20 @@
 //! | command | file |
 //! |---|---|
 //! | `cargo xtask setup` | [`setup`] |
-//! | `cargo xtask test` | [`stages`] lists what it runs, [`run`] runs it, [`report`] shows it |
+//! | `cargo xtask test` | [`stages`] lists what it runs, [`run`] runs it, [`netvm_harness::report`] shows it |
 //! | `cargo xtask bench` | [`mod@bench`] |
 //! | `cargo xtask firmware` | [`image`] |
 //! | `cargo xtask kernel` | [`mod@kernel`] |
 //! | `cargo xtask module` | [`mod@module`] |
 //! | `cargo xtask rig` | [`mod@rig`] |
 //!
+//! The last four are in `tests/rig/harness`, which builds the machines and runs them.
 //! The rules that no compiler checks are in [`house`]; the licence and source policy in [`deny`].
 
 mod bench;
-mod cache;
-mod cargo;
 mod deny;
-mod exec;
 mod fuzz;
 mod house;
-mod image;
-mod kernel;
-mod module;
-mod report;
-mod rig;
 mod run;
 mod setup;
 mod stages;
@@ -31,6 +24,7 @@ mod stages;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use netvm_harness::{Usage, image, kernel, module, rig};
 
 /// NetVM's developer commands.
 #[derive(Parser)]
@@ -64,18 +58,6 @@ enum Command {
     #[command(subcommand)]
     Rig(rig::Rig),
 }
-
-/// The command line names something that does not exist.
-#[derive(Debug)]
-struct Usage(String);
-
-impl std::fmt::Display for Usage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Usage {}
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use clap::Args;
 
-use crate::cargo;
-use crate::exec::{self, Ended};
-use crate::report::{Finished, Progress, Summary, Verdict};
 use crate::stages::{STAGES, Stage};
+use netvm_harness::cargo;
+use netvm_harness::exec::{self, Ended};
+use netvm_harness::report::{Finished, Progress, Summary, Verdict};
 
 /// Options of `cargo xtask test`.
 #[derive(Args)]
@@ -157,7 +157,7 @@ fn choose(only: &[String]) -> Result<Vec<&'static Stage>> {
     {
         let names: Vec<&str> = STAGES.iter().map(|stage| stage.name).collect();
         let what = format!("there is no stage `{unknown}`; there are: {}", names.join(", "));
-        return Err(crate::Usage(what).into());
+        return Err(netvm_harness::Usage(what).into());
     }
     Ok(STAGES
         .iter()
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn an_unknown_stage_is_named() {
         let error = choose(&["nonsense".to_owned()]).err().expect("no such stage");
-        assert!(error.is::<crate::Usage>(), "{error:?}");
+        assert!(error.is::<netvm_harness::Usage>(), "{error:?}");
         let error = error.to_string();
         assert!(error.contains("nonsense") && error.contains("clippy"), "{error}");
         assert_eq!(

@@ -10,15 +10,15 @@ mod tree;
 
 use anyhow::{Result, bail};
 
-use crate::cargo::WORKSPACES;
 use crate::run::{Context, Outcome};
+use netvm_harness::cargo::WORKSPACES;
 
 /// The crates that must build for a kernel or a card: no standard library, no heap.
 pub(crate) const CORES: [&str; 3] = ["netvm-abi", "netvm-nic", "netvm-host"];
 
 /// Checks every rule and lists all that is wrong.
 pub(crate) fn check(context: &mut Context<'_>) -> Result<Outcome> {
-    let tree = tree::Tree::read(crate::cargo::root())?;
+    let tree = tree::Tree::read(netvm_harness::cargo::root())?;
     let mut wrong = text::check(&tree);
     wrong.extend(arrows::check()?);
     wrong.extend(workspaces(&tree));
@@ -44,7 +44,9 @@ fn workspaces(tree: &tree::Tree) -> Vec<String> {
         .iter()
         .filter_map(|file| file.path.strip_suffix("Cargo.lock"))
         .filter(|folder| !WORKSPACES.contains(&format!("{folder}Cargo.toml").as_str()))
-        .map(|folder| format!("{folder}Cargo.lock: not one of the workspaces in xtask/src/cargo.rs"))
+        .map(|folder| {
+            format!("{folder}Cargo.lock: not one of the workspaces in tests/rig/harness/src/cargo.rs")
+        })
         .collect()
 }
 

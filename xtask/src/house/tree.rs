@@ -35,13 +35,14 @@ impl File {
             .unwrap_or_default()
     }
 
-    /// Is this a file of tests (and not shipped code)?
+    /// Is this a file of tests (and not shipped code)? The rig's machinery is none: what it shows, it does not check.
     pub(crate) fn is_test(&self) -> bool {
         let name = self.path.rsplit('/').next().unwrap_or_default();
-        self.path
+        let folder = self
+            .path
             .split('/')
-            .any(|part| part == "tests" || part == "benches")
-            || name.ends_with("tests.rs")
+            .any(|part| part == "tests" || part == "benches");
+        (folder && !self.path.starts_with("tests/rig/harness/")) || name.ends_with("tests.rs")
     }
 
     /// Is this Rust?

@@ -1,5 +1,5 @@
 //! A host and an application: the few steps of driver and library that tests of the image need, inside of the image and,
-//! from this very file, outside of it (`xtask/src/image/hosted`).
+//! from this very file, outside of it (`tests/rig/harness/src/image/hosted`).
 //!
 //! Everything goes through the words that a real host uses; nothing reaches into the card.
 

@@ -19,7 +19,7 @@ use crate::kernel::{self, Kernel, tools};
 /// Options of `cargo xtask module`.
 #[derive(Args)]
 #[command(after_help = "The kernel is built first if the cache has it not; see `cargo xtask kernel --help`.")]
-pub(crate) struct Options {
+pub struct Options {
     /// For the kernel with lock, memory and sleep checks.
     #[arg(long)]
     debug: bool,
@@ -39,8 +39,11 @@ pub(crate) struct Module {
     pub(crate) kernel: Kernel,
 }
 
-/// `cargo xtask module`.
-pub(crate) fn module(options: &Options) -> Result<bool> {
+/// `cargo xtask module`. `Ok(false)`: a compiler has said on stderr what is wrong.
+///
+/// # Errors
+/// What is missing, or what stopped the build.
+pub fn module(options: &Options) -> Result<bool> {
     let Some(module) = build(options.debug)? else {
         return Ok(false);
     };

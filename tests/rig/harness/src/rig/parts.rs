@@ -9,7 +9,7 @@ use cargo_metadata::Message;
 use super::initramfs::Archive;
 use crate::cargo::{cargo, root, target};
 use crate::kernel::{Kernel, tools};
-use crate::setup::{self, Probe, Tool};
+use crate::packages::{self, Probe, Tool};
 use crate::{image, module};
 
 static PACKAGES: [Tool; 5] = [
@@ -54,16 +54,22 @@ pub(crate) struct Parts {
     pub(super) initramfs: PathBuf,
 }
 
-/// Installs what is missing and may be installed. Whether all is there.
-pub(super) fn installed() -> Result<bool> {
-    // Whoever has to do it by hand hears of all of them.
-    let (machines, kernel) = (setup::install(&PACKAGES)?, setup::install(&tools::PACKAGES)?);
+/// Installs the packages that rig and kernel need, as far as it may. Whether all are there.
+///
+/// # Errors
+/// An installation failed.
+pub fn installed() -> Result<bool> {
+    // Both lists are gone through, so that a person reads of everything that is missing.
+    let (machines, kernel) = (
+        packages::install(&PACKAGES)?,
+        packages::install(&tools::PACKAGES)?,
+    );
     Ok(machines && kernel)
 }
 
 /// Builds it all; `None` if a compiler has said on stderr what is wrong.
 pub(crate) fn ready(debug: bool) -> Result<Option<Parts>> {
-    if !setup::install(&PACKAGES)? {
+    if !packages::install(&PACKAGES)? {
         bail!("packages are missing; their names and the command are above");
     }
     let Some(module) = module::build(debug)? else {

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use rustix::fs::FlockOperation;
 
 /// `$NETVM_CACHE`, else `$XDG_CACHE_HOME/netvm`, else `~/.cache/netvm`; made if it is not there.
-pub(crate) fn folder() -> Result<PathBuf> {
+pub fn folder() -> Result<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let folder = if let Some(own) = set("NETVM_CACHE") {
         PathBuf::from(own)
@@ -23,7 +23,7 @@ pub(crate) fn folder() -> Result<PathBuf> {
 }
 
 /// Waits until no other process builds `name` in `folder`; the turn ends with the file.
-pub(crate) fn turn(folder: &Path, name: &str) -> Result<File> {
+pub fn turn(folder: &Path, name: &str) -> Result<File> {
     let path = folder.join(format!("{name}.lock"));
     let file = File::options()
         .create(true)
@@ -39,7 +39,7 @@ pub(crate) fn turn(folder: &Path, name: &str) -> Result<File> {
 }
 
 /// Fails unless `folder`'s disk has room for `bytes`.
-pub(crate) fn room(folder: &Path, bytes: u64, what: &str) -> Result<()> {
+pub fn room(folder: &Path, bytes: u64, what: &str) -> Result<()> {
     let disk = rustix::fs::statvfs(folder).context("asking how much room the disk has")?;
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
     if free < bytes {
@@ -54,7 +54,7 @@ pub(crate) fn room(folder: &Path, bytes: u64, what: &str) -> Result<()> {
 }
 
 /// A short name for `text`: the same for the same text on every machine (FNV-1a; a cache needs no protection from its own user).
-pub(crate) fn name_of(text: &str) -> String {
+pub fn name_of(text: &str) -> String {
     let hash = text.bytes().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
     });

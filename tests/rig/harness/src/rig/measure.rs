@@ -18,7 +18,7 @@ use crate::cargo::{root, target};
 
 /// Options of `cargo xtask rig measure`.
 #[derive(Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// Where the files go.
     #[arg(long, value_name = "FOLDER", default_value_os_t = root().join("docs/evaluation"))]
     to: PathBuf,

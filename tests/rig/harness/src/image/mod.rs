@@ -11,7 +11,7 @@ mod sizes;
 mod storm;
 mod stuck;
 
-pub(crate) use boots::stage;
+pub use boots::test;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -27,7 +27,7 @@ const QEMU: &str = "qemu-system-aarch64";
 
 /// Options of `cargo xtask firmware`.
 #[derive(Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// Print the result as one JSON object.
     #[arg(long)]
     json: bool,
@@ -36,8 +36,11 @@ pub(crate) struct Options {
     icount: bool,
 }
 
-/// `cargo xtask firmware`.
-pub(crate) fn firmware(options: &Options) -> Result<bool> {
+/// `cargo xtask firmware`. `Ok(false)`: the compiler has said on stderr what is wrong.
+///
+/// # Errors
+/// What is missing, or what went wrong.
+pub fn firmware(options: &Options) -> Result<bool> {
     if options.icount {
         have_qemu()?;
     }

@@ -18,7 +18,7 @@ use crate::report::{Finished, Progress, Summary, Verdict};
 
 /// Options of `cargo xtask rig test`.
 #[derive(Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// Run only these scenarios (may be given several times, or names with commas between).
     #[arg(long, value_name = "SCENARIO", value_delimiter = ',')]
     only: Vec<String>,

@@ -1,4 +1,4 @@
-//! The stage `image`: boots the image in QEMU once for each thing that it must report.
+//! The tests of the stage `image`: boots the image in QEMU once for each thing that it must report.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,8 +11,7 @@ use netvm_abi::Geometry;
 use super::memory::Memory;
 use super::{QEMU, build, have_qemu, have_target, hosted, icount, image, in_folder, network, stuck};
 use crate::cargo::{cargo, target};
-use crate::exec;
-use crate::run::{Context, Outcome};
+use crate::exec::tail;
 
 /// Where the image looks for what a test asks of it (`src/board/qemu_virt/mod.rs`).
 const BOOT_WORD: u32 = 0x4007_0000;
@@ -62,11 +61,15 @@ const BOOTS: [(&str, u32, &[&str]); 6] = [
     ),
 ];
 
-/// The stage: builds, lints and boots the image once for each thing that it must report.
-pub(crate) fn stage(context: &mut Context<'_>) -> Result<Outcome> {
+/// Builds and lints the image, and boots it once for each thing that it must report. `exec` runs a command; the answer is
+/// one line for a person.
+///
+/// # Errors
+/// What is missing, or which boot did not report what it must.
+pub fn test(exec: &mut dyn FnMut(&mut Command) -> Result<()>) -> Result<String> {
     have_qemu()?;
     have_target()?;
-    context.exec(in_folder(&mut cargo(&[
+    exec(in_folder(&mut cargo(&[
         "clippy",
         "--release",
         "--locked",
@@ -74,13 +77,11 @@ pub(crate) fn stage(context: &mut Context<'_>) -> Result<Outcome> {
         "-D",
         "warnings",
     ])))?;
-    context.exec(&mut build())?;
+    exec(&mut build())?;
     for (name, word, says) in BOOTS {
         let log = log_of(&word.to_string());
-        context
-            .exec(&mut boot(word, &log))
-            .with_context(|| format!("boot '{name}': QEMU did not end by itself"))?;
-        let text = exec::tail(&log, 20_000);
+        exec(&mut boot(word, &log)).with_context(|| format!("boot '{name}': QEMU did not end by itself"))?;
+        let text = tail(&log, 20_000);
         for expected in says {
             if !text.contains(expected) {
                 bail!(
@@ -100,13 +101,13 @@ pub(crate) fn stage(context: &mut Context<'_>) -> Result<Outcome> {
     }
     stuck::run()?;
     let hosted = hosted::run()?;
-    Ok(Outcome::Passed(format!(
+    Ok(format!(
         "{} boots; idle at {:.1} % of a core; hosts outside: {} us an exchange, {} calls",
         BOOTS.len() + 6,
         seen.idle.max(hosted.idle) * 100.0,
         hosted.exchange.as_micros(),
         hosted.rings
-    )))
+    ))
 }
 
 /// The machine stays in QEMU's parallel mode: with one processor at most, QEMU would leave out barriers and atomics.

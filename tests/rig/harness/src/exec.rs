@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 
 /// How a command ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ended {
+pub enum Ended {
     /// Exit status 0.
     Well,
     /// Another exit status, or a signal.
@@ -25,7 +25,7 @@ pub(crate) enum Ended {
 
 /// Runs `command` with its output appended to `log`, calling `tick` a few times a second with the last
 /// line of the output.
-pub(crate) fn run(
+pub fn run(
     command: &mut Command,
     log: &Path,
     limit: Duration,
@@ -99,7 +99,7 @@ fn end(child: &mut Child) {
 }
 
 /// The last `max` bytes of a file, as text.
-pub(crate) fn tail(path: &Path, max: u64) -> String {
+pub fn tail(path: &Path, max: u64) -> String {
     let mut bytes = Vec::new();
     if let Ok(mut file) = File::open(path) {
         let length = file.metadata().map_or(0, |metadata| metadata.len());
@@ -112,7 +112,7 @@ pub(crate) fn tail(path: &Path, max: u64) -> String {
 
 /// What of a failed command's output tells why: the commands, what its tests said that failed, and the
 /// last lines. Without such tests, more of the last lines.
-pub(crate) fn why(output: &str) -> Vec<&str> {
+pub fn why(output: &str) -> Vec<&str> {
     const TESTS: usize = 120;
     const LAST: usize = 20;
     const OTHERWISE: usize = 80;

@@ -22,7 +22,7 @@ use crate::cargo::root;
     after_help = "The result lies in $NETVM_CACHE (else $XDG_CACHE_HOME/netvm, else ~/.cache/netvm); \
     what is there already is not built again. It takes about 10 minutes on two cores, the debug kernel 20."
 )]
-pub(crate) struct Options {
+pub struct Options {
     /// The kernel with lock, memory and sleep checks (PROVE_LOCKING, KASAN, ...).
     #[arg(long)]
     debug: bool,
@@ -46,8 +46,11 @@ pub(crate) struct Kernel {
     pub(crate) built: bool,
 }
 
-/// `cargo xtask kernel`.
-pub(crate) fn kernel(options: &Options) -> Result<bool> {
+/// `cargo xtask kernel`. `Ok(false)`: it failed, and stderr says why.
+///
+/// # Errors
+/// What is missing, or what stopped the build.
+pub fn kernel(options: &Options) -> Result<bool> {
     let kernel = ready(options.debug)?;
     if options.json {
         println!("{}", serde_json::to_string(&kernel)?);

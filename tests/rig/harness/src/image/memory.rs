@@ -7,10 +7,10 @@ use netvm_abi::Geometry;
 use netvm_abi::bar::BarMap;
 use serde::Serialize;
 
-#[path = "../../../nic-firmware/image/src/memory.rs"]
+#[path = "../../../../../nic-firmware/image/src/memory.rs"]
 mod card;
 
-#[path = "../../../nic-firmware/image/src/board/qemu_virt/sizes.rs"]
+#[path = "../../../../../nic-firmware/image/src/board/qemu_virt/sizes.rs"]
 mod board;
 
 pub(super) use board::geometry as of_board;

@@ -11,7 +11,7 @@ use serde::Serialize;
 /// How a stage ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// All of it ran and was right.
     Passed,
     /// Something was wrong.
@@ -22,19 +22,19 @@ pub(crate) enum Verdict {
 
 /// A finished stage.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Finished {
+pub struct Finished {
     /// The stage's name, as `--only` takes it.
-    pub(crate) stage: &'static str,
+    pub stage: &'static str,
     /// How it ended.
-    pub(crate) verdict: Verdict,
+    pub verdict: Verdict,
     /// One line for a person: what was counted, or what went wrong.
-    pub(crate) detail: String,
+    pub detail: String,
     /// How long it took.
-    pub(crate) seconds: f64,
+    pub seconds: f64,
 }
 
 /// The line about the stage that is running.
-pub(crate) struct Progress {
+pub struct Progress {
     label: String,
     terminal: bool,
     started: Instant,
@@ -43,7 +43,7 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// Announces a stage: number `at` of `of`.
-    pub(crate) fn start(at: usize, of: usize, stage: &str, about: &str) -> Self {
+    pub fn start(at: usize, of: usize, stage: &str, about: &str) -> Self {
         let progress = Self {
             label: format!("[{at:>2}/{of}] {stage:<12}"),
             terminal: std::io::stderr().is_terminal(),
@@ -59,12 +59,12 @@ impl Progress {
     }
 
     /// How long the stage has run.
-    pub(crate) fn elapsed(&self) -> Duration {
+    pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
     /// Shows that it still runs: always on a terminal, once a minute in a log.
-    pub(crate) fn tick(&mut self, line: &str) {
+    pub fn tick(&mut self, line: &str) {
         if self.terminal {
             self.draw(line);
         } else if self.spoke.elapsed() > Duration::from_secs(60) {
@@ -79,7 +79,7 @@ impl Progress {
     }
 
     /// Replaces the line by the stage's result.
-    pub(crate) fn finish(self, finished: &Finished) {
+    pub fn finish(self, finished: &Finished) {
         let verdict = match finished.verdict {
             Verdict::Passed => "ok",
             Verdict::Failed => "FAILED",
@@ -123,7 +123,7 @@ fn seconds(time: Duration) -> String {
 
 /// The whole run, as `--json` prints it.
 #[derive(Serialize)]
-pub(crate) struct Summary<'a> {
+pub struct Summary<'a> {
     ok: bool,
     passed: usize,
     failed: usize,
@@ -134,7 +134,7 @@ pub(crate) struct Summary<'a> {
 
 impl<'a> Summary<'a> {
     /// Adds up `stages`.
-    pub(crate) fn new(stages: &'a [Finished], time: Duration) -> Self {
+    pub fn new(stages: &'a [Finished], time: Duration) -> Self {
         let count = |verdict| stages.iter().filter(|stage| stage.verdict == verdict).count();
         Self {
             ok: count(Verdict::Failed) == 0 && count(Verdict::Passed) > 0,
@@ -147,7 +147,7 @@ impl<'a> Summary<'a> {
     }
 
     /// Says it on stdout: as one JSON object, or as a table. `Ok(true)`: nothing failed, and something ran.
-    pub(crate) fn say(&self, json: bool) -> Result<bool> {
+    pub fn say(&self, json: bool) -> Result<bool> {
         if json {
             println!("{}", serde_json::to_string(self)?);
         } else {

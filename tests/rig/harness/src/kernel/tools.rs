@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::cache;
 use crate::cargo::{cargo, output_of};
-use crate::setup::{self, Probe, Tool};
+use crate::packages::{self, Probe, Tool};
 
 /// The sources; the archive's name below `/usr/src` begins the same.
 pub(super) const SOURCE: &str = "linux-source-6.12";
@@ -63,10 +63,10 @@ pub(crate) struct Tools {
 
 /// Installs what is missing.
 pub(crate) fn ready() -> Result<Tools> {
-    if !setup::install(&PACKAGES)? {
+    if !packages::install(&PACKAGES)? {
         bail!("packages are missing; their names and the command are above");
     }
-    let version = |package| setup::version_of(package).with_context(|| format!("no version of {package}"));
+    let version = |package| packages::version_of(package).with_context(|| format!("no version of {package}"));
     let rustc = output_of(RUSTC, &["--version"]).with_context(|| format!("{RUSTC} does not run"))?;
     let release = rustc.split(' ').nth(1).unwrap_or_default();
     let library = PathBuf::from(format!("/usr/src/rustc-{release}/library"));

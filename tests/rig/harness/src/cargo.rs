@@ -4,22 +4,24 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The workspace's root folder.
-pub(crate) fn root() -> &'static Path {
+pub fn root() -> &'static Path {
+    // This crate's folder is `tests/rig/harness`.
     Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
+        .ancestors()
+        .nth(3)
         .unwrap_or(Path::new("."))
 }
 
 /// Every workspace of this tree, by its manifest: the one that ships, the card's image (another target), the fuzz
 /// targets (another toolchain). What is checked of one (format, dependencies) is checked of each.
-pub(crate) const WORKSPACES: [&str; 3] = [
+pub const WORKSPACES: [&str; 3] = [
     "Cargo.toml",
     "nic-firmware/image/Cargo.toml",
     "tests/fuzz/Cargo.toml",
 ];
 
 /// Cargo's target folder: builds of other kinds (mutants, fuzz) go to folders of their own below it.
-pub(crate) fn target() -> PathBuf {
+pub fn target() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(dir) => root().join(dir),
         None => root().join("target"),
@@ -28,7 +30,7 @@ pub(crate) fn target() -> PathBuf {
 
 /// A `cargo` command in the workspace's root, without the variables that the cargo which runs this program set
 /// for it (they would make the inner cargo rebuild what it has built already).
-pub(crate) fn cargo(args: &[&str]) -> Command {
+pub fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new("cargo");
     command.current_dir(root()).args(args);
     for (name, _) in std::env::vars_os() {
@@ -49,7 +51,7 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
 }
 
 /// Does `program args` start and succeed? For looking at what the machine has.
-pub(crate) fn works(program: &str, args: &[&str]) -> bool {
+pub fn works(program: &str, args: &[&str]) -> bool {
     Command::new(program)
         .args(args)
         .output()
@@ -57,7 +59,7 @@ pub(crate) fn works(program: &str, args: &[&str]) -> bool {
 }
 
 /// What `program args` prints, trimmed, if it succeeds.
-pub(crate) fn output_of(program: &str, args: &[&str]) -> Option<String> {
+pub fn output_of(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program)
         .args(args)
         .current_dir(root())

@@ -24,7 +24,7 @@ const LEAVE: u8 = 0x1D;
 
 /// Options of `cargo xtask rig shell`.
 #[derive(Args)]
-pub(crate) struct ShellOptions {
+pub struct ShellOptions {
     /// On the kernel with lock, memory and sleep checks.
     #[arg(long)]
     debug_kernel: bool,
@@ -35,7 +35,7 @@ pub(crate) struct ShellOptions {
 
 /// Options of `cargo xtask rig console`.
 #[derive(Args)]
-pub(crate) struct ConsoleOptions {
+pub struct ConsoleOptions {
     /// The host: 0 or 1.
     #[arg(value_parser = clap::value_parser!(u8).range(0..2))]
     host: u8,
@@ -43,7 +43,7 @@ pub(crate) struct ConsoleOptions {
 
 /// Options of `cargo xtask rig run`.
 #[derive(Args)]
-pub(crate) struct RunOptions {
+pub struct RunOptions {
     /// The host: 0 or 1.
     #[arg(value_parser = clap::value_parser!(u8).range(0..2))]
     host: u8,

@@ -38,19 +38,17 @@ mod trouble;
 mod unplug;
 mod wire;
 
-use std::process::Command;
+pub use parts::installed;
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Subcommand;
-
-use crate::exec;
-use crate::run::{Context, Outcome};
 
 /// Commands of `cargo xtask rig`.
 #[derive(Subcommand)]
-pub(crate) enum Rig {
+pub enum Rig {
     /// Run the scenarios, print a table, and say where the logs of a failure are.
     Test(run::Options),
     /// Measure misses, exports, and what lands in place under memory pressure; write `docs/evaluation/rig-measured.md`.
@@ -63,8 +61,11 @@ pub(crate) enum Rig {
     Run(shell::RunOptions),
 }
 
-/// `cargo xtask rig`.
-pub(crate) fn rig(command: &Rig) -> Result<bool> {
+/// `cargo xtask rig`. `Ok(false)`: something failed.
+///
+/// # Errors
+/// What is missing, or what stopped it.
+pub fn rig(command: &Rig) -> Result<bool> {
     match command {
         Rig::Test(options) => run::test(options),
         Rig::Measure(options) => measure::measure(options),
@@ -72,33 +73,6 @@ pub(crate) fn rig(command: &Rig) -> Result<bool> {
         Rig::Console(options) => shell::console(options),
         Rig::Run(options) => shell::run(options),
     }
-}
-
-/// The stage `rig`: all scenarios on the plain kernel, which is built if the cache has it not.
-pub(crate) fn stage(context: &mut Context<'_>) -> Result<Outcome> {
-    if !cfg!(target_arch = "x86_64") {
-        return Ok(Outcome::Skipped(
-            "its hosts and their kernel are built on x86-64 only".to_owned(),
-        ));
-    }
-    if !parts::installed()? {
-        return Ok(Outcome::Skipped(
-            "packages are missing (named above), and only root of a Debian may install them: sudo cargo xtask rig test"
-                .to_owned(),
-        ));
-    }
-    let this = std::env::current_exe().context("this program's own path")?;
-    context.exec(Command::new(this).args(["rig", "test", "--tries", "2"]))?;
-    let log = exec::tail(context.log(), 20_000);
-    // Lines of the table begin with a name, those of the progress with a bracket.
-    let again = log
-        .lines()
-        .filter(|line| !line.starts_with('[') && line.contains("; try 1 FAILED: "));
-    let mut detail = log.trim().lines().last().unwrap_or_default().to_owned();
-    for name in again.filter_map(|line| line.split_whitespace().next()) {
-        detail.push_str(&format!("; {name} only at the second try"));
-    }
-    Ok(Outcome::Passed(detail))
 }
 
 /// A flag that Ctrl-C sets.

@@ -4,7 +4,7 @@
 pub(crate) mod memory;
 pub(crate) mod server;
 
-#[path = "../../../../nic-firmware/image/src/self_test/host.rs"]
+#[path = "../../../../../../nic-firmware/image/src/self_test/host.rs"]
 mod host;
 
 use std::path::Path;
