@@ -25,39 +25,35 @@ pub(crate) fn bench(options: &Options) -> Result<bool> {
         .manifest_path(root().join("Cargo.toml"))
         .no_deps()
         .exec()?;
-    let mut names: Vec<&str> = Vec::new();
-    let mut package = None;
-    for found in metadata
+    let is_program =
+        |target: &&cargo_metadata::Target| target.kind.contains(&cargo_metadata::TargetKind::Bin);
+    let programs: Vec<(&str, &str)> = metadata
         .packages
         .iter()
         .filter(|found| found.manifest_path.as_std_path().starts_with(&folder))
-    {
-        package = Some(found.name.to_string());
-        names.extend(
-            found
-                .targets
-                .iter()
-                .filter(|target| target.kind.contains(&cargo_metadata::TargetKind::Bin))
-                .map(|target| target.name.as_str()),
-        );
-    }
-    let Some(package) = package else {
+        .flat_map(|found| {
+            let programs = found.targets.iter().filter(is_program);
+            programs.map(|target| (target.name.as_str(), found.name.as_str()))
+        })
+        .collect();
+    let names: Vec<&str> = programs.iter().map(|&(name, _)| name).collect();
+    if names.is_empty() {
         bail!("the benches package is not in the workspace")
-    };
+    }
     let Some(name) = options.name.as_deref() else {
         println!("benchmarks: {}", names.join(", "));
         return Ok(true);
     };
-    if !names.contains(&name) {
+    let Some(&(_, package)) = programs.iter().find(|program| program.0 == name) else {
         let what = format!("there is no benchmark `{name}`; there are: {}", names.join(", "));
         return Err(netvm_harness::Usage(what).into());
-    }
+    };
     let mut command = cargo(&[
         "run",
         "--release",
         "--quiet",
         "--package",
-        &package,
+        package,
         "--bin",
         name,
         "--",

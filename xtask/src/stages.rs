@@ -233,6 +233,7 @@ fn unit(context: &mut Context<'_>) -> Result<Outcome> {
         "netvm-conformance",
         "netvm-emulator",
         "netvm-world",
+        "netvm-bench-sync",
     ] {
         command.args(["--exclude", elsewhere]);
     }
@@ -294,6 +295,8 @@ fn sim(context: &mut Context<'_>) -> Result<Outcome> {
         "--no-fail-fast",
         "--package",
         "netvm-world",
+        "--package",
+        "netvm-bench-sync",
     ])?;
     let tests = context.tests()?;
     // What fails names the command that replays it.

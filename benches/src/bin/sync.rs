@@ -2,8 +2,8 @@
 
 use anyhow::anyhow;
 use clap::Parser;
+use netvm_bench_sync::suite::{self, Sizes};
 use netvm_benches::sync::page;
-use netvm_world::bench::suite::{self, Sizes};
 use netvm_world::timing::CostModel;
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -2,9 +2,9 @@
 
 use super::plot;
 use anyhow::{Context as _, Result};
-use netvm_world::bench::locality::{Kind, PROCESSES, Point};
-use netvm_world::bench::suite::Measured;
-use netvm_world::bench::verdict::{FAIR, GOODPUT, LONGEST_WAIT, MORE_INSTRUCTIONS, MORE_TIME, SHARED};
+use netvm_bench_sync::locality::{Kind, PROCESSES, Point};
+use netvm_bench_sync::suite::Measured;
+use netvm_bench_sync::verdict::{FAIR, GOODPUT, LONGEST_WAIT, MORE_INSTRUCTIONS, MORE_TIME, SHARED};
 use netvm_world::timing::CostModel;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -158,8 +158,7 @@ fn locality(page: &mut String, all: &Measured) -> Result<()> {
 }
 
 fn hot(page: &mut String, model: &CostModel, all: &Measured) -> Result<()> {
-    let best =
-        |value: fn(&netvm_world::bench::hot::Hot) -> f64| all.hot.iter().map(value).fold(0.0, f64::max);
+    let best = |value: fn(&netvm_bench_sync::hot::Hot) -> f64| all.hot.iter().map(value).fold(0.0, f64::max);
     writeln!(
         page,
         "\n## Hot words\n\n\

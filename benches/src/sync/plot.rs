@@ -1,7 +1,7 @@
 //! The plot of `docs/evaluation/sync-locality.svg`.
 
 use anyhow::{Result, anyhow};
-use netvm_world::bench::locality::{KINDS, Point};
+use netvm_bench_sync::locality::{KINDS, Point};
 use plotters::prelude::*;
 use std::path::Path;
 

@@ -6,53 +6,53 @@ use rand_chacha::ChaCha8Rng;
 
 /// A seeded source of choices. ChaCha is specified, so a seed means the same run everywhere.
 #[derive(Clone)]
-pub(crate) struct Dice(ChaCha8Rng);
+pub struct Dice(ChaCha8Rng);
 
 impl Dice {
     /// The dice of a run.
-    pub(crate) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Self(ChaCha8Rng::seed_from_u64(seed))
     }
 
     /// An independent sequence, so that one part's choices do not shift another's.
-    pub(crate) fn split(&mut self, stream: u64) -> Self {
+    pub fn split(&mut self, stream: u64) -> Self {
         let mut other = ChaCha8Rng::seed_from_u64(self.0.next_u64());
         other.set_stream(stream);
         Self(other)
     }
 
     /// True `parts` times in a million.
-    pub(crate) fn chance(&mut self, parts: u32) -> bool {
+    pub fn chance(&mut self, parts: u32) -> bool {
         parts > 0 && self.0.random_range(0..1_000_000u32) < parts
     }
 
     /// A number below `end`; zero when `end` is zero.
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
+    pub fn below(&mut self, end: u64) -> u64 {
         if end == 0 { 0 } else { self.0.random_range(0..end) }
     }
 
     /// An index below `len`.
-    pub(crate) fn index(&mut self, len: usize) -> usize {
+    pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
 
     /// A number from `low` to `high`, both possible.
-    pub(crate) fn within(&mut self, low: u64, high: u64) -> u64 {
+    pub fn within(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low).saturating_add(1))
     }
 
     /// A span from `low` to `high`.
-    pub(crate) fn span(&mut self, low: Nanos, high: Nanos) -> Nanos {
+    pub fn span(&mut self, low: Nanos, high: Nanos) -> Nanos {
         Nanos(self.within(low.0, high.0))
     }
 
     /// Any 64 bits.
-    pub(crate) fn word(&mut self) -> u64 {
+    pub fn word(&mut self) -> u64 {
         self.0.next_u64()
     }
 
     /// Any bytes.
-    pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
+    pub fn fill(&mut self, bytes: &mut [u8]) {
         self.0.fill_bytes(bytes);
     }
 }

@@ -15,7 +15,6 @@
 //! cores. A run is a pure function of its seed and [`Config`] (P8).
 
 mod backend;
-pub mod bench;
 mod bodies;
 mod card;
 pub mod check;
@@ -41,6 +40,7 @@ mod script;
 mod seen;
 mod sim;
 mod solo;
+pub mod stand;
 pub mod timing;
 pub mod trace;
 mod vm;
@@ -50,6 +50,7 @@ mod world;
 
 pub use bodies::{Bodies, Ran};
 pub use config::{Config, FaultLevel};
+pub use dice::Dice;
 pub use report::{Failure, Report};
 pub use script::Script;
 pub use trace::{Lines, NoTrace, TraceSink};

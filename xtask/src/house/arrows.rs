@@ -8,7 +8,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 use netvm_harness::cargo::root;
 
 /// A crate of ours, and those of ours that its shipped code may use.
-const ARROWS: [(&str, &[&str]); 15] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     ("netvm-abi", &[]),
     ("netvm-nic", &["netvm-abi"]),
     ("netvm-host", &["netvm-abi"]),
@@ -34,7 +34,11 @@ const ARROWS: [(&str, &[&str]); 15] = [
     ("netvm-rig", &["netvm", "netvm-conformance"]),
     ("netvm-loom", &["netvm-abi", "netvm-nic", "netvm-platform"]),
     ("netvm-models", &["netvm", "netvm-abi"]),
-    ("netvm-cli", &["netvm", "netvm-emulator", "netvm-world"]),
+    ("netvm-bench-sync", &["netvm", "netvm-abi", "netvm-world"]),
+    (
+        "netvm-cli",
+        &["netvm", "netvm-emulator", "netvm-world", "netvm-bench-sync"],
+    ),
     // Counts the memory of a card from the types.
     ("netvm-harness", &["netvm-abi", "netvm-nic"]),
     ("xtask", &["netvm-harness"]),

@@ -35,13 +35,11 @@ impl File {
             .unwrap_or_default()
     }
 
-    /// Is this a file of tests (and not shipped code)? The rig's machinery is none: what it shows, it does not check.
+    /// Is this a file of tests (and not shipped code)? Benchmarks and the rig's machinery are none: what they
+    /// show, they do not check.
     pub(crate) fn is_test(&self) -> bool {
         let name = self.path.rsplit('/').next().unwrap_or_default();
-        let folder = self
-            .path
-            .split('/')
-            .any(|part| part == "tests" || part == "benches");
+        let folder = self.path.split('/').any(|part| part == "tests");
         (folder && !self.path.starts_with("tests/rig/harness/")) || name.ends_with("tests.rs")
     }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Instant;
 
-use netvm_world::bench::suite::{self, Measured, Sizes};
+use netvm_bench_sync::suite::{self, Measured, Sizes};
 use netvm_world::timing::CostModel;
 use serde::Serialize;
 

@@ -6,15 +6,15 @@
 //! live at the locks' homes. Processes of a lock's own node reach it with their processor if it is an asymmetric one, else
 //! through their card, as they must to be atomic with the others.
 
-use super::stand::{Actor, Findings, Gate, SOON, Stand, Trouble};
-use crate::dice::Dice;
-use crate::timing::CostModel;
 use netvm::sync::Lock;
 use netvm::sync::alock::{AsymmetricConfig, AsymmetricHandle, AsymmetricLock};
 use netvm::{Access, Port, RemoteSegment, Result};
 use netvm_abi::atomic::Atomic;
 use netvm_abi::descriptor::Opcode;
 use netvm_abi::{Nanos, PAGE_SIZE};
+use netvm_world::Dice;
+use netvm_world::stand::{Actor, Findings, Gate, SOON, Stand, Trouble};
+use netvm_world::timing::CostModel;
 use serde::Serialize;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

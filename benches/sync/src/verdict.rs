@@ -131,7 +131,7 @@ pub fn of_locality(points: &[Point]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::locality::Setting;
+    use crate::locality::Setting;
 
     #[test]
     fn where_all_are_local_the_asymmetric_lock_is_quickest() {
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_sender_that_starves_is_seen() {
-        let setting = crate::bench::pressure::Setting {
+        let setting = crate::pressure::Setting {
             senders: 8,
             capacity: 4,
             service_nanos: 1_000,

@@ -1,4 +1,5 @@
-//! A modelled world, and what its processes need to measure in it.
+//! A modelled world, and what its processes need to measure in it. The checkers of the promises watch it as they watch the
+//! worlds of seeds.
 
 use crate::card::Card;
 use crate::config::{Config, FaultLevel};
@@ -30,10 +31,12 @@ impl std::error::Error for Trouble {}
 
 /// What a process that measures is given.
 #[derive(Clone)]
-pub(super) struct Actor {
+pub struct Actor {
     sim: Solo<Weak<Sim>>,
-    pub(super) node: Node,
-    pub(super) id: NodeId,
+    /// The library's handle of its node.
+    pub node: Node,
+    /// Which node that is.
+    pub id: NodeId,
 }
 
 impl Actor {
@@ -42,19 +45,19 @@ impl Actor {
     }
 
     /// The present.
-    pub(super) fn now(&self) -> Nanos {
+    pub fn now(&self) -> Nanos {
         self.sim().map_or(Nanos(0), |sim| sim.now())
     }
 
     /// Instructions of all cards so far, but for looks in vain.
-    pub(super) fn instructions(&self) -> u64 {
+    pub fn instructions(&self) -> u64 {
         self.sim().map_or(0, |sim| {
             sim.nodes.iter().map(|node| node.instructions.get()).sum()
         })
     }
 
     /// What all cards together have counted so far, by the counters' names.
-    pub(super) fn counted(&self, names: &[&str]) -> Vec<u64> {
+    pub fn counted(&self, names: &[&str]) -> Vec<u64> {
         let Some(sim) = self.sim() else {
             return Vec::new();
         };
@@ -70,26 +73,29 @@ impl Actor {
     }
 
     /// Lets time pass.
-    pub(super) fn rest(&self, span: Nanos) {
+    pub fn rest(&self, span: Nanos) {
         if let Some(sim) = self.sim() {
             sim.parker.park(Park::Until(sim.now().after(span)));
         }
     }
 
     /// Lets time pass until something is so.
-    pub(super) fn until(&self, mut is: impl FnMut() -> bool) {
+    pub fn until(&self, mut is: impl FnMut() -> bool) {
         while !is() {
             self.rest(Nanos::from_micros(20));
         }
     }
 
     /// Opens a port of the process.
-    pub(super) fn open(&self, number: u16) -> Result<Port> {
+    ///
+    /// # Errors
+    /// Those of [`Port::open`].
+    pub fn open(&self, number: u16) -> Result<Port> {
         Port::open(&self.node, PortConfig::number(number))
     }
 
     /// Adds a thread to the process.
-    pub(super) fn thread(&self, body: impl FnOnce(&Self) -> Result<()> + 'static) {
+    pub fn thread(&self, body: impl FnOnce(&Self) -> Result<()> + 'static) {
         let Some(sim) = self.sim() else { return };
         let Some((_, process)) = process::running(&sim) else {
             return;
@@ -111,41 +117,41 @@ impl Actor {
     }
 }
 
-/// Where so many meet.
+/// Where a number of processes meet.
 #[derive(Default)]
-pub(super) struct Gate {
+pub struct Gate {
     come: Cell<usize>,
 }
 
 impl Gate {
     /// How many have come.
-    pub(super) fn come(&self) -> usize {
+    pub fn come(&self) -> usize {
         self.come.get()
     }
 
-    /// Waits until so many have come.
-    pub(super) fn pass(&self, actor: &Actor, many: usize) {
+    /// Waits until `many` have come.
+    pub fn pass(&self, actor: &Actor, many: usize) {
         self.come.set(self.come.get() + 1);
         actor.until(|| self.come.get() >= many);
     }
 }
 
 /// Numbers that processes leave behind, by name.
-pub(super) type Findings<T> = Rc<RefCell<Vec<T>>>;
+pub type Findings<T> = Rc<RefCell<Vec<T>>>;
 
 /// A world to be, and its processes.
-pub(super) struct Stand {
+pub struct Stand {
     model: CostModel,
     nodes: u16,
     roles: Vec<Role>,
 }
 
-/// How long anybody waits for a name.
-pub(super) const SOON: Timeout = Timeout::After(std::time::Duration::from_secs(5));
+/// How long a process waits for a name.
+pub const SOON: Timeout = Timeout::After(std::time::Duration::from_secs(5));
 
 impl Stand {
-    /// With so many nodes.
-    pub(super) const fn new(model: &CostModel, nodes: u16) -> Self {
+    /// With `nodes` nodes.
+    pub const fn new(model: &CostModel, nodes: u16) -> Self {
         Self {
             model: *model,
             nodes,
@@ -154,7 +160,7 @@ impl Stand {
     }
 
     /// Adds a process.
-    pub(super) fn process(&mut self, node: u16, name: &str, body: impl Fn(&Actor) -> Result<()> + 'static) {
+    pub fn process(&mut self, node: u16, name: &str, body: impl Fn(&Actor) -> Result<()> + 'static) {
         let mut role = Role::new(name, NodeId(node), move |env: Env| {
             let actor = Actor {
                 sim: env.sim.clone(),
@@ -168,8 +174,11 @@ impl Stand {
         self.roles.push(role);
     }
 
-    /// Runs it until all have returned. `clients`: of any node, at most.
-    pub(super) fn run(self, clients: u16) -> std::result::Result<(), Trouble> {
+    /// Runs it until all processes have returned. `clients`: the most of any node.
+    ///
+    /// # Errors
+    /// A process failed, did not return, or a promise was broken.
+    pub fn run(self, clients: u16) -> std::result::Result<(), Trouble> {
         let config = Config {
             nodes: self.nodes,
             messages: 0,

@@ -1,10 +1,10 @@
 //! Many clients on one lock: who gets it how often, and what lies between two of them.
 
-use super::stand::{Actor, Findings, Gate, SOON, Stand, Trouble};
-use crate::timing::CostModel;
 use netvm::sync::Lock;
 use netvm::{Access, Result};
 use netvm_abi::Nanos;
+use netvm_world::stand::{Actor, Findings, Gate, SOON, Stand, Trouble};
+use netvm_world::timing::CostModel;
 use serde::Serialize;
 use std::cell::Cell;
 use std::rc::Rc;

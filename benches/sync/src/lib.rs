@@ -1,5 +1,5 @@
-//! Measurements of the shipped cores and library in modelled worlds: nothing fails, nothing is left to chance, and
-//! what a card does takes the instructions that were counted for it ([`crate::timing`]).
+//! What synchronization and channels cost: the shipped cores and library in modelled worlds. Nothing fails, nothing is
+//! left to chance, and what a card does takes the instructions that were counted for it ([`netvm_world::timing`]).
 //!
 //! | module | what is measured |
 //! |---|---|
@@ -18,9 +18,8 @@ pub mod hot;
 pub mod locality;
 pub mod operations;
 pub mod pressure;
-mod stand;
 pub mod stream;
 pub mod suite;
 pub mod verdict;
 
-pub use stand::Trouble;
+pub use netvm_world::stand::Trouble;

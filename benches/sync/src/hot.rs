@@ -1,9 +1,9 @@
 //! A hot word: so many clients that all add to it, and what a cache of operands in the card could save (thesis 10.2).
 
-use super::stand::{Actor, Findings, Gate, SOON, Stand, Trouble};
-use crate::timing::CostModel;
 use netvm::{Access, Result};
 use netvm_abi::{Nanos, PAGE_SIZE};
+use netvm_world::stand::{Actor, Findings, Gate, SOON, Stand, Trouble};
+use netvm_world::timing::CostModel;
 use serde::Serialize;
 use std::rc::Rc;
 

@@ -2,7 +2,7 @@
 //! many that contend for one lock has it.
 
 use netvm_abi::Nanos;
-use netvm_world::bench::locality::{Kind, Setting, measure};
+use netvm_bench_sync::locality::{Kind, Setting, measure};
 use netvm_world::timing::CostModel;
 
 /// Acquisitions in a while, with `local_percent` of a hundred processes at the lock's home.

@@ -1,13 +1,13 @@
 //! Each operation alone: what it costs in messages, instructions and time.
 
-use super::stand::{Actor, Findings, Gate, SOON, Stand, Trouble};
-use crate::timing::CostModel;
 use netvm::sync::alock::{AsymmetricConfig, AsymmetricLock};
 use netvm::sync::{Lock, Semaphore, WaitQueue};
 use netvm::{Access, ChannelConfig, Port, Receiver, RemoteSegment, Result, Sender};
 use netvm_abi::Nanos;
 use netvm_abi::atomic::{Atomic, QueueBlock};
 use netvm_abi::descriptor::Opcode;
+use netvm_world::stand::{Actor, Findings, Gate, SOON, Stand, Trouble};
+use netvm_world::timing::CostModel;
 use serde::Serialize;
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,9 +1,9 @@
 //! Channels beside plain writes with a notification, over message sizes.
 
-use super::stand::{Actor, Findings, Gate, SOON, Stand, Trouble};
-use crate::timing::CostModel;
 use netvm::{Access, ChannelConfig, Receiver, Result, Sender};
 use netvm_abi::Nanos;
+use netvm_world::stand::{Actor, Findings, Gate, SOON, Stand, Trouble};
+use netvm_world::timing::CostModel;
 use serde::Serialize;
 use std::cell::Cell;
 use std::rc::Rc;

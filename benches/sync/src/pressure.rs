@@ -1,11 +1,11 @@
 //! A shared receive queue under lasting pressure: more senders than the receiver can serve, each with a message always at
 //! hand. Who gets how many places, and how long does one wait for a place?
 
-use super::stand::{Actor, Findings, Gate, SOON, Stand, Trouble};
-use crate::dice::Dice;
-use crate::timing::CostModel;
 use netvm::{Error, Result, SharedConfig, SharedReceiver, SharedSender};
 use netvm_abi::Nanos;
+use netvm_world::Dice;
+use netvm_world::stand::{Actor, Findings, Gate, SOON, Stand, Trouble};
+use netvm_world::timing::CostModel;
 use serde::Serialize;
 use std::rc::Rc;
 use std::time::Duration;
