@@ -1,4 +1,4 @@
-//! What happened, counted.
+//! Counters of everything that the host core does or refuses.
 
 use netvm_abi::Nanos;
 

@@ -4,7 +4,7 @@
 //! turn finds every answer late, and a card that shares a processor with others (an emulated one)
 //! does too. So time counts only as far as the host looked and the card moved:
 //!
-//! - One look counts for at most an eighth of a deadline ([`LOOKS`]), however long ago the last look
+//! - One look counts for at most an eighth of a deadline (`LOOKS`), however long ago the last look
 //!   was. A host that stood still gives the card the benefit of the doubt.
 //! - The host takes everything out of the event ring before it looks. An answer that lies there is
 //!   in time.

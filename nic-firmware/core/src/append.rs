@@ -2,9 +2,8 @@
 //!
 //! It acts when the window's turn comes to it, as an ordered message does, so the messages of one sender get their
 //! places in the order in which they were sent. Then it is held back ([`crate::behind`]), refused, or given the next
-//! place; from there on it is a
-//! plain write to that place. Whatever becomes of it, its record is stored: a place that was given out and never
-//! filled is one to skip, and not a hole that the receiver waits at.
+//! place; from there on it is a plain write to that place. However it ends, its record is stored: a place that was
+//! given out and never filled is one to skip, and not a hole that the receiver waits at.
 //!
 //! **Order.** The record is stored when the DMA has ended, or the host has copied, and before the event count is
 //! raised. A place is not given out again while anything still writes to it: only its record lets the receiver

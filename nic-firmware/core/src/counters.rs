@@ -1,4 +1,4 @@
-//! Everything that can happen is counted.
+//! Counters of everything that a NIC core does or refuses.
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {

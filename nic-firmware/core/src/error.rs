@@ -1,4 +1,4 @@
-//! Errors: to the port whose operation failed, wherever it is.
+//! Reports errors to the port whose operation failed, on this node or another.
 
 use crate::nic::Nic;
 use crate::platform::{Payload, Platform};

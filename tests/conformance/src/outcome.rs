@@ -17,7 +17,7 @@ pub enum Trouble {
     /// Data, order or number of notifications is wrong. Never right.
     Wrong(String),
     /// Something is not what it would be if all processes had done their part. Right only where one has not: a process
-    /// that was killed or had a failure, which says more ([`worse`](crate::side::worse)).
+    /// that was killed or had a failure, which says more (`side::worse`).
     Spoiled(String),
     /// The process was killed, by the body or by a fault.
     Killed,

@@ -1,7 +1,7 @@
 //! The pager of one node: its interface, its locks and its threads.
 //!
 //! Lock order: pager -> (through [`PageEvents`]) host core -> the card's own words. A thread that holds the pager's lock never touches
-//! application mappings, prints, or waits for anything but the card's page lock. `Maps` has a leaf lock of its own ([`super::maps`]).
+//! application mappings, prints, or waits for anything but the card's page lock. `Maps` has a leaf lock of its own (`maps`).
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 //! Independent checkers of the promises P1 to P6, one file each.
 //!
-//! They are fed with [`Seen`] facts, in the order in which they happened, after every step of the
-//! world. Each keeps its own books; what several need (which message is where) is in [`ledger`].
+//! They are fed with `Seen` facts, in the order in which they happened, after every step of the
+//! world. Each keeps its own books; what several need (which message is where) is in `ledger`.
 
 mod ledger;
 pub(crate) mod message;
