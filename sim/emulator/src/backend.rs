@@ -33,6 +33,10 @@ use crate::worker;
 /// Pages that one step of a control call deals with while it holds the driver's lock.
 const STEP_PAGES: u32 = 256;
 
+/// Spins after which a waiter naps: it waits for a page, say, and the threads that bring the page need the processor.
+const PATIENCE: u32 = 2048;
+const NAP: Duration = Duration::from_micros(20);
+
 /// One node, as the library sees it.
 pub(crate) struct NodeBackend {
     pub(crate) inner: Arc<Inner>,
@@ -308,12 +312,17 @@ impl PortBackend for Port {
     }
 
     fn relax(&self, spins: u32) {
+        let naps = spins >= PATIENCE;
         // The posting thread runs an inline card; a waiter looks after it only now and then, for late DMAs.
-        if spins % 512 == 511 {
+        if naps || spins % 512 == 511 {
             if !self.parts.host.network.is_threaded() {
                 self.doorbell();
             }
-            std::thread::yield_now();
+            if naps {
+                std::thread::sleep(NAP);
+            } else {
+                std::thread::yield_now();
+            }
         } else {
             std::hint::spin_loop();
         }

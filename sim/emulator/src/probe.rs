@@ -97,7 +97,7 @@ fn memfd() -> Check {
 
 fn swap_file(directory: &Path) -> Check {
     const NAME: &str = "directory for swap files";
-    let tried = Swap::new(directory).and_then(|mut swap| swap.write(None, &[0; PAGE_SIZE]));
+    let tried = Swap::new(directory).and_then(|mut swap| swap.write(&[None], &[[0; PAGE_SIZE]]));
     match tried {
         Ok(_) => Check::good(NAME, directory.display().to_string()),
         Err(errno) => Check::bad(

@@ -183,6 +183,64 @@ fn a_walk_is_brought_in_ahead_and_nothing_is_lost() {
     });
 }
 
+/// The card that walks misses a run of pages once, not each of them, and finds what it wrote where the pager made room meanwhile.
+#[test]
+fn a_walk_of_the_card_is_brought_in_ahead() {
+    const FRAMES: u64 = 1024;
+    const PAGES: u64 = 4 * FRAMES;
+    let machine = Machine::new(FRAMES as u32, PAGES, true);
+    // Pages that are there already do not end a walk.
+    (0..PAGES)
+        .step_by(100)
+        .for_each(|page| machine.word(page, 1).store(page, Ordering::Relaxed));
+    let mut misses = 0;
+    for page in 0..PAGES {
+        if !machine
+            .card
+            .write(machine.pager.frames(), machine.key(page), 0, page + 1)
+        {
+            misses += 1;
+            machine.card_write(page, 0, page + 1);
+        }
+    }
+    for page in 0..PAGES {
+        misses += u64::from(!machine.card.is_mapped(machine.key(page)));
+        assert_eq!(machine.card_read(page, 0), page + 1);
+    }
+    let stats = machine.pager.stats();
+    assert!(misses < PAGES / 2, "{misses} misses for {PAGES} pages, twice");
+    assert!(
+        stats.max_resident <= FRAMES && stats.nic_page_ins > PAGES,
+        "{stats:?}"
+    );
+}
+
+/// Pages that leave together are all protected before the first is copied out: a write in between would be lost.
+#[test]
+fn pages_that_leave_together_lose_no_write() {
+    const PAGES: u64 = 1100;
+    let machine = Machine::new(1024, PAGES, false);
+    std::thread::scope(|scope| {
+        for thread in 0..3usize {
+            let machine = &machine;
+            scope.spawn(move || {
+                let mut model = vec![0u64; PAGES as usize];
+                let mut random = SmallRng::seed_from_u64(60 + thread as u64);
+                for _ in 0..30_000 {
+                    let page = random.random_range(0..PAGES);
+                    for _ in 0..10 {
+                        let before = machine.word(page, thread).fetch_add(1, Ordering::Relaxed);
+                        assert_eq!(before, model[page as usize], "page {page} lost a write");
+                        model[page as usize] += 1;
+                    }
+                }
+            });
+        }
+    });
+    let stats = machine.pager.stats();
+    assert!(stats.evictions > PAGES && stats.max_resident <= 1024, "{stats:?}");
+}
+
 #[test]
 fn a_page_is_protected_before_it_is_copied_out() {
     // Few pages over the limit and writers that never stop: a write between copy and removal would be lost.

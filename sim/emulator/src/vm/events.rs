@@ -138,6 +138,10 @@ fn fault(shared: &Shared, state: &mut State, addr: usize, write: bool) -> Result
     let page = region.pages.get(key.page);
     let Some(frame) = page.frame else {
         let intent = if write { Intent::Write } else { Intent::Read };
+        let pages = &region.pages;
+        region
+            .ahead
+            .pass(key.page, |page| pages.get(page).frame.is_some());
         let wish = region.ahead.wish(key.page);
         let came = match page_in::bring_in(shared, state, key, wish, intent, For::App) {
             Err(Stop::Never(super::FaultError::Gone)) => return Err(Stop::Again),
@@ -146,8 +150,10 @@ fn fault(shared: &Shared, state: &mut State, addr: usize, write: bool) -> Result
         if let Some(region) = state.region(key.region) {
             region.ahead.came(key.page, came);
         }
-        if at_home(state, key, addr) {
-            tell_resident(shared, state, key, came);
+        if at_home(state, key, addr)
+            && let Some(region) = state.region(key.region)
+        {
+            page_in::tell_resident(shared, region, key, 0..came);
         }
         // A page that was there already wakes no thread.
         let _ = shared.uffd.wake(addr);
@@ -176,7 +182,7 @@ fn fault(shared: &Shared, state: &mut State, addr: usize, write: bool) -> Result
         if !page.written && at_home(state, key, addr) {
             shared.events.resident(key, frame, true);
         }
-        match shared.uffd.write_protect(addr, false) {
+        match shared.uffd.write_protect(addr, 1, false) {
             Ok(()) | Err(Refusal::Exists) => {}
             Err(Refusal::Again | Refusal::Gone) => return Err(Stop::Again),
             Err(Refusal::Other(errno)) => return Err(Stop::Never(super::FaultError::Kernel(errno))),
@@ -184,23 +190,6 @@ fn fault(shared: &Shared, state: &mut State, addr: usize, write: bool) -> Result
     }
     let _ = shared.uffd.wake(addr);
     Ok(())
-}
-
-/// The card may have these pages of the application's now.
-fn tell_resident(shared: &Shared, state: &mut State, first: PageKey, pages: u64) {
-    let Some(region) = state.region(first.region) else {
-        return;
-    };
-    for page in first.page.0..first.page.0 + pages {
-        let key = PageKey {
-            region: first.region,
-            page: PageIndex(page),
-        };
-        let page = region.pages.get(key.page);
-        if let Some(frame) = page.frame {
-            shared.events.resident(key, frame, page.written);
-        }
-    }
 }
 
 /// Whether the page is seen at the address that its segment names.

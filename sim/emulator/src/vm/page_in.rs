@@ -1,12 +1,14 @@
-//! Bringing pages in: one for the card, and as many for the application as it seems to go on to ([`super::ahead`]).
+//! Bringing pages in: as many as application or card seem to go on to ([`super::ahead`]).
 
+use std::ops::Range;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::evict;
 use super::frames::Frame;
-use super::pager::{Shared, State, add};
+use super::pager::{Region, Shared, State, add_all};
+use super::swap::Slot;
 use super::uffd::Refusal;
 use super::{FaultError, Intent, PAGE_SIZE, PageIndex, PageKey};
 
@@ -76,8 +78,18 @@ fn try_fault_in(
         return Err(gone);
     }
     if region.pages.get(key.page).frame.is_none() {
-        bring_in(shared, state, key, 1, intent, For::Nic)?;
-        add(&shared.counts.nic_page_ins);
+        let pages = &region.pages;
+        region
+            .card_ahead
+            .pass(key.page, |page| pages.get(page).frame.is_some());
+        // Free frames are the application's first: the card gets ahead only as far as others may have to go for it.
+        let wish = region.card_ahead.wish(key.page).min(turned_over(shared).max(1));
+        let came = bring_in(shared, state, key, wish, intent, For::Nic)?;
+        add_all(&shared.counts.nic_page_ins, came as usize);
+        let region = state.region(key.region).ok_or(gone)?;
+        region.card_ahead.came(key.page, came);
+        // The page itself is mapped when the worker has copied into it, or when the card may read it.
+        tell_resident(shared, region, key, 1..came);
     }
     let region = state.region(key.region).ok_or(gone)?;
     let alias = region.mapping.alias_of(key.page);
@@ -89,13 +101,31 @@ fn try_fault_in(
     frame.map(|frame| (frame, alias, writable)).ok_or(gone)
 }
 
+/// The card may have pages that have come in: those that stand so many behind `first`.
+pub(super) fn tell_resident(shared: &Shared, region: &Region, first: PageKey, behind: Range<u64>) {
+    for page in behind {
+        let key = PageKey {
+            region: first.region,
+            page: PageIndex(first.page.0 + page),
+        };
+        let page = region.pages.get(key.page);
+        if let Some(frame) = page.frame {
+            shared.events.resident(key, frame, page.written);
+        }
+    }
+}
+
 pub(super) fn unpin(shared: &Shared, key: PageKey) {
-    if let Some(region) = shared.lock().region(key.region) {
+    let mut state = shared.lock();
+    if let Some(region) = state.region(key.region) {
         region
             .pages
             .change(key.page, |page| page.pins = page.pins.saturating_sub(1));
     }
-    shared.unpinned.notify_all();
+    // A notification costs a system call even where no thread waits.
+    if state.waiting > 0 {
+        shared.unpinned.notify_all();
+    }
 }
 
 /// Gives pages that have no frame frames, with their contents: `key`, and of the pages after it up to `wish` in all, until one is
@@ -167,14 +197,21 @@ fn absent(shared: &Shared, state: &mut State, key: PageKey, address: usize, wish
     1 + (1..wish).take_while(usable).count()
 }
 
+/// How many pages may go at once for pages that are only likely to be wanted.
+fn turned_over(shared: &Shared) -> usize {
+    shared.limit as usize / TURNED_OVER
+}
+
 /// Sees to free frames for `run` pages and says how many there are, at least 1. Only the first may cost whatever it takes; for the
-/// others a small part of all frames is turned over.
+/// others a small part of all frames is turned over. That part goes at once, since pages that leave together cost less.
 fn make_room(shared: &Shared, state: &mut State, run: usize) -> Result<usize, Stop> {
-    if state.free.is_empty() {
-        evict::evict_one(shared, state)?;
+    let others = turned_over(shared);
+    if state.free.is_empty() || state.free.len() < run.min(others) {
+        let evicted = evict::evict(shared, state, others);
+        if state.free.is_empty() {
+            evicted?;
+        }
     }
-    let others = run.min(shared.limit as usize / TURNED_OVER);
-    while state.free.len() < others && evict::evict_one(shared, state).is_ok() {}
     match state.free.len().min(run) {
         0 => Err(Stop::Held),
         room => Ok(room),
@@ -191,14 +228,27 @@ fn fill(shared: &Shared, state: &mut State, key: PageKey, room: usize) -> Result
     } = state;
     let region = regions.get(key.region.0 as usize).and_then(Option::as_ref);
     let region = region.ok_or(Stop::Never(FaultError::Gone))?;
-    for (at, contents) in buffer.iter_mut().take(room).enumerate() {
-        match region.pages.get(PageIndex(key.page.0 + at as u64)).slot {
-            None => contents.fill(0),
-            Some(slot) => match swap.read(slot, contents) {
-                Ok(()) => add(&shared.counts.swap_reads),
-                Err(errno) if at == 0 => return Err(Stop::Never(FaultError::Swap(errno))),
-                Err(_) => return Ok(at),
-            },
+    let slot = |at: usize| region.pages.get(PageIndex(key.page.0 + at as u64)).slot;
+    let mut at = 0;
+    let mut most = room;
+    while let Some(rest) = buffer.get_mut(at..room).filter(|rest| !rest.is_empty()) {
+        let Some(first) = slot(at) else {
+            rest.first_mut().into_iter().for_each(|page| page.fill(0));
+            at += 1;
+            continue;
+        };
+        // Neighbours in memory are often neighbours in the swap file: one call reads them all.
+        let follows = |next: &usize| slot(at + next) == first.0.checked_add(*next as u32).map(Slot);
+        let run = 1 + (1..rest.len().min(most)).take_while(follows).count();
+        match swap.read(first, rest.get_mut(..run).unwrap_or_default()) {
+            Ok(()) => {
+                add_all(&shared.counts.swap_reads, run);
+                at += run;
+            }
+            Err(_) if at > 0 => return Ok(at),
+            // Perhaps the first can be read alone.
+            Err(_) if run > 1 => most = 1,
+            Err(errno) => return Err(Stop::Never(FaultError::Swap(errno))),
         }
     }
     Ok(room)

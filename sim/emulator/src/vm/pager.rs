@@ -120,14 +120,21 @@ pub(super) struct Counts {
 }
 
 pub(super) fn add(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
+    add_all(counter, 1);
+}
+
+pub(super) fn add_all(counter: &AtomicU64, count: usize) {
+    counter.fetch_add(count as u64, Ordering::Relaxed);
 }
 
 #[derive(Debug)]
 pub(super) struct Region {
     pub(super) mapping: RegionMapping,
     pub(super) pages: PageTable,
+    /// How the application walks through it.
     pub(super) ahead: Ahead,
+    /// How the card does.
+    pub(super) card_ahead: Ahead,
     /// Where the application's mapping was made: the card knows pages by this address only.
     pub(super) base: usize,
 }
@@ -146,7 +153,9 @@ pub(super) struct State {
     pub(super) lru: Lru,
     pub(super) free: Vec<Frame>,
     pub(super) swap: Swap,
-    /// Pages under way between memory and swap file: one on its way out, up to all on their way in.
+    /// Threads that wait until a page is unpinned.
+    pub(super) waiting: u32,
+    /// Pages under way between memory and swap file.
     pub(super) buffer: Box<[[u8; PAGE_SIZE]; ahead::MOST]>,
 }
 
@@ -187,11 +196,14 @@ impl Shared {
     }
 
     /// Lets go of the lock until a page was unpinned, or a millisecond has passed.
-    pub(super) fn wait_unpinned<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.unpinned
+    pub(super) fn wait_unpinned<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.waiting += 1;
+        let (mut state, _) = self
+            .unpinned
             .wait_timeout(state, Duration::from_millis(1))
-            .unwrap_or_else(PoisonError::into_inner)
-            .0
+            .unwrap_or_else(PoisonError::into_inner);
+        state.waiting -= 1;
+        state
     }
 }
 
@@ -256,6 +268,7 @@ impl Pager {
             // Last freed, first used; the first frames go out in rising order.
             free: (0..config.frames).rev().map(Frame).collect(),
             swap,
+            waiting: 0,
             buffer: Box::new([[0; PAGE_SIZE]; ahead::MOST]),
         };
         let shared = Arc::new(Shared {
@@ -327,7 +340,8 @@ impl Pager {
         let region = Region {
             mapping,
             pages: PageTable::new(pages),
-            ahead: Ahead::default(),
+            ahead: Ahead::up_to(ahead::FOR_APP),
+            card_ahead: Ahead::up_to(ahead::FOR_NIC),
             base,
         };
         match state.regions.get_mut(index) {

@@ -57,14 +57,15 @@ impl RegionMapping {
         self.alias + page.0 as usize * PAGE_SIZE
     }
 
-    /// Takes a page's memory away from every mapping. Raises no userfaultfd event.
+    /// Takes the memory of `pages` pages from `first` on away from every mapping. Raises no userfaultfd event.
     ///
     /// # Errors
     /// The kernel's refusal.
-    pub fn punch(&self, page: PageIndex) -> Result<(), Errno> {
+    pub fn punch(&self, first: PageIndex, pages: u64) -> Result<(), Errno> {
+        const PAGE: u64 = PAGE_SIZE as u64;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         loop {
-            match rustix::fs::fallocate(&self.memory, flags, page.0 * PAGE_SIZE as u64, PAGE_SIZE as u64) {
+            match rustix::fs::fallocate(&self.memory, flags, first.0 * PAGE, pages * PAGE) {
                 Err(Errno::INTR) => {}
                 other => return other,
             }
@@ -112,7 +113,7 @@ mod tests {
         unsafe {
             app.write_volatile(77);
             assert_eq!(alias.read_volatile(), 77);
-            region.punch(PageIndex(1)).unwrap();
+            region.punch(PageIndex(1), 1).unwrap();
             assert_eq!(alias.read_volatile(), 0);
             assert_eq!(app.read_volatile(), 0);
         }

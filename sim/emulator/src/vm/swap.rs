@@ -3,6 +3,8 @@
 //! The kernel reads and writes only buffers of the pager's own: an ordinary user's userfaultfd does not serve faults that the
 //! kernel takes, so a `pread` into exported memory would fail there with EFAULT.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -12,14 +14,15 @@ use rustix::io::Errno;
 use super::PAGE_SIZE;
 
 /// A page's place in the swap file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub u32);
 
 /// A swap file with its slots.
 #[derive(Debug)]
 pub struct Swap {
     file: OwnedFd,
-    free: Vec<Slot>,
+    /// The lowest first, so that pages that leave together lie side by side.
+    free: BinaryHeap<Reverse<Slot>>,
     /// Slots ever used: the file is this many pages long.
     used: u32,
 }
@@ -39,7 +42,7 @@ impl Swap {
         };
         Ok(Self {
             file,
-            free: Vec::new(),
+            free: BinaryHeap::new(),
             used: 0,
         })
     }
@@ -60,46 +63,77 @@ impl Swap {
         Err(Errno::EXIST)
     }
 
-    /// Writes a page to `slot`, or to a new slot, and says where it is.
+    /// Writes pages to their slots, or to new ones where they have none, and says where they are: one call for those whose slots
+    /// follow each other.
     ///
     /// # Errors
-    /// The kernel's refusal, for example a full disk; a new slot is given back then.
-    pub fn write(&mut self, slot: Option<Slot>, page: &[u8; PAGE_SIZE]) -> Result<Slot, Errno> {
-        let place = match slot.or_else(|| self.free.pop()) {
-            Some(place) => place,
-            None => {
-                let next = self.used;
-                self.used = next.checked_add(1).ok_or(Errno::NOSPC)?;
-                Slot(next)
-            }
-        };
-        let mut done = 0;
-        while let Some(rest) = page.get(done..).filter(|rest| !rest.is_empty()) {
-            match rustix::io::pwrite(&self.file, rest, offset(place) + done as u64) {
-                Ok(0) => return self.give_up(slot, place, Errno::IO),
-                Ok(count) => done += count,
-                Err(Errno::INTR) => {}
-                Err(errno) => return self.give_up(slot, place, errno),
+    /// The kernel's refusal, for example a full disk; new slots are given back then, and what the others hold is void.
+    pub fn write(&mut self, slots: &[Option<Slot>], pages: &[[u8; PAGE_SIZE]]) -> Result<Vec<Slot>, Errno> {
+        let mut places = Vec::with_capacity(slots.len());
+        for slot in slots {
+            match slot.map_or_else(|| self.new_slot(), Ok) {
+                Ok(place) => places.push(place),
+                Err(errno) => return self.give_up(slots, &places, errno),
             }
         }
-        Ok(place)
+        let mut rest = pages;
+        for run in places.chunk_by(|a, b| a.0.checked_add(1) == Some(b.0)) {
+            let (Some(first), Some((now, later))) = (run.first(), rest.split_at_checked(run.len())) else {
+                return self.give_up(slots, &places, Errno::INVAL);
+            };
+            if let Err(errno) = self.write_run(*first, now.as_flattened()) {
+                return self.give_up(slots, &places, errno);
+            }
+            rest = later;
+        }
+        Ok(places)
     }
 
-    fn give_up(&mut self, before: Option<Slot>, place: Slot, errno: Errno) -> Result<Slot, Errno> {
-        if before.is_none() {
-            self.free.push(place);
+    fn new_slot(&mut self) -> Result<Slot, Errno> {
+        if let Some(Reverse(slot)) = self.free.pop() {
+            return Ok(slot);
+        }
+        let next = self.used;
+        self.used = next.checked_add(1).ok_or(Errno::NOSPC)?;
+        Ok(Slot(next))
+    }
+
+    fn write_run(&self, first: Slot, bytes: &[u8]) -> Result<(), Errno> {
+        let mut done = 0;
+        while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
+            match rustix::io::pwrite(&self.file, rest, offset(first) + done as u64) {
+                Ok(0) => return Err(Errno::IO),
+                Ok(count) => done += count,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
+    fn give_up(
+        &mut self,
+        before: &[Option<Slot>],
+        places: &[Slot],
+        errno: Errno,
+    ) -> Result<Vec<Slot>, Errno> {
+        for (before, place) in before.iter().zip(places) {
+            if before.is_none() {
+                self.free.push(Reverse(*place));
+            }
         }
         Err(errno)
     }
 
-    /// Reads a page back.
+    /// Reads pages back from `first` and the slots that follow it.
     ///
     /// # Errors
     /// The kernel's refusal.
-    pub fn read(&self, slot: Slot, page: &mut [u8; PAGE_SIZE]) -> Result<(), Errno> {
+    pub fn read(&self, first: Slot, pages: &mut [[u8; PAGE_SIZE]]) -> Result<(), Errno> {
+        let bytes = pages.as_flattened_mut();
         let mut done = 0;
-        while let Some(rest) = page.get_mut(done..).filter(|rest| !rest.is_empty()) {
-            match rustix::io::pread(&self.file, rest, offset(slot) + done as u64) {
+        while let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            match rustix::io::pread(&self.file, rest, offset(first) + done as u64) {
                 Ok(0) => return Err(Errno::IO),
                 Ok(count) => done += count,
                 Err(Errno::INTR) => {}
@@ -111,7 +145,7 @@ impl Swap {
 
     /// Gives a slot back; its contents are lost.
     pub fn free(&mut self, slot: Slot) {
-        self.free.push(slot);
+        self.free.push(Reverse(slot));
     }
 
     /// Slots that hold a page.
@@ -135,22 +169,34 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
-        /// Against a model: what was last written to a slot is read back, and no slot belongs to two pages.
+        /// Against a model: what was last written to a slot is read back, alone and with the slots behind it, and no slot
+        /// belongs to two pages.
         #[test]
-        fn slots_keep_their_pages(steps in proptest::collection::vec((0u8..3, 0u8..8, any::<u8>()), 1..200)) {
+        fn slots_keep_their_pages(steps in proptest::collection::vec((0u8..3, 0u8..8, any::<u8>(), 1u8..5), 1..200)) {
             let mut swap = Swap::new(&std::env::temp_dir()).unwrap();
             let mut model: HashMap<u8, (Slot, u8)> = HashMap::new();
-            for (what, who, fill) in steps {
+            for (what, who, fill, run) in steps {
+                let whom = who..who + run;
                 match what {
                     0 => {
-                        let slot = swap.write(model.get(&who).map(|known| known.0), &[fill; PAGE_SIZE]).unwrap();
-                        prop_assert!(model.iter().all(|(other, known)| *other == who || known.0 != slot));
-                        model.insert(who, (slot, fill));
+                        let before: Vec<_> = whom.clone().map(|who| model.get(&who).map(|known| known.0)).collect();
+                        let pages: Vec<_> = whom.clone().map(|who| [fill ^ who; PAGE_SIZE]).collect();
+                        let slots = swap.write(&before, &pages).unwrap();
+                        for (who, slot) in whom.zip(slots) {
+                            prop_assert!(model.iter().all(|(other, known)| *other == who || known.0 != slot));
+                            model.insert(who, (slot, fill ^ who));
+                        }
                     }
-                    1 => if let Some((slot, fill)) = model.get(&who) {
-                        let mut page = [0; PAGE_SIZE];
-                        swap.read(*slot, &mut page).unwrap();
-                        prop_assert!(page.iter().all(|byte| byte == fill));
+                    1 => if let Some((slot, _)) = model.get(&who) {
+                        let by_slot: HashMap<Slot, u8> = model.values().copied().collect();
+                        let follows = |next: &u32| by_slot.contains_key(&Slot(slot.0 + next));
+                        let run = (0..u32::from(run)).take_while(follows).count();
+                        let mut pages = vec![[0; PAGE_SIZE]; run];
+                        swap.read(*slot, &mut pages).unwrap();
+                        for (at, page) in pages.iter().enumerate() {
+                            let fill = by_slot[&Slot(slot.0 + at as u32)];
+                            prop_assert!(page.iter().all(|byte| *byte == fill));
+                        }
                     },
                     _ => if let Some((slot, _)) = model.remove(&who) {
                         swap.free(slot);

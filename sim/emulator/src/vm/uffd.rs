@@ -295,15 +295,15 @@ impl Uffd {
             .map_err(Refusal::from)
     }
 
-    /// Sets or lifts write protection of one page. When setting returns, no thread is writing to the page any more;
-    /// lifting wakes threads that wait to write.
+    /// Sets or lifts write protection of `pages` pages from `start` on. When setting returns, no thread is writing to them any more;
+    /// lifting wakes the threads that wait to write.
     ///
     /// # Errors
     /// See [`Refusal`].
-    pub fn write_protect(&self, start: usize, protect: bool) -> Result<(), Refusal> {
+    pub fn write_protect(&self, start: usize, pages: usize, protect: bool) -> Result<(), Refusal> {
         let mode = if protect { WRITEPROTECT_MODE_WP } else { 0 };
         let mut request = uffdio_writeprotect {
-            range: range(start, PAGE_SIZE),
+            range: range(start, pages * PAGE_SIZE),
             mode,
         };
         self.update::<UFFDIO_WRITEPROTECT, _>(&mut request)
