@@ -1,4 +1,4 @@
-//! Many clients on one lock: who gets it how often, and what lies between two of them.
+//! Many clients on one lock: how often each gets it, and what lies between two of them.
 
 use netvm::sync::Lock;
 use netvm::{Access, Result};
@@ -26,8 +26,8 @@ pub struct Crowd {
     pub most: u64,
     /// Jain's index of fairness: 1 when all got it equally often.
     pub jain: f64,
-    /// From a release to the next one's having it, in nanoseconds: two clients, of whom one waits asleep, as almost all of
-    /// a crowd do.
+    /// From a release to the next one's having it, in nanoseconds: two clients, of which one waits asleep, as almost
+    /// all of a crowd do.
     pub hand_over_nanos: u64,
     /// Acquisitions by what hand-overs alone allow.
     pub goodput: f64,
@@ -64,7 +64,7 @@ const RETRIES: [&str; 16] = [
 ];
 
 const PORT: u16 = 1;
-/// In which round of whoever is first it begins to be watched.
+/// The first client that reaches this round begins the measurement.
 const WARM: u32 = 3;
 
 /// What the processes of the world know of one another.
@@ -213,7 +213,7 @@ fn client(actor: &Actor, number: u16, shared: &Shared, got: &Findings<u64>) -> R
         while actor.now() < shared.ends() {
             let guard = lock.acquire()?;
             let had = actor.now();
-            // Who stands behind whom for the first time makes contact first; from then on the order stays.
+            // A client that stands behind another for the first time makes contact first; from then on the order stays.
             round += 1;
             if round == WARM && shared.begins.get() == Nanos(0) {
                 shared.begins.set(had);

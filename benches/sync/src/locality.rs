@@ -109,7 +109,7 @@ impl Shared {
     }
 }
 
-/// Watches for `span`, once those who meet have met.
+/// Watches for `span`, once all clients that meet have met.
 ///
 /// # Errors
 /// [`Trouble`] when an operation failed, or two held one lock.
@@ -148,7 +148,7 @@ pub fn measure(model: &CostModel, setting: Setting, span: Nanos) -> std::result:
 /// A process: its number, and how many of a hundred of its acquisitions are of its own node's locks.
 type Client = (u32, u32);
 
-/// Who lives where.
+/// The clients of each node.
 fn place(setting: Setting, processes: u32) -> Vec<Vec<Client>> {
     let nodes = u32::from(setting.nodes);
     let homes = setting.locks.min(nodes);
@@ -290,7 +290,7 @@ fn client(actor: &Actor, number: u16, (client, percent): Client, shared: &Shared
             }
         }
         shared.joined.pass(actor, shared.everyone);
-        // Those who meet for the first time make contact first.
+        // Clients that meet for the first time make contact first.
         let begins = actor.now().after(WARM);
         let ends = begins.after(shared.span);
         let mut count = 0;

@@ -21,7 +21,7 @@ pub struct Operation {
     pub group: Group,
     /// Round trips: an atomic, a read or a flush, and its answer.
     pub round_trips: u64,
-    /// Messages that nobody waits for.
+    /// Messages that are not waited for.
     pub one_way: u64,
     /// Instructions of all cards together, acknowledgements aside.
     pub instructions: u64,
@@ -80,7 +80,7 @@ struct Meter<'a> {
     bench: &'a Bench<'a>,
     name: &'a str,
     group: Group,
-    /// Whether it was done once: who does something for the first time makes contact first.
+    /// Whether it was done once: an operation makes contact the first time.
     warm: bool,
     /// Of each round: round trips, messages, instructions, nanoseconds.
     rounds: [Vec<u64>; 4],
@@ -341,7 +341,7 @@ fn words(bench: &Bench<'_>, memory: &RemoteSegment) -> Result<()> {
     Ok(())
 }
 
-/// What the library makes of them, with nobody else about.
+/// What the library makes of them, without competition.
 fn alone(bench: &Bench<'_>) -> Result<()> {
     let (home, exporter) = (HOME.into(), PORT.into());
     let mut lock = Lock::join(bench.port, home, exporter, "lock", SOON)?;
@@ -366,7 +366,7 @@ fn alone(bench: &Bench<'_>) -> Result<()> {
     let mut semaphore = Semaphore::join(bench.port, home, exporter, "semaphore", SOON)?;
     for (name, waits) in [
         ("Semaphore: wait, a token there", true),
-        ("Semaphore: signal, nobody waits", false),
+        ("Semaphore: signal, no waiter", false),
     ] {
         let mut meter = bench.meter(name, Group::Idiom);
         for _ in 0..=ROUNDS {
@@ -416,11 +416,11 @@ fn together(bench: &Bench<'_>, shared: &Shared) -> Result<()> {
     // The other one spins still, or has gone to sleep.
     for (name, wait) in [
         (
-            "Lock: release to one who spins, until it has it",
+            "Lock: release to a spinner, until it has it",
             Nanos::from_micros(50),
         ),
         (
-            "Lock: release to one who sleeps, until it has it",
+            "Lock: release to a sleeper, until it has it",
             Nanos::from_micros(400),
         ),
     ] {
@@ -440,10 +440,7 @@ fn together(bench: &Bench<'_>, shared: &Shared) -> Result<()> {
         }
     }
     let semaphore = Semaphore::join(bench.port, home, exporter, "empty", SOON)?;
-    let mut meter = bench.meter(
-        "Semaphore: signal to one who sleeps, until it has it",
-        Group::Idiom,
-    );
+    let mut meter = bench.meter("Semaphore: signal to a sleeper, until it has it", Group::Idiom);
     for _ in 0..=ROUNDS {
         shared.errand.set(Errand::Token);
         actor.rest(SETTLE);
@@ -454,10 +451,7 @@ fn together(bench: &Bench<'_>, shared: &Shared) -> Result<()> {
     }
     drop(meter);
     let queue = WaitQueue::join(bench.port, home, exporter, "queue", SOON)?;
-    let mut meter = bench.meter(
-        "WaitQueue: signal to one who sleeps, until it goes on",
-        Group::Idiom,
-    );
+    let mut meter = bench.meter("WaitQueue: signal to a sleeper, until it goes on", Group::Idiom);
     for _ in 0..=ROUNDS {
         shared.errand.set(Errand::Queue);
         actor.rest(SETTLE);
@@ -480,7 +474,7 @@ fn together(bench: &Bench<'_>, shared: &Shared) -> Result<()> {
     shared.errand.set(Errand::Message);
     let mut sender = Sender::join(bench.port, OTHER.into(), PORT.into(), "channel", SOON)?;
     let mut meter = bench.meter(
-        "Channel: send 8 B to one who sleeps, until it is received",
+        "Channel: send 8 B to a sleeper, until it is received",
         Group::Idiom,
     );
     for _ in 0..=ROUNDS {

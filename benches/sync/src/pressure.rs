@@ -1,5 +1,5 @@
 //! A shared receive queue under lasting pressure: more senders than the receiver can serve, each with a message always at
-//! hand. Who gets how many places, and how long does one wait for a place?
+//! hand. How many places does each get, and how long does one wait for a place?
 
 use netvm::{Error, Result, SharedConfig, SharedReceiver, SharedSender};
 use netvm_abi::Nanos;

@@ -55,7 +55,7 @@ pub fn of_operations(operations: &[Operation]) -> Vec<String> {
 pub fn of_crowd(crowd: &Crowd) -> Vec<String> {
     let mut wrong = Vec::new();
     if crowd.acquisitions == 0 {
-        wrong.push("nobody of the crowd got the lock".to_owned());
+        wrong.push("no client of the crowd got the lock".to_owned());
     }
     for (name, count) in crowd.retries.iter().filter(|(_, count)| *count > 0) {
         wrong.push(format!(
@@ -100,14 +100,14 @@ pub fn of_pressure(all: &[Pressure]) -> Vec<String> {
     wrong
 }
 
-/// What does not hold of kinds of locks: with nobody from elsewhere, the asymmetric lock is the quickest.
+/// What does not hold of kinds of locks: without clients from elsewhere, the asymmetric lock is the quickest.
 #[must_use]
 pub fn of_locality(points: &[Point]) -> Vec<String> {
     let mut wrong = Vec::new();
     for point in points {
         let setting = point.setting;
         if point.acquisitions == 0 {
-            wrong.push(format!("nobody got a lock: {setting:?}"));
+            wrong.push(format!("no client got a lock: {setting:?}"));
         }
         let beaten = points.iter().any(|other| {
             let same = (

@@ -425,10 +425,10 @@ fn bench_sync_measures_what_operations_cost() {
         ("enqueue", 1, 0),
         ("Lock: acquire", 1, 0),
         ("Lock: release", 1, 0),
-        ("Lock: release to one who sleeps, until it has it", 0, 1),
+        ("Lock: release to a sleeper, until it has it", 0, 1),
         ("Semaphore: wait, a token there", 1, 0),
         ("Semaphore: signal, in three phases", 3, 1),
-        ("WaitQueue: signal to one who sleeps, until it goes on", 1, 1),
+        ("WaitQueue: signal to a sleeper, until it goes on", 1, 1),
         ("ALock at home: acquire + release", 0, 0),
     ] {
         let one = find(name);

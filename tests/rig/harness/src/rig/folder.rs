@@ -42,7 +42,7 @@ impl Folder {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = base.join(format!("{PREFIX}{}-{number}", std::process::id()));
-        // It has its name only when it is locked: nobody may take it for one that was left.
+        // It has its name only when it is locked: no other rig may take it for one that was left.
         let new = base.join(format!("new-{PREFIX}{}-{number}", std::process::id()));
         for path in [&path, &new] {
             // Of a process of the same number.
@@ -68,7 +68,7 @@ impl Drop for Folder {
     }
 }
 
-/// Takes away what rigs have left that were killed: nobody holds their locks. Their machines have ended with them.
+/// Takes away what killed rigs have left: their locks are free. Their machines have ended with them.
 fn sweep(base: &Path) {
     let Ok(entries) = std::fs::read_dir(base) else {
         return;
@@ -83,7 +83,7 @@ fn sweep(base: &Path) {
         };
         if flock(&owner, FlockOperation::NonBlockingLockExclusive).is_ok() {
             eprintln!("taking away what a killed rig left: {}", entry.path().display());
-            // Somebody else's stays where it is.
+            // A folder of another user stays where it is.
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }

@@ -37,7 +37,7 @@ pub(super) fn crowd(rack: &mut Rack) -> Result<String> {
 fn beside(rack: &mut Rack, seconds: u64, how: &str) -> Result<String> {
     for host in &mut rack.hosts {
         host.device()?;
-        // Who may not answer faults of the kernel hides less.
+        // A process that may not answer faults of the kernel hides less.
         host.run("echo 1 > /proc/sys/vm/unprivileged_userfaultfd")?;
     }
     let command = as_user(&format!("rig-hostile --seconds {seconds} {how}"));

@@ -41,7 +41,7 @@ pub(super) fn run(rack: &mut Rack) -> Result<String> {
     Ok(format!("{exported}; {sent}; {bounced} pages bounced"))
 }
 
-/// Members of a lock, a semaphore and an asymmetric lock are killed; those who stay go on, and are told.
+/// Members of a lock, a semaphore and an asymmetric lock are killed; those that stay go on, and are told.
 pub(super) fn members(rack: &mut Rack) -> Result<String> {
     for host in &mut rack.hosts {
         host.device()?;
@@ -56,7 +56,7 @@ pub(super) fn members(rack: &mut Rack) -> Result<String> {
     }
     ensure!(
         told > 0,
-        "nobody was killed as it held the lock or waited for it: {texts:?}"
+        "no process was killed as it held the lock or waited for it: {texts:?}"
     );
     for host in &mut rack.hosts {
         host.unpinned()?;

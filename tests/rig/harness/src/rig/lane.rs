@@ -90,7 +90,7 @@ impl Lane {
     /// Waits until the host takes commands.
     pub(super) fn greet(&mut self, limit: Instant) -> Result<()> {
         loop {
-            // What is sent before somebody listens is lost.
+            // What is sent before the host listens is lost.
             self.begin("true")?;
             if self
                 .end_before(limit.min(Instant::now() + Duration::from_millis(500)))?
@@ -251,8 +251,8 @@ mod tests {
         let mut lane = lane(ours);
         lane.begin("much").expect("room for a line");
         let much = vec![b'x'; 1 << 20];
-        theirs.write_all(&much).expect("somebody reads");
-        theirs.write_all(b"\nrig-end 1 0\n").expect("somebody reads");
+        theirs.write_all(&much).expect("the lane reads");
+        theirs.write_all(b"\nrig-end 1 0\n").expect("the lane reads");
         let reply = lane.end(Duration::from_secs(10)).expect("it has ended");
         assert_eq!((reply.status, reply.text.len()), (0, much.len()));
     }
@@ -269,13 +269,13 @@ mod tests {
         assert_eq!(pending, b"four");
     }
 
-    /// A host whose processor stands still must end a scenario, not the patience of who runs it.
+    /// A host whose processor stands still must end a scenario, not the patience of its user.
     #[test]
     fn a_host_that_takes_nothing_is_told_of() {
         let (ours, _theirs) = UnixStream::pair().expect("a pair of sockets");
         let mut lane = lane(ours);
         let much = vec![b'x'; 16 << 20];
-        let error = lane.send(&much, Instant::now()).expect_err("nobody reads");
+        let error = lane.send(&much, Instant::now()).expect_err("no reader");
         assert_eq!(error.to_string(), "it stands still");
     }
 }

@@ -19,18 +19,27 @@ pub(super) fn run(rack: &mut Rack) -> Result<String> {
         host.device()?;
     }
     let host = &mut rack.hosts[0];
-    // The module does not go while somebody has a port.
+    // The module does not go while a process has a port.
     host.begin(&as_user("timeout -s KILL 5 rig-life hold"))?;
     host.look("sleep 2; netvm stat --json | grep -q '\"port\":43'")?;
     host.look("! rmmod netvm 2> /dev/null && test -c /dev/netvm0")?;
-    ensure!(host.end(SHORT).is_err(), "who holds a port was to be killed");
+    ensure!(
+        host.end(SHORT).is_err(),
+        "the process that holds a port was to be killed"
+    );
     host.begin(&as_user("rig-life"))?;
     let cases = number(&report(&host.end(LIMIT)?)?, "cases")?;
     host.begin(STARVE)?;
     let sender = report(&host.look(&as_user("rig-life starve"))?)?;
-    ensure!(host.end(SHORT).is_err(), "who starves was to be killed");
+    ensure!(
+        host.end(SHORT).is_err(),
+        "the process that eats memory was to be killed"
+    );
     let kills = host.run("grep ^oom_kill /sys/fs/cgroup/starving/memory.events")?;
-    ensure!(!kills.contains("oom_kill 0"), "the kernel killed nobody: {kills}");
+    ensure!(
+        !kills.contains("oom_kill 0"),
+        "the kernel killed no process: {kills}"
+    );
     let [here, _] = counters(rack)?;
     let (opened, closed) = (
         number(&here["driver"], "ports_opened")?,
@@ -42,7 +51,7 @@ pub(super) fn run(rack: &mut Rack) -> Result<String> {
         host.run("rmmod netvm")?;
     }
     Ok(format!(
-        "{cases} cases; {} writes to one who was killed for want of memory; {opened} ports opened and closed",
+        "{cases} cases; {} writes to a process that was killed for want of memory; {opened} ports opened and closed",
         number(&sender, "written")?
     ))
 }

@@ -90,7 +90,8 @@ impl Places {
 pub(super) enum Speed {
     /// As fast as it goes.
     Full,
-    /// One instruction at a time, so that each step of the image lasts long enough for somebody else to come in between.
+    /// One instruction at a time, so that each step of the image lasts long enough for another processor to come in
+    /// between.
     Slow,
 }
 

@@ -114,7 +114,7 @@ fn page([_, exports]: &[Value; 2], [writer, exporter]: &[Value; 2], shares: &[Sh
             micros(fault)
         );
     }
-    text += "\n## Exports of memory that nobody has touched\n\n| size | adopt and export | end of both |\n|---|---|---|\n";
+    text += "\n## Exports of memory that was never touched\n\n| size | adopt and export | end of both |\n|---|---|---|\n";
     for gib in [1, 64] {
         let times = &exports[format!("gib_{gib}")];
         text += &format!(

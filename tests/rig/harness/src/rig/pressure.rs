@@ -34,7 +34,7 @@ pub(super) fn stream(rack: &mut Rack) -> Result<String> {
         left * 20 < exported,
         "{left} of {exported} idle bytes stayed under pressure"
     );
-    ensure!(number(&exporter, "dirtied")? > 0, "nobody dirtied a page");
+    ensure!(number(&exporter, "dirtied")? > 0, "the exporter dirtied no page");
     let [_, there] = counters(rack)?;
     let (bounced, zero_copy) = (
         number(&there["driver"], "bounced")?,

@@ -21,7 +21,7 @@ pub(super) fn run(rack: &mut Rack) -> Result<String> {
         host.device()?;
     }
     let host = &mut rack.hosts[0];
-    // Nobody else may open the device.
+    // No other user may open the device.
     host.look(
         "! su nobody -c 'cat /dev/netvm0' 2> /dev/null; ls -l /dev/netvm0 | grep -q '^crw-rw----.*netvm'",
     )?;

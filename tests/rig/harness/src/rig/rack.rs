@@ -162,7 +162,7 @@ impl Rack {
         self.start_card_at(node, Speed::Full)
     }
 
-    /// Gives one host a slow card, starts the other cards anew, too, so that nobody remembers the one of before, and loads
+    /// Gives one host a slow card, starts the other cards anew, too, so that none remembers the earlier one, and loads
     /// the module again.
     pub(super) fn slow_card(&mut self, slow: usize) -> Result<()> {
         for host in &mut self.hosts {
@@ -381,7 +381,7 @@ impl Host {
         .map(drop)
     }
 
-    /// Fails if its kernel has ever pinned a page for somebody and not let it go.
+    /// Fails if its kernel has ever pinned a page for any user and not let it go.
     pub(super) fn unpinned(&mut self) -> Result<()> {
         let pins = self.run("grep nr_foll_pin /proc/vmstat | cut -d' ' -f2")?;
         let mut counts = pins.split_whitespace();

@@ -310,7 +310,8 @@ fn boots(rack: &mut Rack) -> Result<String> {
     ))
 }
 
-/// Runs `command` as an ordinary user who may not lock a page, in a control group `$G` that he may press.
+/// Runs `command` as an ordinary user without the right to lock a page, in a control group `$G` that this user may
+/// press.
 pub(super) fn as_user(command: &str) -> String {
     format!(
         "export G=/sys/fs/cgroup/app; mkdir -p $G; chown -R app $G; echo 0 > $G/cgroup.procs; ulimit -l 0; \

@@ -24,11 +24,8 @@ pub(super) fn notify(rack: &mut Rack) -> Result<String> {
             .with_context(|| format!("no {way} in {notified}"))
     };
     let (spin, wait, handler) = (share("spin")?, share("wait")?, share("handler")?);
-    ensure!(wait < 25.0, "who waits is busy {wait} % of the time");
-    ensure!(
-        wait * 2.0 < spin,
-        "who waits is busy {wait} %, who spins {spin} %"
-    );
+    ensure!(wait < 25.0, "a waiter is busy {wait} % of the time");
+    ensure!(wait * 2.0 < spin, "a waiter is busy {wait} %, a spinner {spin} %");
     counters(rack)?;
     Ok(format!(
         "{} signals each way; busy: spin {spin} %, wait {wait} %, handler {handler} %",

@@ -163,7 +163,7 @@ fn talk(host: &mut UnixStream) -> Result<()> {
             }
         }
     });
-    // The shell has shown its prompt to nobody.
+    // The shell's first prompt is lost.
     host.write_all(b"\n")?;
     let mut keyboard = std::io::stdin().lock();
     let mut key = [0];

@@ -58,7 +58,8 @@ fn storm(rack: &mut Rack, seconds: u64, least: &Least) -> Result<String> {
     }
     let exporter = &mut rack.hosts[1];
     exporter.run("echo 20 > /sys/kernel/mm/ksm/sleep_millisecs; echo 1 > /sys/kernel/mm/ksm/run")?;
-    // Memory is compacted all the while: pages move to other frames. By somebody else, for only root may ask for it.
+    // Memory is compacted all the while: pages move to other frames. Root does it, because no other user may ask for
+    // it.
     exporter.run(
         "(while ! test -e /tmp/calm; do echo 1 > /proc/sys/vm/compact_memory; sleep 0.3; done) > /dev/null 2>&1 &",
     )?;

@@ -27,8 +27,8 @@ const GONE: [&str; 3] = ["CardGone", "LinkLost", "StaleIncarnation"];
 
 pub(super) fn loss(rack: &mut Rack) -> Result<String> {
     through(rack, &["LinkLost"], |rack| {
-        // One of the sender's own, which is then under way. Who has nothing under way when a link falls loses nothing; its next
-        // write is refused, for its import has gone with the link.
+        // One of the sender's own, which is then under way. A sender with nothing under way when a link falls loses
+        // nothing; its next write is refused, because its import has gone with the link.
         rack.wire.lose_writes(0, 1);
         Ok(())
     })

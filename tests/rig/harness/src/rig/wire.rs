@@ -45,7 +45,7 @@ pub(crate) struct Faults {
 pub(crate) struct Carried {
     /// Arrived.
     pub(crate) frames: u64,
-    /// Lost, on purpose or because nobody took them.
+    /// Lost, on purpose or because they were not taken.
     pub(crate) lost: u64,
     /// Overtaken by a later frame.
     pub(crate) overtaken: u64,
