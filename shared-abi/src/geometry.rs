@@ -1,5 +1,6 @@
 //! Sizes that the host driver chooses at attach and the NIC accepts or refuses.
 
+use crate::frame::MIN_PAYLOAD;
 use crate::{ABI_VERSION, PAGE_SIZE};
 use core::fmt;
 
@@ -44,7 +45,7 @@ pub enum GeometryError {
         /// What was asked for, in bytes.
         asked: u32,
     },
-    /// The payload is not a multiple of 8 from 512 bytes to one page.
+    /// The payload is not a multiple of 8 from [`MIN_PAYLOAD`] bytes to one page.
     Payload {
         /// What was asked for, in bytes.
         asked: u32,
@@ -76,7 +77,7 @@ impl fmt::Display for GeometryError {
             Self::Payload { asked } => {
                 write!(
                     f,
-                    "a payload of {asked} bytes is not a multiple of 8 from 512 to {PAGE_SIZE}"
+                    "a payload of {asked} bytes is not a multiple of 8 from {MIN_PAYLOAD} to {PAGE_SIZE}"
                 )
             }
             Self::Window { asked } => {
@@ -121,7 +122,7 @@ impl Geometry {
                 asked: self.page_size,
             });
         }
-        if self.payload < 512 || self.payload > PAGE_SIZE || !self.payload.is_multiple_of(8) {
+        if self.payload < MIN_PAYLOAD || self.payload > PAGE_SIZE || !self.payload.is_multiple_of(8) {
             return Err(GeometryError::Payload { asked: self.payload });
         }
         if !self.window.is_power_of_two() || self.window < 64 || self.window > 1024 {

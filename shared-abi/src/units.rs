@@ -186,6 +186,11 @@ impl WordIndex {
 #[repr(transparent)]
 pub struct Vpn(u64);
 
+impl PortId {
+    /// The host driver's own port. No program owns it.
+    pub const DRIVER: Self = Self(0);
+}
+
 impl Vpn {
     /// The page of `port` that holds `address`.
     #[must_use]

@@ -6,6 +6,7 @@ use crate::poster::Poster;
 use crate::region::Region;
 use netvm_abi::bar::port::TAKEN_FENCE;
 use netvm_abi::descriptor::{Command, CommandFlags, INLINE_BYTES, Opcode, QUEUE_ENTRIES};
+use netvm_abi::frame::MIN_PAYLOAD;
 use netvm_abi::shared_map::status_page;
 use netvm_abi::words::SharedWords;
 use netvm_abi::{ByteLen, Epoch, NodeId, NotificationId, OpId, PAGE_SIZE, VirtAddr};
@@ -293,9 +294,6 @@ impl PortInner {
         Ok(posted)
     }
 }
-
-/// The smallest payload that a path may agree on, in bytes.
-const MIN_PAYLOAD: u32 = 512;
 
 /// Packs `len` bytes from `at` on into little-endian words.
 #[inline]

@@ -286,9 +286,8 @@ impl<S: Storage> Host<S> {
         header: &Header,
         now: Nanos,
     ) -> Result<Option<PortId>, Status> {
-        let driver = PortId(0);
-        if header.source_port != driver
-            || header.destination_port != driver
+        if header.source_port != PortId::DRIVER
+            || header.destination_port != PortId::DRIVER
             || usize::from(header.len) < CONTROL_BYTES
         {
             self.counters.control_bad += 1;

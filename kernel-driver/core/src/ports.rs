@@ -146,7 +146,7 @@ impl<S: Storage> Host<S> {
             return Err(PortError::CardGone);
         }
         let number = match wanted {
-            Some(port) if port.0 == 0 || port.index() >= self.ports.len() => {
+            Some(port) if port == PortId::DRIVER || port.index() >= self.ports.len() => {
                 return Err(PortError::NoSuchPort);
             }
             Some(port) if self.ports.get(port.index()).is_some_and(Port::is_free) => port,

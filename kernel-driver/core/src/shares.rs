@@ -36,7 +36,7 @@ impl<S: MakeTable> Shares<S> {
 impl<S: Storage> Shares<S> {
     /// A port takes an entry. False: it has its share, and all that is not reserved for others is taken.
     pub(crate) fn take(&mut self, port: PortId) -> bool {
-        let Some(held) = self.held.get_mut(port.index()).filter(|_| port.0 > 0) else {
+        let Some(held) = self.held.get_mut(port.index()).filter(|_| port != PortId::DRIVER) else {
             return false;
         };
         if *held < self.share {

@@ -9,6 +9,7 @@
 use crate::nic::Nic;
 use crate::peer::{Link, Offer, Peer};
 use crate::platform::{Payload, Platform};
+use netvm_abi::frame::MIN_PAYLOAD;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Header, Kind};
@@ -82,7 +83,7 @@ impl<S: Storage> Nic<S> {
         header.operand as u32 == PAGE_SIZE
             && header.compare as u16 == self.config.geometry.window
             && (header.compare >> 16) as u16 == ABI_VERSION
-            && (512..=PAGE_SIZE).contains(&payload)
+            && (MIN_PAYLOAD..=PAGE_SIZE).contains(&payload)
     }
 
     fn hello_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, header: &Header) {

@@ -18,6 +18,7 @@ use crate::port::PortInner;
 use crate::region::{Region, Word64};
 use crate::timeout::Timeout;
 use netvm_abi::control::Modes;
+use netvm_abi::notification::EVENT_COUNTS;
 use netvm_abi::{Nanos, NodeId, NotificationId, OpId, PAGE_SIZE, Status};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -34,8 +35,16 @@ const PLACE: u64 = 8;
 const BEHIND: u64 = 16;
 const GIVEN: u64 = 24;
 const GRANT: u64 = 32;
+// The words of a seat follow each other and fit into it, so that no grant reaches the next seat.
+const _: () = assert!(NEXT < PLACE && PLACE < BEHIND && BEHIND < GIVEN && GIVEN < GRANT);
+const _: () = assert!(GRANT + 8 * GRANTS as u64 <= SEAT);
+// Seats fill whole blocks, and a block lies in one page.
+const _: () = assert!(SeatId::SEATS % BLOCK == 0 && BLOCK_BYTES <= PAGE_SIZE as u64);
 /// Notification number of seat 0, which is never given out.
 const NUMBERS: u32 = 896;
+
+// Each seat has an event count of its own.
+const _: () = assert!(NUMBERS + SeatId::SEATS as u32 <= EVENT_COUNTS);
 
 /// The notification that wakes the participant in this seat.
 const fn number(seat: u16) -> NotificationId {
