@@ -316,6 +316,45 @@ mod tests {
         caught(all.tick(Nanos(1_200), &ledger), "had not ended");
     }
 
+    /// The receiving card remembers in which epoch a stream has failed when the link's life ends. In the next life it
+    /// holds an ordered write of that epoch back, without a trace.
+    #[test]
+    fn an_ordered_write_behind_a_failure_of_an_earlier_life_ends_unseen() {
+        let failed = frame(Kind::Write, 5, 0x1000, b"data", 0);
+        let mut error = Header::new(Kind::Error, NodeId(1), NodeId(0));
+        error.source_incarnation = Incarnation(8);
+        error.destination_incarnation = Incarnation(7);
+        error.seq = Seq(5);
+        let mut write = Header::new(Kind::Write, NodeId(0), NodeId(1));
+        write.source_port = netvm_abi::PortId(3);
+        write.destination_port = netvm_abi::PortId(4);
+        write.source_incarnation = Incarnation(9);
+        write.destination_incarnation = Incarnation(10);
+        write.flags = netvm_abi::wire::MessageFlags::ORDERED;
+        write.len = 4;
+        let ordered = [&write.encode()[..], &b"late"[..]].concat();
+        let mut acked = Header::new(Kind::Ack, NodeId(1), NodeId(0));
+        acked.source_incarnation = Incarnation(10);
+        acked.destination_incarnation = Incarnation(9);
+        acked.seq = Seq(1);
+        let before = [
+            sent(failed.clone()),
+            arrived(failed),
+            sent(error.encode().to_vec()),
+        ];
+        let after = [
+            sent(ordered.clone()),
+            arrived(ordered),
+            sent(acked.encode().to_vec()),
+        ];
+        let between = |fact: Option<Seen>| [&before[..], fact.as_slice(), &after[..]].concat();
+        assert_eq!(feed(&mut checker(), &between(None)), Ok(()));
+        // Another card than the one that refused the first remembers nothing.
+        let anew = Seen::Restarted { node: NodeId(1) };
+        caught(feed(&mut checker(), &between(Some(anew))), "acknowledged");
+        caught(feed(&mut checker(), &after), "acknowledged");
+    }
+
     #[test]
     fn sending_twice_and_skipping_numbers_are_caught() {
         let write = |seq| sent(frame(Kind::Write, seq, 0x1000, b"data", 0));

@@ -72,6 +72,8 @@ pub(in crate::check) struct Lane {
     pub(in crate::check) unanswered: Option<Nanos>,
     /// The sender's card has said that the link is down, or there is no such card any more.
     pub(in crate::check) told: bool,
+    /// The receiver's card has begun anew since, and remembers nothing.
+    pub(super) forgotten: bool,
 }
 
 /// The messages of one port to one node, in order.
@@ -90,7 +92,29 @@ pub(super) struct Stream {
     pub(super) due: BTreeMap<(u32, (u16, u32, u32)), u64>,
 }
 
+impl Stream {
+    /// What the receiving card knows of it when the link's next life begins: which epochs have failed.
+    fn remembered(self) -> Self {
+        Self {
+            failed: self.failed,
+            failed_epochs: self.failed_epochs,
+            ..Self::default()
+        }
+    }
+}
+
 impl Lane {
+    /// Its streams for the next life of the link.
+    pub(super) fn remembered(self) -> BTreeMap<u16, Stream> {
+        if self.forgotten {
+            return BTreeMap::new();
+        }
+        let streams = self.streams.into_iter();
+        streams
+            .map(|(port, stream)| (port, stream.remembered()))
+            .collect()
+    }
+
     pub(in crate::check) fn entry(&self, seq: u32) -> Option<&Entry> {
         self.entries.get(seq.wrapping_sub(self.first) as usize)
     }

@@ -335,8 +335,8 @@ impl Ledger {
         let lives = (message.source_life, message.destination_life);
         let known = self.lanes.get(&direction).is_some_and(|lane| lane.lives == lives);
         if !known {
-            self.retire(direction);
             let lane = Lane {
+                streams: self.retire(direction),
                 lives,
                 first: message.seq,
                 acked: message.seq,
@@ -399,10 +399,10 @@ impl Ledger {
         lives.is_some_and(|lives| lives.get(&message.source) != Some(&message.destination_life))
     }
 
-    /// Ends a lane whose life is over.
-    fn retire(&mut self, direction: Direction) {
+    /// Ends a lane whose life is over. Gives what the next one begins with.
+    fn retire(&mut self, direction: Direction) -> BTreeMap<u16, lane::Stream> {
         let Some(lane) = self.lanes.remove(&direction) else {
-            return;
+            return BTreeMap::new();
         };
         for entry in lane.entries.iter().filter(|entry| !entry.acked) {
             // Its sender does not know what became of it.
@@ -441,6 +441,7 @@ impl Ledger {
                 .entry((direction.1, key.0, key.1, key.2))
                 .or_default() += count;
         }
+        lane.remembered()
     }
 
     fn maybe_due(&mut self, entry: &Entry) {
@@ -604,6 +605,7 @@ impl Ledger {
             if direction.0 == node.0 || direction.1 == node.0 {
                 lane.abandoned = true;
             }
+            lane.forgotten |= direction.1 == node.0;
         }
     }
 }
