@@ -114,6 +114,12 @@ impl Peer {
         theirs == self.remote && ours == self.local && matches!(self.link, Link::Up | Link::Accepted)
     }
 
+    /// The same, for a link that is up: nearly every message.
+    #[inline]
+    pub(crate) fn is_up_with(&self, theirs: Incarnation, ours: Incarnation) -> bool {
+        theirs == self.remote && ours == self.local && self.link == Link::Up
+    }
+
     /// A message of this life has arrived.
     #[inline]
     pub(crate) const fn heard(&mut self, now: Nanos) {

@@ -17,7 +17,7 @@ use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{HEADER_BYTES, HEADER_WORDS, Header, Kind, MessageFlags, RawHeader, claims_slot};
-use netvm_abi::{BounceId, Nanos, NodeId, NotificationId, PortId, ReceiveId};
+use netvm_abi::{BounceId, Incarnation, Nanos, NodeId, NotificationId, PortId, ReceiveId};
 
 /// How far a message got at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +112,21 @@ impl<S: Storage> Nic<S> {
         true
     }
 
+    /// A message whose link is not up, or not in its life: whether the message brings the link up.
+    #[cold]
+    fn comes_up<P: Platform>(&mut self, p: &mut P, id: NodeId, theirs: Incarnation, ours: Incarnation) -> bool {
+        let accepts = self
+            .peers
+            .get(id.index())
+            .is_some_and(|peer| peer.is_life_of(theirs, ours));
+        if accepts {
+            self.link_up(p, id);
+        } else {
+            self.refuse_stale(p, id, theirs, ours);
+        }
+        accepts
+    }
+
     /// A windowed message gets its slot, once, if it belongs to the present life of its link.
     #[inline(always)]
     fn message_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, frame: &Frame) {
@@ -127,12 +142,10 @@ impl<S: Storage> Nic<S> {
         let Some(mut peer) = self.peers.get_mut(id.index()) else {
             return self.malformed(p, receive);
         };
-        if !peer.is_life_of(theirs, ours) {
-            self.refuse_stale(p, id, theirs, ours);
-            return p.release_receive(receive);
-        }
-        if peer.link == Link::Accepted {
-            self.link_up(p, id);
+        if !peer.is_up_with(theirs, ours) {
+            if !self.comes_up(p, id, theirs, ours) {
+                return p.release_receive(receive);
+            }
             let Some(up) = self.peers.get_mut(id.index()) else {
                 return;
             };
