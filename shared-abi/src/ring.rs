@@ -105,7 +105,8 @@ impl RingReader {
         Self { place, head: 0 }
     }
 
-    /// Whether an entry waits.
+    /// Whether no entry waits.
+    #[inline]
     pub fn is_empty<E: SharedWords + ?Sized>(&self, entries: &E) -> bool {
         entries.load_acquire(self.place.tail) == self.head
     }

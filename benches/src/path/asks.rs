@@ -383,6 +383,9 @@ const ROWS: [(&str, &str, &str, &str); 25] = [
     ),
 ];
 
+/// What some of them may cost at most.
+const BUDGETS: [(&str, f64); 1] = [("idle", 140.0)];
+
 /// What every part costs.
 ///
 /// # Errors
@@ -394,7 +397,10 @@ pub fn steps(profile: &Profile) -> Result<Vec<Step>> {
                 name,
                 text,
                 instructions: profile.between(case, probe)?.each(),
-                budget: None,
+                budget: BUDGETS
+                    .iter()
+                    .find(|&&(row, _)| row == name)
+                    .map(|&(_, budget)| budget),
             })
         })
         .collect()

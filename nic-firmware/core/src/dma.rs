@@ -88,6 +88,7 @@ impl DmaTable {
     }
 
     /// Whether another barrier can be kept.
+    #[inline]
     pub(crate) fn barrier_room(&self) -> bool {
         !self.barriers.is_full()
     }

@@ -14,7 +14,14 @@ use netvm_abi::words::SharedWords;
 use netvm_abi::{Generation, Nanos, PortId};
 
 impl<S: Storage> Nic<S> {
+    /// Takes what the host has posted. Returns whether more waits.
+    #[inline]
     pub(crate) fn host_events<P: Platform>(&mut self, p: &mut P, now: Nanos, budget: u32) -> bool {
+        self.host_waits(p) && self.take_host_events(p, now, budget)
+    }
+
+    #[inline(never)]
+    fn take_host_events<P: Platform>(&mut self, p: &mut P, now: Nanos, budget: u32) -> bool {
         for _ in 0..budget {
             // A barrier must find room: until then no event is taken.
             if !self.dma.barrier_room() {
@@ -32,6 +39,7 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Whether the host has posted an event that can be taken.
+    #[inline]
     pub(crate) fn host_waits<P: Platform>(&self, p: &P) -> bool {
         self.dma.barrier_room() && !self.host_ring.is_empty(p.bar())
     }

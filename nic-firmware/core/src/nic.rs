@@ -2,6 +2,7 @@
 
 use crate::atomic::Unit;
 use crate::authorise::CapabilityTable;
+use crate::complete::Looked;
 use crate::config::{Config, ConfigError};
 use crate::control::Waiting;
 use crate::counters::Counters;
@@ -9,12 +10,13 @@ use crate::dma::DmaTable;
 use crate::peer::Peer;
 use crate::platform::{DmaId, Platform};
 use crate::port::{Port, Turns};
-use crate::queue::{Deadline, DeadlineQueue, Fifo};
+use crate::queue::{Deadline, Fifo};
 use crate::read::Read;
 use crate::slot::{Slot, SlotState, Stream};
 use crate::staging::{Staging, StagingPool};
 use crate::stream::{Outgoing, Sender};
 use crate::tables::Tables;
+use crate::timers::Alarms;
 use heapless::Vec;
 use netvm_abi::attach::CardHeader;
 use netvm_abi::bar::BarMap;
@@ -95,9 +97,7 @@ pub struct Nic<S: Storage> {
     /// Reads of other nodes that wait for a staging buffer.
     pub(crate) waiting_reads: Fifo,
     pub(crate) controls: Vec<Waiting, { CONTROL_SLOTS as usize }>,
-    pub(crate) ack_timer: DeadlineQueue,
-    pub(crate) probe_timer: DeadlineQueue,
-    pub(crate) hello_timer: DeadlineQueue,
+    pub(crate) alarms: Alarms,
     /// Lives of links begun so far.
     pub(crate) lives: u32,
     pub(crate) dma: DmaTable,
@@ -163,9 +163,7 @@ impl<S: Storage> Nic<S> {
             free_reads,
             waiting_reads: Fifo::new(),
             controls: Vec::new(),
-            ack_timer: DeadlineQueue::new(config.timers.ack_delay.0),
-            probe_timer: DeadlineQueue::new(config.timers.probe_interval.0),
-            hello_timer: DeadlineQueue::new(config.timers.hello_interval.0),
+            alarms: Alarms::new(&config.timers),
             lives: 0,
             dma: DmaTable::new(),
             units: tables.units,
@@ -207,33 +205,53 @@ impl<S: Storage> Nic<S> {
     /// Serves up to `budget` ports: takes commands, starts what has its resources, sends what is
     /// ready. Returns whether another call could do more at once.
     pub fn handle_doorbells<P: Platform>(&mut self, p: &mut P, now: Nanos, budget: u32) -> bool {
-        self.resume_parked(p, now);
-        self.resume_reads(p, now);
-        self.resume_atomics(p, now);
-        let mut moved = !self.controls.is_empty() && self.send_controls(p, now);
-        if self.turns.all_quiet() {
-            self.turns.stir();
-        }
+        let mut moved = self.anything_parked() && self.resume_operations(p, now);
+        self.turns.begin();
         for _ in 0..budget {
-            if self.turns.all_quiet() {
-                break;
-            }
             let Some(port) = self.turns.take() else {
                 break;
             };
-            let turn = self.pump(p, now, port);
-            self.turns.report(turn.more);
-            moved |= turn.moved;
+            let words = Looked::at(p.bar(), self.bar.port(port));
+            if self
+                .ports
+                .get(port.index())
+                .is_some_and(|port| !port.rests(&words))
+            {
+                let turn = self.pump(p, now, port, &words);
+                self.turns.report(turn.more);
+                moved |= turn.moved;
+            } else {
+                self.turns.report(false);
+            }
         }
-        moved || !self.turns.all_quiet() || self.parked_could_go()
+        moved || !self.turns.all_quiet() || (self.anything_parked() && self.parked_could_go())
+    }
+
+    /// Takes up what has waited for a DMA slot, a staging buffer, its page or its link. Returns whether a control
+    /// message has left.
+    #[inline(never)]
+    fn resume_operations<P: Platform>(&mut self, p: &mut P, now: Nanos) -> bool {
+        self.resume_parked(p, now);
+        self.resume_reads(p, now);
+        self.resume_atomics(p, now);
+        !self.controls.is_empty() && self.send_controls(p, now)
+    }
+
+    /// Whether an operation waits for something that is not its port's turn.
+    #[inline]
+    fn anything_parked(&self) -> bool {
+        let lines = [&self.dma.waiting, &self.waiting_reads, &self.ready_atomics];
+        !Fifo::are_empty(lines) || !self.controls.is_empty()
     }
 
     /// Takes up to `budget` events of the host driver. Returns whether more wait.
+    #[inline]
     pub fn handle_host_events<P: Platform>(&mut self, p: &mut P, now: Nanos, budget: u32) -> bool {
         self.host_events(p, now, budget)
     }
 
     /// Does what is due at `now`. Returns whether more is due.
+    #[inline]
     pub fn handle_timers<P: Platform>(&mut self, p: &mut P, now: Nanos) -> bool {
         self.run_timers(p, now)
     }
@@ -243,14 +261,9 @@ impl<S: Storage> Nic<S> {
         if self.host_waits(p) {
             return true;
         }
-        let mut from = 0;
-        while let Some(port) = self.turns.at_or_after(from) {
-            if self.command_waits(p, port) || self.fence_reached(p, port) {
-                return true;
-            }
-            from = port.0 + 1;
-        }
-        false
+        self.turns
+            .ports()
+            .any(|port| self.command_waits(p, port) || self.fence_reached(p, port))
     }
 
     /// When [`handle_timers`](Self::handle_timers) wants to be called; nothing: not at all.

@@ -1,5 +1,6 @@
 //! What the NIC remembers of an open port.
 
+use crate::complete::Looked;
 use crate::stream::{Entry, Stage};
 use netvm_abi::command_queue::Consumer;
 use netvm_abi::notification::EVENT_COUNTS;
@@ -119,6 +120,19 @@ impl Port {
         self.state == PortState::Open && self.generation == generation
     }
 
+    /// Whether a look that found these words leaves nothing to do: no command is new, no fence has moved, and no entry
+    /// is on its way. (An entry that lacks something may have got it.)
+    #[inline]
+    pub(crate) fn rests(&self, words: &Looked) -> bool {
+        let [taken, writes, reads] = words.fences;
+        let [known_taken, known_writes, known_reads] = self.fences();
+        let news = (words.doorbell ^ self.fetch.taken())
+            | (taken ^ known_taken)
+            | (writes ^ known_writes)
+            | (reads ^ known_reads);
+        news | u32::from(self.len) == 0
+    }
+
     /// Index of the pipeline entry `offset` behind the head.
     pub(crate) const fn index(&self, offset: u8) -> u8 {
         (self.head + offset) % PIPELINE as u8
@@ -164,14 +178,23 @@ impl Port {
     }
 }
 
+/// Port numbers that there can be: the most that a geometry admits.
+const PORTS: usize = 1024;
+/// The place of a port that is not open.
+const NOWHERE: u16 = u16::MAX;
+
 /// The ports that are open, and whose turn it is.
-#[derive(Clone, Copy, Debug)]
+///
+/// A turn, an opening and a closing cost the same however many ports there are, and closed ports cost nothing.
+#[derive(Clone, Debug)]
 pub(crate) struct Turns {
-    open: [u64; 16],
-    /// Which words of `open` are not zero: a turn costs the same however few ports are open.
-    words: u32,
+    /// The open ports, in the order of their turns: the first `count` of these.
+    order: [PortId; PORTS],
+    /// Where in `order` a port stands.
+    places: [u16; PORTS],
     count: u32,
-    cursor: u16,
+    /// Place of the port whose turn comes next; below `count` if that is not 0.
+    next: u32,
     /// Ports polled in a row that had nothing to do.
     quiet: u32,
 }
@@ -179,43 +202,51 @@ pub(crate) struct Turns {
 impl Turns {
     pub(crate) const fn new() -> Self {
         Self {
-            open: [0; 16],
-            words: 0,
+            order: [PortId(0); PORTS],
+            places: [NOWHERE; PORTS],
             count: 0,
-            cursor: 0,
+            next: 0,
             quiet: 0,
         }
     }
 
     /// A port is open from now on, or closed.
     pub(crate) fn set(&mut self, port: PortId, open: bool) {
-        if let Some(word) = self.open.get_mut(port.index() / 64) {
-            let bit = 1 << (port.0 % 64);
-            let before = *word;
-            *word = if open { before | bit } else { before & !bit };
-            self.count = self.count + word.count_ones() - before.count_ones();
-            let bit = 1 << (port.0 / 64);
-            self.words = if *word == 0 {
-                self.words & !bit
-            } else {
-                self.words | bit
-            };
-        }
         self.quiet = 0;
+        let Some(place) = self.places.get_mut(port.index()) else {
+            return;
+        };
+        if open == (*place != NOWHERE) {
+            return;
+        }
+        if open {
+            *place = self.count as u16;
+            if let Some(last) = self.order.get_mut(self.count as usize) {
+                *last = port;
+            }
+            self.count += 1;
+            return;
+        }
+        let gap = core::mem::replace(place, NOWHERE);
+        self.count -= 1;
+        // The last port moves into the gap. It may lose a turn by that, but it only moves towards the front.
+        let last = self.order.get(self.count as usize).copied();
+        if let Some(last) = last.filter(|&last| last != port) {
+            if let Some(order) = self.order.get_mut(usize::from(gap)) {
+                *order = last;
+            }
+            if let Some(place) = self.places.get_mut(last.index()) {
+                *place = gap;
+            }
+        }
+        if self.next >= self.count {
+            self.next = 0;
+        }
     }
 
-    /// The next open port after `from`, itself included.
-    #[inline]
-    pub(crate) fn at_or_after(&self, from: u16) -> Option<PortId> {
-        let first = from / 64;
-        let here = self.open.get(usize::from(first))? & (u64::MAX << (from % 64));
-        if here != 0 {
-            return Some(PortId(first * 64 + here.trailing_zeros() as u16));
-        }
-        let later = self.words & (u32::MAX << (first + 1));
-        let word = later.trailing_zeros();
-        let found = self.open.get(word as usize)?;
-        Some(PortId((word * 64 + found.trailing_zeros()) as u16))
+    /// All open ports.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = PortId> {
+        self.order.iter().copied().take(self.count as usize)
     }
 
     /// Something happened that may let a stalled port go on: all ports get another turn.
@@ -228,11 +259,25 @@ impl Turns {
         self.quiet >= self.count
     }
 
-    /// Takes the port that has the next turn, if one is open.
+    /// Turns begin: also where every port was idle at its last one.
+    #[inline]
+    pub(crate) const fn begin(&mut self) {
+        if self.all_quiet() {
+            self.quiet = 0;
+        }
+    }
+
+    /// Takes the port that has the next turn. Nothing: all ports have been found idle.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<PortId> {
-        let port = self.at_or_after(self.cursor).or_else(|| self.at_or_after(0))?;
-        self.cursor = (port.0 + 1) % 1024;
+        if self.all_quiet() {
+            return None;
+        }
+        let port = *self.order.get(self.next as usize)?;
+        self.next += 1;
+        if self.next >= self.count {
+            self.next = 0;
+        }
         Some(port)
     }
 
@@ -244,7 +289,20 @@ impl Turns {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
     use super::*;
+    use std::vec::Vec;
+
+    /// A round of turns in which no port has anything to do.
+    fn round(turns: &mut Turns) -> Vec<u16> {
+        turns.begin();
+        core::iter::from_fn(|| {
+            let port = turns.take()?;
+            turns.report(false);
+            Some(port.0)
+        })
+        .collect()
+    }
 
     #[test]
     fn every_open_port_gets_its_turn() {
@@ -255,22 +313,61 @@ mod tests {
             turns.set(PortId(port), true);
             turns.set(PortId(port), true);
         }
-        let mut seen = [0; 5];
         for _ in 0..3 {
-            for slot in &mut seen {
-                *slot = turns.take().unwrap().0;
-                turns.report(false);
-            }
-            assert_eq!(seen, [0, 63, 64, 500, 1023]);
+            assert!(!turns.all_quiet());
+            assert_eq!(round(&mut turns), [0, 63, 64, 500, 1023]);
+            assert!(turns.all_quiet());
+            turns.stir();
         }
-        assert!(turns.all_quiet());
-        turns.stir();
-        assert!(!turns.all_quiet());
         turns.set(PortId(64), false);
-        for _ in 0..4 {
-            assert_ne!(turns.take(), Some(PortId(64)));
-            turns.report(false);
-        }
+        turns.set(PortId(64), false);
+        assert!(!turns.all_quiet());
+        assert_eq!(round(&mut turns), [0, 63, 1023, 500]);
         assert!(turns.all_quiet());
+    }
+
+    #[test]
+    fn ports_that_come_and_go_leave_the_others_their_turns() {
+        let mut turns = Turns::new();
+        let mut open = std::collections::BTreeSet::new();
+        let mut random = 1u32;
+        for step in 0..20_000 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let port = (random >> 16) as u16 % 1024;
+            let opens = random & 0x80 != 0;
+            turns.set(PortId(port), opens);
+            if opens {
+                open.insert(port);
+            } else {
+                open.remove(&port);
+            }
+            let _ = turns.take();
+            if step % 97 == 0 {
+                turns.stir();
+                let mut seen = round(&mut turns);
+                seen.sort_unstable();
+                assert!(seen.iter().eq(&open), "step {step}");
+                assert!(turns.all_quiet());
+            }
+        }
+        for port in open {
+            turns.set(PortId(port), false);
+        }
+        assert!(round(&mut turns).is_empty());
+    }
+
+    #[test]
+    fn a_port_with_work_gives_all_another_turn() {
+        let mut turns = Turns::new();
+        for port in [3, 5] {
+            turns.set(PortId(port), true);
+        }
+        let mut seen = Vec::new();
+        for progress in [false, true, false, false] {
+            seen.extend(turns.take());
+            turns.report(progress);
+        }
+        assert_eq!(seen, [3, 5, 3, 5].map(PortId));
+        assert_eq!(turns.take(), None);
     }
 }

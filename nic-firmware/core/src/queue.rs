@@ -24,6 +24,14 @@ impl Fifo {
         self.head == NONE
     }
 
+    /// Whether no item waits in any of three lines: one comparison.
+    #[inline]
+    pub(crate) const fn are_empty(lines: [&Self; 3]) -> bool {
+        let [a, b, c] = lines;
+        // All bits are set in `NONE` only.
+        a.head & b.head & c.head == NONE
+    }
+
     /// Puts an item at the end.
     pub(crate) fn push(&mut self, links: &mut [u32], item: u32) {
         let Some(link) = links.get_mut(item as usize) else {
@@ -56,6 +64,14 @@ pub struct Deadline {
     queued: bool,
 }
 
+impl Deadline {
+    /// Whether the item stands in no queue.
+    #[inline]
+    pub(crate) const fn is_free(&self) -> bool {
+        !self.queued
+    }
+}
+
 /// Items that all wait equally long: so the order in which they came is the order of their
 /// deadlines, and a line does what a heap would.
 ///
@@ -77,16 +93,8 @@ impl DeadlineQueue {
         }
     }
 
-    /// Queues an item from `now` on, unless it is queued already.
-    #[inline]
-    pub(crate) fn push(&mut self, links: &mut [Deadline], item: u32, now: u64) {
-        if links.get(item as usize).is_some_and(|link| !link.queued) {
-            self.append(links, item, now);
-        }
-    }
-
-    #[inline(never)]
-    fn append(&mut self, links: &mut [Deadline], item: u32, now: u64) {
+    /// Queues an item that is [free](Deadline::is_free) from `now` on.
+    pub(crate) fn append(&mut self, links: &mut [Deadline], item: u32, now: u64) {
         let earliest = match links.get(self.tail as usize) {
             Some(last) if self.head != NONE => last.at,
             _ => 0,
@@ -152,13 +160,14 @@ mod tests {
     fn deadlines_come_in_order_and_once() {
         let mut links = [Deadline::default(); 3];
         let mut queue = DeadlineQueue::new(10);
-        queue.push(&mut links, 1, 100);
-        queue.push(&mut links, 0, 105);
-        queue.push(&mut links, 1, 107);
+        queue.append(&mut links, 1, 100);
+        queue.append(&mut links, 0, 105);
+        assert!(!links[1].is_free() && links[2].is_free());
         assert_eq!(queue.next(&links), Some(110));
         assert_eq!(queue.pop_due(&mut links, 109), None);
         assert_eq!(queue.pop_due(&mut links, 115), Some(1));
-        queue.push(&mut links, 1, 112);
+        assert!(links[1].is_free());
+        queue.append(&mut links, 1, 112);
         assert_eq!(queue.pop_due(&mut links, 115), Some(0));
         assert_eq!(queue.next(&links), Some(122));
         assert_eq!(queue.pop_due(&mut links, 122), Some(1));

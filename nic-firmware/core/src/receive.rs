@@ -114,7 +114,13 @@ impl<S: Storage> Nic<S> {
 
     /// A message whose link is not up, or not in its life: whether the message brings the link up.
     #[cold]
-    fn comes_up<P: Platform>(&mut self, p: &mut P, id: NodeId, theirs: Incarnation, ours: Incarnation) -> bool {
+    fn comes_up<P: Platform>(
+        &mut self,
+        p: &mut P,
+        id: NodeId,
+        theirs: Incarnation,
+        ours: Incarnation,
+    ) -> bool {
         let accepts = self
             .peers
             .get(id.index())

@@ -120,13 +120,16 @@ pub(crate) struct Turn {
 }
 
 impl<S: Storage> Nic<S> {
-    /// Gives a port its turn: one look at its words, then up to [`PIPELINE`] commands.
-    pub(crate) fn pump<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId) -> Turn {
+    /// Gives a port, whose words are looked at, its turn: up to [`PIPELINE`] commands.
+    #[inline(never)]
+    pub(crate) fn pump<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId, words: &Looked) -> Turn {
         let mut turn = Turn::default();
-        let Some(mut waiting) = self.look(p, id) else {
+        let Some(mut waiting) = self.take_note(p, id, words) else {
             return turn;
         };
-        turn.moved = self.send_ready(p, now, id);
+        if self.ports.get(id.index()).is_some_and(|port| port.len != 0) {
+            turn.moved = self.send_ready(p, now, id);
+        }
         for _ in 0..PIPELINE {
             let Some(port) = self.ports.get(id.index()) else {
                 return turn;
@@ -150,11 +153,10 @@ impl<S: Storage> Nic<S> {
         turn
     }
 
-    /// Looks at a port's words: remembers its fences, and gives the number of commands that wait.
+    /// Takes note of a port's words: remembers its fences, and gives the number of commands that wait.
     /// Nothing when the port is not served.
     #[inline]
-    fn look<P: Platform>(&mut self, p: &mut P, id: PortId) -> Option<u32> {
-        let words = Looked::at(p.bar(), self.bar.port(id));
+    fn take_note<P: Platform>(&mut self, p: &mut P, id: PortId, words: &Looked) -> Option<u32> {
         let port = self.ports.get(id.index())?;
         if port.state != PortState::Open {
             return None;

@@ -1,9 +1,11 @@
 //! What is due when: acknowledgements, probes, greetings. Each kind waits equally long for all
 //! peers, so a line does what a heap would ([`crate::queue`]), and nothing loops over all nodes.
 
+use crate::config::Timers;
 use crate::nic::Nic;
 use crate::peer::Link;
 use crate::platform::{Payload, Platform};
+use crate::queue::{Deadline, DeadlineQueue};
 use crate::slot::SlotState;
 use netvm_abi::event::NicEvent;
 use netvm_abi::mutant::{self, Mutant};
@@ -23,6 +25,57 @@ enum Timer {
     Hello = 2,
 }
 
+/// A line of deadlines for each kind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Alarms {
+    ack: DeadlineQueue,
+    probe: DeadlineQueue,
+    hello: DeadlineQueue,
+    /// The earliest deadline of all lines: a pass that comes before it compares once. A line changes in
+    /// [`set`](Self::set) and in [`run_due`](Nic::run_due) only, and each of them ends with
+    /// [`settle`](Self::settle).
+    earliest: Option<Nanos>,
+}
+
+impl Alarms {
+    /// No alarm.
+    pub(crate) const fn new(timers: &Timers) -> Self {
+        Self {
+            ack: DeadlineQueue::new(timers.ack_delay.0),
+            probe: DeadlineQueue::new(timers.probe_interval.0),
+            hello: DeadlineQueue::new(timers.hello_interval.0),
+            earliest: None,
+        }
+    }
+
+    /// Whether an alarm is due.
+    #[inline]
+    fn is_due(&self, now: Nanos) -> bool {
+        self.earliest.is_some_and(|earliest| earliest <= now)
+    }
+
+    /// Sets an alarm that is not set.
+    #[inline(never)]
+    fn set(&mut self, links: &mut [Deadline], timer: Timer, index: u32, now: Nanos) {
+        let line = match timer {
+            Timer::Ack => &mut self.ack,
+            Timer::Probe => &mut self.probe,
+            Timer::Hello => &mut self.hello,
+        };
+        line.append(links, index, now.0);
+        self.settle(links);
+    }
+
+    /// Finds the earliest deadline.
+    fn settle(&mut self, links: &[Deadline]) {
+        self.earliest = [&self.ack, &self.probe, &self.hello]
+            .into_iter()
+            .filter_map(|line| line.next(links))
+            .min()
+            .map(Nanos);
+    }
+}
+
 impl<S: Storage> Nic<S> {
     const fn timer_index(&self, timer: Timer, id: NodeId) -> u32 {
         timer as u32 * self.config.geometry.nodes as u32 + id.0 as u32
@@ -34,30 +87,43 @@ impl<S: Storage> Nic<S> {
 
     /// Acknowledge later, if nothing else makes it happen.
     pub(crate) fn arm_ack(&mut self, id: NodeId, now: Nanos) {
-        let index = self.timer_index(Timer::Ack, id);
-        self.ack_timer.push(&mut self.deadlines, index, now.0);
+        self.arm(Timer::Ack, id, now);
+    }
+
+    /// Sets an alarm, unless it is set.
+    #[inline]
+    fn arm(&mut self, timer: Timer, id: NodeId, now: Nanos) {
+        let index = self.timer_index(timer, id);
+        if self.deadlines.get(index as usize).is_some_and(Deadline::is_free) {
+            self.alarms.set(&mut self.deadlines, timer, index, now);
+        }
     }
 
     /// Look later whether the peer still lives.
     #[inline]
     pub(crate) fn arm_probe(&mut self, id: NodeId, now: Nanos) {
-        let index = self.timer_index(Timer::Probe, id);
         if id != self.config.node {
-            self.probe_timer.push(&mut self.deadlines, index, now.0);
+            self.arm(Timer::Probe, id, now);
         }
     }
 
     /// Greet again later.
     pub(crate) fn arm_hello(&mut self, id: NodeId, now: Nanos) {
-        let index = self.timer_index(Timer::Hello, id);
         if id != self.config.node {
-            self.hello_timer.push(&mut self.deadlines, index, now.0);
+            self.arm(Timer::Hello, id, now);
         }
     }
 
+    /// Serves a batch of each kind, if anything is due. Returns whether more is.
+    #[inline]
     pub(crate) fn run_timers<P: Platform>(&mut self, p: &mut P, now: Nanos) -> bool {
+        self.alarms.is_due(now) && self.run_due(p, now)
+    }
+
+    #[inline(never)]
+    fn run_due<P: Platform>(&mut self, p: &mut P, now: Nanos) -> bool {
         for _ in 0..BATCH {
-            let Some(index) = self.ack_timer.pop_due(&mut self.deadlines, now.0) else {
+            let Some(index) = self.alarms.ack.pop_due(&mut self.deadlines, now.0) else {
                 break;
             };
             let id = self.timer_peer(index);
@@ -69,29 +135,26 @@ impl<S: Storage> Nic<S> {
             }
         }
         for _ in 0..BATCH {
-            let Some(index) = self.probe_timer.pop_due(&mut self.deadlines, now.0) else {
+            let Some(index) = self.alarms.probe.pop_due(&mut self.deadlines, now.0) else {
                 break;
             };
             let id = self.timer_peer(index);
             self.check_peer(p, now, id);
         }
         for _ in 0..BATCH {
-            let Some(index) = self.hello_timer.pop_due(&mut self.deadlines, now.0) else {
+            let Some(index) = self.alarms.hello.pop_due(&mut self.deadlines, now.0) else {
                 break;
             };
             let id = self.timer_peer(index);
             self.greet_again(p, now, id);
         }
-        self.deadline().is_some_and(|deadline| deadline <= now)
+        self.alarms.settle(&self.deadlines);
+        self.alarms.is_due(now)
     }
 
     /// The next deadline of any kind.
-    pub(crate) fn deadline(&self) -> Option<Nanos> {
-        [&self.ack_timer, &self.probe_timer, &self.hello_timer]
-            .into_iter()
-            .filter_map(|timer| timer.next(&self.deadlines))
-            .min()
-            .map(Nanos)
+    pub(crate) const fn deadline(&self) -> Option<Nanos> {
+        self.alarms.earliest
     }
 
     /// Whether a peer lives, and its sequence has no hole that stays.
