@@ -35,7 +35,10 @@ pub(crate) enum Step {
 #[inline]
 fn header_of(frame: &Frame) -> Option<Arrived<'_>> {
     let header = RawHeader::of(&frame.head).ok()?;
-    (HEADER_BYTES + usize::from(header.payload_len()) <= frame.len).then_some(header)
+    if HEADER_BYTES + usize::from(header.payload_len()) > frame.len {
+        return None;
+    }
+    Some(header)
 }
 
 /// A header in the frame that it came in.
@@ -55,8 +58,10 @@ impl<S: Storage> Nic<S> {
     /// Whether a message is for this node, and of a length that can be.
     #[inline]
     fn is_sound(&self, header: &Arrived<'_>) -> bool {
+        if u32::from(header.payload_len()) > self.config.geometry.payload {
+            return false;
+        }
         header.destination() == self.config.node
-            && u32::from(header.payload_len()) <= self.config.geometry.payload
     }
 
     /// What came is no message, or none for this node.
