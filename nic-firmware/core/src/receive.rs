@@ -524,7 +524,7 @@ impl<S: Storage> Nic<S> {
         let Some(header) = self.slot(at).map(|slot| slot.header.decode()) else {
             return;
         };
-        // Nothing that follows relies on one that stands alone.
+        // A message that stands alone does not poison its stream.
         if header.flags.contains(MessageFlags::REGARDLESS) {
             return;
         }

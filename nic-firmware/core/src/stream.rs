@@ -560,8 +560,8 @@ fn number(config: &Config, peer: &mut Peer, outgoing: &mut [Outgoing], header: &
     header.seq = peer.credits.assign();
     header.source_incarnation = peer.local;
     header.destination_incarnation = peer.remote;
-    // One request in every quarter of a window: whoever holds a half (a port) or the whole of it
-    // has asked, and nobody asks with every message when the window is full.
+    // One request in every quarter of a window: so a holder of a half (a port) or of the whole has asked, and not every
+    // message asks when the window is full.
     peer.unasked += 1;
     if peer.unasked >= window / 4 {
         peer.unasked = 0;
