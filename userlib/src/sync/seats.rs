@@ -39,7 +39,7 @@ const GRANT: u64 = 32;
 const _: () = assert!(NEXT < PLACE && PLACE < BEHIND && BEHIND < GIVEN && GIVEN < GRANT);
 const _: () = assert!(GRANT + 8 * GRANTS as u64 <= SEAT);
 // Seats fill whole blocks, and a block lies in one page.
-const _: () = assert!(SeatId::SEATS % BLOCK == 0 && BLOCK_BYTES <= PAGE_SIZE as u64);
+const _: () = assert!(SeatId::SEATS.is_multiple_of(BLOCK) && BLOCK_BYTES <= PAGE_SIZE as u64);
 /// Notification number of seat 0, which is never given out.
 const NUMBERS: u32 = 896;
 
