@@ -35,6 +35,11 @@ pub enum At {
         /// Whether its chain is broken.
         broken: bool,
     },
+    /// About to let go of it: looks for a successor.
+    Looks {
+        /// Whether its chain is broken.
+        broken: bool,
+    },
     /// Letting go of it.
     Release(Release),
     /// A visitor that is no member just now.
@@ -226,7 +231,11 @@ impl State {
             },
             At::Inside { broken } => {
                 line.retain(|&other| other != who);
-                process.at = At::Release(Release::new(me, *broken));
+                process.at = At::Looks { broken: *broken };
+            }
+            At::Looks { broken } => {
+                let next = me.follower(world.seats[who].next);
+                process.at = At::Release(Release::new(me, *broken, next));
             }
             At::Release(machine) => {
                 if step!(world, me, machine, mortal).is_some() {
@@ -321,7 +330,7 @@ impl State {
         match &self.processes[who].at {
             At::Acquire(machine) => world.ready(who, &machine.want()),
             At::Try(machine) => world.ready(who, &machine.want()),
-            At::Inside { .. } | At::Away | At::Leaves => true,
+            At::Inside { .. } | At::Looks { .. } | At::Away | At::Leaves => true,
             At::Release(machine) => world.ready(who, &machine.want()),
             At::Done | At::Dead => false,
         }

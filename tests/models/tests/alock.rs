@@ -11,7 +11,8 @@
 //! until it is made ready again, as memory does. The bounds are the same: a waiting leader is overtaken B times at most,
 //! and can be.
 
-use netvm::sync::alock::machine::{Acquire, Class, NOBODY, Release, WAITING, Wish};
+use netvm::sync::alock::machine::{Acquire, Class, NOBODY, Release, Step, WAITING, Want};
+use netvm::sync::protocol::Machine;
 use netvm_models::graph::Graph;
 use stateright::{Checker, HasDiscoveries, Model, Property};
 use std::time::Instant;
@@ -80,17 +81,17 @@ struct State {
     overtaken: [u8; 2],
 }
 
-/// A step of this process; from [`MOST`] on, its processor's store buffer runs dry.
-type Step = usize;
+/// This process makes a step; from [`MOST`] on, its processor's store buffer runs dry.
+type Turn = usize;
 
 /// What a NIC does one after the other: the page of the lock, and each one of descriptors.
-fn page(wish: Wish) -> u64 {
-    match wish {
-        Wish::Link {
+fn page(step: Step) -> u64 {
+    match step {
+        Step::Link {
             predecessor: descriptor,
             ..
         }
-        | Wish::Pass {
+        | Step::Pass {
             successor: descriptor,
             ..
         } => descriptor,
@@ -125,11 +126,11 @@ impl Lock {
     }
 
     /// Whether a step of the process would wait for a NIC that is inside of another's read-modify-write.
-    fn nic_is_taken(&self, state: &State, process: usize, wish: Wish) -> bool {
+    fn nic_is_taken(&self, state: &State, process: usize, step: Step) -> bool {
         (0..self.processes()).any(|other| {
             other != process
                 && matches!(state.nics[other], Nic::Fetched(_))
-                && wish_of(&state.doing[other]).is_some_and(|taken| page(taken) == page(wish))
+                && step_of(&state.doing[other]).is_some_and(|taken| page(taken) == page(step))
         })
     }
 
@@ -139,7 +140,7 @@ impl Lock {
         let may_stay = |state: &State, who: usize, can_move: bool| {
             let waits_for_nic = || {
                 self.class(who) == Class::Remote
-                    && wish_of(&state.doing[who]).is_some_and(|wish| self.nic_is_taken(state, who, wish))
+                    && step_of(&state.doing[who]).is_some_and(|step| self.nic_is_taken(state, who, step))
             };
             state.doing[who] == Doing::Rests || !(can_move || waits_for_nic())
         };
@@ -148,28 +149,28 @@ impl Lock {
             .copied()
     }
 
-    /// Does what the process wishes, or the first half of it; gives the answer if it is done.
-    fn carry_out(&self, state: &mut State, process: usize, wish: Wish) -> Option<u64> {
+    /// Does what the process wants, or the first half of it; gives the answer if it is done.
+    fn carry_out(&self, state: &mut State, process: usize, step: Step) -> Option<u64> {
         let class = self.class(process);
         let (mine, others) = (class as usize, class.other() as usize);
         let split = self.split && class == Class::Remote;
         let writes = matches!(
-            wish,
-            Wish::SwapTail(_)
-                | Wish::ClearTail { .. }
-                | Wish::Link { .. }
-                | Wish::Yield(_)
-                | Wish::Pass { .. }
+            step,
+            Step::SwapTail(_)
+                | Step::ClearTail { .. }
+                | Step::Link { .. }
+                | Step::Yield(_)
+                | Step::Pass { .. }
         );
         if let Nic::Stored(victim) = state.nics[process] {
-            if writes || wish == Wish::Reset {
+            if writes || step == Step::Reset {
                 // Stores stay in order, and a processor's read-modify-write waits for them.
                 state.drain(process);
-            } else if wish == Wish::Victim {
+            } else if step == Step::Victim {
                 return Some(victim);
             }
         }
-        if let Wish::Yield(victim) = wish
+        if let Step::Yield(victim) = step
             && class == Class::Local
             && !self.fenced
         {
@@ -177,8 +178,8 @@ impl Lock {
             return Some(0);
         }
         if split && writes && state.nics[process] == Nic::Idle {
-            if !self.nic_is_taken(state, process, wish) {
-                let old = *state.word(wish, mine)?;
+            if !self.nic_is_taken(state, process, step) {
+                let old = *state.word(step, mine)?;
                 state.nics[process] = Nic::Fetched(old);
             }
             return None;
@@ -191,13 +192,13 @@ impl Lock {
             }
         };
         if writes {
-            let word = state.word(wish, mine)?;
+            let word = state.word(step, mine)?;
             let old = fetched.unwrap_or(*word);
-            let new = match wish {
-                Wish::SwapTail(own) | Wish::Link { own, .. } => own,
-                Wish::ClearTail { expected } if old == expected => NOBODY,
-                Wish::Yield(class) => class.code(),
-                Wish::Pass { budget, .. } => budget,
+            let new = match step {
+                Step::SwapTail(own) | Step::Link { own, .. } => own,
+                Step::ClearTail { expected } if old == expected => NOBODY,
+                Step::Yield(class) => class.code(),
+                Step::Pass { budget, .. } => budget,
                 _ => old,
             };
             if new != old {
@@ -206,24 +207,24 @@ impl Lock {
             return Some(old);
         }
         let polls = class == Class::Remote && self.victim_first;
-        match (wish, state.nics[process]) {
-            (Wish::Reset, _) => {
+        match (step, state.nics[process]) {
+            (Step::Reset, _) => {
                 state.descriptors[process] = Descriptor {
                     budget: WAITING,
                     next: NOBODY,
                 };
                 Some(0)
             }
-            (Wish::OwnBudget, _) => match state.descriptors[process].budget {
+            (Step::OwnBudget, _) => match state.descriptors[process].budget {
                 0 if !self.reacquires => Some(self.budget),
                 budget => Some(budget),
             },
-            (Wish::OwnNext, _) => Some(state.descriptors[process].next),
-            (Wish::OtherTail, Nic::Idle) if polls => {
+            (Step::OwnNext, _) => Some(state.descriptors[process].next),
+            (Step::OtherTail, Nic::Idle) if polls => {
                 state.nics[process] = Nic::Victim(state.victim);
                 None
             }
-            (Wish::OtherTail, Nic::Victim(victim)) => {
+            (Step::OtherTail, Nic::Victim(victim)) => {
                 let tail = state.tails[others];
                 state.nics[process] = if tail == NOBODY {
                     Nic::Idle
@@ -232,34 +233,41 @@ impl Lock {
                 };
                 Some(tail)
             }
-            (Wish::OtherTail, _) => Some(state.tails[others]),
-            (Wish::Victim, Nic::Polled(victim)) => {
+            (Step::OtherTail, _) => Some(state.tails[others]),
+            (Step::Victim, Nic::Polled(victim)) => {
                 state.nics[process] = Nic::Idle;
                 Some(victim)
             }
-            (Wish::Victim, _) => Some(state.victim),
+            (Step::Victim, _) => Some(state.victim),
             _ => None,
         }
     }
 }
 
-fn wish_of(doing: &Doing) -> Option<Wish> {
+fn step_of(doing: &Doing) -> Option<Step> {
     match doing {
-        Doing::Acquires(machine) => Some(machine.wish()),
-        Doing::Releases(machine) => Some(machine.wish()),
+        Doing::Acquires(machine) => step(machine.want()),
+        Doing::Releases(machine) => step(machine.want()),
         Doing::Rests | Doing::Holds(_) => None,
+    }
+}
+
+fn step<R>(want: Want<R>) -> Option<Step> {
+    match want {
+        Want::Step(step) => Some(step),
+        Want::Ended(_) => None,
     }
 }
 
 impl State {
     /// The word that a read-modify-write or a write is about.
-    fn word(&mut self, wish: Wish, class: usize) -> Option<&mut u64> {
+    fn word(&mut self, step: Step, class: usize) -> Option<&mut u64> {
         let at = |descriptor: u64| (descriptor - 1) as usize;
-        match wish {
-            Wish::SwapTail(_) | Wish::ClearTail { .. } => self.tails.get_mut(class),
-            Wish::Yield(_) => Some(&mut self.victim),
-            Wish::Link { predecessor, .. } => Some(&mut self.descriptors.get_mut(at(predecessor))?.next),
-            Wish::Pass { successor, .. } => Some(&mut self.descriptors.get_mut(at(successor))?.budget),
+        match step {
+            Step::SwapTail(_) | Step::ClearTail { .. } => self.tails.get_mut(class),
+            Step::Yield(_) => Some(&mut self.victim),
+            Step::Link { predecessor, .. } => Some(&mut self.descriptors.get_mut(at(predecessor))?.next),
+            Step::Pass { successor, .. } => Some(&mut self.descriptors.get_mut(at(successor))?.budget),
             _ => None,
         }
     }
@@ -290,7 +298,7 @@ impl State {
 
 impl Model for Lock {
     type State = State;
-    type Action = Step;
+    type Action = Turn;
 
     fn init_states(&self) -> Vec<State> {
         vec![State {
@@ -306,14 +314,14 @@ impl Model for Lock {
         }]
     }
 
-    fn actions(&self, _: &State, actions: &mut Vec<Step>) {
+    fn actions(&self, _: &State, actions: &mut Vec<Turn>) {
         actions.extend(0..self.processes());
         if !self.fenced {
             actions.extend(MOST..MOST + self.local);
         }
     }
 
-    fn next_state(&self, state: &State, process: Step) -> Option<State> {
+    fn next_state(&self, state: &State, process: Turn) -> Option<State> {
         let mut next = *state;
         if process >= MOST {
             next.drain(process - MOST);
@@ -324,14 +332,14 @@ impl Model for Lock {
             Doing::Rests => Doing::Acquires(Acquire::new(class, process as u64 + 1, self.budget)),
             Doing::Holds(release) => Doing::Releases(release),
             Doing::Acquires(mut machine) => {
-                let wish = machine.wish();
-                match self.carry_out(&mut next, process, wish) {
+                let step = step(machine.want())?;
+                match self.carry_out(&mut next, process, step) {
                     None => Doing::Acquires(machine),
                     Some(answer) => {
-                        machine.told(answer);
-                        match machine.held() {
-                            None => Doing::Acquires(machine),
-                            Some(release) => {
+                        machine.answer(answer);
+                        match machine.want() {
+                            Want::Step(_) => Doing::Acquires(machine),
+                            Want::Ended(release) => {
                                 if self.counts {
                                     next.overtaken[class as usize] = 0;
                                     // Has the other class's leader yielded, and not been told since?
@@ -353,13 +361,13 @@ impl Model for Lock {
                 }
             }
             Doing::Releases(mut machine) => {
-                let wish = machine.wish();
-                if let Some(answer) = self.carry_out(&mut next, process, wish) {
-                    machine.told(answer);
+                let step = step(machine.want())?;
+                if let Some(answer) = self.carry_out(&mut next, process, step) {
+                    machine.answer(answer);
                 }
-                match machine.wish() {
-                    Wish::Done => Doing::Rests,
-                    _ => Doing::Releases(machine),
+                match machine.want() {
+                    Want::Ended(()) => Doing::Rests,
+                    Want::Step(_) => Doing::Releases(machine),
                 }
             }
         };

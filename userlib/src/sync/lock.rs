@@ -2,7 +2,7 @@
 
 use super::home::{self, Home, Kind, RECOVERIES};
 use super::peers::look_at;
-use super::protocol::{Acquire, Acquired, Answer, Machine, Release, SeatId, TryAcquire, Want};
+use super::protocol::{Acquire, Acquired, Release, SeatId, TryAcquire};
 use super::seats::{Patience, Progress, Seat};
 use crate::error::{Error, Result};
 use crate::export::Access;
@@ -194,9 +194,8 @@ impl Lock {
     /// Lets go of the lock. The nodes are those that were written to while it was held. Reports nothing of the program's
     /// own operations: gives what is to be told of them.
     fn unlock(&self, broken: bool, written: &[NodeId]) -> Result<Vec<Landed>> {
-        // The answer to the machine's first question decides where the release goes to, and so what has to
-        // land before: not what goes to that node, which lands before it by itself (ordered operation;
-        // promise P4 for a notification).
+        // Decides where the release goes to, and so what has to land before: not what goes to that node, which lands
+        // before it by itself (ordered operation; promise P4 for a notification).
         let next = self.seat.look_next().inspect_err(|_| self.abandon())?;
         let to = if next.is_nobody() {
             self.centre.node()
@@ -214,9 +213,7 @@ impl Lock {
                 }
             }
         }
-        let mut machine = Release::new(self.seat.me, broken);
-        debug_assert_eq!(machine.want(), Want::LookNext);
-        machine.answer(Answer::Next(next));
+        let mut machine = Release::new(self.seat.me, broken, next);
         // A successor that has asked, and has not sent its name for long, may have died.
         let mut patience = Patience::new();
         let mut until = patience.until(self.seat.port.backend.now());

@@ -395,13 +395,13 @@ impl Seat {
 
     /// Runs a machine until it ends, or still waits for others at this time. `ordered`: its operations on
     /// the centre act after everything that the port has posted there.
-    pub(super) fn drive<M: Machine>(
+    pub(super) fn drive<R>(
         &self,
-        machine: &mut M,
+        machine: &mut impl Machine<Want = Want<R>, Answer = Answer>,
         centre: &RemoteSegment,
         ordered: bool,
         until: Nanos,
-    ) -> Result<Progress<M::Outcome>> {
+    ) -> Result<Progress<R>> {
         let mut members = Vec::new();
         loop {
             let answer = match machine.want() {

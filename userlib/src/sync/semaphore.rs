@@ -1,7 +1,7 @@
 //! The semaphore (thesis 8.4).
 
 use super::home::{self, Home, Kind};
-use super::protocol::{Machine, Signal, TryWait, Wait};
+use super::protocol::{Answer, Machine, Signal, TryWait, Wait, Want};
 use super::seats::{Patience, Progress, Seat};
 use super::suspicion::Suspicion;
 use crate::error::{Error, Result};
@@ -138,7 +138,10 @@ impl Semaphore {
     }
 
     /// Runs a machine that never waits for another participant.
-    fn run<M: Machine<Outcome = u32>>(&self, mut machine: M, ordered: bool) -> Result<u32> {
+    fn run<M>(&self, mut machine: M, ordered: bool) -> Result<u32>
+    where
+        M: Machine<Want = Want<u32>, Answer = Answer>,
+    {
         match self.seat.drive(&mut machine, &self.centre, ordered, Nanos::MAX)? {
             Progress::Ended(value) => Ok(value),
             Progress::Waits => Err(Error::TimedOut),

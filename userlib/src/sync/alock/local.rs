@@ -15,9 +15,10 @@
 //! - *Sleep*: the sleeper says so, fences, and looks once more; the passing holder stores the budget, fences, and looks
 //!   whether the other sleeps. One of the two sees the other. Even if not, a sleep is short.
 
+use super::super::protocol::Machine;
 use super::super::rights::Rights;
 use super::layout::{EXPORTED, LINE, MemberId, RIGHTS, budgets, descriptor, lock};
-use super::machine::{Acquire, Class, NOBODY, Release, WAITING, Wish};
+use super::machine::{Acquire, Class, NOBODY, Release, Step, WAITING, Want};
 use super::{AsymmetricConfig, AsymmetricHandle, Way};
 use crate::backend::Refusal;
 use crate::error::{Error, Result};
@@ -222,26 +223,16 @@ impl Local {
     pub(super) fn acquire(&mut self) -> Result<Release> {
         self.home.check()?;
         let mut machine = Acquire::new(Class::Local, self.id, self.home.limit);
-        let mut waiting = Waiting::default();
-        loop {
-            if let Some(release) = machine.held() {
-                return Ok(release);
-            }
-            let told = self.carry_out(machine.wish(), &mut waiting);
-            machine.told(told.map_err(|error| self.fail(error))?);
-        }
+        self.run(&mut machine)
     }
 
     pub(super) fn release(&mut self, mut machine: Release) -> Result<()> {
+        self.run(&mut machine)
+    }
+
+    fn run<R>(&mut self, machine: &mut impl Machine<Want = Want<R>, Answer = u64>) -> Result<R> {
         let mut waiting = Waiting::default();
-        loop {
-            let wish = machine.wish();
-            if wish == Wish::Done {
-                return Ok(());
-            }
-            let told = self.carry_out(wish, &mut waiting);
-            machine.told(told.map_err(|error| self.fail(error))?);
-        }
+        super::run(machine, |step| self.carry_out(step, &mut waiting)).map_err(|error| self.fail(error))
     }
 
     pub(super) fn abandon(&mut self) -> Error {
@@ -269,14 +260,14 @@ impl Local {
         }
     }
 
-    fn carry_out(&self, wish: Wish, waiting: &mut Waiting) -> Result<u64> {
+    fn carry_out(&self, step: Step, waiting: &mut Waiting) -> Result<u64> {
         let home = &*self.home;
-        match wish {
-            Wish::Reset => {
+        match step {
+            Step::Reset => {
                 self.budget.store(WAITING)?;
                 self.next.store(NOBODY)?;
             }
-            Wish::SwapTail(own) => {
+            Step::SwapTail(own) => {
                 let mut before = home.own_tail.load()?;
                 loop {
                     let found = home.own_tail.compare_swap(before, own)?;
@@ -286,16 +277,16 @@ impl Local {
                     before = found;
                 }
             }
-            Wish::ClearTail { expected } => return home.own_tail.compare_swap(expected, NOBODY),
-            Wish::Link { predecessor, own } => home.word(predecessor, descriptor::NEXT)?.store(own)?,
-            Wish::OwnBudget => {
+            Step::ClearTail { expected } => return home.own_tail.compare_swap(expected, NOBODY),
+            Step::Link { predecessor, own } => home.word(predecessor, descriptor::NEXT)?.store(own)?,
+            Step::OwnBudget => {
                 let budget = self.budget.load()?;
                 if budget == WAITING {
                     self.sleep(waiting)?;
                 }
                 return Ok(budget);
             }
-            Wish::OwnNext => {
+            Step::OwnNext => {
                 let next = self.next.load()?;
                 if next == NOBODY {
                     // It is about to come: its owner has swapped, and stores the link next.
@@ -307,21 +298,21 @@ impl Local {
                 }
                 return Ok(next);
             }
-            Wish::Yield(class) => {
+            Step::Yield(class) => {
                 home.victim.store(class.code())?;
                 // Peterson: the victim before the other tail. See the top.
                 fence(Ordering::SeqCst);
                 waiting.begin();
             }
-            Wish::OtherTail => return home.other_tail.load(),
-            Wish::Victim => {
+            Step::OtherTail => return home.other_tail.load(),
+            Step::Victim => {
                 let victim = home.victim.load()?;
                 if victim == Class::Local.code() {
                     self.wait_for_remote(waiting)?;
                 }
                 return Ok(victim);
             }
-            Wish::Pass { successor, budget } => {
+            Step::Pass { successor, budget } => {
                 home.word(successor, descriptor::BUDGET)?.store(budget)?;
                 // Sleep: see the top.
                 fence(Ordering::SeqCst);
@@ -329,7 +320,6 @@ impl Local {
                     home.port.backend.wake();
                 }
             }
-            Wish::Done => {}
         }
         Ok(0)
     }

@@ -1,5 +1,4 @@
-//! The algorithm, as step machines: what to do next follows from what was answered before, and nothing
-//! else. The library's handles run them, and so do the models (`tests/models`).
+//! The algorithm, as [step machines](Machine). The library's handles run them, and so do the models (`tests/models`).
 //!
 //! Two queues, one of each [`Class`], in the manner of MCS: a process that comes swaps itself into its class's tail,
 //! links itself to its predecessor, and waits in its own descriptor until it is passed the lock. The one at the head of
@@ -10,6 +9,8 @@
 //!
 //! A pass carries a *budget*: how many more of the class may follow without asking the other class. A process that is
 //! passed 0 plays Peterson's game again, with the lock's class in hand, before it goes on.
+
+use crate::sync::protocol::Machine;
 
 /// How a process reaches the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -45,11 +46,20 @@ pub const NOBODY: u64 = 0;
 /// A budget that has not come yet.
 pub const WAITING: u64 = u64::MAX;
 
-/// What a machine wants done next. Each is answered by a word; where nothing is said of it, any.
+/// What a machine wants next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Want<R> {
+    /// This.
+    Step(Step),
+    /// Nothing: it has ended.
+    Ended(R),
+}
+
+/// A step: an access to words of the lock or of a descriptor. Each is answered by a word; where nothing is said of it, any.
 ///
 /// Each is complete, and visible to all members, before the next one begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Wish {
+pub enum Step {
     /// Make the own descriptor say [`WAITING`] and [`NOBODY`].
     Reset,
     /// Exchange the own class's tail for this; answered by what it was.
@@ -83,8 +93,6 @@ pub enum Wish {
         /// How many more may follow.
         budget: u64,
     },
-    /// Nothing: the machine is at its end.
-    Done,
 }
 
 /// What an acquisition is at.
@@ -122,26 +130,51 @@ impl Acquire {
         }
     }
 
-    /// What to do next.
+    const fn holds(&self) -> Acquiring {
+        Acquiring::Holds { budget: self.limit }
+    }
+
+    /// How it reaches the lock.
     #[must_use]
-    pub const fn wish(&self) -> Wish {
-        match self.at {
-            Acquiring::Begins => Wish::Reset,
-            Acquiring::Swaps => Wish::SwapTail(self.own),
-            Acquiring::Links { predecessor } => Wish::Link {
+    pub const fn class(&self) -> Class {
+        self.class
+    }
+
+    /// Whether it is its class's leader, and has yielded to the other class.
+    #[must_use]
+    pub const fn leads(&self) -> bool {
+        matches!(self.at, Acquiring::LooksAtTail | Acquiring::LooksAtVictim)
+    }
+}
+
+impl Machine for Acquire {
+    /// Ends with the machine that gives the lock back.
+    type Want = Want<Release>;
+    type Answer = u64;
+
+    fn want(&self) -> Want<Release> {
+        Want::Step(match self.at {
+            Acquiring::Begins => Step::Reset,
+            Acquiring::Swaps => Step::SwapTail(self.own),
+            Acquiring::Links { predecessor } => Step::Link {
                 predecessor,
                 own: self.own,
             },
-            Acquiring::Waits => Wish::OwnBudget,
-            Acquiring::Yields => Wish::Yield(self.class),
-            Acquiring::LooksAtTail => Wish::OtherTail,
-            Acquiring::LooksAtVictim => Wish::Victim,
-            Acquiring::Holds { .. } => Wish::Done,
-        }
+            Acquiring::Waits => Step::OwnBudget,
+            Acquiring::Yields => Step::Yield(self.class),
+            Acquiring::LooksAtTail => Step::OtherTail,
+            Acquiring::LooksAtVictim => Step::Victim,
+            Acquiring::Holds { budget } => {
+                return Want::Ended(Release {
+                    own: self.own,
+                    budget,
+                    at: Releasing::Clears,
+                });
+            }
+        })
     }
 
-    /// That it was done, with the answer.
-    pub const fn told(&mut self, answer: u64) {
+    fn answer(&mut self, answer: u64) {
         self.at = match self.at {
             Acquiring::Begins => Acquiring::Swaps,
             // The first of its class is its leader, which has to ask the other class. So has a process that is passed
@@ -163,35 +196,6 @@ impl Acquire {
             Acquiring::Holds { budget } => Acquiring::Holds { budget },
         };
     }
-
-    const fn holds(&self) -> Acquiring {
-        Acquiring::Holds { budget: self.limit }
-    }
-
-    /// The machine that gives the lock back, once it is held.
-    #[must_use]
-    pub const fn held(&self) -> Option<Release> {
-        match self.at {
-            Acquiring::Holds { budget } => Some(Release {
-                own: self.own,
-                budget,
-                at: Releasing::Clears,
-            }),
-            _ => None,
-        }
-    }
-
-    /// How it reaches the lock.
-    #[must_use]
-    pub const fn class(&self) -> Class {
-        self.class
-    }
-
-    /// Whether it is its class's leader, and has yielded to the other class.
-    #[must_use]
-    pub const fn leads(&self) -> bool {
-        matches!(self.at, Acquiring::LooksAtTail | Acquiring::LooksAtVictim)
-    }
 }
 
 /// What a release is at.
@@ -211,23 +215,23 @@ pub struct Release {
     at: Releasing,
 }
 
-impl Release {
-    /// What to do next.
-    #[must_use]
-    pub const fn wish(&self) -> Wish {
-        match self.at {
-            Releasing::Clears => Wish::ClearTail { expected: self.own },
-            Releasing::Waits => Wish::OwnNext,
-            Releasing::Passes { successor } => Wish::Pass {
+impl Machine for Release {
+    type Want = Want<()>;
+    type Answer = u64;
+
+    fn want(&self) -> Want<()> {
+        Want::Step(match self.at {
+            Releasing::Clears => Step::ClearTail { expected: self.own },
+            Releasing::Waits => Step::OwnNext,
+            Releasing::Passes { successor } => Step::Pass {
                 successor,
                 budget: self.budget.saturating_sub(1),
             },
-            Releasing::Over => Wish::Done,
-        }
+            Releasing::Over => return Want::Ended(()),
+        })
     }
 
-    /// That it was done, with the answer.
-    pub const fn told(&mut self, answer: u64) {
+    fn answer(&mut self, answer: u64) {
         self.at = match self.at {
             // An empty queue is also the flag that the class wants no lock.
             Releasing::Clears if answer == self.own => Releasing::Over,

@@ -37,12 +37,13 @@ mod remote;
 
 pub use local::AsymmetricLock;
 
+use super::protocol::Machine;
 use crate::error::{Error, Result};
 use crate::export::Access;
 use crate::fence::Landed;
 use crate::port::PortInner;
 use local::Local;
-use machine::{Class, Release};
+use machine::{Class, Release, Step, Want};
 use netvm_abi::NodeId;
 use remote::Remote;
 use std::fmt;
@@ -96,6 +97,19 @@ pub struct AsymmetricHandle {
 enum Way {
     Local(Local),
     Remote(Box<Remote>),
+}
+
+/// Runs a machine to its end. `carry_out` does a step and gives its answer.
+fn run<R>(
+    machine: &mut impl Machine<Want = Want<R>, Answer = u64>,
+    mut carry_out: impl FnMut(Step) -> Result<u64>,
+) -> Result<R> {
+    loop {
+        match machine.want() {
+            Want::Step(step) => machine.answer(carry_out(step)?),
+            Want::Ended(end) => return Ok(end),
+        }
+    }
 }
 
 impl AsymmetricHandle {

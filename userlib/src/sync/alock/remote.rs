@@ -10,7 +10,7 @@ use super::super::OUT_OF_REACH;
 use super::super::rights::Rights;
 use super::layout::{EXPORTED, LINE, MemberId, descriptor, lock};
 use super::local::{Waiting, lost};
-use super::machine::{Acquire, Class, NOBODY, Release, WAITING, Wish};
+use super::machine::{Acquire, Class, NOBODY, Release, Step, WAITING};
 use crate::atomic::PendingAtomic;
 use crate::backend::Refusal;
 use crate::error::{Error, Result};
@@ -144,33 +144,18 @@ impl Remote {
         self.port.alive()?;
         let mut machine = Acquire::new(Class::Remote, self.id.0, self.limit);
         let mut waiting = Waiting::default();
-        loop {
-            if let Some(release) = machine.held() {
-                return Ok(release);
-            }
-            let wish = machine.wish();
-            match self.carry_out(wish, &mut waiting) {
-                Ok(answer) => machine.told(answer),
-                Err(error) if matches!(wish, Wish::Reset | Wish::SwapTail(_)) && was_refused(&error) => {
-                    return Err(error);
-                }
-                Err(error) => return Err(self.fail(error)),
-            }
-        }
+        super::run(&mut machine, |step| {
+            self.carry_out(step, &mut waiting).map_err(|error| match step {
+                // Not in the queue yet: the handle is as it was.
+                Step::Reset | Step::SwapTail(_) if was_refused(&error) => error,
+                _ => self.fail(error),
+            })
+        })
     }
 
     pub(super) fn release(&mut self, mut machine: Release) -> Result<()> {
         let mut waiting = Waiting::default();
-        loop {
-            let wish = machine.wish();
-            if wish == Wish::Done {
-                return Ok(());
-            }
-            match self.carry_out(wish, &mut waiting) {
-                Ok(answer) => machine.told(answer),
-                Err(error) => return Err(self.fail(error)),
-            }
-        }
+        super::run(&mut machine, |step| self.carry_out(step, &mut waiting)).map_err(|error| self.fail(error))
     }
 
     pub(super) fn abandon(&mut self) -> Error {
@@ -210,36 +195,36 @@ impl Remote {
         Ok(self.lock.atomic(offset, word(opcode, operand, compare)))
     }
 
-    fn carry_out(&mut self, wish: Wish, waiting: &mut Waiting) -> Result<u64> {
-        match wish {
-            Wish::Reset => {
+    fn carry_out(&mut self, step: Step, waiting: &mut Waiting) -> Result<u64> {
+        match step {
+            Step::Reset => {
                 self.predecessor = NOBODY;
                 // A pass that was seen before its signal came.
                 self.number.clear();
                 self.budget.store(WAITING)?;
                 self.next.store(NOBODY)?;
             }
-            Wish::SwapTail(own) => {
+            Step::SwapTail(own) => {
                 let swap = self.on_lock(Opcode::Swap, lock::REMOTE_TAIL, own, 0)?;
                 return Ok(swap.call()?.value);
             }
-            Wish::ClearTail { expected } => {
+            Step::ClearTail { expected } => {
                 // Behind what was written under the lock, on its own node.
                 let clear = self.on_lock(Opcode::CompareSwap, lock::REMOTE_TAIL, NOBODY, expected)?;
                 return Ok(clear.ordered().regardless().call()?.value);
             }
-            Wish::Link { predecessor, own } => {
+            Step::Link { predecessor, own } => {
                 self.predecessor = predecessor;
                 self.tell(MemberId(predecessor), descriptor::NEXT, own, false)?;
             }
-            Wish::OwnBudget => {
+            Step::OwnBudget => {
                 let budget = self.budget.load()?;
                 if budget == WAITING {
                     self.sleep(waiting)?;
                 }
                 return Ok(budget);
             }
-            Wish::OwnNext => {
+            Step::OwnNext => {
                 let next = self.next.load()?;
                 if next == NOBODY && !waiting.relax(&self.port) {
                     self.pause(waiting);
@@ -249,13 +234,13 @@ impl Remote {
                 }
                 return Ok(next);
             }
-            Wish::Yield(class) => {
+            Step::Yield(class) => {
                 // Not waited for here: the look that follows is ordered behind it.
                 let swap = self.on_lock(Opcode::Swap, lock::VICTIM, class.code(), 0)?;
                 self.yields = Some(swap.post()?);
                 waiting.begin();
             }
-            Wish::OtherTail => {
+            Step::OtherTail => {
                 let line = self.look()?;
                 if let Some(yields) = self.yields.take() {
                     yields.wait()?;
@@ -263,16 +248,15 @@ impl Remote {
                 self.victim = line.victim;
                 return Ok(line.local_tail);
             }
-            Wish::Victim => {
+            Step::Victim => {
                 if self.victim == Class::Remote.code() && !waiting.relax(&self.port) {
                     self.pause(waiting);
                 }
                 return Ok(self.victim);
             }
-            Wish::Pass { successor, budget } => {
+            Step::Pass { successor, budget } => {
                 self.tell(MemberId(successor), descriptor::BUDGET, budget, true)?;
             }
-            Wish::Done => {}
         }
         Ok(0)
     }

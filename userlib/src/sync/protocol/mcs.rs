@@ -195,7 +195,8 @@ impl Acquire {
 }
 
 impl Machine for Acquire {
-    type Outcome = Acquired;
+    type Want = Want<Acquired>;
+    type Answer = Answer;
 
     fn want(&self) -> Want<Acquired> {
         let swap = |operand: u64, compare: u64| {
@@ -338,7 +339,8 @@ impl TryAcquire {
 }
 
 impl Machine for TryAcquire {
-    type Outcome = Acquired;
+    type Want = Want<Acquired>;
+    type Answer = Answer;
 
     fn want(&self) -> Want<Acquired> {
         match self.at {
@@ -372,7 +374,6 @@ pub struct Release {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum ReleaseAt {
-    Look,
     Clear,
     Await,
     Seek,
@@ -382,13 +383,19 @@ enum ReleaseAt {
 }
 
 impl Release {
-    /// For a holder, in the turn in which it acquired the lock, whose chain is broken or not.
+    /// For a holder, in the turn in which it acquired the lock, whose chain is broken or not. `next` is the successor
+    /// [in this turn](SeatId::follower) at a look while the lock was held: it decides where the release goes to, and so
+    /// what the driver has to make land before.
     #[must_use]
-    pub const fn new(me: SeatId, broken: bool) -> Self {
+    pub const fn new(me: SeatId, broken: bool, next: SeatId) -> Self {
         Self {
             me,
             broken,
-            at: ReleaseAt::Look,
+            at: if next.is_nobody() {
+                ReleaseAt::Clear
+            } else {
+                ReleaseAt::Over(next)
+            },
             survey: Survey::new(me),
         }
     }
@@ -405,11 +412,11 @@ impl Release {
 }
 
 impl Machine for Release {
-    type Outcome = SeatId;
+    type Want = Want<SeatId>;
+    type Answer = Answer;
 
     fn want(&self) -> Want<SeatId> {
         match &self.at {
-            ReleaseAt::Look => Want::LookNext,
             ReleaseAt::Seek => match self.survey.want() {
                 Want::Member(at) => Want::Member(at),
                 Want::View(of) => Want::View(of),
@@ -429,7 +436,6 @@ impl Machine for Release {
 
     fn answer(&mut self, answer: Answer) {
         self.at = match &mut self.at {
-            ReleaseAt::Look if answer.next().is_nobody() => ReleaseAt::Clear,
             ReleaseAt::Seek => {
                 self.survey.answer(answer);
                 match self.survey.want() {
@@ -444,7 +450,7 @@ impl Machine for Release {
             ReleaseAt::Clear if answer.atomic().value == self.me.0 => ReleaseAt::Over(SeatId::NOBODY),
             // A successor has asked meanwhile, and its message is under way.
             ReleaseAt::Clear => ReleaseAt::Await,
-            ReleaseAt::Look | ReleaseAt::Await => ReleaseAt::Over(answer.next()),
+            ReleaseAt::Await => ReleaseAt::Over(answer.next()),
             // Said before the grant goes out: a participant that finds this turn over, and the lock handed to another
             // participant or to none, need not wait for it.
             ReleaseAt::Over(next) if next.is_nobody() => ReleaseAt::Ended(*next),

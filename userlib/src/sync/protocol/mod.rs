@@ -1,10 +1,12 @@
-//! The algorithms of locks, wait queues and semaphores as step machines (thesis tables 17, 20, 23).
+//! The algorithms of synchronization as step machines.
 //!
-//! A machine says what it [wants](Machine::want) next: an atomic operation on the *centre* (the few
-//! words that all share), a message to another's *seat* (the few words that each participant has in
-//! its own memory), or something of its own seat. Its driver does that and gives the [`Answer`]. So the machines hold
-//! no port, clock or memory, and a model checker can run them, all interleavings and message orders included, as they
-//! are shipped.
+//! A [machine](Machine) says what it [wants](Machine::want) next; its driver does that and gives the answer. So the
+//! machines hold no port, clock or memory, and a model checker can run them, all interleavings and message orders
+//! included, as they are shipped.
+//!
+//! Here are those of locks, wait queues and semaphores (thesis tables 17, 20, 23). They want an atomic operation on the
+//! *centre* (the few words that all share), a message to another's *seat* (the few words that each participant has in
+//! its own memory), or something of their own seat. The asymmetric lock wants other things: [`super::alock::machine`].
 
 mod mcs;
 mod queue;
@@ -125,17 +127,19 @@ impl Answer {
     }
 }
 
-/// A step machine.
+/// A step machine: what it wants next follows from the answers before, and from nothing else.
 pub trait Machine {
-    /// What it ends with.
-    type Outcome;
+    /// What it may want, its end included.
+    type Want;
+    /// What it is told.
+    type Answer;
 
     /// What it wants next. Asking changes nothing.
-    fn want(&self) -> Want<Self::Outcome>;
+    fn want(&self) -> Self::Want;
 
     /// What came of it. An answer of another kind than was asked for is a driver's mistake; the machine
     /// takes it for one that says nothing.
-    fn answer(&mut self, answer: Answer);
+    fn answer(&mut self, answer: Self::Answer);
 }
 
 /// An operation on a 64-bit word.

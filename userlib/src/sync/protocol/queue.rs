@@ -60,7 +60,8 @@ impl Insert {
 }
 
 impl Machine for Insert {
-    type Outcome = Inserted;
+    type Want = Want<Inserted>;
+    type Answer = Answer;
 
     fn want(&self) -> Want<Inserted> {
         match self.at {
@@ -144,7 +145,8 @@ impl Await {
 }
 
 impl Machine for Await {
-    type Outcome = bool;
+    type Want = Want<bool>;
+    type Answer = Answer;
 
     fn want(&self) -> Want<bool> {
         match self.at {
@@ -219,7 +221,8 @@ impl Remove {
 }
 
 impl Machine for Remove {
-    type Outcome = Removed;
+    type Want = Want<Removed>;
+    type Answer = Answer;
 
     fn want(&self) -> Want<Removed> {
         match self.at {

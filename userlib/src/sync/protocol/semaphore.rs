@@ -75,8 +75,9 @@ impl Wait {
 }
 
 impl Machine for Wait {
-    /// The value that was found; 0 if the caller had to wait.
-    type Outcome = u32;
+    /// Ends with the value that was found; 0 if the caller had to wait.
+    type Want = Want<u32>;
+    type Answer = Answer;
 
     fn want(&self) -> Want<u32> {
         match &self.at {
@@ -163,8 +164,9 @@ impl TryWait {
 }
 
 impl Machine for TryWait {
-    /// The value that was found; 0: there was none to take.
-    type Outcome = u32;
+    /// Ends with the value that was found; 0: there was none to take.
+    type Want = Want<u32>;
+    type Answer = Answer;
 
     fn want(&self) -> Want<u32> {
         match self.found {
@@ -202,8 +204,9 @@ impl Signal {
 }
 
 impl Machine for Signal {
-    /// The value after; 0 when a participant waited.
-    type Outcome = u32;
+    /// Ends with the value after; 0 when a participant waited.
+    type Want = Want<u32>;
+    type Answer = Answer;
 
     fn want(&self) -> Want<u32> {
         match self.at {

@@ -15,7 +15,6 @@
 //!
 //! A look reads two words of a seat, which its owner writes one after the other. A member counts as waiting only when
 //! two looks in a row have shown the same.
-//! looks in a row have shown the same.
 
 use super::seat::{Place, SeatId, View};
 use super::{Answer, Machine, Want};
@@ -197,7 +196,8 @@ pub struct Found {
 }
 
 impl Machine for Survey {
-    type Outcome = Found;
+    type Want = Want<Found>;
+    type Answer = Answer;
 
     fn want(&self) -> Want<Found> {
         if !self.member.is_nobody() {
