@@ -25,6 +25,11 @@ struct nv_card {
 	/* Signalled by the card's interrupt. */
 	struct nv_event *interrupt;
 	struct task_struct *thread;
+	/* Why the thread rests (NV_REST_*), and what changes that. */
+	struct mutex rest_lock;
+	unsigned int rests;
+	/* The card was silent as the thread went to rest: it uses no memory of this host. */
+	bool silent;
 	/* /dev/netvmN, while the card is attached. */
 	struct miscdevice misc;
 	char name[16];

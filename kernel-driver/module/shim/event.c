@@ -82,18 +82,19 @@ int nv_event_wait(struct nv_event *event, u32 seen, u64 nanos, bool interruptibl
 						     timeout, TASK_UNINTERRUPTIBLE));
 }
 
-/* C: as above. For a thread of the module: the end of its life is news, too. */
+/* C: as above. For a thread of the module: the end of its life, or a rest, is news, too. */
 int nv_thread_wait(struct nv_event *event, u32 seen, u64 nanos)
 {
 	ktime_t timeout = nv_timeout(nanos);
 
-	if (nv_event_count(event) != seen || kthread_should_stop())
+	if (nv_event_count(event) != seen || kthread_should_stop() || kthread_should_park())
 		return NV_WAIT_NEWS;
 	if (!nanos)
 		return NV_WAIT_TIME;
 	return nv_wait_result(__wait_event_hrtimeout(event->waiting,
 						     nv_event_count(event) != seen ||
-							     kthread_should_stop(),
+							     kthread_should_stop() ||
+							     kthread_should_park(),
 						     timeout, TASK_IDLE));
 }
 
@@ -120,6 +121,18 @@ void nv_thread_stop(struct task_struct *thread)
 bool nv_thread_should_stop(void)
 {
 	return kthread_should_stop();
+}
+
+/* C: no binding. */
+bool nv_thread_should_rest(void)
+{
+	return kthread_should_park();
+}
+
+/* C: no binding. Returns when the rest is over, or the thread is to end. */
+void nv_thread_rest(void)
+{
+	kthread_parkme();
 }
 
 /* C: the crate's clock is not monotonic nanoseconds as u64 in 6.12. */

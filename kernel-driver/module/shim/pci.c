@@ -10,9 +10,11 @@
 #include <linux/interrupt.h>
 #include <linux/io.h>
 #include <linux/kref.h>
+#include <linux/kthread.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/pci.h>
+#include <linux/pm.h>
 #include <linux/slab.h>
 #include <linux/swap.h>
 
@@ -132,6 +134,12 @@ bool nv_card_stop(struct nv_card *card)
 void nv_card_start(struct nv_card *card)
 {
 	pci_set_master(card->pdev);
+}
+
+/* C: writes a structure of C. The card's thread says what it has found before it rests. */
+void nv_card_rests(struct nv_card *card, bool silent)
+{
+	card->silent = silent;
 }
 
 /* C: reads a structure of C. */
@@ -271,6 +279,7 @@ static int nv_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	mutex_init(&card->files_lock);
 	INIT_LIST_HEAD(&card->files);
 	init_rwsem(&card->mappings);
+	mutex_init(&card->rest_lock);
 	card->pdev = pci_dev_get(pdev);
 	card->dma_beside = id->driver_data & NV_DMA_BESIDE;
 	card->interrupt = nv_event_new();
@@ -293,12 +302,14 @@ static int nv_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	err = request_irq(pci_irq_vector(pdev, 0), nv_interrupted, 0, "netvm", card);
 	if (err)
 		goto vectors;
-	pci_set_drvdata(pdev, card);
+	/* What a reset of the slot is followed by. */
+	pci_save_state(pdev);
 	card->thread = nv_thread_start(nv_rs_card_body, card, "netvm-card", pci_dev_id(pdev));
 	if (!card->thread) {
 		err = -ENOMEM;
 		goto irq;
 	}
+	pci_set_drvdata(pdev, card);
 	return 0;
 irq:
 	free_irq(pci_irq_vector(pdev, 0), card);
@@ -313,6 +324,10 @@ static void nv_remove(struct pci_dev *pdev)
 {
 	struct nv_card *card = pci_get_drvdata(pdev);
 
+	/* A machine that shuts down takes the card from its driver, which stays bound to it. */
+	if (!card)
+		return;
+	pci_set_drvdata(pdev, NULL);
 	/*
 	 * Its body takes the device away before it ends: no port is left, nothing is mapped for DMA,
 	 * and no process sees NIC memory. Files that are open keep the rest of `card`.
@@ -324,6 +339,123 @@ static void nv_remove(struct pci_dev *pdev)
 	nv_card_put(card);
 }
 
+/* Why the card's thread rests. It goes on when no reason is left. */
+#define NV_REST_SLEEP BIT(0)
+#define NV_REST_ERROR BIT(1)
+#define NV_REST_RESET BIT(2)
+
+/*
+ * Has the card's thread withdraw the card from this host and rest. Returns whether the card is
+ * certain to have let go. The core of the bus calls these with the device's lock held: the driver
+ * neither comes nor goes meanwhile.
+ */
+static bool nv_rest(struct nv_card *card, unsigned int why)
+{
+	bool silent;
+
+	mutex_lock(&card->rest_lock);
+	if (!card->rests)
+		kthread_park(card->thread);
+	card->rests |= why;
+	silent = card->silent;
+	mutex_unlock(&card->rest_lock);
+	return silent;
+}
+
+/* The reason is gone. */
+static void nv_go_on(struct nv_card *card, unsigned int why)
+{
+	mutex_lock(&card->rest_lock);
+	if (card->rests & why) {
+		card->rests &= ~why;
+		if (!card->rests)
+			kthread_unpark(card->thread);
+	}
+	mutex_unlock(&card->rest_lock);
+}
+
+/*
+ * The machine sleeps, or what is in its memory is written down (hibernation): a card that still
+ * writes there would destroy it. One that cannot be silenced keeps the machine awake.
+ */
+static int nv_suspend(struct device *dev)
+{
+	struct nv_card *card = dev_get_drvdata(dev);
+
+	if (!card || nv_rest(card, NV_REST_SLEEP))
+		return 0;
+	nv_go_on(card, NV_REST_SLEEP);
+	dev_err(dev, "the card may still write to this host's memory: the machine must not sleep\n");
+	return -EBUSY;
+}
+
+static int nv_resume(struct device *dev)
+{
+	struct nv_card *card = dev_get_drvdata(dev);
+
+	if (card)
+		nv_go_on(card, NV_REST_SLEEP);
+	return 0;
+}
+
+static DEFINE_SIMPLE_DEV_PM_OPS(nv_sleep, nv_suspend, nv_resume);
+
+/*
+ * The bus has lost something that was on its way, perhaps a word of the page table: whatever kind
+ * of error it is, the card has to begin anew.
+ */
+static pci_ers_result_t nv_error(struct pci_dev *pdev, pci_channel_state_t state)
+{
+	struct nv_card *card = pci_get_drvdata(pdev);
+
+	if (!card)
+		return PCI_ERS_RESULT_DISCONNECT;
+	pci_err(pdev, "an error on the bus: the card is withdrawn\n");
+	nv_rest(card, NV_REST_ERROR);
+	return state == pci_channel_io_perm_failure ? PCI_ERS_RESULT_DISCONNECT :
+						      PCI_ERS_RESULT_NEED_RESET;
+}
+
+static pci_ers_result_t nv_slot_reset(struct pci_dev *pdev)
+{
+	pci_restore_state(pdev);
+	/* To be restored once more. */
+	pci_save_state(pdev);
+	return PCI_ERS_RESULT_RECOVERED;
+}
+
+static void nv_error_over(struct pci_dev *pdev)
+{
+	struct nv_card *card = pci_get_drvdata(pdev);
+
+	if (card)
+		nv_go_on(card, NV_REST_ERROR);
+}
+
+static void nv_before_reset(struct pci_dev *pdev)
+{
+	struct nv_card *card = pci_get_drvdata(pdev);
+
+	if (card)
+		nv_rest(card, NV_REST_RESET);
+}
+
+static void nv_after_reset(struct pci_dev *pdev)
+{
+	struct nv_card *card = pci_get_drvdata(pdev);
+
+	if (card)
+		nv_go_on(card, NV_REST_RESET);
+}
+
+static const struct pci_error_handlers nv_errors = {
+	.error_detected = nv_error,
+	.slot_reset = nv_slot_reset,
+	.resume = nv_error_over,
+	.reset_prepare = nv_before_reset,
+	.reset_done = nv_after_reset,
+};
+
 static struct pci_driver nv_driver = {
 	.name = "netvm",
 	.id_table = nv_ids,
@@ -331,6 +463,8 @@ static struct pci_driver nv_driver = {
 	.remove = nv_remove,
 	/* A kernel that is started next (kexec) must not find a card that writes to this one's memory. */
 	.shutdown = nv_remove,
+	.err_handler = &nv_errors,
+	.driver.pm = pm_sleep_ptr(&nv_sleep),
 	/* Ports may be open: the driver lets go of a card when the module goes, or the card. */
 	.driver.suppress_bind_attrs = true,
 };

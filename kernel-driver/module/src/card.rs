@@ -10,6 +10,7 @@ use crate::errno::{self, Errno};
 use crate::event::{Event, Thread};
 use crate::shim;
 use crate::tables::{Table, Tables};
+use crate::withdraw::rest_without;
 use crate::words::{Bar, CardRef, DmaMemory};
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -26,7 +27,7 @@ use netvm_abi::shared_map::SharedMap;
 use netvm_abi::words::SharedWords;
 use netvm_abi::{BounceId, Nanos, NodeId, PortId, Status, Token, PAGE_SIZE};
 use netvm_host::attach::{AttachError, HostConfig};
-use netvm_host::host::{CardFailure, CardState};
+use netvm_host::host::CardState;
 use netvm_host::{Host, Platform, Progress};
 
 /// How often a card that is not up is looked at, in nanoseconds.
@@ -123,7 +124,7 @@ pub(crate) struct Card {
     /// News for each port's process.
     pub(crate) news: Table<Event>,
     /// It goes, and no longer touches this host's memory: it has said so, or its bus proves it.
-    quiet: AtomicBool,
+    pub(crate) quiet: AtomicBool,
 }
 
 /// Why a card cannot be attached.
@@ -350,6 +351,10 @@ impl Card {
                 self.tell_all();
                 heard = seen;
             }
+            if Thread::should_rest() {
+                self.rest();
+                continue;
+            }
             while let Some(notice) = self.with(|host, glue, now| host.poll(glue, now)) {
                 self.take(notice);
             }
@@ -389,6 +394,7 @@ impl Card {
             core.glue.shared.clear();
             let result = core.host.reattach(&mut core.glue, now());
             if result.is_ok() {
+                self.quiet.store(false, Ordering::Release);
                 tell_place(&core.glue);
             }
             result
@@ -403,93 +409,6 @@ impl Card {
             }
             Err(_) => {}
         }
-    }
-
-    /// Asks the card to let go of all memory of this host; false: it has not, in time. Sleeps.
-    fn ask_to_let_go(&self) -> bool {
-        let wait = self.with(|host, glue, _| {
-            DriverPlace::withdraw(&glue.bar);
-            glue.bar.ring();
-            host.wait_for_card()
-        });
-        loop {
-            let (gone, used, overdue) = self.with(|host, glue, now| {
-                let overdue = host.is_overdue(glue, wait, CardFailure::AnswerDeadline, now);
-                let gone = glue.bar.load_acquire(header::MAGIC) == u32::MAX;
-                (gone, DriverPlace::is_in_use(&glue.bar), overdue)
-            });
-            // Of a card that was pulled out all words read as ones: not as 0.
-            if !used {
-                return true;
-            }
-            if gone || overdue.is_some() {
-                return false;
-            }
-            // SAFETY: this thread holds no lock.
-            unsafe { shim::nv_pause(true) };
-        }
-    }
-
-    /// The card or the module goes. When this returns no port is open, nothing is mapped for the card, and processes that
-    /// keep their files open wait for nothing.
-    fn leave(&self) {
-        // SAFETY: added by this thread. It cannot be opened from here on.
-        unsafe { shim::nv_device_close(self.shim.as_ptr()) };
-        self.get_memory_back();
-        self.with(|host, glue, _| {
-            glue.bar.take_away();
-            host.card_gone();
-        });
-        // The core tells of a death once, and not where another thread has stopped the card by now. So the card is stopped
-        // in any case: only that ends what waits for it.
-        while let Some(notice) = self.with(|host, glue, now| host.poll(glue, now)) {
-            self.take(notice);
-        }
-        self.stop();
-        // Imports that have failed are told after that.
-        while let Some(notice) = self.with(|host, glue, now| host.poll(glue, now)) {
-            self.take(notice);
-        }
-        // SAFETY: the card lives. Processes see the driver's memory as it is now, and a page of nothing for the BAR; then
-        // their ports end, and with them the last mappings of their pages for the card.
-        unsafe {
-            shim::nv_device_revoke(self.shim.as_ptr());
-            shim::nv_device_end_files(self.shim.as_ptr());
-        }
-        self.detach();
-    }
-
-    /// The card reaches nothing of this host's any more.
-    fn detach(&self) {
-        let mut core = self.lock();
-        core.glue.shared.detach();
-        core.glue.bounce.detach();
-    }
-
-    /// Has the card let go of the driver's memory; where it is not certain that the card no longer writes there, that
-    /// memory is kept for ever.
-    fn get_memory_back(&self) {
-        // A card that answers has let go of everything; one that does not has to be stopped.
-        let let_go = self.ask_to_let_go();
-        // SAFETY: the card lives.
-        let stopped = unsafe { shim::nv_card_stop(self.shim.as_ptr()) };
-        self.quiet.store(let_go || stopped, Ordering::Release);
-        if !let_go && !stopped {
-            let bytes = self.with(|_, glue, _| glue.keep_for_ever());
-            pr_warn!(
-                "the card's DMA is not proven to have stopped: {} KiB of driver memory are kept for ever\n",
-                bytes >> 10
-            );
-        }
-    }
-}
-
-impl Glue {
-    /// The memory stays allocated for ever. Returns its bytes.
-    fn keep_for_ever(&mut self) -> usize {
-        self.shared.keep();
-        self.bounce.keep();
-        self.shared.bytes() + self.bounce.bytes()
     }
 }
 
@@ -519,6 +438,9 @@ pub(crate) unsafe fn body(card: NonNull<shim::NvCard>) {
         if Thread::should_stop() {
             return;
         }
+        if Thread::should_rest() {
+            rest_without(&shim);
+        }
         let seen = interrupt.count();
         match Card::attach(&shim) {
             Ok(card) => break card,
@@ -547,6 +469,9 @@ pub(crate) unsafe fn body(card: NonNull<shim::NvCard>) {
         card.get_memory_back();
         card.detach();
         while !Thread::should_stop() {
+            if Thread::should_rest() {
+                rest_without(&shim);
+            }
             interrupt.thread_wait(interrupt.count(), u64::MAX);
         }
     }

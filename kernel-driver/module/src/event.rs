@@ -101,4 +101,16 @@ impl Thread {
         // SAFETY: called from bodies of threads only.
         unsafe { shim::nv_thread_should_stop() }
     }
+
+    /// Whether it shall rest.
+    pub(crate) fn should_rest() -> bool {
+        // SAFETY: as above.
+        unsafe { shim::nv_thread_should_rest() }
+    }
+
+    /// Rests until it shall go on, or end.
+    pub(crate) fn rest() {
+        // SAFETY: as above.
+        unsafe { shim::nv_thread_rest() }
+    }
 }

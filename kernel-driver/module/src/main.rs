@@ -10,6 +10,7 @@
 //! | file | idea |
 //! |---|---|
 //! | [`card`] | a card: its lock, attaching, its thread, its death |
+//! | [`withdraw`] | the card is let go of: for good, or while the machine sleeps |
 //! | [`notices`] | what the host core says, and where it goes |
 //! | [`port`] | an open port: a process, its worker, its life |
 //! | [`pages`] | page events: the kernel takes a page away; what the card is told before it is gone |
@@ -40,6 +41,7 @@ mod port;
 mod shim;
 mod stat;
 mod tables;
+mod withdraw;
 mod words;
 mod worker;
 

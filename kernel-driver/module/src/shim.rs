@@ -57,6 +57,7 @@ unsafe extern "C" {
     pub(crate) fn nv_card_ring(card: *mut NvCard);
     pub(crate) fn nv_card_stop(card: *mut NvCard) -> bool;
     pub(crate) fn nv_card_start(card: *mut NvCard);
+    pub(crate) fn nv_card_rests(card: *mut NvCard, silent: bool);
     pub(crate) fn nv_card_interrupt(card: *mut NvCard) -> *mut NvEvent;
     pub(crate) fn nv_memory_alloc(card: *mut NvCard, bytes: usize, bus: *mut u64) -> *mut c_void;
     pub(crate) fn nv_memory_unmap(card: *mut NvCard, bytes: usize, bus: u64);
@@ -73,6 +74,8 @@ unsafe extern "C" {
     pub(crate) fn nv_event_wait(event: *mut NvEvent, seen: u32, nanos: u64, interruptible: bool) -> c_int;
     pub(crate) fn nv_thread_wait(event: *mut NvEvent, seen: u32, nanos: u64) -> c_int;
     pub(crate) fn nv_thread_should_stop() -> bool;
+    pub(crate) fn nv_thread_should_rest() -> bool;
+    pub(crate) fn nv_thread_rest();
     pub(crate) safe fn nv_now() -> u64;
     pub(crate) safe fn nv_random() -> u64;
     pub(crate) fn nv_random_wait();

@@ -17,6 +17,8 @@ pub(super) const fn ram(checked: bool) -> u64 {
 const SWAP: u64 = 160 << 20;
 /// Serial lines that take commands.
 pub(super) const LANES: [usize; 2] = [1, 2];
+/// The slot that a card is in, if it is in one.
+pub(super) const SLOT: &str = "card-slot";
 /// The serial line of a person.
 const CONSOLE: usize = 3;
 
@@ -57,6 +59,11 @@ impl Places {
     /// Where frames of the card go.
     pub(super) fn wire(&self) -> PathBuf {
         self.at("wire")
+    }
+
+    /// The host's QEMU takes commands there.
+    pub(super) fn monitor(&self) -> PathBuf {
+        self.at("monitor")
     }
 
     /// A lane for commands.
@@ -104,13 +111,15 @@ pub(super) enum Bus {
     Identity,
     /// An IOMMU that translates, with the same checks: the card does not find its driver's memory.
     Translated,
+    /// A slot of PCI Express, which reports errors of the bus: QEMU's monitor makes them ([`Places::monitor`]).
+    Slot,
 }
 
 impl Bus {
     /// What the kernel is told of it.
     const fn words(self) -> &'static str {
         match self {
-            Self::Plain => "intel_iommu=off dma_debug=off",
+            Self::Plain | Self::Slot => "intel_iommu=off dma_debug=off",
             Self::Identity => "iommu=pt",
             Self::Translated => "iommu=nopt iommu.strict=1",
         }
@@ -126,9 +135,10 @@ pub(super) fn host(parts: &Parts, places: &Places, processors: u8, bus: Bus) -> 
     command
         .arg("-smp")
         .arg(format!("{processors},maxcpus={}", processors.max(2)));
-    command.args([
-        "-display", "none", "-vga", "none", "-monitor", "none", "-nic", "none",
-    ]);
+    command.args(["-display", "none", "-vga", "none", "-nic", "none"]);
+    command
+        .arg("-monitor")
+        .arg(format!("unix:{},server=on,wait=off", places.monitor().display()));
     // Random numbers without waiting for them.
     command.args(["-cpu", "qemu64,+rdrand"]);
     let ram = ram(parts.kernel.debug);
@@ -137,10 +147,20 @@ pub(super) fn host(parts: &Parts, places: &Places, processors: u8, bus: Bus) -> 
         .args(["-M", "q35,memory-backend=ram", "-m"])
         .arg(format!("{}M", ram >> 20));
     // Before the devices behind it.
-    if bus != Bus::Plain {
-        command.args(["-device", "intel-iommu,intremap=off"]);
-    }
-    bells(&mut command, &places.bells(false));
+    let slot = match bus {
+        Bus::Plain => String::new(),
+        Bus::Identity | Bus::Translated => {
+            command.args(["-device", "intel-iommu,intremap=off"]);
+            String::new()
+        }
+        Bus::Slot => {
+            command
+                .arg("-device")
+                .arg(format!("pcie-root-port,id={SLOT},chassis=1"));
+            format!(",bus={SLOT}")
+        }
+    };
+    bells(&mut command, &places.bells(false), &slot);
     command
         .arg("-serial")
         .arg(format!("file:{}", places.host_log().display()));
@@ -183,15 +203,17 @@ pub(super) fn card(places: &Places, ram: u64, speed: Speed) -> Command {
     if speed == Speed::Slow {
         command.arg("-singlestep");
     }
-    bells(&mut command, &places.bells(true));
+    bells(&mut command, &places.bells(true), "");
     command
 }
 
-fn bells(command: &mut Command, socket: &Path) {
+fn bells(command: &mut Command, socket: &Path, slot: &str) {
     command
         .arg("-chardev")
         .arg(format!("socket,id=bells,path={}", socket.display()));
-    command.args(["-device", "ivshmem-doorbell,chardev=bells,vectors=1"]);
+    command
+        .arg("-device")
+        .arg(format!("ivshmem-doorbell,chardev=bells,vectors=1{slot}"));
 }
 
 fn file(id: &str, path: &Path, size: u64) -> String {

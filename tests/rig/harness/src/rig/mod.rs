@@ -23,6 +23,7 @@ mod logs;
 mod machines;
 mod measure;
 mod parts;
+mod power;
 mod pressure;
 mod quota;
 mod rack;

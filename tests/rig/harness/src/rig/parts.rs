@@ -49,6 +49,7 @@ const PROGRAMS: [&str; 2] = ["netvm-cli", "netvm-rig"];
 const EXTRA: &str = "NETVM_RIG_EXTRA";
 
 /// Everything that a machine boots.
+#[derive(Clone)]
 pub(crate) struct Parts {
     pub(super) kernel: Kernel,
     pub(super) initramfs: PathBuf,

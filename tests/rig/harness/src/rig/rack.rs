@@ -1,6 +1,8 @@
 //! Two hosts, their cards, and the wire between these; all of it ends when this ends.
 
 use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use netvm_abi::WordIndex;
 
 use super::folder::Folder;
 use super::lane::Lane;
@@ -56,6 +59,15 @@ pub(super) struct Rack {
     _folder: Folder,
     /// Bytes of each host's.
     ram: u64,
+    boot: Boot,
+}
+
+/// What a host boots with.
+struct Boot {
+    parts: Parts,
+    processors: u8,
+    bus: Bus,
+    interrupted: Arc<AtomicBool>,
 }
 
 impl Rack {
@@ -94,9 +106,15 @@ impl Rack {
             Some(Machine::spawn(machines::card(first, ram, Speed::Full))?),
             Some(Machine::spawn(machines::card(second, ram, Speed::Full))?),
         ];
+        let boot = Boot {
+            parts: parts.clone(),
+            processors,
+            bus,
+            interrupted: Arc::clone(interrupted),
+        };
         let [first, second] = [
-            Host::start(parts, first, processors, bus, interrupted, limit)?,
-            Host::start(parts, second, processors, bus, interrupted, limit)?,
+            Host::start(&boot, first, limit)?,
+            Host::start(&boot, second, limit)?,
         ];
         let mut rack = Self {
             hosts: [first, second],
@@ -106,12 +124,10 @@ impl Rack {
             places,
             _folder: folder,
             ram,
+            boot,
         };
         for host in &mut rack.hosts {
-            for lane in &mut host.lanes {
-                lane.greet(limit)
-                    .context(host.places.host_log().display().to_string())?;
-            }
+            host.greet(limit)?;
         }
         let loaded = rack.hosts.iter_mut().try_for_each(Host::load);
         // What a kernel says of itself explains a failure better than what came of it.
@@ -199,6 +215,35 @@ impl Rack {
         Ok(())
     }
 
+    /// Shuts a host down, whatever runs on it, and boots it again; `between` looks at what is left meanwhile. Its card goes
+    /// on. The module is not loaded.
+    pub(super) fn reboot(&mut self, node: usize, between: impl FnOnce(&Self) -> Result<()>) -> Result<()> {
+        let limit = Instant::now() + self.allowed(SHORT);
+        let host = self.hosts.get_mut(node).context("no such host")?;
+        host.lane(1)?.begin("reboot -f")?;
+        while host.machine.is_running() {
+            ensure!(Instant::now() < limit, "host {node} does not shut down");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        logs::kernel_is_quiet(&host.places.host_log(), host.checked)?;
+        let left = between(self);
+        let limit = Instant::now() + BOOT * patience(self.boot.parts.kernel.debug);
+        let places = self.places.get(node).context("no such host")?;
+        let mut host = Host::start(&self.boot, places, limit)?;
+        host.greet(limit)?;
+        *self.hosts.get_mut(node).context("no such host")? = host;
+        // With a host again, which a scenario that fails has, too.
+        left
+    }
+
+    /// A word of a card's NIC memory, as it is now.
+    pub(super) fn nic_word(&self, node: usize, at: WordIndex) -> Result<u32> {
+        let nic = File::open(self.places.get(node).context("no such card")?.nic())?;
+        let mut word = [0; 4];
+        nic.read_exact_at(&mut word, u64::from(at.0) * 4)?;
+        Ok(u32::from_le_bytes(word))
+    }
+
     /// Stops a card in mid-step: it neither answers nor ends.
     pub(super) fn hang_card(&mut self, node: usize) -> Result<()> {
         self.signal_card(node, rustix::process::Signal::STOP)
@@ -280,22 +325,18 @@ impl Rack {
 }
 
 impl Host {
-    fn start(
-        parts: &Parts,
-        places: &Places,
-        processors: u8,
-        bus: Bus,
-        interrupted: &Arc<AtomicBool>,
-        limit: Instant,
-    ) -> Result<Self> {
-        // A log of before must not speak for this boot.
-        let _ = std::fs::remove_file(places.host_log());
-        let machine = Machine::spawn(machines::host(parts, places, processors, bus))?;
+    fn start(boot: &Boot, places: &Places, limit: Instant) -> Result<Self> {
+        // A log or a socket of before must not speak for this boot.
+        let lanes = LANES.map(|lane| places.lane(lane));
+        for old in lanes.iter().chain([&places.host_log()]) {
+            let _ = std::fs::remove_file(old);
+        }
+        let machine = Machine::spawn(machines::host(&boot.parts, places, boot.processors, boot.bus))?;
         let lane = |number| {
             Lane::connect(
                 &places.lane(number),
                 &places.transcript(number),
-                interrupted,
+                &boot.interrupted,
                 limit,
             )
         };
@@ -304,8 +345,36 @@ impl Host {
             machine,
             lanes: vec![lane(first)?, lane(second)?],
             places: places.clone(),
-            checked: parts.kernel.debug,
+            checked: boot.parts.kernel.debug,
         })
+    }
+
+    /// Waits until it takes commands.
+    fn greet(&mut self, limit: Instant) -> Result<()> {
+        for lane in &mut self.lanes {
+            lane.greet(limit)
+                .context(self.places.host_log().display().to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Has its QEMU do something.
+    pub(super) fn monitor(&self, command: &str) -> Result<()> {
+        let mut monitor = UnixStream::connect(self.places.monitor())?;
+        writeln!(monitor, "{command}")?;
+        // It has taken a line when it says what it makes of it.
+        monitor.set_read_timeout(Some(Duration::from_secs(5)))?;
+        let mut said = Vec::new();
+        let mut bytes = [0; 512];
+        while !String::from_utf8_lossy(&said)
+            .rsplit_once(command)
+            .is_some_and(|(_, after)| after.contains("(qemu)"))
+        {
+            let count = monitor.read(&mut bytes).context("QEMU's monitor is silent")?;
+            ensure!(count > 0, "QEMU's monitor has ended");
+            said.extend(bytes.get(..count).unwrap_or_default());
+        }
+        Ok(())
     }
 
     /// Runs a command that does little and must succeed; its output.

@@ -10,6 +10,7 @@ use super::hostile;
 use super::kill;
 use super::life;
 use super::machines::Bus;
+use super::power;
 use super::pressure;
 use super::quota;
 use super::rack::Rack;
@@ -59,7 +60,7 @@ const NOT_HERE: &str = "no part of it runs on this machine";
 const CONFORMANCE: Duration = Duration::from_secs(600);
 
 /// All scenarios, cheap ones first.
-pub(crate) static SCENARIOS: [Scenario; 25] = [
+pub(crate) static SCENARIOS: [Scenario; 28] = [
     Scenario {
         name: "boots",
         about: "both kernels boot, the module finds its card, the device is there; module and card start anew",
@@ -254,6 +255,30 @@ pub(crate) static SCENARIOS: [Scenario; 25] = [
         processors: 2,
         bus: Bus::Plain,
         run: unplug::unplug,
+    },
+    Scenario {
+        name: "sleep",
+        about: "a host sleeps in mid-traffic: its card uses none of its memory meanwhile; a card that hangs keeps it awake",
+        wire: CLEAN,
+        processors: 2,
+        bus: Bus::Plain,
+        run: power::sleep,
+    },
+    Scenario {
+        name: "reboot",
+        about: "a host shuts down while ports are open: its card has let go before the next kernel has the memory",
+        wire: CLEAN,
+        processors: 2,
+        bus: Bus::Plain,
+        run: power::reboot,
+    },
+    Scenario {
+        name: "bus-error",
+        about: "the bus reports errors in mid-traffic, some with a reset of the slot: clear errors, then traffic goes on",
+        wire: CLEAN,
+        processors: 2,
+        bus: Bus::Slot,
+        run: power::bus_error,
     },
     Scenario {
         name: "iommu",

@@ -53,13 +53,14 @@ pub(super) fn hang(rack: &mut Rack) -> Result<String> {
 
 /// Traffic from host 0 to host 1, while something happens: it fails with one of `statuses`, soon, and
 /// goes on.
-fn through(
+pub(super) fn through(
     rack: &mut Rack,
     statuses: &[&str],
     happens: impl FnOnce(&mut Rack) -> Result<()>,
 ) -> Result<String> {
     for host in &mut rack.hosts {
         host.device()?;
+        host.run("rm -f /tmp/over")?;
     }
     let common = "--kib 1024 --stubborn --until /tmp/over";
     rack.hosts[1].begin(&as_user(&format!("rig-traffic serve {common}")))?;

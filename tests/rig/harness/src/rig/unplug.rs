@@ -19,12 +19,12 @@ const RESCAN: &str = "echo 1 > /sys/bus/pci/rescan";
 /// What a driver says of a card that it takes for dead.
 const DEAD: &str = "the card is dead";
 /// Of one that it has taken back.
-const BACK: &str = "attached again";
+pub(super) const BACK: &str = "attached again";
 /// So often the driver's thread gets no turn.
 const NAPS: u32 = 20;
 
 /// Waits until the kernel of a host has said something so many times.
-fn says(rack: &Rack, node: usize, words: &str, times: usize) -> Result<()> {
+pub(super) fn says(rack: &Rack, node: usize, words: &str, times: usize) -> Result<()> {
     let limit = Instant::now() + rack.allowed(PATIENCE);
     while said(&rack.hosts[node], words) < times {
         ensure!(Instant::now() < limit, "the driver does not say '{words}'");
@@ -33,12 +33,12 @@ fn says(rack: &Rack, node: usize, words: &str, times: usize) -> Result<()> {
     Ok(())
 }
 
-fn said(host: &Host, words: &str) -> usize {
+pub(super) fn said(host: &Host, words: &str) -> usize {
     host.log().lines().filter(|line| line.contains(words)).count()
 }
 
 /// A message there and back.
-fn works(rack: &mut Rack) -> Result<()> {
+pub(super) fn works(rack: &mut Rack) -> Result<()> {
     for host in &mut rack.hosts {
         host.device()?;
     }
