@@ -10,6 +10,7 @@ use crate::failure::Known;
 use crate::port::PortInner;
 use crate::poster::{Poster, reached};
 use crate::posting::Posted;
+use crate::replies::Replies;
 use netvm_abi::bar::port::{READ_FENCE, WRITE_FENCE};
 use netvm_abi::port_area::{READS_DONE, Reply, WRITES_DONE};
 use netvm_abi::words::SharedWords;
@@ -81,13 +82,24 @@ impl PortInner {
 
     /// Waits until read message `number` and all before it have ended.
     pub(crate) fn wait_reads(&self, number: u32) -> Result<()> {
+        self.wait_ended(|replies| replies.outstanding(number))
+    }
+
+    /// Waits until those messages of a call that are among the first `number` have ended. A read to a node that does
+    /// not answer holds up no other.
+    pub(crate) fn wait_call(&self, call: OpId, number: u32) -> Result<()> {
+        self.wait_ended(|replies| replies.outstanding_of(call, number))
+    }
+
+    /// Waits until none of certain messages is outstanding.
+    fn wait_ended(&self, outstanding: impl Fn(&Replies) -> u32) -> Result<()> {
         let mut rounds = 0;
         loop {
             let mut dropped = Vec::new();
             let next = {
                 let mut poster = self.poster();
                 poster.harvest(self, &mut dropped);
-                match poster.replies.outstanding(number) {
+                match outstanding(&poster.replies) {
                     0 => None,
                     outstanding => Some(poster.replies.fence_for(outstanding)),
                 }

@@ -82,7 +82,7 @@ impl<'a> Read<'a> {
     }
 
     /// [`post`](Self::post) returns only when this and all earlier reads of the port have ended.
-    /// A read into bytes waits for itself in any case.
+    /// A read into bytes waits for itself alone in any case.
     pub const fn fenced(mut self) -> Self {
         self.fenced = true;
         self
@@ -94,8 +94,8 @@ impl<'a> Read<'a> {
         self
     }
 
-    /// A read of the library's own: it fails for its own failure alone. Those of others are the program's to hear of, and
-    /// stay where they are.
+    /// A read of the library's own: it waits for itself and fails for its own failure alone. Those of others are the
+    /// program's to hear of, and stay where they are.
     pub(crate) const fn aside(mut self) -> Self {
         self.aside = true;
         self
@@ -140,14 +140,21 @@ impl<'a> Read<'a> {
                     watched: self.fenced,
                     aside: self.aside,
                 })?;
-                if self.fenced {
+                if self.fenced && self.aside {
+                    remote.port.wait_call(posted.op, posted.number)?;
+                } else if self.fenced {
                     remote.port.wait_reads(posted.number)?;
+                }
+                if self.fenced {
                     remote.port.finish(posted.op, others)?;
                 }
                 Ok(posted.op)
             }
             Target::Bytes(bytes) => {
                 let posted = read_staged(remote, command, bytes, self.aside)?;
+                if self.fenced {
+                    remote.port.wait_reads(posted.number)?;
+                }
                 remote.port.finish(posted.op, others)?;
                 Ok(posted.op)
             }
@@ -191,7 +198,7 @@ fn read_staged(remote: &RemoteInner, mut command: Command, bytes: &mut [u8], asi
         let Some((chunk, posted)) = parts.pop_front() else {
             return Err(Error::PortClosed);
         };
-        port.wait_reads(posted.number)?;
+        port.wait_call(posted.op, posted.number)?;
         let now = unread
             .split_off_mut(..(chunk.len as usize).min(unread.len()))
             .unwrap_or_default();
@@ -199,7 +206,7 @@ fn read_staged(remote: &RemoteInner, mut command: Command, bytes: &mut [u8], asi
         if copied.is_err() || unread.is_empty() {
             // The card must be done with a chunk before it is free for others.
             if let Some((_, last)) = parts.back() {
-                port.wait_reads(last.number)?;
+                port.wait_call(last.op, last.number)?;
             }
             return copied.map(|()| posted);
         }

@@ -132,11 +132,20 @@ impl Replies {
 
     /// How many messages up to number `last` have not ended.
     pub(crate) fn outstanding(&self, last: u32) -> u32 {
-        let mut count = 0;
-        for waiting in self.slots.iter().flatten() {
-            count += u32::from(last.wrapping_sub(waiting.number).cast_signed() >= 0);
-        }
-        count
+        self.count(last, |_| true)
+    }
+
+    /// The same of one call.
+    pub(crate) fn outstanding_of(&self, call: OpId, last: u32) -> u32 {
+        self.count(last, |waiting| waiting.call == call)
+    }
+
+    fn count(&self, last: u32, counts: impl Fn(&Waiting) -> bool) -> u32 {
+        let early = |waiting: &Waiting| last.wrapping_sub(waiting.number).cast_signed() >= 0;
+        let waiting = self.slots.iter().flatten();
+        waiting
+            .filter(|waiting| early(waiting) && counts(waiting))
+            .count() as u32
     }
 
     /// The count of ended messages at which it is worth looking again for `outstanding` of them:

@@ -24,6 +24,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+/// Where the library's memory lies, and what is free behind each piece of it.
+const FIRST_ADDRESS: u64 = 0x10_0000;
+const GAP: u64 = 4096;
+
 type Hook = Box<dyn FnMut(&Card) + Send>;
 
 /// One port of one node, and everything that a test does for the card.
@@ -100,7 +104,7 @@ impl Card {
             token: Mutex::default(),
             woken: Condvar::new(),
             started: Instant::now(),
-            next_address: AtomicU64::new(0x10_0000),
+            next_address: AtomicU64::new(FIRST_ADDRESS),
             doorbells: AtomicU32::new(0),
             freed: Arc::default(),
             grant: Mutex::new(Ok(Grant {
@@ -175,6 +179,22 @@ impl Card {
         reply.store(&self.area, command.reply.0);
         self.area
             .set(READS_DONE, self.area.get(READS_DONE).wrapping_add(1));
+    }
+
+    /// Stores what a read brings, in memory of the library's: this word, and zeros.
+    pub(crate) fn bring(&self, read: &Command, first: u64) {
+        let mut start = FIRST_ADDRESS;
+        for memory in self.memories.lock().unwrap().iter() {
+            let len = memory.len() as u64 * 8;
+            if (start..start + len).contains(&read.local.0) {
+                let at = (read.local.0 - start) as usize / 8;
+                for word in &memory[at..at + read.len.index().div_ceil(8)] {
+                    word.store(0, Ordering::Release);
+                }
+                memory[at].store(first, Ordering::Release);
+            }
+            start += len + GAP;
+        }
     }
 
     /// Reports a failure.
@@ -279,7 +299,7 @@ impl PortBackend for OnePort {
     fn close(&self) {}
 
     fn alloc(&self, len: u64) -> Result<Arc<dyn Memory>, Refusal> {
-        let address = self.0.next_address.fetch_add(len + 4096, Ordering::Relaxed);
+        let address = self.0.next_address.fetch_add(len + GAP, Ordering::Relaxed);
         let words: Arc<Vec<_>> = Arc::new((0..len / 8).map(|_| AtomicU64::new(0)).collect());
         self.0.memories.lock().unwrap().push(Arc::clone(&words));
         Ok(Arc::new(Heap {

@@ -243,3 +243,37 @@ fn a_flush_waits_for_no_read_of_another_node() {
     assert_eq!(port.flush_reads(), Ok(()));
     assert!(answered.load(Ordering::Acquire));
 }
+
+#[test]
+fn a_read_into_bytes_waits_for_no_other_read() {
+    let card = Card::new();
+    let (port, one, two) = card.open(PortConfig::default());
+    let region = port.alloc(4096).unwrap();
+    let answered = Arc::new(AtomicBool::new(false));
+    let late = Arc::clone(&answered);
+    let (mut other, mut relaxed) = (None, 0);
+    card.relax_with(move |card| {
+        // The parts of a call end in any order.
+        for (command, _) in card.take().into_iter().rev() {
+            if command.node == NodeId(1) {
+                card.answer(&command, Status::Ok, 0);
+            } else {
+                other = Some(command);
+            }
+        }
+        // It ends in the end, so that a read that waits for it fails this test instead of hanging.
+        relaxed += 1;
+        if relaxed == 1000
+            && let Some(other) = other.take()
+        {
+            late.store(true, Ordering::Release);
+            card.answer(&other, Status::Ok, 0);
+        }
+    });
+    two.read(0, region.slice(..8).unwrap()).post().unwrap();
+    one.read(0, &mut [0; 8]).post().unwrap();
+    one.read(4000, &mut [0; 30_000]).post().unwrap();
+    assert!(!answered.load(Ordering::Acquire), "it waited for the other read");
+    assert_eq!(port.flush_reads(), Ok(()));
+    assert!(answered.load(Ordering::Acquire));
+}

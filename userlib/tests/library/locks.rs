@@ -3,12 +3,17 @@
 use crate::card::Card;
 use netvm::backend::Refusal;
 use netvm::sync::alock::{AsymmetricConfig, AsymmetricGuard, AsymmetricLock};
-use netvm::{Error, NodeId, PortConfig, PortId, Status};
-use std::sync::atomic::Ordering;
+use netvm::{Error, NodeId, PortConfig, PortId, Status, Timeout};
+use netvm_abi::descriptor::Opcode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Words of an asymmetric lock: the last remote member in line, and the member by whose death the lock was lost.
 const REMOTE_TAIL: usize = 0;
 const LOST: usize = 6;
+/// Bytes that such a lock exports, and where its budgets lie.
+const EXPORTED: u64 = 192;
+const BUDGETS: u64 = 8;
 
 /// A remote member, as it names itself there.
 const fn member(node: u16, port: u16) -> u64 {
@@ -66,4 +71,54 @@ fn a_guard_knows_its_successor() {
         assert_eq!(guard.is_asked_for(), Ok(true));
         guard.release().unwrap();
     });
+}
+
+/// A leader looks at the lock, and a read of the program's to a node that does not answer holds it up no more than
+/// anything else.
+#[test]
+fn a_leader_waits_for_no_read_of_the_programs() {
+    let card = Card::new();
+    let (port, _, two) = card.open(PortConfig::default());
+    let start = {
+        let mut grant = card.grant.lock().unwrap();
+        let grant = grant.as_mut().unwrap();
+        grant.len = EXPORTED;
+        grant.start.0
+    };
+    let answered = Arc::new(AtomicBool::new(false));
+    let late = Arc::clone(&answered);
+    let (mut other, mut relaxed) = (None, 0);
+    card.relax_with(move |card| {
+        for (command, _) in card.take() {
+            if command.node == NodeId(2) {
+                other = Some(command);
+                continue;
+            }
+            if command.opcode == Opcode::Read {
+                let describes = command.remote.0 == start + BUDGETS;
+                card.bring(&command, if describes { 1 | 1 << 32 } else { 0 });
+            }
+            let found = if command.opcode == Opcode::CompareSwap {
+                command.compare
+            } else {
+                0
+            };
+            card.answer(&command, Status::Ok, found);
+        }
+        // It ends in the end, so that a leader that waits for it fails this test instead of hanging.
+        relaxed += 1;
+        if relaxed == 1000
+            && let Some(other) = other.take()
+        {
+            late.store(true, Ordering::Release);
+            card.answer(&other, Status::Ok, 0);
+        }
+    });
+    let region = port.alloc(4096).unwrap();
+    let mut handle = AsymmetricLock::join(&port, NodeId(1), PortId(2), "lock", Timeout::Now).unwrap();
+    two.read(0, region.slice(..8).unwrap()).post().unwrap();
+    let guard = handle.acquire().unwrap();
+    assert!(!answered.load(Ordering::Acquire), "it waited for the read");
+    guard.release().unwrap();
+    card.leave_alone();
 }
