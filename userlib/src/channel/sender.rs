@@ -76,7 +76,7 @@ impl Sender {
                 why: "it is too small to be a channel",
             });
         }
-        queue.read(queue::DESCRIPTION, &mut description).post()?;
+        queue.read(queue::DESCRIPTION, &mut description).aside().post()?;
         let layout = Layout::decode(&description, queue.len()).map_err(|why| Error::NotAChannel { why })?;
 
         let port = &port.inner;

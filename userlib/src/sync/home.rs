@@ -1,5 +1,6 @@
 //! Where a synchronization object lies: a block in some port's memory, exported under a name.
 
+use super::peers::look_at;
 use super::rights::{self, Rights};
 use crate::backend::Refusal;
 use crate::error::{Error, Result};
@@ -105,7 +106,7 @@ pub(super) fn join(
         return Err(wrong);
     }
     let mut bytes = [0; (MEMBERS - KIND) as usize];
-    block.read(KIND, &mut bytes).post()?;
+    look_at(&block, KIND, &mut bytes)?;
     match (bytes.first_chunk(), bytes.last_chunk()) {
         (Some(word), Some(list)) if u64::from_le_bytes(*word) == kind.word() => {
             Ok((block, Rights::from_bytes(list)))

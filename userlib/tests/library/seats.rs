@@ -16,22 +16,6 @@ const ASKING: u64 = 1;
 const HOLDING: u64 = 4;
 const OVER: u64 = 5;
 
-/// Stores what a read brings, in memory of the library's.
-fn bring(card: &Card, address: u64, bytes: usize, first: u64) {
-    let mut start = 0x10_0000;
-    for memory in card.memories.lock().unwrap().iter() {
-        let len = memory.len() as u64 * 8;
-        if (start..start + len).contains(&address) {
-            let at = (address - start) as usize / 8;
-            for word in &memory[at..at + bytes.div_ceil(8)] {
-                word.store(0, Ordering::Release);
-            }
-            memory[at].store(first, Ordering::Release);
-        }
-        start += len + 4096;
-    }
-}
-
 /// The card answers as the home of a free lock would; `status` for what asks for the lock itself.
 fn be_home(card: &Card, start: u64, status: Status) {
     card.relax_with(move |card| {
@@ -40,7 +24,7 @@ fn be_home(card: &Card, start: u64, status: Status) {
             match command.opcode {
                 Opcode::Read => {
                     let first = if offset == KIND { LOCK } else { 0 };
-                    bring(card, command.local.0, command.len.index(), first);
+                    card.bring(&command, first);
                     card.answer(&command, Status::Ok, 0);
                 }
                 Opcode::CompareSwap if offset == 0 => card.answer(&command, status, command.compare),
@@ -54,6 +38,11 @@ fn be_home(card: &Card, start: u64, status: Status) {
 /// Takes part in a lock, and tells where the words of its seats are.
 fn join(card: &Arc<Card>, status: Status) -> (Port, Lock, Arc<Vec<AtomicU64>>) {
     let (port, ..) = card.open(PortConfig::default());
+    let (lock, seats) = join_at(card, &port, status);
+    (port, lock, seats)
+}
+
+fn join_at(card: &Arc<Card>, port: &Port, status: Status) -> (Lock, Arc<Vec<AtomicU64>>) {
     let start = {
         let mut grant = card.grant.lock().unwrap();
         let grant = grant.as_mut().unwrap();
@@ -62,7 +51,7 @@ fn join(card: &Arc<Card>, status: Status) -> (Port, Lock, Arc<Vec<AtomicU64>>) {
     };
     be_home(card, start, status);
     let before = card.memories.lock().unwrap().len();
-    let lock = Lock::join(&port, NodeId(1), PortId(2), "lock", Timeout::Now).unwrap();
+    let lock = Lock::join(port, NodeId(1), PortId(2), "lock", Timeout::Now).unwrap();
     let memories = card.memories.lock().unwrap();
     // The page of seats is the one that says which life of the port it is of.
     let seats = memories[before..]
@@ -70,7 +59,7 @@ fn join(card: &Arc<Card>, status: Status) -> (Port, Lock, Arc<Vec<AtomicU64>>) {
         .find(|words| words.len() == 512 && words[0].load(Ordering::Acquire) == 1 << 32);
     let seats = Arc::clone(seats.unwrap());
     drop(memories);
-    (port, lock, seats)
+    (lock, seats)
 }
 
 fn place(seats: &[AtomicU64]) -> u64 {
@@ -102,6 +91,25 @@ fn a_lock_that_is_dropped_with_a_forgotten_guard_is_not_held() {
     std::mem::forget(guard);
     drop(lock);
     assert_eq!(place(&seats), OVER);
+    card.leave_alone();
+}
+
+/// What the program's own operations have failed with is for its own calls.
+#[test]
+fn joining_tells_of_no_failure_of_others() {
+    let card = Card::new();
+    let (port, one, _) = card.open(PortConfig::default());
+    let lost = one.write(0, &[1; 8]).post().unwrap();
+    for (command, _) in card.carry_out(Status::Ok) {
+        card.fail(&command, Status::Revoked);
+    }
+    let (lock, _) = join_at(&card, &port, Status::Ok);
+    let told = one.write(0, &[2; 8]).post();
+    assert!(
+        matches!(told, Err(Error::Failed(failure)) if failure.op == lost),
+        "{told:?}"
+    );
+    drop(lock);
     card.leave_alone();
 }
 

@@ -7,6 +7,7 @@
 //! in between.
 
 use super::super::OUT_OF_REACH;
+use super::super::peers::look_at;
 use super::super::rights::Rights;
 use super::layout::{EXPORTED, LINE, MemberId, descriptor, lock};
 use super::local::{Waiting, lost};
@@ -96,7 +97,7 @@ impl Remote {
             return Err(wrong);
         }
         let mut bytes = [0; (EXPORTED - lock::BUDGETS) as usize];
-        lock.read(lock::BUDGETS, &mut bytes).post()?;
+        look_at(&lock, lock::BUDGETS, &mut bytes)?;
         let (limit, rights) = match (bytes.first_chunk(), bytes.last_chunk()) {
             (Some(budgets), Some(list)) => (u64::from_le_bytes(*budgets) >> 32, Rights::from_bytes(list)),
             _ => return Err(wrong),
