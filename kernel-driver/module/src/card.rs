@@ -29,6 +29,7 @@ use netvm_abi::{BounceId, Nanos, NodeId, PortId, Status, Token, PAGE_SIZE};
 use netvm_host::attach::{AttachError, HostConfig};
 use netvm_host::host::CardState;
 use netvm_host::{Host, Platform, Progress};
+use netvm_host_platform::notice;
 
 /// How often a card that is not up is looked at, in nanoseconds.
 const LOOK: u64 = 20_000_000;
@@ -355,9 +356,7 @@ impl Card {
                 self.rest();
                 continue;
             }
-            while let Some(notice) = self.with(|host, glue, now| host.poll(glue, now)) {
-                self.take(notice);
-            }
+            notice::hear(self);
             // Events taken may be what a step waits for, even without a notice.
             self.steps.signal();
             let (card, due) = self.with(|host, _, _| (host.card(), host.next_deadline()));

@@ -5,66 +5,72 @@
 use crate::card::{Card, Core};
 use crate::shim;
 use kernel::prelude::*;
+use netvm_abi::control::Grant;
 use netvm_abi::port_area::PORT_EVENTS;
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::words::SharedWords;
-use netvm_abi::{NodeId, PortId, Token};
-use netvm_host::events::Notice;
+use netvm_abi::{Incarnation, NodeId, PortId, Status, Token};
+use netvm_host_platform::notice::Handler;
 
-impl Card {
-    /// Acts on a notice.
-    pub(crate) fn take(&self, notice: Notice) {
-        match notice {
-            Notice::Work(port) => {
-                if let Some(work) = self.work.get(port.index()) {
-                    work.signal();
+impl Handler for Card {
+    fn work(&self, port: PortId) {
+        if let Some(work) = self.work.get(port.index()) {
+            work.signal();
+        }
+    }
+
+    fn imported(&self, _: PortId, import: Token, result: Result<Grant, Status>) {
+        {
+            let mut core = self.lock();
+            // A waiter that gave up has emptied the entry.
+            if let Some(entry) = core.imports.get_mut(import_index(import)) {
+                if entry.token == Some(import) {
+                    entry.result = Some(result);
                 }
             }
-            Notice::Imported { import, result, .. } => {
-                let mut core = self.lock();
-                // A waiter that gave up has emptied the entry.
-                if let Some(entry) = core.imports.get_mut(import_index(import)) {
-                    if entry.token == Some(import) {
-                        entry.result = Some(result);
-                    }
-                }
-            }
-            Notice::ImportRevoked { port, import } => {
-                let mut core = self.lock();
-                let core = &mut *core;
-                let _ = core
-                    .host
-                    .unimport(&mut core.glue, port, import, crate::card::now());
-                if let Some(entry) = core.imports.get_mut(import_index(import)) {
-                    if entry.token == Some(import) {
-                        entry.token = None;
-                    }
-                }
-            }
-            Notice::PeerUp { peer, incarnation } => {
-                self.link(peer, true);
-                // A peer that greets again and again fills no log.
-                if shim::nv_may_log() {
-                    pr_info!(
-                        "netvm{}: the link to node {} is up ({:#x})\n",
-                        self.number(),
-                        peer,
-                        incarnation.0
-                    );
-                }
-            }
-            Notice::PeerDown { peer } => {
-                // A peer that greets for the first time ends a life that never was.
-                if self.link(peer, false) && shim::nv_may_log() {
-                    pr_warn!("netvm{}: the link to node {} is down\n", self.number(), peer);
-                }
-            }
-            Notice::CardDead(_) => self.stop(),
-            Notice::Progress => {}
         }
         self.steps.signal();
     }
 
+    /// The entry may have become another import's meanwhile, which has another token.
+    fn import_over(&self, _: PortId, import: Token) {
+        {
+            let mut core = self.lock();
+            if let Some(entry) = core.imports.get_mut(import_index(import)) {
+                if entry.token == Some(import) {
+                    entry.token = None;
+                }
+            }
+        }
+        self.steps.signal();
+    }
+
+    fn peer_up(&self, peer: NodeId, incarnation: Incarnation) {
+        self.link(peer, true);
+        // A peer that greets again and again fills no log.
+        if shim::nv_may_log() {
+            pr_info!(
+                "netvm{}: the link to node {} is up ({:#x})\n",
+                self.number(),
+                peer,
+                incarnation.0
+            );
+        }
+    }
+
+    fn peer_down(&self, peer: NodeId) {
+        // A peer that greets for the first time ends a life that never was.
+        if self.link(peer, false) && shim::nv_may_log() {
+            pr_warn!("netvm{}: the link to node {} is down\n", self.number(), peer);
+        }
+    }
+
+    fn progress(&self) {
+        self.steps.signal();
+    }
+}
+
+impl Card {
     /// A link goes up or down; whether it was up.
     fn link(&self, peer: NodeId, up: bool) -> bool {
         let mut core = self.lock();

@@ -17,19 +17,22 @@
 //! under the lock only if the sequence has not moved. Both sides hold the same lock: either the
 //! publication sees the new sequence and does not happen, or the zap comes after it and finds the page.
 
-use crate::card::Card;
+use crate::card::{Card, Glue};
 use crate::errno::{self, Errno};
 use crate::port::Port;
 use crate::shim;
+use crate::tables::Tables;
 use core::ffi::c_void;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use netvm_abi::page_lock::Clear;
-use netvm_abi::{VirtAddr, Vpn};
+use netvm_abi::{Nanos, VirtAddr, Vpn};
 use netvm_host::platform::PageGone;
-use netvm_host::unmap::{Unmap, UnmapKind, UnmapStep};
+use netvm_host::unmap::UnmapKind;
+use netvm_host::Host;
+use netvm_host_platform::{unmap, System};
 
 /// Pages of a chunk: what one page-table page maps, so that a huge page is in one chunk.
 pub(crate) const CHUNK_PAGES: u64 = 512;
@@ -139,6 +142,24 @@ impl Frame {
     }
 }
 
+impl System for Card {
+    type Storage = Tables;
+    type Platform = Glue;
+
+    fn call<R>(&self, call: impl FnOnce(&mut Host<Tables>, &mut Glue, Nanos) -> R) -> Option<R> {
+        Some(self.with(call))
+    }
+
+    /// Marks a page that has left the card's table, and gives its bus address back.
+    fn page_gone(&self, gone: PageGone) {
+        page_gone(self, gone);
+    }
+
+    fn stop_card(&self) {
+        self.stop();
+    }
+}
+
 /// Marks a page that has left the card's table, and gives its bus address back. Under the card's lock.
 pub(crate) fn page_gone(card: &Card, gone: PageGone) {
     let bus = gone.ppn.0 << PAGE_SHIFT;
@@ -195,27 +216,7 @@ pub(crate) unsafe fn invalidate(
         core.host.unmap_begin(first, pages, UnmapKind::Remove)
     };
     // SAFETY: the caller says whether it may sleep; no lock of the module is held.
-    unsafe { finish_unmap(card, unmap, may_sleep) }
-}
-
-/// Steps an unmap to its end.
-///
-/// # Safety
-/// The caller holds no lock of the module, and may sleep if it says so.
-unsafe fn finish_unmap(card: &Card, mut unmap: Unmap, may_sleep: bool) {
-    loop {
-        let step = card.with(|host, glue, now| {
-            host.unmap_step(glue, &mut unmap, now, u32::MAX, &mut |gone| page_gone(card, gone))
-        });
-        match step {
-            UnmapStep::Done => break,
-            UnmapStep::Again => {}
-            // SAFETY: as promised.
-            UnmapStep::InUse => unsafe { shim::nv_pause(may_sleep) },
-            UnmapStep::CardDead => card.stop(),
-        }
-    }
-    card.with(|host, _, _| host.unmap_end(unmap));
+    unmap::finish(card, unmap, || unsafe { shim::nv_pause(may_sleep) });
 }
 
 /// Takes a chunk's pages from the card, so that it need not be watched any more. Sleeps.
@@ -231,7 +232,7 @@ pub(crate) fn withdraw(port: &Port, chunk: &Chunk, first: u64) {
             .unmap_begin(Vpn::new(port.number(), first), CHUNK_PAGES, UnmapKind::Remove)
     };
     // SAFETY: called by a port's thread, without a lock.
-    unsafe { finish_unmap(&port.card, unmap, true) }
+    unmap::finish(&*port.card, unmap, || unsafe { shim::nv_pause(true) });
 }
 
 /// Whether the card has used a page of `start..end` since it was last asked; `clear`: from now on.

@@ -17,6 +17,7 @@ use netvm_abi::attach::DriverPlace;
 use netvm_abi::bar::header;
 use netvm_abi::words::SharedWords;
 use netvm_host::host::CardFailure;
+use netvm_host_platform::notice;
 
 impl Card {
     /// Withdraws the card and rests. The ports that are open have lost their card, as by a reset of it; when they are closed
@@ -89,14 +90,10 @@ impl Card {
         self.with(|host, _, _| host.card_gone());
         // The core tells of a death once, and not where another thread has stopped the card by now. So the card is stopped
         // in any case: only that ends what waits for it.
-        while let Some(notice) = self.with(|host, glue, now| host.poll(glue, now)) {
-            self.take(notice);
-        }
+        notice::hear(self);
         self.stop();
         // Imports that have failed are told after that.
-        while let Some(notice) = self.with(|host, glue, now| host.poll(glue, now)) {
-            self.take(notice);
-        }
+        notice::hear(self);
     }
 
     /// The card reaches nothing of this host's any more.

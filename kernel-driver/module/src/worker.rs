@@ -11,21 +11,21 @@
 //! After a piece of work its neighbours are looked at, without faulting: those that are there are
 //! mapped too (fault-around).
 
-use crate::card::Card;
+use crate::card::{Card, Glue};
 use crate::errno::{self, Errno};
 use crate::pages::{page_gone, Chunk, Frame, CHUNK_PAGES};
 use crate::port::Port;
 use crate::shim;
+use crate::tables::Tables;
+use core::convert::Infallible;
 use kernel::sync::Arc;
 use netvm_abi::page_table::ROW_SLOTS;
-use netvm_abi::{Ppn, Status, Vpn};
-use netvm_host::paging::{WorkId, WorkStep};
-use netvm_host::platform::{Access, CopyEnd, CopyJob, Direction, PageGone, Resident};
+use netvm_abi::{Nanos, PortId, Ppn, Status, Vpn};
+use netvm_host::platform::{Access, CopyEnd, CopyJob, Direction, Resident};
 use netvm_host::shadow::MapTicket;
 use netvm_host::unmap::UnmapKind;
 use netvm_host::Host;
-
-use crate::tables::Tables;
+use netvm_host_platform::paging;
 
 /// Pages that are looked at around a page that was missed: a power of two.
 const AROUND: u64 = 16;
@@ -137,9 +137,13 @@ fn serve(port: &Port) {
         // more than a copy: once for all of a batch.
         unsafe { shim::nv_mm_use(port.mm()) };
     }
+    let memory = Memory { port, lives };
     for _ in 0..BATCH {
-        if !one(port, lives) {
+        let Some(ended) = paging::serve_one(&memory) else {
             break;
+        };
+        if let Some(vpn) = ended.vpn.filter(|_| ended.status == Status::Ok) {
+            around(port, vpn);
         }
         // SAFETY: a thread of the module without a lock.
         unsafe { shim::nv_yield() };
@@ -154,145 +158,127 @@ fn serve(port: &Port) {
     }
 }
 
-/// Does one piece of work to its end. False if there is none, or the port is ending.
-fn one(port: &Port, lives: bool) -> bool {
-    let first = port.as_worker(|host, glue, now| host.work_next(glue, port.number(), now));
-    let Some(mut step) = first.flatten() else {
-        return false;
-    };
-    let mut found: Option<Found> = None;
-    let mut vpn = None;
-    loop {
-        step = match step {
-            WorkStep::PageIn {
-                id,
-                vpn: page,
-                access,
-            } => {
-                vpn = Some(page);
-                let paged = page_in(port, lives, page, access);
-                let Some((next, page)) = paged_in(port, id, paged) else {
-                    // The port's end has taken it back.
-                    return false;
-                };
-                found = page;
-                next
+/// A process' memory, as its port's worker reaches it.
+struct Memory<'a> {
+    port: &'a Port,
+    /// The process is kept from ending, and its address space is in use by this thread.
+    lives: bool,
+}
+
+impl paging::Pager for Memory<'_> {
+    type System = Card;
+    type Page = Paged;
+    type Wait = Infallible;
+
+    fn system(&self) -> &Card {
+        &self.port.card
+    }
+
+    fn port(&self) -> PortId {
+        self.port.number()
+    }
+
+    fn while_open<R>(&self, call: impl FnOnce(&mut Host<Tables>, &mut Glue, Nanos) -> R) -> Option<R> {
+        self.port.as_worker(call)
+    }
+
+    fn page_in(&self, vpn: Vpn, access: Access) -> Result<Result<Paged, Status>, Infallible> {
+        Ok(self.bring_in(vpn, access))
+    }
+
+    /// Through the process' page table: `page` is not what is copied, but what may be published.
+    fn copy(&self, _: Option<&Paged>, job: &CopyJob) -> Result<CopyEnd, Infallible> {
+        Ok(self.copy_once(job))
+    }
+
+    fn offer(&self, page: &mut Paged) -> Option<Resident> {
+        match page {
+            Paged::Found(page) => page.map(&self.port.card),
+            Paged::Elusive => None,
+        }
+    }
+
+    fn prepare(&self, page: &mut Paged, host: &mut Host<Tables>) {
+        if let Paged::Found(page) = page {
+            page.prepare(host);
+        }
+    }
+
+    fn settle(&self, page: &mut Paged, host: &Host<Tables>, keep: bool) {
+        if let Paged::Found(page) = page {
+            page.settle(&self.port.card, host, keep);
+        }
+    }
+}
+
+impl Memory<'_> {
+    fn bring_in(&self, vpn: Vpn, access: Access) -> Result<Paged, Status> {
+        let port = self.port;
+        if !self.lives {
+            return Err(Status::NoSuchPort);
+        }
+        let write = access == Access::Write;
+        let address = vpn.address().0 as usize;
+        // SAFETY: the process is kept from ending by the caller; so below.
+        let chunk = unsafe { port.watched(vpn.page_number()) }?;
+        for _ in 0..LOOKS {
+            // SAFETY: as above, and no lock is held.
+            let fault = || unsafe { shim::nv_page_fault(port.mm(), address, write) };
+            match Errno(-port.while_paging(fault)) {
+                Errno(0) => {}
+                errno::AGAIN => continue,
+                errno::INTR => return Err(Status::NoSuchPort),
+                errno::FAULT => return Err(Status::Unmapped),
+                errno::PERM => return Err(Status::ReadOnly),
+                errno::NOMEM => return Err(Status::NoMemory),
+                errno::OPNOTSUPP => return Err(Status::Unsupported),
+                _ => return Err(Status::BusError),
             }
-            WorkStep::Copy { id, job } => {
-                let end = copy(port, lives, &job);
-                copied(port, id, end, found.as_mut())
+            let (mut seq, mut pfn) = (0, 0);
+            // SAFETY: the page lies in the interval's chunk; one entry is asked for.
+            let code = unsafe { shim::nv_pages_look(chunk.interval(), address, 1, &mut seq, &mut pfn) };
+            let wanted = shim::PFN_VALID | if write { shim::PFN_WRITE } else { 0 };
+            if code == 0 && pfn & wanted == wanted {
+                return Ok(Paged::Found(Found {
+                    vpn,
+                    chunk,
+                    seq,
+                    pfn,
+                    resident: None,
+                    before: false,
+                }));
             }
-            WorkStep::Ended { status } => {
-                if let Some(vpn) = vpn.filter(|_| status == Status::Ok) {
-                    around(port, vpn);
-                }
-                return true;
+        }
+        Ok(Paged::Elusive)
+    }
+
+    fn copy_once(&self, job: &CopyJob) -> CopyEnd {
+        if !self.lives {
+            return CopyEnd::Failed(Status::NoSuchPort);
+        }
+        let len = job.len.index();
+        let address = job.vpn.address().0 as usize + job.offset.index();
+        let bounce = self.port.card.with(|_, glue, _| glue.bounce.page(job.bounce));
+        let Some(bounce) = bounce.filter(|_| job.offset.index() + len <= 1 << PAGE_SHIFT) else {
+            return CopyEnd::Failed(Status::Malformed);
+        };
+        if len == 0 {
+            return CopyEnd::Done;
+        }
+        // SAFETY: the caller has the process' address space in use. The bounce page is a page of memory that
+        // lives as long as the card; only the card and this thread reach it, and the card does not until it has
+        // the answer.
+        let code = unsafe {
+            match job.direction {
+                Direction::IntoPage => shim::nv_copy_in(address, bounce, len),
+                Direction::OutOfPage => shim::nv_copy_out(bounce, address, len),
             }
         };
-    }
-}
-
-/// Tells the core that a page was paged in.
-fn paged_in(port: &Port, id: WorkId, paged: Result<Paged, Status>) -> Option<(WorkStep, Option<Found>)> {
-    let card = &*port.card;
-    port.as_worker(|host, glue, now| {
-        let gone = &mut |page: PageGone| page_gone(card, page);
-        match paged {
-            Ok(Paged::Found(mut page)) => {
-                let resident = page.map(card);
-                page.prepare(host);
-                let next = host.work_paged(glue, id, Ok(resident), now, gone);
-                page.settle(card, host, matches!(next, WorkStep::Copy { .. }));
-                (next, Some(page))
-            }
-            Ok(Paged::Elusive) => (host.work_paged(glue, id, Ok(None), now, gone), None),
-            Err(status) => (host.work_paged(glue, id, Err(status), now, gone), None),
+        if code == 0 {
+            CopyEnd::Done
+        } else {
+            CopyEnd::Evicted
         }
-    })
-}
-
-/// Tells the core that a copy has ended: also while the port is ending, which waits for that.
-fn copied(port: &Port, id: WorkId, end: CopyEnd, page: Option<&mut Found>) -> WorkStep {
-    let card = &*port.card;
-    card.with(|host, glue, now| {
-        let gone = &mut |page: PageGone| page_gone(card, page);
-        match page {
-            Some(page) => {
-                page.prepare(host);
-                let next = host.work_copied(glue, id, end, now, gone);
-                page.settle(card, host, matches!(next, WorkStep::Copy { .. }));
-                next
-            }
-            None => host.work_copied(glue, id, end, now, gone),
-        }
-    })
-}
-
-fn page_in(port: &Port, lives: bool, vpn: Vpn, access: Access) -> Result<Paged, Status> {
-    if !lives {
-        return Err(Status::NoSuchPort);
-    }
-    let write = access == Access::Write;
-    let address = vpn.address().0 as usize;
-    // SAFETY: the process is kept from ending by the caller; so below.
-    let chunk = unsafe { port.watched(vpn.page_number()) }?;
-    for _ in 0..LOOKS {
-        // SAFETY: as above, and no lock is held.
-        let fault = || unsafe { shim::nv_page_fault(port.mm(), address, write) };
-        match Errno(-port.while_paging(fault)) {
-            Errno(0) => {}
-            errno::AGAIN => continue,
-            errno::INTR => return Err(Status::NoSuchPort),
-            errno::FAULT => return Err(Status::Unmapped),
-            errno::PERM => return Err(Status::ReadOnly),
-            errno::NOMEM => return Err(Status::NoMemory),
-            errno::OPNOTSUPP => return Err(Status::Unsupported),
-            _ => return Err(Status::BusError),
-        }
-        let (mut seq, mut pfn) = (0, 0);
-        // SAFETY: the page lies in the interval's chunk; one entry is asked for.
-        let code = unsafe { shim::nv_pages_look(chunk.interval(), address, 1, &mut seq, &mut pfn) };
-        let wanted = shim::PFN_VALID | if write { shim::PFN_WRITE } else { 0 };
-        if code == 0 && pfn & wanted == wanted {
-            return Ok(Paged::Found(Found {
-                vpn,
-                chunk,
-                seq,
-                pfn,
-                resident: None,
-                before: false,
-            }));
-        }
-    }
-    Ok(Paged::Elusive)
-}
-
-fn copy(port: &Port, lives: bool, job: &CopyJob) -> CopyEnd {
-    if !lives {
-        return CopyEnd::Failed(Status::NoSuchPort);
-    }
-    let len = job.len.index();
-    let address = job.vpn.address().0 as usize + job.offset.index();
-    let bounce = port.card.with(|_, glue, _| glue.bounce.page(job.bounce));
-    let Some(bounce) = bounce.filter(|_| job.offset.index() + len <= 1 << PAGE_SHIFT) else {
-        return CopyEnd::Failed(Status::Malformed);
-    };
-    if len == 0 {
-        return CopyEnd::Done;
-    }
-    // SAFETY: the caller has the process' address space in use. The bounce page is a page of memory that
-    // lives as long as the card; only the card and this thread reach it, and the card does not until it has
-    // the answer.
-    let code = unsafe {
-        match job.direction {
-            Direction::IntoPage => shim::nv_copy_in(address, bounce, len),
-            Direction::OutOfPage => shim::nv_copy_out(bounce, address, len),
-        }
-    };
-    if code == 0 {
-        CopyEnd::Done
-    } else {
-        CopyEnd::Evicted
     }
 }
 

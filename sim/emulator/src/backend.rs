@@ -23,6 +23,7 @@ use netvm_abi::{
 use netvm_host::exports::Allow;
 use netvm_host::imports::ImportSpec;
 use netvm_host::ports::OpenPort;
+use netvm_host_platform::System;
 
 use crate::emulator::{Inner, NodeParts};
 use crate::memory::WordSpace;

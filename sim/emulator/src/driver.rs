@@ -11,18 +11,19 @@ use std::time::Duration;
 use netvm_abi::control::Grant;
 use netvm_abi::page_lock::Clear;
 use netvm_abi::words::SharedWords;
-use netvm_abi::{BounceId, Nanos, NodeId, Ppn, Status, Token, Vpn};
-use netvm_host::events::Notice;
+use netvm_abi::{BounceId, Incarnation, Nanos, NodeId, PortId, Ppn, Status, Token, Vpn};
 use netvm_host::platform::{PageGone, Platform, Resident};
-use netvm_host::unmap::{UnmapKind, UnmapStep};
+use netvm_host::unmap::UnmapKind;
 use netvm_host::{Host, Progress};
+use netvm_host_platform::notice::{self, Handler};
+use netvm_host_platform::{System, unmap};
 
 use crate::copy;
 use crate::event_count::EventCount;
 use crate::memory::{Heap, SharedPages, WordSpace};
 use crate::network::Network;
 use crate::places::Places;
-use crate::vm::{Frame, FrameTable, PageEvents, PageKey, RegionId, UnmapOutcome};
+use crate::vm::{Frame, FrameTable, PageEvents, PageKey, RegionId};
 
 /// What the host core can reach.
 pub(crate) struct Glue {
@@ -161,44 +162,27 @@ impl HostSide {
         self.imports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Marks a page that has left the card's table.
-    pub(crate) fn page_gone(&self, gone: PageGone) {
-        let frame = frame_of(gone.ppn);
-        if gone.dirty {
-            self.frames.mark_dirty(frame);
-        }
-        if gone.referenced {
-            self.frames.mark_referenced(frame);
-        }
-        // Last: a reader that sees the frame unmapped also sees its marks.
-        if !gone.still_readable {
-            self.frames.clear_mapped(frame);
-        }
+    /// Before a call of the core that may publish a page, under the lock: the frame, which cannot be evicted meanwhile, counts as
+    /// the card's before the entry can be seen.
+    pub(crate) fn before_publishing(&self, frame: Frame) {
+        self.frames.set_mapped(frame);
     }
 
-    /// Calls the core in a way that may publish `vpn` in `frame`, which cannot be evicted meanwhile, and keeps the frame table in
-    /// step: the frame counts as the card's before the entry can be seen.
-    pub(crate) fn publishing<R>(
-        &self,
-        vpn: Vpn,
-        frame: Frame,
-        call: impl FnOnce(&mut Host<Heap>, &mut Glue, Nanos, &mut dyn FnMut(PageGone)) -> R,
-    ) -> R {
-        self.with(|host, glue, now| {
-            self.frames.set_mapped(frame);
-            let result = call(host, glue, now, &mut |gone: PageGone| {
-                // An earlier entry of the same page makes way for the new one: the frame stays the card's.
-                let replaced = frame_of(gone.ppn) == frame;
-                self.page_gone(PageGone {
-                    still_readable: gone.still_readable || replaced,
-                    ..gone
-                });
-            });
-            if host.mapping(vpn).is_none() {
-                self.frames.clear_mapped(frame);
-            }
-            result
-        })
+    /// A page left the card's table in that call. An earlier entry of the same page makes way for the new one: then the frame
+    /// stays the card's.
+    pub(crate) fn gone_for(&self, frame: Frame, gone: PageGone) {
+        let replaced = frame_of(gone.ppn) == frame;
+        self.page_gone(PageGone {
+            still_readable: gone.still_readable || replaced,
+            ..gone
+        });
+    }
+
+    /// After that call, under the same lock.
+    pub(crate) fn after_publishing(&self, host: &Host<Heap>, vpn: Vpn, frame: Frame) {
+        if host.mapping(vpn).is_none() {
+            self.frames.clear_mapped(frame);
+        }
     }
 
     /// Steps something to its end.
@@ -220,9 +204,7 @@ impl HostSide {
     pub(crate) fn listen(&self) {
         while !self.stop.load(Ordering::Acquire) {
             let token = self.interrupt.token();
-            while let Some(notice) = self.with(|host, glue, now| host.poll(glue, now)) {
-                self.take_notice(notice);
-            }
+            notice::hear(self);
             // Events taken may be what a step waits for, even without a notice.
             self.steps.notify();
             let due = self.with(|host, _, _| host.next_deadline());
@@ -232,44 +214,11 @@ impl HostSide {
         }
     }
 
-    fn take_notice(&self, notice: Notice) {
-        match notice {
-            Notice::Work(port) => {
-                if let Some(worker) = self.work.get(port.index()) {
-                    worker.notify();
-                }
-            }
-            Notice::Imported { import, result, .. } => {
-                // A caller that gave up waiting has removed the entry.
-                if let Some(entry) = self.imports().get_mut(&import) {
-                    *entry = Some(result);
-                }
-            }
-            Notice::ImportRevoked { port, import } => {
-                let _ = self.with(|host, glue, now| host.unimport(glue, port, import, now));
-            }
-            Notice::PeerUp { peer, .. } => self.set_peer(peer, true),
-            Notice::PeerDown { peer } => self.set_peer(peer, false),
-            Notice::CardDead(_) => {
-                self.stop_card();
-            }
-            Notice::Progress => {}
-        }
-        self.steps.notify();
-    }
-
-    /// Stops a dead card's DMA, and wakes every caller that waits for the card.
-    fn stop_card(&self) {
-        self.network.halt(self.node);
-        self.with(|host, glue, now| host.card_stopped(glue, true, now));
-        self.ports.iter().for_each(EventCount::notify);
-        self.interrupt.notify();
-    }
-
     fn set_peer(&self, peer: NodeId, up: bool) {
         if let Some(known) = self.peers_up.get(peer.index()) {
             known.store(up, Ordering::Release);
         }
+        self.steps.notify();
     }
 
     /// Waits until the links to all peers are up; false after `limit`.
@@ -321,56 +270,103 @@ pub(crate) fn ppn_of(frame: Frame) -> Ppn {
     Ppn(u64::from(frame.0))
 }
 
+impl System for HostSide {
+    type Storage = Heap;
+    type Platform = Glue;
+
+    fn call<R>(&self, call: impl FnOnce(&mut Host<Heap>, &mut Glue, Nanos) -> R) -> Option<R> {
+        Some(self.with(call))
+    }
+
+    fn page_gone(&self, gone: PageGone) {
+        let frame = frame_of(gone.ppn);
+        if gone.dirty {
+            self.frames.mark_dirty(frame);
+        }
+        if gone.referenced {
+            self.frames.mark_referenced(frame);
+        }
+        // Last: a reader that sees the frame unmapped also sees its marks.
+        if !gone.still_readable {
+            self.frames.clear_mapped(frame);
+        }
+    }
+
+    fn stop_card(&self) {
+        self.network.halt(self.node);
+        self.with(|host, glue, now| host.card_stopped(glue, true, now));
+        self.ports.iter().for_each(EventCount::notify);
+        self.interrupt.notify();
+        self.steps.notify();
+    }
+}
+
+impl Handler for HostSide {
+    fn work(&self, port: PortId) {
+        if let Some(worker) = self.work.get(port.index()) {
+            worker.notify();
+        }
+    }
+
+    fn imported(&self, _: PortId, import: Token, result: Result<Grant, Status>) {
+        // A caller that gave up waiting has removed the entry.
+        if let Some(entry) = self.imports().get_mut(&import) {
+            *entry = Some(result);
+        }
+        self.steps.notify();
+    }
+
+    fn peer_up(&self, peer: NodeId, _: Incarnation) {
+        self.set_peer(peer, true);
+    }
+
+    fn peer_down(&self, peer: NodeId) {
+        self.set_peer(peer, false);
+    }
+
+    fn progress(&self) {
+        self.steps.notify();
+    }
+}
+
 impl PageEvents for HostSide {
     fn resident(&self, key: PageKey, frame: Frame, writable: bool) {
         let Some(vpn) = self.places.vpn(key) else { return };
-        self.publishing(vpn, frame, |host, glue, _, gone| {
-            let Ok(ticket) = host.map_begin(vpn) else { return };
+        self.with(|host, glue, _| {
+            self.before_publishing(frame);
             // A page that is not mapped now (a full row, say) is mapped when the card misses it.
-            if let Ok(mapped) = host.map_commit(
-                glue,
-                ticket,
-                Resident {
-                    ppn: ppn_of(frame),
-                    frame: 0,
-                    writable,
-                },
-            ) {
-                mapped.displaced.into_iter().for_each(gone);
+            if let Ok(ticket) = host.map_begin(vpn)
+                && let Ok(mapped) = host.map_commit(
+                    glue,
+                    ticket,
+                    Resident {
+                        ppn: ppn_of(frame),
+                        frame: 0,
+                        writable,
+                    },
+                )
+                && let Some(gone) = mapped.displaced
+            {
+                self.gone_for(frame, gone);
             }
+            self.after_publishing(host, vpn, frame);
         });
     }
 
-    fn unmap(&self, key: PageKey, frame: Frame) -> UnmapOutcome {
-        let clean = UnmapOutcome::Done { dirty: false };
+    fn unmap(&self, key: PageKey, frame: Frame) {
         // The flag is set and cleared while the page cannot be evicted; a page that was never the card's needs no call.
         if !self.frames.is_mapped(frame) {
-            return clean;
+            return;
         }
         let Some(vpn) = self.places.vpn(key) else {
-            return clean;
+            return;
         };
-        let mut unmap = self.with(|host, _, _| host.unmap_begin(vpn, 1, UnmapKind::Remove));
-        let outcome = loop {
-            let step = self.with(|host, glue, now| {
-                host.unmap_step(glue, &mut unmap, now, u32::MAX, &mut |gone| self.page_gone(gone))
-            });
-            match step {
-                UnmapStep::Done => break clean,
-                UnmapStep::Again => {}
-                UnmapStep::InUse => {
-                    // A late DMA ends when its card runs.
-                    self.network.kick(self.node);
-                    std::thread::yield_now();
-                }
-                UnmapStep::CardDead => {
-                    self.stop_card();
-                    self.steps.notify();
-                }
-            }
-        };
-        self.with(|host, _, _| host.unmap_end(unmap));
-        outcome
+        let begun = self.with(|host, _, _| host.unmap_begin(vpn, 1, UnmapKind::Remove));
+        unmap::finish(self, begun, || {
+            // A late DMA ends when its card runs.
+            self.network.kick(self.node);
+            std::thread::yield_now();
+        });
     }
 
     fn take_referenced(&self, key: PageKey, frame: Frame) -> bool {

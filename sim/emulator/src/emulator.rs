@@ -15,6 +15,7 @@ use netvm_abi::{Generation, Geometry, Nanos, NodeId, PortId};
 use netvm_host::Host;
 use netvm_host::attach::HostConfig;
 use netvm_host::ports::OpenPort;
+use netvm_host_platform::System;
 use netvm_nic::platform::Operands;
 use netvm_nic::{Config as NicConfig, Nic, Timers};
 use netvm_platform::Driver;

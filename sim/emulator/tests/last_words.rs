@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use netvm_emulator::copy;
 use netvm_emulator::vm::{
-    Frame, Intent, PAGE_SIZE, PageEvents, PageIndex, PageKey, Pager, PagerConfig, RegionId, UnmapOutcome,
+    Frame, Intent, PAGE_SIZE, PageEvents, PageIndex, PageKey, Pager, PagerConfig, RegionId,
 };
 
 /// A node without a card.
@@ -17,9 +17,7 @@ struct NoCard;
 
 impl PageEvents for NoCard {
     fn resident(&self, _: PageKey, _: Frame, _: bool) {}
-    fn unmap(&self, _: PageKey, _: Frame) -> UnmapOutcome {
-        UnmapOutcome::Done { dirty: true }
-    }
+    fn unmap(&self, _: PageKey, _: Frame) {}
     fn take_referenced(&self, _: PageKey, _: Frame) -> bool {
         false
     }

@@ -23,15 +23,13 @@ unsafe impl Sync for Machine {}
 impl Machine {
     /// `map_on_fault`: the card learns of a page as soon as the application faults it in.
     fn new(frames: u32, pages: u64, map_on_fault: bool) -> Self {
-        let card = Arc::new(FakeCard::default());
+        let card = Arc::new(FakeCard::new(map_on_fault));
         let config = PagerConfig {
             frames,
             swap_directory: std::env::temp_dir(),
         };
         let pager = Pager::new(&config, card.clone()).expect("userfaultfd");
-        if map_on_fault {
-            card.attach(pager.frames());
-        }
+        card.attach(pager.frames());
         let (region, base) = pager.add_region(pages).expect("region");
         Self {
             pager,

@@ -10,12 +10,14 @@ use crate::vm::{Change, FaultResult, PAGE};
 use crate::words::{Side, Space, View};
 use netvm_abi::bounce::BounceUse;
 use netvm_abi::control::Grant;
-use netvm_abi::{BounceId, Nanos, PortId, Status, Token, Vpn};
+use netvm_abi::{BounceId, Incarnation, Nanos, NodeId, PortId, Status, Token, Vpn};
 use netvm_host::Host;
 use netvm_host::attach::HostConfig;
-use netvm_host::events::Notice;
-use netvm_host::paging::WorkStep;
+use netvm_host::host::CardFailure;
 use netvm_host::platform::{Access, CopyEnd, CopyJob, Direction, PageGone, Platform, Resident};
+use netvm_host_platform::System;
+use netvm_host_platform::notice::{self, Handler};
+use netvm_host_platform::paging::{Ended, Pager, Turn, Worker};
 use std::collections::BTreeMap;
 use std::rc::Weak;
 
@@ -25,26 +27,24 @@ pub(crate) struct Driver {
     pub(crate) platform: HostPlatform,
     /// Imports that have ended and have not been fetched.
     pub(crate) imported: BTreeMap<Token, Result<Grant, Status>>,
-    workers: BTreeMap<PortId, Worker>,
+    workers: BTreeMap<PortId, Entry>,
     deadline: Nanos,
 }
 
-/// A paging worker: one for each port that has ever needed one.
+/// A port's paging worker: one for each port that has ever needed one.
 #[derive(Default)]
-struct Worker {
+struct Entry {
     /// It has an event posted.
     due: bool,
-    step: Option<WorkStep>,
-    /// A page that was found present, not yet told to the core.
-    found: Option<Result<Resident, Status>>,
-    /// Since when it tries to get this page.
-    since: Nanos,
+    worker: Worker<Resident>,
+    /// Since when it tries to get the page that is wanted now.
+    since: Option<Nanos>,
 }
 
 /// The host core's surroundings.
 pub(crate) struct HostPlatform {
     sim: Weak<Sim>,
-    node: netvm_abi::NodeId,
+    node: NodeId,
     bar: View,
     shared: View,
 }
@@ -147,7 +147,7 @@ pub(crate) fn poll(sim: &Sim, node: &Node) {
     }
     arm(sim, node);
     for notice in notices {
-        take(sim, node, notice);
+        notice::take(&Desk { sim, node }, notice);
     }
 }
 
@@ -171,48 +171,71 @@ pub(crate) fn arm(sim: &Sim, node: &Node) {
     }
 }
 
-fn take(sim: &Sim, node: &Node, notice: Notice) {
-    match notice {
-        Notice::Work(port) => {
-            node.activity.bounced.set(node.activity.bounced.get() + 1);
-            sim.note(node.id, "paging work", &[("port", u64::from(port.0))]);
-            wake_worker(sim, node, port, sim.span(Nanos(300), Nanos(3_000)));
+/// The host of a node, as the common steps of all platforms use it.
+pub(crate) struct Desk<'a> {
+    pub(crate) sim: &'a Sim,
+    pub(crate) node: &'a Node,
+}
+
+impl System for Desk<'_> {
+    type Storage = Heap;
+    type Platform = HostPlatform;
+
+    fn call<R>(&self, call: impl FnOnce(&mut Host<Heap>, &mut HostPlatform, Nanos) -> R) -> Option<R> {
+        let mut slot = self.node.driver.borrow_mut();
+        let driver = slot.as_mut()?;
+        Some(call(&mut driver.host, &mut driver.platform, self.sim.now()))
+    }
+
+    fn page_gone(&self, gone: PageGone) {
+        kernel::mark(self.node, &[gone]);
+    }
+
+    fn stop_card(&self) {
+        stop_card(self.sim, self.node);
+    }
+}
+
+impl Handler for Desk<'_> {
+    fn work(&self, port: PortId) {
+        let Self { sim, node } = self;
+        node.activity.bounced.set(node.activity.bounced.get() + 1);
+        sim.note(node.id, "paging work", &[("port", u64::from(port.0))]);
+        wake_worker(sim, node, port, sim.span(Nanos(300), Nanos(3_000)));
+    }
+
+    fn imported(&self, port: PortId, import: Token, result: Result<Grant, Status>) {
+        let Self { sim, node } = self;
+        sim.note(
+            node.id,
+            "imported",
+            &[
+                ("port", u64::from(port.0)),
+                ("status", result.err().map_or(0, |status| status as u64)),
+            ],
+        );
+        if let Some(driver) = node.driver.borrow_mut().as_mut() {
+            driver.imported.insert(import, result);
         }
-        Notice::Imported { port, import, result } => {
-            sim.note(
-                node.id,
-                "imported",
-                &[
-                    ("port", u64::from(port.0)),
-                    ("status", result.err().map_or(0, |status| status as u64)),
-                ],
-            );
-            if let Some(driver) = node.driver.borrow_mut().as_mut() {
-                driver.imported.insert(import, result);
-            }
-            crate::process::port_event(sim, node, port);
-        }
-        Notice::ImportRevoked { port, import } => {
-            if let Some(driver) = node.driver.borrow_mut().as_mut() {
-                // A release that finds no slot to be sent in is not needed any more.
-                let _ = driver
-                    .host
-                    .unimport(&mut driver.platform, port, import, sim.now());
-            }
-        }
-        Notice::Progress => kernel::progress(sim, node),
-        Notice::PeerUp { peer, incarnation } => {
-            sim.note(
-                node.id,
-                "peer up",
-                &[("peer", u64::from(peer.0)), ("life", u64::from(incarnation.0))],
-            );
-        }
-        Notice::PeerDown { peer } => sim.note(node.id, "peer down", &[("peer", u64::from(peer.0))]),
-        Notice::CardDead(why) => {
-            sim.note(node.id, "card dead", &[("why", why as u64)]);
-            stop_card(sim, node);
-        }
+        crate::process::port_event(sim, node, port);
+    }
+
+    fn peer_up(&self, peer: NodeId, incarnation: Incarnation) {
+        let about = [("peer", u64::from(peer.0)), ("life", u64::from(incarnation.0))];
+        self.sim.note(self.node.id, "peer up", &about);
+    }
+
+    fn peer_down(&self, peer: NodeId) {
+        self.sim
+            .note(self.node.id, "peer down", &[("peer", u64::from(peer.0))]);
+    }
+
+    fn card_dead(&self, cause: CardFailure) {
+        self.sim.note(self.node.id, "card dead", &[("why", cause as u64)]);
+    }
+
+    fn progress(&self) {
+        kernel::progress(self.sim, self.node);
     }
 }
 
@@ -262,27 +285,45 @@ fn wake_worker(sim: &Sim, node: &Node, port: PortId, span: Nanos) {
     }
 }
 
-/// What a worker does between two calls of the core.
-enum Between {
-    /// Go on after this.
-    After(Nanos),
-    /// There is no more work.
-    Idle,
-}
-
 /// A port's worker goes on.
 pub(crate) fn work(sim: &Sim, node: &Node, port: PortId) {
-    {
+    let mut worker = {
         let mut slot = node.driver.borrow_mut();
         let Some(driver) = slot.as_mut() else { return };
-        let Some(worker) = driver.workers.get_mut(&port) else {
+        let Some(entry) = driver.workers.get_mut(&port) else {
             return;
         };
-        worker.due = false;
-    }
-    match turn(sim, node, port) {
-        Between::After(span) => wake_worker(sim, node, port, span),
-        Between::Idle => {
+        entry.due = false;
+        // Back in its place before any other event.
+        std::mem::take(&mut entry.worker)
+    };
+    let memory = Memory {
+        desk: Desk { sim, node },
+        port,
+    };
+    let turn = worker.turn(&memory);
+    with_entry(node, port, |entry| entry.worker = worker);
+    let pause = match turn {
+        Turn::Idle => None,
+        Turn::PagedIn => Some(sim.span(Nanos(50), Nanos(2_500))),
+        Turn::Told => {
+            with_entry(node, port, |entry| entry.since = Some(sim.now()));
+            Some(sim.span(Nanos(100), Nanos(1_500)))
+        }
+        Turn::Wait(span) => Some(span),
+        Turn::Ended(Ended { status, .. }) => {
+            with_entry(node, port, |entry| entry.since = None);
+            sim.note(
+                node.id,
+                "miss answered",
+                &[("port", u64::from(port.0)), ("status", status as u64)],
+            );
+            Some(Nanos(50))
+        }
+    };
+    match pause {
+        Some(span) => wake_worker(sim, node, port, span),
+        None => {
             node.activity.bounced.set(0);
             node.activity.source_misses.set(0);
         }
@@ -290,123 +331,74 @@ pub(crate) fn work(sim: &Sim, node: &Node, port: PortId) {
     kernel::progress(sim, node);
 }
 
-fn turn(sim: &Sim, node: &Node, port: PortId) -> Between {
-    let step = {
-        let mut slot = node.driver.borrow_mut();
-        let Some(driver) = slot.as_mut() else {
-            return Between::Idle;
-        };
-        let worker = driver.workers.entry(port).or_default();
-        match worker.step {
-            Some(step) => step,
-            None => {
-                let Some(step) = driver.host.work_next(&mut driver.platform, port, sim.now()) else {
-                    return Between::Idle;
-                };
-                worker.since = sim.now();
-                worker.step = Some(step);
-                step
-            }
-        }
-    };
-    match step {
-        WorkStep::PageIn { id, vpn, access } => {
-            let found = with_worker(node, port, |worker| worker.found.take());
-            match found {
-                Some(result) => {
-                    let next = told(sim, node, |driver, now, gone| {
-                        driver
-                            .host
-                            .work_paged(&mut driver.platform, id, result.map(Some), now, &mut |page| {
-                                gone(page)
-                            })
-                    });
-                    set_step(sim, node, port, next);
-                    Between::After(sim.span(Nanos(100), Nanos(1_500)))
-                }
-                None => page_in(sim, node, port, vpn, access == Access::Write),
-            }
-        }
-        WorkStep::Copy { id, job } => match copy(sim, node, port, &job) {
-            Ok(end) => {
-                let next = told(sim, node, |driver, now, gone| {
-                    driver
-                        .host
-                        .work_copied(&mut driver.platform, id, end, now, &mut |page| gone(page))
-                });
-                set_step(sim, node, port, next);
-                Between::After(sim.span(Nanos(100), Nanos(1_500)))
-            }
-            Err(wait) => Between::After(wait),
-        },
-        WorkStep::Ended { status } => {
-            sim.note(
-                node.id,
-                "miss answered",
-                &[("port", u64::from(port.0)), ("status", status as u64)],
-            );
-            with_worker(node, port, |worker| worker.step = None);
-            Between::After(Nanos(50))
-        }
-    }
-}
-
-fn with_worker<T: Default>(node: &Node, port: PortId, f: impl FnOnce(&mut Worker) -> T) -> T {
+fn with_entry<T: Default>(node: &Node, port: PortId, f: impl FnOnce(&mut Entry) -> T) -> T {
     let mut slot = node.driver.borrow_mut();
     slot.as_mut()
         .and_then(|driver| driver.workers.get_mut(&port).map(f))
         .unwrap_or_default()
 }
 
-fn set_step(sim: &Sim, node: &Node, port: PortId, step: Option<WorkStep>) {
-    with_worker(node, port, |worker| {
-        worker.step = step;
-        worker.since = sim.now();
-    });
+/// A port's memory, as its worker reaches it.
+struct Memory<'a> {
+    desk: Desk<'a>,
+    port: PortId,
 }
 
-/// Calls the core and marks the pages that it says are gone.
-fn told<T>(
-    sim: &Sim,
-    node: &Node,
-    call: impl FnOnce(&mut Driver, Nanos, &mut dyn FnMut(PageGone)) -> T,
-) -> Option<T> {
-    let mut gone = Vec::new();
-    let result = {
-        let mut slot = node.driver.borrow_mut();
-        let driver = slot.as_mut()?;
-        call(driver, sim.now(), &mut |page| gone.push(page))
-    };
-    kernel::mark(node, &gone);
-    Some(result)
+impl Memory<'_> {
+    /// Since when the worker tries to get the page that is wanted now.
+    fn since(&self) -> Nanos {
+        let Desk { sim, node } = self.desk;
+        let now = sim.now();
+        with_entry(node, self.port, |entry| *entry.since.get_or_insert(now))
+    }
 }
 
-/// Pages in for a worker. What it finds is told to the core a little later, as on a real machine:
-/// the page may be gone again by then.
-fn page_in(sim: &Sim, node: &Node, port: PortId, vpn: Vpn, write: bool) -> Between {
-    let since = with_worker(node, port, |worker| Some(worker.since)).unwrap_or(sim.now());
-    let found = match resident(sim, node, vpn, write, since) {
-        Ok(Ok(page)) => {
-            if sim.fires(FaultKind::VmRace, node.id)
-                && let Some(process) = crate::process::owner(node, vpn.port())
-            {
-                kernel::change(
-                    sim,
-                    node,
-                    process,
-                    Change::Evict {
-                        page: vpn.page_number(),
-                    },
-                    None,
-                );
-            }
-            Ok(page)
+impl<'a> Pager for Memory<'a> {
+    type System = Desk<'a>;
+    type Page = Resident;
+    type Wait = Nanos;
+
+    fn system(&self) -> &Desk<'a> {
+        &self.desk
+    }
+
+    fn port(&self) -> PortId {
+        self.port
+    }
+
+    /// What it finds is told to the core a little later, as on a real machine: the page may be gone again by then.
+    fn page_in(&self, vpn: Vpn, access: Access) -> Result<Result<Resident, Status>, Nanos> {
+        let Desk { sim, node } = self.desk;
+        let found = resident(sim, node, vpn, access == Access::Write, self.since())?;
+        if found.is_ok()
+            && sim.fires(FaultKind::VmRace, node.id)
+            && let Some(process) = crate::process::owner(node, vpn.port())
+        {
+            kernel::change(
+                sim,
+                node,
+                process,
+                Change::Evict {
+                    page: vpn.page_number(),
+                },
+                None,
+            );
         }
-        Ok(Err(status)) => Err(status),
-        Err(wait) => return Between::After(wait),
-    };
-    with_worker(node, port, |worker| worker.found = Some(found));
-    Between::After(sim.span(Nanos(50), Nanos(2_500)))
+        Ok(found)
+    }
+
+    fn copy(&self, _: Option<&Resident>, job: &CopyJob) -> Result<CopyEnd, Nanos> {
+        copy(self.desk.sim, self.desk.node, self.since(), job)
+    }
+
+    fn offer(&self, page: &mut Resident) -> Option<Resident> {
+        Some(*page)
+    }
+
+    /// The driver hears of a page event when it begins: the core knows by itself that a page is gone.
+    fn prepare(&self, _: &mut Resident, _: &mut Host<Heap>) {}
+
+    fn settle(&self, _: &mut Resident, _: &Host<Heap>, _: bool) {}
 }
 
 /// One attempt to have a page present. `Err`: ask again after this.
@@ -463,9 +455,8 @@ fn resident(
 }
 
 /// One attempt at the one copy of a bounce. `Err`: ask again after this.
-fn copy(sim: &Sim, node: &Node, port: PortId, job: &CopyJob) -> Result<CopyEnd, Nanos> {
+fn copy(sim: &Sim, node: &Node, since: Nanos, job: &CopyJob) -> Result<CopyEnd, Nanos> {
     let into_page = job.direction == Direction::IntoPage;
-    let since = with_worker(node, port, |worker| Some(worker.since)).unwrap_or(sim.now());
     let page = match resident(sim, node, job.vpn, into_page, since)? {
         Ok(page) => page,
         Err(status) => return Ok(CopyEnd::Failed(status)),

@@ -8,16 +8,24 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 use netvm_harness::cargo::root;
 
 /// A crate of ours, and those of ours that its shipped code may use.
-const ARROWS: [(&str, &[&str]); 16] = [
+const ARROWS: [(&str, &[&str]); 17] = [
     ("netvm-abi", &[]),
     ("netvm-nic", &["netvm-abi"]),
     ("netvm-host", &["netvm-abi"]),
     ("netvm-platform", &["netvm-abi", "netvm-nic"]),
+    ("netvm-host-platform", &["netvm-abi", "netvm-host"]),
     ("netvm", &["netvm-abi"]),
     ("netvm-conformance", &["netvm"]),
     (
         "netvm-emulator",
-        &["netvm", "netvm-abi", "netvm-nic", "netvm-platform", "netvm-host"],
+        &[
+            "netvm",
+            "netvm-abi",
+            "netvm-nic",
+            "netvm-platform",
+            "netvm-host",
+            "netvm-host-platform",
+        ],
     ),
     (
         "netvm-world",
@@ -27,6 +35,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
             "netvm-nic",
             "netvm-platform",
             "netvm-host",
+            "netvm-host-platform",
             "netvm-conformance",
         ],
     ),

@@ -14,7 +14,7 @@ use crate::run::{Context, Outcome};
 use netvm_harness::cargo::WORKSPACES;
 
 /// The crates that must build for a kernel or a card: no standard library, no heap.
-pub(crate) const CORES: [&str; 3] = ["netvm-abi", "netvm-nic", "netvm-host"];
+pub(crate) const CORES: [&str; 4] = ["netvm-abi", "netvm-nic", "netvm-host", "netvm-host-platform"];
 
 /// Checks every rule and lists all that is wrong.
 pub(crate) fn check(context: &mut Context<'_>) -> Result<Outcome> {

@@ -24,7 +24,7 @@ struct Crate {
     no_globals: bool,
 }
 
-const CRATES: [Crate; 5] = [
+const CRATES: [Crate; 6] = [
     Crate {
         folder: "shared-abi",
         forbids_unsafe: false,
@@ -45,6 +45,12 @@ const CRATES: [Crate; 5] = [
     },
     Crate {
         folder: "kernel-driver/core",
+        forbids_unsafe: true,
+        no_std: true,
+        no_globals: true,
+    },
+    Crate {
+        folder: "kernel-driver/platform",
         forbids_unsafe: true,
         no_std: true,
         no_globals: true,
@@ -158,6 +164,7 @@ mod tests {
             ("nic-firmware/core/src/lib.rs", GOOD),
             ("nic-firmware/platform/src/lib.rs", GOOD),
             ("kernel-driver/core/src/lib.rs", GOOD),
+            ("kernel-driver/platform/src/lib.rs", GOOD),
         ];
         files.extend(extra);
         check(&Tree::of(&files))

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::evict;
 use super::page_in::{self, For, Stop};
-use super::pager::{Shared, State, UnmapOutcome, add};
+use super::pager::{Shared, State, add};
 use super::uffd::{Event, Refusal};
 use super::{Intent, PAGE_SIZE, PageIndex, PageKey};
 use crate::fatal::{self, Fatal};
@@ -252,17 +252,10 @@ fn unmap_from_card(shared: &Shared, region: super::RegionId, from: u64, to: u64)
             page: PageIndex(index.0),
         };
         if let Some(frame) = page.frame {
-            match shared.events.unmap(key, frame) {
-                UnmapOutcome::Done { dirty } => {
-                    shared.frames.clear_mapped(frame);
-                    let dirty = dirty | shared.frames.take_dirty(frame);
-                    pages_change(&mut state, key, |page| page.dirty |= dirty);
-                }
-                UnmapOutcome::Stuck => {
-                    add(&shared.counts.stuck);
-                    pages_change(&mut state, key, |page| page.stuck = true);
-                }
-            }
+            shared.events.unmap(key, frame);
+            shared.frames.clear_mapped(frame);
+            let dirty = shared.frames.take_dirty(frame);
+            pages_change(&mut state, key, |page| page.dirty |= dirty);
         }
     }
 }

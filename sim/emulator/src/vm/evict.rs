@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::frames::Frame;
 use super::lru::Probe;
 use super::page_in::Stop;
-use super::pager::{Shared, State, UnmapOutcome, add, add_all};
+use super::pager::{Shared, State, add, add_all};
 use super::uffd::Refusal;
 use super::{FaultError, PAGE_SIZE, PageIndex, PageKey, RegionId, ahead};
 use crate::copy;
@@ -52,7 +52,7 @@ impl Probe for Asking<'_> {
     }
 
     fn evictable(&mut self, frame: Frame) -> bool {
-        self.page(frame, |page| page.pins == 0 && !page.stuck)
+        self.page(frame, |page| page.pins == 0)
             .is_some_and(|(_, free)| free)
     }
 
@@ -179,21 +179,17 @@ fn choose(shared: &Shared, state: &mut State, wish: usize) -> Result<Vec<Victim>
     Ok(victims)
 }
 
-/// Takes a run of pages away that lie side by side, at most as many as the buffer holds. A page that the card does not let go of
-/// stays for good. Pages that the swap file does not take stay as well.
+/// Takes a run of pages away that lie side by side, at most as many as the buffer holds. Pages that the swap file does not take
+/// stay.
 fn evict_run(shared: &Shared, state: &mut State, run: &[Victim]) -> Result<(), Stop> {
     let mut released = Vec::with_capacity(run.len());
     for &victim in run {
         let Some(region) = state.region(victim.key.region) else {
             continue;
         };
-        let UnmapOutcome::Done { dirty } = shared.events.unmap(victim.key, victim.frame) else {
-            region.pages.change(victim.key.page, |page| page.stuck = true);
-            add(&shared.counts.stuck);
-            continue;
-        };
+        shared.events.unmap(victim.key, victim.frame);
         shared.frames.clear_mapped(victim.frame);
-        let by_card = dirty | shared.frames.take_dirty(victim.frame);
+        let by_card = shared.frames.take_dirty(victim.frame);
         let dirty = region.pages.change(victim.key.page, |page| {
             if by_card && !page.dirty {
                 add(&shared.counts.nic_dirty_evictions);
@@ -318,14 +314,8 @@ pub(super) fn drop_pages(
         let mut leaving = Vec::with_capacity(run.len());
         for &(key, page) in &run {
             if let Some(frame) = page.frame {
-                match shared.events.unmap(key, frame) {
-                    UnmapOutcome::Done { .. } => leaving.push(Victim { key, frame }),
-                    UnmapOutcome::Stuck => {
-                        // The frame is lost, and its memory stays until the process ends.
-                        add(&shared.counts.stuck);
-                        state.lru.remove(frame);
-                    }
-                }
+                shared.events.unmap(key, frame);
+                leaving.push(Victim { key, frame });
             }
             if let Some(slot) = page.slot {
                 state.swap.free(slot);

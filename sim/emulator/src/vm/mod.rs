@@ -23,7 +23,7 @@ pub mod uffd;
 mod watcher;
 
 pub use frames::{DmaTicket, Frame, FrameTable, StaleFrame};
-pub use pager::{PageEvents, Pager, PagerConfig, PagerStats, PinnedPage, Resident, UnmapOutcome};
+pub use pager::{PageEvents, Pager, PagerConfig, PagerStats, PinnedPage, Resident};
 pub use region::RegionMapping;
 
 /// Bytes in a page. The emulator runs only where this is also the machine's page size.

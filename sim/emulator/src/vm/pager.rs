@@ -34,9 +34,9 @@ pub trait PageEvents: Send + Sync {
     /// page that was never written is as good as the shared zero page and is not.
     fn resident(&self, key: PageKey, frame: Frame, writable: bool);
 
-    /// Takes the page from the card, if the card has it. When this returns [`UnmapOutcome::Done`], no DMA to the page is running
-    /// and none will start (promise P1).
-    fn unmap(&self, key: PageKey, frame: Frame) -> UnmapOutcome;
+    /// Takes the page from the card, if the card has it. When this returns, no DMA to the page is running and none will start
+    /// (promise P1), and what the card wrote is marked in the frame table ([`FrameTable::mark_dirty`]).
+    fn unmap(&self, key: PageKey, frame: Frame);
 
     /// Has the card used the page since the last question?
     fn take_referenced(&self, key: PageKey, frame: Frame) -> bool;
@@ -44,18 +44,6 @@ pub trait PageEvents: Send + Sync {
     /// The last page of a region has left the card, and the region's number and addresses may go to another as soon as this
     /// returns: whatever is known under them must be forgotten now.
     fn region_removed(&self, region: RegionId);
-}
-
-/// How taking a page from the card ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UnmapOutcome {
-    /// The card has let go.
-    Done {
-        /// It has written the page since this was last asked.
-        dirty: bool,
-    },
-    /// The card still holds the page after the deadline. The page keeps its frame for ever.
-    Stuck,
 }
 
 /// How a pager is set up.
@@ -98,8 +86,6 @@ pub struct PagerStats {
     pub moved: u64,
     /// DMAs that met an `madvise` half-way and got a page of zeros.
     pub refilled: u64,
-    /// Pages that the card did not let go of in time.
-    pub stuck: u64,
 }
 
 #[derive(Debug, Default)]
@@ -116,7 +102,6 @@ pub(super) struct Counts {
     pub(super) unmapped: AtomicU64,
     pub(super) moved: AtomicU64,
     pub(super) refilled: AtomicU64,
-    pub(super) stuck: AtomicU64,
 }
 
 pub(super) fn add(counter: &AtomicU64) {
@@ -462,7 +447,6 @@ impl Pager {
             unmapped: read(&counts.unmapped),
             moved: read(&counts.moved),
             refilled: read(&counts.refilled),
-            stuck: read(&counts.stuck),
         }
     }
 }

@@ -25,8 +25,6 @@ pub(super) struct Page {
     pub(super) written: bool,
     /// The application wrote it since the LRU last asked.
     pub(super) referenced: bool,
-    /// The card did not let go of it in time: never evict it.
-    pub(super) stuck: bool,
 }
 
 #[derive(Debug)]

@@ -1,10 +1,10 @@
 //! A stand-in for host core and card: a table of mapped pages and DMAs that hold a page only while they copy.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use netvm_emulator::copy;
-use netvm_emulator::vm::{Frame, FrameTable, PageEvents, PageKey, RegionId, UnmapOutcome};
+use netvm_emulator::vm::{Frame, FrameTable, PageEvents, PageKey, RegionId};
 
 #[derive(Default)]
 struct Entry {
@@ -18,13 +18,23 @@ struct Entry {
 #[derive(Default)]
 pub(crate) struct FakeCard {
     table: Mutex<HashMap<PageKey, Entry>>,
-    frames: Mutex<Option<Arc<FrameTable>>>,
+    frames: OnceLock<Arc<FrameTable>>,
+    /// It learns of a page as soon as the application faults it in.
+    told_of_faults: bool,
     noted: Mutex<HashSet<RegionId>>,
 }
 
 impl FakeCard {
+    pub(crate) fn new(told_of_faults: bool) -> Self {
+        Self {
+            told_of_faults,
+            ..Self::default()
+        }
+    }
+
+    /// Gets the pager's frame table, before it maps a page.
     pub(crate) fn attach(&self, frames: &Arc<FrameTable>) {
-        *self.frames.lock().unwrap() = Some(Arc::clone(frames));
+        assert!(self.frames.set(Arc::clone(frames)).is_ok(), "attached twice");
     }
 
     /// Notes something under a new region's number; false if there is a note of an earlier region's.
@@ -87,20 +97,21 @@ impl FakeCard {
 
 impl PageEvents for FakeCard {
     fn resident(&self, key: PageKey, frame: Frame, writable: bool) {
-        let frames = self.frames.lock().unwrap().clone();
-        if let Some(frames) = frames {
-            self.map(&frames, key, frame, writable);
+        if let Some(frames) = self.frames.get().filter(|_| self.told_of_faults) {
+            self.map(frames, key, frame, writable);
         }
     }
 
-    fn unmap(&self, key: PageKey, frame: Frame) -> UnmapOutcome {
+    fn unmap(&self, key: PageKey, frame: Frame) {
         let entry = self.table.lock().unwrap().remove(&key).unwrap_or_default();
         assert!(
             entry.frame.is_none_or(|mapped| mapped == frame),
             "mapped in {:?}, taken from {frame:?}",
             entry.frame
         );
-        UnmapOutcome::Done { dirty: entry.dirty }
+        if entry.dirty {
+            self.frames.get().expect("attached").mark_dirty(frame);
+        }
     }
 
     fn take_referenced(&self, key: PageKey, _frame: Frame) -> bool {

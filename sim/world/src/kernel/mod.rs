@@ -5,7 +5,7 @@
 mod begin;
 mod pressure;
 
-use crate::driver::Driver;
+use crate::driver::{Desk, Driver};
 use crate::node::Node;
 use crate::process::{self, AppId};
 use crate::seen::Seen;
@@ -17,7 +17,8 @@ use netvm_host::exports::Unexport;
 use netvm_host::platform::PageGone;
 use netvm_host::ports::PortClose;
 use netvm_host::segments::Unregister;
-use netvm_host::unmap::{Unmap, UnmapStep};
+use netvm_host::unmap::Unmap;
+use netvm_host_platform::unmap;
 use std::collections::BTreeMap;
 
 pub(crate) use begin::{change, close, exit, unexport, unregister};
@@ -309,30 +310,14 @@ fn close_step(sim: &Sim, node: &Node, port: PortId, close: &mut PortClose) -> St
 
 /// Goes on unmapping; nothing when all ports are done.
 fn clear(sim: &Sim, node: &Node, unmaps: &mut [Unmap], cleared: &mut usize) -> Option<Nanos> {
+    let desk = Desk { sim, node };
     while let Some(unmap) = unmaps.get_mut(*cleared) {
-        let mut gone = Vec::new();
-        let step = {
-            let mut slot = node.driver.borrow_mut();
-            let driver = slot.as_mut()?;
-            // An invalidation must not be cut up.
-            driver
-                .host
-                .unmap_step(&mut driver.platform, unmap, sim.now(), u32::MAX, &mut |page| {
-                    gone.push(page)
-                })
-        };
-        mark(node, &gone);
-        match step {
-            UnmapStep::Done => *cleared += 1,
-            UnmapStep::Again => return Some(Nanos(200)),
-            UnmapStep::InUse => {
+        match unmap::step(&desk, unmap) {
+            Progress::Done => *cleared += 1,
+            Progress::Again => return Some(Nanos(200)),
+            Progress::Wait => {
                 sim.note(node.id, "unmap waits", &[]);
                 return Some(sim.span(Nanos(500), Nanos(3_000)));
-            }
-            UnmapStep::CardDead => {
-                sim.note(node.id, "unmap: card dead", &[]);
-                crate::driver::stop_card(sim, node);
-                return Some(Nanos(1_000));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Crates for the kernel: cargo builds the host core and what it uses for the kernel's target, with the kernel's own
+//! Crates for the kernel: cargo builds the host core, the steps of all host platforms and what both use for the kernel's target, with the kernel's own
 //! `core` and the flags that Kbuild gives a Rust file.
 
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::kernel::tools::{RUSTC, Tools};
 /// Debian's, of the same release as [`RUSTC`]: another release's may not know its unstable options.
 const CARGO: &str = "/usr/bin/cargo";
 /// What the module's own sources use.
-const USED: &str = "netvm-host";
+const USED: &str = "netvm-host-platform";
 
 /// A built crate.
 #[derive(Debug)]
