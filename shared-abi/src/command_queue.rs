@@ -9,9 +9,17 @@ use crate::bar::port::{COMMANDS, DOORBELL};
 use crate::descriptor::{DESCRIPTOR_WORDS, HEAD_WORDS, QUEUE_ENTRIES};
 use crate::units::WordIndex;
 use crate::words::SharedWords;
+use core::sync::atomic::{Ordering, fence};
 
 const fn entry(index: u32) -> WordIndex {
     COMMANDS.plus((index % QUEUE_ENTRIES) * DESCRIPTOR_WORDS as u32)
+}
+
+/// A head's words where every access is an act of its own.
+#[cold]
+#[inline(never)]
+fn copied<W: SharedWords + ?Sized>(block: &W, at: WordIndex, head: &mut [u32; HEAD_WORDS]) {
+    block.load_slice(at, head);
 }
 
 /// The library's end. All words are relative to the port's block.
@@ -139,15 +147,21 @@ impl Consumer {
     }
 
     /// Copies the head of the next entry, once. Call only when commands are pending.
-    #[inline]
-    pub fn copy_head<W: SharedWords + ?Sized>(&self, block: &W) -> [u32; HEAD_WORDS] {
-        let mut head = [0; HEAD_WORDS];
-        block.load_slice(entry(self.taken), &mut head);
-        head
+    #[inline(always)]
+    pub fn copy_head<W: SharedWords + ?Sized>(&self, block: &W, head: &mut [u32; HEAD_WORDS]) {
+        let at = entry(self.taken);
+        let words = block.atomics(at, HEAD_WORDS as u32);
+        let Some(words) = words.and_then(<[_]>::first_chunk::<HEAD_WORDS>) else {
+            return copied(block, at, head);
+        };
+        for (to, from) in head.iter_mut().zip(words) {
+            *to = from.load(Ordering::Relaxed);
+        }
+        fence(Ordering::Acquire);
     }
 
     /// Copies inline payload of the next entry, once; `into` beyond the entry's room stays as it is.
-    #[inline]
+    #[inline(always)]
     pub fn copy_inline<W: SharedWords + ?Sized>(&self, block: &W, into: &mut [u32]) {
         let room = (DESCRIPTOR_WORDS - HEAD_WORDS).min(into.len());
         if let Some(into) = into.get_mut(..room) {

@@ -4,6 +4,7 @@
 //! addresses need no key: the port's own doorbell identifies the caller. The NIC copies a descriptor
 //! once and checks the copy; the words in the queue may change under it at any time.
 
+pub use crate::raw_command::RawCommand;
 use crate::status::Status;
 use crate::units::{
     ByteLen, CapabilitySlot, Epoch, NodeId, NotificationId, OpId, PortId, ReplySlot, VirtAddr,
@@ -225,29 +226,10 @@ impl Command {
     /// [`Status::Malformed`] for an unknown opcode or flag.
     #[inline]
     pub const fn decode(words: &[u32; HEAD_WORDS]) -> Result<Self, Status> {
-        let Some(opcode) = Opcode::from_code(words[0] as u8) else {
-            return Err(Status::Malformed);
-        };
-        let Some(flags) = CommandFlags::from_bits((words[0] >> 8) as u8) else {
-            return Err(Status::Malformed);
-        };
-        Ok(Self {
-            opcode,
-            flags,
-            len: ByteLen(words[0] >> 16),
-            node: NodeId(words[1] as u16),
-            port: PortId((words[1] >> 16) as u16),
-            capability: CapabilitySlot(words[2]),
-            notification: NotificationId(words[3]),
-            secret: join(words[4], words[5]),
-            remote: VirtAddr(join(words[6], words[7])),
-            local: VirtAddr(join(words[8], words[9])),
-            op: OpId(words[10]),
-            reply: ReplySlot(words[11] as u16),
-            epoch: Epoch((words[11] >> 16) as u16),
-            operand: join(words[12], words[13]),
-            compare: join(words[14], words[15]),
-        })
+        match RawCommand::of(words) {
+            Ok(raw) => Ok(raw.decode()),
+            Err(status) => Err(status),
+        }
     }
 }
 

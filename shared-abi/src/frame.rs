@@ -50,7 +50,7 @@ pub use ethernet::{Endpoint, Frame, FrameError, decode, encode, encode_head};
 #[cfg(feature = "frame")]
 mod ethernet {
     use super::{ETHERNET_BYTES, HEAD_BYTES, IPV4_BYTES, OUTER_BYTES, UDP_BYTES};
-    use crate::wire::{HEADER_BYTES, Header, HeaderError};
+    use crate::wire::{HEADER_BYTES, Header, HeaderError, OwnHeader};
     use core::fmt;
     use etherparse::checksum::u64_16bit_word as checksum;
     use etherparse::{EtherType, Ethernet2Header, IpNumber, Ipv4Header, UdpHeader};
@@ -136,10 +136,10 @@ mod ethernet {
     pub fn encode_head(
         from: &Endpoint,
         to: &Endpoint,
-        header: &Header,
+        header: &OwnHeader,
         payload: &[u8],
     ) -> Result<[u8; HEAD_BYTES], FrameError> {
-        if payload.len() != usize::from(header.len) {
+        if payload.len() != usize::from(header.payload_len()) {
             return Err(FrameError::Length);
         }
         let datagram = UDP_BYTES + HEADER_BYTES + payload.len();
@@ -153,7 +153,7 @@ mod ethernet {
         let mut ipv4 = Ipv4Header::new(datagram, TIME_TO_LIVE, IpNumber::UDP, from.ip, to.ip)
             .map_err(|_| FrameError::Length)?;
         ipv4.header_checksum = ipv4.calc_header_checksum();
-        let message = header.encode();
+        let message = header.to_bytes();
         let mut udp = UdpHeader {
             source_port: from.port,
             destination_port: to.port,
@@ -183,7 +183,7 @@ mod ethernet {
         into: &mut [u8],
     ) -> Result<usize, FrameError> {
         let room = into.len();
-        let head = encode_head(from, to, header, payload)?;
+        let head = encode_head(from, to, &OwnHeader::new(header), payload)?;
         let len = HEAD_BYTES + payload.len();
         let Some((first, rest)) = into
             .get_mut(..len)

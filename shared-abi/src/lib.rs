@@ -36,6 +36,7 @@ pub mod notification;
 pub mod page_lock;
 pub mod page_table;
 pub mod port_area;
+mod raw_command;
 mod raw_header;
 pub mod ring;
 pub mod shared_map;

@@ -3,10 +3,11 @@
 //! A NIC looks at few fields before it knows that it wants a message at all, and at others only when the
 //! message's turn has come. The words are the NIC's own copy, so a field is the same at each look.
 
+use crate::descriptor::RawCommand;
 use crate::units::{
     CapabilitySlot, Epoch, Incarnation, NodeId, NotificationId, OpId, PortId, ReplySlot, Seq, VirtAddr,
 };
-use crate::wire::{HEADER_WORDS, Header, HeaderError, Kind, MAGIC, MessageFlags, WIRE_VERSION};
+use crate::wire::{HEADER_BYTES, HEADER_WORDS, Header, HeaderError, Kind, MAGIC, MessageFlags, WIRE_VERSION};
 use crate::words::{join, split};
 use core::borrow::Borrow;
 
@@ -16,6 +17,11 @@ use core::borrow::Borrow;
 #[inline]
 pub const fn claims_slot(words: &[u32; HEADER_WORDS]) -> bool {
     Kind::windowed((words[0] >> 24) as u8)
+}
+
+/// The first word of a header: what says that it is one.
+pub(crate) const fn first_word(kind: Kind) -> u32 {
+    MAGIC as u32 | ((WIRE_VERSION as u32) << 16) | ((kind as u32) << 24)
 }
 
 /// The words of a header, found to be one: each field is read where it is needed. `W` owns or borrows them.
@@ -60,7 +66,119 @@ impl<'a> RawHeader<&'a [u32; HEADER_WORDS]> {
     }
 }
 
-impl RawHeader<[u32; HEADER_WORDS]> {
+/// The part of a message that a command does not give word by word.
+#[derive(Clone, Copy, Debug)]
+pub struct Message {
+    /// What it is.
+    pub kind: Kind,
+    /// Flags.
+    pub flags: MessageFlags,
+    /// The opcode of an atomic.
+    pub status: u8,
+    /// Bytes of payload behind the header.
+    pub len: u16,
+    /// The notification to signal.
+    pub notification: NotificationId,
+    /// See the table at [`Header`].
+    pub operand: u64,
+    /// See the table at [`Header`].
+    pub compare: u64,
+}
+
+/// A header that owns its words: one to be sent, or a copy of one that came.
+pub type OwnHeader = RawHeader<[u32; HEADER_WORDS]>;
+
+impl OwnHeader {
+    /// The header of the message that carries out a command of `port` at `node`. Destination, address, capability,
+    /// secret, operation, reply slot and epoch are the command's own words; sequence number and incarnations are zero
+    /// until the message leaves ([`set_number`](Self::set_number)).
+    #[must_use]
+    #[inline(always)]
+    pub const fn carrying(
+        message: Message,
+        (node, port): (NodeId, PortId),
+        command: &RawCommand<'_>,
+    ) -> Self {
+        let from = command.words;
+        let operand = split(message.operand);
+        let compare = split(message.compare);
+        Self {
+            words: [
+                first_word(message.kind),
+                message.flags.bits() as u32 | ((message.status as u32) << 8) | ((message.len as u32) << 16),
+                node.0 as u32 | (from[1] << 16),
+                port.0 as u32 | (from[1] & 0xFFFF_0000),
+                0,
+                0,
+                0,
+                message.notification.0,
+                from[6],
+                from[7],
+                from[2],
+                from[10],
+                from[4],
+                from[5],
+                from[11],
+                0,
+                operand[0],
+                operand[1],
+                compare[0],
+                compare[1],
+            ],
+            kind: message.kind,
+            flags: message.flags,
+        }
+    }
+
+    /// As bytes of the wire.
+    #[must_use]
+    #[inline]
+    pub const fn to_bytes(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        let (chunks, _) = bytes.as_chunks_mut();
+        let mut at = 0;
+        while at < HEADER_WORDS {
+            chunks[at] = self.words[at].to_le_bytes();
+            at += 1;
+        }
+        bytes
+    }
+
+    /// Sets the notification to signal.
+    #[inline]
+    pub const fn set_notification(&mut self, notification: NotificationId) {
+        self.words[7] = notification.0;
+    }
+
+    /// Gives the message its number in the present life of the link, whose ends are `incarnations`: the sender's
+    /// and the receiver's.
+    #[inline]
+    pub const fn set_number(&mut self, seq: Seq, incarnations: [Incarnation; 2]) {
+        self.words[4] = incarnations[0].0;
+        self.words[5] = incarnations[1].0;
+        self.words[6] = seq.0;
+    }
+
+    /// Asks for an acknowledgement as soon as the message has landed.
+    #[inline]
+    pub fn request_ack(&mut self) {
+        self.flags |= MessageFlags::ACK_REQUEST;
+        self.words[1] |= u32::from(MessageFlags::ACK_REQUEST.bits());
+    }
+
+    /// Sets what the requester of an atomic knows the answer by: its read slot and that slot's generation.
+    #[inline]
+    pub const fn set_answer(&mut self, reply: ReplySlot, op: OpId) {
+        self.words[14] = (self.words[14] & 0xFFFF_0000) | reply.0 as u32;
+        self.words[11] = op.0;
+    }
+
+    /// Sets `operand`: see the table at [`Header`].
+    #[inline]
+    pub const fn set_operand(&mut self, operand: u64) {
+        [self.words[16], self.words[17]] = split(operand);
+    }
+
     /// The words of a header.
     #[must_use]
     pub const fn new(header: &Header) -> Self {
@@ -202,6 +320,13 @@ impl<W: Borrow<[u32; HEADER_WORDS]>> RawHeader<W> {
         self.pair(12)
     }
 
+    /// Reply slot of the sending port.
+    #[must_use]
+    #[inline]
+    pub fn reply(&self) -> ReplySlot {
+        ReplySlot(self.word(14) as u16)
+    }
+
     /// Error epoch of the stream.
     #[must_use]
     #[inline]
@@ -237,7 +362,7 @@ impl<W: Borrow<[u32; HEADER_WORDS]>> RawHeader<W> {
             capability: self.capability(),
             op: self.op(),
             secret: self.secret(),
-            reply: ReplySlot(self.word(14) as u16),
+            reply: self.reply(),
             epoch: self.epoch(),
             operand: self.pair(16),
             compare: self.compare(),

@@ -4,6 +4,7 @@
 //! windowed kinds carry a sequence number, which is a slot of the receiver's sequence window and
 //! at the same time a credit for one of its bounce pages (thesis 6.2.3).
 
+use crate::raw_header::first_word;
 use crate::status::Status;
 use crate::units::{
     CapabilitySlot, Epoch, Incarnation, NodeId, NotificationId, OpId, PortId, ReplySlot, Seq, VirtAddr,
@@ -12,7 +13,7 @@ use crate::words::split;
 use bitflags::bitflags;
 use static_assertions::const_assert_eq;
 
-pub use crate::raw_header::{RawHeader, claims_slot};
+pub use crate::raw_header::{Message, OwnHeader, RawHeader, claims_slot};
 
 /// Words of a header.
 pub const HEADER_WORDS: usize = 20;
@@ -216,7 +217,7 @@ impl Header {
         let operand = split(self.operand);
         let compare = split(self.compare);
         [
-            MAGIC as u32 | ((WIRE_VERSION as u32) << 16) | ((self.kind as u32) << 24),
+            first_word(self.kind),
             self.flags.bits() as u32 | ((self.status as u32) << 8) | ((self.len as u32) << 16),
             self.source.0 as u32 | ((self.destination.0 as u32) << 16),
             self.source_port.0 as u32 | ((self.destination_port.0 as u32) << 16),
@@ -251,11 +252,7 @@ impl Header {
     /// As bytes of the wire.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
-        let mut bytes = [0; HEADER_BYTES];
-        for (chunk, word) in bytes.chunks_exact_mut(4).zip(self.encode_words()) {
-            chunk.copy_from_slice(&word.to_le_bytes());
-        }
-        bytes
+        OwnHeader::new(self).to_bytes()
     }
 
     /// From bytes of the wire; payload may follow.

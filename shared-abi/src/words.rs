@@ -273,6 +273,14 @@ impl<W: SharedWords> SharedWords for Part<W> {
             into.fill(u32::MAX);
         }
     }
+
+    #[inline]
+    fn atomics(&self, at: WordIndex, len: u32) -> Option<&[AtomicU32]> {
+        if !self.holds(at, len as usize) {
+            return None;
+        }
+        self.words.atomics(self.base.plus(at.0), len)
+    }
 }
 
 /// Splits a 64-bit value into words, low first.

@@ -4,7 +4,7 @@ use netvm_abi::frame::{
     Endpoint, FrameError, HEAD_BYTES, IPV4_BYTES, MAX_FRAME_BYTES, MIN_PAYLOAD, OUTER_BYTES, UDP_BYTES,
     decode, encode, encode_head, payload_for_mtu,
 };
-use netvm_abi::wire::{HEADER_BYTES, Header, HeaderError, Kind};
+use netvm_abi::wire::{HEADER_BYTES, Header, HeaderError, Kind, OwnHeader};
 use netvm_abi::{NodeId, PAGE_SIZE};
 
 const FROM: Endpoint = Endpoint {
@@ -81,7 +81,7 @@ fn payload_follows_from_the_mtu() {
 #[test]
 fn head_and_payload_apart_are_the_frame() {
     let payload: Vec<u8> = (0..=255).collect();
-    let head = encode_head(&FROM, &TO, &message(256), &payload).unwrap();
+    let head = encode_head(&FROM, &TO, &OwnHeader::new(&message(256)), &payload).unwrap();
     assert_eq!([&head[..], &payload].concat(), frame(&payload));
 }
 
@@ -98,7 +98,7 @@ fn a_message_that_makes_no_frame_is_refused() {
     let wrong = encode(&FROM, &TO, &message(4), b"abc", &mut room);
     assert_eq!(wrong, Err(FrameError::Length));
     let long = vec![0; usize::from(u16::MAX)];
-    let wrong = encode_head(&FROM, &TO, &message(u16::MAX), &long);
+    let wrong = encode_head(&FROM, &TO, &OwnHeader::new(&message(u16::MAX)), &long);
     assert_eq!(wrong, Err(FrameError::Length));
     let short = encode(&FROM, &TO, &message(3), b"abc", &mut room[..HEAD_BYTES + 2]);
     assert_eq!(short, Err(FrameError::Short(HEAD_BYTES + 2)));

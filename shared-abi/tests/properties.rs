@@ -7,7 +7,9 @@ use netvm_abi::bounce::BounceUse;
 use netvm_abi::capability::Capability;
 use netvm_abi::command_queue::{Consumer, Doorbell, Producer};
 use netvm_abi::control::{CONTROL_WORDS, Control, Grant, Modes, Name};
-use netvm_abi::descriptor::{Command, CommandFlags, DESCRIPTOR_WORDS, HEAD_WORDS, Opcode, QUEUE_ENTRIES};
+use netvm_abi::descriptor::{
+    Command, CommandFlags, DESCRIPTOR_WORDS, HEAD_WORDS, Opcode, QUEUE_ENTRIES, RawCommand,
+};
 use netvm_abi::event::{EVENT_WORDS, HostEvent, NicEvent};
 use netvm_abi::frame::{self, Endpoint};
 use netvm_abi::page_table::{HashKey, PageTable};
@@ -15,7 +17,7 @@ use netvm_abi::port_area::{ERROR_WORDS, ErrorRecord};
 use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::shared_queue::QueueShape;
-use netvm_abi::wire::{HEADER_WORDS, Header, Kind, MessageFlags};
+use netvm_abi::wire::{HEADER_WORDS, Header, Kind, Message, MessageFlags, OwnHeader};
 use netvm_abi::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -24,6 +26,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 fn shared(len: usize, fill: u32) -> Vec<AtomicU32> {
     (0..len).map(|_| AtomicU32::new(fill)).collect()
+}
+
+fn head_of(consumer: &Consumer, block: &[AtomicU32]) -> [u32; HEAD_WORDS] {
+    let mut head = [0; HEAD_WORDS];
+    consumer.copy_head(block, &mut head);
+    head
 }
 
 fn commands() -> impl Strategy<Value = Command> {
@@ -116,6 +124,52 @@ fn word() -> impl Strategy<Value = u32> {
 }
 
 proptest! {
+    /// The words that a command and its message share are handed on as they are.
+    #[test]
+    fn a_message_carries_its_command(command in commands(), other in headers()) {
+        let message = Message {
+            kind: other.kind,
+            flags: other.flags,
+            status: other.status,
+            len: other.len,
+            notification: other.notification,
+            operand: other.operand,
+            compare: other.compare,
+        };
+        let words = command.encode();
+        let raw = RawCommand::of(&words).unwrap();
+        prop_assert_eq!(raw.decode(), command);
+        let carried = OwnHeader::carrying(message, (other.source, other.source_port), &raw);
+        let expected = Header {
+            destination: command.node,
+            destination_port: command.port,
+            source_incarnation: Incarnation(0),
+            destination_incarnation: Incarnation(0),
+            seq: Seq(0),
+            address: command.remote,
+            capability: command.capability,
+            op: command.op,
+            secret: command.secret,
+            reply: command.reply,
+            epoch: command.epoch,
+            ..other
+        };
+        prop_assert_eq!(carried.decode(), expected);
+        prop_assert_eq!(carried.to_bytes(), expected.encode());
+        let mut numbered = carried;
+        numbered.set_number(other.seq, [other.source_incarnation, other.destination_incarnation]);
+        numbered.request_ack();
+        let expected = Header {
+            flags: other.flags | MessageFlags::ACK_REQUEST,
+            seq: other.seq,
+            source_incarnation: other.source_incarnation,
+            destination_incarnation: other.destination_incarnation,
+            ..expected
+        };
+        prop_assert_eq!(numbered.decode(), expected);
+        prop_assert_eq!(numbered.to_bytes(), expected.encode());
+    }
+
     #[test]
     fn commands_come_back(command in commands()) {
         prop_assert_eq!(Command::decode(&command.encode()), Ok(command));
@@ -346,7 +400,7 @@ proptest! {
                     Doorbell::Pending(count) => {
                         prop_assert_eq!(count as usize, list.len());
                         let (head, inline) = list.pop_front().unwrap();
-                        prop_assert_eq!(consumer.copy_head(block), head);
+                        prop_assert_eq!(head_of(&consumer, block), head);
                         let mut copied = vec![0; inline.len()];
                         consumer.copy_inline(block, &mut copied);
                         prop_assert_eq!(copied, inline);
@@ -376,7 +430,7 @@ proptest! {
             Doorbell::Empty => prop_assert_eq!(doorbell, taken),
             Doorbell::Broken => prop_assert!(doorbell.wrapping_sub(taken) > QUEUE_ENTRIES),
         }
-        prop_assert_eq!(consumer.copy_head(block), [0xEEEE_EEEE; HEAD_WORDS]);
+        prop_assert_eq!(head_of(&consumer, block), [0xEEEE_EEEE; HEAD_WORDS]);
         let mut inline = [0; DESCRIPTOR_WORDS];
         consumer.copy_inline(block, &mut inline);
         prop_assert_eq!(inline[DESCRIPTOR_WORDS - HEAD_WORDS], 0, "not past the entry");

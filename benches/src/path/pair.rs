@@ -16,7 +16,7 @@ use netvm_abi::port_area::TAKEN;
 use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::storage::{MakeTable, Storage};
-use netvm_abi::wire::{HEADER_BYTES, Header};
+use netvm_abi::wire::{HEADER_BYTES, OwnHeader};
 use netvm_abi::words::{Part, SharedWords};
 use netvm_abi::*;
 use netvm_nic::platform::{Dma, DmaId, Interrupt, Operands, Payload, Platform};
@@ -54,7 +54,7 @@ pub struct Board {
     /// DMAs that were started.
     pub dmas: VecDeque<(DmaId, Dma)>,
     /// Messages that were sent, without payload.
-    pub outbox: VecDeque<Header>,
+    pub outbox: VecDeque<OwnHeader>,
     /// Staging buffers that have left.
     pub sent: VecDeque<StagingId>,
     operands: Operands,
@@ -88,7 +88,7 @@ impl Platform for Board {
     }
 
     #[inline]
-    fn transmit(&mut self, header: &Header, payload: Payload<'_>) {
+    fn transmit(&mut self, header: &OwnHeader, payload: Payload<'_>) {
         if let Payload::Staging(staging) = payload {
             self.sent.push_back(staging);
         }
@@ -284,11 +284,11 @@ impl End {
     }
 }
 
-fn frame_of(header: &Header) -> Frame {
+fn frame_of(header: &OwnHeader) -> Frame {
     Frame::new(
         ReceiveId(0),
-        &header.encode(),
-        HEADER_BYTES + usize::from(header.len),
+        &header.to_bytes(),
+        HEADER_BYTES + usize::from(header.payload_len()),
     )
 }
 
@@ -370,7 +370,7 @@ impl Pair {
                     end.tell(answer)?;
                 }
             }
-            let mut messages: Vec<Header> = self.source.board.outbox.drain(..).collect();
+            let mut messages: Vec<OwnHeader> = self.source.board.outbox.drain(..).collect();
             messages.extend(self.destination.board.outbox.drain(..));
             moved |= !messages.is_empty();
             for header in &messages {
@@ -383,9 +383,9 @@ impl Pair {
         bail!("the NICs do not come to rest")
     }
 
-    fn deliver(&mut self, header: &Header) {
+    fn deliver(&mut self, header: &OwnHeader) {
         let frame = frame_of(header);
-        let to = if header.destination == self.source.nic.config().node {
+        let to = if header.destination() == self.source.nic.config().node {
             &mut self.source
         } else {
             &mut self.destination

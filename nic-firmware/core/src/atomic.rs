@@ -35,7 +35,7 @@ use netvm_abi::event::{AtomicAnswer, NicEvent};
 use netvm_abi::page_lock::{Used, lock_page, unlock_page};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Header, Kind};
+use netvm_abi::wire::{Header, Kind, OwnHeader};
 use netvm_abi::{BounceId, ByteLen, Generation, Nanos, ReadSlot, SegmentId, Vpn};
 
 /// Units of a port.
@@ -343,7 +343,7 @@ impl<S: Storage> Nic<S> {
             }
             Err(status) => header.status = status.code(),
         }
-        p.transmit(&header, Payload::Empty);
+        p.transmit(&OwnHeader::new(&header), Payload::Empty);
     }
 
     /// An operation lets go of its unit, if it has one.

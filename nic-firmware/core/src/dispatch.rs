@@ -3,89 +3,61 @@
 //! The descriptor has been copied once; everything here looks at the copy (promise P5).
 
 use crate::config::Config;
-use crate::nic::Nic;
 use crate::stream::{Entry, Source, Stage};
-use netvm_abi::descriptor::{Command, CommandFlags, HEAD_WORDS, Opcode};
+use netvm_abi::descriptor::{CommandFlags, HEAD_WORDS, Opcode, RawCommand};
 use netvm_abi::port_area::REPLY_SLOTS;
 use netvm_abi::status::Status;
-use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Header, Kind, MessageFlags};
-use netvm_abi::{Generation, NodeId, NotificationId, OpId, PAGE_SIZE, PortId, ReplySlot, VirtAddr};
+use netvm_abi::wire::{Header, Kind, Message, MessageFlags, OwnHeader};
+use netvm_abi::{
+    ByteLen, Generation, Incarnation, NodeId, NotificationId, OpId, PAGE_SIZE, PortId, ReplySlot, VirtAddr,
+};
 
-/// What a handler makes of a command: the part of its message that differs from kind to kind.
-struct Plan {
-    kind: Kind,
-    source: Source,
-    flags: MessageFlags,
-    len: u16,
-    notification: NotificationId,
-    compare: u64,
-    /// The opcode of an atomic.
-    status: u8,
-    operand: u64,
-}
+/// What a command becomes: the part of its message that differs from kind to kind, and where the payload comes from.
+type Plan = Result<(Message, Source), Status>;
 
-impl<S: Storage> Nic<S> {
-    /// Makes an entry of a descriptor, in its place in the pipeline. A refused command becomes an
-    /// entry that fails at its turn, so that commands end in the order in which they were posted.
+impl Entry {
+    /// Becomes the entry of a command. Returns whether it is carried out: a refused one becomes an entry that fails at
+    /// its turn, so that commands end in the order in which they were posted.
     #[inline]
-    pub(crate) fn dispatch(&mut self, id: PortId, index: u8, head: &[u32; HEAD_WORDS]) {
-        let config = &self.config;
-        let Some(port) = self.ports.get_mut(id.index()) else {
-            return;
+    pub(crate) fn dispatch(
+        &mut self,
+        config: &Config,
+        id: PortId,
+        generation: Generation,
+        head: &[u32; HEAD_WORDS],
+    ) -> bool {
+        let from = (config.node, id);
+        let Ok(command) = RawCommand::of(head) else {
+            *self = refused_words(from, head);
+            return false;
         };
-        let generation = port.generation;
-        let Some(place) = port.entry(index) else {
-            return;
-        };
-        let Ok(command) = Command::decode(head) else {
-            self.counters.commands_refused += 1;
-            *place = refused_words(id, config.node, head);
-            return;
-        };
-        let plan = match plan(config, &command, generation) {
-            Ok(plan) => plan,
-            Err(status) => {
-                self.counters.commands_refused += 1;
-                *place = refused(id, config.node, &command, status);
-                return;
+        match plan(config, generation, &command) {
+            Ok((message, source)) => {
+                self.stage = Stage::Wanting;
+                self.source = source;
+                self.header = OwnHeader::carrying(message, from, &command);
+                self.local = command.local();
+                self.session = Incarnation(0);
+                self.read = None;
+                self.staging = None;
+                self.stalled = false;
+                true
             }
-        };
-        *place = Entry {
-            stage: Stage::Wanting,
-            source: plan.source,
-            header: Header {
-                kind: plan.kind,
-                flags: plan.flags,
-                len: plan.len,
-                source_port: id,
-                destination_port: command.port,
-                notification: plan.notification,
-                address: command.remote,
-                capability: command.capability,
-                op: command.op,
-                secret: command.secret,
-                reply: command.reply,
-                epoch: command.epoch,
-                status: plan.status,
-                operand: plan.operand,
-                compare: plan.compare,
-                ..Header::new(plan.kind, config.node, command.node)
-            },
-            local: command.local,
-            is_write: command.opcode.is_write(),
-            ..Entry::EMPTY
-        };
+            Err(status) => {
+                *self = refused(from, &command, status);
+                false
+            }
+        }
     }
 }
 
 /// Checks a command and finds out what its message is like.
-#[inline]
-fn plan(config: &Config, command: &Command, generation: Generation) -> Result<Plan, Status> {
-    if command.node.0 >= config.geometry.nodes {
+#[inline(always)]
+pub(crate) fn plan(config: &Config, generation: Generation, command: &RawCommand<'_>) -> Plan {
+    if command.node().0 >= config.geometry.nodes {
         return Err(Status::NoSuchNode);
     }
-    if command.reply != ReplySlot::NONE && command.reply.0 >= REPLY_SLOTS {
+    if command.reply() != ReplySlot::NONE && command.reply().0 >= REPLY_SLOTS {
         return Err(Status::Malformed);
     }
     // The receiver echoes it in errors, so that they reach no later owner of the port. A node that
@@ -95,128 +67,121 @@ fn plan(config: &Config, command: &Command, generation: Generation) -> Result<Pl
     let mut flags = MessageFlags::empty();
     flags.set(
         MessageFlags::ORDERED,
-        command.flags.contains(CommandFlags::ORDERED),
+        command.flags().contains(CommandFlags::ORDERED),
     );
     flags.set(
         MessageFlags::REGARDLESS,
-        command.flags.contains(CommandFlags::REGARDLESS),
+        command.flags().contains(CommandFlags::REGARDLESS),
     );
-    if command.flags.contains(CommandFlags::APPEND) {
-        flags |= append_flags(command)?;
+    if command.flags().contains(CommandFlags::APPEND) {
+        flags |= append_flags(command.opcode(), command.flags(), command.len())?;
     }
-    match command.opcode {
-        Opcode::Write => write_command(config, command, flags, owner),
-        Opcode::Read => read_command(config, command, flags),
-        Opcode::FlushRemote => flush_command(command, flags, owner),
-        _ => atomic_command(command, flags),
+    if command.opcode() == Opcode::Write {
+        return write_command(config, command, flags, owner);
     }
+    let message = match command.opcode() {
+        Opcode::Read => read_command(config, command.remote(), command.local(), command.len(), flags)?,
+        Opcode::FlushRemote => flush_command(command.len(), flags, owner)?,
+        _ => atomic_command(command, flags)?,
+    };
+    Ok((message, Source::Nothing))
 }
 
 /// A write: data, a notification, or both.
-#[inline]
-fn write_command(
-    config: &Config,
-    command: &Command,
-    flags: MessageFlags,
-    owner: u64,
-) -> Result<Plan, Status> {
-    let len = check_remote(config, command)?;
+#[inline(always)]
+fn write_command(config: &Config, command: &RawCommand<'_>, flags: MessageFlags, owner: u64) -> Plan {
+    let len = check_remote(config, command.remote(), command.len())?;
     let source = if len == 0 {
         Source::Nothing
-    } else if command.flags.contains(CommandFlags::INLINE) {
+    } else if command.flags().contains(CommandFlags::INLINE) {
         if len > config.inline_bytes {
             return Err(Status::Malformed);
         }
         Source::Descriptor
     } else {
-        check_local(command.local, len)?;
+        check_local(command.local(), len)?;
         Source::Page
     };
-    Ok(Plan {
+    let message = Message {
         kind: Kind::Write,
-        source,
         flags,
-        len,
-        notification: command.notification,
         status: 0,
+        len,
+        notification: command.notification(),
         operand: 0,
         compare: owner,
-    })
+    };
+    Ok((message, source))
 }
 
 /// The flags of an append: a write that the receiving NIC gives its place. It has something to put there, and never
 /// stands alone: what follows it in its stream waits for it.
 #[cold]
-fn append_flags(command: &Command) -> Result<MessageFlags, Status> {
-    let alone = command.flags.contains(CommandFlags::REGARDLESS);
-    if command.opcode != Opcode::Write || command.len.0 == 0 || alone {
+fn append_flags(opcode: Opcode, flags: CommandFlags, len: ByteLen) -> Result<MessageFlags, Status> {
+    let alone = flags.contains(CommandFlags::REGARDLESS);
+    if opcode != Opcode::Write || len.0 == 0 || alone {
         return Err(Status::Malformed);
     }
     Ok(MessageFlags::APPEND | MessageFlags::ORDERED)
 }
 
-/// A read: the answer comes into a read slot, and from there into the local page.
-fn read_command(config: &Config, command: &Command, flags: MessageFlags) -> Result<Plan, Status> {
-    let len = check_remote(config, command)?;
-    check_local(command.local, len)?;
-    Ok(Plan {
-        kind: Kind::ReadRequest,
-        source: Source::Nothing,
+/// A message without payload that asks for an answer.
+const fn request(kind: Kind, flags: MessageFlags, compare: u64) -> Message {
+    Message {
+        kind,
         flags,
+        status: 0,
         len: 0,
         notification: NotificationId::NONE,
-        status: 0,
         operand: 0,
-        compare: u64::from(len),
-    })
+        compare,
+    }
+}
+
+/// A read: the answer comes into a read slot, and from there into the local page.
+fn read_command(
+    config: &Config,
+    remote: VirtAddr,
+    local: VirtAddr,
+    len: ByteLen,
+    flags: MessageFlags,
+) -> Result<Message, Status> {
+    let len = check_remote(config, remote, len)?;
+    check_local(local, len)?;
+    Ok(request(Kind::ReadRequest, flags, u64::from(len)))
 }
 
 /// A flush: waits at the receiver until everything earlier of this port has landed.
-fn flush_command(command: &Command, flags: MessageFlags, owner: u64) -> Result<Plan, Status> {
-    if command.len.0 != 0 {
+fn flush_command(len: ByteLen, flags: MessageFlags, owner: u64) -> Result<Message, Status> {
+    if len.0 != 0 {
         return Err(Status::Malformed);
     }
-    Ok(Plan {
-        kind: Kind::Flush,
-        source: Source::Nothing,
-        flags: flags | MessageFlags::ORDERED,
-        len: 0,
-        notification: NotificationId::NONE,
-        status: 0,
-        operand: 0,
-        compare: owner,
-    })
+    Ok(request(Kind::Flush, flags | MessageFlags::ORDERED, owner))
 }
 
 /// An atomic: everything that the other side needs is in the header.
-fn atomic_command(command: &Command, flags: MessageFlags) -> Result<Plan, Status> {
-    let wide = command.flags.contains(CommandFlags::WIDE);
-    let bytes = u64::from(command.opcode.operand_bytes(wide));
-    if command.len.0 != 0 || bytes == 0 || !command.remote.0.is_multiple_of(bytes) {
+#[inline(always)]
+fn atomic_command(command: &RawCommand<'_>, mut flags: MessageFlags) -> Result<Message, Status> {
+    let wide = command.flags().contains(CommandFlags::WIDE);
+    let bytes = u64::from(command.opcode().operand_bytes(wide));
+    if !command.is_empty() || bytes == 0 || !command.remote().0.is_multiple_of(bytes) {
         return Err(Status::Malformed);
     }
-    let mut flags = flags;
     flags.set(MessageFlags::WIDE, wide);
-    Ok(Plan {
-        kind: Kind::AtomicRequest,
-        source: Source::Nothing,
-        flags,
-        len: 0,
-        notification: NotificationId::NONE,
-        status: command.opcode as u8,
-        operand: command.operand,
-        compare: command.compare,
+    Ok(Message {
+        status: command.opcode() as u8,
+        operand: command.operand(),
+        ..request(Kind::AtomicRequest, flags, command.compare())
     })
 }
 
 /// A transfer that stays inside one remote page and one payload.
 #[inline]
-fn check_remote(config: &Config, command: &Command) -> Result<u16, Status> {
-    let offset = u32::from(command.remote.page_offset().0);
-    if command.len.0 > config.geometry.payload || offset + command.len.0 > PAGE_SIZE {
+fn check_remote(config: &Config, remote: VirtAddr, len: ByteLen) -> Result<u16, Status> {
+    if len.0 > config.geometry.payload || u32::from(remote.page_offset().0) + len.0 > PAGE_SIZE {
         return Err(Status::Malformed);
     }
-    Ok(command.len.0 as u16)
+    Ok(len.0 as u16)
 }
 
 /// A local address is a claim: its page is looked up as the port's own, whatever it says; here only
@@ -232,44 +197,55 @@ fn check_local(local: VirtAddr, len: u16) -> Result<(), Status> {
 
 /// An entry for a command that is refused: what an error record or a reply has to say.
 #[cold]
-fn refused(id: PortId, node: NodeId, command: &Command, status: Status) -> Entry {
+#[inline(never)]
+fn refused((node, id): (NodeId, PortId), command: &RawCommand<'_>, status: Status) -> Entry {
     // Towards no node there is no stream to poison.
     let destination = if status == Status::NoSuchNode {
         node
     } else {
-        command.node
+        command.node()
     };
-    let mut header = Header::new(Kind::Write, node, destination);
+    let mut header = Header::new(kind_of(command.opcode()), node, destination);
     header.source_port = id;
-    header.destination_port = command.port;
+    header.destination_port = command.port();
     header.address = if status == Status::LocalAddress {
-        command.local
+        command.local()
     } else {
-        command.remote
+        command.remote()
     };
-    header.op = command.op;
-    header.reply = command.reply;
-    header.epoch = command.epoch;
+    header.op = command.op();
+    header.reply = command.reply();
+    header.epoch = command.epoch();
     Entry {
         stage: Stage::Failed(status),
-        header,
-        is_write: command.opcode.is_write(),
+        header: OwnHeader::new(&header),
         ..Entry::EMPTY
+    }
+}
+
+/// The message that carries an operation out.
+const fn kind_of(opcode: Opcode) -> Kind {
+    match opcode {
+        Opcode::Write => Kind::Write,
+        Opcode::Read => Kind::ReadRequest,
+        Opcode::FlushRemote => Kind::Flush,
+        _ => Kind::AtomicRequest,
     }
 }
 
 /// An entry for words that are no command: as much of them as an error record can name.
 #[cold]
-fn refused_words(id: PortId, node: NodeId, head: &[u32; HEAD_WORDS]) -> Entry {
+#[inline(never)]
+fn refused_words((node, id): (NodeId, PortId), head: &[u32; HEAD_WORDS]) -> Entry {
     let [opcode, _, _, _, _, _, _, _, _, _, op, ..] = *head;
-    let mut header = Header::new(Kind::Write, node, node);
+    // What is no operation at all counts as a write.
+    let kind = Opcode::from_code(opcode as u8).map_or(Kind::Write, kind_of);
+    let mut header = Header::new(kind, node, node);
     header.source_port = id;
     header.op = OpId(op);
     Entry {
         stage: Stage::Failed(Status::Malformed),
-        header,
-        // What is no operation at all counts as a write.
-        is_write: Opcode::from_code(opcode as u8).is_none_or(Opcode::is_write),
+        header: OwnHeader::new(&header),
         ..Entry::EMPTY
     }
 }

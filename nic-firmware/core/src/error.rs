@@ -6,7 +6,7 @@ use netvm_abi::bar::port::ERROR_READ;
 use netvm_abi::port_area::{ERROR_RECORDS, ERROR_WORDS, ERROR_WRITE, ERRORS, ERRORS_LOST, ErrorRecord};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Header, Kind, MessageFlags};
+use netvm_abi::wire::{Header, Kind, MessageFlags, OwnHeader};
 use netvm_abi::words::SharedWords;
 use netvm_abi::{Generation, PortId};
 
@@ -20,7 +20,7 @@ impl<S: Storage> Nic<S> {
         header.compare = request.compare;
         header.flags = request.flags.intersection(MessageFlags::REGARDLESS);
         self.counters.errors_sent += 1;
-        p.transmit(&header, Payload::Empty);
+        p.transmit(&OwnHeader::new(&header), Payload::Empty);
     }
 
     /// A message that answers `request`: ports turned round, number and operation repeated.

@@ -10,7 +10,7 @@ use crate::receive::Step;
 use netvm_abi::atomic::AtomicResult;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Header, Kind};
+use netvm_abi::wire::{Header, Kind, OwnHeader};
 use netvm_abi::{BounceId, Generation, ReadSlot};
 
 impl<S: Storage> Nic<S> {
@@ -38,7 +38,7 @@ impl<S: Storage> Nic<S> {
         header.status = status.code();
         header.operand = u64::from(op);
         header.compare = request.operand;
-        p.transmit(&header, Payload::Empty);
+        p.transmit(&OwnHeader::new(&header), Payload::Empty);
     }
 
     /// The answer to a flush of this node.

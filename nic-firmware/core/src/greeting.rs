@@ -12,7 +12,7 @@ use crate::platform::{Payload, Platform};
 use netvm_abi::frame::MIN_PAYLOAD;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Header, Kind};
+use netvm_abi::wire::{Header, Kind, OwnHeader};
 use netvm_abi::{ABI_VERSION, Incarnation, Nanos, NodeId, PAGE_SIZE};
 
 impl<S: Storage> Nic<S> {
@@ -53,7 +53,7 @@ impl<S: Storage> Nic<S> {
         self.counters.hellos_sent += 1;
         let mut header = self.greeting(Kind::Hello, id);
         header.destination_incarnation = Incarnation(0);
-        p.transmit(&header, Payload::Empty);
+        p.transmit(&OwnHeader::new(&header), Payload::Empty);
     }
 
     fn greeting(&self, kind: Kind, id: NodeId) -> Header {
@@ -94,7 +94,7 @@ impl<S: Storage> Nic<S> {
             refusal.source_incarnation = Incarnation(u32::MAX);
             refusal.destination_incarnation = header.source_incarnation;
             refusal.status = Status::VersionMismatch.code();
-            p.transmit(&refusal, Payload::Empty);
+            p.transmit(&OwnHeader::new(&refusal), Payload::Empty);
             return;
         }
         let offer = Offer {
@@ -110,7 +110,7 @@ impl<S: Storage> Nic<S> {
             Link::Up | Link::Accepted if peer.remote == offer.incarnation => {
                 // It asks again: the answer has not arrived yet.
                 let answer = self.greeting(Kind::HelloAck, id);
-                p.transmit(&answer, Payload::Empty);
+                p.transmit(&OwnHeader::new(&answer), Payload::Empty);
             }
             Link::Connecting if lower => {}
             _ if peer.past == offer.incarnation => self.counters.stale_greetings += 1,
@@ -131,7 +131,7 @@ impl<S: Storage> Nic<S> {
         }
         self.begin_life(now, id, offer);
         let answer = self.greeting(Kind::HelloAck, id);
-        p.transmit(&answer, Payload::Empty);
+        p.transmit(&OwnHeader::new(&answer), Payload::Empty);
         self.arm_probe(id, now);
     }
 
@@ -236,6 +236,6 @@ impl<S: Storage> Nic<S> {
         let mut bye = Header::new(Kind::Bye, self.config.node, id);
         bye.source_incarnation = ours;
         bye.destination_incarnation = theirs;
-        p.transmit(&bye, Payload::Empty);
+        p.transmit(&OwnHeader::new(&bye), Payload::Empty);
     }
 }

@@ -39,6 +39,7 @@ mod read;
 mod receive;
 mod slot;
 mod staging;
+mod straight;
 mod stream;
 pub mod tables;
 mod timers;

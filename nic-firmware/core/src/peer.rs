@@ -19,7 +19,7 @@ use netvm_abi::port_area::ErrorRecord;
 use netvm_abi::shared_map::status_page;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Header, Kind};
+use netvm_abi::wire::{Header, Kind, OwnHeader};
 use netvm_abi::words::SharedWords;
 use netvm_abi::{BounceId, Incarnation, Nanos, NodeId, Seq};
 
@@ -464,7 +464,7 @@ impl<S: Storage> Nic<S> {
             }
         }
         self.counters.acks_sent += 1;
-        p.transmit(&header, Payload::Empty);
+        p.transmit(&OwnHeader::new(&header), Payload::Empty);
     }
 
     /// An acknowledgement: gives window slots back to their ports. The bitmap is for a fabric that

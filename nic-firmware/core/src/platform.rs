@@ -6,7 +6,7 @@
 //!
 
 use netvm_abi::atomic::{OPERAND_BYTES, Operand};
-use netvm_abi::wire::Header;
+use netvm_abi::wire::OwnHeader;
 use netvm_abi::words::SharedWords;
 use netvm_abi::{BounceId, ByteLen, PageOffset, PortId, Ppn, ReceiveId, StagingId, Vpn};
 
@@ -176,7 +176,7 @@ pub trait Platform {
     fn set_operand(&mut self, slot: u8, operand: &Operand);
 
     /// Sends a message. A staging buffer comes back through `handle_sent`.
-    fn transmit(&mut self, header: &Header, payload: Payload<'_>);
+    fn transmit(&mut self, header: &OwnHeader, payload: Payload<'_>);
 
     /// The core is done with a received message's buffer.
     fn release_receive(&mut self, receive: ReceiveId);

@@ -161,6 +161,12 @@ impl Port {
         self.pipeline.get(usize::from(self.head)).map(|entry| entry.stage)
     }
 
+    /// Whether the entry at the head of the pipeline waits for nothing any more.
+    #[inline]
+    pub(crate) fn head_may_leave(&self) -> bool {
+        matches!(self.head_stage(), Some(Stage::Ready | Stage::Failed(_)))
+    }
+
     /// The entry at the head has left the pipeline, and its place in the queue is free.
     #[inline]
     pub(crate) fn drop_head(&mut self) {

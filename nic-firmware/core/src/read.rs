@@ -20,7 +20,7 @@ use netvm_abi::page_lock::{Miss, Used, lock_page};
 use netvm_abi::port_area::ErrorRecord;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Header, Kind};
+use netvm_abi::wire::{Header, Kind, OwnHeader};
 use netvm_abi::{
     BounceId, ByteLen, Epoch, Generation, Nanos, NodeId, OpId, PortId, ReadSlot, ReceiveId, ReplySlot, Seq,
     StagingId, VirtAddr, Vpn,
@@ -107,34 +107,33 @@ impl Read {
     /// The request leaves: from now on its answer is awaited. Gives the counter of such requests.
     pub(crate) fn issue<'a>(
         &mut self,
-        header: &mut Header,
+        header: &mut OwnHeader,
         slot: ReadSlot,
         local: VirtAddr,
         counters: &'a mut Counters,
     ) -> &'a mut u64 {
         self.state = ReadState::Asked;
-        self.node = header.destination;
-        self.remote_port = header.destination_port;
-        self.remote = header.address;
+        self.node = header.destination();
+        self.remote_port = header.destination_port();
+        self.remote = header.address();
         self.local = local;
-        self.op = header.op;
-        self.reply = header.reply;
-        self.epoch = header.epoch;
-        self.seq = header.seq;
-        if header.kind == Kind::AtomicRequest {
+        self.op = header.op();
+        self.reply = header.reply();
+        self.epoch = header.epoch();
+        self.seq = header.seq();
+        if header.kind() == Kind::AtomicRequest {
             // Operand and compare are taken: the answer is known by these.
-            header.reply = ReplySlot(slot.0);
-            header.op = OpId(self.generation.0);
+            header.set_answer(ReplySlot(slot.0), OpId(self.generation.0));
             self.kind = ReadKind::Atomic;
             return &mut counters.atomics_sent;
         }
-        header.operand = u64::from(slot.0) | (u64::from(self.generation.0) << 32);
-        if header.kind == Kind::Flush {
+        header.set_operand(u64::from(slot.0) | (u64::from(self.generation.0) << 32));
+        if header.kind() == Kind::Flush {
             self.kind = ReadKind::Flush;
             &mut counters.flushes_sent
         } else {
             self.kind = ReadKind::Read;
-            self.len = header.compare as u16;
+            self.len = header.compare() as u16;
             &mut counters.reads_sent
         }
     }
@@ -548,11 +547,11 @@ impl<S: Storage> Nic<S> {
                 header.len = request.compare as u16;
                 self.counters.reads_served += 1;
                 self.counters.bytes_sent += u64::from(header.len);
-                p.transmit(&header, Payload::Staging(staging));
+                p.transmit(&OwnHeader::new(&header), Payload::Staging(staging));
             }
             Err(status) => {
                 header.status = status.code();
-                p.transmit(&header, Payload::Empty);
+                p.transmit(&OwnHeader::new(&header), Payload::Empty);
             }
         }
     }

@@ -16,14 +16,15 @@ use crate::port::{Count, PIPELINE, Port, PortState};
 use netvm_abi::atomic::AtomicResult;
 use netvm_abi::bar::port::BLOCK_WORDS;
 use netvm_abi::command_queue::Doorbell;
-use netvm_abi::descriptor::INLINE_BYTES;
+use netvm_abi::descriptor::{HEAD_WORDS, INLINE_BYTES};
 use netvm_abi::port_area::ErrorRecord;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Header, Kind, MessageFlags};
+use netvm_abi::wire::{Header, Kind, MessageFlags, OwnHeader};
 use netvm_abi::words::Part;
 use netvm_abi::{
-    Epoch, Generation, Incarnation, Nanos, NodeId, NotificationId, PortId, ReadSlot, StagingId, VirtAddr,
+    Epoch, Generation, Incarnation, Nanos, NodeId, NotificationId, OpId, PortId, ReadSlot, StagingId,
+    VirtAddr,
 };
 
 /// What the payload of a message comes from.
@@ -56,15 +57,13 @@ pub(crate) struct Entry {
     pub(crate) stage: Stage,
     pub(crate) source: Source,
     /// The message as it will leave, but for sequence number and incarnations.
-    pub(crate) header: Header,
+    pub(crate) header: OwnHeader,
     /// Where the payload comes from, or a read's answer goes.
     pub(crate) local: VirtAddr,
     /// Life of the link in which its credit was reserved; 0: it has none.
     pub(crate) session: Incarnation,
     pub(crate) read: Option<ReadSlot>,
     pub(crate) staging: Option<StagingId>,
-    /// Whether it counts as a write.
-    pub(crate) is_write: bool,
     /// Whether a missing resource has been counted.
     pub(crate) stalled: bool,
 }
@@ -74,12 +73,11 @@ impl Entry {
     pub(crate) const EMPTY: Self = Self {
         stage: Stage::Wanting,
         source: Source::Nothing,
-        header: Header::new(Kind::Write, NodeId(0), NodeId(0)),
+        header: OwnHeader::new(&Header::new(Kind::Write, NodeId(0), NodeId(0))),
         local: VirtAddr(0),
         session: Incarnation(0),
         read: None,
         staging: None,
-        is_write: true,
         stalled: false,
     };
 }
@@ -106,7 +104,7 @@ pub(crate) struct Lost {
 pub struct Outgoing {
     pub(crate) port: PortId,
     pub(crate) epoch: Epoch,
-    pub(crate) op: netvm_abi::OpId,
+    pub(crate) op: OpId,
     pub(crate) generation: Generation,
 }
 
@@ -139,7 +137,13 @@ impl<S: Storage> Nic<S> {
                 None if waiting != 0 && usize::from(port.len) < PIPELINE => {
                     waiting -= 1;
                     turn.moved = true;
-                    self.fetch(p, id)
+                    let block = Part::new(p.bar(), self.bar.port(id), BLOCK_WORDS);
+                    let mut head = [0; HEAD_WORDS];
+                    port.fetch.copy_head(&block, &mut head);
+                    if self.send_straight(p, now, id, &head) {
+                        continue;
+                    }
+                    self.accept(id, &head)
                 }
                 None => return turn,
             };
@@ -147,7 +151,9 @@ impl<S: Storage> Nic<S> {
                 return turn;
             }
             turn.moved = true;
-            self.send_ready(p, now, id);
+            if self.ports.get(id.index()).is_some_and(Port::head_may_leave) {
+                self.send_ready(p, now, id);
+            }
         }
         turn.more = waiting != 0;
         turn
@@ -175,19 +181,22 @@ impl<S: Storage> Nic<S> {
         }
     }
 
-    /// Copies the next command into the pipeline, checked. Gives its place there.
-    #[inline]
-    fn fetch<P: Platform>(&mut self, p: &P, id: PortId) -> u8 {
-        let block = Part::new(p.bar(), self.bar.port(id), BLOCK_WORDS);
+    /// Takes a command, whose head has been copied, into the pipeline, checked. Gives its place there.
+    #[inline(never)]
+    fn accept(&mut self, id: PortId, head: &[u32; HEAD_WORDS]) -> u8 {
         let Some(port) = self.ports.get_mut(id.index()) else {
             return 0;
         };
-        let head = port.fetch.copy_head(&block);
         port.fetch.take();
         let index = port.index(port.len);
         port.len += 1;
         self.counters.commands += 1;
-        self.dispatch(id, index, &head);
+        let generation = port.generation;
+        if let Some(place) = port.entry(index)
+            && !place.dispatch(&self.config, id, generation, head)
+        {
+            self.counters.commands_refused += 1;
+        }
         index
     }
 
@@ -232,7 +241,7 @@ impl<S: Storage> Nic<S> {
         if entry.stage != Stage::Wanting {
             return true;
         }
-        let node = entry.header.destination;
+        let node = entry.header.destination();
         let at = self.config.stream_index(node, id);
         let (Some(peer), Some(sender)) = (self.peers.get_mut(node.index()), self.senders.get_mut(at)) else {
             return false;
@@ -272,8 +281,8 @@ impl<S: Storage> Nic<S> {
         let Some(entry) = self.entry(id, index) else {
             return false;
         };
-        let (source, local, len) = (entry.source, entry.local, entry.header.len);
-        let node = entry.header.destination;
+        let (source, local, len) = (entry.source, entry.local, entry.header.payload_len());
+        let node = entry.header.destination();
         if entry.is_round_trip() && entry.read.is_none() {
             let Some(read) = self.take_read_slot(id, node) else {
                 return self.stall(id, index, |c| &mut c.read_stalls);
@@ -392,7 +401,7 @@ impl<S: Storage> Nic<S> {
         let Some(entry) = port.pipeline.get_mut(usize::from(port.head)) else {
             return;
         };
-        let node = entry.header.destination;
+        let node = entry.header.destination();
         let at = self.config.stream_index(node, id);
         let (Some(peer), Some(sender)) = (self.peers.get_mut(node.index()), self.senders.get_mut(at)) else {
             return;
@@ -404,25 +413,25 @@ impl<S: Storage> Nic<S> {
         // An earlier operation never reached the receiver, so only this side can keep the promise that what asks
         // for order follows all earlier data (promise P4).
         if let Some(lost) = sender.lost {
-            let (owner, epoch) = (port.generation, header.epoch);
+            let (owner, epoch) = (port.generation, header.epoch());
             if lost != (Lost { owner, epoch }) {
                 sender.lost = None;
-            } else if is_held_back(header.kind, header.flags) {
+            } else if is_held_back(header.kind(), header.flags()) {
                 return self.hold_back(p, id);
-            } else if header.notification.is_some() && !header.flags.contains(MessageFlags::REGARDLESS) {
-                header.notification = NotificationId::NONE;
+            } else if header.notification().is_some() && !header.flags().contains(MessageFlags::REGARDLESS) {
+                header.set_notification(NotificationId::NONE);
                 self.counters.notifications_suppressed += 1;
             }
         }
         let out = Outgoing {
             port: id,
-            epoch: header.epoch,
-            op: header.op,
+            epoch: header.epoch(),
+            op: header.op(),
             generation: port.generation,
         };
         number(&self.config, peer, &mut self.outgoing, header, out);
         self.counters.messages_sent += 1;
-        self.counters.bytes_sent += u64::from(header.len);
+        self.counters.bytes_sent += u64::from(header.payload_len());
         if let Some(slot) = entry.read
             && let Some(read) = self.reads.get_mut(slot.index())
         {
@@ -432,7 +441,7 @@ impl<S: Storage> Nic<S> {
             (Source::Descriptor, _) => {
                 let mut words = [0; INLINE_BYTES / 4];
                 let block = Part::new(p.bar(), self.bar.port(id), BLOCK_WORDS);
-                if let Some(used) = words.get_mut(..usize::from(header.len).div_ceil(4)) {
+                if let Some(used) = words.get_mut(..usize::from(header.payload_len()).div_ceil(4)) {
                     port.retire.copy_inline(&block, used);
                 }
                 self.counters.inline_sent += 1;
@@ -447,7 +456,7 @@ impl<S: Storage> Nic<S> {
             }
             _ => p.transmit(header, Payload::Empty),
         }
-        let is_write = entry.is_write;
+        let is_write = entry.is_write();
         port.drop_head();
         self.arm_probe(node, now);
         if is_write {
@@ -456,8 +465,8 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Turns a reserved window slot into the number of a message that no port sends.
-    pub(crate) fn number(&mut self, header: &mut Header) {
-        if let Some(peer) = self.peers.get_mut(header.destination.index()) {
+    pub(crate) fn number(&mut self, header: &mut OwnHeader) {
+        if let Some(peer) = self.peers.get_mut(header.destination().index()) {
             number(
                 &self.config,
                 peer,
@@ -466,7 +475,7 @@ impl<S: Storage> Nic<S> {
                 Outgoing::default(),
             );
             self.counters.messages_sent += 1;
-            self.counters.bytes_sent += u64::from(header.len);
+            self.counters.bytes_sent += u64::from(header.payload_len());
         }
     }
 
@@ -477,8 +486,8 @@ impl<S: Storage> Nic<S> {
             return;
         };
         self.counters.commands_failed += 1;
-        if entry.is_write {
-            self.lost(entry.header.destination, id, entry.header.epoch);
+        if entry.is_write() {
+            self.lost(entry.header.destination(), id, entry.header.epoch());
         }
         self.end_entry(p, id, &entry, Some(status));
     }
@@ -492,7 +501,7 @@ impl<S: Storage> Nic<S> {
             return;
         };
         self.counters.commands_held += 1;
-        let told = (!entry.is_write).then_some(Status::HeldBack);
+        let told = (!entry.is_write()).then_some(Status::HeldBack);
         self.end_entry(p, id, &entry, told);
     }
 
@@ -518,20 +527,27 @@ impl<S: Storage> Nic<S> {
     fn end_entry<P: Platform>(&mut self, p: &mut P, id: PortId, entry: &Entry, told: Option<Status>) {
         let header = &entry.header;
         if let Some(status) = told
-            && (entry.is_write
-                || !self.store_reply(p, id, header.reply, header.op, status, AtomicResult::default()))
+            && (entry.is_write()
+                || !self.store_reply(
+                    p,
+                    id,
+                    header.reply(),
+                    header.op(),
+                    status,
+                    AtomicResult::default(),
+                ))
         {
             let record = ErrorRecord {
-                op: header.op,
+                op: header.op(),
                 status,
-                node: header.destination,
-                port: header.destination_port,
-                epoch: header.epoch,
-                address: header.address,
+                node: header.destination(),
+                port: header.destination_port(),
+                epoch: header.epoch(),
+                address: header.address(),
             };
             self.record_error(p, id, &record);
         }
-        let count = if entry.is_write {
+        let count = if entry.is_write() {
             Count::Writes
         } else {
             Count::Reads
@@ -542,7 +558,7 @@ impl<S: Storage> Nic<S> {
     /// Gives back what an entry holds.
     pub(crate) fn release_entry(&mut self, id: PortId, entry: Entry) {
         if entry.session.0 != 0 {
-            self.return_credit(entry.header.destination, id, entry.session);
+            self.return_credit(entry.header.destination(), id, entry.session);
         }
         if let Some(read) = entry.read {
             self.free_read_slot(read);
@@ -554,23 +570,25 @@ impl<S: Storage> Nic<S> {
 }
 
 /// Turns a reserved window slot into a sequence number, and writes down whose it is.
-#[inline]
-fn number(config: &Config, peer: &mut Peer, outgoing: &mut [Outgoing], header: &mut Header, out: Outgoing) {
+#[inline(always)]
+pub(crate) fn number(
+    config: &Config,
+    peer: &mut Peer,
+    outgoing: &mut [Outgoing],
+    header: &mut OwnHeader,
+    out: Outgoing,
+) {
     let window = config.geometry.window;
-    header.seq = peer.credits.assign();
-    header.source_incarnation = peer.local;
-    header.destination_incarnation = peer.remote;
+    let seq = peer.credits.assign();
+    header.set_number(seq, [peer.local, peer.remote]);
     // One request in every quarter of a window: so a holder of a half (a port) or of the whole has asked, and not every
     // message asks when the window is full.
     peer.unasked += 1;
     if peer.unasked >= window / 4 {
         peer.unasked = 0;
-        header.flags |= MessageFlags::ACK_REQUEST;
+        header.request_ack();
     }
-    let slot = config.slot_id(
-        header.destination,
-        (header.seq.0 & (u32::from(window) - 1)) as u16,
-    );
+    let slot = config.slot_id(header.destination(), (seq.0 & (u32::from(window) - 1)) as u16);
     if let Some(place) = outgoing.get_mut(slot.index()) {
         *place = out;
     }
@@ -579,7 +597,7 @@ fn number(config: &Config, peer: &mut Peer, outgoing: &mut [Outgoing], header: &
 impl Sender {
     /// Takes a window slot of a peer for a port, which gets at most half of them (promise P5).
     #[inline]
-    fn reserve(&mut self, peer: &mut Peer, window: u16) -> bool {
+    pub(crate) fn reserve(&mut self, peer: &mut Peer, window: u16) -> bool {
         let room = self.share < window / 2 && peer.credits.reserve();
         self.share += u16::from(room);
         room
@@ -587,19 +605,24 @@ impl Sender {
 }
 
 impl Entry {
+    /// Whether it counts as a write.
+    fn is_write(&self) -> bool {
+        self.header.kind() == Kind::Write
+    }
+
     /// Whether an answer comes back, which a read slot waits for.
-    const fn is_round_trip(&self) -> bool {
+    fn is_round_trip(&self) -> bool {
         matches!(
-            self.header.kind,
+            self.header.kind(),
             Kind::ReadRequest | Kind::Flush | Kind::AtomicRequest
         )
     }
 
     /// Bytes that the message makes the other side (or its reply makes this side) move at once.
-    const fn moves(&self) -> u16 {
-        match self.header.kind {
-            Kind::ReadRequest => self.header.compare as u16,
-            _ => self.header.len,
+    fn moves(&self) -> u16 {
+        match self.header.kind() {
+            Kind::ReadRequest => self.header.compare() as u16,
+            _ => self.header.payload_len(),
         }
     }
 }

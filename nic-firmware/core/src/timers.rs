@@ -11,7 +11,7 @@ use netvm_abi::event::NicEvent;
 use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::Kind;
+use netvm_abi::wire::{Kind, OwnHeader};
 use netvm_abi::{Incarnation, Nanos, NodeId, Seq};
 
 /// Peers of each kind that one call serves at most.
@@ -214,7 +214,7 @@ impl<S: Storage> Nic<S> {
                 // So that a last message that is lost leaves a gap too.
                 probe.seq = peer.credits.next();
             }
-            p.transmit(&probe, Payload::Empty);
+            p.transmit(&OwnHeader::new(&probe), Payload::Empty);
         }
         self.arm_probe(id, now);
     }

@@ -37,7 +37,7 @@ impl netvm_nic::platform::Platform for Polled<'_> {
     fn set_operand(&mut self, slot: u8, operand: &netvm_abi::atomic::Operand) {
         self.board.set_operand(slot, operand);
     }
-    fn transmit(&mut self, header: &netvm_abi::wire::Header, payload: netvm_nic::platform::Payload<'_>) {
+    fn transmit(&mut self, header: &netvm_abi::wire::OwnHeader, payload: netvm_nic::platform::Payload<'_>) {
         self.board.transmit(header, payload);
     }
     fn release_receive(&mut self, receive: ReceiveId) {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use netvm_abi::atomic::Operand;
-use netvm_abi::wire::Header;
+use netvm_abi::wire::OwnHeader;
 use netvm_abi::{Nanos, ReceiveId, StagingId};
 use netvm_nic::platform::{Dma, DmaId, Interrupt, Payload, Platform};
 use netvm_platform::{Device, DmaEnd, Frame};
@@ -88,10 +88,10 @@ impl Platform for Board {
         self.buffers.operands.set(slot, operand);
     }
 
-    fn transmit(&mut self, header: &Header, payload: Payload<'_>) {
-        let len = usize::from(header.len);
+    fn transmit(&mut self, header: &OwnHeader, payload: Payload<'_>) {
+        let len = usize::from(header.payload_len());
         let mut message = self.messages.take();
-        message.header = header.encode();
+        message.header = header.to_bytes();
         message.len = len;
         match payload {
             Payload::Empty => {}
@@ -111,11 +111,11 @@ impl Platform for Board {
             }
         }
         if let Some(capture) = &self.capture {
-            capture.add(self.now, header, message.payload());
+            capture.add(self.now, &header.decode(), message.payload());
         }
         self.frames_sent += 1;
         self.bytes_sent += (message.header.len() + len) as u64;
-        let to = header.destination.index();
+        let to = header.destination().index();
         let Some(socket) = self.sockets.get(to) else {
             return;
         };

@@ -7,7 +7,7 @@ use netvm_abi::bounce::BounceUse;
 use netvm_abi::capability::Capability;
 use netvm_abi::control::Modes;
 use netvm_abi::page_table::PageEntry;
-use netvm_abi::wire::{Header, Kind, MessageFlags};
+use netvm_abi::wire::{Header, Kind, MessageFlags, OwnHeader};
 use netvm_abi::{
     BounceId, ByteLen, Geometry, Nanos, NodeId, PAGE_SIZE, PageOffset, ReceiveId, StagingId, VirtAddr, Vpn,
 };
@@ -290,7 +290,8 @@ impl Platform for Board {
         self.operands.set(slot, operand);
     }
 
-    fn transmit(&mut self, header: &Header, payload: Payload<'_>) {
+    fn transmit(&mut self, header: &OwnHeader, payload: Payload<'_>) {
+        let header = &header.decode();
         assert_eq!(header.source, self.node, "a message in another's name");
         assert!(header.destination.0 < self.geometry.nodes, "a message to no node");
         assert!(

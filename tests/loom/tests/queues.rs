@@ -27,7 +27,8 @@ fn block(flaw: Flaw, entry: u32) -> Words {
 }
 
 fn check(consumer: &Consumer, block: &Words, command: u32) {
-    let copied = consumer.copy_head(block);
+    let mut copied = [0; HEAD_WORDS];
+    consumer.copy_head(block, &mut copied);
     let expected = head(command);
     assert_eq!(
         (copied[0], copied[15]),

@@ -10,7 +10,7 @@ use netvm::{Timeout, VirtAddr};
 use netvm_abi::bar::port::BLOCK_WORDS;
 use netvm_abi::command_queue::{Consumer, Doorbell};
 use netvm_abi::control::{Grant, Modes};
-use netvm_abi::descriptor::{Command, CommandFlags, INLINE_BYTES};
+use netvm_abi::descriptor::{Command, CommandFlags, HEAD_WORDS, INLINE_BYTES};
 use netvm_abi::port_area::{
     AREA_WORDS, ERROR_RECORDS, ERROR_WORDS, ERROR_WRITE, ERRORS, ErrorRecord, NOTIFICATION_WRITE,
     NOTIFICATIONS, READS_DONE, Reply, SHADOW_SIGNALS, TAKEN, WRITES_DONE,
@@ -141,7 +141,9 @@ impl Card {
         let mut consumer = self.consumer.lock().unwrap();
         let mut commands = Vec::new();
         while let Doorbell::Pending(_) = consumer.poll(&self.block) {
-            let command = Command::decode(&consumer.copy_head(&self.block)).unwrap();
+            let mut head = [0; HEAD_WORDS];
+            consumer.copy_head(&self.block, &mut head);
+            let command = Command::decode(&head).unwrap();
             let mut words = [0; INLINE_BYTES / 4];
             consumer.copy_inline(&self.block, &mut words);
             consumer.take();

@@ -3,7 +3,7 @@
 
 use netvm_abi::atomic::Operand;
 use netvm_abi::storage::{MakeTable, Storage};
-use netvm_abi::wire::Header;
+use netvm_abi::wire::{Header, OwnHeader};
 use netvm_abi::words::SharedWords;
 use netvm_abi::*;
 use netvm_nic::platform::{Dma, DmaId, Interrupt, Operands, Payload, Platform};
@@ -181,7 +181,8 @@ impl Platform for Board {
     fn set_operand(&mut self, slot: u8, operand: &Operand) {
         self.operands.set(slot, operand);
     }
-    fn transmit(&mut self, header: &Header, payload: Payload<'_>) {
+    fn transmit(&mut self, header: &OwnHeader, payload: Payload<'_>) {
+        let header = &header.decode();
         let len = usize::from(header.len);
         let bytes = match payload {
             Payload::Empty => {

@@ -6,7 +6,7 @@ use crate::wire::Wire;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 use heapless::Deque;
 use netvm_abi::atomic::Operand;
-use netvm_abi::wire::Header;
+use netvm_abi::wire::OwnHeader;
 use netvm_abi::{Geometry, Nanos, PAGE_SIZE, PageOffset, ReceiveId, StagingId};
 use netvm_nic::Frame;
 use netvm_nic::platform::{DMA_SLOTS, Dma, DmaId, Interrupt, Operands, Payload, Platform};
@@ -126,8 +126,8 @@ impl<W: Wire> Platform for Surroundings<W> {
         self.operands.set(slot, operand);
     }
 
-    fn transmit(&mut self, header: &Header, payload: Payload<'_>) {
-        let len = usize::from(header.len);
+    fn transmit(&mut self, header: &OwnHeader, payload: Payload<'_>) {
+        let len = usize::from(header.payload_len());
         let mut short = [0; INLINE];
         let (bytes, staging) = match payload {
             Payload::Empty => (None, None),

@@ -14,7 +14,7 @@ use core::hint::black_box;
 use core::sync::atomic::AtomicU32;
 use netvm_abi::page_lock::{self, Used};
 use netvm_abi::page_table::{HashKey, PageEntry, PageTable, ROW_WORDS};
-use netvm_abi::wire::{Header, Kind};
+use netvm_abi::wire::{Header, Kind, OwnHeader};
 use netvm_abi::{Nanos, NodeId, PAGE_SIZE, Ppn, SegmentId, StagingId, Vpn};
 use netvm_nic::Frame;
 use netvm_nic::platform::{DmaId, Payload, Platform};
@@ -199,7 +199,8 @@ fn surroundings(counter: &Counter, pair: &mut Pair) {
         ("send_4096", Payload::Staging(StagingId(0)), PAGE_SIZE as u16),
     ] {
         header.len = len;
-        let ((), sent) = counter.of(|| black_box(&mut *around).transmit(black_box(&header), payload));
+        let message = OwnHeader::new(&header);
+        let ((), sent) = counter.of(|| black_box(&mut *around).transmit(black_box(&message), payload));
         // The staging buffer is the core's, and free.
         let _ = around.poll_sent();
         say(name, sent, 1);

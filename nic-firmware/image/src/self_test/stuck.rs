@@ -6,7 +6,7 @@ use crate::arena::Arena;
 use crate::wire::Wire;
 use crate::wire::virtio::{Network, Trouble};
 use crate::{board, clock, interrupts, log, mmu, pci};
-use netvm_abi::wire::{Header, Kind};
+use netvm_abi::wire::{Header, Kind, OwnHeader};
 use netvm_abi::{Nanos, NodeId, OpId, StagingId};
 
 /// Messages: more than the device's queue and the wire hold, and no more than may wait.
@@ -43,7 +43,7 @@ pub(crate) fn run(arena: &mut Arena, map: &mut mmu::Map) -> Result<(), Complaint
         };
         let staging = staged.then_some(StagingId(number as u16));
         // SAFETY: the buffer stays for ever, and nothing writes to it.
-        unsafe { wire.send(&header, payload, staging) };
+        unsafe { wire.send(&OwnHeader::new(&header), payload, staging) };
     }
     let took = Nanos(clock::now().0 - began.0);
     let waiting = wire.waiting();

@@ -6,7 +6,7 @@ use super::Wire;
 use super::inbox::Inbox;
 use crate::arena::Arena;
 use heapless::Deque;
-use netvm_abi::wire::Header;
+use netvm_abi::wire::OwnHeader;
 use netvm_abi::{NodeId, ReceiveId, StagingId};
 use netvm_platform::Frame;
 
@@ -41,8 +41,8 @@ impl<W: Wire> Home<W> {
 }
 
 impl<W: Wire> Wire for Home<W> {
-    unsafe fn send(&mut self, header: &Header, payload: &[u8], staging: Option<StagingId>) {
-        if header.destination != self.own {
+    unsafe fn send(&mut self, header: &OwnHeader, payload: &[u8], staging: Option<StagingId>) {
+        if header.destination() != self.own {
             // SAFETY: the same contract.
             return unsafe { self.outside.send(header, payload, staging) };
         }

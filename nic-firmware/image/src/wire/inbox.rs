@@ -3,7 +3,7 @@
 use crate::arena::Arena;
 use crate::host::copy::copy_own;
 use heapless::{Deque, Vec};
-use netvm_abi::wire::{HEADER_BYTES, Header};
+use netvm_abi::wire::{HEADER_BYTES, OwnHeader};
 use netvm_abi::{PAGE_SIZE, ReceiveId};
 use netvm_platform::Frame;
 
@@ -45,7 +45,7 @@ impl<const BUFFERS: usize> Inbox<BUFFERS> {
     }
 
     /// Copies a message in.
-    pub(super) fn put(&mut self, header: &Header, payload: &[u8]) {
+    pub(super) fn put(&mut self, header: &OwnHeader, payload: &[u8]) {
         let Some(index) = self.free.pop() else {
             self.lost += 1;
             return;
@@ -53,7 +53,7 @@ impl<const BUFFERS: usize> Inbox<BUFFERS> {
         let Some(message) = self.buffers.get_mut(index as usize) else {
             return;
         };
-        message.header = header.encode();
+        message.header = header.to_bytes();
         let len = payload.len().min(message.payload.len());
         copy_own(payload, &mut message.payload);
         message.len = len;

@@ -5,7 +5,7 @@ use super::inbox::Inbox;
 use crate::arena::Arena;
 use core::cell::RefCell;
 use heapless::Deque;
-use netvm_abi::wire::Header;
+use netvm_abi::wire::OwnHeader;
 use netvm_abi::{NodeId, ReceiveId, StagingId};
 use netvm_platform::Frame;
 
@@ -58,9 +58,9 @@ impl Loopback {
 }
 
 impl Wire for Loopback {
-    unsafe fn send(&mut self, header: &Header, payload: &[u8], staging: Option<StagingId>) {
+    unsafe fn send(&mut self, header: &OwnHeader, payload: &[u8], staging: Option<StagingId>) {
         // A node that does not exist gets what every network gives it: nothing.
-        let _ = self.inbox(header.destination.index(), |inbox| inbox.put(header, payload));
+        let _ = self.inbox(header.destination().index(), |inbox| inbox.put(header, payload));
         if let Some(id) = staging {
             // More buffers than a card has.
             let _ = self.sent.push_back(id);

@@ -6,18 +6,18 @@ pub(crate) mod loopback;
 mod nodes;
 pub(crate) mod virtio;
 
-use netvm_abi::wire::Header;
+use netvm_abi::wire::OwnHeader;
 use netvm_abi::{ReceiveId, StagingId};
 use netvm_platform::Frame;
 
 /// A wire. Messages of one path may be lost with the link, but are not changed.
 pub(crate) trait Wire {
-    /// Sends a message with its payload, [`Header::len`] bytes. Where that stands in a staging buffer, it may leave from
+    /// Sends a message with its payload, [`payload_len`](OwnHeader::payload_len) bytes. Where that stands in a staging buffer, it may leave from
     /// there later, and [`Self::poll_sent`] gives the buffer back; otherwise it has been copied when this returns.
     ///
     /// # Safety
     /// The payload of a staging buffer stays where it is, untouched, until the buffer is given back.
-    unsafe fn send(&mut self, header: &Header, payload: &[u8], staging: Option<StagingId>);
+    unsafe fn send(&mut self, header: &OwnHeader, payload: &[u8], staging: Option<StagingId>);
 
     /// The next staging buffer whose message has left.
     fn poll_sent(&mut self) -> Option<StagingId>;

@@ -12,7 +12,7 @@ use crate::sim::{Event, Sim};
 use crate::vm::PAGE;
 use crate::words::{Side, Space, View};
 use netvm_abi::atomic::Operand;
-use netvm_abi::wire::{HEADER_BYTES, Header};
+use netvm_abi::wire::{HEADER_BYTES, OwnHeader};
 use netvm_abi::{BounceId, Geometry, Nanos, NodeId, ReceiveId, StagingId};
 use netvm_nic::platform::{Dma, DmaId, Interrupt, Operands, Payload, Platform};
 use netvm_nic::{Config, Nic};
@@ -354,11 +354,12 @@ impl Platform for CardDevice {
         sim.node(self.node).bus.borrow_mut().operands.set(slot, operand);
     }
 
-    fn transmit(&mut self, header: &Header, payload: Payload<'_>) {
+    fn transmit(&mut self, header: &OwnHeader, payload: Payload<'_>) {
+        let (head, header) = (header.to_bytes(), &header.decode());
         let sim = self.sim();
         let node = sim.node(self.node);
         let mut bytes = Vec::with_capacity(HEADER_BYTES + usize::from(header.len));
-        bytes.extend_from_slice(&header.encode());
+        bytes.extend_from_slice(&head);
         let len = usize::from(header.len);
         let staging = match payload {
             Payload::Empty => None,

@@ -12,7 +12,7 @@ use crate::arena::Arena;
 use crate::{board, interrupts, mmu, pci};
 use hal::Machine;
 use netvm_abi::frame::Endpoint;
-use netvm_abi::wire::Header;
+use netvm_abi::wire::OwnHeader;
 use netvm_abi::{NodeId, ReceiveId, StagingId};
 use netvm_platform::Frame;
 use receive::Receiver;
@@ -114,8 +114,8 @@ impl Network {
 }
 
 impl Wire for Network {
-    unsafe fn send(&mut self, header: &Header, payload: &[u8], staging: Option<StagingId>) {
-        let to = nodes::endpoint(header.destination);
+    unsafe fn send(&mut self, header: &OwnHeader, payload: &[u8], staging: Option<StagingId>) {
+        let to = nodes::endpoint(header.destination());
         let path = [&self.own, &to];
         // SAFETY: the same contract.
         unsafe {

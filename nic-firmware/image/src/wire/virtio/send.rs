@@ -15,7 +15,7 @@ use core::ptr::NonNull;
 use heapless::{Deque, Vec};
 use netvm_abi::StagingId;
 use netvm_abi::frame::{Endpoint, HEAD_BYTES, encode_head};
-use netvm_abi::wire::Header;
+use netvm_abi::wire::OwnHeader;
 use virtio_drivers::transport::Transport;
 
 /// Messages on their way, those that wait for the device included.
@@ -98,7 +98,7 @@ impl Sender {
         &mut self,
         transport: &mut impl Transport,
         path: [&Endpoint; 2],
-        header: &Header,
+        header: &OwnHeader,
         payload: &[u8],
         staging: Option<StagingId>,
     ) {

@@ -271,7 +271,7 @@ mod tests {
     use super::*;
     use netvm_abi::NodeId;
     use netvm_abi::frame::{Endpoint, HEAD_BYTES, encode_head};
-    use netvm_abi::wire::Header;
+    use netvm_abi::wire::{Header, OwnHeader};
 
     const ROUGH: Faults = Faults {
         lost: 100_000,
@@ -304,7 +304,13 @@ mod tests {
             ip: [10, 0, 0, last],
             port: 5791,
         });
-        encode_head(&from, &to, &Header::new(kind, NodeId(1), NodeId(0)), &[]).unwrap()
+        encode_head(
+            &from,
+            &to,
+            &OwnHeader::new(&Header::new(kind, NodeId(1), NodeId(0))),
+            &[],
+        )
+        .unwrap()
     }
 
     #[test]

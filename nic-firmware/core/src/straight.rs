@@ -1,0 +1,91 @@
+//! The straight way of a write that lacks nothing: from the words of its descriptor into its frame.
+//!
+//! Most small writes find an empty pipeline, a link that is up and a credit. Such a write needs no entry, as it waits
+//! for nothing: its message is built once, numbered, and sent. What lacks something, or could fail, goes through the
+//! pipeline ([`crate::stream`]), which does the same in steps. The checks of the command are one function for both
+//! ([`crate::dispatch::plan`]), and so is the numbering.
+
+use crate::dispatch::plan;
+use crate::nic::Nic;
+use crate::peer::Link;
+use crate::platform::{Payload, Platform};
+use crate::port::Count;
+use crate::stream::{Outgoing, Source, number};
+use netvm_abi::bar::port::BLOCK_WORDS;
+use netvm_abi::descriptor::{CommandFlags, HEAD_WORDS, INLINE_BYTES, Opcode, RawCommand};
+use netvm_abi::storage::Storage;
+use netvm_abi::wire::OwnHeader;
+use netvm_abi::words::Part;
+use netvm_abi::{Nanos, PortId};
+
+impl<S: Storage> Nic<S> {
+    /// Sends the write whose descriptor's head has been copied, if nothing of its port is on its way and it lacks
+    /// nothing. Returns false, and has changed nothing, where it belongs into the pipeline.
+    #[inline(always)]
+    pub(crate) fn send_straight<P: Platform>(
+        &mut self,
+        p: &mut P,
+        now: Nanos,
+        id: PortId,
+        head: &[u32; HEAD_WORDS],
+    ) -> bool {
+        let config = &self.config;
+        let Some(port) = self.ports.get_mut(id.index()) else {
+            return false;
+        };
+        // While a page of the port is missing it gets fewer credits: the pipeline knows how many.
+        if port.len != 0 || port.missing != 0 {
+            return false;
+        }
+        let Ok(command) = RawCommand::of(head) else {
+            return false;
+        };
+        let staged = !command.flags().contains(CommandFlags::INLINE) && !command.is_empty();
+        if command.opcode() != Opcode::Write || staged {
+            return false;
+        }
+        let Ok((message, source)) = plan(config, port.generation, &command) else {
+            return false;
+        };
+        let node = command.node();
+        let at = config.stream_index(node, id);
+        let (Some(peer), Some(sender)) = (self.peers.get_mut(node.index()), self.senders.get_mut(at)) else {
+            return false;
+        };
+        let waits = peer.link != Link::Up || sender.lost.is_some() || u32::from(message.len) > peer.payload;
+        if waits || !sender.reserve(peer, config.geometry.window) {
+            return false;
+        }
+        let mut header = OwnHeader::carrying(message, (config.node, id), &command);
+        let out = Outgoing {
+            port: id,
+            epoch: command.epoch(),
+            op: command.op(),
+            generation: port.generation,
+        };
+        number(config, peer, &mut self.outgoing, &mut header, out);
+        self.counters.commands += 1;
+        self.counters.messages_sent += 1;
+        self.counters.bytes_sent += u64::from(message.len);
+        if source == Source::Descriptor {
+            let mut words = [0; INLINE_BYTES / 4];
+            let block = Part::new(p.bar(), self.bar.port(id), BLOCK_WORDS);
+            if let Some(used) = words.get_mut(..usize::from(message.len).div_ceil(4)) {
+                port.fetch.copy_inline(&block, used);
+            }
+            self.counters.inline_sent += 1;
+            p.transmit(&header, Payload::Inline(&words));
+        } else {
+            p.transmit(&header, Payload::Empty);
+        }
+        let (taken, done) = port.pass_through();
+        self.arm_probe(node, now);
+        if done {
+            self.refresh(p, id, Count::Writes);
+        }
+        if taken {
+            self.refresh(p, id, Count::Taken);
+        }
+        true
+    }
+}
