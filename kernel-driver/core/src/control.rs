@@ -6,13 +6,8 @@
 //! importer asks again. A received message ends its bounce slot at once, whatever it asks for, so
 //! two nodes that ask each other can never wait for each other's slots.
 
-use crate::host::Host;
-use crate::platform::Platform;
-use netvm_abi::control::{CONTROL_SLOTS, CONTROL_WORDS, Control};
-use netvm_abi::event::HostEvent;
-use netvm_abi::storage::Storage;
-use netvm_abi::words::SharedWords;
-use netvm_abi::{Nanos, NodeId, Status, Token};
+use netvm_abi::Token;
+use netvm_abi::control::CONTROL_SLOTS;
 
 /// What a slot is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,12 +20,12 @@ pub(crate) enum Purpose {
     Farewell,
 }
 
-const REQUESTS: core::ops::Range<u16> = 0..24;
-const ANSWERS: core::ops::Range<u16> = 24..48;
-const FAREWELLS: core::ops::Range<u16> = 48..CONTROL_SLOTS;
+pub(crate) const REQUESTS: core::ops::Range<u16> = 0..24;
+pub(crate) const ANSWERS: core::ops::Range<u16> = 24..48;
+pub(crate) const FAREWELLS: core::ops::Range<u16> = 48..CONTROL_SLOTS;
 
 #[derive(Clone, Copy, Debug)]
-struct ControlSlot {
+pub(crate) struct ControlSlot {
     purpose: Option<Purpose>,
     generation: u16,
 }
@@ -48,7 +43,7 @@ impl ControlSlots {
         )
     }
 
-    fn take(&mut self, purpose: Purpose) -> Option<(u16, Token)> {
+    pub(crate) fn take(&mut self, purpose: Purpose) -> Option<(u16, Token)> {
         let share = match purpose {
             Purpose::Request(_) => REQUESTS,
             Purpose::Answer => ANSWERS,
@@ -79,95 +74,5 @@ impl ControlSlots {
             return None;
         }
         slot.purpose.take()
-    }
-}
-
-impl<S: Storage> Host<S> {
-    /// Sends a message; false when there is no slot for it now.
-    pub(crate) fn send_control<P: Platform>(
-        &mut self,
-        platform: &mut P,
-        peer: NodeId,
-        purpose: Purpose,
-        message: &Control,
-    ) -> bool {
-        if !self.is_alive() {
-            return false;
-        }
-        let Some((slot, token)) = self.control.take(purpose) else {
-            return false;
-        };
-        platform
-            .shared()
-            .store_slice(self.shared_map.control_slot(slot), &message.encode());
-        self.counters.control_sent += 1;
-        self.post(platform, &HostEvent::SendControl { peer, slot, token });
-        true
-    }
-
-    pub(crate) fn send_farewell<P: Platform>(
-        &mut self,
-        platform: &mut P,
-        peer: NodeId,
-        message: &Control,
-    ) -> bool {
-        self.send_control(platform, peer, Purpose::Farewell, message)
-    }
-
-    /// Acts on a message from the host driver of `from`.
-    ///
-    /// # Errors
-    /// [`Status::Malformed`] when it makes no sense or `from` may not send it.
-    pub(crate) fn handle_control<P: Platform>(
-        &mut self,
-        platform: &mut P,
-        from: NodeId,
-        words: &[u32; CONTROL_WORDS],
-        now: Nanos,
-    ) -> Result<(), Status> {
-        match Control::decode(words)? {
-            Control::Import {
-                token,
-                port,
-                importer,
-                modes,
-                name,
-            } => {
-                self.counters.import_requests += 1;
-                // First the slot, then the grant: a grant that cannot be told would be lost.
-                if !self.control.has_room(Purpose::Answer) {
-                    self.counters.import_requests_dropped += 1;
-                    return Ok(());
-                }
-                let granted = self.answer_import(platform, from, port, importer, modes, &name, token);
-                let answer = match granted {
-                    Ok(grant) => Control::Granted { token, grant },
-                    Err(status) => {
-                        self.counters.imports_refused += 1;
-                        Control::Refused { token, status }
-                    }
-                };
-                self.send_control(platform, from, Purpose::Answer, &answer);
-                Ok(())
-            }
-            Control::Granted { token, grant } => {
-                self.import_answered(platform, from, token, Ok(grant), now);
-                Ok(())
-            }
-            Control::Refused { token, status } => {
-                self.import_answered(platform, from, token, Err(status), now);
-                Ok(())
-            }
-            Control::Release { capability, secret } => {
-                self.release_grant(platform, from, capability, secret, now)
-            }
-            Control::Revoked { capability, exporter } => {
-                if exporter != from {
-                    return Err(Status::Malformed);
-                }
-                self.import_revoked(from, capability);
-                Ok(())
-            }
-        }
     }
 }

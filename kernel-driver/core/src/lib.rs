@@ -5,37 +5,56 @@
 //! go to one [`Host`], under one lock of the platform; see [`platform`] for what that lock may not be
 //! held across.
 //!
-//! | file | idea |
+//! **Two layers.** A file of the *state* has a table or a machine of its own and knows nothing of the others' owner. [`host`]
+//! joins them: what the platform calls is a method of [`Host`] there. State never imports `host`; the stage `house` of
+//! `cargo xtask test` checks it.
+//!
+//! | state | idea |
 //! |---|---|
-//! | [`host`] | the whole; posting events; the card's death |
-//! | [`attach`] | negotiating with a card, watching it, reset |
-//! | [`ports`] | port numbers, generations, process-exit clean-up |
+//! | `card` | whether the card can be used |
+//! | [`attach`] | sizes of a host, and why a card cannot be attached |
+//! | [`ports`] | port numbers and generations |
 //! | [`segments`] | registered ranges: address -> segment |
 //! | [`exports`] | names for ranges, and the lists of their importers |
 //! | [`grants`] | capabilities derived for importers |
-//! | [`revoke`] | taking them back, and the barrier with the NIC |
+//! | [`revoke`] | taking them back, and the barriers with the NIC |
 //! | [`imports`] | what this node's ports import |
 //! | `shares` | tables of which no port can take everything |
-//! | `answers` | answers to import requests, on both sides |
-//! | `control` | messages between host drivers |
-//! | [`shadow`] | mapping pages: mirror, rows, quota, displacement |
+//! | `control` | slots for messages between host drivers |
+//! | [`shadow`] | the mirror of the NIC's page table: rows, quota, displacement |
 //! | `races` | page events against maps under way |
-//! | [`unmap`] | unmapping pages and ranges |
-//! | `bounce` | from the NIC's event to a port's queue; the check of a bounced message |
+//! | [`unmap`] | an unmap under way |
+//! | `bounce` | a piece of paging work |
 //! | [`paging`] | what a paging worker does with it |
 //! | `peers` | links, incarnations |
-//! | [`events`] | what the NIC says, and what the platform hears of it |
+//! | [`events`] | what the platform hears |
+//! | [`watch`] | time in which the card ran |
 //! | [`counters`] | what happened |
 //! | [`tally`] | what happened to one port, one segment, one link |
+//!
+//! | [`host`] | idea |
+//! |---|---|
+//! | `mod` | the whole; posting events; the card's death |
+//! | `attach` | negotiating with a card, reset |
+//! | `watch` | judging the card |
+//! | `events` | what the NIC says, and what is due |
+//! | `port` | opening and closing ports, process-exit clean-up |
+//! | `segment`, `export` | how ranges and names begin and end |
+//! | `grant`, `barrier` | deriving capabilities, and taking them back |
+//! | `import`, `answers`, `control` | importing, and messages between host drivers |
+//! | `map`, `unmap` | mapping pages, and unmapping ranges |
+//! | `bounce`, `paging` | from the NIC's event to a port's queue, and what workers tell |
+//! | `peer` | what a lost link ends |
+//! | `tally` | the books of one port, one segment, one link |
 #![no_std]
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
 extern crate std;
 
-mod answers;
 pub mod attach;
 mod bounce;
+mod card;
 mod control;
 pub mod counters;
 pub mod events;

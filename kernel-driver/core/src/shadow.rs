@@ -13,17 +13,16 @@
 //!
 //! Several VPNs may have the same frame: locks, marks and lists belong to slots.
 
-use crate::host::{CardFailure, Host};
 use crate::lists::{Links, List, linked};
-use crate::platform::{PageGone, Platform, Resident};
+use crate::platform::PageGone;
 use crate::races::Look;
-use netvm_abi::page_lock::{self, Clear, Marks, PageUse, Retracted, Turn};
+use netvm_abi::page_lock::{self, Marks, PageUse, Retracted, Turn};
 use netvm_abi::page_table::{PLACES, PageEntry, PageSlot, PageTable, ROW_SLOTS};
 use netvm_abi::storage::{MakeTable, Storage};
 use netvm_abi::words::SharedWords;
 use netvm_abi::{PortId, Ppn, SegmentId, Vpn};
 
-/// A look at the page events before a page is paged in; [`Host::map_commit`] publishes only if none
+/// A look at the page events before a page is paged in; [`Host::map_commit`](crate::Host::map_commit) publishes only if none
 /// of them concerned the page meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapTicket {
@@ -31,7 +30,7 @@ pub struct MapTicket {
     pub vpn: Vpn,
     /// Its segment.
     pub segment: SegmentId,
-    look: Look,
+    pub(crate) look: Look,
 }
 
 /// Why a page was not mapped. None of these is an error of the application but the first.
@@ -292,7 +291,7 @@ impl<S: Storage> Shadow<S> {
     }
 
     /// Takes out a mapped slot at once if the NIC does not hold it; otherwise leaves it as it was.
-    fn take_out_now<W: SharedWords + ?Sized>(&mut self, bar: &W, at: PageSlot) -> Out {
+    pub(crate) fn take_out_now<W: SharedWords + ?Sized>(&mut self, bar: &W, at: PageSlot) -> Out {
         self.zap(bar, at);
         bar.full_barrier();
         let out = self.take_out(bar, at);
@@ -358,7 +357,7 @@ impl<S: Storage> Shadow<S> {
     }
 
     /// Makes room for a page in its rows.
-    fn make_room<W: SharedWords + ?Sized>(
+    pub(crate) fn make_room<W: SharedWords + ?Sized>(
         &mut self,
         bar: &W,
         vpn: Vpn,
@@ -388,132 +387,5 @@ impl<S: Storage> Shadow<S> {
             }
         }
         Err(MapError::Busy)
-    }
-}
-
-impl<S: Storage> Host<S> {
-    /// Looks at the page events, before the platform pages in (or looks whether the page is there).
-    ///
-    /// # Errors
-    /// [`MapError::NotRegistered`], [`MapError::Raced`], [`MapError::CardGone`].
-    pub fn map_begin(&self, vpn: Vpn) -> Result<MapTicket, MapError> {
-        if !self.is_alive() {
-            return Err(MapError::CardGone);
-        }
-        if !self.port_is_open(vpn.port()) {
-            return Err(MapError::NotRegistered);
-        }
-        let (segment, _) = self
-            .locate(vpn.port(), vpn.address())
-            .ok_or(MapError::NotRegistered)?;
-        let look = self.races.look(vpn).ok_or(MapError::Raced)?;
-        Ok(MapTicket { vpn, segment, look })
-    }
-
-    /// Publishes the page to the NIC if nothing happened to it since the ticket.
-    ///
-    /// # Errors
-    /// [`MapError`].
-    pub fn map_commit<P: Platform>(
-        &mut self,
-        platform: &mut P,
-        ticket: MapTicket,
-        page: Resident,
-    ) -> Result<Mapped, MapError> {
-        let vpn = ticket.vpn;
-        let result = self.map_now(platform, ticket, page);
-        match &result {
-            Ok(Mapped { displaced }) => {
-                match displaced {
-                    Some(gone) if gone.vpn == vpn => self.counters.pages_replaced += 1,
-                    Some(gone) if gone.still_readable => self.counters.pages_moved += 1,
-                    Some(_) => self.counters.pages_displaced += 1,
-                    None => {}
-                }
-                if displaced.is_some_and(|gone| gone.dirty) {
-                    self.counters.pages_dirty += 1;
-                }
-            }
-            Err(MapError::Raced) => self.counters.map_races += 1,
-            Err(MapError::Busy) => self.counters.map_rows_busy += 1,
-            Err(MapError::CardGone) => self.fail(CardFailure::AllOnes),
-            Err(MapError::NotRegistered) => {}
-        }
-        result
-    }
-
-    fn map_now<P: Platform>(
-        &mut self,
-        platform: &mut P,
-        ticket: MapTicket,
-        page: Resident,
-    ) -> Result<Mapped, MapError> {
-        let vpn = ticket.vpn;
-        let now = self.map_begin(vpn)?;
-        if now.segment != ticket.segment {
-            return Err(MapError::NotRegistered);
-        }
-        if now.look != ticket.look {
-            return Err(MapError::Raced);
-        }
-        let bar = platform.bar();
-        let entry = PageEntry {
-            vpn,
-            ppn: page.ppn,
-            segment: ticket.segment,
-            writable: page.writable,
-        };
-        let earlier = self.shadow.find(vpn).map(|(at, slot)| (at, *slot));
-        let (at, displaced) = match earlier {
-            Some((_, slot)) if slot.state == SlotState::Zapped => return Err(MapError::Raced),
-            Some((_, slot)) if slot.ppn == page.ppn && slot.writable == page.writable => {
-                self.counters.pages_already_mapped += 1;
-                return Ok(Mapped { displaced: None });
-            }
-            Some((at, _)) => match self.shadow.take_out_now(bar, at) {
-                Out::Gone(gone, _) => (at, Some(gone)),
-                Out::InUse(_) => return Err(MapError::Busy),
-                Out::CardGone => return Err(MapError::CardGone),
-            },
-            None => self.shadow.make_room(bar, vpn)?,
-        };
-        self.shadow.fill(bar, at, &entry, page.frame);
-        self.counters.pages_mapped += 1;
-        Ok(Mapped { displaced })
-    }
-
-    /// Whether the NIC may use a page now, and whether it may write it.
-    #[must_use]
-    pub fn mapping(&self, vpn: Vpn) -> Option<Resident> {
-        let (_, slot) = self.shadow.find(vpn)?;
-        (slot.state == SlotState::Mapped).then_some(Resident {
-            ppn: slot.ppn,
-            frame: slot.frame,
-            writable: slot.writable,
-        })
-    }
-
-    /// Reads and resets what the NIC did to a mapped page (see [`netvm_abi::page_lock::take_use`]). A
-    /// page that it holds at this moment counts as referenced. `None`: it is not mapped.
-    pub fn take_use<P: Platform>(&mut self, platform: &mut P, vpn: Vpn, clear: Clear) -> Option<PageUse> {
-        let (at, slot) = self.shadow.find(vpn)?;
-        if !self.is_alive() {
-            return Some(PageUse {
-                dirty: slot.writable,
-                referenced: true,
-                held: false,
-            });
-        }
-        let used = page_lock::take_use(platform.bar(), &self.shadow.table, at, clear);
-        Some(PageUse {
-            referenced: used.referenced || used.held,
-            ..used
-        })
-    }
-
-    /// Pages that are mapped now.
-    #[must_use]
-    pub fn mapped_pages(&self) -> u32 {
-        self.shadow.mapped()
     }
 }

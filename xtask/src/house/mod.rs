@@ -4,6 +4,7 @@
 
 mod arrows;
 mod counters;
+mod layers;
 mod links;
 mod text;
 mod tree;
@@ -22,6 +23,7 @@ pub(crate) fn check(context: &mut Context<'_>) -> Result<Outcome> {
     let mut wrong = text::check(&tree);
     wrong.extend(arrows::check()?);
     wrong.extend(workspaces(&tree));
+    wrong.extend(layers::check(&tree));
     wrong.extend(counters::check(&tree));
     wrong.extend(links::check(&tree));
     std::fs::write(context.log(), wrong.join("\n"))?;

@@ -4,7 +4,7 @@
 //! grant that no import waits for any more (a cancelled import, an answer that came after its time) is given back at
 //! once.
 
-use crate::host::Host;
+use super::Host;
 use crate::imports::State;
 use crate::platform::Platform;
 use netvm_abi::control::{Control, Grant, Modes, Name};

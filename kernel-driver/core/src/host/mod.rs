@@ -1,8 +1,27 @@
 //! The whole of one node's driver, and the two things that everything needs: posting an event to the
 //! NIC, and finding that the card is dead.
 
+mod answers;
+mod attach;
+mod barrier;
+mod bounce;
+mod control;
+mod events;
+mod export;
+mod grant;
+mod import;
+mod map;
+mod paging;
+mod peer;
+mod port;
+mod segment;
+mod tally;
+mod unmap;
+mod watch;
+
 use crate::attach::HostConfig;
 use crate::bounce::Work;
+pub use crate::card::{CardFailure, CardState};
 use crate::control::ControlSlots;
 use crate::counters::Counters;
 use crate::exports::Exports;
@@ -24,40 +43,6 @@ use netvm_abi::shared_map::{SharedMap, status_page};
 use netvm_abi::storage::Storage;
 use netvm_abi::words::SharedWords;
 use netvm_abi::{Geometry, Incarnation, Nanos, NodeId};
-
-/// Whether the card can be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CardState {
-    /// It works.
-    Alive,
-    /// It is dead, and may still do DMA: stop its bus mastering, drain, and say
-    /// [`Host::card_stopped`].
-    Dead(CardFailure),
-    /// It is dead, and the platform has dealt with it.
-    Stopped {
-        /// How it was found dead.
-        cause: CardFailure,
-        /// It is certain that it does no DMA.
-        proven: bool,
-    },
-}
-
-/// How a card was found dead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CardFailure {
-    /// A read gave all ones.
-    AllOnes,
-    /// A page lock was not released in time.
-    UnmapDeadline,
-    /// A barrier, or the closing of a port, was not answered in time.
-    AnswerDeadline,
-    /// Its heartbeat stands still.
-    Heartbeat,
-    /// It does not take events any more.
-    EventRingFull,
-    /// It runs another firmware, or another start of it, than the one that this driver has attached to.
-    Restarted,
-}
 
 /// The state of one node's driver. All methods are called under one lock of the platform.
 pub struct Host<S: Storage> {
