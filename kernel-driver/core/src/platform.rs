@@ -12,6 +12,8 @@
 //! | waits for a page lock | `unmap_begin` / `unmap_step` ([`crate::unmap`]) |
 //! | waits for the NIC's answer | `*_begin` / `*_step`, after `poll` ([`crate::events`]) |
 //!
+//! `kernel-driver/platform` has the first two rows as steps that all platforms share.
+//!
 //! [`Platform`] is what the core calls while the lock is held; none of its methods may call back
 //! into the core, block or fault.
 
