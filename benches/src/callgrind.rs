@@ -12,6 +12,8 @@ use std::process::Command;
 
 /// The argument that makes a benchmark run its cases for callgrind instead of reporting.
 pub const CASES: &str = "--cases-for-callgrind";
+/// The argument that names the one case to run.
+pub const ONLY: &str = "--only-case";
 
 /// What the calls of one function from another cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,13 +117,68 @@ fn named(symbol: &str, name: &str) -> bool {
 /// # Errors
 /// Valgrind is missing (the message names the package that has it), or the run failed.
 pub fn run() -> Result<Profile> {
+    Profile::parse(&watch(&[CASES], &[])?)
+}
+
+/// Instructions of all calls of `probe` in one case, callees included, by the source file that they come from, most
+/// first. Files outside of this repository count as one.
+///
+/// # Errors
+/// As [`run`].
+pub fn files_within(case: &str, probe: &str) -> Result<Vec<(String, u64)>> {
+    let collect = format!("--toggle-collect=*{probe}*");
+    let only = format!("{ONLY}={case}");
+    Ok(files(&watch(&[CASES, &only], &[&collect])?))
+}
+
+/// Sums callgrind's output by source file.
+fn files(text: &str) -> Vec<(String, u64)> {
+    let mut files: BTreeMap<String, u64> = BTreeMap::new();
+    let mut file = "";
+    let mut of_a_call = false;
+    for line in text.lines() {
+        let named = ["fl=", "fi=", "fe="]
+            .iter()
+            .find_map(|key| line.strip_prefix(key));
+        if let Some(name) = named {
+            file = name;
+        } else if line.starts_with("calls=") {
+            of_a_call = true;
+        } else if line.starts_with(|c: char| c.is_ascii_digit()) {
+            // The line behind a call says what the callee cost: its own lines say so, too.
+            let cost = line.split(' ').nth(1).and_then(|cost| cost.parse().ok());
+            if !std::mem::take(&mut of_a_call) {
+                *files.entry(own_file(file)).or_default() += cost.unwrap_or(0);
+            }
+        }
+    }
+    let mut files: Vec<(String, u64)> = files.into_iter().collect();
+    files.sort_by_key(|&(_, cost)| std::cmp::Reverse(cost));
+    files
+}
+
+/// A file's name from the root of this repository on.
+fn own_file(path: &str) -> String {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../");
+    let root = std::fs::canonicalize(root).unwrap_or_default();
+    match std::path::Path::new(path).strip_prefix(root) {
+        Ok(own) => own.display().to_string(),
+        Err(_) if path.starts_with('/') || path.starts_with("./") => String::from("the standard libraries"),
+        // Rust's own files have names without a root where its source is not installed.
+        Err(_) => path.to_owned(),
+    }
+}
+
+/// Runs this program with these arguments under callgrind, and gives what callgrind wrote.
+fn watch(arguments: &[&str], options: &[&str]) -> Result<String> {
     let program = std::env::current_exe().context("finding this program's own file")?;
     let output = std::env::temp_dir().join(format!("netvm-callgrind-{}", std::process::id()));
     let result = Command::new("valgrind")
         .args(["--tool=callgrind", "--compress-strings=no", "--compress-pos=no"])
+        .args(options)
         .arg(format!("--callgrind-out-file={}", output.display()))
         .arg(&program)
-        .arg(CASES)
+        .args(arguments)
         .output();
     let finished = match result {
         Ok(finished) => finished,
@@ -141,7 +198,7 @@ pub fn run() -> Result<Profile> {
     }
     let text = std::fs::read_to_string(&output).context("reading what callgrind wrote")?;
     std::fs::remove_file(&output).context("removing callgrind's file")?;
-    Profile::parse(&text)
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -181,6 +238,11 @@ calls=1 20
         assert!((profile.between("case_hit_late", "probe_lock")?.each() - 50.0).abs() < 1e-9);
         assert!(profile.between("case_miss", "probe_lock").is_err());
         Ok(())
+    }
+
+    #[test]
+    fn costs_of_a_file_exclude_callees() {
+        assert_eq!(files(SAMPLE), vec![("a.rs".to_owned(), 65)]);
     }
 
     #[test]

@@ -17,6 +17,9 @@ struct Options {
     /// Run the cases and nothing else.
     #[arg(long, hide = true)]
     cases_for_callgrind: bool,
+    /// Of these, run one.
+    #[arg(long, hide = true)]
+    only_case: Option<String>,
 }
 
 fn main() -> ExitCode {
@@ -25,7 +28,7 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> anyhow::Result<bool> {
     if options.cases_for_callgrind {
-        cases::run()?;
+        cases::run(options.only_case.as_deref())?;
         return Ok(true);
     }
     let report = report::measure()?;

@@ -260,24 +260,123 @@ pub fn reckon(profile: &Profile, steps: &[Step]) -> Result<Reckoned> {
     })
 }
 
-/// Runs every case, for callgrind to watch.
+/// A case and its name.
+type Case = (&'static str, fn() -> Result<()>);
+
+const CASES: &[Case] = &[
+    ("case_post_small", case_post_small),
+    ("case_post_bulk", case_post_bulk),
+    ("case_small", case_small),
+    ("case_bulk", case_bulk),
+    ("case_notified", case_notified),
+    ("case_bounced", case_bounced),
+    ("case_whole", case_whole),
+    ("case_read", case_read),
+    ("case_fetch_add", case_fetch_add),
+    ("case_enqueue", case_enqueue),
+    ("case_sem_v", case_sem_v),
+];
+
+/// Runs the case of this name, or every case, for callgrind to watch.
 ///
 /// # Errors
-/// A case could not be set up.
-pub fn run() -> Result<()> {
-    case_post_small()?;
-    case_post_bulk()?;
-    case_small()?;
-    case_bulk()?;
-    case_notified()?;
-    case_bounced()?;
-    case_whole()?;
-    case_read()?;
-    case_fetch_add()?;
-    case_enqueue()?;
-    case_sem_v()?;
+/// A case could not be set up, or there is none of this name.
+pub fn run(only: Option<&str>) -> Result<()> {
+    if let Some(only) = only {
+        let case = CASES.iter().find(|(name, _)| *name == only);
+        let (_, case) = case.with_context(|| format!("there is no case {only}"))?;
+        return case();
+    }
+    for (_, case) in CASES {
+        case()?;
+    }
     asks::run()?;
     cost::run_cases()
+}
+
+/// A step that is to cost less than it does.
+struct Goal {
+    step: &'static str,
+    instructions: f64,
+    case: &'static str,
+    probe: &'static str,
+}
+
+const GOALS: &[Goal] = &[
+    Goal {
+        step: "command_8",
+        instructions: 420.0,
+        case: "case_small",
+        probe: "probe_command",
+    },
+    Goal {
+        step: "fetched_4096",
+        instructions: 250.0,
+        case: "case_bulk",
+        probe: "probe_done",
+    },
+    Goal {
+        step: "frame_8",
+        instructions: 260.0,
+        case: "case_small",
+        probe: "probe_frame",
+    },
+    Goal {
+        step: "landed",
+        instructions: 200.0,
+        case: "case_small",
+        probe: "probe_done",
+    },
+    Goal {
+        step: "serve_read",
+        instructions: 750.0,
+        case: "case_read",
+        probe: "probe_serve",
+    },
+    Goal {
+        step: "serve_fetch_add",
+        instructions: 1200.0,
+        case: "case_fetch_add",
+        probe: "probe_serve",
+    },
+];
+
+/// A step above its goal, and the source files that its instructions come from.
+#[derive(Clone, Debug, Serialize)]
+pub struct Above {
+    /// The step's text.
+    pub text: &'static str,
+    /// Instructions that it is to cost.
+    pub wanted: f64,
+    /// Instructions that it costs.
+    pub instructions: f64,
+    /// Instructions of it by source file, most first.
+    pub files: Vec<(String, f64)>,
+}
+
+/// Finds out what the steps above their goals spend their instructions on.
+///
+/// # Errors
+/// A run under callgrind failed.
+pub fn above(steps: &[Step]) -> Result<Vec<Above>> {
+    let mut all = Vec::new();
+    for goal in GOALS {
+        let Some(step) = steps.iter().find(|step| step.name == goal.step) else {
+            continue;
+        };
+        if step.instructions <= goal.instructions {
+            continue;
+        }
+        let files = crate::callgrind::files_within(goal.case, goal.probe)?;
+        let each = |(file, cost): (String, u64)| (file, cost as f64 / f64::from(ROUNDS));
+        all.push(Above {
+            text: step.text,
+            wanted: goal.instructions,
+            instructions: step.instructions,
+            files: files.into_iter().map(each).collect(),
+        });
+    }
+    Ok(all)
 }
 
 /// What every step costs.
