@@ -35,6 +35,24 @@ impl<'a> RawCommand<'a> {
         Ok(Self { words, opcode, flags })
     }
 
+    /// The same, for a write whose payload stands in the descriptor, or that has none. Nothing for all others.
+    #[inline(always)]
+    pub const fn short_write(words: &'a [u32; HEAD_WORDS]) -> Option<Self> {
+        let [first, ..] = *words;
+        let inline = (first >> 8) as u8 & CommandFlags::INLINE.bits() != 0;
+        if first as u8 != Opcode::Write as u8 || !(inline || first >> 16 == 0) {
+            return None;
+        }
+        let Some(flags) = CommandFlags::from_bits((first >> 8) as u8) else {
+            return None;
+        };
+        Some(Self {
+            words,
+            opcode: Opcode::Write,
+            flags,
+        })
+    }
+
     /// What to do.
     #[must_use]
     #[inline(always)]

@@ -12,7 +12,7 @@ use crate::platform::{Payload, Platform};
 use crate::port::Count;
 use crate::stream::{Outgoing, Source, number};
 use netvm_abi::bar::port::BLOCK_WORDS;
-use netvm_abi::descriptor::{CommandFlags, HEAD_WORDS, INLINE_BYTES, Opcode, RawCommand};
+use netvm_abi::descriptor::{HEAD_WORDS, INLINE_BYTES, RawCommand};
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::OwnHeader;
 use netvm_abi::words::Part;
@@ -29,19 +29,15 @@ impl<S: Storage> Nic<S> {
         id: PortId,
         head: &[u32; HEAD_WORDS],
     ) -> bool {
+        let Some(command) = RawCommand::short_write(head) else {
+            return false;
+        };
         let config = &self.config;
         let Some(port) = self.ports.get_mut(id.index()) else {
             return false;
         };
         // While a page of the port is missing it gets fewer credits: the pipeline knows how many.
         if port.len != 0 || port.missing != 0 {
-            return false;
-        }
-        let Ok(command) = RawCommand::of(head) else {
-            return false;
-        };
-        let staged = !command.flags().contains(CommandFlags::INLINE) && !command.is_empty();
-        if command.opcode() != Opcode::Write || staged {
             return false;
         }
         let Ok((message, source)) = plan(config, port.generation, &command) else {

@@ -606,11 +606,13 @@ impl Sender {
 
 impl Entry {
     /// Whether it counts as a write.
+    #[inline]
     fn is_write(&self) -> bool {
         self.header.kind() == Kind::Write
     }
 
     /// Whether an answer comes back, which a read slot waits for.
+    #[inline]
     fn is_round_trip(&self) -> bool {
         matches!(
             self.header.kind(),
@@ -619,6 +621,7 @@ impl Entry {
     }
 
     /// Bytes that the message makes the other side (or its reply makes this side) move at once.
+    #[inline]
     fn moves(&self) -> u16 {
         match self.header.kind() {
             Kind::ReadRequest => self.header.compare() as u16,
