@@ -138,6 +138,8 @@ pub(crate) struct Failures {
     appends: Vec<Append>,
     /// Calls reported lately.
     reported: VecDeque<OpId>,
+    /// Calls whose failure is reported to no thread.
+    disregarded: VecDeque<OpId>,
     /// Reported so far.
     pub(crate) count: u64,
 }
@@ -159,6 +161,7 @@ impl Failures {
             watched: Vec::new(),
             appends: Vec::new(),
             reported: VecDeque::new(),
+            disregarded: VecDeque::new(),
             count: 0,
         }
     }
@@ -265,6 +268,10 @@ impl Failures {
         if self.reported.contains(&op) || self.known.iter().any(|other| other.failure.op == op) {
             return;
         }
+        if self.disregarded.contains(&op) {
+            self.remember(&known);
+            return;
+        }
         if self.known.len() < KEPT {
             self.known.push(known);
         } else {
@@ -290,6 +297,17 @@ impl Failures {
                 self.settle();
                 Err(self.report(known, 0))
             }
+        }
+    }
+
+    /// No thread comes for the failure of a call that was [watched](Self::watch), and it tells the program nothing. It has
+    /// its effect on the stream all the same: a card may hold notifications back behind it.
+    pub(crate) fn disregard(&mut self, op: OpId) {
+        if self.unwatch(op).is_ok() {
+            if self.disregarded.len() == REMEMBERED {
+                self.disregarded.pop_front();
+            }
+            self.disregarded.push_back(op);
         }
     }
 

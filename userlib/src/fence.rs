@@ -91,6 +91,18 @@ impl PortInner {
         self.wait_ended(|replies| replies.outstanding_of(call, number))
     }
 
+    /// Whether the messages of a call that are among the first `number` have ended.
+    pub(crate) fn has_ended(&self, call: OpId, number: u32) -> bool {
+        let mut dropped = Vec::new();
+        let mut poster = self.poster();
+        poster.harvest(self, &mut dropped);
+        let ended = poster.replies.outstanding_of(call, number) == 0;
+        drop(poster);
+        // Regions may park when they are dropped: after the lock.
+        drop(dropped);
+        ended
+    }
+
     /// Waits until none of certain messages is outstanding.
     fn wait_ended(&self, outstanding: impl Fn(&Replies) -> u32) -> Result<()> {
         let mut rounds = 0;

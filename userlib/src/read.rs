@@ -162,6 +162,26 @@ impl<'a> Read<'a> {
     }
 }
 
+impl RemoteSegment {
+    /// Posts a read of the library's own that its poster does not wait for: the poster sees
+    /// [whether it has ended](crate::port::PortInner::has_ended), and then comes for its failure.
+    pub(crate) fn read_watched(&self, offset: u64, into: &RegionSlice) -> Result<Posted> {
+        let remote = self.inner();
+        remote.check()?;
+        remote.check_transfer(offset, into.len(), Modes::READ)?;
+        remote.port.post_read(&ReadPlan {
+            command: remote.command(offset),
+            local: into.address(),
+            region: into.region(),
+            len: into.len(),
+            part_of: None,
+            staged: false,
+            watched: true,
+            aside: true,
+        })
+    }
+}
+
 /// Reads into memory that the card cannot reach, part by part. Where there is room the next part is
 /// under way while one is copied out.
 fn read_staged(remote: &RemoteInner, mut command: Command, bytes: &mut [u8], aside: bool) -> Result<Posted> {

@@ -24,6 +24,8 @@ pub(super) mod queue {
     pub(in super::super) const OWNER: u64 = 64;
     /// The sender's farewell: 0, or a [`Farewell`](super::Farewell).
     pub(in super::super) const FAREWELL: u64 = 72;
+    /// Where the receiver's own looks put what they read. No one looks there.
+    pub(in super::super) const LOOKS: u64 = 80;
 }
 
 /// Offsets in the sender's export.
@@ -34,6 +36,8 @@ pub(super) mod credits {
     pub(in super::super) const FAREWELL: u64 = 8;
     /// Length of the export.
     pub(in super::super) const LEN: u64 = 16;
+    /// Where the sender's own looks put what they read, behind the export. No one looks there.
+    pub(in super::super) const LOOKS: u64 = 64;
 }
 
 /// How a queue is made. Part of the description, so an importer checks it before use.

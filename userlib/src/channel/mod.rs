@@ -48,6 +48,7 @@
 mod body;
 mod config;
 mod layout;
+mod look;
 mod patience;
 mod receiver;
 mod sender;

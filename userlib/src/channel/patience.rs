@@ -1,9 +1,8 @@
-//! When to look whether the other side still is there, and what its answer means.
+//! When to look whether the other side still is there, and which failures concern it.
 
-use crate::error::{Error, Failure, Result};
+use crate::error::Failure;
 use crate::import::RemoteSegment;
-use crate::port::PortInner;
-use netvm_abi::{Nanos, Status};
+use netvm_abi::Nanos;
 
 /// How long nothing happens before the first look.
 const FIRST: Nanos = Nanos::from_millis(5);
@@ -45,19 +44,4 @@ impl Patience {
 pub(super) fn concerns(remote: &RemoteSegment, failure: &Failure) -> bool {
     let offset = failure.address.0.wrapping_sub(remote.address().0);
     (failure.node, failure.port) == (remote.node(), remote.port()) && offset < remote.len()
-}
-
-/// Reads 8 bytes of the other side's memory. Tells why it has gone, if it has.
-///
-/// # Errors
-/// Failures that concern another peer, or this port.
-pub(super) fn look(port: &PortInner, remote: &RemoteSegment, offset: u64) -> Result<Option<Status>> {
-    match remote.read(offset, &mut [0; 8]).post() {
-        Ok(_) => Ok(None),
-        Err(Error::Failed(failure)) if concerns(remote, &failure) => Ok(Some(failure.status)),
-        Err(error) => {
-            port.alive()?;
-            Err(error)
-        }
-    }
 }

@@ -4,7 +4,8 @@ use super::ChannelStats;
 use super::body::Body;
 use super::config::ChannelConfig;
 use super::layout::{self, Farewell, HEAD_BYTES, Layout, Owner, credits, queue};
-use super::patience::{Patience, concerns, look};
+use super::look::{Look, Meeting};
+use super::patience::{Patience, concerns};
 use super::stream::ChannelReader;
 use crate::backend::Refusal;
 use crate::error::{Error, Result};
@@ -22,6 +23,8 @@ use std::sync::Arc;
 enum Sending {
     /// No sender has joined, or this end has not met it yet.
     Unmet,
+    /// This end binds to its export.
+    Meets(Arc<Meeting>, Owner),
     /// Its export, and the number that tells it of a replenishment.
     By(RemoteSegment, Owner),
     /// It had joined, and has gone.
@@ -53,6 +56,8 @@ pub struct Receiver {
     /// As far as the sender was told.
     told: u64,
     patience: Patience,
+    /// Under way.
+    look: Option<Look>,
     looks_after_farewell: u32,
     /// What the program is to hear next: from a call that could not say it.
     unsaid: Option<Error>,
@@ -106,6 +111,7 @@ impl Receiver {
             freed: 0,
             told: 0,
             patience: Patience::default(),
+            look: None,
             looks_after_farewell: 0,
             unsaid: None,
             end: None,
@@ -198,7 +204,6 @@ impl Receiver {
     pub(super) fn take(&mut self, timeout: Timeout) -> Result<u64> {
         self.free()?;
         if self.owes_entries()? {
-            // Here it may wait for the sender's node to answer, once. The end of a borrow does not.
             self.meet()?;
             self.free()?;
         }
@@ -257,7 +262,7 @@ impl Receiver {
                 self.stats.waits += 1;
                 timeout.deadline(now)
             });
-            let until = deadline.min(self.patience.due(now));
+            let until = deadline.min(self.look_due(now));
             match self.arrived.wait_signal(seen, until) {
                 Ok(()) => continue,
                 Err(Error::TimedOut) => {}
@@ -311,14 +316,34 @@ impl Receiver {
         self.unsaid = Some(error);
     }
 
-    /// When the next look at the sender is due.
+    /// When the next look at the sender is due, or at what came of the last.
     pub(super) fn look_due(&mut self, now: Nanos) -> Nanos {
-        self.patience.due(now)
+        let due = self.patience.due(now);
+        let due = self.look.as_ref().map_or(due, |look| due.min(look.due(now)));
+        match &self.sending {
+            Sending::Meets(meeting, _) => due.min(meeting.due(now)),
+            _ => due,
+        }
     }
 
-    /// Looks whether the sender still is there, if it is time for that. If it is not, the channel has ended
-    /// once everything that had come is received.
+    /// Sees what came of what is under way, and looks whether the sender still is there, if it is time for that. If it is
+    /// not, the channel has ended once everything that had come is received. Does not wait for the sender's node.
     pub(super) fn look_when_due(&mut self) -> Result<()> {
+        if let Sending::Meets(..) = self.sending {
+            self.meet()?;
+            self.free()?;
+        }
+        if let Some(ended) = self.look.as_mut().and_then(Look::seen) {
+            self.look = None;
+            match ended {
+                Ok(()) => {}
+                Err(Error::Failed(failure)) => {
+                    self.sending = Sending::Gone(failure.status);
+                    self.judge_by_farewell()?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
         if !self.patience.is_over(self.port.backend.now()) {
             return Ok(());
         }
@@ -334,13 +359,18 @@ impl Receiver {
         self.meet()?;
         // Also what an earlier attempt could not tell the sender.
         self.free()?;
-        if let Sending::By(sender, _) = &self.sending {
+        if let Sending::By(sender, _) = &self.sending
+            && self.look.is_none()
+        {
             self.stats.looks += 1;
-            if let Some(status) = look(&self.port, sender, credits::FREED)? {
-                self.sending = Sending::Gone(status);
-            }
+            let into = self.memory.slice(queue::LOOKS..queue::LOOKS + 8)?;
+            self.look = Some(Look::begin(&self.port, sender, credits::FREED, &into)?);
         }
-        // One that has gone after a farewell is judged by that.
+        self.judge_by_farewell()
+    }
+
+    /// A sender that has gone has broken the channel, unless it has said farewell: then it is judged by that.
+    fn judge_by_farewell(&mut self) -> Result<()> {
         if let Sending::Gone(status) = self.sending
             && self.farewell.load()? == 0
         {
@@ -349,28 +379,28 @@ impl Receiver {
         Ok(())
     }
 
-    /// Binds to the export of the sender that has joined.
+    /// Binds to the export of the sender that has joined: begins to, or sees what came of it.
     fn meet(&mut self) -> Result<()> {
-        if !matches!(self.sending, Sending::Unmet) {
-            return Ok(());
+        if let Sending::Unmet = self.sending
+            && let Some(owner) = Owner::decode(self.owner.load()?)
+        {
+            self.sending = Sending::Meets(Meeting::begin(&self.port, owner)?, owner);
         }
-        let Some(owner) = Owner::decode(self.owner.load()?) else {
-            return Ok(());
-        };
-        let name = owner.export_name();
-        let bound = crate::import::import(
-            &self.port,
-            owner.node,
-            owner.port,
-            &name,
-            netvm_abi::control::Modes::all(),
-            Timeout::Now,
-        );
+        match &self.sending {
+            Sending::Meets(meeting, owner) => match meeting.seen() {
+                Some(bound) => self.met(bound, *owner),
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    fn met(&mut self, bound: Result<RemoteSegment>, owner: Owner) -> Result<()> {
         self.sending = match bound {
             Ok(sender) if sender.len() >= credits::LEN => Sending::By(sender, owner),
             Ok(_) => Sending::Gone(Status::Malformed),
             // The link may come back, and the look after this tells.
-            Err(error) if error.status() == Some(Status::TimedOut) => return Ok(()),
+            Err(error) if error.status() == Some(Status::TimedOut) => Sending::Unmet,
             Err(error) => {
                 self.port.alive()?;
                 Sending::Gone(error.status().unwrap_or(Status::Malformed))
@@ -443,6 +473,11 @@ impl Drop for Receiver {
     fn drop(&mut self) {
         if std::thread::panicking() || self.port.alive().is_err() {
             return;
+        }
+        if let Sending::Meets(meeting, owner) = &self.sending {
+            let (bound, owner) = (meeting.wait(), *owner);
+            // A sender that cannot be met finds the queue gone.
+            let _ = self.met(bound, owner);
         }
         let Sending::By(sender, owner) = &self.sending else {
             return;

@@ -2,19 +2,20 @@
 
 use super::ChannelStats;
 use super::layout::{self, DESCRIPTION_BYTES, Farewell, HEAD_BYTES, Layout, Owner, Serial, credits, queue};
-use super::patience::{Patience, concerns, look};
+use super::look::Look;
+use super::patience::{Patience, concerns};
 use super::stream::ChannelWriter;
 use crate::error::{Error, Failure, Result};
 use crate::export::{Access, Segment};
 use crate::import::RemoteSegment;
 use crate::notify::OwnNotification;
 use crate::port::{Port, PortInner};
-use crate::region::{Region, Word64};
+use crate::region::{Region, RegionSlice, Word64};
 use crate::timeout::Timeout;
 use crate::write::Source;
 use netvm_abi::control::Modes;
 use netvm_abi::descriptor::INLINE_BYTES;
-use netvm_abi::{Epoch, NodeId, OpId, PAGE_SIZE, PortId, Status};
+use netvm_abi::{Epoch, Nanos, NodeId, OpId, PAGE_SIZE, PortId, Status};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -48,6 +49,10 @@ pub struct Sender {
     /// suppressed signals.
     epoch: Epoch,
     patience: Patience,
+    /// Under way.
+    look: Option<Look>,
+    /// Where looks put what they read.
+    looks: RegionSlice,
     said_farewell: bool,
     /// Everything has, with the farewell.
     landed: bool,
@@ -116,6 +121,8 @@ impl Sender {
             in_flight: VecDeque::new(),
             epoch,
             patience: Patience::default(),
+            look: None,
+            looks: credits.slice(credits::LOOKS..credits::LOOKS + 8)?,
             said_farewell: false,
             landed: false,
             end: None,
@@ -244,7 +251,7 @@ impl Sender {
                 self.stats.waits += 1;
                 timeout.deadline(now)
             });
-            let until = deadline.min(self.patience.due(now));
+            let until = deadline.min(self.look_due(now));
             match self.replenished.wait_until(until) {
                 Ok(_) => continue,
                 Err(Error::TimedOut) => {}
@@ -280,8 +287,23 @@ impl Sender {
         Ok(())
     }
 
-    /// Looks whether the receiver still is there and the messages have arrived, if it is time for that.
+    /// When the next look at the receiver is due, or at what came of the last.
+    fn look_due(&mut self, now: Nanos) -> Nanos {
+        let due = self.patience.due(now);
+        self.look.as_ref().map_or(due, |look| due.min(look.due(now)))
+    }
+
+    /// Sees what came of a look that is under way, and looks whether the receiver still is there and the messages have
+    /// arrived, if it is time for that. Does not wait for the receiver's node.
     fn look_when_due(&mut self) -> Result<()> {
+        if let Some(ended) = self.look.as_mut().and_then(Look::seen) {
+            self.look = None;
+            match ended {
+                Ok(()) => {}
+                Err(Error::Failed(failure)) => return Err(self.broken(failure.status)),
+                Err(error) => return Err(self.judge(error)),
+            }
+        }
         if !self.patience.is_over(self.port.backend.now()) {
             return Ok(());
         }
@@ -289,12 +311,11 @@ impl Sender {
             return Err(self.judge(error));
         }
         self.check_epoch()?;
-        self.stats.looks += 1;
-        match look(&self.port, &self.queue, queue::OWNER) {
-            Ok(None) => Ok(()),
-            Ok(Some(status)) => Err(self.broken(status)),
-            Err(error) => Err(self.judge(error)),
+        if self.look.is_none() {
+            self.stats.looks += 1;
+            self.look = Some(Look::begin(&self.port, &self.queue, queue::OWNER, &self.looks)?);
         }
+        Ok(())
     }
 
     /// What the failure of a call means for the channel.

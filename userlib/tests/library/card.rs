@@ -160,14 +160,19 @@ impl Card {
     pub(crate) fn carry_out(&self, status: Status) -> Vec<(Command, Vec<u8>)> {
         let commands = self.take();
         for (command, _) in &commands {
-            if command.opcode.is_write() {
-                self.area
-                    .set(WRITES_DONE, self.area.get(WRITES_DONE).wrapping_add(1));
-            } else {
-                self.answer(command, status, 0);
-            }
+            self.end(command, status);
         }
         commands
+    }
+
+    /// A write is done; everything else is answered.
+    pub(crate) fn end(&self, command: &Command, status: Status) {
+        if command.opcode.is_write() {
+            self.area
+                .set(WRITES_DONE, self.area.get(WRITES_DONE).wrapping_add(1));
+        } else {
+            self.answer(command, status, 0);
+        }
     }
 
     /// Ends a read or flush.
@@ -183,17 +188,17 @@ impl Card {
             .set(READS_DONE, self.area.get(READS_DONE).wrapping_add(1));
     }
 
-    /// Stores what a read brings, in memory of the library's: this word, and zeros.
-    pub(crate) fn bring(&self, read: &Command, first: u64) {
+    /// Stores what a read brings, in memory of the library's: these words, and zeros.
+    pub(crate) fn bring(&self, read: &Command, words: &[u64]) {
         let mut start = FIRST_ADDRESS;
         for memory in self.memories.lock().unwrap().iter() {
             let len = memory.len() as u64 * 8;
             if (start..start + len).contains(&read.local.0) {
                 let at = (read.local.0 - start) as usize / 8;
-                for word in &memory[at..at + read.len.index().div_ceil(8)] {
-                    word.store(0, Ordering::Release);
+                let brought = words.iter().chain(std::iter::repeat(&0));
+                for (word, &value) in memory[at..at + read.len.index().div_ceil(8)].iter().zip(brought) {
+                    word.store(value, Ordering::Release);
                 }
-                memory[at].store(first, Ordering::Release);
             }
             start += len + GAP;
         }

@@ -96,7 +96,7 @@ fn a_leader_waits_for_no_read_of_the_programs() {
             }
             if command.opcode == Opcode::Read {
                 let describes = command.remote.0 == start + BUDGETS;
-                card.bring(&command, if describes { 1 | 1 << 32 } else { 0 });
+                card.bring(&command, &[if describes { 1 | 1 << 32 } else { 0 }]);
             }
             let found = if command.opcode == Opcode::CompareSwap {
                 command.compare

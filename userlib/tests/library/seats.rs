@@ -24,7 +24,7 @@ fn be_home(card: &Card, start: u64, status: Status) {
             match command.opcode {
                 Opcode::Read => {
                     let first = if offset == KIND { LOCK } else { 0 };
-                    card.bring(&command, first);
+                    card.bring(&command, &[first]);
                     card.answer(&command, Status::Ok, 0);
                 }
                 Opcode::CompareSwap if offset == 0 => card.answer(&command, status, command.compare),
