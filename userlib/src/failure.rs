@@ -349,6 +349,14 @@ impl Failures {
         taken
     }
 
+    /// What is known of failures to `node` and not reported yet, and whether there are more of which nothing is known. It
+    /// stays to be reported.
+    pub(crate) fn untold(&self, node: NodeId) -> (Vec<Failure>, bool) {
+        let known = self.known.iter().map(|known| known.failure);
+        let to_node = known.filter(|failure| failure.node == node).collect();
+        (to_node, self.lost > 0)
+    }
+
     /// Reports what is known of failures to `node`, or to any node.
     pub(crate) fn take(&mut self, node: Option<NodeId>) -> Result<()> {
         let taken = self.take_known(node);

@@ -148,6 +148,13 @@ impl PortInner {
         self.surface_slow(poster, Some(node))
     }
 
+    /// As [`hear`](Self::hear), without reporting: see [`Failures::untold`](crate::failure::Failures::untold).
+    pub(crate) fn untold(&self, node: NodeId) -> (Vec<Failure>, bool) {
+        let mut poster = self.poster();
+        poster.failures.drain(&self.area, &self.block);
+        poster.failures.untold(node)
+    }
+
     /// Reports failures of earlier operations to `node`, if there are any.
     pub(crate) fn hear(&self, node: NodeId) -> Result<()> {
         self.surface(&mut self.poster(), node)

@@ -4,7 +4,7 @@
 //! may take a second until a node that does not answer counts as gone, which is longer than a caller may want to wait.
 //! So a question is put, and the calls that follow see what came of it.
 
-use super::layout::Owner;
+use super::layout::{Owner, credits};
 use crate::error::{Error, Result};
 use crate::import::{RemoteSegment, import};
 use crate::port::PortInner;
@@ -73,31 +73,41 @@ impl Drop for Look {
     }
 }
 
-/// Binds to the export of a channel's sender, beside the program.
+/// Binds to the export of a channel's sender, beside the program, and tells the sender of the entries that are its again:
+/// the program may make no other call before that brings the next message.
 pub(super) struct Meeting {
     port: Arc<PortInner>,
+    owner: Owner,
     since: Nanos,
-    bound: Mutex<Option<Result<RemoteSegment>>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Entries that are the sender's again, and of how many it was told.
+    freed: u64,
+    told: u64,
+    bound: Option<Result<RemoteSegment>>,
 }
 
 impl Meeting {
     /// # Errors
     /// [`Error::Refused`] when the thread cannot be made.
-    pub(super) fn begin(port: &Arc<PortInner>, owner: Owner) -> Result<Arc<Self>> {
+    pub(super) fn begin(port: &Arc<PortInner>, owner: Owner, freed: u64) -> Result<Arc<Self>> {
         let meeting = Arc::new(Self {
             port: Arc::clone(port),
+            owner,
             since: port.backend.now(),
-            bound: Mutex::new(None),
+            state: Mutex::new(State {
+                freed,
+                ..State::default()
+            }),
         });
         let shared = Arc::clone(&meeting);
-        let bind = move || {
-            let name = owner.export_name();
-            let port = &shared.port;
-            let bound = import(port, owner.node, owner.port, &name, Modes::all(), Timeout::Now);
-            *shared.bound.lock() = Some(bound);
-            port.backend.wake();
-        };
-        match port.backend.spawn("netvm-channel", Box::new(bind)) {
+        match port
+            .backend
+            .spawn("netvm-channel", Box::new(move || shared.meet()))
+        {
             Ok(()) => Ok(meeting),
             Err(reason) => Err(Error::Refused {
                 what: "start the thread in which a channel's ends meet",
@@ -106,25 +116,76 @@ impl Meeting {
         }
     }
 
+    fn meet(&self) {
+        let (port, owner) = (&self.port, self.owner);
+        let name = owner.export_name();
+        let bound = import(port, owner.node, owner.port, &name, Modes::all(), Timeout::Now);
+        loop {
+            let freed = self.state.lock().freed;
+            // Not under the lock: it may wait for room in the command queue.
+            let told = match &bound {
+                Ok(_) if freed == 0 => true,
+                Ok(sender) => tell_freed(sender, owner, freed).is_ok(),
+                Err(_) => false,
+            };
+            let mut state = self.state.lock();
+            // More may have come meanwhile, for which the receiver counts on this.
+            if !told || state.freed == freed {
+                state.told = if told { freed } else { 0 };
+                state.bound = Some(bound);
+                break;
+            }
+        }
+        port.backend.wake();
+    }
+
+    /// So many entries are the sender's again, in all. Unless the meeting is over, the sender is told of them.
+    pub(super) fn free(&self, freed: u64) {
+        self.state.lock().freed = freed;
+    }
+
     /// When to [see](Self::seen) next.
     pub(super) fn due(&self, now: Nanos) -> Nanos {
         soon(self.since, now)
     }
 
-    /// What came of it, once: nothing while it is under way.
-    pub(super) fn seen(&self) -> Option<Result<RemoteSegment>> {
-        self.bound.lock().take()
+    /// What came of it, once, and of how many entries the sender was told: nothing while it is under way.
+    pub(super) fn seen(&self) -> Option<(Result<RemoteSegment>, u64)> {
+        let mut state = self.state.lock();
+        let bound = state.bound.take()?;
+        Some((bound, state.told))
     }
 
     /// Waits for what comes of it: a second at most.
-    pub(super) fn wait(&self) -> Result<RemoteSegment> {
+    pub(super) fn wait(&self) -> (Result<RemoteSegment>, u64) {
         loop {
             let token = self.port.backend.wait_token();
-            if let Some(bound) = self.seen() {
-                return bound;
+            if let Some(seen) = self.seen() {
+                return seen;
             }
-            self.port.alive()?;
+            if let Err(error) = self.port.alive() {
+                return (Err(error), 0);
+            }
             self.port.backend.block(token, Nanos::MAX);
+        }
+    }
+}
+
+/// Tells a sender how many entries are its again, in all. Waits for room in the command queue, and for no answer.
+pub(super) fn tell_freed(sender: &RemoteSegment, owner: Owner, freed: u64) -> Result<()> {
+    loop {
+        // Ordered: an earlier count never lands on a later one.
+        let posted = sender
+            .write(credits::FREED, &freed.to_le_bytes())
+            .ordered()
+            .notify(owner.notification)
+            .regardless()
+            .aside()
+            .post();
+        match posted {
+            // Another thread was told of a failure just now, and nothing was posted.
+            Err(Error::StreamFailed { .. }) => {}
+            posted => return posted.map(drop),
         }
     }
 }

@@ -4,8 +4,8 @@ use super::ChannelStats;
 use super::body::Body;
 use super::config::ChannelConfig;
 use super::layout::{self, Farewell, HEAD_BYTES, Layout, Owner, credits, queue};
-use super::look::{Look, Meeting};
-use super::patience::{Patience, concerns};
+use super::look::{Look, Meeting, tell_freed};
+use super::patience::Patience;
 use super::stream::ChannelReader;
 use crate::backend::Refusal;
 use crate::error::{Error, Result};
@@ -167,9 +167,8 @@ impl Receiver {
     ///
     /// # Errors
     /// [`Error::TimedOut`]; [`Error::ChannelClosed`] when the sender has left and everything was
-    /// received; [`Error::ChannelBroken`] when it has died or a message was lost; [`Error::Failed`] for an earlier operation of
-    /// this port to the sender's node, [`Error::PortClosed`], [`Error::PortEnded`], [`Error::Memory`]: the call can be repeated
-    /// if the port lives.
+    /// received; [`Error::ChannelBroken`] when it has died or a message was lost; [`Error::PortClosed`],
+    /// [`Error::PortEnded`], [`Error::Memory`]: the call can be repeated if the port lives.
     pub fn recv(&mut self, timeout: impl Into<Timeout>) -> Result<Message<'_>> {
         let len = self.take(timeout.into())?;
         Ok(Message { receiver: self, len })
@@ -384,18 +383,20 @@ impl Receiver {
         if let Sending::Unmet = self.sending
             && let Some(owner) = Owner::decode(self.owner.load()?)
         {
-            self.sending = Sending::Meets(Meeting::begin(&self.port, owner)?, owner);
+            self.sending = Sending::Meets(Meeting::begin(&self.port, owner, self.freed)?, owner);
         }
         match &self.sending {
             Sending::Meets(meeting, owner) => match meeting.seen() {
-                Some(bound) => self.met(bound, *owner),
+                Some((bound, told)) => self.met(bound, *owner, told),
                 None => Ok(()),
             },
             _ => Ok(()),
         }
     }
 
-    fn met(&mut self, bound: Result<RemoteSegment>, owner: Owner) -> Result<()> {
+    fn met(&mut self, bound: Result<RemoteSegment>, owner: Owner, told: u64) -> Result<()> {
+        self.stats.replenishments += u64::from(told > self.told);
+        self.told = self.told.max(told);
         self.sending = match bound {
             Ok(sender) if sender.len() >= credits::LEN => Sending::By(sender, owner),
             Ok(_) => Sending::Gone(Status::Malformed),
@@ -415,42 +416,28 @@ impl Receiver {
         Ok(self.freed - self.told >= self.refill && self.farewell.load()? == 0)
     }
 
-    /// Whatever was borrowed is the sender's again. Tells it, if that is enough to speak of and it was met: this
-    /// waits for room in the command queue, and for no answer.
+    /// Whatever was borrowed is the sender's again. Tells it, if that is enough to speak of and it was met, or is about to
+    /// be: this waits for room in the command queue, and for no answer.
     pub(super) fn free(&mut self) -> Result<()> {
         self.freed = self.received;
+        if let Sending::Meets(meeting, _) = &self.sending {
+            meeting.free(self.freed);
+            // It may have been over just now.
+            self.meet()?;
+        }
         if !self.owes_entries()? {
             return Ok(());
         }
         let Sending::By(sender, owner) = &self.sending else {
             return Ok(());
         };
-        let freed = self.freed.to_le_bytes();
-        // Ordered: an earlier count never lands on a later one.
-        let posted = sender
-            .write(credits::FREED, &freed)
-            .ordered()
-            .notify(owner.notification)
-            .regardless()
-            .post();
-        match posted {
-            Ok(_) => {
+        match tell_freed(sender, *owner, self.freed) {
+            Ok(()) => {
                 self.told = self.freed;
                 self.stats.replenishments += 1;
                 Ok(())
             }
-            Err(Error::Failed(failure)) if concerns(sender, &failure) => {
-                self.sending = Sending::Gone(failure.status);
-                Ok(())
-            }
-            Err(
-                error @ (Error::PortClosed
-                | Error::PortEnded { .. }
-                | Error::Failed(_)
-                | Error::FailuresLost { .. }),
-            ) => Err(error),
-            // Another thread was told of a failure: this is repeated by the next call.
-            Err(Error::StreamFailed { .. }) => Ok(()),
+            Err(error @ (Error::PortClosed | Error::PortEnded { .. })) => Err(error),
             // What the sender offers does not fit what it says.
             Err(_) => {
                 self.sending = Sending::Gone(Status::Malformed);
@@ -475,20 +462,22 @@ impl Drop for Receiver {
             return;
         }
         if let Sending::Meets(meeting, owner) = &self.sending {
-            let (bound, owner) = (meeting.wait(), *owner);
+            let ((bound, told), owner) = (meeting.wait(), *owner);
             // A sender that cannot be met finds the queue gone.
-            let _ = self.met(bound, owner);
+            let _ = self.met(bound, owner, told);
         }
         let Sending::By(sender, owner) = &self.sending else {
             return;
         };
         if self.end.is_none() {
-            // A courtesy: a sender that has not heard of it finds the queue gone.
+            // A courtesy: a sender that has not heard of it finds the queue gone. What the program's operations have failed
+            // with is left for it.
             let _ = sender
                 .write(credits::FAREWELL, &1u64.to_le_bytes())
                 .ordered()
                 .notify(owner.notification)
                 .regardless()
+                .aside()
                 .post();
         }
         // The import ends with this; what is under way would be refused.

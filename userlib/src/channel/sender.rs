@@ -362,16 +362,16 @@ impl Sender {
         end
     }
 
-    /// Tells the receiver that nothing more comes.
+    /// Tells the receiver that nothing more comes. What operations of the port have failed with is looked at, and left for
+    /// the program.
     fn say_farewell(&mut self) {
         if std::mem::replace(&mut self.said_farewell, true) {
             return;
         }
-        // Again, if the first is the call that hears of an earlier failure.
-        for _ in 0..2 {
+        loop {
             let farewell = Farewell {
                 sent: self.sent,
-                broken: self.end.is_some(),
+                broken: self.end.is_some() || self.may_have_lost(),
             };
             let posted = self
                 .queue
@@ -379,13 +379,25 @@ impl Sender {
                 .ordered()
                 .notify(self.layout.notification)
                 .regardless()
+                .aside()
                 .post();
             match posted {
-                // Keeps what ends the channel; that is told in the second attempt.
-                Err(error @ (Error::Failed(_) | Error::FailuresLost { .. })) => drop(self.judge(error)),
+                // Another thread was told of a failure just now, and nothing was posted.
+                Err(Error::StreamFailed { .. }) => {}
                 _ => return,
             }
         }
+    }
+
+    /// Whether a message may be lost, by what is known of failures: one of the channel's own, or another, which has
+    /// suppressed the signals of what was under way.
+    fn may_have_lost(&mut self) -> bool {
+        let (failures, more) = self.port.untold(self.queue.node());
+        if failures.iter().any(|failure| self.concerns(failure)) {
+            return true;
+        }
+        let told = self.queue.inner().stream.tag().epoch() != self.epoch;
+        (told || more || !failures.is_empty()) && (self.note_returned().is_err() || self.outstanding() > 0)
     }
 
     /// Ends the channel and waits until everything that was sent has landed, with the word that it was all.

@@ -100,11 +100,11 @@ fn a_receive_waits_for_no_import() {
     assert_eq!(receiver.recv(SHORT).map(drop), Err(Error::TimedOut));
     assert!(!late.load(Ordering::Acquire), "it waited for the import");
     answers.store(true, Ordering::Release);
-    // The calls that follow see it.
+    // The program may make no call before the next message comes, and that needs an entry.
     let began = Instant::now();
     while freed(&card, start) != Some(2) {
         assert!(began.elapsed() < LONG, "the sender was not told of its entries");
-        assert_eq!(receiver.recv(SHORT).map(drop), Err(Error::TimedOut));
+        std::thread::yield_now();
     }
 }
 

@@ -189,6 +189,7 @@ cases! {
     handled::sets_apart, 2, Nothing, "two sets and a reader of the queue on one port";
     neighbours::channel_orphan, 2, Nothing, "a sender lost in a panic, and the next one of its port";
     neighbours::channel_bytes_beside_failures, 2, Nothing, "failures of other operations take no bytes of a stream";
+    neighbours::channel_ends_keep_failures, 2, Nothing, "an end of a channel that goes leaves other operations' failures";
     neighbours::shared_open_again, 2, Nothing, "a shared queue after one that could not be opened";
     neighbours::shared_threads, 2, Nothing, "threads that share one sender of a full shared queue";
     alock::alock_local, 1, Nothing, "an asymmetric lock, by processor: no command to the NIC";

@@ -4,8 +4,9 @@
 use super::GONE;
 use crate::env::{Env, pass};
 use crate::outcome::{Outcome, Trouble, fails, refused, right};
-use crate::side::worse;
-use netvm::{ChannelConfig, Error, Receiver, Sender, SharedConfig, SharedReceiver, SharedSender};
+use crate::side::{Side, worse};
+use netvm::{ChannelConfig, Error, OpId, Receiver, RemoteSegment, Sender};
+use netvm::{SharedConfig, SharedReceiver, SharedSender};
 use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -152,6 +153,81 @@ pub(super) fn channel_bytes_beside_failures(env: &Env) -> Outcome {
             Ok(sender.close()?)
         },
     )
+}
+
+/// A program's write fails, and then an end of a channel to the same node goes: the program is told of its failure, once.
+pub(super) fn channel_ends_keep_failures(env: &Env) -> Outcome {
+    let config = || ChannelConfig::default().message_bytes(64).refill(1);
+    env.pair(
+        move |side| {
+            let patience = side.env.patience;
+            let (goes, _bells) = (side.share("goes", 4096)?, side.share("bells", 4096)?);
+            let mut idle = Receiver::open(&side, "idle", config())?;
+            let mut busy = Receiver::open(&side, "busy", config())?;
+            side.take_signal(GO)?;
+            drop(goes);
+            let peer = side.import_peer("peer")?;
+            peer.notify(GO)?;
+            side.flush_peer()?;
+            fails(idle.recv(patience), "a channel that was closed", |error| {
+                *error == Error::ChannelClosed
+            })?;
+            drop(busy.recv(patience)?);
+            // The message came before the failure. Its sender cannot know that.
+            fails(busy.recv(patience), "a channel that was dropped", |error| {
+                matches!(error, Error::ChannelClosed | Error::MessagesLost)
+            })?;
+            let mut sender = Sender::join(&side, side.peer(), side.peer_port(0), "back", patience)?;
+            let deadline = side.env.deadline(&side);
+            loop {
+                match sender.send(&[1], patience) {
+                    Ok(()) => deadline.check()?,
+                    Err(Error::ChannelClosed) => return Ok(()),
+                    Err(error) => return refused::<()>(Err(error), GONE),
+                }
+            }
+        },
+        move |side| {
+            let patience = side.env.patience;
+            let _peer = side.share("peer", 4096)?;
+            let gone = side.import_peer("goes")?;
+            let join = |name| Sender::join(&side, side.peer(), side.peer_port(0), name, patience);
+            let (idle, mut busy) = (join("idle")?, join("busy")?);
+            busy.send(&[1], patience)?;
+            side.import_peer("bells")?.notify(GO)?;
+            side.take_signal(GO)?;
+            let op = lose(&side, &gone)?;
+            drop(idle);
+            is_told(&side, op, "a sender with nothing under way")?;
+            let op = lose(&side, &gone)?;
+            drop(busy);
+            is_told(&side, op, "a sender")?;
+            let mut back = Receiver::open(&side, "back", config())?;
+            for _ in 0..3 {
+                drop(back.recv(patience)?);
+            }
+            let op = lose(&side, &gone)?;
+            drop(back);
+            is_told(&side, op, "a receiver")
+        },
+    )
+}
+
+/// A write that is refused, and known to be, as a rule.
+fn lose(side: &Side, gone: &RemoteSegment) -> netvm::Result<OpId> {
+    let op = gone.write(0, &[1; 8]).post()?;
+    pass(side, Duration::from_millis(2))?;
+    Ok(op)
+}
+
+fn is_told(side: &Side, op: OpId, end: &str) -> Outcome {
+    let what = format!("operation {op} failed, and {end} was dropped: a flush");
+    fails(
+        side.flush_remote(side.peer()),
+        &what,
+        |error| matches!(error, Error::Failed(failure) if failure.op == op),
+    )?;
+    side.flush_peer()
 }
 
 /// A shared queue that could not be opened leaves the port able to open one.
