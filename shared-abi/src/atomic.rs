@@ -12,7 +12,7 @@
 //! which wake-ups have claimed every waiter is empty to a signal: C = P.
 
 use crate::descriptor::Opcode;
-use crate::wire::{Header, MessageFlags};
+use crate::wire::{Body, Header, MessageFlags};
 use crate::words::{join, split};
 
 /// Bytes of the largest operand.
@@ -61,11 +61,20 @@ impl Atomic {
     /// not aligned.
     #[must_use]
     pub fn requested(header: &Header) -> Option<Self> {
+        let Body::AtomicRequest {
+            opcode,
+            operand,
+            compare,
+            ..
+        } = header.body()
+        else {
+            return None;
+        };
         let atomic = Self {
-            opcode: Opcode::from_code(header.status).filter(|opcode| opcode.is_atomic())?,
+            opcode: opcode.filter(|opcode| opcode.is_atomic())?,
             wide: header.flags.contains(MessageFlags::WIDE),
-            operand: header.operand,
-            compare: header.compare,
+            operand,
+            compare,
         };
         let bytes = u64::from(atomic.operand_bytes());
         (header.len == 0 && header.address.0.is_multiple_of(bytes)).then_some(atomic)

@@ -20,6 +20,7 @@
 pub mod atomic;
 pub mod attach;
 pub mod bar;
+mod body;
 pub mod bounce;
 pub mod capability;
 pub mod command_queue;

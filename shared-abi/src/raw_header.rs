@@ -3,6 +3,7 @@
 //! A NIC looks at few fields before it knows that it wants a message at all, and at others only when the
 //! message's turn has come. The words are the NIC's own copy, so a field is the same at each look.
 
+use crate::body::{Body, Names, Owner, RawBody, ReadTicket, read_len};
 use crate::descriptor::RawCommand;
 use crate::units::{
     CapabilitySlot, Epoch, Incarnation, NodeId, NotificationId, OpId, PortId, ReplySlot, Seq, VirtAddr,
@@ -69,20 +70,28 @@ impl<'a> RawHeader<&'a [u32; HEADER_WORDS]> {
 /// The part of a message that a command does not give word by word.
 #[derive(Clone, Copy, Debug)]
 pub struct Message {
-    /// What it is.
-    pub kind: Kind,
-    /// Flags.
-    pub flags: MessageFlags,
-    /// The opcode of an atomic.
-    pub status: u8,
+    kind: Kind,
+    raw: RawBody,
+    flags: MessageFlags,
     /// Bytes of payload behind the header.
     pub len: u16,
-    /// The notification to signal.
-    pub notification: NotificationId,
-    /// See the table at [`Header`].
-    pub operand: u64,
-    /// See the table at [`Header`].
-    pub compare: u64,
+    notification: NotificationId,
+}
+
+impl Message {
+    /// A message with this body. A request gets its ticket when it leaves ([`RawHeader::set_ticket`]).
+    #[must_use]
+    #[inline(always)]
+    pub const fn new(body: Body, flags: MessageFlags, len: u16, notification: NotificationId) -> Self {
+        let (kind, raw) = body.pack();
+        Self {
+            kind,
+            raw,
+            flags,
+            len,
+            notification,
+        }
+    }
 }
 
 /// A header that owns its words: one to be sent, or a copy of one that came.
@@ -100,12 +109,14 @@ impl OwnHeader {
         command: &RawCommand<'_>,
     ) -> Self {
         let from = command.words;
-        let operand = split(message.operand);
-        let compare = split(message.compare);
+        let operand = split(message.raw.operand);
+        let compare = split(message.raw.compare);
         Self {
             words: [
                 first_word(message.kind),
-                message.flags.bits() as u32 | ((message.status as u32) << 8) | ((message.len as u32) << 16),
+                message.flags.bits() as u32
+                    | ((message.raw.status as u32) << 8)
+                    | ((message.len as u32) << 16),
                 node.0 as u32 | (from[1] << 16),
                 port.0 as u32 | (from[1] & 0xFFFF_0000),
                 0,
@@ -166,17 +177,18 @@ impl OwnHeader {
         self.words[1] |= u32::from(MessageFlags::ACK_REQUEST.bits());
     }
 
-    /// Sets what the requester of an atomic knows the answer by: its read slot and that slot's generation.
+    /// Gives a request its ticket, which it gets last: only a request that leaves has one.
     #[inline]
-    pub const fn set_answer(&mut self, reply: ReplySlot, op: OpId) {
-        self.words[14] = (self.words[14] & 0xFFFF_0000) | reply.0 as u32;
-        self.words[11] = op.0;
-    }
-
-    /// Sets `operand`: see the table at [`Header`].
-    #[inline]
-    pub const fn set_operand(&mut self, operand: u64) {
-        [self.words[16], self.words[17]] = split(operand);
+    pub const fn set_ticket(&mut self, ticket: ReadTicket) {
+        match self.kind {
+            Kind::AtomicRequest => {
+                let Names { op, reply } = Names::of(ticket);
+                self.words[14] = (self.words[14] & 0xFFFF_0000) | reply.0 as u32;
+                self.words[11] = op.0;
+            }
+            Kind::ReadRequest | Kind::Flush => [self.words[16], self.words[17]] = split(ticket.pack()),
+            _ => {}
+        }
     }
 
     /// The words of a header.
@@ -334,11 +346,38 @@ impl<W: Borrow<[u32; HEADER_WORDS]>> RawHeader<W> {
         Epoch((self.word(14) >> 16) as u16)
     }
 
-    /// See the table at [`Header`].
+    /// Owner of the sending port, as a write or a flush names it.
     #[must_use]
     #[inline]
-    pub fn compare(&self) -> u64 {
-        self.pair(18)
+    pub fn owner(&self) -> Owner {
+        Owner::unpack(self.pair(18))
+    }
+
+    /// Bytes that it wants, if it is a [`Body::ReadRequest`].
+    #[must_use]
+    #[inline]
+    pub fn read_len(&self) -> u32 {
+        read_len(self.pair(18))
+    }
+
+    /// What the message says.
+    #[must_use]
+    #[inline(always)]
+    pub fn body(&self) -> Body {
+        let names = Names {
+            op: self.op(),
+            reply: self.reply(),
+        };
+        Body::of(self.kind, self.raw_body(), names)
+    }
+
+    #[inline(always)]
+    fn raw_body(&self) -> RawBody {
+        RawBody {
+            status: (self.word(1) >> 8) as u8,
+            operand: self.pair(16),
+            compare: self.pair(18),
+        }
     }
 
     /// All of it.
@@ -348,7 +387,6 @@ impl<W: Borrow<[u32; HEADER_WORDS]>> RawHeader<W> {
         Header {
             kind: self.kind,
             flags: self.flags,
-            status: (self.word(1) >> 8) as u8,
             len: self.payload_len(),
             source: self.source(),
             destination: self.destination(),
@@ -364,8 +402,7 @@ impl<W: Borrow<[u32; HEADER_WORDS]>> RawHeader<W> {
             secret: self.secret(),
             reply: self.reply(),
             epoch: self.epoch(),
-            operand: self.pair(16),
-            compare: self.compare(),
+            raw: self.raw_body(),
         }
     }
 }

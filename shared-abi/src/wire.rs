@@ -5,7 +5,6 @@
 //! at the same time a credit for one of its bounce pages (thesis 6.2.3).
 
 use crate::raw_header::first_word;
-use crate::status::Status;
 use crate::units::{
     CapabilitySlot, Epoch, Incarnation, NodeId, NotificationId, OpId, PortId, ReplySlot, Seq, VirtAddr,
 };
@@ -13,6 +12,7 @@ use crate::words::split;
 use bitflags::bitflags;
 use static_assertions::const_assert_eq;
 
+pub use crate::body::{Body, Greeting, Owner, RawBody, ReadTicket};
 pub use crate::raw_header::{Message, OwnHeader, RawHeader, claims_slot};
 
 /// Words of a header.
@@ -110,34 +110,17 @@ bitflags! {
     }
 }
 
-/// The header of a message.
+/// The header of a message: the fields that all kinds have, and the [`Body`] of its kind.
 ///
-/// Fields that a kind has no use for are zero (`reply`: none). What `operand` and `compare` carry:
-///
-/// | kind | `seq` | `operand` | `compare` |
-/// |---|---|---|---|
-/// | `Write` | window slot | - | generation of the sending port (0..32), which start of its node (32..64) |
-/// | `ReadRequest` | window slot | requester's read slot (bits 0..16), its generation (32..64) | bytes wanted |
-/// | `ReadReply` | seq of the request | as in the request | - |
-/// | `AtomicRequest` | window slot | operand | value to compare with |
-/// | `AtomicReply` | seq of the request | answer | second answer |
-/// | `Flush` | window slot | requester's read slot and generation, as `ReadRequest` | generation of the sending port (0..32), which start of its node (32..64) |
-/// | `FlushReply` | seq of the flush | failing operation, if the stream is poisoned | the flush's `operand` |
-/// | `Ack` | lowest missing | bitmap: bit i = `seq + 1 + i` has landed | - |
-/// | `Probe` | next number the sender will use | - | - |
-/// | `Error` | seq of the message | - | `compare` of the message: a later owner of the port hears nothing |
-/// | `Hello`, `HelloAck` | first seq | page size (0..32), payload (32..64) | window (0..16), ABI version (16..32) |
-///
-/// An `AtomicRequest` carries its opcode in `status`, and like its answer the requester's read slot in
-/// `reply` and that slot's generation in `op`.
+/// Fields that a kind has no use for are zero (`reply`: none). The sequence number is a window slot, for windowed
+/// kinds; the request's, for an answer or an error; the lowest that is missing, in an `Ack`; the next that the sender
+/// will use, in a `Probe`; the first of a life, in a greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What it is.
+    /// What it is. Changes with the body: [`set_body`](Self::set_body).
     pub kind: Kind,
     /// Flags.
     pub flags: MessageFlags,
-    /// How it went (replies and errors), or an atomic's opcode.
-    pub status: u8,
     /// Bytes of payload behind the header.
     pub len: u16,
     /// The sending node.
@@ -160,28 +143,35 @@ pub struct Header {
     pub address: VirtAddr,
     /// The capability.
     pub capability: CapabilitySlot,
-    /// The operation of the sending port.
+    /// The operation of the sending port; of an atomic on the wire a part of its ticket.
     pub op: OpId,
     /// The capability's secret.
     pub secret: u64,
-    /// Reply slot of the sending port.
+    /// Reply slot of the sending port; of an atomic on the wire a part of its ticket.
     pub reply: ReplySlot,
     /// Error epoch of the stream.
     pub epoch: Epoch,
-    /// See the table above.
-    pub operand: u64,
-    /// See the table above.
-    pub compare: u64,
+    /// The body as it stands on the wire: [`body`](Self::body) reads it, [`set_body`](Self::set_body) writes it.
+    pub raw: RawBody,
 }
 
 impl Header {
-    /// A header of `kind` from one node to another; everything else zero.
+    /// A message from one node to another; everything else zero.
     #[must_use]
+    #[inline(always)]
+    pub const fn of(body: Body, source: NodeId, destination: NodeId) -> Self {
+        let mut header = Self::new(Kind::Write, source, destination);
+        header.set_body(body);
+        header
+    }
+
+    /// A header of `kind` from one node to another; everything else, also its body, zero.
+    #[must_use]
+    #[inline]
     pub const fn new(kind: Kind, source: NodeId, destination: NodeId) -> Self {
         Self {
             kind,
             flags: MessageFlags::empty(),
-            status: 0,
             len: 0,
             source,
             destination,
@@ -197,15 +187,12 @@ impl Header {
             secret: 0,
             reply: ReplySlot::NONE,
             epoch: Epoch(0),
-            operand: 0,
-            compare: 0,
+            raw: RawBody {
+                status: 0,
+                operand: 0,
+                compare: 0,
+            },
         }
-    }
-
-    /// The status of a reply or error.
-    #[must_use]
-    pub const fn outcome(&self) -> Status {
-        Status::from_code(self.status)
     }
 
     /// As words.
@@ -214,11 +201,11 @@ impl Header {
     pub const fn encode_words(&self) -> [u32; HEADER_WORDS] {
         let address = split(self.address.0);
         let secret = split(self.secret);
-        let operand = split(self.operand);
-        let compare = split(self.compare);
+        let operand = split(self.raw.operand);
+        let compare = split(self.raw.compare);
         [
             first_word(self.kind),
-            self.flags.bits() as u32 | ((self.status as u32) << 8) | ((self.len as u32) << 16),
+            self.flags.bits() as u32 | ((self.raw.status as u32) << 8) | ((self.len as u32) << 16),
             self.source.0 as u32 | ((self.destination.0 as u32) << 16),
             self.source_port.0 as u32 | ((self.destination_port.0 as u32) << 16),
             self.source_incarnation.0,

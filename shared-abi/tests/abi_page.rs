@@ -265,7 +265,7 @@ fn message_header_fields() {
     let set: [(Set, bool); 20] = [
         (|h| h.kind = Kind::Bye, false),
         (|h| h.flags = MessageFlags::all(), false),
-        (|h| h.status = u8::MAX, true),
+        (|h| h.raw.status = u8::MAX, true),
         (|h| h.len = u16::MAX, true),
         (|h| h.source = NodeId(u16::MAX), true),
         (|h| h.destination = NodeId(u16::MAX), true),
@@ -281,8 +281,8 @@ fn message_header_fields() {
         (|h| h.secret = u64::MAX, true),
         (|h| h.reply = ReplySlot::NONE, true),
         (|h| h.epoch = Epoch(u16::MAX), true),
-        (|h| h.operand = u64::MAX, true),
-        (|h| h.compare = u64::MAX, true),
+        (|h| h.raw.operand = u64::MAX, true),
+        (|h| h.raw.compare = u64::MAX, true),
     ];
     let words = base.encode_words();
     // The first two fields are constants: without them they are what is missing.

@@ -17,7 +17,9 @@ use netvm_abi::port_area::{ERROR_WORDS, ErrorRecord};
 use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::shared_queue::QueueShape;
-use netvm_abi::wire::{HEADER_WORDS, Header, Kind, Message, MessageFlags, OwnHeader};
+use netvm_abi::wire::{
+    Body, HEADER_WORDS, Header, Kind, Message, MessageFlags, OwnHeader, RawBody, RawHeader, ReadTicket,
+};
 use netvm_abi::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -77,7 +79,6 @@ fn headers() -> impl Strategy<Value = Header> {
         .prop_map(|((kind, flags, status, len, short), (word, long))| Header {
             kind,
             flags: MessageFlags::from_bits_truncate(flags),
-            status,
             len,
             source: NodeId(short[0]),
             destination: NodeId(short[1]),
@@ -93,8 +94,11 @@ fn headers() -> impl Strategy<Value = Header> {
             op: OpId(word[5]),
             address: VirtAddr(long[0]),
             secret: long[1],
-            operand: long[2],
-            compare: long[3],
+            raw: RawBody {
+                status,
+                operand: long[2],
+                compare: long[3],
+            },
         })
 }
 
@@ -127,15 +131,7 @@ proptest! {
     /// The words that a command and its message share are handed on as they are.
     #[test]
     fn a_message_carries_its_command(command in commands(), other in headers()) {
-        let message = Message {
-            kind: other.kind,
-            flags: other.flags,
-            status: other.status,
-            len: other.len,
-            notification: other.notification,
-            operand: other.operand,
-            compare: other.compare,
-        };
+        let message = Message::new(other.body(), other.flags, other.len, other.notification);
         let words = command.encode();
         let raw = RawCommand::of(&words).unwrap();
         prop_assert_eq!(raw.decode(), command);
@@ -152,6 +148,7 @@ proptest! {
             secret: command.secret,
             reply: command.reply,
             epoch: command.epoch,
+            raw: Header::of(other.body(), other.source, command.node).raw,
             ..other
         };
         prop_assert_eq!(carried.decode(), expected);
@@ -195,6 +192,40 @@ proptest! {
             bytes.pop();
             prop_assert!(Header::decode(&bytes).is_err());
         }
+    }
+
+    #[test]
+    fn bodies_come_back(header in headers(), small: bool) {
+        let mut header = header;
+        if small {
+            header.raw.compare &= 0xFFFF_FFFF;
+        }
+        let body = header.body();
+        let said = Header::of(body, header.source, header.destination);
+        prop_assert_eq!((said.kind, said.body()), (header.kind, body));
+        let words = said.encode_words();
+        prop_assert_eq!(Header::decode_words(&words).unwrap().body(), body);
+        prop_assert_eq!(RawHeader::of(&words).unwrap().body(), body);
+        // Saying it over another message leaves nothing of that.
+        let mut again = header;
+        again.set_body(Body::Ack { landed: u64::MAX });
+        again.set_body(body);
+        prop_assert_eq!(again.raw, said.raw);
+    }
+
+    #[test]
+    fn a_ticket_can_come_last(header in headers(), slot: u16, generation: u32) {
+        let ticket = ReadTicket { slot: ReadSlot(slot), generation: Generation(generation) };
+        let mut late = OwnHeader::new(&header);
+        late.set_ticket(ticket);
+        let with = match header.body() {
+            Body::ReadRequest { len, .. } => Body::ReadRequest { ticket, len },
+            Body::Flush { owner, .. } => Body::Flush { ticket, owner },
+            Body::AtomicRequest { opcode, operand, compare, .. } => Body::AtomicRequest { ticket, opcode, operand, compare },
+            // No request: it has none.
+            body => body,
+        };
+        prop_assert_eq!(late.body(), with);
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::dma::{HeldPage, Ticket};
 use crate::nic::Nic;
 use crate::platform::{Dma, PageRange, Payload, Platform};
 use crate::queue::Fifo;
-use crate::read::ReadKind;
+use crate::read::RoundTripKind;
 use crate::receive::Step;
 use crate::slot::{Slot, SlotState};
 use netvm_abi::atomic::{Atomic, AtomicResult, Operand};
@@ -35,8 +35,8 @@ use netvm_abi::event::{AtomicAnswer, NicEvent};
 use netvm_abi::page_lock::{Used, lock_page, unlock_page};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Header, Kind, OwnHeader};
-use netvm_abi::{BounceId, ByteLen, Generation, Nanos, ReadSlot, SegmentId, Vpn};
+use netvm_abi::wire::{Body, Header, Kind, OwnHeader, ReadTicket};
+use netvm_abi::{BounceId, ByteLen, Generation, Nanos, NodeId, SegmentId, Vpn};
 
 /// Units of a port.
 pub(crate) const UNITS: u16 = 16;
@@ -333,16 +333,16 @@ impl<S: Storage> Nic<S> {
         request: &Header,
         result: Result<AtomicResult, Status>,
     ) {
-        let mut header = self.answer(Kind::AtomicReply, request);
-        header.reply = request.reply;
-        match result {
-            Ok(result) => {
-                self.counters.atomics_served += 1;
-                header.operand = result.value;
-                header.compare = result.second;
-            }
-            Err(status) => header.status = status.code(),
-        }
+        let Body::AtomicRequest { ticket, .. } = request.body() else {
+            return;
+        };
+        self.counters.atomics_served += u64::from(result.is_ok());
+        let body = Body::AtomicReply {
+            ticket,
+            status: result.err().unwrap_or(Status::Ok),
+            result: result.unwrap_or_default(),
+        };
+        let header = self.answer(body, request);
         p.transmit(&OwnHeader::new(&header), Payload::Empty);
     }
 
@@ -388,16 +388,17 @@ impl<S: Storage> Nic<S> {
     }
 
     /// The answer to an atomic of this node.
-    pub(crate) fn atomic_reply_arrives<P: Platform>(&mut self, p: &mut P, header: &Header) {
-        let read = ReadSlot(header.reply.0);
-        let generation = Generation(header.op.0);
-        if self.awaits(read, generation, header.source, ReadKind::Atomic) {
+    pub(crate) fn atomic_reply_arrives<P: Platform>(
+        &mut self,
+        p: &mut P,
+        node: NodeId,
+        ticket: ReadTicket,
+        status: Status,
+        result: AtomicResult,
+    ) {
+        if self.awaits(ticket, node, RoundTripKind::Atomic) {
             self.counters.atomic_replies += 1;
-            let result = AtomicResult {
-                value: header.operand,
-                second: header.compare,
-            };
-            self.end_round_trip(p, read, header.outcome(), result);
+            self.end_round_trip(p, ticket.slot, status, result);
         } else {
             self.counters.late_replies += 1;
         }

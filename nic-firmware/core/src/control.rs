@@ -10,7 +10,7 @@ use netvm_abi::control::{CONTROL_BYTES, CONTROL_SLOTS, CONTROL_WORDS};
 use netvm_abi::event::NicEvent;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Header, Kind, OwnHeader};
+use netvm_abi::wire::{Body, Header, OwnHeader};
 use netvm_abi::words::SharedWords;
 use netvm_abi::{BounceId, Nanos, NodeId, PortId, Token};
 
@@ -76,7 +76,7 @@ impl<S: Storage> Nic<S> {
         let mut words = [0; CONTROL_WORDS];
         p.shared()
             .load_slice(self.shared.control_slot(control.slot), &mut words);
-        let mut header = Header::new(Kind::Control, self.config.node, id);
+        let mut header = Header::of(Body::Control, self.config.node, id);
         header.len = CONTROL_BYTES as u16;
         let mut header = OwnHeader::new(&header);
         self.number(&mut header);

@@ -7,9 +7,10 @@ use crate::stream::{Entry, Source, Stage};
 use netvm_abi::descriptor::{CommandFlags, HEAD_WORDS, Opcode, RawCommand};
 use netvm_abi::port_area::REPLY_SLOTS;
 use netvm_abi::status::Status;
-use netvm_abi::wire::{Header, Kind, Message, MessageFlags, OwnHeader};
+use netvm_abi::wire::{Body, Header, Kind, Message, MessageFlags, OwnHeader, Owner, ReadTicket};
 use netvm_abi::{
-    ByteLen, Generation, Incarnation, NodeId, NotificationId, OpId, PAGE_SIZE, PortId, ReplySlot, VirtAddr,
+    ByteLen, Generation, Incarnation, NodeId, NotificationId, OpId, PAGE_SIZE, PortId, ReadSlot, ReplySlot,
+    VirtAddr,
 };
 
 /// What a command becomes: the part of its message that differs from kind to kind, and where the payload comes from.
@@ -60,10 +61,11 @@ pub(crate) fn plan(config: &Config, generation: Generation, command: &RawCommand
     if command.reply() != ReplySlot::NONE && command.reply().0 >= REPLY_SLOTS {
         return Err(Status::Malformed);
     }
-    // The receiver echoes it in errors, so that they reach no later owner of the port. A node that
-    // starts again counts generations from the beginning: the half above tells its owners from those
-    // before.
-    let owner = u64::from(generation.0) | (u64::from(config.incarnation_seed) << 32);
+    // The receiver echoes it in errors, so that they reach no later owner of the port.
+    let owner = Owner {
+        generation,
+        start: Incarnation(config.incarnation_seed),
+    };
     let mut flags = MessageFlags::empty();
     flags.set(
         MessageFlags::ORDERED,
@@ -89,7 +91,7 @@ pub(crate) fn plan(config: &Config, generation: Generation, command: &RawCommand
 
 /// A write: data, a notification, or both.
 #[inline(always)]
-fn write_command(config: &Config, command: &RawCommand<'_>, flags: MessageFlags, owner: u64) -> Plan {
+fn write_command(config: &Config, command: &RawCommand<'_>, flags: MessageFlags, owner: Owner) -> Plan {
     let len = check_remote(config, command.remote(), command.len())?;
     let source = if len == 0 {
         Source::Nothing
@@ -102,15 +104,7 @@ fn write_command(config: &Config, command: &RawCommand<'_>, flags: MessageFlags,
         check_local(command.local(), len)?;
         Source::Page
     };
-    let message = Message {
-        kind: Kind::Write,
-        flags,
-        status: 0,
-        len,
-        notification: command.notification(),
-        operand: 0,
-        compare: owner,
-    };
+    let message = Message::new(Body::Write { owner }, flags, len, command.notification());
     Ok((message, source))
 }
 
@@ -125,18 +119,17 @@ fn append_flags(opcode: Opcode, flags: CommandFlags, len: ByteLen) -> Result<Mes
     Ok(MessageFlags::APPEND | MessageFlags::ORDERED)
 }
 
-/// A message without payload that asks for an answer.
-const fn request(kind: Kind, flags: MessageFlags, compare: u64) -> Message {
-    Message {
-        kind,
-        flags,
-        status: 0,
-        len: 0,
-        notification: NotificationId::NONE,
-        operand: 0,
-        compare,
-    }
+/// A message without payload that asks for an answer. It gets its ticket when it leaves.
+#[inline(always)]
+const fn request(body: Body, flags: MessageFlags) -> Message {
+    Message::new(body, flags, 0, NotificationId::NONE)
 }
+
+/// What stands in a request for the ticket that it has not got yet.
+const NO_TICKET: ReadTicket = ReadTicket {
+    slot: ReadSlot(0),
+    generation: Generation(0),
+};
 
 /// A read: the answer comes into a read slot, and from there into the local page.
 fn read_command(
@@ -148,15 +141,23 @@ fn read_command(
 ) -> Result<Message, Status> {
     let len = check_remote(config, remote, len)?;
     check_local(local, len)?;
-    Ok(request(Kind::ReadRequest, flags, u64::from(len)))
+    let body = Body::ReadRequest {
+        ticket: NO_TICKET,
+        len: u32::from(len),
+    };
+    Ok(request(body, flags))
 }
 
 /// A flush: waits at the receiver until everything earlier of this port has landed.
-fn flush_command(len: ByteLen, flags: MessageFlags, owner: u64) -> Result<Message, Status> {
+fn flush_command(len: ByteLen, flags: MessageFlags, owner: Owner) -> Result<Message, Status> {
     if len.0 != 0 {
         return Err(Status::Malformed);
     }
-    Ok(request(Kind::Flush, flags | MessageFlags::ORDERED, owner))
+    let body = Body::Flush {
+        ticket: NO_TICKET,
+        owner,
+    };
+    Ok(request(body, flags | MessageFlags::ORDERED))
 }
 
 /// An atomic: everything that the other side needs is in the header.
@@ -168,11 +169,13 @@ fn atomic_command(command: &RawCommand<'_>, mut flags: MessageFlags) -> Result<M
         return Err(Status::Malformed);
     }
     flags.set(MessageFlags::WIDE, wide);
-    Ok(Message {
-        status: command.opcode() as u8,
+    let body = Body::AtomicRequest {
+        ticket: NO_TICKET,
+        opcode: Some(command.opcode()),
         operand: command.operand(),
-        ..request(Kind::AtomicRequest, flags, command.compare())
-    })
+        compare: command.compare(),
+    };
+    Ok(request(body, flags))
 }
 
 /// A transfer that stays inside one remote page and one payload.

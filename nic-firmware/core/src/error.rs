@@ -2,30 +2,38 @@
 
 use crate::nic::Nic;
 use crate::platform::{Payload, Platform};
+use netvm_abi::PortId;
 use netvm_abi::bar::port::ERROR_READ;
 use netvm_abi::port_area::{ERROR_RECORDS, ERROR_WORDS, ERROR_WRITE, ERRORS, ERRORS_LOST, ErrorRecord};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Header, Kind, MessageFlags, OwnHeader};
+use netvm_abi::wire::{Body, Header, MessageFlags, OwnHeader, Owner};
 use netvm_abi::words::SharedWords;
-use netvm_abi::{Generation, PortId};
 
 impl<S: Storage> Nic<S> {
-    /// Tells the port that sent `request` that it failed. Needs no credit.
+    /// Tells the port that sent `request`, a write, that it failed. Needs no credit.
     pub(crate) fn send_error<P: Platform>(&mut self, p: &mut P, request: &Header, status: Status) {
-        let mut header = self.answer(Kind::Error, request);
-        header.status = status.code();
+        let Body::Write { owner } = request.body() else {
+            return;
+        };
+        let mut header = self.answer(Body::Error { status, owner }, request);
         header.address = request.address;
         header.epoch = request.epoch;
-        header.compare = request.compare;
         header.flags = request.flags.intersection(MessageFlags::REGARDLESS);
         self.counters.errors_sent += 1;
         p.transmit(&OwnHeader::new(&header), Payload::Empty);
     }
 
     /// A message that answers `request`: ports turned round, number and operation repeated.
-    pub(crate) fn answer(&self, kind: Kind, request: &Header) -> Header {
-        let mut header = self.session_header(kind, request.source);
+    #[inline(always)]
+    pub(crate) fn answer(&self, body: Body, request: &Header) -> Header {
+        let mut header = self.blank_answer(request);
+        header.set_body(body);
+        header
+    }
+
+    fn blank_answer(&self, request: &Header) -> Header {
+        let mut header = self.blank_header(request.source);
         header.source_port = request.destination_port;
         header.destination_port = request.source_port;
         header.seq = request.seq;
@@ -35,20 +43,26 @@ impl<S: Storage> Nic<S> {
     }
 
     /// An error message for one of this node's ports has arrived.
-    pub(crate) fn error_arrives<P: Platform>(&mut self, p: &mut P, header: &Header) {
+    pub(crate) fn error_arrives<P: Platform>(
+        &mut self,
+        p: &mut P,
+        header: &Header,
+        status: Status,
+        owner: Owner,
+    ) {
         self.counters.errors_received += 1;
         // One that stands alone: its port has not asked to hear of it.
         if header.flags.contains(MessageFlags::REGARDLESS) {
             return;
         }
         let id = header.destination_port;
-        let generation = Generation(header.compare as u32);
-        if !self.ports.get(id.index()).is_some_and(|port| port.is(generation)) {
+        let open = self.ports.get(id.index());
+        if !open.is_some_and(|port| port.is(owner.generation)) {
             return;
         }
         let record = ErrorRecord {
             op: header.op,
-            status: header.outcome(),
+            status,
             node: header.source,
             port: header.source_port,
             epoch: header.epoch,

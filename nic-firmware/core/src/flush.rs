@@ -5,13 +5,13 @@
 
 use crate::nic::Nic;
 use crate::platform::{Payload, Platform};
-use crate::read::ReadKind;
+use crate::read::RoundTripKind;
 use crate::receive::Step;
 use netvm_abi::atomic::AtomicResult;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Header, Kind, OwnHeader};
-use netvm_abi::{BounceId, Generation, ReadSlot};
+use netvm_abi::wire::{Body, Header, OwnHeader, ReadTicket};
+use netvm_abi::{BounceId, NodeId, OpId};
 
 impl<S: Storage> Nic<S> {
     /// A flush has been reached by the LSN.
@@ -25,33 +25,49 @@ impl<S: Storage> Nic<S> {
             .streams
             .get(stream)
             .and_then(|stream| stream.poison)
-            .filter(|poison| poison.epoch == request.epoch.0 && poison.owner == request.compare);
-        let (status, op) = poison.map_or((Status::Ok, 0), |poison| (poison.status, poison.op));
-        self.answer_flush(p, &request, status, op);
+            .filter(|poison| poison.epoch == request.epoch && poison.owner == slot.header.owner());
+        let (status, failed) = poison.map_or((Status::Ok, OpId(0)), |poison| (poison.status, poison.op));
+        self.answer_flush(p, &request, status, failed);
         Step::Ended(Status::Ok)
     }
 
-    /// Answers a flush: `op` is the operation that has failed, if one has.
-    pub(crate) fn answer_flush<P: Platform>(&mut self, p: &mut P, request: &Header, status: Status, op: u32) {
+    /// Answers a flush: `failed` is the operation that has failed, if one has.
+    pub(crate) fn answer_flush<P: Platform>(
+        &mut self,
+        p: &mut P,
+        request: &Header,
+        status: Status,
+        failed: OpId,
+    ) {
+        let Body::Flush { ticket, .. } = request.body() else {
+            return;
+        };
         self.counters.flushes_served += 1;
-        let mut header = self.answer(Kind::FlushReply, request);
-        header.status = status.code();
-        header.operand = u64::from(op);
-        header.compare = request.operand;
+        let body = Body::FlushReply {
+            ticket,
+            status,
+            failed,
+        };
+        let header = self.answer(body, request);
         p.transmit(&OwnHeader::new(&header), Payload::Empty);
     }
 
     /// The answer to a flush of this node.
-    pub(crate) fn flush_reply_arrives<P: Platform>(&mut self, p: &mut P, header: &Header) {
-        let read = ReadSlot(header.compare as u16);
-        let generation = Generation((header.compare >> 32) as u32);
-        if self.awaits(read, generation, header.source, ReadKind::Flush) {
+    pub(crate) fn flush_reply_arrives<P: Platform>(
+        &mut self,
+        p: &mut P,
+        node: NodeId,
+        ticket: ReadTicket,
+        status: Status,
+        failed: OpId,
+    ) {
+        if self.awaits(ticket, node, RoundTripKind::Flush) {
             self.counters.flush_replies += 1;
             let result = AtomicResult {
-                value: header.operand,
+                value: u64::from(failed.0),
                 second: 0,
             };
-            self.end_round_trip(p, read, header.outcome(), result);
+            self.end_round_trip(p, ticket.slot, status, result);
         } else {
             self.counters.late_replies += 1;
         }

@@ -12,7 +12,7 @@ use crate::platform::{Payload, Platform};
 use netvm_abi::frame::MIN_PAYLOAD;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Header, Kind, OwnHeader};
+use netvm_abi::wire::{Body, Greeting, Header, OwnHeader};
 use netvm_abi::{ABI_VERSION, Incarnation, Nanos, NodeId, PAGE_SIZE};
 
 impl<S: Storage> Nic<S> {
@@ -51,18 +51,36 @@ impl<S: Storage> Nic<S> {
     /// Sends (or repeats) a greeting.
     pub(crate) fn send_hello<P: Platform>(&mut self, p: &mut P, id: NodeId) {
         self.counters.hellos_sent += 1;
-        let mut header = self.greeting(Kind::Hello, id);
+        let greeting = self.offered();
+        let mut header = self.greeting(Body::Hello { greeting }, id);
         header.destination_incarnation = Incarnation(0);
         p.transmit(&OwnHeader::new(&header), Payload::Empty);
     }
 
-    fn greeting(&self, kind: Kind, id: NodeId) -> Header {
+    /// What this end offers.
+    const fn offered(&self) -> Greeting {
         let geometry = &self.config.geometry;
-        let mut header = self.session_header(kind, id);
+        Greeting {
+            page_size: geometry.page_size,
+            payload: geometry.payload,
+            window: geometry.window,
+            version: geometry.version,
+        }
+    }
+
+    fn greeting(&self, body: Body, id: NodeId) -> Header {
+        let mut header = self.session_header(body, id);
         header.seq = Self::first_seq(header.source_incarnation);
-        header.operand = u64::from(geometry.page_size) | (u64::from(geometry.payload) << 32);
-        header.compare = u64::from(geometry.window) | (u64::from(geometry.version) << 16);
         header
+    }
+
+    /// Accepts a greeting.
+    fn send_hello_ack<P: Platform>(&self, p: &mut P, id: NodeId) {
+        let body = Body::HelloAck {
+            status: Status::Ok,
+            greeting: self.offered(),
+        };
+        p.transmit(&OwnHeader::new(&self.greeting(body, id)), Payload::Empty);
     }
 
     pub(crate) fn greeting_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, header: &Header) {
@@ -71,36 +89,38 @@ impl<S: Storage> Nic<S> {
             return;
         }
         self.counters.greetings += 1;
-        match header.kind {
-            Kind::Hello => self.hello_arrives(p, now, header),
-            Kind::HelloAck => self.hello_ack_arrives(p, now, header),
+        match header.body() {
+            Body::Hello { greeting } => self.hello_arrives(p, now, header, greeting),
+            Body::HelloAck { status, greeting } => self.hello_ack_arrives(p, now, header, status, greeting),
             _ => self.bye_arrives(p, now, header),
         }
     }
 
-    fn agrees(&self, header: &Header) -> bool {
-        let payload = (header.operand >> 32) as u32;
-        header.operand as u32 == PAGE_SIZE
-            && header.compare as u16 == self.config.geometry.window
-            && (header.compare >> 16) as u16 == ABI_VERSION
-            && (MIN_PAYLOAD..=PAGE_SIZE).contains(&payload)
+    fn agrees(&self, greeting: &Greeting) -> bool {
+        greeting.page_size == PAGE_SIZE
+            && greeting.window == self.config.geometry.window
+            && greeting.version == ABI_VERSION
+            && (MIN_PAYLOAD..=PAGE_SIZE).contains(&greeting.payload)
     }
 
-    fn hello_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, header: &Header) {
+    fn hello_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, header: &Header, greeting: Greeting) {
         let id = header.source;
-        if !self.agrees(header) {
+        if !self.agrees(&greeting) {
             self.counters.hellos_refused += 1;
-            let mut refusal = self.greeting(Kind::HelloAck, id);
+            let body = Body::HelloAck {
+                status: Status::VersionMismatch,
+                greeting: self.offered(),
+            };
+            let mut refusal = self.greeting(body, id);
             refusal.source_incarnation = Incarnation(u32::MAX);
             refusal.destination_incarnation = header.source_incarnation;
-            refusal.status = Status::VersionMismatch.code();
             p.transmit(&OwnHeader::new(&refusal), Payload::Empty);
             return;
         }
         let offer = Offer {
             incarnation: header.source_incarnation,
             first: header.seq,
-            payload: (header.operand >> 32) as u32,
+            payload: greeting.payload,
         };
         let lower = self.config.node < id;
         let Some(peer) = self.peers.get_mut(id.index()) else {
@@ -109,8 +129,7 @@ impl<S: Storage> Nic<S> {
         match peer.link {
             Link::Up | Link::Accepted if peer.remote == offer.incarnation => {
                 // It asks again: the answer has not arrived yet.
-                let answer = self.greeting(Kind::HelloAck, id);
-                p.transmit(&OwnHeader::new(&answer), Payload::Empty);
+                self.send_hello_ack(p, id);
             }
             Link::Connecting if lower => {}
             _ if peer.past == offer.incarnation => self.counters.stale_greetings += 1,
@@ -130,14 +149,20 @@ impl<S: Storage> Nic<S> {
             peer.link = Link::Accepted;
         }
         self.begin_life(now, id, offer);
-        let answer = self.greeting(Kind::HelloAck, id);
-        p.transmit(&OwnHeader::new(&answer), Payload::Empty);
+        self.send_hello_ack(p, id);
         self.arm_probe(id, now);
     }
 
-    fn hello_ack_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, header: &Header) {
+    fn hello_ack_arrives<P: Platform>(
+        &mut self,
+        p: &mut P,
+        now: Nanos,
+        header: &Header,
+        status: Status,
+        greeting: Greeting,
+    ) {
         let id = header.source;
-        let agrees = self.agrees(header);
+        let agrees = self.agrees(&greeting);
         let Some(peer) = self.peers.get_mut(id.index()) else {
             return;
         };
@@ -150,7 +175,7 @@ impl<S: Storage> Nic<S> {
             }
             return;
         }
-        if header.outcome() != Status::Ok || !agrees {
+        if status != Status::Ok || !agrees {
             self.counters.hellos_refused += 1;
             peer.link = Link::Down;
             peer.wanted = false;
@@ -161,7 +186,7 @@ impl<S: Storage> Nic<S> {
         let offer = Offer {
             incarnation: header.source_incarnation,
             first: header.seq,
-            payload: (header.operand >> 32) as u32,
+            payload: greeting.payload,
         };
         self.begin_life(now, id, offer);
         self.link_up(p, id);
@@ -233,7 +258,7 @@ impl<S: Storage> Nic<S> {
         ours: Incarnation,
         theirs: Incarnation,
     ) {
-        let mut bye = Header::new(Kind::Bye, self.config.node, id);
+        let mut bye = Header::of(Body::Bye, self.config.node, id);
         bye.source_incarnation = ours;
         bye.destination_incarnation = theirs;
         p.transmit(&OwnHeader::new(&bye), Payload::Empty);

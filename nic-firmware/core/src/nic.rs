@@ -11,7 +11,7 @@ use crate::peer::Peer;
 use crate::platform::{DmaId, Platform};
 use crate::port::{Port, Turns};
 use crate::queue::{Deadline, Fifo};
-use crate::read::Read;
+use crate::read::RoundTrip;
 use crate::slot::{Slot, SlotState, Stream};
 use crate::staging::{Staging, StagingPool};
 use crate::stream::{Outgoing, Sender};
@@ -88,7 +88,7 @@ pub struct Nic<S: Storage> {
     pub(crate) senders: S::Table<Sender>,
     pub(crate) streams: S::Table<Stream>,
     pub(crate) staging: S::Table<Staging>,
-    pub(crate) reads: S::Table<Read>,
+    pub(crate) reads: S::Table<RoundTrip>,
     pub(crate) links: S::Table<u32>,
     pub(crate) deadlines: S::Table<Deadline>,
     pub(crate) turns: Turns,

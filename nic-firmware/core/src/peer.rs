@@ -19,7 +19,7 @@ use netvm_abi::port_area::ErrorRecord;
 use netvm_abi::shared_map::status_page;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Header, Kind, OwnHeader};
+use netvm_abi::wire::{Body, Header, Kind, OwnHeader};
 use netvm_abi::words::SharedWords;
 use netvm_abi::{BounceId, Incarnation, Nanos, NodeId, Seq};
 
@@ -153,8 +153,15 @@ impl Peer {
 
 impl<S: Storage> Nic<S> {
     /// A header of the present life of a link.
-    pub(crate) fn session_header(&self, kind: Kind, id: NodeId) -> Header {
-        let mut header = Header::new(kind, self.config.node, id);
+    #[inline(always)]
+    pub(crate) fn session_header(&self, body: Body, id: NodeId) -> Header {
+        let mut header = self.blank_header(id);
+        header.set_body(body);
+        header
+    }
+
+    pub(crate) fn blank_header(&self, id: NodeId) -> Header {
+        let mut header = Header::new(Kind::Write, self.config.node, id);
         if let Some(peer) = self.peers.get(id.index()) {
             header.source_incarnation = peer.local;
             header.destination_incarnation = peer.remote;
@@ -451,33 +458,33 @@ impl<S: Storage> Nic<S> {
         peer.sequence.acknowledged();
         let lsn = peer.sequence.lsn();
         let gap = peer.sequence.anything_past_lsn();
-        let mut header = self.session_header(Kind::Ack, id);
-        header.seq = lsn;
+        let mut landed = 0;
         if gap {
             for ahead in 0..64u32 {
                 let seq = lsn.plus(1 + ahead);
-                let landed = ahead + 1 < u32::from(window)
+                let ended = ahead + 1 < u32::from(window)
                     && self
                         .slot(self.config.slot_id(id, (seq.0 % u32::from(window)) as u16))
                         .is_some_and(|slot| matches!(slot.state, SlotState::Landed | SlotState::Failed));
-                header.operand |= u64::from(landed) << ahead;
+                landed |= u64::from(ended) << ahead;
             }
         }
+        let mut header = self.session_header(Body::Ack { landed }, id);
+        header.seq = lsn;
         self.counters.acks_sent += 1;
         p.transmit(&OwnHeader::new(&header), Payload::Empty);
     }
 
     /// An acknowledgement: gives window slots back to their ports. The bitmap is for a fabric that
     /// loses messages; credits follow the LSN alone.
-    pub(crate) fn ack_arrives<P: Platform>(&mut self, _: &mut P, header: &Header) {
-        let id = header.source;
+    pub(crate) fn ack_arrives(&mut self, id: NodeId, seq: Seq) {
         let window = u32::from(self.config.geometry.window);
         let Some(peer) = self.peers.get_mut(id.index()) else {
             return;
         };
         let first = peer.credits.acked();
         self.counters.acks_received += 1;
-        let Some(freed) = peer.credits.acknowledge(header.seq) else {
+        let Some(freed) = peer.credits.acknowledge(seq) else {
             self.counters.acks_refused += 1;
             return;
         };

@@ -20,7 +20,7 @@ use netvm_abi::page_lock::{Miss, Used, lock_page};
 use netvm_abi::port_area::ErrorRecord;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Header, Kind, OwnHeader};
+use netvm_abi::wire::{Body, Header, OwnHeader, ReadTicket};
 use netvm_abi::{
     BounceId, ByteLen, Epoch, Generation, Nanos, NodeId, OpId, PortId, ReadSlot, ReceiveId, ReplySlot, Seq,
     StagingId, VirtAddr, Vpn,
@@ -28,7 +28,7 @@ use netvm_abi::{
 
 /// What a round trip asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReadKind {
+pub(crate) enum RoundTripKind {
     /// Data.
     Read,
     /// That everything earlier has landed.
@@ -39,7 +39,7 @@ pub(crate) enum ReadKind {
 
 /// How far a round trip is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReadState {
+pub(crate) enum RoundTripState {
     /// The slot is free.
     Free,
     /// Its command has not left.
@@ -56,11 +56,11 @@ pub(crate) enum ReadState {
     Bounced,
 }
 
-/// A read slot.
+/// A round trip of this node: what stands in a read slot.
 #[derive(Clone, Copy, Debug)]
-pub struct Read {
-    pub(crate) state: ReadState,
-    kind: ReadKind,
+pub struct RoundTrip {
+    pub(crate) state: RoundTripState,
+    kind: RoundTripKind,
     pub(crate) port: PortId,
     port_generation: Generation,
     generation: Generation,
@@ -80,11 +80,11 @@ pub struct Read {
     answered: Option<Nanos>,
 }
 
-impl Read {
+impl RoundTrip {
     /// A free slot.
     pub(crate) const FREE: Self = Self {
-        state: ReadState::Free,
-        kind: ReadKind::Read,
+        state: RoundTripState::Free,
+        kind: RoundTripKind::Read,
         port: PortId(0),
         port_generation: Generation(0),
         generation: Generation(0),
@@ -103,7 +103,7 @@ impl Read {
     };
 }
 
-impl Read {
+impl RoundTrip {
     /// The request leaves: from now on its answer is awaited. Gives the counter of such requests.
     pub(crate) fn issue<'a>(
         &mut self,
@@ -112,7 +112,7 @@ impl Read {
         local: VirtAddr,
         counters: &'a mut Counters,
     ) -> &'a mut u64 {
-        self.state = ReadState::Asked;
+        self.state = RoundTripState::Asked;
         self.node = header.destination();
         self.remote_port = header.destination_port();
         self.remote = header.address();
@@ -121,20 +121,26 @@ impl Read {
         self.reply = header.reply();
         self.epoch = header.epoch();
         self.seq = header.seq();
-        if header.kind() == Kind::AtomicRequest {
-            // Operand and compare are taken: the answer is known by these.
-            header.set_answer(ReplySlot(slot.0), OpId(self.generation.0));
-            self.kind = ReadKind::Atomic;
-            return &mut counters.atomics_sent;
-        }
-        header.set_operand(u64::from(slot.0) | (u64::from(self.generation.0) << 32));
-        if header.kind() == Kind::Flush {
-            self.kind = ReadKind::Flush;
-            &mut counters.flushes_sent
-        } else {
-            self.kind = ReadKind::Read;
-            self.len = header.compare() as u16;
-            &mut counters.reads_sent
+        header.set_ticket(ReadTicket {
+            slot,
+            generation: self.generation,
+        });
+        match header.body() {
+            Body::AtomicRequest { .. } => {
+                self.kind = RoundTripKind::Atomic;
+                &mut counters.atomics_sent
+            }
+            Body::Flush { .. } => {
+                self.kind = RoundTripKind::Flush;
+                &mut counters.flushes_sent
+            }
+            body => {
+                self.kind = RoundTripKind::Read;
+                if let Body::ReadRequest { len, .. } = body {
+                    self.len = len as u16;
+                }
+                &mut counters.reads_sent
+            }
         }
     }
 }
@@ -156,14 +162,14 @@ impl<S: Storage> Nic<S> {
             return None;
         };
         let read = self.reads.get_mut(slot.index())?;
-        *read = Read {
-            state: ReadState::Reserved,
+        *read = RoundTrip {
+            state: RoundTripState::Reserved,
             port: id,
             node,
             owed: true,
             port_generation: port.generation,
             generation: Generation(read.generation.0.wrapping_add(1)),
-            ..Read::FREE
+            ..RoundTrip::FREE
         };
         port.reads += 1;
         peer.reads += 1;
@@ -175,10 +181,10 @@ impl<S: Storage> Nic<S> {
         let Some(read) = self.reads.get_mut(slot.index()) else {
             return;
         };
-        if read.state == ReadState::Free {
+        if read.state == RoundTripState::Free {
             return;
         }
-        read.state = ReadState::Free;
+        read.state = RoundTripState::Free;
         if let Some(port) = self.ports.get_mut(read.port.index()) {
             port.reads = port.reads.saturating_sub(1);
         }
@@ -199,37 +205,38 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Whether an answer is the one that a slot waits for.
-    pub(crate) fn awaits(
-        &self,
-        slot: ReadSlot,
-        generation: Generation,
-        node: NodeId,
-        kind: ReadKind,
-    ) -> bool {
-        self.reads.get(slot.index()).is_some_and(|read| {
-            read.state == ReadState::Asked
-                && read.generation == generation
+    pub(crate) fn awaits(&self, ticket: ReadTicket, node: NodeId, kind: RoundTripKind) -> bool {
+        self.reads.get(ticket.slot.index()).is_some_and(|read| {
+            read.state == RoundTripState::Asked
+                && read.generation == ticket.generation
                 && read.node == node
                 && read.kind == kind
         })
     }
 
     /// A reply has arrived.
-    pub(crate) fn reply_arrives<P: Platform>(&mut self, p: &mut P, receive: ReceiveId, header: &Header) {
-        let slot = ReadSlot(header.operand as u16);
-        let generation = Generation((header.operand >> 32) as u32);
-        if !self.awaits(slot, generation, header.source, ReadKind::Read) {
+    pub(crate) fn reply_arrives<P: Platform>(
+        &mut self,
+        p: &mut P,
+        receive: ReceiveId,
+        node: NodeId,
+        len: u16,
+        ticket: ReadTicket,
+        status: Status,
+    ) {
+        let slot = ticket.slot;
+        if !self.awaits(ticket, node, RoundTripKind::Read) {
             self.counters.late_replies += 1;
             p.release_receive(receive);
             return;
         }
         self.counters.read_replies += 1;
-        self.counters.bytes_received += u64::from(header.len);
+        self.counters.bytes_received += u64::from(len);
         let Some(read) = self.reads.get_mut(slot.index()) else {
             return;
         };
-        let status = match header.outcome() {
-            Status::Ok if header.len != read.len => Status::Malformed,
+        let status = match status {
+            Status::Ok if len != read.len => Status::Malformed,
             status => status,
         };
         if status != Status::Ok || read.len == 0 {
@@ -259,7 +266,7 @@ impl<S: Storage> Nic<S> {
         }
         let holder = BounceUse::Reply(slot).id(&self.config.geometry);
         let Some(ticket) = self.dma.ticket() else {
-            read.state = ReadState::Queued;
+            read.state = RoundTripState::Queued;
             self.park_for_dma(holder);
             return;
         };
@@ -267,7 +274,7 @@ impl<S: Storage> Nic<S> {
         let len = ByteLen(u32::from(read.len));
         match lock_page(p.bar(), &self.page_table, vpn, true) {
             Ok(page) => {
-                read.state = ReadState::Moving;
+                read.state = RoundTripState::Moving;
                 let held = HeldPage {
                     slot: page.slot,
                     used: Used::Written,
@@ -285,7 +292,7 @@ impl<S: Storage> Nic<S> {
                 self.start_dma(p, ticket, holder, Some(held), dma);
             }
             Err(miss) => {
-                read.state = ReadState::Bouncing;
+                read.state = RoundTripState::Bouncing;
                 match miss {
                     Miss::NotFound => self.counters.bounced_not_found += 1,
                     Miss::NotWritable => self.counters.bounced_read_only += 1,
@@ -305,20 +312,24 @@ impl<S: Storage> Nic<S> {
         let Some(read) = self.reads.get_mut(slot.index()) else {
             return;
         };
-        if !matches!(read.state, ReadState::Moving | ReadState::Bouncing) {
+        if !matches!(read.state, RoundTripState::Moving | RoundTripState::Bouncing) {
             return;
         }
         p.release_receive(read.receive);
         if !ok {
             self.counters.failed += 1;
             self.end_round_trip(p, slot, Status::BusError, AtomicResult::default());
-        } else if read.state == ReadState::Moving {
+        } else if read.state == RoundTripState::Moving {
             self.counters.zero_copy += 1;
             self.end_round_trip(p, slot, Status::Ok, AtomicResult::default());
         } else {
-            read.state = ReadState::Bounced;
+            read.state = RoundTripState::Bounced;
             // The record names the local page, which the reply from the wire does not.
-            let mut header = Header::new(Kind::ReadReply, read.node, self.config.node);
+            let body = Body::ReadReply {
+                ticket: ReadTicket::default(),
+                status: Status::Ok,
+            };
+            let mut header = Header::of(body, read.node, self.config.node);
             header.source_port = read.remote_port;
             header.destination_port = read.port;
             header.address = read.local;
@@ -343,7 +354,7 @@ impl<S: Storage> Nic<S> {
         let waits = self
             .reads
             .get(slot.index())
-            .is_some_and(|read| read.state == ReadState::Bounced && read.generation == generation);
+            .is_some_and(|read| read.state == RoundTripState::Bounced && read.generation == generation);
         if !waits {
             self.counters.late_answers += 1;
             return;
@@ -394,7 +405,7 @@ impl<S: Storage> Nic<S> {
     pub(crate) fn asks(&self, node: NodeId) -> bool {
         self.reads
             .iter()
-            .any(|read| read.state == ReadState::Asked && read.node == node)
+            .any(|read| read.state == RoundTripState::Asked && read.node == node)
     }
 
     /// Whether a node has acknowledged a request (which it does after it has answered) and the answer
@@ -407,7 +418,7 @@ impl<S: Storage> Nic<S> {
         let timeout = self.config.timers.gap_timeout;
         let mut overdue = false;
         for read in self.reads.iter_mut() {
-            let asked = read.state == ReadState::Asked && read.node == node;
+            let asked = read.state == RoundTripState::Asked && read.node == node;
             if !asked || read.seq.since(acked) < window {
                 continue;
             }
@@ -426,7 +437,7 @@ impl<S: Storage> Nic<S> {
             let asked = self
                 .reads
                 .get(slot.index())
-                .is_some_and(|read| read.state == ReadState::Asked && read.node == node);
+                .is_some_and(|read| read.state == RoundTripState::Asked && read.node == node);
             if asked {
                 self.end_round_trip(p, slot, Status::LinkLost, AtomicResult::default());
             }
@@ -445,18 +456,17 @@ impl<S: Storage> Nic<S> {
         if let Some(receive) = slot.let_go() {
             p.release_receive(receive);
         }
-        let header = slot.header.decode();
+        let header = &slot.header;
+        let (address, len) = (header.address(), header.read_len());
+        let vpn = Vpn::of(header.destination_port(), address);
+        let offset = address.page_offset();
         if let Err(status) = self.authorise_read(p, now, at) {
-            self.reply(p, &header, Err(status));
-            return Step::Refused;
+            return self.refuse_read(p, at, status);
         }
-        let len = header.compare as u32;
         if len == 0 {
-            self.reply(p, &header, Err(Status::Ok));
+            self.refuse_read(p, at, Status::Ok);
             return Step::Ended(Status::Ok);
         }
-        let vpn = Vpn::of(header.destination_port, header.address);
-        let offset = header.address.page_offset();
         let Some(staging) = self.stage_for_read(at, vpn, offset, len) else {
             self.counters.staging_stalls += 1;
             self.set_slot(at, SlotState::Queued);
@@ -468,10 +478,18 @@ impl<S: Storage> Nic<S> {
             Fill::Started => Step::Pending,
             Fill::Refused(status) => {
                 self.drop_staging(staging);
-                self.reply(p, &header, Err(status));
-                Step::Refused
+                self.refuse_read(p, at, status)
             }
         }
+    }
+
+    /// Answers a read without data.
+    #[cold]
+    fn refuse_read<P: Platform>(&mut self, p: &mut P, at: BounceId, status: Status) -> Step {
+        if let Some(request) = self.slot(at).map(|slot| slot.header.decode()) {
+            self.reply(p, &request, Err(status));
+        }
+        Step::Refused
     }
 
     /// Whether the read in a window slot may be served.
@@ -479,13 +497,13 @@ impl<S: Storage> Nic<S> {
         let Some(slot) = self.slots.get_mut(at.index()) else {
             return Err(Status::Malformed);
         };
-        let (len, wanted) = (slot.header.payload_len(), slot.header.compare());
+        let (len, wanted) = (slot.header.payload_len(), slot.header.read_len());
         let peer = self.peers.get(slot.header.source().index());
-        let authority = if len != 0 || peer.is_none_or(|peer| wanted > u64::from(peer.payload)) {
+        let authority = if len != 0 || peer.is_none_or(|peer| wanted > peer.payload) {
             Err(Status::Malformed)
         } else if let Some(port) = self.ports.get(slot.header.destination_port().index()) {
             self.capabilities
-                .authorise(p.bar(), now, slot, port, wanted as u32, Modes::READ)
+                .authorise(p.bar(), now, slot, port, wanted, Modes::READ)
         } else {
             Err(Status::NoSuchPort)
         };
@@ -540,19 +558,19 @@ impl<S: Storage> Nic<S> {
         request: &Header,
         data: Result<StagingId, Status>,
     ) {
-        let mut header = self.answer(Kind::ReadReply, request);
-        header.operand = request.operand;
+        let Body::ReadRequest { ticket, len } = request.body() else {
+            return;
+        };
+        let status = data.err().unwrap_or(Status::Ok);
+        let mut header = self.answer(Body::ReadReply { ticket, status }, request);
         match data {
             Ok(staging) => {
-                header.len = request.compare as u16;
+                header.len = len as u16;
                 self.counters.reads_served += 1;
                 self.counters.bytes_sent += u64::from(header.len);
                 p.transmit(&OwnHeader::new(&header), Payload::Staging(staging));
             }
-            Err(status) => {
-                header.status = status.code();
-                p.transmit(&OwnHeader::new(&header), Payload::Empty);
-            }
+            Err(_) => p.transmit(&OwnHeader::new(&header), Payload::Empty),
         }
     }
 

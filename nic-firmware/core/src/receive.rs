@@ -16,8 +16,8 @@ use netvm_abi::control::Modes;
 use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{HEADER_BYTES, HEADER_WORDS, Header, Kind, MessageFlags, RawHeader, claims_slot};
-use netvm_abi::{BounceId, Incarnation, Nanos, NodeId, NotificationId, PortId, ReceiveId};
+use netvm_abi::wire::{Body, HEADER_BYTES, HEADER_WORDS, Kind, MessageFlags, RawHeader, claims_slot};
+use netvm_abi::{BounceId, Incarnation, Nanos, NodeId, NotificationId, OpId, PortId, ReceiveId};
 
 /// How far a message got at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,38 +81,51 @@ impl<S: Storage> Nic<S> {
         let Some(header) = header_of(frame).filter(sound) else {
             return self.malformed(p, receive);
         };
-        let header = &header.decode();
-        match header.kind {
-            Kind::Hello | Kind::HelloAck | Kind::Bye => self.greeting_arrives(p, now, header),
-            _ if !self.in_session(p, now, header) => {}
-            Kind::ReadReply => return self.reply_arrives(p, receive, header),
-            Kind::FlushReply => self.flush_reply_arrives(p, header),
-            Kind::AtomicReply => self.atomic_reply_arrives(p, header),
-            Kind::Ack => self.ack_arrives(p, header),
-            Kind::Error => self.error_arrives(p, header),
-            Kind::Probe => {
-                self.counters.probes_received += 1;
-                self.note_announced(now, header.source, header.seq);
-                self.send_ack(p, header.source);
+        let node = header.source();
+        if matches!(header.kind(), Kind::Hello | Kind::HelloAck | Kind::Bye) {
+            self.greeting_arrives(p, now, &header.decode());
+        } else if self.in_session(p, now, &header) {
+            match header.body() {
+                Body::ReadReply { ticket, status } => {
+                    let len = header.payload_len();
+                    return self.reply_arrives(p, receive, node, len, ticket, status);
+                }
+                Body::FlushReply {
+                    ticket,
+                    status,
+                    failed,
+                } => self.flush_reply_arrives(p, node, ticket, status, failed),
+                Body::AtomicReply {
+                    ticket,
+                    status,
+                    result,
+                } => self.atomic_reply_arrives(p, node, ticket, status, result),
+                Body::Ack { .. } => self.ack_arrives(node, header.seq()),
+                Body::Error { status, owner } => self.error_arrives(p, &header.decode(), status, owner),
+                Body::Probe => {
+                    self.counters.probes_received += 1;
+                    self.note_announced(now, node, header.seq());
+                    self.send_ack(p, node);
+                }
+                _ => self.counters.malformed += 1,
             }
-            _ => self.counters.malformed += 1,
         }
         p.release_receive(receive);
     }
 
     /// Whether a message belongs to the present life of its link.
-    fn in_session<P: Platform>(&mut self, p: &mut P, now: Nanos, header: &Header) -> bool {
-        let Some(peer) = self.peers.get_mut(header.source.index()) else {
+    fn in_session<P: Platform>(&mut self, p: &mut P, now: Nanos, header: &Arrived<'_>) -> bool {
+        let Some(peer) = self.peers.get_mut(header.source().index()) else {
             return false;
         };
-        let (theirs, ours) = (header.source_incarnation, header.destination_incarnation);
+        let (theirs, ours) = (header.source_incarnation(), header.destination_incarnation());
         if !peer.is_life_of(theirs, ours) {
-            self.refuse_stale(p, header.source, theirs, ours);
+            self.refuse_stale(p, header.source(), theirs, ours);
             return false;
         }
         peer.heard(now);
         if peer.link == Link::Accepted {
-            self.link_up(p, header.source);
+            self.link_up(p, header.source());
         }
         true
     }
@@ -277,7 +290,7 @@ impl<S: Storage> Nic<S> {
             match request.kind {
                 Kind::ReadRequest => self.reply(p, &request, Err(status)),
                 Kind::AtomicRequest => self.answer_atomic(p, &request, Err(status)),
-                Kind::Flush => self.answer_flush(p, &request, status, 0),
+                Kind::Flush => self.answer_flush(p, &request, status, OpId(0)),
                 _ => {}
             }
         }
@@ -451,7 +464,7 @@ impl<S: Storage> Nic<S> {
             return false;
         };
         let says_owner = matches!(header.kind(), Kind::Write | Kind::Flush);
-        let holds = poison.epoch == header.epoch().0 && (!says_owner || poison.owner == header.compare());
+        let holds = poison.epoch == header.epoch() && (!says_owner || poison.owner == header.owner());
         if !holds {
             stream.poison = None;
         }
@@ -521,22 +534,23 @@ impl<S: Storage> Nic<S> {
     /// poison: they leave nothing undone at this side.
     #[cold]
     fn poison(&mut self, at: BounceId, status: Status) {
-        let Some(header) = self.slot(at).map(|slot| slot.header.decode()) else {
+        let Some(slot) = self.slots.get(at.index()) else {
             return;
         };
+        let header = &slot.header;
         // A message that stands alone does not poison its stream.
-        if header.flags.contains(MessageFlags::REGARDLESS) {
+        if header.flags().contains(MessageFlags::REGARDLESS) {
             return;
         }
-        let stream = self.config.stream_index(header.source, header.source_port);
+        let stream = self.config.stream_index(header.source(), header.source_port());
         if let Some(stream) = self.streams.get_mut(stream)
             && stream.poison.is_none()
         {
             stream.poison = Some(Poison {
-                epoch: header.epoch.0,
-                owner: header.compare,
+                epoch: header.epoch(),
+                owner: header.owner(),
                 status,
-                op: header.op.0,
+                op: header.op(),
             });
             self.counters.streams_poisoned += 1;
         }

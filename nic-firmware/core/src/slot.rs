@@ -1,8 +1,8 @@
 //! A slot of a peer's sequence window: one message, from its arrival until the LSN passes it.
 
 use netvm_abi::status::Status;
-use netvm_abi::wire::{HEADER_WORDS, Header, Kind, RawHeader};
-use netvm_abi::{Generation, NodeId, ReceiveId};
+use netvm_abi::wire::{HEADER_WORDS, Header, Kind, Owner, RawHeader};
+use netvm_abi::{Epoch, Generation, NodeId, OpId, ReceiveId};
 
 /// What a message is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,10 +88,9 @@ pub struct Stream {
 /// Why a stream is poisoned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Poison {
-    pub(crate) epoch: u16,
-    /// Owner of the sending port (its generation, and the start of its node): the next one is not
-    /// to blame.
-    pub(crate) owner: u64,
+    pub(crate) epoch: Epoch,
+    /// Owner of the sending port: the next one is not to blame.
+    pub(crate) owner: Owner,
     pub(crate) status: Status,
-    pub(crate) op: u32,
+    pub(crate) op: OpId,
 }

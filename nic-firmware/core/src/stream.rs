@@ -624,7 +624,7 @@ impl Entry {
     #[inline]
     fn moves(&self) -> u16 {
         match self.header.kind() {
-            Kind::ReadRequest => self.header.compare() as u16,
+            Kind::ReadRequest => self.header.read_len() as u16,
             _ => self.header.payload_len(),
         }
     }

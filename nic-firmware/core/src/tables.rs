@@ -5,7 +5,7 @@ use crate::config::ConfigError;
 use crate::peer::Peer;
 use crate::port::{NOTIFICATION_ENTRIES, Port};
 use crate::queue::Deadline;
-use crate::read::Read;
+use crate::read::RoundTrip;
 use crate::slot::{Slot, Stream};
 use crate::staging::Staging;
 use crate::stream::{Outgoing, Sender};
@@ -92,7 +92,7 @@ tables! {
     /// Staging buffers (without their bytes).
     staging: Staging = Staging::FREE, |g: &Geometry| usize::from(g.staging);
     /// Round trips under way.
-    reads: Read = Read::FREE, |g: &Geometry| usize::from(g.reads);
+    reads: RoundTrip = RoundTrip::FREE, |g: &Geometry| usize::from(g.reads);
     /// Links of the waiting lines, one for each operation.
     links: u32 = 0, |g: &Geometry| g.bounce_slots() as usize;
     /// Units of atomics, `UNITS` for each port.

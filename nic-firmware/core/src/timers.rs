@@ -11,7 +11,7 @@ use netvm_abi::event::NicEvent;
 use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Kind, OwnHeader};
+use netvm_abi::wire::{Body, OwnHeader};
 use netvm_abi::{Incarnation, Nanos, NodeId, Seq};
 
 /// Peers of each kind that one call serves at most.
@@ -209,7 +209,7 @@ impl<S: Storage> Nic<S> {
                 peer.unanswered = peer.unanswered.saturating_add(1);
             }
             self.counters.probes_sent += 1;
-            let mut probe = self.session_header(Kind::Probe, id);
+            let mut probe = self.session_header(Body::Probe, id);
             if let Some(peer) = self.peers.get(id.index()) {
                 // So that a last message that is lost leaves a gap too.
                 probe.seq = peer.credits.next();

@@ -9,7 +9,7 @@ use netvm_abi::capability::Capability;
 use netvm_abi::control::Modes;
 use netvm_abi::descriptor::{Command, CommandFlags, Opcode};
 use netvm_abi::event::{AtomicAnswer, HostEvent, NicEvent, SourceAnswer};
-use netvm_abi::wire::{Header, Kind};
+use netvm_abi::wire::{Body, Header, Kind, ReadTicket};
 use netvm_abi::*;
 use netvm_nic::platform::DmaId;
 use netvm_nic::{Config, Counters};
@@ -235,8 +235,11 @@ fn refusals() -> Vec<Counters> {
         );
         world.run();
     }
-    let mut ask = Header::new(Kind::ReadRequest, NodeId(1), NodeId(0));
-    ask.compare = 5000;
+    let body = Body::ReadRequest {
+        ticket: ReadTicket::default(),
+        len: 5000,
+    };
+    let ask = Header::of(body, NodeId(1), NodeId(0));
     forge(&mut world, ask);
     for id in 0..1030 {
         let mut command = notify(write(id, 0, 0, 0), 2000);

@@ -81,8 +81,8 @@ fn message(rng: &mut ChaCha8Rng, good: &Header) -> Vec<u8> {
         Kind::Write => rng.random::<u16>() % 300,
         _ => 0,
     };
-    header.operand = u64::from(rng.random::<u32>() % 8) | (u64::from(rng.random::<u32>() % 64) << 32);
-    header.compare = u64::from(rng.random::<u32>() % 512);
+    header.raw.operand = u64::from(rng.random::<u32>() % 8) | (u64::from(rng.random::<u32>() % 64) << 32);
+    header.raw.compare = u64::from(rng.random::<u32>() % 512);
     if rng.random_bool(0.05) {
         header.len = 128;
         header.kind = Kind::Control;

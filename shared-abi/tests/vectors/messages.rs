@@ -2,30 +2,45 @@
 
 use crate::common::{Golden, words};
 use crate::{ADDRESS, SECRET};
+use netvm_abi::atomic::AtomicResult;
 use netvm_abi::descriptor::Opcode;
 use netvm_abi::frame;
 use netvm_abi::frame::Endpoint;
-use netvm_abi::wire::{HEADER_WORDS, Header, Kind, MessageFlags};
+use netvm_abi::wire::{
+    Body, Greeting, HEADER_BYTES, HEADER_WORDS, Header, Kind, MessageFlags, Owner, RawBody, ReadTicket,
+};
 use netvm_abi::*;
 
-fn there(kind: Kind) -> Header {
+const OWNER: Owner = Owner {
+    generation: Generation(4),
+    start: Incarnation(0),
+};
+
+const fn ticket(slot: u16, generation: u32) -> ReadTicket {
+    ReadTicket {
+        slot: ReadSlot(slot),
+        generation: Generation(generation),
+    }
+}
+
+fn there(body: Body) -> Header {
     Header {
         source_port: PortId(3),
         destination_port: PortId(7),
         source_incarnation: Incarnation(0xa1a2_a3a4),
         destination_incarnation: Incarnation(0xb1b2_b3b4),
-        ..Header::new(kind, NodeId(0), NodeId(1))
+        ..Header::of(body, NodeId(0), NodeId(1))
     }
 }
 
 /// Its answer's.
-fn back(kind: Kind) -> Header {
+fn back(body: Body) -> Header {
     Header {
         source_port: PortId(7),
         destination_port: PortId(3),
         source_incarnation: Incarnation(0xb1b2_b3b4),
         destination_incarnation: Incarnation(0xa1a2_a3a4),
-        ..Header::new(kind, NodeId(1), NodeId(0))
+        ..Header::of(body, NodeId(1), NodeId(0))
     }
 }
 
@@ -49,27 +64,24 @@ pub(crate) fn write() -> Header {
         op: OpId(77),
         secret: SECRET,
         epoch: Epoch(2),
-        compare: 4,
-        ..there(Kind::Write)
+        ..there(Body::Write { owner: OWNER })
     }
 }
 
 fn ack() -> Header {
+    let landed = 0x8000_0000_0000_0005;
     Header {
         seq: Seq(32),
-        operand: 0x8000_0000_0000_0005,
-        ..drivers(back(Kind::Ack))
+        ..drivers(back(Body::Ack { landed }))
     }
 }
 
-fn greeting(kind: Kind, page: u64, payload: u64, window: u64) -> Header {
-    Header {
-        operand: page | (payload << 32),
-        compare: window | (u64::from(ABI_VERSION) << 16),
-        ..drivers(match kind {
-            Kind::Hello => there(kind),
-            _ => back(kind),
-        })
+const fn greeting(page_size: u32, payload: u32, window: u16) -> Greeting {
+    Greeting {
+        page_size,
+        payload,
+        window,
+        version: ABI_VERSION,
     }
 }
 
@@ -91,26 +103,27 @@ fn headers() -> Vec<(&'static str, Header)> {
                 secret: 0x8000_0000_0000_0001,
                 reply: ReplySlot(12),
                 epoch: Epoch(1),
-                operand: (0x55 << 32) | 17,
-                compare: 100,
-                ..there(Kind::ReadRequest)
+                ..there(Body::ReadRequest {
+                    ticket: ticket(17, 0x55),
+                    len: 100,
+                })
             },
         ),
         (
             "atomic_request",
             Header {
                 flags: MessageFlags::WIDE | MessageFlags::ACK_REQUEST,
-                status: Opcode::CompareSwap as u8,
                 seq: Seq(42),
                 address: ADDRESS,
                 capability: CapabilitySlot(9),
-                op: OpId(80),
                 secret: SECRET,
-                reply: ReplySlot(18),
                 epoch: Epoch(2),
-                operand: 0xaaaa_aaaa_bbbb_bbbb,
-                compare: 0xcccc_cccc_dddd_dddd,
-                ..there(Kind::AtomicRequest)
+                ..there(Body::AtomicRequest {
+                    ticket: ticket(18, 80),
+                    opcode: Some(Opcode::CompareSwap),
+                    operand: 0xaaaa_aaaa_bbbb_bbbb,
+                    compare: 0xcccc_cccc_dddd_dddd,
+                })
             },
         ),
         (
@@ -122,9 +135,10 @@ fn headers() -> Vec<(&'static str, Header)> {
                 op: OpId(79),
                 reply: ReplySlot(13),
                 epoch: Epoch(1),
-                operand: (3 << 32) | 19,
-                compare: 4,
-                ..there(Kind::Flush)
+                ..there(Body::Flush {
+                    ticket: ticket(19, 3),
+                    owner: OWNER,
+                })
             },
         ),
         (
@@ -133,7 +147,7 @@ fn headers() -> Vec<(&'static str, Header)> {
                 flags: MessageFlags::ACK_REQUEST,
                 len: 128,
                 seq: Seq(44),
-                ..drivers(there(Kind::Control))
+                ..drivers(there(Body::Control))
             },
         ),
         (
@@ -148,64 +162,74 @@ fn headers() -> Vec<(&'static str, Header)> {
                 op: OpId(78),
                 reply: ReplySlot(12),
                 epoch: Epoch(1),
-                operand: (0x55 << 32) | 17,
-                ..back(Kind::ReadReply)
+                ..back(Body::ReadReply {
+                    ticket: ticket(17, 0x55),
+                    status: Status::Ok,
+                })
             },
         ),
         (
             "atomic_reply",
             Header {
                 seq: Seq(42),
-                op: OpId(80),
-                reply: ReplySlot(18),
                 epoch: Epoch(2),
-                operand: 0x0123_4567_89ab_cdef,
-                ..back(Kind::AtomicReply)
+                ..back(Body::AtomicReply {
+                    ticket: ticket(18, 80),
+                    status: Status::Ok,
+                    result: AtomicResult {
+                        value: 0x0123_4567_89ab_cdef,
+                        second: 0,
+                    },
+                })
             },
         ),
         (
             "flush_reply",
             Header {
-                status: Status::Unmapped.code(),
                 source_port: PortId(0),
                 seq: Seq(43),
                 op: OpId(79),
                 reply: ReplySlot(13),
                 epoch: Epoch(1),
-                operand: 77,
-                compare: (3 << 32) | 19,
-                ..back(Kind::FlushReply)
+                ..back(Body::FlushReply {
+                    ticket: ticket(19, 3),
+                    status: Status::Unmapped,
+                    failed: OpId(77),
+                })
             },
         ),
         ("ack", ack()),
         (
             "error",
             Header {
-                status: Status::OutOfRange.code(),
                 seq: Seq(41),
                 address: ADDRESS,
                 op: OpId(77),
                 epoch: Epoch(2),
-                compare: 4,
-                ..back(Kind::Error)
+                ..back(Body::Error {
+                    status: Status::OutOfRange,
+                    owner: OWNER,
+                })
             },
         ),
         (
             "hello",
             Header {
                 destination_incarnation: Incarnation(0),
-                ..greeting(Kind::Hello, 4096, 1392, 64)
+                ..drivers(there(Body::Hello {
+                    greeting: greeting(4096, 1392, 64),
+                }))
             },
         ),
         (
             "hello_ack",
-            Header {
-                status: Status::VersionMismatch.code(),
-                ..greeting(Kind::HelloAck, 4096, 4096, 128)
-            },
+            drivers(back(Body::HelloAck {
+                status: Status::VersionMismatch,
+                greeting: greeting(4096, 4096, 128),
+            })),
         ),
-        ("probe", drivers(there(Kind::Probe))),
-        ("bye", drivers(there(Kind::Bye))),
+        ("probe", drivers(there(Body::Probe))),
+        ("bye", drivers(there(Body::Bye))),
     ]
 }
 
@@ -227,6 +251,14 @@ fn message_headers() {
         let mut bytes = expected;
         bytes.resize(bytes.len() + usize::from(header.len), 0xEE);
         assert_eq!(Header::decode(&bytes), Ok(header), "{section}");
+        // What the bytes say, said again, gives the same bytes.
+        let mut again = Header {
+            kind: Kind::Write,
+            raw: RawBody::default(),
+            ..header
+        };
+        again.set_body(header.body());
+        assert_eq!(again.encode().as_slice(), &bytes[..HEADER_BYTES], "{section}");
     }
     golden.end();
 }
@@ -251,7 +283,9 @@ fn frames() {
         capability: CapabilitySlot(9),
         op: OpId(78),
         secret: SECRET,
-        ..there(Kind::Write)
+        ..there(Body::Write {
+            owner: Owner::default(),
+        })
     };
     for (section, header, payload) in [
         ("write", write(), &[1, 2, 3, 4, 5, 6, 7, 8][..]),

@@ -15,11 +15,11 @@ use crate::sim::{Event, Sim};
 use netvm::backend::{Backend, OpenRequest};
 use netvm_abi::bar::port as block;
 use netvm_abi::descriptor::{Command, CommandFlags, DESCRIPTOR_WORDS, HEAD_WORDS, Opcode, QUEUE_ENTRIES};
-use netvm_abi::wire::{HEADER_BYTES, Header, Kind, MessageFlags};
+use netvm_abi::wire::{Body, Greeting, HEADER_BYTES, Header, Kind, MessageFlags};
 use netvm_abi::words::SharedWords;
 use netvm_abi::{
     ABI_VERSION, ByteLen, CapabilitySlot, Epoch, Incarnation, NodeId, NotificationId, OpId, PAGE_SIZE,
-    PortId, ReplySlot, Seq, VirtAddr, WordIndex, port_area,
+    PortId, ReplySlot, Seq, Status, VirtAddr, WordIndex, port_area,
 };
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -52,28 +52,29 @@ impl Rogue {
     /// A frame reached it.
     pub(crate) fn hear(&mut self, sim: &Sim, header: &Header) {
         let link = self.links.entry(header.source).or_default();
-        match header.kind {
-            Kind::Hello => {
+        match header.body() {
+            Body::Hello { .. } => {
                 link.theirs = header.source_incarnation.0;
-                let mut answer = self.greeting(Kind::HelloAck, header.source, sim);
+                let body = Body::HelloAck {
+                    status: Status::Ok,
+                    greeting: offered(sim),
+                };
+                let mut answer = self.greeting(body, header.source);
                 answer.destination_incarnation = header.source_incarnation;
                 send(sim, answer, &[]);
             }
-            Kind::HelloAck => {
+            Body::HelloAck { status, .. } => {
                 link.theirs = header.source_incarnation.0;
-                link.up = header.status == 0;
+                link.up = status == Status::Ok;
                 link.next = 0;
             }
             _ => {}
         }
     }
 
-    fn greeting(&self, kind: Kind, to: NodeId, sim: &Sim) -> Header {
-        let geometry = sim.nodes[0].geometry;
-        let mut header = Header::new(kind, self.node, to);
+    fn greeting(&self, body: Body, to: NodeId) -> Header {
+        let mut header = Header::of(body, self.node, to);
         header.source_incarnation = Incarnation(self.own);
-        header.operand = u64::from(PAGE_SIZE) | u64::from(geometry.payload) << 32;
-        header.compare = u64::from(geometry.window) | u64::from(ABI_VERSION) << 16;
         header
     }
 
@@ -88,7 +89,8 @@ impl Rogue {
             if sim.below(4) == 0 {
                 self.own = self.own.wrapping_add(1);
             }
-            send(sim, self.greeting(Kind::Hello, to, sim), &[]);
+            let greeting = offered(sim);
+            send(sim, self.greeting(Body::Hello { greeting }, to), &[]);
             return;
         }
         let mut dice = sim.dice.borrow_mut();
@@ -108,10 +110,21 @@ impl Rogue {
     }
 }
 
+/// An offer that every node accepts.
+fn offered(sim: &Sim) -> Greeting {
+    let geometry = sim.nodes[0].geometry;
+    Greeting {
+        page_size: PAGE_SIZE,
+        payload: geometry.payload,
+        window: geometry.window,
+        version: ABI_VERSION,
+    }
+}
+
 fn any_header(dice: &mut Dice, from: NodeId, to: NodeId) -> Header {
     let mut header = Header::new(Kind::ALL[dice.index(Kind::ALL.len())], from, to);
     header.flags = MessageFlags::from_bits_truncate(dice.below(8) as u8);
-    header.status = dice.below(32) as u8;
+    header.raw.status = dice.below(32) as u8;
     header.len = [0, 1, 8, 128, 129, 4096][dice.index(6)];
     header.source_port = PortId(dice.below(8) as u16);
     header.destination_port = PortId(dice.below(8) as u16);
@@ -126,8 +139,8 @@ fn any_header(dice: &mut Dice, from: NodeId, to: NodeId) -> Header {
     header.secret = dice.word();
     header.reply = ReplySlot(dice.below(70) as u16);
     header.epoch = Epoch(dice.below(3) as u16);
-    header.operand = dice.word();
-    header.compare = dice.below(10_000);
+    header.raw.operand = dice.word();
+    header.raw.compare = dice.below(10_000);
     header
 }
 

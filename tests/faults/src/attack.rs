@@ -190,7 +190,7 @@ impl Attack {
         let mut hello = self.rig.peers[at].hello();
         if self.random.random_ratio(1, 4) {
             // Another window, page size or version.
-            hello.compare ^= 1 << self.random.random_range(0..20);
+            hello.raw.compare ^= 1 << self.random.random_range(0..20);
         }
         self.rig.message(&hello);
     }
@@ -300,20 +300,20 @@ impl Attack {
                 }
             }
             Kind::ReadRequest => {
-                header.compare = u64::from(len);
-                header.operand = self.random.random();
+                header.raw.compare = u64::from(len);
+                header.raw.operand = self.random.random();
             }
             Kind::Control => {
                 header.len = 128;
                 header.source_port = PortId(0);
                 header.destination_port = PortId(0);
             }
-            Kind::Flush => header.operand = self.random.random(),
+            Kind::Flush => header.raw.operand = self.random.random(),
             Kind::AtomicRequest => {
                 let opcodes: Vec<_> = Opcode::ALL.iter().filter(|opcode| opcode.is_atomic()).collect();
-                header.status = **opcodes.choose(&mut self.random).unwrap_or(&&Opcode::Swap) as u8;
-                header.operand = self.random.random_range(0..4);
-                header.compare = self.random.random_range(0..4);
+                header.raw.status = **opcodes.choose(&mut self.random).unwrap_or(&&Opcode::Swap) as u8;
+                header.raw.operand = self.random.random_range(0..4);
+                header.raw.compare = self.random.random_range(0..4);
                 if self.random.random() {
                     header.flags |= MessageFlags::WIDE;
                 }
@@ -323,12 +323,12 @@ impl Attack {
             }
             Kind::ReadReply => {
                 header.len = len as u16;
-                header.operand = self.random.random_range(0..8) | (self.random.random_range(0..64) << 32);
+                header.raw.operand = self.random.random_range(0..8) | (self.random.random_range(0..64) << 32);
             }
             Kind::Error => {
                 header.destination_port = self.posting_port();
-                header.status = self.random.random();
-                header.compare = 1;
+                header.raw.status = self.random.random();
+                header.raw.compare = 1;
             }
             _ => {}
         }
@@ -357,9 +357,9 @@ impl Attack {
             10 => header.destination = NodeId(self.random.random()),
             11 => header.source_incarnation.0 ^= 1 << self.random.random_range(0..32),
             12 => header.destination_incarnation.0 ^= 1 << self.random.random_range(0..32),
-            13 => header.operand = self.random.random(),
-            14 => header.compare = self.random.random(),
-            15 => header.status = self.random.random(),
+            13 => header.raw.operand = self.random.random(),
+            14 => header.raw.compare = self.random.random(),
+            15 => header.raw.status = self.random.random(),
             16 => header.notification = NotificationId(self.random.random()),
             17 => header.op = OpId(self.random.random()),
             _ => return false,
@@ -392,8 +392,8 @@ impl Attack {
         let mut answer = self.rig.peers[at].answer(&request);
         match self.random.random_range(0..16) {
             0 => answer.len = answer.len.wrapping_add(1).min(4096),
-            1 => answer.status = self.random.random(),
-            2 => answer.operand ^= 1 << self.random.random_range(0..64),
+            1 => answer.raw.status = self.random.random(),
+            2 => answer.raw.operand ^= 1 << self.random.random_range(0..64),
             3 => {
                 // Twice.
                 self.rig.message(&answer);

@@ -1,8 +1,9 @@
 //! The other end of a link, as far as an attacker needs it: it greets, is greeted, knows the incarnations and roughly
 //! where the windows stand, so that its lies get past the first check.
 
-use netvm_abi::wire::{Header, Kind};
-use netvm_abi::{ABI_VERSION, Geometry, Incarnation, NodeId, PAGE_SIZE, Seq};
+use netvm_abi::atomic::AtomicResult;
+use netvm_abi::wire::{Body, Greeting, Header, Kind};
+use netvm_abi::{ABI_VERSION, Geometry, Incarnation, NodeId, OpId, PAGE_SIZE, Seq, Status};
 
 /// Another node.
 pub struct Peer {
@@ -57,12 +58,20 @@ impl Peer {
         }
     }
 
-    fn greeting(&self, kind: Kind) -> Header {
-        Header {
-            seq: self.next,
-            operand: u64::from(PAGE_SIZE) | (u64::from(PAGE_SIZE) << 32),
-            compare: u64::from(self.window) | (u64::from(ABI_VERSION) << 16),
-            ..self.header(kind)
+    /// The same, with a body.
+    fn saying(&self, body: Body) -> Header {
+        let mut header = self.header(Kind::Write);
+        header.set_body(body);
+        header
+    }
+
+    /// What it offers.
+    fn offered(&self) -> Greeting {
+        Greeting {
+            page_size: PAGE_SIZE,
+            payload: PAGE_SIZE,
+            window: self.window,
+            version: ABI_VERSION,
         }
     }
 
@@ -80,37 +89,50 @@ impl Peer {
     pub fn hello(&mut self) -> Header {
         self.live();
         self.theirs = Incarnation(0);
-        self.greeting(Kind::Hello)
+        let greeting = self.offered();
+        Header {
+            seq: self.next,
+            ..self.saying(Body::Hello { greeting })
+        }
     }
 
     /// Takes up what the target has sent; what must be said at once, if anything.
     pub fn hear(&mut self, header: &Header) -> Option<Header> {
-        match header.kind {
-            Kind::Hello => {
+        match header.body() {
+            Body::Hello { .. } => {
                 self.live();
                 self.theirs = header.source_incarnation;
                 self.received = header.seq;
                 self.up = true;
-                return Some(self.greeting(Kind::HelloAck));
+                let body = Body::HelloAck {
+                    status: Status::Ok,
+                    greeting: self.offered(),
+                };
+                return Some(Header {
+                    seq: self.next,
+                    ..self.saying(body)
+                });
             }
-            Kind::HelloAck if header.destination_incarnation == self.own && header.status == 0 => {
+            Body::HelloAck {
+                status: Status::Ok, ..
+            } if header.destination_incarnation == self.own => {
                 self.theirs = header.source_incarnation;
                 self.received = header.seq;
                 self.up = true;
                 // The first message of the life tells the target that its answer has arrived.
                 return Some(self.header(Kind::Probe));
             }
-            Kind::Bye
+            Body::Bye
                 if header.destination_incarnation == self.own && header.source_incarnation == self.theirs =>
             {
                 self.up = false;
             }
-            Kind::Ack => self.acked = header.seq,
-            Kind::ReadRequest | Kind::AtomicRequest | Kind::Flush => {
+            Body::Ack { .. } => self.acked = header.seq,
+            Body::ReadRequest { .. } | Body::AtomicRequest { .. } | Body::Flush { .. } => {
                 self.received = header.seq.plus(1);
                 self.requests.push(*header);
             }
-            kind if kind.is_windowed() => self.received = header.seq.plus(1),
+            _ if header.kind.is_windowed() => self.received = header.seq.plus(1),
             _ => {}
         }
         None
@@ -141,19 +163,34 @@ impl Peer {
     /// The answer to a request of the target.
     #[must_use]
     pub fn answer(&self, request: &Header) -> Header {
-        let kind = match request.kind {
-            Kind::Flush => Kind::FlushReply,
-            Kind::AtomicRequest => Kind::AtomicReply,
-            _ => Kind::ReadReply,
-        };
-        let (operand, compare, len) = match kind {
-            Kind::FlushReply => (0, request.operand, 0),
-            Kind::AtomicReply => (1, 2, 0),
-            _ => (
-                request.operand,
-                0,
-                request.compare.min(u64::from(PAGE_SIZE)) as u16,
-            ),
+        let status = Status::Ok;
+        let (body, len) = match request.body() {
+            Body::Flush { ticket, .. } => {
+                let failed = OpId(0);
+                (
+                    Body::FlushReply {
+                        ticket,
+                        status,
+                        failed,
+                    },
+                    0,
+                )
+            }
+            Body::AtomicRequest { ticket, .. } => {
+                let result = AtomicResult { value: 1, second: 2 };
+                (
+                    Body::AtomicReply {
+                        ticket,
+                        status,
+                        result,
+                    },
+                    0,
+                )
+            }
+            Body::ReadRequest { ticket, len } => {
+                (Body::ReadReply { ticket, status }, len.min(PAGE_SIZE) as u16)
+            }
+            _ => (Body::Probe, 0),
         };
         Header {
             len,
@@ -163,9 +200,7 @@ impl Peer {
             op: request.op,
             epoch: request.epoch,
             reply: request.reply,
-            operand,
-            compare,
-            ..self.header(kind)
+            ..self.saying(body)
         }
     }
 }

@@ -6,7 +6,7 @@ use netvm_abi::atomic::AtomicResult;
 use netvm_abi::control::Modes;
 use netvm_abi::descriptor::Opcode;
 use netvm_abi::event::{AtomicAnswer, HostEvent};
-use netvm_abi::wire::{Header, Kind, MessageFlags};
+use netvm_abi::wire::{Body, Header, Kind, MessageFlags, ReadTicket};
 use netvm_abi::*;
 use netvm_host::events::Notice;
 use netvm_host::paging::WorkStep;
@@ -25,21 +25,29 @@ impl World {
     }
 }
 
-/// A fetch-and-add of 2 to the eight bytes at this address.
-fn add(w: &World, address: u64) -> Header {
-    Header {
-        kind: Kind::AtomicRequest,
-        status: Opcode::FetchAdd as u8,
+/// A fetch-and-add of `operand` to the eight bytes at this address.
+fn add(w: &World, operand: u64, address: u64) -> Header {
+    let mut header = Header {
         flags: MessageFlags::WIDE,
-        operand: 2,
         ..write(w.port, &w.grant, address, 0)
+    };
+    header.set_body(request(Opcode::FetchAdd, operand));
+    header
+}
+
+fn request(opcode: Opcode, operand: u64) -> Body {
+    Body::AtomicRequest {
+        ticket: ReadTicket::default(),
+        opcode: Some(opcode),
+        operand,
+        compare: 0,
     }
 }
 
 #[test]
 pub(crate) fn a_missed_operand_is_mapped_for_writing_and_tried_again() {
     let mut w = world();
-    let header = add(&w, PAGE_17 + 8);
+    let header = add(&w, 2, PAGE_17 + 8);
     let id = w.rig.atomic_miss(Rig::window(PEER, 0), &header, 0);
     assert_eq!(w.rig.poll(), [Notice::Work(w.port.port)]);
     let vpn = page_of(w.port, 17);
@@ -61,10 +69,7 @@ pub(crate) fn a_missed_operand_is_mapped_for_writing_and_tried_again() {
 pub(crate) fn the_third_try_of_an_atomic_is_done_by_the_host() {
     let mut w = world();
     for (operation, stores) in [(2, true), (0, false)] {
-        let header = Header {
-            operand: operation,
-            ..add(&w, PAGE_17 + 8)
-        };
+        let header = add(&w, operation, PAGE_17 + 8);
         let id = w.rig.atomic_miss(Rig::window(PEER, 0), &header, 3);
         w.rig.poll();
         w.page_in();
@@ -100,9 +105,11 @@ pub(crate) fn the_third_try_of_an_atomic_is_done_by_the_host() {
 #[test]
 pub(crate) fn an_atomic_that_may_not_be_is_refused() {
     let mut w = world();
-    let good = add(&w, PAGE_17 + 8);
+    let good = add(&w, 2, PAGE_17 + 8);
+    let mut no_atomic = good;
+    no_atomic.set_body(request(Opcode::Write, 2));
     for (status, header) in [
-        (Status::Malformed, Header { status: 1, ..good }),
+        (Status::Malformed, no_atomic),
         (
             Status::Malformed,
             Header {
@@ -137,7 +144,7 @@ pub(crate) fn an_atomic_that_may_not_be_is_refused() {
         .granted(PEER, PortId(2), w.port, "data", Modes::WRITE, 2)
         .expect("granted");
     w.rig.heard();
-    let header = add(&w, PAGE_17);
+    let header = add(&w, 2, PAGE_17);
     let id = w.rig.atomic_miss(Rig::window(PEER, 0), &header, 0);
     w.rig.poll();
     assert_eq!(w.rig.next(w.port), None);

@@ -23,7 +23,7 @@ pub(super) fn transmit(sim: &Sim, now: Nanos, from: NodeId, header: &Header, fra
             ("dport", u64::from(header.destination_port.0)),
             ("len", u64::from(header.len)),
             ("address", header.address.0),
-            ("status", u64::from(header.status)),
+            ("status", u64::from(header.raw.status)),
         ],
     );
     sim.see(Seen::Sent { frame: frame.clone() });

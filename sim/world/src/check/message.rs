@@ -193,7 +193,7 @@ impl Posted {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use netvm_abi::wire::{Header, Kind};
+    use netvm_abi::wire::{Header, Kind, RawBody};
     use netvm_abi::{Incarnation, NodeId, NotificationId, PortId, Seq, VirtAddr};
 
     /// A message made with the ABI's encoder.
@@ -275,11 +275,15 @@ pub(super) mod tests {
         let posted = Posted::read(&command.encode());
         let mut header = Header::new(Kind::AtomicRequest, NodeId(0), NodeId(1));
         (header.destination_port, header.address) = (command.port, command.remote);
-        (header.status, header.epoch) = (command.opcode as u8, command.epoch);
-        (header.operand, header.compare) = (command.operand, command.compare);
+        header.epoch = command.epoch;
+        header.raw = RawBody {
+            status: command.opcode as u8,
+            operand: command.operand,
+            compare: command.compare,
+        };
         let message = Message::read(&header.encode()).unwrap();
         assert!(posted.is(&message) && posted.asks_for_order());
-        header.compare += 1;
+        header.raw.compare += 1;
         assert!(!posted.is(&Message::read(&header.encode()).unwrap()));
     }
 }

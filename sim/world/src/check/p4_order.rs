@@ -317,7 +317,7 @@ mod tests {
         let mut error = Header::new(Kind::Error, RECEIVER, NodeId(0));
         (error.source_port, error.destination_port) = (PortId(4), PortId(3));
         (error.source_incarnation, error.destination_incarnation) = (Incarnation(8), Incarnation(7));
-        (error.seq, error.status) = (Seq(5), 5);
+        (error.seq, error.raw.status) = (Seq(5), 5);
         let facts = [
             sent(first.clone()),
             sent(second.clone()),

@@ -402,7 +402,7 @@ mod tests {
         header.destination_incarnation = Incarnation(8);
         header.seq = Seq(5);
         header.address = netvm_abi::VirtAddr(0x1010);
-        header.status = 17;
+        header.raw.status = 17;
         let request = arrived(header.encode().to_vec());
         let stored = moved_at(0x1010, b"1234");
         let open = exported(0x1000, 0x2000, Modes::ATOMIC);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use netvm_abi::frame::{Endpoint, MAX_FRAME_BYTES, OUTER_BYTES, encode};
-use netvm_abi::wire::{Header, Kind};
+use netvm_abi::wire::{Header, Kind, RawBody};
 use netvm_abi::{CapabilitySlot, Incarnation, NodeId, NotificationId, OpId, PortId, Seq, VirtAddr};
 
 /// Frames for each node.
@@ -81,9 +81,9 @@ fn frame(numbers: &mut Numbers, node: u16) -> Vec<u8> {
 
 fn header(numbers: &mut Numbers, node: u16, len: u16) -> Header {
     let kind = KINDS[numbers.below(KINDS.len())];
+    let status = numbers.next() as u8;
     Header {
         len,
-        status: numbers.next() as u8,
         source_port: PortId(numbers.below(4) as u16),
         destination_port: PortId(numbers.below(4) as u16),
         source_incarnation: Incarnation(numbers.next() as u32),
@@ -94,8 +94,11 @@ fn header(numbers: &mut Numbers, node: u16, len: u16) -> Header {
         capability: CapabilitySlot(numbers.below(5) as u32),
         op: OpId(numbers.next() as u32),
         secret: numbers.next(),
-        operand: numbers.next(),
-        compare: numbers.next(),
+        raw: RawBody {
+            status,
+            operand: numbers.next(),
+            compare: numbers.next(),
+        },
         ..Header::new(kind, NodeId(1 - node), NodeId(node))
     }
 }
