@@ -251,6 +251,20 @@ pub fn reset_locks<W: SharedWords + ?Sized>(bar: &W, table: &PageTable) {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Marks(u32);
 
+impl Marks {
+    /// As a host keeps them.
+    #[must_use]
+    pub const fn raw(self) -> u32 {
+        self.0
+    }
+
+    /// What [`Self::raw`] said.
+    #[must_use]
+    pub const fn from_raw(raw: u32) -> Self {
+        Self(raw)
+    }
+}
+
 /// Host: the marks of a free slot, for [`publish_over`].
 pub fn marks_of<W: SharedWords + ?Sized>(bar: &W, table: &PageTable, slot: PageSlot) -> Marks {
     Marks(bar.load_acquire(table.slot_at(slot).plus(NIC)))
@@ -384,7 +398,8 @@ pub fn look_at_retracted<W: SharedWords + ?Sized>(bar: &W, table: &PageTable, sl
 }
 
 const fn use_of(nic: u32, host: u32) -> PageUse {
-    let same = !(nic ^ host);
+    // A card that is gone says nothing, whatever the host's word was.
+    let same = if nic == u32::MAX { nic } else { !(nic ^ host) };
     PageUse {
         dirty: same & host_word::DIRTY != 0,
         referenced: same & host_word::REFERENCED != 0,
@@ -416,6 +431,26 @@ pub fn take_use<W: SharedWords + ?Sized>(
     slot: PageSlot,
     clear: Clear,
 ) -> PageUse {
+    let (used, posted) = post_take_use(bar, table, slot, clear);
+    if posted {
+        // The new toggles are not only on their way, but at the card, before the page is read for cleaning and before
+        // the caller acts on the answer. A use whose unlock still copies an old toggle ends before this returns, so
+        // this answer may speak for it. The data of such a DMA was posted before the bus' answer, which pushes it into
+        // the page.
+        bar.bus_barrier();
+    }
+    used
+}
+
+/// Host: [`take_use`] without its last step. True: a [`SharedWords::bus_barrier`] must come before the answer is used and
+/// before the page is cleaned. One such barrier serves all slots that were asked before it.
+#[must_use = "the answer may need a barrier"]
+pub fn post_take_use<W: SharedWords + ?Sized>(
+    bar: &W,
+    table: &PageTable,
+    slot: PageSlot,
+    clear: Clear,
+) -> (PageUse, bool) {
     let at = table.slot_at(slot);
     let nic = bar.load_acquire(at.plus(NIC));
     let host = bar.load_acquire(at.plus(HOST));
@@ -431,14 +466,7 @@ pub fn take_use<W: SharedWords + ?Sized>(
     if toggled != 0 {
         bar.store_release(at.plus(HOST), word);
     }
-    if toggled != 0 {
-        // The new toggles are not only on their way, but at the card, before the page is read for cleaning and before
-        // the caller acts on the answer. A use whose unlock still copies an old toggle ends before this returns, so
-        // this answer may speak for it. The data of such a DMA was posted before the bus' answer, which pushes it into
-        // the page.
-        bar.bus_barrier();
-    }
-    used
+    (used, toggled != 0)
 }
 
 /// Host: whether a slot is valid, for checks.

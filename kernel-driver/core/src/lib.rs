@@ -22,6 +22,7 @@
 //! | `shares` | tables of which no port can take everything |
 //! | `control` | slots for messages between host drivers |
 //! | [`shadow`] | the mirror of the NIC's page table: rows, quota, displacement |
+//! | `own` | the host's own word of a slot, from memory |
 //! | `races` | page events against maps under way |
 //! | [`unmap`] | an unmap under way |
 //! | `bounce` | a piece of paging work |
@@ -63,6 +64,7 @@ pub mod grants;
 pub mod host;
 pub mod imports;
 mod lists;
+mod own;
 pub mod paging;
 mod peers;
 pub mod platform;

@@ -1,7 +1,8 @@
 //! Mapping pages: a mirror of the NIC's table in host memory (thesis 4.3).
 //!
-//! The mirror says what every slot holds, so that an insert finds its place, and an unmap its
-//! entry, without reading NIC memory. Each slot is in a list of its segment's mapped pages (or of
+//! The mirror says what every slot holds, and what the host's own word of it is, so that an insert finds its place, and an
+//! unmap its entry, without reading NIC memory. What is left is one look at the NIC's word for each page that goes or whose
+//! marks are taken, and one read across the bus behind marks that are reset. Each slot is in a list of its segment's mapped pages (or of
 //! those that are zapped: invalid, but perhaps still locked), so that the end of a segment costs
 //! as much as it has pages mapped, whatever its size.
 //!
@@ -14,9 +15,10 @@
 //! Several VPNs may have the same frame: locks, marks and lists belong to slots.
 
 use crate::lists::{Links, List, linked};
+use crate::own::Own;
 use crate::platform::PageGone;
 use crate::races::Look;
-use netvm_abi::page_lock::{self, Marks, PageUse, Retracted, Turn};
+use netvm_abi::page_lock::{self, Clear, Marks, PageUse, Retracted, Turn};
 use netvm_abi::page_table::{PLACES, PageEntry, PageSlot, PageTable, ROW_SLOTS};
 use netvm_abi::storage::{MakeTable, Storage};
 use netvm_abi::words::SharedWords;
@@ -72,8 +74,8 @@ pub(crate) struct Slot {
     pub(crate) segment: SegmentId,
     pub(crate) state: SlotState,
     pub(crate) writable: bool,
-    /// The NIC's marks, while the slot is empty.
-    marks: Marks,
+    /// While the slot is empty: the NIC's marks ([`Marks`]). Otherwise the host's word, as it was stored last.
+    word: u32,
     /// While the slot is zapped: the NIC's turn when its lock was first found set.
     met: Option<Turn>,
     links: Links,
@@ -125,7 +127,7 @@ impl<S: MakeTable> Shadow<S> {
             segment: SegmentId(0),
             state: SlotState::Empty,
             writable: false,
-            marks: Marks::default(),
+            word: 0,
             met: None,
             links: Links::NONE,
         };
@@ -169,6 +171,22 @@ impl<S: Storage> Shadow<S> {
         self.mapped
     }
 
+    /// Takes a step of the page lock, without reading what the host itself has stored.
+    fn step<W: SharedWords + ?Sized, R>(
+        &mut self,
+        bar: &W,
+        at: PageSlot,
+        step: impl FnOnce(&Own<'_, W>, &PageTable) -> R,
+    ) -> R {
+        let before = self.slots.get(at.0 as usize).map_or(0, |slot| slot.word);
+        let own = Own::new(bar, self.table.slot_at(at), before);
+        let result = step(&own, &self.table);
+        if let Some(slot) = self.slots.get_mut(at.0 as usize) {
+            slot.word = own.word();
+        }
+        result
+    }
+
     fn relist(&mut self, at: PageSlot, state: SlotState) {
         let Some(slot) = self.slots.get_mut(at.0 as usize) else {
             return;
@@ -200,7 +218,7 @@ impl<S: Storage> Shadow<S> {
 
     /// Begins to take a mapped slot out.
     pub(crate) fn zap<W: SharedWords + ?Sized>(&mut self, bar: &W, at: PageSlot) {
-        page_lock::retract(bar, &self.table, at);
+        self.step(bar, at, |bar, table| page_lock::retract(bar, table, at));
         self.relist(at, SlotState::Zapped);
         if let Some(slot) = self.slots.get_mut(at.0 as usize) {
             slot.met = None;
@@ -210,14 +228,14 @@ impl<S: Storage> Shadow<S> {
     /// Takes back a zap; the entry was not rewritten.
     pub(crate) fn restore<W: SharedWords + ?Sized>(&mut self, bar: &W, at: PageSlot) {
         self.relist(at, SlotState::Mapped);
-        page_lock::restore(bar, &self.table, at);
+        self.step(bar, at, |bar, table| page_lock::restore(bar, table, at));
         self.revived = self.revived.wrapping_add(1);
     }
 
     /// Looks whether a zapped slot is free, and empties it. A full barrier must stand between the
     /// zap and this.
     pub(crate) fn take_out<W: SharedWords + ?Sized>(&mut self, bar: &W, at: PageSlot) -> Out {
-        match page_lock::look_at_retracted(bar, &self.table, at) {
+        match self.step(bar, at, |bar, table| page_lock::look_at_retracted(bar, table, at)) {
             Retracted::Locked { turn } => {
                 let met = self.slots.get_mut(at.0 as usize).map(|slot| &mut slot.met);
                 Out::InUse(match met {
@@ -232,7 +250,7 @@ impl<S: Storage> Shadow<S> {
             Retracted::Free { used, marks, turn } => {
                 let mut met = Met::Nothing;
                 if let Some(slot) = self.slots.get_mut(at.0 as usize) {
-                    slot.marks = marks;
+                    slot.word = marks.raw();
                     if slot.met.is_some_and(|before| before != turn) {
                         met = Met::Neither;
                     }
@@ -261,12 +279,27 @@ impl<S: Storage> Shadow<S> {
         }
     }
 
-    /// Makes every entry of the NIC's table invalid, and learns its marks: at attach.
-    pub(crate) fn empty<W: SharedWords + ?Sized>(&mut self, bar: &W) {
-        for (index, slot) in (0..).zip(self.slots.iter_mut()) {
-            bar.store_release(self.table.slot_at(PageSlot(index)), 0);
-            slot.marks = page_lock::marks_of(bar, &self.table, PageSlot(index));
+    /// Makes an entry of the NIC's table invalid, and learns its marks: at attach.
+    pub(crate) fn empty<W: SharedWords + ?Sized>(&mut self, bar: &W, at: PageSlot) {
+        let word = self.table.slot_at(at);
+        if let Some(slot) = self.slots.get_mut(at.0 as usize) {
+            bar.store_release(word, 0);
+            slot.word = page_lock::marks_of(bar, &self.table, at).raw();
         }
+    }
+
+    /// Resets marks of a slot; whether a read across the bus must come before the answer is used.
+    pub(crate) fn ask<W: SharedWords + ?Sized>(
+        &mut self,
+        bar: &W,
+        at: PageSlot,
+        clear: Clear,
+    ) -> (PageUse, bool) {
+        let (used, posted) = self.step(bar, at, |bar, table| {
+            page_lock::post_take_use(bar, table, at, clear)
+        });
+        let referenced = used.referenced || used.held;
+        (PageUse { referenced, ..used }, posted)
     }
 
     /// Fills an empty slot with an entry for a frame of the host, without reading NIC memory.
@@ -280,14 +313,16 @@ impl<S: Storage> Shadow<S> {
         let Some(slot) = self.slots.get_mut(at.0 as usize) else {
             return;
         };
-        let marks = slot.marks;
+        let marks = Marks::from_raw(slot.word);
         slot.vpn = entry.vpn;
         slot.ppn = entry.ppn;
         slot.frame = frame;
         slot.segment = entry.segment;
         slot.writable = entry.writable;
         self.relist(at, SlotState::Mapped);
-        page_lock::publish_over(bar, &self.table, at, entry, marks);
+        self.step(bar, at, |bar, table| {
+            page_lock::publish_over(bar, table, at, entry, marks);
+        });
     }
 
     /// Takes out a mapped slot at once if the NIC does not hold it; otherwise leaves it as it was.
@@ -297,7 +332,7 @@ impl<S: Storage> Shadow<S> {
         let out = self.take_out(bar, at);
         if matches!(out, Out::InUse(_)) {
             self.relist(at, SlotState::Mapped);
-            page_lock::restore(bar, &self.table, at);
+            self.step(bar, at, |bar, table| page_lock::restore(bar, table, at));
         }
         out
     }

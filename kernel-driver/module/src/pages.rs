@@ -244,12 +244,10 @@ pub(crate) fn young(port: &Port, start: usize, end: usize, clear: bool) -> bool 
     }
     let core = &mut *core;
     let clear = if clear { Clear::Referenced } else { Clear::Nothing };
-    let mut young = false;
-    for page in (start as u64 >> PAGE_SHIFT)..(end as u64).div_ceil(1 << PAGE_SHIFT) {
-        let used = core
-            .host
-            .take_use(&mut core.glue, Vpn::new(port.number(), page), clear);
-        young |= used.is_some_and(|used| used.referenced);
-    }
-    young
+    let first = start as u64 >> PAGE_SHIFT;
+    let pages = (end as u64).div_ceil(1 << PAGE_SHIFT) - first;
+    let used = core
+        .host
+        .take_use_of(&mut core.glue, Vpn::new(port.number(), first), pages, clear);
+    used.referenced
 }

@@ -1,6 +1,7 @@
 //! Negotiating with a card, its tables, and what follows its death.
 
 use super::Host;
+use crate::Progress;
 use crate::attach::{AttachError, HostConfig};
 use crate::bounce::Work;
 use crate::card::{CardFailure, CardState};
@@ -20,7 +21,7 @@ use crate::watch::Watch;
 use netvm_abi::attach::CardHeader;
 use netvm_abi::bar::{BarMap, header};
 use netvm_abi::capability::capability_at;
-use netvm_abi::page_table::{HashKey, PageTable};
+use netvm_abi::page_table::{HashKey, PageSlot, PageTable};
 use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
 use netvm_abi::shared_map::{SharedMap, status_page};
 use netvm_abi::storage::{MakeTable, Storage};
@@ -54,7 +55,7 @@ impl<S: MakeTable> Host<S> {
             compare(&geometry, wanted)?;
         }
         let mut host = Self::with_tables(tables, config, &card, now);
-        host.empty_tables(platform);
+        let _ = host.empty_tables(platform, 0, u32::MAX);
         Ok(host)
     }
 
@@ -68,6 +69,7 @@ impl<S: MakeTable> Host<S> {
             shared_map: SharedMap::new(&geometry),
             card: CardState::Alive,
             incarnation: card.incarnation,
+            emptied: None,
             death_untold: false,
             watch: Watch::new(now),
             to_nic: RingWriter::new(RingPlace::host_events(&geometry)),
@@ -91,14 +93,23 @@ impl<S: MakeTable> Host<S> {
 }
 
 impl<S: Storage> Host<S> {
-    /// Makes every entry of the page and capability table invalid.
-    fn empty_tables<P: Platform>(&mut self, platform: &mut P) {
+    /// Makes entries of the page and capability table invalid, at most `budget` from the one numbered `from` on; where to go
+    /// on, if some are left.
+    fn empty_tables<P: Platform>(&mut self, platform: &mut P, from: u32, budget: u32) -> Option<u32> {
         let bar = platform.bar();
-        self.shadow.empty(bar);
-        for slot in 0..self.geometry.capabilities {
-            bar.store_release(capability_at(self.bar_map.capabilities, CapabilitySlot(slot)), 0);
+        let slots = self.shadow.slots.len() as u32;
+        let end = slots + self.geometry.capabilities;
+        let until = from.saturating_add(budget).min(end);
+        for entry in from..until {
+            match entry.checked_sub(slots) {
+                None => self.shadow.empty(bar, PageSlot(entry)),
+                Some(slot) => {
+                    bar.store_release(capability_at(self.bar_map.capabilities, CapabilitySlot(slot)), 0);
+                }
+            }
         }
         bar.full_barrier();
+        (until < end).then_some(until)
     }
 
     /// The platform has dealt with a dead card. `proven`: its bus mastering is off and its last DMA
@@ -142,9 +153,17 @@ impl<S: Storage> Host<S> {
     /// emptied, rings empty, peers unknown. Ports stay dead and can only be closed; all of them must
     /// be closed first, so that no page is left of them.
     ///
+    /// Empties at most `budget` entries of the tables, some of which cost a read across the bus. [`Progress::Again`]: call it
+    /// again; the lock may be released in between, and the card must not be told of the driver's memory before the end.
+    ///
     /// # Errors
     /// [`AttachError`]; a card with another geometry or node is refused.
-    pub fn reattach<P: Platform>(&mut self, platform: &mut P, now: Nanos) -> Result<(), AttachError> {
+    pub fn reattach<P: Platform>(
+        &mut self,
+        platform: &mut P,
+        now: Nanos,
+        budget: u32,
+    ) -> Result<Progress, AttachError> {
         let idle = self.shadow.mapped() == 0 && self.ports.iter().all(Port::is_free);
         if !matches!(self.card, CardState::Stopped { .. }) || !idle {
             return Err(AttachError::NotStopped);
@@ -154,8 +173,18 @@ impl<S: Storage> Host<S> {
         if card.node != self.node {
             return Err(AttachError::OtherNode(card.node));
         }
-        self.incarnation = card.incarnation;
         self.shadow.table = PageTable::of(&card.geometry, card.key);
+        // A card that was reset since the last call has other words.
+        let from = match self.emptied {
+            Some((incarnation, from)) if incarnation == card.incarnation => from,
+            _ => 0,
+        };
+        let left = self.empty_tables(platform, from, budget);
+        self.emptied = left.map(|from| (card.incarnation, from));
+        if left.is_some() {
+            return Ok(Progress::Again);
+        }
+        self.incarnation = card.incarnation;
         platform.bar().store_release(header::HOST_EVENT_TAIL, 0);
         platform.bar().store_release(header::NIC_EVENT_HEAD, 0);
         self.to_nic = RingWriter::new(RingPlace::host_events(&self.geometry));
@@ -168,9 +197,8 @@ impl<S: Storage> Host<S> {
         self.releasing = 0;
         self.watch = Watch::new(now);
         self.card = CardState::Alive;
-        self.empty_tables(platform);
         self.counters.reattached += 1;
-        Ok(())
+        Ok(Progress::Done)
     }
 }
 

@@ -5,9 +5,10 @@ use crate::card::CardFailure;
 use crate::platform::{Platform, Resident};
 use crate::shadow::{MapError, MapTicket, Mapped, Out, SlotState};
 use netvm_abi::Vpn;
-use netvm_abi::page_lock::{self, Clear, PageUse};
+use netvm_abi::page_lock::{Clear, PageUse};
 use netvm_abi::page_table::PageEntry;
 use netvm_abi::storage::Storage;
+use netvm_abi::words::SharedWords;
 
 impl<S: Storage> Host<S> {
     /// Looks at the page events, before the platform pages in (or looks whether the page is there).
@@ -114,19 +115,45 @@ impl<S: Storage> Host<S> {
     /// Reads and resets what the NIC did to a mapped page (see [`netvm_abi::page_lock::take_use`]). A
     /// page that it holds at this moment counts as referenced. `None`: it is not mapped.
     pub fn take_use<P: Platform>(&mut self, platform: &mut P, vpn: Vpn, clear: Clear) -> Option<PageUse> {
-        let (at, slot) = self.shadow.find(vpn)?;
-        if !self.is_alive() {
-            return Some(PageUse {
-                dirty: slot.writable,
-                referenced: true,
-                held: false,
-            });
+        self.shadow.find(vpn)?;
+        Some(self.take_use_of(platform, vpn, 1, clear))
+    }
+
+    /// The same for `pages` pages from `first` on, all in one answer: what was done to any of them. Reads one word for each
+    /// page that is mapped, and one more across the bus if a mark is reset, however many are.
+    pub fn take_use_of<P: Platform>(
+        &mut self,
+        platform: &mut P,
+        first: Vpn,
+        pages: u64,
+        clear: Clear,
+    ) -> PageUse {
+        let mut all = PageUse::default();
+        let mut posted = false;
+        for page in first.page_number()..first.page_number().saturating_add(pages) {
+            let Some((at, slot)) = self.shadow.find(Vpn::new(first.port(), page)) else {
+                continue;
+            };
+            let used = if self.is_alive() {
+                let (used, toggled) = self.shadow.ask(platform.bar(), at, clear);
+                posted |= toggled;
+                used
+            } else {
+                PageUse {
+                    dirty: slot.writable,
+                    referenced: true,
+                    held: false,
+                }
+            };
+            all.dirty |= used.dirty;
+            all.referenced |= used.referenced;
+            all.held |= used.held;
         }
-        let used = page_lock::take_use(platform.bar(), &self.shadow.table, at, clear);
-        Some(PageUse {
-            referenced: used.referenced || used.held,
-            ..used
-        })
+        if posted {
+            // For all toggles at once: each was posted before this read, and no caller has acted on an answer yet.
+            platform.bar().bus_barrier();
+        }
+        all
     }
 
     /// Pages that are mapped now.

@@ -54,6 +54,8 @@ pub struct Host<S: Storage> {
     pub(crate) card: CardState,
     /// The start of the firmware that it has attached to.
     pub(crate) incarnation: Incarnation,
+    /// The start of the firmware for which the tables are being emptied, and the first entry that is left.
+    pub(crate) emptied: Option<(Incarnation, u32)>,
     /// The platform has not heard of the card's death yet.
     pub(crate) death_untold: bool,
     pub(crate) watch: Watch,

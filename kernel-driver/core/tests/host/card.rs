@@ -191,7 +191,7 @@ pub(crate) fn after_a_reset_the_card_is_attached_again() {
     rig.next(port);
     rig.bounce(Rig::window(PEER, 1), &header);
     rig.poll();
-    let refused = rig.host.reattach(&mut rig.platform, rig.now);
+    let refused = rig.host.reattach(&mut rig.platform, rig.now, u32::MAX);
     assert_eq!(refused, Err(AttachError::NotStopped));
     rig.kill_card();
     rig.now = Nanos::from_millis(1000);
@@ -214,7 +214,7 @@ pub(crate) fn after_a_reset_the_card_is_attached_again() {
         .host
         .port_close_begin(&mut rig.platform, port)
         .expect("still there");
-    let early = rig.host.reattach(&mut rig.platform, rig.now);
+    let early = rig.host.reattach(&mut rig.platform, rig.now, u32::MAX);
     assert_eq!(early, Err(AttachError::NotStopped), "pages are left");
     assert_ne!(step(&mut rig, &mut close), Progress::Done);
     let _ = rig.paged(in_hand, Ok(1));
@@ -229,13 +229,13 @@ pub(crate) fn after_a_reset_the_card_is_attached_again() {
             .iter()
             .all(|page| page.dirty == (page.vpn.page_number() < 64) && !page.leaked)
     );
-    let gone = rig.host.reattach(&mut rig.platform, rig.now);
+    let gone = rig.host.reattach(&mut rig.platform, rig.now, u32::MAX);
     assert!(matches!(gone, Err(AttachError::Card(_))), "not up yet");
     rig.reboot();
     let map = bar::BarMap::new(rig.host.geometry());
     rig.platform.bar.store_release(map.page_table, 1);
     rig.platform.bar.store_release(map.capabilities, 1);
-    rig.host.reattach(&mut rig.platform, rig.now).expect("up again");
+    rig.reattach();
     assert_eq!(rig.platform.bar.load_acquire(map.page_table), 0, "tables emptied");
     assert_eq!(rig.platform.bar.load_acquire(map.capabilities), 0);
     // Everything works as on the first day.
@@ -290,9 +290,7 @@ pub(crate) fn a_card_stopped_by_an_unmap_ends_ports_and_imports_too() {
     assert_eq!(rig.host.next_deadline(), Nanos::MAX);
     rig.close(port);
     rig.reboot();
-    rig.host
-        .reattach(&mut rig.platform, rig.now)
-        .expect("nothing is left");
+    rig.reattach();
 }
 
 fn unwanted() -> netvm_host::imports::ImportSpec {
@@ -318,12 +316,37 @@ pub(crate) fn opening_a_port_notices_a_card_that_was_reset_unseen() {
     assert_eq!(rig.host.card(), CardState::Dead(CardFailure::Restarted));
     assert_eq!(rig.poll(), [Notice::CardDead(CardFailure::Restarted)]);
     rig.host.card_stopped(&mut rig.platform, true, rig.now);
-    rig.host.reattach(&mut rig.platform, rig.now).expect("it is up");
+    rig.reattach();
     rig.open();
     // And with a port open, by the next look.
     rig.platform.bar.store_release(header::INCARNATION, 0x4322);
     rig.now = Nanos::from_millis(1000);
     assert!(rig.poll().contains(&Notice::CardDead(CardFailure::Restarted)));
+}
+
+/// What was emptied in the card's earlier life has to be emptied once more.
+#[test]
+pub(crate) fn a_reset_between_two_parts_of_attaching_begins_it_anew() {
+    let mut rig = Rig::new();
+    let port = rig.open();
+    rig.kill_card();
+    rig.now = Nanos::from_millis(1000);
+    rig.poll();
+    rig.host.card_stopped(&mut rig.platform, true, rig.now);
+    rig.close(port);
+    rig.reboot();
+    let part = rig.host.reattach(&mut rig.platform, rig.now, 5);
+    assert_eq!(part, Ok(Progress::Again));
+    rig.reboot();
+    rig.platform.bar.store_release(header::INCARNATION, 0x4321);
+    let first = bar::BarMap::new(rig.host.geometry()).page_table;
+    rig.platform.bar.store_release(first, 1);
+    rig.reattach();
+    assert_eq!(
+        rig.platform.bar.load_acquire(first),
+        0,
+        "an entry of the first part"
+    );
 }
 
 #[test]
@@ -337,7 +360,7 @@ pub(crate) fn a_reset_card_with_other_tables_or_node_is_refused() {
     rig.close(port);
     rig.reboot();
     rig.platform.bar.store_release(header::PAYLOAD, 1024);
-    let other = rig.host.reattach(&mut rig.platform, rig.now);
+    let other = rig.host.reattach(&mut rig.platform, rig.now, u32::MAX);
     assert!(matches!(
         other,
         Err(AttachError::Mismatch { name: "payload", .. })
@@ -346,6 +369,6 @@ pub(crate) fn a_reset_card_with_other_tables_or_node_is_refused() {
     rig.platform
         .bar
         .store_release(header::VERSION, u32::from(ABI_VERSION) | (2 << 16));
-    let other = rig.host.reattach(&mut rig.platform, rig.now);
+    let other = rig.host.reattach(&mut rig.platform, rig.now, u32::MAX);
     assert_eq!(other, Err(AttachError::OtherNode(NodeId(2))));
 }

@@ -56,6 +56,7 @@ impl SharedWords for Bar {
     }
 
     fn bus_barrier(&self) {
+        self.loads.set(self.loads.get() + 1);
         self.words.bus_barrier();
     }
 }

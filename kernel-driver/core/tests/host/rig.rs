@@ -139,6 +139,23 @@ impl Rig {
         self.to_host = RingWriter::new(RingPlace::nic_events(&geometry));
     }
 
+    /// Attaches again to a card that was reset, a few entries of its tables at a time, with few reads of registers each time.
+    pub(crate) fn reattach(&mut self) {
+        const BUDGET: u32 = 7;
+        const HEADER: u32 = 24;
+        loop {
+            let before = self.platform.bar.loads.get();
+            let done = self.host.reattach(&mut self.platform, self.now, BUDGET);
+            let loads = self.platform.bar.loads.get() - before;
+            assert!(loads <= BUDGET + HEADER, "{loads} loads in one go");
+            match done {
+                Ok(Progress::Again) => {}
+                Ok(Progress::Done) => return,
+                other => panic!("not attached: {other:?}"),
+            }
+        }
+    }
+
     pub(crate) fn kill_card(&mut self) {
         for word in self.platform.bar.iter() {
             word.store(u32::MAX, Ordering::SeqCst);

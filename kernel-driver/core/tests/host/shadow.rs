@@ -256,6 +256,50 @@ pub(crate) fn the_port_that_holds_most_gives_way_to_a_new_one() {
     }
 }
 
+/// What the host does under its lock, and the kernel's page-table locks, waits for no more of the bus than it must.
+#[test]
+pub(crate) fn reads_of_registers_are_few() {
+    const PAGES: u32 = 60;
+    let (mut rig, port) = world();
+    let loads = |rig: &Rig| rig.platform.bar.loads.get();
+    for page in 0..u64::from(PAGES) {
+        rig.map(page_of(port, page), 7 + page, true).expect("maps");
+    }
+    let first = page_of(port, 0);
+    let before = loads(&rig);
+    let used = rig.host.take_use(&mut rig.platform, first, Clear::Referenced);
+    assert_eq!(used.map(|used| used.referenced), Some(false));
+    assert_eq!(loads(&rig), before + 1, "the NIC's word");
+    for page in [3, 4, 5] {
+        let held = rig.lock(page_of(port, page), true).expect("mapped");
+        rig.unlock(held, Used::Read);
+    }
+    let before = loads(&rig);
+    let used = rig
+        .host
+        .take_use_of(&mut rig.platform, first, PAGES.into(), Clear::Referenced);
+    assert!(used.referenced && !used.dirty);
+    assert!(
+        loads(&rig) <= before + PAGES + 1,
+        "each NIC's word, and one across the bus"
+    );
+    let again = rig
+        .host
+        .take_use_of(&mut rig.platform, first, PAGES.into(), Clear::Referenced);
+    assert!(!again.referenced, "told once");
+    let mapped = rig.host.mapped_pages();
+    let before = loads(&rig);
+    let mut unmap = rig.host.unmap_begin(first, PAGES.into(), UnmapKind::Remove);
+    assert_eq!(rig.step(&mut unmap, u32::MAX), UnmapStep::Done);
+    rig.host.unmap_end(unmap);
+    assert_eq!(rig.host.mapped_pages(), 0);
+    assert!(
+        loads(&rig) <= before + mapped + 2,
+        "{} loads for {mapped} pages",
+        loads(&rig) - before
+    );
+}
+
 #[test]
 pub(crate) fn marks_are_taken_once_and_a_held_page_is_young() {
     let (mut rig, port) = world();

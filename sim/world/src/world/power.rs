@@ -127,7 +127,7 @@ impl World {
         let attached = {
             let mut slot = node.driver.borrow_mut();
             slot.as_mut()
-                .map(|driver| driver.host.reattach(&mut driver.platform, sim.now()))
+                .map(|driver| driver.host.reattach(&mut driver.platform, sim.now(), u32::MAX))
         };
         if let Some(Err(error)) = attached {
             return Err(Stop::Other(format!(
