@@ -15,6 +15,7 @@
 #include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/mmu_notifier.h>
+#include <linux/pkeys.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
@@ -104,10 +105,14 @@ unsigned long nv_task_size(void)
 	return TASK_SIZE;
 }
 
-/* Memory that the card may never use: of devices, and huge pages that are not paged. */
-static bool nv_is_foreign(const struct vm_area_struct *vma)
+/*
+ * Memory that the card may never use: of devices, huge pages that are not paged, and what a protection
+ * key guards. Each thread of the process has rights of its own to the last, which neither the card nor
+ * a thread of the kernel has.
+ */
+static bool nv_is_foreign(struct vm_area_struct *vma)
 {
-	return vma->vm_flags & (VM_IO | VM_PFNMAP | VM_HUGETLB);
+	return vma->vm_flags & (VM_IO | VM_PFNMAP | VM_HUGETLB) || vma_pkey(vma);
 }
 
 /* C: VMAs. Of the calling process: -EOPNOTSUPP where a part of the range is of a kind that is never served. */
