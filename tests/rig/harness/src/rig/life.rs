@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::rack::{Rack, SHORT};
-use super::reports::{counters, number};
+use super::reports::number;
 use super::scenarios::{as_user, report};
 
 /// For one program.
@@ -40,16 +40,7 @@ pub(super) fn run(rack: &mut Rack) -> Result<String> {
         !kills.contains("oom_kill 0"),
         "the kernel killed no process: {kills}"
     );
-    let [here, _] = counters(rack)?;
-    let (opened, closed) = (
-        number(&here["driver"], "ports_opened")?,
-        number(&here["driver"], "ports_closed")?,
-    );
-    ensure!(opened == closed, "{opened} ports opened, {closed} closed");
-    for host in &mut rack.hosts {
-        host.unpinned()?;
-        host.run("rmmod netvm")?;
-    }
+    let opened = rack.unload()?;
     Ok(format!(
         "{cases} cases; {} writes to a process that was killed for want of memory; {opened} ports opened and closed",
         number(&sender, "written")?

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::rack::Rack;
-use super::reports::{counters, number};
+use super::reports::number;
 use super::scenarios::{as_user, report};
 
 /// For one program.
@@ -49,16 +49,7 @@ pub(super) fn run(rack: &mut Rack) -> Result<String> {
         charged > WATCHED * PIECE && charged < (WATCHED + ASKED) / 2 * PIECE * 3,
         "{charged} bytes were charged for {ASKED} pieces, of which {WATCHED} are watched at once"
     );
-    let [here, _] = counters(rack)?;
-    let (opened, closed) = (
-        number(&here["driver"], "ports_opened")?,
-        number(&here["driver"], "ports_closed")?,
-    );
-    ensure!(opened == closed, "{opened} ports opened, {closed} closed");
-    for host in &mut rack.hosts {
-        host.unpinned()?;
-        host.run("rmmod netvm")?;
-    }
+    rack.unload()?;
     Ok(format!(
         "one user: {ports} ports, {} segments, {} exports, {} imports; another one got on; {charged} bytes charged for \
          {ASKED} watched pieces",

@@ -18,6 +18,7 @@ use super::lane::Lane;
 use super::logs;
 use super::machines::{self, Bus, LANES, Places, Speed};
 use super::parts::Parts;
+use super::reports;
 use super::wire::Wire;
 use crate::exec;
 use crate::image::hosted::memory;
@@ -165,6 +166,20 @@ impl Rack {
         }
         ensure!(failures.is_empty(), "{}", failures.join("; "));
         Ok(texts)
+    }
+
+    /// All ports have ended, no page is pinned, and the module goes. Gives the number of ports that host 0 has opened.
+    pub(super) fn unload(&mut self) -> Result<u64> {
+        let [here, _] = reports::counters(self)?;
+        let [opened, closed] =
+            ["ports_opened", "ports_closed"].map(|name| reports::number(&here["driver"], name));
+        let (opened, closed) = (opened?, closed?);
+        ensure!(opened == closed, "{opened} ports opened, {closed} closed");
+        for host in &mut self.hosts {
+            host.unpinned()?;
+            host.run("rmmod netvm")?;
+        }
+        Ok(opened)
     }
 
     /// Ends a card at once, as a reset does; [`Self::start_card`] brings it up again with a new incarnation.

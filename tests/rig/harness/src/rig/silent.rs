@@ -5,7 +5,6 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::rack::Rack;
-use super::reports::{counters, number};
 use super::scenarios::as_user;
 
 /// For an honest case beside it.
@@ -58,16 +57,7 @@ pub(super) fn run(rack: &mut Rack) -> Result<String> {
         pong.iter().all(|text| text.contains("1 passed, 0 failed")),
         "{pong:?}"
     );
-    let [here, _] = counters(rack)?;
-    let (opened, closed) = (
-        number(&here["driver"], "ports_opened")?,
-        number(&here["driver"], "ports_closed")?,
-    );
-    ensure!(opened == closed, "{opened} ports opened, {closed} closed");
-    for host in &mut rack.hosts {
-        host.unpinned()?;
-        host.run("rmmod netvm")?;
-    }
+    let opened = rack.unload()?;
     Ok(format!(
         "{opened} ports opened and closed; {threads} threads of ended ports waited for a silent server, and none without"
     ))
