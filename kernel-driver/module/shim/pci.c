@@ -22,11 +22,19 @@
 
 static unsigned int deadline_ms = 10;
 module_param(deadline_ms, uint, 0444);
-MODULE_PARM_DESC(deadline_ms, "a card that keeps a page, or an answer, longer is dead (ms)");
+MODULE_PARM_DESC(deadline_ms, "a card that keeps a page, or an answer, longer is dead (1 to 10000 ms)");
 
 static unsigned int heartbeat_ms = 1000;
 module_param(heartbeat_ms, uint, 0444);
-MODULE_PARM_DESC(heartbeat_ms, "a card whose heartbeat stands still longer is dead (ms)");
+MODULE_PARM_DESC(heartbeat_ms, "a card whose heartbeat stands still longer is dead (10 to 600000 ms)");
+
+/*
+ * An invalidation waits for a card as long as this, and the kernel's memory reclaim with it. An
+ * eighth of a deadline is the step in which time counts.
+ */
+#define NV_DEADLINES_MS 10000
+#define NV_HEARTBEAT_MIN_MS 10
+#define NV_HEARTBEAT_MAX_MS 600000
 
 /* Memory of the card, and the bell that interrupts it. */
 #define NV_BELL_BAR 0
@@ -38,12 +46,16 @@ MODULE_PARM_DESC(heartbeat_ms, "a card whose heartbeat stands still longer is de
 /* The card's DMA goes past the PCI function: to turn its bus mastering off proves nothing. */
 #define NV_DMA_BESIDE 1
 
+/*
+ * QEMU's ivshmem-doorbell: a card of the rig, whose firmware runs in another machine. Any virtual
+ * machine may have such a device for a purpose of its own, and nothing in its configuration space
+ * tells them apart. So it is claimed only where its `driver_override` names this driver, and there is
+ * no MODULE_DEVICE_TABLE, by which it would load the module.
+ */
 static const struct pci_device_id nv_ids[] = {
-	/* QEMU's ivshmem-doorbell: a card of the rig, whose firmware runs in another machine. */
-	{ PCI_DEVICE(0x1af4, 0x1110), .driver_data = NV_DMA_BESIDE },
+	{ PCI_DEVICE(0x1af4, 0x1110), .driver_data = NV_DMA_BESIDE, .override_only = 1 },
 	{ }
 };
-MODULE_DEVICE_TABLE(pci, nv_ids);
 
 /* C: module_param is a macro. */
 unsigned int nv_deadline_ms(void)
@@ -270,7 +282,8 @@ static int nv_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	struct nv_card *card;
 	int err;
 
-	if (!pci_find_capability(pdev, PCI_CAP_ID_MSIX))
+	if (!pci_find_capability(pdev, PCI_CAP_ID_MSIX) ||
+	    pci_resource_len(pdev, NV_BELL_BAR) <= NV_BELL_REGISTER)
 		return -ENODEV;
 	card = kzalloc(sizeof(*card), GFP_KERNEL);
 	if (!card)
@@ -472,6 +485,15 @@ static struct pci_driver nv_driver = {
 /* C: pci_register_driver is a macro over a structure of callbacks. */
 int nv_pci_register(void)
 {
+	if (!deadline_ms || deadline_ms > NV_DEADLINES_MS) {
+		pr_err("netvm: deadline_ms=%u: from 1 to %u\n", deadline_ms, NV_DEADLINES_MS);
+		return -EINVAL;
+	}
+	if (heartbeat_ms < NV_HEARTBEAT_MIN_MS || heartbeat_ms > NV_HEARTBEAT_MAX_MS) {
+		pr_err("netvm: heartbeat_ms=%u: from %u to %u\n", heartbeat_ms,
+		       NV_HEARTBEAT_MIN_MS, NV_HEARTBEAT_MAX_MS);
+		return -EINVAL;
+	}
 	return pci_register_driver(&nv_driver);
 }
 

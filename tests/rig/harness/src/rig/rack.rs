@@ -33,6 +33,9 @@ const BOOT: Duration = Duration::from_secs(120);
 pub(super) const SHORT: Duration = Duration::from_secs(60);
 /// So many times as long may everything take on the kernel with checks, beside what others do on this machine.
 const CHECKED: u32 = 3;
+/// Gives QEMU's ivshmem devices to the driver, which takes none by itself.
+pub(super) const CLAIM: &str = "for d in /sys/bus/pci/devices/*; do if grep -q 0x1110 $d/device; then echo netvm > $d/driver_override; \
+                                echo ${d##*/} > /sys/bus/pci/drivers_probe; fi; done";
 /// What a card says when it has booted.
 const WAITS: &str = "waits for its driver";
 /// A host.
@@ -451,9 +454,10 @@ impl Host {
         self.lanes.truncate(1);
     }
 
-    /// Loads the module.
+    /// Loads the module, and gives it the card.
     pub(super) fn load(&mut self) -> Result<()> {
-        self.run("insmod /lib/netvm.ko").map(drop)
+        self.run("insmod /lib/netvm.ko")?;
+        self.run(CLAIM).map(drop)
     }
 
     /// Waits until the device is there, and gives it to its group, as the udev rule does.

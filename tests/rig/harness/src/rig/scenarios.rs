@@ -305,6 +305,21 @@ fn boots(rack: &mut Rack) -> Result<String> {
         ensure!(modules.contains("netvm "), "the module is not loaded: {modules}");
         host.device()?;
         host.run("netvm doctor")?;
+        // A device that was not given to the driver may be any other one's, and a deadline has to be one.
+        host.run("rmmod netvm && for d in /sys/bus/pci/devices/*; do echo > $d/driver_override; done")?;
+        host.run("insmod /lib/netvm.ko && sleep 0.5 && ! test -e /dev/netvm0 && rmmod netvm")?;
+        for bad in [
+            "deadline_ms=0",
+            "deadline_ms=10001",
+            "heartbeat_ms=9",
+            "heartbeat_ms=600001",
+        ] {
+            host.run(&format!(
+                "! insmod /lib/netvm.ko {bad} 2> /dev/null && dmesg | grep -q 'netvm: {bad}: from'"
+            ))?;
+        }
+        host.load()?;
+        host.device()?;
         // The card lets go of the driver's memory and begins anew, for the next driver.
         for _ in 0..3 {
             host.run("rmmod netvm && ! test -e /dev/netvm0")?;

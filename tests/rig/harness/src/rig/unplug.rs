@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use super::rack::{Host, Rack};
+use super::rack::{CLAIM, Host, Rack};
 use super::scenarios::as_user;
 
 /// For one program.
@@ -127,7 +127,7 @@ fn taken_away(rack: &mut Rack, round: u32) -> Result<()> {
     rack.hosts[0].look(&format!(
         "for i in $(seq 500); do test -e {dir}/gone && exit 0; pidof rig-unplug > /dev/null || break; sleep 0.1; done; ps; exit 1"
     ))?;
-    rack.hosts[0].look(RESCAN)?;
+    rack.hosts[0].look(&format!("{RESCAN}; {CLAIM}"))?;
     rack.hosts[0].look("for i in $(seq 300); do test -c /dev/netvm0 && exit 0; sleep 0.1; done; exit 1")?;
     rack.hosts[0].look(&format!("touch {dir}/over"))?;
     rack.hosts[0].end(LIMIT)?;
@@ -182,7 +182,7 @@ pub(super) fn translated(rack: &mut Rack) -> Result<String> {
             "for i in $(seq 500); do test -e {dir}/ready && exit 0; sleep 0.1; done; ps; exit 1"
         ))?;
         host.look(REMOVE)?;
-        host.look(RESCAN)?;
+        host.look(&format!("{RESCAN}; {CLAIM}"))?;
         host.look(&format!("touch {dir}/over"))?;
         host.end(LIMIT)?;
         host.device()?;
