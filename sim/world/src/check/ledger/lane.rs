@@ -54,8 +54,11 @@ impl Entry {
     }
 }
 
+/// A notification of a port: the port, its life, and the number.
+pub(super) type Notified = (u16, u32, u32);
+
 /// One life of a link in one direction.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(in crate::check) struct Lane {
     pub(in crate::check) lives: (u32, u32),
     /// Sequence number of the first entry.
@@ -77,7 +80,7 @@ pub(in crate::check) struct Lane {
 }
 
 /// The messages of one port to one node, in order.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Stream {
     /// Sequence numbers of those that are not the head of a complete prefix.
     pub(super) waiting: VecDeque<u32>,
@@ -89,7 +92,7 @@ pub(super) struct Stream {
     pub(super) failed_epochs: BTreeSet<(u32, u16)>,
     /// Notifications that became due, by owner of the source port, and by destination port, its
     /// life, and number.
-    pub(super) due: BTreeMap<(u32, (u16, u32, u32)), u64>,
+    pub(super) due: BTreeMap<(u32, Notified), u64>,
 }
 
 impl Stream {
@@ -151,6 +154,41 @@ impl Lane {
             self.entries.pop_front();
             self.first = self.first.wrapping_add(1);
         }
+    }
+
+    /// Notifications of this kind that became due.
+    pub(super) fn due(&self, key: Notified) -> u64 {
+        let all = self.streams.values().flat_map(|stream| &stream.due);
+        all.filter(|((_, notified), _)| *notified == key)
+            .map(|(_, count)| count)
+            .sum()
+    }
+
+    /// The message at the head of a stream, if its receiver has it and ends it without a trace: it asks for order
+    /// behind a failure of its epoch, or its bytes are in a place of a queue whose port has closed.
+    pub(super) fn held_head(&self, port: u16) -> Option<u32> {
+        let stream = self.streams.get(&port)?;
+        let seq = *stream.waiting.front()?;
+        let entry = self.entry(seq)?;
+        let epoch = (entry.source_life, entry.message.epoch);
+        let held = entry.message.asks_for_order()
+            && matches!(entry.stage, Stage::Arrived(_))
+            && (entry.stored || stream.failed_epochs.contains(&epoch));
+        held.then_some(seq)
+    }
+
+    /// The lane as it is when the receiver has ended what it holds back. It does so without a trace, and an
+    /// acknowledgement that says so can come later than the notifications of what follows.
+    pub(super) fn past_held(&self) -> Self {
+        let mut lane = self.clone();
+        for &port in self.streams.keys() {
+            while let Some(seq) = lane.held_head(port) {
+                let Some(entry) = lane.entry_mut(seq) else { break };
+                entry.stage = Stage::Landed;
+                lane.advance(port);
+            }
+        }
+        lane
     }
 
     /// Moves a stream's head past what has ended; notifications there become due.

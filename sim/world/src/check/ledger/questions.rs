@@ -1,6 +1,7 @@
 //! What the checkers ask of the ledger.
 
 use super::Ledger;
+use super::lane::{Lane, Notified};
 use std::collections::BTreeMap;
 
 impl Ledger {
@@ -54,16 +55,18 @@ impl Ledger {
 
     /// The notifications of one number that may have been delivered to the present owner of a port.
     pub(in crate::check) fn due(&self, node: u16, port: u16, id: u32) -> u64 {
+        self.due_of(node, port, id, |lane, key| lane.due(key))
+    }
+
+    /// The same if what its streams hold back has ended: see [`Lane::past_held`].
+    pub(in crate::check) fn due_past_held(&self, node: u16, port: u16, id: u32) -> u64 {
+        self.due_of(node, port, id, |lane, key| lane.past_held().due(key))
+    }
+
+    fn due_of(&self, node: u16, port: u16, id: u32, of_lane: impl Fn(&Lane, Notified) -> u64) -> u64 {
         let life = self.port_life(node, port);
-        let live: u64 = self
-            .lanes
-            .iter()
-            .filter(|((_, to), _)| *to == node)
-            .flat_map(|(_, lane)| lane.streams.values())
-            .flat_map(|stream| &stream.due)
-            .filter(|((_, key), _)| *key == (port, life, id))
-            .map(|(_, count)| count)
-            .sum();
+        let to_node = self.lanes.iter().filter(|((_, to), _)| *to == node);
+        let live: u64 = to_node.map(|(_, lane)| of_lane(lane, (port, life, id))).sum();
         let of = |counts: &BTreeMap<_, u64>| counts.get(&(node, port, life, id)).copied().unwrap_or_default();
         live + of(&self.past_due) + of(&self.raised)
     }

@@ -206,17 +206,10 @@ impl Ledger {
             let Some(lane) = self.lanes.get(&direction) else {
                 return;
             };
-            let head = lane.streams.get(&port).and_then(|stream| {
-                let seq = *stream.waiting.front()?;
-                let entry = lane.entry(seq)?;
-                let epoch = (entry.source_life, entry.message.epoch);
-                let held = entry.message.asks_for_order()
-                    && matches!(entry.stage, Stage::Arrived(_))
-                    && (entry.stored || stream.failed_epochs.contains(&epoch))
-                    && (until.wrapping_sub(seq) as i32) >= 0;
-                held.then_some(seq)
-            });
-            let Some(seq) = head else { return };
+            let head = lane.held_head(port);
+            let Some(seq) = head.filter(|&seq| (until.wrapping_sub(seq) as i32) >= 0) else {
+                return;
+            };
             // It had no effect, so this is no news.
             self.end(direction, seq, true, &mut Vec::new());
         }
