@@ -132,6 +132,7 @@ const NO_TICKET: ReadTicket = ReadTicket {
 };
 
 /// A read: the answer comes into a read slot, and from there into the local page.
+#[inline]
 fn read_command(
     config: &Config,
     remote: VirtAddr,
@@ -149,6 +150,7 @@ fn read_command(
 }
 
 /// A flush: waits at the receiver until everything earlier of this port has landed.
+#[inline]
 fn flush_command(len: ByteLen, flags: MessageFlags, owner: Owner) -> Result<Message, Status> {
     if len.0 != 0 {
         return Err(Status::Malformed);
