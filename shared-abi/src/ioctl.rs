@@ -70,6 +70,9 @@ pub const WAKE: u32 = number(0, 0x0A, 0);
 /// Has every [`WAIT`] of this port return, and changes [`PORT_EVENTS`](crate::port_area::PORT_EVENTS). No argument.
 pub const NUDGE: u32 = number(0, 0x0B, 0);
 
+/// Most entries of an export's access list: [`Export::allow_count`].
+pub const ALLOW_ENTRIES: usize = 16;
+
 /// "Any port that is free" in [`Register::port`], "every port" in [`AllowEntry::port`].
 pub const ANY_PORT: u16 = u16::MAX;
 /// "Every node" in [`AllowEntry::node`].

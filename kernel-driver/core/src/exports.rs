@@ -12,12 +12,10 @@ use crate::shares::Shares;
 use core::cmp::Ordering;
 use netvm_abi::capability::Capability;
 use netvm_abi::control::{Modes, NAME_BYTES, Name};
+pub use netvm_abi::ioctl::ALLOW_ENTRIES;
 use netvm_abi::shared_queue::QueueShape;
 use netvm_abi::storage::{MakeTable, Storage};
 use netvm_abi::{ExportId, NodeId, NotificationId, PortId, Status, VirtAddr};
-
-/// Most entries of an allow-list.
-pub const ALLOW_ENTRIES: usize = 16;
 
 /// An entry of an allow-list; `None` matches any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,17 +10,15 @@ use crate::error::{Error, Result};
 use crate::export::Access;
 use crate::region::Region;
 use netvm_abi::control::Modes;
-use netvm_abi::ioctl::{ANY_NODE, ANY_PORT};
+use netvm_abi::ioctl::{ALLOW_ENTRIES, ANY_NODE, ANY_PORT};
 use netvm_abi::{NodeId, PortId, Status};
 
-/// Lines of an export's list, at most (`netvm_host::exports::ALLOW_ENTRIES`).
-const LINES: usize = 16;
 /// Bytes that a list takes in memory.
-pub(super) const BYTES: u64 = LINES as u64 * 8;
+pub(super) const BYTES: u64 = ALLOW_ENTRIES as u64 * 8;
 
 /// The list of an object: for each line node, port and modes, or 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rights([u64; LINES]);
+pub(super) struct Rights([u64; ALLOW_ENTRIES]);
 
 impl Rights {
     /// Those that an export with this access gives.
@@ -29,8 +27,8 @@ impl Rights {
     /// [`Error::Refused`] when there are more lines than an export may have.
     pub(super) fn of(access: &Access) -> Result<Self> {
         let admissions = access.admissions();
-        let mut lines = [0; LINES];
-        if admissions.len() > LINES {
+        let mut lines = [0; ALLOW_ENTRIES];
+        if admissions.len() > ALLOW_ENTRIES {
             return Err(Error::Refused {
                 what: "give access to this: a list may have 16 lines",
                 reason: Refusal::Status(Status::TableFull),
@@ -54,7 +52,7 @@ impl Rights {
 
     /// From an object's memory. Whatever is there, it is a list.
     pub(super) fn from_bytes(bytes: &[u8; BYTES as usize]) -> Self {
-        let mut lines = [0; LINES];
+        let mut lines = [0; ALLOW_ENTRIES];
         for (line, eight) in lines.iter_mut().zip(bytes.as_chunks::<8>().0) {
             *line = u64::from_le_bytes(*eight);
         }
@@ -132,7 +130,7 @@ mod tests {
     fn an_empty_list_lets_no_port_in_and_nonsense_gives_no_more_than_it_says() {
         let none = Rights::of(&Access::nobody()).unwrap();
         assert!(none.members(Modes::all(), Modes::all()).admissions().is_empty());
-        let nonsense = Rights([u64::MAX; LINES]);
+        let nonsense = Rights([u64::MAX; ALLOW_ENTRIES]);
         let all = nonsense.members(Modes::WRITE, Modes::READ).admissions();
         assert!(all.iter().all(|line| line.modes == Modes::WRITE | Modes::READ));
     }
