@@ -46,7 +46,7 @@ impl Shelf {
 
     fn load(memory: &RemoteSegment, at: u64) -> Result<u64> {
         let mut word = [0; 8];
-        memory.read(at, &mut word).post()?;
+        memory.read(at, &mut word).call()?;
         Ok(u64::from_le_bytes(word))
     }
 

@@ -4,8 +4,6 @@
 //! addition, read it, and write the answer beside it. While they work node 0's program has
 //! nothing to do with it: it sleeps until a notification says that all is done.
 
-use netvm::abi::atomic::Atomic;
-use netvm::abi::descriptor::Opcode;
 use netvm::{Access, Node, Port, PortConfig, Result, Timeout};
 use netvm_emulator::Emulator;
 use std::time::Duration;
@@ -26,13 +24,7 @@ const PATIENCE: Timeout = Timeout::After(Duration::from_secs(10));
 fn work(node: &Node) -> Result<u64> {
     let port = Port::open(node, PortConfig::default())?;
     let queue = port.import(0.into(), 7.into(), "jobs", PATIENCE)?;
-    let next = queue.word64(NEXT)?;
-    let one_more = Atomic {
-        opcode: Opcode::FetchAdd,
-        wide: true,
-        operand: 1,
-        compare: 0,
-    };
+    let (next, done) = (queue.word64(NEXT)?, queue.word64(DONE)?);
     for mine in 0.. {
         // Each number goes to one worker, so no other worker has this job.
         let job = next.fetch_add(1)?;
@@ -41,13 +33,12 @@ fn work(node: &Node) -> Result<u64> {
         }
         let at = FIRST_JOB + job * JOB_BYTES;
         let mut question = [0; 8];
-        queue.read(at, &mut question).post()?;
+        queue.read(at, &mut question).call()?;
         let answer = u64::from_le_bytes(question).pow(2);
         queue.write(at + 8, &answer.to_le_bytes()).post()?;
         // The answer is to be there before it counts as done. Ordered, the addition waits for it at
         // node 0; a flush in between would cost one more round trip.
-        let count = queue.atomic(DONE, one_more).ordered().call()?;
-        if count.value + 1 == JOBS {
+        if done.add(1).ordered().call()? + 1 == JOBS {
             queue.notify(FINISHED)?;
             port.flush_remote(0.into())?;
         }

@@ -31,6 +31,7 @@ use netvm_abi::descriptor::{Command, CommandFlags, Opcode};
 use netvm_abi::port_area::READS_DONE;
 use netvm_abi::{Epoch, NodeId, OpId, PortId, Status, VirtAddr};
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// An atomic operation about to be posted.
@@ -273,13 +274,73 @@ impl RemoteSegment {
     }
 }
 
+/// An atomic operation on a word, about to be posted: from [`RemoteWord32`] or [`RemoteWord64`].
+#[derive(Debug)]
+#[must_use = "an atomic does nothing until it is posted"]
+pub struct WordOp<'a, T> {
+    op: AtomicOp<'a>,
+    word: PhantomData<T>,
+}
+
+impl<T: Word> WordOp<'_, T> {
+    /// As [`AtomicOp::ordered`].
+    pub const fn ordered(mut self) -> Self {
+        self.op.how = self.op.how.union(CommandFlags::ORDERED);
+        self
+    }
+
+    /// As [`AtomicOp::regardless`].
+    pub const fn regardless(mut self) -> Self {
+        self.op.how = self.op.how.union(CommandFlags::REGARDLESS);
+        self
+    }
+
+    /// As [`AtomicOp::post`]; the answer's [value](AtomicResult::value) is the old one of the word.
+    ///
+    /// # Errors
+    /// As [`AtomicOp::post`].
+    pub fn post(self) -> Result<PendingAtomic> {
+        self.op.post()
+    }
+
+    /// Hands it to the card and waits for the answer, one round trip. Gives the old value.
+    ///
+    /// # Errors
+    /// As [`AtomicOp::call`].
+    pub fn call(self) -> Result<T> {
+        self.op.call().map(|result| T::from_answer(result.value))
+    }
+}
+
+mod sealed {
+    /// What a word holds.
+    pub trait Word {
+        /// From the answer of an operation.
+        fn from_answer(value: u64) -> Self;
+    }
+
+    impl Word for u32 {
+        fn from_answer(value: u64) -> Self {
+            value as Self
+        }
+    }
+
+    impl Word for u64 {
+        fn from_answer(value: u64) -> Self {
+            value
+        }
+    }
+}
+
+use sealed::Word;
+
 macro_rules! words {
     ($($(#[$doc:meta])* $name:ident, $int:ty, $wide:literal;)*) => {$(
         $(#[$doc])*
         ///
-        /// Each call is one round trip. For several at a time, or an operation that is ordered behind writes,
-        /// see [`RemoteSegment::atomic`]; for what is atomic with what, the
-        /// [card's part](RemoteSegment::atomic).
+        /// `fetch_add` and its like take one round trip each. For several at a time, or an operation that is ordered
+        /// behind writes, there are operations to be [posted](WordOp::post) or [called](WordOp::call):
+        /// `word.add(1).ordered().call()?`.
         #[derive(Clone, Debug)]
         pub struct $name {
             remote: RemoteSegment,
@@ -287,15 +348,42 @@ macro_rules! words {
         }
 
         impl $name {
-            fn call(&self, opcode: Opcode, operand: $int, compare: $int) -> Result<$int> {
+            const fn op(&self, opcode: Opcode, operand: $int, compare: $int) -> WordOp<'_, $int> {
                 let atomic = Atomic {
                     opcode,
                     wide: $wide,
-                    operand: operand.into(),
-                    compare: compare.into(),
+                    operand: operand as u64,
+                    compare: compare as u64,
                 };
-                let result = self.remote.atomic(self.offset, atomic).call()?;
-                Ok(result.value as $int)
+                WordOp {
+                    op: AtomicOp::new(&self.remote, self.offset, atomic),
+                    word: PhantomData,
+                }
+            }
+
+            /// An addition, wrapping. Answered by the old value.
+            pub const fn add(&self, count: $int) -> WordOp<'_, $int> {
+                self.op(Opcode::FetchAdd, count, 0)
+            }
+
+            /// A subtraction, wrapping. Answered by the old value.
+            pub const fn sub(&self, count: $int) -> WordOp<'_, $int> {
+                self.op(Opcode::FetchAdd, count.wrapping_neg(), 0)
+            }
+
+            /// A store. Answered by the old value.
+            pub const fn exchange(&self, new: $int) -> WordOp<'_, $int> {
+                self.op(Opcode::Swap, new, 0)
+            }
+
+            /// A store of `new` if the value is `expected`. Answered by the old value.
+            pub const fn exchange_if(&self, expected: $int, new: $int) -> WordOp<'_, $int> {
+                self.op(Opcode::CompareSwap, new, expected)
+            }
+
+            /// A store of 1 if the value is 0. Answered by the old value.
+            pub const fn set(&self) -> WordOp<'_, $int> {
+                self.op(Opcode::TestAndSet, 1, 0)
             }
 
             /// Sets it to 1 if it is 0. Says whether it was set already.
@@ -303,7 +391,7 @@ macro_rules! words {
             /// # Errors
             /// As [`AtomicOp::call`].
             pub fn test_and_set(&self) -> Result<bool> {
-                Ok(self.call(Opcode::TestAndSet, 1, 0)? != 0)
+                Ok(self.set().call()? != 0)
             }
 
             /// Adds, wrapping. Gives the old value.
@@ -311,7 +399,7 @@ macro_rules! words {
             /// # Errors
             /// As [`AtomicOp::call`].
             pub fn fetch_add(&self, count: $int) -> Result<$int> {
-                self.call(Opcode::FetchAdd, count, 0)
+                self.add(count).call()
             }
 
             /// Subtracts, wrapping. Gives the old value.
@@ -319,7 +407,7 @@ macro_rules! words {
             /// # Errors
             /// As [`AtomicOp::call`].
             pub fn fetch_sub(&self, count: $int) -> Result<$int> {
-                self.call(Opcode::FetchAdd, count.wrapping_neg(), 0)
+                self.sub(count).call()
             }
 
             /// Stores a value. Gives the old one.
@@ -327,7 +415,7 @@ macro_rules! words {
             /// # Errors
             /// As [`AtomicOp::call`].
             pub fn swap(&self, new: $int) -> Result<$int> {
-                self.call(Opcode::Swap, new, 0)
+                self.exchange(new).call()
             }
 
             /// Stores `new` if the value is `expected`. Gives the old value.
@@ -335,7 +423,7 @@ macro_rules! words {
             /// # Errors
             /// As [`AtomicOp::call`].
             pub fn compare_swap(&self, expected: $int, new: $int) -> Result<$int> {
-                self.call(Opcode::CompareSwap, new, expected)
+                self.exchange_if(expected, new).call()
             }
         }
     )*};

@@ -148,11 +148,11 @@ impl Access {
 /// [unexported](Self::unexport) or its last clone is dropped.
 #[derive(Clone)]
 #[must_use = "dropping an export revokes it"]
-pub struct Segment {
-    inner: Arc<SegmentInner>,
+pub struct Export {
+    inner: Arc<ExportInner>,
 }
 
-pub(crate) struct SegmentInner {
+pub(crate) struct ExportInner {
     port: Arc<PortInner>,
     export: ExportId,
     name: String,
@@ -171,7 +171,7 @@ pub(crate) fn export(
     region: &Region,
     range: &impl RangeBounds<u64>,
     access: &Access,
-) -> Result<Segment> {
+) -> Result<Export> {
     export_queue(port, name, region, range, access, QueueShape::NONE)
 }
 
@@ -183,7 +183,7 @@ pub(crate) fn export_queue(
     range: &impl RangeBounds<u64>,
     access: &Access,
     queue: QueueShape,
-) -> Result<Segment> {
+) -> Result<Export> {
     port.alive()?;
     let wire_name = Name::new(name).map_err(|_| Error::Name { name: name.into() })?;
     if !region.belongs_to(&port.identity) {
@@ -220,7 +220,7 @@ pub(crate) fn export_queue(
     })?;
     let inner = Arc::new_cyclic(|weak| {
         let key = port.exports.lock().insert((), start, len, weak.clone());
-        SegmentInner {
+        ExportInner {
             port: Arc::clone(port),
             export,
             name: name.to_owned(),
@@ -232,11 +232,11 @@ pub(crate) fn export_queue(
             ended: AtomicBool::new(false),
         }
     });
-    Ok(Segment { inner })
+    Ok(Export { inner })
 }
 
-impl Segment {
-    pub(crate) const fn from_inner(inner: Arc<SegmentInner>) -> Self {
+impl Export {
+    pub(crate) const fn from_inner(inner: Arc<ExportInner>) -> Self {
         Self { inner }
     }
 
@@ -275,7 +275,7 @@ impl Segment {
     }
 }
 
-impl SegmentInner {
+impl ExportInner {
     fn end(&self) -> Result<()> {
         if self.ended.swap(true, Ordering::AcqRel) {
             return Err(Error::Released);
@@ -295,19 +295,19 @@ impl SegmentInner {
     }
 }
 
-impl Drop for SegmentInner {
+impl Drop for ExportInner {
     fn drop(&mut self) {
         // No caller is left to report an error to; a port that is closed or gone has ended its exports itself.
         let _ = self.end();
     }
 }
 
-impl fmt::Debug for Segment {
+impl fmt::Debug for Export {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let inner = &self.inner;
         write!(
             f,
-            "Segment({:?}, {:#x}, {} bytes)",
+            "Export({:?}, {:#x}, {} bytes)",
             inner.name, inner.start.0, inner.len
         )
     }

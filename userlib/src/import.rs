@@ -226,10 +226,10 @@ impl RemoteSegment {
         Write::new(self, offset, source.into())
     }
 
-    /// A read from `offset` on into `target` (a slice of a region: zero-copy; bytes: staged). Nothing
-    /// happens before it is [posted](Read::post).
-    pub fn read<'a>(&'a self, offset: u64, target: impl Into<Target<'a>>) -> Read<'a> {
-        Read::new(self, offset, target.into())
+    /// A read from `offset` on into `target`: a slice of a region (zero-copy) or bytes (staged). Nothing
+    /// happens before it is [posted](Read::post), or [called](Read::call) for bytes.
+    pub fn read<T: Target>(&self, offset: u64, target: T) -> Read<'_, T::Place> {
+        Read::new(self, offset, target.place())
     }
 
     /// A notification with no data: the same as a write of no bytes.

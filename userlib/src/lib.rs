@@ -5,7 +5,7 @@
 //! |---|---|
 //! | open an endpoint on a node | [`Port::open`] |
 //! | have memory that the card can reach | [`Port::alloc`], [`Region`] |
-//! | let others use it | [`Port::export`], [`Access`], [`Segment`] |
+//! | let others use it | [`Port::export`], [`Access`], [`Export`] |
 //! | use theirs | [`Port::import`], [`RemoteSegment`] |
 //! | change their words atomically | [`RemoteSegment::word64`], [`RemoteSegment::atomic`] |
 //! | write and read | [`RemoteSegment::write`], [`RemoteSegment::read`] |
@@ -17,14 +17,19 @@
 //! A call becomes descriptors in the port's command queue, which lies in the card's memory
 //! (`posting.rs`, nearly always by the shorter way of `short.rs`; cut at page boundaries in `fragment.rs`); the card answers in words that the library
 //! polls (`fence.rs`, `replies.rs`, `failure.rs`, `notify/`). What differs between the kernel's
-//! device, the emulator and the simulator is behind [`backend`].
+//! device, the emulator and the simulator is behind `backend`.
+//!
+//! Modules that this page does not list are public for the other crates of NetVM alone: `abi`, `backend`, `copy`,
+//! `mapped`, `sync::protocol` and `sync::alock::machine`. They may change in any version.
 //!
 //! The library has no thread, clock or lock of its own across a wait: all three are the back end's.
 //! Nothing it is given, by the program or by a card that has gone mad, makes it panic.
 
 mod atomic;
+#[doc(hidden)]
 pub mod backend;
 pub mod channel;
+#[doc(hidden)]
 pub mod copy;
 #[cfg(target_os = "linux")]
 pub mod device;
@@ -35,6 +40,7 @@ mod fence;
 mod fragment;
 mod import;
 mod label;
+#[doc(hidden)]
 pub mod mapped;
 mod node;
 mod notify;
@@ -53,20 +59,22 @@ mod timeout;
 mod words;
 mod write;
 
-pub use atomic::{AtomicOp, PendingAtomic, RemoteWord32, RemoteWord64};
+pub use atomic::{AtomicOp, PendingAtomic, RemoteWord32, RemoteWord64, WordOp};
+pub use backend::Refusal;
 pub use channel::{
     ChannelConfig, ChannelReader, ChannelStats, ChannelWriter, Message, Receiver, ReceiverSet, Sender,
     SharedConfig, SharedMessage, SharedReceiver, SharedSender,
 };
 pub use error::{Error, Failure, Result, explain};
-pub use export::{Access, Segment};
+pub use export::{Access, Export};
 pub use import::RemoteSegment;
 pub use label::Label;
+#[doc(hidden)]
 pub use netvm_abi as abi;
 pub use netvm_abi::control::Modes;
 pub use netvm_abi::{Nanos, NodeId, NotificationId, OpId, PortId, Status, VirtAddr};
 pub use node::Node;
-pub use notify::{Next, Notification, NotificationQueue, Ready};
+pub use notify::{NextNotification, Notification, NotificationQueue, NotificationReady};
 pub use port::{Port, PortConfig};
 pub use read::{Read, Target};
 pub use region::{Region, RegionSlice, Word32, Word64};

@@ -2,7 +2,7 @@
 
 use crate::backend::{Backend, OpenRequest, PortBackend, Refusal, Words};
 use crate::error::{Error, Result};
-use crate::export::{Access, Segment};
+use crate::export::{Access, Export};
 use crate::fence::Fences;
 use crate::import::RemoteSegment;
 use crate::node::Node;
@@ -156,7 +156,7 @@ pub(crate) struct PortInner {
     pub(crate) fences: Mutex<Fences>,
     pub(crate) staging: Mutex<Staging>,
     pub(crate) inbox: Inbox,
-    pub(crate) exports: Mutex<RangeMap<(), Weak<crate::export::SegmentInner>>>,
+    pub(crate) exports: Mutex<RangeMap<(), Weak<crate::export::ExportInner>>>,
     pub(crate) imports: Mutex<RangeMap<(NodeId, PortId), Weak<crate::import::RemoteInner>>>,
     pub(crate) counters: Counters,
     /// Where the port takes part in locks and queues, once it does.
@@ -349,7 +349,7 @@ impl Port {
         region: &Region,
         range: impl RangeBounds<u64>,
         access: Access,
-    ) -> Result<Segment> {
+    ) -> Result<Export> {
         crate::export::export(&self.inner, name, region, &range, &access)
     }
 
@@ -387,10 +387,10 @@ impl Port {
     /// The export that holds this local address, and the offset in it (thesis: `export_lookup`). With
     /// several, any of them.
     #[must_use]
-    pub fn locate(&self, address: VirtAddr) -> Option<(Segment, u64)> {
+    pub fn locate(&self, address: VirtAddr) -> Option<(Export, u64)> {
         let exports = self.inner.exports.lock();
         let (start, segment) = exports.find((), address)?;
-        Some((Segment::from_inner(segment), address.0.wrapping_sub(start.0)))
+        Some((Export::from_inner(segment), address.0.wrapping_sub(start.0)))
     }
 
     /// The import that holds this address of another port, and the offset in it (thesis:

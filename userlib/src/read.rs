@@ -3,101 +3,144 @@
 use crate::error::{Error, Result};
 use crate::import::{RemoteInner, RemoteSegment};
 use crate::posting::{Posted, ReadPlan};
-use crate::region::{Region, RegionSlice};
+use crate::region::RegionSlice;
 use crate::staging::Chunk;
 use netvm_abi::control::Modes;
 use netvm_abi::descriptor::{Command, CommandFlags};
-use netvm_abi::{OpId, VirtAddr};
+use netvm_abi::{NodeId, OpId, VirtAddr};
 use std::collections::VecDeque;
 
-/// Where a read puts its bytes.
+/// Where a read may put its bytes.
+///
+/// - Part of a region of the same port (a [`RegionSlice`], or a whole [`Region`](crate::Region)): the card writes there. The read is
+///   [posted](Read::post), and the bytes are there when a fence ([`Read::fenced`],
+///   [`flush_reads`](crate::Port::flush_reads)) says so.
+/// - Any bytes: staged through the port's own region. The read is [called](Read::call), and the bytes are there when that
+///   returns.
+pub trait Target: sealed::Target {}
+
+impl<T: sealed::Target> Target for T {}
+
+pub(crate) mod sealed {
+    use crate::region::{Region, RegionSlice};
+
+    /// Seals [`super::Target`].
+    pub trait Target {
+        /// A slice of a region, or bytes.
+        type Place;
+
+        /// As one of the two.
+        fn place(self) -> Self::Place;
+    }
+
+    impl Target for RegionSlice {
+        type Place = Self;
+        fn place(self) -> Self {
+            self
+        }
+    }
+
+    impl Target for &RegionSlice {
+        type Place = RegionSlice;
+        fn place(self) -> RegionSlice {
+            self.clone()
+        }
+    }
+
+    impl Target for &Region {
+        type Place = RegionSlice;
+        fn place(self) -> RegionSlice {
+            self.whole()
+        }
+    }
+
+    impl<'a> Target for &'a mut [u8] {
+        type Place = &'a mut [u8];
+        fn place(self) -> &'a mut [u8] {
+            self
+        }
+    }
+
+    impl<'a, const N: usize> Target for &'a mut [u8; N] {
+        type Place = &'a mut [u8];
+        fn place(self) -> &'a mut [u8] {
+            self
+        }
+    }
+
+    impl<'a> Target for &'a mut Vec<u8> {
+        type Place = &'a mut [u8];
+        fn place(self) -> &'a mut [u8] {
+            self
+        }
+    }
+}
+
+/// A read about to be done. Any offset, any alignment, any length.
+///
+/// `P` is where its bytes go, and decides how it is done: into a slice of a region it is [posted](Self::post), into bytes
+/// [called](Self::call).
 #[derive(Debug)]
-#[non_exhaustive]
-pub enum Target<'a> {
-    /// Part of a region of the same port: the card writes there. The bytes are there when a fence
-    /// ([`Read::fenced`], [`flush_reads`](crate::Port::flush_reads)) says so.
-    Slice(RegionSlice),
-    /// Any bytes: staged through the port's own region, and there when [`Read::post`] returns.
-    Bytes(&'a mut [u8]),
-}
-
-impl From<RegionSlice> for Target<'_> {
-    fn from(slice: RegionSlice) -> Self {
-        Self::Slice(slice)
-    }
-}
-
-impl From<&RegionSlice> for Target<'_> {
-    fn from(slice: &RegionSlice) -> Self {
-        Self::Slice(slice.clone())
-    }
-}
-
-impl From<&Region> for Target<'_> {
-    fn from(region: &Region) -> Self {
-        Self::Slice(region.whole())
-    }
-}
-
-impl<'a> From<&'a mut [u8]> for Target<'a> {
-    fn from(bytes: &'a mut [u8]) -> Self {
-        Self::Bytes(bytes)
-    }
-}
-
-impl<'a, const N: usize> From<&'a mut [u8; N]> for Target<'a> {
-    fn from(bytes: &'a mut [u8; N]) -> Self {
-        Self::Bytes(bytes)
-    }
-}
-
-impl<'a> From<&'a mut Vec<u8>> for Target<'a> {
-    fn from(bytes: &'a mut Vec<u8>) -> Self {
-        Self::Bytes(bytes)
-    }
-}
-
-/// A read about to be posted. Any offset, any alignment, any length.
-#[derive(Debug)]
-#[must_use = "a read does nothing until it is posted"]
-pub struct Read<'a> {
+#[must_use = "a read does nothing until it is posted or called"]
+pub struct Read<'a, P> {
     remote: &'a RemoteSegment,
     offset: u64,
-    target: Target<'a>,
+    place: P,
     fenced: bool,
     ordered: bool,
     aside: bool,
 }
 
-impl<'a> Read<'a> {
-    pub(crate) const fn new(remote: &'a RemoteSegment, offset: u64, target: Target<'a>) -> Self {
+impl<'a, P> Read<'a, P> {
+    pub(crate) const fn new(remote: &'a RemoteSegment, offset: u64, place: P) -> Self {
         Self {
             remote,
             offset,
-            target,
+            place,
             fenced: false,
             ordered: false,
             aside: false,
         }
     }
 
-    /// [`post`](Self::post) returns only when this and all earlier reads of the port have ended.
-    /// A read into bytes waits for itself alone in any case.
-    pub const fn fenced(mut self) -> Self {
-        self.fenced = true;
-        self
-    }
-
     /// The memory is read only after everything earlier from this port to that node has landed.
-    pub const fn ordered(mut self) -> Self {
+    #[expect(clippy::missing_const_for_fn, reason = "a place may have a destructor")]
+    pub fn ordered(mut self) -> Self {
         self.ordered = true;
         self
     }
 
     /// A read of the library's own: it waits for itself and fails for its own failure alone. Those of others are the
     /// program's to hear of, and stay where they are.
-    pub(crate) const fn aside(mut self) -> Self {
+    #[expect(clippy::missing_const_for_fn, reason = "a place may have a destructor")]
+    pub(crate) fn aside(mut self) -> Self {
         self.aside = true;
+        self
+    }
+
+    /// Checks a read of so many bytes. Nothing: there is none to read.
+    fn command(&self, len: u64) -> Result<Option<Command>> {
+        let remote = self.remote.inner();
+        remote.check()?;
+        remote.check_transfer(self.offset, len, Modes::READ)?;
+        let mut command = remote.command(self.offset);
+        if self.ordered {
+            command.flags |= CommandFlags::ORDERED;
+        }
+        Ok((len > 0).then_some(command))
+    }
+
+    /// The node whose failures it reports beside its own.
+    fn others(&self) -> Option<NodeId> {
+        (!self.aside).then_some(self.remote.node())
+    }
+}
+
+impl Read<'_, RegionSlice> {
+    /// [`post`](Self::post) returns only when this and all earlier reads of the port have ended.
+    #[expect(clippy::missing_const_for_fn, reason = "a slice has a destructor")]
+    pub fn fenced(mut self) -> Self {
+        self.fenced = true;
         self
     }
 
@@ -107,58 +150,54 @@ impl<'a> Read<'a> {
     /// # Errors
     /// As [`Write::post`](crate::Write::post).
     pub fn post(self) -> Result<OpId> {
-        let remote = self.remote.inner();
-        remote.check()?;
-        let len = match &self.target {
-            Target::Slice(slice) => slice.len(),
-            Target::Bytes(bytes) => bytes.len() as u64,
-        };
-        remote.check_transfer(self.offset, len, Modes::READ)?;
-        if len == 0 {
+        let slice = &self.place;
+        let len = slice.len();
+        let port = &self.remote.inner().port;
+        let Some(command) = self.command(len)? else {
             if self.fenced {
-                remote.port.flush(true, false)?;
+                port.flush(true, false)?;
             }
             return Ok(OpId(0));
+        };
+        if !slice.region().belongs_to(&port.identity) {
+            return Err(Error::ForeignRegion);
         }
-        let mut command = remote.command(self.offset);
-        if self.ordered {
-            command.flags |= CommandFlags::ORDERED;
-        }
-        let others = (!self.aside).then_some(remote.node);
-        match self.target {
-            Target::Slice(slice) => {
-                if !slice.region().belongs_to(&remote.port.identity) {
-                    return Err(Error::ForeignRegion);
-                }
-                let posted = remote.port.post_read(&ReadPlan {
-                    command,
-                    local: slice.address(),
-                    region: slice.region(),
-                    len,
-                    part_of: None,
-                    staged: false,
-                    watched: self.fenced,
-                    aside: self.aside,
-                })?;
-                if self.fenced && self.aside {
-                    remote.port.wait_call(posted.op, posted.number)?;
-                } else if self.fenced {
-                    remote.port.wait_reads(posted.number)?;
-                }
-                if self.fenced {
-                    remote.port.finish(posted.op, others)?;
-                }
-                Ok(posted.op)
+        let posted = port.post_read(&ReadPlan {
+            command,
+            local: slice.address(),
+            region: slice.region(),
+            len,
+            part_of: None,
+            staged: false,
+            watched: self.fenced,
+            aside: self.aside,
+        })?;
+        if self.fenced {
+            if self.aside {
+                port.wait_call(posted.op, posted.number)?;
+            } else {
+                port.wait_reads(posted.number)?;
             }
-            Target::Bytes(bytes) => {
-                let posted = read_staged(remote, command, bytes, self.aside)?;
-                if self.fenced {
-                    remote.port.wait_reads(posted.number)?;
-                }
-                remote.port.finish(posted.op, others)?;
-                Ok(posted.op)
-            }
+            port.finish(posted.op, self.others())?;
         }
+        Ok(posted.op)
+    }
+}
+
+impl Read<'_, &mut [u8]> {
+    /// Hands the read to the card and waits for it, and for no other. After an error the bytes are undefined: old, new or a
+    /// mix.
+    ///
+    /// # Errors
+    /// As [`Write::post`](crate::Write::post), for this read as if it were fenced.
+    pub fn call(self) -> Result<()> {
+        let Some(command) = self.command(self.place.len() as u64)? else {
+            return Ok(());
+        };
+        let others = self.others();
+        let remote = self.remote.inner();
+        let posted = read_staged(remote, command, self.place, self.aside)?;
+        remote.port.finish(posted.op, others)
     }
 }
 

@@ -336,7 +336,7 @@ struct Link {
     remote: RemoteSegment,
     memory: netvm::Region,
     _receiver: Port,
-    _export: netvm::Segment,
+    _export: netvm::Export,
     _emulator: Emulator,
 }
 

@@ -7,10 +7,8 @@
 //! through their card, as they must to be atomic with the others.
 
 use netvm::sync::Lock;
-use netvm::sync::alock::{AsymmetricConfig, AsymmetricHandle, AsymmetricLock};
+use netvm::sync::alock::{AsymmetricHandle, AsymmetricLock};
 use netvm::{Access, Port, RemoteSegment, Result};
-use netvm_abi::atomic::Atomic;
-use netvm_abi::descriptor::Opcode;
 use netvm_abi::{Nanos, PAGE_SIZE};
 use netvm_world::Dice;
 use netvm_world::stand::{Actor, Findings, Gate, SOON, Stand, Trouble};
@@ -178,7 +176,7 @@ fn home(actor: &Actor, shared: &Rc<Shared>, clients: &[Client]) -> Result<()> {
     for &lock in &own {
         match shared.setting.kind {
             Kind::Asymmetric => {
-                let made = AsymmetricLock::create(&port, &name(lock), AsymmetricConfig::default())?;
+                let made = AsymmetricLock::create(&port, &name(lock), Access::everyone())?;
                 shared.homes.borrow_mut()[lock as usize] = Some(made);
             }
             Kind::Mcs => locks.push(Lock::create(&port, &name(lock), Access::everyone())?),
@@ -260,14 +258,9 @@ impl Way {
                 guard.release()
             }
             Self::Spin(words, at, me) => {
-                let atomic = Atomic {
-                    opcode: Opcode::CompareSwap,
-                    wide: true,
-                    operand: *me,
-                    compare: 0,
-                };
+                let word = words.word64(*at)?;
                 // Behind the write that freed it last.
-                while words.atomic(*at, atomic).ordered().call()?.value != 0 {}
+                while word.exchange_if(0, *me).ordered().call()? != 0 {}
                 watch();
                 words.write(*at, &[0; 8]).post().map(drop)
             }

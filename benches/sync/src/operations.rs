@@ -1,6 +1,6 @@
 //! Each operation alone: what it costs in messages, instructions and time.
 
-use netvm::sync::alock::{AsymmetricConfig, AsymmetricLock};
+use netvm::sync::alock::AsymmetricLock;
 use netvm::sync::{Lock, Semaphore, WaitQueue};
 use netvm::{Access, ChannelConfig, Port, Receiver, RemoteSegment, Result, Sender};
 use netvm_abi::Nanos;
@@ -244,7 +244,7 @@ fn home(actor: &Actor, shared: &Shared, found: &Findings<Operation>) -> Result<(
         Semaphore::create(&port, "empty", 0, everyone())?,
         WaitQueue::create(&port, "queue", everyone())?,
     );
-    let asymmetric = AsymmetricLock::create(&port, "asymmetric", AsymmetricConfig::default())?;
+    let asymmetric = AsymmetricLock::create(&port, "asymmetric", Access::everyone())?;
     shared.ready.pass(actor, ALL);
     // Its own way to it, while the others rest.
     let bench = Bench {
@@ -394,7 +394,7 @@ fn alone(bench: &Bench<'_>) -> Result<()> {
     bench.plain("Semaphore: signal, in three phases", Group::Traditional, || {
         let guard = lock.acquire()?;
         let mut bytes = [0; 8];
-        value.read(128, &mut bytes).post()?;
+        value.read(128, &mut bytes).call()?;
         let more = u64::from_le_bytes(bytes) + 1;
         value.write(128, &more.to_le_bytes()).post()?;
         guard.release()

@@ -1,7 +1,7 @@
 //! The host core's errors, and the emulator's own, as the library's.
 
 use crate::error::EmulatorError;
-use netvm::backend::Refusal;
+use netvm::Refusal;
 use netvm_abi::Status;
 use netvm_host::exports::ExportError;
 use netvm_host::imports::ImportError;

@@ -28,7 +28,7 @@ fn local_word(page: u64) -> u64 {
 struct Side {
     port: Port,
     region: Region,
-    _segment: netvm::Segment,
+    _export: netvm::Export,
 }
 
 fn side(emulator: &Emulator, node: usize) -> Side {
@@ -40,7 +40,7 @@ fn side(emulator: &Emulator, node: usize) -> Side {
     Side {
         port,
         region,
-        _segment: segment,
+        _export: segment,
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::env::{Env, pass, take_signal};
 use crate::outcome::{Outcome, Trouble};
-use netvm::{Access, Error, NodeId, Port, PortId, Region, RemoteSegment, Segment};
+use netvm::{Access, Error, Export, NodeId, Port, PortId, Region, RemoteSegment};
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -125,7 +125,7 @@ const WILL: &str = "will";
 /// A region that all may use, for as long as this lives.
 pub(crate) struct Shared {
     // In this order they go: the name first.
-    pub(crate) segment: Segment,
+    pub(crate) segment: Export,
     memory: Region,
 }
 

@@ -9,7 +9,7 @@ use super::patience::Patience;
 use super::stream::ChannelReader;
 use crate::backend::Refusal;
 use crate::error::{Error, Result};
-use crate::export::Segment;
+use crate::export::Export;
 use crate::import::RemoteSegment;
 use crate::notify::{Notification, OwnNotification};
 use crate::port::{Port, PortInner};
@@ -41,7 +41,7 @@ pub struct Receiver {
     layout: Layout,
     refill: u64,
     // The export goes before the memory and the number.
-    export: Segment,
+    export: Export,
     memory: Region,
     owner: Word64,
     farewell: Word64,

@@ -6,7 +6,7 @@ use super::look::Look;
 use super::patience::{Patience, concerns};
 use super::stream::ChannelWriter;
 use crate::error::{Error, Failure, Result};
-use crate::export::{Access, Segment};
+use crate::export::{Access, Export};
 use crate::import::RemoteSegment;
 use crate::notify::OwnNotification;
 use crate::port::{Port, PortInner};
@@ -32,7 +32,7 @@ pub struct Sender {
     layout: Layout,
     queue: RemoteSegment,
     // The export goes before the memory and the number.
-    _export: Segment,
+    _export: Export,
     freed: Word64,
     left: Word64,
     replenished: OwnNotification,
@@ -81,7 +81,7 @@ impl Sender {
                 why: "it is too small to be a channel",
             });
         }
-        queue.read(queue::DESCRIPTION, &mut description).aside().post()?;
+        queue.read(queue::DESCRIPTION, &mut description).aside().call()?;
         let layout = Layout::decode(&description, queue.len()).map_err(|why| Error::NotAChannel { why })?;
 
         let port = &port.inner;

@@ -101,12 +101,12 @@ impl Drop for Watch {
 /// Ends when a notification has pending signals, with their number. From
 /// [`Notification::ready`](crate::Notification::ready).
 #[must_use = "futures do nothing unless they are polled"]
-pub struct Ready {
+pub struct NotificationReady {
     watch: Watch,
     id: NotificationId,
 }
 
-impl Ready {
+impl NotificationReady {
     pub(super) fn new(port: &Arc<PortInner>, id: NotificationId) -> Self {
         Self {
             watch: Watch {
@@ -119,7 +119,7 @@ impl Ready {
     }
 }
 
-impl Future for Ready {
+impl Future for NotificationReady {
     type Output = Result<u32>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -134,11 +134,11 @@ impl Future for Ready {
 /// Ends with the next number of the notification queue. From
 /// [`NotificationQueue::next`](crate::NotificationQueue::next).
 #[must_use = "futures do nothing unless they are polled"]
-pub struct Next {
+pub struct NextNotification {
     watch: Watch,
 }
 
-impl Next {
+impl NextNotification {
     pub(super) fn new(port: &Arc<PortInner>) -> Self {
         Self {
             watch: Watch {
@@ -150,7 +150,7 @@ impl Next {
     }
 }
 
-impl Future for Next {
+impl Future for NextNotification {
     type Output = Result<NotificationId>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

@@ -10,7 +10,7 @@ mod numbers;
 mod queue;
 mod unsure;
 
-pub use future::{Next, Ready};
+pub use future::{NextNotification, NotificationReady};
 pub(crate) use future::{block_on, block_on_until};
 pub(crate) use inbox::Inbox;
 pub(crate) use members::Group;

@@ -1,6 +1,6 @@
 //! One event-count notification (thesis 6.1.3): test, spin, wait, acknowledge, arm.
 
-use super::future::Ready;
+use super::future::NotificationReady;
 use super::inbox::{Interest, Want};
 use crate::error::{Error, Result};
 use crate::port::PortInner;
@@ -189,8 +189,8 @@ impl Notification {
     /// A future that ends when a signal is pending, with the number of those pending. It runs under
     /// any executor.
     #[must_use = "futures do nothing unless they are polled"]
-    pub fn ready(&self) -> Ready {
-        Ready::new(&self.port, self.id)
+    pub fn ready(&self) -> NotificationReady {
+        NotificationReady::new(&self.port, self.id)
     }
 }
 

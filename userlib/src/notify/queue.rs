@@ -1,7 +1,7 @@
 //! The notification queue (thesis 6.1.1): one-shot notifications in strict order, and event-count
 //! ones that are handled nowhere else.
 
-use super::future::Next;
+use super::future::NextNotification;
 use super::inbox::{Interest, Want};
 use crate::error::{Error, Result};
 use crate::port::PortInner;
@@ -68,8 +68,8 @@ impl NotificationQueue {
 
     /// A future that ends with the next number. It runs under any executor.
     #[must_use = "futures do nothing unless they are polled"]
-    pub fn next(&self) -> Next {
-        Next::new(&self.port)
+    pub fn next(&self) -> NextNotification {
+        NextNotification::new(&self.port)
     }
 }
 

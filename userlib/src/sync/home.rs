@@ -4,7 +4,7 @@ use super::peers::look_at;
 use super::rights::{self, Rights};
 use crate::backend::Refusal;
 use crate::error::{Error, Result};
-use crate::export::{Access, Segment};
+use crate::export::{Access, Export};
 use crate::import::RemoteSegment;
 use crate::port::Port;
 use crate::region::Region;
@@ -57,7 +57,7 @@ impl Kind {
 /// a holder hands to a waiter does not need the home; only the last holder does.
 #[must_use = "dropping a home ends what lives there"]
 pub struct Home {
-    segment: Segment,
+    export: Export,
     _memory: Region,
 }
 
@@ -68,7 +68,7 @@ impl Home {
         memory.word32(VALUE)?.store(value)?;
         memory.word64(KIND)?.store(kind.word())?;
         Ok(Self {
-            segment: port.export(name, &memory, .., access)?,
+            export: port.export(name, &memory, .., access)?,
             _memory: memory,
         })
     }
@@ -76,7 +76,7 @@ impl Home {
     /// The name under which others join.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.segment.name()
+        self.export.name()
     }
 }
 

@@ -11,7 +11,7 @@
 //! Each has a [`Home`]: a block of memory in some port, exported under a name. A participant *joins* it, and has a
 //! *seat*, some words in its own port's memory through which the others talk to it.
 //!
-//! The algorithms are step machines without any input or output ([`protocol`]): the library's drivers
+//! The algorithms are step machines without any input or output (`protocol`): the library's drivers
 //! run them on real words, and `tests/models` runs the same ones in every order there is.
 
 pub mod alock;
@@ -19,6 +19,7 @@ mod home;
 mod lock;
 mod monitor;
 mod peers;
+#[doc(hidden)]
 pub mod protocol;
 mod queue;
 mod rights;
@@ -32,6 +33,7 @@ const OUT_OF_REACH: std::time::Duration = std::time::Duration::from_secs(2);
 pub use home::Home;
 pub use lock::{Guard, Lock};
 pub use monitor::{Condition, Inside, Monitor};
+pub use protocol::SeatId;
 pub use queue::{WaitQueue, Waiting, Woken};
 pub(crate) use seats::Seats;
 pub use semaphore::Semaphore;

@@ -142,7 +142,7 @@ fn introduce(port: &Arc<PortInner>, id: SeatId) -> Result<RemoteSegment> {
 /// Reads from others' memory. It fails for its own failure alone: what else of the port has failed is no verdict on the
 /// others, and stays where the program is told of it.
 pub(super) fn look_at(remote: &RemoteSegment, offset: u64, bytes: &mut [u8]) -> Result<()> {
-    remote.read(offset, bytes).aside().post().map(drop)
+    remote.read(offset, bytes).aside().call()
 }
 
 /// How often to look at a seat, each time by a new import: it comes to an end where own memory cannot be had, again and

@@ -11,7 +11,7 @@ use super::protocol::{Answer, Centre, GRANTS, Machine, Place, SeatId, View, Want
 use super::rights::Rights;
 use crate::backend::Refusal;
 use crate::error::{Error, Result};
-use crate::export::Segment;
+use crate::export::Export;
 use crate::import::RemoteSegment;
 use crate::notify::OwnNotification;
 use crate::port::PortInner;
@@ -74,7 +74,7 @@ enum Block {
     Begins(Rights),
     Exported {
         rights: Rights,
-        _segment: Segment,
+        _export: Export,
     },
 }
 
@@ -148,7 +148,7 @@ impl Seats {
                         Ok(segment) => (
                             Block::Exported {
                                 rights: *rights,
-                                _segment: segment,
+                                _export: segment,
                             },
                             Ok(()),
                         ),
@@ -182,7 +182,7 @@ impl Seats {
         }
     }
 
-    fn export(&self, port: &Arc<PortInner>, block: u16, rights: &Rights) -> Result<Segment> {
+    fn export(&self, port: &Arc<PortInner>, block: u16, rights: &Rights) -> Result<Export> {
         let first = u32::from(block * BLOCK) + NUMBERS;
         let access = rights
             .members(Modes::READ | Modes::WRITE, Modes::READ)

@@ -152,7 +152,7 @@ fn a_read_that_failed_is_told_by_its_own_fence_or_the_next_flush() {
     card.relax_with(|card| {
         card.carry_out(Status::Unmapped);
     });
-    let failure = failed(one.read(0, &mut [0; 5000]).post());
+    let failure = failed(one.read(0, &mut [0; 5000]).call());
     assert_eq!((failure.status, failure.node), (Status::Unmapped, NodeId(1)));
     let unfenced = two.read(0, &region).post().unwrap();
     assert_eq!(failed(port.flush_reads()).op, unfenced);
@@ -271,8 +271,8 @@ fn a_read_into_bytes_waits_for_no_other_read() {
         }
     });
     two.read(0, region.slice(..8).unwrap()).post().unwrap();
-    one.read(0, &mut [0; 8]).post().unwrap();
-    one.read(4000, &mut [0; 30_000]).post().unwrap();
+    one.read(0, &mut [0; 8]).call().unwrap();
+    one.read(4000, &mut [0; 30_000]).call().unwrap();
     assert!(!answered.load(Ordering::Acquire), "it waited for the other read");
     assert_eq!(port.flush_reads(), Ok(()));
     assert!(answered.load(Ordering::Acquire));

@@ -1,9 +1,9 @@
 //! What a lock's home makes of members that come and go.
 
 use crate::card::Card;
-use netvm::backend::Refusal;
-use netvm::sync::alock::{AsymmetricConfig, AsymmetricGuard, AsymmetricLock};
-use netvm::{Error, NodeId, PortConfig, PortId, Status, Timeout};
+use netvm::Refusal;
+use netvm::sync::alock::{AsymmetricGuard, AsymmetricLock};
+use netvm::{Access, Error, NodeId, PortConfig, PortId, Status, Timeout};
 use netvm_abi::descriptor::Opcode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,7 @@ const fn member(node: u16, port: u16) -> u64 {
 fn leaving_a_lost_lock_is_not_blamed() {
     let card = Card::new();
     let (port, ..) = card.open(PortConfig::default());
-    let lock = AsymmetricLock::create(&port, "lock", AsymmetricConfig::default()).unwrap();
+    let lock = AsymmetricLock::create(&port, "lock", Access::everyone()).unwrap();
     let words = card.memories.lock().unwrap().last().unwrap().clone();
     words[REMOTE_TAIL].store(member(2, 4), Ordering::Release);
     *card.grant.lock().unwrap() = Err(Refusal::Status(Status::NoSuchExport));
@@ -54,7 +54,7 @@ fn leaving_a_lost_lock_is_not_blamed() {
 fn a_guard_knows_its_successor() {
     let card = Card::new();
     let (port, ..) = card.open(PortConfig::default());
-    let lock = AsymmetricLock::create(&port, "lock", AsymmetricConfig::default()).unwrap();
+    let lock = AsymmetricLock::create(&port, "lock", Access::everyone()).unwrap();
     let mut mine = lock.handle().unwrap();
     let guard = mine.acquire().unwrap();
     assert_eq!(guard.is_asked_for(), Ok(false));

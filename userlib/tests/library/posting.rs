@@ -204,7 +204,7 @@ fn a_port_that_ends_ends_every_wait() {
     assert_eq!(port.flush(), ended);
     assert_eq!(port.flush_remote(NodeId(1)), ended);
     assert_eq!(remote.write(0, &[1]).post().map(drop), ended);
-    assert_eq!(remote.read(0, &mut [0; 8]).post().map(drop), ended);
+    assert_eq!(remote.read(0, &mut [0; 8]).call().map(drop), ended);
     assert_eq!(
         port.notification(1)
             .unwrap()

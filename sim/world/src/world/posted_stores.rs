@@ -30,7 +30,7 @@ fn rest(env: &mut Env, most: u64) {
 }
 
 /// A port that the peer may signal, and the way to the peer's.
-fn meet(env: &Env) -> Result<(Port, netvm::Segment, RemoteSegment)> {
+fn meet(env: &Env) -> Result<(Port, netvm::Export, RemoteSegment)> {
     let port = Port::open(&env.node, PortConfig::number(PORT.0))?;
     let region = port.alloc(4096)?;
     let access = Access::everyone().notify(ASK..=ANSWER);

@@ -4,7 +4,7 @@ use crate::env::{Env, pass, take_signal, take_signals};
 use crate::outcome::{Outcome, Trouble, right};
 use crate::side::{share, worse};
 use netvm::sync::alock::{AsymmetricConfig, AsymmetricGuard, AsymmetricHandle, AsymmetricLock};
-use netvm::{Error, Port, PortStats, RemoteSegment, Word64};
+use netvm::{Access, Error, Port, PortStats, RemoteSegment, Word64};
 use rand::Rng as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,7 +60,7 @@ fn count_there(
         let mut guard = lock.acquire()?;
         tell(&mut guard);
         let mut bytes = [0; 8];
-        data.read(0, &mut bytes).post()?;
+        data.read(0, &mut bytes).call()?;
         linger(port, random)?;
         let count = u64::from_le_bytes(bytes) + 1;
         // Not waited for: the release is ordered behind it.
@@ -106,7 +106,7 @@ pub(super) fn alock_local(env: &Env) -> Outcome {
     let home = Arc::new(env.open(0, 0)?);
     let memory = home.alloc(4096)?;
     let word = memory.word64(0)?;
-    let lock = AsymmetricLock::create(&home, LOCK, AsymmetricConfig::default())?;
+    let lock = AsymmetricLock::create(&home, LOCK, Access::everyone())?;
     let before = commands(&home.stats());
     threads(env, &home, &lock, &word, THREADS, rounds)?;
     let count = word.load()?;
@@ -191,19 +191,19 @@ pub(super) fn alock_alone(env: &Env) -> Outcome {
     });
     let home = env.open(0, 0)?;
     let _data = share(&home, DATA, 4096)?;
-    let _lock = AsymmetricLock::create(&home, LOCK, AsymmetricConfig::default())?;
+    let _lock = AsymmetricLock::create(&home, LOCK, Access::everyone())?;
     worse(take_signal(env, &home, OVER), member.join())
 }
 
 pub(super) fn alock_remote(env: &Env) -> Outcome {
     // One of them is on the lock's own node, and goes through the NIC all the same.
-    mixed(env, AsymmetricConfig::default(), 0, &[1, 1, 0], false)
+    mixed(env, Access::everyone().into(), 0, &[1, 1, 0], false)
 }
 
 pub(super) fn alock_mixed(env: &Env) -> Outcome {
     mixed(
         env,
-        AsymmetricConfig::default().budgets(2, 3),
+        AsymmetricConfig::new(Access::everyone()).budgets(2, 3),
         2,
         &[1, 0, 1],
         false,
@@ -211,11 +211,23 @@ pub(super) fn alock_mixed(env: &Env) -> Outcome {
 }
 
 pub(super) fn alock_strict(env: &Env) -> Outcome {
-    mixed(env, AsymmetricConfig::default().budgets(1, 1), 2, &[1, 1], false)
+    mixed(
+        env,
+        AsymmetricConfig::new(Access::everyone()).budgets(1, 1),
+        2,
+        &[1, 1],
+        false,
+    )
 }
 
 pub(super) fn alock_evicted(env: &Env) -> Outcome {
-    mixed(env, AsymmetricConfig::default().budgets(2, 2), 2, &[1, 1], true)
+    mixed(
+        env,
+        AsymmetricConfig::new(Access::everyone()).budgets(2, 2),
+        2,
+        &[1, 1],
+        true,
+    )
 }
 
 pub(super) fn alock_elsewhere(env: &Env) -> Outcome {
@@ -248,7 +260,7 @@ pub(super) fn alock_elsewhere(env: &Env) -> Outcome {
         count(env, &port, lock, 1)
     });
     let home = env.open(0, 0)?;
-    let lock = AsymmetricLock::create(&home, LOCK, AsymmetricConfig::default())?;
+    let lock = AsymmetricLock::create(&home, LOCK, Access::everyone())?;
     let ended = lock.handle().map_err(Trouble::from);
     let ended = ended.and_then(|lock| count(env, &home, lock, 2));
     worse(worse(ended, remote.join()), holder.join())
@@ -266,7 +278,11 @@ pub(super) fn alock_greedy(env: &Env) -> Outcome {
     });
     let home = Arc::new(env.open(0, 0)?);
     let data = share(&home, DATA, 4096)?;
-    let lock = AsymmetricLock::create(&home, LOCK, AsymmetricConfig::default().budgets(2, 1))?;
+    let lock = AsymmetricLock::create(
+        &home,
+        LOCK,
+        AsymmetricConfig::new(Access::everyone()).budgets(2, 1),
+    )?;
     // Two that want it all the time, until the remote one has had it so often: without budgets, never.
     let mut greedy = Vec::new();
     for thread in 0..2 {
@@ -329,7 +345,7 @@ pub(super) fn alock_dead_holder(env: &Env) -> Outcome {
     });
     let home = Arc::new(env.open(0, 0)?);
     let data = share(&home, DATA, 4096)?;
-    let lock = AsymmetricLock::create(&home, LOCK, AsymmetricConfig::default())?;
+    let lock = AsymmetricLock::create(&home, LOCK, Access::everyone())?;
     take_signal(env, &home, READY)?;
     env.import(&home, 2, 0, "turn")?.notify(READY)?;
     take_signal(env, &home, READY)?;
@@ -383,7 +399,7 @@ pub(super) fn alock_dead_waiter(env: &Env) -> Outcome {
     });
     let home = env.open(0, 0)?;
     let _data = share(&home, DATA, 4096)?;
-    let lock = AsymmetricLock::create(&home, LOCK, AsymmetricConfig::default())?;
+    let lock = AsymmetricLock::create(&home, LOCK, Access::everyone())?;
     take_signal(env, &home, READY)?;
     env.import(&home, 2, 0, "turn")?.notify(READY)?;
     take_signal(env, &home, ASKED)?;
@@ -405,7 +421,7 @@ pub(super) fn alock_dead_waiter(env: &Env) -> Outcome {
 pub(super) fn alock_dead_home(env: &Env) -> Outcome {
     let home = env.spawn(1, "home", move |env| {
         let port = env.open(1, 0)?;
-        let lock = AsymmetricLock::create(&port, LOCK, AsymmetricConfig::default())?;
+        let lock = AsymmetricLock::create(&port, LOCK, Access::everyone())?;
         let mut handle = lock.handle()?;
         let _guard = handle.acquire()?;
         let data = env.import(&port, 0, 0, DATA)?;

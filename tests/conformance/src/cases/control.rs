@@ -115,7 +115,7 @@ pub(super) fn several_names(env: &Env) -> Outcome {
                 read_only.modes()
             );
             let mut bytes = [0; 5000];
-            read_only.read(100, &mut bytes).post()?;
+            read_only.read(100, &mut bytes).call()?;
             pattern::same(
                 &bytes,
                 &pattern::bytes(3, 100, 5000),
@@ -143,7 +143,7 @@ pub(super) fn several_names(env: &Env) -> Outcome {
                 &[Status::CapabilityRefused, Status::Revoked],
             )?;
             let mut byte = [0];
-            read_only.read(1500, &mut byte).post()?;
+            read_only.read(1500, &mut byte).call()?;
             pattern::same(
                 &byte,
                 &pattern::bytes(4, 500, 1),
@@ -287,7 +287,7 @@ pub(super) fn local_refusals(env: &Env) -> Outcome {
                 range,
             )?;
             fails(
-                target.read(4090, &mut [0; 7]).post(),
+                target.read(4090, &mut [0; 7]).call(),
                 "a read past the end",
                 range,
             )?;

@@ -150,7 +150,7 @@ pub(super) fn bulk_read(env: &Env) -> Outcome {
                 }
                 let (offset, len) = place(&mut random, SIZE);
                 let mut bytes = vec![0; len as usize];
-                library.read(offset, &mut bytes).post()?;
+                library.read(offset, &mut bytes).call()?;
                 pattern::same(
                     &bytes,
                     &pattern::bytes(7, offset, bytes.len()),
@@ -159,7 +159,7 @@ pub(super) fn bulk_read(env: &Env) -> Outcome {
                 )?;
                 if round == 0 {
                     let mut all = vec![0; SIZE as usize];
-                    library.read(0, &mut all).fenced().post()?;
+                    library.read(0, &mut all).call()?;
                     pattern::same(&all, &pattern::bytes(7, 0, all.len()), 0, "read of all")?;
                 }
             }
@@ -227,7 +227,7 @@ pub(super) fn read_and_write_back(env: &Env) -> Outcome {
             let ledger = side.import_peer("ledger")?;
             let mut bytes = vec![0; SIZE as usize];
             for _ in 0..rounds {
-                ledger.read(0, &mut bytes).post()?;
+                ledger.read(0, &mut bytes).call()?;
                 for byte in &mut bytes {
                     *byte = byte.wrapping_add(1);
                 }

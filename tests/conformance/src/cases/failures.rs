@@ -61,7 +61,7 @@ pub(super) fn revoked(env: &Env) -> Outcome {
             side.flush_peer()?;
             side.flush()?;
             // A read: said by its own fence.
-            refused(goes.read(0, &mut [0; 100]).post(), ENDED)?;
+            refused(goes.read(0, &mut [0; 100]).call(), ENDED)?;
             let slice = memory.slice(0..5000)?;
             refused(goes.read(3, slice).fenced().post(), ENDED)?;
             // Unfenced, at the next call to that node that looks.
@@ -228,7 +228,7 @@ pub(super) fn closed_exporter(env: &Env) -> Outcome {
             target.write(0, &[1; 5000]).notify(1).post()?;
             write_until_refused(env, &port, &target, GONE)?;
             // For as long as the old import is used.
-            refused(target.read(0, &mut [0; 64]).post(), GONE)?;
+            refused(target.read(0, &mut [0; 64]).call(), GONE)?;
             keeper.notify(DONE)?;
             Ok(port.flush_remote(env.id(1))?)
         },

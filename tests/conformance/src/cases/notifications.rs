@@ -259,7 +259,7 @@ pub(super) fn zero_length(env: &Env) -> Outcome {
             // Nothing at all, also at the very end; then with a notification.
             empty.write(4096, &[]).post()?;
             empty.write(0, source.slice(5..5)?).fenced().post()?;
-            empty.read(0, &mut []).post()?;
+            empty.read(0, &mut []).call()?;
             empty.write(4096, &[]).notify(1).post()?;
             empty.write(17, source.slice(5..5)?).notify(2).fenced().post()?;
             right!(

@@ -200,7 +200,7 @@ pub(super) fn flush_remote(env: &Env) -> Outcome {
         let mut bytes = vec![0; LEN as usize];
         for round in 0..rounds {
             take_signal(env, &port, 1)?;
-            written.read(0, &mut bytes).post()?;
+            written.read(0, &mut bytes).call()?;
             let expected = pattern::bytes(round, 0, bytes.len());
             pattern::same(&bytes, &expected, 0, "read by a third node after a remote flush")?;
             writer.notify(1)?;

@@ -319,7 +319,7 @@ pub(super) fn shared_refusals(env: &Env) -> Outcome {
             );
             for result in [
                 raw.write(0, &[1; 8]).post().map(drop),
-                raw.read(0, &mut [0; 8]).post().map(drop),
+                raw.read(0, &mut [0; 8]).call().map(drop),
             ] {
                 fails(result, "a plain write or read", |error| {
                     matches!(error, Error::ModeRefused { .. })

@@ -52,7 +52,7 @@ pub(super) fn one_port(env: &Env) -> Outcome {
                         // The source may change now.
                         pattern::store(&source, 0, key + 500, 0, SHARE)?;
                         side.flush_peer()?;
-                        shared.read(base, &mut back).post()?;
+                        shared.read(base, &mut back).call()?;
                         // The threads share a stream: the thread that asks first is told of a failure.
                         if side.stats().failures != failures {
                             return Err(Trouble::Unexpected("another thread was told of a failure".into()));

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use netvm::device;
-use netvm::{Access, Node, NodeId, Port, PortConfig, PortId, Region, RemoteSegment, Segment};
+use netvm::{Access, Export, Node, NodeId, Port, PortConfig, PortId, Region, RemoteSegment};
 
 /// How long the other is waited for, in all that it has to do.
 pub const PATIENCE: Duration = Duration::from_secs(300);
@@ -25,7 +25,7 @@ pub struct Side {
     pub remote: RemoteSegment,
     /// The other's node.
     pub peer: NodeId,
-    _segment: Segment,
+    _export: Export,
 }
 
 /// Ends a program: with its last line if it has done what it should, or with what went wrong.
@@ -68,7 +68,7 @@ impl Side {
             memory,
             remote,
             peer,
-            _segment: segment,
+            _export: segment,
         })
     }
 

@@ -6,7 +6,7 @@ use std::collections::btree_map::Entry;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use netvm::{Access, Error, Nanos, Node, NodeId, Port, PortConfig, PortId, Region, RemoteSegment, Segment};
+use netvm::{Access, Error, Export, Nanos, Node, NodeId, Port, PortConfig, PortId, Region, RemoteSegment};
 
 use crate::meeting::PATIENCE;
 
@@ -28,7 +28,7 @@ pub(crate) struct Orders {
     others: Mutex<BTreeMap<u16, RemoteSegment>>,
     /// How often each message was heard that no part has asked for yet: another machine may be a case ahead.
     heard: Mutex<BTreeMap<u32, u32>>,
-    _segment: Segment,
+    _export: Export,
     _memory: Region,
 }
 
@@ -46,7 +46,7 @@ impl Orders {
             port,
             others: Mutex::default(),
             heard: Mutex::default(),
-            _segment: segment,
+            _export: segment,
             _memory: memory,
         })
     }

@@ -5,7 +5,7 @@ use crate::backend::Refusal;
 use crate::channel::ChannelStats;
 use crate::channel::body::Body;
 use crate::error::{Error, Result};
-use crate::export::Segment;
+use crate::export::Export;
 use crate::notify::{Notification, OwnNotification};
 use crate::port::{Port, PortInner};
 use crate::region::Region;
@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 pub struct SharedReceiver {
     port: Arc<PortInner>,
     // The export goes before the memory and the number.
-    export: Segment,
+    export: Export,
     memory: Region,
     arrived: OwnNotification,
     /// Signals before the first of this queue.

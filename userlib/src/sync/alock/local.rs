@@ -22,7 +22,7 @@ use super::machine::{Acquire, Class, NOBODY, Release, Step, WAITING, Want};
 use super::{AsymmetricConfig, AsymmetricHandle, Way};
 use crate::backend::Refusal;
 use crate::error::{Error, Result};
-use crate::export::Segment;
+use crate::export::Export;
 use crate::port::{Port, PortInner};
 use crate::region::{Region, Word64};
 use crate::timeout::Timeout;
@@ -51,11 +51,11 @@ const LONGEST_LOOK: u64 = 320_000_000;
 ///
 /// # Example
 /// ```no_run
-/// use netvm::sync::alock::{AsymmetricConfig, AsymmetricLock};
-/// use netvm::{Port, Timeout};
+/// use netvm::sync::alock::AsymmetricLock;
+/// use netvm::{Access, Port, Timeout};
 ///
 /// fn home(port: &Port) -> netvm::Result<()> {
-///     let lock = AsymmetricLock::create(port, "counter", AsymmetricConfig::default())?;
+///     let lock = AsymmetricLock::create(port, "counter", Access::everyone())?;
 ///     let mut mine = lock.handle()?;
 ///     let guard = mine.acquire()?; // no message
 ///     // ... change what it guards ...
@@ -77,7 +77,7 @@ pub struct AsymmetricLock {
 struct Home {
     port: Arc<PortInner>,
     // In this order they go: the name first.
-    _segment: Segment,
+    _export: Export,
     memory: Region,
     limit: u64,
     own_tail: Word64,
@@ -87,11 +87,13 @@ struct Home {
 }
 
 impl AsymmetricLock {
-    /// Makes one and exports it under a name.
+    /// Makes a lock that has its home at this port, under this name. `config` is the access list that names the
+    /// participants, as for [`Lock::create`](crate::sync::Lock::create), or an [`AsymmetricConfig`] of it.
     ///
     /// # Errors
     /// As [`Port::alloc`] and [`Port::export`].
-    pub fn create(port: &Port, name: &str, config: AsymmetricConfig) -> Result<Self> {
+    pub fn create(port: &Port, name: &str, config: impl Into<AsymmetricConfig>) -> Result<Self> {
+        let config = config.into();
         let memory = port.alloc(PAGE_SIZE.into())?;
         memory
             .word64(lock::BUDGETS)?
@@ -100,7 +102,7 @@ impl AsymmetricLock {
         let segment = port.export(name, &memory, ..EXPORTED, config.access)?;
         let home = Home {
             port: Arc::clone(&port.inner),
-            _segment: segment,
+            _export: segment,
             limit: config.local.into(),
             own_tail: memory.word64(lock::LOCAL_TAIL)?,
             other_tail: memory.word64(lock::REMOTE_TAIL)?,

@@ -3,7 +3,7 @@
 //! A queue lock such as MCS is changed by NICs, and a NIC's read-modify-write is not atomic with a
 //! processor's; so processes on its own node must go through the NIC as well. Here the members that reach the lock with
 //! their processor and the members that reach it through a NIC stand in two queues, and only the two that lead them
-//! meet, by loads and stores ([`machine`] has the algorithm). With a lock that is mostly used where it lies, most of
+//! meet, by loads and stores (`machine` has the algorithm). With a lock that is mostly used where it lies, most of
 //! its users send no message at all.
 //!
 //! | | local | remote |
@@ -32,10 +32,12 @@
 
 mod layout;
 mod local;
+#[doc(hidden)]
 pub mod machine;
 mod remote;
 
 pub use local::AsymmetricLock;
+pub use machine::Class;
 
 use super::protocol::Machine;
 use crate::error::{Error, Result};
@@ -43,12 +45,12 @@ use crate::export::Access;
 use crate::fence::Landed;
 use crate::port::PortInner;
 use local::Local;
-use machine::{Class, Release, Step, Want};
+use machine::{Release, Step, Want};
 use netvm_abi::NodeId;
 use remote::Remote;
 use std::fmt;
 
-/// How to make an [`AsymmetricLock`].
+/// How to make an [`AsymmetricLock`]: an access list, and where it matters budgets.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct AsymmetricConfig {
@@ -57,10 +59,10 @@ pub struct AsymmetricConfig {
     remote: u32,
 }
 
-impl Default for AsymmetricConfig {
-    fn default() -> Self {
+impl From<Access> for AsymmetricConfig {
+    fn from(access: Access) -> Self {
         Self {
-            access: Access::everyone(),
+            access,
             local: 5,
             remote: 5,
         }
@@ -68,10 +70,9 @@ impl Default for AsymmetricConfig {
 }
 
 impl AsymmetricConfig {
-    /// Access list for other processes: all ports, unless said otherwise. They need to read and do atomics.
-    pub fn access(mut self, access: Access) -> Self {
-        self.access = access;
-        self
+    /// `access` names the participants that reach the lock through their NICs: they need to read and do atomics.
+    pub fn new(access: Access) -> Self {
+        access.into()
     }
 
     /// How many of each class may follow one another while the other class waits: 5, unless said

@@ -15,7 +15,7 @@ use super::machine::{Acquire, Class, NOBODY, Release, Step, WAITING};
 use crate::atomic::PendingAtomic;
 use crate::backend::Refusal;
 use crate::error::{Error, Result};
-use crate::export::Segment;
+use crate::export::Export;
 use crate::import::{RemoteSegment, import};
 use crate::notify::OwnNotification;
 use crate::port::{Port, PortInner};
@@ -47,7 +47,7 @@ pub(super) struct Remote {
     limit: u64,
     id: MemberId,
     /// The own descriptor's name; none once the handle cannot go on, so that others notice.
-    segment: Option<Segment>,
+    segment: Option<Export>,
     number: OwnNotification,
     budget: Word64,
     next: Word64,

@@ -55,7 +55,7 @@ pub(in super::super) fn lock_messages(env: &Env) -> Outcome {
         near.write(0, &[1; 100]).post()?;
         costs(&one, "release, data beside the lock", (1, 0), || guard.release())?;
         let mut landed = [0; 100];
-        near.read(0, &mut landed).post()?;
+        near.read(0, &mut landed).call()?;
         right!(landed == [1; 100], "it has not landed");
         let guard = first.acquire()?;
         far.write(0, &[2; 100]).post()?;
@@ -130,7 +130,7 @@ pub(in super::super) fn semaphore_messages(env: &Env) -> Outcome {
         costs(&port, "Ssignal in three phases", (3, 1), || {
             let guard = lock.acquire()?;
             let mut bytes = [0; 8];
-            value.read(0, &mut bytes).post()?;
+            value.read(0, &mut bytes).call()?;
             let more = u64::from_le_bytes(bytes) + 1;
             value.write(0, &more.to_le_bytes()).post()?;
             guard.release()

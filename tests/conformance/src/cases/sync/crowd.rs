@@ -81,7 +81,7 @@ pub(in super::super) fn deaths_in_a_crowd(env: &Env) -> Outcome {
             let mut over = [0; 4];
             for round in node.. {
                 visit(env, &port, &witness, node, round)?;
-                told.read(0, &mut over).post()?;
+                told.read(0, &mut over).call()?;
                 if over != [0; 4] {
                     break;
                 }

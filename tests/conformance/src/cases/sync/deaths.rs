@@ -221,7 +221,7 @@ pub(in super::super) fn dead_in_monitor(env: &Env) -> Outcome {
         while word == [0; 4] {
             inside.wait(&mut changed)?;
             died |= inside.owner_died();
-            state.read(0, &mut word).post()?;
+            state.read(0, &mut word).call()?;
         }
         state.write(4, &u32::from(died).to_le_bytes()).post()?;
         Ok(inside.leave()?)

@@ -14,7 +14,7 @@ const AT: u64 = 4096 - 24;
 
 fn read(remote: &RemoteSegment) -> netvm::Result<[u8; WIDTH]> {
     let mut bytes = [0; WIDTH];
-    remote.read(AT, &mut bytes).post()?;
+    remote.read(AT, &mut bytes).call()?;
     Ok(bytes)
 }
 

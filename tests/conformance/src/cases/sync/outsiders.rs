@@ -4,18 +4,17 @@ use super::{at_home, lock};
 use crate::env::Env;
 use crate::outcome::{Outcome, refused, right};
 use netvm::sync::Lock;
-use netvm::sync::alock::{AsymmetricConfig, AsymmetricLock};
+use netvm::sync::alock::AsymmetricLock;
 use netvm::{Access, Modes, Port, Status, Timeout};
 
 pub(in super::super) fn outsiders(env: &Env) -> Outcome {
     let (insider, other) = (env.id(0), env.port_id(0, 0));
     let home = move |port: &Port| {
         let list = Access::nobody().and_port(insider, other, Modes::READ | Modes::ATOMIC);
-        let config = AsymmetricConfig::default().access(list.clone());
         Ok((
-            Lock::create(port, "closed", list)?,
+            Lock::create(port, "closed", list.clone())?,
             Lock::create(port, "open", Access::everyone())?,
-            AsymmetricLock::create(port, "asymmetric", config)?,
+            AsymmetricLock::create(port, "asymmetric", list)?,
         ))
     };
     at_home(env, home, || {
@@ -46,7 +45,7 @@ pub(in super::super) fn outsiders(env: &Env) -> Outcome {
         let guard = asymmetric.acquire()?;
         let mut name = [0; 8];
         let first = env.import(&inside, 1, 0, "asymmetric")?;
-        first.read(0, &mut name).post()?;
+        first.read(0, &mut name).call()?;
         let name = format!("netvm/alock/{:016x}", u64::from_le_bytes(name));
         let descriptor = |from: &Port| {
             let (node, port) = (env.id(0), env.port_id(0, 0));

@@ -195,7 +195,7 @@ pub(in super::super) fn bounded_buffer(env: &Env) -> Outcome {
         let buffer = env.import(&port, 0, 0, "buffer")?;
         let load = |at: u64| {
             let mut bytes = [0; 8];
-            buffer.read(8 * at, &mut bytes).post()?;
+            buffer.read(8 * at, &mut bytes).call()?;
             netvm::Result::Ok(u64::from_le_bytes(bytes))
         };
         let store = |at: u64, value: u64| buffer.write(8 * at, &value.to_le_bytes()).post();

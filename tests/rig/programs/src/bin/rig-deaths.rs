@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
-use netvm::sync::alock::{AsymmetricConfig, AsymmetricLock};
+use netvm::sync::alock::AsymmetricLock;
 use netvm::sync::{Lock, Semaphore};
 use netvm::{Access, Error, Node, NodeId, Port, PortConfig, RemoteSegment, device};
 use netvm_rig::meeting::{self, PATIENCE, Side, Trouble};
@@ -116,7 +116,7 @@ impl Shared {
 /// The table, after all that was written to it.
 fn words(table: &RemoteSegment) -> netvm::Result<[u64; 2]> {
     let mut bytes = [0; 16];
-    table.read(0, &mut bytes).ordered().post()?;
+    table.read(0, &mut bytes).ordered().call()?;
     let (words, _) = bytes.as_chunks::<8>();
     Ok([u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1])])
 }
@@ -197,7 +197,7 @@ fn survive(arguments: &Arguments) -> Result<String, Trouble> {
         Some((
             Lock::create(&home, "lock", Access::everyone())?,
             Semaphore::create(&home, "tokens", 1, Access::everyone())?,
-            AsymmetricLock::create(&home, "asymmetric", AsymmetricConfig::default())?,
+            AsymmetricLock::create(&home, "asymmetric", Access::everyone())?,
             home.export("table", &table, .., Access::everyone())?,
         ))
     } else {

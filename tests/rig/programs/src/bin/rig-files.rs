@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use netvm::abi::Status;
-use netvm::{Access, Error, Port, PortConfig, Region, RemoteSegment, Segment, device};
+use netvm::{Access, Error, Export, Port, PortConfig, Region, RemoteSegment, device};
 use netvm_rig::meeting::{self, Trouble};
 use netvm_rig::raw::Device;
 use rustix::io::Errno;
@@ -65,7 +65,7 @@ struct Own {
     port: Port,
     region: Region,
     remote: RemoteSegment,
-    _export: Segment,
+    _export: Export,
 }
 
 fn own() -> Result<Own, Trouble> {

@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use netvm::backend::Refusal;
+use netvm::Refusal;
 use netvm::{Error, Node, Region, device};
 use serde::Serialize;
 
