@@ -38,7 +38,7 @@ fn fix(device: &Path) -> &'static str {
     if device.exists() {
         "use the netvm.ko and the netvm of one release"
     } else {
-        "load the kernel module (insmod netvm.ko) on a machine with a card"
+        "load the kernel module (insmod netvm.ko) on a machine with a card, and give it the card (docs/decisions/0020-permissions.md)"
     }
 }
 

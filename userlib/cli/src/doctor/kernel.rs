@@ -28,7 +28,7 @@ pub(crate) fn examine() -> Backend {
             ),
         }
     } else {
-        let fix = "insmod netvm.ko (built by cargo xtask module) on a machine with a card; cargo xtask rig shell shows one without";
+        let fix = "insmod netvm.ko (built by cargo xtask module) on a machine with a card, and give it the card (docs/decisions/0020-permissions.md); cargo xtask rig shell shows one without";
         Check::missing("device", format!("no {}", device::FIRST), fix)
     };
     Backend::new(
