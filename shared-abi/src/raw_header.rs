@@ -141,6 +141,49 @@ impl OwnHeader {
         }
     }
 
+    /// The header of the answer to `request`: nodes and ports turned round, number, operation and epoch repeated.
+    /// `incarnations` are those of the answering end of the link and of the other.
+    #[must_use]
+    #[inline(always)]
+    pub const fn answering(request: &Header, incarnations: [Incarnation; 2], body: Body, len: u16) -> Self {
+        let (kind, raw) = body.pack();
+        let names = match body {
+            Body::AtomicReply { ticket, .. } => Names::of(ticket),
+            _ => Names {
+                op: request.op,
+                reply: ReplySlot::NONE,
+            },
+        };
+        let operand = split(raw.operand);
+        let compare = split(raw.compare);
+        Self {
+            words: [
+                first_word(kind),
+                ((raw.status as u32) << 8) | ((len as u32) << 16),
+                request.destination.0 as u32 | ((request.source.0 as u32) << 16),
+                request.destination_port.0 as u32 | ((request.source_port.0 as u32) << 16),
+                incarnations[0].0,
+                incarnations[1].0,
+                request.seq.0,
+                0,
+                0,
+                0,
+                0,
+                names.op.0,
+                0,
+                0,
+                names.reply.0 as u32 | ((request.epoch.0 as u32) << 16),
+                0,
+                operand[0],
+                operand[1],
+                compare[0],
+                compare[1],
+            ],
+            kind,
+            flags: MessageFlags::empty(),
+        }
+    }
+
     /// As bytes of the wire.
     #[must_use]
     #[inline]
@@ -153,6 +196,24 @@ impl OwnHeader {
             at += 1;
         }
         bytes
+    }
+
+    /// Sets the address at the receiver.
+    #[inline]
+    pub const fn set_address(&mut self, address: VirtAddr) {
+        [self.words[8], self.words[9]] = split(address.0);
+    }
+
+    /// It says nothing of what is before or behind it in its stream.
+    #[inline]
+    pub fn stand_alone(&mut self) {
+        self.add_flags(MessageFlags::REGARDLESS);
+    }
+
+    #[inline]
+    fn add_flags(&mut self, flags: MessageFlags) {
+        self.flags |= flags;
+        self.words[1] |= u32::from(flags.bits());
     }
 
     /// Sets the notification to signal.
@@ -173,8 +234,7 @@ impl OwnHeader {
     /// Asks for an acknowledgement as soon as the message has landed.
     #[inline]
     pub fn request_ack(&mut self) {
-        self.flags |= MessageFlags::ACK_REQUEST;
-        self.words[1] |= u32::from(MessageFlags::ACK_REQUEST.bits());
+        self.add_flags(MessageFlags::ACK_REQUEST);
     }
 
     /// Gives a request its ticket, which it gets last: only a request that leaves has one.

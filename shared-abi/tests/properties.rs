@@ -167,6 +167,26 @@ proptest! {
         prop_assert_eq!(numbered.to_bytes(), expected.encode());
     }
 
+    /// An answer is what its request says, turned round.
+    #[test]
+    fn an_answer_turns_its_request_round(request in headers(), answer in headers()) {
+        let (lives, body) = ([answer.source_incarnation, answer.destination_incarnation], answer.body());
+        let mut expected = Header::of(body, request.destination, request.source);
+        expected.source_port = request.destination_port;
+        expected.destination_port = request.source_port;
+        [expected.source_incarnation, expected.destination_incarnation] = lives;
+        expected.seq = request.seq;
+        expected.epoch = request.epoch;
+        expected.len = answer.len;
+        if !matches!(body, Body::AtomicReply { .. }) {
+            expected.op = request.op;
+        }
+        prop_assume!(!matches!(body, Body::AtomicRequest { .. }));
+        let answering = OwnHeader::answering(&request, lives, body, answer.len);
+        prop_assert_eq!(answering.decode(), expected);
+        prop_assert_eq!(answering.to_bytes(), expected.encode());
+    }
+
     #[test]
     fn commands_come_back(command in commands()) {
         prop_assert_eq!(Command::decode(&command.encode()), Ok(command));

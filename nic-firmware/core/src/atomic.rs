@@ -35,7 +35,7 @@ use netvm_abi::event::{AtomicAnswer, NicEvent};
 use netvm_abi::page_lock::{Used, lock_page, unlock_page};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Body, Header, Kind, OwnHeader, ReadTicket};
+use netvm_abi::wire::{Body, Header, Kind, ReadTicket};
 use netvm_abi::{BounceId, ByteLen, Generation, Nanos, NodeId, SegmentId, Vpn};
 
 /// Units of a port.
@@ -342,8 +342,8 @@ impl<S: Storage> Nic<S> {
             status: result.err().unwrap_or(Status::Ok),
             result: result.unwrap_or_default(),
         };
-        let header = self.answer(body, request);
-        p.transmit(&OwnHeader::new(&header), Payload::Empty);
+        let header = self.answer(body, 0, request);
+        p.transmit(&header, Payload::Empty);
     }
 
     /// An operation lets go of its unit, if it has one.

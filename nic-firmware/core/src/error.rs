@@ -2,13 +2,13 @@
 
 use crate::nic::Nic;
 use crate::platform::{Payload, Platform};
-use netvm_abi::PortId;
 use netvm_abi::bar::port::ERROR_READ;
 use netvm_abi::port_area::{ERROR_RECORDS, ERROR_WORDS, ERROR_WRITE, ERRORS, ERRORS_LOST, ErrorRecord};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Body, Header, MessageFlags, OwnHeader, Owner};
 use netvm_abi::words::SharedWords;
+use netvm_abi::{Incarnation, PortId};
 
 impl<S: Storage> Nic<S> {
     /// Tells the port that sent `request`, a write, that it failed. Needs no credit.
@@ -16,30 +16,21 @@ impl<S: Storage> Nic<S> {
         let Body::Write { owner } = request.body() else {
             return;
         };
-        let mut header = self.answer(Body::Error { status, owner }, request);
-        header.address = request.address;
-        header.epoch = request.epoch;
-        header.flags = request.flags.intersection(MessageFlags::REGARDLESS);
+        let mut header = self.answer(Body::Error { status, owner }, 0, request);
+        header.set_address(request.address);
+        if request.flags.contains(MessageFlags::REGARDLESS) {
+            header.stand_alone();
+        }
         self.counters.errors_sent += 1;
-        p.transmit(&OwnHeader::new(&header), Payload::Empty);
+        p.transmit(&header, Payload::Empty);
     }
 
-    /// A message that answers `request`: ports turned round, number and operation repeated.
+    /// A message that answers `request`, with `len` bytes behind it, in the present life of the link.
     #[inline(always)]
-    pub(crate) fn answer(&self, body: Body, request: &Header) -> Header {
-        let mut header = self.blank_answer(request);
-        header.set_body(body);
-        header
-    }
-
-    fn blank_answer(&self, request: &Header) -> Header {
-        let mut header = self.blank_header(request.source);
-        header.source_port = request.destination_port;
-        header.destination_port = request.source_port;
-        header.seq = request.seq;
-        header.op = request.op;
-        header.epoch = request.epoch;
-        header
+    pub(crate) fn answer(&self, body: Body, len: u16, request: &Header) -> OwnHeader {
+        let peer = self.peers.get(request.source.index());
+        let incarnations = peer.map_or([Incarnation(0); 2], |peer| [peer.local, peer.remote]);
+        OwnHeader::answering(request, incarnations, body, len)
     }
 
     /// An error message for one of this node's ports has arrived.

@@ -10,7 +10,7 @@ use crate::receive::Step;
 use netvm_abi::atomic::AtomicResult;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Body, Header, OwnHeader, ReadTicket};
+use netvm_abi::wire::{Body, Header, ReadTicket};
 use netvm_abi::{BounceId, NodeId, OpId};
 
 impl<S: Storage> Nic<S> {
@@ -48,8 +48,8 @@ impl<S: Storage> Nic<S> {
             status,
             failed,
         };
-        let header = self.answer(body, request);
-        p.transmit(&OwnHeader::new(&header), Payload::Empty);
+        let header = self.answer(body, 0, request);
+        p.transmit(&header, Payload::Empty);
     }
 
     /// The answer to a flush of this node.

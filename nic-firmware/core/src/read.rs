@@ -562,15 +562,14 @@ impl<S: Storage> Nic<S> {
             return;
         };
         let status = data.err().unwrap_or(Status::Ok);
-        let mut header = self.answer(Body::ReadReply { ticket, status }, request);
+        let body = Body::ReadReply { ticket, status };
         match data {
             Ok(staging) => {
-                header.len = len as u16;
                 self.counters.reads_served += 1;
-                self.counters.bytes_sent += u64::from(header.len);
-                p.transmit(&OwnHeader::new(&header), Payload::Staging(staging));
+                self.counters.bytes_sent += u64::from(len as u16);
+                p.transmit(&self.answer(body, len as u16, request), Payload::Staging(staging));
             }
-            Err(_) => p.transmit(&OwnHeader::new(&header), Payload::Empty),
+            Err(_) => p.transmit(&self.answer(body, 0, request), Payload::Empty),
         }
     }
 
