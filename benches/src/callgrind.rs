@@ -242,7 +242,7 @@ calls=1 20
 
     #[test]
     fn costs_of_a_file_exclude_callees() {
-        assert_eq!(files(SAMPLE), vec![("a.rs".to_owned(), 65)]);
+        assert_eq!(files(SAMPLE), vec![("a.rs".to_owned(), 66)]);
     }
 
     #[test]

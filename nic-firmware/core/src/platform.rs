@@ -89,9 +89,9 @@ pub enum Dma {
 pub enum Payload<'a> {
     /// None.
     Empty,
-    /// The first [`Header::len`] bytes of these little-endian words; copied before the call returns.
+    /// The first bytes of these little-endian words, as many as the header says; copied before the call returns.
     Inline(&'a [u32]),
-    /// The first [`Header::len`] bytes of a staging buffer, which stays untouched until the platform
+    /// The first bytes of a staging buffer, as many as the header says. It stays untouched until the platform
     /// reports it sent.
     Staging(StagingId),
 }

@@ -12,8 +12,9 @@ use netvm_platform::Frame;
 
 /// A wire. Messages of one path may be lost with the link, but are not changed.
 pub(crate) trait Wire {
-    /// Sends a message with its payload, [`payload_len`](OwnHeader::payload_len) bytes. Where that stands in a staging buffer, it may leave from
-    /// there later, and [`Self::poll_sent`] gives the buffer back; otherwise it has been copied when this returns.
+    /// Sends a message with its payload, as many bytes as the header says. Where that stands in a staging buffer, it may
+    /// leave from there later, and [`Self::poll_sent`] gives the buffer back; otherwise it has been copied when this
+    /// returns.
     ///
     /// # Safety
     /// The payload of a staging buffer stays where it is, untouched, until the buffer is given back.
