@@ -36,6 +36,7 @@ impl<'a> RawCommand<'a> {
     }
 
     /// The same, for a write whose payload stands in the descriptor, or that has none. Nothing for all others.
+    #[must_use]
     #[inline(always)]
     pub const fn short_write(words: &'a [u32; HEAD_WORDS]) -> Option<Self> {
         let [first, ..] = *words;

@@ -135,6 +135,14 @@ proptest! {
         let words = command.encode();
         let raw = RawCommand::of(&words).unwrap();
         prop_assert_eq!(raw.decode(), command);
+        for len in [command.len, ByteLen(0)] {
+            let command = Command { len, ..command };
+            let words = command.encode();
+            let short = RawCommand::short_write(&words).map(|short| short.decode());
+            let inline = command.flags.contains(CommandFlags::INLINE) || len.0 == 0;
+            let expected = (command.opcode == Opcode::Write && inline).then_some(command);
+            prop_assert_eq!(short, expected);
+        }
         let carried = OwnHeader::carrying(message, (other.source, other.source_port), &raw);
         let expected = Header {
             destination: command.node,
