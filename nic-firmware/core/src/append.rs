@@ -33,7 +33,7 @@ impl<S: Storage> Nic<S> {
         let Some(port) = self.ports.get_mut(id.index()) else {
             return Err(self.write_refused(Status::NoSuchPort));
         };
-        let queue = match self.capabilities.authorise_append(p.bar(), now, slot, port) {
+        let queue = match self.env.capabilities.authorise_append(p.bar(), now, slot, port) {
             Ok(queue) => queue,
             Err(status) => return Err(self.write_refused(status)),
         };
@@ -43,13 +43,13 @@ impl<S: Storage> Nic<S> {
             self.park_for_dma(at);
             return Err(Step::Pending);
         }
-        let (block, capacity) = (self.bar.port(id), queue.places.capacity());
+        let (block, capacity) = (self.env.bar.port(id), queue.places.capacity());
         let Some(number) = port.cursor.take(p.bar(), block, capacity) else {
             return Err(self.write_refused(Status::QueueFull));
         };
         // It may still be refused, by a revocation in this very moment: then its place is one to skip.
         slot.port_generation = port.generation;
-        self.counters.appends += 1;
+        self.env.counters.appends += 1;
         slot.header
             .give_place(queue.places.address(number), number, queue.raises);
         slot.has_place = true;
@@ -81,9 +81,9 @@ impl<S: Storage> Nic<S> {
         if !self.ports.get(id.index()).is_some_and(|port| port.is(generation)) {
             return;
         }
-        record.store(p.shared(), self.shared.port_area(id), place);
+        record.store(p.shared(), self.env.shared.port_area(id), place);
         if status != Status::Ok {
-            self.counters.places_skipped += 1;
+            self.env.counters.places_skipped += 1;
             if raises.is_some() {
                 self.notify_event(p, id, raises);
             }

@@ -85,7 +85,7 @@ impl<S: Storage> Nic<S> {
         }
         let header = slot.header.decode();
         let Some(atomic) = Atomic::requested(&header) else {
-            *self.counters.refusals(Status::Malformed) += 1;
+            *self.env.counters.refusals(Status::Malformed) += 1;
             return self.atomic_over(p, at, &header, Err(Status::Malformed));
         };
         let authority = match self.authorise_atomic(p, now, at, atomic.operand_bytes()) {
@@ -101,8 +101,8 @@ impl<S: Storage> Nic<S> {
         if !slot.in_unit {
             if unit.taken {
                 slot.state = SlotState::Queued;
-                unit.waiting.push(&mut self.links, at.0);
-                self.counters.atomics_queued += 1;
+                unit.waiting.push(&mut self.env.lines, at.0);
+                self.env.counters.atomics_queued += 1;
                 return Step::Pending;
             }
             unit.taken = true;
@@ -131,7 +131,7 @@ impl<S: Storage> Nic<S> {
             return;
         };
         let vpn = Vpn::of(header.destination_port, header.address);
-        match lock_page(p.bar(), &self.page_table, vpn, true) {
+        match lock_page(p.bar(), &self.env.page_table, vpn, true) {
             Ok(page) if covers(authority, page.segment) => {
                 let range = PageRange {
                     ppn: page.ppn,
@@ -160,7 +160,7 @@ impl<S: Storage> Nic<S> {
             }
             other => {
                 if let Ok(page) = other {
-                    unlock_page(p.bar(), &self.page_table, page.slot, Used::Not);
+                    unlock_page(p.bar(), &self.env.page_table, page.slot, Used::Not);
                 }
                 self.atomic_misses(p, at, header);
             }
@@ -184,7 +184,7 @@ impl<S: Storage> Nic<S> {
             return;
         };
         if !ok {
-            self.counters.failed += 1;
+            self.env.counters.failed += 1;
             self.finish_atomic(p, now, at, Err(Status::BusError));
             return;
         }
@@ -223,12 +223,13 @@ impl<S: Storage> Nic<S> {
         };
         let authority = match self.ports.get(slot.header.destination_port().index()) {
             Some(port) => self
+                .env
                 .capabilities
                 .authorise(p.bar(), now, slot, port, len, Modes::ATOMIC),
             None => Err(Status::NoSuchPort),
         };
         if let Err(status) = authority {
-            *self.counters.refusals(status) += 1;
+            *self.env.counters.refusals(status) += 1;
         }
         authority
     }
@@ -241,9 +242,9 @@ impl<S: Storage> Nic<S> {
         };
         slot.state = SlotState::Bounced;
         let (generation, attempt) = (slot.generation, slot.attempts);
-        self.counters.atomics_missed += 1;
-        store_record(p.shared(), self.shared.bounce_record(at), header);
-        self.tell_host(
+        self.env.counters.atomics_missed += 1;
+        store_record(p.shared(), self.env.shared.bounce_record(at), header);
+        self.env.tell_host(
             p,
             NicEvent::AtomicMiss {
                 bounce: at,
@@ -263,14 +264,14 @@ impl<S: Storage> Nic<S> {
         answer: AtomicAnswer,
     ) {
         let Some(slot) = self.slot_mut(at) else {
-            self.counters.host_events_refused += 1;
+            self.env.counters.host_events_refused += 1;
             return;
         };
         let waits = slot.state == SlotState::Bounced
             && slot.generation == generation
             && slot.header.kind() == Kind::AtomicRequest;
         if !waits {
-            self.counters.late_answers += 1;
+            self.env.counters.late_answers += 1;
             return;
         }
         if self.link_is_over(at) {
@@ -279,7 +280,7 @@ impl<S: Storage> Nic<S> {
         }
         match answer {
             AtomicAnswer::Retry => {
-                self.counters.atomic_replays += 1;
+                self.env.counters.atomic_replays += 1;
                 if let Some(slot) = self.slot_mut(at) {
                     slot.attempts = slot.attempts.saturating_add(1);
                     slot.state = SlotState::Queued;
@@ -287,7 +288,7 @@ impl<S: Storage> Nic<S> {
                 self.resume(p, now, at);
             }
             AtomicAnswer::Done(result) => {
-                self.counters.atomics_by_host += 1;
+                self.env.counters.atomics_by_host += 1;
                 self.finish_atomic(p, now, at, Ok(result));
             }
         }
@@ -336,7 +337,7 @@ impl<S: Storage> Nic<S> {
         let Body::AtomicRequest { ticket, .. } = request.body() else {
             return;
         };
-        self.counters.atomics_served += u64::from(result.is_ok());
+        self.env.counters.atomics_served += u64::from(result.is_ok());
         let body = Body::AtomicReply {
             ticket,
             status: result.err().unwrap_or(Status::Ok),
@@ -359,11 +360,11 @@ impl<S: Storage> Nic<S> {
         let Some(unit) = self.units.get_mut(unit_of(vpn)) else {
             return;
         };
-        let Some(next) = unit.waiting.pop(&self.links) else {
+        let Some(next) = unit.waiting.pop(&self.env.lines) else {
             unit.taken = false;
             return;
         };
-        self.ready_atomics.push(&mut self.links, next);
+        self.ready_atomics.push(&mut self.env.lines, next);
         if let Some(slot) = self.slots.get_mut(next as usize) {
             slot.in_unit = true;
         }
@@ -380,7 +381,7 @@ impl<S: Storage> Nic<S> {
     #[cold]
     fn resume_some_atomics<P: Platform>(&mut self, p: &mut P, now: Nanos) {
         for _ in 0..UNITS {
-            let Some(at) = self.ready_atomics.pop(&self.links) else {
+            let Some(at) = self.ready_atomics.pop(&self.env.lines) else {
                 return;
             };
             self.resume(p, now, BounceId(at));
@@ -397,10 +398,10 @@ impl<S: Storage> Nic<S> {
         result: AtomicResult,
     ) {
         if self.awaits(ticket, node, RoundTripKind::Atomic) {
-            self.counters.atomic_replies += 1;
+            self.env.counters.atomic_replies += 1;
             self.end_round_trip(p, ticket.slot, status, result);
         } else {
-            self.counters.late_replies += 1;
+            self.env.counters.late_replies += 1;
         }
     }
 }

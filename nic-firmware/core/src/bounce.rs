@@ -53,8 +53,8 @@ impl<S: Storage> Nic<S> {
         if mutant::is(Mutant::BounceRecordDropped) {
             return;
         }
-        store_record(p.shared(), self.shared.bounce_record(bounce), header);
-        self.tell_host(p, NicEvent::Bounced { bounce, generation });
+        store_record(p.shared(), self.env.shared.bounce_record(bounce), header);
+        self.env.tell_host(p, NicEvent::Bounced { bounce, generation });
     }
 
     /// The host has dealt with a bounced message or reply.
@@ -66,26 +66,26 @@ impl<S: Storage> Nic<S> {
         generation: Generation,
         status: Status,
     ) {
-        match BounceUse::from_id(&self.config.geometry, bounce) {
+        match BounceUse::from_id(&self.env.config.geometry, bounce) {
             Some(BounceUse::Window { .. }) => {
                 let waits = self
                     .slot(bounce)
                     .is_some_and(|found| found.state == SlotState::Bounced && found.generation == generation);
                 if !waits {
-                    self.counters.late_answers += 1;
+                    self.env.counters.late_answers += 1;
                     return;
                 }
                 let atomic = self
                     .slot(bounce)
                     .is_some_and(|slot| slot.header.kind() == Kind::AtomicRequest);
-                self.counters.bounces_ended += u64::from(!atomic);
+                self.env.counters.bounces_ended += u64::from(!atomic);
                 if self.link_is_over(bounce) {
                     // Its window is gone, and no peer is to be told.
                     self.forget(p, bounce);
                     return;
                 }
                 if status != Status::Ok {
-                    *self.counters.refusals(status) += 1;
+                    *self.env.counters.refusals(status) += 1;
                 }
                 if atomic {
                     // That is how the host refuses one.
@@ -95,7 +95,7 @@ impl<S: Storage> Nic<S> {
                 }
             }
             Some(BounceUse::Reply(read)) => self.reply_ended(p, read, generation, status),
-            Some(BounceUse::Source(_)) | None => self.counters.host_events_refused += 1,
+            Some(BounceUse::Source(_)) | None => self.env.counters.host_events_refused += 1,
         }
     }
 }

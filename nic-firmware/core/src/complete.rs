@@ -9,7 +9,7 @@
 //! barrier before it sleeps. The shadow is stored before the interrupt, so a woken waiter sees it.
 
 use crate::nic::Nic;
-use crate::platform::{Interrupt, Platform};
+use crate::platform::Platform;
 use crate::port::{Completion, Count, Port, PortState};
 use netvm_abi::atomic::AtomicResult;
 use netvm_abi::bar::port::{DOORBELL, READ_FENCE, TAKEN_FENCE, WRITE_FENCE};
@@ -98,7 +98,7 @@ impl<S: Storage> Nic<S> {
 
     #[inline(never)]
     pub(crate) fn refresh<P: Platform>(&mut self, p: &mut P, id: PortId, count: Count) {
-        let area = self.shared.port_area(id);
+        let area = self.env.shared.port_area(id);
         let Some(counter) = self.count(id, count) else {
             return;
         };
@@ -112,8 +112,8 @@ impl<S: Storage> Nic<S> {
         };
         p.shared().store_release(area.plus(word.0), done);
         if fenced {
-            self.counters.fences += 1;
-            self.interrupt_port(p, id);
+            self.env.counters.fences += 1;
+            self.env.interrupt_port(p, id);
         }
     }
 
@@ -136,7 +136,7 @@ impl<S: Storage> Nic<S> {
         let Some(port) = self.ports.get(id.index()) else {
             return false;
         };
-        let fences = Looked::at(p.bar(), self.bar.port(id)).fences;
+        let fences = Looked::at(p.bar(), self.env.bar.port(id)).fences;
         port.state == PortState::Open
             && fences
                 .into_iter()
@@ -159,7 +159,7 @@ impl<S: Storage> Nic<S> {
         }
         let area = Part::new(
             p.shared(),
-            self.shared.port_area(id),
+            self.env.shared.port_area(id),
             netvm_abi::port_area::AREA_WORDS,
         );
         let AtomicResult { value, second } = result;
@@ -171,11 +171,5 @@ impl<S: Storage> Nic<S> {
         }
         .store(&area, reply.0);
         true
-    }
-
-    /// Interrupts an application that may sleep.
-    pub(crate) fn interrupt_port<P: Platform>(&mut self, p: &mut P, id: PortId) {
-        self.counters.port_interrupts += 1;
-        p.interrupt(Interrupt::Port(id));
     }
 }

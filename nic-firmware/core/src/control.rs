@@ -35,13 +35,13 @@ impl<S: Storage> Nic<S> {
         slot: u16,
         token: Token,
     ) {
-        if peer.0 >= self.config.geometry.nodes {
+        if peer.0 >= self.env.config.geometry.nodes {
             self.control_sent(p, token, Status::NoSuchNode);
             return;
         }
         let waiting = Waiting { peer, slot, token };
         if slot >= CONTROL_SLOTS || self.controls.push(waiting).is_err() {
-            self.counters.host_events_refused += 1;
+            self.env.counters.host_events_refused += 1;
             self.control_sent(p, token, Status::TableFull);
             return;
         }
@@ -75,12 +75,12 @@ impl<S: Storage> Nic<S> {
         }
         let mut words = [0; CONTROL_WORDS];
         p.shared()
-            .load_slice(self.shared.control_slot(control.slot), &mut words);
-        let mut header = Header::of(Body::Control, self.config.node, id);
+            .load_slice(self.env.shared.control_slot(control.slot), &mut words);
+        let mut header = Header::of(Body::Control, self.env.config.node, id);
         header.len = CONTROL_BYTES as u16;
         let mut header = OwnHeader::new(&header);
         self.number(&mut header);
-        self.counters.control_sent += 1;
+        self.env.counters.control_sent += 1;
         p.transmit(&header, Payload::Inline(&words));
         self.arm_probe(id, now);
         self.control_sent(p, control.token, Status::Ok);
@@ -100,7 +100,7 @@ impl<S: Storage> Nic<S> {
     }
 
     fn control_sent<P: Platform>(&mut self, p: &mut P, token: Token, status: Status) {
-        self.tell_host(p, NicEvent::ControlSent { token, status });
+        self.env.tell_host(p, NicEvent::ControlSent { token, status });
     }
 
     /// A control message has arrived: it goes to the driver.
@@ -111,7 +111,7 @@ impl<S: Storage> Nic<S> {
         let header = slot.header.decode();
         let from_driver = header.source_port == DRIVER && header.destination_port == DRIVER;
         if !from_driver || usize::from(header.len) != CONTROL_BYTES {
-            self.counters.refused_malformed += 1;
+            self.env.counters.refused_malformed += 1;
             return Step::Ended(Status::Malformed);
         }
         let Some(ticket) = self.dma.ticket() else {
@@ -119,7 +119,7 @@ impl<S: Storage> Nic<S> {
             self.park_for_dma(at);
             return Step::Pending;
         };
-        self.counters.control_received += 1;
+        self.env.counters.control_received += 1;
         self.bounce_message(p, ticket, at);
         Step::Pending
     }

@@ -155,26 +155,27 @@ impl<S: Storage> Nic<S> {
         dma: Dma,
     ) {
         let page = page.and_then(|page| Some((page, self.ports.get_mut(page.port.index())?)));
-        self.dma.start(p, &mut self.counters, ticket, holder, page, dma);
+        self.dma
+            .start(p, &mut self.env.counters, ticket, holder, page, dma);
     }
 
     /// Lets an operation wait for a DMA slot, without any lock.
     pub(crate) fn park_for_dma(&mut self, holder: BounceId) {
-        self.counters.dma_parked += 1;
-        self.dma.waiting.push(&mut self.links, holder.0);
+        self.env.counters.dma_parked += 1;
+        self.dma.waiting.push(&mut self.env.lines, holder.0);
     }
 
     pub(crate) fn dma_done<P: Platform>(&mut self, p: &mut P, now: Nanos, id: DmaId, ok: bool) {
         let Some((holder, page)) = self.dma.end(id) else {
-            self.counters.dma_late += 1;
+            self.env.counters.dma_late += 1;
             return;
         };
         if !ok {
-            self.counters.dma_failed += 1;
+            self.env.counters.dma_failed += 1;
         }
         if let Some(page) = page {
             // A DMA that failed may have written a part.
-            unlock_page(p.bar(), &self.page_table, page.slot, page.used);
+            unlock_page(p.bar(), &self.env.page_table, page.slot, page.used);
             self.port_dma_ended(p, page.port);
         }
         if !self.dma.barriers.is_empty() {
@@ -183,7 +184,7 @@ impl<S: Storage> Nic<S> {
         if holder.index() < self.slots.len() {
             self.moved(p, now, holder, ok);
         } else {
-            match BounceUse::from_id(&self.config.geometry, holder) {
+            match BounceUse::from_id(&self.env.config.geometry, holder) {
                 Some(BounceUse::Reply(read)) => self.reply_moved(p, read, ok),
                 Some(BounceUse::Source(staging)) => self.filled(p, now, staging, ok),
                 Some(BounceUse::Window { .. }) | None => {}
@@ -207,11 +208,11 @@ impl<S: Storage> Nic<S> {
             if self.dma.waiting.is_empty() || self.dma.in_flight() as usize == SLOTS {
                 return;
             }
-            let Some(holder) = self.dma.waiting.pop(&self.links) else {
+            let Some(holder) = self.dma.waiting.pop(&self.env.lines) else {
                 return;
             };
             let holder = BounceId(holder);
-            match BounceUse::from_id(&self.config.geometry, holder) {
+            match BounceUse::from_id(&self.env.config.geometry, holder) {
                 Some(BounceUse::Window { .. }) => self.resume(p, now, holder),
                 Some(BounceUse::Reply(read)) => self.place_reply(p, read),
                 Some(BounceUse::Source(staging)) => self.fill_again(p, now, staging),
@@ -257,7 +258,7 @@ impl<S: Storage> Nic<S> {
     }
 
     fn barrier_done<P: Platform>(&mut self, p: &mut P, token: Token) {
-        self.counters.barriers += 1;
-        self.tell_host(p, NicEvent::BarrierDone { token });
+        self.env.counters.barriers += 1;
+        self.env.tell_host(p, NicEvent::BarrierDone { token });
     }
 }

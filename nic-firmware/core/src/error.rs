@@ -21,7 +21,7 @@ impl<S: Storage> Nic<S> {
         if request.flags.contains(MessageFlags::REGARDLESS) {
             header.stand_alone();
         }
-        self.counters.errors_sent += 1;
+        self.env.counters.errors_sent += 1;
         p.transmit(&header, Payload::Empty);
     }
 
@@ -41,7 +41,7 @@ impl<S: Storage> Nic<S> {
         status: Status,
         owner: Owner,
     ) {
-        self.counters.errors_received += 1;
+        self.env.counters.errors_received += 1;
         // One that stands alone: its port has not asked to hear of it.
         if header.flags.contains(MessageFlags::REGARDLESS) {
             return;
@@ -66,25 +66,25 @@ impl<S: Storage> Nic<S> {
     /// record is stored before the word that announces it, and both before the interrupt; an
     /// application that goes to sleep looks at the word after it has said so to the kernel.
     pub(crate) fn record_error<P: Platform>(&mut self, p: &mut P, id: PortId, record: &ErrorRecord) {
-        let area = self.shared.port_area(id);
-        let read = p.bar().load_acquire(self.bar.port(id).plus(ERROR_READ.0));
+        let area = self.env.shared.port_area(id);
+        let read = p.bar().load_acquire(self.env.bar.port(id).plus(ERROR_READ.0));
         let Some(port) = self.ports.get_mut(id.index()) else {
             return;
         };
         if port.error_write.wrapping_sub(read) >= ERROR_RECORDS {
             port.errors_lost = port.errors_lost.wrapping_add(1);
-            self.counters.errors_lost += 1;
+            self.env.counters.errors_lost += 1;
             p.shared()
                 .store_release(area.plus(ERRORS_LOST.0), port.errors_lost);
         } else {
             let slot = port.error_write % ERROR_RECORDS;
             port.error_write = port.error_write.wrapping_add(1);
-            self.counters.error_records += 1;
+            self.env.counters.error_records += 1;
             let at = area.plus(ERRORS.0 + slot * ERROR_WORDS as u32);
             p.shared().store_slice(at, &record.encode());
             p.shared()
                 .store_release(area.plus(ERROR_WRITE.0), port.error_write);
         }
-        self.interrupt_port(p, id);
+        self.env.interrupt_port(p, id);
     }
 }

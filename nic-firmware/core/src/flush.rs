@@ -20,7 +20,7 @@ impl<S: Storage> Nic<S> {
             return Step::Ended(Status::Malformed);
         };
         let request = slot.header.decode();
-        let stream = self.config.stream_index(request.source, request.source_port);
+        let stream = self.env.config.stream_index(request.source, request.source_port);
         let poison = self
             .streams
             .get(stream)
@@ -42,7 +42,7 @@ impl<S: Storage> Nic<S> {
         let Body::Flush { ticket, .. } = request.body() else {
             return;
         };
-        self.counters.flushes_served += 1;
+        self.env.counters.flushes_served += 1;
         let body = Body::FlushReply {
             ticket,
             status,
@@ -62,14 +62,14 @@ impl<S: Storage> Nic<S> {
         failed: OpId,
     ) {
         if self.awaits(ticket, node, RoundTripKind::Flush) {
-            self.counters.flush_replies += 1;
+            self.env.counters.flush_replies += 1;
             let result = AtomicResult {
                 value: u64::from(failed.0),
                 second: 0,
             };
             self.end_round_trip(p, ticket.slot, status, result);
         } else {
-            self.counters.late_replies += 1;
+            self.env.counters.late_replies += 1;
         }
     }
 }

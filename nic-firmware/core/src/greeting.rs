@@ -18,7 +18,7 @@ use netvm_abi::{ABI_VERSION, Incarnation, Nanos, NodeId, PAGE_SIZE};
 impl<S: Storage> Nic<S> {
     /// The host wants a link.
     pub(crate) fn connect<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId) {
-        let own = id == self.config.node;
+        let own = id == self.env.config.node;
         let Some(peer) = self.peers.get_mut(id.index()) else {
             return;
         };
@@ -36,7 +36,7 @@ impl<S: Storage> Nic<S> {
             let offer = Offer {
                 incarnation: local,
                 first: Self::first_seq(local),
-                payload: self.config.geometry.payload,
+                payload: self.env.config.geometry.payload,
             };
             self.begin_life(now, id, offer);
             self.link_up(p, id);
@@ -50,7 +50,7 @@ impl<S: Storage> Nic<S> {
 
     /// Sends (or repeats) a greeting.
     pub(crate) fn send_hello<P: Platform>(&mut self, p: &mut P, id: NodeId) {
-        self.counters.hellos_sent += 1;
+        self.env.counters.hellos_sent += 1;
         let greeting = self.offered();
         let mut header = self.greeting(Body::Hello { greeting }, id);
         header.destination_incarnation = Incarnation(0);
@@ -59,7 +59,7 @@ impl<S: Storage> Nic<S> {
 
     /// What this end offers.
     const fn offered(&self) -> Greeting {
-        let geometry = &self.config.geometry;
+        let geometry = &self.env.config.geometry;
         Greeting {
             page_size: geometry.page_size,
             payload: geometry.payload,
@@ -84,11 +84,11 @@ impl<S: Storage> Nic<S> {
     }
 
     pub(crate) fn greeting_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, header: &Header) {
-        if header.source == self.config.node || header.source_incarnation.0 == 0 {
-            self.counters.malformed += 1;
+        if header.source == self.env.config.node || header.source_incarnation.0 == 0 {
+            self.env.counters.malformed += 1;
             return;
         }
-        self.counters.greetings += 1;
+        self.env.counters.greetings += 1;
         match header.body() {
             Body::Hello { greeting } => self.hello_arrives(p, now, header, greeting),
             Body::HelloAck { status, greeting } => self.hello_ack_arrives(p, now, header, status, greeting),
@@ -98,7 +98,7 @@ impl<S: Storage> Nic<S> {
 
     fn agrees(&self, greeting: &Greeting) -> bool {
         greeting.page_size == PAGE_SIZE
-            && greeting.window == self.config.geometry.window
+            && greeting.window == self.env.config.geometry.window
             && greeting.version == ABI_VERSION
             && (MIN_PAYLOAD..=PAGE_SIZE).contains(&greeting.payload)
     }
@@ -106,7 +106,7 @@ impl<S: Storage> Nic<S> {
     fn hello_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, header: &Header, greeting: Greeting) {
         let id = header.source;
         if !self.agrees(&greeting) {
-            self.counters.hellos_refused += 1;
+            self.env.counters.hellos_refused += 1;
             let body = Body::HelloAck {
                 status: Status::VersionMismatch,
                 greeting: self.offered(),
@@ -122,7 +122,7 @@ impl<S: Storage> Nic<S> {
             first: header.seq,
             payload: greeting.payload,
         };
-        let lower = self.config.node < id;
+        let lower = self.env.config.node < id;
         let Some(peer) = self.peers.get_mut(id.index()) else {
             return;
         };
@@ -132,10 +132,10 @@ impl<S: Storage> Nic<S> {
                 self.send_hello_ack(p, id);
             }
             Link::Connecting if lower => {}
-            _ if peer.past == offer.incarnation => self.counters.stale_greetings += 1,
+            _ if peer.past == offer.incarnation => self.env.counters.stale_greetings += 1,
             Link::Releasing => peer.offer = Some(offer),
             Link::Down | Link::Connecting | Link::Up | Link::Accepted => {
-                self.counters.peer_resets += 1;
+                self.env.counters.peer_resets += 1;
                 self.lose_link(p, now, id, Some(offer));
             }
         }
@@ -171,12 +171,12 @@ impl<S: Storage> Nic<S> {
                 && header.destination_incarnation == peer.local
                 && header.source_incarnation == peer.remote;
             if !repeated {
-                self.counters.stale_greetings += 1;
+                self.env.counters.stale_greetings += 1;
             }
             return;
         }
         if status != Status::Ok || !agrees {
-            self.counters.hellos_refused += 1;
+            self.env.counters.hellos_refused += 1;
             peer.link = Link::Down;
             peer.wanted = false;
             self.fail_controls(p, id, Status::VersionMismatch);
@@ -207,7 +207,7 @@ impl<S: Storage> Nic<S> {
         if ours {
             self.lose_link(p, now, id, None);
         } else {
-            self.counters.stale_greetings += 1;
+            self.env.counters.stale_greetings += 1;
         }
     }
 
@@ -221,12 +221,12 @@ impl<S: Storage> Nic<S> {
         theirs: Incarnation,
         ours: Incarnation,
     ) {
-        self.counters.stale_incarnation += 1;
+        self.env.counters.stale_incarnation += 1;
         let beginning = self
             .peers
             .get(id.index())
             .is_some_and(|peer| peer.link == Link::Connecting && peer.local == ours);
-        if beginning || id == self.config.node || ours.0 == 0 {
+        if beginning || id == self.env.config.node || ours.0 == 0 {
             return;
         }
         self.send_bye(p, id, ours, theirs);
@@ -243,7 +243,7 @@ impl<S: Storage> Nic<S> {
                 remote,
                 ..
             }) = self.peers.get(index)
-                && id != self.config.node
+                && id != self.env.config.node
             {
                 self.send_bye(p, id, local, remote);
             }
@@ -258,7 +258,7 @@ impl<S: Storage> Nic<S> {
         ours: Incarnation,
         theirs: Incarnation,
     ) {
-        let mut bye = Header::of(Body::Bye, self.config.node, id);
+        let mut bye = Header::of(Body::Bye, self.env.config.node, id);
         bye.source_incarnation = ours;
         bye.destination_incarnation = theirs;
         p.transmit(&OwnHeader::new(&bye), Payload::Empty);

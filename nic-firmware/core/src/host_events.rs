@@ -1,7 +1,7 @@
 //! Events of the host driver, and those that go to it.
 
 use crate::nic::Nic;
-use crate::platform::{Interrupt, Platform};
+use crate::platform::Platform;
 use crate::port::{Port, PortState};
 use netvm_abi::bar::port::SIGNALLED;
 use netvm_abi::event::{HostEvent, NicEvent};
@@ -27,12 +27,12 @@ impl<S: Storage> Nic<S> {
             if !self.dma.barrier_room() {
                 return false;
             }
-            let Some(words) = self.host_ring.pop(p.bar(), p.shared()) else {
+            let Some(words) = self.env.next_host_event(p) else {
                 return false;
             };
             match HostEvent::decode(&words) {
                 Some(event) => self.host_event(p, now, event),
-                None => self.counters.host_events_refused += 1,
+                None => self.env.counters.host_events_refused += 1,
             }
         }
         self.host_waits(p)
@@ -41,7 +41,7 @@ impl<S: Storage> Nic<S> {
     /// Whether the host has posted an event that can be taken.
     #[inline]
     pub(crate) fn host_waits<P: Platform>(&self, p: &P) -> bool {
-        self.dma.barrier_room() && !self.host_ring.is_empty(p.bar())
+        self.dma.barrier_room() && self.env.host_waits(p)
     }
 
     fn host_event<P: Platform>(&mut self, p: &mut P, now: Nanos, event: HostEvent) {
@@ -70,16 +70,6 @@ impl<S: Storage> Nic<S> {
         }
     }
 
-    /// Posts an event to the host. The ring has room for everything that can be outstanding.
-    pub(crate) fn tell_host<P: Platform>(&mut self, p: &mut P, event: NicEvent) {
-        if !self.nic_ring.push(p.shared(), p.bar(), &event.encode()) {
-            self.counters.events_lost += 1;
-            return;
-        }
-        self.counters.driver_interrupts += 1;
-        p.interrupt(Interrupt::Driver);
-    }
-
     /// Serves a port. The driver has cleared the port's block and area before it posted this; what
     /// the NIC owns of them is set to zero here all the same.
     fn open_port<P: Platform>(&mut self, p: &mut P, id: PortId, generation: Generation) {
@@ -88,10 +78,10 @@ impl<S: Storage> Nic<S> {
             .get(id.index())
             .is_some_and(|port| port.state == PortState::Closed);
         if !free {
-            self.counters.host_events_refused += 1;
+            self.env.counters.host_events_refused += 1;
             return;
         }
-        let (block, area) = (self.bar.port(id), self.shared.port_area(id));
+        let (block, area) = (self.env.bar.port(id), self.env.shared.port_area(id));
         for number in 0..EVENT_COUNTS {
             p.bar().store_release(block.plus(SIGNALLED.0 + number), 0);
             p.shared().store_release(area.plus(SHADOW_SIGNALS.0 + number), 0);
@@ -117,18 +107,18 @@ impl<S: Storage> Nic<S> {
                 ..Port::closed()
             };
         }
-        self.counters.ports_opened += 1;
+        self.env.counters.ports_opened += 1;
         self.turns.set(id, true);
     }
 
     /// Drops a port's commands; answers when its DMAs have ended.
     fn close_port<P: Platform>(&mut self, p: &mut P, id: PortId, generation: Generation) {
         let Some(port) = self.ports.get_mut(id.index()) else {
-            self.counters.host_events_refused += 1;
+            self.env.counters.host_events_refused += 1;
             return;
         };
         if !port.is(generation) {
-            self.counters.host_events_refused += 1;
+            self.env.counters.host_events_refused += 1;
             return;
         }
         port.state = PortState::Closing;
@@ -154,7 +144,8 @@ impl<S: Storage> Nic<S> {
         };
         port.state = PortState::Closed;
         let generation = port.generation;
-        self.counters.ports_closed += 1;
-        self.tell_host(p, NicEvent::PortClosed { port: id, generation });
+        self.env.counters.ports_closed += 1;
+        self.env
+            .tell_host(p, NicEvent::PortClosed { port: id, generation });
     }
 }

@@ -25,6 +25,7 @@ mod control;
 pub mod counters;
 mod dispatch;
 mod dma;
+mod env;
 mod error;
 mod flush;
 mod greeting;

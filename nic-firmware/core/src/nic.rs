@@ -1,12 +1,12 @@
 //! The state machine and its events.
 
 use crate::atomic::Unit;
-use crate::authorise::CapabilityTable;
 use crate::complete::Looked;
 use crate::config::{Config, ConfigError};
 use crate::control::Waiting;
 use crate::counters::Counters;
 use crate::dma::DmaTable;
+use crate::env::Env;
 use crate::peer::Peer;
 use crate::platform::{DmaId, Platform};
 use crate::port::{Port, Turns};
@@ -19,13 +19,9 @@ use crate::tables::Tables;
 use crate::timers::Alarms;
 use heapless::Vec;
 use netvm_abi::attach::CardHeader;
-use netvm_abi::bar::BarMap;
 use netvm_abi::bounce::BounceUse;
 use netvm_abi::control::CONTROL_SLOTS;
 use netvm_abi::page_lock;
-use netvm_abi::page_table::PageTable;
-use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
-use netvm_abi::shared_map::SharedMap;
 use netvm_abi::storage::{MakeTable, Storage};
 use netvm_abi::wire::{HEADER_BYTES, HEADER_WORDS};
 use netvm_abi::{BounceId, Incarnation, Nanos, ReadSlot, ReceiveId, StagingId};
@@ -73,13 +69,7 @@ impl Frame {
 /// All effects go through the [`Platform`]; its methods only start things and never call back.
 /// `now` must not run backwards.
 pub struct Nic<S: Storage> {
-    pub(crate) config: Config,
-    pub(crate) bar: BarMap,
-    pub(crate) shared: SharedMap,
-    pub(crate) page_table: PageTable,
-    pub(crate) capabilities: CapabilityTable,
-    pub(crate) host_ring: RingReader,
-    pub(crate) nic_ring: RingWriter,
+    pub(crate) env: Env<S>,
     pub(crate) ports: S::Table<Port>,
     pub(crate) queued: S::Table<u16>,
     pub(crate) peers: S::Table<Peer>,
@@ -89,7 +79,6 @@ pub struct Nic<S: Storage> {
     pub(crate) streams: S::Table<Stream>,
     pub(crate) staging: S::Table<Staging>,
     pub(crate) reads: S::Table<RoundTrip>,
-    pub(crate) links: S::Table<u32>,
     pub(crate) deadlines: S::Table<Deadline>,
     pub(crate) turns: Turns,
     pub(crate) pool: StagingPool,
@@ -104,7 +93,6 @@ pub struct Nic<S: Storage> {
     pub(crate) units: S::Table<Unit>,
     /// Atomics that have got their unit and wait for the next pass.
     pub(crate) ready_atomics: Fifo,
-    pub(crate) counters: Counters,
 }
 
 impl<S: Storage> Nic<S> {
@@ -140,13 +128,9 @@ impl<S: Storage> Nic<S> {
             free_reads.push(&mut tables.links, link.0);
         }
         Ok(Self {
-            config,
-            bar: BarMap::new(geometry),
-            shared: SharedMap::new(geometry),
-            page_table: PageTable::of(geometry, config.hash_key),
-            capabilities: CapabilityTable::of(geometry),
-            host_ring: RingReader::new(RingPlace::host_events(geometry)),
-            nic_ring: RingWriter::new(RingPlace::nic_events(geometry)),
+            alarms: Alarms::new(&config.timers),
+            pool: StagingPool::new(geometry.staging),
+            env: Env::new(config, tables.links),
             ports: tables.ports,
             queued: tables.queued,
             peers: tables.peers,
@@ -156,30 +140,26 @@ impl<S: Storage> Nic<S> {
             streams: tables.streams,
             staging: tables.staging,
             reads: tables.reads,
-            links: tables.links,
             deadlines: tables.deadlines,
             turns: Turns::new(),
-            pool: StagingPool::new(geometry.staging),
             free_reads,
             waiting_reads: Fifo::new(),
             controls: Vec::new(),
-            alarms: Alarms::new(&config.timers),
             lives: 0,
             dma: DmaTable::new(),
             units: tables.units,
             ready_atomics: Fifo::new(),
-            counters: Counters::default(),
         })
     }
 
     /// Publishes this NIC in its BAR; the magic word comes last.
     pub fn attach<P: Platform>(&mut self, p: &mut P) {
-        page_lock::reset_locks(p.bar(), &self.page_table);
+        page_lock::reset_locks(p.bar(), &self.env.page_table);
         let header = CardHeader {
-            geometry: self.config.geometry,
-            node: self.config.node,
-            incarnation: Incarnation(self.config.incarnation_seed),
-            key: self.config.hash_key,
+            geometry: self.env.config.geometry,
+            node: self.env.config.node,
+            incarnation: Incarnation(self.env.config.incarnation_seed),
+            key: self.env.config.hash_key,
         };
         header.publish(p.bar());
     }
@@ -211,7 +191,7 @@ impl<S: Storage> Nic<S> {
             let Some(port) = self.turns.take() else {
                 break;
             };
-            let words = Looked::at(p.bar(), self.bar.port(port));
+            let words = Looked::at(p.bar(), self.env.bar.port(port));
             if self
                 .ports
                 .get(port.index())
@@ -275,13 +255,13 @@ impl<S: Storage> Nic<S> {
     /// What this NIC has done.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
-        &self.counters
+        &self.env.counters
     }
 
     /// The configuration.
     #[must_use]
     pub const fn config(&self) -> &Config {
-        &self.config
+        &self.env.config
     }
 
     /// DMAs in flight.

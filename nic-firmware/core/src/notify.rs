@@ -85,7 +85,7 @@ impl<S: Storage> Nic<S> {
     #[inline(always)]
     pub(crate) fn notify_event<P: Platform>(&mut self, p: &mut P, id: PortId, number: NotificationId) {
         let place = self.notification_place(id);
-        self.counters.notifications_delivered += 1;
+        self.env.counters.notifications_delivered += 1;
         let read = place.raise(p.bar(), p.shared(), number);
         let Some(port) = self.ports.get_mut(id.index()) else {
             return;
@@ -93,9 +93,9 @@ impl<S: Storage> Nic<S> {
         if read != port.notification_read || !port.is_queued(number.0) {
             return self.announce(p, id, number, read);
         }
-        self.counters.notifications_coalesced += 1;
+        self.env.counters.notifications_coalesced += 1;
         if place.wakes(p.bar(), number) {
-            self.interrupt_port(p, id);
+            self.env.interrupt_port(p, id);
         }
     }
 
@@ -107,13 +107,13 @@ impl<S: Storage> Nic<S> {
         };
         port.note_read(id, read, &self.queued);
         if port.is_queued(number.0) {
-            self.counters.notifications_coalesced += 1;
+            self.env.counters.notifications_coalesced += 1;
         } else {
             port.set_queued(number.0, true);
             self.enqueue(p, id, number);
         }
         if self.notification_place(id).wakes(p.bar(), number) {
-            self.interrupt_port(p, id);
+            self.env.interrupt_port(p, id);
         }
     }
 
@@ -133,11 +133,11 @@ impl<S: Storage> Nic<S> {
         };
         port.note_read(id, read, &self.queued);
         if port.one_shots >= one_shot_room(NOTIFICATION_ENTRIES) {
-            self.counters.one_shot_refused += 1;
+            self.env.counters.one_shot_refused += 1;
             return Err(Status::QueueFull);
         }
         port.one_shots += 1;
-        self.counters.one_shot_delivered += 1;
+        self.env.counters.one_shot_delivered += 1;
         self.enqueue(p, id, number);
         Ok(())
     }
@@ -160,14 +160,14 @@ impl<S: Storage> Nic<S> {
             };
         }
         if place.put(p.bar(), p.shared(), position, number) {
-            self.interrupt_port(p, id);
+            self.env.interrupt_port(p, id);
         }
     }
 
     fn notification_place(&self, id: PortId) -> NotificationPlace {
         NotificationPlace {
-            block: self.bar.port(id),
-            area: self.shared.port_area(id),
+            block: self.env.bar.port(id),
+            area: self.env.shared.port_area(id),
         }
     }
 }

@@ -161,7 +161,7 @@ impl<S: Storage> Nic<S> {
     }
 
     pub(crate) fn blank_header(&self, id: NodeId) -> Header {
-        let mut header = Header::new(Kind::Write, self.config.node, id);
+        let mut header = Header::new(Kind::Write, self.env.config.node, id);
         if let Some(peer) = self.peers.get(id.index()) {
             header.source_incarnation = peer.local;
             header.destination_incarnation = peer.remote;
@@ -182,7 +182,7 @@ impl<S: Storage> Nic<S> {
     fn draw_incarnation(&mut self) -> Incarnation {
         self.lives = self.lives.wrapping_add(1);
         // An odd factor: different lives give different numbers.
-        let mixed = self.config.incarnation_seed ^ self.lives.wrapping_mul(0x9E37_79B1);
+        let mixed = self.env.config.incarnation_seed ^ self.lives.wrapping_mul(0x9E37_79B1);
         Incarnation(if mixed == 0 { 0x9E37_79B1 } else { mixed })
     }
 
@@ -193,8 +193,8 @@ impl<S: Storage> Nic<S> {
 
     /// A new life of a link begins.
     pub(crate) fn begin_life(&mut self, now: Nanos, id: NodeId, offer: Offer) {
-        let window = self.config.geometry.window;
-        let payload = self.config.geometry.payload;
+        let window = self.env.config.geometry.window;
+        let payload = self.env.config.geometry.payload;
         if let Some(peer) = self.peers.get_mut(id.index()) {
             peer.remote = offer.incarnation;
             peer.greeted = false;
@@ -215,11 +215,11 @@ impl<S: Storage> Nic<S> {
         };
         peer.link = Link::Up;
         let (incarnation, payload) = (peer.remote, peer.payload);
-        self.counters.links_up += 1;
+        self.env.counters.links_up += 1;
         let at = status_page::peer(id);
         p.shared().store_release(status_page::peer_payload(id), payload);
         p.shared().store_release(at, incarnation.0);
-        self.tell_host(
+        self.env.tell_host(
             p,
             NicEvent::PeerUp {
                 peer: id,
@@ -267,14 +267,14 @@ impl<S: Storage> Nic<S> {
             },
         };
         if was_up {
-            self.counters.links_lost += 1;
+            self.env.counters.links_lost += 1;
             p.shared().store_release(status_page::peer(id), 0);
             self.fail_outgoing(p, id);
             self.fail_round_trips(p, id);
             self.fail_controls(p, id, Status::LinkLost);
             self.clear_window(p, id);
         }
-        self.tell_host(p, event);
+        self.env.tell_host(p, event);
         self.turns.stir();
         self.try_begin(p, now, id);
     }
@@ -283,7 +283,7 @@ impl<S: Storage> Nic<S> {
     /// one, and its notifications wait for a new epoch.
     fn fail_outgoing<P: Platform>(&mut self, p: &mut P, id: NodeId) {
         let mut told = [0u64; 16];
-        for _ in 0..self.config.geometry.window {
+        for _ in 0..self.env.config.geometry.window {
             let Some(peer) = self.peers.get_mut(id.index()) else {
                 return;
             };
@@ -293,12 +293,13 @@ impl<S: Storage> Nic<S> {
             let seq = peer.credits.acked();
             peer.credits.acknowledge(seq.plus(1));
             let slot = self
+                .env
                 .config
-                .slot_id(id, (seq.0 % u32::from(self.config.geometry.window)) as u16);
+                .slot_id(id, (seq.0 % u32::from(self.env.config.geometry.window)) as u16);
             let Some(out) = self.outgoing.get(slot.index()).copied() else {
                 return;
             };
-            let at = self.config.stream_index(id, out.port);
+            let at = self.env.config.stream_index(id, out.port);
             if let Some(sender) = self.senders.get_mut(at) {
                 sender.share = sender.share.saturating_sub(1);
             }
@@ -332,8 +333,8 @@ impl<S: Storage> Nic<S> {
     /// Empties the receiving window. Bounced messages stay with the host until it releases them;
     /// what a DMA or a queue holds goes when that lets go.
     fn clear_window<P: Platform>(&mut self, p: &mut P, id: NodeId) {
-        for index in 0..self.config.geometry.window {
-            let at = self.config.slot_id(id, index);
+        for index in 0..self.env.config.geometry.window {
+            let at = self.env.config.slot_id(id, index);
             let Some(slot) = self.slot_mut(at) else {
                 return;
             };
@@ -360,7 +361,7 @@ impl<S: Storage> Nic<S> {
                 p.release_receive(receive);
             }
             if lost {
-                self.counters.dropped += 1;
+                self.env.counters.dropped += 1;
             }
             if drains && let Some(peer) = self.peers.get_mut(id.index()) {
                 peer.draining += 1;
@@ -413,16 +414,16 @@ impl<S: Storage> Nic<S> {
         incarnation: Incarnation,
     ) {
         let Some(peer) = self.peers.get_mut(id.index()) else {
-            self.counters.host_events_refused += 1;
+            self.env.counters.host_events_refused += 1;
             return;
         };
         if peer.link != Link::Releasing || peer.awaited != Some(incarnation) {
-            self.counters.late_answers += 1;
+            self.env.counters.late_answers += 1;
             return;
         }
         peer.awaited = None;
-        for index in 0..self.config.geometry.window {
-            let at = self.config.slot_id(id, index);
+        for index in 0..self.env.config.geometry.window {
+            let at = self.env.config.slot_id(id, index);
             if self.slot(at).is_some_and(|slot| slot.state == SlotState::Bounced) {
                 self.forget(p, at);
             }
@@ -451,7 +452,7 @@ impl<S: Storage> Nic<S> {
 
     /// Acknowledges what has landed: lowest number missing, and a bitmap of what landed past it.
     pub(crate) fn send_ack<P: Platform>(&mut self, p: &mut P, id: NodeId) {
-        let window = self.config.geometry.window;
+        let window = self.env.config.geometry.window;
         let Some(peer) = self.peers.get_mut(id.index()) else {
             return;
         };
@@ -464,37 +465,37 @@ impl<S: Storage> Nic<S> {
                 let seq = lsn.plus(1 + ahead);
                 let ended = ahead + 1 < u32::from(window)
                     && self
-                        .slot(self.config.slot_id(id, (seq.0 % u32::from(window)) as u16))
+                        .slot(self.env.config.slot_id(id, (seq.0 % u32::from(window)) as u16))
                         .is_some_and(|slot| matches!(slot.state, SlotState::Landed | SlotState::Failed));
                 landed |= u64::from(ended) << ahead;
             }
         }
         let mut header = self.session_header(Body::Ack { landed }, id);
         header.seq = lsn;
-        self.counters.acks_sent += 1;
+        self.env.counters.acks_sent += 1;
         p.transmit(&OwnHeader::new(&header), Payload::Empty);
     }
 
     /// An acknowledgement: gives window slots back to their ports. The bitmap is for a fabric that
     /// loses messages; credits follow the LSN alone.
     pub(crate) fn ack_arrives(&mut self, id: NodeId, seq: Seq) {
-        let window = u32::from(self.config.geometry.window);
+        let window = u32::from(self.env.config.geometry.window);
         let Some(peer) = self.peers.get_mut(id.index()) else {
             return;
         };
         let first = peer.credits.acked();
-        self.counters.acks_received += 1;
+        self.env.counters.acks_received += 1;
         let Some(freed) = peer.credits.acknowledge(seq) else {
-            self.counters.acks_refused += 1;
+            self.env.counters.acks_refused += 1;
             return;
         };
         peer.unanswered = 0;
         for step in 0..freed.min(window) {
-            let slot = self.config.slot_id(id, (first.plus(step).0 % window) as u16);
+            let slot = self.env.config.slot_id(id, (first.plus(step).0 % window) as u16);
             let Some(port) = self.outgoing.get(slot.index()).map(|out| out.port) else {
                 continue;
             };
-            let at = self.config.stream_index(id, port);
+            let at = self.env.config.stream_index(id, port);
             if let Some(sender) = self.senders.get_mut(at) {
                 sender.share = sender.share.saturating_sub(1);
             }

@@ -151,14 +151,14 @@ impl<S: Storage> Nic<S> {
     /// node has not answered at most three quarters: a node that does not answer leaves some for the others, and a
     /// port that asks for what does not come leaves some for other ports that ask the same node (promise P5).
     pub(crate) fn take_read_slot(&mut self, id: PortId, node: NodeId) -> Option<ReadSlot> {
-        let reads = self.config.geometry.reads;
+        let reads = self.env.config.geometry.reads;
         let port = self.ports.get_mut(id.index())?;
         let peer = self.peers.get_mut(node.index())?;
         if port.reads >= (reads / 2).max(1) || peer.reads >= reads - reads / 4 {
             return None;
         }
-        let link = self.free_reads.pop(&self.links)?;
-        let Some(BounceUse::Reply(slot)) = BounceUse::from_id(&self.config.geometry, link.into()) else {
+        let link = self.free_reads.pop(&self.env.lines)?;
+        let Some(BounceUse::Reply(slot)) = BounceUse::from_id(&self.env.config.geometry, link.into()) else {
             return None;
         };
         let read = self.reads.get_mut(slot.index())?;
@@ -189,8 +189,8 @@ impl<S: Storage> Nic<S> {
             port.reads = port.reads.saturating_sub(1);
         }
         self.owes_no_answer(slot);
-        let link = BounceUse::Reply(slot).id(&self.config.geometry);
-        self.free_reads.push(&mut self.links, link.0);
+        let link = BounceUse::Reply(slot).id(&self.env.config.geometry);
+        self.free_reads.push(&mut self.env.lines, link.0);
         self.turns.stir();
     }
 
@@ -226,12 +226,12 @@ impl<S: Storage> Nic<S> {
     ) {
         let slot = ticket.slot;
         if !self.awaits(ticket, node, RoundTripKind::Read) {
-            self.counters.late_replies += 1;
+            self.env.counters.late_replies += 1;
             p.release_receive(receive);
             return;
         }
-        self.counters.read_replies += 1;
-        self.counters.bytes_received += u64::from(len);
+        self.env.counters.read_replies += 1;
+        self.env.counters.bytes_received += u64::from(len);
         let Some(read) = self.reads.get_mut(slot.index()) else {
             return;
         };
@@ -264,7 +264,7 @@ impl<S: Storage> Nic<S> {
             self.free_read_slot(slot);
             return;
         }
-        let holder = BounceUse::Reply(slot).id(&self.config.geometry);
+        let holder = BounceUse::Reply(slot).id(&self.env.config.geometry);
         let Some(ticket) = self.dma.ticket() else {
             read.state = RoundTripState::Queued;
             self.park_for_dma(holder);
@@ -272,7 +272,7 @@ impl<S: Storage> Nic<S> {
         };
         let vpn = Vpn::of(read.port, read.local);
         let len = ByteLen(u32::from(read.len));
-        match lock_page(p.bar(), &self.page_table, vpn, true) {
+        match lock_page(p.bar(), &self.env.page_table, vpn, true) {
             Ok(page) => {
                 read.state = RoundTripState::Moving;
                 let held = HeldPage {
@@ -294,8 +294,8 @@ impl<S: Storage> Nic<S> {
             Err(miss) => {
                 read.state = RoundTripState::Bouncing;
                 match miss {
-                    Miss::NotFound => self.counters.bounced_not_found += 1,
-                    Miss::NotWritable => self.counters.bounced_read_only += 1,
+                    Miss::NotFound => self.env.counters.bounced_not_found += 1,
+                    Miss::NotWritable => self.env.counters.bounced_read_only += 1,
                 }
                 let dma = Dma::ReceiveToBounce {
                     receive,
@@ -317,10 +317,10 @@ impl<S: Storage> Nic<S> {
         }
         p.release_receive(read.receive);
         if !ok {
-            self.counters.failed += 1;
+            self.env.counters.failed += 1;
             self.end_round_trip(p, slot, Status::BusError, AtomicResult::default());
         } else if read.state == RoundTripState::Moving {
-            self.counters.zero_copy += 1;
+            self.env.counters.zero_copy += 1;
             self.end_round_trip(p, slot, Status::Ok, AtomicResult::default());
         } else {
             read.state = RoundTripState::Bounced;
@@ -329,7 +329,7 @@ impl<S: Storage> Nic<S> {
                 ticket: ReadTicket::default(),
                 status: Status::Ok,
             };
-            let mut header = Header::of(body, read.node, self.config.node);
+            let mut header = Header::of(body, read.node, self.env.config.node);
             header.source_port = read.remote_port;
             header.destination_port = read.port;
             header.address = read.local;
@@ -338,7 +338,7 @@ impl<S: Storage> Nic<S> {
             header.reply = read.reply;
             header.epoch = read.epoch;
             let generation = read.generation;
-            let bounce = BounceUse::Reply(slot).id(&self.config.geometry);
+            let bounce = BounceUse::Reply(slot).id(&self.env.config.geometry);
             self.tell_bounced(p, bounce, generation, &header);
         }
     }
@@ -356,12 +356,12 @@ impl<S: Storage> Nic<S> {
             .get(slot.index())
             .is_some_and(|read| read.state == RoundTripState::Bounced && read.generation == generation);
         if !waits {
-            self.counters.late_answers += 1;
+            self.env.counters.late_answers += 1;
             return;
         }
-        self.counters.bounces_ended += 1;
+        self.env.counters.bounces_ended += 1;
         if status != Status::Ok {
-            *self.counters.refusals(status) += 1;
+            *self.env.counters.refusals(status) += 1;
         }
         self.end_round_trip(p, slot, status, AtomicResult::default());
     }
@@ -414,8 +414,8 @@ impl<S: Storage> Nic<S> {
         let Some(acked) = self.peers.get(node.index()).map(|peer| peer.credits.acked()) else {
             return false;
         };
-        let window = u32::from(self.config.geometry.window);
-        let timeout = self.config.timers.gap_timeout;
+        let window = u32::from(self.env.config.geometry.window);
+        let timeout = self.env.config.timers.gap_timeout;
         let mut overdue = false;
         for read in self.reads.iter_mut() {
             let asked = read.state == RoundTripState::Asked && read.node == node;
@@ -432,7 +432,7 @@ impl<S: Storage> Nic<S> {
 
     /// The link to a node has failed: what was asked of it gets no answer.
     pub(crate) fn fail_round_trips<P: Platform>(&mut self, p: &mut P, node: NodeId) {
-        for index in 0..self.config.geometry.reads {
+        for index in 0..self.env.config.geometry.reads {
             let slot = ReadSlot(index);
             let asked = self
                 .reads
@@ -468,9 +468,9 @@ impl<S: Storage> Nic<S> {
             return Step::Ended(Status::Ok);
         }
         let Some(staging) = self.stage_for_read(at, vpn, offset, len) else {
-            self.counters.staging_stalls += 1;
+            self.env.counters.staging_stalls += 1;
             self.set_slot(at, SlotState::Queued);
-            self.waiting_reads.push(&mut self.links, at.0);
+            self.waiting_reads.push(&mut self.env.lines, at.0);
             return Step::Pending;
         };
         self.set_slot(at, SlotState::Sourcing);
@@ -502,13 +502,14 @@ impl<S: Storage> Nic<S> {
         let authority = if len != 0 || peer.is_none_or(|peer| wanted > peer.payload) {
             Err(Status::Malformed)
         } else if let Some(port) = self.ports.get(slot.header.destination_port().index()) {
-            self.capabilities
+            self.env
+                .capabilities
                 .authorise(p.bar(), now, slot, port, wanted, Modes::READ)
         } else {
             Err(Status::NoSuchPort)
         };
         if let Err(status) = authority {
-            *self.counters.refusals(status) += 1;
+            *self.env.counters.refusals(status) += 1;
         }
         authority
     }
@@ -538,7 +539,7 @@ impl<S: Storage> Nic<S> {
 
     /// The link over which a read came has failed: its data is not wanted any more.
     pub(crate) fn orphan_read(&mut self, at: BounceId) {
-        for id in 0..self.config.geometry.staging {
+        for id in 0..self.env.config.geometry.staging {
             let id = StagingId(id);
             let found = self
                 .staging
@@ -565,8 +566,8 @@ impl<S: Storage> Nic<S> {
         let body = Body::ReadReply { ticket, status };
         match data {
             Ok(staging) => {
-                self.counters.reads_served += 1;
-                self.counters.bytes_sent += u64::from(len as u16);
+                self.env.counters.reads_served += 1;
+                self.env.counters.bytes_sent += u64::from(len as u16);
                 p.transmit(&self.answer(body, len as u16, request), Payload::Staging(staging));
             }
             Err(_) => p.transmit(&self.answer(body, 0, request), Payload::Empty),
@@ -587,7 +588,7 @@ impl<S: Storage> Nic<S> {
             if self.waiting_reads.is_empty() || !self.staging_for_reads() {
                 return;
             }
-            let Some(id) = self.waiting_reads.pop(&self.links) else {
+            let Some(id) = self.waiting_reads.pop(&self.env.lines) else {
                 return;
             };
             self.resume(p, now, BounceId(id));

@@ -47,7 +47,7 @@ type Arrived<'a> = RawHeader<&'a [u32; HEADER_WORDS]>;
 impl<S: Storage> Nic<S> {
     #[inline]
     pub(crate) fn frame_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, frame: &Frame) {
-        self.counters.frames += 1;
+        self.env.counters.frames += 1;
         if claims_slot(&frame.head) {
             self.message_arrives(p, now, frame);
         } else {
@@ -58,16 +58,16 @@ impl<S: Storage> Nic<S> {
     /// Whether a message is for this node, and of a length that can be.
     #[inline]
     fn is_sound(&self, header: &Arrived<'_>) -> bool {
-        if u32::from(header.payload_len()) > self.config.geometry.payload {
+        if u32::from(header.payload_len()) > self.env.config.geometry.payload {
             return false;
         }
-        header.destination() == self.config.node
+        header.destination() == self.env.config.node
     }
 
     /// What came is no message, or none for this node.
     #[cold]
     fn malformed<P: Platform>(&mut self, p: &mut P, receive: ReceiveId) {
-        self.counters.malformed += 1;
+        self.env.counters.malformed += 1;
         p.release_receive(receive);
     }
 
@@ -75,7 +75,7 @@ impl<S: Storage> Nic<S> {
     #[inline(never)]
     fn answer_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, frame: &Frame) {
         let receive = frame.receive;
-        let nodes = self.config.geometry.nodes;
+        let nodes = self.env.config.geometry.nodes;
         // Answers come from whatever port was asked, also from one that cannot be.
         let sound = |header: &Arrived<'_>| self.is_sound(header) && header.source().0 < nodes;
         let Some(header) = header_of(frame).filter(sound) else {
@@ -103,11 +103,11 @@ impl<S: Storage> Nic<S> {
                 Body::Ack { .. } => self.ack_arrives(node, header.seq()),
                 Body::Error { status, owner } => self.error_arrives(p, &header.decode(), status, owner),
                 Body::Probe => {
-                    self.counters.probes_received += 1;
+                    self.env.counters.probes_received += 1;
                     self.note_announced(now, node, header.seq());
                     self.send_ack(p, node);
                 }
-                _ => self.counters.malformed += 1,
+                _ => self.env.counters.malformed += 1,
             }
         }
         p.release_receive(receive);
@@ -177,7 +177,7 @@ impl<S: Storage> Nic<S> {
         }
         peer.heard(now);
         let at = match peer.sequence.place(seq) {
-            Place::Slot(index) => self.config.slot_id(id, index),
+            Place::Slot(index) => self.env.config.slot_id(id, index),
             place => return self.out_of_place(p, receive, place),
         };
         let Some(slot) = self.slots.get_mut(at.index()) else {
@@ -192,8 +192,8 @@ impl<S: Storage> Nic<S> {
         }
         peer.sequence
             .arrived(seq, header.flags().contains(MessageFlags::ACK_REQUEST));
-        self.counters.messages_received += 1;
-        self.counters.bytes_received += u64::from(header.payload_len());
+        self.env.counters.messages_received += 1;
+        self.env.counters.bytes_received += u64::from(header.payload_len());
         slot.header = header.to_owned();
         slot.receive = receive;
         slot.holds_receive = true;
@@ -204,7 +204,7 @@ impl<S: Storage> Nic<S> {
         }
         let ordered = MessageFlags::ORDERED | MessageFlags::APPEND;
         let plain = header.kind() == Kind::Write && !header.flags().intersects(ordered);
-        if plain && header.source_port().0 < self.config.geometry.ports {
+        if plain && header.source_port().0 < self.env.config.geometry.ports {
             if let Step::Ended(status) = self.write_arrives(p, now, at, Modes::WRITE) {
                 self.end(p, now, at, status);
             }
@@ -224,7 +224,7 @@ impl<S: Storage> Nic<S> {
         let ordered = MessageFlags::ORDERED | MessageFlags::APPEND;
         let waits = header.flags().intersects(ordered) || header.kind() == Kind::Flush;
         if waits {
-            self.counters.ordered_parked += 1;
+            self.env.counters.ordered_parked += 1;
             slot.state = SlotState::Ordered;
         }
         self.arm_probe(id, now);
@@ -235,9 +235,9 @@ impl<S: Storage> Nic<S> {
     #[cold]
     fn out_of_place<P: Platform>(&mut self, p: &mut P, receive: ReceiveId, place: Place) {
         if place == Place::Beyond {
-            self.counters.out_of_window += 1;
+            self.env.counters.out_of_window += 1;
         } else {
-            self.counters.duplicates += 1;
+            self.env.counters.duplicates += 1;
         }
         p.release_receive(receive);
     }
@@ -248,7 +248,7 @@ impl<S: Storage> Nic<S> {
         let Some(slot) = self.slot(at) else {
             return Step::Ended(Status::Malformed);
         };
-        if slot.header.source_port().0 >= self.config.geometry.ports {
+        if slot.header.source_port().0 >= self.env.config.geometry.ports {
             return self.refuse_sender(p, at);
         }
         // What asks for order acts at the LSN, so everything before it has ended.
@@ -274,7 +274,7 @@ impl<S: Storage> Nic<S> {
             Kind::Control => self.control_arrives(p, at),
             Kind::AtomicRequest => self.atomic_arrives(p, now, at),
             _ => {
-                self.counters.refused_malformed += 1;
+                self.env.counters.refused_malformed += 1;
                 Step::Ended(Status::Malformed)
             }
         }
@@ -308,7 +308,7 @@ impl<S: Storage> Nic<S> {
             p.release_receive(receive);
         }
         let header = slot.header.decode();
-        self.counters.count_held(header.flags);
+        self.env.counters.count_held(header.flags);
         if header.kind == Kind::AtomicRequest {
             return self.atomic_over(p, at, &header, Err(Status::HeldBack));
         }
@@ -337,7 +337,7 @@ impl<S: Storage> Nic<S> {
             Step::Pending => return false,
             Step::Ended(status) => self.mark_ended(p, at, status),
             Step::Refused => {
-                self.counters.messages_failed += 1;
+                self.env.counters.messages_failed += 1;
                 self.set_slot(at, SlotState::Landed);
             }
         }
@@ -376,13 +376,13 @@ impl<S: Storage> Nic<S> {
             return;
         };
         if status == Status::Ok {
-            self.counters.messages_landed += 1;
+            self.env.counters.messages_landed += 1;
             slot.state = SlotState::Landed;
             if mutant::is(Mutant::NotificationEarly) {
                 self.deliver(p, at, false);
             }
         } else {
-            self.counters.messages_failed += 1;
+            self.env.counters.messages_failed += 1;
             slot.state = SlotState::Failed;
             let header = slot.header.decode();
             // Round trips have been answered, and drivers ask again.
@@ -396,11 +396,11 @@ impl<S: Storage> Nic<S> {
     /// one round of the window.
     fn advance<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId) {
         let mut moved = false;
-        for _ in 0..self.config.geometry.window {
+        for _ in 0..self.env.config.geometry.window {
             let Some(peer) = self.peers.get(id.index()) else {
                 return;
             };
-            let at = self.config.slot_id(id, peer.sequence.lsn_slot());
+            let at = self.env.config.slot_id(id, peer.sequence.lsn_slot());
             match self.slot(at).map(|slot| slot.state) {
                 Some(SlotState::Landed | SlotState::Failed) => {
                     self.pass(p, at);
@@ -456,7 +456,10 @@ impl<S: Storage> Nic<S> {
             return false;
         };
         let header = &slot.header;
-        let stream = self.config.stream_index(header.source(), header.source_port());
+        let stream = self
+            .env
+            .config
+            .stream_index(header.source(), header.source_port());
         let Some(stream) = self.streams.get_mut(stream) else {
             return false;
         };
@@ -474,7 +477,7 @@ impl<S: Storage> Nic<S> {
     /// A message has failed, and its stream with it, if this node has one for it.
     #[cold]
     fn stream_fails(&mut self, at: BounceId, status: Status) {
-        let ports = self.config.geometry.ports;
+        let ports = self.env.config.geometry.ports;
         if self
             .slot(at)
             .is_some_and(|slot| slot.header.source_port().0 < ports)
@@ -502,7 +505,7 @@ impl<S: Storage> Nic<S> {
         let held_back =
             poisoned && (slot.status != Status::Ok || !header.flags().contains(MessageFlags::REGARDLESS));
         if held_back || !open {
-            self.counters.notifications_suppressed += 1;
+            self.env.counters.notifications_suppressed += 1;
             return;
         }
         if number.is_one_shot() {
@@ -542,7 +545,10 @@ impl<S: Storage> Nic<S> {
         if header.flags().contains(MessageFlags::REGARDLESS) {
             return;
         }
-        let stream = self.config.stream_index(header.source(), header.source_port());
+        let stream = self
+            .env
+            .config
+            .stream_index(header.source(), header.source_port());
         if let Some(stream) = self.streams.get_mut(stream)
             && stream.poison.is_none()
         {
@@ -552,7 +558,7 @@ impl<S: Storage> Nic<S> {
                 status,
                 op: header.op(),
             });
-            self.counters.streams_poisoned += 1;
+            self.env.counters.streams_poisoned += 1;
         }
     }
 }

@@ -139,7 +139,7 @@ impl<S: Storage> Nic<S> {
         local: VirtAddr,
         len: u16,
     ) -> Option<StagingId> {
-        let count = self.config.geometry.staging;
+        let count = self.env.config.geometry.staging;
         let state = self.ports.get(port.index())?;
         if state.staging >= count / 2 || self.pool.for_ports >= count - count / 4 {
             return None;
@@ -168,7 +168,7 @@ impl<S: Storage> Nic<S> {
         offset: PageOffset,
         len: u32,
     ) -> Option<StagingId> {
-        let count = self.config.geometry.staging;
+        let count = self.env.config.geometry.staging;
         if self.pool.for_reads >= count - count / 4 {
             return None;
         }
@@ -218,7 +218,7 @@ impl<S: Storage> Nic<S> {
 
     /// Whether a served read could get a buffer.
     pub(crate) const fn staging_for_reads(&self) -> bool {
-        let count = self.config.geometry.staging;
+        let count = self.env.config.geometry.staging;
         self.pool.free != 0 && self.pool.for_reads < count - count / 4
     }
 
@@ -244,7 +244,7 @@ impl<S: Storage> Nic<S> {
         let Some(staging) = self.staging.get(id.index()).copied() else {
             return Fill::Started;
         };
-        let holder = BounceUse::Source(id).id(&self.config.geometry);
+        let holder = BounceUse::Source(id).id(&self.env.config.geometry);
         let mut segment = staging.segment;
         if let StagingFor::Read(request) = staging.owner {
             // Each time anew: it may have been revoked while the host was asked.
@@ -269,7 +269,7 @@ impl<S: Storage> Nic<S> {
             self.start_dma(p, ticket, holder, None, dma);
             return Fill::Started;
         }
-        if let Ok(page) = lock_page(p.bar(), &self.page_table, staging.vpn, false) {
+        if let Ok(page) = lock_page(p.bar(), &self.env.page_table, staging.vpn, false) {
             if segment.is_none_or(|segment| covers(segment, page.segment)) {
                 self.set_staging(id, StagingState::Filling);
                 let held = HeldPage {
@@ -289,11 +289,11 @@ impl<S: Storage> Nic<S> {
                 self.start_dma(p, ticket, holder, Some(held), dma);
                 return Fill::Started;
             }
-            unlock_page(p.bar(), &self.page_table, page.slot, Used::Not);
+            unlock_page(p.bar(), &self.env.page_table, page.slot, Used::Not);
         }
         self.set_staging(id, StagingState::Missing);
-        self.counters.source_misses += 1;
-        self.tell_host(
+        self.env.counters.source_misses += 1;
+        self.env.tell_host(
             p,
             NicEvent::SourceMiss {
                 staging: id,
@@ -387,7 +387,7 @@ impl<S: Storage> Nic<S> {
         generation: Generation,
         answer: SourceAnswer,
     ) {
-        let counters = &mut self.counters;
+        let counters = &mut self.env.counters;
         let Some(staging) = self.staging.get_mut(id.index()) else {
             counters.host_events_refused += 1;
             return;
@@ -397,7 +397,7 @@ impl<S: Storage> Nic<S> {
             return;
         }
         self.set_staging(id, StagingState::Waiting);
-        let (counters, Some(staging)) = (&mut self.counters, self.staging.get_mut(id.index())) else {
+        let (counters, Some(staging)) = (&mut self.env.counters, self.staging.get_mut(id.index())) else {
             return;
         };
         match answer {

@@ -32,7 +32,7 @@ impl<S: Storage> Nic<S> {
         let Some(command) = RawCommand::short_write(head) else {
             return false;
         };
-        let config = &self.config;
+        let config = &self.env.config;
         let Some(port) = self.ports.get_mut(id.index()) else {
             return false;
         };
@@ -60,16 +60,16 @@ impl<S: Storage> Nic<S> {
             generation: port.generation,
         };
         number(config, peer, &mut self.outgoing, &mut header, out);
-        self.counters.commands += 1;
-        self.counters.messages_sent += 1;
-        self.counters.bytes_sent += u64::from(message.len);
+        self.env.counters.commands += 1;
+        self.env.counters.messages_sent += 1;
+        self.env.counters.bytes_sent += u64::from(message.len);
         if source == Source::Descriptor {
             let mut words = [0; INLINE_BYTES / 4];
-            let block = Part::new(p.bar(), self.bar.port(id), BLOCK_WORDS);
+            let block = Part::new(p.bar(), self.env.bar.port(id), BLOCK_WORDS);
             if let Some(used) = words.get_mut(..usize::from(message.len).div_ceil(4)) {
                 port.fetch.copy_inline(&block, used);
             }
-            self.counters.inline_sent += 1;
+            self.env.counters.inline_sent += 1;
             p.transmit(&header, Payload::Inline(&words));
         } else {
             p.transmit(&header, Payload::Empty);

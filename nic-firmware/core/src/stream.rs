@@ -137,7 +137,7 @@ impl<S: Storage> Nic<S> {
                 None if waiting != 0 && usize::from(port.len) < PIPELINE => {
                     waiting -= 1;
                     turn.moved = true;
-                    let block = Part::new(p.bar(), self.bar.port(id), BLOCK_WORDS);
+                    let block = Part::new(p.bar(), self.env.bar.port(id), BLOCK_WORDS);
                     let mut head = [0; HEAD_WORDS];
                     port.fetch.copy_head(&block, &mut head);
                     if self.send_straight(p, now, id, &head) {
@@ -190,12 +190,12 @@ impl<S: Storage> Nic<S> {
         port.fetch.take();
         let index = port.index(port.len);
         port.len += 1;
-        self.counters.commands += 1;
+        self.env.counters.commands += 1;
         let generation = port.generation;
         if let Some(place) = port.entry(index)
-            && !place.dispatch(&self.config, id, generation, head)
+            && !place.dispatch(&self.env.config, id, generation, head)
         {
-            self.counters.commands_refused += 1;
+            self.env.counters.commands_refused += 1;
         }
         index
     }
@@ -206,7 +206,7 @@ impl<S: Storage> Nic<S> {
             return false;
         };
         let blocked = usize::from(port.len) == PIPELINE || port.wanting().is_some();
-        let block = Part::new(p.bar(), self.bar.port(id), BLOCK_WORDS);
+        let block = Part::new(p.bar(), self.env.bar.port(id), BLOCK_WORDS);
         !blocked && matches!(port.fetch.poll(&block), Doorbell::Pending(_))
     }
 
@@ -221,7 +221,7 @@ impl<S: Storage> Nic<S> {
             return;
         }
         port.broken = Some(word);
-        self.counters.broken_doorbells += 1;
+        self.env.counters.broken_doorbells += 1;
         let record = ErrorRecord {
             status: Status::Malformed,
             ..ErrorRecord::default()
@@ -242,7 +242,7 @@ impl<S: Storage> Nic<S> {
             return true;
         }
         let node = entry.header.destination();
-        let at = self.config.stream_index(node, id);
+        let at = self.env.config.stream_index(node, id);
         let (Some(peer), Some(sender)) = (self.peers.get_mut(node.index()), self.senders.get_mut(at)) else {
             return false;
         };
@@ -256,15 +256,15 @@ impl<S: Storage> Nic<S> {
         }
         if entry.session.0 == 0 {
             if u32::from(entry.moves()) > peer.payload {
-                self.counters.commands_refused += 1;
+                self.env.counters.commands_refused += 1;
                 entry.stage = Stage::Failed(Status::Malformed);
                 return true;
             }
             // Behind a source that its host has to bring, a port holds credits that it cannot use yet. Such ports
             // together get few of them, and one each.
             let patient =
-                !awaits_host || peer.credits.reserved() < u32::from(self.config.geometry.window / 4);
-            if !patient || !sender.reserve(peer, self.config.geometry.window) {
+                !awaits_host || peer.credits.reserved() < u32::from(self.env.config.geometry.window / 4);
+            if !patient || !sender.reserve(peer, self.env.config.geometry.window) {
                 return self.stall(id, index, |c| &mut c.credit_stalls);
             }
             entry.session = peer.local;
@@ -320,7 +320,7 @@ impl<S: Storage> Nic<S> {
             && !entry.stalled
         {
             entry.stalled = true;
-            *what(&mut self.counters) += 1;
+            *what(&mut self.env.counters) += 1;
         }
         false
     }
@@ -354,16 +354,16 @@ impl<S: Storage> Nic<S> {
 
     /// Takes a window slot of `node` for a port.
     pub(crate) fn reserve_credit(&mut self, node: NodeId, port: PortId) -> bool {
-        let at = self.config.stream_index(node, port);
+        let at = self.env.config.stream_index(node, port);
         let (Some(peer), Some(sender)) = (self.peers.get_mut(node.index()), self.senders.get_mut(at)) else {
             return false;
         };
-        sender.reserve(peer, self.config.geometry.window)
+        sender.reserve(peer, self.env.config.geometry.window)
     }
 
     /// Gives back a window slot that was not used.
     pub(crate) fn return_credit(&mut self, node: NodeId, port: PortId, session: Incarnation) {
-        let at = self.config.stream_index(node, port);
+        let at = self.env.config.stream_index(node, port);
         if let Some(sender) = self.senders.get_mut(at) {
             sender.share = sender.share.saturating_sub(1);
         }
@@ -402,7 +402,7 @@ impl<S: Storage> Nic<S> {
             return;
         };
         let node = entry.header.destination();
-        let at = self.config.stream_index(node, id);
+        let at = self.env.config.stream_index(node, id);
         let (Some(peer), Some(sender)) = (self.peers.get_mut(node.index()), self.senders.get_mut(at)) else {
             return;
         };
@@ -420,7 +420,7 @@ impl<S: Storage> Nic<S> {
                 return self.hold_back(p, id);
             } else if header.notification().is_some() && !header.flags().contains(MessageFlags::REGARDLESS) {
                 header.set_notification(NotificationId::NONE);
-                self.counters.notifications_suppressed += 1;
+                self.env.counters.notifications_suppressed += 1;
             }
         }
         let out = Outgoing {
@@ -429,26 +429,26 @@ impl<S: Storage> Nic<S> {
             op: header.op(),
             generation: port.generation,
         };
-        number(&self.config, peer, &mut self.outgoing, header, out);
-        self.counters.messages_sent += 1;
-        self.counters.bytes_sent += u64::from(header.payload_len());
+        number(&self.env.config, peer, &mut self.outgoing, header, out);
+        self.env.counters.messages_sent += 1;
+        self.env.counters.bytes_sent += u64::from(header.payload_len());
         if let Some(slot) = entry.read
             && let Some(read) = self.reads.get_mut(slot.index())
         {
-            *read.issue(header, slot, entry.local, &mut self.counters) += 1;
+            *read.issue(header, slot, entry.local, &mut self.env.counters) += 1;
         }
         match (entry.source, entry.staging) {
             (Source::Descriptor, _) => {
                 let mut words = [0; INLINE_BYTES / 4];
-                let block = Part::new(p.bar(), self.bar.port(id), BLOCK_WORDS);
+                let block = Part::new(p.bar(), self.env.bar.port(id), BLOCK_WORDS);
                 if let Some(used) = words.get_mut(..usize::from(header.payload_len()).div_ceil(4)) {
                     port.retire.copy_inline(&block, used);
                 }
-                self.counters.inline_sent += 1;
+                self.env.counters.inline_sent += 1;
                 p.transmit(header, Payload::Inline(&words));
             }
             (Source::Page, Some(staging)) => {
-                self.counters.staged_sent += 1;
+                self.env.counters.staged_sent += 1;
                 if let Some(buffer) = self.staging.get_mut(staging.index()) {
                     buffer.leaves();
                 }
@@ -468,14 +468,14 @@ impl<S: Storage> Nic<S> {
     pub(crate) fn number(&mut self, header: &mut OwnHeader) {
         if let Some(peer) = self.peers.get_mut(header.destination().index()) {
             number(
-                &self.config,
+                &self.env.config,
                 peer,
                 &mut self.outgoing,
                 header,
                 Outgoing::default(),
             );
-            self.counters.messages_sent += 1;
-            self.counters.bytes_sent += u64::from(header.payload_len());
+            self.env.counters.messages_sent += 1;
+            self.env.counters.bytes_sent += u64::from(header.payload_len());
         }
     }
 
@@ -485,7 +485,7 @@ impl<S: Storage> Nic<S> {
         let Some(entry) = self.take_head(id) else {
             return;
         };
-        self.counters.commands_failed += 1;
+        self.env.counters.commands_failed += 1;
         if entry.is_write() {
             self.lost(entry.header.destination(), id, entry.header.epoch());
         }
@@ -500,14 +500,14 @@ impl<S: Storage> Nic<S> {
         let Some(entry) = self.take_head(id) else {
             return;
         };
-        self.counters.commands_held += 1;
+        self.env.counters.commands_held += 1;
         let told = (!entry.is_write()).then_some(Status::HeldBack);
         self.end_entry(p, id, &entry, told);
     }
 
     /// An operation of a port towards a node was lost before the receiver could know of it.
     pub(crate) fn lost(&mut self, node: NodeId, id: PortId, epoch: Epoch) {
-        let at = self.config.stream_index(node, id);
+        let at = self.env.config.stream_index(node, id);
         if let (Some(port), Some(sender)) = (self.ports.get(id.index()), self.senders.get_mut(at)) {
             let owner = port.generation;
             sender.lost = Some(Lost { owner, epoch });

@@ -78,11 +78,11 @@ impl Alarms {
 
 impl<S: Storage> Nic<S> {
     const fn timer_index(&self, timer: Timer, id: NodeId) -> u32 {
-        timer as u32 * self.config.geometry.nodes as u32 + id.0 as u32
+        timer as u32 * self.env.config.geometry.nodes as u32 + id.0 as u32
     }
 
     fn timer_peer(&self, index: u32) -> NodeId {
-        NodeId((index % u32::from(self.config.geometry.nodes)) as u16)
+        NodeId((index % u32::from(self.env.config.geometry.nodes)) as u16)
     }
 
     /// Acknowledge later, if nothing else makes it happen.
@@ -102,14 +102,14 @@ impl<S: Storage> Nic<S> {
     /// Look later whether the peer still lives.
     #[inline]
     pub(crate) fn arm_probe(&mut self, id: NodeId, now: Nanos) {
-        if id != self.config.node {
+        if id != self.env.config.node {
             self.arm(Timer::Probe, id, now);
         }
     }
 
     /// Greet again later.
     pub(crate) fn arm_hello(&mut self, id: NodeId, now: Nanos) {
-        if id != self.config.node {
+        if id != self.env.config.node {
             self.arm(Timer::Hello, id, now);
         }
     }
@@ -174,7 +174,7 @@ impl<S: Storage> Nic<S> {
     /// peer's `Bye` or by the probes that it then leaves without an `Ack`. The sum is
     /// [`Timers::loss_bound`](crate::config::Timers::loss_bound).
     fn check_peer<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId) {
-        let timers = self.config.timers;
+        let timers = self.env.config.timers;
         let Some(peer) = self.peers.get_mut(id.index()) else {
             return;
         };
@@ -191,7 +191,7 @@ impl<S: Storage> Nic<S> {
         let (since, unanswered) = (peer.gap_since, peer.unanswered);
         let (ours, theirs) = (peer.local, peer.remote);
         let owes = owes || self.asks(id);
-        let at = self.config.slot_id(id, index);
+        let at = self.env.config.slot_id(id, index);
         let hole = gap
             && since.after(timers.gap_timeout) <= now
             && self.slot(at).is_some_and(|slot| slot.state == SlotState::Missing);
@@ -208,7 +208,7 @@ impl<S: Storage> Nic<S> {
             if let Some(peer) = self.peers.get_mut(id.index()) {
                 peer.unanswered = peer.unanswered.saturating_add(1);
             }
-            self.counters.probes_sent += 1;
+            self.env.counters.probes_sent += 1;
             let mut probe = self.session_header(Body::Probe, id);
             if let Some(peer) = self.peers.get(id.index()) {
                 // So that a last message that is lost leaves a gap too.
@@ -239,7 +239,7 @@ impl<S: Storage> Nic<S> {
 
     /// Greets again, or gives up what waits for the link.
     fn greet_again<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId) {
-        let limit = self.config.timers.hello_limit;
+        let limit = self.env.config.timers.hello_limit;
         let Some(peer) = self.peers.get_mut(id.index()) else {
             return;
         };
@@ -252,7 +252,7 @@ impl<S: Storage> Nic<S> {
             peer.wanted = false;
             peer.greeted = false;
             self.fail_controls(p, id, Status::LinkLost);
-            self.tell_host(
+            self.env.tell_host(
                 p,
                 NicEvent::PeerLost {
                     peer: id,

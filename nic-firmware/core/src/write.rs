@@ -31,7 +31,7 @@ impl<S: Storage> Nic<S> {
             return self.write_refused(Status::NoSuchPort);
         };
         let (bar, len) = (p.bar(), u32::from(slot.header.payload_len()));
-        let authority = match self.capabilities.authorise(bar, now, slot, port, len, mode) {
+        let authority = match self.env.capabilities.authorise(bar, now, slot, port, len, mode) {
             Ok(authority) => authority,
             Err(status) => return self.write_refused(status),
         };
@@ -45,7 +45,7 @@ impl<S: Storage> Nic<S> {
             return Step::Pending;
         };
         let vpn = Vpn::of(slot.header.destination_port(), slot.header.address());
-        let page = match lock_page(bar, &self.page_table, vpn, true) {
+        let page = match lock_page(bar, &self.env.page_table, vpn, true) {
             Ok(page) if covers(authority, page.segment) => page,
             Ok(page) => {
                 self.write_strays(p, ticket, at, page.slot);
@@ -72,14 +72,14 @@ impl<S: Storage> Nic<S> {
             },
         };
         self.dma
-            .start(p, &mut self.counters, ticket, at, Some((held, port)), dma);
+            .start(p, &mut self.env.counters, ticket, at, Some((held, port)), dma);
         Step::Pending
     }
 
     #[cold]
     #[inline(never)]
     pub(crate) fn write_refused(&mut self, status: Status) -> Step {
-        *self.counters.refusals(status) += 1;
+        *self.env.counters.refusals(status) += 1;
         Step::Ended(status)
     }
 
@@ -87,8 +87,8 @@ impl<S: Storage> Nic<S> {
     #[inline(never)]
     fn write_misses<P: Platform>(&mut self, p: &mut P, ticket: Ticket, at: BounceId, miss: Miss) {
         match miss {
-            Miss::NotFound => self.counters.bounced_not_found += 1,
-            Miss::NotWritable => self.counters.bounced_read_only += 1,
+            Miss::NotFound => self.env.counters.bounced_not_found += 1,
+            Miss::NotWritable => self.env.counters.bounced_read_only += 1,
         }
         self.bounce_message(p, ticket, at);
     }
@@ -96,8 +96,8 @@ impl<S: Storage> Nic<S> {
     /// The page is left over from another segment: the host knows what belongs here.
     #[cold]
     fn write_strays<P: Platform>(&mut self, p: &mut P, ticket: Ticket, at: BounceId, page: PageSlot) {
-        unlock_page(p.bar(), &self.page_table, page, Used::Not);
-        self.counters.bounced_segment += 1;
+        unlock_page(p.bar(), &self.env.page_table, page, Used::Not);
+        self.env.counters.bounced_segment += 1;
         self.bounce_message(p, ticket, at);
     }
 
@@ -106,7 +106,7 @@ impl<S: Storage> Nic<S> {
     pub(crate) fn moved<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId, ok: bool) {
         match self.slot(at).map(|slot| slot.state) {
             Some(SlotState::Moving) if ok => {
-                self.counters.zero_copy += 1;
+                self.env.counters.zero_copy += 1;
                 self.end(p, now, at, Status::Ok);
             }
             Some(state @ (SlotState::Fetching | SlotState::Storing)) => {
@@ -114,7 +114,7 @@ impl<S: Storage> Nic<S> {
             }
             Some(SlotState::Bouncing) if ok => self.message_bounced(p, at),
             Some(SlotState::Moving | SlotState::Bouncing) => {
-                self.counters.failed += 1;
+                self.env.counters.failed += 1;
                 self.end(p, now, at, Status::BusError);
             }
             Some(SlotState::Dead) => self.bury(p, now, at),
