@@ -62,9 +62,9 @@ impl Frame {
 ///    table is empty. It writes the BAR's header, the magic word last.
 /// 3. Any of the `handle_*` methods, in any order, whenever their event happens. Each does a
 ///    bounded piece of work and returns; those that return `bool` say whether more waits.
-///    `netvm_platform::Driver::poll_once` is the loop that calls them all.
+///    `netvm_platform::EventLoop::poll_once` is the loop that calls them all.
 /// 4. When nothing is left to do, sleep until [`next_deadline`](Nic::next_deadline); before that
-///    follow the sleep protocol (`netvm_platform::Driver::try_sleep`), so that no doorbell is lost.
+///    follow the sleep protocol (`netvm_platform::EventLoop::try_sleep`), so that no doorbell is lost.
 ///
 /// All effects go through the [`Platform`]; its methods only start things and never call back.
 /// `now` must not run backwards.

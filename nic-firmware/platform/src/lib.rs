@@ -1,13 +1,13 @@
 //! The one loop that runs a NIC, whatever it runs on.
 //!
 //! A platform implements [`Device`] (and with it [`Platform`]) and calls
-//! [`Driver::poll_once`] until nothing is left to do, then sleeps as [`Driver::try_sleep`] allows.
+//! [`EventLoop::poll_once`] until nothing is left to do, then sleeps as [`EventLoop::try_sleep`] allows.
 #![no_std]
 #![forbid(unsafe_code)]
 
-mod driver;
+mod event_loop;
 
-pub use driver::{DmaEnd, Driver, Progress, announce_sleep};
+pub use event_loop::{DmaEnd, EventLoop, Progress, announce_sleep};
 pub use netvm_nic::Frame;
 pub use netvm_nic::platform::Platform;
 

@@ -18,7 +18,7 @@ use netvm_host::ports::OpenPort;
 use netvm_host_platform::System;
 use netvm_nic::platform::Operands;
 use netvm_nic::{Config as NicConfig, Nic, Timers};
-use netvm_platform::Driver;
+use netvm_platform::EventLoop;
 
 use crate::backend::NodeBackend;
 use crate::board::Board;
@@ -269,7 +269,7 @@ impl Builder {
         nic.attach(&mut board);
         Ok(Core {
             nic,
-            driver: Driver::new(),
+            event_loop: EventLoop::new(),
             board,
         })
     }

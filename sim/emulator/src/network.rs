@@ -5,7 +5,7 @@
 //! cards; the same thread runs those next. What is due later (timers, late DMAs) is done by one ticker thread, which
 //! sleeps while nothing is.
 //!
-//! *Threaded*, each card has a thread that polls for a while and then sleeps as [`Driver::try_sleep`] allows.
+//! *Threaded*, each card has a thread that polls for a while and then sleeps as [`EventLoop::try_sleep`] allows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use netvm_abi::Nanos;
 use netvm_nic::{Counters, Nic};
-use netvm_platform::Driver;
+use netvm_platform::EventLoop;
 
 use crate::board::Board;
 use crate::event_count::EventCount;
@@ -37,7 +37,7 @@ const IDLE_PASSES: u32 = 200;
 /// A card: core, loop and surroundings.
 pub(crate) struct Core {
     pub(crate) nic: Nic<Heap>,
-    pub(crate) driver: Driver,
+    pub(crate) event_loop: EventLoop,
     pub(crate) board: Board,
 }
 
@@ -218,7 +218,7 @@ impl Network {
             let mut guard = card.core.wait();
             let core = &mut *guard;
             core.board.now = self.now();
-            let progress = core.driver.poll_once(&mut core.nic, &mut core.board);
+            let progress = core.event_loop.poll_once(&mut core.nic, &mut core.board);
             idle = if progress.worked || core.board.has_late() {
                 0
             } else {
@@ -230,7 +230,7 @@ impl Network {
                 continue;
             }
             idle = 0;
-            if core.driver.try_sleep(&core.nic, &mut core.board) {
+            if core.event_loop.try_sleep(&core.nic, &mut core.board) {
                 let due = progress.deadline;
                 drop(guard);
                 let now = self.now().0;
@@ -281,7 +281,7 @@ fn serve(core: &mut Core, now: Nanos) -> (bool, Option<Nanos>) {
     let mut passes = 0;
     core.board.now = now;
     loop {
-        let progress = core.driver.poll_once(&mut core.nic, &mut core.board);
+        let progress = core.event_loop.poll_once(&mut core.nic, &mut core.board);
         passes += 1;
         let more = progress.more || netvm_platform::Device::has_input(&mut core.board);
         // What was sent is taken up while it is still in the cache.

@@ -13,7 +13,7 @@ use netvm_abi::storage::{MakeTable, Storage};
 use netvm_abi::{Nanos, WordIndex, counter_table};
 use netvm_nic::platform::Platform as _;
 use netvm_nic::{Config, ConfigError, Counters, Nic};
-use netvm_platform::{Device as _, Driver, Progress};
+use netvm_platform::{Device as _, EventLoop, Progress};
 
 /// How old the published counters are at most, on a card that works.
 const PUBLISH: Nanos = Nanos::from_millis(20);
@@ -35,7 +35,7 @@ pub(crate) struct Card<W: Wire> {
     pub(crate) nic: Nic<Arena>,
     /// Everything around it.
     pub(crate) around: Surroundings<W>,
-    driver: Driver,
+    event_loop: EventLoop,
     /// Where what it counts is published, and when it was last.
     counters: WordIndex,
     published: Nanos,
@@ -62,7 +62,7 @@ impl<W: Wire> Card<W> {
         Ok(Self {
             nic,
             around,
-            driver: Driver::new(),
+            event_loop: EventLoop::new(),
             counters,
             published: Nanos(0),
             slept: Nanos(0),
@@ -71,7 +71,7 @@ impl<W: Wire> Card<W> {
 
     /// One pass of the loop.
     pub(crate) fn pass(&mut self) -> Progress {
-        self.driver.poll_once(&mut self.nic, &mut self.around)
+        self.event_loop.poll_once(&mut self.nic, &mut self.around)
     }
 
     /// Publishes what it has counted and where its links' windows stand, if that is a while ago.
@@ -92,7 +92,7 @@ impl<W: Wire> Card<W> {
 
     /// Prepares to sleep; false: something has come in.
     pub(crate) fn try_sleep(&mut self) -> bool {
-        self.driver.try_sleep(&self.nic, &mut self.around)
+        self.event_loop.try_sleep(&self.nic, &mut self.around)
     }
 
     /// Sleeps until something comes in or `deadline`, if nothing has come in yet.

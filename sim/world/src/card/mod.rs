@@ -16,7 +16,7 @@ use netvm_abi::wire::{HEADER_BYTES, OwnHeader};
 use netvm_abi::{BounceId, Geometry, Nanos, NodeId, ReceiveId, StagingId};
 use netvm_nic::platform::{Dma, DmaId, Interrupt, Operands, Payload, Platform};
 use netvm_nic::{Config, Nic};
-use netvm_platform::{Device, DmaEnd, Driver as Loop, Frame};
+use netvm_platform::{Device, DmaEnd, EventLoop, Frame};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
 
@@ -108,7 +108,7 @@ impl Bus {
 /// The firmware of a card.
 pub(crate) struct Card {
     nic: Nic<Heap>,
-    run: Loop,
+    event_loop: EventLoop,
     device: CardDevice,
 }
 
@@ -141,14 +141,14 @@ impl Card {
         words.drain(Side::Nic);
         Ok(Self {
             nic,
-            run: Loop::new(),
+            event_loop: EventLoop::new(),
             device,
         })
     }
 
     /// Whether it sleeps, though work for it has landed.
     fn sleeps_on_work(&self) -> bool {
-        self.run.is_asleep() && self.nic.has_work(&self.device)
+        self.event_loop.is_asleep() && self.nic.has_work(&self.device)
     }
 
     /// What the NIC counted.
@@ -193,8 +193,8 @@ pub(crate) fn pass(sim: &Sim, node: &Node) {
     let deadline = if sim.model.is_some() {
         paced::pass(sim, node, card)
     } else {
-        let progress = card.run.poll_once(&mut card.nic, &mut card.device);
-        let asleep = !progress.more && card.run.try_sleep(&card.nic, &mut card.device);
+        let progress = card.event_loop.poll_once(&mut card.nic, &mut card.device);
+        let asleep = !progress.more && card.event_loop.try_sleep(&card.nic, &mut card.device);
         if !asleep {
             node.kick(sim, sim.span(Nanos(100), Nanos(600)));
         }

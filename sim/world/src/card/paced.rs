@@ -171,7 +171,11 @@ pub(super) fn of_frame(model: &CostModel, frame: &[u8]) -> u32 {
 /// A pass of a modelled card: it begins with an input, or hands it to the core when its time has passed. Gives what
 /// [`super::pass`] does: when it wants to be called again, if nothing happens.
 pub(super) fn pass(sim: &Sim, node: &Node, card: &mut Card) -> Option<Nanos> {
-    let Card { nic, run, device } = card;
+    let Card {
+        nic,
+        event_loop,
+        device,
+    } = card;
     let now = sim.now();
     let CardDevice { pace: Some(pace), .. } = device else {
         return None;
@@ -188,9 +192,9 @@ pub(super) fn pass(sim: &Sim, node: &Node, card: &mut Card) -> Option<Nanos> {
         }
     }
     (pace.owed, pace.doing) = (0, Doing::Own);
-    let progress = run.poll_once(nic, device);
+    let progress = event_loop.poll_once(nic, device);
     let waits = !node.bus.borrow().line.0.is_empty();
-    let asleep = !waits && !progress.more && run.try_sleep(nic, device);
+    let asleep = !waits && !progress.more && event_loop.try_sleep(nic, device);
     let pace = device.pace.as_mut()?;
     pace.granted = None;
     node.works(pace.owed);

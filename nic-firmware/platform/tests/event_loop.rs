@@ -9,7 +9,7 @@ use netvm_abi::event::HostEvent;
 use netvm_abi::shared_map::status_page;
 use netvm_abi::words::SharedWords;
 use netvm_abi::{Nanos, NodeId, ReceiveId, StagingId};
-use netvm_platform::{Device, DmaEnd, Driver, Frame};
+use netvm_platform::{Device, DmaEnd, EventLoop, Frame};
 use std::collections::VecDeque;
 
 /// A board whose inputs the loop polls.
@@ -74,13 +74,13 @@ impl Device for Polled<'_> {
     }
 }
 
-/// Passes until no driver has anything to do.
-fn run(world: &mut World, drivers: &mut [Driver], queues: &mut [VecDeque<Message>]) {
+/// Passes until no loop has anything to do.
+fn run(world: &mut World, loops: &mut [EventLoop], queues: &mut [VecDeque<Message>]) {
     let mut idle = 0;
     while idle < 3 {
         idle += 1;
         world.now.0 += 1000;
-        for at in 0..drivers.len() {
+        for at in 0..loops.len() {
             let now = world.now;
             let Node { nic, board, .. } = &mut world.nodes[at];
             let mut device = Polled {
@@ -88,7 +88,7 @@ fn run(world: &mut World, drivers: &mut [Driver], queues: &mut [VecDeque<Message
                 frames: &mut queues[at],
                 now,
             };
-            let progress = drivers[at].poll_once(nic, &mut device);
+            let progress = loops[at].poll_once(nic, &mut device);
             if progress.worked || progress.more {
                 idle = 0;
             }
@@ -105,7 +105,7 @@ fn run(world: &mut World, drivers: &mut [Driver], queues: &mut [VecDeque<Message
 #[test]
 fn a_write_goes_through_the_loop_and_sleep_loses_no_doorbell() {
     let mut world = World::new(2, 0);
-    let mut drivers = [Driver::new(), Driver::new()];
+    let mut loops = [EventLoop::new(), EventLoop::new()];
     let mut queues = [VecDeque::new(), VecDeque::new()];
     for node in 0..2 {
         world.nodes[node].open(1, 7);
@@ -113,13 +113,13 @@ fn a_write_goes_through_the_loop_and_sleep_loses_no_doorbell() {
             peer: NodeId(1 - node as u16),
         });
     }
-    run(&mut world, &mut drivers, &mut queues);
+    run(&mut world, &mut loops, &mut queues);
     world.nodes[1].grant(3, &capability(0));
     world.nodes[1].map(1, 0x12000, 5, true);
     world.nodes[0].map(1, 0x5000, 5, true);
     world.nodes[0].fill(1, 0x5000, &[0x77; 300]);
     let sleeping = |world: &World| world.nodes[0].board.shared.load_acquire(status_page::SLEEPING);
-    let try_sleep = |world: &mut World, drivers: &mut [Driver], queues: &mut [VecDeque<Message>]| {
+    let try_sleep = |world: &mut World, loops: &mut [EventLoop], queues: &mut [VecDeque<Message>]| {
         let now = world.now;
         let Node { nic, board, .. } = &mut world.nodes[0];
         let mut device = Polled {
@@ -127,22 +127,22 @@ fn a_write_goes_through_the_loop_and_sleep_loses_no_doorbell() {
             frames: &mut queues[0],
             now,
         };
-        drivers[0].try_sleep(nic, &mut device)
+        loops[0].try_sleep(nic, &mut device)
     };
-    assert!(try_sleep(&mut world, &mut drivers, &mut queues));
+    assert!(try_sleep(&mut world, &mut loops, &mut queues));
     assert_eq!(sleeping(&world), 1);
     // A doorbell that was rung before the flag was seen is found by the second look.
     assert!(world.nodes[0].post(1, &notify(write(1, 0x12000, 0x5000, 300), 9), &[]));
-    assert!(!try_sleep(&mut world, &mut drivers, &mut queues));
+    assert!(!try_sleep(&mut world, &mut loops, &mut queues));
     assert_eq!(sleeping(&world), 0);
-    run(&mut world, &mut drivers, &mut queues);
+    run(&mut world, &mut loops, &mut queues);
     assert_eq!(world.nodes[1].memory(1, 0x12000, 300), [0x77; 300]);
     assert_eq!(world.nodes[1].signals(1, 9), 1);
     // So is an event of the driver, and a frame.
-    assert!(try_sleep(&mut world, &mut drivers, &mut queues));
+    assert!(try_sleep(&mut world, &mut loops, &mut queues));
     world.nodes[0].tell(HostEvent::PeerConnect { peer: NodeId(0) });
-    assert!(!try_sleep(&mut world, &mut drivers, &mut queues));
-    run(&mut world, &mut drivers, &mut queues);
+    assert!(!try_sleep(&mut world, &mut loops, &mut queues));
+    run(&mut world, &mut loops, &mut queues);
     let beats = world.nodes[0].board.shared.load_acquire(status_page::HEARTBEAT);
     assert!(beats > 10, "the heart beats with every pass");
 }

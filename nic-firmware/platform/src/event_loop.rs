@@ -33,7 +33,7 @@ const BUDGET: u32 = 16;
 
 /// NIC: says that it is about to sleep; everything is looked at once more after this.
 ///
-/// The barrier reads across the bus: [`Driver::try_sleep`] says why.
+/// The barrier reads across the bus: [`EventLoop::try_sleep`] says why.
 pub fn announce_sleep<W: SharedWords + ?Sized>(shared: &W) {
     shared.store_release(status_page::SLEEPING, 1);
     shared.bus_barrier();
@@ -41,12 +41,12 @@ pub fn announce_sleep<W: SharedWords + ?Sized>(shared: &W) {
 
 /// The loop's own state: one for each NIC.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Driver {
+pub struct EventLoop {
     heartbeat: u32,
     asleep: bool,
 }
 
-impl Driver {
+impl EventLoop {
     /// A loop that has not run yet.
     #[must_use]
     pub const fn new() -> Self {
