@@ -3,7 +3,7 @@
 //! What C calls (`../shim/shim.h`, last part).
 
 use crate::calls::{self, File};
-use crate::card::{self, Card};
+use crate::host_card::{self, HostCard};
 use crate::pages::{self, Chunk};
 use crate::port::Port;
 use crate::shim;
@@ -21,7 +21,7 @@ use kernel::sync::{Arc, ArcBorrow};
 unsafe extern "C" fn nv_rs_card_body(card: *mut c_void) -> c_int {
     if let Some(card) = NonNull::new(card) {
         // SAFETY: as promised.
-        unsafe { card::body(card.cast()) };
+        unsafe { host_card::body(card.cast()) };
     }
     0
 }
@@ -34,7 +34,7 @@ unsafe extern "C" fn nv_rs_card_body(card: *mut c_void) -> c_int {
 unsafe extern "C" fn nv_rs_open(rust: *mut c_void, writable: bool) -> *mut c_void {
     // SAFETY: it came from `Arc::into_raw`, and that reference is not given back before the device has
     // been removed, which waits for this.
-    let card = unsafe { ArcBorrow::<'_, Card>::from_raw(rust.cast()) };
+    let card = unsafe { ArcBorrow::<'_, HostCard>::from_raw(rust.cast()) };
     match File::new(card.into(), writable) {
         Ok(file) => KBox::into_raw(file).cast(),
         Err(_) => core::ptr::null_mut(),

@@ -6,9 +6,9 @@
 //! An argument is copied in once, then checked, and copied back whole, with its status, whatever came of
 //! it. What is not zero where it must be is refused: it may mean something one day.
 
-use crate::card::{now, Card, Import as Entry};
 use crate::errno::{self, Errno, Failure};
 use crate::event::Woken;
+use crate::host_card::{now, HostCard, Import as Entry};
 use crate::notices::import_index;
 use crate::pages::page_gone;
 use crate::port::{Port, STEP_PAGES};
@@ -42,7 +42,7 @@ const REGION_SHIFT: u32 = 32;
 
 /// An open file of the device; a port once it has registered.
 pub(crate) struct File {
-    card: Arc<Card>,
+    card: Arc<HostCard>,
     /// Opened for writing: only such a file becomes a port.
     writable: bool,
     /// From `Arc::into_raw`, or null.
@@ -176,7 +176,7 @@ fn name(bytes: &[u8]) -> Result<Name, Failure> {
 }
 
 impl File {
-    pub(crate) fn new(card: Arc<Card>, writable: bool) -> Result<KBox<Self>> {
+    pub(crate) fn new(card: Arc<HostCard>, writable: bool) -> Result<KBox<Self>> {
         let file = Self {
             card,
             writable,
@@ -550,7 +550,7 @@ fn read_allowed(at: usize, into: &mut [Allow]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn wait_for_import(card: &Card, token: Token, until: Nanos) -> Result<Grant, Failure> {
+fn wait_for_import(card: &HostCard, token: Token, until: Nanos) -> Result<Grant, Failure> {
     loop {
         let seen = card.steps.count();
         {
@@ -579,7 +579,7 @@ fn wait_for_import(card: &Card, token: Token, until: Nanos) -> Result<Grant, Fai
 }
 
 /// Lets go of an import, and of the entry of its waiter.
-fn let_go(card: &Card, port: PortId, token: Token) {
+fn let_go(card: &HostCard, port: PortId, token: Token) {
     let mut core = card.lock();
     let core = &mut *core;
     if let Some(entry) = core.imports.get_mut(import_index(token)) {

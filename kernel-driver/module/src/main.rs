@@ -9,7 +9,7 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | [`card`] | a card: its lock, attaching, its thread, its death |
+//! | [`host_card`] | the host's side of a card: its lock, attaching, its thread, its death |
 //! | [`withdraw`] | the card is let go of: for good, or while the machine sleeps |
 //! | [`notices`] | what the host core says, and where it goes |
 //! | [`port`] | an open port: a process, its worker, its life |
@@ -32,9 +32,9 @@ use kernel::prelude::*;
 
 mod callbacks;
 mod calls;
-mod card;
 mod errno;
 mod event;
+mod host_card;
 mod notices;
 mod pages;
 mod port;

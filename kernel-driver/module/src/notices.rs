@@ -2,7 +2,7 @@
 
 //! What the host core says, and where it goes.
 
-use crate::card::{Card, Core};
+use crate::host_card::{Core, HostCard};
 use crate::shim;
 use kernel::prelude::*;
 use netvm_abi::control::Grant;
@@ -12,7 +12,7 @@ use netvm_abi::words::SharedWords;
 use netvm_abi::{Incarnation, NodeId, PortId, Status, Token};
 use netvm_host_platform::notice::Handler;
 
-impl Handler for Card {
+impl Handler for HostCard {
     fn work(&self, port: PortId) {
         if let Some(work) = self.work.get(port.index()) {
             work.signal();
@@ -70,7 +70,7 @@ impl Handler for Card {
     }
 }
 
-impl Card {
+impl HostCard {
     /// A link goes up or down; whether it was up.
     fn link(&self, peer: NodeId, up: bool) -> bool {
         let mut core = self.lock();

@@ -17,8 +17,8 @@
 //! under the lock only if the sequence has not moved. Both sides hold the same lock: either the
 //! publication sees the new sequence and does not happen, or the zap comes after it and finds the page.
 
-use crate::card::{Card, Glue};
 use crate::errno::{self, Errno};
+use crate::host_card::{Glue, HostCard};
 use crate::port::Port;
 use crate::shim;
 use crate::tables::Tables;
@@ -142,7 +142,7 @@ impl Frame {
     }
 }
 
-impl System for Card {
+impl System for HostCard {
     type Storage = Tables;
     type Platform = Glue;
 
@@ -161,7 +161,7 @@ impl System for Card {
 }
 
 /// Marks a page that has left the card's table, and gives its bus address back. Under the card's lock.
-pub(crate) fn page_gone(card: &Card, gone: PageGone) {
+pub(crate) fn page_gone(card: &HostCard, gone: PageGone) {
     let bus = gone.ppn.0 << PAGE_SHIFT;
     let frame = Frame::of(gone.frame);
     let shim = card.shim.as_ptr();

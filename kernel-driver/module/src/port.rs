@@ -12,9 +12,9 @@
 //! for itself. The number may be used again as soon as the core has nothing of the port: a notifier that is still called
 //! finds it closed and touches nothing.
 
-use crate::card::Glue;
-use crate::card::{now, Card};
 use crate::errno::{self, Errno, Failure};
+use crate::host_card::Glue;
+use crate::host_card::{now, HostCard};
 use crate::pages::{page_gone, withdraw, Chunk, CHUNKS, CHUNK_PAGES};
 use crate::shim;
 use crate::tables::Tables;
@@ -31,7 +31,7 @@ use netvm_host::ports::{OpenPort, PortError};
 use netvm_host::{Host, Progress};
 
 /// Opens a port's number. A card that was reset while no port was open is noticed only now; it is attached again first.
-fn open_number(card: &Card, wanted: Option<PortId>) -> Result<OpenPort, PortError> {
+fn open_number(card: &HostCard, wanted: Option<PortId>) -> Result<OpenPort, PortError> {
     let until = now().after(Nanos::from_millis(shim::nv_heartbeat_ms().into()));
     loop {
         let seen = card.steps.count();
@@ -53,7 +53,7 @@ fn open_number(card: &Card, wanted: Option<PortId>) -> Result<OpenPort, PortErro
 }
 
 /// Whether a user may have one more port, or that one.
-fn allow(card: &Arc<Card>, user: u32, wanted: Option<PortId>) -> Result<Seat, Failure> {
+fn allow(card: &Arc<HostCard>, user: u32, wanted: Option<PortId>) -> Result<Seat, Failure> {
     let reserved = shim::nv_reserved_ports();
     if wanted.is_some_and(|port| u32::from(port.0) <= reserved) && !shim::nv_may_take_any_port() {
         return Err(Failure {
@@ -88,7 +88,7 @@ fn allow(card: &Arc<Card>, user: u32, wanted: Option<PortId>) -> Result<Seat, Fa
 
 /// That a user has one more port, or a worker of one that still waits for a page: told by what the port leaves last.
 struct Seat {
-    card: Arc<Card>,
+    card: Arc<HostCard>,
     place: usize,
 }
 
@@ -202,7 +202,7 @@ unsafe impl Send for Servants {}
 /// An open port.
 #[pin_data]
 pub(crate) struct Port {
-    pub(crate) card: Arc<Card>,
+    pub(crate) card: Arc<HostCard>,
     open: OpenPort,
     space: Space,
     _seat: Seat,
@@ -224,7 +224,7 @@ pub(crate) struct Port {
 impl Port {
     /// Makes the calling process' address space a port.
     pub(crate) fn open(
-        card: &Arc<Card>,
+        card: &Arc<HostCard>,
         wanted: Option<PortId>,
         eventfd: Option<i32>,
     ) -> Result<Arc<Self>, Failure> {
@@ -506,7 +506,7 @@ impl Port {
 
 /// Ends a port in the core: its work refused, its exports revoked, its pages unmapped. `done` is called
 /// under the lock when nothing is left.
-fn close_number(card: &Card, open: OpenPort, done: impl Fn()) {
+fn close_number(card: &HostCard, open: OpenPort, done: impl Fn()) {
     let begun = card.with(|host, glue, _| host.port_close_begin(glue, open));
     let Ok(mut close) = begun else {
         return done();

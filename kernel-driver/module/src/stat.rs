@@ -2,8 +2,8 @@
 
 //! What has been counted, for a process that asks (`STAT`, docs/ABI.md, chapter 14).
 
-use crate::card::Card;
 use crate::errno::{self, Failure};
+use crate::host_card::HostCard;
 use crate::shim;
 use kernel::prelude::*;
 use kernel::uaccess::UserSlice;
@@ -61,7 +61,7 @@ impl Array {
 }
 
 /// Answers a `STAT`. Each answer is of one moment; a process's memory is written to when the lock is free again.
-pub(crate) fn stat(card: &Card, stat: &mut ioctl::Stat) -> Result<(), Failure> {
+pub(crate) fn stat(card: &HostCard, stat: &mut ioctl::Stat) -> Result<(), Failure> {
     let array = Array {
         at: stat.counters,
         room: stat.count,
@@ -100,7 +100,7 @@ pub(crate) fn stat(card: &Card, stat: &mut ioctl::Stat) -> Result<(), Failure> {
 }
 
 /// What the card has published.
-fn of_card(card: &Card, array: &Array) -> Result<u32, Failure> {
+fn of_card(card: &HostCard, array: &Array) -> Result<u32, Failure> {
     // The BAR is read under the lock (the card may be pulled out), an entry at a time.
     let table = card.with(|host, _, _| BarMap::new(host.geometry()).counters);
     let entries = card.with(|_, glue, _| counter_table::entries(&glue.bar, table));

@@ -7,8 +7,8 @@
 //! card. For good, everything that concerns the device ends as well (`docs/decisions/0019-judging-and-losing-a-card.md`).
 //! For a while, files and mappings stay, and the card's thread rests (`docs/decisions/0021-sleep-and-bus-errors.md`).
 
-use crate::card::{Card, Glue};
 use crate::event::Thread;
+use crate::host_card::{Glue, HostCard};
 use crate::shim;
 use crate::words::{Bar, CardRef};
 use core::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ use netvm_abi::words::SharedWords;
 use netvm_host::host::CardFailure;
 use netvm_host_platform::notice;
 
-impl Card {
+impl HostCard {
     /// Withdraws the card and rests. The ports that are open have lost their card, as by a reset of it; when they are closed
     /// the card is attached again, by the code that waits for any dead card.
     pub(crate) fn rest(&self) {

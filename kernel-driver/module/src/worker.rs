@@ -11,8 +11,8 @@
 //! After a piece of work its neighbours are looked at, without faulting: those that are there are
 //! mapped too (fault-around).
 
-use crate::card::{Card, Glue};
 use crate::errno::{self, Errno};
+use crate::host_card::{Glue, HostCard};
 use crate::pages::{page_gone, Chunk, Frame, CHUNK_PAGES};
 use crate::port::Port;
 use crate::shim;
@@ -72,7 +72,7 @@ struct Found {
 impl Found {
     /// Gives the page an address of the card; nothing if the card cannot reach it. Under the card's lock, while the port
     /// is open: so the card is there.
-    fn map(&mut self, card: &Card) -> Option<Resident> {
+    fn map(&mut self, card: &HostCard) -> Option<Resident> {
         let frame = Frame::new(self.pfn & PFN, self.pfn & shim::PFN_WRITE != 0);
         // SAFETY: the card lives, and HMM says that there is such a frame. Whether it still is the page's is
         // asked before it is published.
@@ -92,7 +92,7 @@ impl Found {
     }
 
     /// After that call, still under the lock: the mapping is the table's now, or goes, or is kept for a copy's end.
-    fn settle(&mut self, card: &Card, host: &Host<Tables>, keep: bool) {
+    fn settle(&mut self, card: &HostCard, host: &Host<Tables>, keep: bool) {
         let Some(resident) = self.resident else {
             return;
         };
@@ -166,11 +166,11 @@ struct Memory<'a> {
 }
 
 impl paging::Pager for Memory<'_> {
-    type System = Card;
+    type System = HostCard;
     type Page = Paged;
     type Wait = Infallible;
 
-    fn system(&self) -> &Card {
+    fn system(&self) -> &HostCard {
         &self.port.card
     }
 

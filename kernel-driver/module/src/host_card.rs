@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A card: the host core behind one spinlock, and the thread that serves it.
+//! The host's side of a card: the host core behind one spinlock, and the thread that serves it.
 //!
 //! The thread waits until the firmware is up, attaches, makes `/dev/netvmN`, and then hears what the
 //! card says until the card or the module goes. A card that dies is stopped; when its firmware is up
@@ -114,7 +114,7 @@ pub(crate) struct Core {
 
 /// A card that has been attached.
 #[pin_data]
-pub(crate) struct Card {
+pub(crate) struct HostCard {
     pub(crate) shim: CardRef,
     #[pin]
     core: SpinLock<Core>,
@@ -180,7 +180,7 @@ fn events(count: usize) -> Result<Table<Event>, Errno> {
     events.complete().ok_or(errno::NOMEM)
 }
 
-impl Card {
+impl HostCard {
     /// Attaches to a card whose firmware is up.
     fn attach(shim: &CardRef) -> Result<Arc<Self>, Trouble> {
         let bar = Bar::new(shim.clone());
@@ -448,7 +448,7 @@ pub(crate) unsafe fn body(card: NonNull<shim::NvCard>) {
             rest_without(&shim);
         }
         let seen = interrupt.count();
-        match Card::attach(&shim) {
+        match HostCard::attach(&shim) {
             Ok(card) => break card,
             Err(trouble) => told = tell(&trouble, told),
         }
