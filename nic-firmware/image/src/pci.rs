@@ -3,39 +3,58 @@
 
 use crate::{board, mmu};
 use core::ops::Range;
+use core::ptr::NonNull;
 use heapless::Vec;
 use virtio_drivers::transport::pci::bus::{
     BarInfo, Command, ConfigurationAccess, DeviceFunction, DeviceFunctionInfo, MemoryBarType, PciRoot,
 };
+use volatile::{VolatileFieldAccess, VolatileRef};
 
 /// Devices that one question finds at most.
 const DEVICES: usize = 8;
 /// The capability of message-signalled interrupts (PCI 3.0, 6.8.2).
 const MSI_X: u8 = 0x11;
 
+/// An entry of a device's vector table (PCI 3.0, 6.8.2.6 to 6.8.2.9).
+#[repr(C)]
+#[derive(VolatileFieldAccess)]
+struct Vector {
+    /// Where to the device writes: the lower half.
+    address: u32,
+    /// The upper half.
+    upper_address: u32,
+    /// What it writes.
+    data: u32,
+    /// Bit 0 holds the vector back.
+    control: u32,
+}
+
 /// Access to configuration space: one of our own, because the crate's cannot write to a capability.
 #[derive(Clone, Copy)]
 pub(crate) struct Config;
 
 impl Config {
-    fn place(function: DeviceFunction, offset: u8) -> *mut u32 {
+    fn word(function: DeviceFunction, offset: u8) -> VolatileRef<'static, u32> {
         let number = (usize::from(function.bus) << 8)
             | (usize::from(function.device & 31) << 3)
             | usize::from(function.function & 7);
-        (board::PCI_CONFIG.start + (number << 12) + usize::from(offset & !3)) as *mut u32
+        let place = board::PCI_CONFIG.start + (number << 12) + usize::from(offset & !3);
+        let Some(place) = NonNull::new(place as *mut u32) else {
+            unreachable!("configuration space does not start at zero");
+        };
+        // SAFETY: an aligned word of configuration space, which is mapped as device memory. The bus answers for functions
+        // that are not there. The reference is used for one access, on one core.
+        unsafe { VolatileRef::new(place) }
     }
 }
 
 impl ConfigurationAccess for Config {
     fn read_word(&self, function: DeviceFunction, offset: u8) -> u32 {
-        // SAFETY: `place` is inside of configuration space, which is mapped as device memory; the bus answers for
-        // functions that are not there.
-        unsafe { Self::place(function, offset).read_volatile() }
+        Self::word(function, offset).as_ptr().read()
     }
 
     fn write_word(&mut self, function: DeviceFunction, offset: u8, data: u32) {
-        // SAFETY: as for reads. What a write does to a device is its caller's business.
-        unsafe { Self::place(function, offset).write_volatile(data) };
+        Self::word(function, offset).as_mut_ptr().write(data);
     }
 
     unsafe fn unsafe_clone(&self) -> Self {
@@ -125,19 +144,16 @@ impl Bus {
         let table = Config.read_word(device, capability.offset.checked_add(4)?);
         let range = places.get((table & 7) as usize)?.as_ref()?;
         let entry = range.start + (table & !7) as usize;
-        if !entry.is_multiple_of(4) || entry + 16 > range.end {
-            return None;
-        }
-        let words = [
-            message.address as u32,
-            (message.address >> 32) as u32,
-            message.data,
-            0,
-        ];
-        for (index, word) in words.into_iter().enumerate() {
-            // SAFETY: inside of the device's registers, which are mapped; the last word lets the vector through.
-            unsafe { (entry as *mut u32).add(index).write_volatile(word) };
-        }
+        let entry = NonNull::new(entry as *mut Vector)
+            .filter(|entry| entry.is_aligned() && entry.addr().get() + size_of::<Vector>() <= range.end)?;
+        // SAFETY: inside of the device's registers, which are mapped, and aligned; this is its only user.
+        let mut entry = unsafe { VolatileRef::new(entry) };
+        let entry = entry.as_mut_ptr();
+        entry.address().write(message.address as u32);
+        entry.upper_address().write((message.address >> 32) as u32);
+        entry.data().write(message.data);
+        // Lets the vector through.
+        entry.control().write(0);
         let control = Config.read_word(device, capability.offset);
         Config.write_word(device, capability.offset, control | 1 << 31);
         Some(())

@@ -10,23 +10,41 @@
 use super::{Shared, Window};
 use crate::{board, interrupts, mmu, pci};
 use core::ops::Range;
+use core::ptr::NonNull;
 use netvm_abi::Geometry;
 use netvm_abi::attach::DriverPlace;
 use netvm_abi::bar::BarMap;
 use netvm_abi::shared_map::SharedMap;
+use volatile::access::{ReadOnly, ReadWrite, WriteOnly};
+use volatile::{VolatileFieldAccess, VolatileRef};
 
 const VENDOR: u16 = 0x1AF4;
 const DEVICE: u16 = 0x1110;
 /// The range that is memory.
 const MEMORY: u8 = 2;
-/// Register: peer in the upper half, vector in the lower.
-const DOORBELL: usize = 12;
 /// The host's number at the doorbell's server.
 const HOST: u32 = 0;
 
+/// The registers of `ivshmem-doorbell`.
+#[repr(C)]
+#[derive(VolatileFieldAccess)]
+struct Registers {
+    /// Mask and status of the interrupt by wire, which this image does not use.
+    #[access(ReadWrite)]
+    mask: u32,
+    #[access(ReadWrite)]
+    status: u32,
+    /// The own number at the doorbell's server.
+    #[access(ReadOnly)]
+    position: u32,
+    /// Peer in the upper half, vector in the lower.
+    #[access(WriteOnly)]
+    doorbell: u32,
+}
+
 /// The host's bell.
 pub(crate) struct Bell {
-    register: *mut u32,
+    registers: VolatileRef<'static, Registers>,
     interrupt: arm_gic::IntId,
 }
 
@@ -35,8 +53,7 @@ impl Bell {
     pub(super) fn ring(&mut self) {
         // Everything before is visible before the bell is heard.
         aarch64_cpu::asm::barrier::dsb(aarch64_cpu::asm::barrier::ST);
-        // SAFETY: a register of the device, mapped for ever; this is its only user.
-        unsafe { self.register.write_volatile(HOST << 16) };
+        self.registers.as_mut_ptr().doorbell().write(HOST << 16);
     }
 
     pub(super) fn arm(&self) {
@@ -120,12 +137,14 @@ impl Devices {
 }
 
 fn bell(registers: &Range<usize>, message: board::Message) -> Result<Bell, Trouble> {
-    if registers.end - registers.start < DOORBELL + 4 {
-        return Err(Trouble::Place);
-    }
+    let place = NonNull::new(registers.start as *mut Registers)
+        .filter(|place| place.is_aligned() && registers.len() >= size_of::<Registers>())
+        .ok_or(Trouble::Place)?;
     interrupts::edge(message.interrupt);
     Ok(Bell {
-        register: (registers.start + DOORBELL) as *mut u32,
+        // SAFETY: the device's registers, mapped for ever, aligned, and as many as they should be; the bell is their only
+        // user.
+        registers: unsafe { VolatileRef::new(place) },
         interrupt: message.interrupt,
     })
 }

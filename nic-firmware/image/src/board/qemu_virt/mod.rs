@@ -7,6 +7,9 @@ mod sizes;
 pub(crate) use sizes::geometry;
 
 use arm_gic::IntId;
+use core::ptr::NonNull;
+use volatile::access::ReadOnly;
+use volatile::{VolatileFieldAccess, VolatileRef};
 
 /// PL011 UART.
 pub(crate) const UART: usize = 0x0900_0000;
@@ -25,9 +28,13 @@ pub(crate) const PCI_REGISTERS: core::ops::Range<usize> = 0x1000_0000..0x1100_00
 pub(crate) const PCI_MEMORY: core::ops::Range<usize> = 0x80_0000_0000..0x81_0000_0000;
 /// GICv2m: turns a write into an interrupt.
 const MESSAGE_FRAME: usize = 0x0802_0000;
+/// Register of the message frame: its first interrupt, and how many it has.
+const MESSAGE_TYPE: usize = MESSAGE_FRAME + 8;
+/// Register of the message frame: what is written here becomes an interrupt.
+const MESSAGE_SET: usize = MESSAGE_FRAME + 0x40;
 /// Multiplier of a card's usual patience: an emulator may leave a machine without time for a good part of a second.
 pub(crate) const PATIENCE: u64 = 8;
-/// The page of the boot words.
+/// The page of the boot words; [`BootPage`] says what is in it.
 pub(crate) const BOOT_PAGE: core::ops::Range<usize> = 0x4007_0000..0x4007_1000;
 /// Virtual timer of the core: ends a sleep.
 pub(crate) const SLEEP_TIMER: IntId = IntId::ppi(11);
@@ -52,27 +59,47 @@ pub(crate) struct Message {
 
 /// The first interrupt of the message frame.
 pub(crate) fn message_interrupt() -> Message {
-    // SAFETY: the frame's type register, in a window of devices that is mapped; reading it changes nothing.
-    let kind = unsafe { ((MESSAGE_FRAME + 8) as *const u32).read_volatile() };
-    let data = (kind >> 16) & 0x3FF;
+    let Some(place) = NonNull::new(MESSAGE_TYPE as *mut u32) else {
+        unreachable!("a constant address that is not zero");
+    };
+    // SAFETY: a register of the frame, in a window of devices that is mapped; reading it changes nothing.
+    let kind = unsafe { VolatileRef::new_read_only(place) };
+    let data = (kind.as_ptr().read() >> 16) & 0x3FF;
     Message {
-        address: MESSAGE_FRAME as u64 + 0x40,
+        address: MESSAGE_SET as u64,
         data,
         interrupt: IntId::spi(data.saturating_sub(32)),
     }
 }
 
-/// Which node of the network this is: a second word beside the boot word.
-pub(crate) fn node() -> u16 {
-    // SAFETY: as for `boot_word`.
-    unsafe { core::ptr::read_volatile((BOOT_PAGE.start + 4) as *const u16) }
+/// What QEMU's `loader` device puts into RAM before the machine starts. RAM's first content is zero.
+#[repr(C)]
+#[derive(VolatileFieldAccess)]
+struct BootPage {
+    /// What the starter of this machine asks for. Zero is the ordinary start.
+    #[access(ReadOnly)]
+    word: u32,
+    /// Which node of the network this is.
+    #[access(ReadOnly)]
+    node: u16,
 }
 
-/// The request of this machine's starter: a word that QEMU's `loader` device puts into RAM.
-/// Zero, RAM's first content, is the ordinary start.
+fn boot_page() -> VolatileRef<'static, BootPage, ReadOnly> {
+    let Some(place) = NonNull::new(BOOT_PAGE.start as *mut BootPage) else {
+        unreachable!("a constant address that is not zero");
+    };
+    // SAFETY: the page is RAM, mapped, aligned, and not written while the image runs.
+    unsafe { VolatileRef::new_read_only(place) }
+}
+
+/// Which node of the network this is.
+pub(crate) fn node() -> u16 {
+    boot_page().as_ptr().node().read()
+}
+
+/// What the starter of this machine asks for; zero is the ordinary start.
 pub(crate) fn boot_word() -> u32 {
-    // SAFETY: the page is RAM, mapped, and not written while the image runs.
-    unsafe { core::ptr::read_volatile(BOOT_PAGE.start as *const u32) }
+    boot_page().as_ptr().word().read()
 }
 
 /// Switches the machine off: for tests only, a card in use halts.
