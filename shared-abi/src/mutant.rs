@@ -23,6 +23,8 @@ pub enum Mutant {
     DeadPageStaysMapped = 7,
     /// P2: any frame of a peer vouches for those that the wire has lost.
     AnyFrameVouches = 8,
+    /// P5: a port that was served stays before those that wait for longer.
+    ServedPortStaysFirst = 9,
 }
 
 /// Whether this process runs `mutant`.

@@ -44,6 +44,7 @@ mod straight;
 mod stream;
 pub mod tables;
 mod timers;
+mod turns;
 pub mod window;
 mod write;
 

@@ -9,7 +9,7 @@ use crate::dma::DmaTable;
 use crate::env::Env;
 use crate::peer::Peer;
 use crate::platform::{DmaId, Platform};
-use crate::port::{Port, Turns};
+use crate::port::Port;
 use crate::queue::{Deadline, Fifo};
 use crate::read::RoundTrip;
 use crate::slot::{Slot, SlotState, Stream};
@@ -17,6 +17,7 @@ use crate::staging::{Staging, StagingPool};
 use crate::stream::{Outgoing, Sender};
 use crate::tables::Tables;
 use crate::timers::Alarms;
+use crate::turns::Turns;
 use heapless::Vec;
 use netvm_abi::attach::CardHeader;
 use netvm_abi::bounce::BounceUse;
@@ -198,10 +199,10 @@ impl<S: Storage> Nic<S> {
                 .is_some_and(|port| !port.rests(&words))
             {
                 let turn = self.pump(p, now, port, &words);
-                self.turns.report(turn.more);
+                self.turns.report(port, turn.served, turn.more);
                 moved |= turn.moved;
             } else {
-                self.turns.report(false);
+                self.turns.report(port, false, false);
             }
         }
         moved || !self.turns.all_quiet() || (self.anything_parked() && self.parked_could_go())

@@ -113,6 +113,8 @@ pub struct Outgoing {
 pub(crate) struct Turn {
     /// Something moved.
     pub(crate) moved: bool,
+    /// A command got all that it needs.
+    pub(crate) served: bool,
     /// Commands are left that could be taken at once.
     pub(crate) more: bool,
 }
@@ -141,6 +143,7 @@ impl<S: Storage> Nic<S> {
                     let mut head = [0; HEAD_WORDS];
                     port.fetch.copy_head(&block, &mut head);
                     if self.send_straight(p, now, id, &head) {
+                        turn.served = true;
                         continue;
                     }
                     self.accept(id, &head)
@@ -150,7 +153,7 @@ impl<S: Storage> Nic<S> {
             if !self.equip(p, now, id, index) {
                 return turn;
             }
-            turn.moved = true;
+            (turn.moved, turn.served) = (true, true);
             if self.ports.get(id.index()).is_some_and(Port::head_may_leave) {
                 self.send_ready(p, now, id);
             }
