@@ -22,6 +22,7 @@ mod clock;
 mod cluster;
 mod config;
 mod coroutine;
+pub mod crowd;
 mod dice;
 mod dma;
 mod driver;

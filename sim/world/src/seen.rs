@@ -4,7 +4,7 @@
 
 use crate::vm::ProcessId;
 use netvm_abi::control::Modes;
-use netvm_abi::{BounceId, NodeId, NotificationId, PortId, Ppn};
+use netvm_abi::{BounceId, Nanos, NodeId, NotificationId, PortId, Ppn};
 use std::rc::Rc;
 
 /// A range of bytes in one page of a process.
@@ -152,6 +152,8 @@ pub(crate) enum Seen {
 
     /// A frame was put on the wire.
     Sent { frame: Rc<[u8]> },
+    /// The next fact is a frame that leaves its card only then: the core of a modelled card has work before it.
+    Leaves { at: Nanos },
     /// A frame was handed to a card.
     Arrived { to: NodeId, frame: Rc<[u8]> },
     /// A cut link swallowed a frame.
@@ -226,7 +228,7 @@ pub(crate) enum Seen {
     /// A card stopped for good and was declared dead by its driver.
     CardDead { node: NodeId },
     /// A card was switched off for a while and is not expected to answer until it is back.
-    CardPaused { node: NodeId, until: netvm_abi::Nanos },
+    CardPaused { node: NodeId, until: Nanos },
 }
 
 /// Collects facts until the checkers take them.

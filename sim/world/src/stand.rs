@@ -2,9 +2,11 @@
 //! worlds of seeds.
 
 use crate::card::Card;
+use crate::check::Modest;
 use crate::config::{Config, FaultLevel};
 use crate::coroutine::Park;
 use crate::process;
+use crate::report::Failure;
 use crate::sim::Sim;
 use crate::solo::Solo;
 use crate::timing::CostModel;
@@ -110,9 +112,16 @@ impl Actor {
         }
     }
 
+    /// Has the world fail with this.
+    pub fn complain(&self, what: &str) {
+        if let Some(sim) = self.sim() {
+            sim.complain(format!("a process of node {}: {what}", self.id));
+        }
+    }
+
     fn judge(&self, end: Result<()>) {
-        if let (Err(error), Some(sim)) = (end, self.sim()) {
-            sim.complain(format!("a process of node {}: {error}", self.id));
+        if let Err(error) = end {
+            self.complain(&error.to_string());
         }
     }
 }
@@ -179,6 +188,12 @@ impl Stand {
     /// # Errors
     /// A process failed, did not return, or a promise was broken.
     pub fn run(self, clients: u16) -> std::result::Result<(), Trouble> {
+        self.play(clients, None)
+            .map_err(|failure| Trouble(failure.what.clone()))
+    }
+
+    /// The same, with a port that has to get its turns.
+    pub(crate) fn play(self, clients: u16, modest: Option<Modest>) -> std::result::Result<(), Box<Failure>> {
         let config = Config {
             nodes: self.nodes,
             messages: 0,
@@ -186,9 +201,10 @@ impl Stand {
             deadline: Nanos::from_millis(100),
             patience: Nanos::from_millis(60_000),
         };
-        World::modelled(config, &self.model, clients, self.roles)
-            .run(&mut NoTrace)
-            .map(drop)
-            .map_err(|failure| Trouble(failure.what.clone()))
+        let mut world = World::modelled(config, &self.model, clients, self.roles);
+        if let Some(modest) = modest {
+            world.watch(modest);
+        }
+        world.run(&mut NoTrace).map(drop)
     }
 }

@@ -6,10 +6,27 @@
 
 use netvm_abi::mutant::{self, Mutant};
 use netvm_world::check::Promise;
-use netvm_world::{Config, NoTrace, run_seed};
+use netvm_world::crowd::{self, Bound, Kind};
+use netvm_world::timing::CostModel;
+use netvm_world::{Config, Failure, NoTrace, run_seed};
 
 /// Seeds that a mutant may survive.
 const SEEDS: u64 = 40;
+
+/// A world that a mutant does not survive.
+type Hunt = fn() -> Option<Box<Failure>>;
+
+/// Mutants that worlds of seeds do not show, or only by chance, each with a world of its own.
+fn named_worlds() -> [(Mutant, Promise, Hunt); 1] {
+    [(Mutant::ServedPortStaysFirst, Promise::P5, greedy_ports)]
+}
+
+/// Eight ports that always lack staging buffers, beside a modest one.
+fn greedy_ports() -> Option<Box<Failure>> {
+    let model = CostModel::committed().expect("the committed counts");
+    let alone = crowd::alone(&model).expect("a port alone gets its turns");
+    crowd::play(&model, &[Kind::LargeWrite], 8, Bound::derived(8, alone)).err()
+}
 
 /// Mutants are selected for the whole process, so all of them are one test.
 #[test]
@@ -42,6 +59,18 @@ fn every_mutant_is_caught_by_its_checker() {
         match caught {
             Some((seed, what)) => println!("{broken:?}: caught by {promise} with seed {seed}: {what}"),
             None => survivors.push(format!("{broken:?} was not caught by {promise}; {others:#?}")),
+        }
+    }
+    for (broken, promise, hunt) in named_worlds() {
+        mutant::select(Some(broken));
+        match hunt() {
+            Some(failure) if failure.promise == Some(promise) => {
+                println!(
+                    "{broken:?}: caught by {promise} in its own world: {}",
+                    failure.what
+                );
+            }
+            other => survivors.push(format!("{broken:?} was not caught by {promise}: {other:?}")),
         }
     }
     mutant::select(None);

@@ -26,6 +26,9 @@ pub(super) fn transmit(sim: &Sim, now: Nanos, from: NodeId, header: &Header, fra
             ("status", u64::from(header.raw.status)),
         ],
     );
+    if now > sim.now() {
+        sim.see(Seen::Leaves { at: now });
+    }
     sim.see(Seen::Sent { frame: frame.clone() });
     if to.index() >= sim.nodes.len() {
         return;

@@ -10,12 +10,14 @@ mod p2_every_miss_answered;
 mod p3_truthful_pages;
 mod p4_order;
 mod p5_isolation;
+mod p5_turns;
 mod p6_crash;
 mod shared_queue;
 
 use crate::seen::Seen;
 use ledger::{Ledger, News};
 use netvm_abi::Nanos;
+pub(crate) use p5_turns::Modest;
 use serde::Serialize;
 use std::fmt;
 
@@ -123,6 +125,11 @@ impl Checkers {
                 Box::new(p2_every_miss_answered::EveryMissAnswered::new(limits)),
             ],
         }
+    }
+
+    /// Adds the checker of a modest port's turns.
+    pub(crate) fn watch(&mut self, modest: Modest) {
+        self.all.push(Box::new(p5_turns::Turns::new(modest)));
     }
 
     /// Shows a fact to all.

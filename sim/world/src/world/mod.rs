@@ -9,7 +9,7 @@ pub(crate) use power::restart;
 
 use crate::backend::SimBackend;
 use crate::card;
-use crate::check::{Checkers, Limits, Violation};
+use crate::check::{Checkers, Limits, Modest, Violation};
 use crate::config::{Config, FaultLevel};
 use crate::dice::Dice;
 use crate::dma::DmaSpeed;
@@ -236,6 +236,11 @@ impl World {
     /// Adds a fault at a step of the protocol.
     pub(crate) fn play(&self, script: Script) {
         self.sim.play.begin(script);
+    }
+
+    /// Holds the waits of a port against a bound.
+    pub(crate) fn watch(&mut self, modest: Modest) {
+        self.checkers.watch(modest);
     }
 
     /// Runs it to its end.
