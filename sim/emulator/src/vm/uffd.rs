@@ -22,6 +22,7 @@ use linux_raw_sys::ioctl::{
 use rustix::io::Errno;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, Setter, Updater, ioctl};
 use rustix::mm::UserfaultfdFlags;
+use zerocopy::{FromBytes, FromZeros as _, IntoBytes};
 
 use super::PAGE_SIZE;
 use crate::error::EmulatorError;
@@ -330,16 +331,16 @@ impl Uffd {
     /// # Errors
     /// The kernel's refusal; nothing to read is not an error.
     pub fn read_event(&self) -> Result<Option<Event>, Errno> {
-        const SIZE: usize = size_of::<uffd_msg>();
-        let mut bytes = [0u8; SIZE];
+        const SIZE: usize = size_of::<Message>();
+        let mut message = Message::new_zeroed();
         loop {
-            match rustix::io::read(&self.fd, &mut bytes) {
+            match rustix::io::read(&self.fd, message.as_mut_bytes()) {
                 Ok(SIZE) => {}
                 Ok(_) | Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::INTR) => continue,
                 Err(errno) => return Err(errno),
             }
-            if let Some(event) = parse(&bytes) {
+            if let Some(event) = message.event() {
                 return Ok(Some(event));
             }
         }
@@ -380,6 +381,17 @@ unsafe impl Ioctl for NewDescriptor {
     }
 }
 
+/// `uffd_msg`. Its arguments are a union there: addresses, lengths and flags of 64 bits, by the event.
+#[repr(C)]
+#[derive(FromBytes, IntoBytes)]
+struct Message {
+    event: u8,
+    reserved: [u8; 7],
+    arguments: [u64; 3],
+}
+
+const _: () = assert!(size_of::<Message>() == size_of::<uffd_msg>());
+
 fn range(start: usize, len: usize) -> uffdio_range {
     uffdio_range {
         start: start as u64,
@@ -409,34 +421,33 @@ fn supported_features() -> u64 {
     }
 }
 
-fn parse(bytes: &[u8; size_of::<uffd_msg>()]) -> Option<Event> {
-    let word = |at: usize| {
-        let field = bytes.get(at..at + 8)?;
-        Some(u64::from_ne_bytes(field.try_into().ok()?) as usize)
-    };
-    // struct uffd_msg: the event in byte 0, its arguments from byte 8.
-    Some(match u32::from(bytes[0]) {
-        UFFD_EVENT_PAGEFAULT => {
-            let flags = word(8)? as u64;
-            Event::Fault {
-                addr: word(16)? & !(PAGE_SIZE - 1),
-                write: flags & u64::from(UFFD_PAGEFAULT_FLAG_WRITE | UFFD_PAGEFAULT_FLAG_WP) != 0,
-                protected: flags & u64::from(UFFD_PAGEFAULT_FLAG_WP) != 0,
+impl Message {
+    /// What it says; `None`: nothing that this process asked for.
+    fn event(&self) -> Option<Event> {
+        let [first, second, third] = self.arguments.map(|word| word as usize);
+        Some(match u32::from(self.event) {
+            UFFD_EVENT_PAGEFAULT => {
+                let flags = self.arguments[0];
+                Event::Fault {
+                    addr: second & !(PAGE_SIZE - 1),
+                    write: flags & u64::from(UFFD_PAGEFAULT_FLAG_WRITE | UFFD_PAGEFAULT_FLAG_WP) != 0,
+                    protected: flags & u64::from(UFFD_PAGEFAULT_FLAG_WP) != 0,
+                }
             }
-        }
-        UFFD_EVENT_REMOVE => Event::Remove {
-            start: word(8)?,
-            end: word(16)?,
-        },
-        UFFD_EVENT_UNMAP => Event::Unmap {
-            start: word(8)?,
-            end: word(16)?,
-        },
-        UFFD_EVENT_REMAP => Event::Remap {
-            from: word(8)?,
-            to: word(16)?,
-            len: word(24)?,
-        },
-        _ => return None,
-    })
+            UFFD_EVENT_REMOVE => Event::Remove {
+                start: first,
+                end: second,
+            },
+            UFFD_EVENT_UNMAP => Event::Unmap {
+                start: first,
+                end: second,
+            },
+            UFFD_EVENT_REMAP => Event::Remap {
+                from: first,
+                to: second,
+                len: third,
+            },
+            _ => return None,
+        })
+    }
 }

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use zerocopy::IntoBytes as _;
+
 /// Asks the kernel to reclaim `bytes` bytes from a control group (`memory.reclaim`, cgroup v2). That it finds fewer is
 /// no error: what can be taken has been.
 ///
@@ -67,12 +69,9 @@ pub fn resident(start: u64, len: u64) -> io::Result<u64> {
     const PAGE: u64 = 4096;
     const PRESENT: u64 = 1 << 63;
     let pagemap = fs::File::open("/proc/self/pagemap")?;
-    let mut entries = vec![0; (len.div_ceil(PAGE) * 8) as usize];
-    pagemap.read_exact_at(&mut entries, start / PAGE * 8)?;
-    let present = entries.chunks_exact(8).filter(|entry| {
-        let entry: [u8; 8] = (*entry).try_into().unwrap_or_default();
-        u64::from_ne_bytes(entry) & PRESENT != 0
-    });
+    let mut entries = vec![0_u64; len.div_ceil(PAGE) as usize];
+    pagemap.read_exact_at(entries.as_mut_bytes(), start / PAGE * 8)?;
+    let present = entries.iter().filter(|entry| **entry & PRESENT != 0);
     Ok(present.count() as u64 * PAGE)
 }
 

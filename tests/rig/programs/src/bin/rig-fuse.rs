@@ -14,6 +14,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use netvm::{Access, Port, PortConfig, device};
 use netvm_rig::meeting::{self, Trouble};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// A server that is silent, and a process that waits for it.
 #[derive(Parser)]
@@ -161,31 +162,112 @@ const ONLY: u64 = 2;
 const BELIEVED: u64 = 3600;
 /// Several reads at once (`FUSE_ASYNC_READ`).
 const TOGETHER: u32 = 1;
+/// The pages of a file outlive its last close (`FOPEN_KEEP_CACHE`).
+const KEEP_CACHE: u32 = 2;
+
+/// `fuse_in_header`. What it asks for follows.
+#[repr(C)]
+#[derive(FromBytes)]
+#[allow(dead_code, reason = "the kernel's layout; this server looks at a part of it")]
+struct Request {
+    len: u32,
+    kind: u32,
+    unique: u64,
+    node: u64,
+    user: u32,
+    group: u32,
+    process: u32,
+    extensions: u16,
+    padding: u16,
+}
+
+/// `fuse_out_header`. The answer follows.
+#[repr(C)]
+#[derive(IntoBytes, Immutable)]
+struct Reply {
+    len: u32,
+    error: i32,
+    unique: u64,
+}
+
+/// `fuse_init_out`.
+#[repr(C)]
+#[derive(IntoBytes, Immutable)]
+struct InitOut {
+    version: [u32; 2],
+    read_ahead: u32,
+    flags: u32,
+    background: u16,
+    congestion: u16,
+    longest_write: u32,
+    time_granularity: u32,
+    longest_request: u16,
+    alignment: u16,
+    unused: [u32; 8],
+}
+
+/// `fuse_open_out`.
+#[repr(C)]
+#[derive(IntoBytes, Immutable)]
+struct OpenOut {
+    handle: u64,
+    flags: u32,
+    padding: u32,
+}
+
+/// `fuse_attr`.
+#[repr(C)]
+#[derive(IntoBytes, Immutable)]
+struct Attributes {
+    number: u64,
+    size: u64,
+    blocks: u64,
+    times: [u64; 3],
+    nanoseconds: [u32; 3],
+    mode: u32,
+    links: u32,
+    owner: [u32; 2],
+    device: u32,
+    block_size: u32,
+    flags: u32,
+}
+
+/// `fuse_attr_out`.
+#[repr(C)]
+#[derive(IntoBytes, Immutable)]
+struct AttributesOut {
+    seconds: u64,
+    nanoseconds: u32,
+    padding: u32,
+    attributes: Attributes,
+}
+
+/// `fuse_entry_out`.
+#[repr(C)]
+#[derive(IntoBytes, Immutable)]
+struct EntryOut {
+    node: u64,
+    generation: u64,
+    seconds: [u64; 2],
+    nanoseconds: [u32; 2],
+    attributes: Attributes,
+}
 
 /// Answers everything but reads, until the file system is gone.
 fn serve(mut file: File, together: bool) {
     // More than the largest request that it is told of.
     let mut bytes = vec![0; 1 << 20];
     while let Ok(len) = file.read(&mut bytes) {
-        let Some(asked) = bytes.get(..len) else { return };
-        let word = |at: usize| {
-            asked
-                .get(at..at + 4)
-                .map_or(0, |b| u32::from_ne_bytes(b.try_into().unwrap_or_default()))
+        let asked = bytes.get(..len).unwrap_or_default();
+        let Ok((asked, rest)) = Request::read_from_prefix(asked) else {
+            return;
         };
-        let long = |at: usize| {
-            asked
-                .get(at..at + 8)
-                .map_or(0, |b| u64::from_ne_bytes(b.try_into().unwrap_or_default()))
-        };
-        let (kind, unique, node) = (word(4), long(8), long(16));
-        let answer = match kind {
-            request::INIT => Ok(init(together)),
-            request::LOOKUP if asked.get(40..) == Some(format!("{NAME}\0").as_bytes()) => Ok(entry()),
+        let answer = match asked.kind {
+            request::INIT => Ok(init(together).as_bytes().to_vec()),
+            request::LOOKUP if rest == format!("{NAME}\0").as_bytes() => Ok(entry().as_bytes().to_vec()),
             request::LOOKUP => Err(libc::ENOENT),
-            request::GETATTR => Ok([long_words(&[BELIEVED, 0]), attributes(node)].concat()),
-            // Pages that are asked for stay asked for (`FOPEN_KEEP_CACHE`): otherwise the next open would wait for them.
-            request::OPEN => Ok(long_words(&[1, 2])),
+            request::GETATTR => Ok(believed(asked.node).as_bytes().to_vec()),
+            request::OPEN => Ok(open().as_bytes().to_vec()),
             request::RELEASE | request::FLUSH => Ok(Vec::new()),
             // It has been asked, and will never say.
             request::READ | request::FORGET | request::BATCH_FORGET | request::INTERRUPT => continue,
@@ -195,53 +277,79 @@ fn serve(mut file: File, together: bool) {
             Ok(body) => (0, body),
             Err(errno) => (-errno, Vec::new()),
         };
-        let mut reply = Vec::new();
-        reply.extend((16 + body.len() as u32).to_ne_bytes());
-        reply.extend(error.to_ne_bytes());
-        reply.extend(unique.to_ne_bytes());
-        reply.extend(body);
-        if file.write_all(&reply).is_err() {
+        let reply = Reply {
+            len: (size_of::<Reply>() + body.len()) as u32,
+            error,
+            unique: asked.unique,
+        };
+        if file.write_all(&[reply.as_bytes(), &body].concat()).is_err() {
             return;
         }
     }
 }
 
-fn long_words(words: &[u64]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+/// Version 7.31, no read ahead.
+fn init(together: bool) -> InitOut {
+    InitOut {
+        version: [7, 31],
+        read_ahead: 0,
+        flags: if together { TOGETHER } else { 0 },
+        background: 0,
+        congestion: 0,
+        longest_write: 1 << 16,
+        time_granularity: 1,
+        longest_request: 0,
+        alignment: 0,
+        unused: [0; 8],
+    }
 }
 
-fn short_words(words: &[u32]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+/// Pages that are asked for stay asked for: otherwise the next open would wait for them.
+fn open() -> OpenOut {
+    OpenOut {
+        handle: 1,
+        flags: KEEP_CACHE,
+        padding: 0,
+    }
 }
 
-/// `fuse_init_out`: version 7.31, no read ahead.
-fn init(together: bool) -> Vec<u8> {
-    let flags = if together { TOGETHER } else { 0 };
-    let mut words = vec![7, 31, 0, flags, 0, 1 << 16, 1];
-    words.resize(16, 0);
-    short_words(&words)
+/// The only file.
+fn entry() -> EntryOut {
+    EntryOut {
+        node: ONLY,
+        generation: 0,
+        seconds: [BELIEVED; 2],
+        nanoseconds: [0; 2],
+        attributes: attributes(ONLY),
+    }
 }
 
-/// `fuse_entry_out` of the only file.
-fn entry() -> Vec<u8> {
-    [
-        long_words(&[ONLY, 0, BELIEVED, BELIEVED]),
-        short_words(&[0, 0]),
-        attributes(ONLY),
-    ]
-    .concat()
+fn believed(node: u64) -> AttributesOut {
+    AttributesOut {
+        seconds: BELIEVED,
+        nanoseconds: 0,
+        padding: 0,
+        attributes: attributes(node),
+    }
 }
 
-/// `fuse_attr`.
-fn attributes(node: u64) -> Vec<u8> {
+fn attributes(node: u64) -> Attributes {
     let (mode, size) = if node == ROOT {
         (0o040_755, 0)
     } else {
         (0o100_666, PAGE)
     };
-    [
-        long_words(&[node, size, 8, 0, 0, 0]),
-        short_words(&[0, 0, 0, mode, 1, 0, 0, 0, PAGE as u32, 0]),
-    ]
-    .concat()
+    Attributes {
+        number: node,
+        size,
+        blocks: 8,
+        times: [0; 3],
+        nanoseconds: [0; 3],
+        mode,
+        links: 1,
+        owner: [0; 2],
+        device: 0,
+        block_size: PAGE as u32,
+        flags: 0,
+    }
 }
