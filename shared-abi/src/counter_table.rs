@@ -89,30 +89,10 @@ pub fn read(words: &(impl SharedWords + ?Sized), table: WordIndex, index: u32) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use core::cell::Cell;
+    use core::sync::atomic::AtomicU32;
 
-    struct Memory([Cell<u32>; TABLE_WORDS as usize]);
-
-    impl Memory {
-        fn new() -> Self {
-            Self([const { Cell::new(0) }; TABLE_WORDS as usize])
-        }
-    }
-
-    impl SharedWords for Memory {
-        fn load_acquire(&self, at: WordIndex) -> u32 {
-            self.0.get(at.index()).map_or(u32::MAX, Cell::get)
-        }
-
-        fn store_release(&self, at: WordIndex, value: u32) {
-            if let Some(word) = self.0.get(at.index()) {
-                word.set(value);
-            }
-        }
-
-        fn full_barrier(&self) {}
-
-        fn bus_barrier(&self) {}
+    fn memory() -> [AtomicU32; TABLE_WORDS as usize] {
+        [const { AtomicU32::new(0) }; TABLE_WORDS as usize]
     }
 
     fn name(bytes: &[u8; NAME_BYTES]) -> &str {
@@ -122,7 +102,7 @@ mod tests {
 
     #[test]
     fn what_was_counted_is_read_by_name() {
-        let memory = Memory::new();
+        let memory = memory();
         let table = WordIndex(0);
         publish_names(
             &memory,
@@ -142,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_count_that_cannot_be_is_cut_and_a_card_that_is_gone_has_none() {
-        let memory = Memory::new();
+        let memory = memory();
         memory.store_release(WordIndex(0), 1_000_000);
         assert_eq!(entries(&memory, WordIndex(0)), ENTRIES);
         memory.store_release(WordIndex(0), u32::MAX);
@@ -152,7 +132,7 @@ mod tests {
 
     #[test]
     fn more_names_than_entries_stay_inside_of_the_table() {
-        let memory = Memory::new();
+        let memory = memory();
         publish_names(&memory, WordIndex(0), core::iter::repeat_n("x", 1000));
         publish_values(&memory, WordIndex(0), core::iter::repeat_n(3, 1000));
         assert_eq!(entries(&memory, WordIndex(0)), ENTRIES);

@@ -5,37 +5,29 @@ use netvm_abi::page_lock::{self, Clear, PageUse, Used};
 use netvm_abi::page_table::{HashKey, PageEntry, PageTable};
 use netvm_abi::words::SharedWords;
 use netvm_abi::{Geometry, PortId, Ppn, SegmentId, VirtAddr, Vpn, WordIndex};
-use std::cell::RefCell;
+use netvm_kit::{Hook, Words};
 use std::sync::atomic::AtomicU32;
 
 /// NIC memory as the host sees it: a store stays on the bus until the host's next read pushes it on.
-struct AcrossTheBus<'a> {
-    memory: &'a [AtomicU32],
-    posted: RefCell<Vec<(WordIndex, u32)>>,
+#[derive(Default)]
+struct AcrossTheBus {
+    posted: Vec<(WordIndex, u32)>,
 }
 
-impl AcrossTheBus<'_> {
-    fn land(&self) {
-        for (at, value) in self.posted.borrow_mut().drain(..) {
-            self.memory.store_release(at, value);
+impl Hook for AcrossTheBus {
+    fn load(&mut self, memory: &[AtomicU32], at: WordIndex) -> u32 {
+        self.bus_barrier(memory);
+        memory.load_acquire(at)
+    }
+
+    fn store(&mut self, _: &[AtomicU32], at: WordIndex, value: u32) {
+        self.posted.push((at, value));
+    }
+
+    fn bus_barrier(&mut self, memory: &[AtomicU32]) {
+        for (at, value) in self.posted.drain(..) {
+            memory.store_release(at, value);
         }
-    }
-}
-
-impl SharedWords for AcrossTheBus<'_> {
-    fn load_acquire(&self, at: WordIndex) -> u32 {
-        self.land();
-        self.memory.load_acquire(at)
-    }
-
-    fn store_release(&self, at: WordIndex, value: u32) {
-        self.posted.borrow_mut().push((at, value));
-    }
-
-    fn full_barrier(&self) {}
-
-    fn bus_barrier(&self) {
-        self.land();
     }
 }
 
@@ -43,14 +35,9 @@ impl SharedWords for AcrossTheBus<'_> {
 fn a_use_right_after_a_question_counts_for_the_next_one() {
     let geometry = Geometry::default();
     let table = PageTable::of(&geometry, HashKey::default());
-    let memory: Vec<AtomicU32> = (0..BarMap::new(&geometry).words)
-        .map(|_| AtomicU32::new(0))
-        .collect();
-    let card = memory.as_slice();
-    let host = AcrossTheBus {
-        memory: card,
-        posted: RefCell::default(),
-    };
+    let host = Words::new(BarMap::new(&geometry).words);
+    host.hook(AcrossTheBus::default());
+    let card = &*host;
     let entry = PageEntry {
         vpn: Vpn::of(PortId(1), VirtAddr(0x1000)),
         ppn: Ppn(7),
@@ -63,7 +50,7 @@ fn a_use_right_after_a_question_counts_for_the_next_one() {
         page_lock::unlock_page(card, &table, locked.slot, used);
     };
     page_lock::publish(&host, &table, slot, &entry);
-    host.land();
+    host.bus_barrier();
     for (used, clear) in [
         (Used::Read, Clear::Referenced),
         (Used::Written, Clear::Dirty),

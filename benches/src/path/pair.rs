@@ -15,10 +15,10 @@ use netvm_abi::page_table::{PageEntry, PageSlot, PageTable};
 use netvm_abi::port_area::TAKEN;
 use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
 use netvm_abi::shared_map::SharedMap;
-use netvm_abi::storage::{MakeTable, Storage};
 use netvm_abi::wire::{HEADER_BYTES, OwnHeader};
 use netvm_abi::words::{Part, SharedWords};
 use netvm_abi::*;
+use netvm_kit::Heap;
 use netvm_nic::platform::{Dma, DmaId, Interrupt, Operands, Payload, Platform};
 use netvm_nic::{Config, Frame, Nic};
 use std::collections::VecDeque;
@@ -33,19 +33,6 @@ pub const LOCAL: VirtAddr = VirtAddr(0x5000);
 
 const SECRET: u64 = 0x1234_5678_9ABC_DEF0;
 const SEGMENT: SegmentId = SegmentId(5);
-
-/// Tables on the heap.
-pub struct Heap;
-
-impl Storage for Heap {
-    type Table<T: 'static> = Box<[T]>;
-}
-
-impl MakeTable for Heap {
-    fn table<T: 'static>(&mut self, len: usize, make: impl FnMut(usize) -> T) -> Box<[T]> {
-        (0..len).map(make).collect()
-    }
-}
 
 /// What a NIC has around it.
 pub struct Board {
@@ -123,8 +110,8 @@ impl End {
             ..Config::default()
         };
         let geometry = config.geometry;
-        let mut nic =
-            Nic::new(config, &mut Heap).map_err(|error| anyhow::anyhow!("making a NIC: {error}"))?;
+        let mut nic = Nic::new(config, &mut Heap::default())
+            .map_err(|error| anyhow::anyhow!("making a NIC: {error}"))?;
         let words = |count| (0..count).map(|_| AtomicU32::new(0)).collect();
         let mut board = Board {
             bar: words(BarMap::new(&geometry).words),

@@ -175,24 +175,12 @@ impl<S: Storage> Grants<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::boxed::Box;
-
-    struct Heap;
-
-    impl Storage for Heap {
-        type Table<T: 'static> = Box<[T]>;
-    }
-
-    impl MakeTable for Heap {
-        fn table<T: 'static>(&mut self, len: usize, make: impl FnMut(usize) -> T) -> Box<[T]> {
-            (0..len).map(make).collect()
-        }
-    }
+    use netvm_kit::Heap;
 
     /// Every way in which a claim may not fit its capability, one at a time (promise P5).
     #[test]
     fn a_claim_is_checked_field_by_field() {
-        let mut grants = Grants::new(&mut Heap, 4);
+        let mut grants = Grants::new(&mut Heap::default(), 4);
         let capability = Capability {
             port: PortId(3),
             modes: Modes::WRITE | Modes::NOTIFY,

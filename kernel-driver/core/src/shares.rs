@@ -65,25 +65,13 @@ impl<S: Storage> Shares<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::boxed::Box;
+    use netvm_kit::Heap;
     use std::vec::Vec;
-
-    struct Heap;
-
-    impl Storage for Heap {
-        type Table<T: 'static> = Box<[T]>;
-    }
-
-    impl MakeTable for Heap {
-        fn table<T: 'static>(&mut self, len: usize, make: impl FnMut(usize) -> T) -> Box<[T]> {
-            (0..len).map(make).collect()
-        }
-    }
 
     #[test]
     fn a_greedy_port_leaves_each_other_one_its_share() {
         for (entries, ports) in [(1024, 64), (16, 8), (16, 4), (5, 8), (1, 2), (65_535, 64)] {
-            let mut shares = Shares::new(&mut Heap, entries, ports);
+            let mut shares = Shares::new(&mut Heap::default(), entries, ports);
             let users = u32::from(ports) - 1;
             let share = entries / 2 / users;
             let mut taken = 0;
@@ -111,7 +99,7 @@ mod tests {
             entries in 1u32..64,
             ops in proptest::collection::vec((0u16..6, proptest::bool::ANY), 0..300),
         ) {
-            let mut shares = Shares::new(&mut Heap, entries, 6);
+            let mut shares = Shares::new(&mut Heap::default(), entries, 6);
             let mut held = [0u32; 6];
             for (port, takes) in ops {
                 let mine = &mut held[usize::from(port)];

@@ -1,7 +1,5 @@
 //! The shared receive queue: places that the NIC gives out, in worlds that reorder, evict and fail.
 
-mod common;
-use common::*;
 use netvm_abi::bar::port as bar_port;
 use netvm_abi::capability::Capability;
 use netvm_abi::control::Modes;
@@ -11,6 +9,7 @@ use netvm_abi::shared_map::SharedMap;
 use netvm_abi::shared_queue::{QueueShape, Record};
 use netvm_abi::words::Part;
 use netvm_abi::*;
+use netvm_kit::nic::*;
 use proptest::prelude::*;
 use rand::{Rng, SeedableRng};
 

@@ -1,7 +1,5 @@
 //! Atomics: what they do, that they never mix, and what happens when a page is missing.
 
-mod common;
-use common::*;
 use netvm_abi::atomic::{Atomic, AtomicResult, QueueBlock};
 use netvm_abi::capability::Capability;
 use netvm_abi::control::Modes;
@@ -11,6 +9,7 @@ use netvm_abi::port_area::{AREA_WORDS, Reply};
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::words::Part;
 use netvm_abi::*;
+use netvm_kit::nic::*;
 
 const WORD: u64 = 0x12008;
 

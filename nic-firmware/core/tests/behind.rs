@@ -1,8 +1,6 @@
 //! What each kind of operation does behind one of its stream that has failed, before its sender knows (promise
 //! P4): at its source, where no message has left, and at the receiver.
 
-mod common;
-use common::*;
 use netvm_abi::atomic::QueueBlock;
 use netvm_abi::capability::Capability;
 use netvm_abi::control::Modes;
@@ -13,6 +11,8 @@ use netvm_abi::shared_map::SharedMap;
 use netvm_abi::shared_queue::{QueueShape, Record};
 use netvm_abi::words::Part;
 use netvm_abi::*;
+use netvm_kit::heap::looks;
+use netvm_kit::nic::*;
 
 /// A page of node 1 that is mapped, and where the operations go.
 const PAGE_AT: u64 = 0x12000;

@@ -1,8 +1,6 @@
 //! Every counter is driven above zero: by the scenario that its row of the table names. A counter
 //! without a row fails.
 
-mod common;
-use common::*;
 use netvm_abi::atomic::AtomicResult;
 use netvm_abi::bar::port as bar_port;
 use netvm_abi::capability::Capability;
@@ -11,6 +9,7 @@ use netvm_abi::descriptor::{Command, CommandFlags, Opcode};
 use netvm_abi::event::{AtomicAnswer, HostEvent, NicEvent, SourceAnswer};
 use netvm_abi::wire::{Body, Header, Kind, ReadTicket};
 use netvm_abi::*;
+use netvm_kit::nic::*;
 use netvm_nic::platform::DmaId;
 use netvm_nic::{Config, Counters};
 

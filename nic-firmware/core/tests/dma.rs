@@ -1,10 +1,9 @@
 //! DMAs: several in flight, ending late, out of order, twice, or not at all well; barriers; and no
 //! page lock without a DMA (promise P1).
 
-mod common;
-use common::*;
 use netvm_abi::event::{HostEvent, NicEvent};
 use netvm_abi::{Nanos, Status, Token};
+use netvm_kit::nic::*;
 use netvm_nic::platform::DmaId;
 
 /// Node 1 has pages 0x12000.. mapped; DMAs end only when the test says so.

@@ -1,7 +1,5 @@
 //! Nodes whose tables are of different sizes: what one has more of than the other harms no link.
 
-mod common;
-use common::*;
 use netvm_abi::capability::Capability;
 use netvm_abi::descriptor::{Command, CommandFlags, Opcode};
 use netvm_abi::event::{HostEvent, NicEvent};
@@ -9,6 +7,7 @@ use netvm_abi::port_area::{AREA_WORDS, Reply};
 use netvm_abi::shared_map::{SharedMap, status_page};
 use netvm_abi::words::{Part, SharedWords};
 use netvm_abi::*;
+use netvm_kit::nic::*;
 use netvm_nic::config::Timers;
 
 /// A port of the large node that the small one has none of.

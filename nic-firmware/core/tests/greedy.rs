@@ -17,8 +17,6 @@
 //!
 //! What lies beyond is shown here, too.
 
-mod common;
-use common::*;
 use netvm_abi::capability::Capability;
 use netvm_abi::control::Modes;
 use netvm_abi::descriptor::{Command, Opcode};
@@ -26,6 +24,7 @@ use netvm_abi::port_area::{AREA_WORDS, Reply};
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::words::Part;
 use netvm_abi::*;
+use netvm_kit::nic::*;
 
 /// Commands of a port that its card works on at a time.
 const PIPELINE: u64 = 8;

@@ -1,12 +1,11 @@
 //! Links (promise P6): greetings, new lives, silence, gaps, stale and repeated messages.
 
-mod common;
-use common::*;
 use netvm_abi::event::{HostEvent, NicEvent};
 use netvm_abi::shared_map::status_page;
 use netvm_abi::wire::{Header, Kind};
 use netvm_abi::words::SharedWords;
 use netvm_abi::{Geometry, Incarnation, Nanos, NodeId, Status, Token};
+use netvm_kit::nic::*;
 use netvm_nic::Config;
 
 fn linked() -> World {

@@ -1,10 +1,9 @@
 //! Order (promise P4, thesis 6.2) under everything that can disturb it: a wire that reorders, DMAs
 //! that end in any order, source misses, pages that come and go, full windows.
 
-mod common;
-use common::*;
 use netvm_abi::descriptor::CommandFlags;
 use netvm_abi::{CapabilitySlot, Epoch, Nanos, PortId};
+use netvm_kit::nic::*;
 use proptest::prelude::*;
 use rand::{Rng, SeedableRng};
 

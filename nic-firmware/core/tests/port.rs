@@ -1,12 +1,11 @@
 //! Ports: opening, closing at any moment, generations; completion counters and fences;
 //! notifications and the waiters that they wake.
 
-mod common;
-use common::*;
 use netvm_abi::bar::port as bar_port;
 use netvm_abi::event::{HostEvent, NicEvent, SourceAnswer};
 use netvm_abi::port_area;
 use netvm_abi::*;
+use netvm_kit::nic::*;
 use netvm_nic::platform::Interrupt;
 
 fn linked() -> World {

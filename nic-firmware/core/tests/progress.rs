@@ -1,14 +1,13 @@
 //! Frames that the wire loses one by one, beside traffic that goes on: what they held up goes on, or ends with
 //! `LinkLost` within the stated time.
 
-mod common;
-use common::*;
 use netvm_abi::descriptor::{Command, Opcode};
 use netvm_abi::event::{HostEvent, NicEvent};
 use netvm_abi::shared_map::status_page;
 use netvm_abi::wire::Kind;
 use netvm_abi::words::SharedWords;
 use netvm_abi::{Nanos, NodeId, Status};
+use netvm_kit::nic::*;
 use netvm_nic::config::Timers;
 
 /// How often the other port sends: more often than probes go out.

@@ -1,7 +1,5 @@
 //! Reads and flushes (thesis 5.5): straight, over both bounce paths, refused, lost, too many.
 
-mod common;
-use common::*;
 use netvm_abi::control::Modes;
 use netvm_abi::descriptor::{Command, Opcode};
 use netvm_abi::event::NicEvent;
@@ -9,6 +7,7 @@ use netvm_abi::port_area::Reply;
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::words::Part;
 use netvm_abi::{Nanos, PortId, ReplySlot, Status, port_area};
+use netvm_kit::nic::*;
 
 fn linked(seed: u64) -> World {
     let mut world = World::connected(2, seed);

@@ -1,12 +1,11 @@
 //! Isolation (promise P5): what is refused, why, and that only the culprit hears of it.
 
-mod common;
-use common::*;
 use netvm_abi::bar::port as bar_port;
 use netvm_abi::capability::Capability;
 use netvm_abi::control::Modes;
 use netvm_abi::descriptor::{Command, CommandFlags, Opcode};
 use netvm_abi::*;
+use netvm_kit::nic::*;
 
 fn linked() -> World {
     let mut world = World::connected(2, 0);

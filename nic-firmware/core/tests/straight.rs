@@ -1,11 +1,10 @@
 //! A write that lacks nothing leaves at once, and no other way tells it apart: behind an entry that still waits, the
 //! same write goes through the pipeline, in its turn, and makes the same message.
 
-mod common;
-use common::*;
 use netvm_abi::Seq;
 use netvm_abi::descriptor::{Command, CommandFlags};
 use netvm_abi::port_area::{TAKEN, WRITES_DONE};
+use netvm_kit::nic::*;
 
 const STAGED: u64 = 0x5000;
 

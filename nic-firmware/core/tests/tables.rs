@@ -1,10 +1,10 @@
 //! Making a NIC: lent tables, wrong configurations, and the memory that it takes (promise P7).
 
-mod common;
-use common::*;
 use netvm_abi::geometry::GeometryError;
 use netvm_abi::storage::MakeTable;
 use netvm_abi::{Geometry, NodeId};
+use netvm_kit::Heap;
+use netvm_kit::nic::*;
 use netvm_nic::tables::{Tables, footprint};
 use netvm_nic::{Config, ConfigError, Nic};
 
@@ -14,10 +14,10 @@ fn lent_tables_must_have_the_right_length() {
         geometry: geometry(2),
         ..Config::default()
     };
-    let tables = Tables::make(&config.geometry, &mut Heap);
+    let tables = Tables::make(&config.geometry, &mut Heap::default());
     assert!(Nic::<Heap>::from_tables(config, tables).is_ok());
-    let mut tables = Tables::make(&config.geometry, &mut Heap);
-    tables.reads = Heap.table(0, |_| unreachable!());
+    let mut tables = Tables::make(&config.geometry, &mut Heap::default());
+    tables.reads = Heap::default().table(0, |_| unreachable!());
     let error = Nic::<Heap>::from_tables(config, tables).err();
     let expected = ConfigError::Table {
         name: "reads",
@@ -34,7 +34,7 @@ fn wrong_configurations_say_what_is_wrong() {
         geometry: geometry(2),
         ..Config::default()
     };
-    let make = |config: Config| Nic::new(config, &mut Heap).err();
+    let make = |config: Config| Nic::new(config, &mut Heap::default()).err();
     assert_eq!(make(good), None);
     let node = Config {
         node: NodeId(2),

@@ -1,7 +1,5 @@
 //! Writes (thesis 5.4): inline and staged, straight to the page and through the bounce page.
 
-mod common;
-use common::*;
 use netvm_abi::bar::port as bar_port;
 use netvm_abi::control::Modes;
 use netvm_abi::descriptor::{Command, CommandFlags};
@@ -9,6 +7,7 @@ use netvm_abi::event::{HostEvent, NicEvent};
 use netvm_abi::port_area;
 use netvm_abi::wire::Kind;
 use netvm_abi::{Nanos, NodeId, SegmentId, Status};
+use netvm_kit::nic::*;
 
 fn linked(seed: u64) -> World {
     let mut world = World::connected(2, seed);

@@ -1,14 +1,12 @@
 //! The one loop: it brings a write from doorbell to notification, sleeps when nothing is left, and
 //! loses no wake-up.
 
-#[path = "../../core/tests/common/mod.rs"]
-mod common;
-
-use common::*;
 use netvm_abi::event::HostEvent;
 use netvm_abi::shared_map::status_page;
 use netvm_abi::words::SharedWords;
 use netvm_abi::{Nanos, NodeId, ReceiveId, StagingId};
+use netvm_kit::Words;
+use netvm_kit::nic::*;
 use netvm_platform::{Device, DmaEnd, EventLoop, Frame};
 use std::collections::VecDeque;
 
@@ -54,11 +52,9 @@ impl Device for Polled<'_> {
     }
     fn poll_frame(&mut self) -> Option<Frame> {
         let message = self.frames.pop_front()?;
-        let receive = ReceiveId(self.board.next_receive);
-        self.board.next_receive += 1;
         let mut bytes = message.header.encode().to_vec();
         bytes.extend_from_slice(&message.payload);
-        self.board.receive.insert(receive.0, message.payload);
+        let receive = self.board.receive(message.payload);
         Some(Frame::new(receive, &bytes, bytes.len()))
     }
     fn poll_dma(&mut self) -> Option<DmaEnd> {

@@ -472,7 +472,7 @@ impl Attack {
         let head = self.command().encode();
         self.made.lying_descriptors += u64::from(self.post(port, &head));
         self.rig.settle();
-        self.rig.board.bar.be_honest();
+        self.rig.board.bar.unhook();
     }
 
     /// Posts; false when the queue stays full.

@@ -1,7 +1,6 @@
 //! The NIC's surroundings, which believe nothing: each DMA, each release and each message is checked against books that
 //! the host and the attackers keep here.
 
-use crate::words::Words;
 use netvm_abi::atomic::Operand;
 use netvm_abi::bounce::BounceUse;
 use netvm_abi::capability::Capability;
@@ -11,6 +10,7 @@ use netvm_abi::wire::{Header, Kind, MessageFlags, OwnHeader};
 use netvm_abi::{
     BounceId, ByteLen, Geometry, Nanos, NodeId, PAGE_SIZE, PageOffset, ReceiveId, StagingId, VirtAddr, Vpn,
 };
+use netvm_kit::Words;
 use netvm_nic::platform::{Dma, DmaId, Interrupt, Operands, PageRange, Payload, Platform};
 use std::collections::{HashMap, VecDeque};
 

@@ -10,7 +10,6 @@ pub mod board;
 pub mod host;
 pub mod peers;
 pub mod rig;
-pub mod words;
 
 pub use attack::Attack;
 pub use rig::Rig;

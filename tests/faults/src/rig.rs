@@ -13,28 +13,15 @@ use netvm_abi::page_table::{PageEntry, PageTable};
 use netvm_abi::port_area::{ERROR_WRITE, ERRORS_LOST, NOTIFICATION_WRITE, READS_DONE, TAKEN, WRITES_DONE};
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::shared_queue::QueueShape;
-use netvm_abi::storage::{MakeTable, Storage};
 use netvm_abi::wire::{HEADER_BYTES, Header, Kind};
 use netvm_abi::words::{Part, SharedWords};
 use netvm_abi::{
     CapabilitySlot, Generation, Geometry, Nanos, NodeId, NotificationId, PortId, Ppn, SegmentId, VirtAddr,
     Vpn, WordIndex,
 };
+use netvm_kit::{Heap, Lie};
 use netvm_nic::platform::{Dma, DmaId};
 use netvm_nic::{Config, Frame, Nic};
-
-/// Tables on the heap.
-pub struct Heap;
-
-impl Storage for Heap {
-    type Table<T: 'static> = Box<[T]>;
-}
-
-impl MakeTable for Heap {
-    fn table<T: 'static>(&mut self, len: usize, make: impl FnMut(usize) -> T) -> Box<[T]> {
-        (0..len).map(make).collect()
-    }
-}
 
 /// The node under attack.
 pub const TARGET: NodeId = NodeId(1);
@@ -101,7 +88,7 @@ impl Rig {
             ..Config::default()
         };
         let mut board = Board::new(geometry, TARGET);
-        let mut nic = Nic::new(config, &mut Heap).expect("a good configuration");
+        let mut nic = Nic::new(config, &mut Heap::default()).expect("a good configuration");
         nic.attach(&mut board);
         let host = Host::new(&geometry, PageTable::of(&geometry, config.hash_key));
         let peers = (0..NODES)
@@ -277,7 +264,7 @@ impl Rig {
             .plus(block::COMMANDS.0)
             .0;
         let words = DESCRIPTOR_WORDS as u32 * QUEUE_ENTRIES;
-        self.board.bar.lie(at..at + words, script, seed);
+        self.board.bar.hook(Lie::new(at..at + words, script, seed));
     }
 
     /// A word of a port's area.
@@ -377,7 +364,7 @@ impl Rig {
     /// # Panics
     /// When they do not.
     pub fn quiesce(&mut self) {
-        self.board.bar.be_honest();
+        self.board.bar.unhook();
         for port in POSTING {
             let posted = self.posted(PortId(port));
             self.scribble(PortId(port), block::DOORBELL, posted);

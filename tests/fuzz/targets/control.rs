@@ -17,8 +17,6 @@ use netvm_abi::shared_queue::QueueShape;
 use netvm_abi::wire::{HEADER_WORDS, Header, Kind};
 use netvm_abi::words::SharedWords;
 use netvm_abi::*;
-use netvm_faults::rig::Heap;
-use netvm_faults::words::Words;
 use netvm_host::Host;
 use netvm_host::Platform;
 use netvm_host::attach::HostConfig;
@@ -26,6 +24,7 @@ use netvm_host::exports::{Allow, ExportSpec};
 use netvm_host::imports::ImportSpec;
 use netvm_host::paging::WorkStep;
 use netvm_host::platform::{CopyEnd, Resident};
+use netvm_kit::{Heap, Words};
 use std::collections::HashMap;
 
 const PEER: NodeId = NodeId(1);
@@ -119,7 +118,7 @@ impl Rig {
             imports: 16,
             ..HostConfig::default()
         };
-        let mut host = Host::attach(&mut platform, &mut Heap, &config, Nanos(0)).expect("attaches");
+        let mut host = Host::attach(&mut platform, &mut Heap::default(), &config, Nanos(0)).expect("attaches");
         let port = host
             .port_open(&mut platform, Some(PortId(1)))
             .expect("opens")

@@ -41,7 +41,7 @@ fuzz_target!(|data: &[u8]| {
         rig.post(PortId(port), &valid(port), &[0; 8]);
         rig.lie(PortId(port), script, head[0] | 1);
         rig.settle();
-        rig.board.bar.be_honest();
+        rig.board.bar.unhook();
         while rig.board.dmas.len() > 4 {
             rig.end_dma(0, chunk[0] % 8 != 0);
         }

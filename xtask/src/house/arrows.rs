@@ -8,7 +8,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 use netvm_harness::cargo::root;
 
 /// A crate of ours, and those of ours that its shipped code may use.
-const ARROWS: [(&str, &[&str]); 17] = [
+const ARROWS: [(&str, &[&str]); 18] = [
     ("netvm-abi", &[]),
     ("netvm-nic", &["netvm-abi"]),
     ("netvm-host", &["netvm-abi"]),
@@ -39,7 +39,8 @@ const ARROWS: [(&str, &[&str]); 17] = [
             "netvm-conformance",
         ],
     ),
-    ("netvm-faults", &["netvm-abi", "netvm-nic"]),
+    ("netvm-kit", &["netvm-abi", "netvm-nic"]),
+    ("netvm-faults", &["netvm-abi", "netvm-kit", "netvm-nic"]),
     ("netvm-rig", &["netvm", "netvm-conformance"]),
     ("netvm-loom", &["netvm-abi", "netvm-nic", "netvm-platform"]),
     ("netvm-models", &["netvm", "netvm-abi"]),

@@ -1,127 +1,54 @@
 //! A card's surroundings: memory in vectors, and the platform that the NIC asks for DMAs. It checks
 //! whatever the NIC asks for: slots, places in pages, mappings, receive buffers.
 
+use crate::Words;
 use netvm_abi::atomic::Operand;
-use netvm_abi::storage::{MakeTable, Storage};
+use netvm_abi::bar::BarMap;
+use netvm_abi::shared_map::SharedMap;
 use netvm_abi::wire::{Header, OwnHeader};
-use netvm_abi::words::SharedWords;
 use netvm_abi::*;
 use netvm_nic::platform::{Dma, DmaId, Interrupt, Operands, Payload, Platform};
-use std::cell::Cell;
 use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::ops::{Deref, DerefMut};
-use std::sync::atomic::AtomicU32;
 
-/// Tables on the heap.
-pub struct Heap;
-
-/// A table that counts how often it is looked at: see [`looks`].
-pub struct Counted<T>(Box<[T]>);
-
-thread_local! {
-    static LOOKS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// How often this thread has looked at any table so far: a measure of a step's work.
-pub fn looks() -> u64 {
-    LOOKS.get()
-}
-
-impl<T> Deref for Counted<T> {
-    type Target = [T];
-    fn deref(&self) -> &[T] {
-        LOOKS.set(LOOKS.get() + 1);
-        &self.0
-    }
-}
-
-impl<T> DerefMut for Counted<T> {
-    fn deref_mut(&mut self) -> &mut [T] {
-        LOOKS.set(LOOKS.get() + 1);
-        &mut self.0
-    }
-}
-
-impl Storage for Heap {
-    type Table<T: 'static> = Counted<T>;
-}
-
-impl MakeTable for Heap {
-    fn table<T: 'static>(&mut self, len: usize, make: impl FnMut(usize) -> T) -> Counted<T> {
-        Counted((0..len).map(make).collect())
-    }
-}
-
+/// Bytes of a page.
 pub const PAGE: usize = 4096;
-
-/// Words that may be told to answer differently each time (hostile descriptor memory).
-pub struct Words {
-    pub words: Vec<AtomicU32>,
-    /// Words of this range are scrambled on every load.
-    pub flicker: Option<(std::ops::Range<u32>, std::cell::Cell<u32>)>,
-}
-
-impl Words {
-    pub fn new(count: u32) -> Self {
-        Self {
-            words: (0..count).map(|_| AtomicU32::new(0)).collect(),
-            flicker: None,
-        }
-    }
-}
-
-impl SharedWords for Words {
-    fn load_acquire(&self, at: WordIndex) -> u32 {
-        let value = self.words.load_acquire(at);
-        match &self.flicker {
-            Some((range, state)) if range.contains(&at.0) => {
-                let mut x = state.get();
-                x ^= x << 13;
-                x ^= x >> 17;
-                x ^= x << 5;
-                state.set(x);
-                // Mostly a changed bit or two, sometimes anything.
-                if x % 8 == 0 {
-                    x
-                } else {
-                    value ^ (1 << ((x >> 8) % 32))
-                }
-            }
-            _ => value,
-        }
-    }
-    fn store_release(&self, at: WordIndex, value: u32) {
-        self.words.store_release(at, value);
-    }
-    fn full_barrier(&self) {
-        self.words.full_barrier();
-    }
-    fn bus_barrier(&self) {
-        self.words.bus_barrier();
-    }
-}
 
 /// A message on the wire.
 #[derive(Clone, Debug)]
 pub struct Message {
+    /// Its header.
     pub header: Header,
+    /// What follows.
     pub payload: Vec<u8>,
 }
 
 /// One node's surroundings.
 pub struct Board {
+    /// NIC memory.
     pub bar: Words,
+    /// Driver memory.
     pub shared: Words,
+    /// Application pages, by page frame.
     pub pages: BTreeMap<u64, Vec<u8>>,
+    /// Staging buffers.
     pub staging: Vec<Vec<u8>>,
+    /// Receive buffers that the NIC has, and their payloads.
     pub receive: BTreeMap<u32, Vec<u8>>,
+    /// The number of the next receive buffer.
     pub next_receive: u32,
+    /// Bounce pages that were written.
     pub bounce: BTreeMap<u32, Vec<u8>>,
+    /// Operands of atomics.
     pub operands: Operands,
+    /// DMAs that were started and have not ended.
     pub dmas: Vec<(DmaId, Dma)>,
+    /// Staging buffers whose message has left.
     pub sent: VecDeque<StagingId>,
+    /// Messages that were sent.
     pub outbox: VecDeque<Message>,
+    /// Interrupts that were raised.
     pub interrupts: Vec<Interrupt>,
+    /// Sizes.
     pub geometry: Geometry,
     /// Pages that are mapped, as a checker of its own sees them.
     pub mapped: HashSet<(u64, u64)>,
@@ -214,6 +141,39 @@ impl Platform for Board {
 }
 
 impl Board {
+    /// Surroundings in which nothing is mapped.
+    #[must_use]
+    pub fn new(geometry: Geometry) -> Self {
+        Self {
+            bar: Words::new(BarMap::new(&geometry).words),
+            shared: Words::new(SharedMap::new(&geometry).words),
+            pages: BTreeMap::new(),
+            staging: vec![vec![0; PAGE]; usize::from(geometry.staging)],
+            receive: BTreeMap::new(),
+            next_receive: 0,
+            bounce: BTreeMap::new(),
+            dmas: Vec::new(),
+            sent: VecDeque::new(),
+            operands: Operands::new(),
+            outbox: VecDeque::new(),
+            interrupts: Vec::new(),
+            geometry,
+            mapped: HashSet::new(),
+        }
+    }
+
+    /// A frame comes in: its buffer, which holds `payload`.
+    pub fn receive(&mut self, payload: Vec<u8>) -> ReceiveId {
+        let receive = ReceiveId(self.next_receive);
+        self.next_receive += 1;
+        self.receive.insert(receive.0, payload);
+        receive
+    }
+
+    /// Moves the bytes of a DMA.
+    ///
+    /// # Panics
+    /// It names memory that is not there.
     pub fn do_dma(&mut self, id: DmaId, dma: Dma) {
         match dma {
             Dma::PageToStaging { page, staging } => {

@@ -23,6 +23,10 @@ impl Node {
         ppn
     }
 
+    /// Maps a page of a port with a frame of its own; another page goes if its places are taken.
+    ///
+    /// # Panics
+    /// A place is taken by nothing that was mapped.
     pub fn map_frame(&mut self, port: u16, address: u64, segment: u32, writable: bool, ppn: u64) {
         let vpn = Vpn::of(PortId(port), VirtAddr(address));
         let places = self.table.places(vpn);
@@ -53,6 +57,9 @@ impl Node {
     }
 
     /// Unmaps a page; returns whether it was free at once.
+    ///
+    /// # Panics
+    /// It is not mapped.
     pub fn unmap(&mut self, port: u16, address: u64) -> bool {
         let vpn = Vpn::of(PortId(port), VirtAddr(address));
         let (slot, ppn) = self.slots.remove(&vpn.raw()).unwrap();
@@ -82,6 +89,7 @@ impl Node {
         }
     }
 
+    /// Maps a page of a port unless it is mapped.
     pub fn map_if_missing(&mut self, port: u16, address: u64, segment: u32, writable: bool) {
         let vpn = Vpn::of(PortId(port), VirtAddr(address));
         if !self.slots.contains_key(&vpn.raw()) {
@@ -89,12 +97,14 @@ impl Node {
         }
     }
 
+    /// Makes a capability live.
     pub fn grant(&mut self, slot: u32, capability: &Capability) {
         let map = BarMap::new(&self.board.geometry);
         let at = capability_at(map.capabilities, CapabilitySlot(slot));
         capability.publish(&self.board.bar, at);
     }
 
+    /// Ends a capability.
     pub fn revoke(&mut self, slot: u32) {
         let map = BarMap::new(&self.board.geometry);
         Capability::retract(
@@ -197,6 +207,10 @@ impl Node {
         any
     }
 
+    /// What the NIC says of a bounced message.
+    ///
+    /// # Panics
+    /// It is no header.
     pub fn record(&self, bounce: BounceId) -> Header {
         let map = SharedMap::new(&self.board.geometry);
         netvm_abi::bounce::load_record(&self.board.shared, map.bounce_record(bounce)).unwrap()
@@ -230,6 +244,10 @@ impl Node {
         self.board.pages[&ppn][at..at + len].to_vec()
     }
 
+    /// Stores bytes in a port's memory, wherever they are.
+    ///
+    /// # Panics
+    /// They leave the page.
     pub fn fill(&mut self, port: u16, address: u64, bytes: &[u8]) {
         let ppn = self.frame_of(Vpn::of(PortId(port), VirtAddr(address)));
         let at = (address & 0xFFF) as usize;

@@ -1,21 +1,14 @@
-//! A scripted platform: memory in vectors, DMAs and messages that wait until the test lets them
-//! happen, in whatever order it likes. [`board`] is a card's surroundings, [`node`] a card with its
-//! rings and ports, [`host`] its pages and the plain host that serves them, [`world`] several nodes
+//! A scripted platform for the NIC core: memory in vectors, DMAs and messages that wait until the test lets them
+//! happen, in whatever order it likes. [`Board`] is a card's surroundings, [`Node`] a card with its
+//! rings and ports, its pages and the plain host that serves them, [`World`] several nodes
 //! with a wire. Here: the words in which the tests talk about them.
-#![allow(
-    dead_code,
-    unreachable_pub,
-    missing_docs,
-    unused_imports,
-    reason = "each test binary uses its own part"
-)]
 
 mod board;
 mod host;
 mod node;
 mod world;
 
-pub use board::{Board, Heap, Message, PAGE, Words, looks};
+pub use board::{Board, Message, PAGE};
 pub use node::Node;
 pub use world::World;
 
@@ -26,6 +19,7 @@ use netvm_abi::event::{HostEvent, SourceAnswer};
 use netvm_abi::*;
 
 /// Small tables, so that tests reach their ends.
+#[must_use]
 pub fn geometry(nodes: u16) -> Geometry {
     Geometry {
         nodes,
@@ -39,6 +33,7 @@ pub fn geometry(nodes: u16) -> Geometry {
 }
 
 /// A capability for everything from node `holder` port 1 to port 1 at `0x10000..0x20000`.
+#[must_use]
 pub fn capability(holder: u16) -> Capability {
     Capability {
         port: PortId(1),
@@ -56,6 +51,7 @@ pub fn capability(holder: u16) -> Capability {
 }
 
 /// A write from node 0 to node 1 through [`capability`] in slot 3.
+#[must_use]
 pub fn write(op: u32, remote: u64, local: u64, len: u32) -> Command {
     Command {
         len: ByteLen(len),
@@ -70,6 +66,8 @@ pub fn write(op: u32, remote: u64, local: u64, len: u32) -> Command {
     }
 }
 
+/// A write whose payload is in its descriptor.
+#[must_use]
 pub fn inline(op: u32, remote: u64, len: u32) -> Command {
     Command {
         flags: CommandFlags::INLINE,
@@ -77,6 +75,8 @@ pub fn inline(op: u32, remote: u64, len: u32) -> Command {
     }
 }
 
+/// The same command, with a notification.
+#[must_use]
 pub fn notify(command: Command, id: u32) -> Command {
     Command {
         notification: NotificationId(id),
@@ -85,6 +85,7 @@ pub fn notify(command: Command, id: u32) -> Command {
 }
 
 /// Answers a source miss.
+#[must_use]
 pub fn answer(staging: StagingId, generation: Generation, answer: SourceAnswer) -> HostEvent {
     HostEvent::SourceAnswer {
         staging,

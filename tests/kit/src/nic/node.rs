@@ -1,6 +1,7 @@
 //! A node: the NIC, its surroundings, and the host's and the applications' ends of its rings.
 
-use super::{Board, Heap, Message, PAGE, Words};
+use super::{Board, Message};
+use crate::CountingHeap;
 use netvm_abi::bar::{BarMap, port as bar_port};
 use netvm_abi::command_queue::Producer;
 use netvm_abi::descriptor::Command;
@@ -9,20 +10,29 @@ use netvm_abi::page_table::{PageSlot, PageTable};
 use netvm_abi::port_area::{self, ErrorRecord};
 use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
 use netvm_abi::shared_map::SharedMap;
+use netvm_abi::wire::HEADER_BYTES;
 use netvm_abi::words::{Part, SharedWords};
 use netvm_abi::*;
 use netvm_nic::{Config, Frame, Nic};
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 /// A node: NIC, surroundings, and the ends of its rings that belong to the host.
 pub struct Node {
-    pub nic: Nic<Heap>,
+    /// The core.
+    pub nic: Nic<CountingHeap>,
+    /// Its surroundings.
     pub board: Board,
+    /// The page table's places.
     pub table: PageTable,
+    /// The host's end of what the NIC tells.
     pub events: RingReader,
+    /// The host's end of what it tells the NIC.
     pub to_nic: RingWriter,
+    /// The applications' ends of the command queues.
     pub ports: Vec<Producer>,
+    /// Error records that each port has taken.
     pub error_read: Vec<u32>,
+    /// Its number.
     pub id: NodeId,
     pub(super) next_ppn: u64,
     /// The frame of each page, mapped or not.
@@ -36,25 +46,14 @@ pub struct Node {
 }
 
 impl Node {
+    /// A node whose NIC is attached.
+    ///
+    /// # Panics
+    /// The NIC refuses the configuration.
     pub fn new(config: Config) -> Self {
         let geometry = config.geometry;
-        let mut nic = Nic::new(config, &mut Heap).unwrap();
-        let mut board = Board {
-            bar: Words::new(BarMap::new(&geometry).words),
-            shared: Words::new(SharedMap::new(&geometry).words),
-            pages: BTreeMap::new(),
-            staging: vec![vec![0; PAGE]; usize::from(geometry.staging)],
-            receive: BTreeMap::new(),
-            next_receive: 0,
-            bounce: BTreeMap::new(),
-            dmas: Vec::new(),
-            sent: VecDeque::new(),
-            operands: netvm_nic::platform::Operands::new(),
-            outbox: VecDeque::new(),
-            interrupts: Vec::new(),
-            geometry,
-            mapped: HashSet::new(),
-        };
+        let mut nic = Nic::new(config, &mut CountingHeap).unwrap();
+        let mut board = Board::new(geometry);
         nic.attach(&mut board);
         Self {
             nic,
@@ -73,6 +72,10 @@ impl Node {
         }
     }
 
+    /// Host: tells the NIC something.
+    ///
+    /// # Panics
+    /// The ring is full.
     pub fn tell(&mut self, event: HostEvent) {
         assert!(
             self.to_nic
@@ -80,6 +83,7 @@ impl Node {
         );
     }
 
+    /// Host: opens a port.
     pub fn open(&mut self, port: u16, generation: u32) {
         let map = BarMap::new(&self.board.geometry);
         for word in 0..bar_port::BLOCK_WORDS {
@@ -93,6 +97,7 @@ impl Node {
         });
     }
 
+    /// Application: posts a command; false: the queue is full.
     pub fn post(&mut self, port: u16, command: &Command, inline: &[u8]) -> bool {
         let map = BarMap::new(&self.board.geometry);
         let block = Part::new(&self.board.bar, map.port(PortId(port)), bar_port::BLOCK_WORDS);
@@ -110,14 +115,14 @@ impl Node {
         producer.post(&block, &command.encode(), &words)
     }
 
+    /// A word of a port's block in NIC memory.
     pub fn bar_word(&self, port: u16, word: WordIndex) -> u32 {
         let map = BarMap::new(&self.board.geometry);
-        self.board
-            .bar
-            .words
-            .load_acquire(map.port(PortId(port)).plus(word.0))
+        // Past what a hook may answer.
+        (*self.board.bar).load_acquire(map.port(PortId(port)).plus(word.0))
     }
 
+    /// Stores a word of a port's block in NIC memory.
     pub fn set_bar_word(&self, port: u16, word: WordIndex, value: u32) {
         let map = BarMap::new(&self.board.geometry);
         self.board
@@ -125,6 +130,7 @@ impl Node {
             .store_release(map.port(PortId(port)).plus(word.0), value);
     }
 
+    /// A word of a port's area in driver memory.
     pub fn area_word(&self, port: u16, word: WordIndex) -> u32 {
         let map = SharedMap::new(&self.board.geometry);
         self.board
@@ -132,6 +138,7 @@ impl Node {
             .load_acquire(map.port_area(PortId(port)).plus(word.0))
     }
 
+    /// How often a notification was signalled.
     pub fn signals(&self, port: u16, id: u32) -> u32 {
         self.area_word(port, port_area::SHADOW_SIGNALS.plus(id))
     }
@@ -152,6 +159,10 @@ impl Node {
         Some(ErrorRecord::decode(words))
     }
 
+    /// Host: takes what the NIC tells.
+    ///
+    /// # Panics
+    /// It is not of the ABI.
     pub fn take_events(&mut self) {
         while let Some(words) = self.events.pop(&self.board.shared, &self.board.bar) {
             let event = NicEvent::decode(&words).expect("a good event");
@@ -167,22 +178,23 @@ impl Node {
         }
     }
 
+    /// The first event seen that `want` says yes to.
     pub fn event(&mut self, want: impl Fn(&NicEvent) -> bool) -> Option<NicEvent> {
         let at = self.inbox.iter().position(want)?;
         self.inbox.remove(at)
     }
 
+    /// A message arrives.
     pub fn deliver(&mut self, now: Nanos, message: &Message) {
         let mut bytes = message.header.encode().to_vec();
         bytes.extend_from_slice(&message.payload);
         self.deliver_bytes(now, &bytes);
     }
 
+    /// Bytes arrive as a frame.
     pub fn deliver_bytes(&mut self, now: Nanos, bytes: &[u8]) {
-        let receive = ReceiveId(self.board.next_receive);
-        self.board.next_receive += 1;
-        let payload = bytes.get(80..).unwrap_or(&[]).to_vec();
-        self.board.receive.insert(receive.0, payload);
+        let payload = bytes.get(HEADER_BYTES..).unwrap_or(&[]).to_vec();
+        let receive = self.board.receive(payload);
         let frame = Frame::new(receive, bytes, bytes.len());
         self.nic.handle_frame(&mut self.board, now, &frame);
     }
@@ -196,7 +208,10 @@ impl Node {
         self.nic.handle_dma_done(&mut self.board, now, id, ok);
     }
 
-    /// Everything that waits inside the NIC, but no DMA and no frame.
+    /// Everything that waits inside the NIC, but no DMA and no frame. Whether something was done.
+    ///
+    /// # Panics
+    /// The NIC does not come to rest.
     pub fn poll(&mut self, now: Nanos) -> bool {
         let mut moved = false;
         for _ in 0..10_000 {
@@ -216,6 +231,7 @@ impl Node {
         panic!("the NIC does not come to rest");
     }
 
+    /// What the NIC counted.
     pub fn counters(&self) -> netvm_nic::Counters {
         *self.nic.counters()
     }

@@ -11,9 +11,13 @@ use rand_chacha::ChaCha8Rng;
 pub struct World {
     /// Hosts answer by themselves.
     pub hosts: bool,
+    /// The nodes, by number.
     pub nodes: Vec<Node>,
+    /// The time.
     pub now: Nanos,
+    /// Messages on their way.
     pub wire: Vec<Message>,
+    /// What is decided by chance.
     pub rng: ChaCha8Rng,
     /// Take messages and DMAs in any order.
     pub shuffle: bool,
@@ -24,10 +28,15 @@ pub struct World {
 }
 
 impl World {
+    /// Nodes that do not know each other yet. A seed of 0: everything happens in order.
     pub fn new(count: u16, seed: u64) -> Self {
         Self::with(count, seed, geometry(count), |_| {})
     }
 
+    /// The same with tables and configurations of its own.
+    ///
+    /// # Panics
+    /// A NIC refuses its configuration.
     pub fn with(count: u16, seed: u64, geometry: Geometry, change: impl Fn(&mut Config)) -> Self {
         let nodes = (0..count)
             .map(|id| {
@@ -96,6 +105,10 @@ impl World {
         }
     }
 
+    /// Steps until nothing is left to happen.
+    ///
+    /// # Panics
+    /// That does not come.
     pub fn run(&mut self) {
         for _ in 0..1_000_000 {
             if !self.step() {
@@ -130,6 +143,10 @@ impl World {
         Self::connect(Self::new(count, seed))
     }
 
+    /// Opens port 1 on every node and links all.
+    ///
+    /// # Panics
+    /// A link does not come up.
     pub fn connect(mut world: Self) -> Self {
         let count = world.nodes.len() as u16;
         for at in 0..count {
