@@ -9,6 +9,7 @@
 //! raised. A place is not given out again while anything still writes to it: only its record lets the receiver
 //! free it, and the record of a message whose link has failed is stored when its DMA, or the host, has let go.
 
+use crate::dma::Holder;
 use crate::nic::Nic;
 use crate::platform::Platform;
 use crate::receive::Step;
@@ -37,10 +38,10 @@ impl<S: Storage> Nic<S> {
             Ok(queue) => queue,
             Err(status) => return Err(self.write_refused(status)),
         };
-        if self.dma.ticket().is_none() {
+        if self.dmas.ticket().is_none() {
             // First the slot for its DMA: what has a place goes there at once.
             slot.state = SlotState::Queued;
-            self.park_for_dma(at);
+            self.dmas.park(&mut self.env, Holder::Window(at));
             return Err(Step::Pending);
         }
         let (block, capacity) = (self.env.bar.port(id), queue.places.capacity());

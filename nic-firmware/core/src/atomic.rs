@@ -20,10 +20,10 @@
 //! other port waiting (promise P5). An atomic that leaves a unit never runs the next one itself: the next is put in
 //! line for the next pass, so nothing here recurses.
 
-use crate::authorise::{Authority, covers};
-use crate::dma::{HeldPage, Ticket};
+use crate::authorise::Authority;
+use crate::dma::{Access, Holder, PageWanted, Ticket};
 use crate::nic::Nic;
-use crate::platform::{Dma, PageRange, Payload, Platform};
+use crate::platform::{Dma, Payload, Platform};
 use crate::queue::Fifo;
 use crate::read::RoundTripKind;
 use crate::receive::Step;
@@ -32,7 +32,6 @@ use netvm_abi::atomic::{Atomic, AtomicResult, Operand};
 use netvm_abi::bounce::store_record;
 use netvm_abi::control::Modes;
 use netvm_abi::event::{AtomicAnswer, NicEvent};
-use netvm_abi::page_lock::{Used, lock_page, unlock_page};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Body, Header, Kind, ReadTicket};
@@ -108,9 +107,9 @@ impl<S: Storage> Nic<S> {
             unit.taken = true;
             slot.in_unit = true;
         }
-        let Some(ticket) = self.dma.ticket() else {
+        let Some(ticket) = self.dmas.ticket() else {
             slot.state = SlotState::Queued;
-            self.park_for_dma(at);
+            self.dmas.park(&mut self.env, Holder::Window(at));
             return Step::Pending;
         };
         self.move_operand(p, ticket, at, &header, authority, None);
@@ -131,39 +130,42 @@ impl<S: Storage> Nic<S> {
             return;
         };
         let vpn = Vpn::of(header.destination_port, header.address);
-        match lock_page(p.bar(), &self.env.page_table, vpn, true) {
-            Ok(page) if covers(authority, page.segment) => {
-                let range = PageRange {
-                    ppn: page.ppn,
-                    vpn,
-                    offset: header.address.page_offset(),
-                    len: ByteLen(atomic.operand_bytes()),
-                };
-                let (state, used, dma) = if let Some(operand) = store {
-                    p.set_operand(ticket.slot(), operand);
-                    let dma = Dma::OperandToPage { page: range };
-                    (SlotState::Storing, Used::Written, dma)
+        let (Some(slot), Some(port), Some(unit)) = (
+            self.slots.get_mut(at.index()),
+            self.ports.get_mut(vpn.port().index()),
+            self.units.get_mut(unit_of(vpn)),
+        ) else {
+            return;
+        };
+        let (state, access) = match store {
+            Some(operand) => {
+                p.set_operand(ticket.slot(), operand);
+                (SlotState::Storing, Access::Write)
+            }
+            None => (SlotState::Fetching, Access::ReadForWrite),
+        };
+        let wanted = PageWanted {
+            vpn,
+            offset: header.address.page_offset(),
+            len: ByteLen(atomic.operand_bytes()),
+            segment: Some(authority),
+            access,
+        };
+        unit.dma = ticket.slot();
+        let holder = Holder::Window(at);
+        let started = self
+            .dmas
+            .start_with_page(p, &mut self.env, port, (ticket, holder), &wanted, |page| {
+                if store.is_some() {
+                    Dma::OperandToPage { page }
                 } else {
-                    let dma = Dma::PageToOperand { page: range };
-                    (SlotState::Fetching, Used::Read, dma)
-                };
-                self.set_slot(at, state);
-                if let Some(unit) = self.units.get_mut(unit_of(vpn)) {
-                    unit.dma = ticket.slot();
+                    Dma::PageToOperand { page }
                 }
-                let held = HeldPage {
-                    slot: page.slot,
-                    used,
-                    port: vpn.port(),
-                };
-                self.start_dma(p, ticket, at, Some(held), dma);
-            }
-            other => {
-                if let Ok(page) = other {
-                    unlock_page(p.bar(), &self.env.page_table, page.slot, Used::Not);
-                }
-                self.atomic_misses(p, at, header);
-            }
+            });
+        if started.is_ok() {
+            slot.state = state;
+        } else {
+            self.atomic_misses(p, at, header);
         }
     }
 
@@ -207,12 +209,12 @@ impl<S: Storage> Nic<S> {
                 return;
             }
         };
-        match self.dma.ticket() {
+        match self.dmas.ticket() {
             Some(ticket) => self.move_operand(p, ticket, at, &header, authority, Some(&operand)),
             None => {
                 // The first in line for a slot has it; this one begins again at its turn.
                 self.set_slot(at, SlotState::Queued);
-                self.park_for_dma(at);
+                self.dmas.park(&mut self.env, Holder::Window(at));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The bounce path (thesis 5.6): payload into a bounce page, header into its record, an event to
 //! the host, which pages in, copies once and ends the slot.
 
-use crate::dma::Ticket;
+use crate::dma::{Holder, Ticket};
 use crate::nic::Nic;
 use crate::platform::{Dma, Platform};
 use crate::slot::SlotState;
@@ -26,7 +26,8 @@ impl<S: Storage> Nic<S> {
             bounce: at,
             len: ByteLen(u32::from(slot.header.payload_len())),
         };
-        self.start_dma(p, ticket, at, None, dma);
+        self.dmas
+            .start(p, &mut self.env, (ticket, Holder::Window(at)), dma);
     }
 
     /// The payload of a message is in its bounce page.

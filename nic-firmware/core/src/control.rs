@@ -2,6 +2,7 @@
 //! peer, and at the other side always handed to the driver through the bounce page of their window
 //! slot.
 
+use crate::dma::Holder;
 use crate::nic::Nic;
 use crate::platform::{Payload, Platform};
 use crate::receive::Step;
@@ -114,9 +115,9 @@ impl<S: Storage> Nic<S> {
             self.env.counters.refused_malformed += 1;
             return Step::Ended(Status::Malformed);
         }
-        let Some(ticket) = self.dma.ticket() else {
+        let Some(ticket) = self.dmas.ticket() else {
             self.set_slot(at, SlotState::Queued);
-            self.park_for_dma(at);
+            self.dmas.park(&mut self.env, Holder::Window(at));
             return Step::Pending;
         };
         self.env.counters.control_received += 1;

@@ -3,23 +3,57 @@
 //! A page is locked only from the start of a DMA to its end. An operation that finds no free slot waits *without* a
 //! lock, in one line for all; a [`Ticket`] is taken before the lock, so that no lock is ever set that waits for a slot.
 
-use crate::counters::Counters;
+use crate::authorise::covers;
+use crate::env::Env;
 use crate::nic::Nic;
-use crate::platform::{Dma, DmaId, Platform};
+use crate::platform::{Dma, DmaId, PageRange, Platform};
 use crate::port::{Port, PortState};
 use crate::queue::Fifo;
 use heapless::Vec;
 use netvm_abi::bounce::BounceUse;
 use netvm_abi::event::NicEvent;
-use netvm_abi::page_lock::{Used, unlock_page};
+use netvm_abi::page_lock::{Miss, Used, lock_page, unlock_page};
 use netvm_abi::page_table::PageSlot;
 use netvm_abi::storage::Storage;
-use netvm_abi::{BounceId, Nanos, PortId, Token};
+use netvm_abi::{
+    BounceId, ByteLen, Geometry, Nanos, PageOffset, PortId, ReadSlot, SegmentId, StagingId, Token, Vpn,
+};
 
 /// DMAs that may be in flight.
 pub(crate) const SLOTS: usize = crate::platform::DMA_SLOTS;
 /// Barriers that may be outstanding; with this many the NIC takes no host event.
 pub(crate) const BARRIERS: usize = 16;
+
+/// The operation that a DMA belongs to, or a place in the line for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// A message in a receiving window.
+    Window(BounceId),
+    /// The reply to a read of this node.
+    Reply(ReadSlot),
+    /// A staging buffer that is being filled.
+    Source(StagingId),
+}
+
+impl Holder {
+    /// Its bounce page, whose number is also its link in the waiting lines.
+    pub(crate) const fn bounce(self, geometry: &Geometry) -> BounceId {
+        match self {
+            Self::Window(at) => at,
+            Self::Reply(read) => BounceUse::Reply(read).id(geometry),
+            Self::Source(staging) => BounceUse::Source(staging).id(geometry),
+        }
+    }
+
+    /// The holder of a bounce page.
+    fn of(geometry: &Geometry, bounce: BounceId) -> Option<Self> {
+        Some(match BounceUse::from_id(geometry, bounce)? {
+            BounceUse::Window { .. } => Self::Window(bounce),
+            BounceUse::Reply(read) => Self::Reply(read),
+            BounceUse::Source(staging) => Self::Source(staging),
+        })
+    }
+}
 
 /// The right to start one DMA.
 #[must_use]
@@ -32,38 +66,102 @@ impl Ticket {
     }
 }
 
+/// What is done with a page while it is locked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Access {
+    /// It is read.
+    Read,
+    /// It is written.
+    Write,
+    /// It is read now and written later: a page that may not be written is of no use.
+    ReadForWrite,
+}
+
+impl Access {
+    const fn needs_write(self) -> bool {
+        matches!(self, Self::Write | Self::ReadForWrite)
+    }
+
+    const fn used(self) -> Used {
+        match self {
+            Self::Write => Used::Written,
+            Self::Read | Self::ReadForWrite => Used::Read,
+        }
+    }
+}
+
+/// The part of an application's page that a DMA is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PageWanted {
+    pub(crate) vpn: Vpn,
+    pub(crate) offset: PageOffset,
+    pub(crate) len: ByteLen,
+    /// The segment that the page must belong to; nothing for a port's own page.
+    pub(crate) segment: Option<SegmentId>,
+    pub(crate) access: Access,
+}
+
+/// Why a page cannot be used: the host, which is asked, knows what belongs there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoPage {
+    /// It is not in the table, or may not be written.
+    Miss(Miss),
+    /// It is left over from another segment.
+    Foreign,
+}
+
+impl<S: Storage> Env<S> {
+    /// Counts what is bounced, by its cause.
+    #[inline]
+    pub(crate) fn count_bounce(&mut self, cause: NoPage) {
+        *match cause {
+            NoPage::Miss(Miss::NotFound) => &mut self.counters.bounced_not_found,
+            NoPage::Miss(Miss::NotWritable) => &mut self.counters.bounced_read_only,
+            NoPage::Foreign => &mut self.counters.bounced_segment,
+        } += 1;
+    }
+}
+
 /// The page that a DMA holds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct HeldPage {
-    pub(crate) slot: PageSlot,
-    pub(crate) used: Used,
-    pub(crate) port: PortId,
+struct HeldPage {
+    slot: PageSlot,
+    used: Used,
+    port: PortId,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     generation: u32,
-    holder: BounceId,
+    holder: Holder,
     page: Option<HeldPage>,
+}
+
+/// A DMA that has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    pub(crate) holder: Holder,
+    /// The port whose page it held.
+    pub(crate) page_of: Option<PortId>,
 }
 
 /// All DMAs.
 #[derive(Debug)]
-pub(crate) struct DmaTable {
+pub(crate) struct Dmas {
     active: u64,
     slots: [Slot; SLOTS],
     /// Operations that wait for a slot.
-    pub(crate) waiting: Fifo,
+    waiting: Fifo,
     barriers: Vec<(Token, u64), BARRIERS>,
 }
 
-impl DmaTable {
+impl Dmas {
     pub(crate) const fn new() -> Self {
         Self {
             active: 0,
             slots: [Slot {
                 generation: 0,
-                holder: BounceId(0),
+                holder: Holder::Window(BounceId(0)),
                 page: None,
             }; SLOTS],
             waiting: Fifo::new(),
@@ -87,35 +185,63 @@ impl DmaTable {
         self.active.count_ones()
     }
 
-    /// Whether another barrier can be kept.
-    #[inline]
-    pub(crate) fn barrier_room(&self) -> bool {
-        !self.barriers.is_full()
-    }
-
-    /// Starts a DMA for an operation, which is named as its bounce page is, with the page that it holds
-    /// and the port whose page that is.
+    /// Locks a page and starts a DMA of it.
+    ///
+    /// # Errors
+    /// Why the page cannot be used. Nothing has happened, so the ticket still counts.
     #[inline(always)]
-    pub(crate) fn start<P: Platform>(
+    pub(crate) fn start_with_page<P: Platform, S: Storage>(
         &mut self,
         p: &mut P,
-        counters: &mut Counters,
-        ticket: Ticket,
-        holder: BounceId,
-        page: Option<(HeldPage, &mut Port)>,
+        env: &mut Env<S>,
+        port: &mut Port,
+        (ticket, holder): (Ticket, Holder),
+        wanted: &PageWanted,
+        dma: impl FnOnce(PageRange) -> Dma,
+    ) -> Result<(), (Ticket, NoPage)> {
+        let page = match lock_page(p.bar(), &env.page_table, wanted.vpn, wanted.access.needs_write()) {
+            Ok(page) => page,
+            Err(miss) => return Err((ticket, NoPage::Miss(miss))),
+        };
+        if let Some(segment) = wanted.segment
+            && !covers(segment, page.segment)
+        {
+            unlock_page(p.bar(), &env.page_table, page.slot, Used::Not);
+            return Err((ticket, NoPage::Foreign));
+        }
+        port.dmas += 1;
+        let held = HeldPage {
+            slot: page.slot,
+            used: wanted.access.used(),
+            port: wanted.vpn.port(),
+        };
+        let range = PageRange {
+            ppn: page.ppn,
+            vpn: wanted.vpn,
+            offset: wanted.offset,
+            len: wanted.len,
+        };
+        env.counters.dma_started += 1;
+        let id = self.begin(ticket, holder, Some(held));
+        p.start_dma(id, dma(range));
+        Ok(())
+    }
+
+    /// Starts a DMA that needs no page of an application.
+    pub(crate) fn start<P: Platform, S: Storage>(
+        &mut self,
+        p: &mut P,
+        env: &mut Env<S>,
+        (ticket, holder): (Ticket, Holder),
         dma: Dma,
     ) {
-        counters.dma_started += 1;
-        let page = page.map(|(page, port)| {
-            port.dmas += 1;
-            page
-        });
-        let id = self.begin(ticket, holder, page);
+        env.counters.dma_started += 1;
+        let id = self.begin(ticket, holder, None);
         p.start_dma(id, dma);
     }
 
     #[inline]
-    fn begin(&mut self, ticket: Ticket, holder: BounceId, page: Option<HeldPage>) -> DmaId {
+    fn begin(&mut self, ticket: Ticket, holder: Holder, page: Option<HeldPage>) -> DmaId {
         let Ticket(index) = ticket;
         let mut generation = 0;
         // A ticket's number is below `SLOTS`: so the compiler knows it, too.
@@ -132,63 +258,112 @@ impl DmaTable {
         }
     }
 
-    /// Ends a DMA; nothing if it is not in flight.
+    /// Ends a DMA and lets go of its page; nothing if it is not in flight.
     #[inline]
-    fn end(&mut self, id: DmaId) -> Option<(BounceId, Option<HeldPage>)> {
-        let slot = self.slots.get(usize::from(id.slot))?;
-        if slot.generation != id.generation || self.active & (1 << id.slot) == 0 {
+    pub(crate) fn end<P: Platform, S: Storage>(
+        &mut self,
+        p: &P,
+        env: &mut Env<S>,
+        id: DmaId,
+        ok: bool,
+    ) -> Option<Ended> {
+        let slot = self.slots.get(usize::from(id.slot));
+        let in_flight = |slot: &&Slot| slot.generation == id.generation && self.active & (1 << id.slot) != 0;
+        let Some(slot) = slot.filter(in_flight) else {
+            env.counters.dma_late += 1;
+            return None;
+        };
+        env.counters.dma_failed += u64::from(!ok);
+        self.active &= !(1 << id.slot);
+        if let Some(page) = slot.page {
+            // A DMA that failed may have written a part.
+            unlock_page(p.bar(), &env.page_table, page.slot, page.used);
+        }
+        Some(Ended {
+            holder: slot.holder,
+            page_of: slot.page.map(|page| page.port),
+        })
+    }
+
+    /// Lets an operation wait for a slot, without any lock.
+    pub(crate) fn park<S: Storage>(&mut self, env: &mut Env<S>, holder: Holder) {
+        env.counters.dma_parked += 1;
+        self.waiting
+            .push(&mut env.lines, holder.bounce(&env.config.geometry).0);
+    }
+
+    /// Whether an operation waits for a slot.
+    #[inline]
+    pub(crate) const fn anything_parked(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Whether an operation waits for a slot, and one is free.
+    pub(crate) const fn parked_could_go(&self) -> bool {
+        self.anything_parked() && (self.in_flight() as usize) < SLOTS
+    }
+
+    /// Takes the first operation that waits for a slot, if one is free.
+    fn next_parked<S: Storage>(&mut self, env: &Env<S>) -> Option<Holder> {
+        if !self.parked_could_go() {
             return None;
         }
-        self.active &= !(1 << id.slot);
-        Some((slot.holder, slot.page))
+        let link = self.waiting.pop(&env.lines)?;
+        Holder::of(&env.config.geometry, BounceId(link))
+    }
+
+    /// Whether another barrier can be kept.
+    #[inline]
+    pub(crate) fn barrier_room(&self) -> bool {
+        !self.barriers.is_full()
+    }
+
+    /// Remembers the DMAs that are active now; answers when the last has ended.
+    pub(crate) fn barrier<P: Platform, S: Storage>(&mut self, p: &mut P, env: &mut Env<S>, token: Token) {
+        if self.active == 0 || self.barriers.push((token, self.active)).is_err() {
+            barrier_done(p, env, token);
+        }
+    }
+
+    /// A DMA has ended: answers the barriers that wait for it alone.
+    #[inline]
+    fn end_barriers<P: Platform, S: Storage>(&mut self, p: &mut P, env: &mut Env<S>, id: DmaId) {
+        if !self.barriers.is_empty() {
+            self.end_some_barriers(p, env, id.slot);
+        }
+    }
+
+    #[cold]
+    fn end_some_barriers<P: Platform, S: Storage>(&mut self, p: &mut P, env: &mut Env<S>, slot: u8) {
+        let mut done: Vec<Token, BARRIERS> = Vec::new();
+        self.barriers.retain_mut(|(token, active)| {
+            *active &= !(1 << slot);
+            *active != 0 || done.push(*token).is_err()
+        });
+        for token in done {
+            barrier_done(p, env, token);
+        }
     }
 }
 
+fn barrier_done<P: Platform, S: Storage>(p: &mut P, env: &mut Env<S>, token: Token) {
+    env.counters.barriers += 1;
+    env.tell_host(p, NicEvent::BarrierDone { token });
+}
+
 impl<S: Storage> Nic<S> {
-    /// Starts a DMA for an operation, which is named as its bounce page is.
-    pub(crate) fn start_dma<P: Platform>(
-        &mut self,
-        p: &mut P,
-        ticket: Ticket,
-        holder: BounceId,
-        page: Option<HeldPage>,
-        dma: Dma,
-    ) {
-        let page = page.and_then(|page| Some((page, self.ports.get_mut(page.port.index())?)));
-        self.dma
-            .start(p, &mut self.env.counters, ticket, holder, page, dma);
-    }
-
-    /// Lets an operation wait for a DMA slot, without any lock.
-    pub(crate) fn park_for_dma(&mut self, holder: BounceId) {
-        self.env.counters.dma_parked += 1;
-        self.dma.waiting.push(&mut self.env.lines, holder.0);
-    }
-
     pub(crate) fn dma_done<P: Platform>(&mut self, p: &mut P, now: Nanos, id: DmaId, ok: bool) {
-        let Some((holder, page)) = self.dma.end(id) else {
-            self.env.counters.dma_late += 1;
+        let Some(ended) = self.dmas.end(p, &mut self.env, id, ok) else {
             return;
         };
-        if !ok {
-            self.env.counters.dma_failed += 1;
+        if let Some(port) = ended.page_of {
+            self.port_dma_ended(p, port);
         }
-        if let Some(page) = page {
-            // A DMA that failed may have written a part.
-            unlock_page(p.bar(), &self.env.page_table, page.slot, page.used);
-            self.port_dma_ended(p, page.port);
-        }
-        if !self.dma.barriers.is_empty() {
-            self.end_barriers(p, id.slot);
-        }
-        if holder.index() < self.slots.len() {
-            self.moved(p, now, holder, ok);
-        } else {
-            match BounceUse::from_id(&self.env.config.geometry, holder) {
-                Some(BounceUse::Reply(read)) => self.reply_moved(p, read, ok),
-                Some(BounceUse::Source(staging)) => self.filled(p, now, staging, ok),
-                Some(BounceUse::Window { .. }) | None => {}
-            }
+        self.dmas.end_barriers(p, &mut self.env, id);
+        match ended.holder {
+            Holder::Window(at) => self.moved(p, now, at, ok),
+            Holder::Reply(read) => self.reply_moved(p, read, ok),
+            Holder::Source(staging) => self.filled(p, now, staging, ok),
         }
         self.resume_parked(p, now);
     }
@@ -197,7 +372,7 @@ impl<S: Storage> Nic<S> {
     /// behind when those before turn out not to need their slot any more.
     #[inline]
     pub(crate) fn resume_parked<P: Platform>(&mut self, p: &mut P, now: Nanos) {
-        if !self.dma.waiting.is_empty() {
+        if self.dmas.anything_parked() {
             self.resume_some(p, now);
         }
     }
@@ -205,26 +380,13 @@ impl<S: Storage> Nic<S> {
     #[cold]
     fn resume_some<P: Platform>(&mut self, p: &mut P, now: Nanos) {
         for _ in 0..SLOTS {
-            if self.dma.waiting.is_empty() || self.dma.in_flight() as usize == SLOTS {
-                return;
-            }
-            let Some(holder) = self.dma.waiting.pop(&self.env.lines) else {
-                return;
-            };
-            let holder = BounceId(holder);
-            match BounceUse::from_id(&self.env.config.geometry, holder) {
-                Some(BounceUse::Window { .. }) => self.resume(p, now, holder),
-                Some(BounceUse::Reply(read)) => self.place_reply(p, read),
-                Some(BounceUse::Source(staging)) => self.fill_again(p, now, staging),
-                None => {}
+            match self.dmas.next_parked(&self.env) {
+                Some(Holder::Window(at)) => self.resume(p, now, at),
+                Some(Holder::Reply(read)) => self.place_reply(p, read),
+                Some(Holder::Source(staging)) => self.fill_again(p, now, staging),
+                None => return,
             }
         }
-    }
-
-    /// Whether an operation waits for what is free: the next pass takes it up.
-    pub(crate) fn parked_could_go(&self) -> bool {
-        let dma = !self.dma.waiting.is_empty() && (self.dma.in_flight() as usize) < SLOTS;
-        dma || (!self.waiting_reads.is_empty() && self.staging_for_reads()) || !self.ready_atomics.is_empty()
     }
 
     fn port_dma_ended<P: Platform>(&mut self, p: &mut P, port: PortId) {
@@ -235,30 +397,5 @@ impl<S: Storage> Nic<S> {
         if state.state == PortState::Closing && state.dmas == 0 {
             self.port_closed(p, port);
         }
-    }
-
-    /// Remembers the DMAs that are active now; answers when the last has ended.
-    pub(crate) fn barrier<P: Platform>(&mut self, p: &mut P, token: Token) {
-        let active = self.dma.active;
-        if active == 0 || self.dma.barriers.push((token, active)).is_err() {
-            self.barrier_done(p, token);
-        }
-    }
-
-    #[cold]
-    fn end_barriers<P: Platform>(&mut self, p: &mut P, slot: u8) {
-        let mut done: Vec<Token, BARRIERS> = Vec::new();
-        self.dma.barriers.retain_mut(|(token, active)| {
-            *active &= !(1 << slot);
-            *active != 0 || done.push(*token).is_err()
-        });
-        for token in done {
-            self.barrier_done(p, token);
-        }
-    }
-
-    fn barrier_done<P: Platform>(&mut self, p: &mut P, token: Token) {
-        self.env.counters.barriers += 1;
-        self.env.tell_host(p, NicEvent::BarrierDone { token });
     }
 }

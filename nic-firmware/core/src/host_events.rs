@@ -24,7 +24,7 @@ impl<S: Storage> Nic<S> {
     fn take_host_events<P: Platform>(&mut self, p: &mut P, now: Nanos, budget: u32) -> bool {
         for _ in 0..budget {
             // A barrier must find room: until then no event is taken.
-            if !self.dma.barrier_room() {
+            if !self.dmas.barrier_room() {
                 return false;
             }
             let Some(words) = self.env.next_host_event(p) else {
@@ -41,7 +41,7 @@ impl<S: Storage> Nic<S> {
     /// Whether the host has posted an event that can be taken.
     #[inline]
     pub(crate) fn host_waits<P: Platform>(&self, p: &P) -> bool {
-        self.dma.barrier_room() && self.env.host_waits(p)
+        self.dmas.barrier_room() && self.env.host_waits(p)
     }
 
     fn host_event<P: Platform>(&mut self, p: &mut P, now: Nanos, event: HostEvent) {
@@ -61,7 +61,7 @@ impl<S: Storage> Nic<S> {
             HostEvent::SendControl { peer, slot, token } => self.control_posted(p, now, peer, slot, token),
             HostEvent::PeerReleased { peer, incarnation } => self.peer_released(p, now, peer, incarnation),
             HostEvent::PeerConnect { peer } => self.connect(p, now, peer),
-            HostEvent::Barrier { token } => self.barrier(p, token),
+            HostEvent::Barrier { token } => self.dmas.barrier(p, &mut self.env, token),
             HostEvent::AtomicAnswer {
                 bounce,
                 generation,

@@ -5,7 +5,7 @@ use crate::complete::Looked;
 use crate::config::{Config, ConfigError};
 use crate::control::Waiting;
 use crate::counters::Counters;
-use crate::dma::DmaTable;
+use crate::dma::Dmas;
 use crate::env::Env;
 use crate::peer::Peer;
 use crate::platform::{DmaId, Platform};
@@ -90,7 +90,7 @@ pub struct Nic<S: Storage> {
     pub(crate) alarms: Alarms,
     /// Lives of links begun so far.
     pub(crate) lives: u32,
-    pub(crate) dma: DmaTable,
+    pub(crate) dmas: Dmas,
     pub(crate) units: S::Table<Unit>,
     /// Atomics that have got their unit and wait for the next pass.
     pub(crate) ready_atomics: Fifo,
@@ -147,7 +147,7 @@ impl<S: Storage> Nic<S> {
             waiting_reads: Fifo::new(),
             controls: Vec::new(),
             lives: 0,
-            dma: DmaTable::new(),
+            dmas: Dmas::new(),
             units: tables.units,
             ready_atomics: Fifo::new(),
         })
@@ -221,8 +221,16 @@ impl<S: Storage> Nic<S> {
     /// Whether an operation waits for something that is not its port's turn.
     #[inline]
     fn anything_parked(&self) -> bool {
-        let lines = [&self.dma.waiting, &self.waiting_reads, &self.ready_atomics];
-        !Fifo::are_empty(lines) || !self.controls.is_empty()
+        let parked =
+            self.dmas.anything_parked() | !self.waiting_reads.is_empty() | !self.ready_atomics.is_empty();
+        parked | !self.controls.is_empty()
+    }
+
+    /// Whether an operation waits for what is free: the next pass takes it up.
+    fn parked_could_go(&self) -> bool {
+        self.dmas.parked_could_go()
+            || (!self.waiting_reads.is_empty() && self.staging_for_reads())
+            || !self.ready_atomics.is_empty()
     }
 
     /// Takes up to `budget` events of the host driver. Returns whether more wait.
@@ -268,7 +276,7 @@ impl<S: Storage> Nic<S> {
     /// DMAs in flight.
     #[must_use]
     pub const fn dmas_in_flight(&self) -> u32 {
-        self.dma.in_flight()
+        self.dmas.in_flight()
     }
 }
 

@@ -24,14 +24,6 @@ impl Fifo {
         self.head == NONE
     }
 
-    /// Whether no item waits in any of three lines: one comparison.
-    #[inline]
-    pub(crate) const fn are_empty(lines: [&Self; 3]) -> bool {
-        let [a, b, c] = lines;
-        // All bits are set in `NONE` only.
-        a.head & b.head & c.head == NONE
-    }
-
     /// Puts an item at the end.
     pub(crate) fn push(&mut self, links: &mut [u32], item: u32) {
         let Some(link) = links.get_mut(item as usize) else {

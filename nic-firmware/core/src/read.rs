@@ -6,9 +6,9 @@
 
 use crate::authorise::Authority;
 use crate::counters::Counters;
-use crate::dma::HeldPage;
+use crate::dma::{Access, Holder, PageWanted};
 use crate::nic::Nic;
-use crate::platform::{Dma, PageRange, Payload, Platform};
+use crate::platform::{Dma, Payload, Platform};
 use crate::port::Count;
 use crate::receive::Step;
 use crate::slot::SlotState;
@@ -16,7 +16,6 @@ use crate::staging::{Fill, StagingFor};
 use netvm_abi::atomic::AtomicResult;
 use netvm_abi::bounce::BounceUse;
 use netvm_abi::control::Modes;
-use netvm_abi::page_lock::{Miss, Used, lock_page};
 use netvm_abi::port_area::ErrorRecord;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
@@ -254,57 +253,46 @@ impl<S: Storage> Nic<S> {
         let Some(read) = self.reads.get_mut(slot.index()) else {
             return;
         };
-        let open = self
-            .ports
-            .get(read.port.index())
-            .is_some_and(|port| port.is(read.port_generation));
         let receive = read.receive;
-        if !open {
+        let port = self
+            .ports
+            .get_mut(read.port.index())
+            .filter(|port| port.is(read.port_generation));
+        let Some(port) = port else {
             p.release_receive(receive);
             self.free_read_slot(slot);
             return;
-        }
-        let holder = BounceUse::Reply(slot).id(&self.env.config.geometry);
-        let Some(ticket) = self.dma.ticket() else {
+        };
+        let holder = Holder::Reply(slot);
+        let Some(ticket) = self.dmas.ticket() else {
             read.state = RoundTripState::Queued;
-            self.park_for_dma(holder);
+            self.dmas.park(&mut self.env, holder);
             return;
         };
-        let vpn = Vpn::of(read.port, read.local);
-        let len = ByteLen(u32::from(read.len));
-        match lock_page(p.bar(), &self.env.page_table, vpn, true) {
-            Ok(page) => {
-                read.state = RoundTripState::Moving;
-                let held = HeldPage {
-                    slot: page.slot,
-                    used: Used::Written,
-                    port: read.port,
-                };
-                let dma = Dma::ReceiveToPage {
-                    receive,
-                    page: PageRange {
-                        ppn: page.ppn,
-                        vpn,
-                        offset: read.local.page_offset(),
-                        len,
-                    },
-                };
-                self.start_dma(p, ticket, holder, Some(held), dma);
-            }
-            Err(miss) => {
-                read.state = RoundTripState::Bouncing;
-                match miss {
-                    Miss::NotFound => self.env.counters.bounced_not_found += 1,
-                    Miss::NotWritable => self.env.counters.bounced_read_only += 1,
-                }
-                let dma = Dma::ReceiveToBounce {
-                    receive,
-                    bounce: holder,
-                    len,
-                };
-                self.start_dma(p, ticket, holder, None, dma);
-            }
-        }
+        let wanted = PageWanted {
+            vpn: Vpn::of(read.port, read.local),
+            offset: read.local.page_offset(),
+            len: ByteLen(u32::from(read.len)),
+            segment: None,
+            access: Access::Write,
+        };
+        let started = self
+            .dmas
+            .start_with_page(p, &mut self.env, port, (ticket, holder), &wanted, |page| {
+                Dma::ReceiveToPage { receive, page }
+            });
+        let Err((ticket, cause)) = started else {
+            read.state = RoundTripState::Moving;
+            return;
+        };
+        read.state = RoundTripState::Bouncing;
+        self.env.count_bounce(cause);
+        let dma = Dma::ReceiveToBounce {
+            receive,
+            bounce: holder.bounce(&self.env.config.geometry),
+            len: wanted.len,
+        };
+        self.dmas.start(p, &mut self.env, (ticket, holder), dma);
     }
 
     /// A reply's DMA has ended.

@@ -9,13 +9,10 @@
 //! half of the buffers together, and one each: so a port whose pages are there finds one, as long as fewer ports wait
 //! than a quarter of the buffers.
 
-use crate::authorise::covers;
-use crate::dma::HeldPage;
+use crate::dma::{Access, Holder, PageWanted};
 use crate::nic::Nic;
-use crate::platform::{Dma, PageRange, Platform};
-use netvm_abi::bounce::BounceUse;
+use crate::platform::{Dma, Platform};
 use netvm_abi::event::{NicEvent, SourceAnswer};
-use netvm_abi::page_lock::{Used, lock_page, unlock_page};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::{
@@ -244,7 +241,6 @@ impl<S: Storage> Nic<S> {
         let Some(staging) = self.staging.get(id.index()).copied() else {
             return Fill::Started;
         };
-        let holder = BounceUse::Source(id).id(&self.env.config.geometry);
         let mut segment = staging.segment;
         if let StagingFor::Read(request) = staging.owner {
             // Each time anew: it may have been revoked while the host was asked.
@@ -253,43 +249,41 @@ impl<S: Storage> Nic<S> {
                 Err(status) => return Fill::Refused(status),
             }
         }
-        let Some(ticket) = self.dma.ticket() else {
+        let holder = Holder::Source(id);
+        let Some(ticket) = self.dmas.ticket() else {
             self.set_staging(id, StagingState::Waiting);
-            self.park_for_dma(holder);
+            self.dmas.park(&mut self.env, holder);
             return Fill::Started;
         };
         let len = ByteLen(staging.len);
         if staging.copied {
             self.set_staging(id, StagingState::Filling);
             let dma = Dma::BounceToStaging {
-                bounce: holder,
+                bounce: holder.bounce(&self.env.config.geometry),
                 staging: id,
                 len,
             };
-            self.start_dma(p, ticket, holder, None, dma);
+            self.dmas.start(p, &mut self.env, (ticket, holder), dma);
             return Fill::Started;
         }
-        if let Ok(page) = lock_page(p.bar(), &self.env.page_table, staging.vpn, false) {
-            if segment.is_none_or(|segment| covers(segment, page.segment)) {
-                self.set_staging(id, StagingState::Filling);
-                let held = HeldPage {
-                    slot: page.slot,
-                    used: Used::Read,
-                    port: staging.vpn.port(),
-                };
-                let dma = Dma::PageToStaging {
-                    page: PageRange {
-                        ppn: page.ppn,
-                        vpn: staging.vpn,
-                        offset: staging.offset,
-                        len,
-                    },
-                    staging: id,
-                };
-                self.start_dma(p, ticket, holder, Some(held), dma);
-                return Fill::Started;
-            }
-            unlock_page(p.bar(), &self.env.page_table, page.slot, Used::Not);
+        let wanted = PageWanted {
+            vpn: staging.vpn,
+            offset: staging.offset,
+            len,
+            segment,
+            access: Access::Read,
+        };
+        let Some(port) = self.ports.get_mut(staging.vpn.port().index()) else {
+            return Fill::Refused(Status::NoSuchPort);
+        };
+        let started = self
+            .dmas
+            .start_with_page(p, &mut self.env, port, (ticket, holder), &wanted, |page| {
+                Dma::PageToStaging { page, staging: id }
+            });
+        if started.is_ok() {
+            self.set_staging(id, StagingState::Filling);
+            return Fill::Started;
         }
         self.set_staging(id, StagingState::Missing);
         self.env.counters.source_misses += 1;

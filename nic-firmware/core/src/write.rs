@@ -1,15 +1,12 @@
 //! A write arrives (thesis 5.4, figure 16): check, lock, DMA into the page, mark dirty, unlock; or,
 //! when the page cannot be used, the bounce page.
 
-use crate::authorise::covers;
-use crate::dma::{HeldPage, Ticket};
+use crate::dma::{Access, Holder, NoPage, PageWanted, Ticket};
 use crate::nic::Nic;
-use crate::platform::{Dma, PageRange, Platform};
+use crate::platform::{Dma, Platform};
 use crate::receive::Step;
 use crate::slot::SlotState;
 use netvm_abi::control::Modes;
-use netvm_abi::page_lock::{Miss, Used, lock_page, unlock_page};
-use netvm_abi::page_table::PageSlot;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::{BounceId, ByteLen, Nanos, Vpn};
@@ -39,40 +36,31 @@ impl<S: Storage> Nic<S> {
             // A notification alone: no page, no lock, no DMA.
             return Step::Ended(Status::Ok);
         }
-        let Some(ticket) = self.dma.ticket() else {
+        let Some(ticket) = self.dmas.ticket() else {
             slot.state = SlotState::Queued;
-            self.park_for_dma(at);
+            self.dmas.park(&mut self.env, Holder::Window(at));
             return Step::Pending;
         };
-        let vpn = Vpn::of(slot.header.destination_port(), slot.header.address());
-        let page = match lock_page(bar, &self.env.page_table, vpn, true) {
-            Ok(page) if covers(authority, page.segment) => page,
-            Ok(page) => {
-                self.write_strays(p, ticket, at, page.slot);
-                return Step::Pending;
-            }
-            Err(miss) => {
-                self.write_misses(p, ticket, at, miss);
-                return Step::Pending;
-            }
+        let wanted = PageWanted {
+            vpn: Vpn::of(slot.header.destination_port(), slot.header.address()),
+            offset: slot.header.address().page_offset(),
+            len: ByteLen(len),
+            segment: Some(authority),
+            access: Access::Write,
         };
-        slot.state = SlotState::Moving;
-        let held = HeldPage {
-            slot: page.slot,
-            used: Used::Written,
-            port: slot.header.destination_port(),
-        };
-        let dma = Dma::ReceiveToPage {
-            receive: slot.receive,
-            page: PageRange {
-                ppn: page.ppn,
-                vpn,
-                offset: slot.header.address().page_offset(),
-                len: ByteLen(len),
-            },
-        };
-        self.dma
-            .start(p, &mut self.env.counters, ticket, at, Some((held, port)), dma);
+        let receive = slot.receive;
+        let started = self.dmas.start_with_page(
+            p,
+            &mut self.env,
+            port,
+            (ticket, Holder::Window(at)),
+            &wanted,
+            |page| Dma::ReceiveToPage { receive, page },
+        );
+        match started {
+            Ok(()) => slot.state = SlotState::Moving,
+            Err((ticket, cause)) => self.write_misses(p, ticket, at, cause),
+        }
         Step::Pending
     }
 
@@ -85,19 +73,8 @@ impl<S: Storage> Nic<S> {
 
     /// The page cannot be used: the message goes to its bounce page, and the host does the rest.
     #[inline(never)]
-    fn write_misses<P: Platform>(&mut self, p: &mut P, ticket: Ticket, at: BounceId, miss: Miss) {
-        match miss {
-            Miss::NotFound => self.env.counters.bounced_not_found += 1,
-            Miss::NotWritable => self.env.counters.bounced_read_only += 1,
-        }
-        self.bounce_message(p, ticket, at);
-    }
-
-    /// The page is left over from another segment: the host knows what belongs here.
-    #[cold]
-    fn write_strays<P: Platform>(&mut self, p: &mut P, ticket: Ticket, at: BounceId, page: PageSlot) {
-        unlock_page(p.bar(), &self.env.page_table, page, Used::Not);
-        self.env.counters.bounced_segment += 1;
+    fn write_misses<P: Platform>(&mut self, p: &mut P, ticket: Ticket, at: BounceId, cause: NoPage) {
+        self.env.count_bounce(cause);
         self.bounce_message(p, ticket, at);
     }
 
