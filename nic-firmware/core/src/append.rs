@@ -31,7 +31,7 @@ impl<S: Storage> Nic<S> {
             return Err(Step::Ended(Status::Malformed));
         };
         let id = slot.header.destination_port();
-        let Some(port) = self.ports.get_mut(id.index()) else {
+        let Some(port) = self.ports.get_mut(id) else {
             return Err(self.write_refused(Status::NoSuchPort));
         };
         let queue = match self.env.capabilities.authorise_append(p.bar(), now, slot, port) {
@@ -44,12 +44,11 @@ impl<S: Storage> Nic<S> {
             self.dmas.park(&mut self.env, Holder::Window(at));
             return Err(Step::Pending);
         }
-        let (block, capacity) = (self.env.bar.port(id), queue.places.capacity());
-        let Some(number) = port.cursor.take(p.bar(), block, capacity) else {
+        let Some(number) = port.next_place(p, &self.env, queue.places.capacity()) else {
             return Err(self.write_refused(Status::QueueFull));
         };
         // It may still be refused, by a revocation in this very moment: then its place is one to skip.
-        slot.port_generation = port.generation;
+        slot.port_generation = port.generation();
         self.env.counters.appends += 1;
         slot.header
             .give_place(queue.places.address(number), number, queue.raises);
@@ -78,15 +77,14 @@ impl<S: Storage> Nic<S> {
             node: header.source(),
             port: header.source_port(),
         };
-        let generation = slot.port_generation;
-        if !self.ports.get(id.index()).is_some_and(|port| port.is(generation)) {
+        let Some((port, copy)) = self.ports.to_notify(id, slot.port_generation) else {
             return;
-        }
+        };
         record.store(p.shared(), self.env.shared.port_area(id), place);
         if status != Status::Ok {
             self.env.counters.places_skipped += 1;
             if raises.is_some() {
-                self.notify_event(p, id, raises);
+                port.notify_event(p, &mut self.env, copy, raises);
             }
         }
     }

@@ -132,7 +132,7 @@ impl<S: Storage> Nic<S> {
         let vpn = Vpn::of(header.destination_port, header.address);
         let (Some(slot), Some(port), Some(unit)) = (
             self.slots.get_mut(at.index()),
-            self.ports.get_mut(vpn.port().index()),
+            self.ports.get_mut(vpn.port()),
             self.units.get_mut(unit_of(vpn)),
         ) else {
             return;
@@ -223,7 +223,7 @@ impl<S: Storage> Nic<S> {
         let Some(slot) = self.slots.get_mut(at.index()) else {
             return Err(Status::Malformed);
         };
-        let authority = match self.ports.get(slot.header.destination_port().index()) {
+        let authority = match self.ports.get(slot.header.destination_port()) {
             Some(port) => self
                 .env
                 .capabilities

@@ -1,7 +1,7 @@
 //! May this message do what it asks? Checked in O(1), before any lock (promise P5).
 
 use crate::counters::Counters;
-use crate::port::{Port, PortState};
+use crate::ports::Port;
 use crate::slot::Slot;
 use core::sync::atomic::AtomicU32;
 use netvm_abi::bar::BarMap;
@@ -168,10 +168,10 @@ impl CapabilityTable {
         len: u32,
         mode: Modes,
     ) -> Authority {
-        if port.state != PortState::Open {
+        if !port.is_open() {
             return Err(Status::NoSuchPort);
         }
-        slot.port_generation = port.generation;
+        slot.port_generation = port.generation();
         let header = &slot.header;
         if u32::from(header.address().page_offset().0) + len > PAGE_SIZE {
             return Err(Status::Malformed);
@@ -199,7 +199,7 @@ impl CapabilityTable {
         slot: &Slot,
         port: &Port,
     ) -> Result<Queue, Status> {
-        if port.state != PortState::Open {
+        if !port.is_open() {
             return Err(Status::NoSuchPort);
         }
         let header = &slot.header;

@@ -7,7 +7,7 @@ use crate::authorise::covers;
 use crate::env::Env;
 use crate::nic::Nic;
 use crate::platform::{Dma, DmaId, PageRange, Platform};
-use crate::port::{Port, PortState};
+use crate::ports::Port;
 use crate::queue::Fifo;
 use heapless::Vec;
 use netvm_abi::bounce::BounceUse;
@@ -209,7 +209,7 @@ impl Dmas {
             unlock_page(p.bar(), &env.page_table, page.slot, Used::Not);
             return Err((ticket, NoPage::Foreign));
         }
-        port.dmas += 1;
+        port.dma_begins();
         let held = HeldPage {
             slot: page.slot,
             used: wanted.access.used(),
@@ -357,7 +357,7 @@ impl<S: Storage> Nic<S> {
             return;
         };
         if let Some(port) = ended.page_of {
-            self.port_dma_ended(p, port);
+            self.ports.dma_ended(p, &mut self.env, port);
         }
         self.dmas.end_barriers(p, &mut self.env, id);
         match ended.holder {
@@ -386,16 +386,6 @@ impl<S: Storage> Nic<S> {
                 Some(Holder::Source(staging)) => self.fill_again(p, now, staging),
                 None => return,
             }
-        }
-    }
-
-    fn port_dma_ended<P: Platform>(&mut self, p: &mut P, port: PortId) {
-        let Some(state) = self.ports.get_mut(port.index()) else {
-            return;
-        };
-        state.dmas = state.dmas.saturating_sub(1);
-        if state.state == PortState::Closing && state.dmas == 0 {
-            self.port_closed(p, port);
         }
     }
 }

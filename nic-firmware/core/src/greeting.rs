@@ -180,7 +180,7 @@ impl<S: Storage> Nic<S> {
             peer.link = Link::Down;
             peer.wanted = false;
             self.fail_controls(p, id, Status::VersionMismatch);
-            self.turns.stir();
+            self.ports.stir();
             return;
         }
         let offer = Offer {

@@ -2,15 +2,8 @@
 
 use crate::nic::Nic;
 use crate::platform::Platform;
-use crate::port::{Port, PortState};
-use netvm_abi::bar::port::SIGNALLED;
-use netvm_abi::event::{HostEvent, NicEvent};
-use netvm_abi::notification::EVENT_COUNTS;
-use netvm_abi::port_area::{
-    ERROR_WRITE, ERRORS_LOST, NOTIFICATION_WRITE, READS_DONE, SHADOW_SIGNALS, TAKEN, WRITES_DONE,
-};
+use netvm_abi::event::HostEvent;
 use netvm_abi::storage::Storage;
-use netvm_abi::words::SharedWords;
 use netvm_abi::{Generation, Nanos, PortId};
 
 impl<S: Storage> Nic<S> {
@@ -46,7 +39,9 @@ impl<S: Storage> Nic<S> {
 
     fn host_event<P: Platform>(&mut self, p: &mut P, now: Nanos, event: HostEvent) {
         match event {
-            HostEvent::PortOpen { port, generation } => self.open_port(p, port, generation),
+            HostEvent::PortOpen { port, generation } => {
+                self.ports.open(p, &mut self.env, port, generation);
+            }
             HostEvent::PortClose { port, generation } => self.close_port(p, port, generation),
             HostEvent::BounceEnded {
                 bounce,
@@ -70,82 +65,13 @@ impl<S: Storage> Nic<S> {
         }
     }
 
-    /// Serves a port. The driver has cleared the port's block and area before it posted this; what
-    /// the NIC owns of them is set to zero here all the same.
-    fn open_port<P: Platform>(&mut self, p: &mut P, id: PortId, generation: Generation) {
-        let free = self
-            .ports
-            .get(id.index())
-            .is_some_and(|port| port.state == PortState::Closed);
-        if !free {
-            self.env.counters.host_events_refused += 1;
-            return;
-        }
-        let (block, area) = (self.env.bar.port(id), self.env.shared.port_area(id));
-        for number in 0..EVENT_COUNTS {
-            p.bar().store_release(block.plus(SIGNALLED.0 + number), 0);
-            p.shared().store_release(area.plus(SHADOW_SIGNALS.0 + number), 0);
-        }
-        for word in [
-            TAKEN,
-            WRITES_DONE,
-            READS_DONE,
-            NOTIFICATION_WRITE,
-            ERROR_WRITE,
-            ERRORS_LOST,
-        ] {
-            p.shared().store_release(area.plus(word.0), 0);
-        }
-        if let Some(port) = self.ports.get_mut(id.index()) {
-            *port = Port {
-                state: PortState::Open,
-                generation,
-                // Held for what its number did before, until that ends.
-                staging: port.staging,
-                missing: port.missing,
-                reads: port.reads,
-                ..Port::closed()
-            };
-        }
-        self.env.counters.ports_opened += 1;
-        self.turns.set(id, true);
-    }
-
-    /// Drops a port's commands; answers when its DMAs have ended.
+    /// Drops a port's commands. The host hears when its DMAs have ended.
     fn close_port<P: Platform>(&mut self, p: &mut P, id: PortId, generation: Generation) {
-        let Some(port) = self.ports.get_mut(id.index()) else {
-            self.env.counters.host_events_refused += 1;
-            return;
-        };
-        if !port.is(generation) {
-            self.env.counters.host_events_refused += 1;
+        if !self.ports.close(&mut self.env, id, generation) {
             return;
         }
-        port.state = PortState::Closing;
-        let (head, len, idle) = (port.head, port.len, port.dmas == 0);
-        let pipeline = port.pipeline;
-        port.len = 0;
-        self.turns.set(id, false);
-        for (index, entry) in pipeline.iter().enumerate() {
-            let offset = (index as u8).wrapping_sub(head) % pipeline.len() as u8;
-            if offset < len {
-                self.release_entry(id, *entry);
-            }
+        while let Some(entry) = self.ports.drain(p, &mut self.env, id) {
+            self.release_entry(id, entry);
         }
-        if idle {
-            self.port_closed(p, id);
-        }
-    }
-
-    /// A closing port's last DMA has ended.
-    pub(crate) fn port_closed<P: Platform>(&mut self, p: &mut P, id: PortId) {
-        let Some(port) = self.ports.get_mut(id.index()) else {
-            return;
-        };
-        port.state = PortState::Closed;
-        let generation = port.generation;
-        self.env.counters.ports_closed += 1;
-        self.env
-            .tell_host(p, NicEvent::PortClosed { port: id, generation });
     }
 }

@@ -19,7 +19,7 @@ mod atomic;
 mod authorise;
 mod behind;
 mod bounce;
-mod complete;
+
 pub mod config;
 mod control;
 pub mod counters;
@@ -31,10 +31,10 @@ mod flush;
 mod greeting;
 mod host_events;
 mod nic;
-pub mod notify;
+
 mod peer;
 pub mod platform;
-mod port;
+mod ports;
 mod queue;
 mod read;
 mod receive;
@@ -44,10 +44,10 @@ mod straight;
 mod stream;
 pub mod tables;
 mod timers;
-mod turns;
 pub mod window;
 mod write;
 
 pub use config::{Config, ConfigError, Timers};
 pub use counters::Counters;
 pub use nic::{Frame, Nic};
+pub use ports::notify;

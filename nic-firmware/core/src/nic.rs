@@ -1,7 +1,7 @@
 //! The state machine and its events.
 
 use crate::atomic::Unit;
-use crate::complete::Looked;
+
 use crate::config::{Config, ConfigError};
 use crate::control::Waiting;
 use crate::counters::Counters;
@@ -9,7 +9,7 @@ use crate::dma::Dmas;
 use crate::env::Env;
 use crate::peer::Peer;
 use crate::platform::{DmaId, Platform};
-use crate::port::Port;
+use crate::ports::{Looked, Ports};
 use crate::queue::{Deadline, Fifo};
 use crate::read::RoundTrip;
 use crate::slot::{Slot, SlotState, Stream};
@@ -17,7 +17,6 @@ use crate::staging::{Staging, StagingPool};
 use crate::stream::{Outgoing, Sender};
 use crate::tables::Tables;
 use crate::timers::Alarms;
-use crate::turns::Turns;
 use heapless::Vec;
 use netvm_abi::attach::CardHeader;
 use netvm_abi::bounce::BounceUse;
@@ -71,8 +70,7 @@ impl Frame {
 /// `now` must not run backwards.
 pub struct Nic<S: Storage> {
     pub(crate) env: Env<S>,
-    pub(crate) ports: S::Table<Port>,
-    pub(crate) queued: S::Table<u16>,
+    pub(crate) ports: Ports<S>,
     pub(crate) peers: S::Table<Peer>,
     pub(crate) slots: S::Table<Slot>,
     pub(crate) outgoing: S::Table<Outgoing>,
@@ -81,7 +79,6 @@ pub struct Nic<S: Storage> {
     pub(crate) staging: S::Table<Staging>,
     pub(crate) reads: S::Table<RoundTrip>,
     pub(crate) deadlines: S::Table<Deadline>,
-    pub(crate) turns: Turns,
     pub(crate) pool: StagingPool,
     pub(crate) free_reads: Fifo,
     /// Reads of other nodes that wait for a staging buffer.
@@ -132,8 +129,7 @@ impl<S: Storage> Nic<S> {
             alarms: Alarms::new(&config.timers),
             pool: StagingPool::new(geometry.staging),
             env: Env::new(config, tables.links),
-            ports: tables.ports,
-            queued: tables.queued,
+            ports: Ports::new(tables.ports, tables.queued),
             peers: tables.peers,
             slots: tables.slots,
             outgoing: tables.outgoing,
@@ -142,7 +138,6 @@ impl<S: Storage> Nic<S> {
             staging: tables.staging,
             reads: tables.reads,
             deadlines: tables.deadlines,
-            turns: Turns::new(),
             free_reads,
             waiting_reads: Fifo::new(),
             controls: Vec::new(),
@@ -187,25 +182,21 @@ impl<S: Storage> Nic<S> {
     /// ready. Returns whether another call could do more at once.
     pub fn handle_doorbells<P: Platform>(&mut self, p: &mut P, now: Nanos, budget: u32) -> bool {
         let mut moved = self.anything_parked() && self.resume_operations(p, now);
-        self.turns.begin();
+        self.ports.begin_turns();
         for _ in 0..budget {
-            let Some(port) = self.turns.take() else {
+            let Some(port) = self.ports.next_turn() else {
                 break;
             };
             let words = Looked::at(p.bar(), self.env.bar.port(port));
-            if self
-                .ports
-                .get(port.index())
-                .is_some_and(|port| !port.rests(&words))
-            {
+            if self.ports.get(port).is_some_and(|port| !port.rests(&words)) {
                 let turn = self.pump(p, now, port, &words);
-                self.turns.report(port, turn.served, turn.more);
+                self.ports.end_turn(port, turn.served, turn.more);
                 moved |= turn.moved;
             } else {
-                self.turns.report(port, false, false);
+                self.ports.end_turn(port, false, false);
             }
         }
-        moved || !self.turns.all_quiet() || (self.anything_parked() && self.parked_could_go())
+        moved || !self.ports.all_quiet() || (self.anything_parked() && self.parked_could_go())
     }
 
     /// Takes up what has waited for a DMA slot, a staging buffer, its page or its link. Returns whether a control
@@ -250,9 +241,9 @@ impl<S: Storage> Nic<S> {
         if self.host_waits(p) {
             return true;
         }
-        self.turns
-            .ports()
-            .any(|port| self.command_waits(p, port) || self.fence_reached(p, port))
+        self.ports
+            .open_ports()
+            .any(|port| self.command_waits(p, port) || port.fence_reached(p, &self.env))
     }
 
     /// When [`handle_timers`](Self::handle_timers) wants to be called; nothing: not at all.

@@ -13,6 +13,7 @@
 use crate::nic::Nic;
 use crate::platform::{Payload, Platform};
 use crate::slot::SlotState;
+use crate::stream::Lost;
 use crate::window::{Credits, Sequence};
 use netvm_abi::event::NicEvent;
 use netvm_abi::port_area::ErrorRecord;
@@ -226,7 +227,7 @@ impl<S: Storage> Nic<S> {
                 incarnation,
             },
         );
-        self.turns.stir();
+        self.ports.stir();
     }
 
     /// Says where the windows of all links stand, for observers: what this costs grows with the number of nodes, so it
@@ -275,7 +276,7 @@ impl<S: Storage> Nic<S> {
             self.clear_window(p, id);
         }
         self.env.tell_host(p, event);
-        self.turns.stir();
+        self.ports.stir();
         self.try_begin(p, now, id);
     }
 
@@ -304,14 +305,15 @@ impl<S: Storage> Nic<S> {
                 sender.share = sender.share.saturating_sub(1);
             }
             // Of a port that is gone the next owner of the number hears nothing, and nothing of it is held back.
-            let alive = self
-                .ports
-                .get(out.port.index())
-                .is_some_and(|port| port.is(out.generation));
-            if !alive {
+            let Some(port) = self.ports.of_owner(out.port, out.generation) else {
                 continue;
+            };
+            if let Some(sender) = self.senders.get_mut(at) {
+                sender.lost = Some(Lost {
+                    owner: out.generation,
+                    epoch: out.epoch,
+                });
             }
-            self.lost(id, out.port, out.epoch);
             let bit = 1 << (out.port.0 % 64);
             let Some(word) = told.get_mut(out.port.index() / 64) else {
                 continue;
@@ -325,7 +327,7 @@ impl<S: Storage> Nic<S> {
                     epoch: out.epoch,
                     ..ErrorRecord::default()
                 };
-                self.record_error(p, out.port, &record);
+                port.record_error(p, &mut self.env, &record);
             }
         }
     }
@@ -447,7 +449,7 @@ impl<S: Storage> Nic<S> {
                 self.connect(p, now, id);
             }
         }
-        self.turns.stir();
+        self.ports.stir();
     }
 
     /// Acknowledges what has landed: lowest number missing, and a bitmap of what landed past it.
@@ -500,7 +502,7 @@ impl<S: Storage> Nic<S> {
                 sender.share = sender.share.saturating_sub(1);
             }
         }
-        self.turns.stir();
+        self.ports.stir();
     }
 
     /// The LSN has moved: acknowledge now if that is due, else when the link has been idle.

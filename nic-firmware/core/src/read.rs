@@ -9,14 +9,14 @@ use crate::counters::Counters;
 use crate::dma::{Access, Holder, PageWanted};
 use crate::nic::Nic;
 use crate::platform::{Dma, Payload, Platform};
-use crate::port::Count;
+use crate::ports::Count;
 use crate::receive::Step;
 use crate::slot::SlotState;
 use crate::staging::{Fill, StagingFor};
 use netvm_abi::atomic::AtomicResult;
 use netvm_abi::bounce::BounceUse;
 use netvm_abi::control::Modes;
-use netvm_abi::port_area::ErrorRecord;
+use netvm_abi::port_area::{ErrorRecord, Reply};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Body, Header, OwnHeader, ReadTicket};
@@ -151,9 +151,9 @@ impl<S: Storage> Nic<S> {
     /// port that asks for what does not come leaves some for other ports that ask the same node (promise P5).
     pub(crate) fn take_read_slot(&mut self, id: PortId, node: NodeId) -> Option<ReadSlot> {
         let reads = self.env.config.geometry.reads;
-        let port = self.ports.get_mut(id.index())?;
+        let port = self.ports.get_mut(id)?;
         let peer = self.peers.get_mut(node.index())?;
-        if port.reads >= (reads / 2).max(1) || peer.reads >= reads - reads / 4 {
+        if port.held.reads >= (reads / 2).max(1) || peer.reads >= reads - reads / 4 {
             return None;
         }
         let link = self.free_reads.pop(&self.env.lines)?;
@@ -166,11 +166,11 @@ impl<S: Storage> Nic<S> {
             port: id,
             node,
             owed: true,
-            port_generation: port.generation,
+            port_generation: port.generation(),
             generation: Generation(read.generation.0.wrapping_add(1)),
             ..RoundTrip::FREE
         };
-        port.reads += 1;
+        port.held.reads += 1;
         peer.reads += 1;
         Some(slot)
     }
@@ -184,13 +184,13 @@ impl<S: Storage> Nic<S> {
             return;
         }
         read.state = RoundTripState::Free;
-        if let Some(port) = self.ports.get_mut(read.port.index()) {
-            port.reads = port.reads.saturating_sub(1);
+        if let Some(port) = self.ports.get_mut(read.port) {
+            port.held.reads = port.held.reads.saturating_sub(1);
         }
         self.owes_no_answer(slot);
         let link = BounceUse::Reply(slot).id(&self.env.config.geometry);
         self.free_reads.push(&mut self.env.lines, link.0);
-        self.turns.stir();
+        self.ports.stir();
     }
 
     /// What a slot still waits for is not its node's business: the answer is here, or not awaited any more.
@@ -254,11 +254,7 @@ impl<S: Storage> Nic<S> {
             return;
         };
         let receive = read.receive;
-        let port = self
-            .ports
-            .get_mut(read.port.index())
-            .filter(|port| port.is(read.port_generation));
-        let Some(port) = port else {
+        let Some(port) = self.ports.of_owner(read.port, read.port_generation) else {
             p.release_receive(receive);
             self.free_read_slot(slot);
             return;
@@ -367,14 +363,17 @@ impl<S: Storage> Nic<S> {
             return;
         };
         self.free_read_slot(slot);
-        let open = self
-            .ports
-            .get(read.port.index())
-            .is_some_and(|port| port.is(read.port_generation));
-        if !open {
+        let Some(port) = self.ports.of_owner(read.port, read.port_generation) else {
             return;
-        }
-        let told = self.store_reply(p, read.port, read.reply, read.op, status, result);
+        };
+        let AtomicResult { value, second } = result;
+        let reply = Reply {
+            op: read.op,
+            status,
+            value,
+            second,
+        };
+        let told = port.store_reply(p, &self.env, read.reply, reply);
         if status != Status::Ok && !told {
             let record = ErrorRecord {
                 op: read.op,
@@ -384,9 +383,9 @@ impl<S: Storage> Nic<S> {
                 epoch: read.epoch,
                 address: read.remote,
             };
-            self.record_error(p, read.port, &record);
+            port.record_error(p, &mut self.env, &record);
         }
-        self.complete(p, read.port, Count::Reads);
+        port.complete(p, &mut self.env, Count::Reads);
     }
 
     /// Whether an answer of a node is awaited.
@@ -489,7 +488,7 @@ impl<S: Storage> Nic<S> {
         let peer = self.peers.get(slot.header.source().index());
         let authority = if len != 0 || peer.is_none_or(|peer| wanted > peer.payload) {
             Err(Status::Malformed)
-        } else if let Some(port) = self.ports.get(slot.header.destination_port().index()) {
+        } else if let Some(port) = self.ports.get(slot.header.destination_port()) {
             self.env
                 .capabilities
                 .authorise(p.bar(), now, slot, port, wanted, Modes::READ)

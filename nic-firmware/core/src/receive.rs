@@ -17,7 +17,7 @@ use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Body, HEADER_BYTES, HEADER_WORDS, Kind, MessageFlags, RawHeader, claims_slot};
-use netvm_abi::{BounceId, Incarnation, Nanos, NodeId, NotificationId, OpId, PortId, ReceiveId};
+use netvm_abi::{BounceId, Incarnation, Nanos, NodeId, OpId, ReceiveId};
 
 /// How far a message got at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -498,35 +498,23 @@ impl<S: Storage> Nic<S> {
         if header.kind() != Kind::Write || !number.is_some() {
             return;
         }
-        let open = self
-            .ports
-            .get(port.index())
-            .is_some_and(|port| port.is(slot.port_generation));
         let held_back =
             poisoned && (slot.status != Status::Ok || !header.flags().contains(MessageFlags::REGARDLESS));
-        if held_back || !open {
+        let open = self.ports.to_notify(port, slot.port_generation);
+        let Some((port, copy)) = open.filter(|_| !held_back) else {
             self.env.counters.notifications_suppressed += 1;
             return;
-        }
-        if number.is_one_shot() {
-            self.deliver_one_shot(p, at, port, number);
-        } else {
-            self.notify_event(p, port, number);
+        };
+        if !number.is_one_shot() {
+            port.notify_event(p, &mut self.env, copy, number);
+        } else if let Err(status) = port.notify_one_shot(p, &mut self.env, copy, number) {
+            self.undelivered(p, at, status);
         }
     }
 
-    /// If it cannot be delivered the sender hears of it, and its stream stops there.
+    /// A one-shot notification cannot be delivered: the sender hears of it, and its stream stops there.
     #[inline(never)]
-    fn deliver_one_shot<P: Platform>(
-        &mut self,
-        p: &mut P,
-        at: BounceId,
-        port: PortId,
-        number: NotificationId,
-    ) {
-        let Err(status) = self.notify_one_shot(p, port, number) else {
-            return;
-        };
+    fn undelivered<P: Platform>(&mut self, p: &mut P, at: BounceId, status: Status) {
         self.poison(at, status);
         if let Some(header) = self.slot(at).map(|slot| slot.header.decode()) {
             self.send_error(p, &header, status);

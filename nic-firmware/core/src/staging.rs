@@ -137,11 +137,11 @@ impl<S: Storage> Nic<S> {
         len: u16,
     ) -> Option<StagingId> {
         let count = self.env.config.geometry.staging;
-        let state = self.ports.get(port.index())?;
-        if state.staging >= count / 2 || self.pool.for_ports >= count - count / 4 {
+        let state = self.ports.get(port)?;
+        if state.held.staging >= count / 2 || self.pool.for_ports >= count - count / 4 {
             return None;
         }
-        if state.missing != 0 && self.pool.missing >= count / 2 {
+        if state.held.missing != 0 && self.pool.missing >= count / 2 {
             return None;
         }
         let id = self.take_staging(Staging {
@@ -153,7 +153,7 @@ impl<S: Storage> Nic<S> {
             ..Staging::FREE
         })?;
         self.pool.for_ports += 1;
-        self.ports.get_mut(port.index())?.staging += 1;
+        self.ports.get_mut(port)?.held.staging += 1;
         Some(id)
     }
 
@@ -204,13 +204,13 @@ impl<S: Storage> Nic<S> {
         match staging.payer {
             Payer::Port(port) => {
                 self.pool.for_ports = self.pool.for_ports.saturating_sub(1);
-                if let Some(port) = self.ports.get_mut(port.index()) {
-                    port.staging = port.staging.saturating_sub(1);
+                if let Some(port) = self.ports.get_mut(port) {
+                    port.held.staging = port.held.staging.saturating_sub(1);
                 }
             }
             Payer::Reads => self.pool.for_reads = self.pool.for_reads.saturating_sub(1),
         }
-        self.turns.stir();
+        self.ports.stir();
     }
 
     /// Whether a served read could get a buffer.
@@ -273,7 +273,7 @@ impl<S: Storage> Nic<S> {
             segment,
             access: Access::Read,
         };
-        let Some(port) = self.ports.get_mut(staging.vpn.port().index()) else {
+        let Some(port) = self.ports.get_mut(staging.vpn.port()) else {
             return Fill::Refused(Status::NoSuchPort);
         };
         let started = self
@@ -308,11 +308,11 @@ impl<S: Storage> Nic<S> {
         };
         let before = core::mem::replace(&mut staging.state, state);
         if let Payer::Port(port) = staging.payer
-            && let Some(port) = self.ports.get_mut(port.index())
+            && let Some(port) = self.ports.get_mut(port)
         {
             for (state, by) in [(before, -1), (state, 1)] {
                 if state == StagingState::Missing {
-                    port.missing = port.missing.saturating_add_signed(by);
+                    port.held.missing = port.held.missing.saturating_add_signed(by);
                     self.pool.missing = self.pool.missing.saturating_add_signed(by);
                 }
             }

@@ -9,7 +9,7 @@ use crate::dispatch::plan;
 use crate::nic::Nic;
 use crate::peer::Link;
 use crate::platform::{Payload, Platform};
-use crate::port::Count;
+use crate::ports::Count;
 use crate::stream::{Outgoing, Source, number};
 use netvm_abi::bar::port::BLOCK_WORDS;
 use netvm_abi::descriptor::{HEAD_WORDS, INLINE_BYTES, RawCommand};
@@ -33,14 +33,14 @@ impl<S: Storage> Nic<S> {
             return false;
         };
         let config = &self.env.config;
-        let Some(port) = self.ports.get_mut(id.index()) else {
+        let Some(port) = self.ports.get_mut(id) else {
             return false;
         };
         // While a page of the port is missing it gets fewer credits: the pipeline knows how many.
-        if port.len != 0 || port.missing != 0 {
+        if port.len != 0 || port.held.missing != 0 {
             return false;
         }
-        let Ok((message, source)) = plan(config, port.generation, &command) else {
+        let Ok((message, source)) = plan(config, port.generation(), &command) else {
             return false;
         };
         let node = command.node();
@@ -57,7 +57,7 @@ impl<S: Storage> Nic<S> {
             port: id,
             epoch: command.epoch(),
             op: command.op(),
-            generation: port.generation,
+            generation: port.generation(),
         };
         number(config, peer, &mut self.outgoing, &mut header, out);
         self.env.counters.commands += 1;
@@ -75,13 +75,13 @@ impl<S: Storage> Nic<S> {
             p.transmit(&header, Payload::Empty);
         }
         let (taken, done) = port.pass_through();
-        self.arm_probe(node, now);
         if done {
-            self.refresh(p, id, Count::Writes);
+            port.refresh(p, &mut self.env, Count::Writes);
         }
         if taken {
-            self.refresh(p, id, Count::Taken);
+            port.refresh(p, &mut self.env, Count::Taken);
         }
+        self.arm_probe(node, now);
         true
     }
 }

@@ -6,18 +6,17 @@
 //! nothing of other ports. No page lock is held here: only while a DMA runs ([`crate::dma`]).
 
 use crate::behind::is_held_back;
-use crate::complete::Looked;
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::nic::Nic;
 use crate::peer::{Link, Peer};
 use crate::platform::{Payload, Platform};
-use crate::port::{Count, PIPELINE, Port, PortState};
-use netvm_abi::atomic::AtomicResult;
+use crate::ports::Looked;
+use crate::ports::{Count, PIPELINE, Port};
 use netvm_abi::bar::port::BLOCK_WORDS;
 use netvm_abi::command_queue::Doorbell;
 use netvm_abi::descriptor::{HEAD_WORDS, INLINE_BYTES};
-use netvm_abi::port_area::ErrorRecord;
+use netvm_abi::port_area::{ErrorRecord, Reply};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Header, Kind, MessageFlags, OwnHeader};
@@ -127,11 +126,11 @@ impl<S: Storage> Nic<S> {
         let Some(mut waiting) = self.take_note(p, id, words) else {
             return turn;
         };
-        if self.ports.get(id.index()).is_some_and(|port| port.len != 0) {
+        if self.ports.get(id).is_some_and(|port| port.len != 0) {
             turn.moved = self.send_ready(p, now, id);
         }
         for _ in 0..PIPELINE {
-            let Some(port) = self.ports.get(id.index()) else {
+            let Some(port) = self.ports.get(id) else {
                 return turn;
             };
             let index = match port.wanting() {
@@ -154,7 +153,7 @@ impl<S: Storage> Nic<S> {
                 return turn;
             }
             (turn.moved, turn.served) = (true, true);
-            if self.ports.get(id.index()).is_some_and(Port::head_may_leave) {
+            if self.ports.get(id).is_some_and(Port::head_may_leave) {
                 self.send_ready(p, now, id);
             }
         }
@@ -166,13 +165,13 @@ impl<S: Storage> Nic<S> {
     /// Nothing when the port is not served.
     #[inline]
     fn take_note<P: Platform>(&mut self, p: &mut P, id: PortId, words: &Looked) -> Option<u32> {
-        let port = self.ports.get(id.index())?;
-        if port.state != PortState::Open {
+        let port = self.ports.get_mut(id)?;
+        if !port.is_open() {
             return None;
         }
         let doorbell = port.fetch.compare(words.doorbell);
         if port.fences() != words.fences {
-            self.fences_moved(p, id, words.fences);
+            port.fences_moved(p, &mut self.env, words.fences);
         }
         match doorbell {
             Doorbell::Pending(waiting) => Some(waiting),
@@ -187,14 +186,14 @@ impl<S: Storage> Nic<S> {
     /// Takes a command, whose head has been copied, into the pipeline, checked. Gives its place there.
     #[inline(never)]
     fn accept(&mut self, id: PortId, head: &[u32; HEAD_WORDS]) -> u8 {
-        let Some(port) = self.ports.get_mut(id.index()) else {
+        let Some(port) = self.ports.get_mut(id) else {
             return 0;
         };
         port.fetch.take();
         let index = port.index(port.len);
         port.len += 1;
         self.env.counters.commands += 1;
-        let generation = port.generation;
+        let generation = port.generation();
         if let Some(place) = port.entry(index)
             && !place.dispatch(&self.env.config, id, generation, head)
         {
@@ -204,12 +203,9 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Whether a port has posted a command that could be taken now.
-    pub(crate) fn command_waits<P: Platform>(&self, p: &P, id: PortId) -> bool {
-        let Some(port) = self.ports.get(id.index()) else {
-            return false;
-        };
+    pub(crate) fn command_waits<P: Platform>(&self, p: &P, port: &Port) -> bool {
         let blocked = usize::from(port.len) == PIPELINE || port.wanting().is_some();
-        let block = Part::new(p.bar(), self.env.bar.port(id), BLOCK_WORDS);
+        let block = Part::new(p.bar(), self.env.bar.port(port.id()), BLOCK_WORDS);
         !blocked && matches!(port.fetch.poll(&block), Doorbell::Pending(_))
     }
 
@@ -217,7 +213,7 @@ impl<S: Storage> Nic<S> {
     /// alone until the word makes sense again.
     #[cold]
     fn broken_doorbell<P: Platform>(&mut self, p: &mut P, id: PortId, word: u32) {
-        let Some(port) = self.ports.get_mut(id.index()) else {
+        let Some(port) = self.ports.get_mut(id) else {
             return;
         };
         if port.broken == Some(word) {
@@ -229,15 +225,15 @@ impl<S: Storage> Nic<S> {
             status: Status::Malformed,
             ..ErrorRecord::default()
         };
-        self.record_error(p, id, &record);
+        port.record_error(p, &mut self.env, &record);
     }
 
     /// Gets an entry what it lacks. Returns whether it lacks nothing any more.
     fn equip<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId, index: u8) -> bool {
-        let Some(port) = self.ports.get_mut(id.index()) else {
+        let Some(port) = self.ports.get_mut(id) else {
             return false;
         };
-        let awaits_host = port.missing != 0;
+        let awaits_host = port.held.missing != 0;
         let Some(entry) = port.entry(index) else {
             return false;
         };
@@ -319,7 +315,7 @@ impl<S: Storage> Nic<S> {
     /// An entry lacks something, which is counted once. False, for the caller's convenience.
     #[cold]
     fn stall(&mut self, id: PortId, index: u8, what: fn(&mut Counters) -> &mut u64) -> bool {
-        if let Some(entry) = self.ports.get_mut(id.index()).and_then(|port| port.entry(index))
+        if let Some(entry) = self.ports.get_mut(id).and_then(|port| port.entry(index))
             && !entry.stalled
         {
             entry.stalled = true;
@@ -329,7 +325,7 @@ impl<S: Storage> Nic<S> {
     }
 
     fn entry(&mut self, id: PortId, index: u8) -> Option<&mut Entry> {
-        self.ports.get_mut(id.index())?.entry(index)
+        self.ports.get_mut(id)?.entry(index)
     }
 
     /// What became of an entry's staging.
@@ -352,7 +348,7 @@ impl<S: Storage> Nic<S> {
             }
         };
         self.send_ready(p, now, id);
-        self.turns.stir();
+        self.ports.stir();
     }
 
     /// Takes a window slot of `node` for a port.
@@ -376,13 +372,13 @@ impl<S: Storage> Nic<S> {
                 peer.credits.unreserve();
             }
         }
-        self.turns.stir();
+        self.ports.stir();
     }
 
     /// Sends (or gives up) the entries at the head of a port's pipeline that wait for nothing.
     pub(crate) fn send_ready<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId) -> bool {
         let mut moved = false;
-        while let Some(stage) = self.ports.get(id.index()).and_then(Port::head_stage) {
+        while let Some(stage) = self.ports.get(id).and_then(Port::head_stage) {
             match stage {
                 Stage::Ready => self.send(p, now, id),
                 Stage::Failed(status) => self.give_up(p, id, status),
@@ -390,17 +386,18 @@ impl<S: Storage> Nic<S> {
             }
             moved = true;
         }
-        if moved {
-            self.publish(p, id, Count::Taken);
+        if moved && let Some(port) = self.ports.get_mut(id) {
+            port.publish(p, &mut self.env, Count::Taken);
         }
         moved
     }
 
     /// Sends the entry at the head of the pipeline, from its place there.
     fn send<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId) {
-        let Some(port) = self.ports.get_mut(id.index()) else {
+        let Some(port) = self.ports.get_mut(id) else {
             return;
         };
+        let owner = port.generation();
         let Some(entry) = port.pipeline.get_mut(usize::from(port.head)) else {
             return;
         };
@@ -416,7 +413,7 @@ impl<S: Storage> Nic<S> {
         // An earlier operation never reached the receiver, so only this side can keep the promise that what asks
         // for order follows all earlier data (promise P4).
         if let Some(lost) = sender.lost {
-            let (owner, epoch) = (port.generation, header.epoch());
+            let epoch = header.epoch();
             if lost != (Lost { owner, epoch }) {
                 sender.lost = None;
             } else if is_held_back(header.kind(), header.flags()) {
@@ -430,7 +427,7 @@ impl<S: Storage> Nic<S> {
             port: id,
             epoch: header.epoch(),
             op: header.op(),
-            generation: port.generation,
+            generation: owner,
         };
         number(&self.env.config, peer, &mut self.outgoing, header, out);
         self.env.counters.messages_sent += 1;
@@ -461,10 +458,10 @@ impl<S: Storage> Nic<S> {
         }
         let is_write = entry.is_write();
         port.drop_head();
-        self.arm_probe(node, now);
         if is_write {
-            self.complete(p, id, Count::Writes);
+            port.complete(p, &mut self.env, Count::Writes);
         }
+        self.arm_probe(node, now);
     }
 
     /// Turns a reserved window slot into the number of a message that no port sends.
@@ -511,15 +508,15 @@ impl<S: Storage> Nic<S> {
     /// An operation of a port towards a node was lost before the receiver could know of it.
     pub(crate) fn lost(&mut self, node: NodeId, id: PortId, epoch: Epoch) {
         let at = self.env.config.stream_index(node, id);
-        if let (Some(port), Some(sender)) = (self.ports.get(id.index()), self.senders.get_mut(at)) {
-            let owner = port.generation;
+        if let (Some(port), Some(sender)) = (self.ports.get(id), self.senders.get_mut(at)) {
+            let owner = port.generation();
             sender.lost = Some(Lost { owner, epoch });
         }
     }
 
     /// Takes the entry at the head out of the pipeline, with what it holds.
     fn take_head(&mut self, id: PortId) -> Option<Entry> {
-        let port = self.ports.get_mut(id.index())?;
+        let port = self.ports.get_mut(id)?;
         let entry = port.entry(port.head).copied()?;
         port.drop_head();
         self.release_entry(id, entry);
@@ -528,34 +525,36 @@ impl<S: Storage> Nic<S> {
 
     /// Counts an operation that has not left as done, and tells its port what it failed with, if anything.
     fn end_entry<P: Platform>(&mut self, p: &mut P, id: PortId, entry: &Entry, told: Option<Status>) {
+        let Some(port) = self.ports.get_mut(id) else {
+            return;
+        };
         let header = &entry.header;
-        if let Some(status) = told
-            && (entry.is_write()
-                || !self.store_reply(
-                    p,
-                    id,
-                    header.reply(),
-                    header.op(),
-                    status,
-                    AtomicResult::default(),
-                ))
-        {
-            let record = ErrorRecord {
-                op: header.op(),
+        if let Some(status) = told {
+            let (op, slot) = (header.op(), header.reply());
+            let reply = Reply {
+                op,
                 status,
-                node: header.destination(),
-                port: header.destination_port(),
-                epoch: header.epoch(),
-                address: header.address(),
+                value: 0,
+                second: 0,
             };
-            self.record_error(p, id, &record);
+            if entry.is_write() || !port.store_reply(p, &self.env, slot, reply) {
+                let record = ErrorRecord {
+                    op,
+                    status,
+                    node: header.destination(),
+                    port: header.destination_port(),
+                    epoch: header.epoch(),
+                    address: header.address(),
+                };
+                port.record_error(p, &mut self.env, &record);
+            }
         }
         let count = if entry.is_write() {
             Count::Writes
         } else {
             Count::Reads
         };
-        self.complete(p, id, count);
+        port.complete(p, &mut self.env, count);
     }
 
     /// Gives back what an entry holds.

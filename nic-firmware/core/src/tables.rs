@@ -3,7 +3,7 @@
 use crate::atomic::{UNITS, Unit};
 use crate::config::ConfigError;
 use crate::peer::Peer;
-use crate::port::{NOTIFICATION_ENTRIES, Port};
+use crate::ports::{NOTIFICATION_ENTRIES, Port};
 use crate::queue::Deadline;
 use crate::read::RoundTrip;
 use crate::slot::{Slot, Stream};

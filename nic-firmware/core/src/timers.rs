@@ -259,7 +259,7 @@ impl<S: Storage> Nic<S> {
                     incarnation: Incarnation(0),
                 },
             );
-            self.turns.stir();
+            self.ports.stir();
             return;
         }
         self.send_hello(p, id);

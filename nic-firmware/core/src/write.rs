@@ -24,7 +24,7 @@ impl<S: Storage> Nic<S> {
         let Some(slot) = self.slots.get_mut(at.index()) else {
             return Step::Ended(Status::Malformed);
         };
-        let Some(port) = self.ports.get_mut(slot.header.destination_port().index()) else {
+        let Some(port) = self.ports.get_mut(slot.header.destination_port()) else {
             return self.write_refused(Status::NoSuchPort);
         };
         let (bar, len) = (p.bar(), u32::from(slot.header.payload_len()));

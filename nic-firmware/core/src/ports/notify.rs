@@ -18,16 +18,16 @@
 //! across the bus when the application runs dry or wants to sleep, before it compares or looks once more.
 //! `docs/decisions/0015-posted-stores.md` has the argument.
 
-use crate::nic::Nic;
+use super::{NOTIFICATION_ENTRIES, Port};
+use crate::env::Env;
 use crate::platform::Platform;
-use crate::port::{NOTIFICATION_ENTRIES, Port};
 use netvm_abi::bar::port::{NOTIFICATION_READ, SIGNALLED, WAKE_ON_QUEUE};
 use netvm_abi::notification::{interrupt_bit, one_shot_room};
 use netvm_abi::port_area::{NOTIFICATION_WRITE, NOTIFICATIONS, SHADOW_SIGNALS};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::words::SharedWords;
-use netvm_abi::{NotificationId, PortId, WordIndex};
+use netvm_abi::{NotificationId, WordIndex};
 
 /// Where a port's notification words are. The steps on shared words are here, apart from the state
 /// machine, so that a model checker runs the very code that ships.
@@ -80,94 +80,103 @@ impl NotificationPlace {
     }
 }
 
-impl<S: Storage> Nic<S> {
-    /// Delivers the signal of an event count to an open port.
+impl Port {
+    /// Delivers the signal of an event count. `copy` is the NIC's copy of the port's notification queue.
     #[inline(always)]
-    pub(crate) fn notify_event<P: Platform>(&mut self, p: &mut P, id: PortId, number: NotificationId) {
-        let place = self.notification_place(id);
-        self.env.counters.notifications_delivered += 1;
+    pub(crate) fn notify_event<P: Platform, S: Storage>(
+        &mut self,
+        p: &mut P,
+        env: &mut Env<S>,
+        copy: &mut [u16],
+        number: NotificationId,
+    ) {
+        let place = self.notification_place(env);
+        env.counters.notifications_delivered += 1;
         let read = place.raise(p.bar(), p.shared(), number);
-        let Some(port) = self.ports.get_mut(id.index()) else {
-            return;
-        };
-        if read != port.notification_read || !port.is_queued(number.0) {
-            return self.announce(p, id, number, read);
+        if read != self.notification_read || !self.is_queued(number.0) {
+            return self.announce(p, env, copy, number, read);
         }
-        self.env.counters.notifications_coalesced += 1;
+        env.counters.notifications_coalesced += 1;
         if place.wakes(p.bar(), number) {
-            self.env.interrupt_port(p, id);
+            env.interrupt_port(p, self.id);
         }
     }
 
     /// The queue has moved, or has no entry of an event count whose signal has been raised.
     #[inline(never)]
-    fn announce<P: Platform>(&mut self, p: &mut P, id: PortId, number: NotificationId, read: u32) {
-        let Some(port) = self.ports.get_mut(id.index()) else {
-            return;
-        };
-        port.note_read(id, read, &self.queued);
-        if port.is_queued(number.0) {
-            self.env.counters.notifications_coalesced += 1;
+    fn announce<P: Platform, S: Storage>(
+        &mut self,
+        p: &mut P,
+        env: &mut Env<S>,
+        copy: &mut [u16],
+        number: NotificationId,
+        read: u32,
+    ) {
+        self.note_read(read, copy);
+        if self.is_queued(number.0) {
+            env.counters.notifications_coalesced += 1;
         } else {
-            port.set_queued(number.0, true);
-            self.enqueue(p, id, number);
+            self.set_queued(number.0, true);
+            self.enqueue(p, env, copy, number);
         }
-        if self.notification_place(id).wakes(p.bar(), number) {
-            self.env.interrupt_port(p, id);
+        if self.notification_place(env).wakes(p.bar(), number) {
+            env.interrupt_port(p, self.id);
         }
     }
 
-    /// Delivers a one-shot notification to an open port.
+    /// Delivers a one-shot notification.
     ///
     /// # Errors
     /// [`Status::QueueFull`] when the one-shot part of the queue is full.
-    pub(crate) fn notify_one_shot<P: Platform>(
+    pub(crate) fn notify_one_shot<P: Platform, S: Storage>(
         &mut self,
         p: &mut P,
-        id: PortId,
+        env: &mut Env<S>,
+        copy: &mut [u16],
         number: NotificationId,
     ) -> Result<(), Status> {
-        let read = self.notification_place(id).read(p.bar());
-        let Some(port) = self.ports.get_mut(id.index()) else {
-            return Err(Status::NoSuchPort);
-        };
-        port.note_read(id, read, &self.queued);
-        if port.one_shots >= one_shot_room(NOTIFICATION_ENTRIES) {
-            self.env.counters.one_shot_refused += 1;
+        let read = self.notification_place(env).read(p.bar());
+        self.note_read(read, copy);
+        if self.one_shots >= one_shot_room(NOTIFICATION_ENTRIES) {
+            env.counters.one_shot_refused += 1;
             return Err(Status::QueueFull);
         }
-        port.one_shots += 1;
-        self.env.counters.one_shot_delivered += 1;
-        self.enqueue(p, id, number);
+        self.one_shots += 1;
+        env.counters.one_shot_delivered += 1;
+        self.enqueue(p, env, copy, number);
         Ok(())
     }
 
-    /// Adds an entry to the queue, and wakes a port that waits for any.
+    /// Adds an entry to the queue, and wakes an application that waits for any.
     #[inline(never)]
-    fn enqueue<P: Platform>(&mut self, p: &mut P, id: PortId, number: NotificationId) {
-        let place = self.notification_place(id);
-        let Some(port) = self.ports.get_mut(id.index()) else {
-            return;
-        };
-        let position = port.notification_write;
-        port.notification_write = position.wrapping_add(1);
-        let slot = position % NOTIFICATION_ENTRIES;
-        if let Some(copy) = self.queued.get_mut(queue_index(id, slot)) {
+    fn enqueue<P: Platform, S: Storage>(
+        &mut self,
+        p: &mut P,
+        env: &mut Env<S>,
+        copy: &mut [u16],
+        number: NotificationId,
+    ) {
+        let position = self.notification_write;
+        self.notification_write = position.wrapping_add(1);
+        if let Some(copy) = copy.get_mut((position % NOTIFICATION_ENTRIES) as usize) {
             *copy = if number.is_one_shot() {
                 ONE_SHOT
             } else {
                 number.0 as u16
             };
         }
-        if place.put(p.bar(), p.shared(), position, number) {
-            self.env.interrupt_port(p, id);
+        if self
+            .notification_place(env)
+            .put(p.bar(), p.shared(), position, number)
+        {
+            env.interrupt_port(p, self.id);
         }
     }
 
-    fn notification_place(&self, id: PortId) -> NotificationPlace {
+    fn notification_place<S: Storage>(&self, env: &Env<S>) -> NotificationPlace {
         NotificationPlace {
-            block: self.env.bar.port(id),
-            area: self.env.shared.port_area(id),
+            block: env.bar.port(self.id),
+            area: env.shared.port_area(self.id),
         }
     }
 }
@@ -175,17 +184,13 @@ impl<S: Storage> Nic<S> {
 /// Stands in the copy of a queue for any one-shot number.
 const ONE_SHOT: u16 = u16::MAX;
 
-const fn queue_index(id: PortId, slot: u32) -> usize {
-    id.index() * NOTIFICATION_ENTRIES as usize + slot as usize
-}
-
 impl Port {
     /// The application has taken entries up to `read`.
     ///
     /// The NIC knows what the entries were from its own copy: what the application may write is not
     /// believed. A number that cannot be is ignored: it harms only its own queue. One step for each
     /// entry ever made, so O(1) a notification; at most a whole queue at once.
-    fn note_read(&mut self, id: PortId, read: u32, queued: &[u16]) {
+    fn note_read(&mut self, read: u32, copy: &[u16]) {
         let waiting = self.notification_write.wrapping_sub(self.notification_read);
         let taken = read.wrapping_sub(self.notification_read);
         if taken > waiting {
@@ -193,7 +198,7 @@ impl Port {
         }
         for _ in 0..taken {
             let slot = self.notification_read % NOTIFICATION_ENTRIES;
-            match queued.get(queue_index(id, slot)) {
+            match copy.get(slot as usize) {
                 Some(&ONE_SHOT) | None => self.one_shots = self.one_shots.saturating_sub(1),
                 Some(&number) => {
                     self.set_queued(u32::from(number), false);

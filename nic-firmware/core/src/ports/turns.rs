@@ -7,7 +7,7 @@
 //!
 //! **What a port waits for (promise P5).** A port that lacks something stands behind ports that were served before it. Each
 //! of them that takes what it waits for goes behind it by that. So before it gets its turn each other port has at most
-//! one, of [`PIPELINE`](crate::port::PIPELINE) commands. This holds for as many ports as one call looks at; with more,
+//! one, of [`PIPELINE`](crate::ports::PIPELINE) commands. This holds for as many ports as one call looks at; with more,
 //! what comes back in the middle of a round goes to the ports that the round has not reached.
 //!
 //! To begin each round where the last one ended would not do: if buffers come back one by one, and all ports lack one,
@@ -50,7 +50,7 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    pub(crate) const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         let closed = Place {
             open: false,
             next: NOWHERE,
@@ -69,7 +69,7 @@ impl Turns {
     }
 
     /// A port is open from now on, or closed.
-    pub(crate) fn set(&mut self, port: PortId, open: bool) {
+    pub(super) fn set(&mut self, port: PortId, open: bool) {
         self.quiet = 0;
         let Some(place) = self.places.get_mut(port.index()) else {
             return;
@@ -118,25 +118,25 @@ impl Turns {
     }
 
     /// All open ports.
-    pub(crate) fn ports(&self) -> impl Iterator<Item = PortId> {
+    pub(super) fn ports(&self) -> impl Iterator<Item = PortId> {
         let follow = |port: u16| self.places.get(usize::from(port)).map(|place| (port, place.next));
         core::iter::successors(follow(self.first), move |&(_, next)| follow(next))
             .map(|(port, _)| PortId(port))
     }
 
     /// Something happened that may let a stalled port go on: all ports get another turn.
-    pub(crate) const fn stir(&mut self) {
+    pub(super) const fn stir(&mut self) {
         self.quiet = 0;
     }
 
     /// Whether every open port has been found idle since the last event.
-    pub(crate) const fn all_quiet(&self) -> bool {
+    pub(super) const fn all_quiet(&self) -> bool {
         self.quiet >= self.count
     }
 
     /// Turns begin: also where every port was idle at its last one.
     #[inline]
-    pub(crate) const fn begin(&mut self) {
+    pub(super) const fn begin(&mut self) {
         if self.all_quiet() {
             self.quiet = 0;
         }
@@ -148,7 +148,7 @@ impl Turns {
 
     /// Takes the port that has the next turn. Nothing: all ports have been found idle.
     #[inline]
-    pub(crate) fn take(&mut self) -> Option<PortId> {
+    pub(super) fn take(&mut self) -> Option<PortId> {
         if self.all_quiet() {
             return None;
         }
@@ -164,7 +164,7 @@ impl Turns {
 
     /// What the port's turn brought: a command of it was served, and more of them could be.
     #[inline]
-    pub(crate) fn report(&mut self, port: PortId, served: bool, more: bool) {
+    pub(super) fn report(&mut self, port: PortId, served: bool, more: bool) {
         self.quiet = if more { 0 } else { self.quiet + 1 };
         if served && self.last != port.0 && !mutant::is(Mutant::ServedPortStaysFirst) {
             self.remove(port.0);

@@ -1,0 +1,418 @@
+//! The ports: their lives, what their applications are told, and what each of them holds.
+
+mod complete;
+mod error;
+pub mod notify;
+mod turns;
+
+pub(crate) use complete::Looked;
+
+use crate::env::Env;
+use crate::platform::Platform;
+use crate::stream::{Entry, Stage};
+use netvm_abi::bar::port::SIGNALLED;
+use netvm_abi::command_queue::Consumer;
+use netvm_abi::event::NicEvent;
+use netvm_abi::notification::EVENT_COUNTS;
+use netvm_abi::port_area::{
+    ERROR_WRITE, ERRORS_LOST, NOTIFICATION_WRITE, READS_DONE, SHADOW_SIGNALS, TAKEN, WRITES_DONE,
+};
+use netvm_abi::shared_queue::Cursor;
+use netvm_abi::storage::Storage;
+use netvm_abi::words::SharedWords;
+use netvm_abi::{Generation, PortId};
+use turns::Turns;
+
+/// Commands of a port that may be on their way at once: copied, being staged, or ready to leave.
+pub(crate) const PIPELINE: usize = 8;
+
+/// Entries of a notification queue (the only size that the geometry admits).
+pub(crate) const NOTIFICATION_ENTRIES: u32 = 2048;
+
+/// The life of a port number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Has no owner.
+    Closed,
+    /// Served.
+    Open,
+    /// Waits for its DMAs.
+    Closing,
+}
+
+/// A completion counter and its shadow in host memory.
+#[derive(Clone, Copy, Debug, Default)]
+struct Completion {
+    /// What has been completed.
+    done: u32,
+    /// What the application has been told.
+    shadow: u32,
+    /// Of what it wants to hear exactly.
+    fence: u32,
+}
+
+/// Which completion counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Count {
+    /// Commands taken.
+    Taken,
+    /// Writes done.
+    Writes,
+    /// Reads, flushes and atomics done.
+    Reads,
+}
+
+/// What a port holds of the NIC's resources: it counts against its shares (promise P5), and the number of a port that
+/// has closed keeps it until that ends.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Held {
+    /// Staging buffers for its commands.
+    pub(crate) staging: u16,
+    /// Of these, those whose page the host has been asked for.
+    pub(crate) missing: u16,
+    /// Read slots.
+    pub(crate) reads: u16,
+}
+
+/// A port.
+pub struct Port {
+    id: PortId,
+    state: State,
+    generation: Generation,
+    /// End of the queue at which commands are copied.
+    pub(crate) fetch: Consumer,
+    /// End of the queue at which entries are given back; at most [`PIPELINE`] behind `fetch`.
+    pub(crate) retire: Consumer,
+    /// The first used entry of the pipeline.
+    pub(crate) head: u8,
+    /// Used entries of the pipeline.
+    pub(crate) len: u8,
+    /// The doorbell word last complained about.
+    pub(crate) broken: Option<u32>,
+    counts: [Completion; 3],
+    /// DMAs that use this port's pages.
+    dmas: u16,
+    pub(crate) held: Held,
+    error_write: u32,
+    errors_lost: u32,
+    /// Entries put into the notification queue.
+    notification_write: u32,
+    /// Entries that the application had taken when the NIC last looked.
+    notification_read: u32,
+    /// One-shot entries between the two.
+    one_shots: u32,
+    /// Which event counts have an entry in the queue.
+    queued: [u32; EVENT_COUNTS as usize / 32],
+    /// Places of its shared queue.
+    cursor: Cursor,
+    pub(crate) pipeline: [Entry; PIPELINE],
+}
+
+impl Port {
+    /// A closed port.
+    pub(crate) fn closed() -> Self {
+        Self {
+            id: PortId(0),
+            state: State::Closed,
+            generation: Generation(0),
+            fetch: Consumer::default(),
+            retire: Consumer::default(),
+            head: 0,
+            len: 0,
+            broken: None,
+            counts: [Completion::default(); 3],
+            dmas: 0,
+            held: Held::default(),
+            error_write: 0,
+            errors_lost: 0,
+            notification_write: 0,
+            notification_read: 0,
+            one_shots: 0,
+            queued: [0; EVENT_COUNTS as usize / 32],
+            cursor: Cursor::default(),
+            pipeline: [Entry::EMPTY; PIPELINE],
+        }
+    }
+
+    /// Its number.
+    #[inline]
+    pub(crate) const fn id(&self) -> PortId {
+        self.id
+    }
+
+    /// Its present, or last, owner.
+    #[inline]
+    pub(crate) const fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Whether the port is served.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.state == State::Open
+    }
+
+    /// Whether the port is served and still of this generation.
+    #[inline]
+    pub(crate) fn is(&self, generation: Generation) -> bool {
+        self.is_open() && self.generation == generation
+    }
+
+    /// A DMA locks one of its pages.
+    #[inline]
+    pub(crate) const fn dma_begins(&mut self) {
+        self.dmas += 1;
+    }
+
+    /// The number of the next place in its shared queue, if one of the `capacity` places is free.
+    pub(crate) fn next_place<P: Platform, S: Storage>(
+        &mut self,
+        p: &P,
+        env: &Env<S>,
+        capacity: u32,
+    ) -> Option<u32> {
+        self.cursor.take(p.bar(), env.bar.port(self.id), capacity)
+    }
+
+    /// Whether a look that found these words leaves nothing to do: no command is new, no fence has moved, and no entry
+    /// is on its way. (An entry that lacks something may have got it.)
+    #[inline]
+    pub(crate) fn rests(&self, words: &Looked) -> bool {
+        let [taken, writes, reads] = words.fences;
+        let [known_taken, known_writes, known_reads] = self.fences();
+        let news = (words.doorbell ^ self.fetch.taken())
+            | (taken ^ known_taken)
+            | (writes ^ known_writes)
+            | (reads ^ known_reads);
+        news | u32::from(self.len) == 0
+    }
+
+    /// Index of the pipeline entry `offset` behind the head.
+    pub(crate) const fn index(&self, offset: u8) -> u8 {
+        (self.head + offset) % PIPELINE as u8
+    }
+
+    /// A pipeline entry.
+    #[inline]
+    pub(crate) fn entry(&mut self, index: u8) -> Option<&mut Entry> {
+        self.pipeline.get_mut(usize::from(index))
+    }
+
+    /// Index of the last entry of the pipeline, if it lacks something: it holds the stream behind it.
+    #[inline]
+    pub(crate) fn wanting(&self) -> Option<u8> {
+        let last = self.index(self.len.checked_sub(1)?);
+        let entry = self.pipeline.get(usize::from(last))?;
+        (entry.stage == Stage::Wanting).then_some(last)
+    }
+
+    /// How far the entry at the head of the pipeline is.
+    #[inline]
+    pub(crate) fn head_stage(&self) -> Option<Stage> {
+        if self.len == 0 || !self.is_open() {
+            return None;
+        }
+        self.pipeline.get(usize::from(self.head)).map(|entry| entry.stage)
+    }
+
+    /// Whether the entry at the head of the pipeline waits for nothing any more.
+    #[inline]
+    pub(crate) fn head_may_leave(&self) -> bool {
+        matches!(self.head_stage(), Some(Stage::Ready | Stage::Failed(_)))
+    }
+
+    /// The entry at the head has left the pipeline, and its place in the queue is free.
+    #[inline]
+    pub(crate) fn drop_head(&mut self) {
+        self.head = self.index(1);
+        self.len = self.len.saturating_sub(1);
+        self.retire.take();
+        let [taken, ..] = &mut self.counts;
+        taken.done = self.retire.taken();
+    }
+
+    /// A write has gone straight through the empty pipeline. Gives whether the counts of commands taken and of writes
+    /// done are due.
+    #[inline(always)]
+    pub(crate) fn pass_through(&mut self) -> (bool, bool) {
+        self.fetch.take();
+        self.retire.take();
+        let [taken, writes, _] = &mut self.counts;
+        taken.done = self.retire.taken();
+        writes.done = writes.done.wrapping_add(1);
+        (taken.due(), writes.due())
+    }
+
+    /// Takes the next entry of a port that closes out of its pipeline.
+    fn drain(&mut self) -> Option<Entry> {
+        self.len = self.len.checked_sub(1)?;
+        let index = self.head;
+        self.head = self.index(1);
+        self.entry(index).copied()
+    }
+
+    /// Tells the host that the port is closed, if it closes and its last DMA has ended.
+    #[inline]
+    fn settle<P: Platform, S: Storage>(&mut self, p: &mut P, env: &mut Env<S>) {
+        if self.state == State::Closing && self.dmas == 0 {
+            self.state = State::Closed;
+            env.counters.ports_closed += 1;
+            let (port, generation) = (self.id, self.generation);
+            env.tell_host(p, NicEvent::PortClosed { port, generation });
+        }
+    }
+}
+
+/// All ports.
+pub(crate) struct Ports<S: Storage> {
+    table: S::Table<Port>,
+    /// Copies of the notification queues: what stands where.
+    copies: S::Table<u16>,
+    turns: Turns,
+}
+
+impl<S: Storage> Ports<S> {
+    pub(crate) fn new(mut table: S::Table<Port>, copies: S::Table<u16>) -> Self {
+        for (id, port) in (0..).zip(table.iter_mut()) {
+            port.id = PortId(id);
+        }
+        Self {
+            table,
+            copies,
+            turns: Turns::new(),
+        }
+    }
+
+    /// A port.
+    #[inline]
+    pub(crate) fn get(&self, id: PortId) -> Option<&Port> {
+        self.table.get(id.index())
+    }
+
+    /// The same, to change it.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: PortId) -> Option<&mut Port> {
+        self.table.get_mut(id.index())
+    }
+
+    /// A port that is open and still of this generation.
+    #[inline]
+    pub(crate) fn of_owner(&mut self, id: PortId, generation: Generation) -> Option<&mut Port> {
+        self.get_mut(id).filter(|port| port.is(generation))
+    }
+
+    /// The same, with the copy of its notification queue.
+    #[inline]
+    pub(crate) fn to_notify(
+        &mut self,
+        id: PortId,
+        generation: Generation,
+    ) -> Option<(&mut Port, &mut [u16])> {
+        let port = self.table.get_mut(id.index())?;
+        if !port.is(generation) {
+            return None;
+        }
+        let first = id.index() * NOTIFICATION_ENTRIES as usize;
+        let copy = self.copies.get_mut(first..)?;
+        Some((port, copy.get_mut(..NOTIFICATION_ENTRIES as usize)?))
+    }
+
+    /// Serves a port. The driver has cleared the port's block and area before it posted this; what
+    /// the NIC owns of them is set to zero here all the same.
+    pub(crate) fn open<P: Platform>(&mut self, p: &P, env: &mut Env<S>, id: PortId, generation: Generation) {
+        let Some(port) = self.get_mut(id).filter(|port| port.state == State::Closed) else {
+            env.counters.host_events_refused += 1;
+            return;
+        };
+        let (block, area) = (env.bar.port(id), env.shared.port_area(id));
+        for number in 0..EVENT_COUNTS {
+            p.bar().store_release(block.plus(SIGNALLED.0 + number), 0);
+            p.shared().store_release(area.plus(SHADOW_SIGNALS.0 + number), 0);
+        }
+        for word in [
+            TAKEN,
+            WRITES_DONE,
+            READS_DONE,
+            NOTIFICATION_WRITE,
+            ERROR_WRITE,
+            ERRORS_LOST,
+        ] {
+            p.shared().store_release(area.plus(word.0), 0);
+        }
+        *port = Port {
+            id,
+            state: State::Open,
+            generation,
+            held: port.held,
+            ..Port::closed()
+        };
+        env.counters.ports_opened += 1;
+        self.turns.set(id, true);
+    }
+
+    /// Serves a port no more; false if it is not this owner's. Its pipeline is to be [drained](Self::drain).
+    pub(crate) fn close(&mut self, env: &mut Env<S>, id: PortId, generation: Generation) -> bool {
+        let Some(port) = self.of_owner(id, generation) else {
+            env.counters.host_events_refused += 1;
+            return false;
+        };
+        port.state = State::Closing;
+        self.turns.set(id, false);
+        true
+    }
+
+    /// Takes the next entry out of the pipeline of a port that closes. After the last one the host hears that the port
+    /// is closed, unless DMAs still use its pages.
+    pub(crate) fn drain<P: Platform>(&mut self, p: &mut P, env: &mut Env<S>, id: PortId) -> Option<Entry> {
+        let port = self.get_mut(id)?;
+        let entry = port.drain();
+        if entry.is_none() {
+            port.settle(p, env);
+        }
+        entry
+    }
+
+    /// A DMA with one of its pages has ended.
+    #[inline]
+    pub(crate) fn dma_ended<P: Platform>(&mut self, p: &mut P, env: &mut Env<S>, id: PortId) {
+        if let Some(port) = self.get_mut(id) {
+            port.dmas = port.dmas.saturating_sub(1);
+            port.settle(p, env);
+        }
+    }
+
+    /// All open ports.
+    pub(crate) fn open_ports(&self) -> impl Iterator<Item = &Port> {
+        self.turns.ports().filter_map(|id| self.get(id))
+    }
+
+    /// Something happened that may let a stalled port go on: all ports get another turn.
+    #[inline]
+    pub(crate) const fn stir(&mut self) {
+        self.turns.stir();
+    }
+
+    /// Whether every open port has been found idle since the last event.
+    #[inline]
+    pub(crate) const fn all_quiet(&self) -> bool {
+        self.turns.all_quiet()
+    }
+
+    /// Turns begin: also where every port was idle at its last one.
+    #[inline]
+    pub(crate) const fn begin_turns(&mut self) {
+        self.turns.begin();
+    }
+
+    /// Takes the port that has the next turn. Nothing: all ports have been found idle.
+    #[inline]
+    pub(crate) fn next_turn(&mut self) -> Option<PortId> {
+        self.turns.take()
+    }
+
+    /// What the port's turn brought.
+    #[inline]
+    pub(crate) fn end_turn(&mut self, id: PortId, served: bool, more: bool) {
+        self.turns.report(id, served, more);
+    }
+}
