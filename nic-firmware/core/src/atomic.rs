@@ -25,7 +25,6 @@ use crate::dma::{Access, Holder, PageWanted, Ticket};
 use crate::nic::Nic;
 use crate::platform::{Dma, Payload, Platform};
 use crate::queue::Fifo;
-use crate::read::RoundTripKind;
 use crate::receive::Step;
 use crate::slot::{Slot, SlotState};
 use netvm_abi::atomic::{Atomic, AtomicResult, Operand};
@@ -34,8 +33,8 @@ use netvm_abi::control::Modes;
 use netvm_abi::event::{AtomicAnswer, NicEvent};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Body, Header, Kind, ReadTicket};
-use netvm_abi::{BounceId, ByteLen, Generation, Nanos, NodeId, SegmentId, Vpn};
+use netvm_abi::wire::{Body, Header, Kind};
+use netvm_abi::{BounceId, ByteLen, Generation, Nanos, SegmentId, Vpn};
 
 /// Units of a port.
 pub(crate) const UNITS: u16 = 16;
@@ -387,23 +386,6 @@ impl<S: Storage> Nic<S> {
                 return;
             };
             self.resume(p, now, BounceId(at));
-        }
-    }
-
-    /// The answer to an atomic of this node.
-    pub(crate) fn atomic_reply_arrives<P: Platform>(
-        &mut self,
-        p: &mut P,
-        node: NodeId,
-        ticket: ReadTicket,
-        status: Status,
-        result: AtomicResult,
-    ) {
-        if self.awaits(ticket, node, RoundTripKind::Atomic) {
-            self.env.counters.atomic_replies += 1;
-            self.end_round_trip(p, ticket.slot, status, result);
-        } else {
-            self.env.counters.late_replies += 1;
         }
     }
 }

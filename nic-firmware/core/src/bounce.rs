@@ -5,12 +5,10 @@ use crate::dma::{Holder, Ticket};
 use crate::nic::Nic;
 use crate::platform::{Dma, Platform};
 use crate::slot::SlotState;
-use netvm_abi::bounce::{BounceUse, store_record};
-use netvm_abi::event::NicEvent;
-use netvm_abi::mutant::{self, Mutant};
+use netvm_abi::bounce::BounceUse;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Header, Kind};
+use netvm_abi::wire::Kind;
 use netvm_abi::{BounceId, ByteLen, Generation, Nanos};
 
 impl<S: Storage> Nic<S> {
@@ -40,22 +38,7 @@ impl<S: Storage> Nic<S> {
         if let Some(receive) = slot.let_go() {
             p.release_receive(receive);
         }
-        self.tell_bounced(p, at, generation, &header);
-    }
-
-    /// Writes a bounce record and tells the host.
-    pub(crate) fn tell_bounced<P: Platform>(
-        &mut self,
-        p: &mut P,
-        bounce: BounceId,
-        generation: Generation,
-        header: &Header,
-    ) {
-        if mutant::is(Mutant::BounceRecordDropped) {
-            return;
-        }
-        store_record(p.shared(), self.env.shared.bounce_record(bounce), header);
-        self.env.tell_host(p, NicEvent::Bounced { bounce, generation });
+        self.env.tell_bounced(p, at, generation, &header);
     }
 
     /// The host has dealt with a bounced message or reply.

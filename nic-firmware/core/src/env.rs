@@ -4,13 +4,16 @@ use crate::authorise::CapabilityTable;
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::platform::{Interrupt, Platform};
-use netvm_abi::PortId;
 use netvm_abi::bar::BarMap;
+use netvm_abi::bounce::store_record;
 use netvm_abi::event::{EVENT_WORDS, NicEvent};
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::page_table::PageTable;
 use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::storage::Storage;
+use netvm_abi::wire::Header;
+use netvm_abi::{BounceId, Generation, PortId};
 
 /// The surroundings of the parts. All but the counters and the links stays as it is made.
 pub(crate) struct Env<S: Storage> {
@@ -64,6 +67,21 @@ impl<S: Storage> Env<S> {
         }
         self.counters.driver_interrupts += 1;
         p.interrupt(Interrupt::Driver);
+    }
+
+    /// Writes a bounce record and tells the host.
+    pub(crate) fn tell_bounced<P: Platform>(
+        &mut self,
+        p: &mut P,
+        bounce: BounceId,
+        generation: Generation,
+        header: &Header,
+    ) {
+        if mutant::is(Mutant::BounceRecordDropped) {
+            return;
+        }
+        store_record(p.shared(), self.shared.bounce_record(bounce), header);
+        self.tell_host(p, NicEvent::Bounced { bounce, generation });
     }
 
     /// Interrupts an application that may sleep.

@@ -5,13 +5,11 @@
 
 use crate::nic::Nic;
 use crate::platform::{Payload, Platform};
-use crate::read::RoundTripKind;
 use crate::receive::Step;
-use netvm_abi::atomic::AtomicResult;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Body, Header, ReadTicket};
-use netvm_abi::{BounceId, NodeId, OpId};
+use netvm_abi::wire::{Body, Header};
+use netvm_abi::{BounceId, OpId};
 
 impl<S: Storage> Nic<S> {
     /// A flush has been reached by the LSN.
@@ -50,26 +48,5 @@ impl<S: Storage> Nic<S> {
         };
         let header = self.answer(body, 0, request);
         p.transmit(&header, Payload::Empty);
-    }
-
-    /// The answer to a flush of this node.
-    pub(crate) fn flush_reply_arrives<P: Platform>(
-        &mut self,
-        p: &mut P,
-        node: NodeId,
-        ticket: ReadTicket,
-        status: Status,
-        failed: OpId,
-    ) {
-        if self.awaits(ticket, node, RoundTripKind::Flush) {
-            self.env.counters.flush_replies += 1;
-            let result = AtomicResult {
-                value: u64::from(failed.0),
-                second: 0,
-            };
-            self.end_round_trip(p, ticket.slot, status, result);
-        } else {
-            self.env.counters.late_replies += 1;
-        }
     }
 }

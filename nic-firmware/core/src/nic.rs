@@ -1,5 +1,8 @@
 //! The state machine and its events.
 
+mod reads;
+mod replies;
+
 use crate::atomic::Unit;
 
 use crate::config::{Config, ConfigError};
@@ -11,7 +14,7 @@ use crate::peer::Peer;
 use crate::platform::{DmaId, Platform};
 use crate::ports::{Looked, Ports};
 use crate::queue::{Deadline, Fifo};
-use crate::read::RoundTrip;
+use crate::round_trips::RoundTrips;
 use crate::slot::{Slot, SlotState, Stream};
 use crate::staging::{Staging, StagingPool};
 use crate::stream::{Outgoing, Sender};
@@ -19,12 +22,11 @@ use crate::tables::Tables;
 use crate::timers::Alarms;
 use heapless::Vec;
 use netvm_abi::attach::CardHeader;
-use netvm_abi::bounce::BounceUse;
 use netvm_abi::control::CONTROL_SLOTS;
 use netvm_abi::page_lock;
 use netvm_abi::storage::{MakeTable, Storage};
 use netvm_abi::wire::{HEADER_BYTES, HEADER_WORDS};
-use netvm_abi::{BounceId, Incarnation, Nanos, ReadSlot, ReceiveId, StagingId};
+use netvm_abi::{BounceId, Incarnation, Nanos, ReceiveId, StagingId};
 
 /// A received message: its first bytes, copied out of the receive buffer. The payload stays there.
 #[derive(Clone, Copy, Debug)]
@@ -77,10 +79,9 @@ pub struct Nic<S: Storage> {
     pub(crate) senders: S::Table<Sender>,
     pub(crate) streams: S::Table<Stream>,
     pub(crate) staging: S::Table<Staging>,
-    pub(crate) reads: S::Table<RoundTrip>,
+    pub(crate) round_trips: RoundTrips<S>,
     pub(crate) deadlines: S::Table<Deadline>,
     pub(crate) pool: StagingPool,
-    pub(crate) free_reads: Fifo,
     /// Reads of other nodes that wait for a staging buffer.
     pub(crate) waiting_reads: Fifo,
     pub(crate) controls: Vec<Waiting, { CONTROL_SLOTS as usize }>,
@@ -120,15 +121,11 @@ impl<S: Storage> Nic<S> {
             return Err(ConfigError::InlineBytes(config.inline_bytes));
         }
         tables.reset(geometry)?;
-        let mut free_reads = Fifo::new();
-        for read in 0..geometry.reads {
-            let link = BounceUse::Reply(ReadSlot(read)).id(geometry);
-            free_reads.push(&mut tables.links, link.0);
-        }
+        let (alarms, pool) = (Alarms::new(&config.timers), StagingPool::new(geometry.staging));
+        let mut env = Env::new(config, tables.links);
         Ok(Self {
-            alarms: Alarms::new(&config.timers),
-            pool: StagingPool::new(geometry.staging),
-            env: Env::new(config, tables.links),
+            alarms,
+            pool,
             ports: Ports::new(tables.ports, tables.queued),
             peers: tables.peers,
             slots: tables.slots,
@@ -136,15 +133,15 @@ impl<S: Storage> Nic<S> {
             senders: tables.senders,
             streams: tables.streams,
             staging: tables.staging,
-            reads: tables.reads,
+            round_trips: RoundTrips::new(&mut env, tables.reads),
             deadlines: tables.deadlines,
-            free_reads,
             waiting_reads: Fifo::new(),
             controls: Vec::new(),
             lives: 0,
             dmas: Dmas::new(),
             units: tables.units,
             ready_atomics: Fifo::new(),
+            env,
         })
     }
 

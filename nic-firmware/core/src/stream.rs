@@ -283,7 +283,10 @@ impl<S: Storage> Nic<S> {
         let (source, local, len) = (entry.source, entry.local, entry.header.payload_len());
         let node = entry.header.destination();
         if entry.is_round_trip() && entry.read.is_none() {
-            let Some(read) = self.take_read_slot(id, node) else {
+            let (Some(port), Some(peer)) = (self.ports.get_mut(id), self.peers.get_mut(node.index())) else {
+                return false;
+            };
+            let Some(read) = self.round_trips.reserve(&self.env, port, peer, node) else {
                 return self.stall(id, index, |c| &mut c.read_stalls);
             };
             if let Some(entry) = self.entry(id, index) {
@@ -432,10 +435,9 @@ impl<S: Storage> Nic<S> {
         number(&self.env.config, peer, &mut self.outgoing, header, out);
         self.env.counters.messages_sent += 1;
         self.env.counters.bytes_sent += u64::from(header.payload_len());
-        if let Some(slot) = entry.read
-            && let Some(read) = self.reads.get_mut(slot.index())
-        {
-            *read.issue(header, slot, entry.local, &mut self.env.counters) += 1;
+        if let Some(slot) = entry.read {
+            self.round_trips
+                .issue(&mut self.env.counters, header, slot, entry.local);
         }
         match (entry.source, entry.staging) {
             (Source::Descriptor, _) => {

@@ -5,7 +5,7 @@ use crate::config::ConfigError;
 use crate::peer::Peer;
 use crate::ports::{NOTIFICATION_ENTRIES, Port};
 use crate::queue::Deadline;
-use crate::read::RoundTrip;
+use crate::round_trips::RoundTrip;
 use crate::slot::{Slot, Stream};
 use crate::staging::Staging;
 use crate::stream::{Outgoing, Sender};

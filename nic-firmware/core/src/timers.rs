@@ -188,14 +188,14 @@ impl<S: Storage> Nic<S> {
         if !in_doubt {
             peer.unanswered = 0;
         }
-        let (since, unanswered) = (peer.gap_since, peer.unanswered);
+        let (since, unanswered, acked) = (peer.gap_since, peer.unanswered, peer.credits.acked());
         let (ours, theirs) = (peer.local, peer.remote);
-        let owes = owes || self.asks(id);
+        let owes = owes || self.round_trips.ask(id);
         let at = self.env.config.slot_id(id, index);
         let hole = gap
             && since.after(timers.gap_timeout) <= now
             && self.slot(at).is_some_and(|slot| slot.state == SlotState::Missing);
-        let hole = hole || self.answer_is_overdue(now, id);
+        let hole = hole || self.round_trips.is_overdue(&self.env, now, id, acked);
         if hole || (in_doubt && unanswered >= timers.probe_limit && owes) {
             self.send_bye(p, id, ours, theirs);
             self.lose_link(p, now, id, None);

@@ -1,0 +1,164 @@
+//! The responder's side of reads (thesis 5.5): a request is checked, its data are staged, and the reply leaves. The
+//! request holds its window slot until then.
+
+use super::Nic;
+use crate::authorise::Authority;
+use crate::platform::{Payload, Platform};
+use crate::receive::Step;
+use crate::slot::SlotState;
+use crate::staging::{Fill, StagingFor};
+use netvm_abi::control::Modes;
+use netvm_abi::status::Status;
+use netvm_abi::storage::Storage;
+use netvm_abi::wire::{Body, Header};
+use netvm_abi::{BounceId, Nanos, StagingId, Vpn};
+
+impl<S: Storage> Nic<S> {
+    /// A request for data has arrived, or its turn has come.
+    pub(crate) fn read_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) -> Step {
+        let Some(slot) = self.slot_mut(at) else {
+            return Step::Ended(Status::Malformed);
+        };
+        // The whole request is in the slot.
+        if let Some(receive) = slot.let_go() {
+            p.release_receive(receive);
+        }
+        let header = &slot.header;
+        let (address, len) = (header.address(), header.read_len());
+        let vpn = Vpn::of(header.destination_port(), address);
+        let offset = address.page_offset();
+        if let Err(status) = self.authorise_read(p, now, at) {
+            return self.refuse_read(p, at, status);
+        }
+        if len == 0 {
+            self.refuse_read(p, at, Status::Ok);
+            return Step::Ended(Status::Ok);
+        }
+        let Some(staging) = self.stage_for_read(at, vpn, offset, len) else {
+            self.env.counters.staging_stalls += 1;
+            self.set_slot(at, SlotState::Queued);
+            self.waiting_reads.push(&mut self.env.lines, at.0);
+            return Step::Pending;
+        };
+        self.set_slot(at, SlotState::Sourcing);
+        match self.fill(p, now, staging) {
+            Fill::Started => Step::Pending,
+            Fill::Refused(status) => {
+                self.drop_staging(staging);
+                self.refuse_read(p, at, status)
+            }
+        }
+    }
+
+    /// Answers a read without data.
+    #[cold]
+    fn refuse_read<P: Platform>(&mut self, p: &mut P, at: BounceId, status: Status) -> Step {
+        if let Some(request) = self.slot(at).map(|slot| slot.header.decode()) {
+            self.reply(p, &request, Err(status));
+        }
+        Step::Refused
+    }
+
+    /// Whether the read in a window slot may be served.
+    pub(crate) fn authorise_read<P: Platform>(&mut self, p: &P, now: Nanos, at: BounceId) -> Authority {
+        let Some(slot) = self.slots.get_mut(at.index()) else {
+            return Err(Status::Malformed);
+        };
+        let (len, wanted) = (slot.header.payload_len(), slot.header.read_len());
+        let peer = self.peers.get(slot.header.source().index());
+        let authority = if len != 0 || peer.is_none_or(|peer| wanted > peer.payload) {
+            Err(Status::Malformed)
+        } else if let Some(port) = self.ports.get(slot.header.destination_port()) {
+            self.env
+                .capabilities
+                .authorise(p.bar(), now, slot, port, wanted, Modes::READ)
+        } else {
+            Err(Status::NoSuchPort)
+        };
+        if let Err(status) = authority {
+            *self.env.counters.refusals(status) += 1;
+        }
+        authority
+    }
+
+    /// The data of a read is in its staging buffer, or will not be.
+    pub(crate) fn read_served<P: Platform>(
+        &mut self,
+        p: &mut P,
+        now: Nanos,
+        at: BounceId,
+        data: Result<StagingId, Status>,
+    ) {
+        let Some(slot) = self.slot(at) else {
+            return;
+        };
+        if slot.state != SlotState::Sourcing {
+            return;
+        }
+        let header = slot.header.decode();
+        self.reply(p, &header, data);
+        let step = match data {
+            Ok(_) => Step::Ended(Status::Ok),
+            Err(_) => Step::Refused,
+        };
+        self.end_step(p, now, at, step);
+    }
+
+    /// The link over which a read came has failed: its data is not wanted any more.
+    pub(crate) fn orphan_read(&mut self, at: BounceId) {
+        for id in 0..self.env.config.geometry.staging {
+            let id = StagingId(id);
+            let found = self
+                .staging
+                .get(id.index())
+                .is_some_and(|staging| staging.owner == StagingFor::Read(at));
+            if found {
+                self.abandon_staging(id);
+                return;
+            }
+        }
+    }
+
+    /// Sends a reply: data, or (also for "nothing, all well") a status.
+    pub(crate) fn reply<P: Platform>(
+        &mut self,
+        p: &mut P,
+        request: &Header,
+        data: Result<StagingId, Status>,
+    ) {
+        let Body::ReadRequest { ticket, len } = request.body() else {
+            return;
+        };
+        let status = data.err().unwrap_or(Status::Ok);
+        let body = Body::ReadReply { ticket, status };
+        match data {
+            Ok(staging) => {
+                self.env.counters.reads_served += 1;
+                self.env.counters.bytes_sent += u64::from(len as u16);
+                p.transmit(&self.answer(body, len as u16, request), Payload::Staging(staging));
+            }
+            Err(_) => p.transmit(&self.answer(body, 0, request), Payload::Empty),
+        }
+    }
+
+    /// Gives free staging buffers to reads that wait for one. Also called once in every pass.
+    #[inline]
+    pub(crate) fn resume_reads<P: Platform>(&mut self, p: &mut P, now: Nanos) {
+        if !self.waiting_reads.is_empty() {
+            self.resume_some_reads(p, now);
+        }
+    }
+
+    #[cold]
+    fn resume_some_reads<P: Platform>(&mut self, p: &mut P, now: Nanos) {
+        for _ in 0..4 {
+            if self.waiting_reads.is_empty() || !self.staging_for_reads() {
+                return;
+            }
+            let Some(id) = self.waiting_reads.pop(&self.env.lines) else {
+                return;
+            };
+            self.resume(p, now, BounceId(id));
+        }
+    }
+}
