@@ -52,7 +52,7 @@ impl<S: Storage> Nic<S> {
                 staging,
                 generation,
                 answer,
-            } => self.source_answered(p, now, staging, generation, answer),
+            } => self.source_answered(p, now, (staging, generation), answer),
             HostEvent::SendControl { peer, slot, token } => self.control_posted(p, now, peer, slot, token),
             HostEvent::PeerReleased { peer, incarnation } => self.peer_released(p, now, peer, incarnation),
             HostEvent::PeerConnect { peer } => self.connect(p, now, peer),

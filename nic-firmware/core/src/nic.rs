@@ -2,6 +2,7 @@
 
 mod reads;
 mod replies;
+mod sources;
 
 use crate::atomic::Unit;
 
@@ -16,7 +17,7 @@ use crate::ports::{Looked, Ports};
 use crate::queue::{Deadline, Fifo};
 use crate::round_trips::RoundTrips;
 use crate::slot::{Slot, SlotState, Stream};
-use crate::staging::{Staging, StagingPool};
+use crate::staging::Staging;
 use crate::stream::{Outgoing, Sender};
 use crate::tables::Tables;
 use crate::timers::Alarms;
@@ -78,12 +79,9 @@ pub struct Nic<S: Storage> {
     pub(crate) outgoing: S::Table<Outgoing>,
     pub(crate) senders: S::Table<Sender>,
     pub(crate) streams: S::Table<Stream>,
-    pub(crate) staging: S::Table<Staging>,
+    pub(crate) staging: Staging<S>,
     pub(crate) round_trips: RoundTrips<S>,
     pub(crate) deadlines: S::Table<Deadline>,
-    pub(crate) pool: StagingPool,
-    /// Reads of other nodes that wait for a staging buffer.
-    pub(crate) waiting_reads: Fifo,
     pub(crate) controls: Vec<Waiting, { CONTROL_SLOTS as usize }>,
     pub(crate) alarms: Alarms,
     /// Lives of links begun so far.
@@ -121,21 +119,19 @@ impl<S: Storage> Nic<S> {
             return Err(ConfigError::InlineBytes(config.inline_bytes));
         }
         tables.reset(geometry)?;
-        let (alarms, pool) = (Alarms::new(&config.timers), StagingPool::new(geometry.staging));
+        let alarms = Alarms::new(&config.timers);
         let mut env = Env::new(config, tables.links);
         Ok(Self {
             alarms,
-            pool,
             ports: Ports::new(tables.ports, tables.queued),
             peers: tables.peers,
             slots: tables.slots,
             outgoing: tables.outgoing,
             senders: tables.senders,
             streams: tables.streams,
-            staging: tables.staging,
+            staging: Staging::new(tables.staging),
             round_trips: RoundTrips::new(&mut env, tables.reads),
             deadlines: tables.deadlines,
-            waiting_reads: Fifo::new(),
             controls: Vec::new(),
             lives: 0,
             dmas: Dmas::new(),
@@ -210,15 +206,13 @@ impl<S: Storage> Nic<S> {
     #[inline]
     fn anything_parked(&self) -> bool {
         let parked =
-            self.dmas.anything_parked() | !self.waiting_reads.is_empty() | !self.ready_atomics.is_empty();
+            self.dmas.anything_parked() | self.staging.any_read_waits() | !self.ready_atomics.is_empty();
         parked | !self.controls.is_empty()
     }
 
     /// Whether an operation waits for what is free: the next pass takes it up.
     fn parked_could_go(&self) -> bool {
-        self.dmas.parked_could_go()
-            || (!self.waiting_reads.is_empty() && self.staging_for_reads())
-            || !self.ready_atomics.is_empty()
+        self.dmas.parked_could_go() || self.staging.parked_could_go() || !self.ready_atomics.is_empty()
     }
 
     /// Takes up to `budget` events of the host driver. Returns whether more wait.

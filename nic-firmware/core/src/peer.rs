@@ -369,7 +369,7 @@ impl<S: Storage> Nic<S> {
                 peer.draining += 1;
             }
             if state == SlotState::Sourcing {
-                self.orphan_read(at);
+                self.staging.orphan(&mut self.ports, at);
             }
         }
     }

@@ -65,13 +65,13 @@ pub(crate) enum Count {
 /// What a port holds of the NIC's resources: it counts against its shares (promise P5), and the number of a port that
 /// has closed keeps it until that ends.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Held {
+struct Held {
     /// Staging buffers for its commands.
-    pub(crate) staging: u16,
+    buffers: u16,
     /// Of these, those whose page the host has been asked for.
-    pub(crate) missing: u16,
+    missing: u16,
     /// Read slots.
-    pub(crate) reads: u16,
+    reads: u16,
 }
 
 /// A port.
@@ -92,7 +92,7 @@ pub struct Port {
     counts: [Completion; 3],
     /// DMAs that use this port's pages.
     dmas: u16,
-    pub(crate) held: Held,
+    held: Held,
     error_write: u32,
     errors_lost: u32,
     /// Entries put into the notification queue.
@@ -162,6 +162,54 @@ impl Port {
     #[inline]
     pub(crate) const fn dma_begins(&mut self) {
         self.dmas += 1;
+    }
+
+    /// Staging buffers that it holds.
+    #[inline]
+    pub(crate) const fn buffers(&self) -> u16 {
+        self.held.buffers
+    }
+
+    /// It gets a staging buffer.
+    pub(crate) const fn takes_buffer(&mut self) {
+        self.held.buffers += 1;
+    }
+
+    /// It gives one back.
+    pub(crate) const fn gives_buffer(&mut self) {
+        self.held.buffers = self.held.buffers.saturating_sub(1);
+    }
+
+    /// Its staging buffers whose page the host has been asked for.
+    #[inline]
+    pub(crate) const fn missing(&self) -> u16 {
+        self.held.missing
+    }
+
+    /// The host is asked for the page of one.
+    pub(crate) const fn lacks_page(&mut self) {
+        self.held.missing += 1;
+    }
+
+    /// The host has answered.
+    pub(crate) const fn has_page(&mut self) {
+        self.held.missing = self.held.missing.saturating_sub(1);
+    }
+
+    /// Read slots that it holds.
+    #[inline]
+    pub(crate) const fn reads(&self) -> u16 {
+        self.held.reads
+    }
+
+    /// It gets a read slot.
+    pub(crate) const fn takes_read(&mut self) {
+        self.held.reads += 1;
+    }
+
+    /// It gives one back.
+    pub(crate) const fn gives_read(&mut self) {
+        self.held.reads = self.held.reads.saturating_sub(1);
     }
 
     /// The number of the next place in its shared queue, if one of the `capacity` places is free.

@@ -226,7 +226,7 @@ impl<S: Storage> RoundTrips<S> {
         node: NodeId,
     ) -> Option<ReadSlot> {
         let reads = env.config.geometry.reads;
-        if port.held.reads >= (reads / 2).max(1) || peer.reads >= reads - reads / 4 {
+        if port.reads() >= (reads / 2).max(1) || peer.reads >= reads - reads / 4 {
             return None;
         }
         let link = self.free.pop(&env.lines)?;
@@ -243,7 +243,7 @@ impl<S: Storage> RoundTrips<S> {
             generation: Generation(read.generation.0.wrapping_add(1)),
             ..RoundTrip::FREE
         };
-        port.held.reads += 1;
+        port.takes_read();
         peer.reads += 1;
         Some(slot)
     }

@@ -9,19 +9,19 @@
 //! half of the buffers together, and one each: so a port whose pages are there finds one, as long as fewer ports wait
 //! than a quarter of the buffers.
 
-use crate::dma::{Access, Holder, PageWanted};
-use crate::nic::Nic;
+use crate::dma::{Access, Dmas, Holder, PageWanted};
+use crate::env::Env;
 use crate::platform::{Dma, Platform};
+use crate::ports::{Port, Ports};
+use crate::queue::Fifo;
 use netvm_abi::event::{NicEvent, SourceAnswer};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::{
-    BounceId, ByteLen, Generation, Nanos, PageOffset, PortId, SegmentId, StagingId, VirtAddr, Vpn,
-};
+use netvm_abi::{BounceId, ByteLen, Generation, PageOffset, PortId, SegmentId, StagingId, VirtAddr, Vpn};
 
 /// What a buffer is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StagingState {
+enum State {
     /// Nothing.
     Free,
     /// It waits for a DMA slot.
@@ -61,365 +61,344 @@ enum Payer {
 
 /// A staging buffer.
 #[derive(Clone, Copy, Debug)]
-pub struct Staging {
-    pub(crate) state: StagingState,
-    pub(crate) owner: StagingFor,
+pub struct Buffer {
+    state: State,
+    owner: StagingFor,
     payer: Payer,
     generation: u32,
     vpn: Vpn,
     offset: PageOffset,
     len: u32,
-    segment: Option<SegmentId>,
     attempts: u8,
     copied: bool,
 }
 
-impl Staging {
+impl Buffer {
     /// A free buffer.
     pub(crate) const FREE: Self = Self {
-        state: StagingState::Free,
+        state: State::Free,
         owner: StagingFor::Nobody,
         payer: Payer::Reads,
         generation: 0,
         vpn: Vpn::from_raw(0),
         offset: PageOffset(0),
         len: 0,
-        segment: None,
         attempts: 0,
         copied: false,
     };
-
-    /// A full buffer is handed to the platform.
-    #[inline]
-    pub(crate) fn leaves(&mut self) {
-        self.state = StagingState::Leaving;
-        self.owner = StagingFor::Nobody;
-    }
 }
 
-/// Which buffers are free, and how many each share has.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct StagingPool {
+/// What the host's answer to a source miss leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answered {
+    /// Nothing: the answer comes late, or names no buffer.
+    Ignored,
+    /// The buffer is to be filled again.
+    Again,
+    /// It will not be filled.
+    Failed(Status),
+}
+
+/// All staging buffers: which are free, and how many each share has.
+pub(crate) struct Staging<S: Storage> {
+    table: S::Table<Buffer>,
     free: u64,
     for_ports: u16,
     for_reads: u16,
     /// Of those for ports, those whose page the host has been asked for.
     missing: u16,
+    /// Reads of other nodes that wait for a buffer.
+    waiting_reads: Fifo,
 }
 
-impl StagingPool {
-    pub(crate) const fn new(count: u16) -> Self {
+impl<S: Storage> Staging<S> {
+    pub(crate) fn new(table: S::Table<Buffer>) -> Self {
         Self {
-            free: u64::MAX >> (64 - count as u32),
+            free: u64::MAX >> (64 - table.len()),
+            table,
             for_ports: 0,
             for_reads: 0,
             missing: 0,
+            waiting_reads: Fifo::new(),
         }
     }
-}
 
-/// How a try to fill a buffer went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fill {
-    /// It is under way, or the host or a DMA slot is waited for.
-    Started,
-    /// It may not be.
-    Refused(Status),
-}
+    /// The number of buffers.
+    fn count(&self) -> u16 {
+        self.table.len() as u16
+    }
 
-impl<S: Storage> Nic<S> {
+    fn get_mut(&mut self, id: StagingId) -> Option<&mut Buffer> {
+        self.table.get_mut(id.index())
+    }
+
     /// Takes a buffer for a port's command; nothing when the port has its share or none is left.
-    pub(crate) fn stage_for_port(
+    pub(crate) fn take_for_port(
         &mut self,
-        port: PortId,
+        port: &mut Port,
         entry: u8,
         local: VirtAddr,
         len: u16,
     ) -> Option<StagingId> {
-        let count = self.env.config.geometry.staging;
-        let state = self.ports.get(port)?;
-        if state.held.staging >= count / 2 || self.pool.for_ports >= count - count / 4 {
+        let count = self.count();
+        if port.buffers() >= count / 2 || self.for_ports >= count - count / 4 {
             return None;
         }
-        if state.held.missing != 0 && self.pool.missing >= count / 2 {
+        if port.missing() != 0 && self.missing >= count / 2 {
             return None;
         }
-        let id = self.take_staging(Staging {
-            owner: StagingFor::Port { port, entry },
-            payer: Payer::Port(port),
-            vpn: Vpn::of(port, local),
+        let id = self.take(Buffer {
+            owner: StagingFor::Port {
+                port: port.id(),
+                entry,
+            },
+            payer: Payer::Port(port.id()),
+            vpn: Vpn::of(port.id(), local),
             offset: local.page_offset(),
             len: u32::from(len),
-            ..Staging::FREE
+            ..Buffer::FREE
         })?;
-        self.pool.for_ports += 1;
-        self.ports.get_mut(port)?.held.staging += 1;
+        self.for_ports += 1;
+        port.takes_buffer();
         Some(id)
     }
 
     /// Takes a buffer for a read of another node.
-    pub(crate) fn stage_for_read(
+    pub(crate) fn take_for_read(
         &mut self,
         request: BounceId,
         vpn: Vpn,
         offset: PageOffset,
         len: u32,
     ) -> Option<StagingId> {
-        let count = self.env.config.geometry.staging;
-        if self.pool.for_reads >= count - count / 4 {
+        if !self.has_one_for_reads() {
             return None;
         }
-        let id = self.take_staging(Staging {
+        let id = self.take(Buffer {
             owner: StagingFor::Read(request),
             payer: Payer::Reads,
             vpn,
             offset,
             len,
-            ..Staging::FREE
+            ..Buffer::FREE
         })?;
-        self.pool.for_reads += 1;
+        self.for_reads += 1;
         Some(id)
     }
 
-    fn take_staging(&mut self, new: Staging) -> Option<StagingId> {
-        let index = self.pool.free.trailing_zeros() as u16;
-        let staging = self.staging.get_mut(usize::from(index))?;
-        let generation = staging.generation.wrapping_add(1);
-        *staging = Staging {
-            state: StagingState::Waiting,
+    fn take(&mut self, new: Buffer) -> Option<StagingId> {
+        let index = self.free.trailing_zeros() as u16;
+        let buffer = self.table.get_mut(usize::from(index))?;
+        let generation = buffer.generation.wrapping_add(1);
+        *buffer = Buffer {
+            state: State::Waiting,
             generation,
             ..new
         };
-        self.pool.free &= !(1 << index);
+        self.free &= !(1 << index);
         Some(StagingId(index))
     }
 
-    fn free_staging(&mut self, id: StagingId) {
-        let Some(staging) = self.staging.get_mut(id.index()) else {
+    /// Whether a served read could get a buffer.
+    fn has_one_for_reads(&self) -> bool {
+        let count = self.count();
+        self.free != 0 && self.for_reads < count - count / 4
+    }
+
+    /// Lets a read of another node wait for a buffer.
+    pub(crate) fn park_read(&mut self, env: &mut Env<S>, request: BounceId) {
+        env.counters.staging_stalls += 1;
+        self.waiting_reads.push(&mut env.lines, request.0);
+    }
+
+    /// Whether a read waits for a buffer.
+    #[inline]
+    pub(crate) const fn any_read_waits(&self) -> bool {
+        !self.waiting_reads.is_empty()
+    }
+
+    /// Whether one waits, and one is there for it.
+    pub(crate) fn parked_could_go(&self) -> bool {
+        self.any_read_waits() && self.has_one_for_reads()
+    }
+
+    /// Takes the first read that waits for a buffer, if there is one for it.
+    pub(crate) fn next_parked(&mut self, env: &Env<S>) -> Option<BounceId> {
+        if !self.parked_could_go() {
+            return None;
+        }
+        self.waiting_reads.pop(&env.lines).map(BounceId)
+    }
+
+    /// Gives a buffer back.
+    pub(crate) fn release(&mut self, ports: &mut Ports<S>, id: StagingId) {
+        let Some(buffer) = self.table.get_mut(id.index()) else {
             return;
         };
-        staging.state = StagingState::Free;
-        staging.owner = StagingFor::Nobody;
-        self.pool.free |= 1 << id.0;
-        match staging.payer {
+        buffer.state = State::Free;
+        buffer.owner = StagingFor::Nobody;
+        self.free |= 1 << id.0;
+        match buffer.payer {
             Payer::Port(port) => {
-                self.pool.for_ports = self.pool.for_ports.saturating_sub(1);
-                if let Some(port) = self.ports.get_mut(port) {
-                    port.held.staging = port.held.staging.saturating_sub(1);
+                self.for_ports = self.for_ports.saturating_sub(1);
+                if let Some(port) = ports.get_mut(port) {
+                    port.gives_buffer();
                 }
             }
-            Payer::Reads => self.pool.for_reads = self.pool.for_reads.saturating_sub(1),
+            Payer::Reads => self.for_reads = self.for_reads.saturating_sub(1),
         }
-        self.ports.stir();
-    }
-
-    /// Whether a served read could get a buffer.
-    pub(crate) const fn staging_for_reads(&self) -> bool {
-        let count = self.env.config.geometry.staging;
-        self.pool.free != 0 && self.pool.for_reads < count - count / 4
-    }
-
-    /// Gives back a buffer that was never filled.
-    pub(crate) fn drop_staging(&mut self, id: StagingId) {
-        self.free_staging(id);
+        ports.stir();
     }
 
     /// A buffer is not wanted any more. It is free at once, or when DMA, host or platform let go of it: a host that
     /// copies into its source bounce page must not meet the next use of that page.
-    pub(crate) fn abandon_staging(&mut self, id: StagingId) {
-        let Some(staging) = self.staging.get_mut(id.index()) else {
+    pub(crate) fn abandon(&mut self, ports: &mut Ports<S>, id: StagingId) {
+        let Some(buffer) = self.get_mut(id) else {
             return;
         };
-        staging.owner = StagingFor::Nobody;
-        if staging.state == StagingState::Full {
-            self.free_staging(id);
+        buffer.owner = StagingFor::Nobody;
+        if buffer.state == State::Full {
+            self.release(ports, id);
         }
     }
 
-    /// Starts to fill a buffer, or asks the host for its page.
-    pub(crate) fn fill<P: Platform>(&mut self, p: &mut P, now: Nanos, id: StagingId) -> Fill {
-        let Some(staging) = self.staging.get(id.index()).copied() else {
-            return Fill::Started;
-        };
-        let mut segment = staging.segment;
-        if let StagingFor::Read(request) = staging.owner {
-            // Each time anew: it may have been revoked while the host was asked.
-            match self.authorise_read(p, now, request) {
-                Ok(authority) => segment = Some(authority),
-                Err(status) => return Fill::Refused(status),
-            }
+    /// The link over which a read came has failed: its data are not wanted any more.
+    pub(crate) fn orphan(&mut self, ports: &mut Ports<S>, request: BounceId) {
+        let wanted = StagingFor::Read(request);
+        let found = self.table.iter().position(|buffer| buffer.owner == wanted);
+        if let Some(index) = found {
+            self.abandon(ports, StagingId(index as u16));
         }
+    }
+
+    /// What a buffer is filled for, and the port whose page it gets.
+    pub(crate) fn of(&self, id: StagingId) -> Option<(StagingFor, PortId)> {
+        let buffer = self.table.get(id.index())?;
+        Some((buffer.owner, buffer.vpn.port()))
+    }
+
+    /// Starts to fill a buffer from a page of `port`, or asks the host for the page. The page of a read belongs to a
+    /// segment.
+    pub(crate) fn fill<P: Platform>(
+        &mut self,
+        p: &mut P,
+        env: &mut Env<S>,
+        dmas: &mut Dmas,
+        port: &mut Port,
+        (id, segment): (StagingId, Option<SegmentId>),
+    ) {
+        let Some(buffer) = self.table.get_mut(id.index()) else {
+            return;
+        };
         let holder = Holder::Source(id);
-        let Some(ticket) = self.dmas.ticket() else {
-            self.set_staging(id, StagingState::Waiting);
-            self.dmas.park(&mut self.env, holder);
-            return Fill::Started;
+        let Some(ticket) = dmas.ticket() else {
+            buffer.state = State::Waiting;
+            dmas.park(env, holder);
+            return;
         };
-        let len = ByteLen(staging.len);
-        if staging.copied {
-            self.set_staging(id, StagingState::Filling);
-            let dma = Dma::BounceToStaging {
-                bounce: holder.bounce(&self.env.config.geometry),
-                staging: id,
-                len,
-            };
-            self.dmas.start(p, &mut self.env, (ticket, holder), dma);
-            return Fill::Started;
-        }
         let wanted = PageWanted {
-            vpn: staging.vpn,
-            offset: staging.offset,
-            len,
+            vpn: buffer.vpn,
+            offset: buffer.offset,
+            len: ByteLen(buffer.len),
             segment,
             access: Access::Read,
         };
-        let Some(port) = self.ports.get_mut(staging.vpn.port()) else {
-            return Fill::Refused(Status::NoSuchPort);
-        };
-        let started = self
-            .dmas
-            .start_with_page(p, &mut self.env, port, (ticket, holder), &wanted, |page| {
-                Dma::PageToStaging { page, staging: id }
-            });
-        if started.is_ok() {
-            self.set_staging(id, StagingState::Filling);
-            return Fill::Started;
-        }
-        self.set_staging(id, StagingState::Missing);
-        self.env.counters.source_misses += 1;
-        self.env.tell_host(
-            p,
-            NicEvent::SourceMiss {
+        buffer.state = State::Filling;
+        if buffer.copied {
+            let dma = Dma::BounceToStaging {
+                bounce: holder.bounce(&env.config.geometry),
                 staging: id,
-                generation: Generation(staging.generation),
-                vpn: staging.vpn,
-                offset: staging.offset,
-                len,
-                attempt: staging.attempts,
-            },
-        );
-        Fill::Started
-    }
-
-    /// Every change of a buffer's state but those to free, full and leaving, which none that is missed has before.
-    fn set_staging(&mut self, id: StagingId, state: StagingState) {
-        let Some(staging) = self.staging.get_mut(id.index()) else {
+                len: wanted.len,
+            };
+            dmas.start(p, env, (ticket, holder), dma);
             return;
+        }
+        let started = dmas.start_with_page(p, env, port, (ticket, holder), &wanted, |page| {
+            Dma::PageToStaging { page, staging: id }
+        });
+        if started.is_ok() {
+            return;
+        }
+        buffer.state = State::Missing;
+        if buffer.payer != Payer::Reads {
+            port.lacks_page();
+            self.missing += 1;
+        }
+        env.counters.source_misses += 1;
+        let miss = NicEvent::SourceMiss {
+            staging: id,
+            generation: Generation(buffer.generation),
+            vpn: wanted.vpn,
+            offset: wanted.offset,
+            len: wanted.len,
+            attempt: buffer.attempts,
         };
-        let before = core::mem::replace(&mut staging.state, state);
-        if let Payer::Port(port) = staging.payer
-            && let Some(port) = self.ports.get_mut(port)
-        {
-            for (state, by) in [(before, -1), (state, 1)] {
-                if state == StagingState::Missing {
-                    port.held.missing = port.held.missing.saturating_add_signed(by);
-                    self.pool.missing = self.pool.missing.saturating_add_signed(by);
-                }
-            }
+        env.tell_host(p, miss);
+    }
+
+    /// A buffer's DMA has ended: it is full. Gives what it was filled for.
+    pub(crate) fn filled(&mut self, id: StagingId) -> Option<StagingFor> {
+        let buffer = self.get_mut(id)?;
+        if buffer.state != State::Filling {
+            return None;
+        }
+        buffer.state = State::Full;
+        Some(buffer.owner)
+    }
+
+    /// A full buffer is handed to the platform.
+    #[inline]
+    pub(crate) fn leaves(&mut self, id: StagingId) {
+        if let Some(buffer) = self.get_mut(id) {
+            buffer.state = State::Leaving;
+            buffer.owner = StagingFor::Nobody;
         }
     }
 
-    /// Fills a buffer that has waited, unless it is not wanted any more.
-    pub(crate) fn fill_again<P: Platform>(&mut self, p: &mut P, now: Nanos, id: StagingId) {
-        match self.staging.get(id.index()).map(|staging| staging.owner) {
-            None => {}
-            Some(StagingFor::Nobody) => self.release_staging(p, now, id),
-            Some(_) => {
-                if let Fill::Refused(status) = self.fill(p, now, id) {
-                    self.unfilled(p, now, id, status);
-                }
-            }
-        }
-    }
-
-    /// A buffer's DMA has ended.
-    pub(crate) fn filled<P: Platform>(&mut self, p: &mut P, now: Nanos, id: StagingId, ok: bool) {
-        let Some(staging) = self.staging.get_mut(id.index()) else {
-            return;
-        };
-        if staging.state != StagingState::Filling {
-            return;
-        }
-        staging.state = StagingState::Full;
-        match staging.owner {
-            StagingFor::Nobody => self.release_staging(p, now, id),
-            _ if !ok => self.unfilled(p, now, id, Status::BusError),
-            StagingFor::Port { port, entry } => self.staged(p, now, port, entry, Ok(())),
-            StagingFor::Read(request) => {
-                staging.leaves();
-                self.read_served(p, now, request, Ok(id));
-            }
-        }
-    }
-
-    /// A buffer will not be filled: tells its owner and frees it.
-    fn unfilled<P: Platform>(&mut self, p: &mut P, now: Nanos, id: StagingId, status: Status) {
-        let owner = self
-            .staging
-            .get(id.index())
-            .map_or(StagingFor::Nobody, |staging| staging.owner);
-        self.release_staging(p, now, id);
-        match owner {
-            StagingFor::Nobody => {}
-            StagingFor::Port { port, entry } => self.staged(p, now, port, entry, Err(status)),
-            StagingFor::Read(request) => self.read_served(p, now, request, Err(status)),
-        }
-    }
-
-    /// Frees a buffer and gives it to a read that waits for one.
-    fn release_staging<P: Platform>(&mut self, p: &mut P, now: Nanos, id: StagingId) {
-        self.free_staging(id);
-        self.resume_reads(p, now);
+    /// Whether a buffer is with the platform.
+    pub(crate) fn is_leaving(&self, id: StagingId) -> bool {
+        let buffer = self.table.get(id.index());
+        buffer.is_some_and(|buffer| buffer.state == State::Leaving)
     }
 
     /// The host's answer to a source miss.
-    pub(crate) fn source_answered<P: Platform>(
+    pub(crate) fn answered(
         &mut self,
-        p: &mut P,
-        now: Nanos,
-        id: StagingId,
-        generation: Generation,
+        env: &mut Env<S>,
+        ports: &mut Ports<S>,
+        (id, generation): (StagingId, Generation),
         answer: SourceAnswer,
-    ) {
-        let counters = &mut self.env.counters;
-        let Some(staging) = self.staging.get_mut(id.index()) else {
+    ) -> Answered {
+        let counters = &mut env.counters;
+        let Some(buffer) = self.table.get_mut(id.index()) else {
             counters.host_events_refused += 1;
-            return;
+            return Answered::Ignored;
         };
-        if staging.state != StagingState::Missing || staging.generation != generation.0 {
+        if buffer.state != State::Missing || buffer.generation != generation.0 {
             counters.late_answers += 1;
-            return;
+            return Answered::Ignored;
         }
-        self.set_staging(id, StagingState::Waiting);
-        let (counters, Some(staging)) = (&mut self.env.counters, self.staging.get_mut(id.index())) else {
-            return;
-        };
+        buffer.state = State::Waiting;
+        if let Payer::Port(port) = buffer.payer {
+            self.missing = self.missing.saturating_sub(1);
+            if let Some(port) = ports.get_mut(port) {
+                port.has_page();
+            }
+        }
         match answer {
             SourceAnswer::Retry => {
                 counters.source_retries += 1;
-                staging.attempts = staging.attempts.saturating_add(1);
+                buffer.attempts = buffer.attempts.saturating_add(1);
             }
             SourceAnswer::Copied => {
                 counters.source_copies += 1;
-                staging.copied = true;
+                buffer.copied = true;
             }
             SourceAnswer::Failed(status) => {
                 counters.source_failures += 1;
-                self.unfilled(p, now, id, status);
-                return;
+                return Answered::Failed(status);
             }
         }
-        self.fill_again(p, now, id);
-    }
-
-    /// The platform has sent a buffer.
-    pub(crate) fn sent<P: Platform>(&mut self, p: &mut P, now: Nanos, id: StagingId) {
-        let leaving = self
-            .staging
-            .get(id.index())
-            .is_some_and(|staging| staging.state == StagingState::Leaving);
-        if leaving {
-            self.release_staging(p, now, id);
-        }
+        Answered::Again
     }
 }

@@ -37,7 +37,7 @@ impl<S: Storage> Nic<S> {
             return false;
         };
         // While a page of the port is missing it gets fewer credits: the pipeline knows how many.
-        if port.len != 0 || port.held.missing != 0 {
+        if port.len != 0 || port.missing() != 0 {
             return false;
         }
         let Ok((message, source)) = plan(config, port.generation(), &command) else {

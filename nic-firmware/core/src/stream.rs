@@ -233,7 +233,7 @@ impl<S: Storage> Nic<S> {
         let Some(port) = self.ports.get_mut(id) else {
             return false;
         };
-        let awaits_host = port.held.missing != 0;
+        let awaits_host = port.missing() != 0;
         let Some(entry) = port.entry(index) else {
             return false;
         };
@@ -294,7 +294,10 @@ impl<S: Storage> Nic<S> {
             }
         }
         let staging = if source == Source::Page {
-            let Some(staging) = self.stage_for_port(id, index, local, len) else {
+            let Some(port) = self.ports.get_mut(id) else {
+                return false;
+            };
+            let Some(staging) = self.staging.take_for_port(port, index, local, len) else {
                 return self.stall(id, index, |c| &mut c.staging_stalls);
             };
             Some(staging)
@@ -451,9 +454,7 @@ impl<S: Storage> Nic<S> {
             }
             (Source::Page, Some(staging)) => {
                 self.env.counters.staged_sent += 1;
-                if let Some(buffer) = self.staging.get_mut(staging.index()) {
-                    buffer.leaves();
-                }
+                self.staging.leaves(staging);
                 p.transmit(header, Payload::Staging(staging));
             }
             _ => p.transmit(header, Payload::Empty),
@@ -568,7 +569,7 @@ impl<S: Storage> Nic<S> {
             self.free_read_slot(read);
         }
         if let Some(staging) = entry.staging {
-            self.abandon_staging(staging);
+            self.staging.abandon(&mut self.ports, staging);
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::ports::{NOTIFICATION_ENTRIES, Port};
 use crate::queue::Deadline;
 use crate::round_trips::RoundTrip;
 use crate::slot::{Slot, Stream};
-use crate::staging::Staging;
+use crate::staging::Buffer;
 use crate::stream::{Outgoing, Sender};
 use core::fmt;
 use netvm_abi::Geometry;
@@ -90,7 +90,7 @@ tables! {
     /// Other nodes' ports as senders to this one.
     streams: Stream = Stream::default(), port_pairs;
     /// Staging buffers (without their bytes).
-    staging: Staging = Staging::FREE, |g: &Geometry| usize::from(g.staging);
+    staging: Buffer = Buffer::FREE, |g: &Geometry| usize::from(g.staging);
     /// Round trips under way.
     reads: RoundTrip = RoundTrip::FREE, |g: &Geometry| usize::from(g.reads);
     /// Links of the waiting lines, one for each operation.

@@ -6,7 +6,6 @@ use crate::authorise::Authority;
 use crate::platform::{Payload, Platform};
 use crate::receive::Step;
 use crate::slot::SlotState;
-use crate::staging::{Fill, StagingFor};
 use netvm_abi::control::Modes;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
@@ -34,17 +33,16 @@ impl<S: Storage> Nic<S> {
             self.refuse_read(p, at, Status::Ok);
             return Step::Ended(Status::Ok);
         }
-        let Some(staging) = self.stage_for_read(at, vpn, offset, len) else {
-            self.env.counters.staging_stalls += 1;
+        let Some(staging) = self.staging.take_for_read(at, vpn, offset, len) else {
             self.set_slot(at, SlotState::Queued);
-            self.waiting_reads.push(&mut self.env.lines, at.0);
+            self.staging.park_read(&mut self.env, at);
             return Step::Pending;
         };
         self.set_slot(at, SlotState::Sourcing);
         match self.fill(p, now, staging) {
-            Fill::Started => Step::Pending,
-            Fill::Refused(status) => {
-                self.drop_staging(staging);
+            Ok(()) => Step::Pending,
+            Err(status) => {
+                self.staging.release(&mut self.ports, staging);
                 self.refuse_read(p, at, status)
             }
         }
@@ -104,21 +102,6 @@ impl<S: Storage> Nic<S> {
         self.end_step(p, now, at, step);
     }
 
-    /// The link over which a read came has failed: its data is not wanted any more.
-    pub(crate) fn orphan_read(&mut self, at: BounceId) {
-        for id in 0..self.env.config.geometry.staging {
-            let id = StagingId(id);
-            let found = self
-                .staging
-                .get(id.index())
-                .is_some_and(|staging| staging.owner == StagingFor::Read(at));
-            if found {
-                self.abandon_staging(id);
-                return;
-            }
-        }
-    }
-
     /// Sends a reply: data, or (also for "nothing, all well") a status.
     pub(crate) fn reply<P: Platform>(
         &mut self,
@@ -144,7 +127,7 @@ impl<S: Storage> Nic<S> {
     /// Gives free staging buffers to reads that wait for one. Also called once in every pass.
     #[inline]
     pub(crate) fn resume_reads<P: Platform>(&mut self, p: &mut P, now: Nanos) {
-        if !self.waiting_reads.is_empty() {
+        if self.staging.any_read_waits() {
             self.resume_some_reads(p, now);
         }
     }
@@ -152,13 +135,10 @@ impl<S: Storage> Nic<S> {
     #[cold]
     fn resume_some_reads<P: Platform>(&mut self, p: &mut P, now: Nanos) {
         for _ in 0..4 {
-            if self.waiting_reads.is_empty() || !self.staging_for_reads() {
-                return;
-            }
-            let Some(id) = self.waiting_reads.pop(&self.env.lines) else {
+            let Some(at) = self.staging.next_parked(&self.env) else {
                 return;
             };
-            self.resume(p, now, BounceId(id));
+            self.resume(p, now, at);
         }
     }
 }

@@ -146,7 +146,7 @@ impl<S: Storage> Nic<S> {
             return;
         };
         if let Some(port) = self.ports.get_mut(over.asker().0) {
-            port.held.reads = port.held.reads.saturating_sub(1);
+            port.gives_read();
         }
         if let Some(node) = over.debtor() {
             self.owes_one_answer_less(node);
