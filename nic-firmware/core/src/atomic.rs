@@ -344,7 +344,7 @@ impl<S: Storage> Nic<S> {
             status: result.err().unwrap_or(Status::Ok),
             result: result.unwrap_or_default(),
         };
-        let header = self.answer(body, 0, request);
+        let header = self.links.answer(body, 0, request);
         p.transmit(&header, Payload::Empty);
     }
 

@@ -2,11 +2,10 @@
 
 use crate::nic::Nic;
 use crate::platform::{Payload, Platform};
-use netvm_abi::Incarnation;
 use netvm_abi::port_area::ErrorRecord;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Body, Header, MessageFlags, OwnHeader, Owner};
+use netvm_abi::wire::{Body, Header, MessageFlags, Owner};
 
 impl<S: Storage> Nic<S> {
     /// Tells the port that sent `request`, a write, that it failed. Needs no credit.
@@ -14,21 +13,13 @@ impl<S: Storage> Nic<S> {
         let Body::Write { owner } = request.body() else {
             return;
         };
-        let mut header = self.answer(Body::Error { status, owner }, 0, request);
+        let mut header = self.links.answer(Body::Error { status, owner }, 0, request);
         header.set_address(request.address);
         if request.flags.contains(MessageFlags::REGARDLESS) {
             header.stand_alone();
         }
         self.env.counters.errors_sent += 1;
         p.transmit(&header, Payload::Empty);
-    }
-
-    /// A message that answers `request`, with `len` bytes behind it, in the present life of the link.
-    #[inline(always)]
-    pub(crate) fn answer(&self, body: Body, len: u16, request: &Header) -> OwnHeader {
-        let peer = self.peers.get(request.source.index());
-        let incarnations = peer.map_or([Incarnation(0); 2], |peer| [peer.local, peer.remote]);
-        OwnHeader::answering(request, incarnations, body, len)
     }
 
     /// An error message for one of this node's ports has arrived.

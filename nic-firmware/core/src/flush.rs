@@ -46,7 +46,7 @@ impl<S: Storage> Nic<S> {
             status,
             failed,
         };
-        let header = self.answer(body, 0, request);
+        let header = self.links.answer(body, 0, request);
         p.transmit(&header, Payload::Empty);
     }
 }

@@ -53,7 +53,11 @@ impl<S: Storage> Nic<S> {
                 generation,
                 answer,
             } => self.source_answered(p, now, (staging, generation), answer),
-            HostEvent::SendControl { peer, slot, token } => self.control_posted(p, now, peer, slot, token),
+            HostEvent::SendControl { peer, slot, token } => {
+                self.links
+                    .control_posted(p, &mut self.env, now, (peer, slot), token);
+                self.ports.stir();
+            }
             HostEvent::PeerReleased { peer, incarnation } => self.peer_released(p, now, peer, incarnation),
             HostEvent::PeerConnect { peer } => self.connect(p, now, peer),
             HostEvent::Barrier { token } => self.dmas.barrier(p, &mut self.env, token),

@@ -21,18 +21,16 @@ mod behind;
 mod bounce;
 
 pub mod config;
-mod control;
 pub mod counters;
 mod dispatch;
 mod dma;
 mod env;
 mod error;
 mod flush;
-mod greeting;
 mod host_events;
+mod links;
 mod nic;
 
-mod peer;
 pub mod platform;
 mod ports;
 mod queue;
@@ -43,7 +41,6 @@ mod staging;
 mod straight;
 mod stream;
 pub mod tables;
-mod timers;
 pub mod window;
 mod write;
 

@@ -1,5 +1,7 @@
 //! The state machine and its events.
 
+mod controls;
+mod links;
 mod reads;
 mod replies;
 mod sources;
@@ -7,23 +9,18 @@ mod sources;
 use crate::atomic::Unit;
 
 use crate::config::{Config, ConfigError};
-use crate::control::Waiting;
 use crate::counters::Counters;
 use crate::dma::Dmas;
 use crate::env::Env;
-use crate::peer::Peer;
+use crate::links::Links;
 use crate::platform::{DmaId, Platform};
 use crate::ports::{Looked, Ports};
-use crate::queue::{Deadline, Fifo};
+use crate::queue::Fifo;
 use crate::round_trips::RoundTrips;
 use crate::slot::{Slot, SlotState, Stream};
 use crate::staging::Staging;
-use crate::stream::{Outgoing, Sender};
-use crate::tables::Tables;
-use crate::timers::Alarms;
-use heapless::Vec;
+use crate::tables::{LinkTables, Tables};
 use netvm_abi::attach::CardHeader;
-use netvm_abi::control::CONTROL_SLOTS;
 use netvm_abi::page_lock;
 use netvm_abi::storage::{MakeTable, Storage};
 use netvm_abi::wire::{HEADER_BYTES, HEADER_WORDS};
@@ -74,18 +71,11 @@ impl Frame {
 pub struct Nic<S: Storage> {
     pub(crate) env: Env<S>,
     pub(crate) ports: Ports<S>,
-    pub(crate) peers: S::Table<Peer>,
     pub(crate) slots: S::Table<Slot>,
-    pub(crate) outgoing: S::Table<Outgoing>,
-    pub(crate) senders: S::Table<Sender>,
     pub(crate) streams: S::Table<Stream>,
     pub(crate) staging: Staging<S>,
     pub(crate) round_trips: RoundTrips<S>,
-    pub(crate) deadlines: S::Table<Deadline>,
-    pub(crate) controls: Vec<Waiting, { CONTROL_SLOTS as usize }>,
-    pub(crate) alarms: Alarms,
-    /// Lives of links begun so far.
-    pub(crate) lives: u32,
+    pub(crate) links: Links<S>,
     pub(crate) dmas: Dmas,
     pub(crate) units: S::Table<Unit>,
     /// Atomics that have got their unit and wait for the next pass.
@@ -119,21 +109,21 @@ impl<S: Storage> Nic<S> {
             return Err(ConfigError::InlineBytes(config.inline_bytes));
         }
         tables.reset(geometry)?;
-        let alarms = Alarms::new(&config.timers);
         let mut env = Env::new(config, tables.links);
-        Ok(Self {
-            alarms,
-            ports: Ports::new(tables.ports, tables.queued),
+        let links = LinkTables {
             peers: tables.peers,
-            slots: tables.slots,
             outgoing: tables.outgoing,
             senders: tables.senders,
+            deadlines: tables.deadlines,
+        };
+        let links = Links::new(&env, links);
+        Ok(Self {
+            ports: Ports::new(tables.ports, tables.queued),
+            slots: tables.slots,
             streams: tables.streams,
             staging: Staging::new(tables.staging),
             round_trips: RoundTrips::new(&mut env, tables.reads),
-            deadlines: tables.deadlines,
-            controls: Vec::new(),
-            lives: 0,
+            links,
             dmas: Dmas::new(),
             units: tables.units,
             ready_atomics: Fifo::new(),
@@ -199,7 +189,7 @@ impl<S: Storage> Nic<S> {
         self.resume_parked(p, now);
         self.resume_reads(p, now);
         self.resume_atomics(p, now);
-        !self.controls.is_empty() && self.send_controls(p, now)
+        self.links.any_control_waits() && self.links.send_controls(p, &mut self.env, now)
     }
 
     /// Whether an operation waits for something that is not its port's turn.
@@ -207,7 +197,7 @@ impl<S: Storage> Nic<S> {
     fn anything_parked(&self) -> bool {
         let parked =
             self.dmas.anything_parked() | self.staging.any_read_waits() | !self.ready_atomics.is_empty();
-        parked | !self.controls.is_empty()
+        parked | self.links.any_control_waits()
     }
 
     /// Whether an operation waits for what is free: the next pass takes it up.
@@ -240,7 +230,7 @@ impl<S: Storage> Nic<S> {
     /// When [`handle_timers`](Self::handle_timers) wants to be called; nothing: not at all.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
-        self.deadline()
+        self.links.deadline()
     }
 
     /// What this NIC has done.

@@ -8,7 +8,6 @@
 
 use crate::behind::is_held_back;
 use crate::nic::{Frame, Nic};
-use crate::peer::Link;
 use crate::platform::Platform;
 use crate::slot::{Poison, SlotState};
 use crate::window::Place;
@@ -104,7 +103,7 @@ impl<S: Storage> Nic<S> {
                 Body::Error { status, owner } => self.error_arrives(p, &header.decode(), status, owner),
                 Body::Probe => {
                     self.env.counters.probes_received += 1;
-                    self.note_announced(now, node, header.seq());
+                    self.links.announced(&self.env, now, node, header.seq());
                     self.send_ack(p, node);
                 }
                 _ => self.env.counters.malformed += 1,
@@ -115,16 +114,17 @@ impl<S: Storage> Nic<S> {
 
     /// Whether a message belongs to the present life of its link.
     fn in_session<P: Platform>(&mut self, p: &mut P, now: Nanos, header: &Arrived<'_>) -> bool {
-        let Some(peer) = self.peers.get_mut(header.source().index()) else {
+        let Some(peer) = self.links.get_mut(header.source()) else {
             return false;
         };
         let (theirs, ours) = (header.source_incarnation(), header.destination_incarnation());
         if !peer.is_life_of(theirs, ours) {
-            self.refuse_stale(p, header.source(), theirs, ours);
+            self.links
+                .refuse_stale(p, &mut self.env, header.source(), theirs, ours);
             return false;
         }
         peer.heard(now);
-        if peer.link == Link::Accepted {
+        if peer.is_accepted() {
             self.link_up(p, header.source());
         }
         true
@@ -140,13 +140,13 @@ impl<S: Storage> Nic<S> {
         ours: Incarnation,
     ) -> bool {
         let accepts = self
-            .peers
-            .get(id.index())
+            .links
+            .get(id)
             .is_some_and(|peer| peer.is_life_of(theirs, ours));
         if accepts {
             self.link_up(p, id);
         } else {
-            self.refuse_stale(p, id, theirs, ours);
+            self.links.refuse_stale(p, &mut self.env, id, theirs, ours);
         }
         accepts
     }
@@ -163,20 +163,20 @@ impl<S: Storage> Nic<S> {
         }
         let (id, seq) = (header.source(), header.seq());
         let (theirs, ours) = (header.source_incarnation(), header.destination_incarnation());
-        let Some(mut peer) = self.peers.get_mut(id.index()) else {
+        let Some(mut peer) = self.links.get_mut(id) else {
             return self.malformed(p, receive);
         };
         if !peer.is_up_with(theirs, ours) {
             if !self.comes_up(p, id, theirs, ours) {
                 return p.release_receive(receive);
             }
-            let Some(up) = self.peers.get_mut(id.index()) else {
+            let Some(up) = self.links.get_mut(id) else {
                 return;
             };
             peer = up;
         }
         peer.heard(now);
-        let at = match peer.sequence.place(seq) {
+        let at = match peer.place(seq) {
             Place::Slot(index) => self.env.config.slot_id(id, index),
             place => return self.out_of_place(p, receive, place),
         };
@@ -186,12 +186,7 @@ impl<S: Storage> Nic<S> {
         if slot.state != SlotState::Missing {
             return self.out_of_place(p, receive, Place::Before);
         }
-        let at_lsn = seq == peer.sequence.lsn();
-        if !at_lsn && !peer.sequence.anything_past_lsn() {
-            peer.gap_since = now;
-        }
-        peer.sequence
-            .arrived(seq, header.flags().contains(MessageFlags::ACK_REQUEST));
+        let early = peer.arrived(now, seq, header.flags().contains(MessageFlags::ACK_REQUEST));
         self.env.counters.messages_received += 1;
         self.env.counters.bytes_received += u64::from(header.payload_len());
         slot.header = header.to_owned();
@@ -199,7 +194,7 @@ impl<S: Storage> Nic<S> {
         slot.holds_receive = true;
         slot.generation.0 = slot.generation.0.wrapping_add(1);
         slot.status = Status::Ok;
-        if !at_lsn && self.waits_for_earlier(now, at) {
+        if early && self.waits_for_earlier(now, at) {
             return;
         }
         let ordered = MessageFlags::ORDERED | MessageFlags::APPEND;
@@ -227,7 +222,7 @@ impl<S: Storage> Nic<S> {
             self.env.counters.ordered_parked += 1;
             slot.state = SlotState::Ordered;
         }
-        self.arm_probe(id, now);
+        self.links.arm_probe(&self.env, id, now);
         waits
     }
 
@@ -397,10 +392,10 @@ impl<S: Storage> Nic<S> {
     fn advance<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId) {
         let mut moved = false;
         for _ in 0..self.env.config.geometry.window {
-            let Some(peer) = self.peers.get(id.index()) else {
+            let Some(peer) = self.links.get(id) else {
                 return;
             };
-            let at = self.env.config.slot_id(id, peer.sequence.lsn_slot());
+            let at = self.env.config.slot_id(id, peer.lsn_slot());
             match self.slot(at).map(|slot| slot.state) {
                 Some(SlotState::Landed | SlotState::Failed) => {
                     self.pass(p, at);
@@ -440,8 +435,8 @@ impl<S: Storage> Nic<S> {
         };
         // The header stays in the slot until the next message comes into it.
         self.set_slot(at, SlotState::Missing);
-        if let Some(peer) = self.peers.get_mut(id.index()) {
-            peer.sequence.advance();
+        if let Some(peer) = self.links.get_mut(id) {
+            peer.advance();
         }
         if number.is_some() && !mutant::is(Mutant::NotificationEarly) {
             self.deliver(p, at, poisoned);

@@ -6,7 +6,7 @@
 use crate::counters::Counters;
 use crate::dma::{Access, Dmas, Holder, PageWanted};
 use crate::env::Env;
-use crate::peer::Peer;
+use crate::links::Peer;
 use crate::platform::{Dma, Platform};
 use crate::ports::Port;
 use crate::queue::Fifo;
@@ -226,7 +226,7 @@ impl<S: Storage> RoundTrips<S> {
         node: NodeId,
     ) -> Option<ReadSlot> {
         let reads = env.config.geometry.reads;
-        if port.reads() >= (reads / 2).max(1) || peer.reads >= reads - reads / 4 {
+        if port.reads() >= (reads / 2).max(1) || peer.reads() >= reads - reads / 4 {
             return None;
         }
         let link = self.free.pop(&env.lines)?;
@@ -244,7 +244,7 @@ impl<S: Storage> RoundTrips<S> {
             ..RoundTrip::FREE
         };
         port.takes_read();
-        peer.reads += 1;
+        peer.owes_answer();
         Some(slot)
     }
 

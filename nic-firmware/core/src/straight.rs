@@ -6,11 +6,11 @@
 //! ([`crate::dispatch::plan`]), and so is the numbering.
 
 use crate::dispatch::plan;
+use crate::links::Outgoing;
 use crate::nic::Nic;
-use crate::peer::Link;
 use crate::platform::{Payload, Platform};
 use crate::ports::Count;
-use crate::stream::{Outgoing, Source, number};
+use crate::stream::Source;
 use netvm_abi::bar::port::BLOCK_WORDS;
 use netvm_abi::descriptor::{HEAD_WORDS, INLINE_BYTES, RawCommand};
 use netvm_abi::storage::Storage;
@@ -44,12 +44,12 @@ impl<S: Storage> Nic<S> {
             return false;
         };
         let node = command.node();
-        let at = config.stream_index(node, id);
-        let (Some(peer), Some(sender)) = (self.peers.get_mut(node.index()), self.senders.get_mut(at)) else {
+        let Some(mut way) = self.links.way(config, node, id) else {
             return false;
         };
-        let waits = peer.link != Link::Up || sender.lost.is_some() || u32::from(message.len) > peer.payload;
-        if waits || !sender.reserve(peer, config.geometry.window) {
+        let peer = way.peer();
+        let waits = !peer.is_up() || u32::from(message.len) > peer.payload() || way.has_lost();
+        if waits || !way.reserve(config.geometry.window) {
             return false;
         }
         let mut header = OwnHeader::carrying(message, (config.node, id), &command);
@@ -59,7 +59,7 @@ impl<S: Storage> Nic<S> {
             op: command.op(),
             generation: port.generation(),
         };
-        number(config, peer, &mut self.outgoing, &mut header, out);
+        way.number(config, &mut header, out);
         self.env.counters.commands += 1;
         self.env.counters.messages_sent += 1;
         self.env.counters.bytes_sent += u64::from(message.len);
@@ -81,7 +81,7 @@ impl<S: Storage> Nic<S> {
         if taken {
             port.refresh(p, &mut self.env, Count::Taken);
         }
-        self.arm_probe(node, now);
+        self.links.arm_probe(&self.env, node, now);
         true
     }
 }

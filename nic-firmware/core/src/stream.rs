@@ -6,10 +6,9 @@
 //! nothing of other ports. No page lock is held here: only while a DMA runs ([`crate::dma`]).
 
 use crate::behind::is_held_back;
-use crate::config::Config;
 use crate::counters::Counters;
+use crate::links::{Lost, Outgoing};
 use crate::nic::Nic;
-use crate::peer::{Link, Peer};
 use crate::platform::{Payload, Platform};
 use crate::ports::Looked;
 use crate::ports::{Count, PIPELINE, Port};
@@ -21,10 +20,7 @@ use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Header, Kind, MessageFlags, OwnHeader};
 use netvm_abi::words::Part;
-use netvm_abi::{
-    Epoch, Generation, Incarnation, Nanos, NodeId, NotificationId, OpId, PortId, ReadSlot, StagingId,
-    VirtAddr,
-};
+use netvm_abi::{Incarnation, Nanos, NodeId, NotificationId, PortId, ReadSlot, StagingId, VirtAddr};
 
 /// What the payload of a message comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,32 +75,6 @@ impl Entry {
         staging: None,
         stalled: false,
     };
-}
-
-/// A port's sending side towards one node.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Sender {
-    /// Window slots that it holds: reserved or not acknowledged.
-    pub(crate) share: u16,
-    /// An operation that was lost before the receiver could know of it, and that holds back what follows.
-    pub(crate) lost: Option<Lost>,
-}
-
-/// In which epoch of which life of its port an operation was lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lost {
-    /// The next owner of the port number is not to blame.
-    pub(crate) owner: Generation,
-    pub(crate) epoch: Epoch,
-}
-
-/// A message that has left and is not acknowledged.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Outgoing {
-    pub(crate) port: PortId,
-    pub(crate) epoch: Epoch,
-    pub(crate) op: OpId,
-    pub(crate) generation: Generation,
 }
 
 /// What a port's turn brought.
@@ -241,32 +211,32 @@ impl<S: Storage> Nic<S> {
             return true;
         }
         let node = entry.header.destination();
-        let at = self.env.config.stream_index(node, id);
-        let (Some(peer), Some(sender)) = (self.peers.get_mut(node.index()), self.senders.get_mut(at)) else {
+        let Some(mut way) = self.links.way(&self.env.config, node, id) else {
             return false;
         };
-        let earlier_life = entry.session.0 != 0 && entry.session != peer.local;
-        if earlier_life || (peer.link != Link::Up && !peer.will_come_up()) {
+        let peer = way.peer();
+        let earlier_life = entry.session.0 != 0 && entry.session != peer.life();
+        if earlier_life || (!peer.is_up() && !peer.will_come_up()) {
             entry.stage = Stage::Failed(Status::LinkLost);
             return true;
         }
-        if peer.link != Link::Up {
+        if !peer.is_up() {
             return self.stall(id, index, |c| &mut c.credit_stalls);
         }
         if entry.session.0 == 0 {
-            if u32::from(entry.moves()) > peer.payload {
+            if u32::from(entry.moves()) > peer.payload() {
                 self.env.counters.commands_refused += 1;
                 entry.stage = Stage::Failed(Status::Malformed);
                 return true;
             }
             // Behind a source that its host has to bring, a port holds credits that it cannot use yet. Such ports
             // together get few of them, and one each.
-            let patient =
-                !awaits_host || peer.credits.reserved() < u32::from(self.env.config.geometry.window / 4);
-            if !patient || !sender.reserve(peer, self.env.config.geometry.window) {
+            let patient = !awaits_host || peer.reserved() < u32::from(self.env.config.geometry.window / 4);
+            let life = peer.life();
+            if !patient || !way.reserve(self.env.config.geometry.window) {
                 return self.stall(id, index, |c| &mut c.credit_stalls);
             }
-            entry.session = peer.local;
+            entry.session = life;
         }
         if entry.source == Source::Page || entry.is_round_trip() {
             return self.equip_further(p, now, id, index);
@@ -283,7 +253,7 @@ impl<S: Storage> Nic<S> {
         let (source, local, len) = (entry.source, entry.local, entry.header.payload_len());
         let node = entry.header.destination();
         if entry.is_round_trip() && entry.read.is_none() {
-            let (Some(port), Some(peer)) = (self.ports.get_mut(id), self.peers.get_mut(node.index())) else {
+            let (Some(port), Some(peer)) = (self.ports.get_mut(id), self.links.get_mut(node)) else {
                 return false;
             };
             let Some(read) = self.round_trips.reserve(&self.env, port, peer, node) else {
@@ -357,30 +327,6 @@ impl<S: Storage> Nic<S> {
         self.ports.stir();
     }
 
-    /// Takes a window slot of `node` for a port.
-    pub(crate) fn reserve_credit(&mut self, node: NodeId, port: PortId) -> bool {
-        let at = self.env.config.stream_index(node, port);
-        let (Some(peer), Some(sender)) = (self.peers.get_mut(node.index()), self.senders.get_mut(at)) else {
-            return false;
-        };
-        sender.reserve(peer, self.env.config.geometry.window)
-    }
-
-    /// Gives back a window slot that was not used.
-    pub(crate) fn return_credit(&mut self, node: NodeId, port: PortId, session: Incarnation) {
-        let at = self.env.config.stream_index(node, port);
-        if let Some(sender) = self.senders.get_mut(at) {
-            sender.share = sender.share.saturating_sub(1);
-        }
-        if let Some(peer) = self.peers.get_mut(node.index()) {
-            // A later life of the link has forgotten the reservation.
-            if peer.local == session && peer.link == Link::Up {
-                peer.credits.unreserve();
-            }
-        }
-        self.ports.stir();
-    }
-
     /// Sends (or gives up) the entries at the head of a port's pipeline that wait for nothing.
     pub(crate) fn send_ready<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId) -> bool {
         let mut moved = false;
@@ -408,34 +354,32 @@ impl<S: Storage> Nic<S> {
             return;
         };
         let node = entry.header.destination();
-        let at = self.env.config.stream_index(node, id);
-        let (Some(peer), Some(sender)) = (self.peers.get_mut(node.index()), self.senders.get_mut(at)) else {
+        let Some(mut way) = self.links.way(&self.env.config, node, id) else {
             return;
         };
-        if peer.link != Link::Up || peer.local != entry.session {
+        if !way.peer().is_up_in(entry.session) {
             return self.give_up(p, id, Status::LinkLost);
         }
         let header = &mut entry.header;
         // An earlier operation never reached the receiver, so only this side can keep the promise that what asks
         // for order follows all earlier data (promise P4).
-        if let Some(lost) = sender.lost {
-            let epoch = header.epoch();
-            if lost != (Lost { owner, epoch }) {
-                sender.lost = None;
-            } else if is_held_back(header.kind(), header.flags()) {
+        let epoch = header.epoch();
+        if way.follows(Lost { owner, epoch }) {
+            if is_held_back(header.kind(), header.flags()) {
                 return self.hold_back(p, id);
-            } else if header.notification().is_some() && !header.flags().contains(MessageFlags::REGARDLESS) {
+            }
+            if header.notification().is_some() && !header.flags().contains(MessageFlags::REGARDLESS) {
                 header.set_notification(NotificationId::NONE);
                 self.env.counters.notifications_suppressed += 1;
             }
         }
         let out = Outgoing {
             port: id,
-            epoch: header.epoch(),
+            epoch,
             op: header.op(),
             generation: owner,
         };
-        number(&self.env.config, peer, &mut self.outgoing, header, out);
+        way.number(&self.env.config, header, out);
         self.env.counters.messages_sent += 1;
         self.env.counters.bytes_sent += u64::from(header.payload_len());
         if let Some(slot) = entry.read {
@@ -464,22 +408,7 @@ impl<S: Storage> Nic<S> {
         if is_write {
             port.complete(p, &mut self.env, Count::Writes);
         }
-        self.arm_probe(node, now);
-    }
-
-    /// Turns a reserved window slot into the number of a message that no port sends.
-    pub(crate) fn number(&mut self, header: &mut OwnHeader) {
-        if let Some(peer) = self.peers.get_mut(header.destination().index()) {
-            number(
-                &self.env.config,
-                peer,
-                &mut self.outgoing,
-                header,
-                Outgoing::default(),
-            );
-            self.env.counters.messages_sent += 1;
-            self.env.counters.bytes_sent += u64::from(header.payload_len());
-        }
+        self.links.arm_probe(&self.env, node, now);
     }
 
     /// Ends the entry at the head of the pipeline with an error.
@@ -490,7 +419,13 @@ impl<S: Storage> Nic<S> {
         };
         self.env.counters.commands_failed += 1;
         if entry.is_write() {
-            self.lost(entry.header.destination(), id, entry.header.epoch());
+            let owner = self.ports.get(id).map(Port::generation);
+            if let Some(owner) = owner {
+                let epoch = entry.header.epoch();
+                let loss = Lost { owner, epoch };
+                self.links
+                    .note_loss(&self.env.config, entry.header.destination(), id, loss);
+            }
         }
         self.end_entry(p, id, &entry, Some(status));
     }
@@ -506,15 +441,6 @@ impl<S: Storage> Nic<S> {
         self.env.counters.commands_held += 1;
         let told = (!entry.is_write()).then_some(Status::HeldBack);
         self.end_entry(p, id, &entry, told);
-    }
-
-    /// An operation of a port towards a node was lost before the receiver could know of it.
-    pub(crate) fn lost(&mut self, node: NodeId, id: PortId, epoch: Epoch) {
-        let at = self.env.config.stream_index(node, id);
-        if let (Some(port), Some(sender)) = (self.ports.get(id), self.senders.get_mut(at)) {
-            let owner = port.generation();
-            sender.lost = Some(Lost { owner, epoch });
-        }
     }
 
     /// Takes the entry at the head out of the pipeline, with what it holds.
@@ -563,7 +489,9 @@ impl<S: Storage> Nic<S> {
     /// Gives back what an entry holds.
     pub(crate) fn release_entry(&mut self, id: PortId, entry: Entry) {
         if entry.session.0 != 0 {
-            self.return_credit(entry.header.destination(), id, entry.session);
+            self.links
+                .return_credit(&self.env.config, entry.header.destination(), id, entry.session);
+            self.ports.stir();
         }
         if let Some(read) = entry.read {
             self.free_read_slot(read);
@@ -571,41 +499,6 @@ impl<S: Storage> Nic<S> {
         if let Some(staging) = entry.staging {
             self.staging.abandon(&mut self.ports, staging);
         }
-    }
-}
-
-/// Turns a reserved window slot into a sequence number, and writes down whose it is.
-#[inline(always)]
-pub(crate) fn number(
-    config: &Config,
-    peer: &mut Peer,
-    outgoing: &mut [Outgoing],
-    header: &mut OwnHeader,
-    out: Outgoing,
-) {
-    let window = config.geometry.window;
-    let seq = peer.credits.assign();
-    header.set_number(seq, [peer.local, peer.remote]);
-    // One request in every quarter of a window: so a holder of a half (a port) or of the whole has asked, and not every
-    // message asks when the window is full.
-    peer.unasked += 1;
-    if peer.unasked >= window / 4 {
-        peer.unasked = 0;
-        header.request_ack();
-    }
-    let slot = config.slot_id(header.destination(), (seq.0 & (u32::from(window) - 1)) as u16);
-    if let Some(place) = outgoing.get_mut(slot.index()) {
-        *place = out;
-    }
-}
-
-impl Sender {
-    /// Takes a window slot of a peer for a port, which gets at most half of them (promise P5).
-    #[inline]
-    pub(crate) fn reserve(&mut self, peer: &mut Peer, window: u16) -> bool {
-        let room = self.share < window / 2 && peer.credits.reserve();
-        self.share += u16::from(room);
-        room
     }
 }
 

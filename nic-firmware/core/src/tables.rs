@@ -2,13 +2,12 @@
 
 use crate::atomic::{UNITS, Unit};
 use crate::config::ConfigError;
-use crate::peer::Peer;
+use crate::links::{Outgoing, Peer, Sender};
 use crate::ports::{NOTIFICATION_ENTRIES, Port};
 use crate::queue::Deadline;
 use crate::round_trips::RoundTrip;
 use crate::slot::{Slot, Stream};
 use crate::staging::Buffer;
-use crate::stream::{Outgoing, Sender};
 use core::fmt;
 use netvm_abi::Geometry;
 use netvm_abi::storage::{MakeTable, Storage};
@@ -99,6 +98,14 @@ tables! {
     units: Unit = Unit::FREE, |g: &Geometry| usize::from(g.ports) * usize::from(UNITS);
     /// Links of the timers, three for each node.
     deadlines: Deadline = Deadline::default(), |g: &Geometry| 3 * usize::from(g.nodes);
+}
+
+/// The tables of the links.
+pub(crate) struct LinkTables<S: Storage> {
+    pub(crate) peers: S::Table<Peer>,
+    pub(crate) outgoing: S::Table<Outgoing>,
+    pub(crate) senders: S::Table<Sender>,
+    pub(crate) deadlines: S::Table<Deadline>,
 }
 
 fn window_slots(g: &Geometry) -> usize {

@@ -63,8 +63,8 @@ impl<S: Storage> Nic<S> {
             return Err(Status::Malformed);
         };
         let (len, wanted) = (slot.header.payload_len(), slot.header.read_len());
-        let peer = self.peers.get(slot.header.source().index());
-        let authority = if len != 0 || peer.is_none_or(|peer| wanted > peer.payload) {
+        let peer = self.links.get(slot.header.source());
+        let authority = if len != 0 || peer.is_none_or(|peer| wanted > peer.payload()) {
             Err(Status::Malformed)
         } else if let Some(port) = self.ports.get(slot.header.destination_port()) {
             self.env
@@ -118,9 +118,12 @@ impl<S: Storage> Nic<S> {
             Ok(staging) => {
                 self.env.counters.reads_served += 1;
                 self.env.counters.bytes_sent += u64::from(len as u16);
-                p.transmit(&self.answer(body, len as u16, request), Payload::Staging(staging));
+                p.transmit(
+                    &self.links.answer(body, len as u16, request),
+                    Payload::Staging(staging),
+                );
             }
-            Err(_) => p.transmit(&self.answer(body, 0, request), Payload::Empty),
+            Err(_) => p.transmit(&self.links.answer(body, 0, request), Payload::Empty),
         }
     }
 

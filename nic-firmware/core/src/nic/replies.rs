@@ -155,8 +155,8 @@ impl<S: Storage> Nic<S> {
     }
 
     fn owes_one_answer_less(&mut self, node: NodeId) {
-        if let Some(peer) = self.peers.get_mut(node.index()) {
-            peer.reads = peer.reads.saturating_sub(1);
+        if let Some(peer) = self.links.get_mut(node) {
+            peer.pays_answer();
         }
     }
 

@@ -1,0 +1,146 @@
+//! The sending side of links: credits, the ports' shares of them, and whose the messages are that have left.
+
+use super::{Links, Peer};
+use crate::config::Config;
+use crate::env::Env;
+use netvm_abi::storage::Storage;
+use netvm_abi::wire::OwnHeader;
+use netvm_abi::{Epoch, Generation, Incarnation, NodeId, OpId, PortId};
+
+/// A port's sending side towards one node.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sender {
+    /// Window slots that it holds: reserved or not acknowledged.
+    share: u16,
+    /// An operation that was lost before the receiver could know of it, and that holds back what follows.
+    lost: Option<Lost>,
+}
+
+/// In which epoch of which life of its port an operation was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lost {
+    /// The next owner of the port number is not to blame.
+    pub(crate) owner: Generation,
+    pub(crate) epoch: Epoch,
+}
+
+/// A message that has left and is not acknowledged.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outgoing {
+    pub(crate) port: PortId,
+    pub(crate) epoch: Epoch,
+    pub(crate) op: OpId,
+    pub(crate) generation: Generation,
+}
+
+/// A port's way to a node.
+pub(crate) struct Way<'a> {
+    peer: &'a mut Peer,
+    sender: &'a mut Sender,
+    outgoing: &'a mut [Outgoing],
+}
+
+impl Way<'_> {
+    /// The node.
+    #[inline]
+    pub(crate) fn peer(&mut self) -> &mut Peer {
+        self.peer
+    }
+
+    /// Takes a window slot for the port, which gets at most half of them (promise P5).
+    #[inline]
+    pub(crate) fn reserve(&mut self, window: u16) -> bool {
+        let room = self.sender.share < window / 2 && self.peer.credits.reserve();
+        self.sender.share += u16::from(room);
+        room
+    }
+
+    /// Whether an operation of this way was lost at this side.
+    #[inline]
+    pub(crate) const fn has_lost(&self) -> bool {
+        self.sender.lost.is_some()
+    }
+
+    /// Whether one was lost in this epoch of this owner. Of another, the loss is over and done with.
+    #[inline]
+    pub(crate) fn follows(&mut self, loss: Lost) -> bool {
+        let Some(lost) = self.sender.lost else {
+            return false;
+        };
+        if lost != loss {
+            self.sender.lost = None;
+        }
+        lost == loss
+    }
+
+    /// Turns a reserved window slot into a sequence number, and writes down whose it is.
+    #[inline(always)]
+    pub(crate) fn number(self, config: &Config, header: &mut OwnHeader, out: Outgoing) {
+        let (peer, window) = (self.peer, config.geometry.window);
+        let seq = peer.credits.assign();
+        header.set_number(seq, [peer.local, peer.remote]);
+        // One request in every quarter of a window: so a holder of a half (a port) or of the whole has asked, and not
+        // every message asks when the window is full.
+        peer.unasked += 1;
+        if peer.unasked >= window / 4 {
+            peer.unasked = 0;
+            header.request_ack();
+        }
+        let slot = config.slot_id(header.destination(), (seq.0 & (u32::from(window) - 1)) as u16);
+        if let Some(place) = self.outgoing.get_mut(slot.index()) {
+            *place = out;
+        }
+    }
+}
+
+impl<S: Storage> Links<S> {
+    /// The way of a port to a node.
+    #[inline(always)]
+    pub(crate) fn way(&mut self, config: &Config, node: NodeId, port: PortId) -> Option<Way<'_>> {
+        Some(Way {
+            peer: self.peers.get_mut(node.index())?,
+            sender: self.senders.get_mut(config.stream_index(node, port))?,
+            outgoing: &mut self.outgoing,
+        })
+    }
+
+    /// An operation of a port towards a node was lost before the receiver could know of it.
+    pub(crate) fn note_loss(&mut self, config: &Config, node: NodeId, port: PortId, loss: Lost) {
+        if let Some(sender) = self.senders.get_mut(config.stream_index(node, port)) {
+            sender.lost = Some(loss);
+        }
+    }
+
+    /// Gives back a window slot that was not used.
+    pub(crate) fn return_credit(&mut self, config: &Config, node: NodeId, port: PortId, life: Incarnation) {
+        if let Some(way) = self.way(config, node, port) {
+            way.sender.share = way.sender.share.saturating_sub(1);
+            // A later life of the link has forgotten the reservation.
+            if way.peer.is_up_in(life) {
+                way.peer.credits.unreserve();
+            }
+        }
+    }
+
+    /// A message has been acknowledged, or has been lost: its port has one window slot more.
+    pub(super) fn settle(&mut self, config: &Config, id: NodeId, seq: u32) -> Option<Outgoing> {
+        let slot = config.slot_id(id, (seq % u32::from(config.geometry.window)) as u16);
+        let out = self.outgoing.get(slot.index()).copied()?;
+        if let Some(sender) = self.senders.get_mut(config.stream_index(id, out.port)) {
+            sender.share = sender.share.saturating_sub(1);
+        }
+        Some(out)
+    }
+
+    /// Takes the oldest message that has left and is not acknowledged. The link is lost, so it is not known whether
+    /// the message has landed.
+    pub(crate) fn next_lost(&mut self, env: &Env<S>, id: NodeId) -> Option<Outgoing> {
+        let peer = self.get_mut(id)?;
+        if peer.credits.in_flight() == 0 {
+            return None;
+        }
+        let seq = peer.credits.acked();
+        peer.credits.acknowledge(seq.plus(1));
+        self.settle(&env.config, id, seq.0)
+    }
+}

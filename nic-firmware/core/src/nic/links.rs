@@ -1,0 +1,273 @@
+//! A link comes and goes: what that does to ports, round trips and windows.
+
+use super::Nic;
+use crate::links::{Greeted, Lost, Offer, Timer, Verdict, Witness};
+use crate::platform::Platform;
+use crate::slot::SlotState;
+use netvm_abi::port_area::ErrorRecord;
+use netvm_abi::status::Status;
+use netvm_abi::storage::Storage;
+use netvm_abi::wire::Header;
+use netvm_abi::{BounceId, Incarnation, Nanos, NodeId, Seq};
+
+/// Peers of each kind that one call serves at most.
+const BATCH: usize = 8;
+
+impl<S: Storage> Nic<S> {
+    /// The host wants a link.
+    pub(crate) fn connect<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId) {
+        if self.links.get(id).is_none() {
+            return;
+        }
+        self.links.connect(p, &mut self.env, now, id);
+        self.ports.stir();
+    }
+
+    /// The link works in both directions.
+    #[cold]
+    pub(crate) fn link_up<P: Platform>(&mut self, p: &mut P, id: NodeId) {
+        self.links.comes_up(p, &mut self.env, id);
+        self.ports.stir();
+    }
+
+    /// A greeting has arrived, or the answer to one, or a farewell.
+    pub(crate) fn greeting_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, header: &Header) {
+        let id = header.source;
+        match self.links.greeting_arrives(p, &mut self.env, now, header) {
+            Greeted::Done => {}
+            Greeted::Up => self.send_ack(p, id),
+            Greeted::Replaced(offer) => self.lose_link(p, now, id, Some(offer)),
+            Greeted::Ended => self.lose_link(p, now, id, None),
+        }
+        self.ports.stir();
+    }
+
+    /// Acknowledges what has landed.
+    pub(crate) fn send_ack<P: Platform>(&mut self, p: &mut P, id: NodeId) {
+        let slots = &self.slots;
+        self.links.send_ack(p, &mut self.env, id, |at| {
+            let slot = slots.get(at.index());
+            slot.is_some_and(|slot| matches!(slot.state, SlotState::Landed | SlotState::Failed))
+        });
+    }
+
+    /// An acknowledgement: gives window slots back to their ports.
+    pub(crate) fn ack_arrives(&mut self, id: NodeId, seq: Seq) {
+        self.links.acknowledged(&mut self.env, id, seq);
+        self.ports.stir();
+    }
+
+    /// The LSN has moved: acknowledges now if that is due, else when the link has been idle.
+    pub(crate) fn after_advance<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId) {
+        if self.links.has_advanced(&self.env, now, id) {
+            self.send_ack(p, id);
+        }
+    }
+
+    /// Serves a batch of each kind, if anything is due. Returns whether more is.
+    #[inline]
+    pub(crate) fn run_timers<P: Platform>(&mut self, p: &mut P, now: Nanos) -> bool {
+        self.links.is_anything_due(now) && self.run_due(p, now)
+    }
+
+    #[inline(never)]
+    fn run_due<P: Platform>(&mut self, p: &mut P, now: Nanos) -> bool {
+        for timer in [Timer::Ack, Timer::Probe, Timer::Hello] {
+            for _ in 0..BATCH {
+                let Some(id) = self.links.pop_due(&self.env, timer, now) else {
+                    break;
+                };
+                match timer {
+                    Timer::Ack if self.links.ack_is_useful(id) => self.send_ack(p, id),
+                    Timer::Ack => {}
+                    Timer::Probe => self.check_peer(p, now, id),
+                    Timer::Hello => {
+                        self.links.greet_again(p, &mut self.env, now, id);
+                        self.ports.stir();
+                    }
+                }
+            }
+        }
+        self.links.settle_alarms();
+        self.links.is_anything_due(now)
+    }
+
+    /// Whether a peer lives, and its sequence has no hole that stays; if not, the link is lost.
+    fn check_peer<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId) {
+        let Some(acked) = self.links.acked_of_living(id) else {
+            return;
+        };
+        let slots = &self.slots;
+        let witness = Witness {
+            asked: self.round_trips.ask(id),
+            overdue: self.round_trips.is_overdue(&self.env, now, id, acked),
+            is_missing: &|at: BounceId| {
+                let slot = slots.get(at.index());
+                slot.is_some_and(|slot| slot.state == SlotState::Missing)
+            },
+        };
+        if self.links.check(p, &mut self.env, now, id, &witness) == Verdict::Dead {
+            self.lose_link(p, now, id, None);
+        }
+    }
+
+    /// The life of a link is over. What was outstanding ends with [`Status::LinkLost`].
+    fn lose_link<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId, offer: Option<Offer>) {
+        let Some(over) = self.links.end_life(p, &mut self.env, id, offer) else {
+            return;
+        };
+        if over.was_up {
+            self.fail_outgoing(p, id);
+            self.fail_round_trips(p, id);
+            self.links.fail_controls(p, &mut self.env, id, Status::LinkLost);
+            self.clear_window(p, id);
+        }
+        self.env.tell_host(p, over.event);
+        self.try_begin(p, now, id);
+    }
+
+    /// Messages that left and were not acknowledged: it is not known whether they landed. Each port hears of its first
+    /// one, and its notifications wait for a new epoch.
+    fn fail_outgoing<P: Platform>(&mut self, p: &mut P, id: NodeId) {
+        let mut told = [0u64; 16];
+        for _ in 0..self.env.config.geometry.window {
+            let Some(out) = self.links.next_lost(&self.env, id) else {
+                return;
+            };
+            // Of a port that is gone the next owner of the number hears nothing, and nothing of it is held back.
+            let Some(port) = self.ports.of_owner(out.port, out.generation) else {
+                continue;
+            };
+            let loss = Lost {
+                owner: out.generation,
+                epoch: out.epoch,
+            };
+            self.links.note_loss(&self.env.config, id, out.port, loss);
+            let bit = 1 << (out.port.0 % 64);
+            let Some(word) = told.get_mut(out.port.index() / 64) else {
+                continue;
+            };
+            if *word & bit == 0 {
+                *word |= bit;
+                let record = ErrorRecord {
+                    op: out.op,
+                    status: Status::LinkLost,
+                    node: id,
+                    epoch: out.epoch,
+                    ..ErrorRecord::default()
+                };
+                port.record_error(p, &mut self.env, &record);
+            }
+        }
+    }
+
+    /// Empties the receiving window. Bounced messages stay with the host until it releases them;
+    /// what a DMA or a queue holds goes when that lets go.
+    fn clear_window<P: Platform>(&mut self, p: &mut P, id: NodeId) {
+        for index in 0..self.env.config.geometry.window {
+            let at = self.env.config.slot_id(id, index);
+            let Some(slot) = self.slot_mut(at) else {
+                return;
+            };
+            let state = slot.state;
+            slot.state = match state {
+                SlotState::Queued
+                | SlotState::Moving
+                | SlotState::Fetching
+                | SlotState::Storing
+                | SlotState::Bouncing
+                | SlotState::Dead => SlotState::Dead,
+                SlotState::Bounced => SlotState::Bounced,
+                SlotState::Missing
+                | SlotState::Ordered
+                | SlotState::Sourcing
+                | SlotState::Landed
+                | SlotState::Failed => SlotState::Missing,
+            };
+            let drains = slot.state == SlotState::Dead && state != SlotState::Dead;
+            let lost = !matches!(state, SlotState::Missing | SlotState::Landed | SlotState::Failed);
+            if slot.state == SlotState::Missing
+                && let Some(receive) = slot.let_go()
+            {
+                p.release_receive(receive);
+            }
+            if lost {
+                self.env.counters.dropped += 1;
+            }
+            if drains {
+                self.links.drains(id);
+            }
+            if state == SlotState::Sourcing {
+                self.staging.orphan(&mut self.ports, at);
+            }
+        }
+    }
+
+    /// A message of an earlier life is no longer held.
+    #[cold]
+    pub(crate) fn bury<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) {
+        let Some(slot) = self.slot_mut(at) else {
+            return;
+        };
+        slot.state = SlotState::Missing;
+        let id = slot.header.source();
+        if let Some(receive) = slot.let_go() {
+            p.release_receive(receive);
+        }
+        self.place_ended(p, at, Status::LinkLost);
+        self.leave_unit(at);
+        self.links.has_drained(id);
+        self.try_begin(p, now, id);
+    }
+
+    /// A message of an earlier life, which the host has let go of.
+    pub(crate) fn forget<P: Platform>(&mut self, p: &mut P, at: BounceId) {
+        self.set_slot(at, SlotState::Missing);
+        self.place_ended(p, at, Status::LinkLost);
+        self.leave_unit(at);
+    }
+
+    /// Whether the life of the link that a message came over has ended: its answer is not awaited.
+    pub(crate) fn link_is_over(&self, at: BounceId) -> bool {
+        self.slot(at)
+            .is_none_or(|slot| self.links.is_releasing(slot.header.source()))
+    }
+
+    /// The host has released everything of an earlier life.
+    pub(crate) fn peer_released<P: Platform>(
+        &mut self,
+        p: &mut P,
+        now: Nanos,
+        id: NodeId,
+        incarnation: Incarnation,
+    ) {
+        if !self.links.released(&mut self.env, id, incarnation) {
+            return;
+        }
+        for index in 0..self.env.config.geometry.window {
+            let at = self.env.config.slot_id(id, index);
+            if self.slot(at).is_some_and(|slot| slot.state == SlotState::Bounced) {
+                self.forget(p, at);
+            }
+        }
+        self.try_begin(p, now, id);
+    }
+
+    /// Begins the next life of a link, if the last one is gone and it is wanted.
+    fn try_begin<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId) {
+        self.links.try_begin(p, &mut self.env, now, id);
+        self.ports.stir();
+    }
+
+    /// Says where the windows of all links stand, for observers: what this costs grows with the number of nodes, so it
+    /// is for a platform that has a moment.
+    pub fn publish_windows<P: Platform>(&self, p: &P) {
+        self.links.publish_windows(p);
+    }
+
+    /// Ends all links at their other sides: this firmware ends, and nothing is to be asked of it any more. A farewell
+    /// that is lost does no harm; the other side then notices by the silence.
+    pub fn leave<P: Platform>(&mut self, p: &mut P) {
+        self.links.leave(p, &self.env);
+    }
+}
