@@ -3,7 +3,7 @@
 //! The descriptor has been copied once; everything here looks at the copy (promise P5).
 
 use crate::config::Config;
-use crate::stream::{Entry, Source, Stage};
+use crate::pipeline::{Entry, Source, Stage};
 use netvm_abi::descriptor::{CommandFlags, HEAD_WORDS, Opcode, RawCommand};
 use netvm_abi::port_area::REPLY_SLOTS;
 use netvm_abi::status::Status;

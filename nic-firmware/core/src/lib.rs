@@ -31,6 +31,7 @@ mod host_events;
 mod links;
 mod nic;
 
+mod pipeline;
 pub mod platform;
 mod ports;
 mod queue;
@@ -38,8 +39,6 @@ mod receive;
 mod round_trips;
 mod slot;
 mod staging;
-mod straight;
-mod stream;
 pub mod tables;
 pub mod window;
 mod write;

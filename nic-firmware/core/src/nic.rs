@@ -1,10 +1,12 @@
 //! The state machine and its events.
 
-mod controls;
+mod control;
 mod links;
 mod reads;
 mod replies;
+mod send;
 mod sources;
+mod straight;
 
 use crate::atomic::Unit;
 

@@ -8,10 +8,9 @@ mod turns;
 pub(crate) use complete::Looked;
 
 use crate::env::Env;
+use crate::pipeline::{Entry, Pipeline, Stage};
 use crate::platform::Platform;
-use crate::stream::{Entry, Stage};
 use netvm_abi::bar::port::SIGNALLED;
-use netvm_abi::command_queue::Consumer;
 use netvm_abi::event::NicEvent;
 use netvm_abi::notification::EVENT_COUNTS;
 use netvm_abi::port_area::{
@@ -22,9 +21,6 @@ use netvm_abi::storage::Storage;
 use netvm_abi::words::SharedWords;
 use netvm_abi::{Generation, PortId};
 use turns::Turns;
-
-/// Commands of a port that may be on their way at once: copied, being staged, or ready to leave.
-pub(crate) const PIPELINE: usize = 8;
 
 /// Entries of a notification queue (the only size that the geometry admits).
 pub(crate) const NOTIFICATION_ENTRIES: u32 = 2048;
@@ -79,16 +75,7 @@ pub struct Port {
     id: PortId,
     state: State,
     generation: Generation,
-    /// End of the queue at which commands are copied.
-    pub(crate) fetch: Consumer,
-    /// End of the queue at which entries are given back; at most [`PIPELINE`] behind `fetch`.
-    pub(crate) retire: Consumer,
-    /// The first used entry of the pipeline.
-    pub(crate) head: u8,
-    /// Used entries of the pipeline.
-    pub(crate) len: u8,
-    /// The doorbell word last complained about.
-    pub(crate) broken: Option<u32>,
+    pub(crate) pipeline: Pipeline,
     counts: [Completion; 3],
     /// DMAs that use this port's pages.
     dmas: u16,
@@ -105,7 +92,6 @@ pub struct Port {
     queued: [u32; EVENT_COUNTS as usize / 32],
     /// Places of its shared queue.
     cursor: Cursor,
-    pub(crate) pipeline: [Entry; PIPELINE],
 }
 
 impl Port {
@@ -115,11 +101,7 @@ impl Port {
             id: PortId(0),
             state: State::Closed,
             generation: Generation(0),
-            fetch: Consumer::default(),
-            retire: Consumer::default(),
-            head: 0,
-            len: 0,
-            broken: None,
+            pipeline: Pipeline::new(),
             counts: [Completion::default(); 3],
             dmas: 0,
             held: Held::default(),
@@ -130,7 +112,6 @@ impl Port {
             one_shots: 0,
             queued: [0; EVENT_COUNTS as usize / 32],
             cursor: Cursor::default(),
-            pipeline: [Entry::EMPTY; PIPELINE],
         }
     }
 
@@ -228,75 +209,35 @@ impl Port {
     pub(crate) fn rests(&self, words: &Looked) -> bool {
         let [taken, writes, reads] = words.fences;
         let [known_taken, known_writes, known_reads] = self.fences();
-        let news = (words.doorbell ^ self.fetch.taken())
+        let news = (words.doorbell ^ self.pipeline.fetched())
             | (taken ^ known_taken)
             | (writes ^ known_writes)
             | (reads ^ known_reads);
-        news | u32::from(self.len) == 0
+        news == 0 && self.pipeline.is_empty()
     }
 
-    /// Index of the pipeline entry `offset` behind the head.
-    pub(crate) const fn index(&self, offset: u8) -> u8 {
-        (self.head + offset) % PIPELINE as u8
-    }
-
-    /// A pipeline entry.
-    #[inline]
-    pub(crate) fn entry(&mut self, index: u8) -> Option<&mut Entry> {
-        self.pipeline.get_mut(usize::from(index))
-    }
-
-    /// Index of the last entry of the pipeline, if it lacks something: it holds the stream behind it.
-    #[inline]
-    pub(crate) fn wanting(&self) -> Option<u8> {
-        let last = self.index(self.len.checked_sub(1)?);
-        let entry = self.pipeline.get(usize::from(last))?;
-        (entry.stage == Stage::Wanting).then_some(last)
-    }
-
-    /// How far the entry at the head of the pipeline is.
+    /// How far the entry at the head of its pipeline is; nothing if none may leave.
     #[inline]
     pub(crate) fn head_stage(&self) -> Option<Stage> {
-        if self.len == 0 || !self.is_open() {
-            return None;
-        }
-        self.pipeline.get(usize::from(self.head)).map(|entry| entry.stage)
+        self.pipeline.head_stage().filter(|_| self.is_open())
     }
 
-    /// Whether the entry at the head of the pipeline waits for nothing any more.
-    #[inline]
-    pub(crate) fn head_may_leave(&self) -> bool {
-        matches!(self.head_stage(), Some(Stage::Ready | Stage::Failed(_)))
-    }
-
-    /// The entry at the head has left the pipeline, and its place in the queue is free.
+    /// The entry at the head has left the pipeline.
     #[inline]
     pub(crate) fn drop_head(&mut self) {
-        self.head = self.index(1);
-        self.len = self.len.saturating_sub(1);
-        self.retire.take();
-        let [taken, ..] = &mut self.counts;
-        taken.done = self.retire.taken();
+        self.pipeline.drop_head();
+        self.count(Count::Taken).done = self.pipeline.retired();
     }
 
     /// A write has gone straight through the empty pipeline. Gives whether the counts of commands taken and of writes
     /// done are due.
     #[inline(always)]
     pub(crate) fn pass_through(&mut self) -> (bool, bool) {
-        self.fetch.take();
-        self.retire.take();
+        self.pipeline.pass_through();
         let [taken, writes, _] = &mut self.counts;
-        taken.done = self.retire.taken();
+        taken.done = self.pipeline.retired();
         writes.done = writes.done.wrapping_add(1);
         (taken.due(), writes.due())
-    }
-
-    /// Takes the next entry of a port that closes out of its pipeline.
-    fn drain(&mut self) -> Option<Entry> {
-        self.len = self.len.checked_sub(1)?;
-        let index = self.head;
-        self.head = self.index(1);
-        self.entry(index).copied()
     }
 
     /// Tells the host that the port is closed, if it closes and its last DMA has ended.
@@ -413,7 +354,7 @@ impl<S: Storage> Ports<S> {
     /// is closed, unless DMAs still use its pages.
     pub(crate) fn drain<P: Platform>(&mut self, p: &mut P, env: &mut Env<S>, id: PortId) -> Option<Entry> {
         let port = self.get_mut(id)?;
-        let entry = port.drain();
+        let entry = port.pipeline.drain();
         if entry.is_none() {
             port.settle(p, env);
         }

@@ -67,7 +67,7 @@ impl Port {
     }
 
     #[inline]
-    fn count(&mut self, count: Count) -> &mut Completion {
+    pub(super) fn count(&mut self, count: Count) -> &mut Completion {
         let [taken, writes, reads] = &mut self.counts;
         match count {
             Count::Taken => taken,

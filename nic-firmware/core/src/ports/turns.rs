@@ -7,7 +7,7 @@
 //!
 //! **What a port waits for (promise P5).** A port that lacks something stands behind ports that were served before it. Each
 //! of them that takes what it waits for goes behind it by that. So before it gets its turn each other port has at most
-//! one, of [`PIPELINE`](crate::ports::PIPELINE) commands. This holds for as many ports as one call looks at; with more,
+//! one, of [`PIPELINE`](crate::pipeline::PIPELINE) commands. This holds for as many ports as one call looks at; with more,
 //! what comes back in the middle of a round goes to the ports that the round has not reached.
 //!
 //! To begin each round where the last one ended would not do: if buffers come back one by one, and all ports lack one,

@@ -2,15 +2,15 @@
 //!
 //! Most small writes find an empty pipeline, a link that is up and a credit. Such a write needs no entry, as it waits
 //! for nothing: its message is built once, numbered, and sent. What lacks something, or could fail, goes through the
-//! pipeline ([`crate::stream`]), which does the same in steps. The checks of the command are one function for both
+//! pipeline ([`super::send`]), which does the same in steps. The checks of the command are one function for both
 //! ([`crate::dispatch::plan`]), and so is the numbering.
 
+use super::Nic;
 use crate::dispatch::plan;
 use crate::links::Outgoing;
-use crate::nic::Nic;
+use crate::pipeline::Source;
 use crate::platform::{Payload, Platform};
 use crate::ports::Count;
-use crate::stream::Source;
 use netvm_abi::bar::port::BLOCK_WORDS;
 use netvm_abi::descriptor::{HEAD_WORDS, INLINE_BYTES, RawCommand};
 use netvm_abi::storage::Storage;
@@ -37,7 +37,7 @@ impl<S: Storage> Nic<S> {
             return false;
         };
         // While a page of the port is missing it gets fewer credits: the pipeline knows how many.
-        if port.len != 0 || port.missing() != 0 {
+        if !port.pipeline.is_empty() || port.missing() != 0 {
             return false;
         }
         let Ok((message, source)) = plan(config, port.generation(), &command) else {
@@ -67,7 +67,7 @@ impl<S: Storage> Nic<S> {
             let mut words = [0; INLINE_BYTES / 4];
             let block = Part::new(p.bar(), self.env.bar.port(id), BLOCK_WORDS);
             if let Some(used) = words.get_mut(..usize::from(message.len).div_ceil(4)) {
-                port.fetch.copy_inline(&block, used);
+                port.pipeline.leaving().copy_inline(&block, used);
             }
             self.env.counters.inline_sent += 1;
             p.transmit(&header, Payload::Inline(&words));

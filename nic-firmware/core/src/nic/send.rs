@@ -5,77 +5,23 @@
 //! slot for round trips, a staging buffer. An entry that lacks one holds the stream behind it, and
 //! nothing of other ports. No page lock is held here: only while a DMA runs ([`crate::dma`]).
 
+use super::Nic;
 use crate::behind::is_held_back;
 use crate::counters::Counters;
 use crate::links::{Lost, Outgoing};
-use crate::nic::Nic;
+use crate::pipeline::{Entry, PIPELINE, Source, Stage};
 use crate::platform::{Payload, Platform};
 use crate::ports::Looked;
-use crate::ports::{Count, PIPELINE, Port};
+use crate::ports::{Count, Port};
 use netvm_abi::bar::port::BLOCK_WORDS;
 use netvm_abi::command_queue::Doorbell;
 use netvm_abi::descriptor::{HEAD_WORDS, INLINE_BYTES};
 use netvm_abi::port_area::{ErrorRecord, Reply};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Header, Kind, MessageFlags, OwnHeader};
+use netvm_abi::wire::MessageFlags;
 use netvm_abi::words::Part;
-use netvm_abi::{Incarnation, Nanos, NodeId, NotificationId, PortId, ReadSlot, StagingId, VirtAddr};
-
-/// What the payload of a message comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
-    /// There is none.
-    Nothing,
-    /// The descriptor; copied when the message leaves.
-    Descriptor,
-    /// A page of the port (at the entry's local address), through a staging buffer.
-    Page,
-}
-
-/// How far an entry is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
-    /// It lacks resources.
-    Wanting,
-    /// Its payload is on the way into the staging buffer.
-    Filling,
-    /// It may leave.
-    Ready,
-    /// It will not leave.
-    Failed(Status),
-}
-
-/// A command on its way out.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
-    pub(crate) stage: Stage,
-    pub(crate) source: Source,
-    /// The message as it will leave, but for sequence number and incarnations.
-    pub(crate) header: OwnHeader,
-    /// Where the payload comes from, or a read's answer goes.
-    pub(crate) local: VirtAddr,
-    /// Life of the link in which its credit was reserved; 0: it has none.
-    pub(crate) session: Incarnation,
-    pub(crate) read: Option<ReadSlot>,
-    pub(crate) staging: Option<StagingId>,
-    /// Whether a missing resource has been counted.
-    pub(crate) stalled: bool,
-}
-
-impl Entry {
-    /// An unused entry.
-    pub(crate) const EMPTY: Self = Self {
-        stage: Stage::Wanting,
-        source: Source::Nothing,
-        header: OwnHeader::new(&Header::new(Kind::Write, NodeId(0), NodeId(0))),
-        local: VirtAddr(0),
-        session: Incarnation(0),
-        read: None,
-        staging: None,
-        stalled: false,
-    };
-}
+use netvm_abi::{Nanos, NotificationId, PortId};
 
 /// What a port's turn brought.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,21 +42,21 @@ impl<S: Storage> Nic<S> {
         let Some(mut waiting) = self.take_note(p, id, words) else {
             return turn;
         };
-        if self.ports.get(id).is_some_and(|port| port.len != 0) {
+        if self.ports.get(id).is_some_and(|port| !port.pipeline.is_empty()) {
             turn.moved = self.send_ready(p, now, id);
         }
         for _ in 0..PIPELINE {
             let Some(port) = self.ports.get(id) else {
                 return turn;
             };
-            let index = match port.wanting() {
+            let index = match port.pipeline.wanting() {
                 Some(index) => index,
-                None if waiting != 0 && usize::from(port.len) < PIPELINE => {
+                None if waiting != 0 && port.pipeline.has_room() => {
                     waiting -= 1;
                     turn.moved = true;
                     let block = Part::new(p.bar(), self.env.bar.port(id), BLOCK_WORDS);
                     let mut head = [0; HEAD_WORDS];
-                    port.fetch.copy_head(&block, &mut head);
+                    port.pipeline.copy_head(&block, &mut head);
                     if self.send_straight(p, now, id, &head) {
                         turn.served = true;
                         continue;
@@ -123,7 +69,11 @@ impl<S: Storage> Nic<S> {
                 return turn;
             }
             (turn.moved, turn.served) = (true, true);
-            if self.ports.get(id).is_some_and(Port::head_may_leave) {
+            if self
+                .ports
+                .get(id)
+                .is_some_and(|port| port.pipeline.head_may_leave())
+            {
                 self.send_ready(p, now, id);
             }
         }
@@ -139,7 +89,7 @@ impl<S: Storage> Nic<S> {
         if !port.is_open() {
             return None;
         }
-        let doorbell = port.fetch.compare(words.doorbell);
+        let doorbell = port.pipeline.compare(words.doorbell);
         if port.fences() != words.fences {
             port.fences_moved(p, &mut self.env, words.fences);
         }
@@ -159,12 +109,10 @@ impl<S: Storage> Nic<S> {
         let Some(port) = self.ports.get_mut(id) else {
             return 0;
         };
-        port.fetch.take();
-        let index = port.index(port.len);
-        port.len += 1;
-        self.env.counters.commands += 1;
         let generation = port.generation();
-        if let Some(place) = port.entry(index)
+        let index = port.pipeline.admit();
+        self.env.counters.commands += 1;
+        if let Some(place) = port.pipeline.entry(index)
             && !place.dispatch(&self.env.config, id, generation, head)
         {
             self.env.counters.commands_refused += 1;
@@ -174,9 +122,9 @@ impl<S: Storage> Nic<S> {
 
     /// Whether a port has posted a command that could be taken now.
     pub(crate) fn command_waits<P: Platform>(&self, p: &P, port: &Port) -> bool {
-        let blocked = usize::from(port.len) == PIPELINE || port.wanting().is_some();
+        let blocked = !port.pipeline.has_room() || port.pipeline.wanting().is_some();
         let block = Part::new(p.bar(), self.env.bar.port(port.id()), BLOCK_WORDS);
-        !blocked && matches!(port.fetch.poll(&block), Doorbell::Pending(_))
+        !blocked && matches!(port.pipeline.poll(&block), Doorbell::Pending(_))
     }
 
     /// A doorbell word that no honest queue shows: said once for each such word; the queue is left
@@ -186,10 +134,9 @@ impl<S: Storage> Nic<S> {
         let Some(port) = self.ports.get_mut(id) else {
             return;
         };
-        if port.broken == Some(word) {
+        if !port.pipeline.complain(word) {
             return;
         }
-        port.broken = Some(word);
         self.env.counters.broken_doorbells += 1;
         let record = ErrorRecord {
             status: Status::Malformed,
@@ -204,7 +151,7 @@ impl<S: Storage> Nic<S> {
             return false;
         };
         let awaits_host = port.missing() != 0;
-        let Some(entry) = port.entry(index) else {
+        let Some(entry) = port.pipeline.entry(index) else {
             return false;
         };
         if entry.stage != Stage::Wanting {
@@ -291,7 +238,7 @@ impl<S: Storage> Nic<S> {
     /// An entry lacks something, which is counted once. False, for the caller's convenience.
     #[cold]
     fn stall(&mut self, id: PortId, index: u8, what: fn(&mut Counters) -> &mut u64) -> bool {
-        if let Some(entry) = self.ports.get_mut(id).and_then(|port| port.entry(index))
+        if let Some(entry) = self.ports.get_mut(id).and_then(|port| port.pipeline.entry(index))
             && !entry.stalled
         {
             entry.stalled = true;
@@ -301,7 +248,7 @@ impl<S: Storage> Nic<S> {
     }
 
     fn entry(&mut self, id: PortId, index: u8) -> Option<&mut Entry> {
-        self.ports.get_mut(id)?.entry(index)
+        self.ports.get_mut(id)?.pipeline.entry(index)
     }
 
     /// What became of an entry's staging.
@@ -349,8 +296,8 @@ impl<S: Storage> Nic<S> {
         let Some(port) = self.ports.get_mut(id) else {
             return;
         };
-        let owner = port.generation();
-        let Some(entry) = port.pipeline.get_mut(usize::from(port.head)) else {
+        let (owner, queue) = (port.generation(), port.pipeline.leaving());
+        let Some(entry) = port.pipeline.head() else {
             return;
         };
         let node = entry.header.destination();
@@ -391,7 +338,7 @@ impl<S: Storage> Nic<S> {
                 let mut words = [0; INLINE_BYTES / 4];
                 let block = Part::new(p.bar(), self.env.bar.port(id), BLOCK_WORDS);
                 if let Some(used) = words.get_mut(..usize::from(header.payload_len()).div_ceil(4)) {
-                    port.retire.copy_inline(&block, used);
+                    queue.copy_inline(&block, used);
                 }
                 self.env.counters.inline_sent += 1;
                 p.transmit(header, Payload::Inline(&words));
@@ -446,7 +393,7 @@ impl<S: Storage> Nic<S> {
     /// Takes the entry at the head out of the pipeline, with what it holds.
     fn take_head(&mut self, id: PortId) -> Option<Entry> {
         let port = self.ports.get_mut(id)?;
-        let entry = port.entry(port.head).copied()?;
+        let entry = port.pipeline.head().copied()?;
         port.drop_head();
         self.release_entry(id, entry);
         Some(entry)
@@ -498,32 +445,6 @@ impl<S: Storage> Nic<S> {
         }
         if let Some(staging) = entry.staging {
             self.staging.abandon(&mut self.ports, staging);
-        }
-    }
-}
-
-impl Entry {
-    /// Whether it counts as a write.
-    #[inline]
-    fn is_write(&self) -> bool {
-        self.header.kind() == Kind::Write
-    }
-
-    /// Whether an answer comes back, which a read slot waits for.
-    #[inline]
-    fn is_round_trip(&self) -> bool {
-        matches!(
-            self.header.kind(),
-            Kind::ReadRequest | Kind::Flush | Kind::AtomicRequest
-        )
-    }
-
-    /// Bytes that the message makes the other side (or its reply makes this side) move at once.
-    #[inline]
-    fn moves(&self) -> u16 {
-        match self.header.kind() {
-            Kind::ReadRequest => self.header.read_len() as u16,
-            _ => self.header.payload_len(),
         }
     }
 }
