@@ -48,7 +48,7 @@ impl Way<'_> {
     }
 
     /// Takes a window slot for the port, which gets at most half of them (promise P5).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn reserve(&mut self, window: u16) -> bool {
         let room = self.sender.share < window / 2 && self.peer.credits.reserve();
         self.sender.share += u16::from(room);

@@ -105,7 +105,7 @@ impl<S: Storage> Links<S> {
     }
 
     /// Sets an alarm, unless it is set.
-    #[inline]
+    #[inline(always)]
     fn arm(&mut self, env: &Env<S>, timer: Timer, id: NodeId, now: Nanos) {
         let index = timer as u32 * u32::from(env.config.geometry.nodes) + u32::from(id.0);
         if self.deadlines.get(index as usize).is_some_and(Deadline::is_free) {
@@ -114,7 +114,7 @@ impl<S: Storage> Links<S> {
     }
 
     /// Look later whether the peer still lives.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn arm_probe(&mut self, env: &Env<S>, id: NodeId, now: Nanos) {
         if id != env.config.node {
             self.arm(env, Timer::Probe, id, now);

@@ -166,9 +166,16 @@ impl Turns {
     #[inline]
     pub(super) fn report(&mut self, port: PortId, served: bool, more: bool) {
         self.quiet = if more { 0 } else { self.quiet + 1 };
-        if served && self.last != port.0 && !mutant::is(Mutant::ServedPortStaysFirst) {
-            self.remove(port.0);
-            self.append(port.0);
+        if served && self.last != port.0 {
+            self.move_to_end(port.0);
+        }
+    }
+
+    #[inline(never)]
+    fn move_to_end(&mut self, port: u16) {
+        if !mutant::is(Mutant::ServedPortStaysFirst) {
+            self.remove(port);
+            self.append(port);
         }
     }
 }
