@@ -77,7 +77,7 @@ impl<S: Storage> Nic<S> {
             node: header.source(),
             port: header.source_port(),
         };
-        let Some((port, copy)) = self.ports.to_notify(id, slot.port_generation) else {
+        let Some((port, copy)) = self.ports.with_queue(id, slot.port_generation) else {
             return;
         };
         record.store(p.shared(), self.env.shared.port_area(id), place);

@@ -8,7 +8,7 @@
 //!
 //! **One rule, two places.** The receiving card applies it where a message has failed over there
 //! ([`crate::receive`]). Of an operation that has failed at its source, or with the link, the receiver knows
-//! nothing: there the sending card applies it, before the message takes a number ([`crate::stream`]).
+//! nothing: there the sending card applies it, before the message takes a number ([`crate::nic::send`]).
 
 use crate::counters::Counters;
 use netvm_abi::wire::{Kind, MessageFlags};

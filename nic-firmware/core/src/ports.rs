@@ -292,7 +292,7 @@ impl<S: Storage> Ports<S> {
 
     /// The same, with the copy of its notification queue.
     #[inline]
-    pub(crate) fn to_notify(
+    pub(crate) fn with_queue(
         &mut self,
         id: PortId,
         generation: Generation,

@@ -495,7 +495,7 @@ impl<S: Storage> Nic<S> {
         }
         let held_back =
             poisoned && (slot.status != Status::Ok || !header.flags().contains(MessageFlags::REGARDLESS));
-        let open = self.ports.to_notify(port, slot.port_generation);
+        let open = self.ports.with_queue(port, slot.port_generation);
         let Some((port, copy)) = open.filter(|_| !held_back) else {
             self.env.counters.notifications_suppressed += 1;
             return;
