@@ -4,12 +4,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use netvm_abi::attach::CardHeader;
-use netvm_abi::bar::BarMap;
 use netvm_abi::bounce::{BounceUse, store_record};
 use netvm_abi::control::{CONTROL_BYTES, CONTROL_WORDS, Control, Modes, Name};
 use netvm_abi::event::{HostEvent, NicEvent};
-use netvm_abi::page_table::HashKey;
 use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::shared_map::status_page::HEARTBEAT;
@@ -18,60 +15,16 @@ use netvm_abi::wire::{HEADER_WORDS, Header, Kind};
 use netvm_abi::words::SharedWords;
 use netvm_abi::*;
 use netvm_host::Host;
-use netvm_host::Platform;
 use netvm_host::attach::HostConfig;
 use netvm_host::exports::{Allow, ExportSpec};
 use netvm_host::imports::ImportSpec;
 use netvm_host::paging::WorkStep;
 use netvm_host::platform::{CopyEnd, Resident};
-use netvm_kit::{Heap, Words};
+use netvm_kit::Heap;
+use netvm_kit::host::{Fake, fake};
 use std::collections::HashMap;
 
 const PEER: NodeId = NodeId(1);
-
-struct Fake {
-    bar: Words,
-    shared: Words,
-    bounce: HashMap<BounceId, [u32; CONTROL_WORDS]>,
-    secrets: u64,
-}
-
-impl Platform for Fake {
-    type Bar = Words;
-    type Shared = Words;
-
-    fn bar(&self) -> &Words {
-        &self.bar
-    }
-
-    fn shared(&self) -> &Words {
-        &self.shared
-    }
-
-    fn secret(&mut self) -> u64 {
-        self.secrets += 1;
-        0x5EC2_E700_0000_0000 | self.secrets
-    }
-
-    fn load_bounce(&mut self, bounce: BounceId, into: &mut [u32]) {
-        into.fill(0);
-        for (to, from) in into
-            .iter_mut()
-            .zip(self.bounce.get(&bounce).into_iter().flatten())
-        {
-            *to = *from;
-        }
-    }
-
-    fn store_bounce(&mut self, bounce: BounceId, from: &[u32]) {
-        let page = self.bounce.entry(bounce).or_default();
-        for (to, from) in page.iter_mut().zip(from) {
-            *to = *from;
-        }
-    }
-
-    fn wake_nic(&mut self) {}
-}
 
 /// The host under attack and the NIC's ends of the rings.
 struct Rig {
@@ -99,26 +52,15 @@ impl Rig {
             staging: 8,
             ..Geometry::default()
         };
-        let mut platform = Fake {
-            bar: Words::new(BarMap::new(&geometry).words),
-            shared: Words::new(SharedMap::new(&geometry).words),
-            bounce: HashMap::new(),
-            secrets: 0,
-        };
-        let card = CardHeader {
-            geometry,
-            node: NodeId(0),
-            incarnation: Incarnation(1),
-            key: HashKey([1, 2]),
-        };
-        card.publish(&platform.bar);
+        let mut platform = fake(&geometry);
         let config = HostConfig {
             segments: 16,
             exports: 16,
             imports: 16,
             ..HostConfig::default()
         };
-        let mut host = Host::attach(&mut platform, &mut Heap::default(), &config, Nanos(0)).expect("attaches");
+        let mut host =
+            Host::attach(&mut platform, &mut Heap::default(), &config, Nanos(0)).expect("attaches");
         let port = host
             .port_open(&mut platform, Some(PortId(1)))
             .expect("opens")
@@ -266,7 +208,7 @@ impl Rig {
             return;
         }
         self.open.insert(bounce, generation);
-        self.platform.bounce.insert(bounce, payload);
+        self.platform.bounce.insert(bounce, payload.to_vec());
         store_record(&self.platform.shared, self.map.bounce_record(bounce), header);
         self.say(&NicEvent::Bounced { bounce, generation });
     }

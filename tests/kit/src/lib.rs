@@ -1,13 +1,16 @@
 //! What tests put around the crates that they test.
 //!
 //! [`Words`] is a word space with hooks, [`Heap`] and [`CountingHeap`] hold the tables of a core. With the feature `nic`,
-//! the module `nic` has a board for the NIC core, nodes, and a wire between them.
+//! the module `nic` has a board for the NIC core, nodes, and a wire between them. With the feature `host`, the module
+//! `host` has a platform for the host core, and the NIC's ends of its rings.
 //!
 //! No crate asks for the features of both cores. The books of `tests/faults` are not here: they share nothing with what
 //! the cores are tested with.
 #![forbid(unsafe_code)]
 
 pub mod heap;
+#[cfg(feature = "host")]
+pub mod host;
 #[cfg(feature = "nic")]
 pub mod nic;
 pub mod words;

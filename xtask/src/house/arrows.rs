@@ -39,7 +39,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
             "netvm-conformance",
         ],
     ),
-    ("netvm-kit", &["netvm-abi", "netvm-nic"]),
+    ("netvm-kit", &["netvm-abi", "netvm-nic", "netvm-host"]),
     ("netvm-faults", &["netvm-abi", "netvm-kit", "netvm-nic"]),
     ("netvm-rig", &["netvm", "netvm-conformance"]),
     ("netvm-loom", &["netvm-abi", "netvm-nic", "netvm-platform"]),
@@ -60,6 +60,9 @@ const UNBOUND: [&str; 1] = ["netvm-benches"];
 /// Pairs that may not meet even in tests.
 const NEVER: [(&str, &str); 1] = [("netvm-nic", "netvm-host")];
 
+/// Crates with both cores: whole nodes, and the kit, of which each test asks for one half.
+const BOTH_CORES: [&str; 4] = ["netvm-emulator", "netvm-world", "netvm-kit", "netvm-benches"];
+
 /// All complaints.
 pub(crate) fn check() -> Result<Vec<String>> {
     let metadata = MetadataCommand::new()
@@ -79,6 +82,9 @@ pub(crate) fn check() -> Result<Vec<String>> {
             if !allowed(&package.name, &dependency.name, only_in_tests) {
                 wrong.push(format!("{}: may not depend on {}", package.name, dependency.name));
             }
+        }
+        if !BOTH_CORES.contains(&package.name.as_str()) && cores_of(package) == (true, true) {
+            wrong.push(format!("{}: has both cores, or the kit's for both", package.name));
         }
         if !UNBOUND.contains(&package.name.as_str())
             && !ARROWS.iter().any(|(name, _)| *name == package.name.as_str())
@@ -105,6 +111,17 @@ pub(crate) fn check() -> Result<Vec<String>> {
     }
     wrong.extend(msrv(&metadata, &ours));
     Ok(wrong)
+}
+
+/// Whether a crate or its tests use the NIC core and the host core, by themselves or through the kit.
+fn cores_of(package: &Package) -> (bool, bool) {
+    let uses = |core: &str, half: &str| {
+        package.dependencies.iter().any(|dependency| {
+            let asks = dependency.features.iter().any(|feature| feature == half);
+            dependency.name == core || dependency.name == "netvm-kit" && asks
+        })
+    };
+    (uses("netvm-nic", "nic"), uses("netvm-host", "host"))
 }
 
 fn allowed(from: &str, to: &str, only_in_tests: bool) -> bool {

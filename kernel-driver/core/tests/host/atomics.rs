@@ -1,7 +1,6 @@
 //! Atomics whose operand is not mapped: mapped and tried again, or carried out by the host, once.
 
 use crate::paging::{PAGE_17, World, world};
-use crate::rig::*;
 use netvm_abi::atomic::AtomicResult;
 use netvm_abi::control::Modes;
 use netvm_abi::descriptor::Opcode;
@@ -11,6 +10,7 @@ use netvm_abi::*;
 use netvm_host::events::Notice;
 use netvm_host::paging::WorkStep;
 use netvm_host::platform::{Access, CopyEnd, Direction};
+use netvm_kit::host::*;
 
 impl World {
     fn atomic_answers(&mut self) -> Vec<AtomicAnswer> {

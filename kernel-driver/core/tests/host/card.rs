@@ -1,8 +1,6 @@
 //! Cards: negotiating, watching, resetting (promise P1's deadline, P7).
 
 use crate::life::{busy, statuses, step};
-use crate::memory::*;
-use crate::rig::*;
 use netvm_abi::bar::header;
 use netvm_abi::control::Modes;
 use netvm_abi::geometry::GeometryError;
@@ -16,13 +14,15 @@ use netvm_host::platform::CopyEnd;
 use netvm_host::ports::PortError;
 use netvm_host::unmap::{UnmapKind, UnmapStep};
 use netvm_host::{Host, Progress};
+use netvm_kit::Heap;
+use netvm_kit::host::*;
 
 #[test]
 pub(crate) fn a_card_is_refused_for_a_clear_reason() {
     let attach = |spoil: &dyn Fn(&Fake), config: &HostConfig| {
         let mut platform = fake(&geometry());
         spoil(&platform);
-        Host::attach(&mut platform, &mut Heap(0), config, Nanos(0))
+        Host::attach(&mut platform, &mut Heap::default(), config, Nanos(0))
             .map(|_| ())
             .expect_err("refused")
     };
@@ -74,15 +74,16 @@ pub(crate) fn a_card_is_refused_for_a_clear_reason() {
         ..config()
     };
     let mut platform = fake(&geometry());
-    let host = Host::attach(&mut platform, &mut Heap(0), &any, Nanos(0)).expect("takes what there is");
+    let host =
+        Host::attach(&mut platform, &mut Heap::default(), &any, Nanos(0)).expect("takes what there is");
     assert_eq!((host.geometry(), host.node()), (&geometry(), NODE));
 }
 
 #[test]
 pub(crate) fn the_memory_it_takes_is_known_beforehand_and_linear() {
-    let mut heap = Heap(0);
+    let mut heap = Heap::default();
     let _ = Host::attach(&mut fake(&geometry()), &mut heap, &config(), Nanos(0)).expect("attaches");
-    assert_eq!(config().table_bytes(&geometry()), heap.0);
+    assert_eq!(config().table_bytes(&geometry()), heap.bytes);
     let bytes = |nodes, page_rows| {
         config().table_bytes(&Geometry {
             nodes,

@@ -1,8 +1,8 @@
 //! Every counter is driven above zero: a counter that no test moves fails here.
 
-use crate::rig::SUMS;
 use crate::{atomics, card, imports, life, names, paging, releases, shadow, stuck, unmap};
 use netvm_host::counters::Counters;
+use netvm_kit::host::SUMS;
 
 #[test]
 fn every_counter_is_driven_above_zero() {

@@ -1,6 +1,5 @@
 //! Imports of this node's ports, and control messages that make no sense.
 
-use crate::rig::*;
 use netvm_abi::control::{CONTROL_BYTES, Control, Grant, Modes};
 use netvm_abi::event::{HostEvent, NicEvent};
 use netvm_abi::shared_queue::QueueShape;
@@ -10,6 +9,7 @@ use netvm_host::Progress;
 use netvm_host::events::Notice;
 use netvm_host::imports::{ImportError, ImportSpec};
 use netvm_host::ports::OpenPort;
+use netvm_kit::host::*;
 use proptest::prelude::*;
 
 fn world() -> (Rig, OpenPort) {

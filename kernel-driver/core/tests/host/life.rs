@@ -1,6 +1,5 @@
 //! Ports and peers: how they come and go (promise P6).
 
-use crate::rig::*;
 use netvm_abi::bounce::BounceUse;
 use netvm_abi::control::{Control, Modes};
 use netvm_abi::event::{HostEvent, NicEvent};
@@ -16,6 +15,7 @@ use netvm_host::host::{CardFailure, CardState};
 use netvm_host::paging::WorkStep;
 use netvm_host::platform::CopyEnd;
 use netvm_host::ports::{OpenPort, PortError};
+use netvm_kit::host::*;
 
 /// A port with an exported segment of which pages are mapped, with a holder, an import and a bounced
 /// message that waits and one in a worker's hands.

@@ -1,6 +1,5 @@
 //! Segments, exports, grants and their ends (promise P5).
 
-use crate::rig::*;
 use netvm_abi::capability::{Capability, capability_at};
 use netvm_abi::control::{Control, Modes};
 use netvm_abi::event::{HostEvent, NicEvent};
@@ -11,6 +10,7 @@ use netvm_host::exports::{Allow, ExportError, ExportSpec};
 use netvm_host::imports::ImportSpec;
 use netvm_host::ports::OpenPort;
 use netvm_host::segments::SegmentError;
+use netvm_kit::host::*;
 use proptest::prelude::*;
 use std::time::Instant;
 

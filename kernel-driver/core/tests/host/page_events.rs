@@ -1,10 +1,10 @@
 //! Maps, locks and unmaps in any order, against the promises P1 and P3.
 
-use crate::rig::*;
 use netvm_abi::page_lock::{Clear, Used};
 use netvm_abi::*;
 use netvm_host::shadow::MapError;
 use netvm_host::unmap::{Unmap, UnmapKind, UnmapStep};
+use netvm_kit::host::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 

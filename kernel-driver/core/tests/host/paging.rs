@@ -1,6 +1,5 @@
 //! Bounced messages and source misses: each answered once, whatever happens meanwhile (promise P2).
 
-use crate::rig::*;
 use netvm_abi::bounce::BounceUse;
 use netvm_abi::control::Modes;
 use netvm_abi::event::{HostEvent, SourceAnswer};
@@ -13,6 +12,7 @@ use netvm_host::platform::{Access, CopyEnd, Direction};
 use netvm_host::ports::OpenPort;
 use netvm_host::tally::WorkTally;
 use netvm_host::unmap::{UnmapKind, UnmapStep};
+use netvm_kit::host::*;
 
 pub(crate) struct World {
     pub(crate) rig: Rig,

@@ -1,11 +1,11 @@
 //! Imports that are let go of while no message can tell their exporters.
 
 use crate::imports::some_grant;
-use crate::rig::*;
 use netvm_abi::control::Control;
 use netvm_abi::event::{HostEvent, NicEvent};
 use netvm_abi::*;
 use netvm_host::attach::HostConfig;
+use netvm_kit::host::*;
 
 /// More is let go of than messages can leave: each exporter hears of it, and each place comes back, while the port goes on.
 #[test]

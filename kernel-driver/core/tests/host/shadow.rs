@@ -1,12 +1,12 @@
 //! The shadow page table: rows, quota, displacement, marks (promise P3).
 
-use crate::rig::*;
 use netvm_abi::page_lock::{Clear, Used};
 use netvm_abi::*;
 use netvm_host::platform::{PageGone, Resident};
 use netvm_host::ports::OpenPort;
 use netvm_host::shadow::MapError;
 use netvm_host::unmap::{UnmapKind, UnmapStep};
+use netvm_kit::host::*;
 
 pub(crate) fn world() -> (Rig, OpenPort) {
     let mut rig = Rig::new();
@@ -120,9 +120,9 @@ pub(crate) fn a_page_is_mapped_without_a_look_into_nic_memory() {
     let vpn = page_of(port, 1);
     for round in 0..4u64 {
         // Used in different ways in between, so that the NIC's marks differ.
-        let before = rig.platform.bar.loads.get();
+        let before = rig.platform.bar.loads();
         assert_eq!(rig.map(vpn, round, true), Ok(None));
-        assert_eq!(rig.platform.bar.loads.get(), before);
+        assert_eq!(rig.platform.bar.loads(), before);
         let used = rig
             .host
             .take_use(&mut rig.platform, vpn, Clear::Nothing)
@@ -261,7 +261,7 @@ pub(crate) fn the_port_that_holds_most_gives_way_to_a_new_one() {
 pub(crate) fn reads_of_registers_are_few() {
     const PAGES: u32 = 60;
     let (mut rig, port) = world();
-    let loads = |rig: &Rig| rig.platform.bar.loads.get();
+    let loads = |rig: &Rig| rig.platform.bar.loads();
     for page in 0..u64::from(PAGES) {
         rig.map(page_of(port, page), 7 + page, true).expect("maps");
     }

@@ -1,12 +1,12 @@
 //! Pages that never come, and pages that the card cannot reach.
 
 use crate::paging::{PAGE_17, World, world};
-use crate::rig::*;
 use netvm_abi::event::SourceAnswer;
 use netvm_abi::*;
 use netvm_host::Progress;
 use netvm_host::paging::WorkStep;
 use netvm_host::platform::CopyEnd;
+use netvm_kit::host::*;
 
 /// A file's server is silent: the port ends all the same, its senders hear of it, and its number is free.
 #[test]

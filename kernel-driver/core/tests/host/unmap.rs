@@ -1,6 +1,5 @@
 //! Unmaps, alone and overlapping; dead cards (promise P1).
 
-use crate::rig::*;
 use crate::shadow::world;
 use netvm_abi::page_lock::{self, Clear, Used};
 use netvm_abi::page_table::nic_word;
@@ -10,6 +9,7 @@ use netvm_host::host::{CardFailure, CardState};
 use netvm_host::platform::Resident;
 use netvm_host::shadow::MapError;
 use netvm_host::unmap::{UnmapKind, UnmapStep};
+use netvm_kit::host::*;
 
 #[test]
 pub(crate) fn no_page_is_mapped_while_its_unmap_is_open_and_old_tickets_are_void() {

@@ -1,7 +1,6 @@
 //! Deadlines count time in which host and card ran, and nothing else.
 
 use crate::life::{busy, step};
-use crate::rig::*;
 use netvm_abi::Nanos;
 use netvm_abi::event::{HostEvent, NicEvent};
 use netvm_abi::shared_map::status_page;
@@ -11,6 +10,7 @@ use netvm_host::attach::HostConfig;
 use netvm_host::events::Notice;
 use netvm_host::host::{CardFailure, CardState};
 use netvm_host::unmap::{UnmapKind, UnmapStep};
+use netvm_kit::host::*;
 
 /// Longer than any deadline.
 const LONG: Nanos = Nanos::from_millis(60_000);

@@ -1,7 +1,5 @@
 //! A host core behind a lock that knows whether it is held, and notes of everything that the steps ask of their platform.
 
-use crate::memory::{Fake, Heap};
-use crate::rig::{PEER, Rig};
 use netvm_abi::control::{Grant, Modes};
 use netvm_abi::{Incarnation, Nanos, NodeId, PortId, Status, Token, Vpn};
 use netvm_host::Host;
@@ -10,6 +8,8 @@ use netvm_host::platform::{Access, Direction, PageGone};
 use netvm_host::ports::OpenPort;
 use netvm_host_platform::System;
 use netvm_host_platform::notice::Handler;
+use netvm_kit::Heap;
+use netvm_kit::host::{Fake, PEER, Rig};
 use std::cell::{Cell, RefCell};
 
 /// What the steps did, in order.

@@ -1,7 +1,6 @@
 //! Notices: what the card says reaches its place in order, and a card that dies is stopped once.
 
 use crate::desk::{Did, world};
-use crate::rig::{NODE, PAGE, PEER, Rig, name, page_of, write};
 use netvm_abi::control::Modes;
 use netvm_abi::event::NicEvent;
 use netvm_abi::{Incarnation, Nanos, NodeId};
@@ -9,6 +8,7 @@ use netvm_host::host::CardFailure;
 use netvm_host::imports::ImportSpec;
 use netvm_host::unmap::UnmapKind;
 use netvm_host_platform::{notice, unmap};
+use netvm_kit::host::{NODE, PAGE, PEER, Rig, name, page_of, write};
 
 #[test]
 fn everything_that_the_card_says_is_heard_in_its_order() {

@@ -2,7 +2,6 @@
 
 use crate::desk::{Desk, Did, world};
 use crate::process::{Memory, Slow};
-use crate::rig::{PAGE, PEER, Rig, page_of, write};
 use netvm_abi::control::Grant;
 use netvm_abi::event::HostEvent;
 use netvm_abi::{Nanos, Status};
@@ -10,6 +9,7 @@ use netvm_host::paging::WorkId;
 use netvm_host::platform::{Access, CopyEnd, Direction};
 use netvm_host::ports::OpenPort;
 use netvm_host_platform::paging::{Ended, Turn, Worker, serve_one};
+use netvm_kit::host::{PAGE, PEER, Rig, page_of, write};
 use std::cell::Cell;
 
 /// A write to page 17 was bounced.

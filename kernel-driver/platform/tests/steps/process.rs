@@ -1,8 +1,6 @@
 //! The memory of a port's process: page-ins and copies end as a test says, at once or after some tries.
 
 use crate::desk::{Desk, Did};
-use crate::memory::{Fake, Heap};
-use crate::rig;
 use netvm_abi::{Nanos, PortId, Status, Vpn};
 use netvm_host::Host;
 use netvm_host::platform::{Access, CopyEnd, CopyJob, Resident};
@@ -10,6 +8,8 @@ use netvm_host::ports::OpenPort;
 use netvm_host::unmap::UnmapKind;
 use netvm_host_platform::System as _;
 use netvm_host_platform::paging::Pager;
+use netvm_kit::Heap;
+use netvm_kit::host::{Fake, frame_of};
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 
@@ -47,7 +47,7 @@ impl<'a> Memory<'a> {
             port: port.port,
             result: Ok(Some(Resident {
                 ppn: netvm_abi::Ppn(900),
-                frame: rig::frame_of(900),
+                frame: frame_of(900),
                 writable: true,
             })),
             races: Cell::new(0),

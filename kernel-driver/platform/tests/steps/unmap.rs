@@ -1,13 +1,13 @@
 //! Unmapping: it pauses without the lock, and ends whatever the card does.
 
 use crate::desk::{Did, world};
-use crate::rig::page_of;
 use netvm_abi::Nanos;
 use netvm_abi::page_lock::Used;
 use netvm_host::Progress;
 use netvm_host::host::{CardFailure, CardState};
 use netvm_host::unmap::UnmapKind;
 use netvm_host_platform::{notice, unmap};
+use netvm_kit::host::page_of;
 use std::cell::Cell;
 
 #[test]

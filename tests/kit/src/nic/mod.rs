@@ -50,7 +50,7 @@ pub fn capability(holder: u16) -> Capability {
     }
 }
 
-/// A write from node 0 to node 1 through [`capability`] in slot 3.
+/// A write from node 0 to node 1 through [`capability()`] in slot 3.
 #[must_use]
 pub fn write(op: u32, remote: u64, local: u64, len: u32) -> Command {
     Command {

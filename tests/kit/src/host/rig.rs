@@ -1,7 +1,8 @@
 //! A host core, a platform that lends it plain memory, and the NIC's side of the word spaces, driven by
 //! the test.
 
-use crate::memory::*;
+use super::{Fake, boot, fake};
+use crate::Heap;
 use netvm_abi::bounce::{BounceUse, store_record};
 use netvm_abi::control::{CONTROL_BYTES, CONTROL_WORDS, Control, Modes, Name};
 use netvm_abi::event::{HostEvent, NicEvent};
@@ -27,7 +28,7 @@ use std::sync::atomic::Ordering;
 
 std::thread_local! {
     /// What the rigs of this test counted.
-    pub(crate) static SUMS: std::cell::RefCell<Vec<netvm_host::counters::Counters>> = const { std::cell::RefCell::new(Vec::new()) };
+    pub static SUMS: std::cell::RefCell<Vec<netvm_host::counters::Counters>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
 impl Drop for Rig {
@@ -41,29 +42,39 @@ impl Drop for Rig {
 }
 
 /// A host, its platform, and the NIC's ends of everything.
-pub(crate) struct Rig {
-    pub(crate) host: Host<Heap>,
-    pub(crate) platform: Fake,
-    pub(crate) table: PageTable,
-    pub(crate) map: SharedMap,
-    pub(crate) now: Nanos,
+pub struct Rig {
+    /// The core.
+    pub host: Host<Heap>,
+    /// Its platform.
+    pub platform: Fake,
+    /// The page table, as the NIC knows it.
+    pub table: PageTable,
+    /// Where things are in driver memory.
+    pub map: SharedMap,
+    /// The time.
+    pub now: Nanos,
     /// Pages that the core said are out.
-    pub(crate) gone: Vec<PageGone>,
+    pub gone: Vec<PageGone>,
     /// What the host told the NIC, as far as `serve` has not answered it.
-    pub(crate) heard: Vec<HostEvent>,
+    pub heard: Vec<HostEvent>,
     /// `serve` answers barriers, port closes and control messages.
-    pub(crate) obliging: bool,
+    pub obliging: bool,
     from_host: RingReader,
     to_host: RingWriter,
     generation: u32,
     beats: u32,
 }
 
-pub(crate) const NODE: NodeId = NodeId(0);
-pub(crate) const PEER: NodeId = NodeId(1);
-pub(crate) const LINK: Incarnation = Incarnation(77);
+/// The node of the host under test.
+pub const NODE: NodeId = NodeId(0);
+/// Another node.
+pub const PEER: NodeId = NodeId(1);
+/// The incarnation of the link's other end.
+pub const LINK: Incarnation = Incarnation(77);
 
-pub(crate) fn geometry() -> Geometry {
+/// Small tables, so that tests reach their ends.
+#[must_use]
+pub fn geometry() -> Geometry {
     Geometry {
         ports: 8,
         nodes: 3,
@@ -75,7 +86,9 @@ pub(crate) fn geometry() -> Geometry {
     }
 }
 
-pub(crate) fn config() -> HostConfig {
+/// A host for them.
+#[must_use]
+pub fn config() -> HostConfig {
     HostConfig {
         geometry: Some(geometry()),
         segments: 16,
@@ -85,11 +98,18 @@ pub(crate) fn config() -> HostConfig {
     }
 }
 
-pub(crate) fn name(text: &str) -> Name {
+/// A name.
+///
+/// # Panics
+/// It is none.
+#[must_use]
+pub fn name(text: &str) -> Name {
     Name::new(text).expect("a good name")
 }
 
-pub(crate) fn anyone(modes: Modes) -> [Allow; 1] {
+/// An access list that lets anyone do this.
+#[must_use]
+pub fn anyone(modes: Modes) -> [Allow; 1] {
     [Allow {
         node: None,
         port: None,
@@ -97,16 +117,30 @@ pub(crate) fn anyone(modes: Modes) -> [Allow; 1] {
     }]
 }
 
-pub(crate) const PAGE: u64 = 4096;
+/// Bytes of a page.
+pub const PAGE: u64 = 4096;
+
+impl Default for Rig {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl Rig {
-    pub(crate) fn new() -> Self {
+    /// A host that is attached.
+    #[must_use]
+    pub fn new() -> Self {
         Self::with(&config(), &geometry())
     }
 
-    pub(crate) fn with(config: &HostConfig, geometry: &Geometry) -> Self {
+    /// The same with a configuration and tables of its own.
+    ///
+    /// # Panics
+    /// It does not attach.
+    #[must_use]
+    pub fn with(config: &HostConfig, geometry: &Geometry) -> Self {
         let mut platform = fake(geometry);
-        let host = Host::attach(&mut platform, &mut Heap(0), config, Nanos(0)).expect("attaches");
+        let host = Host::attach(&mut platform, &mut Heap::default(), config, Nanos(0)).expect("attaches");
         let table = *host.page_table();
         Self {
             host,
@@ -125,7 +159,7 @@ impl Rig {
     }
 
     /// The card was reset: rings, locks and hash key of the NIC's side are new.
-    pub(crate) fn reboot(&mut self) {
+    pub fn reboot(&mut self) {
         let geometry = *self.host.geometry();
         for word in self.platform.bar.iter() {
             word.store(0, Ordering::SeqCst);
@@ -140,13 +174,13 @@ impl Rig {
     }
 
     /// Attaches again to a card that was reset, a few entries of its tables at a time, with few reads of registers each time.
-    pub(crate) fn reattach(&mut self) {
+    pub fn reattach(&mut self) {
         const BUDGET: u32 = 7;
         const HEADER: u32 = 24;
         loop {
-            let before = self.platform.bar.loads.get();
+            let before = self.platform.bar.loads();
             let done = self.host.reattach(&mut self.platform, self.now, BUDGET);
-            let loads = self.platform.bar.loads.get() - before;
+            let loads = self.platform.bar.loads() - before;
             assert!(loads <= BUDGET + HEADER, "{loads} loads in one go");
             match done {
                 Ok(Progress::Again) => {}
@@ -156,13 +190,19 @@ impl Rig {
         }
     }
 
-    pub(crate) fn kill_card(&mut self) {
+    /// The card is gone from its bus.
+    pub fn kill_card(&mut self) {
         for word in self.platform.bar.iter() {
             word.store(u32::MAX, Ordering::SeqCst);
         }
     }
 
-    pub(crate) fn count(&self, name: &str) -> u64 {
+    /// What a counter says.
+    ///
+    /// # Panics
+    /// There is no such counter.
+    #[must_use]
+    pub fn count(&self, name: &str) -> u64 {
         self.host
             .counters()
             .iter()
@@ -173,14 +213,22 @@ impl Rig {
 
     // ---- the NIC's side -------------------------------------------------------------------------
 
-    pub(crate) fn say(&mut self, event: NicEvent) {
+    /// The NIC tells the host something.
+    ///
+    /// # Panics
+    /// The ring is full.
+    pub fn say(&mut self, event: NicEvent) {
         assert!(
             self.to_host
                 .push(&*self.platform.shared, &*self.platform.bar, &event.encode())
         );
     }
 
-    pub(crate) fn say_words(&mut self, words: [u32; 8]) {
+    /// The same with any words.
+    ///
+    /// # Panics
+    /// The ring is full.
+    pub fn say_words(&mut self, words: [u32; 8]) {
         assert!(
             self.to_host
                 .push(&*self.platform.shared, &*self.platform.bar, &words)
@@ -188,7 +236,7 @@ impl Rig {
     }
 
     /// Takes what the host said; answers what an obliging NIC answers at once.
-    pub(crate) fn serve(&mut self) -> bool {
+    pub fn serve(&mut self) -> bool {
         let mut any = false;
         while let Some(words) = self.from_host.pop(&*self.platform.bar, &*self.platform.shared) {
             any = true;
@@ -212,18 +260,23 @@ impl Rig {
     }
 
     /// What the host told the NIC since the last call.
-    pub(crate) fn heard(&mut self) -> Vec<HostEvent> {
+    pub fn heard(&mut self) -> Vec<HostEvent> {
         self.serve();
         std::mem::take(&mut self.heard)
     }
 
     /// The control messages that the host has sent since the last call.
-    pub(crate) fn sent(&mut self) -> Vec<(NodeId, Control)> {
+    pub fn sent(&mut self) -> Vec<(NodeId, Control)> {
         let heard = self.heard();
         heard.iter().filter_map(|event| self.control_of(event)).collect()
     }
 
-    pub(crate) fn control_of(&self, event: &HostEvent) -> Option<(NodeId, Control)> {
+    /// The control message that this event sends.
+    ///
+    /// # Panics
+    /// It is not of the ABI.
+    #[must_use]
+    pub fn control_of(&self, event: &HostEvent) -> Option<(NodeId, Control)> {
         let HostEvent::SendControl { peer, slot, .. } = *event else {
             return None;
         };
@@ -235,7 +288,7 @@ impl Rig {
     }
 
     /// Polls until nothing is left, with the NIC answering.
-    pub(crate) fn poll(&mut self) -> Vec<Notice> {
+    pub fn poll(&mut self) -> Vec<Notice> {
         let mut notices = Vec::new();
         loop {
             let before = notices.len();
@@ -250,7 +303,7 @@ impl Rig {
     }
 
     /// Time passes on a card that works and says nothing, while the host looks each half millisecond.
-    pub(crate) fn card_runs(&mut self, millis: u64) -> Vec<Notice> {
+    pub fn card_runs(&mut self, millis: u64) -> Vec<Notice> {
         let mut notices = Vec::new();
         for _ in 0..millis * 2 {
             self.now = self.now.after(Nanos::from_micros(500));
@@ -261,7 +314,7 @@ impl Rig {
     }
 
     /// The card's loop moves.
-    pub(crate) fn beat(&mut self) {
+    pub fn beat(&mut self) {
         self.beats += 1;
         self.platform
             .shared
@@ -269,7 +322,7 @@ impl Rig {
     }
 
     /// Time passes while the host looks when it wants to and finds the same heartbeat.
-    pub(crate) fn card_stands_still(&mut self, millis: u64) -> Vec<Notice> {
+    pub fn card_stands_still(&mut self, millis: u64) -> Vec<Notice> {
         let end = self.now.after(Nanos::from_millis(millis));
         let mut notices = Vec::new();
         while self.now < end {
@@ -279,16 +332,21 @@ impl Rig {
         notices
     }
 
-    pub(crate) fn lock(&self, vpn: Vpn, write: bool) -> Result<LockedPage, Miss> {
+    /// The NIC locks a page.
+    ///
+    /// # Errors
+    /// It is not there, or not writable.
+    pub fn lock(&self, vpn: Vpn, write: bool) -> Result<LockedPage, Miss> {
         page_lock::lock_page(&*self.platform.bar, &self.table, vpn, write)
     }
 
-    pub(crate) fn unlock(&self, page: LockedPage, used: Used) {
+    /// The NIC unlocks it.
+    pub fn unlock(&self, page: LockedPage, used: Used) {
         page_lock::unlock_page(&*self.platform.bar, &self.table, page.slot, used);
     }
 
     /// The NIC bounces a message; returns where and which use.
-    pub(crate) fn bounce(&mut self, place: BounceUse, header: &Header) -> WorkId {
+    pub fn bounce(&mut self, place: BounceUse, header: &Header) -> WorkId {
         let bounce = place.id(self.host.geometry());
         self.generation += 1;
         let generation = Generation(self.generation);
@@ -298,7 +356,7 @@ impl Rig {
     }
 
     /// The NIC misses the operand of an atomic.
-    pub(crate) fn atomic_miss(&mut self, place: BounceUse, header: &Header, attempt: u8) -> WorkId {
+    pub fn atomic_miss(&mut self, place: BounceUse, header: &Header, attempt: u8) -> WorkId {
         let bounce = place.id(self.host.geometry());
         self.generation += 1;
         let generation = Generation(self.generation);
@@ -311,12 +369,14 @@ impl Rig {
         WorkId { bounce, generation }
     }
 
-    pub(crate) fn window(peer: NodeId, slot: u16) -> BounceUse {
+    /// A slot of a window.
+    #[must_use]
+    pub fn window(peer: NodeId, slot: u16) -> BounceUse {
         BounceUse::Window { peer, slot }
     }
 
     /// The NIC misses a source page.
-    pub(crate) fn source_miss(&mut self, staging: u16, vpn: Vpn, len: u32, attempt: u8) -> WorkId {
+    pub fn source_miss(&mut self, staging: u16, vpn: Vpn, len: u32, attempt: u8) -> WorkId {
         self.generation += 1;
         let generation = Generation(self.generation);
         self.say(NicEvent::SourceMiss {
@@ -332,7 +392,7 @@ impl Rig {
     }
 
     /// A control message arrives.
-    pub(crate) fn control(&mut self, from: NodeId, slot: u16, message: &Control) -> WorkId {
+    pub fn control(&mut self, from: NodeId, slot: u16, message: &Control) -> WorkId {
         let place = Self::window(from, slot);
         let bounce = place.id(self.host.geometry());
         self.platform.bounce.insert(bounce, message.encode().to_vec());
@@ -341,7 +401,8 @@ impl Rig {
         self.bounce(place, &header)
     }
 
-    pub(crate) fn link_up(&mut self, peer: NodeId) {
+    /// A peer's link comes up.
+    pub fn link_up(&mut self, peer: NodeId) {
         self.say(NicEvent::PeerUp {
             peer,
             incarnation: LINK,
@@ -351,7 +412,11 @@ impl Rig {
 
     // ---- the platform's side --------------------------------------------------------------------
 
-    pub(crate) fn open(&mut self) -> OpenPort {
+    /// Opens a port.
+    ///
+    /// # Panics
+    /// None is free.
+    pub fn open(&mut self) -> OpenPort {
         let port = self
             .host
             .port_open(&mut self.platform, None)
@@ -360,7 +425,11 @@ impl Rig {
         port
     }
 
-    pub(crate) fn close(&mut self, port: OpenPort) {
+    /// Closes a port, all steps.
+    ///
+    /// # Panics
+    /// That does not end.
+    pub fn close(&mut self, port: OpenPort) {
         let mut close = self
             .host
             .port_close_begin(&mut self.platform, port)
@@ -380,20 +449,21 @@ impl Rig {
         panic!("the port does not close");
     }
 
-    pub(crate) fn register(&mut self, port: OpenPort, page: u64, pages: u64) -> SegmentId {
+    /// Makes pages of a port a segment.
+    ///
+    /// # Panics
+    /// The core refuses.
+    pub fn register(&mut self, port: OpenPort, page: u64, pages: u64) -> SegmentId {
         self.host
             .register(port.port, VirtAddr(page * PAGE), pages * PAGE)
             .expect("registers")
     }
 
-    pub(crate) fn export(
-        &mut self,
-        port: OpenPort,
-        text: &str,
-        page: u64,
-        pages: u64,
-        modes: Modes,
-    ) -> ExportId {
+    /// Exports pages under a name, to anyone.
+    ///
+    /// # Panics
+    /// The core refuses.
+    pub fn export(&mut self, port: OpenPort, text: &str, page: u64, pages: u64, modes: Modes) -> ExportId {
         let allow = anyone(Modes::all());
         let spec = ExportSpec {
             name: name(text),
@@ -409,7 +479,13 @@ impl Rig {
     }
 
     /// A remote import; the grant that goes back.
-    pub(crate) fn granted(
+    ///
+    /// # Errors
+    /// The host refuses it.
+    ///
+    /// # Panics
+    /// The host does not answer.
+    pub fn granted(
         &mut self,
         from: NodeId,
         importer: PortId,
@@ -440,7 +516,11 @@ impl Rig {
         }
     }
 
-    pub(crate) fn import(&mut self, port: OpenPort, text: &str, wait: bool) -> Token {
+    /// Begins an import of the peer's.
+    ///
+    /// # Panics
+    /// The core refuses.
+    pub fn import(&mut self, port: OpenPort, text: &str, wait: bool) -> Token {
         let spec = ImportSpec {
             node: PEER,
             port: PortId(3),
@@ -454,7 +534,11 @@ impl Rig {
             .expect("begins")
     }
 
-    pub(crate) fn map(
+    /// Maps a page; what went for it.
+    ///
+    /// # Errors
+    /// The core refuses.
+    pub fn map(
         &mut self,
         vpn: Vpn,
         ppn: u64,
@@ -471,7 +555,8 @@ impl Rig {
             .map(|mapped| mapped.displaced)
     }
 
-    pub(crate) fn step(&mut self, unmap: &mut Unmap, budget: u32) -> UnmapStep {
+    /// One step of an unmap.
+    pub fn step(&mut self, unmap: &mut Unmap, budget: u32) -> UnmapStep {
         let gone = &mut self.gone;
         self.host
             .unmap_step(&mut self.platform, unmap, self.now, budget, &mut |page| {
@@ -480,7 +565,7 @@ impl Rig {
     }
 
     /// Steps an unmap for `millis` milliseconds while the card works.
-    pub(crate) fn unmap_while_it_runs(&mut self, unmap: &mut Unmap, budget: u32, millis: u64) -> UnmapStep {
+    pub fn unmap_while_it_runs(&mut self, unmap: &mut Unmap, budget: u32, millis: u64) -> UnmapStep {
         for _ in 0..millis * 2 {
             self.now = self.now.after(Nanos::from_micros(500));
             self.beat();
@@ -492,7 +577,8 @@ impl Rig {
         UnmapStep::InUse
     }
 
-    pub(crate) fn unmap(&mut self, first: Vpn, pages: u64, kind: UnmapKind) -> UnmapStep {
+    /// Unmaps pages, in one step.
+    pub fn unmap(&mut self, first: Vpn, pages: u64, kind: UnmapKind) -> UnmapStep {
         let mut unmap = self.host.unmap_begin(first, pages, kind);
         let gone = &mut self.gone;
         let step = self
@@ -504,11 +590,13 @@ impl Rig {
         step
     }
 
-    pub(crate) fn next(&mut self, port: OpenPort) -> Option<WorkStep> {
+    /// The next step of work for a port.
+    pub fn next(&mut self, port: OpenPort) -> Option<WorkStep> {
         self.host.work_next(&mut self.platform, port.port, self.now)
     }
 
-    pub(crate) fn paged(&mut self, id: WorkId, result: Result<u64, Status>) -> WorkStep {
+    /// A page is in, or cannot be had.
+    pub fn paged(&mut self, id: WorkId, result: Result<u64, Status>) -> WorkStep {
         let gone = &mut self.gone;
         self.host.work_paged(
             &mut self.platform,
@@ -526,12 +614,13 @@ impl Rig {
     }
 
     /// The page is there, and the card cannot reach it.
-    pub(crate) fn paged_out_of_reach(&mut self, id: WorkId) -> WorkStep {
+    pub fn paged_out_of_reach(&mut self, id: WorkId) -> WorkStep {
         self.host
             .work_paged(&mut self.platform, id, Ok(None), self.now, &mut |_| {})
     }
 
-    pub(crate) fn copied(&mut self, id: WorkId, end: CopyEnd) -> WorkStep {
+    /// A copy has ended.
+    pub fn copied(&mut self, id: WorkId, end: CopyEnd) -> WorkStep {
         let gone = &mut self.gone;
         self.host
             .work_copied(&mut self.platform, id, end, self.now, &mut |page| gone.push(page))
@@ -539,16 +628,18 @@ impl Rig {
 }
 
 /// What the host knows a page by that the NIC finds there.
-pub(crate) const fn frame_of(ppn: u64) -> u64 {
+pub const fn frame_of(ppn: u64) -> u64 {
     ppn.wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-pub(crate) fn page_of(port: OpenPort, page: u64) -> Vpn {
+/// A page of a port.
+#[must_use]
+pub fn page_of(port: OpenPort, page: u64) -> Vpn {
     Vpn::new(port.port, page)
 }
 
 /// The job of a copy step.
-pub(crate) fn job(step: WorkStep) -> (WorkId, CopyJob) {
+pub fn job(step: WorkStep) -> (WorkId, CopyJob) {
     match step {
         WorkStep::Copy { id, job } => (id, job),
         other => panic!("no copy but {other:?}"),
@@ -556,7 +647,7 @@ pub(crate) fn job(step: WorkStep) -> (WorkId, CopyJob) {
 }
 
 /// A write from `PEER`, port 2.
-pub(crate) fn write(to: OpenPort, grant: &control::Grant, address: u64, len: u16) -> Header {
+pub fn write(to: OpenPort, grant: &control::Grant, address: u64, len: u16) -> Header {
     let mut header = Header::new(Kind::Write, PEER, NODE);
     header.source_port = PortId(2);
     header.destination_port = to.port;

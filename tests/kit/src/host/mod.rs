@@ -1,0 +1,7 @@
+//! A host core over plain memory, and the NIC's ends of its rings, which the test moves by hand.
+
+mod platform;
+mod rig;
+
+pub use platform::{Fake, boot, fake};
+pub use rig::*;
