@@ -1,8 +1,8 @@
 //! May this message do what it asks? Checked in O(1), before any lock (promise P5).
 
 use crate::counters::Counters;
+use crate::inbound::Slot;
 use crate::ports::Port;
-use crate::slot::Slot;
 use core::sync::atomic::AtomicU32;
 use netvm_abi::bar::BarMap;
 use netvm_abi::capability::{CAPABILITY_WORDS, CapabilityEntry, capability_at, copy_entry, holder_word};
@@ -171,8 +171,8 @@ impl CapabilityTable {
         if !port.is_open() {
             return Err(Status::NoSuchPort);
         }
-        slot.port_generation = port.generation();
-        let header = &slot.header;
+        slot.let_through(port.generation());
+        let header = slot.header();
         if u32::from(header.address().page_offset().0) + len > PAGE_SIZE {
             return Err(Status::Malformed);
         }
@@ -202,7 +202,7 @@ impl CapabilityTable {
         if !port.is_open() {
             return Err(Status::NoSuchPort);
         }
-        let header = &slot.header;
+        let header = slot.header();
         let len = u32::from(header.payload_len());
         if len == 0 || header.notification().is_some() || header.flags().contains(MessageFlags::REGARDLESS) {
             return Err(Status::Malformed);

@@ -7,8 +7,8 @@
 //! What asks for no order acts, and so does what stands alone ([`MessageFlags::REGARDLESS`]).
 //!
 //! **One rule, two places.** The receiving card applies it where a message has failed over there
-//! ([`crate::receive`]). Of an operation that has failed at its source, or with the link, the receiver knows
-//! nothing: there the sending card applies it, before the message takes a number ([`crate::nic::send`]).
+//! (`nic/receive.rs`). Of an operation that has failed at its source, or with the link, the receiver knows
+//! nothing: there the sending card applies it, before the message takes a number (`nic/send.rs`).
 
 use crate::counters::Counters;
 use netvm_abi::wire::{Kind, MessageFlags};

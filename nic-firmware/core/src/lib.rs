@@ -14,20 +14,15 @@
     )
 )]
 
-mod append;
-mod atomic;
 mod authorise;
 mod behind;
-mod bounce;
 
 pub mod config;
 pub mod counters;
 mod dispatch;
-mod dma;
+mod dmas;
 mod env;
-mod error;
-mod flush;
-mod host_events;
+mod inbound;
 mod links;
 mod nic;
 
@@ -35,13 +30,10 @@ mod pipeline;
 pub mod platform;
 mod ports;
 mod queue;
-mod receive;
 mod round_trips;
-mod slot;
 mod staging;
 pub mod tables;
 pub mod window;
-mod write;
 
 pub use config::{Config, ConfigError, Timers};
 pub use counters::Counters;

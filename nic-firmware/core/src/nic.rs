@@ -1,32 +1,38 @@
 //! The state machine and its events.
 
+mod appends;
+mod atomics;
+mod bounces;
 mod control;
+mod dma_ends;
+mod errors;
+mod flushes;
+mod host_events;
 mod links;
 mod reads;
+mod receive;
 mod replies;
 mod send;
 mod sources;
 mod straight;
-
-use crate::atomic::Unit;
+mod writes;
 
 use crate::config::{Config, ConfigError};
 use crate::counters::Counters;
-use crate::dma::Dmas;
+use crate::dmas::Dmas;
 use crate::env::Env;
+use crate::inbound::Inbound;
 use crate::links::Links;
 use crate::platform::{DmaId, Platform};
 use crate::ports::{Looked, Ports};
-use crate::queue::Fifo;
 use crate::round_trips::RoundTrips;
-use crate::slot::{Slot, SlotState, Stream};
 use crate::staging::Staging;
 use crate::tables::{LinkTables, Tables};
 use netvm_abi::attach::CardHeader;
 use netvm_abi::page_lock;
 use netvm_abi::storage::{MakeTable, Storage};
 use netvm_abi::wire::{HEADER_BYTES, HEADER_WORDS};
-use netvm_abi::{BounceId, Incarnation, Nanos, ReceiveId, StagingId};
+use netvm_abi::{Incarnation, Nanos, ReceiveId, StagingId};
 
 /// A received message: its first bytes, copied out of the receive buffer. The payload stays there.
 #[derive(Clone, Copy, Debug)]
@@ -71,17 +77,13 @@ impl Frame {
 /// All effects go through the [`Platform`]; its methods only start things and never call back.
 /// `now` must not run backwards.
 pub struct Nic<S: Storage> {
-    pub(crate) env: Env<S>,
-    pub(crate) ports: Ports<S>,
-    pub(crate) slots: S::Table<Slot>,
-    pub(crate) streams: S::Table<Stream>,
-    pub(crate) staging: Staging<S>,
-    pub(crate) round_trips: RoundTrips<S>,
-    pub(crate) links: Links<S>,
-    pub(crate) dmas: Dmas,
-    pub(crate) units: S::Table<Unit>,
-    /// Atomics that have got their unit and wait for the next pass.
-    pub(crate) ready_atomics: Fifo,
+    env: Env<S>,
+    ports: Ports<S>,
+    inbound: Inbound<S>,
+    staging: Staging<S>,
+    round_trips: RoundTrips<S>,
+    links: Links<S>,
+    dmas: Dmas,
 }
 
 impl<S: Storage> Nic<S> {
@@ -121,14 +123,11 @@ impl<S: Storage> Nic<S> {
         let links = Links::new(&env, links);
         Ok(Self {
             ports: Ports::new(tables.ports, tables.queued),
-            slots: tables.slots,
-            streams: tables.streams,
+            inbound: Inbound::new(tables.slots, tables.streams, tables.units),
             staging: Staging::new(tables.staging),
             round_trips: RoundTrips::new(&mut env, tables.reads),
             links,
             dmas: Dmas::new(),
-            units: tables.units,
-            ready_atomics: Fifo::new(),
             env,
         })
     }
@@ -197,14 +196,13 @@ impl<S: Storage> Nic<S> {
     /// Whether an operation waits for something that is not its port's turn.
     #[inline]
     fn anything_parked(&self) -> bool {
-        let parked =
-            self.dmas.anything_parked() | self.staging.any_read_waits() | !self.ready_atomics.is_empty();
+        let parked = self.dmas.anything_parked() | self.staging.any_read_waits() | self.inbound.any_ready();
         parked | self.links.any_control_waits()
     }
 
     /// Whether an operation waits for what is free: the next pass takes it up.
     fn parked_could_go(&self) -> bool {
-        self.dmas.parked_could_go() || self.staging.parked_could_go() || !self.ready_atomics.is_empty()
+        self.dmas.parked_could_go() || self.staging.parked_could_go() || self.inbound.any_ready()
     }
 
     /// Takes up to `budget` events of the host driver. Returns whether more wait.
@@ -251,28 +249,5 @@ impl<S: Storage> Nic<S> {
     #[must_use]
     pub const fn dmas_in_flight(&self) -> u32 {
         self.dmas.in_flight()
-    }
-}
-
-/// The receiving windows.
-impl<S: Storage> Nic<S> {
-    /// A slot of a receiving window.
-    #[inline]
-    pub(crate) fn slot(&self, at: BounceId) -> Option<&Slot> {
-        self.slots.get(at.index())
-    }
-
-    /// The same, to change it.
-    #[inline]
-    pub(crate) fn slot_mut(&mut self, at: BounceId) -> Option<&mut Slot> {
-        self.slots.get_mut(at.index())
-    }
-
-    /// Sets a slot's state.
-    #[inline]
-    pub(crate) fn set_slot(&mut self, at: BounceId, state: SlotState) {
-        if let Some(slot) = self.slot_mut(at) {
-            slot.state = state;
-        }
     }
 }

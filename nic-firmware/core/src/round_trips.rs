@@ -4,7 +4,7 @@
 //! full of reads cannot wait for each other.
 
 use crate::counters::Counters;
-use crate::dma::{Access, Dmas, Holder, PageWanted};
+use crate::dmas::{Access, Dmas, Holder, PageWanted};
 use crate::env::Env;
 use crate::links::Peer;
 use crate::platform::{Dma, Platform};

@@ -9,7 +9,7 @@
 //! half of the buffers together, and one each: so a port whose pages are there finds one, as long as fewer ports wait
 //! than a quarter of the buffers.
 
-use crate::dma::{Access, Dmas, Holder, PageWanted};
+use crate::dmas::{Access, Dmas, Holder, PageWanted};
 use crate::env::Env;
 use crate::platform::{Dma, Platform};
 use crate::ports::{Port, Ports};

@@ -1,12 +1,11 @@
 //! The tables of a NIC, and how much memory they take.
 
-use crate::atomic::{UNITS, Unit};
 use crate::config::ConfigError;
+use crate::inbound::{Slot, Stream, UNITS, Unit};
 use crate::links::{Outgoing, Peer, Sender};
 use crate::ports::{NOTIFICATION_ENTRIES, Port};
 use crate::queue::Deadline;
 use crate::round_trips::RoundTrip;
-use crate::slot::{Slot, Stream};
 use crate::staging::Buffer;
 use core::fmt;
 use netvm_abi::Geometry;

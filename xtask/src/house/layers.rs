@@ -1,37 +1,81 @@
-//! The two layers of the host core: the files of its state know nothing of the whole that uses them.
+//! The two layers of each core: the files of its state know nothing of the whole that uses them.
 //!
-//! `kernel-driver/core/src/*.rs` holds tables, lists and machines, each with its own idea. `host/` joins them. An arrow
-//! back would let a table act on all the others. Only `lib.rs` names both.
+//! `kernel-driver/core/src/*.rs` holds tables, lists and machines, each with its own idea. `host/` joins them. In the
+//! same way the parts of the NIC (`ports`, `links`, `staging` and their like) stand below `nic/`, which routes between
+//! them. An arrow back would let a part act on all the others. Only `lib.rs` names both.
 
 use super::tree::{File, Tree};
 
-const CORE: &str = "kernel-driver/core/src/";
+/// A core, and the module (with the type of the same name) that joins its parts.
+struct Core {
+    sources: &'static str,
+    whole: &'static str,
+    name: &'static str,
+}
+
+const CORES: [Core; 2] = [
+    Core {
+        sources: "kernel-driver/core/src/",
+        whole: "host",
+        name: "Host",
+    },
+    Core {
+        sources: "nic-firmware/core/src/",
+        whole: "nic",
+        name: "Nic",
+    },
+];
+
+impl Core {
+    /// Whether a file holds a part of the core's state.
+    fn is_part(&self, file: &File) -> bool {
+        let Some(name) = file.path.strip_prefix(self.sources) else {
+            return false;
+        };
+        let first = name.split('/').next().unwrap_or_default();
+        let first = first.strip_suffix(".rs").unwrap_or(first);
+        file.is_rust() && first != "lib" && first != self.whole
+    }
+
+    fn check_file(&self, file: &File) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let mut in_use = false;
+        for (at, line) in file.shipped_lines() {
+            let code = line.split("//").next().unwrap_or_default();
+            in_use |= is_use(code);
+            if self.is_named_in(code, in_use) {
+                wrong.push(format!(
+                    "{}:{at}: state never imports {}: {}",
+                    file.path,
+                    self.whole,
+                    line.trim()
+                ));
+            }
+            in_use &= !code.contains(';');
+        }
+        wrong
+    }
+
+    /// The type wherever it stands; its module in a path or an import, since a value may have that name.
+    fn is_named_in(&self, code: &str, in_use: bool) -> bool {
+        let is_name = |c: char| c.is_alphanumeric() || c == '_';
+        let word = |word: &str| code.split(|c| !is_name(c)).any(|part| part == word);
+        let path = code
+            .match_indices(&format!("{}::", self.whole))
+            .any(|(at, _)| !code[..at].ends_with(is_name));
+        word(self.name) || path || (in_use && word(self.whole))
+    }
+}
 
 /// All complaints.
 pub(crate) fn check(tree: &Tree) -> Vec<String> {
-    let state = tree.files.iter().filter(|file| {
-        let name = file.path.strip_prefix(CORE);
-        name.is_some_and(|name| name != "lib.rs" && !name.contains('/') && file.is_rust())
-    });
-    state.flat_map(check_file).collect()
-}
-
-fn check_file(file: &File) -> Vec<String> {
-    let mut wrong = Vec::new();
-    let mut in_use = false;
-    for (at, line) in file.shipped_lines() {
-        let code = line.split("//").next().unwrap_or_default();
-        in_use |= is_use(code);
-        if names_host(code, in_use) {
-            wrong.push(format!(
-                "{}:{at}: state never imports host: {}",
-                file.path,
-                line.trim()
-            ));
-        }
-        in_use &= !code.contains(';');
-    }
-    wrong
+    CORES
+        .iter()
+        .flat_map(|core| {
+            let parts = tree.files.iter().filter(|file| core.is_part(file));
+            parts.flat_map(|file| core.check_file(file))
+        })
+        .collect()
 }
 
 fn is_use(code: &str) -> bool {
@@ -40,16 +84,6 @@ fn is_use(code: &str) -> bool {
         .strip_prefix("pub")
         .map_or(code, |rest| rest.split_once(' ').map_or(rest, |(_, rest)| rest));
     code.starts_with("use ")
-}
-
-/// The type wherever it stands; its module in a path or an import, since a value may have that name.
-fn names_host(code: &str, in_use: bool) -> bool {
-    let is_name = |c: char| c.is_alphanumeric() || c == '_';
-    let word = |word: &str| code.split(|c| !is_name(c)).any(|part| part == word);
-    let path = code
-        .match_indices("host::")
-        .any(|(at, _)| !code[..at].ends_with(is_name));
-    word("Host") || path || (in_use && word("host"))
 }
 
 #[cfg(test)]
@@ -96,6 +130,22 @@ mod tests {
             "kernel-driver/core/tests/host/rig.rs",
         ] {
             assert_eq!(wrong(above, "use crate::host::Host;\n"), Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn a_part_of_the_nic_never_imports_it() {
+        for part in ["dmas.rs", "links/timers.rs"] {
+            let path = format!("nic-firmware/core/src/{part}");
+            let found = wrong(&path, "use crate::nic::Nic;\n");
+            assert!(
+                found.len() == 1 && found[0].contains("state never imports nic"),
+                "{found:?}"
+            );
+        }
+        for above in ["lib.rs", "nic.rs", "nic/links.rs"] {
+            let path = format!("nic-firmware/core/src/{above}");
+            assert_eq!(wrong(&path, "use super::Nic;\n"), Vec::<String>::new());
         }
     }
 }

@@ -1,9 +1,9 @@
 //! A link comes and goes: what that does to ports, round trips and windows.
 
 use super::Nic;
+use crate::inbound::SlotState;
 use crate::links::{Greeted, Lost, Offer, Timer, Verdict, Witness};
 use crate::platform::Platform;
-use crate::slot::SlotState;
 use netvm_abi::port_area::ErrorRecord;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
@@ -15,7 +15,7 @@ const BATCH: usize = 8;
 
 impl<S: Storage> Nic<S> {
     /// The host wants a link.
-    pub(crate) fn connect<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId) {
+    pub(super) fn connect<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId) {
         if self.links.get(id).is_none() {
             return;
         }
@@ -25,13 +25,13 @@ impl<S: Storage> Nic<S> {
 
     /// The link works in both directions.
     #[cold]
-    pub(crate) fn link_up<P: Platform>(&mut self, p: &mut P, id: NodeId) {
+    pub(super) fn link_up<P: Platform>(&mut self, p: &mut P, id: NodeId) {
         self.links.comes_up(p, &mut self.env, id);
         self.ports.stir();
     }
 
     /// A greeting has arrived, or the answer to one, or a farewell.
-    pub(crate) fn greeting_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, header: &Header) {
+    pub(super) fn greeting_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, header: &Header) {
         let id = header.source;
         match self.links.greeting_arrives(p, &mut self.env, now, header) {
             Greeted::Done => {}
@@ -43,22 +43,20 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Acknowledges what has landed.
-    pub(crate) fn send_ack<P: Platform>(&mut self, p: &mut P, id: NodeId) {
-        let slots = &self.slots;
-        self.links.send_ack(p, &mut self.env, id, |at| {
-            let slot = slots.get(at.index());
-            slot.is_some_and(|slot| matches!(slot.state, SlotState::Landed | SlotState::Failed))
-        });
+    pub(super) fn send_ack<P: Platform>(&mut self, p: &mut P, id: NodeId) {
+        let inbound = &self.inbound;
+        self.links
+            .send_ack(p, &mut self.env, id, |at| inbound.has_ended(at));
     }
 
     /// An acknowledgement: gives window slots back to their ports.
-    pub(crate) fn ack_arrives(&mut self, id: NodeId, seq: Seq) {
+    pub(super) fn ack_arrives(&mut self, id: NodeId, seq: Seq) {
         self.links.acknowledged(&mut self.env, id, seq);
         self.ports.stir();
     }
 
     /// The LSN has moved: acknowledges now if that is due, else when the link has been idle.
-    pub(crate) fn after_advance<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId) {
+    pub(super) fn after_advance<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId) {
         if self.links.has_advanced(&self.env, now, id) {
             self.send_ack(p, id);
         }
@@ -66,7 +64,7 @@ impl<S: Storage> Nic<S> {
 
     /// Serves a batch of each kind, if anything is due. Returns whether more is.
     #[inline]
-    pub(crate) fn run_timers<P: Platform>(&mut self, p: &mut P, now: Nanos) -> bool {
+    pub(super) fn run_timers<P: Platform>(&mut self, p: &mut P, now: Nanos) -> bool {
         self.links.is_anything_due(now) && self.run_due(p, now)
     }
 
@@ -97,14 +95,11 @@ impl<S: Storage> Nic<S> {
         let Some(acked) = self.links.acked_of_living(id) else {
             return;
         };
-        let slots = &self.slots;
+        let inbound = &self.inbound;
         let witness = Witness {
             asked: self.round_trips.ask(id),
             overdue: self.round_trips.is_overdue(&self.env, now, id, acked),
-            is_missing: &|at: BounceId| {
-                let slot = slots.get(at.index());
-                slot.is_some_and(|slot| slot.state == SlotState::Missing)
-            },
+            is_missing: &|at| inbound.state(at) == Some(SlotState::Missing),
         };
         if self.links.check(p, &mut self.env, now, id, &witness) == Verdict::Dead {
             self.lose_link(p, now, id, None);
@@ -166,11 +161,11 @@ impl<S: Storage> Nic<S> {
     fn clear_window<P: Platform>(&mut self, p: &mut P, id: NodeId) {
         for index in 0..self.env.config.geometry.window {
             let at = self.env.config.slot_id(id, index);
-            let Some(slot) = self.slot_mut(at) else {
+            let Some(slot) = self.inbound.get_mut(at) else {
                 return;
             };
-            let state = slot.state;
-            slot.state = match state {
+            let state = slot.state();
+            let left = match state {
                 SlotState::Queued
                 | SlotState::Moving
                 | SlotState::Fetching
@@ -184,9 +179,10 @@ impl<S: Storage> Nic<S> {
                 | SlotState::Landed
                 | SlotState::Failed => SlotState::Missing,
             };
-            let drains = slot.state == SlotState::Dead && state != SlotState::Dead;
+            slot.set(left);
+            let drains = left == SlotState::Dead && state != SlotState::Dead;
             let lost = !matches!(state, SlotState::Missing | SlotState::Landed | SlotState::Failed);
-            if slot.state == SlotState::Missing
+            if left == SlotState::Missing
                 && let Some(receive) = slot.let_go()
             {
                 p.release_receive(receive);
@@ -205,36 +201,37 @@ impl<S: Storage> Nic<S> {
 
     /// A message of an earlier life is no longer held.
     #[cold]
-    pub(crate) fn bury<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) {
-        let Some(slot) = self.slot_mut(at) else {
+    pub(super) fn bury<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) {
+        let Some(slot) = self.inbound.get_mut(at) else {
             return;
         };
-        slot.state = SlotState::Missing;
-        let id = slot.header.source();
+        slot.set(SlotState::Missing);
+        let id = slot.header().source();
         if let Some(receive) = slot.let_go() {
             p.release_receive(receive);
         }
         self.place_ended(p, at, Status::LinkLost);
-        self.leave_unit(at);
+        self.inbound.leave_unit(&mut self.env, at);
         self.links.has_drained(id);
         self.try_begin(p, now, id);
     }
 
     /// A message of an earlier life, which the host has let go of.
-    pub(crate) fn forget<P: Platform>(&mut self, p: &mut P, at: BounceId) {
-        self.set_slot(at, SlotState::Missing);
+    pub(super) fn forget<P: Platform>(&mut self, p: &mut P, at: BounceId) {
+        self.inbound.set(at, SlotState::Missing);
         self.place_ended(p, at, Status::LinkLost);
-        self.leave_unit(at);
+        self.inbound.leave_unit(&mut self.env, at);
     }
 
     /// Whether the life of the link that a message came over has ended: its answer is not awaited.
-    pub(crate) fn link_is_over(&self, at: BounceId) -> bool {
-        self.slot(at)
-            .is_none_or(|slot| self.links.is_releasing(slot.header.source()))
+    pub(super) fn link_is_over(&self, at: BounceId) -> bool {
+        self.inbound
+            .get(at)
+            .is_none_or(|slot| self.links.is_releasing(slot.header().source()))
     }
 
     /// The host has released everything of an earlier life.
-    pub(crate) fn peer_released<P: Platform>(
+    pub(super) fn peer_released<P: Platform>(
         &mut self,
         p: &mut P,
         now: Nanos,
@@ -246,7 +243,7 @@ impl<S: Storage> Nic<S> {
         }
         for index in 0..self.env.config.geometry.window {
             let at = self.env.config.slot_id(id, index);
-            if self.slot(at).is_some_and(|slot| slot.state == SlotState::Bounced) {
+            if self.inbound.state(at) == Some(SlotState::Bounced) {
                 self.forget(p, at);
             }
         }

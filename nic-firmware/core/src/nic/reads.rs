@@ -2,10 +2,10 @@
 //! request holds its window slot until then.
 
 use super::Nic;
+use super::receive::Step;
 use crate::authorise::Authority;
+use crate::inbound::SlotState;
 use crate::platform::{Payload, Platform};
-use crate::receive::Step;
-use crate::slot::SlotState;
 use netvm_abi::control::Modes;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
@@ -14,15 +14,15 @@ use netvm_abi::{BounceId, Nanos, StagingId, Vpn};
 
 impl<S: Storage> Nic<S> {
     /// A request for data has arrived, or its turn has come.
-    pub(crate) fn read_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) -> Step {
-        let Some(slot) = self.slot_mut(at) else {
+    pub(super) fn read_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) -> Step {
+        let Some(slot) = self.inbound.get_mut(at) else {
             return Step::Ended(Status::Malformed);
         };
         // The whole request is in the slot.
         if let Some(receive) = slot.let_go() {
             p.release_receive(receive);
         }
-        let header = &slot.header;
+        let header = slot.header();
         let (address, len) = (header.address(), header.read_len());
         let vpn = Vpn::of(header.destination_port(), address);
         let offset = address.page_offset();
@@ -34,11 +34,11 @@ impl<S: Storage> Nic<S> {
             return Step::Ended(Status::Ok);
         }
         let Some(staging) = self.staging.take_for_read(at, vpn, offset, len) else {
-            self.set_slot(at, SlotState::Queued);
+            self.inbound.set(at, SlotState::Queued);
             self.staging.park_read(&mut self.env, at);
             return Step::Pending;
         };
-        self.set_slot(at, SlotState::Sourcing);
+        self.inbound.set(at, SlotState::Sourcing);
         match self.fill(p, now, staging) {
             Ok(()) => Step::Pending,
             Err(status) => {
@@ -51,22 +51,22 @@ impl<S: Storage> Nic<S> {
     /// Answers a read without data.
     #[cold]
     fn refuse_read<P: Platform>(&mut self, p: &mut P, at: BounceId, status: Status) -> Step {
-        if let Some(request) = self.slot(at).map(|slot| slot.header.decode()) {
+        if let Some(request) = self.inbound.get(at).map(|slot| slot.header().decode()) {
             self.reply(p, &request, Err(status));
         }
         Step::Refused
     }
 
     /// Whether the read in a window slot may be served.
-    pub(crate) fn authorise_read<P: Platform>(&mut self, p: &P, now: Nanos, at: BounceId) -> Authority {
-        let Some(slot) = self.slots.get_mut(at.index()) else {
+    pub(super) fn authorise_read<P: Platform>(&mut self, p: &P, now: Nanos, at: BounceId) -> Authority {
+        let Some(slot) = self.inbound.get_mut(at) else {
             return Err(Status::Malformed);
         };
-        let (len, wanted) = (slot.header.payload_len(), slot.header.read_len());
-        let peer = self.links.get(slot.header.source());
+        let (len, wanted) = (slot.header().payload_len(), slot.header().read_len());
+        let peer = self.links.get(slot.header().source());
         let authority = if len != 0 || peer.is_none_or(|peer| wanted > peer.payload()) {
             Err(Status::Malformed)
-        } else if let Some(port) = self.ports.get(slot.header.destination_port()) {
+        } else if let Some(port) = self.ports.get(slot.header().destination_port()) {
             self.env
                 .capabilities
                 .authorise(p.bar(), now, slot, port, wanted, Modes::READ)
@@ -80,20 +80,20 @@ impl<S: Storage> Nic<S> {
     }
 
     /// The data of a read is in its staging buffer, or will not be.
-    pub(crate) fn read_served<P: Platform>(
+    pub(super) fn read_served<P: Platform>(
         &mut self,
         p: &mut P,
         now: Nanos,
         at: BounceId,
         data: Result<StagingId, Status>,
     ) {
-        let Some(slot) = self.slot(at) else {
+        let Some(slot) = self.inbound.get(at) else {
             return;
         };
-        if slot.state != SlotState::Sourcing {
+        if slot.state() != SlotState::Sourcing {
             return;
         }
-        let header = slot.header.decode();
+        let header = slot.header().decode();
         self.reply(p, &header, data);
         let step = match data {
             Ok(_) => Step::Ended(Status::Ok),
@@ -103,7 +103,7 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Sends a reply: data, or (also for "nothing, all well") a status.
-    pub(crate) fn reply<P: Platform>(
+    pub(super) fn reply<P: Platform>(
         &mut self,
         p: &mut P,
         request: &Header,
@@ -129,7 +129,7 @@ impl<S: Storage> Nic<S> {
 
     /// Gives free staging buffers to reads that wait for one. Also called once in every pass.
     #[inline]
-    pub(crate) fn resume_reads<P: Platform>(&mut self, p: &mut P, now: Nanos) {
+    pub(super) fn resume_reads<P: Platform>(&mut self, p: &mut P, now: Nanos) {
         if self.staging.any_read_waits() {
             self.resume_some_reads(p, now);
         }

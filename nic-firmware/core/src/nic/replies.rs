@@ -12,7 +12,7 @@ use netvm_abi::{Generation, NodeId, OpId, ReadSlot, ReceiveId};
 
 impl<S: Storage> Nic<S> {
     /// The reply to a read has arrived.
-    pub(crate) fn reply_arrives<P: Platform>(
+    pub(super) fn reply_arrives<P: Platform>(
         &mut self,
         p: &mut P,
         receive: ReceiveId,
@@ -41,7 +41,7 @@ impl<S: Storage> Nic<S> {
     }
 
     /// The answer to a flush has arrived.
-    pub(crate) fn flush_reply_arrives<P: Platform>(
+    pub(super) fn flush_reply_arrives<P: Platform>(
         &mut self,
         p: &mut P,
         node: NodeId,
@@ -62,7 +62,7 @@ impl<S: Storage> Nic<S> {
     }
 
     /// The answer to an atomic has arrived.
-    pub(crate) fn atomic_reply_arrives<P: Platform>(
+    pub(super) fn atomic_reply_arrives<P: Platform>(
         &mut self,
         p: &mut P,
         node: NodeId,
@@ -79,7 +79,7 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Moves a reply to where it belongs, unless its port is gone.
-    pub(crate) fn place_reply<P: Platform>(&mut self, p: &mut P, slot: ReadSlot) {
+    pub(super) fn place_reply<P: Platform>(&mut self, p: &mut P, slot: ReadSlot) {
         let Some(read) = self.round_trips.get(slot) else {
             return;
         };
@@ -96,14 +96,14 @@ impl<S: Storage> Nic<S> {
     }
 
     /// A reply's DMA has ended.
-    pub(crate) fn reply_moved<P: Platform>(&mut self, p: &mut P, slot: ReadSlot, ok: bool) {
+    pub(super) fn reply_moved<P: Platform>(&mut self, p: &mut P, slot: ReadSlot, ok: bool) {
         if let Moved::Over(status) = self.round_trips.moved(p, &mut self.env, slot, ok) {
             self.end_round_trip(p, slot, status, AtomicResult::default());
         }
     }
 
     /// The host has emptied a reply's bounce page.
-    pub(crate) fn reply_ended<P: Platform>(
+    pub(super) fn reply_ended<P: Platform>(
         &mut self,
         p: &mut P,
         slot: ReadSlot,
@@ -141,7 +141,7 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Gives a read slot back.
-    pub(crate) fn free_read_slot(&mut self, slot: ReadSlot) {
+    pub(super) fn free_read_slot(&mut self, slot: ReadSlot) {
         let Some(over) = self.round_trips.release(&mut self.env, slot) else {
             return;
         };
@@ -161,7 +161,7 @@ impl<S: Storage> Nic<S> {
     }
 
     /// The link to a node has failed: what was asked of it gets no answer.
-    pub(crate) fn fail_round_trips<P: Platform>(&mut self, p: &mut P, node: NodeId) {
+    pub(super) fn fail_round_trips<P: Platform>(&mut self, p: &mut P, node: NodeId) {
         for index in 0..self.env.config.geometry.reads {
             let slot = ReadSlot(index);
             if self.round_trips.is_asked(slot, node) {

@@ -3,7 +3,7 @@
 //!
 //! The order of resources is the same for all: a window slot of the destination (a credit), a read
 //! slot for round trips, a staging buffer. An entry that lacks one holds the stream behind it, and
-//! nothing of other ports. No page lock is held here: only while a DMA runs ([`crate::dma`]).
+//! nothing of other ports. No page lock is held here: only while a DMA runs ([`crate::dmas`]).
 
 use super::Nic;
 use crate::behind::is_held_back;
@@ -25,19 +25,19 @@ use netvm_abi::{Nanos, NotificationId, PortId};
 
 /// What a port's turn brought.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Turn {
+pub(super) struct Turn {
     /// Something moved.
-    pub(crate) moved: bool,
+    pub(super) moved: bool,
     /// A command got all that it needs.
-    pub(crate) served: bool,
+    pub(super) served: bool,
     /// Commands are left that could be taken at once.
-    pub(crate) more: bool,
+    pub(super) more: bool,
 }
 
 impl<S: Storage> Nic<S> {
     /// Gives a port, whose words are looked at, its turn: up to [`PIPELINE`] commands.
     #[inline(never)]
-    pub(crate) fn pump<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId, words: &Looked) -> Turn {
+    pub(super) fn pump<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId, words: &Looked) -> Turn {
         let mut turn = Turn::default();
         let Some(mut waiting) = self.take_note(p, id, words) else {
             return turn;
@@ -121,7 +121,7 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Whether a port has posted a command that could be taken now.
-    pub(crate) fn command_waits<P: Platform>(&self, p: &P, port: &Port) -> bool {
+    pub(super) fn command_waits<P: Platform>(&self, p: &P, port: &Port) -> bool {
         let blocked = !port.pipeline.has_room() || port.pipeline.wanting().is_some();
         let block = Part::new(p.bar(), self.env.bar.port(port.id()), BLOCK_WORDS);
         !blocked && matches!(port.pipeline.poll(&block), Doorbell::Pending(_))
@@ -252,7 +252,7 @@ impl<S: Storage> Nic<S> {
     }
 
     /// What became of an entry's staging.
-    pub(crate) fn staged<P: Platform>(
+    pub(super) fn staged<P: Platform>(
         &mut self,
         p: &mut P,
         now: Nanos,
@@ -275,7 +275,7 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Sends (or gives up) the entries at the head of a port's pipeline that wait for nothing.
-    pub(crate) fn send_ready<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId) -> bool {
+    pub(super) fn send_ready<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId) -> bool {
         let mut moved = false;
         while let Some(stage) = self.ports.get(id).and_then(Port::head_stage) {
             match stage {
@@ -434,7 +434,7 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Gives back what an entry holds.
-    pub(crate) fn release_entry(&mut self, id: PortId, entry: Entry) {
+    pub(super) fn release_entry(&mut self, id: PortId, entry: Entry) {
         if entry.session.0 != 0 {
             self.links
                 .return_credit(&self.env.config, entry.header.destination(), id, entry.session);

@@ -14,7 +14,7 @@ impl<S: Storage> Nic<S> {
     ///
     /// # Errors
     /// Why it may not be filled.
-    pub(crate) fn fill<P: Platform>(&mut self, p: &mut P, now: Nanos, id: StagingId) -> Result<(), Status> {
+    pub(super) fn fill<P: Platform>(&mut self, p: &mut P, now: Nanos, id: StagingId) -> Result<(), Status> {
         let Some((owner, port)) = self.staging.of(id) else {
             return Ok(());
         };
@@ -29,7 +29,7 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Fills a buffer that has waited, unless it is not wanted any more.
-    pub(crate) fn fill_again<P: Platform>(&mut self, p: &mut P, now: Nanos, id: StagingId) {
+    pub(super) fn fill_again<P: Platform>(&mut self, p: &mut P, now: Nanos, id: StagingId) {
         if let Some((StagingFor::Nobody, _)) = self.staging.of(id) {
             self.release_staging(p, now, id);
         } else if let Err(status) = self.fill(p, now, id) {
@@ -38,7 +38,7 @@ impl<S: Storage> Nic<S> {
     }
 
     /// A buffer's DMA has ended.
-    pub(crate) fn filled<P: Platform>(&mut self, p: &mut P, now: Nanos, id: StagingId, ok: bool) {
+    pub(super) fn filled<P: Platform>(&mut self, p: &mut P, now: Nanos, id: StagingId, ok: bool) {
         match self.staging.filled(id) {
             None => {}
             Some(StagingFor::Nobody) => self.release_staging(p, now, id),
@@ -69,7 +69,7 @@ impl<S: Storage> Nic<S> {
     }
 
     /// The host's answer to a source miss.
-    pub(crate) fn source_answered<P: Platform>(
+    pub(super) fn source_answered<P: Platform>(
         &mut self,
         p: &mut P,
         now: Nanos,
@@ -87,7 +87,7 @@ impl<S: Storage> Nic<S> {
     }
 
     /// The platform has sent a buffer.
-    pub(crate) fn sent<P: Platform>(&mut self, p: &mut P, now: Nanos, id: StagingId) {
+    pub(super) fn sent<P: Platform>(&mut self, p: &mut P, now: Nanos, id: StagingId) {
         if self.staging.is_leaving(id) {
             self.release_staging(p, now, id);
         }

@@ -22,7 +22,7 @@ impl<S: Storage> Nic<S> {
     /// Sends the write whose descriptor's head has been copied, if nothing of its port is on its way and it lacks
     /// nothing. Returns false, and has changed nothing, where it belongs into the pipeline.
     #[inline(always)]
-    pub(crate) fn send_straight<P: Platform>(
+    pub(super) fn send_straight<P: Platform>(
         &mut self,
         p: &mut P,
         now: Nanos,

@@ -1,6 +1,6 @@
 //! Events of the host driver, and those that go to it.
 
-use crate::nic::Nic;
+use super::Nic;
 use crate::platform::Platform;
 use netvm_abi::event::HostEvent;
 use netvm_abi::storage::Storage;
@@ -9,7 +9,7 @@ use netvm_abi::{Generation, Nanos, PortId};
 impl<S: Storage> Nic<S> {
     /// Takes what the host has posted. Returns whether more waits.
     #[inline]
-    pub(crate) fn host_events<P: Platform>(&mut self, p: &mut P, now: Nanos, budget: u32) -> bool {
+    pub(super) fn host_events<P: Platform>(&mut self, p: &mut P, now: Nanos, budget: u32) -> bool {
         self.host_waits(p) && self.take_host_events(p, now, budget)
     }
 
@@ -33,7 +33,7 @@ impl<S: Storage> Nic<S> {
 
     /// Whether the host has posted an event that can be taken.
     #[inline]
-    pub(crate) fn host_waits<P: Platform>(&self, p: &P) -> bool {
+    pub(super) fn host_waits<P: Platform>(&self, p: &P) -> bool {
         self.dmas.barrier_room() && self.env.host_waits(p)
     }
 

@@ -1,6 +1,6 @@
 //! Reports errors to the port whose operation failed, on this node or another.
 
-use crate::nic::Nic;
+use super::Nic;
 use crate::platform::{Payload, Platform};
 use netvm_abi::port_area::ErrorRecord;
 use netvm_abi::status::Status;
@@ -9,7 +9,7 @@ use netvm_abi::wire::{Body, Header, MessageFlags, Owner};
 
 impl<S: Storage> Nic<S> {
     /// Tells the port that sent `request`, a write, that it failed. Needs no credit.
-    pub(crate) fn send_error<P: Platform>(&mut self, p: &mut P, request: &Header, status: Status) {
+    pub(super) fn send_error<P: Platform>(&mut self, p: &mut P, request: &Header, status: Status) {
         let Body::Write { owner } = request.body() else {
             return;
         };
@@ -23,7 +23,7 @@ impl<S: Storage> Nic<S> {
     }
 
     /// An error message for one of this node's ports has arrived.
-    pub(crate) fn error_arrives<P: Platform>(
+    pub(super) fn error_arrives<P: Platform>(
         &mut self,
         p: &mut P,
         header: &Header,

@@ -3,9 +3,9 @@
 //! It is an ordered message, so it acts when the LSN reaches it: by then every earlier message has
 //! landed or failed, and the stream knows of the first failure.
 
-use crate::nic::Nic;
+use super::Nic;
+use super::receive::Step;
 use crate::platform::{Payload, Platform};
-use crate::receive::Step;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Body, Header};
@@ -13,24 +13,19 @@ use netvm_abi::{BounceId, OpId};
 
 impl<S: Storage> Nic<S> {
     /// A flush has been reached by the LSN.
-    pub(crate) fn flush_arrives<P: Platform>(&mut self, p: &mut P, at: BounceId) -> Step {
-        let Some(slot) = self.slot(at) else {
+    pub(super) fn flush_arrives<P: Platform>(&mut self, p: &mut P, at: BounceId) -> Step {
+        let Some(slot) = self.inbound.get(at) else {
             return Step::Ended(Status::Malformed);
         };
-        let request = slot.header.decode();
-        let stream = self.env.config.stream_index(request.source, request.source_port);
-        let poison = self
-            .streams
-            .get(stream)
-            .and_then(|stream| stream.poison)
-            .filter(|poison| poison.epoch == request.epoch && poison.owner == slot.header.owner());
+        let request = slot.header().decode();
+        let poison = self.inbound.failure_before(&self.env.config, at);
         let (status, failed) = poison.map_or((Status::Ok, OpId(0)), |poison| (poison.status, poison.op));
         self.answer_flush(p, &request, status, failed);
         Step::Ended(Status::Ok)
     }
 
     /// Answers a flush: `failed` is the operation that has failed, if one has.
-    pub(crate) fn answer_flush<P: Platform>(
+    pub(super) fn answer_flush<P: Platform>(
         &mut self,
         p: &mut P,
         request: &Header,

@@ -1,11 +1,11 @@
 //! A write arrives (thesis 5.4, figure 16): check, lock, DMA into the page, mark dirty, unlock; or,
 //! when the page cannot be used, the bounce page.
 
-use crate::dma::{Access, Holder, NoPage, PageWanted, Ticket};
-use crate::nic::Nic;
+use super::Nic;
+use super::receive::Step;
+use crate::dmas::{Access, Holder, NoPage, PageWanted, Ticket};
+use crate::inbound::SlotState;
 use crate::platform::{Dma, Platform};
-use crate::receive::Step;
-use crate::slot::SlotState;
 use netvm_abi::control::Modes;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
@@ -14,20 +14,20 @@ use netvm_abi::{BounceId, ByteLen, Nanos, Vpn};
 impl<S: Storage> Nic<S> {
     /// `mode` is what its capability must allow: to write, or for an append that has its place, to append.
     #[inline(always)]
-    pub(crate) fn write_arrives<P: Platform>(
+    pub(super) fn write_arrives<P: Platform>(
         &mut self,
         p: &mut P,
         now: Nanos,
         at: BounceId,
         mode: Modes,
     ) -> Step {
-        let Some(slot) = self.slots.get_mut(at.index()) else {
+        let Some(slot) = self.inbound.get_mut(at) else {
             return Step::Ended(Status::Malformed);
         };
-        let Some(port) = self.ports.get_mut(slot.header.destination_port()) else {
+        let Some(port) = self.ports.get_mut(slot.header().destination_port()) else {
             return self.write_refused(Status::NoSuchPort);
         };
-        let (bar, len) = (p.bar(), u32::from(slot.header.payload_len()));
+        let (bar, len) = (p.bar(), u32::from(slot.header().payload_len()));
         let authority = match self.env.capabilities.authorise(bar, now, slot, port, len, mode) {
             Ok(authority) => authority,
             Err(status) => return self.write_refused(status),
@@ -37,18 +37,18 @@ impl<S: Storage> Nic<S> {
             return Step::Ended(Status::Ok);
         }
         let Some(ticket) = self.dmas.ticket() else {
-            slot.state = SlotState::Queued;
+            slot.set(SlotState::Queued);
             self.dmas.park(&mut self.env, Holder::Window(at));
             return Step::Pending;
         };
         let wanted = PageWanted {
-            vpn: Vpn::of(slot.header.destination_port(), slot.header.address()),
-            offset: slot.header.address().page_offset(),
+            vpn: Vpn::of(slot.header().destination_port(), slot.header().address()),
+            offset: slot.header().address().page_offset(),
             len: ByteLen(len),
             segment: Some(authority),
             access: Access::Write,
         };
-        let receive = slot.receive;
+        let receive = slot.receive();
         let started = self.dmas.start_with_page(
             p,
             &mut self.env,
@@ -58,7 +58,7 @@ impl<S: Storage> Nic<S> {
             |page| Dma::ReceiveToPage { receive, page },
         );
         match started {
-            Ok(()) => slot.state = SlotState::Moving,
+            Ok(()) => slot.set(SlotState::Moving),
             Err((ticket, cause)) => self.write_misses(p, ticket, at, cause),
         }
         Step::Pending
@@ -66,7 +66,7 @@ impl<S: Storage> Nic<S> {
 
     #[cold]
     #[inline(never)]
-    pub(crate) fn write_refused(&mut self, status: Status) -> Step {
+    pub(super) fn write_refused(&mut self, status: Status) -> Step {
         *self.env.counters.refusals(status) += 1;
         Step::Ended(status)
     }
@@ -80,8 +80,8 @@ impl<S: Storage> Nic<S> {
 
     /// The DMA of a message in the window has ended.
     #[inline]
-    pub(crate) fn moved<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId, ok: bool) {
-        match self.slot(at).map(|slot| slot.state) {
+    pub(super) fn moved<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId, ok: bool) {
+        match self.inbound.get(at).map(|slot| slot.state()) {
             Some(SlotState::Moving) if ok => {
                 self.env.counters.zero_copy += 1;
                 self.end(p, now, at, Status::Ok);

@@ -1,10 +1,10 @@
 //! The bounce path (thesis 5.6): payload into a bounce page, header into its record, an event to
 //! the host, which pages in, copies once and ends the slot.
 
-use crate::dma::{Holder, Ticket};
-use crate::nic::Nic;
+use super::Nic;
+use crate::dmas::{Holder, Ticket};
+use crate::inbound::SlotState;
 use crate::platform::{Dma, Platform};
-use crate::slot::SlotState;
 use netvm_abi::bounce::BounceUse;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
@@ -14,27 +14,27 @@ use netvm_abi::{BounceId, ByteLen, Generation, Nanos};
 impl<S: Storage> Nic<S> {
     /// Moves the payload of a message in the window into its bounce page, which is free: it belongs
     /// to the window slot.
-    pub(crate) fn bounce_message<P: Platform>(&mut self, p: &mut P, ticket: Ticket, at: BounceId) {
-        let Some(slot) = self.slot_mut(at) else {
+    pub(super) fn bounce_message<P: Platform>(&mut self, p: &mut P, ticket: Ticket, at: BounceId) {
+        let Some(slot) = self.inbound.get_mut(at) else {
             return;
         };
-        slot.state = SlotState::Bouncing;
+        slot.set(SlotState::Bouncing);
         let dma = Dma::ReceiveToBounce {
-            receive: slot.receive,
+            receive: slot.receive(),
             bounce: at,
-            len: ByteLen(u32::from(slot.header.payload_len())),
+            len: ByteLen(u32::from(slot.header().payload_len())),
         };
         self.dmas
             .start(p, &mut self.env, (ticket, Holder::Window(at)), dma);
     }
 
     /// The payload of a message is in its bounce page.
-    pub(crate) fn message_bounced<P: Platform>(&mut self, p: &mut P, at: BounceId) {
-        let Some(slot) = self.slot_mut(at) else {
+    pub(super) fn message_bounced<P: Platform>(&mut self, p: &mut P, at: BounceId) {
+        let Some(slot) = self.inbound.get_mut(at) else {
             return;
         };
-        slot.state = SlotState::Bounced;
-        let (header, generation) = (slot.header.decode(), slot.generation);
+        slot.set(SlotState::Bounced);
+        let (header, generation) = (slot.header().decode(), slot.generation());
         if let Some(receive) = slot.let_go() {
             p.release_receive(receive);
         }
@@ -42,7 +42,7 @@ impl<S: Storage> Nic<S> {
     }
 
     /// The host has dealt with a bounced message or reply.
-    pub(crate) fn bounce_ended<P: Platform>(
+    pub(super) fn bounce_ended<P: Platform>(
         &mut self,
         p: &mut P,
         now: Nanos,
@@ -52,16 +52,17 @@ impl<S: Storage> Nic<S> {
     ) {
         match BounceUse::from_id(&self.env.config.geometry, bounce) {
             Some(BounceUse::Window { .. }) => {
-                let waits = self
-                    .slot(bounce)
-                    .is_some_and(|found| found.state == SlotState::Bounced && found.generation == generation);
+                let waits = self.inbound.get(bounce).is_some_and(|found| {
+                    found.state() == SlotState::Bounced && found.generation() == generation
+                });
                 if !waits {
                     self.env.counters.late_answers += 1;
                     return;
                 }
                 let atomic = self
-                    .slot(bounce)
-                    .is_some_and(|slot| slot.header.kind() == Kind::AtomicRequest);
+                    .inbound
+                    .get(bounce)
+                    .is_some_and(|slot| slot.header().kind() == Kind::AtomicRequest);
                 self.env.counters.bounces_ended += u64::from(!atomic);
                 if self.link_is_over(bounce) {
                     // Its window is gone, and no peer is to be told.

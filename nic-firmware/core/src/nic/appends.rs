@@ -9,11 +9,11 @@
 //! raised. A place is not given out again while anything still writes to it: only its record lets the receiver
 //! free it, and the record of a message whose link has failed is stored when its DMA, or the host, has let go.
 
-use crate::dma::Holder;
-use crate::nic::Nic;
+use super::Nic;
+use super::receive::Step;
+use crate::dmas::Holder;
+use crate::inbound::SlotState;
 use crate::platform::Platform;
-use crate::receive::Step;
-use crate::slot::SlotState;
 use netvm_abi::shared_queue::Record;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
@@ -26,11 +26,11 @@ impl<S: Storage> Nic<S> {
     /// # Errors
     /// How far it got instead.
     #[inline(never)]
-    pub(crate) fn take_place<P: Platform>(&mut self, p: &P, now: Nanos, at: BounceId) -> Result<(), Step> {
-        let Some(slot) = self.slots.get_mut(at.index()) else {
+    pub(super) fn take_place<P: Platform>(&mut self, p: &P, now: Nanos, at: BounceId) -> Result<(), Step> {
+        let Some(slot) = self.inbound.get_mut(at) else {
             return Err(Step::Ended(Status::Malformed));
         };
-        let id = slot.header.destination_port();
+        let id = slot.header().destination_port();
         let Some(port) = self.ports.get_mut(id) else {
             return Err(self.write_refused(Status::NoSuchPort));
         };
@@ -40,7 +40,7 @@ impl<S: Storage> Nic<S> {
         };
         if self.dmas.ticket().is_none() {
             // First the slot for its DMA: what has a place goes there at once.
-            slot.state = SlotState::Queued;
+            slot.set(SlotState::Queued);
             self.dmas.park(&mut self.env, Holder::Window(at));
             return Err(Step::Pending);
         }
@@ -48,11 +48,9 @@ impl<S: Storage> Nic<S> {
             return Err(self.write_refused(Status::QueueFull));
         };
         // It may still be refused, by a revocation in this very moment: then its place is one to skip.
-        slot.port_generation = port.generation();
+        slot.let_through(port.generation());
         self.env.counters.appends += 1;
-        slot.header
-            .give_place(queue.places.address(number), number, queue.raises);
-        slot.has_place = true;
+        slot.give_place(queue.places.address(number), number, queue.raises);
         Ok(())
     }
 
@@ -61,15 +59,14 @@ impl<S: Storage> Nic<S> {
     /// here, because a message that has failed delivers none.
     #[cold]
     #[inline(never)]
-    pub(crate) fn place_ended<P: Platform>(&mut self, p: &mut P, at: BounceId, status: Status) {
-        let Some(slot) = self.slots.get_mut(at.index()) else {
+    pub(super) fn place_ended<P: Platform>(&mut self, p: &mut P, at: BounceId, status: Status) {
+        let Some(slot) = self.inbound.get_mut(at) else {
             return;
         };
-        if !core::mem::take(&mut slot.has_place) {
+        let Some((place, raises)) = slot.end_place() else {
             return;
-        }
-        let (place, raises) = slot.header.end_place();
-        let header = &slot.header;
+        };
+        let header = slot.header();
         let id = header.destination_port();
         let record = Record {
             status,
@@ -77,7 +74,7 @@ impl<S: Storage> Nic<S> {
             node: header.source(),
             port: header.source_port(),
         };
-        let Some((port, copy)) = self.ports.with_queue(id, slot.port_generation) else {
+        let Some((port, copy)) = self.ports.with_queue(id, slot.let_through_to()) else {
             return;
         };
         record.store(p.shared(), self.env.shared.port_area(id), place);

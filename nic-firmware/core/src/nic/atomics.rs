@@ -15,18 +15,14 @@
 //! carries it out itself, while the NIC, whose unit is taken, stays off. An authority is checked again
 //! each time.
 //!
-//! **Bounds.** Each port has [`UNITS`] units of its own; which one a page takes follows from its number, so
-//! nothing is searched, pages that share one wait for each other, and a port's missing pages keep no
-//! other port waiting (promise P5). An atomic that leaves a unit never runs the next one itself: the next is put in
-//! line for the next pass, so nothing here recurses.
+//! The units are in `inbound/units.rs`.
 
+use super::Nic;
+use super::receive::Step;
 use crate::authorise::Authority;
-use crate::dma::{Access, Holder, PageWanted, Ticket};
-use crate::nic::Nic;
+use crate::dmas::{Access, Holder, PageWanted, Ticket};
+use crate::inbound::{SlotState, UNITS};
 use crate::platform::{Dma, Payload, Platform};
-use crate::queue::Fifo;
-use crate::receive::Step;
-use crate::slot::{Slot, SlotState};
 use netvm_abi::atomic::{Atomic, AtomicResult, Operand};
 use netvm_abi::bounce::store_record;
 use netvm_abi::control::Modes;
@@ -36,52 +32,18 @@ use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Body, Header, Kind};
 use netvm_abi::{BounceId, ByteLen, Generation, Nanos, SegmentId, Vpn};
 
-/// Units of a port.
-pub(crate) const UNITS: u16 = 16;
-
-/// The atomics of some pages of a port: the one at work, and those that wait.
-#[derive(Clone, Copy, Debug)]
-pub struct Unit {
-    taken: bool,
-    waiting: Fifo,
-    /// The DMA of the one at work.
-    dma: u8,
-    /// Its answer, while the operand is written back.
-    result: AtomicResult,
-}
-
-impl Unit {
-    /// No atomic is in it.
-    pub(crate) const FREE: Self = Self {
-        taken: false,
-        waiting: Fifo::new(),
-        dma: 0,
-        result: AtomicResult { value: 0, second: 0 },
-    };
-}
-
-/// Number of the unit that a page takes.
-fn unit_of(vpn: Vpn) -> usize {
-    usize::from(vpn.port().0) * usize::from(UNITS) + (vpn.page_number() % u64::from(UNITS)) as usize
-}
-
-/// The page of the operand.
-fn page_of(slot: &Slot) -> Vpn {
-    Vpn::of(slot.header.destination_port(), slot.header.address())
-}
-
 impl<S: Storage> Nic<S> {
     /// A request for an atomic has arrived, or its turn has come.
     #[inline(never)]
-    pub(crate) fn atomic_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) -> Step {
-        let Some(slot) = self.slots.get_mut(at.index()) else {
+    pub(super) fn atomic_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) -> Step {
+        let Some(slot) = self.inbound.get_mut(at) else {
             return Step::Ended(Status::Malformed);
         };
         // The whole request is in the slot.
         if let Some(receive) = slot.let_go() {
             p.release_receive(receive);
         }
-        let header = slot.header.decode();
+        let header = slot.header().decode();
         let Some(atomic) = Atomic::requested(&header) else {
             *self.env.counters.refusals(Status::Malformed) += 1;
             return self.atomic_over(p, at, &header, Err(Status::Malformed));
@@ -90,24 +52,12 @@ impl<S: Storage> Nic<S> {
             Ok(authority) => authority,
             Err(status) => return self.atomic_over(p, at, &header, Err(status)),
         };
-        let Some(slot) = self.slots.get_mut(at.index()) else {
-            return Step::Ended(Status::Malformed);
-        };
-        let Some(unit) = self.units.get_mut(unit_of(page_of(slot))) else {
-            return Step::Ended(Status::Malformed);
-        };
-        if !slot.in_unit {
-            if unit.taken {
-                slot.state = SlotState::Queued;
-                unit.waiting.push(&mut self.env.lines, at.0);
-                self.env.counters.atomics_queued += 1;
-                return Step::Pending;
-            }
-            unit.taken = true;
-            slot.in_unit = true;
+        if !self.inbound.enter_unit(&mut self.env, at) {
+            self.inbound.set(at, SlotState::Queued);
+            return Step::Pending;
         }
         let Some(ticket) = self.dmas.ticket() else {
-            slot.state = SlotState::Queued;
+            self.inbound.set(at, SlotState::Queued);
             self.dmas.park(&mut self.env, Holder::Window(at));
             return Step::Pending;
         };
@@ -129,11 +79,7 @@ impl<S: Storage> Nic<S> {
             return;
         };
         let vpn = Vpn::of(header.destination_port, header.address);
-        let (Some(slot), Some(port), Some(unit)) = (
-            self.slots.get_mut(at.index()),
-            self.ports.get_mut(vpn.port()),
-            self.units.get_mut(unit_of(vpn)),
-        ) else {
+        let (Some(port), Some(unit)) = (self.ports.get_mut(vpn.port()), self.inbound.unit(at)) else {
             return;
         };
         let (state, access) = match store {
@@ -162,14 +108,14 @@ impl<S: Storage> Nic<S> {
                 }
             });
         if started.is_ok() {
-            slot.state = state;
+            self.inbound.set(at, state);
         } else {
             self.atomic_misses(p, at, header);
         }
     }
 
     /// The operand has been fetched, or stored.
-    pub(crate) fn operand_moved<P: Platform>(
+    pub(super) fn operand_moved<P: Platform>(
         &mut self,
         p: &mut P,
         now: Nanos,
@@ -177,11 +123,11 @@ impl<S: Storage> Nic<S> {
         state: SlotState,
         ok: bool,
     ) {
-        let Some(slot) = self.slot(at) else {
+        let Some(slot) = self.inbound.get(at) else {
             return;
         };
-        let (header, place) = (slot.header.decode(), unit_of(page_of(slot)));
-        let (Some(atomic), Some(unit)) = (Atomic::requested(&header), self.units.get_mut(place)) else {
+        let header = slot.header().decode();
+        let (Some(atomic), Some(unit)) = (Atomic::requested(&header), self.inbound.unit(at)) else {
             return;
         };
         if !ok {
@@ -212,17 +158,17 @@ impl<S: Storage> Nic<S> {
             Some(ticket) => self.move_operand(p, ticket, at, &header, authority, Some(&operand)),
             None => {
                 // The first in line for a slot has it; this one begins again at its turn.
-                self.set_slot(at, SlotState::Queued);
+                self.inbound.set(at, SlotState::Queued);
                 self.dmas.park(&mut self.env, Holder::Window(at));
             }
         }
     }
 
     fn authorise_atomic<P: Platform>(&mut self, p: &P, now: Nanos, at: BounceId, len: u32) -> Authority {
-        let Some(slot) = self.slots.get_mut(at.index()) else {
+        let Some(slot) = self.inbound.get_mut(at) else {
             return Err(Status::Malformed);
         };
-        let authority = match self.ports.get(slot.header.destination_port()) {
+        let authority = match self.ports.get(slot.header().destination_port()) {
             Some(port) => self
                 .env
                 .capabilities
@@ -238,11 +184,11 @@ impl<S: Storage> Nic<S> {
     /// The page cannot be used: the host is asked for it, and the unit is kept.
     #[cold]
     fn atomic_misses<P: Platform>(&mut self, p: &mut P, at: BounceId, header: &Header) {
-        let Some(slot) = self.slot_mut(at) else {
+        let Some(slot) = self.inbound.get_mut(at) else {
             return;
         };
-        slot.state = SlotState::Bounced;
-        let (generation, attempt) = (slot.generation, slot.attempts);
+        slot.set(SlotState::Bounced);
+        let (generation, attempt) = (slot.generation(), slot.attempts());
         self.env.counters.atomics_missed += 1;
         store_record(p.shared(), self.env.shared.bounce_record(at), header);
         self.env.tell_host(
@@ -256,7 +202,7 @@ impl<S: Storage> Nic<S> {
     }
 
     /// The host has brought an operand's page, or has done what was to be done with it.
-    pub(crate) fn atomic_answered<P: Platform>(
+    pub(super) fn atomic_answered<P: Platform>(
         &mut self,
         p: &mut P,
         now: Nanos,
@@ -264,13 +210,13 @@ impl<S: Storage> Nic<S> {
         generation: Generation,
         answer: AtomicAnswer,
     ) {
-        let Some(slot) = self.slot_mut(at) else {
+        let Some(slot) = self.inbound.get_mut(at) else {
             self.env.counters.host_events_refused += 1;
             return;
         };
-        let waits = slot.state == SlotState::Bounced
-            && slot.generation == generation
-            && slot.header.kind() == Kind::AtomicRequest;
+        let waits = slot.state() == SlotState::Bounced
+            && slot.generation() == generation
+            && slot.header().kind() == Kind::AtomicRequest;
         if !waits {
             self.env.counters.late_answers += 1;
             return;
@@ -282,9 +228,8 @@ impl<S: Storage> Nic<S> {
         match answer {
             AtomicAnswer::Retry => {
                 self.env.counters.atomic_replays += 1;
-                if let Some(slot) = self.slot_mut(at) {
-                    slot.attempts = slot.attempts.saturating_add(1);
-                    slot.state = SlotState::Queued;
+                if let Some(slot) = self.inbound.get_mut(at) {
+                    slot.try_again();
                 }
                 self.resume(p, now, at);
             }
@@ -296,14 +241,14 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Answers an operation that something came back for.
-    pub(crate) fn finish_atomic<P: Platform>(
+    pub(super) fn finish_atomic<P: Platform>(
         &mut self,
         p: &mut P,
         now: Nanos,
         at: BounceId,
         result: Result<AtomicResult, Status>,
     ) {
-        let Some(header) = self.slot(at).map(|slot| slot.header.decode()) else {
+        let Some(header) = self.inbound.get(at).map(|slot| slot.header().decode()) else {
             return;
         };
         let step = self.atomic_over(p, at, &header, result);
@@ -312,7 +257,7 @@ impl<S: Storage> Nic<S> {
 
     /// Answers an operation, and lets the next one on its page follow. An operation that failed has been
     /// told so: for its stream it has not failed.
-    pub(crate) fn atomic_over<P: Platform>(
+    pub(super) fn atomic_over<P: Platform>(
         &mut self,
         p: &mut P,
         at: BounceId,
@@ -324,12 +269,12 @@ impl<S: Storage> Nic<S> {
             Err(_) => Step::Refused,
         };
         self.answer_atomic(p, request, result);
-        self.leave_unit(at);
+        self.inbound.leave_unit(&mut self.env, at);
         step
     }
 
     /// Sends the answer to an atomic.
-    pub(crate) fn answer_atomic<P: Platform>(
+    pub(super) fn answer_atomic<P: Platform>(
         &mut self,
         p: &mut P,
         request: &Header,
@@ -348,33 +293,10 @@ impl<S: Storage> Nic<S> {
         p.transmit(&header, Payload::Empty);
     }
 
-    /// An operation lets go of its unit, if it has one.
-    pub(crate) fn leave_unit(&mut self, at: BounceId) {
-        let Some(slot) = self.slots.get_mut(at.index()) else {
-            return;
-        };
-        slot.attempts = 0;
-        if !core::mem::take(&mut slot.in_unit) {
-            return;
-        }
-        let vpn = page_of(slot);
-        let Some(unit) = self.units.get_mut(unit_of(vpn)) else {
-            return;
-        };
-        let Some(next) = unit.waiting.pop(&self.env.lines) else {
-            unit.taken = false;
-            return;
-        };
-        self.ready_atomics.push(&mut self.env.lines, next);
-        if let Some(slot) = self.slots.get_mut(next as usize) {
-            slot.in_unit = true;
-        }
-    }
-
     /// Takes up operations that have got their unit. Called once in every pass.
     #[inline]
-    pub(crate) fn resume_atomics<P: Platform>(&mut self, p: &mut P, now: Nanos) {
-        if !self.ready_atomics.is_empty() {
+    pub(super) fn resume_atomics<P: Platform>(&mut self, p: &mut P, now: Nanos) {
+        if self.inbound.any_ready() {
             self.resume_some_atomics(p, now);
         }
     }
@@ -382,10 +304,10 @@ impl<S: Storage> Nic<S> {
     #[cold]
     fn resume_some_atomics<P: Platform>(&mut self, p: &mut P, now: Nanos) {
         for _ in 0..UNITS {
-            let Some(at) = self.ready_atomics.pop(&self.env.lines) else {
+            let Some(at) = self.inbound.next_ready(&self.env) else {
                 return;
             };
-            self.resume(p, now, BounceId(at));
+            self.resume(p, now, at);
         }
     }
 }

@@ -5,7 +5,6 @@
 
 use crate::authorise::covers;
 use crate::env::Env;
-use crate::nic::Nic;
 use crate::platform::{Dma, DmaId, PageRange, Platform};
 use crate::ports::Port;
 use crate::queue::Fifo;
@@ -16,7 +15,7 @@ use netvm_abi::page_lock::{Miss, Used, lock_page, unlock_page};
 use netvm_abi::page_table::PageSlot;
 use netvm_abi::storage::Storage;
 use netvm_abi::{
-    BounceId, ByteLen, Geometry, Nanos, PageOffset, PortId, ReadSlot, SegmentId, StagingId, Token, Vpn,
+    BounceId, ByteLen, Geometry, PageOffset, PortId, ReadSlot, SegmentId, StagingId, Token, Vpn,
 };
 
 /// DMAs that may be in flight.
@@ -304,7 +303,7 @@ impl Dmas {
     }
 
     /// Takes the first operation that waits for a slot, if one is free.
-    fn next_parked<S: Storage>(&mut self, env: &Env<S>) -> Option<Holder> {
+    pub(crate) fn next_parked<S: Storage>(&mut self, env: &Env<S>) -> Option<Holder> {
         if !self.parked_could_go() {
             return None;
         }
@@ -327,7 +326,7 @@ impl Dmas {
 
     /// A DMA has ended: answers the barriers that wait for it alone.
     #[inline]
-    fn end_barriers<P: Platform, S: Storage>(&mut self, p: &mut P, env: &mut Env<S>, id: DmaId) {
+    pub(crate) fn end_barriers<P: Platform, S: Storage>(&mut self, p: &mut P, env: &mut Env<S>, id: DmaId) {
         if !self.barriers.is_empty() {
             self.end_some_barriers(p, env, id.slot);
         }
@@ -349,43 +348,4 @@ impl Dmas {
 fn barrier_done<P: Platform, S: Storage>(p: &mut P, env: &mut Env<S>, token: Token) {
     env.counters.barriers += 1;
     env.tell_host(p, NicEvent::BarrierDone { token });
-}
-
-impl<S: Storage> Nic<S> {
-    pub(crate) fn dma_done<P: Platform>(&mut self, p: &mut P, now: Nanos, id: DmaId, ok: bool) {
-        let Some(ended) = self.dmas.end(p, &mut self.env, id, ok) else {
-            return;
-        };
-        if let Some(port) = ended.page_of {
-            self.ports.dma_ended(p, &mut self.env, port);
-        }
-        self.dmas.end_barriers(p, &mut self.env, id);
-        match ended.holder {
-            Holder::Window(at) => self.moved(p, now, at, ok),
-            Holder::Reply(read) => self.reply_moved(p, read, ok),
-            Holder::Source(staging) => self.filled(p, now, staging, ok),
-        }
-        self.resume_parked(p, now);
-    }
-
-    /// Gives free slots to operations that wait. Called after each completion and once in every pass, so none is left
-    /// behind when those before turn out not to need their slot any more.
-    #[inline]
-    pub(crate) fn resume_parked<P: Platform>(&mut self, p: &mut P, now: Nanos) {
-        if self.dmas.anything_parked() {
-            self.resume_some(p, now);
-        }
-    }
-
-    #[cold]
-    fn resume_some<P: Platform>(&mut self, p: &mut P, now: Nanos) {
-        for _ in 0..SLOTS {
-            match self.dmas.next_parked(&self.env) {
-                Some(Holder::Window(at)) => self.resume(p, now, at),
-                Some(Holder::Reply(read)) => self.place_reply(p, read),
-                Some(Holder::Source(staging)) => self.fill_again(p, now, staging),
-                None => return,
-            }
-        }
-    }
 }

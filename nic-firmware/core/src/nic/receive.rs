@@ -6,10 +6,10 @@
 //!                             \-> end -> advance (LSN) -> pass: notification, acknowledgement
 //! ```
 
+use super::{Frame, Nic};
 use crate::behind::is_held_back;
-use crate::nic::{Frame, Nic};
+use crate::inbound::SlotState;
 use crate::platform::Platform;
-use crate::slot::{Poison, SlotState};
 use crate::window::Place;
 use netvm_abi::control::Modes;
 use netvm_abi::mutant::{self, Mutant};
@@ -20,7 +20,7 @@ use netvm_abi::{BounceId, Incarnation, Nanos, NodeId, OpId, ReceiveId};
 
 /// How far a message got at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(super) enum Step {
     /// Something will come back for it.
     Pending,
     /// It is over.
@@ -45,7 +45,7 @@ type Arrived<'a> = RawHeader<&'a [u32; HEADER_WORDS]>;
 
 impl<S: Storage> Nic<S> {
     #[inline]
-    pub(crate) fn frame_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, frame: &Frame) {
+    pub(super) fn frame_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, frame: &Frame) {
         self.env.counters.frames += 1;
         if claims_slot(&frame.head) {
             self.message_arrives(p, now, frame);
@@ -180,20 +180,16 @@ impl<S: Storage> Nic<S> {
             Place::Slot(index) => self.env.config.slot_id(id, index),
             place => return self.out_of_place(p, receive, place),
         };
-        let Some(slot) = self.slots.get_mut(at.index()) else {
+        let Some(slot) = self.inbound.get_mut(at) else {
             return;
         };
-        if slot.state != SlotState::Missing {
+        if slot.state() != SlotState::Missing {
             return self.out_of_place(p, receive, Place::Before);
         }
         let early = peer.arrived(now, seq, header.flags().contains(MessageFlags::ACK_REQUEST));
         self.env.counters.messages_received += 1;
         self.env.counters.bytes_received += u64::from(header.payload_len());
-        slot.header = header.to_owned();
-        slot.receive = receive;
-        slot.holds_receive = true;
-        slot.generation.0 = slot.generation.0.wrapping_add(1);
-        slot.status = Status::Ok;
+        slot.fill(header.to_owned(), receive);
         if early && self.waits_for_earlier(now, at) {
             return;
         }
@@ -211,16 +207,16 @@ impl<S: Storage> Nic<S> {
     /// A message that others are missing before: whether it asked to wait for them.
     #[inline(never)]
     fn waits_for_earlier(&mut self, now: Nanos, at: BounceId) -> bool {
-        let Some(slot) = self.slots.get_mut(at.index()) else {
+        let Some(slot) = self.inbound.get_mut(at) else {
             return false;
         };
-        let header = &slot.header;
+        let header = slot.header();
         let id = header.source();
         let ordered = MessageFlags::ORDERED | MessageFlags::APPEND;
         let waits = header.flags().intersects(ordered) || header.kind() == Kind::Flush;
         if waits {
             self.env.counters.ordered_parked += 1;
-            slot.state = SlotState::Ordered;
+            slot.set(SlotState::Ordered);
         }
         self.links.arm_probe(&self.env, id, now);
         waits
@@ -240,23 +236,25 @@ impl<S: Storage> Nic<S> {
     /// Does what the message in a slot asks for.
     #[inline(never)]
     fn act<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) -> Step {
-        let Some(slot) = self.slot(at) else {
+        let Some(slot) = self.inbound.get(at) else {
             return Step::Ended(Status::Malformed);
         };
-        if slot.header.source_port().0 >= self.env.config.geometry.ports {
+        if slot.header().source_port().0 >= self.env.config.geometry.ports {
             return self.refuse_sender(p, at);
         }
         // What asks for order acts at the LSN, so everything before it has ended.
-        if is_held_back(slot.header.kind(), slot.header.flags()) && self.follows_failure(at) {
+        if is_held_back(slot.header().kind(), slot.header().flags())
+            && self.inbound.follows_failure(&self.env.config, at)
+        {
             return self.hold_message_back(p, at);
         }
-        let Some(slot) = self.slot(at) else {
+        let Some(slot) = self.inbound.get(at) else {
             return Step::Ended(Status::Malformed);
         };
-        match slot.header.kind() {
+        match slot.header().kind() {
             Kind::Write => {
                 let mut mode = Modes::WRITE;
-                if slot.header.flags().contains(MessageFlags::APPEND) {
+                if slot.header().flags().contains(MessageFlags::APPEND) {
                     if let Err(step) = self.take_place(p, now, at) {
                         return step;
                     }
@@ -281,7 +279,7 @@ impl<S: Storage> Nic<S> {
     #[cold]
     fn refuse_sender<P: Platform>(&mut self, p: &mut P, at: BounceId) -> Step {
         let status = Status::NoSuchPort;
-        if let Some(request) = self.slot(at).map(|slot| slot.header.decode()) {
+        if let Some(request) = self.inbound.get(at).map(|slot| slot.header().decode()) {
             match request.kind {
                 Kind::ReadRequest => self.reply(p, &request, Err(status)),
                 Kind::AtomicRequest => self.answer_atomic(p, &request, Err(status)),
@@ -296,13 +294,13 @@ impl<S: Storage> Nic<S> {
     #[cold]
     #[inline(never)]
     fn hold_message_back<P: Platform>(&mut self, p: &mut P, at: BounceId) -> Step {
-        let Some(slot) = self.slot_mut(at) else {
+        let Some(slot) = self.inbound.get_mut(at) else {
             return Step::Ended(Status::Malformed);
         };
         if let Some(receive) = slot.let_go() {
             p.release_receive(receive);
         }
-        let header = slot.header.decode();
+        let header = slot.header().decode();
         self.env.counters.count_held(header.flags);
         if header.kind == Kind::AtomicRequest {
             return self.atomic_over(p, at, &header, Err(Status::HeldBack));
@@ -318,9 +316,9 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Ends a message if this step was its last.
-    pub(crate) fn end_step<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId, step: Step) {
+    pub(super) fn end_step<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId, step: Step) {
         if self.mark_step(p, at, step)
-            && let Some(peer) = self.slot(at).map(|slot| slot.header.source())
+            && let Some(peer) = self.inbound.get(at).map(|slot| slot.header().source())
         {
             self.advance(p, now, peer);
         }
@@ -333,15 +331,15 @@ impl<S: Storage> Nic<S> {
             Step::Ended(status) => self.mark_ended(p, at, status),
             Step::Refused => {
                 self.env.counters.messages_failed += 1;
-                self.set_slot(at, SlotState::Landed);
+                self.inbound.set(at, SlotState::Landed);
             }
         }
         true
     }
 
     /// Takes up a message that has waited for a DMA slot or a staging buffer.
-    pub(crate) fn resume<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) {
-        match self.slot(at).map(|slot| slot.state) {
+    pub(super) fn resume<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) {
+        match self.inbound.get(at).map(|slot| slot.state()) {
             Some(SlotState::Queued) => self.carry_out(p, now, at),
             Some(SlotState::Dead) => self.bury(p, now, at),
             _ => {}
@@ -349,40 +347,35 @@ impl<S: Storage> Nic<S> {
     }
 
     /// A message is over: its buffer goes back, its failure to the sender, and the LSN moves on.
-    pub(crate) fn end<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId, status: Status) {
+    pub(super) fn end<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId, status: Status) {
         self.mark_ended(p, at, status);
-        if let Some(peer) = self.slot(at).map(|slot| slot.header.source()) {
+        if let Some(peer) = self.inbound.get(at).map(|slot| slot.header().source()) {
             self.advance(p, now, peer);
         }
     }
 
     fn mark_ended<P: Platform>(&mut self, p: &mut P, at: BounceId, status: Status) {
-        let Some(slot) = self.slots.get_mut(at.index()) else {
+        let Some(slot) = self.inbound.get_mut(at) else {
             return;
         };
-        slot.status = status;
+        slot.end(status);
         if let Some(receive) = slot.let_go() {
             p.release_receive(receive);
         }
-        if slot.has_place {
+        let header = (status != Status::Ok).then(|| slot.header().decode());
+        if slot.has_place() {
             self.place_ended(p, at, status);
         }
-        let Some(slot) = self.slots.get_mut(at.index()) else {
-            return;
-        };
-        if status == Status::Ok {
-            self.env.counters.messages_landed += 1;
-            slot.state = SlotState::Landed;
-            if mutant::is(Mutant::NotificationEarly) {
-                self.deliver(p, at, false);
-            }
-        } else {
+        if let Some(header) = header {
             self.env.counters.messages_failed += 1;
-            slot.state = SlotState::Failed;
-            let header = slot.header.decode();
             // Round trips have been answered, and drivers ask again.
             if header.kind == Kind::Write {
                 self.send_error(p, &header, status);
+            }
+        } else {
+            self.env.counters.messages_landed += 1;
+            if mutant::is(Mutant::NotificationEarly) {
+                self.deliver(p, at, false);
             }
         }
     }
@@ -396,7 +389,7 @@ impl<S: Storage> Nic<S> {
                 return;
             };
             let at = self.env.config.slot_id(id, peer.lsn_slot());
-            match self.slot(at).map(|slot| slot.state) {
+            match self.inbound.get(at).map(|slot| slot.state()) {
                 Some(SlotState::Landed | SlotState::Failed) => {
                     self.pass(p, at);
                     moved = true;
@@ -422,19 +415,19 @@ impl<S: Storage> Nic<S> {
     /// The LSN passes a message: now its notification is due.
     #[inline]
     fn pass<P: Platform>(&mut self, p: &mut P, at: BounceId) {
-        let Some(slot) = self.slots.get(at.index()) else {
+        let Some(slot) = self.inbound.get(at) else {
             return;
         };
-        let (status, header) = (slot.status, &slot.header);
+        let (status, header) = (slot.status(), slot.header());
         let (id, number) = (header.source(), header.notification());
         let poisoned = if status == Status::Ok {
-            self.follows_failure(at)
+            self.inbound.follows_failure(&self.env.config, at)
         } else {
-            self.stream_fails(at, status);
+            self.inbound.stream_fails(&mut self.env, at, status);
             true
         };
         // The header stays in the slot until the next message comes into it.
-        self.set_slot(at, SlotState::Missing);
+        self.inbound.set(at, SlotState::Missing);
         if let Some(peer) = self.links.get_mut(id) {
             peer.advance();
         }
@@ -443,59 +436,20 @@ impl<S: Storage> Nic<S> {
         }
     }
 
-    /// Whether an earlier message of the same owner and epoch of its port has failed. A new epoch lifts that: the
-    /// sender's library has surfaced the error. Another owner of its port did nothing wrong.
-    #[inline(always)]
-    fn follows_failure(&mut self, at: BounceId) -> bool {
-        let Some(slot) = self.slots.get(at.index()) else {
-            return false;
-        };
-        let header = &slot.header;
-        let stream = self
-            .env
-            .config
-            .stream_index(header.source(), header.source_port());
-        let Some(stream) = self.streams.get_mut(stream) else {
-            return false;
-        };
-        let Some(poison) = stream.poison else {
-            return false;
-        };
-        let says_owner = matches!(header.kind(), Kind::Write | Kind::Flush);
-        let holds = poison.epoch == header.epoch() && (!says_owner || poison.owner == header.owner());
-        if !holds {
-            stream.poison = None;
-        }
-        holds
-    }
-
-    /// A message has failed, and its stream with it, if this node has one for it.
-    #[cold]
-    fn stream_fails(&mut self, at: BounceId, status: Status) {
-        let ports = self.env.config.geometry.ports;
-        if self
-            .slot(at)
-            .is_some_and(|slot| slot.header.source_port().0 < ports)
-        {
-            self.follows_failure(at);
-            self.poison(at, status);
-        }
-    }
-
     /// Delivers the notification of a message, if it has one and its port is well, and its stream.
     #[inline(never)]
     fn deliver<P: Platform>(&mut self, p: &mut P, at: BounceId, poisoned: bool) {
-        let Some(slot) = self.slot(at) else {
+        let Some(slot) = self.inbound.get(at) else {
             return;
         };
-        let header = &slot.header;
+        let header = slot.header();
         let (port, number) = (header.destination_port(), header.notification());
         if header.kind() != Kind::Write || !number.is_some() {
             return;
         }
         let held_back =
-            poisoned && (slot.status != Status::Ok || !header.flags().contains(MessageFlags::REGARDLESS));
-        let open = self.ports.with_queue(port, slot.port_generation);
+            poisoned && (slot.status() != Status::Ok || !header.flags().contains(MessageFlags::REGARDLESS));
+        let open = self.ports.with_queue(port, slot.let_through_to());
         let Some((port, copy)) = open.filter(|_| !held_back) else {
             self.env.counters.notifications_suppressed += 1;
             return;
@@ -510,38 +464,9 @@ impl<S: Storage> Nic<S> {
     /// A one-shot notification cannot be delivered: the sender hears of it, and its stream stops there.
     #[inline(never)]
     fn undelivered<P: Platform>(&mut self, p: &mut P, at: BounceId, status: Status) {
-        self.poison(at, status);
-        if let Some(header) = self.slot(at).map(|slot| slot.header.decode()) {
+        self.inbound.poison(&mut self.env, at, status);
+        if let Some(header) = self.inbound.get(at).map(|slot| slot.header().decode()) {
             self.send_error(p, &header, status);
-        }
-    }
-
-    /// Suppresses the notifications of a message's stream until its epoch changes. Reads do not
-    /// poison: they leave nothing undone at this side.
-    #[cold]
-    fn poison(&mut self, at: BounceId, status: Status) {
-        let Some(slot) = self.slots.get(at.index()) else {
-            return;
-        };
-        let header = &slot.header;
-        // A message that stands alone does not poison its stream.
-        if header.flags().contains(MessageFlags::REGARDLESS) {
-            return;
-        }
-        let stream = self
-            .env
-            .config
-            .stream_index(header.source(), header.source_port());
-        if let Some(stream) = self.streams.get_mut(stream)
-            && stream.poison.is_none()
-        {
-            stream.poison = Some(Poison {
-                epoch: header.epoch(),
-                owner: header.owner(),
-                status,
-                op: header.op(),
-            });
-            self.env.counters.streams_poisoned += 1;
         }
     }
 }

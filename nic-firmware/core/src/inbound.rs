@@ -1,0 +1,67 @@
+//! What arrives from other nodes: the slots of all receiving windows, the streams that the messages belong to, and the
+//! units that atomics take.
+
+mod slot;
+mod streams;
+mod units;
+
+pub(crate) use slot::Slot;
+pub(crate) use slot::SlotState;
+pub(crate) use streams::Stream;
+pub(crate) use units::UNITS;
+pub(crate) use units::Unit;
+
+use crate::queue::Fifo;
+use netvm_abi::BounceId;
+use netvm_abi::storage::Storage;
+
+/// All receiving windows.
+pub(crate) struct Inbound<S: Storage> {
+    slots: S::Table<Slot>,
+    streams: S::Table<Stream>,
+    units: S::Table<Unit>,
+    /// Atomics that have got their unit and wait for the next pass.
+    ready: Fifo,
+}
+
+impl<S: Storage> Inbound<S> {
+    pub(crate) fn new(slots: S::Table<Slot>, streams: S::Table<Stream>, units: S::Table<Unit>) -> Self {
+        Self {
+            slots,
+            streams,
+            units,
+            ready: Fifo::new(),
+        }
+    }
+
+    /// A slot of a window.
+    #[inline]
+    pub(crate) fn get(&self, at: BounceId) -> Option<&Slot> {
+        self.slots.get(at.index())
+    }
+
+    /// The same, to change it.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, at: BounceId) -> Option<&mut Slot> {
+        self.slots.get_mut(at.index())
+    }
+
+    /// What the message in a slot waits for.
+    #[inline]
+    pub(crate) fn state(&self, at: BounceId) -> Option<SlotState> {
+        self.get(at).map(Slot::state)
+    }
+
+    /// It waits for something else now.
+    #[inline]
+    pub(crate) fn set(&mut self, at: BounceId, state: SlotState) {
+        if let Some(slot) = self.get_mut(at) {
+            slot.set(state);
+        }
+    }
+
+    /// Whether a message has ended, and waits for the LSN alone.
+    pub(crate) fn has_ended(&self, at: BounceId) -> bool {
+        matches!(self.state(at), Some(SlotState::Landed | SlotState::Failed))
+    }
+}

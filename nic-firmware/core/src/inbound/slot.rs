@@ -1,0 +1,180 @@
+//! A slot of a peer's sequence window: one message, from its arrival until the LSN passes it.
+
+use netvm_abi::status::Status;
+use netvm_abi::wire::{HEADER_WORDS, Header, Kind, RawHeader};
+use netvm_abi::{Generation, NodeId, NotificationId, ReceiveId, VirtAddr};
+
+/// What a message is waiting for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SlotState {
+    /// It has not arrived.
+    Missing,
+    /// Everything before it (it asked for that).
+    Ordered,
+    /// A DMA slot, or a staging buffer.
+    Queued,
+    /// A DMA into its page.
+    Moving,
+    /// The operand of its atomic operation is on the way here.
+    Fetching,
+    /// The operand is on the way back.
+    Storing,
+    /// A DMA into its bounce page.
+    Bouncing,
+    /// The host, which has its bounce page.
+    Bounced,
+    /// The data that a read asked for.
+    Sourcing,
+    /// Nothing: its link has failed, and it goes when its DMA or queue lets go of it.
+    Dead,
+    /// The LSN. It has landed.
+    Landed,
+    /// The LSN. It has failed.
+    Failed,
+}
+
+/// A slot.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot {
+    state: SlotState,
+    /// How it ended.
+    status: Status,
+    /// Whether it still has its receive buffer.
+    holds_receive: bool,
+    receive: ReceiveId,
+    /// Use of the slot, which names it to the host.
+    generation: Generation,
+    /// Whether an atomic holds its page's unit.
+    pub(super) in_unit: bool,
+    /// How often it has missed its page.
+    attempts: u8,
+    /// Generation of the receiving port when the message was let through.
+    port_generation: Generation,
+    /// Whether an append has got its place of a shared queue, and its record is not stored yet.
+    has_place: bool,
+    header: RawHeader<[u32; HEADER_WORDS]>,
+}
+
+impl Slot {
+    /// A slot that waits for its first message.
+    pub(crate) const MISSING: Self = Self {
+        state: SlotState::Missing,
+        status: Status::Ok,
+        holds_receive: false,
+        receive: ReceiveId(0),
+        generation: Generation(0),
+        in_unit: false,
+        attempts: 0,
+        port_generation: Generation(0),
+        has_place: false,
+        header: RawHeader::new(&Header::new(Kind::Write, NodeId(0), NodeId(0))),
+    };
+
+    /// A message comes into the slot.
+    #[inline(always)]
+    pub(crate) fn fill(&mut self, header: RawHeader<[u32; HEADER_WORDS]>, receive: ReceiveId) {
+        self.header = header;
+        self.receive = receive;
+        self.holds_receive = true;
+        self.generation.0 = self.generation.0.wrapping_add(1);
+        self.status = Status::Ok;
+    }
+
+    /// What the message waits for.
+    #[inline]
+    pub(crate) const fn state(&self) -> SlotState {
+        self.state
+    }
+
+    /// It waits for something else now.
+    #[inline]
+    pub(crate) const fn set(&mut self, state: SlotState) {
+        self.state = state;
+    }
+
+    /// The message has ended, and waits for the LSN.
+    #[inline]
+    pub(crate) fn end(&mut self, status: Status) {
+        self.status = status;
+        self.state = if status == Status::Ok {
+            SlotState::Landed
+        } else {
+            SlotState::Failed
+        };
+    }
+
+    /// How it ended.
+    #[inline]
+    pub(crate) const fn status(&self) -> Status {
+        self.status
+    }
+
+    /// Its header. It stays in the slot until the next message comes into it.
+    #[inline]
+    pub(crate) const fn header(&self) -> &RawHeader<[u32; HEADER_WORDS]> {
+        &self.header
+    }
+
+    /// Use of the slot, which names it to the host.
+    #[inline]
+    pub(crate) const fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Its receive buffer.
+    #[inline]
+    pub(crate) const fn receive(&self) -> ReceiveId {
+        self.receive
+    }
+
+    /// The receive buffer, if the slot still has it: for the caller to give back.
+    #[inline]
+    pub(crate) fn let_go(&mut self) -> Option<ReceiveId> {
+        core::mem::take(&mut self.holds_receive).then_some(self.receive)
+    }
+
+    /// The message is let through to this owner of its port.
+    #[inline]
+    pub(crate) const fn let_through(&mut self, port: Generation) {
+        self.port_generation = port;
+    }
+
+    /// The owner of its port to which the message was let through.
+    #[inline]
+    pub(crate) const fn let_through_to(&self) -> Generation {
+        self.port_generation
+    }
+
+    /// How often it has missed its page.
+    pub(crate) const fn attempts(&self) -> u8 {
+        self.attempts
+    }
+
+    /// The host has brought its page: another attempt follows.
+    pub(crate) const fn try_again(&mut self) {
+        self.attempts = self.attempts.saturating_add(1);
+        self.state = SlotState::Queued;
+    }
+
+    /// No attempt follows.
+    pub(crate) const fn tries_no_more(&mut self) {
+        self.attempts = 0;
+    }
+
+    /// An append gets its place, at `address`, and goes on as a write.
+    pub(crate) fn give_place(&mut self, address: VirtAddr, number: u32, raises: NotificationId) {
+        self.header.give_place(address, number, raises);
+        self.has_place = true;
+    }
+
+    /// An append has a place whose record is not stored yet.
+    #[inline]
+    pub(crate) const fn has_place(&self) -> bool {
+        self.has_place
+    }
+
+    /// The place that an append had, and the event count that it raises.
+    pub(crate) fn end_place(&mut self) -> Option<(u32, NotificationId)> {
+        core::mem::take(&mut self.has_place).then(|| self.header.end_place())
+    }
+}

@@ -1,0 +1,99 @@
+//! The streams of messages: what the failure of one means for those behind it, until their sender knows (promise P4).
+
+use super::Inbound;
+use crate::config::Config;
+use crate::env::Env;
+use netvm_abi::status::Status;
+use netvm_abi::storage::Storage;
+use netvm_abi::wire::{Kind, MessageFlags, Owner};
+use netvm_abi::{BounceId, Epoch, OpId};
+
+/// A port of another node as a sender to this one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stream {
+    /// The first failure that the sender has not answered with a new epoch: notifications of that
+    /// epoch are suppressed.
+    poison: Option<Poison>,
+}
+
+/// Why a stream is poisoned.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Poison {
+    epoch: Epoch,
+    /// Owner of the sending port: the next one is not to blame.
+    owner: Owner,
+    pub(crate) status: Status,
+    pub(crate) op: OpId,
+}
+
+impl<S: Storage> Inbound<S> {
+    /// Whether an earlier message of the same owner and epoch of its port has failed. A new epoch lifts that: the
+    /// sender's library has surfaced the error. Another owner of its port did nothing wrong.
+    #[inline(always)]
+    pub(crate) fn follows_failure(&mut self, config: &Config, at: BounceId) -> bool {
+        let Some(slot) = self.slots.get(at.index()) else {
+            return false;
+        };
+        let header = slot.header();
+        let stream = config.stream_index(header.source(), header.source_port());
+        let Some(stream) = self.streams.get_mut(stream) else {
+            return false;
+        };
+        let Some(poison) = stream.poison else {
+            return false;
+        };
+        let says_owner = matches!(header.kind(), Kind::Write | Kind::Flush);
+        let holds = poison.epoch == header.epoch() && (!says_owner || poison.owner == header.owner());
+        if !holds {
+            stream.poison = None;
+        }
+        holds
+    }
+
+    /// Suppresses the notifications of a message's stream until its epoch changes. Reads do not
+    /// poison: they leave nothing undone at this side.
+    #[cold]
+    pub(crate) fn poison(&mut self, env: &mut Env<S>, at: BounceId, status: Status) {
+        let Some(slot) = self.slots.get(at.index()) else {
+            return;
+        };
+        let header = slot.header();
+        // A message that stands alone does not poison its stream.
+        if header.flags().contains(MessageFlags::REGARDLESS) {
+            return;
+        }
+        let stream = env.config.stream_index(header.source(), header.source_port());
+        if let Some(stream) = self.streams.get_mut(stream)
+            && stream.poison.is_none()
+        {
+            stream.poison = Some(Poison {
+                epoch: header.epoch(),
+                owner: header.owner(),
+                status,
+                op: header.op(),
+            });
+            env.counters.streams_poisoned += 1;
+        }
+    }
+
+    /// A message has failed, and its stream with it, if this node has one for it.
+    #[cold]
+    pub(crate) fn stream_fails(&mut self, env: &mut Env<S>, at: BounceId, status: Status) {
+        let ports = env.config.geometry.ports;
+        if self
+            .get(at)
+            .is_some_and(|slot| slot.header().source_port().0 < ports)
+        {
+            self.follows_failure(&env.config, at);
+            self.poison(env, at, status);
+        }
+    }
+
+    /// The failure of its stream that a flush is told of.
+    pub(crate) fn failure_before(&self, config: &Config, at: BounceId) -> Option<Poison> {
+        let header = self.get(at)?.header();
+        let stream = config.stream_index(header.source(), header.source_port());
+        let poison = self.streams.get(stream)?.poison?;
+        (poison.epoch == header.epoch() && poison.owner == header.owner()).then_some(poison)
+    }
+}

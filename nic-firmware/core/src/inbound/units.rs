@@ -1,0 +1,110 @@
+//! Units of atomics: all atomics on one page take the same unit, and a unit carries out one at a time.
+//!
+//! Each port has [`UNITS`] units of its own; which one a page takes follows from its number, so nothing is searched,
+//! pages that share one wait for each other, and a port's missing pages keep no other port waiting (promise P5).
+
+use super::Inbound;
+use crate::env::Env;
+use crate::queue::Fifo;
+use netvm_abi::atomic::AtomicResult;
+use netvm_abi::storage::Storage;
+use netvm_abi::{BounceId, Vpn};
+
+/// Units of a port.
+pub(crate) const UNITS: u16 = 16;
+
+/// The atomics of some pages of a port: the one at work, and those that wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Unit {
+    taken: bool,
+    waiting: Fifo,
+    /// The DMA of the one at work.
+    pub(crate) dma: u8,
+    /// Its answer, while the operand is written back.
+    pub(crate) result: AtomicResult,
+}
+
+impl Unit {
+    /// No atomic is in it.
+    pub(crate) const FREE: Self = Self {
+        taken: false,
+        waiting: Fifo::new(),
+        dma: 0,
+        result: AtomicResult { value: 0, second: 0 },
+    };
+}
+
+/// Number of the unit that a page takes.
+fn unit_of(vpn: Vpn) -> usize {
+    usize::from(vpn.port().0) * usize::from(UNITS) + (vpn.page_number() % u64::from(UNITS)) as usize
+}
+
+impl<S: Storage> Inbound<S> {
+    /// The page of an operand.
+    fn operand_page(&self, at: BounceId) -> Option<Vpn> {
+        let header = self.get(at)?.header();
+        Some(Vpn::of(header.destination_port(), header.address()))
+    }
+
+    /// The unit of the atomic in a slot.
+    pub(crate) fn unit(&mut self, at: BounceId) -> Option<&mut Unit> {
+        let page = self.operand_page(at)?;
+        self.units.get_mut(unit_of(page))
+    }
+
+    /// Lets an atomic have its unit. Returns false where it has to wait for it.
+    pub(crate) fn enter_unit(&mut self, env: &mut Env<S>, at: BounceId) -> bool {
+        let Some(page) = self.operand_page(at) else {
+            return false;
+        };
+        let (slot, unit) = (self.slots.get_mut(at.index()), self.units.get_mut(unit_of(page)));
+        let (Some(slot), Some(unit)) = (slot, unit) else {
+            return false;
+        };
+        if slot.in_unit {
+            return true;
+        }
+        if unit.taken {
+            unit.waiting.push(&mut env.lines, at.0);
+            env.counters.atomics_queued += 1;
+            return false;
+        }
+        unit.taken = true;
+        slot.in_unit = true;
+        true
+    }
+
+    /// An operation lets go of its unit, if it has one. The next one gets it, and is put in line for the next pass: so
+    /// nothing here recurses.
+    pub(crate) fn leave_unit(&mut self, env: &mut Env<S>, at: BounceId) {
+        let Some(slot) = self.slots.get_mut(at.index()) else {
+            return;
+        };
+        slot.tries_no_more();
+        if !core::mem::take(&mut slot.in_unit) {
+            return;
+        }
+        let Some(unit) = self.unit(at) else {
+            return;
+        };
+        let Some(next) = unit.waiting.pop(&env.lines) else {
+            unit.taken = false;
+            return;
+        };
+        self.ready.push(&mut env.lines, next);
+        if let Some(slot) = self.slots.get_mut(next as usize) {
+            slot.in_unit = true;
+        }
+    }
+
+    /// Whether an atomic has got its unit and waits for the next pass.
+    #[inline]
+    pub(crate) const fn any_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Takes the first of them.
+    pub(crate) fn next_ready(&mut self, env: &Env<S>) -> Option<BounceId> {
+        self.ready.pop(&env.lines).map(BounceId)
+    }
+}
