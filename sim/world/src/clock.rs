@@ -54,6 +54,11 @@ impl<E> Clock<E> {
         }
     }
 
+    /// Bytes that its line takes.
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.heap.capacity() * size_of::<Entry<E>>()) as u64
+    }
+
     /// The present.
     pub(crate) fn now(&self) -> Nanos {
         self.now

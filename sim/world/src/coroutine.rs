@@ -7,12 +7,13 @@
 //! tens of KiB are touched) and leaves reference counts too high. Without it each death would leak what its stack refers
 //! to, which may be the whole world.
 
-use corosensei::stack::DefaultStack;
+use corosensei::stack::{DefaultStack, Stack};
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use netvm_abi::Nanos;
 use std::any::Any;
 use std::backtrace::Backtrace;
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
@@ -43,7 +44,17 @@ pub(crate) enum Turn {
 #[derive(Clone, Default)]
 pub(crate) struct StackPool(Rc<RefCell<Vec<DefaultStack>>>);
 
+/// From the lowest address of a stack to its end.
+fn place_of(stack: &DefaultStack) -> Range<usize> {
+    stack.limit().get()..stack.base().get()
+}
+
 impl StackPool {
+    /// Where the stacks lie that are not in use.
+    pub(crate) fn places(&self) -> Vec<Range<usize>> {
+        self.0.borrow().iter().map(place_of).collect()
+    }
+
     fn take(&self) -> std::io::Result<DefaultStack> {
         let pooled = self.0.borrow_mut().pop();
         pooled.map_or_else(|| DefaultStack::new(STACK_BYTES), Ok)
@@ -124,6 +135,8 @@ impl Parker {
 pub(crate) struct App {
     coroutine: Option<Coroutine<(), Park, (), DefaultStack>>,
     pool: StackPool,
+    /// Addresses of its stack.
+    stack: Range<usize>,
 }
 
 impl App {
@@ -131,6 +144,7 @@ impl App {
     /// only one runs at a time.
     pub(crate) fn new(pool: &StackPool, parker: &Parker, body: Box<dyn FnOnce()>) -> std::io::Result<Self> {
         let stack = pool.take()?;
+        let place = place_of(&stack);
         let parker = parker.clone();
         let coroutine = Coroutine::with_stack(stack, move |yielder: &Yielder<(), Park>, ()| {
             parker.0.set(Some(std::ptr::from_ref(yielder)));
@@ -140,7 +154,13 @@ impl App {
         Ok(Self {
             coroutine: Some(coroutine),
             pool: pool.clone(),
+            stack: place,
         })
+    }
+
+    /// Where its stack lies.
+    pub(crate) fn stack(&self) -> Range<usize> {
+        self.stack.clone()
     }
 
     /// Lets the app run until it parks or ends.

@@ -24,6 +24,8 @@ use std::rc::Weak;
 /// The driver of one node.
 pub(crate) struct Driver {
     pub(crate) host: Host<Heap>,
+    /// The host core's tables, by the type of their entries, in bytes.
+    pub(crate) tables: Vec<(&'static str, u64)>,
     pub(crate) platform: HostPlatform,
     /// Imports that have ended and have not been fetched.
     pub(crate) imported: BTreeMap<Token, Result<Grant, Status>>,
@@ -109,10 +111,12 @@ impl Driver {
             bar: View::whole(&words, Side::Host, Space::Bar),
             shared: View::whole(&words, Side::Host, Space::Shared),
         };
-        let host = Host::attach(&mut platform, &mut Heap, config, sim.now())
+        let mut heap = Heap::default();
+        let host = Host::attach(&mut platform, &mut heap, config, sim.now())
             .map_err(|error| format!("node {}: {error:?}", node.id))?;
         Ok(Self {
             host,
+            tables: heap.made,
             platform,
             imported: BTreeMap::new(),
             workers: BTreeMap::new(),

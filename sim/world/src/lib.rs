@@ -28,6 +28,7 @@ mod dma;
 mod driver;
 pub mod evidence;
 pub mod faults;
+pub mod footprint;
 mod heap;
 mod hostile;
 mod kernel;
@@ -66,6 +67,19 @@ use world::World;
 /// finish.
 pub fn run_seed(seed: u64, config: &Config, sink: &mut dyn TraceSink) -> Result<Report, Box<Failure>> {
     World::new(seed, *config, sink.wants_lines()).run(sink)
+}
+
+/// The same, and what the world's memory was made of when it was largest. The figures are those of the whole process: it
+/// has to be the only world, and the first.
+///
+/// # Errors
+/// [`Failure`] as [`run_seed`].
+pub fn run_measured(seed: u64, config: &Config) -> Result<(Report, footprint::Footprint), Box<Failure>> {
+    let meter = footprint::Meter::default();
+    let mut world = World::new(seed, *config, false);
+    world.measure(&meter);
+    let report = world.run(&mut NoTrace)?;
+    Ok((report, meter.largest()))
 }
 
 /// Plays one conformance body in a world of its own.

@@ -133,6 +133,11 @@ impl Trace {
         self.ring.push_back(event);
     }
 
+    /// Bytes of the events that it keeps.
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.ring.capacity() * size_of::<Event>()) as u64
+    }
+
     /// The last events, oldest first.
     pub(crate) fn last(&self) -> Vec<String> {
         self.ring.iter().map(Event::to_string).collect()

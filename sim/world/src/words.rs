@@ -119,7 +119,6 @@ impl Cells {
         chunk.get_or_init(|| Box::new([const { Cell::new(0) }; CHUNK]))[at.index() % CHUNK].set(value);
     }
 
-    #[cfg(test)]
     fn bytes(&self) -> usize {
         self.chunks.iter().filter(|chunk| chunk.get().is_some()).count() * CHUNK * 4
     }
@@ -141,6 +140,16 @@ pub(crate) struct NodeWords {
 }
 
 impl NodeWords {
+    /// Bytes that are allocated: of NIC memory, of the driver's, and for stores that have not landed.
+    pub(crate) fn bytes(&self) -> [u64; 3] {
+        let cells = |cells: &Cells| cells.bytes() + cells.chunks.len() * size_of::<OnceCell<Chunk>>();
+        let buffered: usize = self.buffers.iter().map(|buffer| buffer.borrow().capacity()).sum();
+        let posted: usize = self.posted.iter().map(|posted| posted.borrow().capacity()).sum();
+        let stores =
+            buffered * size_of::<(Space, WordIndex, u32)>() + posted * size_of::<(Nanos, WordIndex, u32)>();
+        [cells(&self.bar), cells(&self.shared), stores].map(|bytes| bytes as u64)
+    }
+
     /// Zeroed spaces of `bar` and `shared` words.
     pub(crate) fn new(bar: u32, shared: u32, watch: Rc<dyn Watch>) -> Self {
         Self {

@@ -80,7 +80,7 @@ pub struct Sim {
     #[arg(long, value_name = "SEED", conflicts_with = "seed",
           value_parser = |text: &str| number::<u64>(text, 0, u64::MAX))]
     pub first_seed: Option<u64>,
-    /// Nodes in each world: 2 to 512. A world of 256 takes 1.6 GB, one of 512 takes 5.6 GB.
+    /// Nodes in each world: 2 to 512. A world of 256 takes 1.8 GB, one of 512 takes 5.6 GB.
     #[arg(long, value_name = "COUNT", default_value_t = 4,
           value_parser = |text: &str| number::<u16>(text, 2, MAX_NODES.into()))]
     pub nodes: u16,
@@ -94,6 +94,9 @@ pub struct Sim {
     /// Print every event of the run (needs --seed); two runs of a seed print the same bytes.
     #[arg(long, requires = "seed", conflicts_with = "json")]
     pub trace: bool,
+    /// Run exactly this seed, alone, and print what the memory of its world is made of when it is largest.
+    #[arg(long, requires = "seed", conflicts_with = "trace")]
+    pub memory: bool,
     /// Print the result as one JSON object.
     #[arg(long)]
     pub json: bool,

@@ -86,6 +86,13 @@ impl Bus {
         self.next_receive = 0;
     }
 
+    /// Bytes of staging buffers, of bounce pages and of received frames.
+    pub(crate) fn bytes(&self) -> [u64; 3] {
+        let frames = self.frames.iter().map(|(_, frame)| frame.len());
+        let received: usize = frames.chain(self.receive.values().map(|frame| frame.len())).sum();
+        [self.staging.len() * PAGE, self.bounce.len() * PAGE, received].map(|bytes| bytes as u64)
+    }
+
     /// Whether a DMA is under way.
     pub(crate) fn busy(&self) -> bool {
         !self.active.is_empty()
@@ -108,6 +115,8 @@ impl Bus {
 /// The firmware of a card.
 pub(crate) struct Card {
     nic: Nic<Heap>,
+    /// The NIC core's tables, by the type of their entries, in bytes.
+    pub(crate) tables: Vec<(&'static str, u64)>,
     event_loop: EventLoop,
     device: CardDevice,
 }
@@ -136,11 +145,13 @@ impl Card {
             pace: sim.model.map(Pace::new),
         };
         node.bus.borrow_mut().engines = Some(Engines::new(speed));
-        let mut nic = Nic::new(config, &mut Heap).map_err(|error| error.to_string())?;
+        let mut heap = Heap::default();
+        let mut nic = Nic::new(config, &mut heap).map_err(|error| error.to_string())?;
         nic.attach(&mut device);
         words.drain(Side::Nic);
         Ok(Self {
             nic,
+            tables: heap.made,
             event_loop: EventLoop::new(),
             device,
         })

@@ -175,6 +175,7 @@ pub(super) fn pass(sim: &Sim, node: &Node, card: &mut Card) -> Option<Nanos> {
         nic,
         event_loop,
         device,
+        ..
     } = card;
     let now = sim.now();
     let CardDevice { pace: Some(pace), .. } = device else {

@@ -86,6 +86,11 @@ trait Checker {
     fn settled(&mut self, _ledger: &Ledger) -> Verdict {
         Ok(())
     }
+
+    /// Bytes of its own books, where they are large.
+    fn bytes(&self) -> usize {
+        0
+    }
 }
 
 /// What the checkers of a run hold against it.
@@ -149,6 +154,12 @@ impl Checkers {
     pub(crate) fn settled(&mut self) -> Result<(), Violation> {
         let ledger = &self.ledger;
         first(&mut self.all, |checker| checker.settled(ledger))
+    }
+
+    /// Bytes of the messages that the ledger keeps, and of the checkers' own books.
+    pub(crate) fn bytes(&self) -> [u64; 2] {
+        let own: usize = self.all.iter().map(|checker| checker.bytes()).sum();
+        [self.ledger.bytes(), own as u64]
     }
 
     /// Whether every message on links that are up has ended.

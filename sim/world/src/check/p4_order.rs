@@ -44,6 +44,13 @@ impl Checker for Order {
         Promise::P4
     }
 
+    fn bytes(&self) -> usize {
+        // Nodes of a tree are two thirds full on average.
+        let keys = size_of::<(NodeId, PortId, NotificationId)>();
+        let counts = self.counts.len() * (keys + size_of::<u32>());
+        (counts + self.delivered.len() * (keys + size_of::<u64>())) * 3 / 2
+    }
+
     fn see(&mut self, _now: Nanos, fact: &Seen, news: &[News], ledger: &Ledger) -> Verdict {
         for item in news {
             match *item {

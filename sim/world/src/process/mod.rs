@@ -261,6 +261,17 @@ pub(crate) fn bury(sim: &Sim) {
     }
 }
 
+/// Where the stacks of all apps lie, killed and living.
+pub(crate) fn stacks(sim: &Sim) -> Vec<std::ops::Range<usize>> {
+    let apps = sim.apps.borrow();
+    let living = apps.slots.iter().filter_map(|slot| slot.app.as_ref());
+    living
+        .chain(&apps.killed)
+        .map(App::stack)
+        .chain(sim.pool.places())
+        .collect()
+}
+
 /// In which call each living app stands, for a report. The run must be over.
 pub(crate) fn whereabouts(sim: &Sim) -> Vec<(NodeId, ProcessId, String)> {
     let count = sim.apps.borrow().slots.len();

@@ -38,6 +38,12 @@ impl Frames {
         }
     }
 
+    /// Bytes of the frames that were ever used, and of their list.
+    pub(super) fn bytes(&self) -> usize {
+        let used = self.frames.iter().filter(|frame| frame.bytes.is_some()).count();
+        (used + 1) * PAGE + self.frames.len() * (size_of::<Frame>() + size_of::<Ppn>())
+    }
+
     fn frame(&self, ppn: Ppn) -> Option<&Frame> {
         self.frames
             .get(usize::try_from(ppn.0.checked_sub(self.first.0)?).ok()?)

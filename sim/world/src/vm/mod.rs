@@ -42,6 +42,12 @@ pub(crate) struct HostVm {
 }
 
 impl HostVm {
+    /// Bytes of frames, of copies in swap, and of page tables.
+    pub(crate) fn bytes(&self) -> [u64; 3] {
+        let tables: usize = self.spaces.values().map(Space::bytes).sum();
+        [self.frames.bytes(), self.swap.bytes(), tables].map(|bytes| bytes as u64)
+    }
+
     /// A host with `frames` page frames, the first of them numbered `first`.
     pub(crate) fn new(node: NodeId, first: Ppn, frames: usize) -> Self {
         Self {

@@ -48,6 +48,11 @@ pub(crate) struct Space {
 }
 
 impl Space {
+    /// Bytes of its page table.
+    pub(super) fn bytes(&self) -> usize {
+        self.entries.len() * size_of::<(u64, Pte)>()
+    }
+
     /// Adds a region; refuses an empty or overlapping one.
     pub(super) fn add_region(&mut self, first: u64, pages: u64) -> bool {
         let Some(end) = first.checked_add(pages) else {

@@ -46,6 +46,11 @@ impl Swap {
         }
     }
 
+    /// Bytes of all copies.
+    pub(super) fn bytes(&self) -> usize {
+        self.slots.len() * (PAGE + size_of::<(u64, Slot)>())
+    }
+
     /// The bytes of a copy.
     pub(super) fn read(&self, slot: u64) -> Option<&[u8; PAGE]> {
         self.slots.get(&slot).map(|slot| &*slot.bytes)

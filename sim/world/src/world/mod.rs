@@ -15,6 +15,7 @@ use crate::dice::Dice;
 use crate::dma::DmaSpeed;
 use crate::driver;
 use crate::faults::Faults;
+use crate::footprint::Meter;
 use crate::hostile::{self, Rogue};
 use crate::kernel;
 use crate::link::{Fabric, LinkSpeed};
@@ -55,6 +56,8 @@ pub(crate) struct World {
     messages_then: u64,
     alive_roles: Vec<bool>,
     tick: Nanos,
+    /// Looks at the memory of the process.
+    meter: Option<Meter>,
 }
 
 impl Drop for World {
@@ -230,12 +233,18 @@ impl World {
             messages_then: 0,
             alive_roles,
             tick: shape.tick,
+            meter: None,
         }
     }
 
     /// Adds a fault at a step of the protocol.
     pub(crate) fn play(&self, script: Script) {
         self.sim.play.begin(script);
+    }
+
+    /// Has this look at the memory of the process now and then.
+    pub(crate) fn measure(&mut self, meter: &Meter) {
+        self.meter = Some(meter.clone());
     }
 
     /// Holds the waits of a port against a bound.

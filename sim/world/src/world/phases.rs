@@ -34,6 +34,9 @@ impl World {
         let sim = self.sim.clone();
         let now = sim.now();
         self.checkers.tick(now).map_err(Stop::Broken)?;
+        if let Some(meter) = &self.meter {
+            meter.look(&sim, &self.checkers);
+        }
         self.restart_roles();
         let messages = self.checkers.messages();
         let elapsed = Nanos(now.0 - self.since.0);

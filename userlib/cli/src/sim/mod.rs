@@ -3,6 +3,7 @@
 //! A world is single-threaded; worlds of different seeds know nothing of each other. Everything that stands on
 //! standard output is a function of the seeds, except the closing lines about time.
 
+mod memory;
 mod result;
 mod run;
 
@@ -40,6 +41,9 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
 fn run_with(options: &Sim, config: Config, folder: &Path) -> Result<(), Failure> {
     if let (Some(seed), true) = (options.seed, options.trace) {
         return trace(seed, &config);
+    }
+    if let (Some(seed), true) = (options.seed, options.memory) {
+        return memory::print(seed, &config, options.json);
     }
     let (first, count) = match options.seed {
         Some(seed) => (seed, 1),

@@ -105,6 +105,12 @@ impl Ledger {
         }
     }
 
+    /// Bytes of the messages that are kept.
+    pub(in crate::check) fn bytes(&self) -> u64 {
+        let entries: usize = self.lanes.values().map(|lane| lane.entries.capacity()).sum();
+        (entries * size_of::<lane::Entry>() + self.lanes.len() * size_of::<Lane>()) as u64
+    }
+
     /// Takes in a fact.
     pub(in crate::check) fn see(&mut self, now: Nanos, fact: &Seen) -> Vec<News> {
         let mut news = Vec::new();
