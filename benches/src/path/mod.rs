@@ -1,7 +1,6 @@
 //! The path of a write, step by step: instructions against budgets, and times as ratios.
 
 pub mod asks;
-pub mod card;
 pub mod cases;
 pub mod pair;
 pub mod ratios;

@@ -1,8 +1,8 @@
 //! What the ends of a channel wait for.
 
-use crate::card::Card;
 use netvm::{ChannelConfig, Error, NodeId, PortConfig, PortId, Receiver, Sender, Status, Timeout};
 use netvm_abi::descriptor::{Command, Opcode};
+use netvm_kit::port::Card;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

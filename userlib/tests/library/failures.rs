@@ -1,11 +1,11 @@
 //! How failures come back to the program.
 
-use crate::card::{Card, op};
 use netvm::{Error, Failure, PortConfig, PortId, Status};
 use netvm_abi::bar::port::ERROR_READ;
 use netvm_abi::descriptor::Opcode;
 use netvm_abi::port_area::ERRORS_LOST;
 use netvm_abi::{Epoch, NodeId, OpId};
+use netvm_kit::port::{Card, op};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 

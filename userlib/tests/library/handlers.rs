@@ -1,8 +1,8 @@
 //! Handlers and futures side by side: wake-ups, turns, and what a program's own code does to the dispatcher.
 
-use crate::card::Card;
 use netvm::{NotificationId, Port, PortConfig, Timeout};
 use netvm_abi::bar::port::WAKE_ON_QUEUE;
+use netvm_kit::port::Card;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};

@@ -1,10 +1,10 @@
 //! What a lock's home makes of members that come and go.
 
-use crate::card::Card;
 use netvm::Refusal;
 use netvm::sync::alock::{AsymmetricGuard, AsymmetricLock};
 use netvm::{Access, Error, NodeId, PortConfig, PortId, Status, Timeout};
 use netvm_abi::descriptor::Opcode;
+use netvm_kit::port::Card;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,6 +1,5 @@
 //! The library against a card made of words: what it posts, and what it makes of the answers.
 
-mod card;
 mod channels;
 mod failures;
 mod handlers;

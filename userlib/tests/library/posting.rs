@@ -1,12 +1,12 @@
 //! What the library puts into the command queue.
 
-use crate::card::Card;
 use netvm::{Error, PortConfig, Status};
 use netvm_abi::bar::port::{DOORBELL, TAKEN_FENCE, WRITE_FENCE};
 use netvm_abi::descriptor::{CommandFlags, Opcode};
 use netvm_abi::port_area::{PORT_STATE, WRITES_DONE};
 use netvm_abi::shared_map::status_page;
 use netvm_abi::{NodeId, NotificationId};
+use netvm_kit::port::Card;
 use std::sync::atomic::Ordering;
 
 #[test]

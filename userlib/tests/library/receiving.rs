@@ -1,10 +1,10 @@
 //! What the library does with the words of the notification queue.
 
-use crate::card::Card;
 use netvm::{Error, NotificationId, PortConfig, Timeout};
 use netvm_abi::bar::port::{ACKNOWLEDGED, NOTIFICATION_READ, WAKE_ON_QUEUE};
 use netvm_abi::notification::interrupt_bit;
 use netvm_abi::port_area::NOTIFICATION_WRITE;
+use netvm_kit::port::Card;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! What a lock's participant says of itself in its own memory when something goes wrong, and which numbers it takes.
 
-use crate::card::Card;
 use netvm::sync::Lock;
 use netvm::{Access, Error, NodeId, NotificationId, Port, PortConfig, PortId, Status, Timeout};
 use netvm_abi::descriptor::Opcode;
+use netvm_kit::port::Card;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

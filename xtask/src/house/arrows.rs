@@ -39,7 +39,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
             "netvm-conformance",
         ],
     ),
-    ("netvm-kit", &["netvm-abi", "netvm-nic", "netvm-host"]),
+    ("netvm-kit", &["netvm", "netvm-abi", "netvm-nic", "netvm-host"]),
     ("netvm-faults", &["netvm-abi", "netvm-kit", "netvm-nic"]),
     ("netvm-rig", &["netvm", "netvm-conformance"]),
     ("netvm-loom", &["netvm-abi", "netvm-nic", "netvm-platform"]),

@@ -1,5 +1,6 @@
 //! A card made of words, for tests of the library alone: it does nothing by itself. A test looks at
 //! what the library posted and answers for the card.
+#![allow(unsafe_code, reason = "the library maps the words")]
 
 use netvm::backend::{
     Backend, ExportSpec, ImportRequest, MappedWords, Memory, OpenRequest, PortBackend, Refusal, View, Width,
@@ -28,32 +29,39 @@ use std::time::{Duration, Instant};
 const FIRST_ADDRESS: u64 = 0x10_0000;
 const GAP: u64 = 4096;
 
-type Hook = Box<dyn FnMut(&Card) + Send>;
+/// What a test has done at a point of the library.
+pub type Hook = Box<dyn FnMut(&Card) + Send>;
 
 /// One port of one node, and everything that a test does for the card.
-pub(crate) struct Card {
-    pub(crate) block: Space,
-    pub(crate) area: Space,
-    pub(crate) status: Space,
+pub struct Card {
+    /// The port's block in NIC memory.
+    pub block: Space,
+    /// The port's area in driver memory.
+    pub area: Space,
+    /// The status page.
+    pub status: Space,
     consumer: Mutex<Consumer>,
     token: Mutex<u32>,
     woken: Condvar,
     started: Instant,
     next_address: AtomicU64,
-    pub(crate) doorbells: AtomicU32,
-    pub(crate) freed: Arc<AtomicU32>,
-    pub(crate) grant: Mutex<Result<Grant, Refusal>>,
+    /// How often the card was called.
+    pub doorbells: AtomicU32,
+    /// How often memory was given back.
+    pub freed: Arc<AtomicU32>,
+    /// What an import is answered.
+    pub grant: Mutex<Result<Grant, Refusal>>,
     /// Runs where the library imports, before the answer.
-    pub(crate) on_import: Mutex<Option<Hook>>,
+    pub on_import: Mutex<Option<Hook>>,
     /// What the library has allocated, in order, as words.
-    pub(crate) memories: Mutex<Vec<Arc<Vec<AtomicU64>>>>,
+    pub memories: Mutex<Vec<Arc<Vec<AtomicU64>>>>,
     /// Runs where the library relaxes.
-    pub(crate) on_relax: Mutex<Option<Hook>>,
+    pub on_relax: Mutex<Option<Hook>>,
 }
 
 /// Words that card and library share.
 #[derive(Clone)]
-pub(crate) struct Space(Arc<Vec<AtomicU32>>);
+pub struct Space(Arc<Vec<AtomicU32>>);
 
 impl Space {
     fn new(words: u32) -> Self {
@@ -67,11 +75,20 @@ impl Space {
         Words::Mapped(unsafe { MappedWords::new(start, self.0.len(), owner) })
     }
 
-    pub(crate) fn get(&self, at: WordIndex) -> u32 {
+    /// The word at `at`.
+    ///
+    /// # Panics
+    /// There is none.
+    #[must_use]
+    pub fn get(&self, at: WordIndex) -> u32 {
         self.0[at.index()].load(Ordering::Acquire)
     }
 
-    pub(crate) fn set(&self, at: WordIndex, value: u32) {
+    /// Stores the word at `at`.
+    ///
+    /// # Panics
+    /// There is none.
+    pub fn set(&self, at: WordIndex, value: u32) {
         self.0[at.index()].store(value, Ordering::Release);
     }
 }
@@ -95,7 +112,9 @@ impl SharedWords for Space {
 }
 
 impl Card {
-    pub(crate) fn new() -> Arc<Self> {
+    /// A card that is awake and of which nothing was asked.
+    #[must_use]
+    pub fn new() -> Arc<Self> {
         let card = Self {
             block: Space::new(BLOCK_WORDS),
             area: Space::new(AREA_WORDS),
@@ -128,7 +147,10 @@ impl Card {
     }
 
     /// A port on this card, and imports from two nodes.
-    pub(crate) fn open(self: &Arc<Self>, config: PortConfig) -> (Port, RemoteSegment, RemoteSegment) {
+    ///
+    /// # Panics
+    /// The library refuses.
+    pub fn open(self: &Arc<Self>, config: PortConfig) -> (Port, RemoteSegment, RemoteSegment) {
         let node = Node::new(Arc::new(OneCard(Arc::clone(self))));
         let port = Port::open(&node, config).unwrap();
         let one = port.import(NodeId(1), PortId(2), "one", Timeout::Now).unwrap();
@@ -137,7 +159,10 @@ impl Card {
     }
 
     /// Takes the commands that are there, with their inline payload; tells the library so.
-    pub(crate) fn take(&self) -> Vec<(Command, Vec<u8>)> {
+    ///
+    /// # Panics
+    /// A command is not of the ABI.
+    pub fn take(&self) -> Vec<(Command, Vec<u8>)> {
         let mut consumer = self.consumer.lock().unwrap();
         let mut commands = Vec::new();
         while let Doorbell::Pending(_) = consumer.poll(&self.block) {
@@ -157,7 +182,7 @@ impl Card {
     }
 
     /// Takes the commands and ends them: writes are done, everything else is answered with `status`.
-    pub(crate) fn carry_out(&self, status: Status) -> Vec<(Command, Vec<u8>)> {
+    pub fn carry_out(&self, status: Status) -> Vec<(Command, Vec<u8>)> {
         let commands = self.take();
         for (command, _) in &commands {
             self.end(command, status);
@@ -166,7 +191,7 @@ impl Card {
     }
 
     /// A write is done; everything else is answered.
-    pub(crate) fn end(&self, command: &Command, status: Status) {
+    pub fn end(&self, command: &Command, status: Status) {
         if command.opcode.is_write() {
             self.area
                 .set(WRITES_DONE, self.area.get(WRITES_DONE).wrapping_add(1));
@@ -176,7 +201,7 @@ impl Card {
     }
 
     /// Ends a read or flush.
-    pub(crate) fn answer(&self, command: &Command, status: Status, value: u64) {
+    pub fn answer(&self, command: &Command, status: Status, value: u64) {
         let reply = Reply {
             op: command.op,
             status,
@@ -189,7 +214,10 @@ impl Card {
     }
 
     /// Stores what a read brings, in memory of the library's: these words, and zeros.
-    pub(crate) fn bring(&self, read: &Command, words: &[u64]) {
+    ///
+    /// # Panics
+    /// A thread panicked with the lock.
+    pub fn bring(&self, read: &Command, words: &[u64]) {
         let mut start = FIRST_ADDRESS;
         for memory in self.memories.lock().unwrap().iter() {
             let len = memory.len() as u64 * 8;
@@ -205,7 +233,7 @@ impl Card {
     }
 
     /// Reports a failure.
-    pub(crate) fn fail(&self, command: &Command, status: Status) {
+    pub fn fail(&self, command: &Command, status: Status) {
         let record = ErrorRecord {
             op: command.op,
             status,
@@ -221,7 +249,7 @@ impl Card {
     }
 
     /// Counts a signal and queues it, as a card does whose queue has no entry for it.
-    pub(crate) fn signal(&self, id: u32, queue: bool) {
+    pub fn signal(&self, id: u32, queue: bool) {
         if id < 1024 {
             let at = SHADOW_SIGNALS.plus(id);
             self.area.set(at, self.area.get(at).wrapping_add(1));
@@ -233,18 +261,28 @@ impl Card {
         }
     }
 
-    pub(crate) fn interrupt(&self) {
+    /// Wakes what blocks.
+    ///
+    /// # Panics
+    /// A thread panicked with the lock.
+    pub fn interrupt(&self) {
         *self.token.lock().unwrap() += 1;
         self.woken.notify_all();
     }
 
-    /// Nothing more runs there.
-    pub(crate) fn leave_alone(&self) {
+    /// Nothing more runs where the library relaxes.
+    ///
+    /// # Panics
+    /// A thread panicked with the lock.
+    pub fn leave_alone(&self) {
         *self.on_relax.lock().unwrap() = None;
     }
 
     /// From now on this runs where the library relaxes.
-    pub(crate) fn relax_with(&self, hook: impl FnMut(&Card) + Send + 'static) {
+    ///
+    /// # Panics
+    /// A thread panicked with the lock.
+    pub fn relax_with(&self, hook: impl FnMut(&Card) + Send + 'static) {
         *self.on_relax.lock().unwrap() = Some(Box::new(hook));
     }
 }
@@ -434,6 +472,7 @@ impl Memory for Heap {
 }
 
 /// The operation of a command.
-pub(crate) fn op(command: &(Command, Vec<u8>)) -> OpId {
+#[must_use]
+pub fn op(command: &(Command, Vec<u8>)) -> OpId {
     command.0.op
 }
