@@ -19,7 +19,6 @@ mod halt;
 mod host;
 mod interrupts;
 mod log;
-mod memory;
 mod mmu;
 mod pci;
 mod self_test;

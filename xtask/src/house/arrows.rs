@@ -8,7 +8,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 use netvm_harness::cargo::root;
 
 /// A crate of ours, and those of ours that its shipped code may use.
-const ARROWS: [(&str, &[&str]); 18] = [
+const ARROWS: [(&str, &[&str]); 19] = [
     ("netvm-abi", &[]),
     ("netvm-nic", &["netvm-abi"]),
     ("netvm-host", &["netvm-abi"]),
@@ -49,8 +49,9 @@ const ARROWS: [(&str, &[&str]); 18] = [
         "netvm-cli",
         &["netvm", "netvm-emulator", "netvm-world", "netvm-bench-sync"],
     ),
-    // Counts the memory of a card from the types.
-    ("netvm-harness", &["netvm-abi", "netvm-nic"]),
+    // Counts the memory of a card from the types of the core.
+    ("netvm-fw-common", &["netvm-abi", "netvm-nic"]),
+    ("netvm-harness", &["netvm-abi", "netvm-fw-common"]),
     ("xtask", &["netvm-harness"]),
 ];
 

@@ -127,7 +127,7 @@ mod tests {
         for above in [
             "kernel-driver/core/src/lib.rs",
             "kernel-driver/core/src/host/export.rs",
-            "kernel-driver/core/tests/host/rig.rs",
+            "kernel-driver/core/tests/host/paging.rs",
         ] {
             assert_eq!(wrong(above, "use crate::host::Host;\n"), Vec::<String>::new());
         }

@@ -20,7 +20,7 @@ const INLINE: usize = netvm_abi::descriptor::INLINE_BYTES;
 #[repr(C, align(64))]
 struct Staging([u8; PAGE]);
 
-const _: () = assert!(size_of::<Staging>() == crate::memory::STAGING_BYTES);
+const _: () = assert!(size_of::<Staging>() == netvm_fw_common::memory::STAGING_BYTES);
 
 /// A card's surroundings.
 pub(crate) struct Surroundings<W: Wire> {

@@ -38,31 +38,19 @@ impl Call {
     }
 }
 
-/// Memory that card and host both use. All of it is shared: no reference to its bytes exists, only to atomics.
-#[derive(Clone, Copy)]
-pub(crate) struct Shared {
-    /// NIC memory, which the host sees as the BAR.
-    pub(crate) bar: &'static [AtomicU32],
-    /// The driver's memory.
-    pub(crate) words: &'static [AtomicU32],
-    /// Pages of applications: page number `Ppn` of the host.
-    pub(crate) pages: Window,
-    /// Bounce pages by `BounceId`.
-    pub(crate) bounce: Window,
-}
+/// What the card and its host both use.
+pub(crate) type Shared = netvm_fw_common::host::Shared<Window>;
 
-impl Shared {
-    /// A host inside of this image, with `pages` pages of application memory: all of it static memory of the image.
-    pub(crate) fn inside(arena: &mut Arena, geometry: &Geometry, pages: usize) -> Self {
-        let mut words =
-            |count: u32| -> &'static [AtomicU32] { arena.slice(count as usize, 4096, |_| AtomicU32::new(0)) };
-        let bar = words(BarMap::new(geometry).words);
-        let shared = words(SharedMap::new(geometry).words);
-        Self {
-            bar,
-            words: shared,
-            pages: Window::inside(arena, pages),
-            bounce: Window::inside(arena, geometry.bounce_slots() as usize),
-        }
+/// A host inside of this image, with `pages` pages of application memory: all of it static memory of the image.
+pub(crate) fn inside(arena: &mut Arena, geometry: &Geometry, pages: usize) -> Shared {
+    let mut words =
+        |count: u32| -> &'static [AtomicU32] { arena.slice(count as usize, 4096, |_| AtomicU32::new(0)) };
+    let bar = words(BarMap::new(geometry).words);
+    let shared = words(SharedMap::new(geometry).words);
+    Shared {
+        bar,
+        words: shared,
+        pages: Window::inside(arena, pages),
+        bounce: Window::inside(arena, geometry.bounce_slots() as usize),
     }
 }

@@ -5,6 +5,7 @@ use crate::arena::Arena;
 use core::ops::Range;
 use core::sync::atomic::AtomicU32;
 use netvm_abi::{PAGE_SIZE, PageOffset};
+use netvm_fw_common::host::Pages;
 
 const PAGE: usize = PAGE_SIZE as usize;
 
@@ -94,5 +95,15 @@ impl Window {
         // SAFETY: as for `write`.
         unsafe { copy::copy_out(from, into) };
         true
+    }
+}
+
+impl Pages for Window {
+    fn write(&self, page: u64, offset: PageOffset, from: &[u8]) -> bool {
+        self.write(page, offset, from)
+    }
+
+    fn read(&self, page: u64, offset: PageOffset, into: &mut [u8]) -> bool {
+        self.read(page, offset, into)
     }
 }

@@ -1,19 +1,19 @@
 //! A card with a host beside it.
 
-use super::host::{Complaint, Host, PAGES};
 use crate::arena::Arena;
 use crate::card::Card;
-use crate::host::Shared;
+use crate::host::{self, Window};
 use crate::wire::Wire;
 use crate::{clock, interrupts};
 use netvm_abi::{Nanos, NodeId};
+use netvm_fw_common::host::{Complaint, Host, PAGES};
 use netvm_nic::Config;
 use netvm_platform::Progress;
 
 /// A card and its host.
 pub(super) struct End<W: Wire> {
     pub(super) card: Card<W>,
-    pub(super) host: Host,
+    pub(super) host: Host<Window>,
 }
 
 impl<W: Wire> End<W> {
@@ -28,7 +28,7 @@ impl<W: Wire> End<W> {
             ..Config::default()
         };
         let geometry = config.geometry;
-        let shared = Shared::inside(arena, &geometry, PAGES as usize);
+        let shared = host::inside(arena, &geometry, PAGES as usize);
         let card = Card::start(arena, config, shared, wire).map_err(|_| "the configuration is refused")?;
         let mut host = Host::new(shared, geometry, config.hash_key);
         host.open([NodeId(0), NodeId(1)].into_iter())?;

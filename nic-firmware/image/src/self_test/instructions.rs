@@ -4,7 +4,6 @@
 //! `cargo xtask firmware --icount` reads the lines that this writes.
 
 use super::end::End as AnyEnd;
-use super::host::{Complaint, PORT, page};
 use super::pair::Pair;
 use crate::arena::Arena;
 use crate::count::Counter;
@@ -16,6 +15,7 @@ use netvm_abi::page_lock::{self, Used};
 use netvm_abi::page_table::{HashKey, PageEntry, PageTable, ROW_WORDS};
 use netvm_abi::wire::{Header, Kind, OwnHeader};
 use netvm_abi::{Nanos, NodeId, PAGE_SIZE, Ppn, SegmentId, StagingId, Vpn};
+use netvm_fw_common::host::{Complaint, PORT, page};
 use netvm_nic::Frame;
 use netvm_nic::platform::{DmaId, Payload, Platform};
 use netvm_platform::Device;

@@ -1,12 +1,12 @@
 //! Writes from card to card inside of one image: small, whole pages, to a page that is not there, with a notification.
 
 use super::end::End;
-use super::host::{Complaint, page};
 use super::pair::Pair;
 use crate::arena::Arena;
 use crate::log;
 use crate::wire::loopback::Loopback;
 use netvm_abi::{NodeId, PAGE_SIZE};
+use netvm_fw_common::host::{Complaint, page};
 
 /// Pages of either host: what is written from, and what is written to.
 const LOCAL: u64 = 8;

@@ -1,12 +1,9 @@
 //! The image's tests of itself, on request at its start.
 
 mod end;
-mod host;
 pub(crate) mod instructions;
 pub(crate) mod loopback;
 pub(crate) mod network;
 mod pair;
 pub(crate) mod sleep;
 pub(crate) mod stuck;
-
-use crate::host::Shared;

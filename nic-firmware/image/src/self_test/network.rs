@@ -3,12 +3,13 @@
 //! must outlast them.
 
 use super::end::End;
-use super::host::{Complaint, PAGES, page};
 use crate::arena::Arena;
 use crate::wire::home::Home;
 use crate::wire::virtio::{Network, Trouble};
-use crate::{board, clock, log, memory, mmu, pci};
+use crate::{board, clock, log, mmu, pci};
 use netvm_abi::{Nanos, NodeId, PAGE_SIZE};
+use netvm_fw_common::host::{Complaint, PAGES, page};
+use netvm_fw_common::memory;
 
 /// Pages of either host: what is written from; what is written to, mapped by the first bounce; a word.
 const LOCAL: u64 = 8;

@@ -1,10 +1,10 @@
 //! Two cards in one image, each with a host beside it, joined by a loopback.
 
 use super::end::End;
-use super::host::Complaint;
 use crate::arena::Arena;
 use crate::wire::loopback::{Hub, Loopback};
 use netvm_abi::NodeId;
+use netvm_fw_common::host::Complaint;
 
 /// Node 0 and node 1.
 pub(super) struct Pair {

@@ -1,13 +1,13 @@
 //! A device that takes no messages for a while: sending never waits for it, nothing is lost, the order stays, and the
 //! card is woken when the device goes on. The test's other side keeps its end of the wire full until it is asked.
 
-use super::host::Complaint;
 use crate::arena::Arena;
 use crate::wire::Wire;
 use crate::wire::virtio::{Network, Trouble};
 use crate::{board, clock, interrupts, log, mmu, pci};
 use netvm_abi::wire::{Header, Kind, OwnHeader};
 use netvm_abi::{Nanos, NodeId, OpId, StagingId};
+use netvm_fw_common::host::Complaint;
 
 /// Messages: more than the device's queue and the wire hold, and no more than may wait.
 const MESSAGES: u32 = 480;

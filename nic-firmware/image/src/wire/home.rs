@@ -11,7 +11,7 @@ use netvm_abi::{NodeId, ReceiveId, StagingId};
 use netvm_platform::Frame;
 
 /// Receive buffers for one node of the default geometry.
-const BUFFERS: usize = crate::memory::receive_buffers(1, 64, 64);
+const BUFFERS: usize = netvm_fw_common::memory::receive_buffers(1, 64, 64);
 /// Their numbers begin here, past those of any wire.
 const FIRST: u32 = 1 << 16;
 

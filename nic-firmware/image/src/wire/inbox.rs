@@ -15,7 +15,7 @@ struct Message {
     len: usize,
 }
 
-const _: () = assert!(size_of::<Message>() == crate::memory::MESSAGE_BYTES);
+const _: () = assert!(size_of::<Message>() == netvm_fw_common::memory::MESSAGE_BYTES);
 
 /// What has arrived at a card, and `BUFFERS` buffers for what will. Its buffers have numbers from `first` on.
 #[derive(Default)]

@@ -12,7 +12,7 @@ use netvm_platform::Frame;
 /// Cards that may be joined.
 pub(crate) const CARDS: usize = 2;
 /// Receive buffers of a card: for the default geometry.
-const BUFFERS: usize = crate::memory::receive_buffers(CARDS as u16, 64, 64);
+const BUFFERS: usize = netvm_fw_common::memory::receive_buffers(CARDS as u16, 64, 64);
 
 /// The inboxes of all cards.
 #[derive(Clone, Copy)]

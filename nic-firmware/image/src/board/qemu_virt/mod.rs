@@ -2,9 +2,7 @@
 //!
 //! Addresses and interrupt numbers: QEMU, `hw/arm/virt.c`. Tested with QEMU 7.2, GICv2, Cortex-A72.
 
-mod sizes;
-
-pub(crate) use sizes::geometry;
+pub(crate) use netvm_fw_common::board::geometry;
 
 use arm_gic::IntId;
 use core::ptr::NonNull;

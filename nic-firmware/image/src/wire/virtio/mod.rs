@@ -24,7 +24,7 @@ use virtio_drivers::transport::{DeviceType, Transport};
 /// Descriptors of a queue: as many as QEMU's device has.
 const QUEUE: usize = 256;
 /// Receive buffers of the default geometry: each takes a descriptor.
-const BUFFERS: usize = crate::memory::receive_buffers(2, 64, 64);
+const BUFFERS: usize = netvm_fw_common::memory::receive_buffers(2, 64, 64);
 const _: () = assert!(BUFFERS <= QUEUE);
 /// Bytes before a frame in its buffer: the device's own header, all zeroes (no offloads).
 const DEVICE_HEADER: usize = 12;

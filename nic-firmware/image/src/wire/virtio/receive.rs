@@ -2,11 +2,11 @@
 
 use super::{BUFFERS, DEVICE_HEADER, QUEUE, Queue};
 use crate::arena::Arena;
-use crate::memory::RECEIVE_BYTES;
 use crate::wire::nodes;
 use core::sync::atomic::{Ordering, fence};
 use netvm_abi::ReceiveId;
 use netvm_abi::frame::{Endpoint, HEAD_BYTES, MAX_FRAME_BYTES, OUTER_BYTES, decode};
+use netvm_fw_common::memory::RECEIVE_BYTES;
 use netvm_platform::Frame;
 use virtio_drivers::transport::Transport;
 

@@ -19,7 +19,7 @@ use netvm_abi::wire::OwnHeader;
 use virtio_drivers::transport::Transport;
 
 /// Messages on their way, those that wait for the device included.
-const MESSAGES: usize = crate::memory::HEADS;
+const MESSAGES: usize = netvm_fw_common::memory::HEADS;
 /// Messages that the device has: each takes two descriptors at most.
 const OFFERED: usize = QUEUE / 2;
 /// Messages that wait for the device before the card takes no more frames. As much again is left for what a pass
@@ -32,7 +32,7 @@ const SHORT: usize = netvm_abi::descriptor::INLINE_BYTES;
 #[repr(C, align(64))]
 struct Head([u8; HEAD_ROOM]);
 
-const _: () = assert!(size_of::<Head>() == crate::memory::HEAD_BYTES);
+const _: () = assert!(size_of::<Head>() == netvm_fw_common::memory::HEAD_BYTES);
 const HEAD_ROOM: usize = DEVICE_HEADER + HEAD_BYTES + SHORT;
 
 /// Staging buffers to be given back, at most: more than a card has.

@@ -5,15 +5,9 @@ use std::fmt;
 
 use netvm_abi::Geometry;
 use netvm_abi::bar::BarMap;
+use netvm_fw_common::board::geometry as of_board;
+use netvm_fw_common::memory as card;
 use serde::Serialize;
-
-#[path = "../../../../../nic-firmware/image/src/memory.rs"]
-mod card;
-
-#[path = "../../../../../nic-firmware/image/src/board/qemu_virt/sizes.rs"]
-mod board;
-
-pub(super) use board::geometry as of_board;
 
 /// Bytes of NIC memory that a card shows to its host, a power of two, as a PCI range is.
 pub(crate) fn nic_memory() -> u64 {

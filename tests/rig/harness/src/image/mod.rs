@@ -59,7 +59,7 @@ pub fn firmware(options: &Options) -> Result<bool> {
     }
     let report = Report {
         sizes: sizes::measure(&std::fs::read(image())?)?,
-        memory: memory::Memory::new(&memory::of_board()),
+        memory: memory::Memory::new(&netvm_fw_common::board::geometry()),
     };
     if options.json {
         println!("{}", serde_json::to_string(&report)?);

@@ -9,6 +9,7 @@ use netvm_abi::attach::DriverPlace;
 use netvm_abi::bar::BarMap;
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::{Geometry, PAGE_SIZE, PageOffset, Ppn};
+use netvm_fw_common::host::Pages;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 const PAGE: usize = PAGE_SIZE as usize;
@@ -31,9 +32,10 @@ impl Window {
         let page = self.bytes.chunks_exact(PAGE).nth(usize::try_from(page).ok()?)?;
         page.get(offset.index()..)?.get(..len)
     }
+}
 
-    /// Writes bytes to a page; false where there are no such bytes.
-    pub(super) fn write(&self, page: u64, offset: PageOffset, from: &[u8]) -> bool {
+impl Pages for Window {
+    fn write(&self, page: u64, offset: PageOffset, from: &[u8]) -> bool {
         let Some(place) = self.place(page, offset, from.len()) else {
             return false;
         };
@@ -43,8 +45,7 @@ impl Window {
         true
     }
 
-    /// Reads bytes of a page; false where there are no such bytes.
-    pub(super) fn read(&self, page: u64, offset: PageOffset, into: &mut [u8]) -> bool {
+    fn read(&self, page: u64, offset: PageOffset, into: &mut [u8]) -> bool {
         let Some(place) = self.place(page, offset, into.len()) else {
             return false;
         };
@@ -55,49 +56,41 @@ impl Window {
     }
 }
 
-/// As the image's own.
-#[derive(Clone, Copy)]
-pub(super) struct Shared {
-    pub(super) bar: &'static [AtomicU32],
-    pub(super) words: &'static [AtomicU32],
-    pub(super) pages: Window,
-    pub(super) bounce: Window,
+/// What a card and the host in this process both use.
+pub(super) type Shared = netvm_fw_common::host::Shared<Window>;
+
+/// Over both files. The driver's place is not told yet.
+pub(super) fn share(nic: &File, ram: &File, geometry: &Geometry) -> Result<Shared> {
+    let map = SharedMap::new(geometry);
+    let pages = map_file(ram)?;
+    let start = |place: Ppn| place.0 as usize * PAGE;
+    let bounce = start(PLACE.bounce);
+    let bounce = bounce..bounce + geometry.bounce_slots() as usize * PAGE;
+    let driver = pages.get(start(PLACE.memory)..).unwrap_or_default();
+    Ok(Shared {
+        bar: words(map_file(nic)?, BarMap::new(geometry).words)?,
+        words: words(driver, map.words)?,
+        pages: Window { bytes: pages },
+        bounce: Window {
+            bytes: pages
+                .get(bounce)
+                .context("RAM is too small for the bounce pages")?,
+        },
+    })
 }
 
-impl Shared {
-    /// Over both files. The driver's place is not told yet.
-    pub(super) fn new(nic: &File, ram: &File, geometry: &Geometry) -> Result<Self> {
-        let map = SharedMap::new(geometry);
-        let pages = map_file(ram)?;
-        let start = |place: Ppn| place.0 as usize * PAGE;
-        let bounce = start(PLACE.bounce);
-        let bounce = bounce..bounce + geometry.bounce_slots() as usize * PAGE;
-        let driver = pages.get(start(PLACE.memory)..).unwrap_or_default();
-        Ok(Self {
-            bar: words(map_file(nic)?, BarMap::new(geometry).words)?,
-            words: words(driver, map.words)?,
-            pages: Window { bytes: pages },
-            bounce: Window {
-                bytes: pages
-                    .get(bounce)
-                    .context("RAM is too small for the bounce pages")?,
-            },
-        })
-    }
+/// Tells the card of places that are not there: it must go on waiting.
+pub(super) fn mislead(shared: &Shared) {
+    let beyond = DriverPlace {
+        memory: Ppn(RAM / PAGE as u64 - 1),
+        bounce: Ppn(u64::MAX),
+    };
+    beyond.publish(shared.bar);
+}
 
-    /// Tells the card of places that are not there: it must go on waiting.
-    pub(super) fn mislead(&self) {
-        let beyond = DriverPlace {
-            memory: Ppn(RAM / PAGE as u64 - 1),
-            bounce: Ppn(u64::MAX),
-        };
-        beyond.publish(self.bar);
-    }
-
-    /// Tells the card where the driver's memory is.
-    pub(super) fn tell(&self) {
-        PLACE.publish(self.bar);
-    }
+/// Tells the card where the driver's memory is.
+pub(super) fn tell(shared: &Shared) {
+    PLACE.publish(shared.bar);
 }
 
 /// A file of zeroes, and so long.

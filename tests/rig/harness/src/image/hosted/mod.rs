@@ -4,9 +4,6 @@
 pub(crate) mod memory;
 pub(crate) mod server;
 
-#[path = "../../../../../../nic-firmware/image/src/self_test/host.rs"]
-mod host;
-
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -18,10 +15,10 @@ use netvm_abi::words::SharedWords;
 use netvm_abi::{NodeId, PAGE_SIZE};
 
 use super::boots::log_of;
-use super::memory::{nic_memory, of_board};
+use super::memory::nic_memory;
 use super::network::{Machine, idle_share, start};
-use host::page;
-use memory::Shared;
+use memory::{Shared, Window};
+use netvm_fw_common::host::{self, page};
 use server::Server;
 
 /// Boot word: serve the host.
@@ -51,7 +48,7 @@ pub(super) struct Seen {
 
 /// A host, its card, and the ways between them.
 struct Host {
-    host: host::Host,
+    host: host::Host<Window>,
     shared: Shared,
     server: Server,
     machine: Machine,
@@ -205,7 +202,7 @@ fn until(
 impl Host {
     /// Starts `node` with a card and memory of its own, for the `life`th time.
     fn boot(node: NodeId, life: u32, folder: &Path, limit: Instant) -> Result<Self> {
-        let geometry = of_board();
+        let geometry = netvm_fw_common::board::geometry();
         let at = |name: &str| folder.join(format!("{name}-{node}-{life}"));
         let nic = memory::file(&at("nic"), nic_memory())?;
         let ram = memory::file(&at("ram"), memory::RAM)?;
@@ -235,20 +232,20 @@ impl Host {
             &devices.map(str::to_owned),
         )?;
         server.serve(&nic, limit)?;
-        let shared = Shared::new(&nic, &ram, &geometry)?;
+        let shared = memory::share(&nic, &ram, &geometry)?;
         let header = header(&shared, limit)?;
         ensure!(
             header.geometry == geometry && header.node == node,
             "the card says that it is another: {header:?}"
         );
-        shared.mislead();
+        memory::mislead(&shared);
         // A card looks for its driver every 10 ms.
         std::thread::sleep(Duration::from_millis(50));
         ensure!(
             !std::fs::read_to_string(&log)?.contains("the driver is there"),
             "the card believes in memory that is not there"
         );
-        shared.tell();
+        memory::tell(&shared);
         Ok(Self {
             host: host::Host::new(shared, geometry, header.key),
             shared,

@@ -1,5 +1,5 @@
-//! How much memory a card takes, as a function of its geometry. `cargo xtask firmware` prints from this very file; the
-//! image compares it with what it really took (`self_test/loopback.rs`).
+//! How much memory a card takes, as a function of its geometry. `cargo xtask firmware` prints it; the
+//! image asserts the sizes of its buffers, and says in its log what it counts here (`self_test/network.rs`).
 
 use netvm_abi::bar::BarMap;
 use netvm_abi::shared_map::SharedMap;
@@ -7,35 +7,37 @@ use netvm_abi::{Geometry, PAGE_SIZE};
 use netvm_nic::tables::footprint;
 
 /// Bytes of a staging buffer.
-pub(crate) const STAGING_BYTES: usize = PAGE_SIZE as usize;
+pub const STAGING_BYTES: usize = PAGE_SIZE as usize;
 /// Bytes of a receive buffer: a frame with the largest payload, what the device puts before it, and whose it is.
-pub(crate) const RECEIVE_BYTES: usize = 4288;
+pub const RECEIVE_BYTES: usize = 4288;
 /// Bytes of a buffer for what a node sends to itself: a message, and how long it is.
-pub(crate) const MESSAGE_BYTES: usize = 4192;
+pub const MESSAGE_BYTES: usize = 4192;
 /// Bytes for the head of a frame that leaves, and its payload if that is short.
-pub(crate) const HEAD_BYTES: usize = 320;
+pub const HEAD_BYTES: usize = 320;
 /// Frames that may be leaving: those that a device has, and those that wait for it (`wire/virtio/send.rs` says how many).
-pub(crate) const HEADS: usize = 512;
+pub const HEADS: usize = 512;
 
 /// Receive buffers of a card: the sum of the windows, replies to all its reads, and some for each node for what is not
 /// counted against a window (acknowledgements, errors, greetings).
-pub(crate) const fn receive_buffers(nodes: u16, window: u16, reads: u16) -> usize {
+#[must_use]
+pub const fn receive_buffers(nodes: u16, window: u16, reads: u16) -> usize {
     nodes as usize * (window as usize + 32) + reads as usize
 }
 
 /// A part of the memory.
-#[derive(Clone, Copy)]
-pub(crate) struct Part {
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
     /// What it holds.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// How large it is.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// It is memory of the host and not of the card.
-    pub(crate) on_host: bool,
+    pub on_host: bool,
 }
 
 /// All parts.
-pub(crate) fn parts(geometry: &Geometry) -> [Part; 12] {
+#[must_use]
+pub fn parts(geometry: &Geometry) -> [Part; 12] {
     let bar = BarMap::new(geometry);
     let words = |from: u32, to: u32| u64::from(to - from) * 4;
     let card = |name, bytes| Part {
@@ -71,7 +73,8 @@ pub(crate) fn parts(geometry: &Geometry) -> [Part; 12] {
 }
 
 /// Bytes of the card, and of the host.
-pub(crate) fn totals(geometry: &Geometry) -> (u64, u64) {
+#[must_use]
+pub fn totals(geometry: &Geometry) -> (u64, u64) {
     let sum = |on_host| {
         let of = parts(geometry).into_iter().filter(|part| part.on_host == on_host);
         of.map(|part| part.bytes).sum()

@@ -1,9 +1,8 @@
-//! A host and an application: the few steps of driver and library that tests of the image need, inside of the image and,
-//! from this very file, outside of it (`tests/rig/harness/src/image/hosted`).
+//! A host and an application: the few steps of driver and library that tests of the image need, inside of the image and
+//! outside of it.
 //!
 //! Everything goes through the words that a real host uses; nothing reaches into the card.
 
-use super::Shared;
 use core::sync::atomic::AtomicU32;
 use netvm_abi::bar::{BarMap, port as block};
 use netvm_abi::bounce::load_record;
@@ -22,42 +21,65 @@ use netvm_abi::words::{Part, SharedWords};
 use netvm_abi::*;
 
 /// The port that everything happens on.
-pub(super) const PORT: PortId = PortId(1);
+pub const PORT: PortId = PortId(1);
 /// First page of the memory that importers may write; the first page of the host's memory as well.
-pub(super) const REMOTE: VirtAddr = VirtAddr(0x10_0000);
+pub const REMOTE: VirtAddr = VirtAddr(0x10_0000);
 /// Pages of that memory, and of a host.
-pub(super) const PAGES: u64 = 16;
+pub const PAGES: u64 = 16;
 
 const SECRET: u64 = 0x1234_5678_9ABC_DEF0;
 const SEGMENT: SegmentId = SegmentId(5);
 const CAPABILITY: CapabilitySlot = CapabilitySlot(3);
 
 /// Why a self test failed.
-pub(super) type Complaint = &'static str;
+pub type Complaint = &'static str;
 
 /// The address of a page of the host.
-pub(super) const fn page(number: u64) -> VirtAddr {
+pub const fn page(number: u64) -> VirtAddr {
     VirtAddr(REMOTE.0 + number * PAGE_SIZE as u64)
 }
 
+/// Pages that a host and its card both reach.
+pub trait Pages {
+    /// Writes bytes to a page; false, and nothing written, where there are no such bytes.
+    fn write(&self, page: u64, offset: PageOffset, from: &[u8]) -> bool;
+
+    /// Reads bytes of a page; false, and nothing read, where there are no such bytes.
+    fn read(&self, page: u64, offset: PageOffset, into: &mut [u8]) -> bool;
+}
+
+/// Memory that card and host both use. All of it is shared: no reference to its bytes exists, only to atomics.
+#[derive(Clone, Copy, Debug)]
+pub struct Shared<P> {
+    /// NIC memory, which the host sees as the BAR.
+    pub bar: &'static [AtomicU32],
+    /// The driver's memory.
+    pub words: &'static [AtomicU32],
+    /// Pages of applications: page number `Ppn` of the host.
+    pub pages: P,
+    /// Bounce pages by `BounceId`.
+    pub bounce: P,
+}
+
 /// A host with one application.
-pub(super) struct Host {
+#[derive(Debug)]
+pub struct Host<P> {
     /// What it shares with its card.
-    pub(super) shared: Shared,
+    pub shared: Shared<P>,
     geometry: Geometry,
     table: PageTable,
     events: RingReader,
     to_nic: RingWriter,
     commands: Producer,
     /// Bounced messages that were copied to their page.
-    pub(super) bounces: u32,
+    pub bounces: u32,
     /// Their pages are mapped for next time.
-    pub(super) maps: bool,
+    pub maps: bool,
 }
 
-impl Host {
+impl<P: Pages> Host<P> {
     /// A host beside its card.
-    pub(super) fn new(shared: Shared, geometry: Geometry, key: HashKey) -> Self {
+    pub fn new(shared: Shared<P>, geometry: Geometry, key: HashKey) -> Self {
         Self {
             shared,
             geometry,
@@ -71,7 +93,10 @@ impl Host {
     }
 
     /// Opens the port and asks for links to `nodes`.
-    pub(super) fn open(&mut self, nodes: impl Iterator<Item = NodeId>) -> Result<(), Complaint> {
+    ///
+    /// # Errors
+    /// The host's event ring is full.
+    pub fn open(&mut self, nodes: impl Iterator<Item = NodeId>) -> Result<(), Complaint> {
         self.tell(HostEvent::PortOpen {
             port: PORT,
             generation: Generation(7),
@@ -90,7 +115,10 @@ impl Host {
     }
 
     /// Answers what the card has announced; whether there was anything.
-    pub(super) fn serve(&mut self) -> Result<bool, Complaint> {
+    ///
+    /// # Errors
+    /// The card posted no event, or the host's event ring is full.
+    pub fn serve(&mut self) -> Result<bool, Complaint> {
         let mut served = false;
         while let Some(words) = self.events.pop(self.shared.words, self.shared.bar) {
             served = true;
@@ -143,7 +171,7 @@ impl Host {
     }
 
     /// Maps a page in its first free place.
-    pub(super) fn map(&self, address: VirtAddr) -> Option<PageSlot> {
+    pub fn map(&self, address: VirtAddr) -> Option<PageSlot> {
         let vpn = Vpn::of(PORT, address);
         let taken = |slot: &PageSlot| page_lock::is_valid(self.shared.bar, &self.table, *slot);
         let slot = self.table.places(vpn).into_iter().find(|slot| !taken(slot))?;
@@ -158,7 +186,7 @@ impl Host {
     }
 
     /// Lets `holder` write all pages.
-    pub(super) fn grant(&self, holder: NodeId) {
+    pub fn grant(&self, holder: NodeId) {
         let capability = Capability {
             port: PORT,
             modes: Modes::READ | Modes::WRITE | Modes::NOTIFY,
@@ -177,7 +205,10 @@ impl Host {
     }
 
     /// Application: writes a word, carried by the descriptor, to another node.
-    pub(super) fn post_word(
+    ///
+    /// # Errors
+    /// The command queue is full.
+    pub fn post_word(
         &mut self,
         node: NodeId,
         remote: VirtAddr,
@@ -193,7 +224,10 @@ impl Host {
     }
 
     /// Application: writes `len` bytes of its own page to another node.
-    pub(super) fn post_page(
+    ///
+    /// # Errors
+    /// The command queue is full.
+    pub fn post_page(
         &mut self,
         node: NodeId,
         remote: VirtAddr,
@@ -238,17 +272,17 @@ impl Host {
     }
 
     /// Whether everything posted has completed.
-    pub(super) fn all_done(&self) -> bool {
+    pub fn all_done(&self) -> bool {
         self.area(WRITES_DONE) == self.commands.posted()
     }
 
     /// Signals of a notification so far.
-    pub(super) fn signals(&self, notification: u32) -> u32 {
+    pub fn signals(&self, notification: u32) -> u32 {
         self.area(SHADOW_SIGNALS.plus(notification))
     }
 
     /// Whether the path to `node` is up.
-    pub(super) fn is_linked(&self, node: NodeId) -> bool {
+    pub fn is_linked(&self, node: NodeId) -> bool {
         self.shared
             .words
             .load_acquire(shared_map::status_page::peer(node))
@@ -256,18 +290,18 @@ impl Host {
     }
 
     /// Fills a page with bytes that say where they are.
-    pub(super) fn fill(&self, number: u64, salt: u8) -> bool {
+    pub fn fill(&self, number: u64, salt: u8) -> bool {
         self.shared.pages.write(number, PageOffset(0), &pattern(salt))
     }
 
     /// Whether a page holds just these bytes.
-    pub(super) fn holds(&self, number: u64, salt: u8) -> bool {
+    pub fn holds(&self, number: u64, salt: u8) -> bool {
         let mut bytes = [0; PAGE_SIZE as usize];
         self.shared.pages.read(number, PageOffset(0), &mut bytes) && bytes == pattern(salt)
     }
 
     /// The word at the start of a page.
-    pub(super) fn word(&self, number: u64) -> Option<u64> {
+    pub fn word(&self, number: u64) -> Option<u64> {
         let mut bytes = [0; 8];
         self.shared
             .pages
