@@ -116,11 +116,11 @@ impl EventLoop {
     /// the deadline of the last pass; on `false` something has come in meanwhile.
     ///
     /// No wake-up is lost. An application (or the host driver) stores its doorbell, makes a full barrier, and loads
-    /// `SLEEPING`. The card stores `SLEEPING`, makes a bus barrier, and loads the doorbells. Both stores cross the
+    /// `SLEEPING`. The NIC stores `SLEEPING`, makes a bus barrier, and loads the doorbells. Both stores cross the
     /// bus, so barriers among processors would not do: both could still be under way while both sides load. The
-    /// card's barrier is a read of host memory. Its request pushes `SLEEPING` there. An application that loaded the
+    /// NIC's barrier is a read of host memory. Its request pushes `SLEEPING` there. An application that loaded the
     /// old `SLEEPING` did so before the read was answered, and had posted its doorbell before that; so the
-    /// answer pushes the doorbell to the card, which sees it and stays awake. An application that loads later sees
+    /// answer pushes the doorbell to the NIC, which sees it and stays awake. An application that loads later sees
     /// `SLEEPING` and calls. The read takes a microsecond, once for each sleep; posting a command takes none.
     pub fn try_sleep<S: Storage, D: Device>(&mut self, nic: &Nic<S>, device: &mut D) -> bool {
         announce_sleep(device.shared());
