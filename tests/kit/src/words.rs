@@ -156,3 +156,51 @@ impl Hook for Lie {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loads_of_the_party_are_counted_and_the_tests_own_are_not() {
+        let words = Words::new(8);
+        words.store_release(WordIndex(3), 7);
+        assert_eq!((*words).load_acquire(WordIndex(3)), 7);
+        assert_eq!(words.loads(), 0);
+        let mut into = [0; 4];
+        words.load_slice(WordIndex(2), &mut into);
+        assert_eq!(into, [0, 7, 0, 0]);
+        words.bus_barrier();
+        assert_eq!(words.loads(), 5);
+    }
+
+    #[test]
+    fn a_lie_follows_its_script_and_stays_in_its_range() {
+        let words = Words::new(8);
+        words.store_release(WordIndex(2), 5);
+        words.hook(Lie::new(2..3, vec![9, 8], 0));
+        let got = [0; 3].map(|_: u32| words.load_acquire(WordIndex(2)));
+        assert_eq!(got, [8, 9, 5], "the script back to front, then the truth");
+        words.hook(Lie::new(2..3, Vec::new(), 1).always());
+        for _ in 0..1_000 {
+            assert_ne!(words.load_acquire(WordIndex(2)), 5);
+            assert_eq!(words.load_acquire(WordIndex(3)), 0);
+        }
+        assert_eq!((*words).load_acquire(WordIndex(2)), 5, "past the hook");
+        words.unhook();
+        assert_eq!(words.load_acquire(WordIndex(2)), 5);
+    }
+
+    #[test]
+    fn a_hook_may_hold_stores_back() {
+        struct Lost;
+        impl Hook for Lost {
+            fn store(&mut self, _: &[AtomicU32], _: WordIndex, _: u32) {}
+        }
+        let words = Words::new(1);
+        words.hook(Lost);
+        words.store_release(WordIndex(0), 1);
+        words.unhook();
+        assert_eq!(words.load_acquire(WordIndex(0)), 0);
+    }
+}
