@@ -12,7 +12,8 @@
 //! which wake-ups have claimed every waiter is empty to a signal: C = P.
 
 use crate::descriptor::Opcode;
-use crate::wire::{Body, Header, MessageFlags};
+use crate::units::VirtAddr;
+use crate::wire::{Body, Header, MessageFlags, OwnHeader};
 use crate::words::{join, split};
 
 /// Bytes of the largest operand.
@@ -61,23 +62,41 @@ impl Atomic {
     /// not aligned.
     #[must_use]
     pub fn requested(header: &Header) -> Option<Self> {
-        let Body::AtomicRequest {
+        Self::checked(&header.body(), header.flags, header.len, header.address)
+    }
+
+    /// The same of a header as it came.
+    #[must_use]
+    #[inline]
+    pub fn requested_by(header: &OwnHeader) -> Option<Self> {
+        Self::checked(
+            &header.body(),
+            header.flags(),
+            header.payload_len(),
+            header.address(),
+        )
+    }
+
+    #[inline(always)]
+    fn checked(body: &Body, flags: MessageFlags, len: u16, address: VirtAddr) -> Option<Self> {
+        let &Body::AtomicRequest {
             opcode,
             operand,
             compare,
             ..
-        } = header.body()
+        } = body
         else {
             return None;
         };
         let atomic = Self {
             opcode: opcode.filter(|opcode| opcode.is_atomic())?,
-            wide: header.flags.contains(MessageFlags::WIDE),
+            wide: flags.contains(MessageFlags::WIDE),
             operand,
             compare,
         };
         let bytes = u64::from(atomic.operand_bytes());
-        (header.len == 0 && header.address.0.is_multiple_of(bytes)).then_some(atomic)
+        // A power of two.
+        (len == 0 && address.0 & (bytes - 1) == 0).then_some(atomic)
     }
 
     /// Bytes of the operand, which is also its alignment.

@@ -145,12 +145,13 @@ impl OwnHeader {
     /// `incarnations` are those of the answering end of the link and of the other.
     #[must_use]
     #[inline(always)]
-    pub const fn answering(request: &Header, incarnations: [Incarnation; 2], body: Body, len: u16) -> Self {
+    pub const fn answering(request: &Self, incarnations: [Incarnation; 2], body: Body, len: u16) -> Self {
         let (kind, raw) = body.pack();
+        let from = &request.words;
         let names = match body {
             Body::AtomicReply { ticket, .. } => Names::of(ticket),
             _ => Names {
-                op: request.op,
+                op: OpId(from[11]),
                 reply: ReplySlot::NONE,
             },
         };
@@ -160,11 +161,11 @@ impl OwnHeader {
             words: [
                 first_word(kind),
                 ((raw.status as u32) << 8) | ((len as u32) << 16),
-                request.destination.0 as u32 | ((request.source.0 as u32) << 16),
-                request.destination_port.0 as u32 | ((request.source_port.0 as u32) << 16),
+                from[2].rotate_left(16),
+                from[3].rotate_left(16),
                 incarnations[0].0,
                 incarnations[1].0,
-                request.seq.0,
+                from[6],
                 0,
                 0,
                 0,
@@ -172,7 +173,7 @@ impl OwnHeader {
                 names.op.0,
                 0,
                 0,
-                names.reply.0 as u32 | ((request.epoch.0 as u32) << 16),
+                names.reply.0 as u32 | (from[14] & 0xFFFF_0000),
                 0,
                 operand[0],
                 operand[1],

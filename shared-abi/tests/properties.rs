@@ -190,7 +190,7 @@ proptest! {
             expected.op = request.op;
         }
         prop_assume!(!matches!(body, Body::AtomicRequest { .. }));
-        let answering = OwnHeader::answering(&request, lives, body, answer.len);
+        let answering = OwnHeader::answering(&OwnHeader::new(&request), lives, body, answer.len);
         prop_assert_eq!(answering.decode(), expected);
         prop_assert_eq!(answering.to_bytes(), expected.encode());
     }

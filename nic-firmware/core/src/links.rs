@@ -203,10 +203,11 @@ impl Peer {
         self.sequence.lsn_slot()
     }
 
-    /// The message at the LSN is done with.
+    /// The message at the LSN is done with. Returns whether something past it has arrived, or has been sent.
     #[inline]
-    pub(crate) const fn advance(&mut self) {
+    pub(crate) const fn advance(&mut self) -> bool {
         self.sequence.advance();
+        self.sequence.anything_past_lsn()
     }
 
     /// Read slots that wait for its answers.
@@ -297,8 +298,8 @@ impl<S: Storage> Links<S> {
 
     /// A message that answers `request`, with `len` bytes behind it, in the present life of the link.
     #[inline(always)]
-    pub(crate) fn answer(&self, body: Body, len: u16, request: &Header) -> OwnHeader {
-        let peer = self.get(request.source);
+    pub(crate) fn answer(&self, body: Body, len: u16, request: &OwnHeader) -> OwnHeader {
+        let peer = self.get(request.source());
         let incarnations = peer.map_or([Incarnation(0); 2], |peer| [peer.local, peer.remote]);
         OwnHeader::answering(request, incarnations, body, len)
     }

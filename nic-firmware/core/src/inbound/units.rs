@@ -6,7 +6,8 @@
 use super::Inbound;
 use crate::env::Env;
 use crate::queue::Fifo;
-use netvm_abi::atomic::AtomicResult;
+use netvm_abi::atomic::{Atomic, AtomicResult, Operand};
+use netvm_abi::descriptor::Opcode;
 use netvm_abi::storage::Storage;
 use netvm_abi::{BounceId, Vpn};
 
@@ -18,10 +19,12 @@ pub(crate) const UNITS: u16 = 16;
 pub struct Unit {
     taken: bool,
     waiting: Fifo,
-    /// The DMA of the one at work.
-    pub(crate) dma: u8,
+    /// The one at work.
+    atomic: Atomic,
+    /// Its DMA.
+    dma: u8,
     /// Its answer, while the operand is written back.
-    pub(crate) result: AtomicResult,
+    result: AtomicResult,
 }
 
 impl Unit {
@@ -29,9 +32,52 @@ impl Unit {
     pub(crate) const FREE: Self = Self {
         taken: false,
         waiting: Fifo::new(),
+        atomic: Atomic {
+            opcode: Opcode::FetchAdd,
+            wide: false,
+            operand: 0,
+            compare: 0,
+        },
         dma: 0,
         result: AtomicResult { value: 0, second: 0 },
     };
+
+    /// An atomic goes to work.
+    pub(crate) const fn begin(&mut self, atomic: Atomic) {
+        self.atomic = atomic;
+    }
+
+    /// The one at work.
+    #[inline]
+    pub(crate) const fn atomic(&self) -> &Atomic {
+        &self.atomic
+    }
+
+    /// The slot of the DMA that moves its operand.
+    #[inline]
+    pub(crate) const fn moves_in(&mut self, dma: u8) {
+        self.dma = dma;
+    }
+
+    /// The same, to look up what has been fetched.
+    #[inline]
+    pub(crate) const fn moved_in(&self) -> u8 {
+        self.dma
+    }
+
+    /// Carries it out on the operand. Gives the answer, and whether the operand is to be written back.
+    #[inline]
+    pub(crate) fn apply(&mut self, operand: &mut Operand) -> (AtomicResult, bool) {
+        let (result, changed) = self.atomic.apply(operand);
+        self.result = result;
+        (result, changed)
+    }
+
+    /// Its answer.
+    #[inline]
+    pub(crate) const fn result(&self) -> AtomicResult {
+        self.result
+    }
 }
 
 /// Number of the unit that a page takes.

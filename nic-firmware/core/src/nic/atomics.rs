@@ -21,7 +21,7 @@ use super::Nic;
 use super::receive::Step;
 use crate::authorise::Authority;
 use crate::dmas::{Access, Holder, PageWanted, Ticket};
-use crate::inbound::{SlotState, UNITS};
+use crate::inbound::{Slot, SlotState, UNITS};
 use crate::platform::{Dma, Payload, Platform};
 use netvm_abi::atomic::{Atomic, AtomicResult, Operand};
 use netvm_abi::bounce::store_record;
@@ -29,7 +29,7 @@ use netvm_abi::control::Modes;
 use netvm_abi::event::{AtomicAnswer, NicEvent};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Body, Header, Kind};
+use netvm_abi::wire::{Body, Kind};
 use netvm_abi::{BounceId, ByteLen, Generation, Nanos, SegmentId, Vpn};
 
 impl<S: Storage> Nic<S> {
@@ -43,25 +43,27 @@ impl<S: Storage> Nic<S> {
         if let Some(receive) = slot.let_go() {
             p.release_receive(receive);
         }
-        let header = slot.header().decode();
-        let Some(atomic) = Atomic::requested(&header) else {
+        let Some(atomic) = Atomic::requested_by(slot.header()) else {
             *self.env.counters.refusals(Status::Malformed) += 1;
-            return self.atomic_over(p, at, &header, Err(Status::Malformed));
+            return self.atomic_over(p, at, Err(Status::Malformed));
         };
         let authority = match self.authorise_atomic(p, now, at, atomic.operand_bytes()) {
             Ok(authority) => authority,
-            Err(status) => return self.atomic_over(p, at, &header, Err(status)),
+            Err(status) => return self.atomic_over(p, at, Err(status)),
         };
         if !self.inbound.enter_unit(&mut self.env, at) {
             self.inbound.set(at, SlotState::Queued);
             return Step::Pending;
+        }
+        if let Some(unit) = self.inbound.unit(at) {
+            unit.begin(atomic);
         }
         let Some(ticket) = self.dmas.ticket() else {
             self.inbound.set(at, SlotState::Queued);
             self.dmas.park(&mut self.env, Holder::Window(at));
             return Step::Pending;
         };
-        self.move_operand(p, ticket, at, &header, authority, None);
+        self.move_operand(p, (ticket, at), authority, None);
         Step::Pending
     }
 
@@ -69,16 +71,17 @@ impl<S: Storage> Nic<S> {
     fn move_operand<P: Platform>(
         &mut self,
         p: &mut P,
-        ticket: Ticket,
-        at: BounceId,
-        header: &Header,
+        (ticket, at): (Ticket, BounceId),
         authority: SegmentId,
         store: Option<&Operand>,
     ) {
-        let Some(atomic) = Atomic::requested(header) else {
+        let Some((vpn, offset)) = self.inbound.get(at).map(|slot| {
+            let address = slot.header().address();
+            let vpn = Vpn::of(slot.header().destination_port(), address);
+            (vpn, address.page_offset())
+        }) else {
             return;
         };
-        let vpn = Vpn::of(header.destination_port, header.address);
         let (Some(port), Some(unit)) = (self.ports.get_mut(vpn.port()), self.inbound.unit(at)) else {
             return;
         };
@@ -91,12 +94,12 @@ impl<S: Storage> Nic<S> {
         };
         let wanted = PageWanted {
             vpn,
-            offset: header.address.page_offset(),
-            len: ByteLen(atomic.operand_bytes()),
+            offset,
+            len: ByteLen(unit.atomic().operand_bytes()),
             segment: Some(authority),
             access,
         };
-        unit.dma = ticket.slot();
+        unit.moves_in(ticket.slot());
         let holder = Holder::Window(at);
         let started = self
             .dmas
@@ -110,7 +113,7 @@ impl<S: Storage> Nic<S> {
         if started.is_ok() {
             self.inbound.set(at, state);
         } else {
-            self.atomic_misses(p, at, header);
+            self.atomic_misses(p, at);
         }
     }
 
@@ -123,11 +126,7 @@ impl<S: Storage> Nic<S> {
         state: SlotState,
         ok: bool,
     ) {
-        let Some(slot) = self.inbound.get(at) else {
-            return;
-        };
-        let header = slot.header().decode();
-        let (Some(atomic), Some(unit)) = (Atomic::requested(&header), self.inbound.unit(at)) else {
+        let Some(unit) = self.inbound.unit(at) else {
             return;
         };
         if !ok {
@@ -136,18 +135,18 @@ impl<S: Storage> Nic<S> {
             return;
         }
         if state == SlotState::Storing {
-            let result = unit.result;
+            let result = unit.result();
             self.finish_atomic(p, now, at, Ok(result));
             return;
         }
-        let mut operand = p.operand(unit.dma);
-        let (result, changed) = atomic.apply(&mut operand);
-        unit.result = result;
+        let mut operand = p.operand(unit.moved_in());
+        let (result, changed) = unit.apply(&mut operand);
+        let bytes = unit.atomic().operand_bytes();
         if !changed {
             self.finish_atomic(p, now, at, Ok(result));
             return;
         }
-        let authority = match self.authorise_atomic(p, now, at, atomic.operand_bytes()) {
+        let authority = match self.authorise_atomic(p, now, at, bytes) {
             Ok(authority) => authority,
             Err(status) => {
                 self.finish_atomic(p, now, at, Err(status));
@@ -155,7 +154,7 @@ impl<S: Storage> Nic<S> {
             }
         };
         match self.dmas.ticket() {
-            Some(ticket) => self.move_operand(p, ticket, at, &header, authority, Some(&operand)),
+            Some(ticket) => self.move_operand(p, (ticket, at), authority, Some(&operand)),
             None => {
                 // The first in line for a slot has it; this one begins again at its turn.
                 self.inbound.set(at, SlotState::Queued);
@@ -183,14 +182,14 @@ impl<S: Storage> Nic<S> {
 
     /// The page cannot be used: the host is asked for it, and the unit is kept.
     #[cold]
-    fn atomic_misses<P: Platform>(&mut self, p: &mut P, at: BounceId, header: &Header) {
+    fn atomic_misses<P: Platform>(&mut self, p: &mut P, at: BounceId) {
         let Some(slot) = self.inbound.get_mut(at) else {
             return;
         };
         slot.set(SlotState::Bounced);
-        let (generation, attempt) = (slot.generation(), slot.attempts());
+        let (generation, attempt, header) = (slot.generation(), slot.attempts(), slot.header().decode());
         self.env.counters.atomics_missed += 1;
-        store_record(p.shared(), self.env.shared.bounce_record(at), header);
+        store_record(p.shared(), self.env.shared.bounce_record(at), &header);
         self.env.tell_host(
             p,
             NicEvent::AtomicMiss {
@@ -248,10 +247,7 @@ impl<S: Storage> Nic<S> {
         at: BounceId,
         result: Result<AtomicResult, Status>,
     ) {
-        let Some(header) = self.inbound.get(at).map(|slot| slot.header().decode()) else {
-            return;
-        };
-        let step = self.atomic_over(p, at, &header, result);
+        let step = self.atomic_over(p, at, result);
         self.end_step(p, now, at, step);
     }
 
@@ -261,14 +257,13 @@ impl<S: Storage> Nic<S> {
         &mut self,
         p: &mut P,
         at: BounceId,
-        request: &Header,
         result: Result<AtomicResult, Status>,
     ) -> Step {
         let step = match result {
             Ok(_) => Step::Ended(Status::Ok),
             Err(_) => Step::Refused,
         };
-        self.answer_atomic(p, request, result);
+        self.answer_atomic(p, at, result);
         self.inbound.leave_unit(&mut self.env, at);
         step
     }
@@ -277,9 +272,12 @@ impl<S: Storage> Nic<S> {
     pub(super) fn answer_atomic<P: Platform>(
         &mut self,
         p: &mut P,
-        request: &Header,
+        at: BounceId,
         result: Result<AtomicResult, Status>,
     ) {
+        let Some(request) = self.inbound.get(at).map(Slot::header) else {
+            return;
+        };
         let Body::AtomicRequest { ticket, .. } = request.body() else {
             return;
         };

@@ -5,17 +5,17 @@ use crate::platform::{Payload, Platform};
 use netvm_abi::port_area::ErrorRecord;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Body, Header, MessageFlags, Owner};
+use netvm_abi::wire::{Body, Header, MessageFlags, OwnHeader, Owner};
 
 impl<S: Storage> Nic<S> {
     /// Tells the port that sent `request`, a write, that it failed. Needs no credit.
-    pub(super) fn send_error<P: Platform>(&mut self, p: &mut P, request: &Header, status: Status) {
+    pub(super) fn send_error<P: Platform>(&mut self, p: &mut P, request: &OwnHeader, status: Status) {
         let Body::Write { owner } = request.body() else {
             return;
         };
         let mut header = self.links.answer(Body::Error { status, owner }, 0, request);
-        header.set_address(request.address);
-        if request.flags.contains(MessageFlags::REGARDLESS) {
+        header.set_address(request.address());
+        if request.flags().contains(MessageFlags::REGARDLESS) {
             header.stand_alone();
         }
         self.env.counters.errors_sent += 1;

@@ -8,7 +8,7 @@ use super::receive::Step;
 use crate::platform::{Payload, Platform};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Body, Header};
+use netvm_abi::wire::{Body, OwnHeader};
 use netvm_abi::{BounceId, OpId};
 
 impl<S: Storage> Nic<S> {
@@ -17,7 +17,7 @@ impl<S: Storage> Nic<S> {
         let Some(slot) = self.inbound.get(at) else {
             return Step::Ended(Status::Malformed);
         };
-        let request = slot.header().decode();
+        let request = *slot.header();
         let poison = self.inbound.failure_before(&self.env.config, at);
         let (status, failed) = poison.map_or((Status::Ok, OpId(0)), |poison| (poison.status, poison.op));
         self.answer_flush(p, &request, status, failed);
@@ -28,7 +28,7 @@ impl<S: Storage> Nic<S> {
     pub(super) fn answer_flush<P: Platform>(
         &mut self,
         p: &mut P,
-        request: &Header,
+        request: &OwnHeader,
         status: Status,
         failed: OpId,
     ) {

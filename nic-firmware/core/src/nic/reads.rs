@@ -9,7 +9,7 @@ use crate::platform::{Payload, Platform};
 use netvm_abi::control::Modes;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Body, Header};
+use netvm_abi::wire::{Body, OwnHeader};
 use netvm_abi::{BounceId, Nanos, StagingId, Vpn};
 
 impl<S: Storage> Nic<S> {
@@ -26,9 +26,10 @@ impl<S: Storage> Nic<S> {
         let (address, len) = (header.address(), header.read_len());
         let vpn = Vpn::of(header.destination_port(), address);
         let offset = address.page_offset();
-        if let Err(status) = self.authorise_read(p, now, at) {
-            return self.refuse_read(p, at, status);
-        }
+        let segment = match self.authorise_read(p, now, at) {
+            Ok(segment) => segment,
+            Err(status) => return self.refuse_read(p, at, status),
+        };
         if len == 0 {
             self.refuse_read(p, at, Status::Ok);
             return Step::Ended(Status::Ok);
@@ -39,19 +40,17 @@ impl<S: Storage> Nic<S> {
             return Step::Pending;
         };
         self.inbound.set(at, SlotState::Sourcing);
-        match self.fill(p, now, staging) {
-            Ok(()) => Step::Pending,
-            Err(status) => {
-                self.staging.release(&mut self.ports, staging);
-                self.refuse_read(p, at, status)
-            }
+        if let Some(port) = self.ports.get_mut(vpn.port()) {
+            self.staging
+                .fill(p, &mut self.env, &mut self.dmas, port, (staging, Some(segment)));
         }
+        Step::Pending
     }
 
     /// Answers a read without data.
     #[cold]
     fn refuse_read<P: Platform>(&mut self, p: &mut P, at: BounceId, status: Status) -> Step {
-        if let Some(request) = self.inbound.get(at).map(|slot| slot.header().decode()) {
+        if let Some(request) = self.inbound.get(at).map(|slot| *slot.header()) {
             self.reply(p, &request, Err(status));
         }
         Step::Refused
@@ -93,7 +92,7 @@ impl<S: Storage> Nic<S> {
         if slot.state() != SlotState::Sourcing {
             return;
         }
-        let header = slot.header().decode();
+        let header = *slot.header();
         self.reply(p, &header, data);
         let step = match data {
             Ok(_) => Step::Ended(Status::Ok),
@@ -106,7 +105,7 @@ impl<S: Storage> Nic<S> {
     pub(super) fn reply<P: Platform>(
         &mut self,
         p: &mut P,
-        request: &Header,
+        request: &OwnHeader,
         data: Result<StagingId, Status>,
     ) {
         let Body::ReadRequest { ticket, len } = request.body() else {

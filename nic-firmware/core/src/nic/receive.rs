@@ -9,6 +9,7 @@
 use super::{Frame, Nic};
 use crate::behind::is_held_back;
 use crate::inbound::SlotState;
+use crate::links::Peer;
 use crate::platform::Platform;
 use crate::window::Place;
 use netvm_abi::control::Modes;
@@ -279,10 +280,10 @@ impl<S: Storage> Nic<S> {
     #[cold]
     fn refuse_sender<P: Platform>(&mut self, p: &mut P, at: BounceId) -> Step {
         let status = Status::NoSuchPort;
-        if let Some(request) = self.inbound.get(at).map(|slot| slot.header().decode()) {
-            match request.kind {
+        if let Some(request) = self.inbound.get(at).map(|slot| *slot.header()) {
+            match request.kind() {
                 Kind::ReadRequest => self.reply(p, &request, Err(status)),
-                Kind::AtomicRequest => self.answer_atomic(p, &request, Err(status)),
+                Kind::AtomicRequest => self.answer_atomic(p, at, Err(status)),
                 Kind::Flush => self.answer_flush(p, &request, status, OpId(0)),
                 _ => {}
             }
@@ -300,10 +301,10 @@ impl<S: Storage> Nic<S> {
         if let Some(receive) = slot.let_go() {
             p.release_receive(receive);
         }
-        let header = slot.header().decode();
-        self.env.counters.count_held(header.flags);
-        if header.kind == Kind::AtomicRequest {
-            return self.atomic_over(p, at, &header, Err(Status::HeldBack));
+        let header = *slot.header();
+        self.env.counters.count_held(header.flags());
+        if header.kind() == Kind::AtomicRequest {
+            return self.atomic_over(p, at, Err(Status::HeldBack));
         }
         Step::Refused
     }
@@ -362,14 +363,14 @@ impl<S: Storage> Nic<S> {
         if let Some(receive) = slot.let_go() {
             p.release_receive(receive);
         }
-        let header = (status != Status::Ok).then(|| slot.header().decode());
+        let header = (status != Status::Ok).then(|| *slot.header());
         if slot.has_place() {
             self.place_ended(p, at, status);
         }
         if let Some(header) = header {
             self.env.counters.messages_failed += 1;
             // Round trips have been answered, and drivers ask again.
-            if header.kind == Kind::Write {
+            if header.kind() == Kind::Write {
                 self.send_error(p, &header, status);
             }
         } else {
@@ -389,22 +390,22 @@ impl<S: Storage> Nic<S> {
                 return;
             };
             let at = self.env.config.slot_id(id, peer.lsn_slot());
-            match self.inbound.get(at).map(|slot| slot.state()) {
-                Some(SlotState::Landed | SlotState::Failed) => {
-                    self.pass(p, at);
-                    moved = true;
-                }
+            let has_ended = match self.inbound.state(at) {
+                Some(SlotState::Landed | SlotState::Failed) => true,
                 Some(SlotState::Ordered) => {
+                    // If it ends, it goes in this very round: a round that ended without moving on would leave an
+                    // ordered message at the LSN that no event takes up again.
                     let step = self.act(p, now, at);
-                    if !self.mark_step(p, at, step) {
-                        break;
-                    }
-                    // It goes in this very round: a round that ended without moving on would leave an ordered
-                    // message at the LSN that no event takes up again.
-                    self.pass(p, at);
-                    moved = true;
+                    self.mark_step(p, at, step)
                 }
-                _ => break,
+                _ => false,
+            };
+            if !has_ended {
+                break;
+            }
+            moved = true;
+            if !self.pass(p, id, at) {
+                break;
             }
         }
         if moved {
@@ -412,14 +413,13 @@ impl<S: Storage> Nic<S> {
         }
     }
 
-    /// The LSN passes a message: now its notification is due.
-    #[inline]
-    fn pass<P: Platform>(&mut self, p: &mut P, at: BounceId) {
+    /// The LSN passes a message: now its notification is due. Returns whether something past it has arrived.
+    #[inline(always)]
+    fn pass<P: Platform>(&mut self, p: &mut P, id: NodeId, at: BounceId) -> bool {
         let Some(slot) = self.inbound.get(at) else {
-            return;
+            return false;
         };
-        let (status, header) = (slot.status(), slot.header());
-        let (id, number) = (header.source(), header.notification());
+        let (status, number) = (slot.status(), slot.header().notification());
         let poisoned = if status == Status::Ok {
             self.inbound.follows_failure(&self.env.config, at)
         } else {
@@ -428,12 +428,11 @@ impl<S: Storage> Nic<S> {
         };
         // The header stays in the slot until the next message comes into it.
         self.inbound.set(at, SlotState::Missing);
-        if let Some(peer) = self.links.get_mut(id) {
-            peer.advance();
-        }
+        let more = self.links.get_mut(id).is_some_and(Peer::advance);
         if number.is_some() && !mutant::is(Mutant::NotificationEarly) {
             self.deliver(p, at, poisoned);
         }
+        more
     }
 
     /// Delivers the notification of a message, if it has one and its port is well, and its stream.
@@ -465,7 +464,7 @@ impl<S: Storage> Nic<S> {
     #[inline(never)]
     fn undelivered<P: Platform>(&mut self, p: &mut P, at: BounceId, status: Status) {
         self.inbound.poison(&mut self.env, at, status);
-        if let Some(header) = self.inbound.get(at).map(|slot| slot.header().decode()) {
+        if let Some(header) = self.inbound.get(at).map(|slot| *slot.header()) {
             self.send_error(p, &header, status);
         }
     }
