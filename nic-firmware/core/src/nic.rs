@@ -172,12 +172,10 @@ impl<S: Storage> Nic<S> {
                 break;
             };
             let words = Looked::at(p.bar(), self.env.bar.port(port));
-            if self.ports.get(port).is_some_and(|port| !port.rests(&words)) {
-                let turn = self.pump(p, now, port, &words);
-                self.ports.end_turn(port, turn.served, turn.more);
-                moved |= turn.moved;
+            if self.ports.get(port).is_some_and(|port| port.rests(&words)) {
+                self.ports.skip_turn();
             } else {
-                self.ports.end_turn(port, false, false);
+                moved |= self.pump(p, now, port, &words);
             }
         }
         moved || !self.ports.all_quiet() || (self.anything_parked() && self.parked_could_go())

@@ -11,6 +11,7 @@ use crate::env::Env;
 use crate::pipeline::{Entry, Pipeline, Stage};
 use crate::platform::Platform;
 use netvm_abi::bar::port::SIGNALLED;
+use netvm_abi::descriptor::QUEUE_ENTRIES;
 use netvm_abi::event::NicEvent;
 use netvm_abi::notification::EVENT_COUNTS;
 use netvm_abi::port_area::{
@@ -207,13 +208,24 @@ impl Port {
     /// is on its way. (An entry that lacks something may have got it.)
     #[inline]
     pub(crate) fn rests(&self, words: &Looked) -> bool {
+        let news = (words.doorbell ^ self.pipeline.fetched()) | self.moved_fences(words);
+        news == 0 && self.pipeline.is_empty()
+    }
+
+    /// How many commands are new. Nothing if the words have to be taken note of first: a fence has moved, or the
+    /// doorbell makes no sense.
+    #[inline]
+    pub(crate) fn new_commands(&self, words: &Looked) -> Option<u32> {
+        let waiting = words.doorbell.wrapping_sub(self.pipeline.fetched());
+        (self.moved_fences(words) == 0 && waiting <= QUEUE_ENTRIES).then_some(waiting)
+    }
+
+    /// Not zero if a fence has moved.
+    #[inline]
+    fn moved_fences(&self, words: &Looked) -> u32 {
         let [taken, writes, reads] = words.fences;
         let [known_taken, known_writes, known_reads] = self.fences();
-        let news = (words.doorbell ^ self.pipeline.fetched())
-            | (taken ^ known_taken)
-            | (writes ^ known_writes)
-            | (reads ^ known_reads);
-        news == 0 && self.pipeline.is_empty()
+        (taken ^ known_taken) | (writes ^ known_writes) | (reads ^ known_reads)
     }
 
     /// How far the entry at the head of its pipeline is; nothing if none may leave.
@@ -397,6 +409,12 @@ impl<S: Storage> Ports<S> {
     #[inline]
     pub(crate) fn next_turn(&mut self) -> Option<PortId> {
         self.turns.take()
+    }
+
+    /// The port that had the turn has nothing to do.
+    #[inline]
+    pub(crate) const fn skip_turn(&mut self) {
+        self.turns.rests();
     }
 
     /// What the port's turn brought.

@@ -25,23 +25,33 @@ use netvm_abi::{Nanos, NotificationId, PortId};
 
 /// What a port's turn brought.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Turn {
+struct Turn {
     /// Something moved.
-    pub(super) moved: bool,
+    moved: bool,
     /// A command got all that it needs.
-    pub(super) served: bool,
+    served: bool,
     /// Commands are left that could be taken at once.
-    pub(super) more: bool,
+    more: bool,
 }
 
 impl<S: Storage> Nic<S> {
-    /// Gives a port, whose words are looked at, its turn: up to [`PIPELINE`] commands.
+    /// Gives an open port, in which a look has found these words, its turn. Returns whether something moved.
     #[inline(never)]
-    pub(super) fn pump<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId, words: &Looked) -> Turn {
-        let mut turn = Turn::default();
-        let Some(mut waiting) = self.take_note(p, id, words) else {
-            return turn;
+    pub(super) fn pump<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId, words: &Looked) -> bool {
+        let new = self.ports.get(id).and_then(|port| port.new_commands(words));
+        let waiting = match new {
+            Some(waiting) => waiting,
+            None => self.take_note(p, id, words),
         };
+        let turn = self.take_turn(p, now, id, waiting);
+        self.ports.end_turn(id, turn.served, turn.more);
+        turn.moved
+    }
+
+    /// Takes up to [`PIPELINE`] of the `waiting` commands of a port, and lets go what can leave.
+    #[inline(always)]
+    fn take_turn<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId, mut waiting: u32) -> Turn {
+        let mut turn = Turn::default();
         if self.ports.get(id).is_some_and(|port| !port.pipeline.is_empty()) {
             turn.moved = self.send_ready(p, now, id);
         }
@@ -81,24 +91,20 @@ impl<S: Storage> Nic<S> {
         turn
     }
 
-    /// Takes note of a port's words: remembers its fences, and gives the number of commands that wait.
-    /// Nothing when the port is not served.
-    #[inline]
-    fn take_note<P: Platform>(&mut self, p: &mut P, id: PortId, words: &Looked) -> Option<u32> {
-        let port = self.ports.get_mut(id)?;
-        if !port.is_open() {
-            return None;
-        }
+    /// Takes note of an open port's words: remembers its fences, and gives the number of commands that wait.
+    #[inline(never)]
+    fn take_note<P: Platform>(&mut self, p: &mut P, id: PortId, words: &Looked) -> u32 {
+        let Some(port) = self.ports.get_mut(id) else {
+            return 0;
+        };
         let doorbell = port.pipeline.compare(words.doorbell);
-        if port.fences() != words.fences {
-            port.fences_moved(p, &mut self.env, words.fences);
-        }
+        port.fences_moved(p, &mut self.env, words.fences);
         match doorbell {
-            Doorbell::Pending(waiting) => Some(waiting),
-            Doorbell::Empty => Some(0),
+            Doorbell::Pending(waiting) => waiting,
+            Doorbell::Empty => 0,
             Doorbell::Broken => {
                 self.broken_doorbell(p, id, words.doorbell);
-                Some(0)
+                0
             }
         }
     }

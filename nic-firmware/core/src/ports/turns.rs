@@ -43,8 +43,8 @@ pub(crate) struct Turns {
     next: u16,
     /// Looks that are left of this round.
     left: u32,
-    /// A round has ended since the last call began.
-    complete: bool,
+    /// A round has begun in the middle of a call.
+    wrapped: bool,
     /// Ports polled in a row that had nothing to do.
     quiet: u32,
 }
@@ -63,7 +63,7 @@ impl Turns {
             count: 0,
             next: NOWHERE,
             left: 0,
-            complete: false,
+            wrapped: false,
             quiet: 0,
         }
     }
@@ -140,10 +140,15 @@ impl Turns {
         if self.all_quiet() {
             self.quiet = 0;
         }
-        if self.complete {
-            self.complete = false;
-            self.left = 0;
+        if self.left == 0 || self.wrapped {
+            self.begin_round();
+            self.wrapped = false;
         }
+    }
+
+    const fn begin_round(&mut self) {
+        self.next = self.first;
+        self.left = self.count;
     }
 
     /// Takes the port that has the next turn. Nothing: all ports have been found idle.
@@ -153,12 +158,12 @@ impl Turns {
             return None;
         }
         if self.left == 0 || self.next == NOWHERE {
-            (self.next, self.left) = (self.first, self.count);
+            self.begin_round();
+            self.wrapped = true;
         }
         let port = self.next;
         self.next = self.places.get(usize::from(port))?.next;
         self.left -= 1;
-        self.complete |= self.left == 0;
         Some(PortId(port))
     }
 
@@ -169,6 +174,12 @@ impl Turns {
         if served && self.last != port.0 {
             self.move_to_end(port.0);
         }
+    }
+
+    /// A look at the port has found nothing to do.
+    #[inline]
+    pub(super) const fn rests(&mut self) {
+        self.quiet += 1;
     }
 
     #[inline(never)]
