@@ -4,7 +4,7 @@
 //! A case is one descriptor posted or one frame received. Most are near the truth (a live capability, the right
 //! incarnation, a number inside the window), because only these get past the first check; then a word or a bit is wrong.
 
-use crate::rig::{BASE, NODES, OPEN, PAGES, POSTING, Rig, TARGET};
+use crate::stand::{BASE, NODES, OPEN, PAGES, POSTING, Stand, TARGET};
 use netvm_abi::bar::port as block;
 use netvm_abi::descriptor::{Command, CommandFlags, DESCRIPTOR_WORDS, HEAD_WORDS, Opcode};
 use netvm_abi::event::HostEvent;
@@ -47,7 +47,7 @@ impl Made {
 /// An attack on one NIC.
 pub struct Attack {
     /// What is attacked.
-    pub rig: Rig,
+    pub stand: Stand,
     /// What was done.
     pub made: Made,
     random: ChaCha8Rng,
@@ -62,7 +62,7 @@ impl Attack {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
-            rig: Rig::new(),
+            stand: Stand::new(),
             made: Made::default(),
             random: ChaCha8Rng::seed_from_u64(seed),
             hold: 0,
@@ -91,31 +91,31 @@ impl Attack {
             self.hold = 1_500;
         }
         self.hold = self.hold.saturating_sub(1);
-        let any = !self.rig.board.dmas.is_empty();
+        let any = !self.stand.board.dmas.is_empty();
         if any && self.hold == 0 && self.random.random_ratio(2, 3) {
-            let at = self.random.random_range(0..self.rig.board.dmas.len());
+            let at = self.random.random_range(0..self.stand.board.dmas.len());
             let ok = self.random.random_ratio(31, 32);
-            self.rig.end_dma(at, ok);
+            self.stand.end_dma(at, ok);
         }
         if self.random.random_ratio(1, 3) {
-            self.rig.settle();
+            self.stand.settle();
         }
-        if !self.rig.host.pending.is_empty() && self.random.random_ratio(1, 2) {
-            let at = self.random.random_range(0..self.rig.host.pending.len());
+        if !self.stand.host.pending.is_empty() && self.random.random_ratio(1, 2) {
+            let at = self.random.random_range(0..self.stand.host.pending.len());
             let choice = if self.calm { 190 } else { self.random.random() };
-            self.rig.host.answer(&self.rig.board, at, choice);
+            self.stand.host.answer(&self.stand.board, at, choice);
         }
         match self.random.random_range(0..256) {
             0..40 => self.page(),
             40..60 | 100..220 => self.answer(),
             60..70 => self.scribble(),
             70..78 => self.late_dma(),
-            78..90 => self.rig.pass(Nanos::from_micros(60)),
-            90 => self.rig.pass(Nanos::from_millis(30)),
+            78..90 => self.stand.pass(Nanos::from_micros(60)),
+            90 => self.stand.pass(Nanos::from_millis(30)),
             91 => self.broken_doorbell(),
             92 | 93 if !self.calm => {
                 let slot = CapabilitySlot(self.random.random_range(0..64));
-                self.rig.toggle_capability(slot);
+                self.stand.toggle_capability(slot);
             }
             94 if self.random.random_ratio(1, 16) => {
                 let port = if self.random.random() {
@@ -123,12 +123,14 @@ impl Attack {
                 } else {
                     PortId(6)
                 };
-                self.rig.close(port);
+                self.stand.close(port);
             }
             95 => {
                 let token = Token(self.random.random());
-                self.rig.settle();
-                self.rig.host.tell(&self.rig.board, HostEvent::Barrier { token });
+                self.stand.settle();
+                self.stand
+                    .host
+                    .tell(&self.stand.board, HostEvent::Barrier { token });
             }
             97 => {
                 let (peer, slot, token) = (
@@ -136,10 +138,10 @@ impl Attack {
                     self.random.random_range(0..66),
                     Token(1),
                 );
-                self.rig.settle();
-                self.rig
+                self.stand.settle();
+                self.stand
                     .host
-                    .tell(&self.rig.board, HostEvent::SendControl { peer, slot, token });
+                    .tell(&self.stand.board, HostEvent::SendControl { peer, slot, token });
             }
             96 if self.random.random_ratio(1, 64) => self.greet(),
             _ => {}
@@ -187,33 +189,33 @@ impl Attack {
 
     fn greet(&mut self) {
         let at = self.peer();
-        let mut hello = self.rig.peers[at].hello();
+        let mut hello = self.stand.peers[at].hello();
         if self.random.random_ratio(1, 4) {
             // Another window, page size or version.
             hello.raw.compare ^= 1 << self.random.random_range(0..20);
         }
-        self.rig.message(&hello);
+        self.stand.message(&hello);
     }
 
     /// A message that its sender may send, nearly.
     fn good_frame(&mut self) {
         self.made.frames += 1;
         let at = self.peer();
-        if !self.rig.peers[at].up {
+        if !self.stand.peers[at].up {
             match self.random.random_range(0..8) {
                 0 => self.greet(),
                 1 => {
-                    let probe = self.rig.peers[at].header(Kind::Probe);
-                    self.rig.message(&probe);
+                    let probe = self.stand.peers[at].header(Kind::Probe);
+                    self.stand.message(&probe);
                 }
                 2 => {
-                    let peer = self.rig.peers[at].id;
-                    self.rig.settle();
-                    self.rig
+                    let peer = self.stand.peers[at].id;
+                    self.stand.settle();
+                    self.stand
                         .host
-                        .tell(&self.rig.board, HostEvent::PeerConnect { peer });
+                        .tell(&self.stand.board, HostEvent::PeerConnect { peer });
                 }
-                _ => self.rig.link(NodeId(at as u16)),
+                _ => self.stand.link(NodeId(at as u16)),
             }
             return;
         }
@@ -231,19 +233,19 @@ impl Attack {
             _ => *Kind::ALL.get(roll % Kind::ALL.len()).unwrap_or(&Kind::Probe),
         };
         let mut header = if kind == Kind::Ack {
-            self.rig.peers[at].ack()
+            self.stand.peers[at].ack()
         } else {
-            self.rig.peers[at].header(kind)
+            self.stand.peers[at].header(kind)
         };
         self.fill(&mut header, at);
         let mutated = self.mutate(&mut header);
-        if kind.is_windowed() && self.rig.peers[at].room() == 0 {
+        if kind.is_windowed() && self.stand.peers[at].room() == 0 {
             // Where does the window stand?
-            let probe = self.rig.peers[at].header(Kind::Probe);
-            self.rig.message(&probe);
-            self.rig.settle();
+            let probe = self.stand.peers[at].header(Kind::Probe);
+            self.stand.message(&probe);
+            self.stand.settle();
         }
-        let before = self.rig.nic.counters().messages_received;
+        let before = self.stand.nic.counters().messages_received;
         let mut bytes = [0; HEADER_BYTES + 4096];
         bytes[..HEADER_BYTES].copy_from_slice(&header.encode());
         let mut len = HEADER_BYTES + usize::from(header.len).min(4096);
@@ -252,10 +254,10 @@ impl Attack {
             bytes[at] ^= 1 << self.random.random_range(0..8);
             len = self.random.random_range(0..=len);
         }
-        self.rig.frame(&bytes[..len]);
+        self.stand.frame(&bytes[..len]);
         // Refused or a duplicate: the number is still to be used.
-        if self.rig.nic.counters().messages_received > before && header.seq == self.rig.peers[at].next {
-            self.rig.peers[at].number();
+        if self.stand.nic.counters().messages_received > before && header.seq == self.stand.peers[at].next {
+            self.stand.peers[at].number();
         }
     }
 
@@ -279,7 +281,7 @@ impl Attack {
         header.seq = if header.kind == Kind::Ack {
             header.seq
         } else {
-            self.rig.peers[at].next
+            self.stand.peers[at].next
         };
         if self.random.random_ratio(1, 16) {
             header.flags |= MessageFlags::ORDERED;
@@ -376,31 +378,31 @@ impl Attack {
             bytes[4] &= 15;
         }
         let len = self.random.random_range(0..=bytes.len());
-        self.rig.frame(&bytes[..len]);
+        self.stand.frame(&bytes[..len]);
     }
 
     /// Answers what the target has asked for.
     fn answer(&mut self) {
         let at = self.peer();
-        let ack = self.rig.peers[at].ack();
-        self.rig.message(&ack);
-        if self.rig.peers[at].requests.is_empty() {
+        let ack = self.stand.peers[at].ack();
+        self.stand.message(&ack);
+        if self.stand.peers[at].requests.is_empty() {
             return;
         }
-        let index = self.random.random_range(0..self.rig.peers[at].requests.len());
-        let request = self.rig.peers[at].requests.swap_remove(index);
-        let mut answer = self.rig.peers[at].answer(&request);
+        let index = self.random.random_range(0..self.stand.peers[at].requests.len());
+        let request = self.stand.peers[at].requests.swap_remove(index);
+        let mut answer = self.stand.peers[at].answer(&request);
         match self.random.random_range(0..16) {
             0 => answer.len = answer.len.wrapping_add(1).min(4096),
             1 => answer.raw.status = self.random.random(),
             2 => answer.raw.operand ^= 1 << self.random.random_range(0..64),
             3 => {
                 // Twice.
-                self.rig.message(&answer);
+                self.stand.message(&answer);
             }
             _ => {}
         }
-        self.rig.message(&answer);
+        self.stand.message(&answer);
     }
 
     fn command(&mut self) -> Command {
@@ -468,20 +470,20 @@ impl Attack {
     fn lying_descriptor(&mut self) {
         let port = self.posting_port();
         let seed = self.random.random::<u32>() | 1;
-        self.rig.lie(port, Vec::new(), seed);
+        self.stand.lie(port, Vec::new(), seed);
         let head = self.command().encode();
         self.made.lying_descriptors += u64::from(self.post(port, &head));
-        self.rig.settle();
-        self.rig.board.bar.unhook();
+        self.stand.settle();
+        self.stand.board.bar.unhook();
     }
 
     /// Posts; false when the queue stays full.
     fn post(&mut self, port: PortId, head: &[u32; HEAD_WORDS]) -> bool {
         let mut inline = [0; DESCRIPTOR_WORDS - HEAD_WORDS];
         inline[0] = self.random.random();
-        self.rig.post(port, head, &inline) || {
-            self.rig.settle();
-            self.rig.post(port, head, &inline)
+        self.stand.post(port, head, &inline) || {
+            self.stand.settle();
+            self.stand.post(port, head, &inline)
         }
     }
 
@@ -490,9 +492,9 @@ impl Attack {
         let port = self.any_port();
         let page = self.random.random_range(0..PAGES);
         if self.random.random_ratio(1, 3) || page == 5 {
-            self.rig.unmap(port, page);
+            self.stand.unmap(port, page);
         } else {
-            self.rig.map(port, page);
+            self.stand.map(port, page);
         }
     }
 
@@ -516,11 +518,13 @@ impl Attack {
         let word = words[self.random.random_range(0..words.len())];
         let value = match self.random.random_range(0..4) {
             0 => self.random.random(),
-            1 => self.rig.area_word(port, netvm_abi::port_area::NOTIFICATION_WRITE),
-            2 => self.rig.area_word(port, netvm_abi::port_area::ERROR_WRITE),
-            _ => self.rig.posted(port),
+            1 => self
+                .stand
+                .area_word(port, netvm_abi::port_area::NOTIFICATION_WRITE),
+            2 => self.stand.area_word(port, netvm_abi::port_area::ERROR_WRITE),
+            _ => self.stand.posted(port),
         };
-        self.rig.scribble(port, word, value);
+        self.stand.scribble(port, word, value);
     }
 
     fn late_dma(&mut self) {
@@ -531,17 +535,17 @@ impl Attack {
         } else {
             self.random.random()
         };
-        self.rig.late_dma(slot, generation);
+        self.stand.late_dma(slot, generation);
     }
 
     fn broken_doorbell(&mut self) {
         self.made.broken_doorbells += 1;
         let port = self.posting_port();
-        let posted = self.rig.posted(port);
+        let posted = self.stand.posted(port);
         // Past anything that is posted, whatever has been taken.
         let wrong = posted.wrapping_add(self.random.random_range(65..1 << 31));
-        self.rig.scribble(port, block::DOORBELL, wrong);
-        self.rig.settle();
-        self.rig.scribble(port, block::DOORBELL, posted);
+        self.stand.scribble(port, block::DOORBELL, wrong);
+        self.stand.settle();
+        self.stand.scribble(port, block::DOORBELL, posted);
     }
 }

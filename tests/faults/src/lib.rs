@@ -9,7 +9,7 @@ pub mod attack;
 pub mod board;
 pub mod host;
 pub mod peers;
-pub mod rig;
+pub mod stand;
 
 pub use attack::Attack;
-pub use rig::Rig;
+pub use stand::Stand;

@@ -23,7 +23,7 @@ fn attack(seed: u64, cases: u64) -> Attack {
     let mut attack = Attack::new(seed);
     for quarter in 1..=4 {
         attack.run(cases * quarter / 4);
-        attack.rig.quiesce();
+        attack.stand.quiesce();
     }
     attack
 }
@@ -39,7 +39,7 @@ fn run(seed: u64) -> Attack {
 #[test]
 fn ten_million_cases() {
     if let Some(seed) = number("NETVM_SEED") {
-        println!("{:#?}", run(seed).rig.nic.counters());
+        println!("{:#?}", run(seed).stand.nic.counters());
         return;
     }
     // An unoptimised build makes fewer, so that it ends.
@@ -61,7 +61,7 @@ fn ten_million_cases() {
                     let mut made = [0_u64; 7];
                     for seed in (worker..seeds).step_by(workers as usize) {
                         let attack = run(seed);
-                        add(&mut sums, attack.rig.nic.counters().iter());
+                        add(&mut sums, attack.stand.nic.counters().iter());
                         let m = attack.made;
                         let these = [
                             m.descriptors,

@@ -12,7 +12,7 @@ fn caught(mutant: Option<Mutant>) -> Option<String> {
         for seed in 0..8 {
             let mut attack = Attack::new(seed);
             attack.run(20_000);
-            attack.rig.quiesce();
+            attack.stand.quiesce();
         }
     });
     select(None);

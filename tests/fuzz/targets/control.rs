@@ -27,7 +27,7 @@ use std::collections::HashMap;
 const PEER: NodeId = NodeId(1);
 
 /// The host under attack and the NIC's ends of the rings.
-struct Rig {
+struct Stand {
     host: Host<Heap>,
     platform: Fake,
     map: SharedMap,
@@ -41,7 +41,7 @@ struct Rig {
     now: Nanos,
 }
 
-impl Rig {
+impl Stand {
     fn new() -> Self {
         let geometry = Geometry {
             ports: 8,
@@ -100,7 +100,7 @@ impl Rig {
             wait: true,
         };
         host.import(&mut platform, port, &import, Nanos(0)).expect("asks");
-        let mut rig = Self {
+        let mut stand = Self {
             host,
             platform,
             map: SharedMap::new(&geometry),
@@ -111,12 +111,12 @@ impl Rig {
             open: HashMap::new(),
             now: Nanos(1),
         };
-        rig.say(&NicEvent::PeerUp {
+        stand.say(&NicEvent::PeerUp {
             peer: PEER,
             incarnation: Incarnation(7),
         });
-        rig.poll();
-        rig
+        stand.poll();
+        stand
     }
 
     fn say(&mut self, event: &NicEvent) {
@@ -215,7 +215,7 @@ impl Rig {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let mut rig = Rig::new();
+    let mut stand = Stand::new();
     for (chunk, slot) in data.chunks(2 + 4 * CONTROL_WORDS).zip((0..64).cycle()) {
         let Some((&[how, what], wrong)) = chunk.split_first_chunk() else {
             break;
@@ -229,14 +229,14 @@ fuzz_target!(|data: &[u8]| {
                 modes: Modes::all(),
                 name: Name::new("x").expect("a name"),
             }),
-            1 => match rig.granted {
+            1 => match stand.granted {
                 Some(Control::Granted { grant, .. }) => Some(Control::Release {
                     capability: grant.capability,
                     secret: grant.secret,
                 }),
                 _ => None,
             },
-            2 => rig.granted,
+            2 => stand.granted,
             3 => Some(Control::Refused {
                 token,
                 status: Status::from_code(what),
@@ -268,22 +268,29 @@ fuzz_target!(|data: &[u8]| {
                 header.kind = Kind::Write;
                 header.destination_port = PortId(1);
                 header.address = VirtAddr(0x10010 + u64::from(what));
-                if let Some(Control::Granted { grant, .. }) = rig.granted {
+                if let Some(Control::Granted { grant, .. }) = stand.granted {
                     header.capability = grant.capability;
                     header.secret = grant.secret;
                 }
                 header.secret ^= u64::from(words[0]);
             }
             3 => {
-                rig.now = rig.now.after(Nanos::from_millis(u64::from(what)));
+                stand.now = stand.now.after(Nanos::from_millis(u64::from(what)));
                 // The card lives: one whose heart stands still is given up, and answered nothing.
-                let beat = rig.platform.shared.load_acquire(HEARTBEAT);
-                rig.platform.shared.store_release(HEARTBEAT, beat.wrapping_add(1));
+                let beat = stand.platform.shared.load_acquire(HEARTBEAT);
+                stand
+                    .platform
+                    .shared
+                    .store_release(HEARTBEAT, beat.wrapping_add(1));
             }
             _ => {}
         }
-        rig.bounce(slot, &header, words);
-        rig.poll();
+        stand.bounce(slot, &header, words);
+        stand.poll();
     }
-    assert!(rig.open.is_empty(), "messages without an answer: {:?}", rig.open);
+    assert!(
+        stand.open.is_empty(),
+        "messages without an answer: {:?}",
+        stand.open
+    );
 });

@@ -5,8 +5,8 @@
 use libfuzzer_sys::fuzz_target;
 use netvm_abi::descriptor::{Command, CommandFlags, HEAD_WORDS};
 use netvm_abi::{ByteLen, CapabilitySlot, NodeId, PortId, VirtAddr};
-use netvm_faults::Rig;
-use netvm_faults::rig::{BASE, POSTING};
+use netvm_faults::Stand;
+use netvm_faults::stand::{BASE, POSTING};
 
 /// A write that is right in all that the NIC can check.
 fn valid(port: u16) -> [u32; HEAD_WORDS] {
@@ -24,9 +24,9 @@ fn valid(port: u16) -> [u32; HEAD_WORDS] {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let mut rig = Rig::new();
+    let mut stand = Stand::new();
     for node in [0, 2, 3] {
-        rig.link(NodeId(node));
+        stand.link(NodeId(node));
     }
     for (chunk, port) in data.chunks(4 * HEAD_WORDS).zip(POSTING.cycle()) {
         // What the fuzzer gives is what is wrong with a descriptor that is right.
@@ -38,13 +38,13 @@ fuzz_target!(|data: &[u8]| {
         }
         // The queue holds another descriptor than the one that is read; what is read again is different again.
         let script = head.iter().rev().copied().collect();
-        rig.post(PortId(port), &valid(port), &[0; 8]);
-        rig.lie(PortId(port), script, head[0] | 1);
-        rig.settle();
-        rig.board.bar.unhook();
-        while rig.board.dmas.len() > 4 {
-            rig.end_dma(0, chunk[0] % 8 != 0);
+        stand.post(PortId(port), &valid(port), &[0; 8]);
+        stand.lie(PortId(port), script, head[0] | 1);
+        stand.settle();
+        stand.board.bar.unhook();
+        while stand.board.dmas.len() > 4 {
+            stand.end_dma(0, chunk[0] % 8 != 0);
         }
     }
-    rig.quiesce();
+    stand.quiesce();
 });

@@ -6,14 +6,14 @@
 use libfuzzer_sys::fuzz_target;
 use netvm_abi::wire::{HEADER_BYTES, Header, Kind};
 use netvm_abi::{CapabilitySlot, NodeId, PortId, VirtAddr, frame};
-use netvm_faults::Rig;
-use netvm_faults::rig::BASE;
+use netvm_faults::Stand;
+use netvm_faults::stand::BASE;
 
 /// A message that is right in all that the NIC can check.
-fn valid(rig: &Rig, node: usize, kind: Kind) -> Header {
+fn valid(stand: &Stand, node: usize, kind: Kind) -> Header {
     let slot = 3 * [0, 2, 3].iter().position(|&n| n == node).unwrap_or(0) as u32;
-    let mut header = rig.peers[node].header(kind);
-    header.seq = rig.peers[node].next;
+    let mut header = stand.peers[node].header(kind);
+    header.seq = stand.peers[node].next;
     header.source_port = PortId(1);
     header.destination_port = PortId(1);
     header.capability = CapabilitySlot(slot);
@@ -24,9 +24,9 @@ fn valid(rig: &Rig, node: usize, kind: Kind) -> Header {
 
 fuzz_target!(|data: &[u8]| {
     let _ = frame::decode(data);
-    let mut rig = Rig::new();
+    let mut stand = Stand::new();
     for node in [0, 2, 3] {
-        rig.link(NodeId(node));
+        stand.link(NodeId(node));
     }
     for chunk in data.chunks(2 + HEADER_BYTES) {
         let Some((&[how, what], wrong)) = chunk.split_first_chunk() else {
@@ -36,7 +36,7 @@ fuzz_target!(|data: &[u8]| {
         let mut bytes = [0; HEADER_BYTES + 256];
         if how & 0x80 == 0 {
             let kind = Kind::ALL[usize::from(what) % Kind::ALL.len()];
-            bytes[..HEADER_BYTES].copy_from_slice(&valid(&rig, node, kind).encode());
+            bytes[..HEADER_BYTES].copy_from_slice(&valid(&stand, node, kind).encode());
         }
         for (byte, wrong) in bytes.iter_mut().zip(wrong) {
             *byte ^= wrong;
@@ -46,20 +46,20 @@ fuzz_target!(|data: &[u8]| {
         } else {
             usize::from(what)
         };
-        let before = rig.nic.counters().messages_received;
-        rig.frame(&bytes[..len]);
-        if rig.nic.counters().messages_received > before {
-            rig.peers[node].number();
+        let before = stand.nic.counters().messages_received;
+        stand.frame(&bytes[..len]);
+        if stand.nic.counters().messages_received > before {
+            stand.peers[node].number();
         }
         if how & 0x20 == 0 {
-            rig.settle();
+            stand.settle();
         }
-        if how & 0x10 == 0 && !rig.board.dmas.is_empty() {
-            rig.end_dma(0, true);
+        if how & 0x10 == 0 && !stand.board.dmas.is_empty() {
+            stand.end_dma(0, true);
         }
-        if how & 0x08 == 0 && !rig.host.pending.is_empty() {
-            rig.host.answer(&rig.board, 0, what);
+        if how & 0x08 == 0 && !stand.host.pending.is_empty() {
+            stand.host.answer(&stand.board, 0, what);
         }
     }
-    rig.quiesce();
+    stand.quiesce();
 });

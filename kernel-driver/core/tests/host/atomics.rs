@@ -14,7 +14,7 @@ use netvm_kit::host::*;
 
 impl World {
     fn atomic_answers(&mut self) -> Vec<AtomicAnswer> {
-        let heard = self.rig.heard();
+        let heard = self.stand.heard();
         heard
             .iter()
             .filter_map(|event| match *event {
@@ -48,21 +48,21 @@ fn request(opcode: Opcode, operand: u64) -> Body {
 pub(crate) fn a_missed_operand_is_mapped_for_writing_and_tried_again() {
     let mut w = world();
     let header = add(&w, 2, PAGE_17 + 8);
-    let id = w.rig.atomic_miss(Rig::window(PEER, 0), &header, 0);
-    assert_eq!(w.rig.poll(), [Notice::Work(w.port.port)]);
+    let id = w.stand.atomic_miss(Stand::window(PEER, 0), &header, 0);
+    assert_eq!(w.stand.poll(), [Notice::Work(w.port.port)]);
     let vpn = page_of(w.port, 17);
     assert_eq!(
-        w.rig.next(w.port),
+        w.stand.next(w.port),
         Some(WorkStep::PageIn {
             id,
             vpn,
             access: Access::Write
         })
     );
-    assert_eq!(w.rig.paged(id, Ok(5)), WorkStep::Ended { status: Status::Ok });
+    assert_eq!(w.stand.paged(id, Ok(5)), WorkStep::Ended { status: Status::Ok });
     assert_eq!(w.atomic_answers(), [AtomicAnswer::Retry]);
-    assert!(w.rig.lock(vpn, true).is_ok());
-    assert_eq!(w.rig.count("atomics_mapped"), 1);
+    assert!(w.stand.lock(vpn, true).is_ok());
+    assert_eq!(w.stand.count("atomics_mapped"), 1);
 }
 
 #[test]
@@ -70,28 +70,28 @@ pub(crate) fn the_third_try_of_an_atomic_is_done_by_the_host() {
     let mut w = world();
     for (operation, stores) in [(2, true), (0, false)] {
         let header = add(&w, operation, PAGE_17 + 8);
-        let id = w.rig.atomic_miss(Rig::window(PEER, 0), &header, 3);
-        w.rig.poll();
+        let id = w.stand.atomic_miss(Stand::window(PEER, 0), &header, 3);
+        w.stand.poll();
         w.page_in();
-        let (_, out) = job(w.rig.paged(id, Ok(5)));
+        let (_, out) = job(w.stand.paged(id, Ok(5)));
         assert_eq!(
             (out.direction, out.len, out.bounce),
             (Direction::OutOfPage, ByteLen(8), id.bounce)
         );
-        w.rig.platform.bounce.insert(id.bounce, vec![u32::MAX, 1]);
-        let step = w.rig.copied(id, CopyEnd::Done);
+        w.stand.platform.bounce.insert(id.bounce, vec![u32::MAX, 1]);
+        let step = w.stand.copied(id, CopyEnd::Done);
         if stores {
             let (_, back) = job(step);
             assert_eq!((back.direction, back.len), (Direction::IntoPage, ByteLen(8)));
-            assert_eq!(w.rig.platform.bounce[&id.bounce][..2], [1, 2], "carried over");
+            assert_eq!(w.stand.platform.bounce[&id.bounce][..2], [1, 2], "carried over");
             // Evicted before it is stored: paged in, and stored then.
             assert!(matches!(
-                w.rig.copied(id, CopyEnd::Evicted),
+                w.stand.copied(id, CopyEnd::Evicted),
                 WorkStep::PageIn { .. }
             ));
-            let (_, again) = job(w.rig.paged(id, Ok(6)));
+            let (_, again) = job(w.stand.paged(id, Ok(6)));
             assert_eq!(again.direction, Direction::IntoPage);
-            let _ = w.rig.copied(id, CopyEnd::Done);
+            let _ = w.stand.copied(id, CopyEnd::Done);
         }
         let result = AtomicResult {
             value: 0x1_FFFF_FFFF,
@@ -99,7 +99,7 @@ pub(crate) fn the_third_try_of_an_atomic_is_done_by_the_host() {
         };
         assert_eq!(w.atomic_answers(), [AtomicAnswer::Done(result)]);
     }
-    assert_eq!(w.rig.count("atomics_done"), 2);
+    assert_eq!(w.stand.count("atomics_done"), 2);
 }
 
 #[test]
@@ -134,19 +134,19 @@ pub(crate) fn an_atomic_that_may_not_be_is_refused() {
             },
         ),
     ] {
-        let id = w.rig.atomic_miss(Rig::window(PEER, 0), &header, 0);
-        w.rig.poll();
-        assert_eq!(w.rig.next(w.port), None, "{header:?}");
+        let id = w.stand.atomic_miss(Stand::window(PEER, 0), &header, 0);
+        w.stand.poll();
+        assert_eq!(w.stand.next(w.port), None, "{header:?}");
         assert_eq!(w.ended(), [(id.bounce, id.generation, status)], "{header:?}");
     }
     w.grant = w
-        .rig
+        .stand
         .granted(PEER, PortId(2), w.port, "data", Modes::WRITE, 2)
         .expect("granted");
-    w.rig.heard();
+    w.stand.heard();
     let header = add(&w, 2, PAGE_17);
-    let id = w.rig.atomic_miss(Rig::window(PEER, 0), &header, 0);
-    w.rig.poll();
-    assert_eq!(w.rig.next(w.port), None);
+    let id = w.stand.atomic_miss(Stand::window(PEER, 0), &header, 0);
+    w.stand.poll();
+    assert_eq!(w.stand.next(w.port), None);
     assert_eq!(w.ended(), [(id.bounce, id.generation, Status::ModeRefused)]);
 }

@@ -101,45 +101,50 @@ pub(crate) fn the_memory_it_takes_is_known_beforehand_and_linear() {
 
 #[test]
 pub(crate) fn a_heartbeat_that_stands_still_means_a_dead_card_asleep_or_not() {
-    let (mut rig, port, _) = busy();
+    let (mut stand, port, _) = busy();
     let mut beat = 0;
     for _ in 0..10 {
         beat += 1;
-        rig.platform.shared.store_release(status_page::HEARTBEAT, beat);
-        let due = rig.host.next_deadline();
-        rig.now = rig.now.max(due.min(rig.now.after(Nanos::from_millis(900))));
-        rig.poll();
+        stand.platform.shared.store_release(status_page::HEARTBEAT, beat);
+        let due = stand.host.next_deadline();
+        stand.now = stand.now.max(due.min(stand.now.after(Nanos::from_millis(900))));
+        stand.poll();
     }
-    assert_eq!(rig.host.card(), CardState::Alive);
-    rig.platform.shared.store_release(status_page::SLEEPING, 1);
+    assert_eq!(stand.host.card(), CardState::Alive);
+    stand.platform.shared.store_release(status_page::SLEEPING, 1);
     for round in 1..5 {
-        rig.now = rig.now.after(Nanos::from_millis(5000));
-        let calls = rig.platform.wakes;
-        rig.poll();
-        assert_eq!(rig.platform.wakes, calls + 1, "it is called once");
+        stand.now = stand.now.after(Nanos::from_millis(5000));
+        let calls = stand.platform.wakes;
+        stand.poll();
+        assert_eq!(stand.platform.wakes, calls + 1, "it is called once");
         // It wakes, beats, and sleeps again.
-        rig.platform
+        stand
+            .platform
             .shared
             .store_release(status_page::HEARTBEAT, beat + round);
-        rig.now = rig.now.after(Nanos::from_millis(5000));
-        rig.poll();
-        assert_eq!(rig.host.card(), CardState::Alive, "it may sleep");
+        stand.now = stand.now.after(Nanos::from_millis(5000));
+        stand.poll();
+        assert_eq!(stand.host.card(), CardState::Alive, "it may sleep");
     }
-    rig.now = rig.now.after(Nanos::from_millis(5000));
-    rig.poll();
-    assert_eq!(rig.host.card(), CardState::Alive, "it has only just been called");
-    assert_eq!(rig.card_stands_still(900), []);
-    let notices = rig.card_stands_still(600);
+    stand.now = stand.now.after(Nanos::from_millis(5000));
+    stand.poll();
+    assert_eq!(
+        stand.host.card(),
+        CardState::Alive,
+        "it has only just been called"
+    );
+    assert_eq!(stand.card_stands_still(900), []);
+    let notices = stand.card_stands_still(600);
     assert!(
         notices.contains(&Notice::CardDead(CardFailure::Heartbeat)),
         "{notices:?}"
     );
-    let state = rig.map.port_area(port.port).plus(port_area::PORT_STATE.0);
+    let state = stand.map.port_area(port.port).plus(port_area::PORT_STATE.0);
     let code = u32::from(Status::CardGone.code());
-    assert_eq!(rig.platform.shared.load_acquire(state), code, "apps hear of it");
-    assert_eq!(rig.host.next_deadline(), Nanos::MAX);
+    assert_eq!(stand.platform.shared.load_acquire(state), code, "apps hear of it");
+    assert_eq!(stand.host.next_deadline(), Nanos::MAX);
     assert_eq!(
-        rig.host.port_open(&mut rig.platform, None),
+        stand.host.port_open(&mut stand.platform, None),
         Err(PortError::CardGone)
     );
 }
@@ -147,18 +152,18 @@ pub(crate) fn a_heartbeat_that_stands_still_means_a_dead_card_asleep_or_not() {
 /// A look that comes late finds a beat of long ago: that alone says nothing.
 #[test]
 pub(crate) fn an_unwatched_card_gets_a_deadline_of_its_own() {
-    let mut rig = Rig::new();
-    rig.poll();
-    assert_eq!(rig.host.next_deadline(), Nanos::MAX, "no port, no look");
-    rig.now = Nanos::from_millis(60_000);
-    let _port = rig.open();
+    let mut stand = Stand::new();
+    stand.poll();
+    assert_eq!(stand.host.next_deadline(), Nanos::MAX, "no port, no look");
+    stand.now = Nanos::from_millis(60_000);
+    let _port = stand.open();
     // It slept, wakes up for that, and has not come to its next beat yet.
-    assert!(rig.host.next_deadline() <= rig.now, "watched from now on");
-    rig.poll();
-    assert_eq!(rig.host.card(), CardState::Alive);
+    assert!(stand.host.next_deadline() <= stand.now, "watched from now on");
+    stand.poll();
+    assert_eq!(stand.host.card(), CardState::Alive);
     // The beat never comes. The first look counts for an eighth of the deadline.
-    assert_eq!(rig.card_stands_still(850), []);
-    let notices = rig.card_stands_still(600);
+    assert_eq!(stand.card_stands_still(850), []);
+    let notices = stand.card_stands_still(600);
     assert!(
         notices.contains(&Notice::CardDead(CardFailure::Heartbeat)),
         "{notices:?}"
@@ -167,36 +172,36 @@ pub(crate) fn an_unwatched_card_gets_a_deadline_of_its_own() {
 
 #[test]
 pub(crate) fn a_card_that_takes_no_events_is_dead() {
-    let mut rig = Rig::new();
-    let port = rig.open();
-    rig.register(port, 0, 8);
-    let entries = rig.host.geometry().ring_entries();
+    let mut stand = Stand::new();
+    let port = stand.open();
+    stand.register(port, 0, 8);
+    let entries = stand.host.geometry().ring_entries();
     // One event after the other, none taken.
     for i in 0..=entries {
         let vpn = Vpn::new(PortId(5), u64::from(i));
-        rig.source_miss(1, vpn, 8, 0);
-        while let Some(notice) = rig.host.poll(&mut rig.platform, rig.now) {
+        stand.source_miss(1, vpn, 8, 0);
+        while let Some(notice) = stand.host.poll(&mut stand.platform, stand.now) {
             assert_eq!(notice, Notice::CardDead(CardFailure::EventRingFull));
         }
     }
-    assert_eq!(rig.host.card(), CardState::Dead(CardFailure::EventRingFull));
-    assert_eq!(rig.count("cards_dead"), 1);
+    assert_eq!(stand.host.card(), CardState::Dead(CardFailure::EventRingFull));
+    assert_eq!(stand.count("cards_dead"), 1);
 }
 
 #[test]
 pub(crate) fn after_a_reset_the_card_is_attached_again() {
-    let (mut rig, port, grant) = busy();
+    let (mut stand, port, grant) = busy();
     let header = write(port, &grant, 30 * PAGE, 8);
-    let in_hand = rig.bounce(Rig::window(PEER, 0), &header);
-    rig.poll();
-    rig.next(port);
-    rig.bounce(Rig::window(PEER, 1), &header);
-    rig.poll();
-    let refused = rig.host.reattach(&mut rig.platform, rig.now, u32::MAX);
+    let in_hand = stand.bounce(Stand::window(PEER, 0), &header);
+    stand.poll();
+    stand.next(port);
+    stand.bounce(Stand::window(PEER, 1), &header);
+    stand.poll();
+    let refused = stand.host.reattach(&mut stand.platform, stand.now, u32::MAX);
     assert_eq!(refused, Err(AttachError::NotStopped));
-    rig.kill_card();
-    rig.now = Nanos::from_millis(1000);
-    let notices = rig.poll();
+    stand.kill_card();
+    stand.now = Nanos::from_millis(1000);
+    let notices = stand.poll();
     assert!(
         notices.contains(&Notice::CardDead(CardFailure::AllOnes)),
         "{notices:?}"
@@ -206,78 +211,84 @@ pub(crate) fn after_a_reset_the_card_is_attached_again() {
         .any(|n| matches!(n, Notice::Imported { result: Err(_), .. }));
     assert!(failed, "imports fail: {notices:?}");
     assert!(
-        rig.host
-            .import(&mut rig.platform, port.port, &unwanted(), rig.now)
+        stand
+            .host
+            .import(&mut stand.platform, port.port, &unwanted(), stand.now)
             .is_err()
     );
-    rig.host.card_stopped(&mut rig.platform, true, rig.now);
-    let mut close = rig
+    stand.host.card_stopped(&mut stand.platform, true, stand.now);
+    let mut close = stand
         .host
-        .port_close_begin(&mut rig.platform, port)
+        .port_close_begin(&mut stand.platform, port)
         .expect("still there");
-    let early = rig.host.reattach(&mut rig.platform, rig.now, u32::MAX);
+    let early = stand.host.reattach(&mut stand.platform, stand.now, u32::MAX);
     assert_eq!(early, Err(AttachError::NotStopped), "pages are left");
-    assert_ne!(step(&mut rig, &mut close), Progress::Done);
-    let _ = rig.paged(in_hand, Ok(1));
+    assert_ne!(step(&mut stand, &mut close), Progress::Done);
+    let _ = stand.paged(in_hand, Ok(1));
     let mut steps = 0;
-    while step(&mut rig, &mut close) != Progress::Done {
+    while step(&mut stand, &mut close) != Progress::Done {
         steps += 1;
         assert!(steps < 100);
     }
     // From page 64 on they were mapped for reading only (`busy`).
     assert!(
-        rig.gone
+        stand
+            .gone
             .iter()
             .all(|page| page.dirty == (page.vpn.page_number() < 64) && !page.leaked)
     );
-    let gone = rig.host.reattach(&mut rig.platform, rig.now, u32::MAX);
+    let gone = stand.host.reattach(&mut stand.platform, stand.now, u32::MAX);
     assert!(matches!(gone, Err(AttachError::Card(_))), "not up yet");
-    rig.reboot();
-    let map = bar::BarMap::new(rig.host.geometry());
-    rig.platform.bar.store_release(map.page_table, 1);
-    rig.platform.bar.store_release(map.capabilities, 1);
-    rig.reattach();
-    assert_eq!(rig.platform.bar.load_acquire(map.page_table), 0, "tables emptied");
-    assert_eq!(rig.platform.bar.load_acquire(map.capabilities), 0);
+    stand.reboot();
+    let map = bar::BarMap::new(stand.host.geometry());
+    stand.platform.bar.store_release(map.page_table, 1);
+    stand.platform.bar.store_release(map.capabilities, 1);
+    stand.reattach();
+    assert_eq!(
+        stand.platform.bar.load_acquire(map.page_table),
+        0,
+        "tables emptied"
+    );
+    assert_eq!(stand.platform.bar.load_acquire(map.capabilities), 0);
     // Everything works as on the first day.
-    rig.poll();
-    let port = rig.open();
-    rig.register(port, 16, 16);
-    rig.export(port, "a", 16, 16, Modes::all());
-    rig.link_up(PEER);
-    let grant = rig
+    stand.poll();
+    let port = stand.open();
+    stand.register(port, 16, 16);
+    stand.export(port, "a", 16, 16, Modes::all());
+    stand.link_up(PEER);
+    let grant = stand
         .granted(PEER, PortId(2), port, "a", Modes::WRITE, 1)
         .expect("granted");
-    let id = rig.bounce(Rig::window(PEER, 0), &write(port, &grant, 20 * PAGE, 8));
-    rig.poll();
-    rig.next(port);
-    let _ = rig.paged(id, Ok(3));
-    let _ = rig.copied(id, CopyEnd::Done);
-    assert!(statuses(&mut rig).contains(&(id.bounce.0, Status::Ok)));
-    assert!(rig.lock(page_of(port, 20), true).is_ok());
-    assert_eq!(rig.count("reattached"), 1);
+    let id = stand.bounce(Stand::window(PEER, 0), &write(port, &grant, 20 * PAGE, 8));
+    stand.poll();
+    stand.next(port);
+    let _ = stand.paged(id, Ok(3));
+    let _ = stand.copied(id, CopyEnd::Done);
+    assert!(statuses(&mut stand).contains(&(id.bounce.0, Status::Ok)));
+    assert!(stand.lock(page_of(port, 20), true).is_ok());
+    assert_eq!(stand.count("reattached"), 1);
 }
 
 /// A caller that stops a card because an unmap said that it is dead does so before the driver polls.
 #[test]
 pub(crate) fn a_card_stopped_by_an_unmap_ends_ports_and_imports_too() {
-    let (mut rig, port, grant) = busy();
-    rig.bounce(Rig::window(PEER, 0), &write(port, &grant, 30 * PAGE, 8));
-    rig.poll();
-    let _held = rig.lock(page_of(port, 16), true).expect("mapped");
-    let mut unmap = rig.host.unmap_begin(page_of(port, 16), 1, UnmapKind::Remove);
-    assert_eq!(rig.step(&mut unmap, 10), UnmapStep::InUse);
-    assert_eq!(rig.unmap_while_it_runs(&mut unmap, 10, 11), UnmapStep::CardDead);
-    assert_eq!(rig.host.next_deadline(), Nanos(0), "the driver must hear of it");
-    rig.host.card_stopped(&mut rig.platform, true, rig.now);
-    let state = rig.map.port_area(port.port).plus(port_area::PORT_STATE.0);
+    let (mut stand, port, grant) = busy();
+    stand.bounce(Stand::window(PEER, 0), &write(port, &grant, 30 * PAGE, 8));
+    stand.poll();
+    let _held = stand.lock(page_of(port, 16), true).expect("mapped");
+    let mut unmap = stand.host.unmap_begin(page_of(port, 16), 1, UnmapKind::Remove);
+    assert_eq!(stand.step(&mut unmap, 10), UnmapStep::InUse);
+    assert_eq!(stand.unmap_while_it_runs(&mut unmap, 10, 11), UnmapStep::CardDead);
+    assert_eq!(stand.host.next_deadline(), Nanos(0), "the driver must hear of it");
+    stand.host.card_stopped(&mut stand.platform, true, stand.now);
+    let state = stand.map.port_area(port.port).plus(port_area::PORT_STATE.0);
     let code = u32::from(Status::CardGone.code());
-    assert_eq!(rig.platform.shared.load_acquire(state), code, "apps hear of it");
-    assert_eq!(rig.next(port), None, "queued work is refused");
-    assert_eq!(rig.step(&mut unmap, 10), UnmapStep::Done);
-    rig.host.unmap_end(unmap);
-    assert_eq!(rig.host.next_deadline(), Nanos(0), "imports have failed");
-    let notices = rig.poll();
+    assert_eq!(stand.platform.shared.load_acquire(state), code, "apps hear of it");
+    assert_eq!(stand.next(port), None, "queued work is refused");
+    assert_eq!(stand.step(&mut unmap, 10), UnmapStep::Done);
+    stand.host.unmap_end(unmap);
+    assert_eq!(stand.host.next_deadline(), Nanos(0), "imports have failed");
+    let notices = stand.poll();
     assert!(
         matches!(
             notices[..],
@@ -288,10 +299,10 @@ pub(crate) fn a_card_stopped_by_an_unmap_ends_ports_and_imports_too() {
         ),
         "{notices:?}"
     );
-    assert_eq!(rig.host.next_deadline(), Nanos::MAX);
-    rig.close(port);
-    rig.reboot();
-    rig.reattach();
+    assert_eq!(stand.host.next_deadline(), Nanos::MAX);
+    stand.close(port);
+    stand.reboot();
+    stand.reattach();
 }
 
 fn unwanted() -> netvm_host::imports::ImportSpec {
@@ -308,43 +319,43 @@ fn unwanted() -> netvm_host::imports::ImportSpec {
 /// While no port is open, the driver does not look at the card: opening the first one does.
 #[test]
 pub(crate) fn opening_a_port_notices_a_card_that_was_reset_unseen() {
-    let mut rig = Rig::new();
-    let first = rig.open();
-    rig.close(first);
-    rig.platform.bar.store_release(header::INCARNATION, 0x4321);
-    let opened = rig.host.port_open(&mut rig.platform, None);
+    let mut stand = Stand::new();
+    let first = stand.open();
+    stand.close(first);
+    stand.platform.bar.store_release(header::INCARNATION, 0x4321);
+    let opened = stand.host.port_open(&mut stand.platform, None);
     assert_eq!(opened, Err(PortError::CardGone));
-    assert_eq!(rig.host.card(), CardState::Dead(CardFailure::Restarted));
-    assert_eq!(rig.poll(), [Notice::CardDead(CardFailure::Restarted)]);
-    rig.host.card_stopped(&mut rig.platform, true, rig.now);
-    rig.reattach();
-    rig.open();
+    assert_eq!(stand.host.card(), CardState::Dead(CardFailure::Restarted));
+    assert_eq!(stand.poll(), [Notice::CardDead(CardFailure::Restarted)]);
+    stand.host.card_stopped(&mut stand.platform, true, stand.now);
+    stand.reattach();
+    stand.open();
     // And with a port open, by the next look.
-    rig.platform.bar.store_release(header::INCARNATION, 0x4322);
-    rig.now = Nanos::from_millis(1000);
-    assert!(rig.poll().contains(&Notice::CardDead(CardFailure::Restarted)));
+    stand.platform.bar.store_release(header::INCARNATION, 0x4322);
+    stand.now = Nanos::from_millis(1000);
+    assert!(stand.poll().contains(&Notice::CardDead(CardFailure::Restarted)));
 }
 
 /// What was emptied in the card's earlier life has to be emptied once more.
 #[test]
 pub(crate) fn a_reset_between_two_parts_of_attaching_begins_it_anew() {
-    let mut rig = Rig::new();
-    let port = rig.open();
-    rig.kill_card();
-    rig.now = Nanos::from_millis(1000);
-    rig.poll();
-    rig.host.card_stopped(&mut rig.platform, true, rig.now);
-    rig.close(port);
-    rig.reboot();
-    let part = rig.host.reattach(&mut rig.platform, rig.now, 5);
+    let mut stand = Stand::new();
+    let port = stand.open();
+    stand.kill_card();
+    stand.now = Nanos::from_millis(1000);
+    stand.poll();
+    stand.host.card_stopped(&mut stand.platform, true, stand.now);
+    stand.close(port);
+    stand.reboot();
+    let part = stand.host.reattach(&mut stand.platform, stand.now, 5);
     assert_eq!(part, Ok(Progress::Again));
-    rig.reboot();
-    rig.platform.bar.store_release(header::INCARNATION, 0x4321);
-    let first = bar::BarMap::new(rig.host.geometry()).page_table;
-    rig.platform.bar.store_release(first, 1);
-    rig.reattach();
+    stand.reboot();
+    stand.platform.bar.store_release(header::INCARNATION, 0x4321);
+    let first = bar::BarMap::new(stand.host.geometry()).page_table;
+    stand.platform.bar.store_release(first, 1);
+    stand.reattach();
     assert_eq!(
-        rig.platform.bar.load_acquire(first),
+        stand.platform.bar.load_acquire(first),
         0,
         "an entry of the first part"
     );
@@ -352,24 +363,25 @@ pub(crate) fn a_reset_between_two_parts_of_attaching_begins_it_anew() {
 
 #[test]
 pub(crate) fn a_reset_card_with_other_tables_or_node_is_refused() {
-    let mut rig = Rig::new();
-    let port = rig.open();
-    rig.kill_card();
-    rig.now = Nanos::from_millis(1000);
-    rig.poll();
-    rig.host.card_stopped(&mut rig.platform, false, rig.now);
-    rig.close(port);
-    rig.reboot();
-    rig.platform.bar.store_release(header::PAYLOAD, 1024);
-    let other = rig.host.reattach(&mut rig.platform, rig.now, u32::MAX);
+    let mut stand = Stand::new();
+    let port = stand.open();
+    stand.kill_card();
+    stand.now = Nanos::from_millis(1000);
+    stand.poll();
+    stand.host.card_stopped(&mut stand.platform, false, stand.now);
+    stand.close(port);
+    stand.reboot();
+    stand.platform.bar.store_release(header::PAYLOAD, 1024);
+    let other = stand.host.reattach(&mut stand.platform, stand.now, u32::MAX);
     assert!(matches!(
         other,
         Err(AttachError::Mismatch { name: "payload", .. })
     ));
-    rig.reboot();
-    rig.platform
+    stand.reboot();
+    stand
+        .platform
         .bar
         .store_release(header::VERSION, u32::from(ABI_VERSION) | (2 << 16));
-    let other = rig.host.reattach(&mut rig.platform, rig.now, u32::MAX);
+    let other = stand.host.reattach(&mut stand.platform, stand.now, u32::MAX);
     assert_eq!(other, Err(AttachError::OtherNode(NodeId(2))));
 }

@@ -6,6 +6,7 @@ mod counters;
 mod imports;
 mod life;
 mod names;
+mod nonsense;
 mod page_events;
 mod paging;
 mod releases;

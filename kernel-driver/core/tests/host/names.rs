@@ -16,12 +16,12 @@ use std::time::Instant;
 
 const GIB: u64 = 1 << 30;
 
-fn world() -> (Rig, OpenPort) {
-    let mut rig = Rig::new();
-    let port = rig.open();
-    rig.register(port, 16, 16);
-    rig.link_up(PEER);
-    (rig, port)
+fn world() -> (Stand, OpenPort) {
+    let mut stand = Stand::new();
+    let port = stand.open();
+    stand.register(port, 16, 16);
+    stand.link_up(PEER);
+    (stand, port)
 }
 
 fn spec<'a>(text: &str, start: u64, len: u64, allow: &'a [Allow]) -> ExportSpec<'a> {
@@ -38,15 +38,15 @@ fn spec<'a>(text: &str, start: u64, len: u64, allow: &'a [Allow]) -> ExportSpec<
 }
 
 /// What the NIC sees in a slot.
-fn published(rig: &Rig, slot: CapabilitySlot) -> Option<Capability> {
-    let map = bar::BarMap::new(rig.host.geometry());
-    Capability::load(&*rig.platform.bar, capability_at(map.capabilities, slot))
+fn published(stand: &Stand, slot: CapabilitySlot) -> Option<Capability> {
+    let map = bar::BarMap::new(stand.host.geometry());
+    Capability::load(&*stand.platform.bar, capability_at(map.capabilities, slot))
 }
 
 #[test]
 pub(crate) fn a_range_is_refused_for_a_clear_reason() {
-    let (mut rig, port) = world();
-    let mut register = |port: PortId, start: u64, len: u64| rig.host.register(port, VirtAddr(start), len);
+    let (mut stand, port) = world();
+    let mut register = |port: PortId, start: u64, len: u64| stand.host.register(port, VirtAddr(start), len);
     let p = port.port;
     assert_eq!(register(PortId(4), 0, PAGE), Err(SegmentError::NoSuchPort));
     assert_eq!(register(PortId(0), 0, PAGE), Err(SegmentError::NoSuchPort));
@@ -75,10 +75,10 @@ pub(crate) fn a_range_is_refused_for_a_clear_reason() {
         assert!(register(p, (100 + 2 * page) * PAGE, PAGE).is_ok());
     }
     assert_eq!(register(p, 500 * PAGE, PAGE), Err(SegmentError::TableFull));
-    let other = rig.open();
-    let missing = rig.host.unregister_begin(other.port, SegmentId(1 << 16));
+    let other = stand.open();
+    let missing = stand.host.unregister_begin(other.port, SegmentId(1 << 16));
     assert!(matches!(missing, Err(SegmentError::NoSuchSegment)), "another's");
-    let missing = rig.host.unregister_begin(p, SegmentId(u32::MAX));
+    let missing = stand.host.unregister_begin(p, SegmentId(u32::MAX));
     assert!(matches!(missing, Err(SegmentError::NoSuchSegment)));
 }
 
@@ -94,13 +94,13 @@ proptest! {
             segments: 32,
             ..config()
         };
-        let mut rig = Rig::with(&config, &geometry());
-        let ports: Vec<_> = (0..3).map(|_| rig.open()).collect();
+        let mut stand = Stand::with(&config, &geometry());
+        let ports: Vec<_> = (0..3).map(|_| stand.open()).collect();
         let mut model: Vec<(PortId, u64, u64, SegmentId)> = Vec::new();
         for (port, first, pages) in ranges {
             let port = ports[port as usize].port;
             let overlap = model.iter().any(|s| s.0 == port && first < s.1 + s.2 && s.1 < first + pages);
-            match rig.host.register(port, VirtAddr(first * PAGE), pages * PAGE) {
+            match stand.host.register(port, VirtAddr(first * PAGE), pages * PAGE) {
                 Ok(id) => {
                     prop_assert!(!overlap);
                     model.push((port, first, pages, id));
@@ -112,7 +112,7 @@ proptest! {
             let port = PortId(port as u16 + 1);
             let page = address / PAGE;
             let expected = model.iter().find(|s| s.0 == port && s.1 <= page && page < s.1 + s.2);
-            let found = rig.host.locate(port, VirtAddr(address));
+            let found = stand.host.locate(port, VirtAddr(address));
             prop_assert_eq!(found, expected.map(|s| (s.3, address - s.1 * PAGE)));
         }
     }
@@ -120,11 +120,11 @@ proptest! {
 
 #[test]
 pub(crate) fn an_export_is_refused_for_a_clear_reason() {
-    let (mut rig, port) = world();
+    let (mut stand, port) = world();
     let p = port.port;
     let all = anyone(Modes::all());
     let at = 16 * PAGE;
-    let mut export = |port, spec: &ExportSpec<'_>| rig.host.export(port, spec);
+    let mut export = |port, spec: &ExportSpec<'_>| stand.host.export(port, spec);
     assert_eq!(
         export(PortId(4), &spec("a", at, 1, &all)),
         Err(ExportError::NoSuchPort)
@@ -171,16 +171,16 @@ pub(crate) fn an_export_is_refused_for_a_clear_reason() {
         );
     }
     assert_eq!(export(p, &spec("c", at, 5, &all)), Err(ExportError::TableFull));
-    let other = rig.open();
+    let other = stand.open();
     assert!(matches!(
-        rig.host.unexport_begin(other.port, first),
+        stand.host.unexport_begin(other.port, first),
         Err(ExportError::NoSuchExport)
     ));
 }
 
 #[test]
 pub(crate) fn an_importer_gets_what_root_list_and_request_all_give() {
-    let (mut rig, port) = world();
+    let (mut stand, port) = world();
     let allow = [
         Allow {
             node: Some(PEER),
@@ -197,8 +197,9 @@ pub(crate) fn an_importer_gets_what_root_list_and_request_all_give() {
         modes: Modes::READ | Modes::NOTIFY,
         ..spec("a", 16 * PAGE + 8, 100, &allow)
     };
-    rig.host.export(port.port, &narrow).expect("exports");
-    let mut ask = |from, importer, modes, token| rig.granted(from, PortId(importer), port, "a", modes, token);
+    stand.host.export(port.port, &narrow).expect("exports");
+    let mut ask =
+        |from, importer, modes, token| stand.granted(from, PortId(importer), port, "a", modes, token);
     let refused = Err(Status::NotAllowed);
     assert_eq!(ask(PEER, 2, Modes::WRITE, 1), refused, "not in the root");
     assert_eq!(ask(PEER, 3, Modes::READ, 2), refused, "not for that port");
@@ -211,18 +212,18 @@ pub(crate) fn an_importer_gets_what_root_list_and_request_all_give() {
     assert_eq!((grant.notify_first.0, grant.notify_last.0), (1, 9));
     let second = ask(PEER, 3, Modes::NOTIFY, 6).expect("granted");
     assert_ne!(grant.secret, second.secret);
-    let seen = published(&rig, grant.capability).expect("the NIC honours it");
+    let seen = published(&stand, grant.capability).expect("the NIC honours it");
     assert_eq!(seen.holder, PEER);
     assert_eq!(seen.holder_port, PortId(2));
     assert_eq!(seen.modes, grant.modes);
     assert_eq!((seen.start, seen.end), (grant.start, VirtAddr(16 * PAGE + 108)));
     assert_eq!(seen.secret, grant.secret);
     assert_eq!(
-        rig.granted(NodeId(2), PortId(2), port, "a", Modes::READ, 7),
+        stand.granted(NodeId(2), PortId(2), port, "a", Modes::READ, 7),
         refused
     );
     assert_eq!(
-        rig.granted(PEER, PortId(2), port, "b", Modes::READ, 8),
+        stand.granted(PEER, PortId(2), port, "b", Modes::READ, 8),
         Err(Status::NoSuchExport)
     );
     let ghost = OpenPort {
@@ -230,74 +231,82 @@ pub(crate) fn an_importer_gets_what_root_list_and_request_all_give() {
         ..port
     };
     assert_eq!(
-        rig.granted(PEER, PortId(2), ghost, "a", Modes::READ, 9),
+        stand.granted(PEER, PortId(2), ghost, "a", Modes::READ, 9),
         Err(Status::NoSuchPort)
     );
-    assert_eq!(rig.count("imports_refused"), 6);
+    assert_eq!(stand.count("imports_refused"), 6);
 }
 
 #[test]
 pub(crate) fn a_request_made_twice_is_granted_once() {
-    let (mut rig, port) = world();
-    rig.export(port, "a", 16, 1, Modes::all());
-    let first = rig.granted(PEER, PortId(2), port, "a", Modes::READ, 1);
-    let again = rig.granted(PEER, PortId(2), port, "a", Modes::READ, 1);
+    let (mut stand, port) = world();
+    stand.export(port, "a", 16, 1, Modes::all());
+    let first = stand.granted(PEER, PortId(2), port, "a", Modes::READ, 1);
+    let again = stand.granted(PEER, PortId(2), port, "a", Modes::READ, 1);
     assert_eq!(first, again);
-    let other = rig.granted(PEER, PortId(2), port, "a", Modes::READ, 2);
+    let other = stand.granted(PEER, PortId(2), port, "a", Modes::READ, 2);
     assert_ne!(first, other);
-    let another = rig.granted(PEER, PortId(3), port, "a", Modes::READ, 1);
+    let another = stand.granted(PEER, PortId(3), port, "a", Modes::READ, 1);
     assert_ne!(first, another, "another port's request of that number");
-    let node = rig.granted(NodeId(2), PortId(2), port, "a", Modes::READ, 1);
+    let node = stand.granted(NodeId(2), PortId(2), port, "a", Modes::READ, 1);
     assert_ne!(first, node, "another node's");
-    assert_eq!((rig.count("grants"), rig.count("grants_repeated")), (4, 1));
+    assert_eq!((stand.count("grants"), stand.count("grants_repeated")), (4, 1));
 }
 
 #[test]
 pub(crate) fn one_node_cannot_take_the_whole_capability_table() {
-    let (mut rig, port) = world();
-    rig.export(port, "a", 16, 1, Modes::all());
+    let (mut stand, port) = world();
+    stand.export(port, "a", 16, 1, Modes::all());
     for token in 0..8 {
         assert!(
-            rig.granted(PEER, PortId(2), port, "a", Modes::READ, token)
+            stand
+                .granted(PEER, PortId(2), port, "a", Modes::READ, token)
                 .is_ok()
         );
     }
-    let full = rig.granted(PEER, PortId(2), port, "a", Modes::READ, 8);
+    let full = stand.granted(PEER, PortId(2), port, "a", Modes::READ, 8);
     assert_eq!(full, Err(Status::TableFull));
     assert!(
-        rig.granted(NodeId(2), PortId(2), port, "a", Modes::READ, 9)
+        stand
+            .granted(NodeId(2), PortId(2), port, "a", Modes::READ, 9)
             .is_ok()
     );
 }
 
 #[test]
 pub(crate) fn unexport_clears_then_waits_for_the_barrier_then_tells_the_importer() {
-    let (mut rig, port) = world();
-    let export = rig.export(port, "a", 16, 1, Modes::all());
-    let grant = rig
+    let (mut stand, port) = world();
+    let export = stand.export(port, "a", 16, 1, Modes::all());
+    let grant = stand
         .granted(PEER, PortId(2), port, "a", Modes::READ, 1)
         .expect("granted");
-    assert_eq!(rig.host.grants_of(export).count(), 1);
-    rig.obliging = false;
-    let mut unexport = rig.host.unexport_begin(port.port, export).expect("there");
-    assert!(published(&rig, grant.capability).is_some(), "not yet");
-    let step = rig.host.unexport_step(&mut rig.platform, &mut unexport, rig.now);
+    assert_eq!(stand.host.grants_of(export).count(), 1);
+    stand.obliging = false;
+    let mut unexport = stand.host.unexport_begin(port.port, export).expect("there");
+    assert!(published(&stand, grant.capability).is_some(), "not yet");
+    let step = stand
+        .host
+        .unexport_step(&mut stand.platform, &mut unexport, stand.now);
     assert_eq!(step, Progress::Wait);
-    assert!(published(&rig, grant.capability).is_none());
-    let heard = rig.heard();
+    assert!(published(&stand, grant.capability).is_none());
+    let heard = stand.heard();
     let [HostEvent::Barrier { token }] = heard[..] else {
         panic!("{heard:?}");
     };
-    let step = rig.host.unexport_step(&mut rig.platform, &mut unexport, rig.now);
+    let step = stand
+        .host
+        .unexport_step(&mut stand.platform, &mut unexport, stand.now);
     assert_eq!(step, Progress::Wait);
-    rig.say(NicEvent::BarrierDone { token });
-    rig.say(NicEvent::BarrierDone { token });
-    rig.poll();
-    assert_eq!(rig.count("nic_events_bad"), 1, "once is enough");
-    let step = rig.host.unexport_step(&mut rig.platform, &mut unexport, rig.now);
+    stand.say(NicEvent::BarrierDone { token });
+    stand.say(NicEvent::BarrierDone { token });
+    stand.poll();
+    assert_eq!(stand.count("nic_events_bad"), 1, "once is enough");
+    let step = stand
+        .host
+        .unexport_step(&mut stand.platform, &mut unexport, stand.now);
     assert_eq!(step, Progress::Done);
     assert_eq!(
-        rig.sent(),
+        stand.sent(),
         [(
             PEER,
             Control::Revoked {
@@ -307,92 +316,96 @@ pub(crate) fn unexport_clears_then_waits_for_the_barrier_then_tells_the_importer
         )]
     );
     assert!(
-        rig.host.unexport_begin(port.port, export).is_err(),
+        stand.host.unexport_begin(port.port, export).is_err(),
         "the id is spent"
     );
-    assert_eq!(rig.host.grants_of(export).count(), 0);
-    rig.export(port, "a", 16, 1, Modes::all());
+    assert_eq!(stand.host.grants_of(export).count(), 0);
+    stand.export(port, "a", 16, 1, Modes::all());
 }
 
 #[test]
 pub(crate) fn what_is_revoked_while_a_barrier_is_in_flight_waits_for_the_next() {
-    let (mut rig, port) = world();
-    let export = rig.export(port, "a", 16, 1, Modes::all());
-    let one = rig
+    let (mut stand, port) = world();
+    let export = stand.export(port, "a", 16, 1, Modes::all());
+    let one = stand
         .granted(PEER, PortId(2), port, "a", Modes::READ, 1)
         .expect("granted");
-    rig.granted(PEER, PortId(3), port, "a", Modes::READ, 2)
+    stand
+        .granted(PEER, PortId(3), port, "a", Modes::READ, 2)
         .expect("granted");
-    rig.obliging = false;
-    let grants: Vec<_> = rig.host.grants_of(export).collect();
-    let mut first = rig
+    stand.obliging = false;
+    let grants: Vec<_> = stand.host.grants_of(export).collect();
+    let mut first = stand
         .host
-        .revoke_begin(&mut rig.platform, grants[0], rig.now)
+        .revoke_begin(&mut stand.platform, grants[0], stand.now)
         .expect("live");
     assert!(
-        rig.host
-            .revoke_begin(&mut rig.platform, grants[0], rig.now)
+        stand
+            .host
+            .revoke_begin(&mut stand.platform, grants[0], stand.now)
             .is_none()
     );
-    assert!(published(&rig, one.capability).is_none());
-    let mut second = rig
+    assert!(published(&stand, one.capability).is_none());
+    let mut second = stand
         .host
-        .revoke_begin(&mut rig.platform, grants[1], rig.now)
+        .revoke_begin(&mut stand.platform, grants[1], stand.now)
         .expect("live");
-    let barriers: Vec<_> = rig.heard();
+    let barriers: Vec<_> = stand.heard();
     assert_eq!(barriers.len(), 1, "one at a time");
-    let step = |rig: &mut Rig, revoke: &mut _| rig.host.revoke_step(&mut rig.platform, revoke, rig.now);
+    let step =
+        |stand: &mut Stand, revoke: &mut _| stand.host.revoke_step(&mut stand.platform, revoke, stand.now);
     let HostEvent::Barrier { token } = barriers[0] else {
         panic!("{barriers:?}");
     };
-    rig.say(NicEvent::BarrierDone {
+    stand.say(NicEvent::BarrierDone {
         token: Token(token.0 + 1),
     });
-    rig.poll();
-    assert_eq!(step(&mut rig, &mut first), Progress::Wait, "another's answer");
-    rig.say(NicEvent::BarrierDone { token });
-    rig.poll();
-    assert_eq!(step(&mut rig, &mut first), Progress::Done);
-    assert_eq!(step(&mut rig, &mut second), Progress::Wait);
-    let next = rig.heard();
+    stand.poll();
+    assert_eq!(step(&mut stand, &mut first), Progress::Wait, "another's answer");
+    stand.say(NicEvent::BarrierDone { token });
+    stand.poll();
+    assert_eq!(step(&mut stand, &mut first), Progress::Done);
+    assert_eq!(step(&mut stand, &mut second), Progress::Wait);
+    let next = stand.heard();
     let HostEvent::Barrier { token } = next[next.len() - 1] else {
         panic!("{next:?}");
     };
-    rig.say(NicEvent::BarrierDone { token });
-    rig.poll();
-    assert_eq!(step(&mut rig, &mut second), Progress::Done);
+    stand.say(NicEvent::BarrierDone { token });
+    stand.poll();
+    assert_eq!(step(&mut stand, &mut second), Progress::Done);
 }
 
 #[test]
 pub(crate) fn a_released_capability_is_free_again_but_only_for_its_holder() {
-    let (mut rig, port) = world();
-    rig.export(port, "a", 16, 1, Modes::all());
-    let grant = rig
+    let (mut stand, port) = world();
+    stand.export(port, "a", 16, 1, Modes::all());
+    let grant = stand
         .granted(PEER, PortId(2), port, "a", Modes::READ, 1)
         .expect("granted");
     let release = |secret| Control::Release {
         capability: grant.capability,
         secret,
     };
-    rig.control(NodeId(2), 1, &release(grant.secret));
-    rig.control(PEER, 2, &release(grant.secret ^ 1));
-    rig.poll();
-    assert!(published(&rig, grant.capability).is_some());
-    assert_eq!(rig.count("control_bad"), 2);
-    rig.control(PEER, 3, &release(grant.secret));
-    rig.poll();
-    assert!(published(&rig, grant.capability).is_none());
-    assert_eq!(rig.count("grants_released"), 1);
+    stand.control(NodeId(2), 1, &release(grant.secret));
+    stand.control(PEER, 2, &release(grant.secret ^ 1));
+    stand.poll();
+    assert!(published(&stand, grant.capability).is_some());
+    assert_eq!(stand.count("control_bad"), 2);
+    stand.control(PEER, 3, &release(grant.secret));
+    stand.poll();
+    assert!(published(&stand, grant.capability).is_none());
+    assert_eq!(stand.count("grants_released"), 1);
     assert!(
-        !rig.sent()
+        !stand
+            .sent()
             .iter()
             .any(|(_, message)| matches!(message, Control::Revoked { .. }))
     );
     for token in 10..200 {
-        let grant = rig
+        let grant = stand
             .granted(PEER, PortId(2), port, "a", Modes::READ, token)
             .expect("free again");
-        rig.control(
+        stand.control(
             PEER,
             3,
             &Control::Release {
@@ -400,30 +413,30 @@ pub(crate) fn a_released_capability_is_free_again_but_only_for_its_holder() {
                 secret: grant.secret,
             },
         );
-        rig.poll();
+        stand.poll();
     }
 }
 
 #[test]
 pub(crate) fn the_end_of_a_segment_ends_its_exports_and_unmaps_it() {
-    let (mut rig, port) = world();
-    rig.export(port, "a", 16, 1, Modes::all());
-    rig.export(port, "b", 16, 16, Modes::all());
-    let grant = rig
+    let (mut stand, port) = world();
+    stand.export(port, "a", 16, 1, Modes::all());
+    stand.export(port, "b", 16, 16, Modes::all());
+    let grant = stand
         .granted(PEER, PortId(2), port, "b", Modes::READ, 1)
         .expect("granted");
     for page in 16..32 {
-        rig.map(page_of(port, page), page, true).expect("maps");
+        stand.map(page_of(port, page), page, true).expect("maps");
     }
-    let (segment, _) = rig.host.locate(port.port, VirtAddr(20 * PAGE)).expect("there");
-    let mut end = rig.host.unregister_begin(port.port, segment).expect("there");
+    let (segment, _) = stand.host.locate(port.port, VirtAddr(20 * PAGE)).expect("there");
+    let mut end = stand.host.unregister_begin(port.port, segment).expect("there");
     let mut steps = 0;
     loop {
-        rig.poll();
-        let gone = &mut rig.gone;
-        let step = rig
+        stand.poll();
+        let gone = &mut stand.gone;
+        let step = stand
             .host
-            .unregister_step(&mut rig.platform, &mut end, rig.now, 4, &mut |page| {
+            .unregister_step(&mut stand.platform, &mut end, stand.now, 4, &mut |page| {
                 gone.push(page)
             });
         if step == Progress::Done {
@@ -432,12 +445,12 @@ pub(crate) fn the_end_of_a_segment_ends_its_exports_and_unmaps_it() {
         steps += 1;
         assert!(steps < 100);
     }
-    assert!(published(&rig, grant.capability).is_none());
-    assert!(rig.gone.len() >= 10 && rig.host.mapped_pages() == 0);
-    assert_eq!(rig.host.locate(port.port, VirtAddr(20 * PAGE)), None);
-    assert_eq!((rig.count("unexports"), rig.count("segments_ended")), (2, 1));
-    rig.register(port, 16, 16);
-    rig.export(port, "a", 16, 1, Modes::all());
+    assert!(published(&stand, grant.capability).is_none());
+    assert!(stand.gone.len() >= 10 && stand.host.mapped_pages() == 0);
+    assert_eq!(stand.host.locate(port.port, VirtAddr(20 * PAGE)), None);
+    assert_eq!((stand.count("unexports"), stand.count("segments_ended")), (2, 1));
+    stand.register(port, 16, 16);
+    stand.export(port, "a", 16, 1, Modes::all());
 }
 
 #[test]
@@ -445,19 +458,20 @@ pub(crate) fn export_costs_the_same_for_any_size() {
     let all = anyone(Modes::all());
     let mut best = [u128::MAX; 3];
     for _ in 0..5 {
-        let (mut rig, _) = world();
-        let port = rig.open();
+        let (mut stand, _) = world();
+        let port = stand.open();
         for (i, len) in [1 << 20, 64 * GIB, 1 << 50].into_iter().enumerate() {
             let start = (i as u64) << 56;
             let before = Instant::now();
-            rig.host
+            stand
+                .host
                 .register(port.port, VirtAddr(start), len)
                 .expect("registers");
             let spec = spec("abc".get(i..=i).expect("three"), start, len, &all);
-            rig.host.export(port.port, &spec).expect("exports");
+            stand.host.export(port.port, &spec).expect("exports");
             best[i] = best[i].min(before.elapsed().as_nanos());
         }
-        assert_eq!(rig.host.mapped_pages(), 0, "mapped when it is missed");
+        assert_eq!(stand.host.mapped_pages(), 0, "mapped when it is missed");
     }
     assert!(
         best.iter().all(|&time| time < 20 * best[0] + 100_000),
@@ -468,16 +482,16 @@ pub(crate) fn export_costs_the_same_for_any_size() {
 /// Half of each table is divided among the ports: what one takes leaves each other one its share.
 #[test]
 pub(crate) fn no_port_can_take_the_places_of_all() {
-    let mut rig = Rig::new();
-    let ports: Vec<OpenPort> = (0..7).map(|_| rig.open()).collect();
+    let mut stand = Stand::new();
+    let ports: Vec<OpenPort> = (0..7).map(|_| stand.open()).collect();
     let (greedy, others) = ports.split_first().expect("seven");
     let allow = anyone(Modes::all());
     let mut taken = [0; 3];
     for i in 0..64 {
         let start = VirtAddr((16 + 2 * i) * PAGE);
-        taken[0] += u32::from(rig.host.register(greedy.port, start, PAGE).is_ok());
+        taken[0] += u32::from(stand.host.register(greedy.port, start, PAGE).is_ok());
         let export = spec(&format!("e{i}"), 16 * PAGE, 5, &allow);
-        taken[1] += u32::from(rig.host.export(greedy.port, &export).is_ok());
+        taken[1] += u32::from(stand.host.export(greedy.port, &export).is_ok());
         let import = ImportSpec {
             node: PEER,
             port: PortId(3),
@@ -486,19 +500,21 @@ pub(crate) fn no_port_can_take_the_places_of_all() {
             deadline: Nanos::MAX,
             wait: true,
         };
-        let imported = rig.host.import(&mut rig.platform, greedy.port, &import, rig.now);
+        let imported = stand
+            .host
+            .import(&mut stand.platform, greedy.port, &import, stand.now);
         taken[2] += u32::from(imported.is_ok());
     }
     assert_eq!(taken, [10; 3], "16 places, less one for each of six");
     for port in others {
-        rig.register(*port, 16, 16);
-        rig.export(*port, "mine", 16, 1, Modes::all());
-        let _ = rig.import(*port, "x", true);
+        stand.register(*port, 16, 16);
+        stand.export(*port, "mine", 16, 1, Modes::all());
+        let _ = stand.import(*port, "x", true);
     }
     // What it gives back, others may have.
-    rig.close(*greedy);
+    stand.close(*greedy);
     let second = others.first().expect("six");
     for i in 0..9 {
-        rig.register(*second, 100 + 2 * i, 1);
+        stand.register(*second, 100 + 2 * i, 1);
     }
 }

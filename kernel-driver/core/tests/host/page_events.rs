@@ -53,10 +53,10 @@ proptest! {
         // A tiny table, so that rows are full all the time.
         let tiny = Geometry { page_rows: 4, ..geometry() };
         let config = netvm_host::attach::HostConfig { geometry: Some(tiny), ..config() };
-        let mut rig = Rig::with(&config, &tiny);
-        let port = rig.open();
-        rig.register(port, 0, 16);
-        rig.register(port, 16, 40);
+        let mut stand = Stand::with(&config, &tiny);
+        let port = stand.open();
+        stand.register(port, 0, 16);
+        stand.register(port, 16, 40);
         let mut locks: Vec<(page_lock::LockedPage, u64, bool)> = Vec::new();
         let mut opened: Vec<Open> = Vec::new();
         // Frame of each page as last mapped, and pages written since they were last told dirty.
@@ -68,17 +68,17 @@ proptest! {
                 Op::Map(page, frame, writable) => {
                     let inside = |open: &Open| page >= open.first && page - open.first < open.pages;
                     let blocked = opened.iter().any(inside);
-                    match rig.map(page_of(port, page), frame, writable) {
+                    match stand.map(page_of(port, page), frame, writable) {
                         Ok(displaced) => {
                             prop_assert!(!blocked);
                             frames.insert(page, (frame, writable));
-                            rig.gone.extend(displaced);
+                            stand.gone.extend(displaced);
                         }
                         Err(error) => prop_assert!(matches!(error, MapError::Raced | MapError::Busy)),
                     }
                 }
                 Op::Lock(page, write) => {
-                    if let Ok(held) = rig.lock(page_of(port, page), write) {
+                    if let Ok(held) = stand.lock(page_of(port, page), write) {
                         let done = opened.iter().any(|open| open.done
                             && page >= open.first && page - open.first < open.pages
                             && (open.remove || write));
@@ -99,17 +99,17 @@ proptest! {
                     if used == Used::Written {
                         unsaved.insert(page, true);
                     }
-                    rig.unlock(held, used);
+                    stand.unlock(held, used);
                 }
                 Op::Begin(first, pages, remove) => {
                     let kind = if remove { UnmapKind::Remove } else { UnmapKind::WriteProtect };
-                    let unmap = rig.host.unmap_begin(page_of(port, first), pages, kind);
+                    let unmap = stand.host.unmap_begin(page_of(port, first), pages, kind);
                     opened.push(Open { unmap, first, pages, remove, done: false });
                 }
                 Op::Step(which, budget) if !opened.is_empty() => {
                     let which = which % opened.len();
                     let open = &mut opened[which];
-                    let step = rig.step(&mut open.unmap, budget);
+                    let step = stand.step(&mut open.unmap, budget);
                     open.done = step == UnmapStep::Done;
                     if open.done {
                         for (_, page, write) in &locks {
@@ -117,7 +117,7 @@ proptest! {
                             prop_assert!(!inside || !(open.remove || *write), "P1: done while held");
                         }
                         for page in open.first..(open.first + open.pages).min(60) {
-                            let left = rig.host.mapping(page_of(port, page));
+                            let left = stand.host.mapping(page_of(port, page));
                             prop_assert!(left.is_none_or(|page| !open.remove && !page.writable));
                         }
                     } else {
@@ -127,19 +127,19 @@ proptest! {
                 Op::End(which) if !opened.is_empty() => {
                     let which = which % opened.len();
                     if opened[which].done {
-                        rig.host.unmap_end(opened.swap_remove(which).unmap);
+                        stand.host.unmap_end(opened.swap_remove(which).unmap);
                     }
                 }
                 Op::Restore(which) if !opened.is_empty() => {
                     let open = opened.swap_remove(which % opened.len());
-                    rig.host.unmap_restore(&mut rig.platform, open.unmap);
+                    stand.host.unmap_restore(&mut stand.platform, open.unmap);
                     for open in &mut opened {
                         // What another has brought back must be looked for again.
-                        prop_assert!(!open.done || rig.step(&mut open.unmap, u32::MAX) == UnmapStep::Done);
+                        prop_assert!(!open.done || stand.step(&mut open.unmap, u32::MAX) == UnmapStep::Done);
                     }
                 }
                 Op::Take(page) => {
-                    if let Some(used) = rig.host.take_use(&mut rig.platform, page_of(port, page), Clear::Dirty) {
+                    if let Some(used) = stand.host.take_use(&mut stand.platform, page_of(port, page), Clear::Dirty) {
                         prop_assert_eq!(used.dirty, unsaved.remove(&page).is_some(), "P3");
                     } else {
                         prop_assert!(!unsaved.contains_key(&page), "P3: gone and never told");
@@ -147,32 +147,32 @@ proptest! {
                 }
                 Op::Unlock(..) | Op::Step(..) | Op::End(..) | Op::Restore(..) => {}
             }
-            for page in rig.gone.iter().skip(told) {
+            for page in stand.gone.iter().skip(told) {
                 let number = page.vpn.page_number();
                 prop_assert_eq!(page.dirty, unsaved.remove(&number).is_some(), "P3: page {}", number);
                 if page.still_readable && frames[&number].1 {
-                    let now = rig.host.mapping(page.vpn).expect("still mapped");
+                    let now = stand.host.mapping(page.vpn).expect("still mapped");
                     frames.insert(number, (now.ppn.0, now.writable));
                 }
             }
-            told = rig.gone.len();
+            told = stand.gone.len();
         }
         // In the end everything can be taken out.
         for (held, page, write) in locks.drain(..) {
             if write {
                 unsaved.insert(page, true);
             }
-            rig.unlock(held, if write { Used::Written } else { Used::Read });
+            stand.unlock(held, if write { Used::Written } else { Used::Read });
         }
         for open in opened.drain(..) {
-            rig.host.unmap_restore(&mut rig.platform, open.unmap);
+            stand.host.unmap_restore(&mut stand.platform, open.unmap);
         }
-        prop_assert_eq!(rig.unmap(page_of(port, 0), 1000, UnmapKind::Remove), UnmapStep::Done);
-        for page in rig.gone.iter().skip(told) {
+        prop_assert_eq!(stand.unmap(page_of(port, 0), 1000, UnmapKind::Remove), UnmapStep::Done);
+        for page in stand.gone.iter().skip(told) {
             let number = page.vpn.page_number();
             prop_assert_eq!(page.dirty, unsaved.remove(&number).is_some(), "P3: page {}", number);
         }
         prop_assert!(unsaved.is_empty());
-        prop_assert_eq!(rig.host.mapped_pages(), 0);
+        prop_assert_eq!(stand.host.mapped_pages(), 0);
     }
 }

@@ -15,33 +15,33 @@ use netvm_host::unmap::{UnmapKind, UnmapStep};
 use netvm_kit::host::*;
 
 pub(crate) struct World {
-    pub(crate) rig: Rig,
+    pub(crate) stand: Stand,
     pub(crate) port: OpenPort,
     pub(crate) grant: control::Grant,
 }
 
 /// A port with pages 16..32 registered and exported for writing to anyone; a peer holds a grant.
 pub(crate) fn world() -> World {
-    let mut rig = Rig::new();
-    let port = rig.open();
-    rig.register(port, 16, 16);
-    rig.export(port, "data", 16, 16, Modes::all());
-    rig.link_up(PEER);
-    let grant = rig
+    let mut stand = Stand::new();
+    let port = stand.open();
+    stand.register(port, 16, 16);
+    stand.export(port, "data", 16, 16, Modes::all());
+    stand.link_up(PEER);
+    let grant = stand
         .granted(PEER, PortId(2), port, "data", Modes::all() - Modes::READ, 1)
         .expect("granted");
-    rig.heard();
-    World { rig, port, grant }
+    stand.heard();
+    World { stand, port, grant }
 }
 
 impl World {
     pub(crate) fn bounce(&mut self, slot: u16, address: u64, len: u16) -> WorkId {
         let header = write(self.port, &self.grant, address, len);
-        self.rig.bounce(Rig::window(PEER, slot), &header)
+        self.stand.bounce(Stand::window(PEER, slot), &header)
     }
 
     pub(crate) fn ended(&mut self) -> Vec<(BounceId, Generation, Status)> {
-        let heard = self.rig.heard();
+        let heard = self.stand.heard();
         heard
             .iter()
             .filter_map(|event| match *event {
@@ -56,7 +56,7 @@ impl World {
     }
 
     pub(crate) fn answers(&mut self) -> Vec<SourceAnswer> {
-        let heard = self.rig.heard();
+        let heard = self.stand.heard();
         heard
             .iter()
             .filter_map(|event| match *event {
@@ -67,7 +67,7 @@ impl World {
     }
 
     pub(crate) fn page_in(&mut self) -> WorkId {
-        match self.rig.next(self.port) {
+        match self.stand.next(self.port) {
             Some(WorkStep::PageIn { id, .. }) => id,
             other => panic!("no page in but {other:?}"),
         }
@@ -80,66 +80,66 @@ pub(crate) const PAGE_17: u64 = 17 * PAGE;
 pub(crate) fn a_bounced_write_is_copied_once_mapped_and_ended() {
     let mut w = world();
     let sent = w.bounce(3, PAGE_17 + 100, 50);
-    assert_eq!(w.rig.poll(), [Notice::Work(w.port.port)]);
+    assert_eq!(w.stand.poll(), [Notice::Work(w.port.port)]);
     let vpn = page_of(w.port, 17);
     assert_eq!(
-        w.rig.next(w.port),
+        w.stand.next(w.port),
         Some(WorkStep::PageIn {
             id: sent,
             vpn,
             access: Access::Write
         })
     );
-    assert_eq!(w.rig.next(w.port), None);
-    let step = w.rig.paged(sent, Ok(900));
+    assert_eq!(w.stand.next(w.port), None);
+    let step = w.stand.paged(sent, Ok(900));
     let (id, job) = job(step);
     assert_eq!(id, sent);
     assert_eq!((job.bounce, job.vpn), (sent.bounce, vpn));
     assert_eq!((job.offset, job.len), (PageOffset(100), ByteLen(50)));
     assert_eq!(job.direction, Direction::IntoPage);
     assert!(w.ended().is_empty(), "not before the copy");
-    w.rig.now = Nanos(7000);
+    w.stand.now = Nanos(7000);
     assert_eq!(
-        w.rig.copied(sent, CopyEnd::Done),
+        w.stand.copied(sent, CopyEnd::Done),
         WorkStep::Ended { status: Status::Ok }
     );
     assert_eq!(w.ended(), [(sent.bounce, sent.generation, Status::Ok)]);
-    let page = w.rig.lock(vpn, true).expect("the next one hits");
+    let page = w.stand.lock(vpn, true).expect("the next one hits");
     assert_eq!(page.ppn, Ppn(900));
-    w.rig.unlock(page, Used::Written);
+    w.stand.unlock(page, Used::Written);
     // A result that comes twice changes nothing.
-    w.rig.copied(sent, CopyEnd::Done);
-    w.rig.paged(sent, Ok(1));
+    w.stand.copied(sent, CopyEnd::Done);
+    w.stand.paged(sent, Ok(1));
     assert!(w.ended().is_empty());
-    assert_eq!(w.rig.count("bounce_bytes"), 50);
-    assert_eq!(w.rig.host.slowest_answer(), Nanos(7000));
+    assert_eq!(w.stand.count("bounce_bytes"), 50);
+    assert_eq!(w.stand.host.slowest_answer(), Nanos(7000));
 }
 
 #[test]
 fn a_port_a_segment_and_a_link_have_books_of_their_own() {
     let mut w = world();
-    let (host, platform) = (&w.rig.host, &w.rig.platform);
+    let (host, platform) = (&w.stand.host, &w.stand.platform);
     let (port, before, work) = host.port_tally(platform, PortId(0)).expect("one is open");
     assert_eq!((port, work), (w.port.port, WorkTally::default()));
     assert_eq!((before.segments, before.queued), (1, 0));
     let sent = w.bounce(3, PAGE_17 + 100, 50);
     let refused = w.bounce(4, 40 * PAGE, 8);
-    w.rig.poll();
+    w.stand.poll();
     let queued = |w: &World| {
-        w.rig
+        w.stand
             .host
-            .port_tally(&w.rig.platform, port)
+            .port_tally(&w.stand.platform, port)
             .expect("open")
             .1
             .queued
     };
     assert_eq!(queued(&w), 2);
-    w.rig.now = Nanos(7000);
+    w.stand.now = Nanos(7000);
     assert_eq!(w.page_in(), sent);
-    w.rig.paged(sent, Ok(900));
-    w.rig.copied(sent, CopyEnd::Done);
+    w.stand.paged(sent, Ok(900));
+    w.stand.copied(sent, CopyEnd::Done);
     assert_eq!(
-        w.rig.next(w.port),
+        w.stand.next(w.port),
         None,
         "the other one leaves its segment: {refused:?}"
     );
@@ -153,7 +153,7 @@ fn a_port_a_segment_and_a_link_have_books_of_their_own() {
         failed: 1,
         ..expected
     };
-    let (host, platform) = (&w.rig.host, &w.rig.platform);
+    let (host, platform) = (&w.stand.host, &w.stand.platform);
     let (_, now, work) = host.port_tally(platform, PortId(0)).expect("open");
     assert_eq!((now.queued, now.in_hand, work), (0, 0, both));
     let (place, segment, work) = host.segment_tally(0).expect("registered");
@@ -170,14 +170,14 @@ fn a_port_a_segment_and_a_link_have_books_of_their_own() {
     assert_eq!(host.peer_tally(platform, NodeId(PEER.0 + 1)), None);
     assert_eq!(host.port_tally(platform, PortId(port.0 + 1)), None);
     // The next owner of the port begins with empty books.
-    w.rig.close(w.port);
-    assert_eq!(w.rig.host.port_tally(&w.rig.platform, PortId(0)), None);
-    assert_eq!(w.rig.host.segment_tally(0), None);
-    w.rig.open();
+    w.stand.close(w.port);
+    assert_eq!(w.stand.host.port_tally(&w.stand.platform, PortId(0)), None);
+    assert_eq!(w.stand.host.segment_tally(0), None);
+    w.stand.open();
     let (_, _, work) = w
-        .rig
+        .stand
         .host
-        .port_tally(&w.rig.platform, PortId(0))
+        .port_tally(&w.stand.platform, PortId(0))
         .expect("open again");
     assert_eq!(work, WorkTally::default());
 }
@@ -310,25 +310,25 @@ pub(crate) fn what_is_wrong_with_a_bounced_write_ends_its_slot() {
         ),
     ];
     for (status, header) in cases {
-        let id = w.rig.bounce(Rig::window(PEER, 0), &header);
-        w.rig.poll();
-        assert_eq!(w.rig.next(port), None, "{header:?}");
+        let id = w.stand.bounce(Stand::window(PEER, 0), &header);
+        w.stand.poll();
+        assert_eq!(w.stand.next(port), None, "{header:?}");
         assert_eq!(w.ended(), [(id.bounce, id.generation, status)], "{header:?}");
     }
-    assert!(w.rig.count("bounce_refused") > 0 && w.rig.count("bounce_bad") > 0);
+    assert!(w.stand.count("bounce_refused") > 0 && w.stand.count("bounce_bad") > 0);
 }
 
 #[test]
 pub(crate) fn a_capability_to_read_does_not_let_a_bounced_write_in() {
     let mut w = world();
     w.grant = w
-        .rig
+        .stand
         .granted(PEER, PortId(2), w.port, "data", Modes::READ, 2)
         .expect("granted");
-    w.rig.heard();
+    w.stand.heard();
     let id = w.bounce(0, PAGE_17, 8);
-    w.rig.poll();
-    assert_eq!(w.rig.next(w.port), None);
+    w.stand.poll();
+    assert_eq!(w.stand.next(w.port), None);
     assert_eq!(w.ended(), [(id.bounce, id.generation, Status::ModeRefused)]);
 }
 
@@ -342,18 +342,18 @@ pub(crate) fn a_page_that_cannot_be_had_ends_the_slot_with_its_status() {
     ] {
         let mut w = world();
         w.bounce(0, PAGE_17, 8);
-        w.rig.poll();
+        w.stand.poll();
         let id = w.page_in();
-        assert_eq!(w.rig.paged(id, Err(status)), WorkStep::Ended { status });
+        assert_eq!(w.stand.paged(id, Err(status)), WorkStep::Ended { status });
         assert_eq!(w.ended(), [(id.bounce, id.generation, status)]);
-        assert_eq!(w.rig.count("bounce_failed"), 1);
+        assert_eq!(w.stand.count("bounce_failed"), 1);
         // And a failing copy.
         w.bounce(0, PAGE_17, 8);
-        w.rig.poll();
+        w.stand.poll();
         let id = w.page_in();
-        let _ = w.rig.paged(id, Ok(1));
+        let _ = w.stand.paged(id, Ok(1));
         assert_eq!(
-            w.rig.copied(id, CopyEnd::Failed(status)),
+            w.stand.copied(id, CopyEnd::Failed(status)),
             WorkStep::Ended { status }
         );
         assert_eq!(w.ended(), [(id.bounce, id.generation, status)]);
@@ -364,16 +364,16 @@ pub(crate) fn a_page_that_cannot_be_had_ends_the_slot_with_its_status() {
 pub(crate) fn after_three_lost_races_the_message_is_copied_but_not_mapped() {
     let mut w = world();
     w.bounce(0, PAGE_17, 8);
-    w.rig.poll();
+    w.stand.poll();
     let vpn = page_of(w.port, 17);
     let id = w.page_in();
-    let _ = w.rig.paged(id, Ok(1));
+    let _ = w.stand.paged(id, Ok(1));
     let mut copies = 1;
     for race in 1..=3 {
-        assert_eq!(w.rig.unmap(vpn, 1, UnmapKind::Remove), UnmapStep::Done);
+        assert_eq!(w.stand.unmap(vpn, 1, UnmapKind::Remove), UnmapStep::Done);
         let step = match race {
-            1 => w.rig.copied(id, CopyEnd::Done),
-            _ => w.rig.paged(id, Ok(1)),
+            1 => w.stand.copied(id, CopyEnd::Done),
+            _ => w.stand.paged(id, Ok(1)),
         };
         match step {
             WorkStep::PageIn { .. } => assert!(race < 3),
@@ -383,49 +383,52 @@ pub(crate) fn after_three_lost_races_the_message_is_copied_but_not_mapped() {
     }
     assert_eq!(copies, 1, "copied once");
     assert_eq!(w.ended(), [(id.bounce, id.generation, Status::Ok)]);
-    assert!(w.rig.host.mapping(vpn).is_none());
-    assert_eq!(w.rig.count("bounce_unmapped"), 1);
-    assert_eq!(w.rig.count("paging_retries"), 2);
-    assert_eq!(w.rig.count("map_races"), 3);
+    assert!(w.stand.host.mapping(vpn).is_none());
+    assert_eq!(w.stand.count("bounce_unmapped"), 1);
+    assert_eq!(w.stand.count("paging_retries"), 2);
+    assert_eq!(w.stand.count("map_races"), 3);
 }
 
 #[test]
 pub(crate) fn a_lost_race_is_run_again_and_won() {
     let mut w = world();
     w.bounce(0, PAGE_17, 8);
-    w.rig.poll();
+    w.stand.poll();
     let vpn = page_of(w.port, 17);
     let id = w.page_in();
-    let _ = w.rig.paged(id, Ok(1));
-    let _ = w.rig.unmap(vpn, 1, UnmapKind::Remove);
-    assert!(matches!(w.rig.copied(id, CopyEnd::Done), WorkStep::PageIn { .. }));
-    assert_eq!(w.rig.paged(id, Ok(2)), WorkStep::Ended { status: Status::Ok });
-    assert_eq!(w.rig.host.mapping(vpn).map(|page| page.ppn), Some(Ppn(2)));
+    let _ = w.stand.paged(id, Ok(1));
+    let _ = w.stand.unmap(vpn, 1, UnmapKind::Remove);
+    assert!(matches!(
+        w.stand.copied(id, CopyEnd::Done),
+        WorkStep::PageIn { .. }
+    ));
+    assert_eq!(w.stand.paged(id, Ok(2)), WorkStep::Ended { status: Status::Ok });
+    assert_eq!(w.stand.host.mapping(vpn).map(|page| page.ppn), Some(Ppn(2)));
 }
 
 #[test]
 pub(crate) fn an_evicted_page_is_paged_in_again_before_the_copy() {
     let mut w = world();
     w.bounce(0, PAGE_17, 8);
-    w.rig.poll();
+    w.stand.poll();
     let id = w.page_in();
     for _ in 0..31 {
-        let _ = w.rig.paged(id, Ok(1));
+        let _ = w.stand.paged(id, Ok(1));
         assert!(matches!(
-            w.rig.copied(id, CopyEnd::Evicted),
+            w.stand.copied(id, CopyEnd::Evicted),
             WorkStep::PageIn { .. }
         ));
     }
-    let _ = w.rig.paged(id, Ok(1));
+    let _ = w.stand.paged(id, Ok(1));
     assert_eq!(
-        w.rig.copied(id, CopyEnd::Evicted),
+        w.stand.copied(id, CopyEnd::Evicted),
         WorkStep::Ended {
             status: Status::NoMemory
         },
         "but not for ever"
     );
     assert_eq!(w.ended().len(), 1);
-    assert_eq!(w.rig.count("copies_evicted"), 32);
+    assert_eq!(w.stand.count("copies_evicted"), 32);
 }
 
 #[test]
@@ -434,38 +437,42 @@ pub(crate) fn a_revoked_capability_refuses_what_waits_and_waits_for_what_is_copi
     w.bounce(0, PAGE_17, 8);
     w.bounce(1, PAGE_17 + 8, 8);
     w.bounce(2, PAGE_17 + 16, 8);
-    w.rig.poll();
+    w.stand.poll();
     let copying = w.page_in();
-    let _ = w.rig.paged(copying, Ok(1));
+    let _ = w.stand.paged(copying, Ok(1));
     let paging = w.page_in();
     let export = ExportId(1 << 16);
-    let mut unexport = w.rig.host.unexport_begin(w.port.port, export).expect("exported");
+    let mut unexport = w
+        .stand
+        .host
+        .unexport_begin(w.port.port, export)
+        .expect("exported");
     for _ in 0..5 {
-        w.rig.poll();
+        w.stand.poll();
         let step = w
-            .rig
+            .stand
             .host
-            .unexport_step(&mut w.rig.platform, &mut unexport, w.rig.now);
+            .unexport_step(&mut w.stand.platform, &mut unexport, w.stand.now);
         assert_ne!(step, netvm_host::Progress::Done, "a copy is under way");
     }
     assert_eq!(
-        w.rig.paged(paging, Ok(1)),
+        w.stand.paged(paging, Ok(1)),
         WorkStep::Ended {
             status: Status::CapabilityRefused
         },
         "checked again after the page in"
     );
-    assert_eq!(w.rig.next(w.port), None, "refused when its slot is emptied");
+    assert_eq!(w.stand.next(w.port), None, "refused when its slot is emptied");
     let ended: Vec<_> = w.ended().iter().map(|end| end.2).collect();
     assert_eq!(ended, [Status::CapabilityRefused, Status::CapabilityRefused]);
     assert_eq!(
-        w.rig.copied(copying, CopyEnd::Done),
+        w.stand.copied(copying, CopyEnd::Done),
         WorkStep::Ended { status: Status::Ok }
     );
     let step = w
-        .rig
+        .stand
         .host
-        .unexport_step(&mut w.rig.platform, &mut unexport, w.rig.now);
+        .unexport_step(&mut w.stand.platform, &mut unexport, w.stand.now);
     assert_eq!(step, netvm_host::Progress::Done);
 }
 
@@ -473,51 +480,51 @@ pub(crate) fn a_revoked_capability_refuses_what_waits_and_waits_for_what_is_copi
 pub(crate) fn a_source_miss_is_mapped_and_tried_again() {
     let mut w = world();
     let vpn = page_of(w.port, 20);
-    let id = w.rig.source_miss(2, vpn, 100, 0);
-    assert_eq!(w.rig.poll(), [Notice::Work(w.port.port)]);
+    let id = w.stand.source_miss(2, vpn, 100, 0);
+    assert_eq!(w.stand.poll(), [Notice::Work(w.port.port)]);
     assert_eq!(
-        w.rig.next(w.port),
+        w.stand.next(w.port),
         Some(WorkStep::PageIn {
             id,
             vpn,
             access: Access::Read
         })
     );
-    assert_eq!(w.rig.paged(id, Ok(5)), WorkStep::Ended { status: Status::Ok });
+    assert_eq!(w.stand.paged(id, Ok(5)), WorkStep::Ended { status: Status::Ok });
     assert_eq!(w.answers(), [SourceAnswer::Retry]);
-    assert!(w.rig.lock(vpn, false).is_ok());
-    assert_eq!(w.rig.count("source_mapped"), 1);
+    assert!(w.stand.lock(vpn, false).is_ok());
+    assert_eq!(w.stand.count("source_mapped"), 1);
 }
 
 #[test]
 pub(crate) fn the_third_try_of_a_source_is_copied() {
     let mut w = world();
     let vpn = page_of(w.port, 20);
-    let id = w.rig.source_miss(2, vpn, 100, 3);
-    w.rig.poll();
+    let id = w.stand.source_miss(2, vpn, 100, 3);
+    w.stand.poll();
     w.page_in();
-    let step = w.rig.paged(id, Ok(5));
+    let step = w.stand.paged(id, Ok(5));
     let (_, job) = job(step);
     assert_eq!(job.direction, Direction::OutOfPage);
     assert_eq!(
         job.bounce,
-        BounceUse::Source(StagingId(2)).id(w.rig.host.geometry())
+        BounceUse::Source(StagingId(2)).id(w.stand.host.geometry())
     );
-    w.rig.copied(id, CopyEnd::Done);
+    w.stand.copied(id, CopyEnd::Done);
     assert_eq!(w.answers(), [SourceAnswer::Copied]);
     // Lost races come to the same.
-    let id = w.rig.source_miss(2, vpn, 100, 0);
-    w.rig.poll();
+    let id = w.stand.source_miss(2, vpn, 100, 0);
+    w.stand.poll();
     w.page_in();
     for _ in 0..2 {
-        let _ = w.rig.unmap(vpn, 1, UnmapKind::Remove);
-        assert!(matches!(w.rig.paged(id, Ok(5)), WorkStep::PageIn { .. }));
+        let _ = w.stand.unmap(vpn, 1, UnmapKind::Remove);
+        assert!(matches!(w.stand.paged(id, Ok(5)), WorkStep::PageIn { .. }));
     }
-    let _ = w.rig.unmap(vpn, 1, UnmapKind::Remove);
-    assert!(matches!(w.rig.paged(id, Ok(5)), WorkStep::Copy { .. }));
-    w.rig.copied(id, CopyEnd::Done);
+    let _ = w.stand.unmap(vpn, 1, UnmapKind::Remove);
+    assert!(matches!(w.stand.paged(id, Ok(5)), WorkStep::Copy { .. }));
+    w.stand.copied(id, CopyEnd::Done);
     assert_eq!(w.answers(), [SourceAnswer::Copied]);
-    assert_eq!(w.rig.count("source_copied"), 2);
+    assert_eq!(w.stand.count("source_copied"), 2);
 }
 
 #[test]
@@ -531,17 +538,17 @@ pub(crate) fn a_source_that_cannot_be_had_fails() {
         (Vpn::new(PortId(6), 20), 8, Status::NoSuchPort),
         (Vpn::new(PortId(900), 20), 8, Status::NoSuchPort),
     ] {
-        w.rig.source_miss(1, vpn, len, 0);
-        w.rig.poll();
-        assert_eq!(w.rig.next(port), None);
+        w.stand.source_miss(1, vpn, len, 0);
+        w.stand.poll();
+        assert_eq!(w.stand.next(port), None);
         assert_eq!(w.answers(), [SourceAnswer::Failed(status)]);
     }
-    let id = w.rig.source_miss(1, page_of(port, 20), 8, 0);
-    w.rig.poll();
+    let id = w.stand.source_miss(1, page_of(port, 20), 8, 0);
+    w.stand.poll();
     w.page_in();
-    let _ = w.rig.paged(id, Err(Status::BusError));
+    let _ = w.stand.paged(id, Err(Status::BusError));
     assert_eq!(w.answers(), [SourceAnswer::Failed(Status::BusError)]);
-    assert_eq!(w.rig.count("source_failed"), 6);
+    assert_eq!(w.stand.count("source_failed"), 6);
 }
 
 #[test]
@@ -552,26 +559,26 @@ pub(crate) fn a_read_reply_lands_in_the_port_s_own_page_without_a_capability() {
     header.address = VirtAddr(20 * PAGE + 8);
     header.len = 16;
     let place = BounceUse::Reply(ReadSlot(3));
-    let id = w.rig.bounce(place, &header);
-    w.rig.poll();
+    let id = w.stand.bounce(place, &header);
+    w.stand.poll();
     assert_eq!(w.page_in(), id);
-    let step = w.rig.paged(id, Ok(5));
+    let step = w.stand.paged(id, Ok(5));
     assert_eq!(job(step).1.offset, PageOffset(8));
-    w.rig.copied(id, CopyEnd::Done);
+    w.stand.copied(id, CopyEnd::Done);
     assert_eq!(w.ended(), [(id.bounce, id.generation, Status::Ok)]);
     header.address = VirtAddr(40 * PAGE);
-    w.rig.bounce(place, &header);
-    w.rig.poll();
-    assert_eq!(w.rig.next(w.port), None);
+    w.stand.bounce(place, &header);
+    w.stand.poll();
+    assert_eq!(w.stand.next(w.port), None);
     assert_eq!(w.ended()[0].2, Status::LocalAddress);
-    assert_eq!(w.rig.count("bounced_replies"), 2);
+    assert_eq!(w.stand.count("bounced_replies"), 2);
 }
 
 #[test]
 pub(crate) fn events_that_make_no_sense_are_counted_and_harmless() {
     let mut w = world();
-    let slots = w.rig.host.geometry().bounce_slots();
-    let mut bad = w.rig.count("nic_events_bad");
+    let slots = w.stand.host.geometry().bounce_slots();
+    let mut bad = w.stand.count("nic_events_bad");
     for words in [
         [1, slots, 1, 0, 0, 0, 0, 0],
         [1, slots - 1, 1, 0, 0, 0, 0, 0],
@@ -586,15 +593,15 @@ pub(crate) fn events_that_make_no_sense_are_counted_and_harmless() {
         [99, 0, 0, 0, 0, 0, 0, 0],
         [u32::MAX; 8],
     ] {
-        w.rig.say_words(words);
-        assert_eq!(w.rig.poll(), []);
+        w.stand.say_words(words);
+        assert_eq!(w.stand.poll(), []);
         bad += 1;
-        assert_eq!(w.rig.count("nic_events_bad"), bad, "{words:x?}");
+        assert_eq!(w.stand.count("nic_events_bad"), bad, "{words:x?}");
     }
     // The same bounce page twice while the first use is not over.
     w.bounce(0, PAGE_17, 8);
     w.bounce(0, PAGE_17, 8);
-    w.rig.poll();
-    assert_eq!(w.rig.count("nic_events_bad"), bad + 1);
-    assert!(w.rig.next(w.port).is_some() && w.rig.next(w.port).is_none());
+    w.stand.poll();
+    assert_eq!(w.stand.count("nic_events_bad"), bad + 1);
+    assert!(w.stand.next(w.port).is_some() && w.stand.next(w.port).is_none());
 }

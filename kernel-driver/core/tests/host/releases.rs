@@ -10,23 +10,23 @@ use netvm_kit::host::*;
 /// More is let go of than messages can leave: each exporter hears of it, and each place comes back, while the port goes on.
 #[test]
 pub(crate) fn a_release_that_cannot_be_sent_now_is_sent_later() {
-    let mut rig = Rig::with(
+    let mut stand = Stand::with(
         &HostConfig {
             imports: 64,
             ..config()
         },
         &geometry(),
     );
-    let port = rig.open();
-    rig.link_up(PEER);
+    let port = stand.open();
+    stand.link_up(PEER);
     let grant = |n: u32| control::Grant {
         capability: CapabilitySlot(n),
         ..some_grant()
     };
     let mut tokens = Vec::new();
     for n in 0..20 {
-        let token = rig.import(port, "x", false);
-        rig.control(
+        let token = stand.import(port, "x", false);
+        stand.control(
             PEER,
             0,
             &Control::Granted {
@@ -34,25 +34,27 @@ pub(crate) fn a_release_that_cannot_be_sent_now_is_sent_later() {
                 grant: grant(n),
             },
         );
-        rig.poll();
+        stand.poll();
         tokens.push(token);
     }
-    rig.heard();
-    rig.obliging = false;
+    stand.heard();
+    stand.obliging = false;
     for token in &tokens {
-        let left = rig.host.unimport(&mut rig.platform, port.port, *token, rig.now);
+        let left = stand
+            .host
+            .unimport(&mut stand.platform, port.port, *token, stand.now);
         assert_eq!(left, Ok(()));
     }
-    assert_eq!(rig.count("releases_queued"), 4, "of 20, beyond 16 slots");
+    assert_eq!(stand.count("releases_queued"), 4, "of 20, beyond 16 slots");
     let mut released = Vec::new();
     for _ in 0..3 {
-        rig.poll();
-        for event in rig.heard() {
-            if let Some((_, Control::Release { capability, .. })) = rig.control_of(&event) {
+        stand.poll();
+        for event in stand.heard() {
+            if let Some((_, Control::Release { capability, .. })) = stand.control_of(&event) {
                 released.push(capability.0);
             }
             if let HostEvent::SendControl { token, .. } = event {
-                rig.say(NicEvent::ControlSent {
+                stand.say(NicEvent::ControlSent {
                     token,
                     status: Status::Ok,
                 });
@@ -62,8 +64,8 @@ pub(crate) fn a_release_that_cannot_be_sent_now_is_sent_later() {
     released.sort_unstable();
     assert_eq!(released, (0..20).collect::<Vec<u32>>(), "each once");
     // A card that dies, or a link that goes, waits for none of them.
-    let token = rig.import(port, "x", false);
-    rig.control(
+    let token = stand.import(port, "x", false);
+    stand.control(
         PEER,
         0,
         &Control::Granted {
@@ -71,8 +73,8 @@ pub(crate) fn a_release_that_cannot_be_sent_now_is_sent_later() {
             grant: grant(30),
         },
     );
-    rig.poll();
-    rig.heard();
-    rig.obliging = true;
-    rig.close(port);
+    stand.poll();
+    stand.heard();
+    stand.obliging = true;
+    stand.close(port);
 }

@@ -8,139 +8,142 @@ use netvm_host::shadow::MapError;
 use netvm_host::unmap::{UnmapKind, UnmapStep};
 use netvm_kit::host::*;
 
-pub(crate) fn world() -> (Rig, OpenPort) {
-    let mut rig = Rig::new();
-    let port = rig.open();
-    rig.register(port, 0, 1000);
-    (rig, port)
+pub(crate) fn world() -> (Stand, OpenPort) {
+    let mut stand = Stand::new();
+    let port = stand.open();
+    stand.register(port, 0, 1000);
+    (stand, port)
 }
 
 #[test]
 pub(crate) fn only_registered_pages_of_open_ports_are_mapped() {
-    let (mut rig, port) = world();
+    let (mut stand, port) = world();
     assert_eq!(
-        rig.map(page_of(port, 1000), 1, true),
+        stand.map(page_of(port, 1000), 1, true),
         Err(MapError::NotRegistered)
     );
     assert_eq!(
-        rig.map(Vpn::new(PortId(5), 1), 1, true),
+        stand.map(Vpn::new(PortId(5), 1), 1, true),
         Err(MapError::NotRegistered)
     );
     assert_eq!(
-        rig.map(Vpn::new(PortId(u16::MAX), 1), 1, true),
+        stand.map(Vpn::new(PortId(u16::MAX), 1), 1, true),
         Err(MapError::NotRegistered)
     );
-    assert_eq!(rig.map(page_of(port, 999), 1, true), Ok(None));
-    let ticket = rig.host.map_begin(page_of(port, 5)).expect("registered");
-    rig.close(port);
+    assert_eq!(stand.map(page_of(port, 999), 1, true), Ok(None));
+    let ticket = stand.host.map_begin(page_of(port, 5)).expect("registered");
+    stand.close(port);
     let page = Resident {
         ppn: Ppn(1),
         frame: 0,
         writable: true,
     };
-    let late = rig.host.map_commit(&mut rig.platform, ticket, page);
+    let late = stand.host.map_commit(&mut stand.platform, ticket, page);
     assert_eq!(late, Err(MapError::NotRegistered));
 }
 
 #[test]
 pub(crate) fn a_ticket_of_an_earlier_segment_is_void() {
-    let (mut rig, port) = world();
-    let segment = rig.register(port, 2000, 1);
+    let (mut stand, port) = world();
+    let segment = stand.register(port, 2000, 1);
     let vpn = page_of(port, 2000);
-    let ticket = rig.host.map_begin(vpn).expect("registered");
-    let mut end = rig.host.unregister_begin(port.port, segment).expect("there");
+    let ticket = stand.host.map_begin(vpn).expect("registered");
+    let mut end = stand.host.unregister_begin(port.port, segment).expect("there");
     assert_eq!(
-        rig.map(vpn, 1, true),
+        stand.map(vpn, 1, true),
         Err(MapError::NotRegistered),
         "it is ending"
     );
-    let done = rig
+    let done = stand
         .host
-        .unregister_step(&mut rig.platform, &mut end, rig.now, 8, &mut |_| {});
+        .unregister_step(&mut stand.platform, &mut end, stand.now, 8, &mut |_| {});
     assert_eq!(done, netvm_host::Progress::Done);
-    let again = rig.register(port, 2000, 1);
+    let again = stand.register(port, 2000, 1);
     assert_ne!(segment, again, "the id has another generation");
     let page = Resident {
         ppn: Ppn(1),
         frame: 0,
         writable: true,
     };
-    let late = rig.host.map_commit(&mut rig.platform, ticket, page);
+    let late = stand.host.map_commit(&mut stand.platform, ticket, page);
     assert_eq!(late, Err(MapError::NotRegistered));
 }
 
 #[test]
 pub(crate) fn one_frame_under_two_pages_has_two_locks() {
-    let (mut rig, port) = world();
+    let (mut stand, port) = world();
     let (a, b) = (page_of(port, 1), page_of(port, 2));
-    rig.map(a, 7, true).expect("maps");
-    rig.map(b, 7, true).expect("maps");
-    let held = rig.lock(a, true).expect("mapped");
+    stand.map(a, 7, true).expect("maps");
+    stand.map(b, 7, true).expect("maps");
+    let held = stand.lock(a, true).expect("mapped");
     assert_eq!(
-        rig.unmap(b, 1, UnmapKind::Remove),
+        stand.unmap(b, 1, UnmapKind::Remove),
         UnmapStep::Done,
         "only a is held"
     );
-    assert_eq!(rig.unmap(a, 1, UnmapKind::Remove), UnmapStep::InUse);
-    rig.unlock(held, Used::Written);
-    assert_eq!(rig.unmap(a, 1, UnmapKind::Remove), UnmapStep::Done);
-    assert_eq!(rig.gone.len(), 2);
-    assert!(!rig.gone[0].dirty && rig.gone[1].dirty);
-    assert_eq!(rig.host.mapped_pages(), 0);
+    assert_eq!(stand.unmap(a, 1, UnmapKind::Remove), UnmapStep::InUse);
+    stand.unlock(held, Used::Written);
+    assert_eq!(stand.unmap(a, 1, UnmapKind::Remove), UnmapStep::Done);
+    assert_eq!(stand.gone.len(), 2);
+    assert!(!stand.gone[0].dirty && stand.gone[1].dirty);
+    assert_eq!(stand.host.mapped_pages(), 0);
 }
 
 #[test]
 pub(crate) fn mapping_again_changes_frame_or_permission_by_a_full_unmap() {
-    let (mut rig, port) = world();
+    let (mut stand, port) = world();
     let vpn = page_of(port, 1);
-    rig.map(vpn, 7, true).expect("maps");
-    assert_eq!(rig.map(vpn, 7, true), Ok(None));
-    let held = rig.lock(vpn, true).expect("mapped");
+    stand.map(vpn, 7, true).expect("maps");
+    assert_eq!(stand.map(vpn, 7, true), Ok(None));
+    let held = stand.lock(vpn, true).expect("mapped");
     assert_eq!(
-        rig.map(vpn, 7, false),
+        stand.map(vpn, 7, false),
         Err(MapError::Busy),
         "a locked slot is never rewritten"
     );
-    rig.unlock(held, Used::Written);
-    let before = rig.map(vpn, 7, false).expect("maps").expect("the earlier entry");
+    stand.unlock(held, Used::Written);
+    let before = stand
+        .map(vpn, 7, false)
+        .expect("maps")
+        .expect("the earlier entry");
     assert!(before.dirty, "P3: what the NIC wrote before is not lost");
-    assert!(rig.lock(vpn, true).is_err());
-    let held = rig.lock(vpn, false).expect("still readable");
-    rig.unlock(held, Used::Read);
-    let before = rig.map(vpn, 8, true).expect("maps").expect("the earlier entry");
+    assert!(stand.lock(vpn, true).is_err());
+    let held = stand.lock(vpn, false).expect("still readable");
+    stand.unlock(held, Used::Read);
+    let before = stand.map(vpn, 8, true).expect("maps").expect("the earlier entry");
     assert!(!before.dirty && before.referenced);
-    assert_eq!(rig.lock(vpn, true).map(|page| page.ppn), Ok(Ppn(8)));
-    assert_eq!(rig.count("pages_already_mapped"), 1);
-    assert_eq!(rig.count("pages_replaced"), 2);
+    assert_eq!(stand.lock(vpn, true).map(|page| page.ppn), Ok(Ppn(8)));
+    assert_eq!(stand.count("pages_already_mapped"), 1);
+    assert_eq!(stand.count("pages_replaced"), 2);
 }
 
 #[test]
 pub(crate) fn a_page_is_mapped_without_a_look_into_nic_memory() {
-    let (mut rig, port) = world();
+    let (mut stand, port) = world();
     let vpn = page_of(port, 1);
     for round in 0..4u64 {
         // Used in different ways in between, so that the NIC's marks differ.
-        let before = rig.platform.bar.loads();
-        assert_eq!(rig.map(vpn, round, true), Ok(None));
-        assert_eq!(rig.platform.bar.loads(), before);
-        let used = rig
+        let before = stand.platform.bar.loads();
+        assert_eq!(stand.map(vpn, round, true), Ok(None));
+        assert_eq!(stand.platform.bar.loads(), before);
+        let used = stand
             .host
-            .take_use(&mut rig.platform, vpn, Clear::Nothing)
+            .take_use(&mut stand.platform, vpn, Clear::Nothing)
             .expect("mapped");
         assert!(!used.dirty && !used.referenced, "a page starts clean");
-        let held = rig.lock(vpn, true).expect("mapped");
-        rig.unlock(held, if round % 2 == 0 { Used::Written } else { Used::Read });
-        let used = rig
+        let held = stand.lock(vpn, true).expect("mapped");
+        stand.unlock(held, if round % 2 == 0 { Used::Written } else { Used::Read });
+        let used = stand
             .host
-            .take_use(&mut rig.platform, vpn, Clear::Both)
+            .take_use(&mut stand.platform, vpn, Clear::Both)
             .expect("mapped");
         assert_eq!((used.dirty, used.referenced), (round % 2 == 0, true));
-        assert_eq!(rig.unmap(vpn, 1, UnmapKind::Remove), UnmapStep::Done);
+        assert_eq!(stand.unmap(vpn, 1, UnmapKind::Remove), UnmapStep::Done);
     }
 }
 
-/// A rig whose page table has only `page_rows` rows of two slots.
-fn small(page_rows: u32) -> (Rig, OpenPort) {
+/// A stand whose page table has only `page_rows` rows of two slots.
+fn small(page_rows: u32) -> (Stand, OpenPort) {
     let small = Geometry {
         page_rows,
         ..geometry()
@@ -149,110 +152,114 @@ fn small(page_rows: u32) -> (Rig, OpenPort) {
         geometry: Some(small),
         ..config()
     };
-    let mut rig = Rig::with(&config, &small);
-    let port = rig.open();
-    rig.register(port, 0, 200_000);
-    (rig, port)
+    let mut stand = Stand::with(&config, &small);
+    let port = stand.open();
+    stand.register(port, 0, 200_000);
+    (stand, port)
 }
 
 #[test]
 pub(crate) fn full_rows_displace_a_page_and_tell_its_marks() {
-    let (mut rig, port) = small(4);
+    let (mut stand, port) = small(4);
     let mut told: Vec<PageGone> = Vec::new();
     for page in 0..64 {
         let vpn = page_of(port, page);
-        told.extend(rig.map(vpn, page, true).expect("maps"));
-        let held = rig.lock(vpn, true).expect("mapped");
+        told.extend(stand.map(vpn, page, true).expect("maps"));
+        let held = stand.lock(vpn, true).expect("mapped");
         assert_eq!(held.ppn, Ppn(page));
-        rig.unlock(held, Used::Written);
+        stand.unlock(held, Used::Written);
     }
     assert!(told.iter().all(|page| page.ppn == Ppn(page.vpn.page_number())));
     for page in 0..64 {
         let vpn = page_of(port, page);
         let dirty = told.iter().filter(|page| page.vpn == vpn && page.dirty).count();
-        let left = rig.host.take_use(&mut rig.platform, vpn, Clear::Dirty);
+        let left = stand.host.take_use(&mut stand.platform, vpn, Clear::Dirty);
         let total = dirty + usize::from(left.is_some_and(|used| used.dirty));
         assert_eq!(total, 1, "P3: page {page} was written once and told dirty once");
     }
     let out = told.iter().filter(|page| !page.still_readable).count();
-    assert_eq!(rig.count("pages_displaced") as usize, out);
-    assert_eq!(rig.count("pages_moved") as usize, told.len() - out);
-    assert!(rig.count("pages_moved") > 0 && out > 40);
-    assert_eq!(rig.host.mapped_pages() as usize, 64 - out);
+    assert_eq!(stand.count("pages_displaced") as usize, out);
+    assert_eq!(stand.count("pages_moved") as usize, told.len() - out);
+    assert!(stand.count("pages_moved") > 0 && out > 40);
+    assert_eq!(stand.host.mapped_pages() as usize, 64 - out);
 }
 
 #[test]
 pub(crate) fn a_page_that_the_nic_holds_makes_no_room() {
-    let (mut rig, port) = small(1);
+    let (mut stand, port) = small(1);
     let vpns: Vec<_> = (0..3).map(|page| page_of(port, page)).collect();
     for &vpn in &vpns[..2] {
-        assert_eq!(rig.map(vpn, 1, true), Ok(None));
+        assert_eq!(stand.map(vpn, 1, true), Ok(None));
     }
-    let a = rig.lock(vpns[0], true).expect("mapped");
-    let b = rig.lock(vpns[1], false).expect("mapped");
-    assert_eq!(rig.map(vpns[2], 1, true), Err(MapError::Busy));
-    rig.unlock(b, Used::Read);
-    let out = rig.map(vpns[2], 1, true).expect("maps").expect("displaces");
+    let a = stand.lock(vpns[0], true).expect("mapped");
+    let b = stand.lock(vpns[1], false).expect("mapped");
+    assert_eq!(stand.map(vpns[2], 1, true), Err(MapError::Busy));
+    stand.unlock(b, Used::Read);
+    let out = stand.map(vpns[2], 1, true).expect("maps").expect("displaces");
     assert_eq!(out.vpn, vpns[1]);
-    rig.unlock(a, Used::Not);
-    assert_eq!(rig.count("map_rows_busy"), 1);
+    stand.unlock(a, Used::Not);
+    assert_eq!(stand.count("map_rows_busy"), 1);
 }
 
 #[test]
 pub(crate) fn no_port_crowds_another_out_of_its_rows() {
-    let (mut rig, port) = small(16);
-    let other = rig.open();
-    rig.register(other, 0, 200_000);
+    let (mut stand, port) = small(16);
+    let other = stand.open();
+    stand.register(other, 0, 200_000);
     let mine = Vpn::new(other.port, 0);
-    let rows = rig.table.rows_of(mine);
-    rig.map(mine, 1, true).expect("maps");
+    let rows = stand.table.rows_of(mine);
+    stand.map(mine, 1, true).expect("maps");
     let theirs = (0..200_000)
         .map(|page| Vpn::new(port.port, page))
-        .filter(|&vpn| rig.table.rows_of(vpn).iter().all(|row| rows.contains(row)))
+        .filter(|&vpn| stand.table.rows_of(vpn).iter().all(|row| rows.contains(row)))
         .take(60)
         .collect::<Vec<_>>();
     assert!(theirs.len() > 20);
     for vpn in theirs {
-        let _ = rig.map(vpn, 2, true);
+        let _ = stand.map(vpn, 2, true);
     }
-    assert!(rig.host.mapping(mine).is_some(), "a port's first page stays");
+    assert!(stand.host.mapping(mine).is_some(), "a port's first page stays");
 }
 
 #[test]
 pub(crate) fn the_port_that_holds_most_gives_way_to_a_new_one() {
-    let (mut rig, a) = small(2);
-    let (b, c) = (rig.open(), rig.open());
-    rig.register(b, 0, 1000);
-    rig.register(c, 0, 1000);
+    let (mut stand, a) = small(2);
+    let (b, c) = (stand.open(), stand.open());
+    stand.register(b, 0, 1000);
+    stand.register(c, 0, 1000);
     // Pages that may be in any of the four slots.
-    let anywhere = |rig: &Rig, port: OpenPort, count: usize| {
+    let anywhere = |stand: &Stand, port: OpenPort, count: usize| {
         let vpns = (0..1000).map(|page| page_of(port, page));
         let spread = |vpn: &Vpn| {
-            let [first, second] = rig.table.rows_of(*vpn);
+            let [first, second] = stand.table.rows_of(*vpn);
             first != second
         };
         vpns.filter(spread).take(count).collect::<Vec<_>>()
     };
-    let (mine, one, more) = (anywhere(&rig, a, 3), anywhere(&rig, b, 1), anywhere(&rig, c, 5));
+    let (mine, one, more) = (
+        anywhere(&stand, a, 3),
+        anywhere(&stand, b, 1),
+        anywhere(&stand, c, 5),
+    );
     for order in 0..4 {
-        let _ = rig.unmap(page_of(a, 0), 200_000, UnmapKind::Remove);
-        let _ = rig.unmap(page_of(b, 0), 1000, UnmapKind::Remove);
-        let _ = rig.unmap(page_of(c, 0), 1000, UnmapKind::Remove);
+        let _ = stand.unmap(page_of(a, 0), 200_000, UnmapKind::Remove);
+        let _ = stand.unmap(page_of(b, 0), 1000, UnmapKind::Remove);
+        let _ = stand.unmap(page_of(c, 0), 1000, UnmapKind::Remove);
         for i in 0..4 {
             let vpn = if i == order {
                 one[0]
             } else {
                 mine[i - usize::from(i > order)]
             };
-            assert_eq!(rig.map(vpn, 1, true), Ok(None));
+            assert_eq!(stand.map(vpn, 1, true), Ok(None));
         }
         let mut lost = Vec::new();
         for &vpn in &more {
-            let out = rig.map(vpn, 1, true).expect("maps").expect("displaces");
+            let out = stand.map(vpn, 1, true).expect("maps").expect("displaces");
             lost.push(out.vpn.port());
         }
         assert_eq!(lost, [a.port, a.port, c.port, c.port, c.port], "order {order}");
-        assert!(rig.host.mapping(one[0]).is_some());
+        assert!(stand.host.mapping(one[0]).is_some());
     }
 }
 
@@ -260,61 +267,64 @@ pub(crate) fn the_port_that_holds_most_gives_way_to_a_new_one() {
 #[test]
 pub(crate) fn reads_of_registers_are_few() {
     const PAGES: u32 = 60;
-    let (mut rig, port) = world();
-    let loads = |rig: &Rig| rig.platform.bar.loads();
+    let (mut stand, port) = world();
+    let loads = |stand: &Stand| stand.platform.bar.loads();
     for page in 0..u64::from(PAGES) {
-        rig.map(page_of(port, page), 7 + page, true).expect("maps");
+        stand.map(page_of(port, page), 7 + page, true).expect("maps");
     }
     let first = page_of(port, 0);
-    let before = loads(&rig);
-    let used = rig.host.take_use(&mut rig.platform, first, Clear::Referenced);
+    let before = loads(&stand);
+    let used = stand.host.take_use(&mut stand.platform, first, Clear::Referenced);
     assert_eq!(used.map(|used| used.referenced), Some(false));
-    assert_eq!(loads(&rig), before + 1, "the NIC's word");
+    assert_eq!(loads(&stand), before + 1, "the NIC's word");
     for page in [3, 4, 5] {
-        let held = rig.lock(page_of(port, page), true).expect("mapped");
-        rig.unlock(held, Used::Read);
+        let held = stand.lock(page_of(port, page), true).expect("mapped");
+        stand.unlock(held, Used::Read);
     }
-    let before = loads(&rig);
-    let used = rig
+    let before = loads(&stand);
+    let used = stand
         .host
-        .take_use_of(&mut rig.platform, first, PAGES.into(), Clear::Referenced);
+        .take_use_of(&mut stand.platform, first, PAGES.into(), Clear::Referenced);
     assert!(used.referenced && !used.dirty);
     assert!(
-        loads(&rig) <= before + PAGES + 1,
+        loads(&stand) <= before + PAGES + 1,
         "each NIC's word, and one across the bus"
     );
-    let again = rig
+    let again = stand
         .host
-        .take_use_of(&mut rig.platform, first, PAGES.into(), Clear::Referenced);
+        .take_use_of(&mut stand.platform, first, PAGES.into(), Clear::Referenced);
     assert!(!again.referenced, "told once");
-    let mapped = rig.host.mapped_pages();
-    let before = loads(&rig);
-    let mut unmap = rig.host.unmap_begin(first, PAGES.into(), UnmapKind::Remove);
-    assert_eq!(rig.step(&mut unmap, u32::MAX), UnmapStep::Done);
-    rig.host.unmap_end(unmap);
-    assert_eq!(rig.host.mapped_pages(), 0);
+    let mapped = stand.host.mapped_pages();
+    let before = loads(&stand);
+    let mut unmap = stand.host.unmap_begin(first, PAGES.into(), UnmapKind::Remove);
+    assert_eq!(stand.step(&mut unmap, u32::MAX), UnmapStep::Done);
+    stand.host.unmap_end(unmap);
+    assert_eq!(stand.host.mapped_pages(), 0);
     assert!(
-        loads(&rig) <= before + mapped + 2,
+        loads(&stand) <= before + mapped + 2,
         "{} loads for {mapped} pages",
-        loads(&rig) - before
+        loads(&stand) - before
     );
 }
 
 #[test]
 pub(crate) fn marks_are_taken_once_and_a_held_page_is_young() {
-    let (mut rig, port) = world();
+    let (mut stand, port) = world();
     let vpn = page_of(port, 1);
-    assert_eq!(rig.host.take_use(&mut rig.platform, vpn, Clear::Both), None);
-    rig.map(vpn, 7, true).expect("maps");
-    let take = |rig: &mut Rig, clear| {
-        let used = rig.host.take_use(&mut rig.platform, vpn, clear).expect("mapped");
+    assert_eq!(stand.host.take_use(&mut stand.platform, vpn, Clear::Both), None);
+    stand.map(vpn, 7, true).expect("maps");
+    let take = |stand: &mut Stand, clear| {
+        let used = stand
+            .host
+            .take_use(&mut stand.platform, vpn, clear)
+            .expect("mapped");
         (used.dirty, used.referenced)
     };
-    assert_eq!(take(&mut rig, Clear::Both), (false, false));
-    let held = rig.lock(vpn, true).expect("mapped");
-    assert_eq!(take(&mut rig, Clear::Both), (false, true), "held");
-    rig.unlock(held, Used::Written);
-    assert_eq!(take(&mut rig, Clear::Dirty), (true, true));
-    assert_eq!(take(&mut rig, Clear::Referenced), (false, true));
-    assert_eq!(take(&mut rig, Clear::Nothing), (false, false));
+    assert_eq!(take(&mut stand, Clear::Both), (false, false));
+    let held = stand.lock(vpn, true).expect("mapped");
+    assert_eq!(take(&mut stand, Clear::Both), (false, true), "held");
+    stand.unlock(held, Used::Written);
+    assert_eq!(take(&mut stand, Clear::Dirty), (true, true));
+    assert_eq!(take(&mut stand, Clear::Referenced), (false, true));
+    assert_eq!(take(&mut stand, Clear::Nothing), (false, false));
 }

@@ -9,7 +9,7 @@ use netvm_host::ports::OpenPort;
 use netvm_host_platform::System;
 use netvm_host_platform::notice::Handler;
 use netvm_kit::Heap;
-use netvm_kit::host::{Fake, PEER, Rig};
+use netvm_kit::host::{Fake, PEER, Stand};
 use std::cell::{Cell, RefCell};
 
 /// What the steps did, in order.
@@ -34,22 +34,22 @@ pub(super) enum Did {
 
 /// A host behind a lock that knows whether it is held.
 pub(super) struct Desk {
-    pub(super) rig: RefCell<Option<Rig>>,
+    pub(super) stand: RefCell<Option<Stand>>,
     pub(super) locked: Cell<bool>,
     pub(super) did: RefCell<Vec<Did>>,
 }
 
 impl Desk {
-    pub(super) fn new(rig: Rig) -> Self {
+    pub(super) fn new(stand: Stand) -> Self {
         Self {
-            rig: RefCell::new(Some(rig)),
+            stand: RefCell::new(Some(stand)),
             locked: Cell::new(false),
             did: RefCell::default(),
         }
     }
 
-    pub(super) fn with<R>(&self, call: impl FnOnce(&mut Rig) -> R) -> R {
-        call(self.rig.borrow_mut().as_mut().expect("a core"))
+    pub(super) fn with<R>(&self, call: impl FnOnce(&mut Stand) -> R) -> R {
+        call(self.stand.borrow_mut().as_mut().expect("a core"))
     }
 
     pub(super) fn note(&self, locked: bool, did: Did) {
@@ -78,10 +78,10 @@ impl System for Desk {
 
     fn call<R>(&self, call: impl FnOnce(&mut Host<Heap>, &mut Fake, Nanos) -> R) -> Option<R> {
         assert!(!self.locked.replace(true), "the lock is taken twice");
-        let mut rig = self.rig.borrow_mut();
-        let result = rig
+        let mut stand = self.stand.borrow_mut();
+        let result = stand
             .as_mut()
-            .map(|rig| call(&mut rig.host, &mut rig.platform, rig.now));
+            .map(|stand| call(&mut stand.host, &mut stand.platform, stand.now));
         self.locked.set(false);
         result
     }
@@ -122,13 +122,13 @@ impl Handler for Desk {
 
 /// A port with pages 16..32 registered, and the grant of a peer that may write them.
 pub(super) fn world() -> (Desk, OpenPort, Grant) {
-    let mut rig = Rig::new();
-    let port = rig.open();
-    rig.register(port, 16, 16);
-    rig.export(port, "data", 16, 16, Modes::all());
-    rig.link_up(PEER);
+    let mut stand = Stand::new();
+    let port = stand.open();
+    stand.register(port, 16, 16);
+    stand.export(port, "data", 16, 16, Modes::all());
+    stand.link_up(PEER);
     let modes = Modes::all() - Modes::READ;
-    let grant = rig.granted(PEER, PortId(2), port, "data", modes, 1);
-    rig.heard();
-    (Desk::new(rig), port, grant.expect("granted"))
+    let grant = stand.granted(PEER, PortId(2), port, "data", modes, 1);
+    stand.heard();
+    (Desk::new(stand), port, grant.expect("granted"))
 }

@@ -8,19 +8,19 @@ use netvm_host::host::CardFailure;
 use netvm_host::imports::ImportSpec;
 use netvm_host::unmap::UnmapKind;
 use netvm_host_platform::{notice, unmap};
-use netvm_kit::host::{NODE, PAGE, PEER, Rig, name, page_of, write};
+use netvm_kit::host::{NODE, PAGE, PEER, Stand, name, page_of, write};
 
 #[test]
 fn everything_that_the_card_says_is_heard_in_its_order() {
     let (desk, port, grant) = world();
     let header = write(port, &grant, 17 * PAGE, 8);
-    desk.with(|rig| {
-        rig.say(NicEvent::PeerUp {
+    desk.with(|stand| {
+        stand.say(NicEvent::PeerUp {
             peer: NodeId(2),
             incarnation: Incarnation(3),
         });
-        rig.bounce(Rig::window(PEER, 3), &header);
-        rig.say(NicEvent::PeerLost {
+        stand.bounce(Stand::window(PEER, 3), &header);
+        stand.say(NicEvent::PeerLost {
             peer: NodeId(2),
             incarnation: Incarnation(3),
         });
@@ -41,10 +41,10 @@ fn everything_that_the_card_says_is_heard_in_its_order() {
 #[test]
 fn an_import_that_is_taken_back_is_released_and_then_forgotten() {
     let (desk, port, _) = world();
-    let (token, export, other) = desk.with(|rig| {
-        let other = rig.open();
-        rig.register(other, 0, 4);
-        let export = rig.export(other, "own", 0, 4, Modes::WRITE);
+    let (token, export, other) = desk.with(|stand| {
+        let other = stand.open();
+        stand.register(other, 0, 4);
+        let export = stand.export(other, "own", 0, 4, Modes::WRITE);
         let spec = ImportSpec {
             node: NODE,
             port: other.port,
@@ -53,22 +53,26 @@ fn an_import_that_is_taken_back_is_released_and_then_forgotten() {
             deadline: Nanos::from_millis(50),
             wait: false,
         };
-        let token = rig
+        let token = stand
             .host
-            .import(&mut rig.platform, port.port, &spec, rig.now)
+            .import(&mut stand.platform, port.port, &spec, stand.now)
             .expect("begins");
         (token, export, other)
     });
     notice::hear(&desk);
     assert_eq!(desk.did(), [Did::Imported(token, None)]);
-    desk.with(|rig| {
-        let mut unexport = rig.host.unexport_begin(other.port, export).expect("there");
-        let _ = rig.host.unexport_step(&mut rig.platform, &mut unexport, rig.now);
+    desk.with(|stand| {
+        let mut unexport = stand.host.unexport_begin(other.port, export).expect("there");
+        let _ = stand
+            .host
+            .unexport_step(&mut stand.platform, &mut unexport, stand.now);
     });
     notice::hear(&desk);
     assert!(desk.did().contains(&Did::ImportOver(token)));
-    desk.with(|rig| {
-        let again = rig.host.unimport(&mut rig.platform, port.port, token, rig.now);
+    desk.with(|stand| {
+        let again = stand
+            .host
+            .unimport(&mut stand.platform, port.port, token, stand.now);
         assert!(again.is_err(), "the core has forgotten it");
     });
 }
@@ -76,14 +80,14 @@ fn an_import_that_is_taken_back_is_released_and_then_forgotten() {
 #[test]
 fn a_dead_card_is_named_and_stopped_once() {
     let (desk, port, _) = world();
-    let mut begun = desk.with(|rig| {
-        rig.map(page_of(port, 17), 900, true).expect("maps");
-        let begun = rig.host.unmap_begin(page_of(port, 17), 1, UnmapKind::Remove);
-        rig.kill_card();
+    let mut begun = desk.with(|stand| {
+        stand.map(page_of(port, 17), 900, true).expect("maps");
+        let begun = stand.host.unmap_begin(page_of(port, 17), 1, UnmapKind::Remove);
+        stand.kill_card();
         begun
     });
-    desk.with(|rig| {
-        let _ = rig.step(&mut begun, 10);
+    desk.with(|stand| {
+        let _ = stand.step(&mut begun, 10);
     });
     notice::hear(&desk);
     let did = desk.did();

@@ -9,21 +9,21 @@ use netvm_host::paging::WorkId;
 use netvm_host::platform::{Access, CopyEnd, Direction};
 use netvm_host::ports::OpenPort;
 use netvm_host_platform::paging::{Ended, Turn, Worker, serve_one};
-use netvm_kit::host::{PAGE, PEER, Rig, page_of, write};
+use netvm_kit::host::{PAGE, PEER, Stand, page_of, write};
 use std::cell::Cell;
 
 /// A write to page 17 was bounced.
 fn bounce(desk: &Desk, port: OpenPort, grant: &Grant) -> WorkId {
     let header = write(port, grant, 17 * PAGE + 100, 50);
-    desk.with(|rig| {
-        let sent = rig.bounce(Rig::window(PEER, 3), &header);
-        rig.poll();
+    desk.with(|stand| {
+        let sent = stand.bounce(Stand::window(PEER, 3), &header);
+        stand.poll();
         sent
     })
 }
 
 fn answers(desk: &Desk) -> Vec<(WorkId, Status)> {
-    let heard = desk.with(Rig::heard);
+    let heard = desk.with(Stand::heard);
     heard
         .iter()
         .filter_map(|event| match *event {
@@ -67,7 +67,7 @@ fn a_bounced_write_is_paged_in_copied_and_published_in_two_critical_sections() {
     );
     assert_eq!(answers(&desk), [(sent, Status::Ok)]);
     assert!(
-        desk.with(|rig| rig.lock(vpn, true).is_ok()),
+        desk.with(|stand| stand.lock(vpn, true).is_ok()),
         "the next message finds the page"
     );
     assert_eq!(serve_one(&memory), None);
@@ -79,9 +79,9 @@ fn a_lost_race_lets_the_page_go_before_it_is_brought_in_again() {
     let memory = Memory::new(&desk, port);
     memory.races.set(1);
     let vpn = page_of(port, 17);
-    desk.with(|rig| {
-        rig.source_miss(1, vpn, 64, 1);
-        rig.poll();
+    desk.with(|stand| {
+        stand.source_miss(1, vpn, 64, 1);
+        stand.poll();
     });
     assert_eq!(serve_one(&memory), ended(port, Status::Ok));
     let once = [
@@ -93,7 +93,7 @@ fn a_lost_race_lets_the_page_go_before_it_is_brought_in_again() {
     ];
     assert_eq!(desk.did(), [once, once].concat());
     assert_eq!(
-        desk.with(|rig| rig.host.mapping(vpn)),
+        desk.with(|stand| stand.host.mapping(vpn)),
         memory.result.expect("a page")
     );
 }
@@ -133,7 +133,7 @@ fn a_page_for_a_port_that_ends_is_neither_told_nor_published() {
     assert_eq!(serve_one(&memory), None);
     assert_eq!(desk.did(), [Did::PageIn(vpn, Access::Write), Did::Let]);
     assert_eq!(answers(&desk), [], "the end of the port answers");
-    assert_eq!(desk.with(|rig| rig.host.mapping(vpn)), None);
+    assert_eq!(desk.with(|stand| stand.host.mapping(vpn)), None);
 }
 
 #[test]

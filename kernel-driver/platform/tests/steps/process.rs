@@ -89,8 +89,8 @@ impl<'a> Pager for Memory<'a> {
         self.note(false, Did::PageIn(vpn, access));
         if let Some(left) = self.races.get().checked_sub(1) {
             self.races.set(left);
-            self.desk.with(|rig| {
-                let _ = rig.unmap(vpn, 1, UnmapKind::Remove);
+            self.desk.with(|stand| {
+                let _ = stand.unmap(vpn, 1, UnmapKind::Remove);
             });
         }
         Ok(self.result.map(|resident| Page {

@@ -14,19 +14,19 @@ use std::cell::Cell;
 fn an_unmap_pauses_until_the_card_lets_go_and_tells_what_it_wrote() {
     let (desk, port, _) = world();
     let vpn = page_of(port, 17);
-    let begun = desk.with(|rig| {
-        rig.map(vpn, 900, true).expect("maps");
-        rig.host.unmap_begin(vpn, 1, UnmapKind::Remove)
+    let begun = desk.with(|stand| {
+        stand.map(vpn, 900, true).expect("maps");
+        stand.host.unmap_begin(vpn, 1, UnmapKind::Remove)
     });
-    let held = Cell::new(Some(desk.with(|rig| rig.lock(vpn, true).expect("mapped"))));
+    let held = Cell::new(Some(desk.with(|stand| stand.lock(vpn, true).expect("mapped"))));
     let mut pauses = 0;
     unmap::finish(&desk, begun, || {
         assert!(!desk.locked.get() && desk.did.borrow().is_empty());
-        desk.with(|rig| assert!(rig.host.map_begin(vpn).is_err(), "not while it is unmapped"));
+        desk.with(|stand| assert!(stand.host.map_begin(vpn).is_err(), "not while it is unmapped"));
         pauses += 1;
         if pauses == 3 {
             let page = held.take().expect("locked");
-            desk.with(|rig| rig.unlock(page, Used::Written));
+            desk.with(|stand| stand.unlock(page, Used::Written));
         }
     });
     assert_eq!(pauses, 3);
@@ -35,9 +35,9 @@ fn an_unmap_pauses_until_the_card_lets_go_and_tells_what_it_wrote() {
         matches!(gone[..], [page] if page.vpn == vpn && page.dirty && page.referenced && !page.leaked),
         "{gone:?}"
     );
-    desk.with(|rig| {
-        assert!(rig.lock(vpn, false).is_err(), "nothing is left of it");
-        assert!(rig.host.map_begin(vpn).is_ok(), "the unmap has ended");
+    desk.with(|stand| {
+        assert!(stand.lock(vpn, false).is_err(), "nothing is left of it");
+        assert!(stand.host.map_begin(vpn).is_ok(), "the unmap has ended");
     });
 }
 
@@ -45,18 +45,18 @@ fn an_unmap_pauses_until_the_card_lets_go_and_tells_what_it_wrote() {
 fn a_card_that_keeps_a_page_is_stopped_once_and_the_unmap_ends() {
     let (desk, port, _) = world();
     let vpn = page_of(port, 17);
-    let begun = desk.with(|rig| {
-        rig.map(vpn, 900, true).expect("maps");
-        let _held = rig.lock(vpn, true).expect("mapped");
-        rig.host.unmap_begin(vpn, 1, UnmapKind::Remove)
+    let begun = desk.with(|stand| {
+        stand.map(vpn, 900, true).expect("maps");
+        let _held = stand.lock(vpn, true).expect("mapped");
+        stand.host.unmap_begin(vpn, 1, UnmapKind::Remove)
     });
     let mut pauses = 0;
     unmap::finish(&desk, begun, || {
         pauses += 1;
         assert!(pauses < 1000, "it waits for ever");
-        desk.with(|rig| {
-            rig.now = rig.now.after(Nanos::from_micros(500));
-            rig.beat();
+        desk.with(|stand| {
+            stand.now = stand.now.after(Nanos::from_micros(500));
+            stand.beat();
         });
     });
     let did = desk.did();
@@ -64,9 +64,9 @@ fn a_card_that_keeps_a_page_is_stopped_once_and_the_unmap_ends() {
         matches!(did[..], [Did::Stopped, Did::Gone(page)] if page.vpn == vpn && page.dirty && !page.leaked),
         "{did:?}"
     );
-    desk.with(|rig| {
+    desk.with(|stand| {
         assert!(matches!(
-            rig.host.card(),
+            stand.host.card(),
             CardState::Stopped {
                 cause: CardFailure::UnmapDeadline,
                 proven: true
@@ -78,8 +78,8 @@ fn a_card_that_keeps_a_page_is_stopped_once_and_the_unmap_ends() {
 #[test]
 fn without_a_core_nothing_is_mapped() {
     let (desk, port, _) = world();
-    let mut begun = desk.with(|rig| rig.host.unmap_begin(page_of(port, 17), 4, UnmapKind::Remove));
-    *desk.rig.borrow_mut() = None;
+    let mut begun = desk.with(|stand| stand.host.unmap_begin(page_of(port, 17), 4, UnmapKind::Remove));
+    *desk.stand.borrow_mut() = None;
     assert_eq!(unmap::step(&desk, &mut begun), Progress::Done);
     unmap::finish(&desk, begun, || unreachable!("there is no card"));
     notice::hear(&desk);

@@ -1,6 +1,6 @@
 //! The platform's side: what it calls the core for, step by step.
 
-use super::{PAGE, PEER, Rig, anyone, frame_of, name};
+use super::{PAGE, PEER, Stand, anyone, frame_of, name};
 use netvm_abi::control::{Control, Modes};
 use netvm_abi::*;
 use netvm_host::Progress;
@@ -11,7 +11,7 @@ use netvm_host::platform::{CopyEnd, PageGone, Resident};
 use netvm_host::ports::OpenPort;
 use netvm_host::unmap::{Unmap, UnmapKind, UnmapStep};
 
-impl Rig {
+impl Stand {
     /// Opens a port.
     ///
     /// # Panics

@@ -3,7 +3,7 @@
 mod calls;
 mod nic_side;
 mod platform;
-mod rig;
+mod stand;
 
 pub use platform::{Fake, boot, fake};
-pub use rig::*;
+pub use stand::*;

@@ -1,6 +1,6 @@
 //! The NIC's side of the words: what it tells the host, and hears.
 
-use super::{LINK, NODE, Rig};
+use super::{LINK, NODE, Stand};
 use netvm_abi::bounce::{BounceUse, store_record};
 use netvm_abi::control::{CONTROL_BYTES, CONTROL_WORDS, Control};
 use netvm_abi::event::{HostEvent, NicEvent};
@@ -11,7 +11,7 @@ use netvm_abi::*;
 use netvm_host::events::Notice;
 use netvm_host::paging::WorkId;
 
-impl Rig {
+impl Stand {
     /// The NIC tells the host something.
     ///
     /// # Panics

@@ -19,11 +19,11 @@ use netvm_host::{Host, Progress};
 use std::sync::atomic::Ordering;
 
 std::thread_local! {
-    /// What the rigs of this test counted.
+    /// What the stands of this test counted.
     pub static SUMS: std::cell::RefCell<Vec<netvm_host::counters::Counters>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
-impl Drop for Rig {
+impl Drop for Stand {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             // Whatever became of a page: its frame is the one that it came with.
@@ -34,7 +34,7 @@ impl Drop for Rig {
 }
 
 /// A host, its platform, and the NIC's ends of everything.
-pub struct Rig {
+pub struct Stand {
     /// The core.
     pub host: Host<Heap>,
     /// Its platform.
@@ -112,13 +112,13 @@ pub fn anyone(modes: Modes) -> [Allow; 1] {
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
 
-impl Default for Rig {
+impl Default for Stand {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Rig {
+impl Stand {
     /// A host that is attached.
     #[must_use]
     pub fn new() -> Self {

@@ -38,7 +38,7 @@ pub const BASE: u64 = 0x10_0000;
 pub const PAGES: u64 = 9;
 
 /// Everything.
-pub struct Rig {
+pub struct Stand {
     /// The NIC core.
     pub nic: Nic<Heap>,
     /// Its surroundings.
@@ -59,13 +59,13 @@ pub struct Rig {
     retired: [u64; 3],
 }
 
-impl Default for Rig {
+impl Default for Stand {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Rig {
+impl Stand {
     /// A NIC with open ports, mapped pages and live capabilities; no link is up.
     ///
     /// # Panics
@@ -94,7 +94,7 @@ impl Rig {
         let peers = (0..NODES)
             .map(|id| Peer::new(NodeId(id), TARGET, &geometry))
             .collect();
-        let mut rig = Self {
+        let mut stand = Self {
             nic,
             board,
             host,
@@ -108,9 +108,9 @@ impl Rig {
             retired: [0; 3],
         };
         for port in OPEN {
-            rig.open(PortId(port));
+            stand.open(PortId(port));
             for page in 0..PAGES {
-                rig.map(PortId(port), page);
+                stand.map(PortId(port), page);
             }
             for (index, holder) in [0, 2, 3].into_iter().enumerate() {
                 let slot = 9 * (u32::from(port) - 1) + 3 * index as u32;
@@ -118,7 +118,7 @@ impl Rig {
                     .into_iter()
                     .enumerate()
                 {
-                    rig.grant(
+                    stand.grant(
                         CapabilitySlot(slot + kind as u32),
                         PortId(port),
                         NodeId(holder),
@@ -128,10 +128,10 @@ impl Rig {
             }
         }
         for port in POSTING {
-            rig.board.posting[usize::from(port)] = true;
+            stand.board.posting[usize::from(port)] = true;
         }
-        rig.settle();
-        rig
+        stand.settle();
+        stand
     }
 
     fn grant(&mut self, slot: CapabilitySlot, port: PortId, holder: NodeId, modes: Modes) {
