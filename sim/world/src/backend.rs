@@ -233,6 +233,7 @@ impl SimPort {
             && sim.parker.inside()
             && !std::thread::panicking()
         {
+            process::acts(&sim);
             let at = sim.now().after(sim.span(Nanos(300), Nanos(2_000)));
             sim.parker.park(Park::Until(at));
         }
@@ -469,6 +470,7 @@ impl PortBackend for SimPort {
 
     fn doorbell(&self) {
         if let Some((sim, node)) = self.here() {
+            process::acts(&sim);
             // The call is a posted store itself, behind those that it is made for.
             node.words().push(Side::Host);
             node.kick(&sim, sim.model.map_or(Nanos(150), |model| model.doorbell));
@@ -489,12 +491,14 @@ impl PortBackend for SimPort {
 
     fn wake(&self) {
         if let Ok((sim, node)) = self.live() {
+            process::acts(&sim);
             process::port_event(&sim, &node, self.open.port);
         }
     }
 
     fn relax(&self, spins: u32) {
         let Some(sim) = self.sim.upgrade() else { return };
+        process::acts(&sim);
         let pause = match &sim.model {
             Some(model) => {
                 process::spin(&sim, sim.node(self.node), self.open.port);
@@ -511,6 +515,7 @@ impl PortBackend for SimPort {
 
     fn spawn(&self, _name: &str, body: Box<dyn FnOnce() + Send>) -> Result<(), Refusal> {
         let (sim, _) = self.live()?;
+        process::acts(&sim);
         process::spawn(&sim, self.process, body)
             .map(|_| ())
             .map_err(|what| Refusal::System { what, errno: 0 })

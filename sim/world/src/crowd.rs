@@ -198,7 +198,8 @@ pub fn play(
         bound: bound.sends,
         longest: longest.clone(),
     };
-    stand.play(greedy + 2, Some(watched))?;
+    stand.watch(watched);
+    stand.play(greedy + 2)?;
     let ends = shared.ends.borrow();
     Ok(Waits {
         sends: longest.get(),

@@ -190,6 +190,10 @@ pub(crate) enum Seen {
     /// An app gave back all places of its shared queue before this one.
     Freed { node: NodeId, port: PortId, freed: u32 },
 
+    /// An app waited until the clock ended its wait, and went on as if it had been woken: no wake-up has come for what it
+    /// found.
+    Overslept { node: NodeId, port: PortId },
+
     /// An app rang its doorbell: the head of the descriptor that it published.
     Posted {
         node: NodeId,

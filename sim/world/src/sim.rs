@@ -7,7 +7,7 @@ use crate::dice::Dice;
 use crate::faults::{FaultKind, Faults};
 use crate::link::Fabric;
 use crate::node::Node;
-use crate::process::{AppId, Apps};
+use crate::process::{AppId, Apps, Overslept};
 use crate::script::Play;
 use crate::seen::{Log, Seen};
 use crate::timing::CostModel;
@@ -15,6 +15,7 @@ use crate::trace::{Field, Trace};
 use crate::words::Side;
 use netvm_abi::{Nanos, NodeId, PortId, StagingId};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
 /// Something that happens at a time. Those of a node carry the node's life: a restart voids them.
@@ -53,6 +54,8 @@ pub(crate) enum Event {
         life: u32,
         child: crate::vm::ProcessId,
     },
+    /// An app went on by the clock alone; its wake-up may still come.
+    Overslept(Overslept),
     /// A node comes up again.
     Boot { node: NodeId },
     /// A card that was found dead is reset, once nothing of its ports is left.
@@ -81,6 +84,8 @@ pub(crate) struct Sim {
     pub(crate) apps: RefCell<Apps>,
     pub(crate) parker: Parker,
     pub(crate) pool: StackPool,
+    /// The waits that the clock has ended, of apps that have done nothing since.
+    pub(crate) overslept: RefCell<BTreeMap<AppId, Overslept>>,
     /// What an app's body complained about.
     pub(crate) complaint: RefCell<Option<String>>,
     /// Which bodies of the conformance suite ran.
@@ -127,6 +132,7 @@ impl Sim {
             apps: RefCell::default(),
             parker: Parker::default(),
             pool: StackPool::default(),
+            overslept: RefCell::default(),
             complaint: RefCell::default(),
             bodies: RefCell::default(),
             nested: Cell::new(false),

@@ -6,7 +6,8 @@ use crate::check::Modest;
 use crate::config::{Config, FaultLevel};
 use crate::coroutine::Park;
 use crate::process;
-use crate::report::Failure;
+use crate::report::{Failure, Report};
+use crate::script::Script;
 use crate::sim::Sim;
 use crate::solo::Solo;
 use crate::timing::CostModel;
@@ -153,6 +154,8 @@ pub struct Stand {
     model: CostModel,
     nodes: u16,
     roles: Vec<Role>,
+    modest: Option<Modest>,
+    script: Option<Script>,
 }
 
 /// How long a process waits for a name.
@@ -165,6 +168,8 @@ impl Stand {
             model: *model,
             nodes,
             roles: Vec::new(),
+            modest: None,
+            script: None,
         }
     }
 
@@ -183,17 +188,31 @@ impl Stand {
         self.roles.push(role);
     }
 
+    /// Adds a fault at a step of the protocol.
+    pub fn lose(&mut self, script: Script) {
+        self.script = Some(script);
+    }
+
+    /// A port that has to get its turns.
+    pub(crate) fn watch(&mut self, modest: Modest) {
+        self.modest = Some(modest);
+    }
+
     /// Runs it until all processes have returned. `clients`: the most of any node.
     ///
     /// # Errors
     /// A process failed, did not return, or a promise was broken.
     pub fn run(self, clients: u16) -> std::result::Result<(), Trouble> {
-        self.play(clients, None)
+        self.play(clients)
+            .map(drop)
             .map_err(|failure| Trouble(failure.what.clone()))
     }
 
-    /// The same, with a port that has to get its turns.
-    pub(crate) fn play(self, clients: u16, modest: Option<Modest>) -> std::result::Result<(), Box<Failure>> {
+    /// The same, with all that a run comes to.
+    ///
+    /// # Errors
+    /// [`Failure`] as [`run`](Self::run).
+    pub fn play(self, clients: u16) -> std::result::Result<Report, Box<Failure>> {
         let config = Config {
             nodes: self.nodes,
             messages: 0,
@@ -202,9 +221,12 @@ impl Stand {
             patience: Nanos::from_millis(60_000),
         };
         let mut world = World::modelled(config, &self.model, clients, self.roles);
-        if let Some(modest) = modest {
+        if let Some(modest) = self.modest {
             world.watch(modest);
         }
-        world.run(&mut NoTrace).map(drop)
+        if let Some(script) = self.script {
+            world.play(script);
+        }
+        world.run(&mut NoTrace)
     }
 }

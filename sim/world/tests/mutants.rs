@@ -4,6 +4,8 @@
 //! own: `cargo xtask test` runs it so.
 #![cfg(netvm_mutant)]
 
+mod lost;
+
 use netvm_abi::mutant::{self, Mutant};
 use netvm_world::check::Promise;
 use netvm_world::crowd::{self, Bound, Kind};
@@ -17,8 +19,11 @@ const SEEDS: u64 = 40;
 type Hunt = fn() -> Option<Box<Failure>>;
 
 /// Mutants that worlds of seeds do not show, or only by chance, each with a world of its own.
-fn named_worlds() -> [(Mutant, Promise, Hunt); 1] {
-    [(Mutant::ServedPortStaysFirst, Promise::P5, greedy_ports)]
+fn named_worlds() -> [(Mutant, Promise, Hunt); 2] {
+    [
+        (Mutant::ServedPortStaysFirst, Promise::P5, greedy_ports),
+        (Mutant::AnyFrameVouches, Promise::P2, || lost::play().err()),
+    ]
 }
 
 /// Eight ports that always lack staging buffers, beside a modest one.
@@ -39,6 +44,7 @@ fn every_mutant_is_caught_by_its_checker() {
         (Mutant::NotificationEarly, Promise::P4),
         (Mutant::CapabilityCheckSkipped, Promise::P5),
         (Mutant::DeadPageStaysMapped, Promise::P6),
+        (Mutant::PortInterruptLost, Promise::P4),
     ];
     let mut survivors = Vec::new();
     for (broken, promise) in cases {

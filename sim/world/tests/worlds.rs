@@ -1,5 +1,7 @@
 //! Worlds that once failed, each with its fault at the step of the protocol where it mattered.
 
+mod lost;
+
 use netvm_abi::wire::{Header, Kind};
 use netvm_conformance::{ALL, Case};
 use netvm_world::{NoTrace, Script, run_scripted};
@@ -38,4 +40,13 @@ fn members_of_a_lock_with_a_lost_grant_end_when_its_home_goes() {
         }
     }
     assert!(late > 6, "only {late} of 12 grants were lost");
+}
+
+/// The last message of a node is lost while its peer goes on sending: its sender hears of it within the stated time, by
+/// the checker's books and by its own.
+#[test]
+fn a_lost_last_message_is_told_beside_traffic_the_other_way() {
+    if let Err(failure) = lost::play() {
+        panic!("{failure}");
+    }
 }

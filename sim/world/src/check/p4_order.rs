@@ -1,5 +1,6 @@
 //! P4: a notification comes after the data and the same-numbered notifications of every earlier
-//! message of its port, exactly once; an ordered message acts after everything earlier.
+//! message of its port, exactly once; an ordered message acts after everything earlier. What a blocked app waits for
+//! wakes it.
 
 use super::{Checker, Ledger, News, Promise, Verdict};
 use crate::seen::Seen;
@@ -89,6 +90,11 @@ impl Checker for Order {
                 self.counts.retain(|key, _| (key.0, key.1) != (node, port));
                 self.delivered.retain(|key, _| (key.0, key.1) != (node, port));
             }
+            Seen::Overslept { node, port } => {
+                return Err(format!(
+                    "node {node}: an app at port {port} found what it waits for when the clock ended its wait; no wake-up came"
+                ));
+            }
             Seen::Restarted { node } => {
                 self.open.retain(|key| key.0 != node);
                 self.counts.retain(|key, _| key.0 != node);
@@ -134,7 +140,7 @@ impl Checker for Order {
 #[cfg(test)]
 mod tests {
     use super::super::message::tests::frame;
-    use super::super::tests::{arrived, caught, feed, feed_at, moved_at, sent};
+    use super::super::tests::{NODE, PORT, arrived, caught, feed, feed_at, moved_at, sent};
     use super::*;
     use netvm_abi::descriptor::{Command, CommandFlags};
     use netvm_abi::wire::{Header, Kind};
@@ -383,5 +389,14 @@ mod tests {
             moved_at(0x2000, b"second"),
         ];
         caught(feed(&mut Order::default(), &facts), "asks for order");
+    }
+
+    #[test]
+    fn a_wait_that_only_the_clock_ends_is_caught() {
+        let overslept = Seen::Overslept {
+            node: NODE,
+            port: PORT,
+        };
+        caught(feed(&mut Order::default(), &[overslept]), "no wake-up came");
     }
 }

@@ -1,7 +1,9 @@
 //! Processes and their apps: running, asleep or dead; in [`ports`], the owners of ports.
 
+mod overslept;
 mod ports;
 
+pub(crate) use overslept::{Overslept, acts, found};
 pub(crate) use ports::{
     Ports, all_ports_event, block, events, export_gone, exported, open_port, owner, port_closed, port_event,
     port_opened, ports_of, segment_gone, spin, stir,
@@ -180,6 +182,7 @@ pub(crate) fn run(sim: &Sim, id: AppId, turn: u64) {
 }
 
 fn finished(sim: &Sim, mut apps: std::cell::RefMut<'_, Apps>, id: AppId, process: ProcessId) {
+    overslept::acted(sim, id);
     let Some(state) = apps.processes.get_mut(&process) else {
         return;
     };

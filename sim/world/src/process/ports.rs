@@ -1,5 +1,6 @@
 //! The ports of a node's processes: their owners, their exports, their waiters.
 
+use super::overslept::{self, Overslept};
 use super::{AppId, running, wake, wake_after};
 use crate::coroutine::Park;
 use crate::node::Node;
@@ -150,6 +151,7 @@ pub(crate) fn all_ports_event(sim: &Sim, node: &Node) {
 /// caller that asks again and again must not stop the world's clock.
 pub(crate) fn block(sim: &Sim, node: &Node, port: PortId, token: u32, deadline: Nanos) {
     let Some((app, _)) = running(sim) else { return };
+    overslept::waits_again(sim, app, (node.id, port, token));
     let waits = {
         let mut ports = node.ports.borrow_mut();
         match ports.get_mut(&port) {
@@ -164,7 +166,7 @@ pub(crate) fn block(sim: &Sim, node: &Node, port: PortId, token: u32, deadline: 
         sim.parker.park(Park::Until(sim.now().after(Nanos(300))));
         return;
     }
-    // Far enough not to be a busy loop, near enough for a run to notice that no wake-up comes.
+    // Far enough not to be a busy loop, near enough for a run to notice that no wake-up comes: see `overslept`.
     let far = sim.now().after(Nanos::from_millis(20));
     node.activity.waiting.set(node.activity.waiting.get() + 1);
     sim.parker
@@ -173,7 +175,11 @@ pub(crate) fn block(sim: &Sim, node: &Node, port: PortId, token: u32, deadline: 
         .waiting
         .set(node.activity.waiting.get().saturating_sub(1));
     if let Some(state) = node.ports.borrow_mut().get_mut(&port) {
+        let woken = !state.waiters.contains(&app);
         state.waiters.retain(|&waiter| waiter != app);
+        if !woken && deadline > far {
+            overslept::note(sim, app, Overslept::new(node, port, token));
+        }
     }
 }
 

@@ -364,6 +364,7 @@ impl World {
                 process::child_exits(&sim, sim.node(node), child);
             }
             Event::Tick { node, life } if alive(node, life) => self.host_tick(node),
+            Event::Overslept(wait) => process::found(&sim, wait),
             Event::Boot { node } => self.boot(node).map_err(Stop::Other)?,
             Event::Reset { node, life, tries } if alive(node, life) => self.reset(node, tries)?,
             Event::Start { role } => self.start_role(role).map_err(Stop::Other)?,
