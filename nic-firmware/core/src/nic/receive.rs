@@ -6,6 +6,7 @@
 //!                             \-> end -> advance (LSN) -> pass: notification, acknowledgement
 //! ```
 
+use super::writes::Parts;
 use super::{Frame, Nic};
 use crate::behind::is_held_back;
 use crate::inbound::SlotState;
@@ -191,17 +192,23 @@ impl<S: Storage> Nic<S> {
         self.env.counters.messages_received += 1;
         self.env.counters.bytes_received += u64::from(header.payload_len());
         slot.fill(header.to_owned(), receive);
-        if early && self.waits_for_earlier(now, at) {
-            return;
-        }
         let ordered = MessageFlags::ORDERED | MessageFlags::APPEND;
         let plain = header.kind() == Kind::Write && !header.flags().intersects(ordered);
-        if plain && header.source_port().0 < self.env.config.geometry.ports {
-            if let Step::Ended(status) = self.write_arrives(p, now, at, Modes::WRITE) {
-                self.end(p, now, at, status);
+        if !plain || early || header.source_port().0 >= self.env.config.geometry.ports {
+            if !early || !self.waits_for_earlier(now, at) {
+                self.carry_out(p, now, at);
             }
-        } else {
-            self.carry_out(p, now, at);
+            return;
+        }
+        // Nearly every message.
+        let parts = Parts {
+            env: &mut self.env,
+            ports: &mut self.ports,
+            dmas: &mut self.dmas,
+        };
+        let begun = parts.begin(p, now, (at, slot), Modes::WRITE);
+        if let Step::Ended(status) = self.write_begun(p, at, begun) {
+            self.end(p, now, at, status);
         }
     }
 

@@ -3,16 +3,89 @@
 
 use super::Nic;
 use super::receive::Step;
-use crate::dmas::{Access, Holder, NoPage, PageWanted, Ticket};
-use crate::inbound::SlotState;
+use crate::dmas::{Access, Dmas, Holder, NoPage, PageWanted, Ticket};
+use crate::env::Env;
+use crate::inbound::{Slot, SlotState};
 use crate::platform::{Dma, Platform};
+use crate::ports::Ports;
 use netvm_abi::control::Modes;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::{BounceId, ByteLen, Nanos, Vpn};
 
+/// What became of a write at once.
+pub(super) enum Begun {
+    /// A DMA moves it, or it waits for one.
+    Moves,
+    /// It has nothing to move: it is over.
+    Over,
+    /// It may not be done.
+    Refused(Status),
+    /// Its page cannot be used.
+    Misses(Ticket, NoPage),
+}
+
+/// The parts that a write needs.
+pub(super) struct Parts<'a, S: Storage> {
+    pub(super) env: &'a mut Env<S>,
+    pub(super) ports: &'a mut Ports<S>,
+    pub(super) dmas: &'a mut Dmas,
+}
+
+impl<S: Storage> Parts<'_, S> {
+    /// Checks the write in a slot, locks its page and starts its DMA. `mode` is what its capability must allow: to
+    /// write, or for an append that has its place, to append.
+    #[inline(always)]
+    pub(super) fn begin<P: Platform>(
+        self,
+        p: &mut P,
+        now: Nanos,
+        (at, slot): (BounceId, &mut Slot),
+        mode: Modes,
+    ) -> Begun {
+        let Some(port) = self.ports.get_mut(slot.header().destination_port()) else {
+            return Begun::Refused(Status::NoSuchPort);
+        };
+        let (bar, len) = (p.bar(), u32::from(slot.header().payload_len()));
+        let authority = match self.env.capabilities.authorise(bar, now, slot, port, len, mode) {
+            Ok(authority) => authority,
+            Err(status) => return Begun::Refused(status),
+        };
+        if len == 0 {
+            // A notification alone: no page, no lock, no DMA.
+            return Begun::Over;
+        }
+        let Some(ticket) = self.dmas.ticket() else {
+            slot.set(SlotState::Queued);
+            self.dmas.park(self.env, Holder::Window(at));
+            return Begun::Moves;
+        };
+        let address = slot.header().address();
+        let wanted = PageWanted {
+            vpn: Vpn::of(slot.header().destination_port(), address),
+            offset: address.page_offset(),
+            len: ByteLen(len),
+            segment: Some(authority),
+            access: Access::Write,
+        };
+        let (receive, holder) = (slot.receive(), Holder::Window(at));
+        let started = self
+            .dmas
+            .start_with_page(p, self.env, port, (ticket, holder), &wanted, |page| {
+                Dma::ReceiveToPage { receive, page }
+            });
+        match started {
+            Ok(()) => {
+                slot.set(SlotState::Moving);
+                Begun::Moves
+            }
+            Err((ticket, cause)) => Begun::Misses(ticket, cause),
+        }
+    }
+}
+
 impl<S: Storage> Nic<S> {
-    /// `mode` is what its capability must allow: to write, or for an append that has its place, to append.
+    /// A write arrives, or an append that has its place.
     #[inline(always)]
     pub(super) fn write_arrives<P: Platform>(
         &mut self,
@@ -24,44 +97,27 @@ impl<S: Storage> Nic<S> {
         let Some(slot) = self.inbound.get_mut(at) else {
             return Step::Ended(Status::Malformed);
         };
-        let Some(port) = self.ports.get_mut(slot.header().destination_port()) else {
-            return self.write_refused(Status::NoSuchPort);
+        let parts = Parts {
+            env: &mut self.env,
+            ports: &mut self.ports,
+            dmas: &mut self.dmas,
         };
-        let (bar, len) = (p.bar(), u32::from(slot.header().payload_len()));
-        let authority = match self.env.capabilities.authorise(bar, now, slot, port, len, mode) {
-            Ok(authority) => authority,
-            Err(status) => return self.write_refused(status),
-        };
-        if len == 0 {
-            // A notification alone: no page, no lock, no DMA.
-            return Step::Ended(Status::Ok);
+        let begun = parts.begin(p, now, (at, slot), mode);
+        self.write_begun(p, at, begun)
+    }
+
+    /// How far a write has got that has begun.
+    #[inline(always)]
+    pub(super) fn write_begun<P: Platform>(&mut self, p: &mut P, at: BounceId, begun: Begun) -> Step {
+        match begun {
+            Begun::Moves => Step::Pending,
+            Begun::Over => Step::Ended(Status::Ok),
+            Begun::Refused(status) => self.write_refused(status),
+            Begun::Misses(ticket, cause) => {
+                self.write_misses(p, ticket, at, cause);
+                Step::Pending
+            }
         }
-        let Some(ticket) = self.dmas.ticket() else {
-            slot.set(SlotState::Queued);
-            self.dmas.park(&mut self.env, Holder::Window(at));
-            return Step::Pending;
-        };
-        let wanted = PageWanted {
-            vpn: Vpn::of(slot.header().destination_port(), slot.header().address()),
-            offset: slot.header().address().page_offset(),
-            len: ByteLen(len),
-            segment: Some(authority),
-            access: Access::Write,
-        };
-        let receive = slot.receive();
-        let started = self.dmas.start_with_page(
-            p,
-            &mut self.env,
-            port,
-            (ticket, Holder::Window(at)),
-            &wanted,
-            |page| Dma::ReceiveToPage { receive, page },
-        );
-        match started {
-            Ok(()) => slot.set(SlotState::Moving),
-            Err((ticket, cause)) => self.write_misses(p, ticket, at, cause),
-        }
-        Step::Pending
     }
 
     #[cold]
