@@ -165,7 +165,8 @@ impl<S: Storage> Nic<S> {
     /// Serves up to `budget` ports: takes commands, starts what has its resources, sends what is
     /// ready. Returns whether another call could do more at once.
     pub fn handle_doorbells<P: Platform>(&mut self, p: &mut P, now: Nanos, budget: u32) -> bool {
-        let mut moved = self.anything_parked() && self.resume_operations(p, now);
+        let parked = self.anything_parked();
+        let mut moved = parked && self.resume_operations(p, now);
         self.ports.begin_turns();
         for _ in 0..budget {
             let Some(port) = self.ports.next_turn() else {
@@ -178,7 +179,8 @@ impl<S: Storage> Nic<S> {
                 moved |= self.pump(p, now, port, &words);
             }
         }
-        moved || !self.ports.all_quiet() || (self.anything_parked() && self.parked_could_go())
+        // Where nothing has moved, nothing has been parked either.
+        moved || !self.ports.all_quiet() || (parked && self.parked_could_go())
     }
 
     /// Takes up what has waited for a DMA slot, a staging buffer, its page or its link. Returns whether a control
