@@ -25,7 +25,7 @@ pub enum Mutant {
     AnyFrameVouches = 8,
     /// P5: a port that was served stays before those that wait for longer.
     ServedPortStaysFirst = 9,
-    /// P4: one in eight interrupts of a port gets lost.
+    /// P4: every second interrupt of a port gets lost.
     PortInterruptLost = 10,
 }
 

@@ -87,7 +87,7 @@ impl<S: Storage> Env<S> {
     /// Interrupts an application that may sleep.
     pub(crate) fn interrupt_port<P: Platform>(&mut self, p: &mut P, id: PortId) {
         self.counters.port_interrupts += 1;
-        if mutant::is(Mutant::PortInterruptLost) && self.counters.port_interrupts.is_multiple_of(8) {
+        if mutant::is(Mutant::PortInterruptLost) && self.counters.port_interrupts.is_multiple_of(2) {
             return;
         }
         p.interrupt(Interrupt::Port(id));
