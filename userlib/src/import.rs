@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// How long one request may be under way before it is repeated.
-const ROUND_TRIP: Nanos = Nanos::from_millis(1000);
+pub(crate) const ROUND_TRIP: Nanos = Nanos::from_millis(1000);
 /// Pause before the second request; each later one is twice as long.
 const FIRST_PAUSE: Nanos = Nanos::from_micros(200);
 /// Longest pause.

@@ -160,6 +160,12 @@ impl Fabric {
         }
     }
 
+    /// Cuts the link between two nodes until this time.
+    pub(crate) fn cut_between(&mut self, one: NodeId, other: NodeId, until: Nanos) {
+        self.link(one, other).cut_until = until;
+        self.link(other, one).cut_until = until;
+    }
+
     /// Mends every cut and ends every pause: the liveness phase.
     pub(crate) fn mend(&mut self) {
         for link in self.links.values_mut() {

@@ -82,6 +82,14 @@ impl Actor {
         }
     }
 
+    /// Cuts the link between its node and another for a while.
+    pub fn cut(&self, other: NodeId, span: Nanos) {
+        if let Some(sim) = self.sim() {
+            let until = sim.now().after(span);
+            sim.fabric.borrow_mut().cut_between(self.id, other, until);
+        }
+    }
+
     /// Lets time pass until something is so.
     pub fn until(&self, mut is: impl FnMut() -> bool) {
         while !is() {

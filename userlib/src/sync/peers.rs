@@ -9,7 +9,7 @@ use super::protocol::SeatId;
 use super::seats::{block_of, name_of};
 use crate::backend::Refusal;
 use crate::error::{Error, Result};
-use crate::import::{RemoteSegment, import};
+use crate::import::{ROUND_TRIP, RemoteSegment, import};
 use crate::port::PortInner;
 use crate::timeout::Timeout;
 use netvm_abi::control::Modes;
@@ -17,6 +17,7 @@ use netvm_abi::{Nanos, NodeId, PortId, Status};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What a port knows of others.
 #[derive(Default)]
@@ -68,14 +69,15 @@ impl Known {
 }
 
 impl Peers {
-    /// Another's seats: the block that this one is in. An error: it is gone, or has been out of reach for long.
-    pub(super) fn get(&self, port: &Arc<PortInner>, id: SeatId) -> Result<RemoteSegment> {
+    /// Another's seats: the block that this one is in. An error: it is gone, or has been out of reach for long; or
+    /// [`Error::TimedOut`]: neither is known at the deadline. How long it has been out of reach counts on in the next call.
+    pub(super) fn get(&self, port: &Arc<PortInner>, id: SeatId, deadline: Nanos) -> Result<RemoteSegment> {
         let mut pause = FIRST_PAUSE;
         loop {
             if let Some(known) = self.0.lock().of(id) {
                 return known;
             }
-            match introduce(port, id) {
+            match introduce(port, id, deadline) {
                 Ok(remote) => {
                     let mut peers = self.0.lock();
                     peers.lost.remove(&id.node());
@@ -96,7 +98,10 @@ impl Peers {
                     if now >= end {
                         return Err(error);
                     }
-                    port.pause(end.min(now.after(pause)))?;
+                    if now >= deadline {
+                        return Err(Error::TimedOut);
+                    }
+                    port.pause(end.min(deadline).min(now.after(pause)))?;
                     pause = Nanos(pause.0 * 2).min(LONGEST_PAUSE);
                 }
                 Err(error) => {
@@ -119,11 +124,18 @@ impl Peers {
 const FIRST_PAUSE: Nanos = Nanos::from_micros(100);
 const LONGEST_PAUSE: Nanos = Nanos::from_millis(20);
 
-/// Imports the block that this seat is in, if its port still has the life that is meant.
-fn introduce(port: &Arc<PortInner>, id: SeatId) -> Result<RemoteSegment> {
+/// Imports the block that this seat is in, if its port still has the life that is meant. Asks once, and waits for the answer
+/// until the deadline.
+fn introduce(port: &Arc<PortInner>, id: SeatId, deadline: Nanos) -> Result<RemoteSegment> {
     let modes = Modes::READ | Modes::WRITE | Modes::NOTIFY;
     let name = name_of(block_of(id.seat()));
-    let remote = import(port, id.node(), id.port(), &name, modes, Timeout::Now)?;
+    let left = Nanos(deadline.0.saturating_sub(port.backend.now().0));
+    let timeout = if left < ROUND_TRIP {
+        Timeout::After(Duration::from_nanos(left.0))
+    } else {
+        Timeout::Now
+    };
+    let remote = import(port, id.node(), id.port(), &name, modes, timeout)?;
     let gone = |status| Error::Import {
         node: id.node(),
         port: id.port(),

@@ -151,7 +151,7 @@ impl Waiting<'_> {
                 }
                 Progress::Waits if seat.port.backend.now() >= deadline => return Err(Error::TimedOut),
                 Progress::Waits => {
-                    if suspicion.look(seat, &self.queue.centre, self.stands)? {
+                    if suspicion.look(seat, &self.queue.centre, self.stands, deadline)? {
                         break;
                     }
                 }

@@ -301,8 +301,8 @@ impl Seat {
         self.notification.clear()
     }
 
-    fn peer(&self, id: SeatId) -> Result<RemoteSegment> {
-        self.seats.peers.get(&self.port, id)
+    fn peer(&self, id: SeatId, deadline: Nanos) -> Result<RemoteSegment> {
+        self.seats.peers.get(&self.port, id, deadline)
     }
 
     /// The successor in this turn, now.
@@ -329,10 +329,16 @@ impl Seat {
 
     /// Reads another's seat. Nothing: it is gone, or has been out of reach for long.
     pub(super) fn view(&self, of: SeatId) -> Result<Option<View>> {
+        self.view_by(of, Nanos::MAX)
+    }
+
+    /// The same until a deadline: [`Error::TimedOut`] if it could not be reached by then. A read under way ends by itself,
+    /// at the latest when the card finds its link lost.
+    pub(super) fn view_by(&self, of: SeatId, deadline: Nanos) -> Result<Option<View>> {
         let mut bytes = [0; GRANT as usize];
         let mut tries = 0;
         loop {
-            let remote = match self.peer(of) {
+            let remote = match self.peer(of, deadline) {
                 Ok(remote) => remote,
                 Err(error) if is_gone(&error) => return Ok(None),
                 Err(error) => return Err(error),
@@ -367,7 +373,7 @@ impl Seat {
     /// Posts a message to another's seat. If that participant is gone, so is the message: no participant is there to
     /// miss it, and a waiter for an answer looks in time.
     fn send(&self, to: SeatId, at: u64, word: u64, notification: Option<NotificationId>) -> Result<()> {
-        let remote = match self.peer(to) {
+        let remote = match self.peer(to, Nanos::MAX) {
             Ok(remote) => remote,
             Err(error) if is_gone(&error) => return self.port.alive(),
             Err(error) => return Err(error),

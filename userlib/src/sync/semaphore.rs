@@ -81,7 +81,7 @@ impl Semaphore {
                 Progress::Ended(found) => return Ok(found),
                 Progress::Waits => {
                     if let Some(stands) = machine.stands() {
-                        if suspicion.look(&self.seat, &self.centre, stands)? {
+                        if suspicion.look(&self.seat, &self.centre, stands, Nanos::MAX)? {
                             machine.again();
                         }
                     } else if let Some(epoch) = machine.epoch()

@@ -7,8 +7,9 @@
 use super::peers::look_at;
 use super::protocol::Inserted;
 use super::seats::Seat;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::import::RemoteSegment;
+use netvm_abi::Nanos;
 use netvm_abi::atomic::{Atomic, EMPTY, OPERAND_BYTES, Operand, QueueBlock};
 use netvm_abi::descriptor::Opcode;
 
@@ -23,8 +24,15 @@ pub(super) struct Suspicion {
 }
 
 impl Suspicion {
-    /// Looks. True: the queue is another one now, and the caller no longer stands in it.
-    pub(super) fn look(&mut self, seat: &Seat, centre: &RemoteSegment, stands: Inserted) -> Result<bool> {
+    /// Looks. True: the queue is another one now, and the caller no longer stands in it. A node out of reach is waited for
+    /// until the deadline at most; the next look goes on where this one has ended.
+    pub(super) fn look(
+        &mut self,
+        seat: &Seat,
+        centre: &RemoteSegment,
+        stands: Inserted,
+        deadline: Nanos,
+    ) -> Result<bool> {
         let mut bytes = [0; OPERAND_BYTES];
         look_at(centre, 0, &mut bytes)?;
         let mut words = Operand::default();
@@ -37,7 +45,7 @@ impl Suspicion {
         }
         let odd = block.head == EMPTY || block.count == block.pending;
         self.odd = if odd { self.odd + 1 } else { 0 };
-        if self.odd < OFTEN && !gone(seat, stands)? {
+        if self.odd < OFTEN && !gone(seat, stands, deadline)? {
             return Ok(false);
         }
         reset(centre, stands.epoch)?;
@@ -58,9 +66,17 @@ impl Suspicion {
     }
 }
 
-/// Whether the one before is not there any more. It may have gone after its turn in the queue: no matter.
-fn gone(seat: &Seat, stands: Inserted) -> Result<bool> {
-    Ok(!stands.behind.is_nobody() && seat.view(stands.behind)?.is_none())
+/// Whether the one before is not there any more, as far as that is known by the deadline. It may have gone after its turn
+/// in the queue: no matter.
+fn gone(seat: &Seat, stands: Inserted, deadline: Nanos) -> Result<bool> {
+    if stands.behind.is_nobody() {
+        return Ok(false);
+    }
+    match seat.view_by(stands.behind, deadline) {
+        Ok(view) => Ok(view.is_none()),
+        Err(Error::TimedOut) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Makes all waiters in the queue stand in it anew. Acts once for each epoch, however many participants ask.
