@@ -20,6 +20,7 @@ local statuses = {
     [10] = "ReadOnly", [11] = "NoMemory", [12] = "BusError", [13] = "QueueFull", [14] = "LinkLost",
     [15] = "StaleIncarnation", [16] = "LocalAddress", [17] = "NoSuchExport", [18] = "NotAllowed",
     [19] = "TableFull", [20] = "TimedOut", [21] = "CardGone", [22] = "VersionMismatch", [23] = "Revoked", [24] = "HeldBack",
+    [25] = "NoPlace",
 }
 
 local HEADER = 80

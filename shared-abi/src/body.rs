@@ -114,6 +114,9 @@ pub enum Body {
     Write {
         /// Owner of the sending port.
         owner: Owner,
+        /// Of an append: the latest append of its stream that found no place ([`Status::NoPlace`]), as far as its sender
+        /// knows. 0: none, and of every other write.
+        refusal: OpId,
     },
     /// Asks for data.
     ReadRequest {
@@ -166,6 +169,8 @@ pub enum Body {
         status: Status,
         /// Which operation it was.
         failed: OpId,
+        /// The latest append of the stream that found no place; 0 for none.
+        refused: OpId,
     },
     /// Frees window slots up to the header's sequence number, the lowest that is missing.
     Ack {
@@ -223,6 +228,7 @@ impl Body {
         match kind {
             Kind::Write => Self::Write {
                 owner: Owner::unpack(compare),
+                refusal: OpId(operand as u32),
             },
             Kind::ReadRequest => Self::ReadRequest {
                 ticket: ReadTicket::unpack(operand),
@@ -255,6 +261,7 @@ impl Body {
                 ticket: ReadTicket::unpack(compare),
                 status: Status::from_code(status),
                 failed: OpId(operand as u32),
+                refused: OpId((operand >> 32) as u32),
             },
             Kind::Ack => Self::Ack { landed: operand },
             Kind::Error => Self::Error {
@@ -277,7 +284,7 @@ impl Body {
     #[inline(always)]
     pub(crate) const fn pack(self) -> (Kind, RawBody) {
         let (kind, status, operand, compare) = match self {
-            Self::Write { owner } => (Kind::Write, 0, 0, owner.pack()),
+            Self::Write { owner, refusal } => (Kind::Write, 0, refusal.0 as u64, owner.pack()),
             Self::ReadRequest { ticket, len } => (Kind::ReadRequest, 0, ticket.pack(), len as u64),
             Self::AtomicRequest {
                 opcode,
@@ -301,7 +308,11 @@ impl Body {
                 ticket,
                 status,
                 failed,
-            } => (Kind::FlushReply, status.code(), failed.0 as u64, ticket.pack()),
+                refused,
+            } => {
+                let ops = join(failed.0, refused.0);
+                (Kind::FlushReply, status.code(), ops, ticket.pack())
+            }
             Self::Ack { landed } => (Kind::Ack, 0, landed, 0),
             Self::Error { status, owner } => (Kind::Error, status.code(), 0, owner.pack()),
             Self::Hello { greeting } => {

@@ -27,6 +27,8 @@ pub enum Mutant {
     ServedPortStaysFirst = 9,
     /// P4: every second interrupt of a port gets lost.
     PortInterruptLost = 10,
+    /// P4: an append acts behind a refused one that its sender does not know of.
+    RefusalHoldsNothing = 11,
 }
 
 /// Whether this process runs `mutant`.

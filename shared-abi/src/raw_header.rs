@@ -414,6 +414,14 @@ impl<W: Borrow<[u32; HEADER_WORDS]>> RawHeader<W> {
         Owner::unpack(self.pair(18))
     }
 
+    /// The latest refusal that the sender of an append knows of: [`Body::Write`]. Only before the append has a place
+    /// ([`give_place`](RawHeader::give_place)).
+    #[must_use]
+    #[inline]
+    pub fn refusal(&self) -> OpId {
+        OpId(self.word(16))
+    }
+
     /// Bytes that it wants, if it is a [`Body::ReadRequest`].
     #[must_use]
     #[inline]

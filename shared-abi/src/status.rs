@@ -54,7 +54,7 @@ statuses! {
     NoMemory = 11,
     /// Past the end of the mapped file, or an IO error while paging in.
     BusError = 12,
-    /// The one-shot part of the receiver's notification queue is full, or its shared queue.
+    /// The one-shot part of the receiver's notification queue is full.
     QueueFull = 13,
     /// The link to the node has failed; its fate is unknown.
     LinkLost = 14,
@@ -78,4 +78,6 @@ statuses! {
     Revoked = 23,
     /// Not carried out: it asked for order, and an earlier operation of its stream has failed.
     HeldBack = 24,
+    /// Not carried out: the shared queue has no free place. For its stream the append has not failed.
+    NoPlace = 25,
 }

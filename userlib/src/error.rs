@@ -269,7 +269,7 @@ impl Error {
             | Self::Memory { status, .. }
             | Self::ChannelBroken { status }
             | Self::PortEnded { status } => Some(*status),
-            Self::QueueFull => Some(Status::QueueFull),
+            Self::QueueFull => Some(Status::NoPlace),
             _ => None,
         }
     }
@@ -356,9 +356,7 @@ pub const fn explain(status: Status) -> &'static str {
         Status::ReadOnly => "the process may only read this page",
         Status::NoMemory => "the host has no memory to page it in",
         Status::BusError => "the page lies past the end of its file, or reading it failed",
-        Status::QueueFull => {
-            "the receiver has not taken its one-shot notifications, or messages; wait for it"
-        }
+        Status::QueueFull => "the receiver has not taken its one-shot notifications; wait for it",
         Status::LinkLost => "the link to the node was lost; whether it arrived is not known",
         Status::StaleIncarnation => "the node has restarted since; import again",
         Status::LocalAddress => "the local memory is not registered (any more)",
@@ -370,5 +368,8 @@ pub const fn explain(status: Status) -> &'static str {
         Status::VersionMismatch => "the two sides speak different versions",
         Status::Revoked => "the exporter has revoked it",
         Status::HeldBack => "not carried out, because an earlier operation to that node has failed",
+        Status::NoPlace => {
+            "the shared queue is full; send it again, and all that was sent to a queue after it"
+        }
     }
 }

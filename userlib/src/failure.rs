@@ -7,12 +7,13 @@
 //! operations notify again. A call keeps the epoch it began with; if it is raised meanwhile the call
 //! fails, because its earlier messages may be lost while its notification would arrive.
 
+use crate::appends::Appends;
 use crate::error::{Error, Failure, Result};
 use netvm_abi::bar::port::ERROR_READ;
 use netvm_abi::descriptor::StreamTag;
 use netvm_abi::port_area::{ERROR_RECORDS, ERROR_WORDS, ERROR_WRITE, ERRORS, ERRORS_LOST, ErrorRecord};
 use netvm_abi::words::SharedWords;
-use netvm_abi::{Epoch, Generation, NodeId, OpId, Status};
+use netvm_abi::{Epoch, Generation, NodeId, OpId, PortId, Status, VirtAddr};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -31,26 +32,6 @@ const GOLDEN: u16 = 0x9E37;
 pub(crate) struct Known {
     pub(crate) failure: Failure,
     pub(crate) epoch: Epoch,
-}
-
-/// What has become of an append.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
-    /// The answer to the flush that was posted after it tells.
-    Unknown,
-    /// It has its place, unless it has failed itself.
-    Placed,
-    /// It has none: it was refused, or another append of its stream before it.
-    NoPlace,
-}
-
-/// An append whose sender waits.
-#[derive(Debug)]
-struct Append {
-    node: NodeId,
-    op: OpId,
-    epoch: Epoch,
-    fate: Fate,
 }
 
 /// A stream: what this port sends to one node. Changed under the port's lock only.
@@ -134,8 +115,7 @@ pub(crate) struct Failures {
     known: Vec<Known>,
     /// Calls whose failure is for the thread that waits for them.
     watched: Vec<OpId>,
-    /// Appends to shared queues whose senders wait to hear what became of them.
-    appends: Vec<Append>,
+    pub(crate) appends: Appends,
     /// Calls reported lately.
     reported: VecDeque<OpId>,
     /// Calls whose failure is reported to no thread.
@@ -159,7 +139,7 @@ impl Failures {
             lost: 0,
             known: Vec::new(),
             watched: Vec::new(),
-            appends: Vec::new(),
+            appends: Appends::default(),
             reported: VecDeque::new(),
             disregarded: VecDeque::new(),
             count: 0,
@@ -265,11 +245,20 @@ impl Failures {
     /// Learns of a failure.
     pub(crate) fn add(&mut self, known: Known) {
         let op = known.failure.op;
-        if self.reported.contains(&op) || self.known.iter().any(|other| other.failure.op == op) {
+        if known.failure.status == Status::NoPlace {
+            let comes = self.appends.refused(known.failure.node, op, known.epoch);
+            if comes != Some(false) {
+                // Its sender comes for its fate, or it is no news.
+                return;
+            }
+        } else if !self.reported.contains(&op)
+            && (self.disregarded.contains(&op) || self.appends.was_refused(op))
+        {
+            // Of a refused append nothing else is news; the link may have failed before it was acknowledged.
+            self.remember(&known);
             return;
         }
-        if self.disregarded.contains(&op) {
-            self.remember(&known);
+        if self.reported.contains(&op) || self.known.iter().any(|other| other.failure.op == op) {
             return;
         }
         if self.known.len() < KEPT {
@@ -311,26 +300,29 @@ impl Failures {
         }
     }
 
-    /// An append has been posted whose sender waits to hear what became of it.
+    /// An append has been posted whose sender comes to hear what became of it.
     pub(crate) fn watch_append(&mut self, node: NodeId, op: OpId, epoch: Epoch) {
         self.watch(op);
-        self.appends.push(Append {
-            node,
-            op,
+        self.appends.watch(node, op, epoch);
+    }
+
+    /// The answer to a flush of this epoch has come. It names the latest append that was refused, whose error record may
+    /// be lost.
+    pub(crate) fn flushed(&mut self, node: NodeId, epoch: Epoch, refused: OpId) {
+        if refused == OpId(0) {
+            return;
+        }
+        self.add(Known {
+            failure: Failure {
+                op: refused,
+                status: Status::NoPlace,
+                node,
+                port: PortId(0),
+                address: VirtAddr(0),
+                others: 0,
+            },
             epoch,
-            fate: Fate::Unknown,
         });
-    }
-
-    /// The sender of an append has come to hear what refusals that were reported have made of it.
-    pub(crate) fn append_fate(&mut self, op: OpId) -> Fate {
-        let at = self.appends.iter().position(|append| append.op == op);
-        at.map_or(Fate::Unknown, |at| self.appends.swap_remove(at).fate)
-    }
-
-    /// Whether the failure of this call is for another thread, which waits for it.
-    pub(crate) fn is_watched(&self, op: OpId) -> bool {
-        self.watched.contains(&op)
     }
 
     /// Takes out the known failures to `node` (or to any node) that any thread may report.
@@ -350,10 +342,11 @@ impl Failures {
     }
 
     /// What is known of failures to `node` and not reported yet, and whether there are more of which nothing is known. It
-    /// stays to be reported.
+    /// stays to be reported. A refused append is none: it suppresses nothing.
     pub(crate) fn untold(&self, node: NodeId) -> (Vec<Failure>, bool) {
         let known = self.known.iter().map(|known| known.failure);
-        let to_node = known.filter(|failure| failure.node == node).collect();
+        let fails = |failure: &Failure| failure.node == node && failure.status != Status::NoPlace;
+        let to_node = known.filter(fails).collect();
         (to_node, self.lost > 0)
     }
 
@@ -396,36 +389,17 @@ impl Failures {
 
     fn remember(&mut self, known: &Known) {
         self.count += 1;
+        if known.failure.status == Status::NoPlace {
+            // Its stream has not failed.
+            return;
+        }
         if self.reported.len() == REMEMBERED {
             self.reported.pop_front();
         }
         self.reported.push_back(known.failure.op);
         let node = known.failure.node;
-        self.judge_appends(known);
         if self.epoch(node) == known.epoch {
             self.stream(node).raise();
-        }
-    }
-
-    /// A failure is about to raise its epoch, which makes the answers to later flushes say nothing of appends of
-    /// that epoch. A refusal decides what became of them. The receiving card refuses only where nothing has
-    /// failed in the epoch before, and from then on holds back what is appended in it. So those posted before the
-    /// refusal have their places, and those after it have none. Another failure decides nothing: a read that has
-    /// failed holds nothing back.
-    fn judge_appends(&mut self, known: &Known) {
-        let Failure { op, status, node, .. } = known.failure;
-        if status != Status::QueueFull {
-            return;
-        }
-        for append in &mut self.appends {
-            let concerned = append.node == node && append.epoch == known.epoch;
-            if concerned && append.fate == Fate::Unknown {
-                append.fate = if after(op.0, append.op.0) {
-                    Fate::Placed
-                } else {
-                    Fate::NoPlace
-                };
-            }
         }
     }
 
@@ -449,8 +423,8 @@ impl Failures {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::appends::Fate;
     use netvm_abi::port_area::AREA_WORDS;
-    use netvm_abi::{PortId, VirtAddr};
     use std::sync::atomic::AtomicU32;
 
     fn failed(op: u32, node: u16, epoch: u16) -> Known {
@@ -509,29 +483,43 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_tells_what_became_of_the_appends_around_it() {
-        let mut failures = Failures::new(3, Generation(0));
-        let refused = |op, node, epoch| {
-            let mut known = failed(op, node, epoch);
-            known.failure.status = Status::QueueFull;
-            known
-        };
-        for (node, op, epoch) in [(1, 4, 0), (1, 5, 0), (1, 6, 0), (2, 7, 0), (1, 8, 1)] {
-            failures.watch_append(NodeId(node), OpId(op), Epoch(epoch));
+    fn a_refused_append_is_reported_once_and_raises_no_epoch() {
+        let mut failures = Failures::new(2, Generation(0));
+        let mut refused = failed(5, 1, 0);
+        refused.failure.status = Status::NoPlace;
+        failures.add(refused);
+        // The answer to a flush says it again.
+        failures.flushed(NodeId(1), Epoch(0), OpId(5));
+        assert_eq!(
+            failures.untold(NodeId(1)),
+            (Vec::new(), false),
+            "it suppresses nothing"
+        );
+        assert!(matches!(failures.take(None), Err(Error::Failed(f)) if f.op == OpId(5) && f.others == 0));
+        failures.flushed(NodeId(1), Epoch(0), OpId(5));
+        assert_eq!(failures.take(None), Ok(()));
+        assert_eq!(failures.epoch(NodeId(1)), Epoch(0));
+        // Its link fails before it is acknowledged. That holds back what is posted in this epoch, and is no news.
+        let mut lost = failed(5, 1, 0);
+        lost.failure.status = Status::LinkLost;
+        failures.add(lost);
+        assert_eq!(failures.take(None), Ok(()));
+        assert_eq!(failures.epoch(NodeId(1)), Epoch(1));
+    }
+
+    #[test]
+    fn the_refusal_of_an_awaited_append_is_for_its_sender_alone() {
+        let mut failures = Failures::new(2, Generation(0));
+        for op in [5, 6] {
+            failures.watch_append(NodeId(1), OpId(op), Epoch(0));
         }
-        // A failure of something else holds nothing back that must be known here.
-        failures.add(failed(3, 1, 0));
-        assert!(failures.take(Some(NodeId(1))).is_err());
-        failures.add(refused(5, 1, 0));
-        assert_eq!(failures.take(Some(NodeId(1))), Ok(()), "it is for its own thread");
-        assert!(failures.is_watched(OpId(5)));
-        assert!(failures.unwatch(OpId(5)).is_err());
-        let mut fate = |op| failures.append_fate(OpId(op));
-        assert_eq!(fate(4), Fate::Placed);
-        assert_eq!(fate(5), Fate::NoPlace);
-        assert_eq!(fate(6), Fate::NoPlace);
-        assert_eq!(fate(7), Fate::Unknown, "of another node");
-        assert_eq!(fate(8), Fate::Unknown, "of another epoch");
+        failures.flushed(NodeId(1), Epoch(0), OpId(5));
+        assert_eq!(failures.take(None), Ok(()));
+        for op in [5, 6].map(OpId) {
+            assert_eq!(failures.unwatch(op), Ok(()));
+            assert_eq!(failures.appends.fate(op), Fate::NoPlace);
+        }
+        assert_eq!(failures.count, 0);
     }
 
     #[test]

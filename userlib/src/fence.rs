@@ -194,8 +194,12 @@ impl PortInner {
                 let mut poster = self.poster();
                 poster.harvest(self, &mut dropped);
                 let reply = poster.replies.take_result(posted.op);
-                if reply.is_some() {
+                if let Some(reply) = &reply {
                     poster.failures.stream(node).settled(before);
+                    // The error records first: they say more.
+                    poster.failures.drain(&self.area, &self.block);
+                    let refused = OpId((reply.value >> 32) as u32);
+                    poster.failures.flushed(node, posted.epoch, refused);
                 }
                 // Any end is worth another look. Reads and flushes end in any order, and one to a node that does not
                 // answer must not hold this one up.

@@ -25,6 +25,7 @@
 //! The library has no thread, clock or lock of its own across a wait: all three are the back end's.
 //! Nothing it is given, by the program or by a card that has gone mad, makes it panic.
 
+mod appends;
 mod atomic;
 #[doc(hidden)]
 pub mod backend;

@@ -119,7 +119,8 @@ impl PortInner {
             Payload::Local(address, _) => Some(address),
         };
         // An append gets one place: it is one message, or none.
-        if command.flags.contains(CommandFlags::APPEND) {
+        let appends = command.flags.contains(CommandFlags::APPEND);
+        if appends {
             let limit = crate::fragment::first(plan.len, command.remote, local, payload).into();
             if limit < plan.len {
                 return Err(Error::MessageTooLong { len: plan.len, limit });
@@ -150,12 +151,16 @@ impl PortInner {
             }
             if !poster.may_post(&self.area) {
                 poster = self.wait_for_room(poster, &mut spins)?;
+                if appends {
+                    // It names refusals only that were reported, or are for threads that wait for them.
+                    self.surface(&mut poster, node)?;
+                }
                 continue;
             }
             poster.continued += u64::from(call.is_some());
             let (op, _) = *call.get_or_insert_with(|| {
                 let op = poster.next_op();
-                if plan.watched && command.flags.contains(CommandFlags::APPEND) {
+                if plan.watched && appends {
                     poster.failures.watch_append(node, op, epoch);
                 } else if plan.watched {
                     poster.failures.watch(op);
@@ -163,6 +168,9 @@ impl PortInner {
                 (op, epoch)
             });
             command.op = op;
+            if appends {
+                command.operand = poster.failures.appends.name(node, op).0.into();
+            }
             let len = crate::fragment::first(rest, command.remote, local, payload);
             let inline = match plan.payload {
                 Payload::Inline(bytes) => pack(bytes, plan.len - rest, len, &mut words),

@@ -75,7 +75,7 @@ impl From<Status> for Failure {
             Status::NoSuchNode | Status::NoSuchPort | Status::NoSuchExport => NOENT,
             Status::NotAllowed | Status::CapabilityRefused | Status::ModeRefused | Status::Expired => ACCES,
             Status::NoMemory => NOMEM,
-            Status::TableFull | Status::QueueFull => NOSPC,
+            Status::TableFull | Status::QueueFull | Status::NoPlace => NOSPC,
             Status::TimedOut => TIMEDOUT,
             Status::CardGone => NODEV,
             Status::LinkLost | Status::StaleIncarnation => HOSTUNREACH,

@@ -237,7 +237,7 @@ impl Counters {
             Status::ModeRefused => &mut self.refused_mode,
             Status::Expired => &mut self.refused_expired,
             Status::Malformed => &mut self.refused_malformed,
-            Status::QueueFull => &mut self.appends_refused,
+            Status::NoPlace => &mut self.appends_refused,
             _ => &mut self.failed,
         }
     }

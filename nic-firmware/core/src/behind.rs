@@ -6,6 +6,9 @@
 //! its write still lands. An *ordered* write, an append and an ordered atomic are **held back**: they have no effect.
 //! What asks for no order acts, and so does what stands alone ([`MessageFlags::REGARDLESS`]).
 //!
+//! An append that finds its queue full has not failed in this sense. It holds back appends alone
+//! (`nic/appends.rs`).
+//!
 //! **One rule, two places.** The receiving card applies it where a message has failed over there
 //! (`nic/receive.rs`). Of an operation that has failed at its source, or with the link, the receiver knows
 //! nothing: there the sending card applies it, before the message takes a number (`nic/send.rs`).

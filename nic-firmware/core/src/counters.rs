@@ -164,7 +164,8 @@ counters! {
     appends,
     /// Appends that found the queue full.
     appends_refused,
-    /// Appends held back because an earlier operation of the stream had failed.
+    /// Appends held back because an earlier operation of the stream had failed, or an earlier append had found no
+    /// place.
     appends_held,
     /// Ordered writes and atomics held back because an earlier operation of the stream had failed.
     ordered_held,

@@ -76,10 +76,11 @@ pub(crate) fn plan(config: &Config, generation: Generation, command: &RawCommand
         command.flags().contains(CommandFlags::REGARDLESS),
     );
     if command.flags().contains(CommandFlags::APPEND) {
-        flags |= append_flags(command.opcode(), command.flags(), command.len())?;
+        return append_command(config, command, flags, owner);
     }
     if command.opcode() == Opcode::Write {
-        return write_command(config, command, flags, owner);
+        let refusal = OpId(0);
+        return write_command(config, command, flags, Body::Write { owner, refusal });
     }
     let message = match command.opcode() {
         Opcode::Read => read_command(config, command.remote(), command.local(), command.len(), flags)?,
@@ -91,7 +92,7 @@ pub(crate) fn plan(config: &Config, generation: Generation, command: &RawCommand
 
 /// A write: data, a notification, or both.
 #[inline(always)]
-fn write_command(config: &Config, command: &RawCommand<'_>, flags: MessageFlags, owner: Owner) -> Plan {
+fn write_command(config: &Config, command: &RawCommand<'_>, flags: MessageFlags, body: Body) -> Plan {
     let len = check_remote(config, command.remote(), command.len())?;
     let source = if len == 0 {
         Source::Nothing
@@ -104,19 +105,22 @@ fn write_command(config: &Config, command: &RawCommand<'_>, flags: MessageFlags,
         check_local(command.local(), len)?;
         Source::Page
     };
-    let message = Message::new(Body::Write { owner }, flags, len, command.notification());
+    let message = Message::new(body, flags, len, command.notification());
     Ok((message, source))
 }
 
-/// The flags of an append: a write that the receiving NIC gives its place. It has something to put there, and never
-/// stands alone: what follows it in its stream waits for it.
+/// An append: a write that the receiving NIC gives its place, and that names a refusal. It has something to put there,
+/// and never stands alone: what follows it in its stream waits for it.
 #[cold]
-fn append_flags(opcode: Opcode, flags: CommandFlags, len: ByteLen) -> Result<MessageFlags, Status> {
-    let alone = flags.contains(CommandFlags::REGARDLESS);
-    if opcode != Opcode::Write || len.0 == 0 || alone {
+#[inline(never)]
+fn append_command(config: &Config, command: &RawCommand<'_>, flags: MessageFlags, owner: Owner) -> Plan {
+    let alone = command.flags().contains(CommandFlags::REGARDLESS);
+    if command.opcode() != Opcode::Write || command.is_empty() || alone {
         return Err(Status::Malformed);
     }
-    Ok(MessageFlags::APPEND | MessageFlags::ORDERED)
+    let flags = flags | MessageFlags::APPEND | MessageFlags::ORDERED;
+    let refusal = OpId(command.operand() as u32);
+    write_command(config, command, flags, Body::Write { owner, refusal })
 }
 
 /// A message without payload that asks for an answer. It gets its ticket when it leaves.

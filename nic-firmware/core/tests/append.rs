@@ -90,7 +90,7 @@ fn appends_get_consecutive_places_and_the_cards_word_for_their_sender() {
 }
 
 #[test]
-fn a_full_queue_refuses_only_its_sender_and_holds_the_rest_of_the_stream_back() {
+fn a_full_queue_refuses_only_its_sender_and_holds_its_later_appends_back() {
     let mut world = linked(2);
     world.nodes[0].open(2, 7);
     world.run();
@@ -105,7 +105,7 @@ fn a_full_queue_refuses_only_its_sender_and_holds_the_rest_of_the_stream_back() 
     assert!(world.nodes[0].post(2, &other, &[7; 8]));
     world.run();
     let error = world.nodes[0].error(1).expect("the third is refused");
-    assert_eq!((error.op, error.status), (OpId(2), Status::QueueFull));
+    assert_eq!((error.op, error.status), (OpId(2), Status::NoPlace));
     assert_eq!(
         world.nodes[0].error(1),
         None,
@@ -128,7 +128,7 @@ fn a_full_queue_refuses_only_its_sender_and_holds_the_rest_of_the_stream_back() 
     free(&world, 1);
     for op in 5..7 {
         let again = Command {
-            epoch: Epoch(1),
+            operand: 2,
             ..append(op, 3, 8)
         };
         assert!(world.nodes[0].post(1, &again, &[op as u8; 8]));
@@ -146,7 +146,7 @@ fn a_full_queue_refuses_only_its_sender_and_holds_the_rest_of_the_stream_back() 
         "which was not given back"
     );
     let error = world.nodes[0].error(1).expect("full again");
-    assert_eq!((error.op, error.status), (OpId(6), Status::QueueFull));
+    assert_eq!((error.op, error.status), (OpId(6), Status::NoPlace));
 }
 
 #[test]
@@ -374,13 +374,17 @@ fn a_receiver_that_lies_about_what_it_freed_harms_its_own_queue_alone() {
         let mut world = linked(2);
         world.nodes[1].fill(1, START + 1024, &[0xEE; 64]);
         free(&world, lie);
+        let mut refusal = OpId(0);
         for op in 0..20 {
             let command = Command {
-                epoch: Epoch(op as u16),
-                ..append(op, 3, 8)
+                operand: refusal.0.into(),
+                ..append(op + 1, 3, 8)
             };
             assert!(world.nodes[0].post(1, &command, &[op as u8 + 1; 8]));
             world.run();
+            if let Some(error) = world.nodes[0].error(1) {
+                refusal = error.op;
+            }
             free(&world, lie.wrapping_mul(op + 1));
         }
         assert_eq!(world.nodes[1].memory(1, START + 1024, 64), [0xEE; 64]);
@@ -392,7 +396,11 @@ struct Sender {
     node: u16,
     port: u16,
     slot: u32,
-    epoch: u16,
+    /// Which message was posted as which operation, from 1 on.
+    posted: Vec<u32>,
+    /// The latest refusal that it knows of, and that each operation named.
+    refusal: u32,
+    named: Vec<u32>,
     next: u32,
 }
 
@@ -403,18 +411,22 @@ impl Sender {
 
     fn step(&mut self, world: &mut World, count: u32, post: bool) {
         while let Some(error) = world.nodes[usize::from(self.node)].error(self.port) {
-            // Of an older epoch it would be the second error of one failure.
-            assert_eq!(error.epoch, Epoch(self.epoch), "told once");
-            self.next = error.op.0;
-            self.epoch += 1;
+            let at = error.op.0 as usize - 1;
+            // One that named an older refusal was held back.
+            assert_eq!(self.named[at], self.refusal, "told once");
+            assert_eq!(error.status, Status::NoPlace);
+            self.next = self.posted[at];
+            self.refusal = error.op.0;
         }
         if post && self.next < count {
             let command = Command {
-                epoch: Epoch(self.epoch),
-                ..append(self.next, self.slot, 8)
+                operand: self.refusal.into(),
+                ..append(self.posted.len() as u32 + 1, self.slot, 8)
             };
             let text = self.text(self.next);
             if world.nodes[usize::from(self.node)].post(self.port, &command, &text) {
+                self.posted.push(self.next);
+                self.named.push(self.refusal);
                 self.next += 1;
             }
         }
@@ -434,7 +446,9 @@ fn run(seed: u64, capacity: u64, count: u32) {
             node,
             port,
             slot: slot as u32,
-            epoch: 0,
+            posted: Vec::new(),
+            refusal: 0,
+            named: Vec::new(),
             next: 0,
         });
     }

@@ -72,6 +72,13 @@ fn shared_queue() -> Vec<Counters> {
             ..write(op, 0, 0, 8)
         };
         assert!(world.nodes[0].post(1, &command, &[1; 8]));
+        if op == 2 {
+            let behind = Command {
+                flags: CommandFlags::INLINE | CommandFlags::ORDERED,
+                ..write(5, 0x12000, 0, 8)
+            };
+            post(&mut world, behind);
+        }
         world.run();
         if let Some(NicEvent::Bounced { bounce, generation }) =
             world.nodes[1].event(|event| matches!(event, NicEvent::Bounced { .. }))
@@ -85,7 +92,7 @@ fn shared_queue() -> Vec<Counters> {
             world.run();
         }
     }
-    for (local, epoch) in [(0, 1), (1 << 60, 2), (0, 2)] {
+    for (local, epoch) in [(1 << 60, 2), (0, 2)] {
         let mut command = Command {
             epoch: Epoch(epoch),
             ..write(5, 0x12000, local, 8)

@@ -64,7 +64,10 @@ pub(crate) fn write() -> Header {
         op: OpId(77),
         secret: SECRET,
         epoch: Epoch(2),
-        ..there(Body::Write { owner: OWNER })
+        ..there(Body::Write {
+            owner: OWNER,
+            refusal: OpId(0),
+        })
     }
 }
 
@@ -88,6 +91,22 @@ const fn greeting(page_size: u32, payload: u32, window: u16) -> Greeting {
 fn headers() -> Vec<(&'static str, Header)> {
     vec![
         ("write", write()),
+        (
+            "append",
+            Header {
+                flags: MessageFlags::ORDERED | MessageFlags::APPEND,
+                len: 8,
+                seq: Seq(44),
+                capability: CapabilitySlot(10),
+                op: OpId(81),
+                secret: SECRET,
+                epoch: Epoch(2),
+                ..there(Body::Write {
+                    owner: OWNER,
+                    refusal: OpId(80),
+                })
+            },
+        ),
         (
             "read_request",
             Header {
@@ -195,6 +214,7 @@ fn headers() -> Vec<(&'static str, Header)> {
                     ticket: ticket(19, 3),
                     status: Status::Unmapped,
                     failed: OpId(77),
+                    refused: OpId(76),
                 })
             },
         ),
@@ -285,6 +305,7 @@ fn frames() {
         secret: SECRET,
         ..there(Body::Write {
             owner: Owner::default(),
+            refusal: OpId(0),
         })
     };
     for (section, header, payload) in [

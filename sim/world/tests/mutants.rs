@@ -20,11 +20,12 @@ const SEEDS: u64 = 40;
 type Hunt = fn() -> Option<Box<Failure>>;
 
 /// Mutants that worlds of seeds do not show, or only by chance, each with a world of its own.
-fn named_worlds() -> [(Mutant, Promise, Hunt); 3] {
+fn named_worlds() -> [(Mutant, Promise, Hunt); 4] {
     [
         (Mutant::PortInterruptLost, Promise::P4, bodies),
         (Mutant::ServedPortStaysFirst, Promise::P5, greedy_ports),
         (Mutant::AnyFrameVouches, Promise::P2, || lost::play().err()),
+        (Mutant::RefusalHoldsNothing, Promise::P4, blind_appends),
     ]
 }
 
@@ -38,6 +39,19 @@ fn bodies() -> Option<Box<Failure>> {
         let failure = run_conformance(case, 1, &quiet, &mut NoTrace).err()?;
         failure.promise.is_some().then_some(failure)
     })
+}
+
+/// Appends that are posted one behind the other to a queue that is full.
+fn blind_appends() -> Option<Box<Failure>> {
+    let case = ALL
+        .iter()
+        .find(|case| case.name == "shared_posted")
+        .expect("a body");
+    let config = Config {
+        faults: FaultLevel::Off,
+        ..Config::default()
+    };
+    run_conformance(case, 1, &config, &mut NoTrace).err()
 }
 
 /// Eight ports that always lack staging buffers, beside a modest one.

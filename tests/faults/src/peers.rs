@@ -172,6 +172,7 @@ impl Peer {
                         ticket,
                         status,
                         failed,
+                        refused: failed,
                     },
                     0,
                 )

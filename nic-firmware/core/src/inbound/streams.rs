@@ -1,4 +1,5 @@
-//! The streams of messages: what the failure of one means for those behind it, until their sender knows (promise P4).
+//! The streams of messages: what the failure of one means for those behind it, or the refusal of an append, until
+//! their sender knows (promise P4).
 
 use super::Inbound;
 use crate::config::Config;
@@ -11,17 +12,39 @@ use netvm_abi::{BounceId, Epoch, OpId};
 /// A port of another node as a sender to this one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stream {
+    /// Owner of the sending port that the rest is of: the next one is not to blame.
+    owner: Owner,
     /// The first failure that the sender has not answered with a new epoch: notifications of that
     /// epoch are suppressed.
     poison: Option<Poison>,
+    /// The latest append of it that found its queue full; 0: none. Behind it no append gets a place, until one names it
+    /// (`docs/decisions/0023-refused-append.md`).
+    refused: OpId,
+}
+
+impl Stream {
+    /// What is known of this owner.
+    #[inline(always)]
+    fn of(&self, owner: Owner) -> Option<&Self> {
+        (self.owner == owner).then_some(self)
+    }
+
+    /// The same, to be changed: what is known of an owner before is forgotten.
+    fn of_mut(&mut self, owner: Owner) -> &mut Self {
+        if self.owner != owner {
+            *self = Self {
+                owner,
+                ..Self::default()
+            };
+        }
+        self
+    }
 }
 
 /// Why a stream is poisoned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Poison {
     epoch: Epoch,
-    /// Owner of the sending port: the next one is not to blame.
-    owner: Owner,
     pub(crate) status: Status,
     pub(crate) op: OpId,
 }
@@ -43,7 +66,7 @@ impl<S: Storage> Inbound<S> {
             return false;
         };
         let says_owner = matches!(header.kind(), Kind::Write | Kind::Flush);
-        let holds = poison.epoch == header.epoch() && (!says_owner || poison.owner == header.owner());
+        let holds = poison.epoch == header.epoch() && (!says_owner || stream.of(header.owner()).is_some());
         if !holds {
             stream.poison = None;
         }
@@ -64,11 +87,11 @@ impl<S: Storage> Inbound<S> {
         }
         let stream = env.config.stream_index(header.source(), header.source_port());
         if let Some(stream) = self.streams.get_mut(stream)
-            && stream.poison.is_none()
+            && let Stream { poison, .. } = stream.of_mut(header.owner())
+            && poison.is_none()
         {
-            stream.poison = Some(Poison {
+            *poison = Some(Poison {
                 epoch: header.epoch(),
-                owner: header.owner(),
                 status,
                 op: header.op(),
             });
@@ -93,7 +116,30 @@ impl<S: Storage> Inbound<S> {
     pub(crate) fn failure_before(&self, config: &Config, at: BounceId) -> Option<Poison> {
         let header = self.get(at)?.header();
         let stream = config.stream_index(header.source(), header.source_port());
-        let poison = self.streams.get(stream)?.poison?;
-        (poison.epoch == header.epoch() && poison.owner == header.owner()).then_some(poison)
+        let poison = self.streams.get(stream)?.of(header.owner())?.poison?;
+        (poison.epoch == header.epoch()).then_some(poison)
+    }
+
+    /// The latest append of its stream that found no place before the message in a slot; 0: none.
+    pub(crate) fn refusal_before(&self, config: &Config, at: BounceId) -> OpId {
+        let refused = || {
+            let header = self.get(at)?.header();
+            let stream = config.stream_index(header.source(), header.source_port());
+            Some(self.streams.get(stream)?.of(header.owner())?.refused)
+        };
+        refused().unwrap_or_default()
+    }
+
+    /// The append in a slot has found its queue full.
+    #[cold]
+    pub(crate) fn note_refusal(&mut self, config: &Config, at: BounceId) {
+        let Some(slot) = self.slots.get(at.index()) else {
+            return;
+        };
+        let header = slot.header();
+        let stream = config.stream_index(header.source(), header.source_port());
+        if let Some(stream) = self.streams.get_mut(stream) {
+            stream.of_mut(header.owner()).refused = header.op();
+        }
     }
 }

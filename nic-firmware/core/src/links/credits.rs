@@ -12,8 +12,10 @@ use netvm_abi::{Epoch, Generation, Incarnation, NodeId, OpId, PortId};
 pub struct Sender {
     /// Window slots that it holds: reserved or not acknowledged.
     share: u16,
-    /// An operation that was lost before the receiver could know of it, and that holds back what follows.
-    lost: Option<Lost>,
+    /// In which epoch an operation was lost before the receiver could know of it: what follows is held back.
+    lost: Option<Epoch>,
+    /// Owner of the port that posted it.
+    owner: Generation,
 }
 
 /// In which epoch of which life of its port an operation was lost.
@@ -67,10 +69,11 @@ impl Way<'_> {
         let Some(lost) = self.sender.lost else {
             return false;
         };
-        if lost != loss {
+        let follows = (self.sender.owner, lost) == (loss.owner, loss.epoch);
+        if !follows {
             self.sender.lost = None;
         }
-        lost == loss
+        follows
     }
 
     /// Turns a reserved window slot into a sequence number, and writes down whose it is.
@@ -107,7 +110,7 @@ impl<S: Storage> Links<S> {
     /// An operation of a port towards a node was lost before the receiver could know of it.
     pub(crate) fn note_loss(&mut self, config: &Config, node: NodeId, port: PortId, loss: Lost) {
         if let Some(sender) = self.senders.get_mut(config.stream_index(node, port)) {
-            sender.lost = Some(loss);
+            (sender.owner, sender.lost) = (loss.owner, Some(loss.epoch));
         }
     }
 

@@ -5,6 +5,11 @@
 //! place; from there on it is a plain write to that place. However it ends, its record is stored: a place that was
 //! given out and never filled is one to skip, and not a hole that the receiver waits at.
 //!
+//! **A full queue** refuses an append, which is an outcome and no failure of its stream: notifications, writes and
+//! ordered operations behind it go on (`docs/decisions/0023-refused-append.md`). Only the appends behind it must not
+//! overtake it, because its sender sends it again. So the stream remembers the latest refusal, and every append names
+//! the latest one that its sender knew of when it was posted. One that names another is held back.
+//!
 //! **Order.** The record is stored when the DMA has ended, or the host has copied, and before the event count is
 //! raised. A place is not given out again while anything still writes to it: only its record lets the receiver
 //! free it, and the record of a message whose link has failed is stored when its DMA, or the host, has let go.
@@ -14,10 +19,11 @@ use super::receive::Step;
 use crate::dmas::Holder;
 use crate::inbound::SlotState;
 use crate::platform::Platform;
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::shared_queue::Record;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::{BounceId, Nanos};
+use netvm_abi::{BounceId, Nanos, OpId};
 
 impl<S: Storage> Nic<S> {
     /// The window's turn has come to an append, and everything earlier of its sender has ended: gives it a place,
@@ -26,7 +32,15 @@ impl<S: Storage> Nic<S> {
     /// # Errors
     /// How far it got instead.
     #[inline(never)]
-    pub(super) fn take_place<P: Platform>(&mut self, p: &P, now: Nanos, at: BounceId) -> Result<(), Step> {
+    pub(super) fn take_place<P: Platform>(
+        &mut self,
+        p: &mut P,
+        now: Nanos,
+        at: BounceId,
+    ) -> Result<(), Step> {
+        if self.is_behind_refusal(at) {
+            return Err(self.hold_message_back(p, at));
+        }
         let Some(slot) = self.inbound.get_mut(at) else {
             return Err(Step::Ended(Status::Malformed));
         };
@@ -45,13 +59,36 @@ impl<S: Storage> Nic<S> {
             return Err(Step::Pending);
         }
         let Some(number) = port.next_place(p, &self.env, queue.places.capacity()) else {
-            return Err(self.write_refused(Status::QueueFull));
+            return Err(self.refuse_append(p, at));
         };
         // It may still be refused, by a revocation in this very moment: then its place is one to skip.
         slot.let_through(port.generation());
         self.env.counters.appends += 1;
         slot.give_place(queue.places.address(number), number, queue.raises);
         Ok(())
+    }
+
+    /// Whether an append of its stream has found no place before it, which its sender did not know of.
+    fn is_behind_refusal(&self, at: BounceId) -> bool {
+        let refused = self.inbound.refusal_before(&self.env.config, at);
+        let named = self.inbound.get(at).map(|slot| slot.header().refusal());
+        refused != OpId(0) && Some(refused) != named && !mutant::is(Mutant::RefusalHoldsNothing)
+    }
+
+    /// The queue is full: the append ends without a place, its sender is told, and its stream remembers it.
+    #[cold]
+    fn refuse_append<P: Platform>(&mut self, p: &mut P, at: BounceId) -> Step {
+        let Some(slot) = self.inbound.get_mut(at) else {
+            return Step::Ended(Status::Malformed);
+        };
+        if let Some(receive) = slot.let_go() {
+            p.release_receive(receive);
+        }
+        let header = *slot.header();
+        self.inbound.note_refusal(&self.env.config, at);
+        *self.env.counters.refusals(Status::NoPlace) += 1;
+        self.send_error(p, &header, Status::NoPlace);
+        Step::Refused
     }
 
     /// A message that had a place has ended, or is not awaited any more: the receiver learns what became of it. The

@@ -10,7 +10,7 @@ use netvm_abi::wire::{Body, Header, MessageFlags, OwnHeader, Owner};
 impl<S: Storage> Nic<S> {
     /// Tells the port that sent `request`, a write, that it failed. Needs no credit.
     pub(super) fn send_error<P: Platform>(&mut self, p: &mut P, request: &OwnHeader, status: Status) {
-        let Body::Write { owner } = request.body() else {
+        let Body::Write { owner, .. } = request.body() else {
             return;
         };
         let mut header = self.links.answer(Body::Error { status, owner }, 0, request);

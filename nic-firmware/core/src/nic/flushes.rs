@@ -1,7 +1,7 @@
 //! Remote completion: a flush is answered when everything that its port sent before has landed.
 //!
 //! It is an ordered message, so it acts when the LSN reaches it: by then every earlier message has
-//! landed or failed, and the stream knows of the first failure.
+//! landed or failed, and the stream knows of the first failure, and of the latest append that found no place.
 
 use super::Nic;
 use super::receive::Step;
@@ -20,17 +20,18 @@ impl<S: Storage> Nic<S> {
         let request = *slot.header();
         let poison = self.inbound.failure_before(&self.env.config, at);
         let (status, failed) = poison.map_or((Status::Ok, OpId(0)), |poison| (poison.status, poison.op));
-        self.answer_flush(p, &request, status, failed);
+        let refused = self.inbound.refusal_before(&self.env.config, at);
+        self.answer_flush(p, &request, status, [failed, refused]);
         Step::Ended(Status::Ok)
     }
 
-    /// Answers a flush: `failed` is the operation that has failed, if one has.
+    /// Answers a flush: with the operation that has failed, if one has, and the append that found no place.
     pub(super) fn answer_flush<P: Platform>(
         &mut self,
         p: &mut P,
         request: &OwnHeader,
         status: Status,
-        failed: OpId,
+        [failed, refused]: [OpId; 2],
     ) {
         let Body::Flush { ticket, .. } = request.body() else {
             return;
@@ -40,6 +41,7 @@ impl<S: Storage> Nic<S> {
             ticket,
             status,
             failed,
+            refused,
         };
         let header = self.links.answer(body, 0, request);
         p.transmit(&header, Payload::Empty);

@@ -95,7 +95,8 @@ impl<S: Storage> Nic<S> {
                     ticket,
                     status,
                     failed,
-                } => self.flush_reply_arrives(p, node, ticket, status, failed),
+                    refused,
+                } => self.flush_reply_arrives(p, node, ticket, status, [failed, refused]),
                 Body::AtomicReply {
                     ticket,
                     status,
@@ -291,7 +292,7 @@ impl<S: Storage> Nic<S> {
             match request.kind() {
                 Kind::ReadRequest => self.reply(p, &request, Err(status)),
                 Kind::AtomicRequest => self.answer_atomic(p, at, Err(status)),
-                Kind::Flush => self.answer_flush(p, &request, status, OpId(0)),
+                Kind::Flush => self.answer_flush(p, &request, status, [OpId(0); 2]),
                 _ => {}
             }
         }
@@ -301,7 +302,7 @@ impl<S: Storage> Nic<S> {
     /// Ends a message without effect. Of a write the sender hears nothing more: it has been told what failed.
     #[cold]
     #[inline(never)]
-    fn hold_message_back<P: Platform>(&mut self, p: &mut P, at: BounceId) -> Step {
+    pub(super) fn hold_message_back<P: Platform>(&mut self, p: &mut P, at: BounceId) -> Step {
         let Some(slot) = self.inbound.get_mut(at) else {
             return Step::Ended(Status::Malformed);
         };

@@ -47,7 +47,7 @@ impl<S: Storage> Nic<S> {
         node: NodeId,
         ticket: ReadTicket,
         status: Status,
-        failed: OpId,
+        [failed, refused]: [OpId; 2],
     ) {
         if !self.round_trips.awaits(ticket, node, RoundTripKind::Flush) {
             self.env.counters.late_replies += 1;
@@ -55,7 +55,7 @@ impl<S: Storage> Nic<S> {
         }
         self.env.counters.flush_replies += 1;
         let result = AtomicResult {
-            value: u64::from(failed.0),
+            value: u64::from(failed.0) | u64::from(refused.0) << 32,
             second: 0,
         };
         self.end_round_trip(p, ticket.slot, status, result);

@@ -35,6 +35,8 @@ pub(crate) const ACK: u8 = 19;
 pub(crate) const ERROR: u8 = 20;
 pub(crate) const BYE: u8 = 24;
 pub(crate) const ORDERED: u8 = 2;
+/// The status of a refused append.
+pub(crate) const NO_PLACE: u8 = 25;
 /// Its notification is delivered whatever failed before.
 pub(crate) const REGARDLESS: u8 = 8;
 /// A write that takes the next place of a shared queue.

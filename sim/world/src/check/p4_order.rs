@@ -72,6 +72,12 @@ impl Checker for Order {
                         lane.0, lane.1
                     ));
                 }
+                News::BehindRefusal { lane, seq } => {
+                    return Err(format!(
+                        "append {seq} of node {} to {} acted behind a refused one that its sender did not know of",
+                        lane.0, lane.1
+                    ));
+                }
                 News::FalseFlush { lane, seq, missing } => {
                     return Err(format!(
                         "flush {seq} of node {} to {} was answered before message {missing} had landed",

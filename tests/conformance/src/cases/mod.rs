@@ -192,6 +192,7 @@ cases! {
     neighbours::channel_ends_keep_failures, 2, Nothing, "an end of a channel that goes leaves other operations' failures";
     neighbours::shared_open_again, 2, Nothing, "a shared queue after one that could not be opened";
     neighbours::shared_threads, 2, Nothing, "threads that share one sender of a full shared queue";
+    neighbours::shared_beside, 2, Nothing, "a full shared queue beside signals and a channel of the same port";
     alock::alock_local, 1, Nothing, "an asymmetric lock, by processor: no command to the NIC";
     alock::alock_alone, 2, Nothing, "an asymmetric lock from afar, when it is free: what that costs";
     alock::alock_remote, 2, Nothing, "an asymmetric lock, all through their NICs";

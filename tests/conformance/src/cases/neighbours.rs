@@ -2,7 +2,7 @@
 //! alone.
 
 use super::GONE;
-use crate::env::{Env, pass};
+use crate::env::{Env, pass, take_signals};
 use crate::outcome::{Outcome, Trouble, fails, refused, right};
 use crate::side::{Side, worse};
 use netvm::{ChannelConfig, Error, OpId, Receiver, RemoteSegment, Sender};
@@ -302,6 +302,75 @@ pub(super) fn shared_threads(env: &Env) -> Outcome {
                 ended = worse(ended, thread.join());
             }
             ended?;
+            side.take_signal(GO)
+        },
+    )
+}
+
+/// One thread appends to a small shared queue whose receiver is slow, another one signals and sends through a channel,
+/// all through one port to one node: what is refused of the one holds nothing back of the other.
+pub(super) fn shared_beside(env: &Env) -> Outcome {
+    /// Signals with each message of the channel.
+    const BELLS: u32 = 4;
+    let (appends, words) = (env.scaled(30), env.scaled(100));
+    env.pair(
+        move |side| {
+            let _bells = side.share("bells", 4096)?;
+            let config = SharedConfig::default().message_bytes(8).capacity(2);
+            let mut queue = SharedReceiver::open(&side, "queue", config)?;
+            let mut channel = Receiver::open(&side, "words", ChannelConfig::default().capacity(4))?;
+            let slow = side.env.spawn_thread(1, "receiver", move |env| {
+                let port = env.open(1, 1)?;
+                for number in 0..appends {
+                    pass(&port, Duration::from_micros(100))?;
+                    let message = queue.recv(env.patience)?;
+                    let came = u32::from_le_bytes(message.array(0)?);
+                    right!(came == number, "append {came} has come, {number} was due");
+                }
+                right!(queue.try_recv()?.is_none(), "an append came twice");
+                Ok(())
+            });
+            let mut receive = || -> Outcome {
+                for number in 0..words {
+                    let message = channel.recv(side.env.patience)?;
+                    let came = u32::from_le_bytes(message.array(0)?);
+                    right!(came == number, "message {came} has come, {number} was due");
+                    drop(message);
+                    pass(&side, Duration::from_micros(20))?;
+                }
+                take_signals(&side.env, &side, GO, words * BELLS)
+            };
+            let received = receive();
+            worse(received, slow.join())?;
+            let bells = side.notification(GO)?.pending();
+            right!(bells == 0, "{bells} signals too many");
+            side.import_peer("peer")?.notify(GO)?;
+            side.flush_peer()
+        },
+        move |side| {
+            let _peer = side.share("peer", 4096)?;
+            let bells = side.import_peer("bells")?;
+            let queue =
+                SharedSender::join(&side, side.peer(), side.peer_port(0), "queue", side.env.patience)?;
+            let mut channel =
+                Sender::join(&side, side.peer(), side.peer_port(0), "words", side.env.patience)?;
+            let append = side.env.spawn_thread(0, "appends", move |env| {
+                for number in 0..appends {
+                    queue.send(&number.to_le_bytes(), env.patience)?;
+                }
+                Ok(())
+            });
+            let mut send = || -> Outcome {
+                for number in 0..words {
+                    for _ in 0..BELLS {
+                        bells.notify(GO)?;
+                    }
+                    channel.send(&number.to_le_bytes(), side.env.patience)?;
+                }
+                side.flush_peer()
+            };
+            let sent = send();
+            worse(sent, append.join())?;
             side.take_signal(GO)
         },
     )

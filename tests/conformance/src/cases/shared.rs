@@ -231,7 +231,7 @@ pub(super) fn shared_posted(env: &Env) -> Outcome {
 /// Which message to go on with after this error.
 fn again(numbers: &BTreeMap<netvm::OpId, u8>, error: Error) -> Outcome<u8> {
     match error {
-        Error::Failed(failure) if failure.status == Status::QueueFull => {
+        Error::Failed(failure) if failure.status == Status::NoPlace => {
             numbers.get(&failure.op).copied().ok_or_else(|| {
                 Trouble::Wrong(format!(
                     "operation {} is refused, which is no message",

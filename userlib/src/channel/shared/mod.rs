@@ -39,9 +39,13 @@
 //! # What it costs
 //!
 //! A message is one message on the wire, and [`SharedSender::send`], which waits to hear that it has its place, one
-//! round trip. To receive and to give back costs no message. Give a sender a port of its own, or let it be the only one
-//! that posts there: a failure of another operation to the same node holds its messages back, until it has been
-//! reported.
+//! round trip. To receive and to give back costs no message.
+//!
+//! # Beside other traffic of its port
+//!
+//! A message that finds no room holds back later messages of its port to shared queues of that node, and nothing else:
+//! writes, notifications and channels go on, and no other call hears of it. [`SharedSender::send`] sends again what
+//! was held back. A *failure* of another operation to the same node does hold messages back, until it has been reported.
 
 mod pace;
 mod receiver;

@@ -1,8 +1,9 @@
 //! A sending end of a shared queue.
 
 use super::pace::Pace;
+use crate::appends::Fate;
 use crate::error::{Error, Failure, Result};
-use crate::failure::{Fate, Known, after};
+use crate::failure::{Known, after};
 use crate::import::RemoteSegment;
 use crate::port::Port;
 use crate::posting::{Payload, Posted, WritePlan};
@@ -109,14 +110,17 @@ impl SharedSender {
         let mut poster = remote.port.poster();
         let failures = &mut poster.failures;
         failures.drain(&remote.port.area, &remote.port.block);
-        let own = failures.unwatch(posted.op).map_err(full);
-        let fate = failures.append_fate(posted.op);
+        let own = failures.unwatch(posted.op);
+        let fate = failures.appends.fate(posted.op);
         let (flush, reply) = flushed?;
         own?;
-        // What another thread was told tells what became of this one.
         match fate {
             Fate::Placed => return Ok(()),
-            Fate::NoPlace => return Err(Error::QueueFull),
+            Fate::NoPlace => {
+                // Behind one that was posted blindly, its caller is to send that one first.
+                failures.take(Some(remote.node))?;
+                return Err(Error::QueueFull);
+            }
             Fate::Unknown => {}
         }
         if flush.epoch != posted.epoch {
@@ -132,10 +136,6 @@ impl SharedSender {
             op if after(op, posted.op.0) => return Ok(()),
             op => OpId(op),
         };
-        // A message of another thread, which will hear of it, found the queue full. This one was held back.
-        if reply.status == Status::QueueFull && op != posted.op && failures.is_watched(op) {
-            return Err(Error::QueueFull);
-        }
         let known = failures.known(op).unwrap_or(Known {
             failure: Failure {
                 op,
@@ -147,14 +147,13 @@ impl SharedSender {
             },
             epoch: flush.epoch,
         });
-        let error = failures.report_flush(known);
-        Err(if op == posted.op { full(error) } else { error })
+        Err(failures.report_flush(known))
     }
 
-    /// Sends a message and does not wait to hear whether it has a place. If it gets none, nothing gets one that this
-    /// port sends to the node after it, until that is reported: by a later call to the node or
+    /// Sends a message and does not wait to hear whether it has a place. If it gets none, no message gets one that this
+    /// port sends to a shared queue of the node after it, until that is reported: by a later call to the node or
     /// [`flush_remote`](Port::flush_remote), as [`Error::Failed`] with this message's number and
-    /// [`Status::QueueFull`]. To repeat it and what followed it is the caller's.
+    /// [`Status::NoPlace`]. To repeat it and what followed it is the caller's. Other operations go on.
     ///
     /// # Errors
     /// As [`try_send`](Self::try_send), of earlier operations.
@@ -197,14 +196,6 @@ impl SharedSender {
         let posted = port.post_write(&plan(Payload::Local(local, &chunk.region), true))?;
         chunk.posted(posted.number);
         Ok(posted)
-    }
-}
-
-/// A refusal for want of room says so.
-fn full(error: Error) -> Error {
-    match error {
-        Error::Failed(failure) if failure.status == Status::QueueFull => Error::QueueFull,
-        other => other,
     }
 }
 

@@ -37,6 +37,8 @@ pub(in crate::check) struct Entry {
     pub(super) behind: bool,
     /// Of an append: its bytes lie in a place.
     pub(super) stored: bool,
+    /// Of an append: it was refused, because its queue was full.
+    pub(super) refused: bool,
 }
 
 impl Entry {
@@ -90,19 +92,29 @@ pub(super) struct Stream {
     pub(super) failed: BTreeSet<u32>,
     /// The same with the epoch: appends of it are held back.
     pub(super) failed_epochs: BTreeSet<(u32, u16)>,
+    /// Owner and operation of the latest append that was refused: appends that do not name it are held back.
+    pub(super) refused: Option<(u32, u32)>,
     /// Notifications that became due, by owner of the source port, and by destination port, its
     /// life, and number.
     pub(super) due: BTreeMap<(u32, Notified), u64>,
 }
 
 impl Stream {
-    /// What the receiving card knows of it when the link's next life begins: which epochs have failed.
+    /// What the receiving card knows of it when the link's next life begins: which epochs have failed, and which append
+    /// was refused.
     fn remembered(self) -> Self {
         Self {
             failed: self.failed,
             failed_epochs: self.failed_epochs,
+            refused: self.refused,
             ..Self::default()
         }
+    }
+
+    /// Whether this append is held back, because it was posted by one that did not know of a refusal before it.
+    pub(super) fn withholds(&self, entry: &Entry) -> bool {
+        let refused = self.refused.filter(|&(owner, _)| owner == entry.source_life);
+        entry.message.appends() && refused.is_some_and(|(_, op)| op != entry.message.operand as u32)
     }
 }
 
@@ -165,7 +177,8 @@ impl Lane {
     }
 
     /// The message at the head of a stream, if its receiver has it and ends it without a trace: it asks for order
-    /// behind a failure of its epoch, or its bytes are in a place of a queue whose port has closed.
+    /// behind a failure of its epoch, or is an append behind a refusal, or its bytes are in a place of a queue whose
+    /// port has closed.
     pub(super) fn held_head(&self, port: u16) -> Option<u32> {
         let stream = self.streams.get(&port)?;
         let seq = *stream.waiting.front()?;
@@ -173,7 +186,7 @@ impl Lane {
         let epoch = (entry.source_life, entry.message.epoch);
         let held = entry.message.asks_for_order()
             && matches!(entry.stage, Stage::Arrived(_))
-            && (entry.stored || stream.failed_epochs.contains(&epoch));
+            && (entry.stored || stream.failed_epochs.contains(&epoch) || stream.withholds(entry));
         held.then_some(seq)
     }
 
@@ -208,8 +221,9 @@ impl Lane {
             let message = &entry.message;
             let alone = message.flags & REGARDLESS != 0;
             // A failed read or atomic leaves nothing undone at the receiver, and no message relies on one that stands
-            // alone; a new owner or epoch starts afresh.
-            if entry.stage == Stage::Failed && !message.only_asks() && !alone {
+            // alone; a refused append is sent again; a new owner or epoch starts afresh.
+            let failed = entry.stage == Stage::Failed && !entry.refused;
+            if failed && !message.only_asks() && !alone {
                 stream.poison = Some((entry.source_life, message.epoch));
             } else if stream
                 .poison

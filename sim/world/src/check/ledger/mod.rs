@@ -12,8 +12,8 @@ mod queues;
 mod wire;
 
 use super::message::{
-    ATOMIC_REPLY, ATOMIC_REQUEST, BYE, CONTROL, ERROR, FLUSH, FLUSH_REPLY, HEAD, Message, Posted, READ_REPLY,
-    WRITE,
+    ATOMIC_REPLY, ATOMIC_REQUEST, BYE, CONTROL, ERROR, FLUSH, FLUSH_REPLY, HEAD, Message, NO_PLACE, Posted,
+    READ_REPLY, WRITE,
 };
 use crate::seen::{Place, Seen, Stored, Way, digest};
 use netvm_abi::{Nanos, NodeId};
@@ -57,6 +57,8 @@ pub(in crate::check) enum News {
     /// A message acted that asks for order, though an earlier one of its stream is lost or has failed, and nothing
     /// shows that the program knows.
     BehindFailure { lane: Direction, seq: u32 },
+    /// An append acted that does not name the refusal before it.
+    BehindRefusal { lane: Direction, seq: u32 },
     /// A card has given up its link to a node. When something last happened that explains it.
     LinkDown { lane: Direction, cause: Option<Nanos> },
     /// A flush was answered although an earlier message of its port had not ended.
@@ -224,6 +226,7 @@ impl Ledger {
                 }
                 self.end(lane_of, message.seq, true, news);
             }
+            ERROR if message.status == NO_PLACE => self.append_refused(lane_of, message.seq, news),
             ERROR => self.refused(lane_of, message.seq, news),
             super::message::ACK => {
                 let mut covered: Vec<u32> = Vec::new();
@@ -378,6 +381,7 @@ impl Ledger {
             port_life,
             acked: false,
             stored: false,
+            refused: false,
         };
         if lane.acked == message.seq {
             lane.progress = now;
@@ -595,7 +599,7 @@ impl Ledger {
                 other_life,
             });
         } else {
-            if !message.only_asks() {
+            if !message.only_asks() && !entry.refused {
                 stream.failed.insert(entry.source_life);
                 stream
                     .failed_epochs

@@ -4,7 +4,7 @@
 //! The model knows the queue as its owner exported it, what the owner has given back, and every record. It gives
 //! out no places itself: it says which ones the card cannot have given out.
 
-use super::lane::{Direction, Stage};
+use super::lane::{Direction, Entry, Lane, Stage};
 use super::{Ledger, News};
 use crate::seen::{ExportFact, Place};
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,10 +114,14 @@ impl Ledger {
         if queue.entry == 0 || at < queue.start || at + u64::from(place.len) > queue.end {
             return false;
         }
-        let sender = queue.awaited.iter().copied().find(|&(direction, seq)| {
+        let says = |&(direction, seq): &(Direction, u32)| {
             let entry = self.lanes.get(&direction).and_then(|lane| lane.entry(seq));
             entry.is_some_and(|entry| matches!(entry.stage, Stage::Arrived(_)) && entry.digest == digest)
-        });
+        };
+        let saying = || queue.awaited.iter().copied().filter(says);
+        // What is held back behind a refusal is sent again, with the same bytes.
+        let sender = saying().find(|&(direction, seq)| !self.is_withheld(direction, seq));
+        let sender = sender.or_else(|| saying().next());
         if sender.is_none() && !queue.stale.contains(&digest) {
             return false;
         }
@@ -183,23 +187,72 @@ impl Ledger {
             return;
         }
         let (from, from_port) = (source as u16, (source >> 16) as u16);
-        let first = awaited.into_iter().find(|&(direction, seq)| {
-            let entry = self.lanes.get(&direction).and_then(|lane| lane.entry(seq));
-            direction == (from, node) && entry.is_some_and(|entry| entry.message.source_port == from_port)
-        });
-        let entry = first
-            .and_then(|(direction, seq)| Some((direction, seq, *self.lanes.get(&direction)?.entry(seq)?)));
-        let Some((direction, seq, entry)) = entry else {
+        let direction = (from, node);
+        let of_sender = |&(lane, seq): &(Direction, u32)| {
+            let entry = *self.lanes.get(&lane)?.entry(seq)?;
+            (lane == direction && entry.message.source_port == from_port).then_some((seq, entry))
+        };
+        let sent: Vec<(u32, Entry)> = awaited.iter().filter_map(of_sender).collect();
+        let next = sent.iter().find(|&&(seq, _)| !self.is_withheld(direction, seq));
+        if next.is_none_or(|(_, entry)| stored != Some(entry.digest))
+            && let Some(&(seq, _)) = sent
+                .iter()
+                .find(|(seq, entry)| stored == Some(entry.digest) && self.is_withheld(direction, *seq))
+        {
+            news.push(News::BehindRefusal { lane: direction, seq });
+            return;
+        }
+        let Some(&(seq, entry)) = next else {
             return wrong("its record names a sender that has sent nothing");
         };
         if stored != Some(entry.digest) || entry.message.len != word & 0xFFFF {
             return wrong("its record is not that of its sender's next message");
         }
+        // Everything earlier of its stream has ended, what was held back without a trace as well.
+        self.held_back(direction, from_port, seq.wrapping_sub(1));
         self.end(direction, seq, true, news);
     }
 
+    /// Whether an append is held back behind a refusal that its sender did not know of.
+    fn is_withheld(&self, direction: Direction, seq: u32) -> bool {
+        let withheld = |lane: &Lane| {
+            let entry = lane.entry(seq)?;
+            let stream = lane.streams.get(&entry.message.source_port)?;
+            Some(stream.withholds(entry))
+        };
+        self.lanes.get(&direction).and_then(withheld).unwrap_or_default()
+    }
+
+    /// The card says that the queue of an append is full: the append has ended, and those of its stream that do not name
+    /// it are held back from now on.
+    pub(super) fn append_refused(&mut self, direction: Direction, seq: u32, news: &mut Vec<News>) {
+        let entry = self.lanes.get(&direction).and_then(|lane| lane.entry(seq));
+        let Some(entry) = entry.filter(|entry| !entry.ended()).copied() else {
+            return;
+        };
+        if !entry.message.appends() {
+            return self.end(direction, seq, false, news);
+        }
+        if self.is_withheld(direction, seq) {
+            news.push(News::BehindRefusal { lane: direction, seq });
+        }
+        let port = entry.message.source_port;
+        // As before an append that has its place.
+        self.held_back(direction, port, seq.wrapping_sub(1));
+        let Some(lane) = self.lanes.get_mut(&direction) else {
+            return;
+        };
+        if let Some(entry) = lane.entry_mut(seq) {
+            entry.refused = true;
+        }
+        if let Some(stream) = lane.streams.get_mut(&port) {
+            stream.refused = Some((entry.source_life, entry.message.op));
+        }
+        self.end(direction, seq, false, news);
+    }
+
     /// Appends and ordered writes that the card has ended without a trace: because something before them in their
-    /// stream had failed in their epoch, or, of an append, because their port closed when their bytes were in their place. (In a port that stays open, a
+    /// stream had failed in their epoch, or an append before them was refused, or, of an append, because their port closed when their bytes were in their place. (In a port that stays open, a
     /// place with bytes and without a record is found in the end.) Those at the head of their stream, up to this message.
     pub(super) fn held_back(&mut self, direction: Direction, port: u16, until: u32) {
         loop {
@@ -229,5 +282,142 @@ impl Ledger {
             })
         };
         self.queues.iter().find_map(lost)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::check::message::tests::frame;
+    use crate::check::message::{APPEND, NO_PLACE, ORDERED};
+    use crate::check::p4_order::Order;
+    use crate::check::shared_queue::SharedQueue;
+    use crate::check::tests::{arrived, caught, feed, feed_at, moved_at, sent};
+    use crate::check::{Checker, Ledger};
+    use crate::seen::{ExportFact, Seen};
+    use netvm_abi::wire::{Header, Kind};
+    use netvm_abi::{Incarnation, Nanos, NodeId, NotificationId, PortId, Seq};
+    use std::rc::Rc;
+
+    const RECEIVER: NodeId = NodeId(1);
+    const AT: PortId = PortId(4);
+
+    fn opened() -> Seen {
+        Seen::PortOpened {
+            node: RECEIVER,
+            port: AT,
+            process: crate::vm::ProcessId(1),
+        }
+    }
+
+    /// A queue of two entries of 512 bytes.
+    fn queue() -> Seen {
+        let fact = ExportFact {
+            start: 0x4000,
+            end: 0x4400,
+            allowed: Vec::new(),
+            queue: Some((512, 0)),
+        };
+        Seen::Exported {
+            node: RECEIVER,
+            port: AT,
+            fact: Rc::new(fact),
+        }
+    }
+
+    /// An append whose number is its sequence number, and which names this refusal.
+    fn append(seq: u8, refusal: u8, text: &[u8]) -> Vec<u8> {
+        let mut bytes = frame(Kind::Write, seq.into(), 0, text, 0);
+        bytes[4] |= APPEND | ORDERED;
+        (bytes[44], bytes[64]) = (seq, refusal);
+        bytes
+    }
+
+    fn refused(seq: u32) -> Seen {
+        let mut error = Header::new(Kind::Error, RECEIVER, NodeId(0));
+        (error.source_port, error.destination_port) = (AT, PortId(3));
+        (error.source_incarnation, error.destination_incarnation) = (Incarnation(8), Incarnation(7));
+        (error.seq, error.raw.status) = (Seq(seq), NO_PLACE);
+        sent(error.encode().to_vec())
+    }
+
+    /// The record of a place of the first lap.
+    fn recorded(place: u32, len: u32) -> Seen {
+        Seen::Recorded {
+            node: RECEIVER,
+            port: AT,
+            slot: place,
+            word: 1 << 24 | len,
+            source: 3 << 16,
+        }
+    }
+
+    /// Three appends, of which the first is refused. The third names this refusal, and carries these bytes.
+    fn begun(refusal: u8, text: &[u8]) -> Vec<Seen> {
+        let frames = [
+            append(5, 0, b"first"),
+            append(6, 0, b"second"),
+            append(7, refusal, text),
+        ];
+        let mut facts = vec![opened(), queue()];
+        facts.extend(frames.iter().cloned().map(sent));
+        facts.push(arrived(frames[0].clone()));
+        facts.push(refused(5));
+        facts.extend(frames[1..].iter().cloned().map(arrived));
+        facts
+    }
+
+    fn judge(checker: &mut dyn Checker, more: &[Seen], begun: Vec<Seen>) -> crate::check::Verdict {
+        let facts: Vec<Seen> = begun.into_iter().chain(more.iter().cloned()).collect();
+        feed(checker, &facts)
+    }
+
+    #[test]
+    fn an_append_that_names_the_refusal_has_a_place_though_others_were_held_back() {
+        // The same bytes as the one that is held back, or others.
+        for text in [&b"first"[..], b"second"] {
+            let more = [moved_at(0x4000, text), recorded(0, text.len() as u32)];
+            for checker in [
+                &mut Order::default() as &mut dyn Checker,
+                &mut SharedQueue::default(),
+            ] {
+                assert_eq!(judge(checker, &more, begun(5, text)), Ok(()));
+            }
+        }
+    }
+
+    #[test]
+    fn an_append_that_acts_and_does_not_name_the_refusal_is_caught() {
+        let words = "behind a refused one";
+        let more = [moved_at(0x4000, b"second"), recorded(0, 6)];
+        caught(judge(&mut Order::default(), &more, begun(5, b"third")), words);
+        caught(
+            judge(&mut Order::default(), &[refused(6)], begun(5, b"third")),
+            words,
+        );
+        let more = [moved_at(0x4000, b"third"), recorded(0, 5)];
+        caught(judge(&mut Order::default(), &more, begun(0, b"third")), words);
+    }
+
+    #[test]
+    fn a_notification_behind_a_refused_append_is_owed() {
+        let (mut ledger, mut order) = (Ledger::default(), Order::default());
+        let bell = frame(Kind::Write, 8, 0, b"", 9);
+        let mut facts = begun(5, b"third");
+        facts.extend([
+            moved_at(0x4000, b"third"),
+            recorded(0, 5),
+            sent(bell.clone()),
+            arrived(bell),
+        ]);
+        assert_eq!(feed_at(&mut order, &mut ledger, Nanos(1), &facts), Ok(()));
+        assert_eq!(ledger.owed(RECEIVER.0, AT.0, 9), 1);
+        let signalled = Seen::Signalled {
+            node: RECEIVER,
+            port: AT,
+            id: NotificationId(9),
+            count: 1,
+        };
+        assert_eq!(feed_at(&mut order, &mut ledger, Nanos(1), &[signalled]), Ok(()));
+        assert_eq!(order.settled(&ledger), Ok(()));
     }
 }
