@@ -19,6 +19,7 @@ mod halt;
 mod host;
 mod interrupts;
 mod log;
+mod memcpy;
 mod mmu;
 mod pci;
 mod self_test;
@@ -27,7 +28,7 @@ mod wire;
 
 /// Boot words: what a test asks for; see [`board::boot_word`].
 mod wanted {
-    /// Start, sleep, switch off.
+    /// Start, sleep, copy, switch off.
     pub(crate) const SELF_TEST: u32 = 1;
     /// Read an address that is not mapped.
     pub(crate) const EXCEPTION: u32 = 2;
@@ -70,7 +71,7 @@ extern "C" fn firmware_main() -> ! {
     match word {
         wanted::SELF_TEST => {
             self_test::sleep::run();
-            ended(Ok(()));
+            ended(self_test::copies::run());
         }
         wanted::LOOPBACK => ended(self_test::loopback::run(&mut arena)),
         wanted::NETWORK => ended(self_test::network::run(&mut arena, &mut map)),

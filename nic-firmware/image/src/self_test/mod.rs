@@ -1,5 +1,6 @@
 //! The image's tests of itself, on request at its start.
 
+pub(crate) mod copies;
 mod end;
 pub(crate) mod instructions;
 pub(crate) mod loopback;
