@@ -185,6 +185,13 @@ impl OwnHeader {
         }
     }
 
+    /// Its words.
+    #[must_use]
+    #[inline]
+    pub const fn words(&self) -> &[u32; HEADER_WORDS] {
+        &self.words
+    }
+
     /// As bytes of the wire.
     #[must_use]
     #[inline]

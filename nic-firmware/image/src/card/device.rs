@@ -11,16 +11,35 @@ use netvm_abi::{Geometry, Nanos, PAGE_SIZE, PageOffset, ReceiveId, StagingId};
 use netvm_nic::Frame;
 use netvm_nic::platform::{DMA_SLOTS, Dma, DmaId, Interrupt, Operands, Payload, Platform};
 use netvm_platform::{Device, DmaEnd};
+use zerocopy::IntoBytes as _;
 
 const PAGE: usize = PAGE_SIZE as usize;
-/// Payload bytes in a descriptor, at most.
-const INLINE: usize = netvm_abi::descriptor::INLINE_BYTES;
+// Payload in a descriptor is words, of which the wire gets the bytes.
+const _: () = assert!(cfg!(target_endian = "little"), "the wire is little-endian");
 
 /// A staging buffer.
 #[repr(C, align(64))]
 struct Staging([u8; PAGE]);
 
 const _: () = assert!(size_of::<Staging>() == netvm_fw_common::memory::STAGING_BYTES);
+
+/// A DMA that has been started. Words without gaps: the compiler would move a structure that begins with a byte as that
+/// byte and an unaligned rest.
+struct Started {
+    dma: Dma,
+    generation: u32,
+    slot: u32,
+}
+
+impl Started {
+    const fn new(id: DmaId, dma: Dma) -> Self {
+        Self {
+            dma,
+            generation: id.generation,
+            slot: id.slot as u32,
+        }
+    }
+}
 
 /// A card's surroundings.
 pub(crate) struct Surroundings<W: Wire> {
@@ -32,7 +51,7 @@ pub(crate) struct Surroundings<W: Wire> {
     pub(crate) wire: W,
     staging: &'static mut [Staging],
     /// DMAs that have been started; each copies when the loop asks for its end.
-    started: Deque<(DmaId, Dma), DMA_SLOTS>,
+    started: Deque<Started, DMA_SLOTS>,
     /// Operands of atomics on their way.
     operands: Operands,
     /// Interrupts for the host.
@@ -113,7 +132,7 @@ impl<W: Wire> Platform for Surroundings<W> {
 
     #[inline]
     fn start_dma(&mut self, id: DmaId, dma: Dma) {
-        if self.started.push_back((id, dma)).is_err() {
+        if self.started.push_back(Started::new(id, dma)).is_err() {
             self.overflowed += 1;
         }
     }
@@ -128,15 +147,9 @@ impl<W: Wire> Platform for Surroundings<W> {
 
     fn transmit(&mut self, header: &OwnHeader, payload: Payload<'_>) {
         let len = usize::from(header.payload_len());
-        let mut short = [0; INLINE];
         let (bytes, staging) = match payload {
             Payload::Empty => (None, None),
-            Payload::Inline(words) => {
-                for (to, from) in short.chunks_exact_mut(4).zip(words) {
-                    to.copy_from_slice(&from.to_le_bytes());
-                }
-                (short.get(..len), None)
-            }
+            Payload::Inline(words) => (words.as_bytes().get(..len), None),
             Payload::Staging(id) => {
                 let buffer = self.staging.get(id.index());
                 (buffer.and_then(|buffer| buffer.0.get(..len)), Some(id))
@@ -167,7 +180,15 @@ impl<W: Wire> Device for Surroundings<W> {
     }
 
     fn poll_dma(&mut self) -> Option<DmaEnd> {
-        let (id, dma) = self.started.pop_front()?;
+        let Started {
+            dma,
+            generation,
+            slot,
+        } = self.started.pop_front()?;
+        let id = DmaId {
+            slot: slot as u8,
+            generation,
+        };
         let ok = self.transfer(id, dma);
         // The bytes stand before everything that the core says about them, and the loads of a page before its unlock.
         fence(Ordering::SeqCst);

@@ -3,14 +3,15 @@
 use crate::arena::Arena;
 use crate::host::copy::copy_own;
 use heapless::{Deque, Vec};
-use netvm_abi::wire::{HEADER_BYTES, OwnHeader};
+use netvm_abi::wire::{HEADER_BYTES, HEADER_WORDS, OwnHeader};
 use netvm_abi::{PAGE_SIZE, ReceiveId};
 use netvm_platform::Frame;
 
 /// A received message.
 #[repr(C, align(16))]
 struct Message {
-    header: [u8; HEADER_BYTES],
+    /// As words: between cards of one machine they are never bytes.
+    header: [u32; HEADER_WORDS],
     payload: [u8; PAGE_SIZE as usize],
     len: usize,
 }
@@ -33,7 +34,7 @@ impl<const BUFFERS: usize> Inbox<BUFFERS> {
         Self {
             first,
             buffers: arena.slice(BUFFERS, 16, |_| Message {
-                header: [0; HEADER_BYTES],
+                header: [0; HEADER_WORDS],
                 payload: [0; PAGE_SIZE as usize],
                 len: 0,
             }),
@@ -53,7 +54,7 @@ impl<const BUFFERS: usize> Inbox<BUFFERS> {
         let Some(message) = self.buffers.get_mut(index as usize) else {
             return;
         };
-        message.header = header.to_bytes();
+        message.header = *header.words();
         let len = payload.len().min(message.payload.len());
         copy_own(payload, &mut message.payload);
         message.len = len;
@@ -65,8 +66,11 @@ impl<const BUFFERS: usize> Inbox<BUFFERS> {
     pub(super) fn poll(&mut self) -> Option<Frame> {
         let index = self.arrived.pop_front()?;
         let message = self.buffers.get(index as usize)?;
-        let len = HEADER_BYTES + message.len;
-        Some(Frame::new(ReceiveId(self.first + index), &message.header, len))
+        Some(Frame {
+            receive: ReceiveId(self.first + index),
+            head: message.header,
+            len: HEADER_BYTES + message.len,
+        })
     }
 
     /// Whether a message stands in a buffer of this inbox.
