@@ -23,6 +23,15 @@ impl Timeout {
             Self::Never => Nanos::MAX,
         }
     }
+
+    /// The same for the round trips of a call that makes some in any case: [`Timeout::Now`] makes them, too, and bounds
+    /// none.
+    pub(crate) fn deadline_of_trips(self, now: Nanos) -> Nanos {
+        match self {
+            Self::Now => Nanos::MAX,
+            other => other.deadline(now),
+        }
+    }
 }
 
 impl From<Duration> for Timeout {

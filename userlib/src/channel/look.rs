@@ -27,7 +27,7 @@ fn soon(since: Nanos, now: Nanos) -> Nanos {
 }
 
 /// A look whether memory of the other side is still there: a read of which only the end counts.
-pub(super) struct Look {
+pub(crate) struct Look {
     port: Arc<PortInner>,
     posted: Posted,
     since: Nanos,
@@ -36,7 +36,7 @@ pub(super) struct Look {
 
 impl Look {
     /// Reads from `offset` on into own memory that nothing else uses.
-    pub(super) fn begin(
+    pub(crate) fn begin(
         port: &Arc<PortInner>,
         remote: &RemoteSegment,
         offset: u64,
@@ -51,12 +51,12 @@ impl Look {
     }
 
     /// When to [see](Self::seen) next.
-    pub(super) fn due(&self, now: Nanos) -> Nanos {
+    pub(crate) fn due(&self, now: Nanos) -> Nanos {
         soon(self.since, now)
     }
 
     /// What came of it, once: nothing while it is under way.
-    pub(super) fn seen(&mut self) -> Option<Result<()>> {
+    pub(crate) fn seen(&mut self) -> Option<Result<()>> {
         if !self.port.has_ended(self.posted.op, self.posted.number) {
             return self.port.alive().err().map(Err);
         }

@@ -48,7 +48,7 @@
 mod body;
 mod config;
 mod layout;
-mod look;
+pub(crate) mod look;
 mod patience;
 mod receiver;
 mod sender;

@@ -1,6 +1,6 @@
 //! Where a synchronization object lies: a block in some port's memory, exported under a name.
 
-use super::peers::look_at;
+use super::peers::look_by;
 use super::rights::{self, Rights};
 use crate::backend::Refusal;
 use crate::error::{Error, Result};
@@ -95,6 +95,7 @@ pub(super) fn join(
     kind: Kind,
     timeout: Timeout,
 ) -> Result<(RemoteSegment, Rights)> {
+    let deadline = timeout.deadline_of_trips(port.now());
     let block = port.import_with(node, exporter, name, Modes::READ | Modes::ATOMIC, timeout)?;
     let wrong = Error::Import {
         node,
@@ -106,7 +107,7 @@ pub(super) fn join(
         return Err(wrong);
     }
     let mut bytes = [0; (MEMBERS - KIND) as usize];
-    look_at(&block, KIND, &mut bytes)?;
+    look_by(&block, KIND, &mut bytes, deadline)?;
     match (bytes.first_chunk(), bytes.last_chunk()) {
         (Some(word), Some(list)) if u64::from_le_bytes(*word) == kind.word() => {
             Ok((block, Rights::from_bytes(list)))

@@ -1,7 +1,7 @@
 //! The lock (thesis 8.2): first come first served, and a waiter looks at its own memory alone.
 
 use super::home::{self, Home, Kind, RECOVERIES};
-use super::peers::look_at;
+use super::peers::{look_at, look_by};
 use super::protocol::{Acquire, Acquired, Release, SeatId, TryAcquire};
 use super::seats::{Patience, Progress, Seat};
 use crate::error::{Error, Result};
@@ -66,11 +66,13 @@ impl Lock {
         name: &str,
         timeout: impl Into<Timeout>,
     ) -> Result<Self> {
-        let (centre, rights) = home::join(port, node, exporter, name, Kind::Lock, timeout.into())?;
+        let timeout = timeout.into();
+        let deadline = timeout.deadline_of_trips(port.now());
+        let (centre, rights) = home::join(port, node, exporter, name, Kind::Lock, timeout)?;
         let seat = Seat::take(&port.inner, &rights)?;
-        seat.enter(&centre)?;
+        seat.enter(&centre, deadline)?;
         let mut recoveries = [0; 8];
-        look_at(&centre, RECOVERIES, &mut recoveries)?;
+        look_by(&centre, RECOVERIES, &mut recoveries, deadline)?;
         Ok(Self {
             seat,
             centre,

@@ -8,6 +8,7 @@ use super::OUT_OF_REACH;
 use super::protocol::SeatId;
 use super::seats::{block_of, name_of};
 use crate::backend::Refusal;
+use crate::channel::look::Look;
 use crate::error::{Error, Result};
 use crate::import::{ROUND_TRIP, RemoteSegment, import};
 use crate::port::PortInner;
@@ -143,7 +144,7 @@ fn introduce(port: &Arc<PortInner>, id: SeatId, deadline: Nanos) -> Result<Remot
         reason: Refusal::Status(status),
     };
     let mut head = [0; 8];
-    match look_at(&remote, 0, &mut head) {
+    match look_by(&remote, 0, &mut head, deadline) {
         Ok(()) if u64::from_le_bytes(head) as u16 == id.generation() => Ok(remote),
         Ok(()) => Err(gone(Status::NoSuchPort)),
         Err(Error::Failed(failure)) => Err(gone(failure.status)),
@@ -155,6 +156,37 @@ fn introduce(port: &Arc<PortInner>, id: SeatId, deadline: Nanos) -> Result<Remot
 /// others, and stays where the program is told of it.
 pub(super) fn look_at(remote: &RemoteSegment, offset: u64, bytes: &mut [u8]) -> Result<()> {
     remote.read(offset, bytes).aside().call()
+}
+
+/// Looks in vain before a look lets go of the processor.
+const SPINS: u32 = 16;
+
+/// The same until a deadline: [`Error::TimedOut`] if the answer has not come by then. What comes later lands in memory that
+/// nothing else uses, and its failure is told to no caller.
+pub(super) fn look_by(remote: &RemoteSegment, offset: u64, bytes: &mut [u8], deadline: Nanos) -> Result<()> {
+    let port = &remote.inner().port;
+    if deadline == Nanos::MAX {
+        return look_at(remote, offset, bytes);
+    }
+    let into = port.alloc(bytes.len() as u64)?;
+    let mut look = Look::begin(port, remote, offset, &into.whole())?;
+    let mut spins = 0;
+    loop {
+        if let Some(end) = look.seen() {
+            end?;
+            return into.read_into(0, bytes);
+        }
+        let now = port.backend.now();
+        if now >= deadline {
+            return Err(Error::TimedOut);
+        }
+        if spins < SPINS {
+            port.backend.relax(spins);
+            spins += 1;
+        } else {
+            port.pause(deadline.min(look.due(now)))?;
+        }
+    }
 }
 
 /// How often to look at a seat, each time by a new import: it comes to an end where own memory cannot be had, again and

@@ -6,7 +6,7 @@
 //! notification number follow from its index, so a name says all there is to know.
 
 use super::home::{MEMBERS, PLACES, RECOVERIES, RECOVERY};
-use super::peers::{Peers, TRIES, is_gone, look_at};
+use super::peers::{Peers, TRIES, is_gone, look_by};
 use super::protocol::{Answer, Centre, GRANTS, Machine, Place, SeatId, View, Want};
 use super::rights::Rights;
 use crate::backend::Refusal;
@@ -332,8 +332,7 @@ impl Seat {
         self.view_by(of, Nanos::MAX)
     }
 
-    /// The same until a deadline: [`Error::TimedOut`] if it could not be reached by then. A read under way ends by itself,
-    /// at the latest when the card finds its link lost.
+    /// The same until a deadline: [`Error::TimedOut`] if it could not be reached by then.
     pub(super) fn view_by(&self, of: SeatId, deadline: Nanos) -> Result<Option<View>> {
         let mut bytes = [0; GRANT as usize];
         let mut tries = 0;
@@ -344,7 +343,7 @@ impl Seat {
                 Err(error) => return Err(error),
             };
             tries += 1;
-            match look_at(&remote, within(of.seat()), &mut bytes) {
+            match look_by(&remote, within(of.seat()), &mut bytes, deadline) {
                 Ok(()) => break,
                 // A new import shows whether it is gone.
                 Err(Error::Failed(_)) if tries < TRIES => self.seats.peers.forget(of),
@@ -464,9 +463,9 @@ impl Seat {
     }
 
     /// A lock's table of members.
-    fn places(&self, centre: &RemoteSegment) -> Result<Vec<SeatId>> {
+    fn places(&self, centre: &RemoteSegment, deadline: Nanos) -> Result<Vec<SeatId>> {
         let mut bytes = [0; PLACES * 8];
-        look_at(centre, MEMBERS, &mut bytes)?;
+        look_by(centre, MEMBERS, &mut bytes, deadline)?;
         let (words, _) = bytes.as_chunks::<8>();
         Ok(words
             .iter()
@@ -477,19 +476,20 @@ impl Seat {
     /// The participant in this place among a lock's members. The first place is asked for first: then they are read.
     fn member(&self, members: &mut Vec<SeatId>, centre: &RemoteSegment, at: u16) -> Result<SeatId> {
         if at == 0 {
-            *members = self.places(centre)?;
+            *members = self.places(centre, Nanos::MAX)?;
             members.retain(|id| !id.is_nobody());
         }
         Ok(members.get(usize::from(at)).copied().unwrap_or(SeatId::NOBODY))
     }
 
-    /// Becomes a member of a lock. The place of a dead member will do.
-    pub(super) fn enter(&self, centre: &RemoteSegment) -> Result<()> {
+    /// Becomes a member of a lock. The place of a dead member will do. [`Error::TimedOut`]: it could not look before the
+    /// deadline, and is no member. Where it may have become one, it waits for the answer.
+    pub(super) fn enter(&self, centre: &RemoteSegment, deadline: Nanos) -> Result<()> {
         let me = self.me.in_turn(0);
         for of_the_dead in [false, true] {
-            for (at, &id) in self.places(centre)?.iter().enumerate() {
+            for (at, &id) in self.places(centre, deadline)?.iter().enumerate() {
                 let free = if of_the_dead {
-                    !id.is_nobody() && self.view(id)?.is_none()
+                    !id.is_nobody() && self.view_by(id, deadline)?.is_none()
                 } else {
                     id.is_nobody()
                 };
@@ -522,7 +522,9 @@ impl Seat {
     pub(super) fn leave(&self, centre: &RemoteSegment) {
         let me = self.me.in_turn(0);
         // Where the home has gone, so has the table.
-        let Ok(places) = self.places(centre) else { return };
+        let Ok(places) = self.places(centre, Nanos::MAX) else {
+            return;
+        };
         if let Some(at) = places.iter().position(|&id| id == me)
             && let Ok(word) = centre.word64(MEMBERS + 8 * at as u64)
         {

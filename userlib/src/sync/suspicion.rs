@@ -4,7 +4,7 @@
 //! gone, the queue is reset: its epoch rises, which all waiters in it find when they look, and all stand in it anew.
 //! That is safe at any time, because a grant names its epoch; so a suspicion may be wrong.
 
-use super::peers::look_at;
+use super::peers::look_by;
 use super::protocol::Inserted;
 use super::seats::Seat;
 use crate::error::{Error, Result};
@@ -34,7 +34,10 @@ impl Suspicion {
         deadline: Nanos,
     ) -> Result<bool> {
         let mut bytes = [0; OPERAND_BYTES];
-        look_at(centre, 0, &mut bytes)?;
+        match look_by(centre, 0, &mut bytes, deadline) {
+            Err(Error::TimedOut) => return Ok(false),
+            end => end?,
+        }
         let mut words = Operand::default();
         for (word, eight) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
             *word = u64::from_le_bytes(*eight);

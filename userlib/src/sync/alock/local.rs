@@ -154,8 +154,10 @@ impl AsymmetricLock {
         name: &str,
         timeout: impl Into<Timeout>,
     ) -> Result<AsymmetricHandle> {
+        let timeout = timeout.into();
+        let deadline = timeout.deadline_of_trips(port.now());
         let segment = port.import_with(node, exporter, name, Modes::READ | Modes::ATOMIC, timeout)?;
-        let remote = super::Remote::new(port, segment)?;
+        let remote = super::Remote::new(port, segment, deadline)?;
         Ok(AsymmetricHandle::new(Way::Remote(Box::new(remote))))
     }
 }

@@ -7,7 +7,7 @@
 //! in between.
 
 use super::super::OUT_OF_REACH;
-use super::super::peers::look_at;
+use super::super::peers::look_by;
 use super::super::rights::Rights;
 use super::layout::{EXPORTED, LINE, MemberId, descriptor, lock};
 use super::local::{Waiting, lost};
@@ -24,7 +24,7 @@ use crate::timeout::Timeout;
 use netvm_abi::atomic::Atomic;
 use netvm_abi::control::Modes;
 use netvm_abi::descriptor::Opcode;
-use netvm_abi::{PAGE_SIZE, Status};
+use netvm_abi::{Nanos, PAGE_SIZE, Status};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,7 +70,8 @@ pub(super) struct Remote {
 }
 
 impl Remote {
-    pub(super) fn new(port: &Port, lock: RemoteSegment) -> Result<Self> {
+    /// A handle of another node's lock, which it reads once: until the deadline.
+    pub(super) fn new(port: &Port, lock: RemoteSegment, deadline: Nanos) -> Result<Self> {
         let inner = Arc::clone(&port.inner);
         let needed = Modes::READ | Modes::ATOMIC;
         if !lock.modes().contains(needed) {
@@ -97,7 +98,7 @@ impl Remote {
             return Err(wrong);
         }
         let mut bytes = [0; (EXPORTED - lock::BUDGETS) as usize];
-        look_at(&lock, lock::BUDGETS, &mut bytes)?;
+        look_by(&lock, lock::BUDGETS, &mut bytes, deadline)?;
         let (limit, rights) = match (bytes.first_chunk(), bytes.last_chunk()) {
             (Some(budgets), Some(list)) => (u64::from_le_bytes(*budgets) >> 32, Rights::from_bytes(list)),
             _ => return Err(wrong),
