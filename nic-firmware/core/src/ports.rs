@@ -302,20 +302,15 @@ impl<S: Storage> Ports<S> {
         self.get_mut(id).filter(|port| port.is(generation))
     }
 
-    /// The same, with the copy of its notification queue.
+    /// The same, with the copies of all notification queues.
     #[inline]
-    pub(crate) fn with_queue(
+    pub(crate) fn with_queues(
         &mut self,
         id: PortId,
         generation: Generation,
     ) -> Option<(&mut Port, &mut [u16])> {
         let port = self.table.get_mut(id.index())?;
-        if !port.is(generation) {
-            return None;
-        }
-        let first = id.index() * NOTIFICATION_ENTRIES as usize;
-        let copy = self.copies.get_mut(first..)?;
-        Some((port, copy.get_mut(..NOTIFICATION_ENTRIES as usize)?))
+        port.is(generation).then_some((port, &mut self.copies))
     }
 
     /// Serves a port. The driver has cleared the port's block and area before it posted this; what

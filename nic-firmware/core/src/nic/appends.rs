@@ -111,14 +111,14 @@ impl<S: Storage> Nic<S> {
             node: header.source(),
             port: header.source_port(),
         };
-        let Some((port, copy)) = self.ports.with_queue(id, slot.let_through_to()) else {
+        let Some((port, copies)) = self.ports.with_queues(id, slot.let_through_to()) else {
             return;
         };
         record.store(p.shared(), self.env.shared.port_area(id), place);
         if status != Status::Ok {
             self.env.counters.places_skipped += 1;
             if raises.is_some() {
-                port.notify_event(p, &mut self.env, copy, raises);
+                port.notify_event(p, &mut self.env, copies, raises);
             }
         }
     }

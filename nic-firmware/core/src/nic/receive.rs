@@ -456,14 +456,14 @@ impl<S: Storage> Nic<S> {
         }
         let held_back =
             poisoned && (slot.status() != Status::Ok || !header.flags().contains(MessageFlags::REGARDLESS));
-        let open = self.ports.with_queue(port, slot.let_through_to());
-        let Some((port, copy)) = open.filter(|_| !held_back) else {
+        let open = self.ports.with_queues(port, slot.let_through_to());
+        let Some((port, copies)) = open.filter(|_| !held_back) else {
             self.env.counters.notifications_suppressed += 1;
             return;
         };
         if !number.is_one_shot() {
-            port.notify_event(p, &mut self.env, copy, number);
-        } else if let Err(status) = port.notify_one_shot(p, &mut self.env, copy, number) {
+            port.notify_event(p, &mut self.env, copies, number);
+        } else if let Err(status) = port.notify_one_shot(p, &mut self.env, copies, number) {
             self.undelivered(p, at, status);
         }
     }

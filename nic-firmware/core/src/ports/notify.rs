@@ -81,20 +81,20 @@ impl NotificationPlace {
 }
 
 impl Port {
-    /// Delivers the signal of an event count. `copy` is the NIC's copy of the port's notification queue.
+    /// Delivers the signal of an event count. `copies` are the NIC's copies of the notification queues of all ports.
     #[inline(always)]
     pub(crate) fn notify_event<P: Platform, S: Storage>(
         &mut self,
         p: &mut P,
         env: &mut Env<S>,
-        copy: &mut [u16],
+        copies: &mut [u16],
         number: NotificationId,
     ) {
         let place = self.notification_place(env);
         env.counters.notifications_delivered += 1;
         let read = place.raise(p.bar(), p.shared(), number);
         if read != self.notification_read || !self.is_queued(number.0) {
-            return self.announce(p, env, copy, number, read);
+            return self.announce(p, env, copies, number, read);
         }
         env.counters.notifications_coalesced += 1;
         if place.wakes(p.bar(), number) {
@@ -108,16 +108,16 @@ impl Port {
         &mut self,
         p: &mut P,
         env: &mut Env<S>,
-        copy: &mut [u16],
+        copies: &mut [u16],
         number: NotificationId,
         read: u32,
     ) {
-        self.note_read(read, copy);
+        self.note_read(read, copies);
         if self.is_queued(number.0) {
             env.counters.notifications_coalesced += 1;
         } else {
             self.set_queued(number.0, true);
-            self.enqueue(p, env, copy, number);
+            self.enqueue(p, env, copies, number);
         }
         if self.notification_place(env).wakes(p.bar(), number) {
             env.interrupt_port(p, self.id);
@@ -132,18 +132,18 @@ impl Port {
         &mut self,
         p: &mut P,
         env: &mut Env<S>,
-        copy: &mut [u16],
+        copies: &mut [u16],
         number: NotificationId,
     ) -> Result<(), Status> {
         let read = self.notification_place(env).read(p.bar());
-        self.note_read(read, copy);
+        self.note_read(read, copies);
         if self.one_shots >= one_shot_room(NOTIFICATION_ENTRIES) {
             env.counters.one_shot_refused += 1;
             return Err(Status::QueueFull);
         }
         self.one_shots += 1;
         env.counters.one_shot_delivered += 1;
-        self.enqueue(p, env, copy, number);
+        self.enqueue(p, env, copies, number);
         Ok(())
     }
 
@@ -153,12 +153,12 @@ impl Port {
         &mut self,
         p: &mut P,
         env: &mut Env<S>,
-        copy: &mut [u16],
+        copies: &mut [u16],
         number: NotificationId,
     ) {
         let position = self.notification_write;
         self.notification_write = position.wrapping_add(1);
-        if let Some(copy) = copy.get_mut((position % NOTIFICATION_ENTRIES) as usize) {
+        if let Some(copy) = copies.get_mut(self.copy_of(position % NOTIFICATION_ENTRIES)) {
             *copy = if number.is_one_shot() {
                 ONE_SHOT
             } else {
@@ -190,7 +190,7 @@ impl Port {
     /// The NIC knows what the entries were from its own copy: what the application may write is not
     /// believed. A number that cannot be is ignored: it harms only its own queue. One step for each
     /// entry ever made, so O(1) a notification; at most a whole queue at once.
-    fn note_read(&mut self, read: u32, copy: &[u16]) {
+    fn note_read(&mut self, read: u32, copies: &[u16]) {
         let waiting = self.notification_write.wrapping_sub(self.notification_read);
         let taken = read.wrapping_sub(self.notification_read);
         if taken > waiting {
@@ -198,7 +198,7 @@ impl Port {
         }
         for _ in 0..taken {
             let slot = self.notification_read % NOTIFICATION_ENTRIES;
-            match copy.get(slot as usize) {
+            match copies.get(self.copy_of(slot)) {
                 Some(&ONE_SHOT) | None => self.one_shots = self.one_shots.saturating_sub(1),
                 Some(&number) => {
                     self.set_queued(u32::from(number), false);
@@ -206,6 +206,11 @@ impl Port {
             }
             self.notification_read = self.notification_read.wrapping_add(1);
         }
+    }
+
+    /// Where the copy of a slot of its queue is.
+    const fn copy_of(&self, slot: u32) -> usize {
+        self.id.index() * NOTIFICATION_ENTRIES as usize + slot as usize
     }
 
     /// Whether an event count has an entry in the queue.
