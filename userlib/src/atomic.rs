@@ -167,6 +167,7 @@ impl PendingAtomic {
                 others: 0,
             },
             epoch: self.epoch,
+            write: false,
         }
     }
 }

@@ -32,6 +32,8 @@ const GOLDEN: u16 = 0x9E37;
 pub(crate) struct Known {
     pub(crate) failure: Failure,
     pub(crate) epoch: Epoch,
+    /// Whether it was a write: cards hold back what asks for order behind it.
+    pub(crate) write: bool,
 }
 
 /// A stream: what this port sends to one node. Changed under the port's lock only.
@@ -117,7 +119,7 @@ pub(crate) struct Failures {
     watched: Vec<OpId>,
     pub(crate) appends: Appends,
     /// Calls reported lately.
-    reported: VecDeque<OpId>,
+    reported: VecDeque<Known>,
     /// Calls whose failure is reported to no thread.
     disregarded: VecDeque<OpId>,
     /// Reported so far.
@@ -231,6 +233,8 @@ impl Failures {
                         others: 0,
                     },
                     epoch: record.epoch,
+                    // Every round trip of the library names a reply slot, and so has no record.
+                    write: true,
                 });
                 self.read = self.read.wrapping_add(1);
             }
@@ -251,14 +255,12 @@ impl Failures {
                 // Its sender comes for its fate, or it is no news.
                 return;
             }
-        } else if !self.reported.contains(&op)
-            && (self.disregarded.contains(&op) || self.appends.was_refused(op))
-        {
+        } else if !self.was_reported(op) && (self.disregarded.contains(&op) || self.appends.was_refused(op)) {
             // Of a refused append nothing else is news; the link may have failed before it was acknowledged.
             self.remember(&known);
             return;
         }
-        if self.reported.contains(&op) || self.known.iter().any(|other| other.failure.op == op) {
+        if self.was_reported(op) || self.known.iter().any(|other| other.failure.op == op) {
             return;
         }
         if self.known.len() < KEPT {
@@ -322,7 +324,22 @@ impl Failures {
                 others: 0,
             },
             epoch,
+            write: false,
         });
+    }
+
+    fn was_reported(&self, op: OpId) -> bool {
+        self.reported.iter().any(|known| known.failure.op == op)
+    }
+
+    /// Whether an operation to `node` in this epoch was held back by this side's card: a write before it failed here,
+    /// or may have, so the operation never left, and the receiver knows nothing of it.
+    pub(crate) fn held_back(&self, node: NodeId, epoch: Epoch, op: OpId) -> bool {
+        let before = |known: &Known| {
+            let failure = &known.failure;
+            known.write && failure.node == node && known.epoch == epoch && after(op.0, failure.op.0)
+        };
+        self.lost > 0 || self.known.iter().chain(&self.reported).any(before)
     }
 
     /// Takes out the known failures to `node` (or to any node) that any thread may report.
@@ -396,7 +413,7 @@ impl Failures {
         if self.reported.len() == REMEMBERED {
             self.reported.pop_front();
         }
-        self.reported.push_back(known.failure.op);
+        self.reported.push_back(*known);
         let node = known.failure.node;
         if self.epoch(node) == known.epoch {
             self.stream(node).raise();
@@ -438,6 +455,7 @@ mod tests {
                 others: 0,
             },
             epoch: Epoch(epoch),
+            write: true,
         }
     }
 
@@ -520,6 +538,41 @@ mod tests {
             assert_eq!(failures.appends.fate(op), Fate::NoPlace);
         }
         assert_eq!(failures.count, 0);
+    }
+
+    #[test]
+    fn what_follows_a_write_that_failed_at_this_side_was_held_back() {
+        let (node, epoch) = (NodeId(1), Epoch(0));
+        let mut failures = Failures::new(3, Generation(0));
+        assert!(!failures.held_back(node, epoch, OpId(8)));
+        failures.add(failed(7, 1, 0));
+        for (told, what) in [(false, "known"), (true, "reported")] {
+            assert!(failures.held_back(node, epoch, OpId(8)), "{what}");
+            assert!(
+                !failures.held_back(node, epoch, OpId(6)),
+                "{what}: posted before it"
+            );
+            assert!(
+                !failures.held_back(NodeId(2), epoch, OpId(8)),
+                "{what}: another node"
+            );
+            assert!(
+                !failures.held_back(node, Epoch(1), OpId(8)),
+                "{what}: another epoch"
+            );
+            if !told {
+                failures.take(None).unwrap_err();
+            }
+        }
+        let mut failures = Failures::new(3, Generation(0));
+        failures.add(Known {
+            write: false,
+            ..failed(7, 1, 0)
+        });
+        assert!(
+            !failures.held_back(node, epoch, OpId(8)),
+            "a read holds nothing back"
+        );
     }
 
     #[test]

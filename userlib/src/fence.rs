@@ -254,6 +254,7 @@ impl PortInner {
                 others: 0,
             },
             epoch: posted.epoch,
+            write: op != posted.op,
         });
         let lost = Some(known);
         Ok(Landed { node, lost })

@@ -121,6 +121,7 @@ impl Replies {
                             others: 0,
                         },
                         epoch: waiting.epoch,
+                        write: false,
                     });
                 }
                 dropped.extend(waiting.hold);

@@ -92,7 +92,8 @@ impl SharedSender {
     /// Sends a message, once, and returns when it has its place.
     ///
     /// # Errors
-    /// [`Error::QueueFull`], also when a message of another thread was refused before this one: try again.
+    /// [`Error::QueueFull`], also when a message of another thread was refused before this one, or an operation of
+    /// another thread failed at this side: try again.
     /// [`Error::Empty`], [`Error::MessageTooLong`], [`Error::Released`], [`Error::PortClosed`], [`Error::PortEnded`].
     /// [`Error::Failed`] when it could not be put into its place, or for
     /// an earlier operation to the same node that failed and was not yet reported: the message has no place then.
@@ -127,6 +128,12 @@ impl SharedSender {
             return Err(Error::StreamFailed { node: remote.node });
         }
         if reply.status == Status::Ok {
+            if failures.held_back(remote.node, posted.epoch, posted.op) {
+                // It never left: a write before it failed at this side, of which the receiver knows nothing. That is
+                // told first, or another thread has been told, and this message is to be sent again.
+                failures.take(Some(remote.node))?;
+                return Err(Error::QueueFull);
+            }
             return Ok(());
         }
         // The first operation of the stream that failed, or the flush itself if it got no answer. What was posted
@@ -146,6 +153,7 @@ impl SharedSender {
                 others: 0,
             },
             epoch: flush.epoch,
+            write: op != flush.op,
         });
         Err(failures.report_flush(known))
     }
