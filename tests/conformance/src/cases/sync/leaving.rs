@@ -1,6 +1,6 @@
 //! Participants that go, and what they leave behind.
 
-use super::{all, lock, semaphore};
+use super::{all, ended_by, lock, semaphore};
 use crate::env::{Env, pass};
 use crate::outcome::{Outcome, Trouble, fails, right};
 use crate::side::Side;
@@ -38,7 +38,7 @@ fn lose(gone: &RemoteSegment) -> netvm::Result<OpId> {
 pub(in super::super) fn failures_outlive_participants(env: &Env) -> Outcome {
     env.pair(
         |side| {
-            let _semaphore = Semaphore::create(&side, "semaphore", 0, all())?;
+            let semaphore = Semaphore::create(&side, "semaphore", 0, all())?;
             let _away = side.share("stays", 4096)?;
             let goes = side.share("goes", 4096)?;
             let waits = side.env.spawn_thread(1, "waits", waiter);
@@ -47,7 +47,9 @@ pub(in super::super) fn failures_outlive_participants(env: &Env) -> Outcome {
             let peer = side.import_peer("peer")?;
             peer.notify(1)?;
             side.flush_peer()?;
-            waits.join()?;
+            // The token may be lost with the message that hands it over.
+            let (ended, _semaphore) = ended_by(&side.env, &side, semaphore, vec![waits]);
+            ended?;
             side.take_signal(2)
         },
         |side| {
