@@ -182,6 +182,12 @@ impl Block {
         unsafe { at.write_volatile(value) }
     }
 
+    /// Loads a word of it.
+    #[must_use]
+    pub fn load(&self, word: WordIndex) -> u32 {
+        self.0.load(word.index())
+    }
+
     /// Stores what is there to each of its pages.
     pub fn touch(&self) {
         for word in (0..self.0.bytes / 4).step_by(1024) {

@@ -44,6 +44,7 @@ enum Role {
 const ROLES: [Role; 4] = [Role::Wait, Role::Send, Role::Map, Role::Keep];
 const FILE: &str = device::FIRST;
 const PAGE: u64 = 4096;
+const WORDS_OF_A_PAGE: u32 = 1024;
 /// All that is waited for comes within this.
 const LIMIT: Duration = Duration::from_secs(120);
 /// A close has nothing to wait for when the card has gone.
@@ -224,6 +225,15 @@ fn map(at_work: impl Fn() -> std::io::Result<()>) -> Result<(), Trouble> {
             return Err("NIC memory cannot be mapped, but the port's state is good".into());
         }
         std::thread::sleep(Duration::from_millis(1));
+    }
+    // Behind each page of the mapping is the same page of the kernel from now on, and no memory of the card.
+    const MARK: u32 = 0xC0FF_EE00;
+    kept.store(WordIndex(0), MARK);
+    for page in 1..BLOCK_WORDS / WORDS_OF_A_PAGE {
+        let found = kept.load(WordIndex(page * WORDS_OF_A_PAGE));
+        if found != MARK {
+            return Err(format!("NIC memory is still mapped: page {page} begins with {found:#x}").into());
+        }
     }
     close((kept, area, device))
 }
