@@ -226,14 +226,17 @@ fn map(at_work: impl Fn() -> std::io::Result<()>) -> Result<(), Trouble> {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    // Behind each page of the mapping is the same page of the kernel from now on, and no memory of the card.
+    // Soon after that, the same page of the kernel is behind each page of the mapping, and no memory of the card.
     const MARK: u32 = 0xC0FF_EE00;
-    kept.store(WordIndex(0), MARK);
-    for page in 1..BLOCK_WORDS / WORDS_OF_A_PAGE {
-        let found = kept.load(WordIndex(page * WORDS_OF_A_PAGE));
-        if found != MARK {
-            return Err(format!("NIC memory is still mapped: page {page} begins with {found:#x}").into());
+    let marked = || {
+        kept.store(WordIndex(0), MARK);
+        (1..BLOCK_WORDS / WORDS_OF_A_PAGE).all(|page| kept.load(WordIndex(page * WORDS_OF_A_PAGE)) == MARK)
+    };
+    while !marked() {
+        if Instant::now() > end {
+            return Err("NIC memory is still mapped".into());
         }
+        std::thread::sleep(Duration::from_millis(1));
     }
     close((kept, area, device))
 }
