@@ -39,8 +39,8 @@ enum State {
 /// The transfer that a buffer is filled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StagingFor {
-    /// None any more: the buffer is freed as soon as DMA, host or platform let go of it.
-    Nobody,
+    /// Nothing any more: the buffer is freed as soon as DMA, host or platform let go of it.
+    Nothing,
     /// An entry of a port's pipeline.
     Port {
         /// The port.
@@ -77,7 +77,7 @@ impl Buffer {
     /// A free buffer.
     pub(crate) const FREE: Self = Self {
         state: State::Free,
-        owner: StagingFor::Nobody,
+        owner: StagingFor::Nothing,
         payer: Payer::Reads,
         generation: 0,
         vpn: Vpn::from_raw(0),
@@ -236,7 +236,7 @@ impl<S: Storage> Staging<S> {
             return;
         };
         buffer.state = State::Free;
-        buffer.owner = StagingFor::Nobody;
+        buffer.owner = StagingFor::Nothing;
         self.free |= 1 << id.0;
         match buffer.payer {
             Payer::Port(port) => {
@@ -256,7 +256,7 @@ impl<S: Storage> Staging<S> {
         let Some(buffer) = self.get_mut(id) else {
             return;
         };
-        buffer.owner = StagingFor::Nobody;
+        buffer.owner = StagingFor::Nothing;
         if buffer.state == State::Full {
             self.release(ports, id);
         }
@@ -351,7 +351,7 @@ impl<S: Storage> Staging<S> {
     pub(crate) fn leaves(&mut self, id: StagingId) {
         if let Some(buffer) = self.get_mut(id) {
             buffer.state = State::Leaving;
-            buffer.owner = StagingFor::Nobody;
+            buffer.owner = StagingFor::Nothing;
         }
     }
 

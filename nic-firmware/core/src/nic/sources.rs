@@ -20,7 +20,7 @@ impl<S: Storage> Nic<S> {
         };
         let segment = match owner {
             StagingFor::Read(request) => Some(self.authorise_read(p, now, request)?),
-            StagingFor::Nobody | StagingFor::Port { .. } => None,
+            StagingFor::Nothing | StagingFor::Port { .. } => None,
         };
         let port = self.ports.get_mut(port).ok_or(Status::NoSuchPort)?;
         self.staging
@@ -30,7 +30,7 @@ impl<S: Storage> Nic<S> {
 
     /// Fills a buffer that has waited, unless it is not wanted any more.
     pub(super) fn fill_again<P: Platform>(&mut self, p: &mut P, now: Nanos, id: StagingId) {
-        if let Some((StagingFor::Nobody, _)) = self.staging.of(id) {
+        if let Some((StagingFor::Nothing, _)) = self.staging.of(id) {
             self.release_staging(p, now, id);
         } else if let Err(status) = self.fill(p, now, id) {
             self.unfilled(p, now, id, status);
@@ -41,7 +41,7 @@ impl<S: Storage> Nic<S> {
     pub(super) fn filled<P: Platform>(&mut self, p: &mut P, now: Nanos, id: StagingId, ok: bool) {
         match self.staging.filled(id) {
             None => {}
-            Some(StagingFor::Nobody) => self.release_staging(p, now, id),
+            Some(StagingFor::Nothing) => self.release_staging(p, now, id),
             Some(_) if !ok => self.unfilled(p, now, id, Status::BusError),
             Some(StagingFor::Port { port, entry }) => self.staged(p, now, port, entry, Ok(())),
             Some(StagingFor::Read(request)) => {
@@ -58,7 +58,7 @@ impl<S: Storage> Nic<S> {
         match owner {
             Some((StagingFor::Port { port, entry }, _)) => self.staged(p, now, port, entry, Err(status)),
             Some((StagingFor::Read(request), _)) => self.read_served(p, now, request, Err(status)),
-            Some((StagingFor::Nobody, _)) | None => {}
+            Some((StagingFor::Nothing, _)) | None => {}
         }
     }
 
