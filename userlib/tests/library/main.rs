@@ -1,5 +1,6 @@
 //! The library against a card made of words: what it posts, and what it makes of the answers.
 
+mod appends;
 mod channels;
 mod failures;
 mod handlers;
