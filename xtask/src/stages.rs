@@ -299,10 +299,10 @@ fn sim(context: &mut Context<'_>) -> Result<Outcome> {
         "netvm-bench-sync",
     ])?;
     let tests = context.tests()?;
-    // What fails names the command that replays it.
+    // What fails names the command that replays it, and the file with its trace. The other seeds run, so one run tells all.
     let fresh = context.seeds.to_string();
     let mut netvm = cargo(&["run", "--release", "--locked", "--bin", "netvm", "--", "sim"]);
-    netvm.args(["--nodes", "4", "--seeds", &fresh]);
+    netvm.args(["--nodes", "4", "--keep-going", "--seeds", &fresh]);
     if let Some(first) = seeds_of_the_tree() {
         netvm.args(["--first-seed", &first.to_string()]);
     }

@@ -1,4 +1,4 @@
-//! What a run that failed leaves behind: a file with the seed, the command that plays it again, and the whole trace.
+//! What a run that failed leaves behind: a file with the seed, the command that plays it again, the whole trace, and the counters.
 
 use crate::report::Failure;
 use crate::trace::{Lines, TraceSink};
@@ -52,6 +52,10 @@ pub fn leave(
         Some(promise) => writeln!(out, "{promise} broken: {}", failure.what)?,
         None => writeln!(out, "{}", failure.what)?,
     }
+    writeln!(out, "counters, sums over all nodes:")?;
+    for (name, count) in failure.counters.iter().filter(|(_, count)| **count > 0) {
+        writeln!(out, "{name} {count}")?;
+    }
     out.flush()?;
     Ok(path)
 }
@@ -61,6 +65,7 @@ mod tests {
     use super::*;
     use crate::{Config, NoTrace, run_seed};
     use netvm_abi::Nanos;
+    use std::collections::BTreeMap;
 
     #[test]
     fn a_failed_run_leaves_its_seed_replay_and_whole_trace() {
@@ -80,7 +85,13 @@ mod tests {
         let text = fs::read_to_string(&path).expect("the file");
         fs::remove_dir_all(&folder).expect("the folder goes");
         assert!(text.contains("seed 3 with 4 nodes failed") && text.contains(&failure.replay));
-        assert!(text.ends_with(&format!("{}\n", failure.what)), "{text}");
+        let (_, counters) = text
+            .split_once(&format!("{}\ncounters", failure.what))
+            .expect("the counters stand behind what was wrong");
+        assert!(counters.contains(&format!(
+            "\nmessages_sent {}\n",
+            failure.counters["messages_sent"]
+        )));
         let last = failure.last_events.last().expect("events");
         assert!(text.contains(last.as_str()), "the trace ends where the run did");
         assert!(
@@ -98,6 +109,7 @@ mod tests {
             what: "x".to_owned(),
             virtual_nanos: 0,
             last_events: Vec::new(),
+            counters: BTreeMap::new(),
             replay: "play".to_owned(),
         };
         assert!(leave(Path::new("/dev/null/x"), &failure, |_| {}).is_err());

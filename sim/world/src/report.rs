@@ -44,6 +44,8 @@ pub struct Failure {
     pub virtual_nanos: u64,
     /// The last events before it, oldest first.
     pub last_events: Vec<String>,
+    /// What had been counted, as in a [`Report`]. Empty when the world panicked.
+    pub counters: BTreeMap<String, u64>,
     /// The command that plays the run again.
     pub replay: String,
 }

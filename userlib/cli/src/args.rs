@@ -91,6 +91,9 @@ pub struct Sim {
     /// Worlds that run at once, 1 to 256; by default as many as there are cores.
     #[arg(long, value_name = "COUNT", value_parser = |text: &str| number::<u16>(text, 1, 256))]
     pub jobs: Option<u16>,
+    /// Run the other seeds after one has failed, and list all that fail; without it, no further seed is begun.
+    #[arg(long, conflicts_with = "seed")]
+    pub keep_going: bool,
     /// Print every event of the run (needs --seed); two runs of a seed print the same bytes.
     #[arg(long, requires = "seed", conflicts_with = "json")]
     pub trace: bool,

@@ -402,7 +402,8 @@ impl World {
         }
     }
 
-    fn report(&self) -> Report {
+    /// What the NICs, the host cores and their kernels counted.
+    fn counters(&self) -> BTreeMap<String, u64> {
         let mut counters: BTreeMap<String, u64> = BTreeMap::new();
         for node in &self.sim.nodes {
             if let Some(card) = node.card.borrow().as_ref() {
@@ -419,13 +420,17 @@ impl World {
             *counters.entry("host_evictions".into()).or_default() += vm.evictions;
             *counters.entry("host_written_back".into()).or_default() += vm.written_back;
         }
+        counters
+    }
+
+    fn report(&self) -> Report {
         Report {
             seed: self.seed,
             nodes: self.config.nodes,
             messages: self.checkers.messages(),
             events: self.sim.clock.borrow().posted(),
             virtual_nanos: self.sim.now().0 - 1_000_000_000,
-            counters,
+            counters: self.counters(),
             coverage: self.sim.faults.borrow().coverage().clone(),
             bodies: self
                 .sim
@@ -448,6 +453,7 @@ impl World {
             what,
             virtual_nanos: self.sim.now().0 - 1_000_000_000,
             last_events: self.sim.trace.borrow().last(),
+            counters: self.counters(),
             replay: self.config.replay(self.seed),
         }
     }

@@ -20,6 +20,7 @@ use crate::args::Sim;
 use crate::failure::Failure;
 use crate::{output, process};
 use result::{Memory, Sum};
+use run::AfterFailure;
 
 /// Fewer seeds than this need not fire every kind of fault (each kind is off in one seed of four).
 const COVERED_BY: u32 = 50;
@@ -68,7 +69,12 @@ fn run_with(options: &Sim, config: Config, folder: &Path) -> Result<(), Failure>
     let jobs = options.jobs.map_or_else(cores, usize::from);
     let mut sum = Sum::new(first, count, &config);
     let before = process::resident_bytes().unwrap_or_default();
-    run::all(first, count, &config, jobs, &mut |run| {
+    let after_failure = if options.keep_going {
+        AfterFailure::KeepGoing
+    } else {
+        AfterFailure::Stop
+    };
+    run::all(first, count, &config, jobs, after_failure, &mut |run| {
         bar.inc(1);
         if let Err(failure) = &run.outcome {
             bar.suspend(|| output::tell(&failure.to_string()));
@@ -155,10 +161,13 @@ mod tests {
     use crate::args::{Cli, Command};
     use clap::Parser;
     use netvm::Nanos;
+    use std::collections::BTreeMap;
 
-    #[test]
-    fn a_run_that_fails_leaves_its_trace_and_names_the_file() {
-        let line = ["netvm", "sim", "--seed", "3", "--messages", "300", "--json"];
+    /// Runs seeds of which each fails. Gives what the command says, and the files that it leaves.
+    fn fails(name: &str, options: &[&str]) -> (Config, Failure, BTreeMap<String, String>) {
+        let line = ["netvm", "sim", "--messages", "300", "--json"]
+            .iter()
+            .chain(options);
         let Command::Sim(options) = Cli::parse_from(line).command else {
             panic!("another command");
         };
@@ -168,18 +177,44 @@ mod tests {
             patience: Nanos(1),
             ..Config::default()
         };
-        let folder = std::env::temp_dir().join(format!("netvm-cli-traces-{}", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("netvm-cli-{name}-{}", std::process::id()));
         let failure = run_with(&options, config, &folder).expect_err("a patience of a nanosecond");
-        let path = folder.join("seed-3-nodes-4.txt");
-        let text = std::fs::read_to_string(&path).expect("the trace");
+        let mut files = BTreeMap::new();
+        for entry in std::fs::read_dir(&folder).expect("the folder") {
+            let path = entry.expect("an entry").path();
+            let text = std::fs::read_to_string(&path).expect("a trace");
+            files.insert(path.display().to_string(), text);
+        }
         std::fs::remove_dir_all(&folder).expect("the folder goes");
+        (config, failure, files)
+    }
+
+    #[test]
+    fn a_run_that_fails_leaves_its_trace_and_names_the_file() {
+        let (config, failure, files) = fails("traces", &["--seed", "3"]);
+        let (path, text) = files.first_key_value().expect("a file");
         let said = failure.to_string();
+        assert!(path.ends_with("seed-3-nodes-4.txt"));
         assert_eq!(failure.status(), 1);
-        assert!(said.contains(&path.display().to_string()), "{said}");
+        assert!(said.contains(path), "{said}");
         assert!(said.contains(&config.replay(3)) && text.contains(&config.replay(3)));
         assert!(
             text.lines().count() > 100 && text.contains("after the faults stopped"),
             "{text}"
         );
+        assert!(text.contains("\nmessages_sent "), "{text}");
+    }
+
+    #[test]
+    fn the_other_seeds_run_when_told_to() {
+        let seeds = ["--first-seed", "3", "--seeds", "4", "--jobs", "1"];
+        let (_, _, files) = fails("stops", &seeds);
+        assert_eq!(files.len(), 1, "the first failure ends the list");
+        let (config, failure, files) = fails("goes-on", &[&seeds[..], &["--keep-going"]].concat());
+        let said = failure.to_string();
+        assert!(said.contains("4 seed(s) failed"), "{said}");
+        assert!((3..7).all(|seed| said.contains(&config.replay(seed))), "{said}");
+        assert_eq!(files.len(), 4, "each leaves its trace");
+        assert!(files.keys().all(|path| said.contains(path)), "{said}");
     }
 }

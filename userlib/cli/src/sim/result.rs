@@ -257,6 +257,7 @@ mod tests {
             what: "x".to_owned(),
             virtual_nanos: 0,
             last_events: Vec::new(),
+            counters: BTreeMap::new(),
             replay: "play it again".to_owned(),
         };
         Run {

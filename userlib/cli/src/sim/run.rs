@@ -1,5 +1,6 @@
 //! Running seeds: one, or many at once.
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
@@ -31,14 +32,30 @@ pub(crate) fn one(seed: u64, config: &Config, sink: &mut dyn TraceSink) -> Resul
             what: format!("panic: {}", text.unwrap_or_else(|| "(no text)".to_owned())),
             virtual_nanos: 0,
             last_events: Vec::new(),
+            counters: BTreeMap::new(),
             replay: config.replay(seed),
         }))
     })
 }
 
-/// Runs `count` seeds from `first` on (all of which exist), `jobs` at once, and hands over each result as it comes. After a failure no
-/// further seed is begun.
-pub(crate) fn all(first: u64, count: u32, config: &Config, jobs: usize, each: &mut dyn FnMut(Run)) {
+/// What follows when a seed fails.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum AfterFailure {
+    /// No further seed is begun.
+    Stop,
+    /// The other seeds run, too.
+    KeepGoing,
+}
+
+/// Runs `count` seeds from `first` on (all of which exist), `jobs` at once, and hands over each result as it comes.
+pub(crate) fn all(
+    first: u64,
+    count: u32,
+    config: &Config,
+    jobs: usize,
+    after_failure: AfterFailure,
+    each: &mut dyn FnMut(Run),
+) {
     let next = AtomicU32::new(0);
     let failed = AtomicBool::new(false);
     let (send, receive) = mpsc::channel();
@@ -53,7 +70,7 @@ pub(crate) fn all(first: u64, count: u32, config: &Config, jobs: usize, each: &m
                     }
                     let started = Instant::now();
                     let outcome = one(first + u64::from(at), config, &mut NoTrace);
-                    if outcome.is_err() {
+                    if outcome.is_err() && after_failure == AfterFailure::Stop {
                         failed.store(true, Ordering::Relaxed);
                     }
                     // The receiver is there until every sender has gone.
