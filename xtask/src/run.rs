@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::Args;
+use clap::builder::FalseyValueParser;
 
 use crate::stages::{STAGES, Stage};
 use netvm_harness::cargo;
@@ -35,6 +36,9 @@ pub(crate) struct Options {
     /// No stage starts or goes on after this many minutes.
     #[arg(long, value_name = "MINUTES", default_value_t = 80)]
     limit: u64,
+    /// A stage that cannot run here fails the run.
+    #[arg(long, env = "CI", value_parser = FalseyValueParser::new())]
+    no_skips: bool,
 }
 
 /// How a stage that did not fail ended, with one line for a person.
@@ -142,7 +146,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             interrupted: &interrupted,
             progress: Progress::start(at + 1, chosen.len(), stage.name, stage.about),
         };
-        finished.push(run_one(stage, context, &finished));
+        finished.push(run_one(stage, context, &finished, options.no_skips));
         if interrupted.load(Ordering::Relaxed) {
             break;
         }
@@ -165,7 +169,7 @@ fn choose(only: &[String]) -> Result<Vec<&'static Stage>> {
         .collect())
 }
 
-fn run_one(stage: &Stage, mut context: Context<'_>, before: &[Finished]) -> Finished {
+fn run_one(stage: &Stage, mut context: Context<'_>, before: &[Finished], no_skips: bool) -> Finished {
     let blocked = before
         .iter()
         .find(|finished| finished.verdict == Verdict::Failed && stage.needs.contains(&finished.stage));
@@ -177,11 +181,7 @@ fn run_one(stage: &Stage, mut context: Context<'_>, before: &[Finished]) -> Fini
         None if context.deadline <= Instant::now() => bail_out_of_time(),
         None => (stage.run)(&mut context),
     };
-    let (verdict, detail) = match result {
-        Ok(Outcome::Passed(detail)) => (Verdict::Passed, detail),
-        Ok(Outcome::Skipped(reason)) => (Verdict::Skipped, reason),
-        Err(error) => (Verdict::Failed, format!("{error:#}")),
-    };
+    let (verdict, detail) = judge(result, no_skips);
     let seconds = context.progress.elapsed().as_secs_f64();
     let finished = Finished {
         stage: stage.name,
@@ -200,6 +200,19 @@ fn run_one(stage: &Stage, mut context: Context<'_>, before: &[Finished]) -> Fini
     finished
 }
 
+/// What becomes of a stage that ended so, with one line for a person.
+fn judge(result: Result<Outcome>, no_skips: bool) -> (Verdict, String) {
+    match result {
+        Ok(Outcome::Passed(detail)) => (Verdict::Passed, detail),
+        Ok(Outcome::Skipped(reason)) if no_skips => (
+            Verdict::Failed,
+            format!("skipped, which --no-skips (CI=true) forbids: {reason}"),
+        ),
+        Ok(Outcome::Skipped(reason)) => (Verdict::Skipped, reason),
+        Err(error) => (Verdict::Failed, format!("{error:#}")),
+    }
+}
+
 fn bail_out_of_time() -> Result<Outcome> {
     bail!("not started: the whole run's time is spent (--limit)")
 }
@@ -213,6 +226,18 @@ mod tests {
         let log = "running 2 tests\ntest result: ok. 2 passed; 0 failed; 0 ignored\n\
                    x\ntest result: ok. 40 passed; 0 failed; finished in 1s\ntest result: FAILED. 7 passed; 1 failed\n";
         assert_eq!(count_tests(log), 42);
+    }
+
+    #[test]
+    fn a_skipped_stage_fails_where_none_may_be_skipped() {
+        let skipped = || Ok(Outcome::Skipped("no card".to_owned()));
+        assert_eq!(judge(skipped(), false), (Verdict::Skipped, "no card".to_owned()));
+        let (verdict, detail) = judge(skipped(), true);
+        assert!(
+            verdict == Verdict::Failed && detail.ends_with("no card"),
+            "{detail}"
+        );
+        assert_eq!(judge(Ok(Outcome::Passed(String::new())), true).0, Verdict::Passed);
     }
 
     #[test]

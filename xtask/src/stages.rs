@@ -22,7 +22,7 @@ pub(crate) struct Stage {
 }
 
 /// All stages.
-pub(crate) static STAGES: [Stage; 19] = [
+pub(crate) static STAGES: [Stage; 20] = [
     Stage {
         name: "format",
         about: "every file is as rustfmt writes it",
@@ -71,6 +71,13 @@ pub(crate) static STAGES: [Stage; 19] = [
         minutes: 15,
         needs: &[],
         run: program,
+    },
+    Stage {
+        name: "budgets",
+        about: "instructions of each step of the NIC's paths, counted, against their budgets",
+        minutes: 4,
+        needs: &[],
+        run: budgets,
     },
     Stage {
         name: "conformance",
@@ -254,6 +261,18 @@ fn program(context: &mut Context<'_>) -> Result<Outcome> {
         context.cargo(&["run", "--release", "--locked", "--example", example])?;
     }
     passed(&format!("built; the examples ran: {}", examples.join(", ")))
+}
+
+fn budgets(context: &mut Context<'_>) -> Result<Outcome> {
+    let counts = ["--package", "netvm-benches", "--bin", "path", "--", "--counts"];
+    context.exec(cargo(&["run", "--release", "--locked"]).args(counts))?;
+    passed(
+        exec::tail(context.log(), 2_000)
+            .trim()
+            .lines()
+            .last()
+            .unwrap_or_default(),
+    )
 }
 
 fn conformance(context: &mut Context<'_>) -> Result<Outcome> {

@@ -11,6 +11,9 @@ struct Options {
     /// Print one JSON object and write no files.
     #[arg(long)]
     json: bool,
+    /// Count instructions alone and hold them against their budgets: no times, no files.
+    #[arg(long, conflicts_with_all = ["json", "out"])]
+    counts: bool,
     /// Folder of the page and the plot.
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/evaluation"))]
     out: PathBuf,
@@ -30,6 +33,11 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     if options.cases_for_callgrind {
         cases::run(options.only_case.as_deref())?;
         return Ok(true);
+    }
+    if options.counts {
+        let counts = report::count()?;
+        print!("{}", counts.table()?);
+        return Ok(counts.hold());
     }
     let report = report::measure()?;
     if options.json {

@@ -2,7 +2,7 @@
 
 use super::cases::{self, Above, Reckoned, Step};
 use super::ratios::{self, Ratio, Ratios};
-use crate::callgrind;
+use crate::callgrind::{self, Profile};
 use anyhow::{Context as _, Result, anyhow};
 use plotters::prelude::*;
 use serde::Serialize;
@@ -26,13 +26,59 @@ pub struct Report {
     pub times: Ratios,
 }
 
+/// The steps' instructions, and the profile that they were taken from.
+#[derive(Debug)]
+pub struct Counts {
+    profile: Profile,
+    steps: Vec<Step>,
+}
+
+/// Counts instructions.
+///
+/// # Errors
+/// Valgrind is missing, or a step never ran.
+pub fn count() -> Result<Counts> {
+    let profile = callgrind::run()?;
+    let steps = cases::steps(&profile)?;
+    Ok(Counts { profile, steps })
+}
+
+impl Counts {
+    /// Whether every budget holds.
+    #[must_use]
+    pub fn hold(&self) -> bool {
+        self.steps.iter().all(Step::holds)
+    }
+
+    /// The table of the page, and a line that sums it up.
+    ///
+    /// # Errors
+    /// None that happens: writing to a string.
+    pub fn table(&self) -> Result<String> {
+        let mut text = table(&self.steps)?;
+        let budgets = self.steps.iter().filter(|step| step.budget.is_some());
+        let broken: Vec<&str> = self
+            .steps
+            .iter()
+            .filter(|step| !step.holds())
+            .map(|step| step.text)
+            .collect();
+        let (budgets, steps) = (budgets.count(), self.steps.len());
+        if broken.is_empty() {
+            writeln!(text, "\n{steps} steps counted, all of {budgets} budgets hold")?;
+        } else {
+            writeln!(text, "\nbudgets broken: {}", broken.join("; "))?;
+        }
+        Ok(text)
+    }
+}
+
 /// Measures.
 ///
 /// # Errors
 /// Valgrind is missing, the emulator does not start, or something failed in it.
 pub fn measure() -> Result<Report> {
-    let profile = callgrind::run()?;
-    let steps = cases::steps(&profile)?;
+    let Counts { profile, steps } = count()?;
     let reckoned = cases::reckon(&profile, &steps)?;
     let above = cases::above(&steps)?;
     let times = ratios::measure()?;
@@ -115,20 +161,9 @@ impl Report {
              Counted by callgrind (x86-64, release build; repeatable to the instruction on one toolchain). Averages over \
              512 writes, so acknowledgements and shadow counters are in with their share. The platform around the NIC core \
              does next to nothing. The simulator's cost model reads [instructions.csv](instructions.csv).\n\n\
-             ![instructions by step](path.svg)\n\n\
-             | step | instructions | budget | holds |\n|---|---|---|---|\n",
+             ![instructions by step](path.svg)\n\n",
         );
-        for step in &self.steps {
-            let (budget, holds) = match step.budget {
-                Some(budget) => (format!("{budget:.0}"), verdict(step.holds())),
-                None => (String::new(), ""),
-            };
-            writeln!(
-                page,
-                "| {} | {:.0} | {budget} | {holds} |",
-                step.text, step.instructions
-            )?;
-        }
+        page.push_str(&table(&self.steps)?);
         self.goals(&mut page)?;
         page.push_str(
             "\n## Times, as ratios\n\n\
@@ -175,6 +210,23 @@ impl Report {
         }
         Ok(page)
     }
+}
+
+/// Steps beside their budgets, as Markdown.
+fn table(steps: &[Step]) -> Result<String> {
+    let mut text = String::from("| step | instructions | budget | holds |\n|---|---|---|---|\n");
+    for step in steps {
+        let (budget, holds) = match step.budget {
+            Some(budget) => (format!("{budget:.0}"), verdict(step.holds())),
+            None => (String::new(), ""),
+        };
+        writeln!(
+            text,
+            "| {} | {:.0} | {budget} | {holds} |",
+            step.text, step.instructions
+        )?;
+    }
+    Ok(text)
 }
 
 /// Bars: what each step costs, with its budget as a mark.
