@@ -425,3 +425,59 @@ fn a_poison_ends_with_the_life_of_the_senders_node() {
     assert_eq!(world.nodes[1].signals(1, 2), 1);
     assert_eq!(world.nodes[1].counters().notifications_suppressed, 1);
 }
+
+/// A window slot that was reserved in an earlier life of the link is not given back to a later one: it would let the
+/// node send more than its peer has room for.
+#[test]
+fn a_reservation_ends_with_its_life() {
+    let mut world = World::connected(2, 0);
+    for port in 2..=4 {
+        world.nodes[0].open(port, 7);
+    }
+    for port in 1..=2 {
+        for page in 0..8 {
+            world.nodes[0].map(port, 0x40000 + page * 0x1000, 5, true);
+        }
+    }
+    world.auto_dma = false;
+    // Each of these has a window slot, and waits for its payload.
+    for page in 0..4 {
+        let command = write(page, 0x12000, 0x40000 + u64::from(page) * 0x1000, 64);
+        assert!(world.nodes[0].post(1, &command, &[]));
+    }
+    world.run();
+    let earlier = world.nodes[0].board.dmas.len();
+    assert_eq!(earlier, 4);
+    restart(&mut world, 1);
+    // The refusal of this one tells node 0.
+    assert!(world.nodes[0].post(3, &inline(99, 0x12000, 8), &[1; 8]));
+    world.pass(Nanos::from_millis(100));
+    assert_eq!(world.nodes[1].counters().links_up, 1, "another life");
+    // Those of the new life.
+    for page in 0..2 {
+        let command = write(page, 0x12000, 0x40000 + u64::from(page) * 0x1000, 64);
+        assert!(world.nodes[0].post(2, &command, &[]));
+    }
+    world.run();
+    assert_eq!(world.nodes[0].board.dmas.len(), earlier + 2);
+    let before = world.nodes[0].counters().messages_sent;
+    for _ in 0..earlier {
+        let now = world.now;
+        world.nodes[0].end_dma(now, 0, true);
+    }
+    world.run();
+    // The peer acknowledges nothing: two other ports take all that is left of the window, a half of it at most each.
+    world.lost = Box::new(|message| message.header.destination.0 == 0);
+    for op in 0..40 {
+        for port in 3..=4 {
+            let command = notify(inline(op, 0x12000, 8), 2);
+            world.nodes[0].post(port, &command, &[1; 8]);
+            world.run();
+        }
+    }
+    world.auto_dma = true;
+    world.run();
+    let window = u64::from(world.nodes[0].board.geometry.window);
+    assert_eq!(world.nodes[0].counters().messages_sent - before, window);
+    assert_eq!(world.nodes[1].counters().out_of_window, 0);
+}

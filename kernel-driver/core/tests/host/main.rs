@@ -5,6 +5,7 @@ mod card;
 mod counters;
 mod imports;
 mod life;
+mod lost_peer;
 mod names;
 mod nonsense;
 mod page_events;

@@ -152,3 +152,34 @@ impl Port {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(done: u32, shadow: u32, fence: u32) -> Completion {
+        Completion { done, shadow, fence }
+    }
+
+    /// Counts begin anywhere, also where the next step or fence lies beyond the largest number.
+    #[test]
+    fn fences_and_steps_hold_across_the_wrap_of_the_count() {
+        for start in [0, 7, i32::MAX as u32 - 10, u32::MAX - 40, u32::MAX - 1] {
+            for fence in 1..=40 {
+                let fence = start.wrapping_add(fence);
+                for done in 0..=40 {
+                    let counter = at(start.wrapping_add(done), start, fence);
+                    let reached = done >= fence.wrapping_sub(start);
+                    assert_eq!(counter.fenced(fence), reached, "{counter:?}");
+                    assert_eq!(counter.due(), reached || done >= SHADOW_STEP, "{counter:?}");
+                }
+            }
+            let told = at(
+                start.wrapping_add(5),
+                start.wrapping_add(5),
+                start.wrapping_add(3),
+            );
+            assert!(!told.due(), "the application knows: {told:?}");
+        }
+    }
+}
