@@ -4,6 +4,7 @@ mod appends;
 mod channels;
 mod failures;
 mod handlers;
+mod handles;
 mod locks;
 mod posting;
 mod receiving;

@@ -2,6 +2,7 @@
 //!
 //! Each rule is a function from the tree to complaints; a complaint names file, line and rule.
 
+mod api;
 mod arrows;
 mod counters;
 mod layers;
@@ -25,6 +26,7 @@ pub(crate) fn check(context: &mut Context<'_>) -> Result<Outcome> {
     wrong.extend(workspaces(&tree));
     wrong.extend(layers::check(&tree));
     wrong.extend(counters::check(&tree));
+    wrong.extend(api::check(&tree));
     wrong.extend(links::check(&tree));
     std::fs::write(context.log(), wrong.join("\n"))?;
     if wrong.is_empty() {

@@ -63,6 +63,22 @@ pub(super) fn atomic_words(env: &Env) -> Outcome {
             right!(set == [false, true], "test and set: {set:?}");
             let wraps = [narrow.fetch_sub(2)?, narrow.fetch_add(2)?];
             right!(wraps == [1, u32::MAX], "wrapping: {wraps:?}");
+            // The same operations as ones that are posted, or called behind what was written before.
+            let exchanged = [
+                narrow.exchange(7).ordered().call()?,
+                narrow.exchange_if(8, 5).call()?,
+                narrow.exchange_if(7, 2).ordered().call()?,
+                narrow.sub(1).call()?,
+            ];
+            right!(exchanged == [1, 7, 7, 2], "old narrow values {exchanged:?}");
+            let pending = [word.exchange(3).post()?, word.exchange_if(3, u64::MAX).post()?];
+            for (pending, old) in pending.into_iter().zip([u64::MAX, 3]) {
+                let value = pending.wait()?.value;
+                right!(
+                    value == old,
+                    "a posted exchange is answered by {value}, not by {old}"
+                );
+            }
             memory.notify(DONE)?;
             side.flush_peer()
         },

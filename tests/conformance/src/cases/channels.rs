@@ -27,7 +27,17 @@ fn expect(receiver: &mut Receiver, patience: Duration, key: u64, len: usize, wha
         "{what} {key} has {} bytes, {len} were sent",
         message.len()
     );
-    pattern::same(&message.to_vec()?, &pattern::bytes(key, 0, len), 0, what)
+    let sent = pattern::bytes(key, 0, len);
+    pattern::same(&message.to_vec()?, &sent, 0, what)?;
+    // The same into memory of the program's own, which may be larger.
+    let mut copy = vec![0xEE; len + 3];
+    right!(
+        message.copy_to(&mut copy)? == len,
+        "{what} {key} has another length"
+    );
+    pattern::same(&copy[..len], &sent, 0, what)?;
+    right!(copy[len..] == [0xEE; 3], "{what} {key} is copied past its end");
+    Ok(())
 }
 
 /// Sizes around everything that could matter: the inline limit, an entry's head, pages.
