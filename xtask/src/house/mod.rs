@@ -5,6 +5,7 @@
 mod api;
 mod arrows;
 mod counters;
+mod kernel;
 mod layers;
 mod links;
 mod text;
@@ -27,6 +28,7 @@ pub(crate) fn check(context: &mut Context<'_>) -> Result<Outcome> {
     wrong.extend(layers::check(&tree));
     wrong.extend(counters::check(&tree));
     wrong.extend(api::check(&tree));
+    wrong.extend(kernel::check(&tree));
     wrong.extend(links::check(&tree));
     std::fs::write(context.log(), wrong.join("\n"))?;
     if wrong.is_empty() {
