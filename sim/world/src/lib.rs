@@ -120,6 +120,6 @@ pub fn run_scripted(
     };
     let roles = |_: &mut dice::Dice, _: &Config| vec![cluster::role_of(case, seed, false)];
     let world = World::with_roles(seed, config, sink.wants_lines(), roles);
-    world.play(script);
+    world.play(script, script::Blow::Lost);
     world.run(sink)
 }

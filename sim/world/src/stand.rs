@@ -7,7 +7,7 @@ use crate::config::{Config, FaultLevel};
 use crate::coroutine::Park;
 use crate::process;
 use crate::report::{Failure, Report};
-use crate::script::Script;
+use crate::script::{Blow, Script};
 use crate::sim::Sim;
 use crate::solo::Solo;
 use crate::timing::CostModel;
@@ -78,7 +78,11 @@ impl Actor {
     /// Lets time pass.
     pub fn rest(&self, span: Nanos) {
         if let Some(sim) = self.sim() {
-            sim.parker.park(Park::Until(sim.now().after(span)));
+            let until = sim.now().after(span);
+            // Something of its process may wake it earlier.
+            while sim.now() < until {
+                sim.parker.park(Park::Until(until));
+            }
         }
     }
 
@@ -163,7 +167,7 @@ pub struct Stand {
     nodes: u16,
     roles: Vec<Role>,
     modest: Option<Modest>,
-    script: Option<Script>,
+    script: Option<(Script, Blow)>,
 }
 
 /// How long a process waits for a name.
@@ -196,9 +200,14 @@ impl Stand {
         self.roles.push(role);
     }
 
-    /// Adds a fault at a step of the protocol.
+    /// The frame of this script is lost.
     pub fn lose(&mut self, script: Script) {
-        self.script = Some(script);
+        self.script = Some((script, Blow::Lost));
+    }
+
+    /// The frame of this script arrives so much later.
+    pub fn delay(&mut self, script: Script, span: Nanos) {
+        self.script = Some((script, Blow::Late(span)));
     }
 
     /// A port that has to get its turns.
@@ -232,8 +241,8 @@ impl Stand {
         if let Some(modest) = self.modest {
             world.watch(modest);
         }
-        if let Some(script) = self.script {
-            world.play(script);
+        if let Some((script, blow)) = self.script {
+            world.play(script, blow);
         }
         world.run(&mut NoTrace)
     }

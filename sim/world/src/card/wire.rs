@@ -3,6 +3,7 @@
 use super::paced::{Source, of_frame};
 use crate::faults::FaultKind;
 use crate::link::Fate;
+use crate::script::Blow;
 use crate::seen::Seen;
 use crate::sim::{Event, Sim};
 use netvm_abi::frame::{ETHERNET_BYTES, Endpoint, MAX_FRAME_BYTES, decode, encode};
@@ -43,7 +44,11 @@ pub(super) fn transmit(sim: &Sim, now: Nanos, from: NodeId, header: &Header, fra
         &mut sim.faults.borrow_mut(),
         &mut sim.dice.borrow_mut(),
     );
-    let fate = if sim.play.loses(header) { Fate::Lost } else { drawn };
+    let fate = match (sim.play.strikes(header), drawn) {
+        (Some(Blow::Lost), _) => Fate::Lost,
+        (Some(Blow::Late(span)), Fate::Arrives(at)) => Fate::Late(at.after(span)),
+        _ => drawn,
+    };
     match fate {
         Fate::Arrives(at) => {
             overhear(sim, from, to, &frame);

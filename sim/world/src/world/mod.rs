@@ -22,7 +22,7 @@ use crate::link::{Fabric, LinkSpeed};
 use crate::node::Node;
 use crate::process;
 use crate::report::{Failure, Report};
-use crate::script::Script;
+use crate::script::{Blow, Script};
 use crate::sim::{Event, Sim};
 use crate::timing::CostModel;
 use crate::trace::TraceSink;
@@ -238,8 +238,8 @@ impl World {
     }
 
     /// Adds a fault at a step of the protocol.
-    pub(crate) fn play(&self, script: Script) {
-        self.sim.play.begin(script);
+    pub(crate) fn play(&self, script: Script, blow: Blow) {
+        self.sim.play.begin(script, blow);
     }
 
     /// Has this look at the memory of the process now and then.
