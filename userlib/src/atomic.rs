@@ -28,8 +28,8 @@ use netvm_abi::atomic::{Atomic, AtomicResult};
 use netvm_abi::bar::port::READ_FENCE;
 use netvm_abi::control::Modes;
 use netvm_abi::descriptor::{Command, CommandFlags, Opcode};
-use netvm_abi::port_area::READS_DONE;
-use netvm_abi::{Epoch, NodeId, OpId, PortId, Status, VirtAddr};
+use netvm_abi::port_area::{READS_DONE, Reply};
+use netvm_abi::{Epoch, Nanos, NodeId, OpId, PortId, Status, VirtAddr};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -144,6 +144,25 @@ impl PendingAtomic {
     /// [`Error::PortClosed`], [`Error::PortEnded`].
     pub fn wait(mut self) -> Result<AtomicResult> {
         let reply = self.port.wait_reply(self.op)?;
+        self.answered(reply)
+    }
+}
+
+impl PendingAtomic {
+    /// Waits for the answer until a deadline. Nothing: it is still under way.
+    pub(crate) fn wait_by(&mut self, deadline: Nanos) -> Result<Option<AtomicResult>> {
+        let reply = if deadline == Nanos::MAX {
+            Some(self.port.wait_reply(self.op)?)
+        } else {
+            self.port.look_until(deadline, || self.port.reply(self.op))?
+        };
+        match reply {
+            Some(reply) => self.answered(reply).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn answered(&mut self, reply: Reply) -> Result<AtomicResult> {
         self.taken = true;
         if reply.status == Status::Ok {
             return Ok(AtomicResult {
@@ -153,9 +172,28 @@ impl PendingAtomic {
         }
         Err(self.port.answered_badly(self.known(reply.status)))
     }
-}
 
-impl PendingAtomic {
+    /// Whether it has ended. Its answer stays to be waited for.
+    pub(crate) fn has_ended(&self) -> bool {
+        let mut dropped = Vec::new();
+        let mut poster = self.port.poster();
+        poster.harvest(&self.port, &mut dropped);
+        let ended = poster.replies.has_result(self.op);
+        drop(poster);
+        drop(dropped);
+        ended
+    }
+
+    /// It goes on by itself, and its failure is told to no caller.
+    pub(crate) fn disregard(mut self) {
+        self.taken = true;
+        let mut poster = self.port.poster();
+        if poster.replies.take_result(self.op).is_none() {
+            poster.replies.abandon(self.op);
+        }
+        poster.failures.disregard(self.op);
+    }
+
     const fn known(&self, status: Status) -> Known {
         Known {
             failure: Failure {
@@ -193,8 +231,20 @@ impl fmt::Debug for PendingAtomic {
 }
 
 impl PortInner {
+    /// The record of an operation that has asked for one, if it has come.
+    fn reply(&self, op: OpId) -> Option<Reply> {
+        let mut dropped = Vec::new();
+        let mut poster = self.poster();
+        poster.harvest(self, &mut dropped);
+        let reply = poster.replies.take_result(op);
+        drop(poster);
+        // Regions may park when they are dropped: after the lock.
+        drop(dropped);
+        reply
+    }
+
     /// Waits for the record of an operation that has asked for one. Does not wait for others.
-    pub(crate) fn wait_reply(&self, op: OpId) -> Result<netvm_abi::port_area::Reply> {
+    pub(crate) fn wait_reply(&self, op: OpId) -> Result<Reply> {
         let mut rounds = 0;
         loop {
             let mut dropped = Vec::new();

@@ -155,6 +155,11 @@ impl Replies {
         self.ended.wrapping_add(outstanding)
     }
 
+    /// Whether the record of an operation that wanted it has come.
+    pub(crate) fn has_result(&self, op: OpId) -> bool {
+        self.results.iter().any(|reply| reply.op == op)
+    }
+
     /// The record of an operation that wanted it, once it has ended.
     pub(crate) fn take_result(&mut self, op: OpId) -> Option<Reply> {
         let at = self.results.iter().position(|reply| reply.op == op)?;

@@ -26,6 +26,37 @@ fn soon(since: Nanos, now: Nanos) -> Nanos {
     now.after(Nanos((waited / 2).clamp(FIRST, LONGEST)))
 }
 
+/// Looks in vain before a caller lets go of the processor.
+const SPINS: u32 = 16;
+
+impl PortInner {
+    /// Looks for something that a card will bring, ever more seldom, until a deadline. Nothing: it has not come by then.
+    pub(crate) fn look_until<T>(
+        &self,
+        deadline: Nanos,
+        mut seen: impl FnMut() -> Option<T>,
+    ) -> Result<Option<T>> {
+        let since = self.backend.now();
+        let mut spins = 0;
+        loop {
+            if let Some(seen) = seen() {
+                return Ok(Some(seen));
+            }
+            self.alive()?;
+            let now = self.backend.now();
+            if now >= deadline {
+                return Ok(None);
+            }
+            if spins < SPINS {
+                self.backend.relax(spins);
+                spins += 1;
+            } else {
+                self.pause(deadline.min(soon(since, now)))?;
+            }
+        }
+    }
+}
+
 /// A look whether memory of the other side is still there: a read of which only the end counts.
 pub(crate) struct Look {
     port: Arc<PortInner>,

@@ -1,7 +1,7 @@
 //! The lock (thesis 8.2): first come first served, and a waiter looks at its own memory alone.
 
 use super::home::{self, Home, Kind, RECOVERIES};
-use super::peers::{look_at, look_by};
+use super::peers::look_at;
 use super::protocol::{Acquire, Acquired, Release, SeatId, TryAcquire};
 use super::seats::{Patience, Progress, Seat};
 use crate::error::{Error, Result};
@@ -58,7 +58,8 @@ impl Lock {
     ///
     /// # Errors
     /// As [`Port::import`]; [`Error::Import`] when something else has that name; [`Error::Refused`] when
-    /// the port has no seat left, or the lock no place.
+    /// the port has no seat left, or the lock no place; [`Error::TimedOut`] when the home does not answer in time. What is
+    /// under way then ends by itself: the place that it may take is given back.
     pub fn join(
         port: &Port,
         node: NodeId,
@@ -70,13 +71,11 @@ impl Lock {
         let deadline = timeout.deadline_of_trips(port.now());
         let (centre, rights) = home::join(port, node, exporter, name, Kind::Lock, timeout)?;
         let seat = Seat::take(&port.inner, &rights)?;
-        seat.enter(&centre, deadline)?;
-        let mut recoveries = [0; 8];
-        look_by(&centre, RECOVERIES, &mut recoveries, deadline)?;
+        let recoveries = seat.enter(&centre, deadline)?;
         Ok(Self {
             seat,
             centre,
-            recoveries: u64::from_le_bytes(recoveries),
+            recoveries,
         })
     }
 

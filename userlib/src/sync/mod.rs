@@ -17,6 +17,7 @@
 pub mod alock;
 mod home;
 mod lock;
+mod members;
 mod monitor;
 mod peers;
 #[doc(hidden)]
@@ -25,6 +26,7 @@ mod queue;
 mod rights;
 mod seats;
 mod semaphore;
+mod succession;
 mod suspicion;
 
 /// How long a node may be out of reach until those there count as dead.

@@ -158,9 +158,6 @@ pub(super) fn look_at(remote: &RemoteSegment, offset: u64, bytes: &mut [u8]) -> 
     remote.read(offset, bytes).aside().call()
 }
 
-/// Looks in vain before a look lets go of the processor.
-const SPINS: u32 = 16;
-
 /// The same until a deadline: [`Error::TimedOut`] if the answer has not come by then. What comes later lands in memory that
 /// nothing else uses, and its failure is told to no caller.
 pub(super) fn look_by(remote: &RemoteSegment, offset: u64, bytes: &mut [u8], deadline: Nanos) -> Result<()> {
@@ -170,22 +167,9 @@ pub(super) fn look_by(remote: &RemoteSegment, offset: u64, bytes: &mut [u8], dea
     }
     let into = port.alloc(bytes.len() as u64)?;
     let mut look = Look::begin(port, remote, offset, &into.whole())?;
-    let mut spins = 0;
-    loop {
-        if let Some(end) = look.seen() {
-            end?;
-            return into.read_into(0, bytes);
-        }
-        let now = port.backend.now();
-        if now >= deadline {
-            return Err(Error::TimedOut);
-        }
-        if spins < SPINS {
-            port.backend.relax(spins);
-            spins += 1;
-        } else {
-            port.pause(deadline.min(look.due(now)))?;
-        }
+    match port.look_until(deadline, || look.seen())? {
+        Some(end) => end.and_then(|()| into.read_into(0, bytes)),
+        None => Err(Error::TimedOut),
     }
 }
 

@@ -1,8 +1,9 @@
 //! The wait queue (thesis 8.3).
 
 use super::home::{self, Home, Kind};
-use super::protocol::{Await, Insert, Inserted, Remove, Removed};
-use super::seats::{Patience, Progress, Seat};
+use super::protocol::{Await, Insert, Inserted, Remove, Removed, SeatId};
+use super::seats::{Patience, Progress, Seat, Trips};
+use super::succession::Succession;
 use super::suspicion::{Suspicion, reset};
 use crate::error::{Error, Result};
 use crate::export::Access;
@@ -11,6 +12,7 @@ use crate::port::Port;
 use crate::timeout::Timeout;
 use netvm_abi::{Nanos, NodeId, PortId};
 use std::fmt;
+use std::sync::Arc;
 
 /// A participant of a queue in which processes on any nodes wait for an event.
 ///
@@ -22,7 +24,8 @@ use std::fmt;
 /// If a process dies that stands in the queue, those behind it find out, and all waiters are let out with
 /// [`Woken::Reset`]. A signal that was on its way to the dead one is lost with it.
 pub struct WaitQueue {
-    seat: Seat,
+    /// A [`Succession`] may have it, too.
+    seat: Arc<Seat>,
     centre: RemoteSegment,
 }
 
@@ -61,7 +64,7 @@ impl WaitQueue {
     ) -> Result<Self> {
         let (centre, rights) = home::join(port, node, exporter, name, Kind::Queue, timeout.into())?;
         Ok(Self {
-            seat: Seat::take(&port.inner, &rights)?,
+            seat: Arc::new(Seat::take(&port.inner, &rights)?),
             centre,
         })
     }
@@ -71,16 +74,31 @@ impl WaitQueue {
     /// # Errors
     /// When the home has gone, or this port: what its operations failed with.
     pub fn insert(&mut self) -> Result<Waiting<'_>> {
-        self.seat.leftovers();
-        let mut machine = Insert::new(self.seat.turn());
+        let turn = self.turn()?;
+        let mut machine = Insert::new(turn);
         match self.seat.drive(&mut machine, &self.centre, false, Nanos::MAX)? {
             Progress::Ended(stands) => Ok(Waiting {
                 machine: Await::new(stands.epoch),
+                trips: Trips::by(Nanos::MAX),
                 stands,
                 queue: self,
                 ended: false,
             }),
             Progress::Waits => Err(Error::TimedOut),
+        }
+    }
+
+    /// Another turn, once the last one is over also for those behind it.
+    fn turn(&mut self) -> Result<SeatId> {
+        loop {
+            let token = self.seat.port.backend.wait_token();
+            if let Some(seat) = Arc::get_mut(&mut self.seat) {
+                seat.leftovers();
+                return Ok(seat.turn());
+            }
+            let port = &self.seat.port;
+            port.alive()?;
+            port.backend.block(token, Nanos::MAX);
         }
     }
 
@@ -101,6 +119,20 @@ impl WaitQueue {
     }
 }
 
+impl Drop for WaitQueue {
+    /// The port may be closed next, and those behind the last turn would miss it.
+    fn drop(&mut self) {
+        while !std::thread::panicking() {
+            let port = &self.seat.port;
+            let token = port.backend.wait_token();
+            if Arc::strong_count(&self.seat) == 1 || port.alive().is_err() {
+                return;
+            }
+            port.backend.block(token, Nanos::MAX);
+        }
+    }
+}
+
 impl fmt::Debug for WaitQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "WaitQueue({:?}, {:?})", self.centre, self.seat.me)
@@ -115,6 +147,7 @@ impl fmt::Debug for WaitQueue {
 pub struct Waiting<'a> {
     queue: &'a mut WaitQueue,
     machine: Await,
+    trips: Trips,
     stands: Inserted,
     ended: bool,
 }
@@ -123,35 +156,48 @@ impl Waiting<'_> {
     /// Waits to be woken (thesis: `waitQ`). Spins, then blocks. After [`Error::TimedOut`] the place in the
     /// queue is still there: wait again, or do something else first.
     ///
+    /// A signal that has come in time is told in time. If this participant has no time left to bring in the one behind it,
+    /// a thread of the library does that; [`WaitQueue::insert`] and the end of the [`WaitQueue`] wait for it. Only where no
+    /// thread can be made, this call does it, and may end late.
+    ///
     /// # Errors
     /// [`Error::TimedOut`]; as [`WaitQueue::insert`].
     pub fn wait(&mut self, timeout: impl Into<Timeout>) -> Result<Woken> {
-        let seat = &self.queue.seat;
+        let WaitQueue { seat, centre } = &*self.queue;
         let deadline = timeout.into().deadline(seat.port.backend.now());
         let (mut patience, mut suspicion) = (Patience::new(), Suspicion::default());
+        self.trips = self.trips.go_on(deadline);
         while !self.ended {
-            let until = patience.until(seat.port.backend.now());
-            // Once it is woken, it is not to be kept from bringing in the next.
-            let until = if self.machine.waits() {
-                until.min(deadline)
-            } else {
-                until
-            };
-            match seat.drive(&mut self.machine, &self.queue.centre, false, until)? {
+            let until = patience.until(seat.port.backend.now()).min(deadline);
+            match seat.drive_by(&mut self.machine, centre, false, until, &mut self.trips)? {
                 Progress::Ended(true) => {
                     self.ended = true;
                     return Ok(Woken::Signal);
                 }
                 // For an epoch that is over: another participant has found this one's to be over too, or will.
                 Progress::Ended(false) => self.machine = Await::new(self.stands.epoch),
+                Progress::Waits if seat.port.backend.now() >= deadline => {
+                    if self.machine.waits() {
+                        return Err(Error::TimedOut);
+                    }
+                    // It has its signal. What it owes to those behind it is not to be kept waiting either.
+                    self.ended = true;
+                    let succession = Succession {
+                        seat: Arc::clone(seat),
+                        centre: centre.clone(),
+                        machine: self.machine,
+                        trips: self.trips.go_on(Nanos::MAX),
+                    };
+                    succession.leave_to_a_thread();
+                    return Ok(Woken::Signal);
+                }
                 Progress::Waits if self.machine.lingers() => {
-                    if suspicion.linger(&self.queue.centre, self.stands.epoch)? {
+                    if suspicion.linger(centre, self.stands.epoch, deadline)? {
                         self.machine.give_up();
                     }
                 }
-                Progress::Waits if seat.port.backend.now() >= deadline => return Err(Error::TimedOut),
                 Progress::Waits => {
-                    if suspicion.look(seat, &self.queue.centre, self.stands, deadline)? {
+                    if suspicion.look(seat, centre, self.stands, deadline)? {
                         break;
                     }
                 }

@@ -5,10 +5,12 @@
 //! port is closed. A participant that has to write to a seat imports its block then, once. A seat's block and its
 //! notification number follow from its index, so a name says all there is to know.
 
-use super::home::{MEMBERS, PLACES, RECOVERIES, RECOVERY};
+use super::home::{RECOVERIES, RECOVERY};
+use super::members::Returns;
 use super::peers::{Peers, TRIES, is_gone, look_by};
 use super::protocol::{Answer, Centre, GRANTS, Machine, Place, SeatId, View, Want};
 use super::rights::Rights;
+use crate::atomic::PendingAtomic;
 use crate::backend::Refusal;
 use crate::error::{Error, Result};
 use crate::export::Export;
@@ -104,6 +106,7 @@ pub(crate) struct Seats {
     generation: u32,
     taken: Mutex<Taken>,
     peers: Peers,
+    returns: Returns,
 }
 
 impl Seats {
@@ -128,6 +131,7 @@ impl Seats {
                 seats: [(false, 0); SeatId::SEATS as usize],
             }),
             peers: Peers::default(),
+            returns: Returns::default(),
         });
         let mut place = port.seats.lock();
         // Under the lock: the thread that closes the port looks here after it has set `closed`.
@@ -137,6 +141,7 @@ impl Seats {
 
     /// Takes a seat that those with these rights can reach: its index, its last turn, its notification.
     fn sit(&self, port: &Arc<PortInner>, rights: &Rights) -> Result<(u16, u16, OwnNotification)> {
+        self.returns.sweep();
         let mut spins = 0;
         loop {
             let found = self.taken.lock().find(port, rights);
@@ -242,6 +247,40 @@ pub(super) enum Progress<R> {
     Waits,
 }
 
+/// Round trips of a machine.
+pub(super) struct Trips {
+    /// Until when they are waited for.
+    deadline: Nanos,
+    /// One that was under way then.
+    pending: Option<PendingAtomic>,
+}
+
+impl Trips {
+    pub(super) const fn by(deadline: Nanos) -> Self {
+        Self {
+            deadline,
+            pending: None,
+        }
+    }
+
+    /// The same, with another deadline.
+    pub(super) fn go_on(&mut self, deadline: Nanos) -> Self {
+        Self {
+            deadline,
+            pending: self.pending.take(),
+        }
+    }
+}
+
+impl Drop for Trips {
+    /// No caller waits for its answer, nor for its failure.
+    fn drop(&mut self) {
+        if let Some(pending) = self.pending.take() {
+            pending.disregard();
+        }
+    }
+}
+
 /// A participant.
 pub(super) struct Seat {
     pub(super) port: Arc<PortInner>,
@@ -299,6 +338,10 @@ impl Seat {
     /// How many signals are left over from earlier turns; they are acknowledged.
     pub(super) fn leftovers(&self) -> u32 {
         self.notification.clear()
+    }
+
+    pub(super) fn returns(&self) -> &Returns {
+        &self.seats.returns
     }
 
     fn peer(&self, id: SeatId, deadline: Nanos) -> Result<RemoteSegment> {
@@ -371,8 +414,15 @@ impl Seat {
 
     /// Posts a message to another's seat. If that participant is gone, so is the message: no participant is there to
     /// miss it, and a waiter for an answer looks in time.
-    fn send(&self, to: SeatId, at: u64, word: u64, notification: Option<NotificationId>) -> Result<()> {
-        let remote = match self.peer(to, Nanos::MAX) {
+    /// [`Error::TimedOut`]: that one could not be reached before the deadline, and nothing was posted.
+    fn send(
+        &self,
+        to: SeatId,
+        (at, word): (u64, u64),
+        notification: Option<NotificationId>,
+        deadline: Nanos,
+    ) -> Result<()> {
+        let remote = match self.peer(to, deadline) {
             Ok(remote) => remote,
             Err(error) if is_gone(&error) => return self.port.alive(),
             Err(error) => return Err(error),
@@ -407,6 +457,18 @@ impl Seat {
         ordered: bool,
         until: Nanos,
     ) -> Result<Progress<R>> {
+        self.drive_by(machine, centre, ordered, until, &mut Trips::by(Nanos::MAX))
+    }
+
+    /// The same; at the deadline of its round trips it stops where it is, and may be driven on from there.
+    pub(super) fn drive_by<R>(
+        &self,
+        machine: &mut impl Machine<Want = Want<R>, Answer = Answer>,
+        centre: &RemoteSegment,
+        ordered: bool,
+        until: Nanos,
+        trips: &mut Trips,
+    ) -> Result<Progress<R>> {
         let mut members = Vec::new();
         loop {
             let answer = match machine.want() {
@@ -433,15 +495,29 @@ impl Seat {
                     } else {
                         operation
                     };
-                    Answer::Atomic(operation.call()?)
+                    let mut pending = match trips.pending.take() {
+                        Some(pending) => pending,
+                        None => operation.post()?,
+                    };
+                    match pending.wait_by(trips.deadline)? {
+                        Some(result) => Answer::Atomic(result),
+                        None => {
+                            trips.pending = Some(pending);
+                            return Ok(Progress::Waits);
+                        }
+                    }
                 }
                 Want::Link(to) => {
-                    self.send(to, NEXT, self.me.linked_to(to).0, None)?;
+                    let link = (NEXT, self.me.linked_to(to).0);
+                    self.send(to, link, None, Nanos::MAX)?;
                     Answer::Done
                 }
                 Want::Grant { to, slot, word } => {
                     let at = GRANT + 8 * u64::from(slot % GRANTS);
-                    self.send(to, at, word, Some(number(to.seat())))?;
+                    match self.send(to, (at, word), Some(number(to.seat())), trips.deadline) {
+                        Err(Error::TimedOut) => return Ok(Progress::Waits),
+                        sent => sent?,
+                    }
                     Answer::Done
                 }
                 Want::LookNext => Answer::Next(self.look_next()?),
@@ -462,48 +538,6 @@ impl Seat {
         }
     }
 
-    /// A lock's table of members.
-    fn places(&self, centre: &RemoteSegment, deadline: Nanos) -> Result<Vec<SeatId>> {
-        let mut bytes = [0; PLACES * 8];
-        look_by(centre, MEMBERS, &mut bytes, deadline)?;
-        let (words, _) = bytes.as_chunks::<8>();
-        Ok(words
-            .iter()
-            .map(|word| SeatId(u64::from_le_bytes(*word)))
-            .collect())
-    }
-
-    /// The participant in this place among a lock's members. The first place is asked for first: then they are read.
-    fn member(&self, members: &mut Vec<SeatId>, centre: &RemoteSegment, at: u16) -> Result<SeatId> {
-        if at == 0 {
-            *members = self.places(centre, Nanos::MAX)?;
-            members.retain(|id| !id.is_nobody());
-        }
-        Ok(members.get(usize::from(at)).copied().unwrap_or(SeatId::NOBODY))
-    }
-
-    /// Becomes a member of a lock. The place of a dead member will do. [`Error::TimedOut`]: it could not look before the
-    /// deadline, and is no member. Where it may have become one, it waits for the answer.
-    pub(super) fn enter(&self, centre: &RemoteSegment, deadline: Nanos) -> Result<()> {
-        let me = self.me.in_turn(0);
-        for of_the_dead in [false, true] {
-            for (at, &id) in self.places(centre, deadline)?.iter().enumerate() {
-                let free = if of_the_dead {
-                    !id.is_nobody() && self.view_by(id, deadline)?.is_none()
-                } else {
-                    id.is_nobody()
-                };
-                if free && centre.word64(MEMBERS + 8 * at as u64)?.compare_swap(id.0, me.0)? == id.0 {
-                    return Ok(());
-                }
-            }
-        }
-        Err(Error::Refused {
-            what: "take part in this lock: it has no place left",
-            reason: Refusal::Status(Status::TableFull),
-        })
-    }
-
     /// Wants nothing any more, and hands nothing to another participant.
     pub(super) fn step_out(&self) {
         // Where the memory has gone with the port, no participant looks.
@@ -515,20 +549,6 @@ impl Seat {
     pub(super) fn leave_turn(&self) {
         if self.place.load().is_ok_and(|word| word & 0xFF != OVER) {
             self.step_out();
-        }
-    }
-
-    /// Leaves a lock: it is no longer a member.
-    pub(super) fn leave(&self, centre: &RemoteSegment) {
-        let me = self.me.in_turn(0);
-        // Where the home has gone, so has the table.
-        let Ok(places) = self.places(centre, Nanos::MAX) else {
-            return;
-        };
-        if let Some(at) = places.iter().position(|&id| id == me)
-            && let Ok(word) = centre.word64(MEMBERS + 8 * at as u64)
-        {
-            let _ = word.compare_swap(me.0, SeatId::NOBODY.0);
         }
     }
 

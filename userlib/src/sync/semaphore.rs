@@ -85,7 +85,7 @@ impl Semaphore {
                             machine.again();
                         }
                     } else if let Some(epoch) = machine.epoch()
-                        && suspicion.linger(&self.centre, epoch)?
+                        && suspicion.linger(&self.centre, epoch, Nanos::MAX)?
                     {
                         machine.give_up();
                     }

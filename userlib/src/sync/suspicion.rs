@@ -51,21 +51,22 @@ impl Suspicion {
         if self.odd < OFTEN && !gone(seat, stands, deadline)? {
             return Ok(false);
         }
-        reset(centre, stands.epoch)?;
-        self.odd = 0;
-        Ok(true)
+        let reset = reset_by(centre, stands.epoch, deadline)?;
+        if reset {
+            self.odd = 0;
+        }
+        Ok(reset)
     }
 }
 
 impl Suspicion {
     /// The successor's name has not come. True: the queue is another one now, and there is no successor to bring in.
-    pub(super) fn linger(&mut self, centre: &RemoteSegment, epoch: u32) -> Result<bool> {
+    pub(super) fn linger(&mut self, centre: &RemoteSegment, epoch: u32, deadline: Nanos) -> Result<bool> {
         self.odd += 1;
         if self.odd < OFTEN {
             return Ok(false);
         }
-        reset(centre, epoch)?;
-        Ok(true)
+        reset_by(centre, epoch, deadline)
     }
 }
 
@@ -84,12 +85,22 @@ fn gone(seat: &Seat, stands: Inserted, deadline: Nanos) -> Result<bool> {
 
 /// Makes all waiters in the queue stand in it anew. Acts once for each epoch, however many participants ask.
 pub(super) fn reset(centre: &RemoteSegment, epoch: u32) -> Result<()> {
+    reset_by(centre, epoch, Nanos::MAX).map(drop)
+}
+
+/// The same until a deadline: whether it is known to have acted by then. If not it may act later, as late as any other
+/// participant's.
+fn reset_by(centre: &RemoteSegment, epoch: u32, deadline: Nanos) -> Result<bool> {
     let atomic = Atomic {
         opcode: Opcode::ResetQueue,
         wide: false,
         operand: epoch.into(),
         compare: 0,
     };
-    centre.atomic(0, atomic).call()?;
-    Ok(())
+    let mut pending = centre.atomic(0, atomic).post()?;
+    let acted = pending.wait_by(deadline)?.is_some();
+    if !acted {
+        pending.disregard();
+    }
+    Ok(acted)
 }
