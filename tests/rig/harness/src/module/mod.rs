@@ -6,7 +6,7 @@
 mod crates;
 mod stage;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context as _, Result, bail};
@@ -14,7 +14,8 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::cargo::{root, target};
-use crate::kernel::{self, Kernel, tools};
+use crate::kernel::tools::{self, Tools};
+use crate::kernel::{self, Kernel};
 
 /// Options of `cargo xtask module`.
 #[derive(Args)]
@@ -72,6 +73,26 @@ pub(crate) fn build(debug: bool) -> Result<Option<Module>> {
     };
     let stage = folder.join("kbuild");
     stage::lay(&root().join("kernel-driver/module"), &stage, &crates)?;
+    let Some(module) = make(&tools, &kernel, &stage, "netvm.ko")? else {
+        return Ok(None);
+    };
+    Ok(Some(Module {
+        bytes: std::fs::metadata(&module)?.len(),
+        module,
+        kernel,
+    }))
+}
+
+/// Builds a module of C for the same kernel: where it is, or `None` as [`build`].
+pub(crate) fn build_plain(kernel: &Kernel, sources: &Path, name: &str) -> Result<Option<PathBuf>> {
+    let tree = kernel.tree.file_name().context("a kernel without a name")?;
+    let stage = target().join("module").join(tree).join(name);
+    stage::lay(sources, &stage, &[])?;
+    make(&tools::ready()?, kernel, &stage, &format!("{name}.ko"))
+}
+
+/// Has Kbuild build what lies in `stage`.
+fn make(tools: &Tools, kernel: &Kernel, stage: &Path, result: &str) -> Result<Option<PathBuf>> {
     let mut make = tools.make(&kernel.tree);
     let jobs = std::thread::available_parallelism().map_or(2, usize::from);
     make.arg(format!("M={}", stage.display()))
@@ -82,13 +103,9 @@ pub(crate) fn build(debug: bool) -> Result<Option<Module>> {
     if !make.status().context("cannot start make")?.success() {
         return Ok(None);
     }
-    let module = stage.join("netvm.ko");
-    let Ok(found) = std::fs::metadata(&module) else {
+    let module = stage.join(result);
+    if !module.is_file() {
         bail!("make left no {}", module.display());
-    };
-    Ok(Some(Module {
-        module,
-        bytes: found.len(),
-        kernel,
-    }))
+    }
+    Ok(Some(module))
 }

@@ -34,6 +34,7 @@ mod sharing;
 mod shell;
 mod silent;
 mod storm;
+mod taken;
 mod traffic;
 mod trouble;
 mod unplug;

@@ -76,6 +76,10 @@ pub(crate) fn ready(debug: bool) -> Result<Option<Parts>> {
     let Some(module) = module::build(debug)? else {
         return Ok(None);
     };
+    let taken = root().join("tests/rig/taken");
+    let Some(taken) = module::build_plain(&module.kernel, &taken, "taken")? else {
+        return Ok(None);
+    };
     image::have_target()?;
     if !image::build().status().context("cannot start cargo")?.success() {
         return Ok(None);
@@ -88,7 +92,7 @@ pub(crate) fn ready(debug: bool) -> Result<Option<Parts>> {
     } else {
         "initramfs.cpio"
     });
-    let archive = archive(&module.module, &programs)?;
+    let archive = archive(&[&module.module, &taken], &programs)?;
     std::fs::write(&initramfs, archive).with_context(|| format!("writing {}", initramfs.display()))?;
     Ok(Some(Parts {
         kernel: module.kernel,
@@ -128,7 +132,7 @@ fn programs() -> Result<Option<Vec<PathBuf>>> {
     Ok(Some(programs))
 }
 
-fn archive(module: &Path, programs: &[PathBuf]) -> Result<Vec<u8>> {
+fn archive(modules: &[&Path], programs: &[PathBuf]) -> Result<Vec<u8>> {
     let read = |path: &Path| std::fs::read(path).with_context(|| format!("reading {}", path.display()));
     let mut archive = Archive::default();
     for folder in [
@@ -148,7 +152,10 @@ fn archive(module: &Path, programs: &[PathBuf]) -> Result<Vec<u8>> {
     )?;
     archive.program("init", &read(&root().join("tests/rig/init"))?)?;
     archive.program("bin/busybox", &read(Path::new("/bin/busybox"))?)?;
-    archive.file("lib/netvm.ko", &read(module)?)?;
+    for module in modules {
+        let name = module.file_name().context("a module without a name")?;
+        archive.file(&format!("lib/{}", name.to_string_lossy()), &read(module)?)?;
+    }
     archive.file("lib/squashfs.img", &read(&squashfs()?)?)?;
     for name in applets()? {
         archive.link(&format!("bin/{name}"), "busybox")?;

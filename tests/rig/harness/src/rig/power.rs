@@ -34,7 +34,7 @@ const AGAIN: &str = "the card is looked for again";
 /// Of a card that it cannot silence.
 const KEPT_AWAKE: &str = "the machine must not sleep";
 /// Of a card that its predecessor has not silenced.
-const IN_USE: &str = "still uses the memory of an earlier driver";
+pub(super) const IN_USE: &str = "still uses the memory of an earlier driver";
 /// Errors of a bus: a completion that did not come, and one after which the slot is reset.
 const ERRORS: [&str; 2] = ["COMP_TIME", "MALF_TLP"];
 
@@ -125,6 +125,6 @@ pub(super) fn bus_error(rack: &mut Rack) -> Result<String> {
 }
 
 /// Whether a card has been told of its host's memory, and has not let go of it.
-fn uses_memory(rack: &Rack, node: usize) -> Result<bool> {
+pub(super) fn uses_memory(rack: &Rack, node: usize) -> Result<bool> {
     Ok(rack.nic_word(node, DRIVER_READY)? == DRIVER_HERE)
 }

@@ -17,6 +17,7 @@ use super::rack::Rack;
 use super::sharing;
 use super::silent;
 use super::storm;
+use super::taken;
 use super::traffic;
 use super::trouble;
 use super::unplug;
@@ -60,7 +61,7 @@ const NOT_HERE: &str = "no part of it runs on this machine";
 const CONFORMANCE: Duration = Duration::from_secs(600);
 
 /// All scenarios, cheap ones first.
-pub(crate) static SCENARIOS: [Scenario; 28] = [
+pub(crate) static SCENARIOS: [Scenario; 29] = [
     Scenario {
         name: "boots",
         about: "both kernels boot, the module finds its card, the device is there; module and card start anew",
@@ -68,6 +69,14 @@ pub(crate) static SCENARIOS: [Scenario; 28] = [
         processors: 2,
         bus: Bus::Plain,
         run: boots,
+    },
+    Scenario {
+        name: "taken",
+        about: "the device cannot be made: the driver takes its memory back from the card, and the next one has it",
+        wire: CLEAN,
+        processors: 2,
+        bus: Bus::Plain,
+        run: taken::run,
     },
     Scenario {
         name: "conformance",
