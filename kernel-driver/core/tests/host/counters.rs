@@ -1,6 +1,6 @@
 //! Every counter is driven above zero: a counter that no test moves fails here.
 
-use crate::{atomics, card, imports, life, names, paging, releases, shadow, stuck, unmap};
+use crate::{atomics, card, imports, life, names, paging, refused, releases, shadow, sources, stuck, unmap};
 use netvm_host::counters::Counters;
 use netvm_kit::host::SUMS;
 
@@ -8,15 +8,15 @@ use netvm_kit::host::SUMS;
 fn every_counter_is_driven_above_zero() {
     SUMS.with_borrow_mut(Vec::clear);
     paging::a_bounced_write_is_copied_once_mapped_and_ended();
-    paging::what_is_wrong_with_a_bounced_write_ends_its_slot();
+    refused::what_is_wrong_with_a_bounced_write_ends_its_slot();
     paging::a_page_that_cannot_be_had_ends_the_slot_with_its_status();
     paging::after_three_lost_races_the_message_is_copied_but_not_mapped();
     paging::an_evicted_page_is_paged_in_again_before_the_copy();
-    paging::a_source_miss_is_mapped_and_tried_again();
-    paging::the_third_try_of_a_source_is_copied();
+    sources::a_source_miss_is_mapped_and_tried_again();
+    sources::the_third_try_of_a_source_is_copied();
     atomics::a_missed_operand_is_mapped_for_writing_and_tried_again();
     atomics::the_third_try_of_an_atomic_is_done_by_the_host();
-    paging::a_source_that_cannot_be_had_fails();
+    sources::a_source_that_cannot_be_had_fails();
     paging::a_read_reply_lands_in_the_port_s_own_page_without_a_capability();
     shadow::mapping_again_changes_frame_or_permission_by_a_full_unmap();
     shadow::full_rows_displace_a_page_and_tell_its_marks();
