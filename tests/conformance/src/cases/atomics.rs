@@ -71,7 +71,11 @@ pub(super) fn atomic_words(env: &Env) -> Outcome {
                 narrow.sub(1).call()?,
             ];
             right!(exchanged == [1, 7, 7, 2], "old narrow values {exchanged:?}");
-            let pending = [word.exchange(3).post()?, word.exchange_if(3, u64::MAX).post()?];
+            // Without order, the second might be carried out first.
+            let pending = [
+                word.exchange(3).post()?,
+                word.exchange_if(3, u64::MAX).ordered().post()?,
+            ];
             for (pending, old) in pending.into_iter().zip([u64::MAX, 3]) {
                 let value = pending.wait()?.value;
                 right!(
