@@ -6,8 +6,10 @@
 //! was taken. The doorbell word counts commands, modulo 2^32, so that none is lost between polls.
 
 use crate::bar::port::{COMMANDS, DOORBELL};
+use crate::body::Owner;
 use crate::descriptor::{DESCRIPTOR_WORDS, HEAD_WORDS, QUEUE_ENTRIES};
-use crate::units::WordIndex;
+use crate::short_write::ShortWrite;
+use crate::units::{NodeId, PortId, WordIndex};
 use crate::words::SharedWords;
 use core::sync::atomic::{Ordering, fence};
 
@@ -15,11 +17,13 @@ const fn entry(index: u32) -> WordIndex {
     COMMANDS.plus((index % QUEUE_ENTRIES) * DESCRIPTOR_WORDS as u32)
 }
 
-/// A head's words where every access is an act of its own.
+/// Words of an entry where every access is an act of its own.
 #[cold]
 #[inline(never)]
-fn copied<W: SharedWords + ?Sized>(block: &W, at: WordIndex, head: &mut [u32; HEAD_WORDS]) {
-    block.load_slice(at, head);
+fn copied<W: SharedWords, const N: usize>(block: W, at: WordIndex) -> [u32; N] {
+    let mut words = [0; N];
+    block.load_slice(at, &mut words);
+    words
 }
 
 /// The library's end. All words are relative to the port's block.
@@ -152,12 +156,34 @@ impl Consumer {
         let at = entry(self.taken);
         let words = block.atomics(at, HEAD_WORDS as u32);
         let Some(words) = words.and_then(<[_]>::first_chunk::<HEAD_WORDS>) else {
-            return copied(block, at, head);
+            *head = copied(block, at);
+            return;
         };
         for (to, from) in head.iter_mut().zip(words) {
             *to = from.load(Ordering::Relaxed);
         }
         fence(Ordering::Acquire);
+    }
+
+    /// Copies the next entry, each word once, if it is a [short write](ShortWrite) of `from`. Nothing for all others:
+    /// what they are is found in a copy of their own. Call only when commands are pending.
+    #[inline(always)]
+    pub fn copy_short_write<W: SharedWords + Copy>(
+        &self,
+        block: W,
+        from: (NodeId, PortId),
+        owner: Owner,
+    ) -> Option<ShortWrite> {
+        let at = entry(self.taken);
+        let words = block.atomics(at, ShortWrite::WORDS as u32);
+        let Some(words) = words.and_then(<[_]>::first_chunk::<{ ShortWrite::WORDS }>) else {
+            let words: [u32; ShortWrite::WORDS] = copied(block, at);
+            return ShortWrite::of(words[0], |at| words[at], from, owner);
+        };
+        let load = |at: usize| words[at].load(Ordering::Relaxed);
+        let write = ShortWrite::of(load(0), load, from, owner);
+        fence(Ordering::Acquire);
+        write
     }
 
     /// Copies inline payload of the next entry, once; `into` beyond the entry's room stays as it is.

@@ -42,6 +42,7 @@ mod raw_header;
 pub mod ring;
 pub mod shared_map;
 pub mod shared_queue;
+pub mod short_write;
 pub mod status;
 pub mod storage;
 pub mod units;

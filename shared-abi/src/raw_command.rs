@@ -35,27 +35,6 @@ impl<'a> RawCommand<'a> {
         Ok(Self { words, opcode, flags })
     }
 
-    /// The same, for a write whose payload stands in the descriptor, or that has none. Nothing for all others, and
-    /// nothing for an append.
-    #[must_use]
-    #[inline(always)]
-    pub const fn short_write(words: &'a [u32; HEAD_WORDS]) -> Option<Self> {
-        let [first, ..] = *words;
-        const KIND: u32 = 0xFF | (CommandFlags::APPEND.bits() as u32) << 8;
-        let inline = (first >> 8) as u8 & CommandFlags::INLINE.bits() != 0;
-        if first & KIND != Opcode::Write as u32 || !(inline || first >> 16 == 0) {
-            return None;
-        }
-        let Some(flags) = CommandFlags::from_bits((first >> 8) as u8) else {
-            return None;
-        };
-        Some(Self {
-            words,
-            opcode: Opcode::Write,
-            flags,
-        })
-    }
-
     /// What to do.
     #[must_use]
     #[inline(always)]

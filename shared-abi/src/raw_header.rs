@@ -4,7 +4,7 @@
 //! message's turn has come. The words are the NIC's own copy, so a field is the same at each look.
 
 use crate::body::{Body, Names, Owner, RawBody, ReadTicket, read_len};
-use crate::descriptor::RawCommand;
+use crate::descriptor::{CommandFlags, RawCommand};
 use crate::units::{
     CapabilitySlot, Epoch, Incarnation, NodeId, NotificationId, OpId, PortId, ReplySlot, Seq, VirtAddr,
 };
@@ -138,6 +138,46 @@ impl OwnHeader {
             ],
             kind: message.kind,
             flags: message.flags,
+        }
+    }
+
+    /// The header of the message that carries out a short write of `port` at `node`, by the words of its command's head:
+    /// what [`carrying`](Self::carrying) makes of it, without the steps between. Each word is asked for once.
+    #[inline(always)]
+    pub(crate) fn of_short_write(
+        first: u32,
+        word: impl Fn(usize) -> u32,
+        flags: CommandFlags,
+        (node, port): (NodeId, PortId),
+        owner: Owner,
+    ) -> Self {
+        let to = word(1);
+        let flags = MessageFlags::of_command(flags);
+        Self {
+            words: [
+                first_word(Kind::Write),
+                first & 0xFFFF_0000 | u32::from(flags.bits()),
+                u32::from(node.0) | to << 16,
+                u32::from(port.0) | to & 0xFFFF_0000,
+                0,
+                0,
+                0,
+                word(3),
+                word(6),
+                word(7),
+                word(2),
+                word(10),
+                word(4),
+                word(5),
+                word(11),
+                0,
+                0,
+                0,
+                owner.generation.0,
+                owner.start.0,
+            ],
+            kind: Kind::Write,
+            flags,
         }
     }
 

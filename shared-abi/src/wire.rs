@@ -4,6 +4,7 @@
 //! windowed kinds carry a sequence number, which is a slot of the receiver's sequence window and
 //! at the same time a credit for one of its bounce pages (thesis 6.2.3).
 
+use crate::descriptor::CommandFlags;
 use crate::raw_header::first_word;
 use crate::units::{
     CapabilitySlot, Epoch, Incarnation, NodeId, NotificationId, OpId, PortId, ReplySlot, Seq, VirtAddr,
@@ -109,6 +110,19 @@ bitflags! {
         const APPEND = 16;
     }
 }
+
+impl MessageFlags {
+    /// What the flags of a command say to the receiver, too.
+    #[must_use]
+    #[inline(always)]
+    pub const fn of_command(flags: CommandFlags) -> Self {
+        // The same bits in both.
+        Self::from_bits_truncate(flags.bits()).intersection(Self::ORDERED.union(Self::REGARDLESS))
+    }
+}
+
+const_assert_eq!(MessageFlags::ORDERED.bits(), CommandFlags::ORDERED.bits());
+const_assert_eq!(MessageFlags::REGARDLESS.bits(), CommandFlags::REGARDLESS.bits());
 
 /// The header of a message: the fields that all kinds have, and the [`Body`] of its kind.
 ///

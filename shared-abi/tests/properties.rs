@@ -18,8 +18,9 @@ use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::shared_queue::QueueShape;
 use netvm_abi::wire::{
-    Body, HEADER_WORDS, Header, Kind, Message, MessageFlags, OwnHeader, RawBody, RawHeader, ReadTicket,
+    Body, HEADER_WORDS, Header, Kind, Message, MessageFlags, OwnHeader, Owner, RawBody, RawHeader, ReadTicket,
 };
+use netvm_abi::words::SharedWords;
 use netvm_abi::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -127,7 +128,83 @@ fn word() -> impl Strategy<Value = u32> {
     prop_oneof![0..32_u32, any::<u32>(), Just(u32::MAX)]
 }
 
+/// Words each of which is an access of its own, as over a bus.
+#[derive(Clone, Copy)]
+struct OneByOne<'a>(&'a [AtomicU32]);
+
+impl SharedWords for OneByOne<'_> {
+    fn load_acquire(&self, at: WordIndex) -> u32 {
+        self.0.load_acquire(at)
+    }
+
+    fn store_release(&self, at: WordIndex, value: u32) {
+        self.0.store_release(at, value);
+    }
+
+    fn full_barrier(&self) {
+        self.0.full_barrier();
+    }
+
+    fn bus_barrier(&self) {
+        self.0.bus_barrier();
+    }
+}
+
 proptest! {
+    /// A short write goes from its entry straight into the header that its command would be carried by, and nothing
+    /// else goes this way, whatever an application has written.
+    #[test]
+    fn a_short_write_is_carried_as_its_command_is(
+        command in commands(),
+        flags: u8,
+        empty: bool,
+        writes in 0..4_u8,
+        payload: [u32; 2],
+        from: (u16, u16),
+        owner: (u32, u32),
+        taken: u32,
+    ) {
+        let mut words = command.encode();
+        let opcode = if writes == 0 { command.opcode as u8 } else { Opcode::Write as u8 };
+        let len = if empty { 0 } else { words[0] >> 16 };
+        words[0] = len << 16 | u32::from(flags) << 8 | u32::from(opcode);
+        let block = shared(port::BLOCK_WORDS as usize, 0xEEEE_EEEE);
+        let block = &block[..];
+        prop_assert!(Producer::starting_at(taken).post(block, &words, &payload));
+        let consumer = Consumer::starting_at(taken);
+        let from = (NodeId(from.0), PortId(from.1));
+        let owner = Owner { generation: Generation(owner.0), start: Incarnation(owner.1) };
+        let short = consumer.copy_short_write(block, from, owner);
+        let one_by_one = consumer.copy_short_write(OneByOne(block), from, owner);
+        prop_assert_eq!(format!("{short:?}"), format!("{one_by_one:?}"));
+
+        let expected = RawCommand::of(&words).ok().filter(|command| {
+            let flags = command.flags();
+            let short = flags.contains(CommandFlags::INLINE) || command.is_empty();
+            command.opcode() == Opcode::Write && short && !flags.contains(CommandFlags::APPEND)
+        });
+        let Some(command) = expected else {
+            prop_assert!(short.is_none());
+            return Ok(());
+        };
+        let short = short.unwrap();
+        let flags = MessageFlags::of_command(command.flags());
+        for (said, of) in [
+            (MessageFlags::ORDERED, CommandFlags::ORDERED),
+            (MessageFlags::REGARDLESS, CommandFlags::REGARDLESS),
+        ] {
+            prop_assert_eq!(flags.contains(said), command.flags().contains(of));
+        }
+        prop_assert!((MessageFlags::ORDERED | MessageFlags::REGARDLESS).contains(flags));
+        let body = Body::Write { owner, refusal: OpId(0) };
+        let message = Message::new(body, flags, len as u16, command.notification());
+        let carried = OwnHeader::carrying(message, from, &command);
+        prop_assert_eq!(short.header.decode(), carried.decode());
+        prop_assert_eq!(short.header.words(), carried.words());
+        prop_assert_eq!(short.inline, command.flags().contains(CommandFlags::INLINE));
+        prop_assert_eq!(short.pair, payload);
+    }
+
     /// The words that a command and its message share are handed on as they are.
     #[test]
     fn a_message_carries_its_command(command in commands(), other in headers()) {
@@ -135,14 +212,6 @@ proptest! {
         let words = command.encode();
         let raw = RawCommand::of(&words).unwrap();
         prop_assert_eq!(raw.decode(), command);
-        for len in [command.len, ByteLen(0)] {
-            let command = Command { len, ..command };
-            let words = command.encode();
-            let short = RawCommand::short_write(&words).map(|short| short.decode());
-            let inline = command.flags.contains(CommandFlags::INLINE) || len.0 == 0;
-            let expected = (command.opcode == Opcode::Write && inline).then_some(command);
-            prop_assert_eq!(short, expected);
-        }
         let carried = OwnHeader::carrying(message, (other.source, other.source_port), &raw);
         let expected = Header {
             destination: command.node,

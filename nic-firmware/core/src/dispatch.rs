@@ -52,29 +52,33 @@ impl Entry {
     }
 }
 
+/// Whom a message names as its owner: the receiver echoes it in errors, so that they reach no later owner of the port.
+#[inline(always)]
+pub(crate) const fn owner(config: &Config, generation: Generation) -> Owner {
+    Owner {
+        generation,
+        start: Incarnation(config.incarnation_seed),
+    }
+}
+
+/// Whether there is a node of this number, and a reply slot.
+#[inline(always)]
+pub(crate) fn check_names(config: &Config, node: NodeId, reply: ReplySlot) -> Result<(), Status> {
+    if node.0 >= config.geometry.nodes {
+        return Err(Status::NoSuchNode);
+    }
+    if reply != ReplySlot::NONE && reply.0 >= REPLY_SLOTS {
+        return Err(Status::Malformed);
+    }
+    Ok(())
+}
+
 /// Checks a command and finds out what its message is like.
 #[inline(always)]
 pub(crate) fn plan(config: &Config, generation: Generation, command: &RawCommand<'_>) -> Plan {
-    if command.node().0 >= config.geometry.nodes {
-        return Err(Status::NoSuchNode);
-    }
-    if command.reply() != ReplySlot::NONE && command.reply().0 >= REPLY_SLOTS {
-        return Err(Status::Malformed);
-    }
-    // The receiver echoes it in errors, so that they reach no later owner of the port.
-    let owner = Owner {
-        generation,
-        start: Incarnation(config.incarnation_seed),
-    };
-    let mut flags = MessageFlags::empty();
-    flags.set(
-        MessageFlags::ORDERED,
-        command.flags().contains(CommandFlags::ORDERED),
-    );
-    flags.set(
-        MessageFlags::REGARDLESS,
-        command.flags().contains(CommandFlags::REGARDLESS),
-    );
+    check_names(config, command.node(), command.reply())?;
+    let owner = owner(config, generation);
+    let flags = MessageFlags::of_command(command.flags());
     if command.flags().contains(CommandFlags::APPEND) {
         return append_command(config, command, flags, owner);
     }
@@ -94,19 +98,27 @@ pub(crate) fn plan(config: &Config, generation: Generation, command: &RawCommand
 #[inline(always)]
 fn write_command(config: &Config, command: &RawCommand<'_>, flags: MessageFlags, body: Body) -> Plan {
     let len = check_remote(config, command.remote(), command.len())?;
-    let source = if len == 0 {
-        Source::Nothing
-    } else if command.flags().contains(CommandFlags::INLINE) {
-        if len > config.inline_bytes {
-            return Err(Status::Malformed);
-        }
-        Source::Descriptor
-    } else {
+    let inline = command.flags().contains(CommandFlags::INLINE);
+    let source = source_of(config, inline, len)?;
+    if source == Source::Page {
         check_local(command.local(), len)?;
-        Source::Page
-    };
+    }
     let message = Message::new(body, flags, len, command.notification());
     Ok((message, source))
+}
+
+/// Where the payload of a write comes from.
+#[inline(always)]
+pub(crate) const fn source_of(config: &Config, inline: bool, len: u16) -> Result<Source, Status> {
+    if len == 0 {
+        Ok(Source::Nothing)
+    } else if !inline {
+        Ok(Source::Page)
+    } else if len > config.inline_bytes {
+        Err(Status::Malformed)
+    } else {
+        Ok(Source::Descriptor)
+    }
 }
 
 /// An append: a write that the receiving NIC gives its place, and that names a refusal. It has something to put there,
@@ -186,7 +198,7 @@ fn atomic_command(command: &RawCommand<'_>, mut flags: MessageFlags) -> Result<M
 
 /// A transfer that stays inside one remote page and one payload.
 #[inline]
-fn check_remote(config: &Config, remote: VirtAddr, len: ByteLen) -> Result<u16, Status> {
+pub(crate) fn check_remote(config: &Config, remote: VirtAddr, len: ByteLen) -> Result<u16, Status> {
     if len.0 > config.geometry.payload || u32::from(remote.page_offset().0) + len.0 > PAGE_SIZE {
         return Err(Status::Malformed);
     }

@@ -79,8 +79,6 @@ pub struct Peer {
     heard_at: Nanos,
     /// Since when the LSN has been missing while later messages are there.
     gap_since: Nanos,
-    /// Messages sent since the last that asked for an acknowledgement.
-    unasked: u16,
     /// Read slots that wait for its answers.
     reads: u16,
     /// Probes since the last acknowledgement, or greetings without an answer.
@@ -94,6 +92,8 @@ pub struct Peer {
     offer: Option<Offer>,
     /// The host wants a link to this node.
     wanted: bool,
+    /// The alarms that are set, a bit for each [`Timer`]: where nearly always nothing is to be set, one look finds it.
+    alarms: u8,
 }
 
 impl Peer {
@@ -110,7 +110,6 @@ impl Peer {
             payload: 0,
             heard_at: Nanos(0),
             gap_since: Nanos(0),
-            unasked: 0,
             reads: 0,
             unanswered: 0,
             oldest: None,
@@ -118,7 +117,14 @@ impl Peer {
             awaited: None,
             offer: None,
             wanted: false,
+            alarms: 0,
         }
+    }
+
+    /// Whether an alarm is set.
+    #[inline]
+    const fn is_set(&self, timer: Timer) -> bool {
+        self.alarms & timer.bit() != 0
     }
 
     /// Whether a life of the link is under way, at this end at least.

@@ -24,7 +24,7 @@ use crate::env::Env;
 use crate::inbound::Inbound;
 use crate::links::Links;
 use crate::platform::{DmaId, Platform};
-use crate::ports::{Looked, Ports};
+use crate::ports::{News, Ports};
 use crate::round_trips::RoundTrips;
 use crate::staging::Staging;
 use crate::tables::{LinkTables, Tables};
@@ -32,7 +32,7 @@ use netvm_abi::attach::CardHeader;
 use netvm_abi::page_lock;
 use netvm_abi::storage::{MakeTable, Storage};
 use netvm_abi::wire::{HEADER_BYTES, HEADER_WORDS};
-use netvm_abi::{Incarnation, Nanos, ReceiveId, StagingId};
+use netvm_abi::{Incarnation, Nanos, PortId, ReceiveId, StagingId};
 
 /// A received message: its first bytes, copied out of the receive buffer. The payload stays there.
 #[derive(Clone, Copy, Debug)]
@@ -164,23 +164,60 @@ impl<S: Storage> Nic<S> {
 
     /// Serves up to `budget` ports: takes commands, starts what has its resources, sends what is
     /// ready. Returns whether another call could do more at once.
+    #[inline]
     pub fn handle_doorbells<P: Platform>(&mut self, p: &mut P, now: Nanos, budget: u32) -> bool {
         let parked = self.anything_parked();
-        let mut moved = parked && self.resume_operations(p, now);
-        self.ports.begin_turns();
-        for _ in 0..budget {
-            let Some(port) = self.ports.next_turn() else {
-                break;
-            };
-            let words = Looked::at(p.bar(), self.env.bar.port(port));
-            if self.ports.get(port).is_some_and(|port| port.rests(&words)) {
-                self.ports.skip_turn();
-            } else {
-                moved |= self.pump(p, now, port, &words);
-            }
+        if parked {
+            return self.resume_and_serve(p, now, budget);
         }
+        self.ports.begin_turns();
         // Where nothing has moved, nothing has been parked either.
-        moved || !self.ports.all_quiet() || (parked && self.parked_could_go())
+        self.serve_ports(p, now, budget) || !self.ports.all_quiet()
+    }
+
+    /// The same where operations wait for something that is not their port's turn.
+    #[inline(never)]
+    fn resume_and_serve<P: Platform>(&mut self, p: &mut P, now: Nanos, budget: u32) -> bool {
+        let resumed = self.resume_operations(p, now);
+        self.ports.begin_turns();
+        let moved = self.serve_ports(p, now, budget);
+        resumed || moved || !self.ports.all_quiet() || self.parked_could_go()
+    }
+
+    /// Gives up to `looks` ports a look each, and those that have something to do their turn. Returns whether something
+    /// moved.
+    #[inline(always)]
+    fn serve_ports<P: Platform>(&mut self, p: &mut P, now: Nanos, mut looks: u32) -> bool {
+        match self.ports.next_turn(p.bar(), &self.env.bar, &mut looks) {
+            Some((port, news)) => self.serve_from(p, now, port, news, looks),
+            None => false,
+        }
+    }
+
+    /// The same from a port on that has something to do.
+    #[inline(never)]
+    fn serve_from<P: Platform>(
+        &mut self,
+        p: &mut P,
+        now: Nanos,
+        port: PortId,
+        news: News,
+        looks: u32,
+    ) -> bool {
+        let moved = self.serve(p, now, port, news);
+        if self.ports.all_quiet() {
+            return moved;
+        }
+        self.serve_more(p, now, looks) || moved
+    }
+
+    #[inline(never)]
+    fn serve_more<P: Platform>(&mut self, p: &mut P, now: Nanos, mut looks: u32) -> bool {
+        let mut moved = false;
+        while let Some((port, news)) = self.ports.next_turn(p.bar(), &self.env.bar, &mut looks) {
+            moved |= self.serve(p, now, port, news);
+        }
+        moved
     }
 
     /// Takes up what has waited for a DMA slot, a staging buffer, its page or its link. Returns whether a control

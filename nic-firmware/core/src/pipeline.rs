@@ -3,10 +3,11 @@
 
 use netvm_abi::command_queue::{Consumer, Doorbell};
 use netvm_abi::descriptor::HEAD_WORDS;
+use netvm_abi::short_write::ShortWrite;
 use netvm_abi::status::Status;
-use netvm_abi::wire::{Header, Kind, OwnHeader};
+use netvm_abi::wire::{Header, Kind, OwnHeader, Owner};
 use netvm_abi::words::SharedWords;
-use netvm_abi::{Incarnation, NodeId, ReadSlot, StagingId, VirtAddr};
+use netvm_abi::{Incarnation, NodeId, PortId, ReadSlot, StagingId, VirtAddr};
 
 /// Commands of a port that may be on their way at once: copied, being staged, or ready to leave.
 pub(crate) const PIPELINE: usize = 8;
@@ -93,9 +94,7 @@ impl Entry {
 /// A port's pipeline, and both ends of its command queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Pipeline {
-    /// End of the queue at which commands are copied.
-    fetch: Consumer,
-    /// End of the queue at which entries are given back; at most [`PIPELINE`] behind `fetch`.
+    /// End of the queue at which entries are given back. The end at which commands are copied is `len` further on.
     retire: Consumer,
     /// The first used entry.
     head: u8,
@@ -109,13 +108,18 @@ pub(crate) struct Pipeline {
 impl Pipeline {
     pub(crate) fn new() -> Self {
         Self {
-            fetch: Consumer::default(),
             retire: Consumer::default(),
             head: 0,
             len: 0,
             broken: None,
             entries: [Entry::EMPTY; PIPELINE],
         }
+    }
+
+    /// End of the queue at which commands are copied.
+    #[inline]
+    const fn fetch(&self) -> Consumer {
+        Consumer::starting_at(self.retire.taken().wrapping_add(self.len as u32))
     }
 
     /// Whether no command is on its way.
@@ -133,7 +137,7 @@ impl Pipeline {
     /// Commands copied so far.
     #[inline]
     pub(crate) fn fetched(&self) -> u32 {
-        self.fetch.taken()
+        self.fetch().taken()
     }
 
     /// Commands whose places are free again.
@@ -145,12 +149,12 @@ impl Pipeline {
     /// What a doorbell word says.
     #[inline]
     pub(crate) fn compare(&self, doorbell: u32) -> Doorbell {
-        self.fetch.compare(doorbell)
+        self.fetch().compare(doorbell)
     }
 
     /// What the doorbell word says now.
     pub(crate) fn poll<W: SharedWords + ?Sized>(&self, block: &W) -> Doorbell {
-        self.fetch.poll(block)
+        self.fetch().poll(block)
     }
 
     /// A doorbell word that no honest queue shows. Returns whether it is a new one.
@@ -161,7 +165,18 @@ impl Pipeline {
     /// Copies the head of the next command.
     #[inline(always)]
     pub(crate) fn copy_head<W: SharedWords + ?Sized>(&self, block: &W, head: &mut [u32; HEAD_WORDS]) {
-        self.fetch.copy_head(block, head);
+        self.fetch().copy_head(block, head);
+    }
+
+    /// Copies the next command, if it is a short write. The pipeline is empty.
+    #[inline(always)]
+    pub(crate) fn copy_short_write<W: SharedWords + Copy>(
+        &self,
+        block: W,
+        from: (NodeId, PortId),
+        owner: Owner,
+    ) -> Option<ShortWrite> {
+        self.retire.copy_short_write(block, from, owner)
     }
 
     /// The end of the queue at the command that leaves next: its payload may stand in its descriptor.
@@ -212,7 +227,6 @@ impl Pipeline {
 
     /// Gives the next entry to a command that has been copied.
     pub(crate) fn admit(&mut self) -> u8 {
-        self.fetch.take();
         let index = self.index(self.len);
         self.len += 1;
         index
@@ -229,7 +243,6 @@ impl Pipeline {
     /// A command has gone straight through the empty pipeline.
     #[inline(always)]
     pub(crate) fn pass_through(&mut self) {
-        self.fetch.take();
         self.retire.take();
     }
 

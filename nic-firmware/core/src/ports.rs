@@ -10,6 +10,7 @@ pub(crate) use complete::Looked;
 use crate::env::Env;
 use crate::pipeline::{Entry, Pipeline, Stage};
 use crate::platform::Platform;
+use netvm_abi::bar::BarMap;
 use netvm_abi::bar::port::SIGNALLED;
 use netvm_abi::descriptor::QUEUE_ENTRIES;
 use netvm_abi::event::NicEvent;
@@ -38,7 +39,7 @@ enum State {
 }
 
 /// A completion counter and its shadow in host memory.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Completion {
     /// What has been completed.
     done: u32,
@@ -46,6 +47,9 @@ struct Completion {
     shadow: u32,
     /// Of what it wants to hear exactly.
     fence: u32,
+    /// The count at which it is told next: a step after the shadow, or the fence if that comes first. So a completion
+    /// compares once.
+    tell_at: u32,
 }
 
 /// Which completion counter.
@@ -57,6 +61,21 @@ pub(crate) enum Count {
     Writes,
     /// Reads, flushes and atomics done.
     Reads,
+}
+
+/// What a look at an open port has found: so many new commands (if none, entries are on their way), or words that have
+/// to be taken note of first, as a fence has moved or the doorbell makes no sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct News(u32);
+
+impl News {
+    const WORDS: Self = Self(u32::MAX);
+
+    /// New commands, if no word has to be taken note of.
+    #[inline]
+    pub(crate) fn commands(self) -> Option<u32> {
+        (self.0 <= QUEUE_ENTRIES).then_some(self.0)
+    }
 }
 
 /// What a port holds of the NIC's resources: it counts against its shares (promise P5), and the number of a port that
@@ -103,7 +122,7 @@ impl Port {
             state: State::Closed,
             generation: Generation(0),
             pipeline: Pipeline::new(),
-            counts: [Completion::default(); 3],
+            counts: [Completion::NEW; 3],
             dmas: 0,
             held: Held::default(),
             error_write: 0,
@@ -204,28 +223,16 @@ impl Port {
         self.cursor.take(p.bar(), env.bar.port(self.id), capacity)
     }
 
-    /// Whether a look that found these words leaves nothing to do: no command is new, no fence has moved, and no entry
-    /// is on its way. (An entry that lacks something may have got it.)
-    #[inline]
-    pub(crate) fn rests(&self, words: &Looked) -> bool {
-        let news = (words.doorbell ^ self.pipeline.fetched()) | self.moved_fences(words);
-        news == 0 && self.pipeline.is_empty()
-    }
-
-    /// How many commands are new. Nothing if the words have to be taken note of first: a fence has moved, or the
-    /// doorbell makes no sense.
-    #[inline]
-    pub(crate) fn new_commands(&self, words: &Looked) -> Option<u32> {
+    /// What a look that has found these words leaves to do: nothing, if no command is new, no fence has moved, and no
+    /// entry is on its way. (An entry that lacks something may have got it.)
+    #[inline(always)]
+    fn look(&self, words: &Looked) -> Option<News> {
         let waiting = words.doorbell.wrapping_sub(self.pipeline.fetched());
-        (self.moved_fences(words) == 0 && waiting <= QUEUE_ENTRIES).then_some(waiting)
-    }
-
-    /// Not zero if a fence has moved.
-    #[inline]
-    fn moved_fences(&self, words: &Looked) -> u32 {
-        let [taken, writes, reads] = words.fences;
-        let [known_taken, known_writes, known_reads] = self.fences();
-        (taken ^ known_taken) | (writes ^ known_writes) | (reads ^ known_reads)
+        let [taken, writes, reads] = &self.counts;
+        if words.taken != taken.fence || words.writes != writes.fence || words.reads != reads.fence {
+            return Some(News::WORDS);
+        }
+        (waiting != 0 || !self.pipeline.is_empty()).then_some(News(waiting))
     }
 
     /// How far the entry at the head of its pipeline is; nothing if none may leave.
@@ -400,16 +407,17 @@ impl<S: Storage> Ports<S> {
         self.turns.begin();
     }
 
-    /// Takes the port that has the next turn. Nothing: all ports have been found idle.
-    #[inline]
-    pub(crate) fn next_turn(&mut self) -> Option<PortId> {
-        self.turns.take()
-    }
-
-    /// The port that had the turn has nothing to do.
-    #[inline]
-    pub(crate) const fn skip_turn(&mut self) {
-        self.turns.rests();
+    /// Looks at up to `looks` ports in turn, and gives the first that has something to do. Nothing: none has.
+    #[inline(always)]
+    pub(crate) fn next_turn<W: SharedWords + ?Sized>(
+        &mut self,
+        bar: &W,
+        map: &BarMap,
+        looks: &mut u32,
+    ) -> Option<(PortId, News)> {
+        let table = &self.table;
+        let look = |id: PortId| table.get(id.index())?.look(&Looked::at(bar, map.port(id)));
+        self.turns.next(looks, look)
     }
 
     /// What the port's turn brought.

@@ -94,6 +94,7 @@ impl DeadlineQueue {
         let Some(link) = links.get_mut(item as usize) else {
             return;
         };
+        debug_assert!(link.is_free(), "an item stands in one queue once");
         *link = Deadline {
             next: NONE,
             at: now.saturating_add(self.span).max(earliest),

@@ -67,6 +67,17 @@ impl Credits {
         true
     }
 
+    /// Takes a credit for a message that leaves at once: the next number.
+    #[inline]
+    pub const fn take(&mut self) -> Option<Seq> {
+        if self.free() == 0 {
+            return None;
+        }
+        let seq = self.next;
+        self.next = seq.plus(1);
+        Some(seq)
+    }
+
     /// Gives a reserved credit back.
     pub const fn unreserve(&mut self) {
         self.reserved = self.reserved.saturating_sub(1);

@@ -86,7 +86,8 @@ impl<S: Storage> Links<S> {
         let mut header = Header::of(Body::Control, env.config.node, id);
         header.len = CONTROL_BYTES as u16;
         let mut header = OwnHeader::new(&header);
-        way.number(&env.config, &mut header, Outgoing::default());
+        let seq = way.assign();
+        way.number(&env.config, &mut header, Outgoing::default(), seq);
         env.counters.messages_sent += 1;
         env.counters.bytes_sent += u64::from(header.payload_len());
         env.counters.control_sent += 1;

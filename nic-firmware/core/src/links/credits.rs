@@ -1,11 +1,11 @@
 //! The sending side of links: credits, the ports' shares of them, and whose the messages are that have left.
 
-use super::{Links, Peer};
+use super::{Links, Peer, Timer};
 use crate::config::Config;
 use crate::env::Env;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::OwnHeader;
-use netvm_abi::{Epoch, Generation, Incarnation, NodeId, OpId, PortId};
+use netvm_abi::{Epoch, Generation, Incarnation, NodeId, OpId, PortId, Seq};
 
 /// A port's sending side towards one node.
 #[derive(Clone, Copy, Debug, Default)]
@@ -76,23 +76,38 @@ impl Way<'_> {
         follows
     }
 
-    /// Turns a reserved window slot into a sequence number, and writes down whose it is.
+    /// Takes a window slot for a message that leaves at once. Gives its number.
     #[inline(always)]
-    pub(crate) fn number(self, config: &Config, header: &mut OwnHeader, out: Outgoing) {
-        let (peer, window) = (self.peer, config.geometry.window);
-        let seq = peer.credits.assign();
+    pub(crate) fn take(&mut self, window: u16) -> Option<Seq> {
+        if self.sender.share >= window / 2 {
+            return None;
+        }
+        let seq = self.peer.credits.take()?;
+        self.sender.share += 1;
+        Some(seq)
+    }
+
+    /// Turns a reserved window slot into a sequence number.
+    #[inline(always)]
+    pub(crate) fn assign(&mut self) -> Seq {
+        self.peer.credits.assign()
+    }
+
+    /// Gives a message its number, and writes down whose it is. Returns whether the peer is to be looked at anyway.
+    #[inline(always)]
+    pub(crate) fn number(self, config: &Config, header: &mut OwnHeader, out: Outgoing, seq: Seq) -> bool {
+        let (peer, window) = (self.peer, u32::from(config.geometry.window));
         header.set_number(seq, [peer.local, peer.remote]);
-        // One request in every quarter of a window: so a holder of a half (a port) or of the whole has asked, and not
-        // every message asks when the window is full.
-        peer.unasked += 1;
-        if peer.unasked >= window / 4 {
-            peer.unasked = 0;
+        // One request in every quarter of a window, at its end: so a holder of a half (a port) or of the whole has
+        // asked, not every message asks when the window is full, and what a half asks for comes with the half.
+        if seq.plus(1).0 & (window / 4 - 1) == 0 {
             header.request_ack();
         }
-        let slot = config.slot_id(header.destination(), (seq.0 & (u32::from(window) - 1)) as u16);
+        let slot = config.slot_id(header.destination(), (seq.0 & (window - 1)) as u16);
         if let Some(place) = self.outgoing.get_mut(slot.index()) {
             *place = out;
         }
+        peer.is_set(Timer::Probe)
     }
 }
 

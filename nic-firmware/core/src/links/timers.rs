@@ -25,6 +25,13 @@ pub(crate) enum Timer {
     Hello = 2,
 }
 
+impl Timer {
+    /// Its bit among a peer's alarms.
+    pub(super) const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
 /// A line of deadlines for each kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Alarms {
@@ -107,8 +114,11 @@ impl<S: Storage> Links<S> {
     /// Sets an alarm, unless it is set.
     #[inline(always)]
     fn arm(&mut self, env: &Env<S>, timer: Timer, id: NodeId, now: Nanos) {
-        let index = timer as u32 * u32::from(env.config.geometry.nodes) + u32::from(id.0);
-        if self.deadlines.get(index as usize).is_some_and(Deadline::is_free) {
+        if let Some(peer) = self.peers.get_mut(id.index())
+            && !peer.is_set(timer)
+        {
+            peer.alarms |= timer.bit();
+            let index = timer as u32 * u32::from(env.config.geometry.nodes) + u32::from(id.0);
             self.alarms.set(&mut self.deadlines, timer, index, now);
         }
     }
@@ -137,7 +147,11 @@ impl<S: Storage> Links<S> {
     /// Takes a peer whose alarm of this kind is due.
     pub(crate) fn pop_due(&mut self, env: &Env<S>, timer: Timer, now: Nanos) -> Option<NodeId> {
         let index = self.alarms.line(timer).pop_due(&mut self.deadlines, now.0)?;
-        Some(NodeId((index % u32::from(env.config.geometry.nodes)) as u16))
+        let id = NodeId((index % u32::from(env.config.geometry.nodes)) as u16);
+        if let Some(peer) = self.get_mut(id) {
+            peer.alarms &= !timer.bit();
+        }
+        Some(id)
     }
 
     /// What was due has been taken.

@@ -11,8 +11,7 @@ use crate::counters::Counters;
 use crate::links::{Lost, Outgoing};
 use crate::pipeline::{Entry, PIPELINE, Source, Stage};
 use crate::platform::{Payload, Platform};
-use crate::ports::Looked;
-use crate::ports::{Count, Port};
+use crate::ports::{Count, Looked, News, Port};
 use netvm_abi::bar::port::BLOCK_WORDS;
 use netvm_abi::command_queue::Doorbell;
 use netvm_abi::descriptor::{HEAD_WORDS, INLINE_BYTES};
@@ -35,28 +34,56 @@ struct Turn {
 }
 
 impl<S: Storage> Nic<S> {
-    /// Gives an open port, in which a look has found these words, its turn. Returns whether something moved.
-    #[inline(never)]
-    pub(super) fn pump<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId, words: &Looked) -> bool {
-        let new = self.ports.get(id).and_then(|port| port.new_commands(words));
-        let waiting = match new {
-            Some(waiting) => waiting,
-            None => self.take_note(p, id, words),
+    /// Gives an open port, in which a look has found this, its turn. Returns whether something moved.
+    #[inline(always)]
+    pub(super) fn serve<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId, news: News) -> bool {
+        let sent = match news.commands() {
+            Some(waiting) if waiting != 0 => self.send_straight(p, now, id),
+            _ => false,
         };
-        let turn = self.take_turn(p, now, id, waiting);
+        // Nearly always it is one command, and it has left.
+        if sent && news.commands() == Some(1) {
+            self.ports.end_turn(id, true, false);
+            return true;
+        }
+        self.pump(p, now, id, news, sent)
+    }
+
+    /// The rest of a turn, whose first command may have been sent.
+    #[inline(never)]
+    fn pump<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId, news: News, sent: bool) -> bool {
+        let waiting = match news.commands() {
+            Some(waiting) => waiting - u32::from(sent),
+            None => self.take_note(p, id),
+        };
+        let turn = self.take_turn(p, now, id, waiting, sent);
         self.ports.end_turn(id, turn.served, turn.more);
         turn.moved
     }
 
-    /// Takes up to [`PIPELINE`] of the `waiting` commands of a port, and lets go what can leave.
+    /// Takes up to [`PIPELINE`] of the `waiting` commands of a port (one less, if one has been `sent`), and lets go what
+    /// can leave.
     #[inline(always)]
-    fn take_turn<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId, mut waiting: u32) -> Turn {
-        let mut turn = Turn::default();
+    fn take_turn<P: Platform>(
+        &mut self,
+        p: &mut P,
+        now: Nanos,
+        id: PortId,
+        mut waiting: u32,
+        sent: bool,
+    ) -> Turn {
+        let mut turn = Turn {
+            moved: sent,
+            served: sent,
+            more: false,
+        };
+        // The first command has just been found to be none that goes straight.
+        let mut straight = sent;
         if self.ports.get(id).is_some_and(|port| !port.pipeline.is_empty()) {
-            turn.moved = self.send_ready(p, now, id);
+            turn.moved |= self.send_ready(p, now, id);
         }
-        for _ in 0..PIPELINE {
-            let Some(port) = self.ports.get(id) else {
+        for _ in usize::from(sent)..PIPELINE {
+            let Some(port) = self.ports.get_mut(id) else {
                 return turn;
             };
             let index = match port.pipeline.wanting() {
@@ -64,14 +91,12 @@ impl<S: Storage> Nic<S> {
                 None if waiting != 0 && port.pipeline.has_room() => {
                     waiting -= 1;
                     turn.moved = true;
-                    let block = Part::new(p.bar(), self.env.bar.port(id), BLOCK_WORDS);
-                    let mut head = [0; HEAD_WORDS];
-                    port.pipeline.copy_head(&block, &mut head);
-                    if self.send_straight(p, now, id, &head) {
+                    if straight && self.send_another(p, now, id) {
                         turn.served = true;
                         continue;
                     }
-                    self.accept(id, &head)
+                    straight = true;
+                    self.accept(p, id)
                 }
                 None => return turn,
             };
@@ -93,12 +118,13 @@ impl<S: Storage> Nic<S> {
 
     /// Takes note of an open port's words: remembers its fences, and gives the number of commands that wait.
     #[inline(never)]
-    fn take_note<P: Platform>(&mut self, p: &mut P, id: PortId, words: &Looked) -> u32 {
+    fn take_note<P: Platform>(&mut self, p: &mut P, id: PortId) -> u32 {
+        let words = Looked::at(p.bar(), self.env.bar.port(id));
         let Some(port) = self.ports.get_mut(id) else {
             return 0;
         };
         let doorbell = port.pipeline.compare(words.doorbell);
-        port.fences_moved(p, &mut self.env, words.fences);
+        port.fences_moved(p, &mut self.env, &words);
         match doorbell {
             Doorbell::Pending(waiting) => waiting,
             Doorbell::Empty => 0,
@@ -109,12 +135,15 @@ impl<S: Storage> Nic<S> {
         }
     }
 
-    /// Takes a command, whose head has been copied, into the pipeline, checked. Gives its place there.
+    /// Takes the next command into the pipeline: copied once, and checked. Gives its place there.
     #[inline(never)]
-    fn accept(&mut self, id: PortId, head: &[u32; HEAD_WORDS]) -> u8 {
+    fn accept<P: Platform>(&mut self, p: &P, id: PortId) -> u8 {
         let Some(port) = self.ports.get_mut(id) else {
             return 0;
         };
+        let block = Part::new(p.bar(), self.env.bar.port(id), BLOCK_WORDS);
+        let head = &mut [0; HEAD_WORDS];
+        port.pipeline.copy_head(&block, head);
         let generation = port.generation();
         let index = port.pipeline.admit();
         self.env.counters.commands += 1;
@@ -332,7 +361,8 @@ impl<S: Storage> Nic<S> {
             op: header.op(),
             generation: owner,
         };
-        way.number(&self.env.config, header, out);
+        let seq = way.assign();
+        let watched = way.number(&self.env.config, header, out, seq);
         self.env.counters.messages_sent += 1;
         self.env.counters.bytes_sent += u64::from(header.payload_len());
         if let Some(slot) = entry.read {
@@ -361,7 +391,9 @@ impl<S: Storage> Nic<S> {
         if is_write {
             port.complete(p, &mut self.env, Count::Writes);
         }
-        self.links.arm_probe(&self.env, node, now);
+        if !watched {
+            self.links.arm_probe(&self.env, node, now);
+        }
     }
 
     /// Ends the entry at the head of the pipeline with an error.

@@ -6,33 +6,23 @@
 //! ([`crate::dispatch::plan`]), and so is the numbering.
 
 use super::Nic;
-use crate::dispatch::plan;
+use crate::dispatch::{check_names, check_remote, owner, source_of};
 use crate::links::Outgoing;
 use crate::pipeline::Source;
 use crate::platform::{Payload, Platform};
 use crate::ports::Count;
 use netvm_abi::bar::port::BLOCK_WORDS;
-use netvm_abi::descriptor::{HEAD_WORDS, INLINE_BYTES, RawCommand};
+use netvm_abi::descriptor::INLINE_BYTES;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::OwnHeader;
 use netvm_abi::words::Part;
-use netvm_abi::{Nanos, PortId};
+use netvm_abi::{ByteLen, Nanos, PortId};
 
 impl<S: Storage> Nic<S> {
-    /// Sends the write whose descriptor's head has been copied, if nothing of its port is on its way and it lacks
-    /// nothing. Returns false, and has changed nothing, where it belongs into the pipeline.
+    /// Sends the command of a port that waits first, if nothing of the port is on its way, and it is a short write that
+    /// lacks nothing. Where it belongs into the pipeline, nothing has changed: it is copied there anew, and checked in
+    /// that copy.
     #[inline(always)]
-    pub(super) fn send_straight<P: Platform>(
-        &mut self,
-        p: &mut P,
-        now: Nanos,
-        id: PortId,
-        head: &[u32; HEAD_WORDS],
-    ) -> bool {
-        let Some(command) = RawCommand::short_write(head) else {
-            return false;
-        };
-        let config = &self.env.config;
+    pub(super) fn send_straight<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId) -> bool {
         let Some(port) = self.ports.get_mut(id) else {
             return false;
         };
@@ -40,48 +30,73 @@ impl<S: Storage> Nic<S> {
         if !port.pipeline.is_empty() || port.missing() != 0 {
             return false;
         }
-        let Ok((message, source)) = plan(config, port.generation(), &command) else {
+        let (env, generation) = (&mut self.env, port.generation());
+        let config = &env.config;
+        let block = Part::new(p.bar(), env.bar.port(id), BLOCK_WORDS);
+        let (from, owner) = ((config.node, id), owner(config, generation));
+        let Some(mut write) = port.pipeline.copy_short_write(block, from, owner) else {
             return false;
         };
-        let node = command.node();
+        let header = &mut write.header;
+        let (node, len) = (header.destination(), header.payload_len());
+        let checked = check_names(config, node, header.reply())
+            .and_then(|()| check_remote(config, header.address(), ByteLen(u32::from(len))))
+            .and_then(|len| source_of(config, write.inline, len));
+        let Ok(source) = checked else {
+            return false;
+        };
         let Some(mut way) = self.links.way(config, node, id) else {
             return false;
         };
         let peer = way.peer();
-        let waits = !peer.is_up() || u32::from(message.len) > peer.payload() || way.has_lost();
-        if waits || !way.reserve(config.geometry.window) {
+        if !peer.is_up() || u32::from(len) > peer.payload() || way.has_lost() {
             return false;
         }
-        let mut header = OwnHeader::carrying(message, (config.node, id), &command);
+        let Some(seq) = way.take(config.geometry.window) else {
+            return false;
+        };
         let out = Outgoing {
             port: id,
-            epoch: command.epoch(),
-            op: command.op(),
-            generation: port.generation(),
+            epoch: header.epoch(),
+            op: header.op(),
+            generation,
         };
-        way.number(config, &mut header, out);
-        self.env.counters.commands += 1;
-        self.env.counters.messages_sent += 1;
-        self.env.counters.bytes_sent += u64::from(message.len);
+        let watched = way.number(config, header, out, seq);
+        env.counters.commands += 1;
+        env.counters.messages_sent += 1;
+        env.counters.bytes_sent += u64::from(len);
         if source == Source::Descriptor {
-            let mut words = [0; INLINE_BYTES / 4];
-            let block = Part::new(p.bar(), self.env.bar.port(id), BLOCK_WORDS);
-            if let Some(used) = words.get_mut(..usize::from(message.len).div_ceil(4)) {
-                port.pipeline.leaving().copy_inline(&block, used);
+            env.counters.inline_sent += 1;
+            let mut all;
+            let mut payload: &[u32] = &write.pair;
+            if len > 8 {
+                all = [0; INLINE_BYTES / 4];
+                let block = Part::new(p.bar(), env.bar.port(id), BLOCK_WORDS);
+                if let Some(used) = all.get_mut(..usize::from(len).div_ceil(4)) {
+                    port.pipeline.leaving().copy_inline(&block, used);
+                }
+                payload = &all;
             }
-            self.env.counters.inline_sent += 1;
-            p.transmit(&header, Payload::Inline(&words));
+            p.transmit(header, Payload::Inline(payload));
         } else {
-            p.transmit(&header, Payload::Empty);
+            p.transmit(header, Payload::Empty);
         }
         let (taken, done) = port.pass_through();
         if done {
-            port.refresh(p, &mut self.env, Count::Writes);
+            port.refresh(p, env, Count::Writes);
         }
         if taken {
-            port.refresh(p, &mut self.env, Count::Taken);
+            port.refresh(p, env, Count::Taken);
         }
-        self.links.arm_probe(&self.env, node, now);
+        if !watched {
+            self.links.arm_probe(env, node, now);
+        }
         true
+    }
+
+    /// The same for a command that is not the first of its turn.
+    #[inline(never)]
+    pub(super) fn send_another<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId) -> bool {
+        self.send_straight(p, now, id)
     }
 }

@@ -11,6 +11,7 @@
 use super::{Completion, Count, Port};
 use crate::env::Env;
 use crate::platform::Platform;
+use core::sync::atomic::{Ordering, fence};
 use netvm_abi::bar::port::{DOORBELL, READ_FENCE, TAKEN_FENCE, WRITE_FENCE};
 use netvm_abi::port_area::{AREA_WORDS, READS_DONE, REPLY_SLOTS, Reply, SHADOW_STEP, TAKEN, WRITES_DONE};
 use netvm_abi::storage::Storage;
@@ -20,9 +21,16 @@ use netvm_abi::{ReplySlot, WordIndex};
 /// The words that the NIC looks at in each turn of a port, copied in one go.
 pub(crate) struct Looked {
     pub(crate) doorbell: u32,
-    /// By [`Count`].
-    pub(crate) fences: [u32; 3],
+    /// The fence of commands taken.
+    pub(super) taken: u32,
+    /// The fence of writes done.
+    pub(super) writes: u32,
+    /// The fence of reads, flushes and atomics done.
+    pub(super) reads: u32,
 }
+
+/// Words from the first to the last of them.
+const LOOKED_WORDS: usize = 6;
 
 const _: () = assert!(DOORBELL.0 == 0);
 const _: () = assert!(WRITE_FENCE.0 == 1);
@@ -31,19 +39,71 @@ const _: () = assert!(TAKEN_FENCE.0 == 5);
 
 impl Looked {
     /// Of the block that starts at `block`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn at<W: SharedWords + ?Sized>(bar: &W, block: WordIndex) -> Self {
-        let mut words = [0; 6];
+        let words = bar.atomics(block, LOOKED_WORDS as u32);
+        let Some([doorbell, writes, reads, _, _, taken]) = words.and_then(<[_]>::first_chunk) else {
+            return Self::copied(bar, block);
+        };
+        let looked = Self {
+            doorbell: doorbell.load(Ordering::Relaxed),
+            taken: taken.load(Ordering::Relaxed),
+            writes: writes.load(Ordering::Relaxed),
+            reads: reads.load(Ordering::Relaxed),
+        };
+        fence(Ordering::Acquire);
+        looked
+    }
+
+    /// The same where every access is an act of its own, or some words lie outside.
+    #[cold]
+    #[inline(never)]
+    fn copied<W: SharedWords + ?Sized>(bar: &W, block: WordIndex) -> Self {
+        let mut words = [0; LOOKED_WORDS];
         bar.load_slice(block, &mut words);
         let [doorbell, writes, reads, _, _, taken] = words;
         Self {
             doorbell,
-            fences: [taken, writes, reads],
+            taken,
+            writes,
+            reads,
         }
     }
 }
 
 impl Completion {
+    /// Of a port that opens.
+    pub(super) const NEW: Self = Self {
+        done: 0,
+        shadow: 0,
+        fence: 0,
+        tell_at: SHADOW_STEP,
+    };
+
+    /// The application has asked to hear of this count.
+    const fn ask(&mut self, fence: u32) {
+        self.fence = fence;
+        self.aim();
+    }
+
+    /// The application is told.
+    const fn told(&mut self) {
+        self.shadow = self.done;
+        self.aim();
+    }
+
+    /// Finds the count at which it is told next.
+    const fn aim(&mut self) {
+        // Of a fence that is not past the shadow it has been told.
+        let to_fence = self.fence.wrapping_sub(self.shadow);
+        let step = if (to_fence as i32) > 0 && to_fence < SHADOW_STEP {
+            to_fence
+        } else {
+            SHADOW_STEP
+        };
+        self.tell_at = self.shadow.wrapping_add(step);
+    }
+
     /// Whether the application has asked for a count that is reached and that it does not know.
     const fn fenced(&self, fence: u32) -> bool {
         let reached = self.done.wrapping_sub(fence) as i32 >= 0;
@@ -52,8 +112,9 @@ impl Completion {
     }
 
     /// Whether the application should be told: every [`SHADOW_STEP`], and when it has asked.
+    #[inline]
     pub(super) const fn due(&self) -> bool {
-        self.done.wrapping_sub(self.shadow) >= SHADOW_STEP || self.fenced(self.fence)
+        self.done.wrapping_sub(self.tell_at) as i32 >= 0
     }
 }
 
@@ -90,7 +151,7 @@ impl Port {
         let area = env.shared.port_area(self.id);
         let counter = self.count(count);
         let fenced = counter.fenced(counter.fence);
-        counter.shadow = counter.done;
+        counter.told();
         let word = match count {
             Count::Taken => TAKEN,
             Count::Writes => WRITES_DONE,
@@ -103,34 +164,29 @@ impl Port {
         }
     }
 
-    /// The counts of which the application wants to hear exactly, as far as the NIC knows.
-    #[inline]
-    pub(crate) fn fences(&self) -> [u32; 3] {
-        self.counts.map(|count| count.fence)
-    }
-
     /// Remembers the fences, and tells what they ask for if it is there already.
     #[inline(never)]
     pub(crate) fn fences_moved<P: Platform, S: Storage>(
         &mut self,
         p: &mut P,
         env: &mut Env<S>,
-        fences: [u32; 3],
+        words: &Looked,
     ) {
-        for (count, fence) in [Count::Taken, Count::Writes, Count::Reads]
-            .into_iter()
-            .zip(fences)
-        {
-            self.count(count).fence = fence;
+        for (count, fence) in [
+            (Count::Taken, words.taken),
+            (Count::Writes, words.writes),
+            (Count::Reads, words.reads),
+        ] {
+            self.count(count).ask(fence);
             self.publish(p, env, count);
         }
     }
 
     /// Whether a fence word of the port asks for what could be told at once.
     pub(crate) fn fence_reached<P: Platform, S: Storage>(&self, p: &P, env: &Env<S>) -> bool {
-        let fences = Looked::at(p.bar(), env.bar.port(self.id)).fences;
+        let words = Looked::at(p.bar(), env.bar.port(self.id));
         self.is_open()
-            && fences
+            && [words.taken, words.writes, words.reads]
                 .into_iter()
                 .zip(&self.counts)
                 .any(|(fence, counter)| counter.fenced(fence))
@@ -158,7 +214,13 @@ mod tests {
     use super::*;
 
     const fn at(done: u32, shadow: u32, fence: u32) -> Completion {
-        Completion { done, shadow, fence }
+        let mut counter = Completion {
+            done,
+            shadow,
+            ..Completion::NEW
+        };
+        counter.ask(fence);
+        counter
     }
 
     /// Counts begin anywhere, also where the next step or fence lies beyond the largest number.

@@ -141,30 +141,41 @@ impl Turns {
             self.quiet = 0;
         }
         if self.left == 0 || self.wrapped {
-            self.begin_round();
+            (self.next, self.left) = (self.first, self.count);
             self.wrapped = false;
         }
     }
 
-    const fn begin_round(&mut self) {
-        self.next = self.first;
-        self.left = self.count;
-    }
-
-    /// Takes the port that has the next turn. Nothing: all ports have been found idle.
+    /// Looks at up to `looks` ports in turn, and gives the first in which `look` finds something to do, with what that
+    /// is. Nothing: all of them rest, or all ports have been found idle.
     #[inline]
-    pub(super) fn take(&mut self) -> Option<PortId> {
-        if self.all_quiet() {
-            return None;
+    pub(super) fn next<T>(
+        &mut self,
+        looks: &mut u32,
+        mut look: impl FnMut(PortId) -> Option<T>,
+    ) -> Option<(PortId, T)> {
+        let mut found = None;
+        let (mut next, mut left, mut quiet) = (self.next, self.left, self.quiet);
+        while *looks != 0 && quiet < self.count {
+            *looks -= 1;
+            if left == 0 || next == NOWHERE {
+                (next, left) = (self.first, self.count);
+                self.wrapped = true;
+            }
+            let id = PortId(next);
+            let Some(place) = self.places.get(id.index()) else {
+                break;
+            };
+            next = place.next;
+            left -= 1;
+            if let Some(what) = look(id) {
+                found = Some((id, what));
+                break;
+            }
+            quiet += 1;
         }
-        if self.left == 0 || self.next == NOWHERE {
-            self.begin_round();
-            self.wrapped = true;
-        }
-        let port = self.next;
-        self.next = self.places.get(usize::from(port))?.next;
-        self.left -= 1;
-        Some(PortId(port))
+        (self.next, self.left, self.quiet) = (next, left, quiet);
+        found
     }
 
     /// What the port's turn brought: a command of it was served, and more of them could be.
@@ -174,12 +185,6 @@ impl Turns {
         if served && self.last != port.0 {
             self.move_to_end(port.0);
         }
-    }
-
-    /// A look at the port has found nothing to do.
-    #[inline]
-    pub(super) const fn rests(&mut self) {
-        self.quiet += 1;
     }
 
     #[inline(never)]
@@ -197,11 +202,16 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
+    /// The port that has the next turn; it is served.
+    fn take(turns: &mut Turns) -> Option<PortId> {
+        turns.next(&mut 1, |_| Some(())).map(|(port, ())| port)
+    }
+
     /// A round of turns in which no port has anything to do.
     fn round(turns: &mut Turns) -> Vec<u16> {
         turns.begin();
         core::iter::from_fn(|| {
-            let port = turns.take()?;
+            let port = take(turns)?;
             turns.report(port, false, false);
             Some(port.0)
         })
@@ -212,7 +222,7 @@ mod tests {
     fn every_open_port_gets_its_turn() {
         let mut turns = Turns::new();
         assert!(turns.all_quiet());
-        assert_eq!(turns.take(), None);
+        assert_eq!(take(&mut turns), None);
         for port in [0, 63, 64, 500, 1023] {
             turns.set(PortId(port), true);
             turns.set(PortId(port), true);
@@ -231,6 +241,35 @@ mod tests {
     }
 
     #[test]
+    fn ports_that_rest_are_passed_over() {
+        let mut turns = Turns::new();
+        for port in 0..4 {
+            turns.set(PortId(port), true);
+        }
+        let mut seen = Vec::new();
+        turns.begin();
+        let mut look = |port: PortId| {
+            seen.push(port.0);
+            (port.0 == 2).then_some("busy")
+        };
+        let mut looks = 16;
+        assert_eq!(turns.next(&mut looks, &mut look), Some((PortId(2), "busy")));
+        turns.report(PortId(2), true, false);
+        assert_eq!(
+            turns.next(&mut looks, &mut look),
+            None,
+            "no port is looked at twice"
+        );
+        assert_eq!(seen, [0, 1, 2, 3]);
+        assert!(turns.all_quiet());
+        turns.begin();
+        assert_eq!(turns.next(&mut 2, |_| None::<()>), None);
+        assert!(!turns.all_quiet(), "only so many looks");
+        assert_eq!(turns.next(&mut 2, |_| None::<()>), None);
+        assert!(turns.all_quiet());
+    }
+
+    #[test]
     fn ports_that_come_and_go_leave_the_others_their_turns() {
         let mut turns = Turns::new();
         let mut open = std::collections::BTreeSet::new();
@@ -245,7 +284,7 @@ mod tests {
             } else {
                 open.remove(&port);
             }
-            if let Some(port) = turns.take() {
+            if let Some(port) = take(&mut turns) {
                 turns.report(port, random & 0x100 != 0, random & 0x200 != 0);
             }
             if step % 97 == 0 {
@@ -274,12 +313,12 @@ mod tests {
         }
         let mut seen = Vec::new();
         for more in [false, true, false, false] {
-            let port = turns.take().expect("a turn");
+            let port = take(&mut turns).expect("a turn");
             seen.push(port.0);
             turns.report(port, more, more);
         }
         assert_eq!(seen, [3, 5, 3, 5]);
-        assert_eq!(turns.take(), None);
+        assert_eq!(take(&mut turns), None);
     }
 
     /// What comes back one by one, and is never enough for all, goes round.
@@ -296,7 +335,7 @@ mod tests {
                 turns.stir();
                 turns.begin();
                 for _ in 0..16 {
-                    let Some(port) = turns.take() else { break };
+                    let Some(port) = take(&mut turns) else { break };
                     let gets = free != 0;
                     free -= i32::from(gets);
                     served[port.index()] += i32::from(gets);
@@ -325,7 +364,7 @@ mod tests {
                 turns.stir();
                 turns.begin();
                 for _ in 0..16 {
-                    let Some(port) = turns.take() else { break };
+                    let Some(port) = take(&mut turns) else { break };
                     let gets = rich(port) || free != 0;
                     free -= i32::from(gets && !rich(port));
                     served[port.index()] += i32::from(gets);
