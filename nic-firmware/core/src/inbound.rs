@@ -22,6 +22,8 @@ pub(crate) struct Inbound<S: Storage> {
     units: S::Table<Unit>,
     /// Atomics that have got their unit and wait for the next pass.
     ready: Fifo,
+    /// A stream has been poisoned once: from then on each message's stream is looked at.
+    wary: bool,
 }
 
 impl<S: Storage> Inbound<S> {
@@ -31,6 +33,7 @@ impl<S: Storage> Inbound<S> {
             streams,
             units,
             ready: Fifo::new(),
+            wary: false,
         }
     }
 
@@ -44,6 +47,12 @@ impl<S: Storage> Inbound<S> {
     #[inline]
     pub(crate) fn get_mut(&mut self, at: BounceId) -> Option<&mut Slot> {
         self.slots.get_mut(at.index())
+    }
+
+    /// Whether a message may belong to a stream that is poisoned.
+    #[inline]
+    pub(crate) const fn wary(&self) -> bool {
+        self.wary
     }
 
     /// What the message in a slot waits for.

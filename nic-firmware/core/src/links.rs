@@ -216,6 +216,13 @@ impl Peer {
         self.sequence.anything_past_lsn()
     }
 
+    /// The LSN has come to rest. Returns whether that is to be acknowledged now; else it is when the link has been idle.
+    #[inline]
+    pub(crate) const fn advanced(&mut self, now: Nanos) -> bool {
+        self.gap_since = now;
+        self.sequence.ack_due()
+    }
+
     /// Read slots that wait for its answers.
     pub(crate) const fn reads(&self) -> u16 {
         self.reads

@@ -52,8 +52,11 @@ pub(crate) struct Poison {
 impl<S: Storage> Inbound<S> {
     /// Whether an earlier message of the same owner and epoch of its port has failed. A new epoch lifts that: the
     /// sender's library has surfaced the error. Another owner of its port did nothing wrong.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn follows_failure(&mut self, config: &Config, at: BounceId) -> bool {
+        if !self.wary {
+            return false;
+        }
         let Some(slot) = self.slots.get(at.index()) else {
             return false;
         };
@@ -95,6 +98,7 @@ impl<S: Storage> Inbound<S> {
                 status,
                 op: header.op(),
             });
+            self.wary = true;
             env.counters.streams_poisoned += 1;
         }
     }

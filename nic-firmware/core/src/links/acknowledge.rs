@@ -61,8 +61,7 @@ impl<S: Storage> Links<S> {
         let Some(peer) = self.get_mut(id) else {
             return false;
         };
-        peer.gap_since = now;
-        let due = peer.sequence.ack_due();
+        let due = peer.advanced(now);
         if !due {
             self.arm_ack(env, id, now);
         }

@@ -107,7 +107,8 @@ pub(crate) struct Witness<'a> {
 
 impl<S: Storage> Links<S> {
     /// Acknowledge later, if nothing else makes it happen.
-    pub(super) fn arm_ack(&mut self, env: &Env<S>, id: NodeId, now: Nanos) {
+    #[inline(always)]
+    pub(crate) fn arm_ack(&mut self, env: &Env<S>, id: NodeId, now: Nanos) {
         self.arm(env, Timer::Ack, id, now);
     }
 

@@ -356,6 +356,7 @@ impl<S: Storage> Nic<S> {
     }
 
     /// A message is over: its buffer goes back, its failure to the sender, and the LSN moves on.
+    #[inline(never)]
     pub(super) fn end<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId, status: Status) {
         self.mark_ended(p, at, status);
         if let Some(peer) = self.inbound.get(at).map(|slot| slot.header().source()) {
@@ -371,6 +372,23 @@ impl<S: Storage> Nic<S> {
         if let Some(receive) = slot.let_go() {
             p.release_receive(receive);
         }
+        let has_place = slot.has_place();
+        if status == Status::Ok && !has_place {
+            self.env.counters.messages_landed += 1;
+            if mutant::is(Mutant::NotificationEarly) {
+                self.deliver(p, at, false);
+            }
+            return;
+        }
+        self.mark_failed_or_placed(p, at, status);
+    }
+
+    /// The same for a message that has failed, or an append that has its place.
+    #[inline(never)]
+    fn mark_failed_or_placed<P: Platform>(&mut self, p: &mut P, at: BounceId, status: Status) {
+        let Some(slot) = self.inbound.get(at) else {
+            return;
+        };
         let header = (status != Status::Ok).then(|| *slot.header());
         if slot.has_place() {
             self.place_ended(p, at, status);
@@ -389,10 +407,36 @@ impl<S: Storage> Nic<S> {
         }
     }
 
-    /// Moves the LSN over what has ended, and acts on ordered messages that it reaches. At most
-    /// one round of the window.
-    fn advance<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId) {
-        let mut moved = false;
+    /// Moves the LSN over what has ended, and acts on ordered messages that it reaches.
+    #[inline(always)]
+    pub(super) fn advance<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId) {
+        let Some(peer) = self.links.get_mut(id) else {
+            return;
+        };
+        let at = self.env.config.slot_id(id, peer.lsn_slot());
+        let wary = self.inbound.wary();
+        let Some(slot) = self.inbound.get_mut(at) else {
+            return;
+        };
+        // Nearly every message is at the LSN when it has landed, tells nothing to anyone, and is the last that is here.
+        let quiet = slot.state() == SlotState::Landed && !slot.header().notification().is_some() && !wary;
+        if !quiet {
+            return self.advance_on(p, now, id, false);
+        }
+        slot.set(SlotState::Missing);
+        if peer.advance() {
+            return self.advance_on(p, now, id, true);
+        }
+        if peer.advanced(now) {
+            self.send_ack(p, id);
+        } else {
+            self.links.arm_ack(&self.env, id, now);
+        }
+    }
+
+    /// The same where there may be more to do; `moved`: the LSN has moved. At most one round of the window.
+    #[inline(never)]
+    fn advance_on<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId, mut moved: bool) {
         for _ in 0..self.env.config.geometry.window {
             let Some(peer) = self.links.get(id) else {
                 return;
