@@ -310,37 +310,59 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Sends (or gives up) the entries at the head of a port's pipeline that wait for nothing.
+    #[inline(never)]
     pub(super) fn send_ready<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId) -> bool {
-        let mut moved = false;
+        match self.ports.get(id).and_then(Port::head_stage) {
+            // Nearly always it is one.
+            Some(Stage::Ready) => {
+                if self.send(p, now, id) {
+                    self.send_all(p, now, id);
+                }
+                true
+            }
+            Some(Stage::Failed(_)) => {
+                self.send_all(p, now, id);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The same where there is more than one, or one that gives up.
+    #[inline(never)]
+    fn send_all<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId) {
         while let Some(stage) = self.ports.get(id).and_then(Port::head_stage) {
             match stage {
-                Stage::Ready => self.send(p, now, id),
+                Stage::Ready => {
+                    self.send(p, now, id);
+                }
                 Stage::Failed(status) => self.give_up(p, id, status),
                 Stage::Wanting | Stage::Filling => break,
             }
-            moved = true;
         }
-        if moved && let Some(port) = self.ports.get_mut(id) {
+        if let Some(port) = self.ports.get_mut(id) {
             port.publish(p, &mut self.env, Count::Taken);
         }
-        moved
     }
 
-    /// Sends the entry at the head of the pipeline, from its place there.
-    fn send<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId) {
+    /// Sends the entry at the head of the pipeline, from its place there. Returns whether there may be more to send, or
+    /// to tell; else the count of commands taken has been told where it is due.
+    #[inline(always)]
+    fn send<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId) -> bool {
         let Some(port) = self.ports.get_mut(id) else {
-            return;
+            return false;
         };
         let (owner, queue) = (port.generation(), port.pipeline.leaving());
         let Some(entry) = port.pipeline.head() else {
-            return;
+            return false;
         };
         let node = entry.header.destination();
         let Some(mut way) = self.links.way(&self.env.config, node, id) else {
-            return;
+            return false;
         };
         if !way.peer().is_up_in(entry.session) {
-            return self.give_up(p, id, Status::LinkLost);
+            self.give_up(p, id, Status::LinkLost);
+            return true;
         }
         let header = &mut entry.header;
         // An earlier operation never reached the receiver, so only this side can keep the promise that what asks
@@ -348,7 +370,8 @@ impl<S: Storage> Nic<S> {
         let epoch = header.epoch();
         if way.follows(Lost { owner, epoch }) {
             if is_held_back(header.kind(), header.flags()) {
-                return self.hold_back(p, id);
+                self.hold_back(p, id);
+                return true;
             }
             if header.notification().is_some() && !header.flags().contains(MessageFlags::REGARDLESS) {
                 header.set_notification(NotificationId::NONE);
@@ -391,9 +414,14 @@ impl<S: Storage> Nic<S> {
         if is_write {
             port.complete(p, &mut self.env, Count::Writes);
         }
+        let more = !port.pipeline.is_empty();
+        if !more {
+            port.publish(p, &mut self.env, Count::Taken);
+        }
         if !watched {
             self.links.arm_probe(&self.env, node, now);
         }
+        more
     }
 
     /// Ends the entry at the head of the pipeline with an error.
