@@ -363,7 +363,7 @@ impl Names {
     }
 
     #[inline(always)]
-    const fn ticket(self) -> ReadTicket {
+    pub(crate) const fn ticket(self) -> ReadTicket {
         ReadTicket {
             slot: ReadSlot(self.reply.0),
             generation: Generation(self.op.0),

@@ -476,6 +476,17 @@ impl<W: Borrow<[u32; HEADER_WORDS]>> RawHeader<W> {
         read_len(self.pair(18))
     }
 
+    /// Where the answer to it is awaited, if it is a [`Body::AtomicRequest`].
+    #[must_use]
+    #[inline(always)]
+    pub fn atomic_ticket(&self) -> Option<ReadTicket> {
+        let names = Names {
+            op: self.op(),
+            reply: self.reply(),
+        };
+        (self.kind == Kind::AtomicRequest).then(|| names.ticket())
+    }
+
     /// What the message says.
     #[must_use]
     #[inline(always)]

@@ -2,7 +2,7 @@
 
 use netvm_abi::status::Status;
 use netvm_abi::wire::{HEADER_WORDS, Header, Kind, RawHeader};
-use netvm_abi::{Generation, NodeId, NotificationId, ReceiveId, VirtAddr};
+use netvm_abi::{Generation, NodeId, NotificationId, ReceiveId, VirtAddr, Vpn};
 
 /// What a message is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +113,12 @@ impl Slot {
     #[inline]
     pub(crate) const fn header(&self) -> &RawHeader<[u32; HEADER_WORDS]> {
         &self.header
+    }
+
+    /// The page that its message is for.
+    #[inline(always)]
+    pub(crate) fn page(&self) -> Vpn {
+        Vpn::of(self.header.destination_port(), self.header.address())
     }
 
     /// Use of the slot, which names it to the host.

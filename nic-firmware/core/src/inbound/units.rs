@@ -3,7 +3,7 @@
 //! Each port has [`UNITS`] units of its own; which one a page takes follows from its number, so nothing is searched,
 //! pages that share one wait for each other, and a port's missing pages keep no other port waiting (promise P5).
 
-use super::Inbound;
+use super::{Inbound, Slot};
 use crate::env::Env;
 use crate::queue::Fifo;
 use netvm_abi::atomic::{Atomic, AtomicResult, Operand};
@@ -43,6 +43,7 @@ impl Unit {
     };
 
     /// An atomic goes to work.
+    #[inline]
     pub(crate) const fn begin(&mut self, atomic: Atomic) {
         self.atomic = atomic;
     }
@@ -85,52 +86,45 @@ fn unit_of(vpn: Vpn) -> usize {
     usize::from(vpn.port().0) * usize::from(UNITS) + (vpn.page_number() % u64::from(UNITS)) as usize
 }
 
-impl<S: Storage> Inbound<S> {
-    /// The page of an operand.
-    fn operand_page(&self, at: BounceId) -> Option<Vpn> {
-        let header = self.get(at)?.header();
-        Some(Vpn::of(header.destination_port(), header.address()))
-    }
-
-    /// The unit of the atomic in a slot.
-    pub(crate) fn unit(&mut self, at: BounceId) -> Option<&mut Unit> {
-        let page = self.operand_page(at)?;
-        self.units.get_mut(unit_of(page))
-    }
-
-    /// Lets an atomic have its unit. Returns false where it has to wait for it.
-    pub(crate) fn enter_unit(&mut self, env: &mut Env<S>, at: BounceId) -> bool {
-        let Some(page) = self.operand_page(at) else {
-            return false;
-        };
-        let (slot, unit) = (self.slots.get_mut(at.index()), self.units.get_mut(unit_of(page)));
-        let (Some(slot), Some(unit)) = (slot, unit) else {
-            return false;
-        };
+impl Unit {
+    /// Lets the atomic in a slot have its unit. Returns false where it has to wait for it.
+    #[inline(always)]
+    pub(crate) fn enter<S: Storage>(&mut self, env: &mut Env<S>, at: BounceId, slot: &mut Slot) -> bool {
         if slot.in_unit {
             return true;
         }
-        if unit.taken {
-            unit.waiting.push(&mut env.lines, at.0);
+        if self.taken {
+            self.waiting.push(&mut env.lines, at.0);
             env.counters.atomics_queued += 1;
             return false;
         }
-        unit.taken = true;
+        self.taken = true;
         slot.in_unit = true;
         true
+    }
+}
+
+impl<S: Storage> Inbound<S> {
+    /// The message in a slot, and the unit that its page takes; no unit where there is no such port.
+    #[inline(always)]
+    pub(crate) fn with_unit(&mut self, at: BounceId) -> Option<(&mut Slot, Option<&mut Unit>)> {
+        let slot = self.slots.get_mut(at.index())?;
+        let unit = self.units.get_mut(unit_of(slot.page()));
+        Some((slot, unit))
     }
 
     /// An operation lets go of its unit, if it has one. The next one gets it, and is put in line for the next pass: so
     /// nothing here recurses.
+    #[inline]
     pub(crate) fn leave_unit(&mut self, env: &mut Env<S>, at: BounceId) {
-        let Some(slot) = self.slots.get_mut(at.index()) else {
+        let Some((slot, unit)) = self.with_unit(at) else {
             return;
         };
         slot.tries_no_more();
         if !core::mem::take(&mut slot.in_unit) {
             return;
         }
-        let Some(unit) = self.unit(at) else {
+        let Some(unit) = unit else {
             return;
         };
         let Some(next) = unit.waiting.pop(&env.lines) else {

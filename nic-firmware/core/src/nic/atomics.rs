@@ -19,10 +19,11 @@
 
 use super::Nic;
 use super::receive::Step;
-use crate::authorise::Authority;
-use crate::dmas::{Access, Holder, PageWanted, Ticket};
-use crate::inbound::{Slot, SlotState, UNITS};
+use crate::dmas::{Access, Dmas, Holder, NoPage, PageWanted};
+use crate::env::Env;
+use crate::inbound::{Slot, SlotState, UNITS, Unit};
 use crate::platform::{Dma, Payload, Platform};
+use crate::ports::Port;
 use netvm_abi::atomic::{Atomic, AtomicResult, Operand};
 use netvm_abi::bounce::store_record;
 use netvm_abi::control::Modes;
@@ -30,60 +31,36 @@ use netvm_abi::event::{AtomicAnswer, NicEvent};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Body, Kind};
-use netvm_abi::{BounceId, ByteLen, Generation, Nanos, SegmentId, Vpn};
+use netvm_abi::{BounceId, ByteLen, Generation, Nanos, SegmentId};
 
-impl<S: Storage> Nic<S> {
-    /// A request for an atomic has arrived, or its turn has come.
-    #[inline(never)]
-    pub(super) fn atomic_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) -> Step {
-        let Some(slot) = self.inbound.get_mut(at) else {
-            return Step::Ended(Status::Malformed);
-        };
-        // The whole request is in the slot.
-        if let Some(receive) = slot.let_go() {
-            p.release_receive(receive);
-        }
-        let Some(atomic) = Atomic::requested_by(slot.header()) else {
-            *self.env.counters.refusals(Status::Malformed) += 1;
-            return self.atomic_over(p, at, Err(Status::Malformed));
-        };
-        let authority = match self.authorise_atomic(p, now, at, atomic.operand_bytes()) {
-            Ok(authority) => authority,
-            Err(status) => return self.atomic_over(p, at, Err(status)),
-        };
-        if !self.inbound.enter_unit(&mut self.env, at) {
-            self.inbound.set(at, SlotState::Queued);
-            return Step::Pending;
-        }
-        if let Some(unit) = self.inbound.unit(at) {
-            unit.begin(atomic);
-        }
-        let Some(ticket) = self.dmas.ticket() else {
-            self.inbound.set(at, SlotState::Queued);
-            self.dmas.park(&mut self.env, Holder::Window(at));
-            return Step::Pending;
-        };
-        self.move_operand(p, (ticket, at), authority, None);
-        Step::Pending
-    }
+/// The atomic in a slot, with all that it needs to move its operand.
+struct Operation<'a, S: Storage> {
+    at: BounceId,
+    slot: &'a mut Slot,
+    unit: &'a mut Unit,
+    port: &'a mut Port,
+    env: &'a mut Env<S>,
+    dmas: &'a mut Dmas,
+}
 
-    /// Starts to fetch the operand, or to store it; if its page cannot be used the host is asked.
+impl<S: Storage> Operation<'_, S> {
+    /// Starts to fetch the operand, or to store it; later, if no DMA is free.
+    ///
+    /// # Errors
+    /// Its page cannot be used.
+    #[inline(always)]
     fn move_operand<P: Platform>(
-        &mut self,
+        self,
         p: &mut P,
-        (ticket, at): (Ticket, BounceId),
         authority: SegmentId,
         store: Option<&Operand>,
-    ) {
-        let Some((vpn, offset)) = self.inbound.get(at).map(|slot| {
-            let address = slot.header().address();
-            let vpn = Vpn::of(slot.header().destination_port(), address);
-            (vpn, address.page_offset())
-        }) else {
-            return;
-        };
-        let (Some(port), Some(unit)) = (self.ports.get_mut(vpn.port()), self.inbound.unit(at)) else {
-            return;
+    ) -> Result<(), NoPage> {
+        let holder = Holder::Window(self.at);
+        let Some(ticket) = self.dmas.ticket() else {
+            // The first in line for a slot has it; one that has fetched its operand begins again at its turn.
+            self.slot.set(SlotState::Queued);
+            self.dmas.park(self.env, holder);
+            return Ok(());
         };
         let (state, access) = match store {
             Some(operand) => {
@@ -93,31 +70,103 @@ impl<S: Storage> Nic<S> {
             None => (SlotState::Fetching, Access::ReadForWrite),
         };
         let wanted = PageWanted {
-            vpn,
-            offset,
-            len: ByteLen(unit.atomic().operand_bytes()),
+            vpn: self.slot.page(),
+            offset: self.slot.header().address().page_offset(),
+            len: ByteLen(self.unit.atomic().operand_bytes()),
             segment: Some(authority),
             access,
         };
-        unit.moves_in(ticket.slot());
-        let holder = Holder::Window(at);
-        let started = self
-            .dmas
-            .start_with_page(p, &mut self.env, port, (ticket, holder), &wanted, |page| {
-                if store.is_some() {
-                    Dma::OperandToPage { page }
-                } else {
-                    Dma::PageToOperand { page }
-                }
-            });
-        if started.is_ok() {
-            self.inbound.set(at, state);
-        } else {
+        self.unit.moves_in(ticket.slot());
+        let started =
+            self.dmas.start_with_page(
+                p,
+                self.env,
+                self.port,
+                (ticket, holder),
+                &wanted,
+                |page| match store {
+                    Some(_) => Dma::OperandToPage { page },
+                    None => Dma::PageToOperand { page },
+                },
+            );
+        match started {
+            Ok(()) => {
+                self.slot.set(state);
+                Ok(())
+            }
+            Err((_, cause)) => Err(cause),
+        }
+    }
+}
+
+/// Whether the atomic in a slot may be done.
+#[inline(always)]
+fn authorise<'a, P: Platform, S: Storage>(
+    p: &P,
+    now: Nanos,
+    env: &mut Env<S>,
+    slot: &mut Slot,
+    port: Option<&'a mut Port>,
+    len: u32,
+) -> Result<(SegmentId, &'a mut Port), Status> {
+    let authority = match port {
+        Some(port) => env
+            .capabilities
+            .authorise(p.bar(), now, slot, port, len, Modes::ATOMIC)
+            .map(|segment| (segment, port)),
+        None => Err(Status::NoSuchPort),
+    };
+    if let Err(status) = authority {
+        *env.counters.refusals(status) += 1;
+    }
+    authority
+}
+
+impl<S: Storage> Nic<S> {
+    /// A request for an atomic has arrived, or its turn has come.
+    #[inline(never)]
+    pub(super) fn atomic_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) -> Step {
+        let Some((slot, unit)) = self.inbound.with_unit(at) else {
+            return Step::Ended(Status::Malformed);
+        };
+        // The whole request is in the slot.
+        if let Some(receive) = slot.let_go() {
+            p.release_receive(receive);
+        }
+        let (env, dmas) = (&mut self.env, &mut self.dmas);
+        let Some(atomic) = Atomic::requested_by(slot.header()) else {
+            *env.counters.refusals(Status::Malformed) += 1;
+            return self.atomic_over(p, at, Err(Status::Malformed));
+        };
+        let port = self.ports.get_mut(slot.header().destination_port());
+        let (authority, port) = match authorise(p, now, env, slot, port, atomic.operand_bytes()) {
+            Ok(granted) => granted,
+            Err(status) => return self.atomic_over(p, at, Err(status)),
+        };
+        let Some(unit) = unit else {
+            return Step::Ended(Status::NoSuchPort);
+        };
+        if !unit.enter(env, at, slot) {
+            slot.set(SlotState::Queued);
+            return Step::Pending;
+        }
+        unit.begin(atomic);
+        let operation = Operation {
+            at,
+            slot,
+            unit,
+            port,
+            env,
+            dmas,
+        };
+        if operation.move_operand(p, authority, None).is_err() {
             self.atomic_misses(p, at);
         }
+        Step::Pending
     }
 
     /// The operand has been fetched, or stored.
+    #[inline(always)]
     pub(super) fn operand_moved<P: Platform>(
         &mut self,
         p: &mut P,
@@ -126,58 +175,43 @@ impl<S: Storage> Nic<S> {
         state: SlotState,
         ok: bool,
     ) {
-        let Some(unit) = self.inbound.unit(at) else {
+        let Some((slot, Some(unit))) = self.inbound.with_unit(at) else {
             return;
         };
-        if !ok {
+        let over = if !ok {
             self.env.counters.failed += 1;
-            self.finish_atomic(p, now, at, Err(Status::BusError));
-            return;
-        }
-        if state == SlotState::Storing {
-            let result = unit.result();
-            self.finish_atomic(p, now, at, Ok(result));
-            return;
-        }
-        let mut operand = p.operand(unit.moved_in());
-        let (result, changed) = unit.apply(&mut operand);
-        let bytes = unit.atomic().operand_bytes();
-        if !changed {
-            self.finish_atomic(p, now, at, Ok(result));
-            return;
-        }
-        let authority = match self.authorise_atomic(p, now, at, bytes) {
-            Ok(authority) => authority,
-            Err(status) => {
-                self.finish_atomic(p, now, at, Err(status));
-                return;
+            Err(Status::BusError)
+        } else if state == SlotState::Storing {
+            Ok(unit.result())
+        } else {
+            let mut operand = p.operand(unit.moved_in());
+            let (result, changed) = unit.apply(&mut operand);
+            if changed {
+                let bytes = unit.atomic().operand_bytes();
+                let (env, dmas) = (&mut self.env, &mut self.dmas);
+                let port = self.ports.get_mut(slot.header().destination_port());
+                match authorise(p, now, env, slot, port, bytes) {
+                    Ok((authority, port)) => {
+                        let operation = Operation {
+                            at,
+                            slot,
+                            unit,
+                            port,
+                            env,
+                            dmas,
+                        };
+                        if operation.move_operand(p, authority, Some(&operand)).is_err() {
+                            self.atomic_misses(p, at);
+                        }
+                        return;
+                    }
+                    Err(status) => Err(status),
+                }
+            } else {
+                Ok(result)
             }
         };
-        match self.dmas.ticket() {
-            Some(ticket) => self.move_operand(p, (ticket, at), authority, Some(&operand)),
-            None => {
-                // The first in line for a slot has it; this one begins again at its turn.
-                self.inbound.set(at, SlotState::Queued);
-                self.dmas.park(&mut self.env, Holder::Window(at));
-            }
-        }
-    }
-
-    fn authorise_atomic<P: Platform>(&mut self, p: &P, now: Nanos, at: BounceId, len: u32) -> Authority {
-        let Some(slot) = self.inbound.get_mut(at) else {
-            return Err(Status::Malformed);
-        };
-        let authority = match self.ports.get(slot.header().destination_port()) {
-            Some(port) => self
-                .env
-                .capabilities
-                .authorise(p.bar(), now, slot, port, len, Modes::ATOMIC),
-            None => Err(Status::NoSuchPort),
-        };
-        if let Err(status) = authority {
-            *self.env.counters.refusals(status) += 1;
-        }
-        authority
+        self.finish_atomic(p, now, at, over);
     }
 
     /// The page cannot be used: the host is asked for it, and the unit is kept.
@@ -240,6 +274,7 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Answers an operation that something came back for.
+    #[inline(never)]
     pub(super) fn finish_atomic<P: Platform>(
         &mut self,
         p: &mut P,
@@ -253,6 +288,7 @@ impl<S: Storage> Nic<S> {
 
     /// Answers an operation, and lets the next one on its page follow. An operation that failed has been
     /// told so: for its stream it has not failed.
+    #[inline]
     pub(super) fn atomic_over<P: Platform>(
         &mut self,
         p: &mut P,
@@ -269,6 +305,7 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Sends the answer to an atomic.
+    #[inline]
     pub(super) fn answer_atomic<P: Platform>(
         &mut self,
         p: &mut P,
@@ -278,7 +315,7 @@ impl<S: Storage> Nic<S> {
         let Some(request) = self.inbound.get(at).map(Slot::header) else {
             return;
         };
-        let Body::AtomicRequest { ticket, .. } = request.body() else {
+        let Some(ticket) = request.atomic_ticket() else {
             return;
         };
         self.env.counters.atomics_served += u64::from(result.is_ok());

@@ -4,16 +4,73 @@
 use super::Nic;
 use super::receive::Step;
 use crate::authorise::Authority;
-use crate::inbound::SlotState;
+use crate::env::Env;
+use crate::inbound::{Slot, SlotState};
+use crate::links::{Links, Peer};
 use crate::platform::{Payload, Platform};
+use crate::ports::Port;
 use netvm_abi::control::Modes;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Body, OwnHeader};
-use netvm_abi::{BounceId, Nanos, StagingId, Vpn};
+use netvm_abi::{BounceId, Nanos, SegmentId, StagingId};
+
+/// Answers a read.
+#[inline]
+fn reply<P: Platform, S: Storage>(
+    p: &mut P,
+    env: &mut Env<S>,
+    links: &Links<S>,
+    request: &OwnHeader,
+    data: Result<StagingId, Status>,
+) {
+    let Body::ReadRequest { ticket, len } = request.body() else {
+        return;
+    };
+    let status = data.err().unwrap_or(Status::Ok);
+    let body = Body::ReadReply { ticket, status };
+    match data {
+        Ok(staging) => {
+            env.counters.reads_served += 1;
+            env.counters.bytes_sent += u64::from(len as u16);
+            p.transmit(
+                &links.answer(body, len as u16, request),
+                Payload::Staging(staging),
+            );
+        }
+        Err(_) => p.transmit(&links.answer(body, 0, request), Payload::Empty),
+    }
+}
+
+/// Whether the read in a window slot may be served; its sender's path takes answers of at most `payload` bytes.
+#[inline(always)]
+fn authorise<'a, P: Platform, S: Storage>(
+    p: &P,
+    now: Nanos,
+    env: &mut Env<S>,
+    slot: &mut Slot,
+    port: Option<&'a mut Port>,
+    payload: Option<u32>,
+) -> Result<(SegmentId, &'a mut Port), Status> {
+    let (len, wanted) = (slot.header().payload_len(), slot.header().read_len());
+    let authority = if len != 0 || payload.is_none_or(|payload| wanted > payload) {
+        Err(Status::Malformed)
+    } else if let Some(port) = port {
+        env.capabilities
+            .authorise(p.bar(), now, slot, port, wanted, Modes::READ)
+            .map(|segment| (segment, port))
+    } else {
+        Err(Status::NoSuchPort)
+    };
+    if let Err(status) = authority {
+        *env.counters.refusals(status) += 1;
+    }
+    authority
+}
 
 impl<S: Storage> Nic<S> {
     /// A request for data has arrived, or its turn has come.
+    #[inline]
     pub(super) fn read_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) -> Step {
         let Some(slot) = self.inbound.get_mut(at) else {
             return Step::Ended(Status::Malformed);
@@ -23,27 +80,27 @@ impl<S: Storage> Nic<S> {
             p.release_receive(receive);
         }
         let header = slot.header();
-        let (address, len) = (header.address(), header.read_len());
-        let vpn = Vpn::of(header.destination_port(), address);
-        let offset = address.page_offset();
-        let segment = match self.authorise_read(p, now, at) {
-            Ok(segment) => segment,
+        let (source, destination) = (header.source(), header.destination_port());
+        let payload = self.links.get(source).map(Peer::payload);
+        let port = self.ports.get_mut(destination);
+        let (segment, port) = match authorise(p, now, &mut self.env, slot, port, payload) {
+            Ok(granted) => granted,
             Err(status) => return self.refuse_read(p, at, status),
         };
+        let header = slot.header();
+        let (offset, len) = (header.address().page_offset(), header.read_len());
         if len == 0 {
             self.refuse_read(p, at, Status::Ok);
             return Step::Ended(Status::Ok);
         }
-        let Some(staging) = self.staging.take_for_read(at, vpn, offset, len) else {
-            self.inbound.set(at, SlotState::Queued);
+        let Some(staging) = self.staging.take_for_read(at, slot.page(), offset, len) else {
+            slot.set(SlotState::Queued);
             self.staging.park_read(&mut self.env, at);
             return Step::Pending;
         };
-        self.inbound.set(at, SlotState::Sourcing);
-        if let Some(port) = self.ports.get_mut(vpn.port()) {
-            self.staging
-                .fill(p, &mut self.env, &mut self.dmas, port, (staging, Some(segment)));
-        }
+        slot.set(SlotState::Sourcing);
+        self.staging
+            .fill(p, &mut self.env, &mut self.dmas, port, (staging, Some(segment)));
         Step::Pending
     }
 
@@ -61,24 +118,13 @@ impl<S: Storage> Nic<S> {
         let Some(slot) = self.inbound.get_mut(at) else {
             return Err(Status::Malformed);
         };
-        let (len, wanted) = (slot.header().payload_len(), slot.header().read_len());
-        let peer = self.links.get(slot.header().source());
-        let authority = if len != 0 || peer.is_none_or(|peer| wanted > peer.payload()) {
-            Err(Status::Malformed)
-        } else if let Some(port) = self.ports.get(slot.header().destination_port()) {
-            self.env
-                .capabilities
-                .authorise(p.bar(), now, slot, port, wanted, Modes::READ)
-        } else {
-            Err(Status::NoSuchPort)
-        };
-        if let Err(status) = authority {
-            *self.env.counters.refusals(status) += 1;
-        }
-        authority
+        let payload = self.links.get(slot.header().source()).map(Peer::payload);
+        let port = self.ports.get_mut(slot.header().destination_port());
+        authorise(p, now, &mut self.env, slot, port, payload).map(|(segment, _)| segment)
     }
 
     /// The data of a read is in its staging buffer, or will not be.
+    #[inline]
     pub(super) fn read_served<P: Platform>(
         &mut self,
         p: &mut P,
@@ -92,8 +138,7 @@ impl<S: Storage> Nic<S> {
         if slot.state() != SlotState::Sourcing {
             return;
         }
-        let header = *slot.header();
-        self.reply(p, &header, data);
+        reply(p, &mut self.env, &self.links, slot.header(), data);
         let step = match data {
             Ok(_) => Step::Ended(Status::Ok),
             Err(_) => Step::Refused,
@@ -108,22 +153,7 @@ impl<S: Storage> Nic<S> {
         request: &OwnHeader,
         data: Result<StagingId, Status>,
     ) {
-        let Body::ReadRequest { ticket, len } = request.body() else {
-            return;
-        };
-        let status = data.err().unwrap_or(Status::Ok);
-        let body = Body::ReadReply { ticket, status };
-        match data {
-            Ok(staging) => {
-                self.env.counters.reads_served += 1;
-                self.env.counters.bytes_sent += u64::from(len as u16);
-                p.transmit(
-                    &self.links.answer(body, len as u16, request),
-                    Payload::Staging(staging),
-                );
-            }
-            Err(_) => p.transmit(&self.links.answer(body, 0, request), Payload::Empty),
-        }
+        reply(p, &mut self.env, &self.links, request, data);
     }
 
     /// Gives free staging buffers to reads that wait for one. Also called once in every pass.

@@ -194,12 +194,16 @@ impl<S: Storage> Nic<S> {
         self.env.counters.bytes_received += u64::from(header.payload_len());
         slot.fill(header.to_owned(), receive);
         let ordered = MessageFlags::ORDERED | MessageFlags::APPEND;
-        let plain = header.kind() == Kind::Write && !header.flags().intersects(ordered);
+        let plain = !header.flags().intersects(ordered);
         if !plain || early || header.source_port().0 >= self.env.config.geometry.ports {
             if !early || !self.waits_for_earlier(now, at) {
                 self.carry_out(p, now, at);
             }
             return;
+        }
+        let kind = header.kind();
+        if kind != Kind::Write {
+            return self.request_arrives(p, now, at, kind);
         }
         // Nearly every message.
         let parts = Parts {
@@ -211,6 +215,25 @@ impl<S: Storage> Nic<S> {
         if let Step::Ended(status) = self.write_begun(p, at, begun) {
             self.end(p, now, at, status);
         }
+    }
+
+    /// A message that is no write, and does not ask for order.
+    #[inline(never)]
+    fn request_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId, kind: Kind) {
+        let step = match kind {
+            Kind::ReadRequest => self.read_arrives(p, now, at),
+            Kind::AtomicRequest => self.atomic_arrives(p, now, at),
+            _ => self.act(p, now, at),
+        };
+        if step != Step::Pending {
+            self.step_ended(p, now, at, step);
+        }
+    }
+
+    /// A message has ended at once.
+    #[inline(never)]
+    fn step_ended<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId, step: Step) {
+        self.end_step(p, now, at, step);
     }
 
     /// A message that others are missing before: whether it asked to wait for them.
@@ -325,12 +348,40 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Ends a message if this step was its last.
+    #[inline(always)]
     pub(super) fn end_step<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId, step: Step) {
+        if step == Step::Ended(Status::Ok) {
+            self.land(p, now, at);
+        } else {
+            self.end_somehow(p, now, at, step);
+        }
+    }
+
+    #[inline(never)]
+    fn end_somehow<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId, step: Step) {
         if self.mark_step(p, at, step)
             && let Some(peer) = self.inbound.get(at).map(|slot| slot.header().source())
         {
             self.advance(p, now, peer);
         }
+    }
+
+    /// A message is over, and has done what it asked for: what [`end`](Self::end) does, with its slot in hand.
+    #[inline(always)]
+    pub(super) fn land<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) {
+        let Some(slot) = self.inbound.get_mut(at) else {
+            return;
+        };
+        if slot.has_place() || mutant::is(Mutant::NotificationEarly) {
+            return self.end(p, now, at, Status::Ok);
+        }
+        slot.end(Status::Ok);
+        if let Some(receive) = slot.let_go() {
+            p.release_receive(receive);
+        }
+        let source = slot.header().source();
+        self.env.counters.messages_landed += 1;
+        self.advance(p, now, source);
     }
 
     /// Says in its slot how a message has ended, if it has.

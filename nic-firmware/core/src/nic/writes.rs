@@ -9,7 +9,6 @@ use crate::inbound::{Slot, SlotState};
 use crate::platform::{Dma, Platform};
 use crate::ports::Ports;
 use netvm_abi::control::Modes;
-use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::{BounceId, ByteLen, Nanos, Vpn};
@@ -138,22 +137,15 @@ impl<S: Storage> Nic<S> {
     /// The DMA of a message in the window has ended.
     #[inline(always)]
     pub(super) fn moved<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId, ok: bool) {
-        let Some(slot) = self.inbound.get_mut(at) else {
-            return;
-        };
-        let (state, plain) = (slot.state(), !slot.has_place());
-        if state != SlotState::Moving || !ok || !plain || mutant::is(Mutant::NotificationEarly) {
-            return self.something_moved(p, now, at, state, ok);
+        match self.inbound.state(at) {
+            // Nearly always.
+            Some(SlotState::Moving) if ok => {
+                self.env.counters.zero_copy += 1;
+                self.land(p, now, at);
+            }
+            Some(state) => self.something_moved(p, now, at, state, ok),
+            None => {}
         }
-        // Nearly always: what `end` does, with the slot in hand.
-        slot.end(Status::Ok);
-        if let Some(receive) = slot.let_go() {
-            p.release_receive(receive);
-        }
-        let source = slot.header().source();
-        self.env.counters.zero_copy += 1;
-        self.env.counters.messages_landed += 1;
-        self.advance(p, now, source);
     }
 
     #[inline(never)]
@@ -166,10 +158,6 @@ impl<S: Storage> Nic<S> {
         ok: bool,
     ) {
         match state {
-            SlotState::Moving if ok => {
-                self.env.counters.zero_copy += 1;
-                self.end(p, now, at, Status::Ok);
-            }
             SlotState::Fetching | SlotState::Storing => self.operand_moved(p, now, at, state, ok),
             SlotState::Bouncing if ok => self.message_bounced(p, at),
             SlotState::Moving | SlotState::Bouncing => {
