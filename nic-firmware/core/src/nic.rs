@@ -164,13 +164,12 @@ impl<S: Storage> Nic<S> {
 
     /// Serves up to `budget` ports: takes commands, starts what has its resources, sends what is
     /// ready. Returns whether another call could do more at once.
-    #[inline]
+    #[inline(always)]
     pub fn handle_doorbells<P: Platform>(&mut self, p: &mut P, now: Nanos, budget: u32) -> bool {
         let parked = self.anything_parked();
         if parked {
             return self.resume_and_serve(p, now, budget);
         }
-        self.ports.begin_turns();
         // Where nothing has moved, nothing has been parked either.
         self.serve_ports(p, now, budget) || !self.ports.all_quiet()
     }
@@ -179,7 +178,6 @@ impl<S: Storage> Nic<S> {
     #[inline(never)]
     fn resume_and_serve<P: Platform>(&mut self, p: &mut P, now: Nanos, budget: u32) -> bool {
         let resumed = self.resume_operations(p, now);
-        self.ports.begin_turns();
         let moved = self.serve_ports(p, now, budget);
         resumed || moved || !self.ports.all_quiet() || self.parked_could_go()
     }
@@ -188,7 +186,7 @@ impl<S: Storage> Nic<S> {
     /// moved.
     #[inline(always)]
     fn serve_ports<P: Platform>(&mut self, p: &mut P, now: Nanos, mut looks: u32) -> bool {
-        match self.ports.next_turn(p.bar(), &self.env.bar, &mut looks) {
+        match self.ports.next_turn(p.bar(), &self.env.bar, true, &mut looks) {
             Some((port, news)) => self.serve_from(p, now, port, news, looks),
             None => false,
         }
@@ -214,7 +212,7 @@ impl<S: Storage> Nic<S> {
     #[inline(never)]
     fn serve_more<P: Platform>(&mut self, p: &mut P, now: Nanos, mut looks: u32) -> bool {
         let mut moved = false;
-        while let Some((port, news)) = self.ports.next_turn(p.bar(), &self.env.bar, &mut looks) {
+        while let Some((port, news)) = self.ports.next_turn(p.bar(), &self.env.bar, false, &mut looks) {
             moved |= self.serve(p, now, port, news);
         }
         moved

@@ -21,7 +21,7 @@ use netvm_abi::port_area::{
 use netvm_abi::shared_queue::Cursor;
 use netvm_abi::storage::Storage;
 use netvm_abi::words::SharedWords;
-use netvm_abi::{Generation, PortId};
+use netvm_abi::{Generation, PortId, WordIndex};
 use turns::Turns;
 
 /// Entries of a notification queue (the only size that the geometry admits).
@@ -223,10 +223,26 @@ impl Port {
         self.cursor.take(p.bar(), env.bar.port(self.id), capacity)
     }
 
-    /// What a look that has found these words leaves to do: nothing, if no command is new, no fence has moved, and no
-    /// entry is on its way. (An entry that lacks something may have got it.)
+    /// What a look at the block of the port leaves to do: nothing, if no command is new, no fence has moved, and no entry
+    /// is on its way. (An entry that lacks something may have got it.)
     #[inline(always)]
-    fn look(&self, words: &Looked) -> Option<News> {
+    fn look<W: SharedWords + ?Sized>(&self, bar: &W, block: WordIndex) -> Option<News> {
+        match Looked::at_once(bar, block) {
+            Some(words) => self.news(&words),
+            None => self.look_slowly(bar, block),
+        }
+    }
+
+    /// The same where every access is an act of its own. The words stay in here, so that no memory is set aside for them
+    /// where they fit into registers.
+    #[cold]
+    #[inline(never)]
+    fn look_slowly<W: SharedWords + ?Sized>(&self, bar: &W, block: WordIndex) -> Option<News> {
+        self.news(&Looked::at(bar, block))
+    }
+
+    #[inline(always)]
+    fn news(&self, words: &Looked) -> Option<News> {
         let waiting = words.doorbell.wrapping_sub(self.pipeline.fetched());
         let [taken, writes, reads] = &self.counts;
         if words.taken != taken.fence || words.writes != writes.fence || words.reads != reads.fence {
@@ -401,23 +417,19 @@ impl<S: Storage> Ports<S> {
         self.turns.all_quiet()
     }
 
-    /// Turns begin: also where every port was idle at its last one.
-    #[inline]
-    pub(crate) const fn begin_turns(&mut self) {
-        self.turns.begin();
-    }
-
-    /// Looks at up to `looks` ports in turn, and gives the first that has something to do. Nothing: none has.
+    /// Looks at up to `looks` ports in turn, and gives the first that has something to do. Nothing: none has. When turns
+    /// `begin`, also where every port was idle at its last one.
     #[inline(always)]
     pub(crate) fn next_turn<W: SharedWords + ?Sized>(
         &mut self,
         bar: &W,
         map: &BarMap,
+        begin: bool,
         looks: &mut u32,
     ) -> Option<(PortId, News)> {
         let table = &self.table;
-        let look = |id: PortId| table.get(id.index())?.look(&Looked::at(bar, map.port(id)));
-        self.turns.next(looks, look)
+        let look = |id: PortId| table.get(id.index())?.look(bar, map.port(id));
+        self.turns.next(begin, looks, look)
     }
 
     /// What the port's turn brought.

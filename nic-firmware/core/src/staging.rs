@@ -279,6 +279,7 @@ impl<S: Storage> Staging<S> {
 
     /// Starts to fill a buffer from a page of `port`, or asks the host for the page. The page of a read belongs to a
     /// segment.
+    #[inline(always)]
     pub(crate) fn fill<P: Platform>(
         &mut self,
         p: &mut P,

@@ -16,7 +16,7 @@ use netvm_abi::wire::{Body, OwnHeader};
 use netvm_abi::{BounceId, Nanos, SegmentId, StagingId};
 
 /// Answers a read.
-#[inline]
+#[inline(always)]
 fn reply<P: Platform, S: Storage>(
     p: &mut P,
     env: &mut Env<S>,
@@ -27,19 +27,17 @@ fn reply<P: Platform, S: Storage>(
     let Body::ReadRequest { ticket, len } = request.body() else {
         return;
     };
-    let status = data.err().unwrap_or(Status::Ok);
-    let body = Body::ReadReply { ticket, status };
-    match data {
+    let (status, len, payload) = match data {
         Ok(staging) => {
+            let len = len as u16;
             env.counters.reads_served += 1;
-            env.counters.bytes_sent += u64::from(len as u16);
-            p.transmit(
-                &links.answer(body, len as u16, request),
-                Payload::Staging(staging),
-            );
+            env.counters.bytes_sent += u64::from(len);
+            (Status::Ok, len, Payload::Staging(staging))
         }
-        Err(_) => p.transmit(&links.answer(body, 0, request), Payload::Empty),
-    }
+        Err(status) => (status, 0, Payload::Empty),
+    };
+    let body = Body::ReadReply { ticket, status };
+    p.transmit(&links.answer(body, len, request), payload);
 }
 
 /// Whether the read in a window slot may be served; its sender's path takes answers of at most `payload` bytes.

@@ -38,13 +38,11 @@ const _: () = assert!(READ_FENCE.0 == 2);
 const _: () = assert!(TAKEN_FENCE.0 == 5);
 
 impl Looked {
-    /// Of the block that starts at `block`.
+    /// Of the block that starts at `block`, where the words are atomics in this machine's memory.
     #[inline(always)]
-    pub(crate) fn at<W: SharedWords + ?Sized>(bar: &W, block: WordIndex) -> Self {
-        let words = bar.atomics(block, LOOKED_WORDS as u32);
-        let Some([doorbell, writes, reads, _, _, taken]) = words.and_then(<[_]>::first_chunk) else {
-            return Self::copied(bar, block);
-        };
+    pub(super) fn at_once<W: SharedWords + ?Sized>(bar: &W, block: WordIndex) -> Option<Self> {
+        let words = bar.atomics(block, LOOKED_WORDS as u32)?;
+        let [doorbell, writes, reads, _, _, taken] = words.first_chunk()?;
         let looked = Self {
             doorbell: doorbell.load(Ordering::Relaxed),
             taken: taken.load(Ordering::Relaxed),
@@ -52,13 +50,11 @@ impl Looked {
             reads: reads.load(Ordering::Relaxed),
         };
         fence(Ordering::Acquire);
-        looked
+        Some(looked)
     }
 
-    /// The same where every access is an act of its own, or some words lie outside.
-    #[cold]
-    #[inline(never)]
-    fn copied<W: SharedWords + ?Sized>(bar: &W, block: WordIndex) -> Self {
+    /// Of the block that starts at `block`.
+    pub(crate) fn at<W: SharedWords + ?Sized>(bar: &W, block: WordIndex) -> Self {
         let mut words = [0; LOOKED_WORDS];
         bar.load_slice(block, &mut words);
         let [doorbell, writes, reads, _, _, taken] = words;

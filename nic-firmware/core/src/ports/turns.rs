@@ -134,28 +134,27 @@ impl Turns {
         self.quiet >= self.count
     }
 
-    /// Turns begin: also where every port was idle at its last one.
-    #[inline]
-    pub(super) const fn begin(&mut self) {
-        if self.all_quiet() {
-            self.quiet = 0;
-        }
-        if self.left == 0 || self.wrapped {
-            (self.next, self.left) = (self.first, self.count);
-            self.wrapped = false;
-        }
-    }
-
     /// Looks at up to `looks` ports in turn, and gives the first in which `look` finds something to do, with what that
-    /// is. Nothing: all of them rest, or all ports have been found idle.
-    #[inline]
+    /// is. Nothing: all of them rest, or all ports have been found idle. When turns `begin`, also those get another
+    /// look that were idle at their last one.
+    #[inline(always)]
     pub(super) fn next<T>(
         &mut self,
+        begin: bool,
         looks: &mut u32,
         mut look: impl FnMut(PortId) -> Option<T>,
     ) -> Option<(PortId, T)> {
         let mut found = None;
         let (mut next, mut left, mut quiet) = (self.next, self.left, self.quiet);
+        if begin {
+            if quiet >= self.count {
+                quiet = 0;
+            }
+            if left == 0 || self.wrapped {
+                (next, left) = (self.first, self.count);
+                self.wrapped = false;
+            }
+        }
         while *looks != 0 && quiet < self.count {
             *looks -= 1;
             if left == 0 || next == NOWHERE {
@@ -202,14 +201,19 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
+    /// Turns begin.
+    fn begin(turns: &mut Turns) {
+        assert_eq!(turns.next(true, &mut 0, |_| Some(())), None);
+    }
+
     /// The port that has the next turn; it is served.
     fn take(turns: &mut Turns) -> Option<PortId> {
-        turns.next(&mut 1, |_| Some(())).map(|(port, ())| port)
+        turns.next(false, &mut 1, |_| Some(())).map(|(port, ())| port)
     }
 
     /// A round of turns in which no port has anything to do.
     fn round(turns: &mut Turns) -> Vec<u16> {
-        turns.begin();
+        begin(turns);
         core::iter::from_fn(|| {
             let port = take(turns)?;
             turns.report(port, false, false);
@@ -247,25 +251,24 @@ mod tests {
             turns.set(PortId(port), true);
         }
         let mut seen = Vec::new();
-        turns.begin();
         let mut look = |port: PortId| {
             seen.push(port.0);
             (port.0 == 2).then_some("busy")
         };
         let mut looks = 16;
-        assert_eq!(turns.next(&mut looks, &mut look), Some((PortId(2), "busy")));
+        let busy = turns.next(true, &mut looks, &mut look);
+        assert_eq!(busy, Some((PortId(2), "busy")));
         turns.report(PortId(2), true, false);
         assert_eq!(
-            turns.next(&mut looks, &mut look),
+            turns.next(false, &mut looks, &mut look),
             None,
             "no port is looked at twice"
         );
         assert_eq!(seen, [0, 1, 2, 3]);
         assert!(turns.all_quiet());
-        turns.begin();
-        assert_eq!(turns.next(&mut 2, |_| None::<()>), None);
+        assert_eq!(turns.next(true, &mut 2, |_| None::<()>), None);
         assert!(!turns.all_quiet(), "only so many looks");
-        assert_eq!(turns.next(&mut 2, |_| None::<()>), None);
+        assert_eq!(turns.next(false, &mut 2, |_| None::<()>), None);
         assert!(turns.all_quiet());
     }
 
@@ -333,7 +336,7 @@ mod tests {
             for _ in 0..10 * ports {
                 let mut free = 1;
                 turns.stir();
-                turns.begin();
+                begin(&mut turns);
                 for _ in 0..16 {
                     let Some(port) = take(&mut turns) else { break };
                     let gets = free != 0;
@@ -362,7 +365,7 @@ mod tests {
             for _ in 0..10 * ports {
                 let mut free = 1;
                 turns.stir();
-                turns.begin();
+                begin(&mut turns);
                 for _ in 0..16 {
                     let Some(port) = take(&mut turns) else { break };
                     let gets = rich(port) || free != 0;
