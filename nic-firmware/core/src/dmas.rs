@@ -272,7 +272,9 @@ impl Dmas {
             env.counters.dma_late += 1;
             return None;
         };
-        env.counters.dma_failed += u64::from(!ok);
+        if !ok {
+            env.counters.dma_failed += 1;
+        }
         self.active &= !(1 << id.slot);
         if let Some(page) = slot.page {
             // A DMA that failed may have written a part.

@@ -10,6 +10,7 @@ pub(crate) use slot::SlotState;
 pub(crate) use streams::Stream;
 pub(crate) use units::UNITS;
 pub(crate) use units::Unit;
+pub(crate) use units::leave;
 
 use crate::queue::Fifo;
 use netvm_abi::BounceId;

@@ -119,6 +119,7 @@ impl Operands {
 
     /// A slot's operand.
     #[must_use]
+    #[inline]
     pub fn get(&self, slot: u8) -> Operand {
         let bytes = self.0.get(usize::from(slot)).unwrap_or(&[0; OPERAND_BYTES]);
         let mut operand = [0; OPERAND_BYTES / 8];
@@ -129,6 +130,7 @@ impl Operands {
     }
 
     /// Sets it.
+    #[inline]
     pub fn set(&mut self, slot: u8, operand: &Operand) {
         if let Some(bytes) = self.0.get_mut(usize::from(slot)) {
             for (bytes, word) in bytes.as_chunks_mut().0.iter_mut().zip(operand) {

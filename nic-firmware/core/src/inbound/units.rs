@@ -104,6 +104,20 @@ impl Unit {
     }
 }
 
+/// The operation in a slot lets go of its unit, if it has one. Gives the next one, to which the unit is to be
+/// [handed over](Inbound::hand_over).
+#[inline(always)]
+pub(crate) fn leave<S: Storage>(env: &Env<S>, slot: &mut Slot, unit: Option<&mut Unit>) -> Option<BounceId> {
+    slot.tries_no_more();
+    if !core::mem::take(&mut slot.in_unit) {
+        return None;
+    }
+    let unit = unit?;
+    let next = unit.waiting.pop(&env.lines);
+    unit.taken = next.is_some();
+    next.map(BounceId)
+}
+
 impl<S: Storage> Inbound<S> {
     /// The message in a slot, and the unit that its page takes; no unit where there is no such port.
     #[inline(always)]
@@ -113,26 +127,21 @@ impl<S: Storage> Inbound<S> {
         Some((slot, unit))
     }
 
-    /// An operation lets go of its unit, if it has one. The next one gets it, and is put in line for the next pass: so
-    /// nothing here recurses.
-    #[inline]
+    /// An operation lets go of its unit, if it has one.
     pub(crate) fn leave_unit(&mut self, env: &mut Env<S>, at: BounceId) {
-        let Some((slot, unit)) = self.with_unit(at) else {
-            return;
-        };
-        slot.tries_no_more();
-        if !core::mem::take(&mut slot.in_unit) {
-            return;
+        if let Some((slot, unit)) = self.with_unit(at)
+            && let Some(next) = leave(env, slot, unit)
+        {
+            self.hand_over(env, next);
         }
-        let Some(unit) = unit else {
-            return;
-        };
-        let Some(next) = unit.waiting.pop(&env.lines) else {
-            unit.taken = false;
-            return;
-        };
-        self.ready.push(&mut env.lines, next);
-        if let Some(slot) = self.slots.get_mut(next as usize) {
+    }
+
+    /// The operation gets the unit that another one has let go of, and is put in line for the next pass: so nothing here
+    /// recurses.
+    #[cold]
+    pub(crate) fn hand_over(&mut self, env: &mut Env<S>, next: BounceId) {
+        self.ready.push(&mut env.lines, next.0);
+        if let Some(slot) = self.slots.get_mut(next.index()) {
             slot.in_unit = true;
         }
     }

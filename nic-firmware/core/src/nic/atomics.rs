@@ -21,7 +21,8 @@ use super::Nic;
 use super::receive::Step;
 use crate::dmas::{Access, Dmas, Holder, NoPage, PageWanted};
 use crate::env::Env;
-use crate::inbound::{Slot, SlotState, UNITS, Unit};
+use crate::inbound::{Slot, SlotState, UNITS, Unit, leave};
+use crate::links::Links;
 use crate::platform::{Dma, Payload, Platform};
 use crate::ports::Port;
 use netvm_abi::atomic::{Atomic, AtomicResult, Operand};
@@ -30,7 +31,7 @@ use netvm_abi::control::Modes;
 use netvm_abi::event::{AtomicAnswer, NicEvent};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Body, Kind};
+use netvm_abi::wire::{Body, Kind, OwnHeader};
 use netvm_abi::{BounceId, ByteLen, Generation, Nanos, SegmentId};
 
 /// The atomic in a slot, with all that it needs to move its operand.
@@ -39,6 +40,8 @@ struct Operation<'a, S: Storage> {
     slot: &'a mut Slot,
     unit: &'a mut Unit,
     port: &'a mut Port,
+    /// Bytes of its operand.
+    bytes: u32,
     env: &'a mut Env<S>,
     dmas: &'a mut Dmas,
 }
@@ -72,7 +75,7 @@ impl<S: Storage> Operation<'_, S> {
         let wanted = PageWanted {
             vpn: self.slot.page(),
             offset: self.slot.header().address().page_offset(),
-            len: ByteLen(self.unit.atomic().operand_bytes()),
+            len: ByteLen(self.bytes),
             segment: Some(authority),
             access,
         };
@@ -122,6 +125,27 @@ fn authorise<'a, P: Platform, S: Storage>(
     authority
 }
 
+/// Answers an atomic.
+#[inline(always)]
+fn answer<P: Platform, S: Storage>(
+    p: &mut P,
+    env: &mut Env<S>,
+    links: &Links<S>,
+    request: &OwnHeader,
+    result: Result<AtomicResult, Status>,
+) {
+    let Some(ticket) = request.atomic_ticket() else {
+        return;
+    };
+    env.counters.atomics_served += u64::from(result.is_ok());
+    let body = Body::AtomicReply {
+        ticket,
+        status: result.err().unwrap_or(Status::Ok),
+        result: result.unwrap_or_default(),
+    };
+    p.transmit(&links.answer(body, 0, request), Payload::Empty);
+}
+
 impl<S: Storage> Nic<S> {
     /// A request for an atomic has arrived, or its turn has come.
     #[inline(never)]
@@ -138,8 +162,9 @@ impl<S: Storage> Nic<S> {
             *env.counters.refusals(Status::Malformed) += 1;
             return self.atomic_over(p, at, Err(Status::Malformed));
         };
+        let bytes = atomic.operand_bytes();
         let port = self.ports.get_mut(slot.header().destination_port());
-        let (authority, port) = match authorise(p, now, env, slot, port, atomic.operand_bytes()) {
+        let (authority, port) = match authorise(p, now, env, slot, port, bytes) {
             Ok(granted) => granted,
             Err(status) => return self.atomic_over(p, at, Err(status)),
         };
@@ -156,6 +181,7 @@ impl<S: Storage> Nic<S> {
             slot,
             unit,
             port,
+            bytes,
             env,
             dmas,
         };
@@ -165,53 +191,57 @@ impl<S: Storage> Nic<S> {
         Step::Pending
     }
 
-    /// The operand has been fetched, or stored.
-    #[inline(always)]
-    pub(super) fn operand_moved<P: Platform>(
-        &mut self,
-        p: &mut P,
-        now: Nanos,
-        at: BounceId,
-        state: SlotState,
-        ok: bool,
-    ) {
+    /// The operand has been fetched: carries the operation out, and stores it if it has changed.
+    #[inline(never)]
+    pub(super) fn operand_fetched<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) {
         let Some((slot, Some(unit))) = self.inbound.with_unit(at) else {
             return;
         };
-        let over = if !ok {
-            self.env.counters.failed += 1;
-            Err(Status::BusError)
-        } else if state == SlotState::Storing {
-            Ok(unit.result())
-        } else {
-            let mut operand = p.operand(unit.moved_in());
-            let (result, changed) = unit.apply(&mut operand);
-            if changed {
-                let bytes = unit.atomic().operand_bytes();
-                let (env, dmas) = (&mut self.env, &mut self.dmas);
-                let port = self.ports.get_mut(slot.header().destination_port());
-                match authorise(p, now, env, slot, port, bytes) {
-                    Ok((authority, port)) => {
-                        let operation = Operation {
-                            at,
-                            slot,
-                            unit,
-                            port,
-                            env,
-                            dmas,
-                        };
-                        if operation.move_operand(p, authority, Some(&operand)).is_err() {
-                            self.atomic_misses(p, at);
-                        }
-                        return;
-                    }
-                    Err(status) => Err(status),
+        let mut operand = p.operand(unit.moved_in());
+        let (result, changed) = unit.apply(&mut operand);
+        if !changed {
+            return self.finish_atomic(p, now, at, Ok(result));
+        }
+        let bytes = unit.atomic().operand_bytes();
+        let (env, dmas) = (&mut self.env, &mut self.dmas);
+        let port = self.ports.get_mut(slot.header().destination_port());
+        match authorise(p, now, env, slot, port, bytes) {
+            Ok((authority, port)) => {
+                let operation = Operation {
+                    at,
+                    slot,
+                    unit,
+                    port,
+                    bytes,
+                    env,
+                    dmas,
+                };
+                if operation.move_operand(p, authority, Some(&operand)).is_err() {
+                    self.atomic_misses(p, at);
                 }
-            } else {
-                Ok(result)
             }
+            Err(status) => self.finish_atomic(p, now, at, Err(status)),
+        }
+    }
+
+    /// The operand has been stored.
+    #[inline(never)]
+    pub(super) fn operand_stored<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) {
+        let Some((slot, Some(unit))) = self.inbound.with_unit(at) else {
+            return;
         };
-        self.finish_atomic(p, now, at, over);
+        answer(p, &mut self.env, &self.links, slot.header(), Ok(unit.result()));
+        if let Some(next) = leave(&self.env, slot, Some(unit)) {
+            self.inbound.hand_over(&mut self.env, next);
+        }
+        self.land(p, now, at);
+    }
+
+    /// The operand has not been moved.
+    #[cold]
+    pub(super) fn operand_fails<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) {
+        self.env.counters.failed += 1;
+        self.finish_atomic(p, now, at, Err(Status::BusError));
     }
 
     /// The page cannot be used: the host is asked for it, and the unit is kept.
@@ -288,7 +318,7 @@ impl<S: Storage> Nic<S> {
 
     /// Answers an operation, and lets the next one on its page follow. An operation that failed has been
     /// told so: for its stream it has not failed.
-    #[inline]
+    #[inline(never)]
     pub(super) fn atomic_over<P: Platform>(
         &mut self,
         p: &mut P,
@@ -299,33 +329,25 @@ impl<S: Storage> Nic<S> {
             Ok(_) => Step::Ended(Status::Ok),
             Err(_) => Step::Refused,
         };
-        self.answer_atomic(p, at, result);
-        self.inbound.leave_unit(&mut self.env, at);
+        if let Some((slot, unit)) = self.inbound.with_unit(at) {
+            answer(p, &mut self.env, &self.links, slot.header(), result);
+            if let Some(next) = leave(&self.env, slot, unit) {
+                self.inbound.hand_over(&mut self.env, next);
+            }
+        }
         step
     }
 
     /// Sends the answer to an atomic.
-    #[inline]
     pub(super) fn answer_atomic<P: Platform>(
         &mut self,
         p: &mut P,
         at: BounceId,
         result: Result<AtomicResult, Status>,
     ) {
-        let Some(request) = self.inbound.get(at).map(Slot::header) else {
-            return;
-        };
-        let Some(ticket) = request.atomic_ticket() else {
-            return;
-        };
-        self.env.counters.atomics_served += u64::from(result.is_ok());
-        let body = Body::AtomicReply {
-            ticket,
-            status: result.err().unwrap_or(Status::Ok),
-            result: result.unwrap_or_default(),
-        };
-        let header = self.links.answer(body, 0, request);
-        p.transmit(&header, Payload::Empty);
+        if let Some(slot) = self.inbound.get(at) {
+            answer(p, &mut self.env, &self.links, slot.header(), result);
+        }
     }
 
     /// Takes up operations that have got their unit. Called once in every pass.

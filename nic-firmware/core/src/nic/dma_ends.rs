@@ -15,11 +15,28 @@ impl<S: Storage> Nic<S> {
             self.ports.dma_ended(p, &mut self.env, port);
         }
         self.dmas.end_barriers(p, &mut self.env, id);
-        match ended.holder {
+        // What this operation does next finds the slot free that it has just left. So nothing waits after it that does
+        // not wait now, unless every slot is taken again: then there is another end.
+        if self.dmas.anything_parked() {
+            return self.go_on_and_resume(p, now, ended.holder, ok);
+        }
+        self.go_on(p, now, ended.holder, ok);
+    }
+
+    /// An operation goes on whose DMA has ended.
+    #[inline(always)]
+    fn go_on<P: Platform>(&mut self, p: &mut P, now: Nanos, holder: Holder, ok: bool) {
+        match holder {
             Holder::Window(at) => self.moved(p, now, at, ok),
             Holder::Reply(read) => self.reply_moved(p, read, ok),
             Holder::Source(staging) => self.filled(p, now, staging, ok),
         }
+    }
+
+    /// The same where others wait for its slot.
+    #[inline(never)]
+    fn go_on_and_resume<P: Platform>(&mut self, p: &mut P, now: Nanos, holder: Holder, ok: bool) {
+        self.go_on(p, now, holder, ok);
         self.resume_parked(p, now);
     }
 

@@ -68,7 +68,7 @@ fn authorise<'a, P: Platform, S: Storage>(
 
 impl<S: Storage> Nic<S> {
     /// A request for data has arrived, or its turn has come.
-    #[inline]
+    #[inline(never)]
     pub(super) fn read_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) -> Step {
         let Some(slot) = self.inbound.get_mut(at) else {
             return Step::Ended(Status::Malformed);

@@ -218,12 +218,12 @@ impl<S: Storage> Nic<S> {
     }
 
     /// A message that is no write, and does not ask for order.
-    #[inline(never)]
+    #[inline(always)]
     fn request_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId, kind: Kind) {
         let step = match kind {
             Kind::ReadRequest => self.read_arrives(p, now, at),
             Kind::AtomicRequest => self.atomic_arrives(p, now, at),
-            _ => self.act(p, now, at),
+            _ => return self.carry_out(p, now, at),
         };
         if step != Step::Pending {
             self.step_ended(p, now, at, step);

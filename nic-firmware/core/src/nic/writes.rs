@@ -143,6 +143,8 @@ impl<S: Storage> Nic<S> {
                 self.env.counters.zero_copy += 1;
                 self.land(p, now, at);
             }
+            Some(SlotState::Fetching) if ok => self.operand_fetched(p, now, at),
+            Some(SlotState::Storing) if ok => self.operand_stored(p, now, at),
             Some(state) => self.something_moved(p, now, at, state, ok),
             None => {}
         }
@@ -158,7 +160,7 @@ impl<S: Storage> Nic<S> {
         ok: bool,
     ) {
         match state {
-            SlotState::Fetching | SlotState::Storing => self.operand_moved(p, now, at, state, ok),
+            SlotState::Fetching | SlotState::Storing => self.operand_fails(p, now, at),
             SlotState::Bouncing if ok => self.message_bounced(p, at),
             SlotState::Moving | SlotState::Bouncing => {
                 self.env.counters.failed += 1;
