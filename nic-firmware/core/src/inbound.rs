@@ -70,6 +70,15 @@ impl<S: Storage> Inbound<S> {
         }
     }
 
+    /// Whether the LSN may pass a message, or has to act on it, when it gets there.
+    #[inline]
+    pub(crate) fn could_pass(&self, at: BounceId) -> bool {
+        matches!(
+            self.state(at),
+            Some(SlotState::Landed | SlotState::Failed | SlotState::Ordered)
+        )
+    }
+
     /// Whether a message has ended, and waits for the LSN alone.
     pub(crate) fn has_ended(&self, at: BounceId) -> bool {
         matches!(self.state(at), Some(SlotState::Landed | SlotState::Failed))

@@ -209,6 +209,16 @@ impl Sequence {
         self.seen.since(self.lsn) != 0 && self.seen.since(self.lsn) <= self.size
     }
 
+    /// Numbers behind the LSN of which something has been heard: that they have arrived, or that they have been sent.
+    #[must_use]
+    pub const fn past_lsn(&self) -> u32 {
+        if self.anything_past_lsn() {
+            self.seen.since(self.lsn) - 1
+        } else {
+            0
+        }
+    }
+
     /// Whether an acknowledgement is due: the LSN is in another half than at the last one, or has
     /// passed a number for which the sender asked.
     #[must_use]

@@ -23,12 +23,11 @@ impl<S: Storage> Links<S> {
         peer.sequence.acknowledged();
         let lsn = peer.sequence.lsn();
         let mut landed = 0;
-        if peer.sequence.anything_past_lsn() {
-            for ahead in 0..64u32 {
-                let seq = lsn.plus(1 + ahead);
-                let ended = ahead + 1 < window && has_ended(env.config.slot_id(id, (seq.0 % window) as u16));
-                landed |= u64::from(ended) << ahead;
-            }
+        // What has not been seen has not ended.
+        for ahead in 0..peer.sequence.past_lsn().min(64) {
+            let seq = lsn.plus(1 + ahead);
+            let ended = ahead + 1 < window && has_ended(env.config.slot_id(id, (seq.0 % window) as u16));
+            landed |= u64::from(ended) << ahead;
         }
         let mut header = self.session_header(env, Body::Ack { landed }, id);
         header.seq = lsn;

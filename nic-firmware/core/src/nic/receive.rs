@@ -9,6 +9,7 @@
 use super::writes::Parts;
 use super::{Frame, Nic};
 use crate::behind::is_held_back;
+use crate::config::Config;
 use crate::inbound::SlotState;
 use crate::links::Peer;
 use crate::platform::Platform;
@@ -17,7 +18,9 @@ use netvm_abi::control::Modes;
 use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Body, HEADER_BYTES, HEADER_WORDS, Kind, MessageFlags, RawHeader, claims_slot};
+use netvm_abi::wire::{
+    Body, HEADER_BYTES, HEADER_WORDS, Kind, MessageFlags, OwnHeader, RawHeader, claims_slot,
+};
 use netvm_abi::{BounceId, Incarnation, Nanos, NodeId, OpId, ReceiveId};
 
 /// How far a message got at once.
@@ -44,6 +47,15 @@ fn header_of(frame: &Frame) -> Option<Arrived<'_>> {
 
 /// A header in the frame that it came in.
 type Arrived<'a> = RawHeader<&'a [u32; HEADER_WORDS]>;
+
+/// Whether a message asks for data or for an atomic, and has nothing to wait for.
+#[inline(always)]
+fn is_request_in_order(config: &Config, header: &OwnHeader, early: bool) -> bool {
+    let ordered = MessageFlags::ORDERED | MessageFlags::APPEND;
+    let request = matches!(header.kind(), Kind::ReadRequest | Kind::AtomicRequest);
+    let known = header.source_port().0 < config.geometry.ports;
+    request && !early && known && !header.flags().intersects(ordered)
+}
 
 impl<S: Storage> Nic<S> {
     #[inline]
@@ -194,16 +206,20 @@ impl<S: Storage> Nic<S> {
         self.env.counters.bytes_received += u64::from(header.payload_len());
         slot.fill(header.to_owned(), receive);
         let ordered = MessageFlags::ORDERED | MessageFlags::APPEND;
-        let plain = !header.flags().intersects(ordered);
+        let plain = header.kind() == Kind::Write && !header.flags().intersects(ordered);
+        let mut slot = slot;
         if !plain || early || header.source_port().0 >= self.env.config.geometry.ports {
-            if !early || !self.waits_for_earlier(now, at) {
-                self.carry_out(p, now, at);
+            if is_request_in_order(&self.env.config, slot.header(), early) {
+                let kind = slot.header().kind();
+                return self.request_arrives(p, now, at, kind);
             }
-            return;
-        }
-        let kind = header.kind();
-        if kind != Kind::Write {
-            return self.request_arrives(p, now, at, kind);
+            if !self.is_plain_write(p, now, at, early) {
+                return;
+            }
+            let Some(again) = self.inbound.get_mut(at) else {
+                return;
+            };
+            slot = again;
         }
         // Nearly every message.
         let parts = Parts {
@@ -217,17 +233,45 @@ impl<S: Storage> Nic<S> {
         }
     }
 
-    /// A message that is no write, and does not ask for order.
+    /// A request that asks for no order arrives in order.
     #[inline(always)]
     fn request_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId, kind: Kind) {
         let step = match kind {
             Kind::ReadRequest => self.read_arrives(p, now, at),
-            Kind::AtomicRequest => self.atomic_arrives(p, now, at),
-            _ => return self.carry_out(p, now, at),
+            _ => self.atomic_arrives(p, now, at),
         };
         if step != Step::Pending {
             self.step_ended(p, now, at, step);
         }
+    }
+
+    /// A message that is something else than a plain write, or that others are missing before: whether it is a plain
+    /// write all the same, which asks for nothing that is missing. Any other one is carried out, or waits.
+    #[inline(never)]
+    fn is_plain_write<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId, early: bool) -> bool {
+        let Some(slot) = self.inbound.get(at) else {
+            return false;
+        };
+        let header = slot.header();
+        let (kind, source) = (header.kind(), header.source());
+        let ordered = header
+            .flags()
+            .intersects(MessageFlags::ORDERED | MessageFlags::APPEND);
+        if ordered || kind == Kind::Flush || header.source_port().0 >= self.env.config.geometry.ports {
+            if !early || !self.waits_for_earlier(now, at) {
+                self.carry_out(p, now, at);
+            }
+            return false;
+        }
+        if early {
+            self.links.arm_probe(&self.env, source, now);
+        }
+        match kind {
+            Kind::Write => return true,
+            Kind::ReadRequest | Kind::AtomicRequest => self.request_arrives(p, now, at, kind),
+            _ => self.carry_out(p, now, at),
+        }
+        false
     }
 
     /// A message has ended at once.
@@ -350,10 +394,10 @@ impl<S: Storage> Nic<S> {
     /// Ends a message if this step was its last.
     #[inline(always)]
     pub(super) fn end_step<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId, step: Step) {
-        if step == Step::Ended(Status::Ok) {
-            self.land(p, now, at);
-        } else {
-            self.end_somehow(p, now, at, step);
+        match step {
+            Step::Pending => {}
+            Step::Ended(Status::Ok) => self.land(p, now, at),
+            _ => self.end_somehow(p, now, at, step),
         }
     }
 
@@ -469,14 +513,17 @@ impl<S: Storage> Nic<S> {
         let Some(slot) = self.inbound.get_mut(at) else {
             return;
         };
-        // Nearly every message is at the LSN when it has landed, tells nothing to anyone, and is the last that is here.
+        // Nearly every message is at the LSN when it has landed, and tells nothing to anyone.
         let quiet = slot.state() == SlotState::Landed && !slot.header().notification().is_some() && !wary;
         if !quiet {
             return self.advance_on(p, now, id, false);
         }
         slot.set(SlotState::Missing);
         if peer.advance() {
-            return self.advance_on(p, now, id, true);
+            let next = self.env.config.slot_id(id, peer.lsn_slot());
+            if self.inbound.could_pass(next) {
+                return self.advance_on(p, now, id, true);
+            }
         }
         if peer.advanced(now) {
             self.send_ack(p, id);
@@ -485,7 +532,7 @@ impl<S: Storage> Nic<S> {
         }
     }
 
-    /// The same where there may be more to do; `moved`: the LSN has moved. At most one round of the window.
+    /// The same where there is more to do; `moved`: the LSN has moved already. At most one more round of the window.
     #[inline(never)]
     fn advance_on<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId, mut moved: bool) {
         for _ in 0..self.env.config.geometry.window {

@@ -37,25 +37,22 @@ impl<S: Storage> Nic<S> {
     /// Gives an open port, in which a look has found this, its turn. Returns whether something moved.
     #[inline(always)]
     pub(super) fn serve<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId, news: News) -> bool {
-        let sent = match news.commands() {
-            Some(waiting) if waiting != 0 => self.send_straight(p, now, id),
-            _ => false,
+        let waiting = match news.commands() {
+            Some(waiting) => waiting,
+            None => self.take_note(p, id),
         };
+        let sent = waiting != 0 && self.send_straight(p, now, id);
         // Nearly always it is one command, and it has left.
-        if sent && news.commands() == Some(1) {
+        if sent && waiting == 1 {
             self.ports.end_turn(id, true, false);
             return true;
         }
-        self.pump(p, now, id, news, sent)
+        self.pump(p, now, id, waiting - u32::from(sent), sent)
     }
 
-    /// The rest of a turn, whose first command may have been sent.
+    /// The rest of a turn: of the `waiting` commands, before which one may have been `sent`.
     #[inline(never)]
-    fn pump<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId, news: News, sent: bool) -> bool {
-        let waiting = match news.commands() {
-            Some(waiting) => waiting - u32::from(sent),
-            None => self.take_note(p, id),
-        };
+    fn pump<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId, waiting: u32, sent: bool) -> bool {
         let turn = self.take_turn(p, now, id, waiting, sent);
         self.ports.end_turn(id, turn.served, turn.more);
         turn.moved
