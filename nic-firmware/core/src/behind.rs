@@ -11,7 +11,7 @@
 //!
 //! **One rule, two places.** The receiving card applies it where a message has failed over there
 //! (`nic/receive.rs`). Of an operation that has failed at its source, or with the link, the receiver knows
-//! nothing: there the sending card applies it, before the message takes a number (`nic/send.rs`).
+//! nothing: there the sending card applies it, before the message takes a number (`nic/leave.rs`).
 
 use crate::counters::Counters;
 use netvm_abi::wire::{Kind, MessageFlags};

@@ -397,13 +397,18 @@ mod tests {
     fn a_gap_is_seen_and_closes() {
         let mut sequence = Sequence::new(64, Seq(u32::MAX));
         assert!(!sequence.anything_past_lsn());
+        assert_eq!(sequence.past_lsn(), 0);
         sequence.arrived(Seq(1), false);
         assert!(sequence.anything_past_lsn());
+        assert_eq!(sequence.past_lsn(), 2);
         sequence.advance();
+        assert_eq!(sequence.past_lsn(), 1);
         sequence.advance();
         assert!(sequence.anything_past_lsn());
+        assert_eq!(sequence.past_lsn(), 0);
         sequence.advance();
         assert!(!sequence.anything_past_lsn());
+        assert_eq!(sequence.past_lsn(), 0);
         assert!(sequence.ack_useful());
     }
 }

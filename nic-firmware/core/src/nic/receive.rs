@@ -1,9 +1,9 @@
-//! A frame arrives: from its bytes to its place in the sequence window, and from there, when its
-//! turn has come, out of it again (thesis 5.4, 6.2).
+//! A frame arrives: from its bytes to its place in the sequence window, and to what it asks for, now or when its turn has
+//! come (thesis 5.4, 6.2). Out of the window it goes in [`super::ends`].
 //!
 //! ```text
-//! handle_frame -> accept -> act -> write_arrives | read_arrives | flush_arrives | control_arrives
-//!                             \-> end -> advance (LSN) -> pass: notification, acknowledgement
+//! handle_frame -> message_arrives -> a write begins | read_arrives | atomic_arrives | act: anything else
+//!                                           \-> land | end -> advance (LSN) -> pass: notification, acknowledgement
 //! ```
 
 use super::writes::Parts;
@@ -11,11 +11,9 @@ use super::{Frame, Nic};
 use crate::behind::is_held_back;
 use crate::config::Config;
 use crate::inbound::SlotState;
-use crate::links::Peer;
 use crate::platform::Platform;
 use crate::window::Place;
 use netvm_abi::control::Modes;
-use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{
@@ -311,7 +309,7 @@ impl<S: Storage> Nic<S> {
 
     /// Does what the message in a slot asks for.
     #[inline(never)]
-    fn act<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) -> Step {
+    pub(super) fn act<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) -> Step {
         let Some(slot) = self.inbound.get(at) else {
             return Step::Ended(Status::Malformed);
         };
@@ -391,231 +389,12 @@ impl<S: Storage> Nic<S> {
         self.end_step(p, now, at, step);
     }
 
-    /// Ends a message if this step was its last.
-    #[inline(always)]
-    pub(super) fn end_step<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId, step: Step) {
-        match step {
-            Step::Pending => {}
-            Step::Ended(Status::Ok) => self.land(p, now, at),
-            _ => self.end_somehow(p, now, at, step),
-        }
-    }
-
-    #[inline(never)]
-    fn end_somehow<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId, step: Step) {
-        if self.mark_step(p, at, step)
-            && let Some(peer) = self.inbound.get(at).map(|slot| slot.header().source())
-        {
-            self.advance(p, now, peer);
-        }
-    }
-
-    /// A message is over, and has done what it asked for: what [`end`](Self::end) does, with its slot in hand.
-    #[inline(always)]
-    pub(super) fn land<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) {
-        let Some(slot) = self.inbound.get_mut(at) else {
-            return;
-        };
-        if slot.has_place() || mutant::is(Mutant::NotificationEarly) {
-            return self.end(p, now, at, Status::Ok);
-        }
-        slot.end(Status::Ok);
-        if let Some(receive) = slot.let_go() {
-            p.release_receive(receive);
-        }
-        let source = slot.header().source();
-        self.env.counters.messages_landed += 1;
-        self.advance(p, now, source);
-    }
-
-    /// Says in its slot how a message has ended, if it has.
-    fn mark_step<P: Platform>(&mut self, p: &mut P, at: BounceId, step: Step) -> bool {
-        match step {
-            Step::Pending => return false,
-            Step::Ended(status) => self.mark_ended(p, at, status),
-            Step::Refused => {
-                self.env.counters.messages_failed += 1;
-                self.inbound.set(at, SlotState::Landed);
-            }
-        }
-        true
-    }
-
     /// Takes up a message that has waited for a DMA slot or a staging buffer.
     pub(super) fn resume<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) {
         match self.inbound.get(at).map(|slot| slot.state()) {
             Some(SlotState::Queued) => self.carry_out(p, now, at),
             Some(SlotState::Dead) => self.bury(p, now, at),
             _ => {}
-        }
-    }
-
-    /// A message is over: its buffer goes back, its failure to the sender, and the LSN moves on.
-    #[inline(never)]
-    pub(super) fn end<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId, status: Status) {
-        self.mark_ended(p, at, status);
-        if let Some(peer) = self.inbound.get(at).map(|slot| slot.header().source()) {
-            self.advance(p, now, peer);
-        }
-    }
-
-    fn mark_ended<P: Platform>(&mut self, p: &mut P, at: BounceId, status: Status) {
-        let Some(slot) = self.inbound.get_mut(at) else {
-            return;
-        };
-        slot.end(status);
-        if let Some(receive) = slot.let_go() {
-            p.release_receive(receive);
-        }
-        let has_place = slot.has_place();
-        if status == Status::Ok && !has_place {
-            self.env.counters.messages_landed += 1;
-            if mutant::is(Mutant::NotificationEarly) {
-                self.deliver(p, at, false);
-            }
-            return;
-        }
-        self.mark_failed_or_placed(p, at, status);
-    }
-
-    /// The same for a message that has failed, or an append that has its place.
-    #[inline(never)]
-    fn mark_failed_or_placed<P: Platform>(&mut self, p: &mut P, at: BounceId, status: Status) {
-        let Some(slot) = self.inbound.get(at) else {
-            return;
-        };
-        let header = (status != Status::Ok).then(|| *slot.header());
-        if slot.has_place() {
-            self.place_ended(p, at, status);
-        }
-        if let Some(header) = header {
-            self.env.counters.messages_failed += 1;
-            // Round trips have been answered, and drivers ask again.
-            if header.kind() == Kind::Write {
-                self.send_error(p, &header, status);
-            }
-        } else {
-            self.env.counters.messages_landed += 1;
-            if mutant::is(Mutant::NotificationEarly) {
-                self.deliver(p, at, false);
-            }
-        }
-    }
-
-    /// Moves the LSN over what has ended, and acts on ordered messages that it reaches.
-    #[inline(always)]
-    pub(super) fn advance<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId) {
-        let Some(peer) = self.links.get_mut(id) else {
-            return;
-        };
-        let at = self.env.config.slot_id(id, peer.lsn_slot());
-        let wary = self.inbound.wary();
-        let Some(slot) = self.inbound.get_mut(at) else {
-            return;
-        };
-        // Nearly every message is at the LSN when it has landed, and tells nothing to anyone.
-        let quiet = slot.state() == SlotState::Landed && !slot.header().notification().is_some() && !wary;
-        if !quiet {
-            return self.advance_on(p, now, id, false);
-        }
-        slot.set(SlotState::Missing);
-        if peer.advance() {
-            let next = self.env.config.slot_id(id, peer.lsn_slot());
-            if self.inbound.could_pass(next) {
-                return self.advance_on(p, now, id, true);
-            }
-        }
-        if peer.advanced(now) {
-            self.send_ack(p, id);
-        } else {
-            self.links.arm_ack(&self.env, id, now);
-        }
-    }
-
-    /// The same where there is more to do; `moved`: the LSN has moved already. At most one more round of the window.
-    #[inline(never)]
-    fn advance_on<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId, mut moved: bool) {
-        for _ in 0..self.env.config.geometry.window {
-            let Some(peer) = self.links.get(id) else {
-                return;
-            };
-            let at = self.env.config.slot_id(id, peer.lsn_slot());
-            let has_ended = match self.inbound.state(at) {
-                Some(SlotState::Landed | SlotState::Failed) => true,
-                Some(SlotState::Ordered) => {
-                    // If it ends, it goes in this very round: a round that ended without moving on would leave an
-                    // ordered message at the LSN that no event takes up again.
-                    let step = self.act(p, now, at);
-                    self.mark_step(p, at, step)
-                }
-                _ => false,
-            };
-            if !has_ended {
-                break;
-            }
-            moved = true;
-            if !self.pass(p, id, at) {
-                break;
-            }
-        }
-        if moved {
-            self.after_advance(p, now, id);
-        }
-    }
-
-    /// The LSN passes a message: now its notification is due. Returns whether something past it has arrived.
-    #[inline(always)]
-    fn pass<P: Platform>(&mut self, p: &mut P, id: NodeId, at: BounceId) -> bool {
-        let Some(slot) = self.inbound.get(at) else {
-            return false;
-        };
-        let (status, number) = (slot.status(), slot.header().notification());
-        let poisoned = if status == Status::Ok {
-            self.inbound.follows_failure(&self.env.config, at)
-        } else {
-            self.inbound.stream_fails(&mut self.env, at, status);
-            true
-        };
-        // The header stays in the slot until the next message comes into it.
-        self.inbound.set(at, SlotState::Missing);
-        let more = self.links.get_mut(id).is_some_and(Peer::advance);
-        if number.is_some() && !mutant::is(Mutant::NotificationEarly) {
-            self.deliver(p, at, poisoned);
-        }
-        more
-    }
-
-    /// Delivers the notification of a message, if it has one and its port is well, and its stream.
-    #[inline(never)]
-    fn deliver<P: Platform>(&mut self, p: &mut P, at: BounceId, poisoned: bool) {
-        let Some(slot) = self.inbound.get(at) else {
-            return;
-        };
-        let header = slot.header();
-        let (port, number) = (header.destination_port(), header.notification());
-        if header.kind() != Kind::Write || !number.is_some() {
-            return;
-        }
-        let held_back =
-            poisoned && (slot.status() != Status::Ok || !header.flags().contains(MessageFlags::REGARDLESS));
-        let open = self.ports.with_queues(port, slot.let_through_to());
-        let Some((port, copies)) = open.filter(|_| !held_back) else {
-            self.env.counters.notifications_suppressed += 1;
-            return;
-        };
-        if !number.is_one_shot() {
-            port.notify_event(p, &mut self.env, copies, number);
-        } else if let Err(status) = port.notify_one_shot(p, &mut self.env, copies, number) {
-            self.undelivered(p, at, status);
-        }
-    }
-
-    /// A one-shot notification cannot be delivered: the sender hears of it, and its stream stops there.
-    #[inline(never)]
-    fn undelivered<P: Platform>(&mut self, p: &mut P, at: BounceId, status: Status) {
-        self.inbound.poison(&mut self.env, at, status);
-        if let Some(header) = self.inbound.get(at).map(|slot| *slot.header()) {
-            self.send_error(p, &header, status);
         }
     }
 }
