@@ -94,7 +94,7 @@ impl<S: Storage> Nic<S> {
                 }
                 None => return turn,
             };
-            if !self.equip(p, now, id, index) {
+            if !self.equip(p, id, index) {
                 return turn;
             }
             (turn.moved, turn.served) = (true, true);
@@ -175,7 +175,7 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Gets an entry what it lacks. Returns whether it lacks nothing any more.
-    fn equip<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId, index: u8) -> bool {
+    fn equip<P: Platform>(&mut self, p: &mut P, id: PortId, index: u8) -> bool {
         let Some(port) = self.ports.get_mut(id) else {
             return false;
         };
@@ -215,14 +215,14 @@ impl<S: Storage> Nic<S> {
             entry.session = life;
         }
         if entry.source == Source::Page || entry.is_round_trip() {
-            return self.equip_further(p, now, id, index);
+            return self.equip_further(p, id, index);
         }
         entry.stage = Stage::Ready;
         true
     }
 
     /// What only some entries need: a read slot, a staging buffer.
-    fn equip_further<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId, index: u8) -> bool {
+    fn equip_further<P: Platform>(&mut self, p: &mut P, id: PortId, index: u8) -> bool {
         let Some(entry) = self.entry(id, index) else {
             return false;
         };
@@ -239,28 +239,24 @@ impl<S: Storage> Nic<S> {
                 entry.read = Some(read);
             }
         }
-        let staging = if source == Source::Page {
-            let Some(port) = self.ports.get_mut(id) else {
-                return false;
-            };
-            let Some(staging) = self.staging.take_for_port(port, index, local, len) else {
-                return self.stall(id, index, |c| &mut c.staging_stalls);
-            };
-            Some(staging)
-        } else {
-            None
+        let Some(port) = self.ports.get_mut(id) else {
+            return false;
         };
-        if let Some(entry) = self.entry(id, index) {
-            entry.staging = staging;
-            entry.stage = if staging.is_some() {
-                Stage::Filling
-            } else {
-                Stage::Ready
-            };
+        if source != Source::Page {
+            if let Some(entry) = port.pipeline.entry(index) {
+                entry.stage = Stage::Ready;
+            }
+            return true;
         }
-        if let Some(staging) = staging {
-            self.fill_again(p, now, staging);
+        let Some(staging) = self.staging.take_for_port(port, index, local, len) else {
+            return self.stall(id, index, |c| &mut c.staging_stalls);
+        };
+        if let Some(entry) = port.pipeline.entry(index) {
+            entry.staging = Some(staging);
+            entry.stage = Stage::Filling;
         }
+        self.staging
+            .fill(p, &mut self.env, &mut self.dmas, port, (staging, None));
         true
     }
 
