@@ -15,6 +15,7 @@ use netvm_emulator::Emulator;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rustix::mm::{MapFlags, ProtFlags, mlock, mmap_anonymous, munlock, munmap};
+use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use serde::Serialize;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,6 +32,9 @@ pub struct Ratios {
     pub hop_ns: f64,
     /// An 8 B write through the emulator, posted on one core, seen on another, in ns.
     pub write_ns: f64,
+    /// 8 B writes through the emulator, posted back to back by a thread that shares one processor with both cards, in
+    /// ns a write.
+    pub posted_ns: f64,
     /// `memcpy` between the same amounts of memory, in MiB/s.
     pub memcpy: f64,
     /// A bulk write through the emulator, in MiB/s.
@@ -112,6 +116,7 @@ pub fn measure() -> Result<Ratios> {
         lock_ns: lock_time()?,
         hop_ns,
         write_ns,
+        posted_ns: posted_time()?,
         memcpy,
         bulk,
         copies_ns,
@@ -256,6 +261,35 @@ fn write_against_hops() -> Result<(f64, f64)> {
         || Ok(word.load()?),
     )?;
     Ok((hop, through - hop))
+}
+
+/// Writes of a word, one behind the other, until the last has landed: the thread that posts, both cards and the emulator's
+/// own thread on one processor.
+fn posted_time() -> Result<f64> {
+    const WRITES: u64 = 4096;
+    let posting = || -> Result<f64> {
+        let mut one = CpuSet::new();
+        one.set(sched_getcpu());
+        // Threads that this one starts stay there, too.
+        sched_setaffinity(None, &one).context("staying on one processor")?;
+        let network = Link::new(4096, 4096)?;
+        let word = network.memory.word64(0)?;
+        let mut value = 0u64;
+        let batch = fastest(100, 1, || {
+            for _ in 0..WRITES {
+                value += 1;
+                network.remote.write(0, &value.to_ne_bytes()).post()?;
+            }
+            network.sender.flush_remote(1.into())?;
+            ensure!(word.load()? == value, "the last write has not landed");
+            Ok(())
+        })?;
+        Ok(batch / WRITES as f64)
+    };
+    let thread = std::thread::spawn(posting);
+    thread
+        .join()
+        .map_err(|_| anyhow::anyhow!("the writer panicked"))?
 }
 
 const MIB: u64 = 1 << 20;
