@@ -29,6 +29,8 @@ pub enum Mutant {
     PortInterruptLost = 10,
     /// P4: an append acts behind a refused one that its sender does not know of.
     RefusalHoldsNothing = 11,
+    /// P4: a one-shot notification is put into no queue.
+    OneShotLost = 12,
 }
 
 /// Whether this process runs `mutant`.

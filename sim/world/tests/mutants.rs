@@ -70,6 +70,7 @@ fn every_mutant_is_caught_by_its_checker() {
         (Mutant::LostDirtyBit, Promise::P3),
         (Mutant::WriteThroughReadOnly, Promise::P3),
         (Mutant::NotificationEarly, Promise::P4),
+        (Mutant::OneShotLost, Promise::P4),
         (Mutant::CapabilityCheckSkipped, Promise::P5),
         (Mutant::DeadPageStaysMapped, Promise::P6),
     ];

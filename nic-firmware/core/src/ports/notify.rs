@@ -22,6 +22,7 @@ use super::{NOTIFICATION_ENTRIES, Port};
 use crate::env::Env;
 use crate::platform::Platform;
 use netvm_abi::bar::port::{NOTIFICATION_READ, SIGNALLED, WAKE_ON_QUEUE};
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::notification::{interrupt_bit, one_shot_room};
 use netvm_abi::port_area::{NOTIFICATION_WRITE, NOTIFICATIONS, SHADOW_SIGNALS};
 use netvm_abi::status::Status;
@@ -140,6 +141,9 @@ impl Port {
         if self.one_shots >= one_shot_room(NOTIFICATION_ENTRIES) {
             env.counters.one_shot_refused += 1;
             return Err(Status::QueueFull);
+        }
+        if mutant::is(Mutant::OneShotLost) {
+            return Ok(());
         }
         self.one_shots += 1;
         env.counters.one_shot_delivered += 1;

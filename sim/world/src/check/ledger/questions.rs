@@ -71,27 +71,27 @@ impl Ledger {
         live + of(&self.past_due) + of(&self.raised)
     }
 
-    /// The notifications of one number that must have been delivered: those of streams in which
-    /// nothing ever failed, on links that are up.
-    pub(in crate::check) fn owed(&self, node: u16, port: u16, id: u32) -> u64 {
-        let life = self.port_life(node, port);
-        self.lanes
-            .iter()
-            .filter(|((_, to), lane)| *to == node && !lane.abandoned)
-            .flat_map(|(_, lane)| lane.streams.values())
-            .flat_map(|stream| {
-                stream
-                    .due
-                    .iter()
-                    .filter(|((owner, _), _)| !stream.failed.contains(owner))
-            })
-            .filter(|((_, key), _)| *key == (port, life, id))
-            .map(|(_, count)| count)
-            .sum::<u64>()
-            + self
-                .raised
-                .get(&(node, port, life, id))
-                .copied()
-                .unwrap_or_default()
+    /// The notifications that must have been delivered to the present owners of ports, by node, port and number: those
+    /// of streams in which nothing ever failed, on links that are up.
+    pub(in crate::check) fn owed(&self) -> BTreeMap<(u16, u16, u32), u64> {
+        let mut owed: BTreeMap<(u16, u16, u32), u64> = BTreeMap::new();
+        let mut owe = |(node, port, life, id), count| {
+            if self.port_life(node, port) == life {
+                *owed.entry((node, port, id)).or_default() += count;
+            }
+        };
+        for ((_, node), lane) in self.lanes.iter().filter(|(_, lane)| !lane.abandoned) {
+            for stream in lane.streams.values() {
+                for ((owner, (port, life, id)), count) in &stream.due {
+                    if !stream.failed.contains(owner) {
+                        owe((*node, *port, *life, *id), *count);
+                    }
+                }
+            }
+        }
+        for (key, count) in &self.raised {
+            owe(*key, *count);
+        }
+        owed
     }
 }

@@ -410,7 +410,7 @@ mod tests {
             arrived(bell),
         ]);
         assert_eq!(feed_at(&mut order, &mut ledger, Nanos(1), &facts), Ok(()));
-        assert_eq!(ledger.owed(RECEIVER.0, AT.0, 9), 1);
+        assert_eq!(ledger.owed().get(&(RECEIVER.0, AT.0, 9)), Some(&1));
         let signalled = Seen::Signalled {
             node: RECEIVER,
             port: AT,
