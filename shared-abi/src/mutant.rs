@@ -31,6 +31,8 @@ pub enum Mutant {
     RefusalHoldsNothing = 11,
     /// P4: a one-shot notification is put into no queue.
     OneShotLost = 12,
+    /// P6: the read slot of a command that never leaves stays taken.
+    ReadSlotKept = 13,
 }
 
 /// Whether this process runs `mutant`.

@@ -61,6 +61,11 @@ impl ControlSlots {
         None
     }
 
+    /// Slots in use.
+    pub(crate) fn held(&self) -> u32 {
+        self.0.iter().filter(|slot| slot.purpose.is_some()).count() as u32
+    }
+
     /// Whether a message for this purpose could be sent now.
     pub(crate) fn has_room(&self, purpose: Purpose) -> bool {
         let mut copy = *self;

@@ -105,6 +105,11 @@ impl<S: MakeTable> Segments<S> {
 }
 
 impl<S: Storage> Segments<S> {
+    /// Entries that ports have of it, by the books of their shares.
+    pub(crate) fn shares_held(&self) -> u32 {
+        self.shares.held()
+    }
+
     fn id(&self, index: u32) -> Option<SegmentId> {
         let segment = self.table.get(index as usize)?;
         Some(SegmentId(index | (u32::from(segment.generation) << 16)))

@@ -49,6 +49,11 @@ impl<S: Storage> Shares<S> {
         true
     }
 
+    /// Entries that ports have.
+    pub(crate) fn held(&self) -> u32 {
+        self.held.iter().sum()
+    }
+
     /// A port gives an entry back.
     pub(crate) fn give(&mut self, port: PortId) {
         let Some(held) = self.held.get_mut(port.index()).filter(|held| **held > 0) else {

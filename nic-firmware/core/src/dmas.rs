@@ -226,6 +226,11 @@ impl Dmas {
         Ok(())
     }
 
+    /// Barriers that have not ended, and operations that wait for a slot, as one of them.
+    pub(crate) fn barriers_held(&self) -> u32 {
+        self.barriers.len() as u32 + self.anything_parked() as u32
+    }
+
     /// Starts a DMA that needs no page of an application.
     pub(crate) fn start<P: Platform, S: Storage>(
         &mut self,

@@ -79,6 +79,21 @@ impl<S: Storage> Inbound<S> {
         )
     }
 
+    /// Slots that a message is in, receive buffers that they have, and units that are taken.
+    pub(crate) fn held(&self) -> (u32, u32, u32) {
+        let slots = self
+            .slots
+            .iter()
+            .filter(|slot| slot.state() != SlotState::Missing);
+        let receives = self.slots.iter().filter(|slot| slot.has_receive());
+        let units = self.units.iter().filter(|unit| unit.is_taken());
+        (
+            slots.count() as u32,
+            receives.count() as u32,
+            units.count() as u32,
+        )
+    }
+
     /// Whether a message has ended, and waits for the LSN alone.
     pub(crate) fn has_ended(&self, at: BounceId) -> bool {
         matches!(self.state(at), Some(SlotState::Landed | SlotState::Failed))

@@ -37,5 +37,6 @@ pub mod window;
 
 pub use config::{Config, ConfigError, Timers};
 pub use counters::Counters;
+pub use nic::census;
 pub use nic::{Frame, Nic};
 pub use ports::notify;

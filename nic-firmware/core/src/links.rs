@@ -297,6 +297,23 @@ impl<S: Storage> Links<S> {
         }
     }
 
+    /// Credits that messages have, of links that live.
+    pub(crate) fn credits_held(&self) -> u32 {
+        let live = self.peers.iter().filter(|peer| peer.is_alive());
+        live.map(|peer| peer.credits.in_flight() + peer.credits.reserved())
+            .sum()
+    }
+
+    /// Answers that this node has asked for and not got.
+    pub(crate) fn answers_owed(&self) -> u32 {
+        self.peers.iter().map(|peer| u32::from(peer.reads)).sum()
+    }
+
+    /// Control messages that have not left.
+    pub(crate) fn controls_held(&self) -> u32 {
+        self.controls.len() as u32
+    }
+
     /// A node.
     #[inline]
     pub(crate) fn get(&self, id: NodeId) -> Option<&Peer> {

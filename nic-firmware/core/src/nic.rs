@@ -3,6 +3,7 @@
 mod appends;
 mod atomics;
 mod bounces;
+pub mod census;
 mod control;
 mod dma_ends;
 mod ends;

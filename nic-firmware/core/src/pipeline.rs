@@ -128,6 +128,11 @@ impl Pipeline {
         self.len == 0
     }
 
+    /// Commands on their way.
+    pub(crate) const fn len(&self) -> u8 {
+        self.len
+    }
+
     /// Whether there is room for another command.
     #[inline]
     pub(crate) const fn has_room(&self) -> bool {

@@ -307,6 +307,19 @@ impl<S: Storage> Ports<S> {
         }
     }
 
+    /// Ports that have an owner, commands in all pipelines, and what ports hold of shares and page locks.
+    pub(crate) fn held(&self) -> (u32, u32, u32) {
+        let open = self.table.iter().filter(|port| port.state != State::Closed);
+        let commands = self.table.iter().map(|port| u32::from(port.pipeline.len()));
+        let shares = self.table.iter().map(|port| {
+            u32::from(port.dmas)
+                + u32::from(port.held.buffers)
+                + u32::from(port.held.missing)
+                + u32::from(port.held.reads)
+        });
+        (open.count() as u32, commands.sum(), shares.sum())
+    }
+
     /// A port.
     #[inline]
     pub(crate) fn get(&self, id: PortId) -> Option<&Port> {

@@ -211,6 +211,11 @@ impl<S: Storage> RoundTrips<S> {
         Self { table, free }
     }
 
+    /// Slots that are not free.
+    pub(crate) fn held(&self) -> u32 {
+        self.table.iter().filter(|read| read.state != State::Free).count() as u32
+    }
+
     fn get_mut(&mut self, slot: ReadSlot) -> Option<&mut RoundTrip> {
         self.table.get_mut(slot.index())
     }

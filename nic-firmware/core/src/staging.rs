@@ -123,6 +123,11 @@ impl<S: Storage> Staging<S> {
         }
     }
 
+    /// Buffers that are not free.
+    pub(crate) fn held(&self) -> u32 {
+        u32::from(self.count()) - self.free.count_ones()
+    }
+
     /// The number of buffers.
     fn count(&self) -> u16 {
         self.table.len() as u16

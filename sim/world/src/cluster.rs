@@ -192,7 +192,10 @@ pub(crate) fn roles(dice: &mut Dice, config: &Config, count: u16) -> Vec<Role> {
             let home = NodeId(dice.below(u64::from(config.nodes)) as u16);
             let started = Started::default();
             Role::new("conformance", home, move |mut env| {
-                while !env.stage.stopped() {
+                // In the calm, one body must end well.
+                let mut calm = env.calm;
+                let strict = strict || calm;
+                while calm || !env.stage.stopped() {
                     // What an earlier body has left behind would meddle with the next one. It comes to its
                     // end by itself: the promise that no process waits for ever holds for processes that were left
                     // alone as well.
@@ -204,6 +207,7 @@ pub(crate) fn roles(dice: &mut Dice, config: &Config, count: u16) -> Vec<Role> {
                         let end = run(&env, case, seed, index, strict, &started);
                         judge(&env, case, end, strict);
                     }
+                    calm = false;
                 }
             })
         })

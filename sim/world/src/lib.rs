@@ -38,6 +38,7 @@ mod mix;
 mod node;
 mod process;
 mod report;
+mod reunion;
 mod script;
 mod seen;
 mod sim;

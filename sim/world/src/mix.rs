@@ -8,7 +8,7 @@ use crate::config::{Config, FaultLevel};
 use crate::dice::Dice;
 use crate::workload::{BACKGROUND, Env, PORTS, Role};
 use netvm::backend::Backend;
-use netvm::{Access, Port, PortConfig, Region, RemoteSegment, Result, Timeout};
+use netvm::{Access, Error, Port, PortConfig, Region, RemoteSegment, Result, Timeout};
 use netvm_abi::control::Modes;
 use netvm_abi::{NodeId, PortId};
 use std::time::Duration;
@@ -81,7 +81,7 @@ pub(crate) fn roles(dice: &mut Dice, config: &Config) -> Vec<Role> {
 
 fn receive(env: &Env) {
     // An error ends this life of the receiver; the role starts over.
-    let _ = try_receive(env);
+    env.ends("a receiver", try_receive(env));
 }
 
 fn try_receive(env: &Env) -> Result<()> {
@@ -117,7 +117,7 @@ fn try_receive(env: &Env) -> Result<()> {
         }
         region.read_into(0, &mut bytes)?;
         match port.notification(signal(0))?.wait(Duration::from_micros(150)) {
-            Ok(_) | Err(netvm::Error::TimedOut) => {}
+            Ok(_) | Err(Error::TimedOut) => {}
             Err(error) => return Err(error),
         }
     }
@@ -129,17 +129,21 @@ fn try_receive(env: &Env) -> Result<()> {
 /// peers. What the wire has lost of the other direction must be noticed beside it.
 fn chatter(env: &Env, to: &[NodeId]) {
     // An error ends this life of it; the role starts over.
-    let _ = try_chatter(env, to);
+    let end = try_chatter(env, to);
+    // The receivers close when it does.
+    if !env.stage.closing() {
+        env.ends("the background", end);
+    }
 }
 
 fn try_chatter(env: &Env, to: &[NodeId]) -> Result<()> {
     let port = Port::open(&env.node, PortConfig::number(BACKGROUND.0))?;
     let mut remotes = Vec::new();
     for &to in to {
-        let patience = Timeout::After(Duration::from_millis(2));
+        let patience = patience(env);
         match port.import_with(to, RECEIVER, "memory", Modes::WRITE, patience) {
             Ok(remote) => remotes.push(remote),
-            Err(netvm::Error::Import { .. } | netvm::Error::TimedOut) => {}
+            Err(Error::Import { .. } | Error::TimedOut) if !env.calm => {}
             Err(error) => return Err(error),
         }
     }
@@ -154,7 +158,7 @@ fn try_chatter(env: &Env, to: &[NodeId]) -> Result<()> {
             break;
         }
         match port.notification(1)?.wait(Duration::from_millis(1)) {
-            Ok(_) | Err(netvm::Error::TimedOut) => {}
+            Ok(_) | Err(Error::TimedOut) => {}
             Err(error) => return Err(error),
         }
     }
@@ -180,9 +184,28 @@ struct Writer<'e> {
 
 fn write(env: &mut Env, to: NodeId, stripe: u64, verify: bool) {
     // An error ends this life of the writer; the role starts over.
-    if let Err(text) = try_write(env, to, stripe, verify).unwrap_or(Ok(())) {
-        env.complain(text);
+    match try_write(env, to, stripe, verify) {
+        Ok(Ok(())) => {}
+        Ok(Err(text)) => env.complain(text),
+        Err(error) => env.ends("a writer", Err(error)),
     }
+}
+
+/// How long an import may take. In the calm that is until a page comes that is slow to come.
+fn patience(env: &Env) -> Timeout {
+    Timeout::After(Duration::from_millis(if env.calm { 20 } else { 2 }))
+}
+
+/// A port number of a writer.
+fn number_of(env: &mut Env) -> u16 {
+    // Low numbers belong to the conformance bodies.
+    let number = PORTS - 14 + env.dice.below(12) as u16;
+    let ports = env.backend.geometry().ports;
+    if ports > PORTS && !env.calm && env.dice.below(3) == 0 {
+        // Nodes with smaller tables refuse what it sends, and hold that against no other port.
+        return PORTS + env.dice.below(u64::from(ports - PORTS)) as u16;
+    }
+    number
 }
 
 /// The outer result: an operation failed, as it may. The inner one: what was read is wrong.
@@ -193,16 +216,15 @@ fn try_write(
     verify: bool,
 ) -> Result<std::result::Result<(), String>> {
     let handle = env.node.clone();
-    // Low numbers belong to the conformance bodies.
-    let mut number = PORTS - 14 + env.dice.below(12) as u16;
-    let ports = env.backend.geometry().ports;
-    if ports > PORTS && env.dice.below(3) == 0 {
-        // Nodes with smaller tables refuse what it sends, and hold that against no other port.
-        number = PORTS + env.dice.below(u64::from(ports - PORTS)) as u16;
-    }
-    let port = Port::open(&handle, PortConfig::number(number))?;
+    let port = loop {
+        match Port::open(&handle, PortConfig::number(number_of(env))) {
+            // Another writer has it.
+            Err(Error::Refused { .. }) if env.calm => env.rest(),
+            opened => break opened?,
+        }
+    };
     let remote = loop {
-        if env.stage.stopped() {
+        if env.stage.stopped() && !env.calm {
             return Ok(Ok(()));
         }
         match port.import_with(
@@ -210,10 +232,10 @@ fn try_write(
             RECEIVER,
             "memory",
             Modes::READ | Modes::WRITE | Modes::NOTIFY,
-            Timeout::After(Duration::from_millis(2)),
+            patience(env),
         ) {
             Ok(remote) => break remote,
-            Err(netvm::Error::Import { .. } | netvm::Error::TimedOut) => {}
+            Err(Error::Import { .. } | Error::TimedOut) if !env.calm => {}
             Err(error) => return Err(error),
         }
     };
@@ -231,7 +253,9 @@ fn try_write(
         whole: false,
         id: signal(stripe),
     };
-    while !writer.env.stage.stopped() {
+    // In the calm, one round that goes well is asked for.
+    let mut calm = writer.env.calm;
+    while std::mem::take(&mut calm) || !writer.env.stage.stopped() {
         writer.burst()?;
         if let Err(text) = writer.settle(to, verify)? {
             return Ok(Err(text));

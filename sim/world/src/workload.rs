@@ -7,13 +7,14 @@
 use crate::backend::SimBackend;
 use crate::cluster;
 use crate::config::{Config, FaultLevel};
+use crate::coroutine::Park;
 use crate::dice::Dice;
 use crate::hostile;
 use crate::mix;
 use crate::sim::Sim;
 use crate::solo::Solo;
 use netvm::Node as Handle;
-use netvm_abi::{NodeId, PortId};
+use netvm_abi::{Nanos, NodeId, PortId};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +28,8 @@ pub(crate) struct Stage {
     pub(crate) close: AtomicBool,
     /// No role is left that would send anything.
     pub(crate) done: AtomicBool,
+    /// Whatever the faults have broken is whole again: a life of a role that begins now must end well.
+    pub(crate) calm: AtomicBool,
 }
 
 impl Stage {
@@ -38,6 +41,11 @@ impl Stage {
     /// Whether apps shall finish.
     pub(crate) fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing has a reason to fail any more.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.calm.load(Ordering::Relaxed)
     }
 }
 
@@ -51,6 +59,8 @@ pub(crate) struct Env {
     pub(crate) inline: usize,
     pub(crate) stage: Arc<Stage>,
     pub(crate) dice: Dice,
+    /// Nothing had a reason to fail any more when this life of the role began.
+    pub(crate) calm: bool,
 }
 
 impl Env {
@@ -58,6 +68,23 @@ impl Env {
     pub(crate) fn note(&self, what: &'static str, fields: &[(&'static str, u64)]) {
         if let Some(sim) = self.sim.upgrade() {
             sim.note(self.id, what, fields);
+        }
+    }
+
+    /// Lets some time pass.
+    pub(crate) fn rest(&self) {
+        if let Some(sim) = self.sim.upgrade() {
+            sim.parker
+                .park(Park::Until(sim.now().after(Nanos::from_micros(20))));
+        }
+    }
+
+    /// How this life of the role has ended. One that began in the calm has no reason to fail.
+    pub(crate) fn ends<E: std::fmt::Display>(&self, what: &str, end: std::result::Result<(), E>) {
+        if let (true, Err(error)) = (self.calm, end) {
+            self.complain(format!(
+                "{what} ends with \"{error}\", though the faults are long over"
+            ));
         }
     }
 
@@ -116,6 +143,7 @@ impl Role {
             sim: Solo::new(sim.me.clone()),
             id: self.node,
             inline: inline.into(),
+            calm: stage.is_calm(),
             stage,
             dice: Dice::new(seed),
         };
@@ -128,6 +156,8 @@ impl Role {
 pub(crate) const PORTS: u16 = 1 + BODIES * netvm_conformance::PORTS_PER_CASE + 16;
 /// Ports that some nodes have and others have not.
 pub(crate) const EXTRA_PORTS: u16 = 16;
+/// The port that shows, after the faults, that each node reaches each other one.
+pub(crate) const REUNION: PortId = PortId(PORTS - 2);
 /// The port that sends only so that there is traffic.
 pub(crate) const BACKGROUND: PortId = PortId(PORTS - 16);
 /// Conformance bodies that run side by side, at most.

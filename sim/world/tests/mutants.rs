@@ -73,6 +73,7 @@ fn every_mutant_is_caught_by_its_checker() {
         (Mutant::OneShotLost, Promise::P4),
         (Mutant::CapabilityCheckSkipped, Promise::P5),
         (Mutant::DeadPageStaysMapped, Promise::P6),
+        (Mutant::ReadSlotKept, Promise::P6),
     ];
     let mut survivors = Vec::new();
     for (broken, promise) in cases {

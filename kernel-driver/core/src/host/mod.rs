@@ -5,6 +5,7 @@ mod answers;
 mod attach;
 mod barrier;
 mod bounce;
+pub mod census;
 mod control;
 mod events;
 mod export;

@@ -133,6 +133,11 @@ impl Slot {
         self.receive
     }
 
+    /// Whether it has a receive buffer.
+    pub(crate) const fn has_receive(&self) -> bool {
+        self.holds_receive
+    }
+
     /// The receive buffer, if the slot still has it: for the caller to give back.
     #[inline]
     pub(crate) fn let_go(&mut self) -> Option<ReceiveId> {

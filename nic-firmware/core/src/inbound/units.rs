@@ -42,6 +42,11 @@ impl Unit {
         result: AtomicResult { value: 0, second: 0 },
     };
 
+    /// Whether an atomic is in it, or waits for it.
+    pub(crate) const fn is_taken(&self) -> bool {
+        self.taken || !self.waiting.is_empty()
+    }
+
     /// An atomic goes to work.
     #[inline]
     pub(crate) const fn begin(&mut self, atomic: Atomic) {

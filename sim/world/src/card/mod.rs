@@ -14,6 +14,7 @@ use crate::words::{Side, Space, View};
 use netvm_abi::atomic::Operand;
 use netvm_abi::wire::{HEADER_BYTES, OwnHeader};
 use netvm_abi::{BounceId, Geometry, Nanos, NodeId, ReceiveId, StagingId};
+use netvm_nic::census::Census;
 use netvm_nic::platform::{Dma, DmaId, Interrupt, Operands, Payload, Platform};
 use netvm_nic::{Config, Nic};
 use netvm_platform::{Device, DmaEnd, EventLoop, Frame};
@@ -93,6 +94,11 @@ impl Bus {
         [self.staging.len() * PAGE, self.bounce.len() * PAGE, received].map(|bytes| bytes as u64)
     }
 
+    /// DMAs under way, and receive buffers that the card has.
+    pub(crate) fn held(&self) -> [u32; 2] {
+        [self.active.len() as u32, self.receive.len() as u32]
+    }
+
     /// Whether a DMA is under way.
     pub(crate) fn busy(&self) -> bool {
         !self.active.is_empty()
@@ -160,6 +166,11 @@ impl Card {
     /// Whether it sleeps, though work for it has landed.
     fn sleeps_on_work(&self) -> bool {
         self.event_loop.is_asleep() && self.nic.has_work(&self.device)
+    }
+
+    /// What the NIC holds.
+    pub(crate) fn census(&self) -> Census {
+        self.nic.census()
     }
 
     /// What the NIC counted.

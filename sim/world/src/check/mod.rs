@@ -106,6 +106,8 @@ pub(crate) struct Limits {
     pub(crate) loss: Nanos,
     /// A port that sends only so that there is traffic.
     pub(crate) background: Option<u16>,
+    /// Of these nodes, each reaches each other one after the faults: those with lower numbers.
+    pub(crate) reunited: u16,
 }
 
 /// All checkers of a run.

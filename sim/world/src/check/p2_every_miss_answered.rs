@@ -169,6 +169,15 @@ impl Checker for EveryMissAnswered {
         }
         Ok(())
     }
+
+    fn settled(&mut self, ledger: &Ledger) -> Verdict {
+        match ledger.given_up(self.limits.reunited) {
+            Some((from, to)) => Err(format!(
+                "the link of node {from} to {to} is still down when everything has ended"
+            )),
+            None => Ok(()),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,12 @@
 //! A run: nodes come up ([`power`]), faults fly, then stop, and everything must finish ([`phases`]).
 
+#[cfg(test)]
+mod aftermath;
 mod phases;
 #[cfg(test)]
 mod posted_stores;
 mod power;
+mod rest;
 
 pub(crate) use power::restart;
 
@@ -22,6 +25,7 @@ use crate::link::{Fabric, LinkSpeed};
 use crate::node::Node;
 use crate::process;
 use crate::report::{Failure, Report};
+use crate::reunion::{self, Apart};
 use crate::script::{Blow, Script};
 use crate::sim::{Event, Sim};
 use crate::timing::CostModel;
@@ -55,6 +59,8 @@ pub(crate) struct World {
     since: Nanos,
     messages_then: u64,
     alive_roles: Vec<bool>,
+    /// The pairs of nodes that have not reached one another since the faults.
+    apart: Apart,
     tick: Nanos,
     /// Looks at the memory of the process.
     meter: Option<Meter>,
@@ -221,6 +227,11 @@ impl World {
                 deadline: config.deadline,
                 loss: power::timers().loss_bound(),
                 background: Some(workload::BACKGROUND.0),
+                reunited: if shape.model.is_none() && config.nodes <= reunion::ALL_PAIRS {
+                    config.nodes
+                } else {
+                    0
+                },
             }),
             roles,
             stage: Arc::new(Stage::default()),
@@ -232,6 +243,7 @@ impl World {
             since: Nanos(0),
             messages_then: 0,
             alive_roles,
+            apart: Apart::default(),
             tick: shape.tick,
             meter: None,
         }
@@ -292,7 +304,7 @@ impl World {
                 self.sim.trace.borrow_mut().flush(sink);
             }
         }
-        self.leaks()
+        Ok(())
     }
 
     /// Shows the checkers what was seen.

@@ -1,8 +1,9 @@
 //! The phases of a run, and the roles that may still be busy in each.
 
-use super::{Stop, World};
+use super::{Stop, World, power};
 use crate::config::FaultLevel;
 use crate::process::{self, Ended};
+use crate::reunion;
 use crate::sim::Event;
 use netvm_abi::{Nanos, NodeId};
 use std::collections::BTreeMap;
@@ -15,11 +16,15 @@ pub(super) enum Phase {
     Safety,
     /// They have stopped; the messages that are still wanted must flow.
     Recovery,
-    /// The apps have been told to finish, first those that no other app sends to.
+    /// The apps have been told to finish, first those that no other app sends to. Each node must reach each other one.
+    Reunion,
+    /// Nothing has a reason to fail any more. Each role that was told to finish lives once more, and must end well.
     Finish,
     /// Everything sent has ended; the others finish.
     Close,
-    /// All have.
+    /// All have. What they held comes back.
+    Rest,
+    /// It has.
     Over,
 }
 
@@ -37,7 +42,7 @@ impl World {
         if let Some(meter) = &self.meter {
             meter.look(&sim, &self.checkers);
         }
-        self.restart_roles();
+        self.restart_roles()?;
         let messages = self.checkers.messages();
         let elapsed = Nanos(now.0 - self.since.0);
         match self.phase {
@@ -53,7 +58,8 @@ impl World {
             Phase::Recovery => {
                 if messages >= self.config.messages || self.stage.done.load(Ordering::Relaxed) {
                     self.stage.stop.store(true, Ordering::Relaxed);
-                    self.enter(Phase::Finish, messages);
+                    self.reunite();
+                    self.enter(Phase::Reunion, messages);
                 } else if messages > self.messages_then {
                     self.enter(Phase::Recovery, messages);
                 } else if elapsed > self.config.patience {
@@ -64,13 +70,26 @@ impl World {
                     )));
                 }
             }
+            Phase::Reunion => {
+                let bound = reunion::bound(&self.config, &power::timers());
+                if !self.apart.is_over() && elapsed > bound {
+                    return Err(Stop::Other(format!(
+                        "{} ms after the faults stopped these nodes have not reached one another: {}; {}",
+                        elapsed.0 / 1_000_000,
+                        self.apart.describe(),
+                        self.unfinished()
+                    )));
+                }
+                let calm = self.apart.is_over() && (elapsed > bound || self.config.faults != FaultLevel::All);
+                if calm && self.clients_are_over() {
+                    self.live_once_more();
+                    self.enter(Phase::Finish, messages);
+                } else if elapsed > self.config.patience {
+                    return Err(self.stuck(elapsed));
+                }
+            }
             Phase::Finish => {
-                let quiet = self
-                    .alive_roles
-                    .iter()
-                    .zip(&self.roles)
-                    .all(|(alive, role)| role.server || !alive)
-                    && self.checkers.quiet();
+                let quiet = self.clients_are_over() && self.checkers.quiet();
                 if quiet && elapsed > Nanos::from_millis(3) {
                     self.checkers.settled().map_err(Stop::Broken)?;
                     self.stage.close.store(true, Ordering::Relaxed);
@@ -81,15 +100,54 @@ impl World {
             }
             Phase::Close => {
                 if self.finished() {
-                    self.phase = Phase::Over;
+                    self.enter(Phase::Rest, messages);
                 } else if elapsed > self.config.patience {
                     return Err(self.stuck(elapsed));
+                }
+            }
+            Phase::Rest => {
+                if self.is_at_rest(elapsed)? {
+                    self.phase = Phase::Over;
                 }
             }
             Phase::Over => {}
         }
         sim.after(CHECK, Event::Check);
         Ok(())
+    }
+
+    /// Whether all roles have ended that no other app sends to.
+    fn clients_are_over(&self) -> bool {
+        let mut roles = self.alive_roles.iter().zip(&self.roles);
+        roles.all(|(alive, role)| role.server || !alive)
+    }
+
+    /// Begins the roles by which the nodes reach one another.
+    fn reunite(&mut self) {
+        // In a modelled world nothing happens that is not measured.
+        if self.sim.model.is_some() {
+            return;
+        }
+        let (apart, roles) = reunion::roles(&self.config);
+        self.apart = apart;
+        for role in roles {
+            self.roles.push(role);
+            self.alive_roles.push(true);
+            let role = self.roles.len() - 1;
+            self.sim.after(Nanos(1_000), Event::Start { role });
+        }
+    }
+
+    /// Begins each role anew that no other app sends to.
+    fn live_once_more(&mut self) {
+        self.stage.calm.store(true, Ordering::Relaxed);
+        for (role, state) in self.roles.iter().enumerate() {
+            if state.repeat && !state.server {
+                self.alive_roles[role] = true;
+                let span = self.sim.span(Nanos::from_micros(20), Nanos::from_micros(500));
+                self.sim.after(span, Event::Start { role });
+            }
+        }
     }
 
     fn stuck(&self, elapsed: Nanos) -> Stop {
@@ -113,7 +171,7 @@ impl World {
         self.messages_then = messages;
     }
 
-    fn restart_roles(&mut self) {
+    fn restart_roles(&mut self) -> Result<(), Stop> {
         let ended = std::mem::take(&mut self.sim.apps.borrow_mut().ended);
         for (role, how) in ended {
             let again = match how {
@@ -121,10 +179,16 @@ impl World {
                 Ended::Finished => self.roles[role].repeat,
             };
             let role_of = &self.roles[role];
+            if how == Ended::Killed && self.phase == Phase::Finish && self.stage.is_calm() {
+                return Err(Stop::Other(format!(
+                    "{} on node {} was killed, though the faults are long over",
+                    role_of.name, role_of.node
+                )));
+            }
             let over = match self.phase {
                 Phase::Safety | Phase::Recovery => false,
-                Phase::Finish => !role_of.server,
-                Phase::Close | Phase::Over => true,
+                Phase::Reunion | Phase::Finish => !role_of.server,
+                Phase::Close | Phase::Rest | Phase::Over => true,
             };
             self.alive_roles[role] = again && !over;
             if self.alive_roles[role] {
@@ -135,6 +199,7 @@ impl World {
         if !self.alive_roles.contains(&true) {
             self.stage.done.store(true, Ordering::Relaxed);
         }
+        Ok(())
     }
 
     fn finished(&self) -> bool {
@@ -176,31 +241,5 @@ impl World {
             let _ = write!(text, "\n  stuck in {calls}: {}", who.join(", "));
         }
         text
-    }
-
-    /// What is left when everything has finished must be nothing.
-    pub(super) fn leaks(&self) -> Result<(), Stop> {
-        for node in &self.sim.nodes {
-            let free = node.vm.borrow().free_frames();
-            if free != node.memory_limit {
-                return Err(Stop::Other(format!(
-                    "node {}: {} frames are still in use after the last process",
-                    node.id,
-                    node.memory_limit - free
-                )));
-            }
-            let mapped = node
-                .driver
-                .borrow()
-                .as_ref()
-                .map_or(0, |driver| driver.host.mapped_pages());
-            if mapped != 0 {
-                return Err(Stop::Other(format!(
-                    "node {}: {mapped} pages are still mapped at the end",
-                    node.id
-                )));
-            }
-        }
-        Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! What the checkers ask of the ledger.
 
 use super::Ledger;
-use super::lane::{Lane, Notified};
+use super::lane::{Direction, Lane, Notified};
 use std::collections::BTreeMap;
 
 impl Ledger {
@@ -13,6 +13,16 @@ impl Ledger {
             .flat_map(|lane| &lane.streams)
             .filter(|(port, _)| self.background != Some(**port))
             .all(|(_, stream)| stream.waiting.is_empty())
+    }
+
+    /// A direction between two of the first `nodes` nodes whose latest life is over: nothing is owed there, so nothing
+    /// can be missed.
+    pub(in crate::check) fn given_up(&self, nodes: u16) -> Option<Direction> {
+        let mut lanes = self.lanes.iter();
+        let honest = |(from, to): &Direction| *from < nodes && *to < nodes;
+        lanes
+            .find(|(direction, lane)| lane.abandoned && honest(direction))
+            .map(|(direction, _)| *direction)
     }
 
     /// The oldest message of each direction that has not ended.
