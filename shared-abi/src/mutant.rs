@@ -33,6 +33,10 @@ pub enum Mutant {
     OneShotLost = 12,
     /// P6: the read slot of a command that never leaves stays taken.
     ReadSlotKept = 13,
+    /// P2: a message of 40 bytes is refused, for want of memory that there is.
+    FalseRefusal = 14,
+    /// P2: a card counts as dead much earlier than it may.
+    HealthyCardDead = 15,
 }
 
 /// Whether this process runs `mutant`.

@@ -179,6 +179,9 @@ impl CapabilityTable {
         if mutant::is(Mutant::CapabilityCheckSkipped) {
             return Ok(SegmentId(0));
         }
+        if mutant::is(Mutant::FalseRefusal) && len == 40 {
+            return Err(Status::NoMemory);
+        }
         self.check(
             bar,
             &Request {

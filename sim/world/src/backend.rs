@@ -6,7 +6,7 @@ use crate::kernel;
 use crate::memory::{Region, wait_for};
 use crate::node::Node;
 use crate::process;
-use crate::seen::{Allowed, ExportFact};
+use crate::seen::{Allowed, ExportFact, Seen};
 use crate::sim::Sim;
 use crate::solo::Solo;
 use crate::timing::CostModel;
@@ -302,6 +302,12 @@ impl PortBackend for SimPort {
                 _ => Status::OutOfRange,
             })
         })?;
+        sim.see(Seen::Registered {
+            node: self.node,
+            port: self.open.port,
+            start: first * PAGE as u64,
+            len,
+        });
         Ok(Arc::new(Region {
             sim: self.sim.clone(),
             node: self.node,

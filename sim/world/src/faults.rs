@@ -303,6 +303,24 @@ impl Faults {
     }
 }
 
+impl FaultKind {
+    /// Whether it may make an operation fail, or a card seem dead, beside what the wire loses.
+    pub(crate) const fn is_cause(self) -> bool {
+        matches!(
+            self,
+            Self::VmRefuse
+                | Self::VmNoMemory
+                | Self::VmSlow
+                | Self::VmDiscard
+                | Self::ProcessDies
+                | Self::NodeRestarts
+                | Self::CardPauses
+                | Self::CardHangs
+                | Self::Revoke
+        )
+    }
+}
+
 /// Whether a correct program does not notice it.
 const fn is_benign(kind: FaultKind) -> bool {
     matches!(

@@ -257,6 +257,15 @@ impl NodeWatch {
         });
     }
 
+    fn told(&self, sim: &Sim, port: PortId, written: u32) {
+        let slot = written.wrapping_sub(1) % port_area::ERROR_RECORDS;
+        let at = port_area::ERRORS.0 + slot * port_area::ERROR_WORDS as u32;
+        let at = self.shared.port_area(port).plus(at);
+        let (node, words) = (self.node, sim.node(self.node).words());
+        let words = std::array::from_fn(|index| words.peek(Space::Shared, at.plus(index as u32)));
+        sim.see(Seen::Told { node, port, words });
+    }
+
     fn queued(&self, sim: &Sim, port: PortId, tail: u32) {
         let words = sim.node(self.node).words();
         let entries = self.geometry.notification_queue;
@@ -321,6 +330,9 @@ impl Watch for NodeWatch {
                 if let Some((port, word)) = area {
                     if word == port_area::NOTIFICATION_WRITE.0 && value != 0 {
                         self.queued(&sim, port, value);
+                    }
+                    if word == port_area::ERROR_WRITE.0 && value != 0 {
+                        self.told(&sim, port, value);
                     }
                     let first = port_area::QUEUE_RECORDS.0;
                     if word >= first && (word - first).is_multiple_of(2) {

@@ -2,9 +2,10 @@
 //! this comes out of a core's state; it is recorded where the modelled hardware, the modelled kernel
 //! and the system-call boundary do their part.
 
+use crate::faults::FaultKind;
 use crate::vm::ProcessId;
 use netvm_abi::control::Modes;
-use netvm_abi::{BounceId, Nanos, NodeId, NotificationId, PortId, Ppn};
+use netvm_abi::{BounceId, Nanos, NodeId, NotificationId, PortId, Ppn, port_area};
 use std::rc::Rc;
 
 /// A range of bytes in one page of a process.
@@ -75,6 +76,17 @@ pub(crate) struct Allowed {
     pub(crate) modes: Modes,
     /// The notifications it may raise, first and last.
     pub(crate) notify: (NotificationId, NotificationId),
+}
+
+/// What of a port ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// All of it.
+    Port,
+    /// A region, with all exports in it.
+    Region,
+    /// An export.
+    Export,
 }
 
 /// One fact.
@@ -193,6 +205,29 @@ pub(crate) enum Seen {
     /// An app waited until the clock ended its wait, and went on as if it had been woken: no wake-up has come for what it
     /// found.
     Overslept { node: NodeId, port: PortId },
+
+    /// A fault of the run strikes a node, of those that may make an operation fail or a card seem dead.
+    Fault { node: NodeId, kind: FaultKind },
+    /// The card told an app of an operation that has failed: a record of its port's error ring.
+    Told {
+        node: NodeId,
+        port: PortId,
+        words: [u32; port_area::ERROR_WORDS],
+    },
+
+    /// A port has a region from now on.
+    Registered {
+        node: NodeId,
+        port: PortId,
+        start: u64,
+        len: u64,
+    },
+    /// A port, or something of it, begins to end: what is asked of it from now on may fail.
+    Ends {
+        node: NodeId,
+        port: PortId,
+        what: Ending,
+    },
 
     /// An app rang its doorbell: the head of the descriptor that it published.
     Posted {

@@ -203,6 +203,9 @@ impl Sim {
         if fires {
             self.faults.borrow_mut().count(kind, self.node(node).states());
             self.note(node, "fault", &[(kind.label(), 1)]);
+            if kind.is_cause() {
+                self.see(Seen::Fault { node, kind });
+            }
         }
         fires
     }

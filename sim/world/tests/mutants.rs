@@ -74,6 +74,8 @@ fn every_mutant_is_caught_by_its_checker() {
         (Mutant::CapabilityCheckSkipped, Promise::P5),
         (Mutant::DeadPageStaysMapped, Promise::P6),
         (Mutant::ReadSlotKept, Promise::P6),
+        (Mutant::FalseRefusal, Promise::P2),
+        (Mutant::HealthyCardDead, Promise::P2),
     ];
     let mut survivors = Vec::new();
     for (broken, promise) in cases {

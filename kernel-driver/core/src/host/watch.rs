@@ -6,6 +6,7 @@ use crate::platform::Platform;
 use crate::watch::{CardWait, Found, LOOKS};
 use netvm_abi::Nanos;
 use netvm_abi::bar::header;
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::shared_map::status_page;
 use netvm_abi::storage::Storage;
 use netvm_abi::words::SharedWords;
@@ -88,8 +89,10 @@ impl<S: Storage> Host<S> {
         }
     }
 
-    const fn is_over(&self, clock: Nanos, wait: CardWait) -> bool {
-        clock.0.saturating_sub(wait.since.0) >= self.config.nic_deadline.0
+    fn is_over(&self, clock: Nanos, wait: CardWait) -> bool {
+        let early = mutant::is(Mutant::HealthyCardDead);
+        let deadline = self.config.nic_deadline.0 / if early { 1_000 } else { 1 };
+        clock.0.saturating_sub(wait.since.0) >= deadline
     }
 
     /// Begins to wait for something that the card does by itself. [`Self::is_overdue`] judges it.

@@ -3,6 +3,7 @@
 //! They are fed with `Seen` facts, in the order in which they happened, after every step of the
 //! world. Each keeps its own books; what several need (which message is where) is in `ledger`.
 
+mod causes;
 mod ledger;
 pub(crate) mod message;
 mod p1_stale_dma;
@@ -117,8 +118,8 @@ pub(crate) struct Checkers {
 }
 
 impl Checkers {
-    /// The checkers of a run that keeps to these.
-    pub(crate) fn new(limits: Limits) -> Self {
+    /// The checkers of a run that keeps to these, and whose nodes have tables of these many ports.
+    pub(crate) fn new(limits: Limits, ports: Vec<u16>) -> Self {
         Self {
             ledger: Ledger::with_background(limits.background),
             // A broken promise often breaks others in its wake: the most specific comes first.
@@ -130,6 +131,7 @@ impl Checkers {
                 Box::new(shared_queue::SharedQueue::default()),
                 Box::new(p4_order::Order::default()),
                 Box::new(p2_every_miss_answered::EveryMissAnswered::new(limits)),
+                Box::new(causes::Causes::new(limits, ports)),
             ],
         }
     }

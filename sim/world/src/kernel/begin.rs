@@ -3,6 +3,7 @@
 use super::{Work, post};
 use crate::node::Node;
 use crate::process::{self, AppId};
+use crate::seen::{Ending, Seen};
 use crate::sim::Sim;
 use crate::vm::{Change, ProcessId};
 use netvm_abi::{ExportId, PortId, SegmentId, Vpn};
@@ -70,6 +71,7 @@ pub(crate) fn close(sim: &Sim, node: &Node, port: PortId, waiter: Option<AppId>)
         driver.host.port_close_begin(&mut driver.platform, open).ok()?
     };
     sim.note(node.id, "close port", &[("port", u64::from(port.0))]);
+    ends(sim, node, port, Ending::Port);
     Some(post(sim, node, Work::Close { port, close }, waiter))
 }
 
@@ -88,6 +90,7 @@ pub(crate) fn unregister(
         let driver = slot.as_mut()?;
         driver.host.unregister_begin(port, segment).ok()?
     };
+    ends(sim, node, port, Ending::Region);
     Some(post(
         sim,
         node,
@@ -116,6 +119,7 @@ pub(crate) fn unexport(
         let driver = slot.as_mut()?;
         driver.host.unexport_begin(port, export).ok()?
     };
+    ends(sim, node, port, Ending::Export);
     Some(post(
         sim,
         node,
@@ -139,6 +143,7 @@ pub(crate) fn exit(sim: &Sim, node: &Node, process: ProcessId) {
                     continue;
                 };
                 if let Ok(close) = driver.host.port_close_begin(&mut driver.platform, open) {
+                    ends(sim, node, port, Ending::Port);
                     ports.push((port, close));
                 }
             }
@@ -150,6 +155,12 @@ pub(crate) fn exit(sim: &Sim, node: &Node, process: ProcessId) {
         &[("process", u64::from(process.0)), ("ports", ports.len() as u64)],
     );
     post(sim, node, Work::Exit { process, ports }, None);
+}
+
+/// Notes that something of a port begins to end.
+fn ends(sim: &Sim, node: &Node, port: PortId, what: Ending) {
+    let node = node.id;
+    sim.see(Seen::Ends { node, port, what });
 }
 
 const fn label(change: Change) -> &'static str {

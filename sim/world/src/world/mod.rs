@@ -217,22 +217,26 @@ impl World {
         });
         let alive_roles = vec![false; roles.len()];
         let window = shape.geometries.first().map_or(0, |geometry| geometry.window);
+        let limits = Limits {
+            nodes: config.nodes,
+            window: u32::from(window),
+            deadline: config.deadline,
+            loss: power::timers().loss_bound(),
+            background: Some(workload::BACKGROUND.0),
+            reunited: if shape.model.is_none() && config.nodes <= reunion::ALL_PAIRS {
+                config.nodes
+            } else {
+                0
+            },
+        };
         Self {
             seed,
             config,
             sim,
-            checkers: Checkers::new(Limits {
-                nodes: config.nodes,
-                window: u32::from(window),
-                deadline: config.deadline,
-                loss: power::timers().loss_bound(),
-                background: Some(workload::BACKGROUND.0),
-                reunited: if shape.model.is_none() && config.nodes <= reunion::ALL_PAIRS {
-                    config.nodes
-                } else {
-                    0
-                },
-            }),
+            checkers: Checkers::new(
+                limits,
+                shape.geometries.iter().map(|tables| tables.ports).collect(),
+            ),
             roles,
             stage: Arc::new(Stage::default()),
             rogue: Rogue::new(NodeId(config.nodes)),

@@ -15,6 +15,11 @@ impl Ledger {
             .all(|(_, stream)| stream.waiting.is_empty())
     }
 
+    /// Whether the latest life of a direction still counts.
+    pub(in crate::check) fn is_up(&self, from: u16, to: u16) -> bool {
+        self.lanes.get(&(from, to)).is_some_and(|lane| !lane.abandoned)
+    }
+
     /// A direction between two of the first `nodes` nodes whose latest life is over: nothing is owed there, so nothing
     /// can be missed.
     pub(in crate::check) fn given_up(&self, nodes: u16) -> Option<Direction> {

@@ -43,12 +43,17 @@ impl Ledger {
             lane.told = true;
         }
         self.give_up(node, peer);
-        let of_node = |node: NodeId| self.node_causes.get(&node.0).copied();
-        let of_pair = self.causes.get(&pair(node, peer)).copied();
         news.push(News::LinkDown {
             lane,
-            cause: of_pair.max(of_node(node)).max(of_node(peer)),
+            cause: self.blamed(node, peer),
         });
+    }
+
+    /// When something last happened that may end the link of two nodes.
+    pub(in crate::check) fn blamed(&self, one: NodeId, other: NodeId) -> Option<Nanos> {
+        let of_node = |node: NodeId| self.node_causes.get(&node.0).copied();
+        let of_pair = self.causes.get(&pair(one, other)).copied();
+        of_pair.max(of_node(one)).max(of_node(other))
     }
 
     /// A card is gone: it says nothing more of its links.
