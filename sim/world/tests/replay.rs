@@ -26,6 +26,35 @@ fn two_runs_of_a_seed_give_the_same_trace_byte_for_byte() {
     }
 }
 
+/// Names the file that a process of its own writes its trace to.
+const CHILD: &str = "NETVM_REPLAY_TRACE";
+
+/// Each process has its memory at other addresses, and its own seed for hashes: neither may reach a run.
+#[test]
+fn another_process_plays_the_same_run() {
+    let config = Config {
+        messages: 1_500,
+        ..Config::default()
+    };
+    let own = trace(13, &config);
+    if let Some(path) = std::env::var_os(CHILD) {
+        return std::fs::write(path, own).expect("a file for the trace");
+    }
+    for run in 0..2 {
+        let name = format!("replay-{}-{run}", std::process::id());
+        let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let child = std::process::Command::new(std::env::current_exe().expect("this test"))
+            .args(["--exact", "another_process_plays_the_same_run"])
+            .env(CHILD, &path)
+            .output()
+            .expect("a process");
+        assert!(child.status.success(), "{child:?}");
+        let other = std::fs::read(&path).expect("its trace");
+        std::fs::remove_file(&path).expect("its trace");
+        assert!(other == own, "another process plays another run of this seed");
+    }
+}
+
 #[test]
 fn an_unread_trace_changes_nothing() {
     let config = Config {
