@@ -219,11 +219,34 @@ static unsigned long nv_frame(const struct vm_fault *vmf)
 	return vmf->pgoff - (unsigned long)vmf->vma->vm_private_data;
 }
 
+/*
+ * The page that stands in for NIC memory that has gone: one for each file, made at its first fault.
+ * Without `files_lock`: the caller holds its mmap_lock, and files end under that lock, which waits for
+ * mmap_lock.
+ */
+static struct page *nv_dummy(struct nv_file *ours)
+{
+	struct page *page = READ_ONCE(ours->dummy);
+	struct page *first;
+
+	if (page)
+		return page;
+	page = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+	if (!page)
+		return NULL;
+	first = cmpxchg(&ours->dummy, NULL, page);
+	if (!first)
+		return page;
+	__free_page(page);
+	return first;
+}
+
 /* A page of NIC memory; when that has gone, one that nothing else sees. */
 static vm_fault_t nv_bar_fault(struct vm_fault *vmf)
 {
 	struct nv_file *ours = vmf->vma->vm_file->private_data;
 	struct nv_card *card = ours->card;
+	struct page *dummy;
 	vm_fault_t result;
 
 	down_read(&card->mappings);
@@ -233,13 +256,10 @@ static vm_fault_t nv_bar_fault(struct vm_fault *vmf)
 		return result;
 	}
 	up_read(&card->mappings);
-	mutex_lock(&card->files_lock);
-	if (!ours->dummy)
-		ours->dummy = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
-	mutex_unlock(&card->files_lock);
-	if (!ours->dummy)
+	dummy = nv_dummy(ours);
+	if (!dummy)
 		return VM_FAULT_OOM;
-	return vmf_insert_pfn_prot(vmf->vma, vmf->address, page_to_pfn(ours->dummy),
+	return vmf_insert_pfn_prot(vmf->vma, vmf->address, page_to_pfn(dummy),
 				   vm_get_page_prot(vmf->vma->vm_flags));
 }
 
