@@ -37,6 +37,12 @@ pub enum Mutant {
     FalseRefusal = 14,
     /// P2: a card counts as dead much earlier than it may.
     HealthyCardDead = 15,
+    /// Values: an atomic goes to work while another one has its unit.
+    UnitAdmitsAll = 20,
+    /// P4: a flush is answered before what was sent before it has landed.
+    FlushDoesNotWait = 21,
+    /// Values: an atomic is answered by the new value of its word.
+    AtomicAnswersNew = 22,
 }
 
 /// Whether this process runs `mutant`.

@@ -5,6 +5,7 @@ use crate::clock::Clock;
 use crate::coroutine::{Parker, StackPool};
 use crate::dice::Dice;
 use crate::faults::{FaultKind, Faults};
+use crate::history::Histories;
 use crate::link::Fabric;
 use crate::node::Node;
 use crate::process::{AppId, Apps, Overslept};
@@ -105,6 +106,8 @@ pub(crate) struct Sim {
     pub(crate) overheard: RefCell<Vec<Rc<[u8]>>>,
     /// Looks for the world that apps may still have after its end; none while it lasts.
     looks_left: Cell<Option<u32>>,
+    /// What programs asked of shared objects.
+    pub(crate) histories: RefCell<Histories>,
     /// A fault that a script asks for.
     pub(crate) play: Play,
 }
@@ -144,6 +147,7 @@ impl Sim {
             model,
             overheard: RefCell::default(),
             looks_left: Cell::new(None),
+            histories: RefCell::default(),
             play: Play::default(),
         })
     }

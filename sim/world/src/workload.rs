@@ -10,6 +10,7 @@ use crate::config::{Config, FaultLevel};
 use crate::coroutine::Park;
 use crate::dice::Dice;
 use crate::hostile;
+use crate::judged;
 use crate::mix;
 use crate::sim::Sim;
 use crate::solo::Solo;
@@ -153,13 +154,16 @@ impl Role {
 }
 
 /// Ports of a node: the driver's, the bodies', and some more.
-pub(crate) const PORTS: u16 = 1 + BODIES * netvm_conformance::PORTS_PER_CASE + 16;
+pub(crate) const PORTS: u16 = 1 + BODIES * netvm_conformance::PORTS_PER_CASE + 18;
 /// Ports that some nodes have and others have not.
 pub(crate) const EXTRA_PORTS: u16 = 16;
 /// The port that shows, after the faults, that each node reaches each other one.
 pub(crate) const REUNION: PortId = PortId(PORTS - 2);
 /// The port that sends only so that there is traffic.
 pub(crate) const BACKGROUND: PortId = PortId(PORTS - 16);
+/// Ports of programs whose operations are judged, and of the one that owns what they change.
+pub(crate) const JUDGED: PortId = PortId(PORTS - 17);
+pub(crate) const JUDGED_HOME: PortId = PortId(PORTS - 18);
 /// Conformance bodies that run side by side, at most.
 const BODIES: u16 = 3;
 
@@ -180,6 +184,9 @@ pub(crate) fn roles(dice: &mut Dice, config: &Config) -> Vec<Role> {
         Vec::new()
     };
     roles.extend(mix::roles(dice, config));
+    if config.nodes <= 16 {
+        roles.extend(judged::roles(dice, config.nodes));
+    }
     let node = NodeId(dice.below(u64::from(config.nodes)) as u16);
     if config.nodes > 1 {
         roles.push(Role::new("hostile app", node, |env| {

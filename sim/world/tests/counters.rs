@@ -6,6 +6,8 @@ use std::collections::BTreeSet;
 
 /// What the simulated kernel counts.
 const KERNEL: [&str; 2] = ["host_evictions", "host_written_back"];
+/// What the run itself counts: operations of programs whose histories were judged, and histories whose search took too long.
+const JUDGED: [&str; 2] = ["histories_undecided", "judged_operations"];
 
 #[test]
 fn a_report_has_every_counter_of_both_cores() {
@@ -24,8 +26,10 @@ fn a_report_has_every_counter_of_both_cores() {
         .copied()
         .chain(host.iter().map(String::as_str))
         .chain(KERNEL)
+        .chain(JUDGED)
         .collect();
     assert_eq!(found, expected);
+    assert_eq!(report.counters["histories_undecided"], 0);
     // The figures are the cores', not zeroes under their names.
     for name in [
         "messages_sent",
@@ -35,6 +39,7 @@ fn a_report_has_every_counter_of_both_cores() {
         "host_pages_mapped",
         "host_evictions",
         "host_written_back",
+        "judged_operations",
     ] {
         assert!(report.counters[name] > 0, "{name}: {:?}", report.counters);
     }

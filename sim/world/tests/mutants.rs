@@ -16,6 +16,9 @@ use netvm_world::{Config, Failure, FaultLevel, NoTrace, run_conformance, run_see
 /// Seeds that a mutant may survive.
 const SEEDS: u64 = 40;
 
+/// Mutants that give programs values that no order of their operations explains.
+const VALUES: [Mutant; 2] = [Mutant::UnitAdmitsAll, Mutant::AtomicAnswersNew];
+
 /// A world that a mutant does not survive.
 type Hunt = fn() -> Option<Box<Failure>>;
 
@@ -71,6 +74,7 @@ fn every_mutant_is_caught_by_its_checker() {
         (Mutant::WriteThroughReadOnly, Promise::P3),
         (Mutant::NotificationEarly, Promise::P4),
         (Mutant::OneShotLost, Promise::P4),
+        (Mutant::FlushDoesNotWait, Promise::P4),
         (Mutant::CapabilityCheckSkipped, Promise::P5),
         (Mutant::DeadPageStaysMapped, Promise::P6),
         (Mutant::ReadSlotKept, Promise::P6),
@@ -96,6 +100,20 @@ fn every_mutant_is_caught_by_its_checker() {
         match caught {
             Some((seed, what)) => println!("{broken:?}: caught by {promise} with seed {seed}: {what}"),
             None => survivors.push(format!("{broken:?} was not caught by {promise}; {others:#?}")),
+        }
+    }
+    for broken in VALUES {
+        mutant::select(Some(broken));
+        let mut others = Vec::new();
+        let caught = (1..=SEEDS).find_map(|seed| {
+            let failure = run_seed(seed, &Config::default(), &mut NoTrace).err()?;
+            let judged = failure.what.contains("no order explains");
+            others.push(format!("seed {seed}: {:?} {}", failure.promise, failure.what));
+            judged.then_some(seed)
+        });
+        match caught {
+            Some(seed) => println!("{broken:?}: no order explains a history of seed {seed}"),
+            None => survivors.push(format!("{broken:?} left all histories in order; {others:#?}")),
         }
     }
     for (broken, promise, hunt) in named_worlds() {

@@ -8,6 +8,7 @@ use crate::env::Env;
 use crate::queue::Fifo;
 use netvm_abi::atomic::{Atomic, AtomicResult, Operand};
 use netvm_abi::descriptor::Opcode;
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::storage::Storage;
 use netvm_abi::{BounceId, Vpn};
 
@@ -74,7 +75,10 @@ impl Unit {
     /// Carries it out on the operand. Gives the answer, and whether the operand is to be written back.
     #[inline]
     pub(crate) fn apply(&mut self, operand: &mut Operand) -> (AtomicResult, bool) {
-        let (result, changed) = self.atomic.apply(operand);
+        let (mut result, changed) = self.atomic.apply(operand);
+        if mutant::is(Mutant::AtomicAnswersNew) && self.atomic.opcode == Opcode::FetchAdd {
+            result.value = result.value.wrapping_add(self.atomic.operand);
+        }
         self.result = result;
         (result, changed)
     }
@@ -98,7 +102,7 @@ impl Unit {
         if slot.in_unit {
             return true;
         }
-        if self.taken {
+        if self.taken && !mutant::is(Mutant::UnitAdmitsAll) {
             self.waiting.push(&mut env.lines, at.0);
             env.counters.atomics_queued += 1;
             return false;

@@ -14,6 +14,7 @@ use crate::inbound::SlotState;
 use crate::platform::Platform;
 use crate::window::Place;
 use netvm_abi::control::Modes;
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{
@@ -287,7 +288,9 @@ impl<S: Storage> Nic<S> {
         let header = slot.header();
         let id = header.source();
         let ordered = MessageFlags::ORDERED | MessageFlags::APPEND;
-        let waits = header.flags().intersects(ordered) || header.kind() == Kind::Flush;
+        let flush = header.kind() == Kind::Flush;
+        let waits =
+            (header.flags().intersects(ordered) || flush) && !(flush && mutant::is(Mutant::FlushDoesNotWait));
         if waits {
             self.env.counters.ordered_parked += 1;
             slot.set(SlotState::Ordered);

@@ -19,6 +19,7 @@ use crate::dma::DmaSpeed;
 use crate::driver;
 use crate::faults::Faults;
 use crate::footprint::Meter;
+use crate::history::Judged;
 use crate::hostile::{self, Rogue};
 use crate::kernel;
 use crate::link::{Fabric, LinkSpeed};
@@ -272,8 +273,9 @@ impl World {
     pub(crate) fn run(mut self, sink: &mut dyn TraceSink) -> Result<Report, Box<Failure>> {
         let result = self.start().and_then(|()| self.events(sink));
         self.sim.trace.borrow_mut().flush(sink);
-        match result {
-            Ok(()) => Ok(self.report()),
+        let judged = result.and_then(|()| self.sim.histories.borrow().judge().map_err(Stop::Other));
+        match judged {
+            Ok(judged) => Ok(self.report(judged)),
             Err(stop) => Err(Box::new(self.failure(stop))),
         }
     }
@@ -439,14 +441,17 @@ impl World {
         counters
     }
 
-    fn report(&self) -> Report {
+    fn report(&self, judged: Judged) -> Report {
+        let mut counters = self.counters();
+        counters.insert("judged_operations".into(), judged.operations);
+        counters.insert("histories_undecided".into(), judged.undecided);
         Report {
             seed: self.seed,
             nodes: self.config.nodes,
             messages: self.checkers.messages(),
             events: self.sim.clock.borrow().posted(),
             virtual_nanos: self.sim.now().0 - 1_000_000_000,
-            counters: self.counters(),
+            counters,
             coverage: self.sim.faults.borrow().coverage().clone(),
             bodies: self
                 .sim
