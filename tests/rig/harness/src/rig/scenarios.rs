@@ -57,6 +57,14 @@ const UNRULY: Faults = Faults {
 /// What a host says of a case in which it has no part (`tests/rig/programs/src/spread.rs`).
 const NOT_HERE: &str = "no part of it runs on this machine";
 
+/// Cases that the rig's two machines cannot run, and why.
+const CANNOT_RUN: [(&str, &str); 4] = [
+    ("allow_list", "three machines"),
+    ("no_death", "processes started in turn"),
+    ("deaths_in_a_crowd", "three machines"),
+    ("restarted_node", "a node that starts anew"),
+];
+
 /// For the whole suite.
 const CONFORMANCE: Duration = Duration::from_secs(600);
 
@@ -378,12 +386,22 @@ fn conformance(rack: &mut Rack) -> Result<String> {
         host.unpinned()?;
     }
     let [first, second] = &texts;
-    agree(first, second)?;
+    let skipped = agree(first, second)?;
+    let cannot_run = CANNOT_RUN.map(|(name, _)| name);
+    ensure!(
+        skipped.iter().all(|name| cannot_run.contains(&name.as_str())),
+        "of the cases that were skipped, {skipped:?}, only these may be: {CANNOT_RUN:?}"
+    );
+    ensure!(
+        skipped.len() == CANNOT_RUN.len(),
+        "only {skipped:?} were skipped: shorten the list of those that cannot run, {CANNOT_RUN:?}"
+    );
     Ok(first.trim().lines().last().unwrap_or_default().to_owned())
 }
 
-/// Both hosts ran the same cases to the same end. Host 0 takes part in each of them, host 1 need not.
-fn agree(first: &str, second: &str) -> Result<()> {
+/// Both hosts ran the same cases to the same end. Host 0 takes part in each of them, host 1 need not. Gives the cases that both
+/// skipped.
+fn agree(first: &str, second: &str) -> Result<Vec<String>> {
     let ends = |text: &'_ str| -> Vec<(String, String)> {
         let cases = text.lines().filter_map(|line| line.split_once(" ms  "));
         let named = cases.map(|(case, end)| {
@@ -409,7 +427,8 @@ fn agree(first: &str, second: &str) -> Result<()> {
             other.1
         );
     }
-    Ok(())
+    let skipped = first.into_iter().filter(|(_, end)| end != "ok");
+    Ok(skipped.map(|(name, _)| name).collect())
 }
 
 fn reorder(rack: &mut Rack) -> Result<String> {
@@ -438,7 +457,8 @@ mod tests {
         let both = "one     12 ms  ok\ntwo      0 ms  skipped: no\n";
         let more = format!("{both}three    7 ms  ok\n3 passed, 0 failed\n");
         let less = format!("{both}three    0 ms  skipped: {NOT_HERE}\n");
-        agree(&more, &less).expect("host 1 has no part in it");
+        let skipped = agree(&more, &less).expect("host 1 has no part in it");
+        assert_eq!(skipped, ["two"]);
         agree(&less, &more).expect_err("host 0 has a part in each");
         agree(&more, both).expect_err("a case too few");
         agree(both, &both.replace("skipped: no", "ok")).expect_err("two is another");

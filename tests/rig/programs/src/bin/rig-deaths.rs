@@ -50,6 +50,9 @@ enum Role {
     /// Takes part in the lock and the semaphore.
     #[command(hide = true)]
     Member,
+    /// Gets the lock, and stays inside.
+    #[command(hide = true)]
+    Inside,
     /// Gets the asymmetric lock, and keeps it.
     #[command(hide = true)]
     Holder,
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match arguments.role {
         Some(Role::Member) => member(),
+        Some(Role::Inside) => inside(),
         Some(Role::Holder) => holder(),
         None => survive(&arguments),
     };
@@ -69,7 +73,7 @@ fn main() -> ExitCode {
 struct Shared {
     lock: Lock,
     tokens: Semaphore,
-    /// Two words: the process inside, and how often one was.
+    /// Three words: the process inside, how often one was, and how often one was told of a death.
     table: RemoteSegment,
 }
 
@@ -83,11 +87,11 @@ impl Shared {
         })
     }
 
-    /// Is inside of the lock once. Returns whether the guard reported a death there.
-    fn enter(&mut self, me: u64) -> Result<bool, Trouble> {
+    /// Is inside of the lock once, and does something there. Returns whether the guard reported a death.
+    fn enter(&mut self, me: u64, there: impl FnOnce()) -> Result<bool, Trouble> {
         let guard = self.lock.acquire()?;
         let died = guard.owner_died();
-        let [before, count] = words(&self.table)?;
+        let [before, count, deaths] = words(&self.table)?;
         if before != 0 && !died {
             return Err(format!(
                 "process {me} gets the lock; process {before} is inside, and is not said to have died"
@@ -95,7 +99,11 @@ impl Shared {
             .into());
         }
         self.table.write(0, &me.to_le_bytes()).post()?;
-        let [inside, still] = words(&self.table)?;
+        if died {
+            self.table.write(16, &(deaths + 1).to_le_bytes()).post()?;
+        }
+        there();
+        let [inside, still, _] = words(&self.table)?;
         if (inside, still) != (me, count) {
             return Err(format!(
                 "process {me} has the lock; process {inside} came in, entry {still} instead of {count}"
@@ -114,11 +122,11 @@ impl Shared {
 }
 
 /// The table, after all that was written to it.
-fn words(table: &RemoteSegment) -> netvm::Result<[u64; 2]> {
-    let mut bytes = [0; 16];
+fn words(table: &RemoteSegment) -> netvm::Result<[u64; 3]> {
+    let mut bytes = [0; 24];
     table.read(0, &mut bytes).ordered().call()?;
     let (words, _) = bytes.as_chunks::<8>();
-    Ok([u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1])])
+    Ok([words[0], words[1], words[2]].map(u64::from_le_bytes))
 }
 
 /// Takes part until it is killed.
@@ -128,10 +136,24 @@ fn member() -> Result<String, Trouble> {
     let mut shared = Shared::join(&port)?;
     println!("{READY}");
     loop {
-        shared.enter(std::process::id().into())?;
+        shared.enter(std::process::id().into(), || {})?;
         shared.tokens.wait()?;
         shared.tokens.signal()?;
     }
+}
+
+/// Says that it is inside of the lock, and stays there until it is killed.
+fn inside() -> Result<String, Trouble> {
+    let node = meeting::node(Path::new(device::FIRST))?;
+    let port = Port::open(&node, PortConfig::default())?;
+    let mut shared = Shared::join(&port)?;
+    shared.enter(std::process::id().into(), || {
+        println!("{READY}");
+        loop {
+            std::thread::park();
+        }
+    })?;
+    Err("it left the lock alive".into())
 }
 
 /// Says that it holds the asymmetric lock, and holds it until it is killed.
@@ -160,18 +182,24 @@ fn start(role: &str) -> Result<Child, Trouble> {
     Err(format!("a '{role}' that is to be killed ended by itself, with {status}").into())
 }
 
-/// Starts members, and kills them.
-fn kill(rounds: u64, mix: &mut Mix) -> Result<(), Trouble> {
-    for _ in 0..rounds {
-        let mut child = start("member")?;
-        std::thread::sleep(Duration::from_millis(mix.below(100)));
+/// Starts members, and kills them: each third inside of the lock, the others whatever they do. The number of the former.
+fn kill(rounds: u64, mix: &mut Mix) -> Result<u64, Trouble> {
+    let mut inside = 0;
+    for round in 0..rounds {
+        let stays = round % 3 == 0;
+        let mut child = start(if stays { "inside" } else { "member" })?;
+        if stays {
+            inside += 1;
+        } else {
+            std::thread::sleep(Duration::from_millis(mix.below(100)));
+        }
         if let Some(status) = child.try_wait()? {
             return Err(format!("a member ended by itself, with {status}").into());
         }
         child.kill()?;
         child.wait()?;
     }
-    Ok(())
+    Ok(inside)
 }
 
 /// Gives the asymmetric lock to a process that is killed. The next to ask for it is told.
@@ -209,7 +237,7 @@ fn survive(arguments: &Arguments) -> Result<String, Trouble> {
     let over = AtomicBool::new(false);
     let (mut entries, mut told, mut tokens, mut left) = (0u64, 0u64, 0u64, AFTER);
     let (mut longest, mut spoken) = (Duration::ZERO, Instant::now());
-    std::thread::scope(|scope| -> Result<(), Trouble> {
+    let inside = std::thread::scope(|scope| -> Result<u64, Trouble> {
         let killer = scope.spawn(|| {
             let killed = kill(arguments.rounds, &mut mix);
             over.store(true, Ordering::Release);
@@ -218,7 +246,7 @@ fn survive(arguments: &Arguments) -> Result<String, Trouble> {
         while left > 0 {
             left -= u64::from(over.load(Ordering::Acquire));
             let began = Instant::now();
-            told += u64::from(shared.enter(std::process::id().into())?);
+            told += u64::from(shared.enter(std::process::id().into(), || {})?);
             longest = longest.max(began.elapsed());
             entries += 1;
             if spoken.elapsed() > Duration::from_secs(2) {
@@ -237,6 +265,7 @@ fn survive(arguments: &Arguments) -> Result<String, Trouble> {
         killer.join().map_err(|_| "the killer panicked")?
     })?;
     let side = Side::meet(&node, MEETING, 4096)?;
+    let [_, _, deaths] = words(&shared.table)?;
     if !is_home {
         lose(&node)?;
     }
@@ -247,12 +276,12 @@ fn survive(arguments: &Arguments) -> Result<String, Trouble> {
     side.tell(HEARD)?;
     side.hear(HEARD)?;
     let taken = if is_home {
-        ""
+        format!("; {deaths} deaths told in all")
     } else {
-        "; the asymmetric lock was lost, and said so"
+        "; the asymmetric lock was lost, and said so".to_owned()
     };
     Ok(format!(
-        "{} killed; {entries} entries and {tokens} tokens of the process that stayed, \
+        "{} killed, {inside} of them inside; {entries} entries and {tokens} tokens of the process that stayed, \
          {told} told of a death, {} ms at most{taken}",
         arguments.rounds,
         longest.as_millis()
