@@ -307,7 +307,7 @@ impl<S: Storage> Host<S> {
         let Some(index) = first else {
             return false;
         };
-        self.counters.bounce_refused += 1;
+        self.count_refused(index);
         self.answer(platform, index, status, now);
         true
     }

@@ -356,7 +356,7 @@ impl<S: Storage> Host<S> {
         self.finish(platform, index, Status::Ok, now)
     }
 
-    fn count_refused(&mut self, index: u32) {
+    pub(crate) fn count_refused(&mut self, index: u32) {
         let source = self
             .work
             .get(index as usize)

@@ -50,6 +50,31 @@ pub(crate) fn a_port_ends_although_a_page_never_comes() {
     assert_eq!(again.port, w.port.port);
 }
 
+/// A port's end answers the sources that its card misses, and counts them as sources: nothing of them was bounced.
+#[test]
+pub(crate) fn a_source_that_waits_when_its_port_ends_is_no_bounced_message() {
+    let mut w = world();
+    w.stand.source_miss(0, page_of(w.port, 17), 100, 0);
+    w.stand.poll();
+    let mut close = w
+        .stand
+        .host
+        .port_close_begin(&mut w.stand.platform, w.port)
+        .expect("open");
+    for _ in 0..20 {
+        w.stand.poll();
+        let now = w.stand.now;
+        w.stand
+            .host
+            .port_close_step(&mut w.stand.platform, &mut close, now, 99, &mut |_| {});
+    }
+    assert_eq!(w.answers(), [SourceAnswer::Failed(Status::NoSuchPort)]);
+    assert_eq!(
+        (w.stand.count("source_failed"), w.stand.count("bounce_refused")),
+        (1, 0)
+    );
+}
+
 /// What is being copied must come back: the bounce page is in use.
 #[test]
 pub(crate) fn a_copy_is_waited_for_and_its_next_page_in_is_not() {
