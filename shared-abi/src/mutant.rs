@@ -31,8 +31,8 @@ pub enum Mutant {
     RefusalHoldsNothing = 11,
     /// P4: a one-shot notification is put into no queue.
     OneShotLost = 12,
-    /// P6: the read slot of a command that never leaves stays taken.
-    ReadSlotKept = 13,
+    /// P6: one staging buffer stays taken once a read has been served from it.
+    StagingKept = 13,
     /// P2: a message of 40 bytes is refused, for want of memory that there is.
     FalseRefusal = 14,
     /// P2: a card counts as dead much earlier than it may.

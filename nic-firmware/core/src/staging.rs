@@ -15,6 +15,7 @@ use crate::platform::{Dma, Platform};
 use crate::ports::{Port, Ports};
 use crate::queue::Fifo;
 use netvm_abi::event::{NicEvent, SourceAnswer};
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::{BounceId, ByteLen, Generation, PageOffset, PortId, SegmentId, StagingId, VirtAddr, Vpn};
@@ -240,6 +241,9 @@ impl<S: Storage> Staging<S> {
         let Some(buffer) = self.table.get_mut(id.index()) else {
             return;
         };
+        if mutant::is(Mutant::StagingKept) && buffer.payer == Payer::Reads && id.0 == 1 {
+            return;
+        }
         buffer.state = State::Free;
         buffer.owner = StagingFor::Nothing;
         self.free |= 1 << id.0;

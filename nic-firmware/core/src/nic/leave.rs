@@ -8,7 +8,6 @@ use crate::platform::{Payload, Platform};
 use crate::ports::{Count, Port};
 use netvm_abi::bar::port::BLOCK_WORDS;
 use netvm_abi::descriptor::INLINE_BYTES;
-use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::port_area::{ErrorRecord, Reply};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
@@ -237,9 +236,7 @@ impl<S: Storage> Nic<S> {
                 .return_credit(&self.env.config, entry.header.destination(), id, entry.session);
             self.ports.stir();
         }
-        if let Some(read) = entry.read
-            && !mutant::is(Mutant::ReadSlotKept)
-        {
+        if let Some(read) = entry.read {
             self.free_read_slot(read);
         }
         if let Some(staging) = entry.staging {
