@@ -13,9 +13,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A port of a node.
 type At = (NodeId, PortId);
 
-/// From a card's word that a link is down to the records of the operations that it has cost.
-const DOWN: Nanos = Nanos::from_millis(5);
-
 /// A journal of what may make operations fail.
 pub(super) struct Causes {
     limits: Limits,
@@ -68,12 +65,10 @@ impl Causes {
         nodes.into_iter().any(recent)
     }
 
-    /// Whether the link of a node to another is down, or has just gone down.
+    /// Whether the link of a node to another is down, or has gone down within the time in which every message ends: an
+    /// operation that the link has cost, and whose source page the host still looks for, is told when that has come.
     fn is_cut(&self, now: Nanos, (node, peer): (NodeId, NodeId), ledger: &Ledger) -> bool {
-        let told = self
-            .down
-            .get(&(node, peer))
-            .is_some_and(|at| at.after(DOWN) >= now);
+        let told = self.is_recent(now, self.down.get(&(node, peer)));
         // Of a link that has not come up again the card says nothing more.
         let blamed = ledger.blamed(node, peer);
         told || (!ledger.is_up(node.0, peer.0) && blamed.is_some())
@@ -284,7 +279,10 @@ mod tests {
             let Some(cause) = cause else { continue };
             let _ = feed_at(&mut journal_of, &mut ledger, at(1), &[cause]);
             feed_at(&mut journal_of, &mut ledger, at(2), &[told(status)]).expect("it has a cause");
-            if matches!(status, Status::BusError | Status::NoMemory | Status::NoSuchPort) {
+            if matches!(
+                status,
+                Status::BusError | Status::NoMemory | Status::LinkLost | Status::NoSuchPort
+            ) {
                 caught(
                     feed_at(&mut journal_of, &mut ledger, at(1_002), &[told(status)]),
                     "to which nothing has led",
