@@ -223,7 +223,10 @@ pub(crate) fn kill(sim: &Sim, process: ProcessId, clean: bool) {
     if std::mem::replace(&mut state.dead, true) {
         return;
     }
-    let (node, list) = (state.node, std::mem::take(&mut state.apps));
+    let (node, mut list) = (state.node, std::mem::take(&mut state.apps));
+    // `bury` unwinds them in this order: the app that may hold a lock goes first.
+    let held = state.held_by;
+    list.sort_by_key(|app| Some(*app) != held);
     for app in list {
         let killed = apps.slots[app.0].app.take();
         apps.killed.extend(killed);
@@ -252,7 +255,7 @@ pub(crate) fn bury(sim: &Sim) {
         )
     };
     // An app that was interrupted between two accesses may hold a lock of its process, so it goes before the others of that
-    // process. No other parked app holds one.
+    // process (`kill` has put the killed ones in order). No other parked app holds one.
     let is_held = |index: &usize| held.contains(&AppId(*index));
     let mut living: Vec<_> = slots.into_iter().map(|slot| slot.app).enumerate().collect();
     living.sort_by_key(|(index, _)| !is_held(index));

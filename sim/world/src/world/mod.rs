@@ -483,7 +483,10 @@ impl World {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::coroutine::Park;
+    use crate::process::AppId;
     use crate::trace::NoTrace;
+    use std::cell::{Cell, RefCell};
 
     /// Processes are killed in the middle of system calls, nodes restart, and bodies end early.
     #[test]
@@ -510,5 +513,43 @@ mod tests {
                 "seed {seed}: words of a node are still there"
             );
         }
+    }
+
+    /// Says whether it found the lock free when it was dropped.
+    struct Last(Rc<RefCell<()>>, Rc<Cell<Option<bool>>>);
+
+    impl Drop for Last {
+        fn drop(&mut self) {
+            self.1.set(Some(self.0.try_borrow_mut().is_ok()));
+        }
+    }
+
+    /// An app that was interrupted inside of a critical section when its process was killed is unwound before the others:
+    /// their destructors take the same lock.
+    #[test]
+    fn an_app_that_holds_a_lock_goes_before_the_others_of_its_process() {
+        let world = World::new(1, Config::default(), false);
+        let sim = world.sim.clone();
+        let (lock, free) = (Rc::new(RefCell::new(())), Rc::new(Cell::new(None)));
+        let last = Last(lock.clone(), free.clone());
+        let owns = Rc::downgrade(&sim);
+        let body = move || {
+            let _last = last;
+            let sim = owns.upgrade().expect("a world");
+            sim.parker.park(Park::Until(Nanos::MAX));
+        };
+        let process = process::start(&sim, NodeId(0), None, true, Box::new(body)).expect("a process");
+        let holds = Rc::downgrade(&sim);
+        let body = move || {
+            let _held = lock.borrow_mut();
+            let sim = holds.upgrade().expect("a world");
+            sim.parker.park(Park::Access(Nanos::MAX));
+        };
+        let holder = process::spawn(&sim, process, Box::new(body)).expect("an app");
+        process::run(&sim, AppId(holder.0 - 1), 0);
+        process::run(&sim, holder, 0);
+        process::kill(&sim, process, true);
+        drop((sim, world));
+        assert_eq!(free.get(), Some(true), "the lock was held");
     }
 }
