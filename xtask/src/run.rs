@@ -15,6 +15,9 @@ use netvm_harness::cargo;
 use netvm_harness::exec::{self, Ended};
 use netvm_harness::report::{Finished, Progress, Summary, Verdict};
 
+/// How many minutes a whole run may take, unless told otherwise. CI stops at 90, and installs packages before it.
+const LIMIT: u64 = 80;
+
 /// Options of `cargo xtask test`.
 #[derive(Args)]
 pub(crate) struct Options {
@@ -33,8 +36,8 @@ pub(crate) struct Options {
     /// Fresh simulator seeds beside the fixed ones; other ones for every tree that is committed.
     #[arg(long, value_name = "COUNT", default_value_t = 120)]
     seeds: u32,
-    /// No stage starts or goes on after this many minutes.
-    #[arg(long, value_name = "MINUTES", default_value_t = 80)]
+    /// No stage starts or goes on after this many minutes; each stage has a share of them.
+    #[arg(long, value_name = "MINUTES", default_value_t = LIMIT)]
     limit: u64,
     /// A stage that cannot run here fails the run.
     #[arg(long, env = "CI", value_parser = FalseyValueParser::new())]
@@ -133,16 +136,16 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     }
 
     let started = Instant::now();
-    let end = started + Duration::from_secs(options.limit * 60);
+    let ends = shares(&chosen, Duration::from_secs(options.limit * 60));
     let mut finished: Vec<Finished> = Vec::new();
-    for (at, stage) in chosen.iter().enumerate() {
+    for (at, (stage, end)) in chosen.iter().zip(ends).enumerate() {
         let log = logs.join(format!("{}.log", stage.name));
         let _ = std::fs::remove_file(&log);
         let context = Context {
             fuzz_seconds: options.fuzz_seconds,
             seeds: options.seeds,
             log,
-            deadline: end.min(Instant::now() + Duration::from_secs(stage.minutes * 60)),
+            deadline: started + end,
             interrupted: &interrupted,
             progress: Progress::start(at + 1, chosen.len(), stage.name, stage.about),
         };
@@ -152,6 +155,20 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         }
     }
     Summary::new(&finished, started.elapsed()).say(options.json)
+}
+
+/// When each stage has to have ended, from the beginning of the run: a stage that hangs takes nothing from those after it,
+/// and what a stage leaves of its share is theirs.
+fn shares(chosen: &[&Stage], whole: Duration) -> Vec<Duration> {
+    let all: u64 = chosen.iter().map(|stage| stage.minutes).sum();
+    let mut until = 0;
+    chosen
+        .iter()
+        .map(|stage| {
+            until += stage.minutes;
+            whole.mul_f64(until as f64 / all as f64)
+        })
+        .collect()
 }
 
 fn choose(only: &[String]) -> Result<Vec<&'static Stage>> {
@@ -214,7 +231,7 @@ fn judge(result: Result<Outcome>, no_skips: bool) -> (Verdict, String) {
 }
 
 fn bail_out_of_time() -> Result<Outcome> {
-    bail!("not started: the whole run's time is spent (--limit)")
+    bail!("not started: its time is spent (--limit)")
 }
 
 #[cfg(test)]
@@ -226,6 +243,26 @@ mod tests {
         let log = "running 2 tests\ntest result: ok. 2 passed; 0 failed; 0 ignored\n\
                    x\ntest result: ok. 40 passed; 0 failed; finished in 1s\ntest result: FAILED. 7 passed; 1 failed\n";
         assert_eq!(count_tests(log), 42);
+    }
+
+    #[test]
+    fn the_stages_share_the_time_of_the_whole() {
+        let all: Vec<&Stage> = STAGES.iter().collect();
+        let minutes: u64 = all.iter().map(|stage| stage.minutes).sum();
+        assert!(minutes <= LIMIT, "the stages' minutes add up to {minutes}");
+        let whole = Duration::from_secs(LIMIT * 60);
+        let ends = shares(&all, whole);
+        assert_eq!(ends.last(), Some(&whole));
+        let mut before = Duration::ZERO;
+        for (stage, end) in all.iter().zip(ends) {
+            let share = end - before;
+            assert!(
+                share.as_secs() >= stage.minutes * 60,
+                "{} has {share:?}",
+                stage.name
+            );
+            before = end;
+        }
     }
 
     #[test]
