@@ -65,6 +65,8 @@ pub(crate) struct Work {
     pub(crate) resident: Option<Resident>,
     /// The segment that a worker copies to or from.
     pub(crate) segment: Option<SegmentId>,
+    /// The segment in which its page was found last.
+    pub(crate) near: Option<SegmentId>,
     pub(crate) links: Links,
 }
 
@@ -94,6 +96,7 @@ impl Work {
             ticket: None,
             resident: None,
             segment: None,
+            near: None,
             links: Links::NONE,
         }
     }

@@ -211,6 +211,29 @@ impl<S: Storage> Segments<S> {
         self.shares.give(port);
     }
 
+    /// The live segment of `port` that holds a byte, where `near` is likely to be it: one look if it is, a search if not.
+    /// Segments do not overlap, so it is the same one.
+    pub(crate) fn holding_near(
+        &self,
+        near: Option<SegmentId>,
+        port: PortId,
+        address: VirtAddr,
+    ) -> Option<SegmentId> {
+        let page = address.page_number();
+        let is_it = |id: &SegmentId| {
+            let segment = self.table.get(index_of(*id) as usize);
+            segment.is_some_and(|segment| {
+                u32::from(segment.generation) == id.0 >> 16
+                    && segment.state == State::Live
+                    && segment.port == port
+                    && page.wrapping_sub(segment.first) < segment.pages
+                    && address.0 >> 60 == 0
+            })
+        };
+        near.filter(is_it)
+            .or_else(|| Some(self.holding(port, address, 1)?.0))
+    }
+
     /// The live segment of `port` that holds all of a byte range.
     pub(crate) fn holding(&self, port: PortId, start: VirtAddr, len: u64) -> Option<(SegmentId, u64)> {
         let last = start.checked_add(len.checked_sub(1)?)?;
@@ -221,5 +244,52 @@ impl<S: Storage> Segments<S> {
             && last.0 >> 12 < first + pages
             && segment.state == State::Live;
         inside.then(|| (id, start.0 - first * u64::from(PAGE_SIZE)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::boxed::Box;
+    use std::vec::Vec;
+
+    struct Heap;
+
+    impl Storage for Heap {
+        type Table<T: 'static> = Box<[T]>;
+    }
+
+    impl MakeTable for Heap {
+        fn table<T: 'static>(&mut self, len: usize, make: impl FnMut(usize) -> T) -> Box<[T]> {
+            (0..len).map(make).collect()
+        }
+    }
+
+    proptest::proptest! {
+        /// Segments come and go; whatever is said to be near, the answer is that of the search.
+        #[test]
+        fn what_is_near_changes_no_answer(ops in proptest::collection::vec((0u8..4, 1u16..3, 0u64..12, 1u64..4), 1..60)) {
+            let mut segments = Segments::new(&mut Heap, 8, 4);
+            let mut ids: Vec<SegmentId> = Vec::new();
+            for (what, port, page, pages) in ops {
+                let port = PortId(port);
+                if what == 0 && let Some(id) = ids.get(page as usize % ids.len().max(1)) {
+                    segments.remove(*id);
+                } else if what == 1 && let Some(id) = ids.get(page as usize % ids.len().max(1)) {
+                    if let Some(segment) = segments.get(*id) {
+                        segment.state = State::Ending;
+                    }
+                } else {
+                    ids.extend(segments.insert(port, page, pages));
+                }
+                for near in ids.iter().copied().map(Some).chain([None]) {
+                    for page in 0..16 {
+                        let address = VirtAddr(page * u64::from(PAGE_SIZE) + 5);
+                        let searched = segments.holding(port, address, 1).map(|(id, _)| id);
+                        proptest::prop_assert_eq!(segments.holding_near(near, port, address), searched);
+                    }
+                }
+            }
+        }
     }
 }

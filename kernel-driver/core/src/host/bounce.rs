@@ -282,7 +282,9 @@ impl<S: Storage> Host<S> {
             Some(claim) => Some(self.grants.check(claim, now)?),
             None => None,
         };
-        let (segment, _) = self.locate(work.port, work.address()).ok_or(match work.kind {
+        let near = claimed.or(work.near);
+        let located = self.segments.holding_near(near, work.port, work.address());
+        let segment = located.ok_or(match work.kind {
             WorkKind::Reply => Status::LocalAddress,
             WorkKind::Write | WorkKind::Source | WorkKind::Atomic => Status::Unmapped,
         })?;

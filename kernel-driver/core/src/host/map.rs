@@ -4,11 +4,11 @@ use super::Host;
 use crate::card::CardFailure;
 use crate::platform::{Platform, Resident};
 use crate::shadow::{MapError, MapTicket, Mapped, Out, SlotState};
-use netvm_abi::Vpn;
 use netvm_abi::page_lock::{Clear, PageUse};
 use netvm_abi::page_table::PageEntry;
 use netvm_abi::storage::Storage;
 use netvm_abi::words::SharedWords;
+use netvm_abi::{SegmentId, Vpn};
 
 impl<S: Storage> Host<S> {
     /// Looks at the page events, before the platform pages in (or looks whether the page is there).
@@ -16,14 +16,20 @@ impl<S: Storage> Host<S> {
     /// # Errors
     /// [`MapError::NotRegistered`], [`MapError::Raced`], [`MapError::CardGone`].
     pub fn map_begin(&self, vpn: Vpn) -> Result<MapTicket, MapError> {
+        self.map_begin_near(None, vpn)
+    }
+
+    /// The same for a page that is likely to be in the segment `near`.
+    pub(crate) fn map_begin_near(&self, near: Option<SegmentId>, vpn: Vpn) -> Result<MapTicket, MapError> {
         if !self.is_alive() {
             return Err(MapError::CardGone);
         }
         if !self.port_is_open(vpn.port()) {
             return Err(MapError::NotRegistered);
         }
-        let (segment, _) = self
-            .locate(vpn.port(), vpn.address())
+        let segment = self
+            .segments
+            .holding_near(near, vpn.port(), vpn.address())
             .ok_or(MapError::NotRegistered)?;
         let look = self.races.look(vpn).ok_or(MapError::Raced)?;
         Ok(MapTicket { vpn, segment, look })
@@ -68,7 +74,7 @@ impl<S: Storage> Host<S> {
         page: Resident,
     ) -> Result<Mapped, MapError> {
         let vpn = ticket.vpn;
-        let now = self.map_begin(vpn)?;
+        let now = self.map_begin_near(Some(ticket.segment), vpn)?;
         if now.segment != ticket.segment {
             return Err(MapError::NotRegistered);
         }

@@ -29,7 +29,10 @@ impl<S: Storage> Host<S> {
                 .queue
                 .pop_front(&mut self.work)?;
             match self.authorise(index, now) {
-                Ok(_) => {
+                Ok(segment) => {
+                    if let Some(work) = self.work.get_mut(index as usize) {
+                        work.near = Some(segment);
+                    }
                     if let Some(port) = self.ports.get_mut(port.index()) {
                         port.in_hand += 1;
                     }
@@ -198,11 +201,11 @@ impl<S: Storage> Host<S> {
 
     /// Looks at the page events and asks for the page.
     fn page_in(&mut self, index: u32) -> WorkStep {
-        let vpn = self
+        let (near, vpn) = self
             .work
             .get(index as usize)
-            .map_or(Vpn::from_raw(0), |work| work.vpn);
-        let ticket = self.map_begin(vpn).ok();
+            .map_or((None, Vpn::from_raw(0)), |work| (work.near, work.vpn));
+        let ticket = self.map_begin_near(near, vpn).ok();
         let Some(work) = self.work.get_mut(index as usize) else {
             return WorkStep::Ended {
                 status: Status::StaleIncarnation,

@@ -15,8 +15,8 @@ impl<S: Storage> Host<S> {
         let Some(work) = self.work.get(index as usize) else {
             return;
         };
-        let segment = self.locate(work.port, work.address());
-        if let Some((segment, _)) = segment
+        let segment = self.segments.holding_near(work.near, work.port, work.address());
+        if let Some(segment) = segment
             && let Some(segment) = self.segments.get(segment)
         {
             segment.tally.add(work, status, waited);
