@@ -5,6 +5,7 @@
 //! are in them with their share.
 
 use super::asks;
+use super::miss;
 use super::pair::{End, Pair, REMOTE};
 use crate::callgrind::Profile;
 use crate::layout::cost;
@@ -273,6 +274,7 @@ const CASES: &[Case] = &[
     ("case_fetch_add", case_fetch_add),
     ("case_enqueue", case_enqueue),
     ("case_sem_v", case_sem_v),
+    ("case_miss", miss::case_miss),
 ];
 
 /// Runs the case of this name, or every case, for callgrind to watch.
@@ -507,5 +509,6 @@ pub fn steps(profile: &Profile) -> Result<Vec<Step>> {
         ),
     ];
     steps.extend(asks::steps(profile)?);
+    steps.extend(miss::steps(profile)?);
     Ok(steps)
 }

@@ -2,6 +2,7 @@
 
 pub mod asks;
 pub mod cases;
+pub mod miss;
 pub mod pair;
 pub mod ratios;
 pub mod report;
