@@ -46,6 +46,8 @@ kinds! {
         DmaLate = "dma: late",
         /// A DMA completion is reported twice.
         DmaTwice = "dma: reported twice",
+        /// The bus refuses a DMA: it moves nothing, and its end says so.
+        DmaFails = "dma: fails",
         /// A store stays in its side's store buffer until the next barrier.
         StoreLate = "bus: store held back",
         /// A store across the bus, and those behind it, land later; only a read across the bus waits for them.
@@ -309,6 +311,7 @@ impl FaultKind {
         matches!(
             self,
             Self::VmRefuse
+                | Self::DmaFails
                 | Self::VmNoMemory
                 | Self::VmSlow
                 | Self::VmDiscard
@@ -352,6 +355,7 @@ const fn usual_rate(kind: FaultKind) -> u32 {
         FaultKind::FrameTwice => 5_000,
         FaultKind::DmaLate => 20_000,
         FaultKind::DmaTwice => 5_000,
+        FaultKind::DmaFails => 300,
         FaultKind::StoreLate => 20_000,
         FaultKind::BusLag => 30_000,
         // The rest is asked once a tick of a node's host (20 us).

@@ -19,7 +19,7 @@ pub(crate) fn dma_move(sim: &Sim, node: &Node, number: u64) {
     let Some(active) = bus.active.get_mut(&number) else {
         return;
     };
-    if std::mem::replace(&mut active.moved, true) {
+    if std::mem::replace(&mut active.moved, true) || active.fails {
         return;
     }
     let (dma, slot) = (active.dma, active.id.slot);
@@ -136,7 +136,7 @@ pub(crate) fn dma_done(sim: &Sim, node: &Node, number: u64) {
         let mut bus = node.bus.borrow_mut();
         bus.done.push_back(DmaEnd {
             id: active.id,
-            ok: true,
+            ok: !active.fails,
         });
         if sim.model.is_some() {
             bus.line.push(Source::Dma, active.instructions);

@@ -5,6 +5,7 @@ mod paced;
 mod wire;
 
 use crate::dma::{DmaSpeed, Engines};
+use crate::faults::FaultKind;
 use crate::heap::Heap;
 use crate::node::Node;
 use crate::seen::{DmaNumber, Seen, Way};
@@ -34,6 +35,8 @@ struct Active {
     dma: Dma,
     /// Bytes as they were read, between the two ends.
     moved: bool,
+    /// The bus refuses it.
+    fails: bool,
     /// Instructions that its end will take, in a modelled world.
     instructions: u32,
 }
@@ -326,12 +329,14 @@ impl Platform for CardDevice {
             },
             &fields_of(number, dma, len),
         );
+        let fails = sim.fires(FaultKind::DmaFails, self.node);
         node.bus.borrow_mut().active.insert(
             number,
             Active {
                 id,
                 dma,
                 moved: false,
+                fails,
                 instructions,
             },
         );

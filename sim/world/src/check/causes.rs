@@ -78,7 +78,9 @@ impl Causes {
     fn explains(&self, now: Nanos, from: At, record: &ErrorRecord, ledger: &Ledger) -> bool {
         let (nodes, to) = ([from.0, record.node], (record.node, record.port));
         match record.status {
-            Status::BusError => self.struck(now, FaultKind::VmRefuse, nodes),
+            Status::BusError => [FaultKind::VmRefuse, FaultKind::DmaFails]
+                .into_iter()
+                .any(|kind| self.struck(now, kind, nodes)),
             Status::NoMemory => self.struck(now, FaultKind::VmNoMemory, nodes),
             Status::LinkLost | Status::StaleIncarnation => self.is_cut(now, (from.0, to.0), ledger),
             Status::NoSuchPort => {
@@ -260,6 +262,7 @@ mod tests {
         };
         let cases = [
             (Status::BusError, Some(fault(TO.0, FaultKind::VmRefuse))),
+            (Status::BusError, Some(fault(NODE, FaultKind::DmaFails))),
             (Status::NoMemory, Some(fault(NODE, FaultKind::VmNoMemory))),
             (Status::LinkLost, Some(down)),
             (Status::NoSuchPort, Some(ends(Ending::Port))),
