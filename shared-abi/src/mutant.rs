@@ -37,6 +37,8 @@ pub enum Mutant {
     FalseRefusal = 14,
     /// P2: a card counts as dead much earlier than it may.
     HealthyCardDead = 15,
+    /// P2: a message lands whose DMA has failed.
+    FailedDmaLands = 16,
     /// Values: an atomic goes to work while another one has its unit.
     UnitAdmitsAll = 20,
     /// P4: a flush is answered before what was sent before it has landed.

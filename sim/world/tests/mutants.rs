@@ -80,6 +80,7 @@ fn every_mutant_is_caught_by_its_checker() {
         (Mutant::StagingKept, Promise::P6),
         (Mutant::FalseRefusal, Promise::P2),
         (Mutant::HealthyCardDead, Promise::P2),
+        (Mutant::FailedDmaLands, Promise::P2),
     ];
     let mut survivors = Vec::new();
     for (broken, promise) in cases {
