@@ -42,6 +42,8 @@ kinds! {
         FrameTwice = "frame: duplicated",
         /// A frame takes up to twice the gap deadline: everything else of its link overtakes it.
         FrameLate = "frame: very late",
+        /// The sequence numbers of a link wrap: cards are started so that this comes early.
+        SeqWraps = "link: sequence wraps",
         /// A DMA takes much longer than its size says, so that later ones finish before it.
         DmaLate = "dma: late",
         /// A DMA completion is reported twice.
@@ -375,6 +377,8 @@ const fn usual_rate(kind: FaultKind) -> u32 {
         FaultKind::Revoke => 1_000,
         FaultKind::ProcessDies => 200,
         FaultKind::LinkCut => 15,
+        // Not thrown: it happens, and is counted.
+        FaultKind::SeqWraps => 0,
         FaultKind::NodeRestarts => 30,
         FaultKind::CardHangs => 15,
     }

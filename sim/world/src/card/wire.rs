@@ -36,6 +36,9 @@ pub(super) fn transmit(sim: &Sim, now: Nanos, from: NodeId, header: &Header, fra
     }
     count_states(sim, from, header);
     let states = sim.node(from).states();
+    if header.kind.is_windowed() && header.seq.0 == 0 {
+        sim.faults.borrow_mut().count(FaultKind::SeqWraps, states);
+    }
     let drawn = sim.fabric.borrow_mut().send(
         now,
         (from, to),
