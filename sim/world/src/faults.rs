@@ -72,6 +72,8 @@ kinds! {
         VmRace = "vm: lost race",
         /// A process dies without running a destructor.
         ProcessDies = "process: dies",
+        /// A process is told to finish, and ends, while the faults go on.
+        Parting = "process: ends in faults",
         /// A node restarts: card, driver and all processes are new.
         NodeRestarts = "node: restarts",
         /// A card stops stepping for a while, locks held.
@@ -377,8 +379,8 @@ const fn usual_rate(kind: FaultKind) -> u32 {
         FaultKind::Revoke => 1_000,
         FaultKind::ProcessDies => 200,
         FaultKind::LinkCut => 15,
-        // Not thrown: it happens, and is counted.
-        FaultKind::SeqWraps => 0,
+        // Not thrown: they happen, and are counted.
+        FaultKind::SeqWraps | FaultKind::Parting => 0,
         FaultKind::NodeRestarts => 30,
         FaultKind::CardHangs => 15,
     }

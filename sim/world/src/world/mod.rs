@@ -60,6 +60,8 @@ pub(crate) struct World {
     since: Nanos,
     messages_then: u64,
     alive_roles: Vec<bool>,
+    /// Roles that have ended while the faults went on, and that begin anew.
+    parted: Vec<usize>,
     /// The pairs of nodes that have not reached one another since the faults.
     apart: Apart,
     tick: Nanos,
@@ -248,6 +250,7 @@ impl World {
             since: Nanos(0),
             messages_then: 0,
             alive_roles,
+            parted: Vec::new(),
             apart: Apart::default(),
             tick: shape.tick,
             meter: None,

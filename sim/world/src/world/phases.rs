@@ -2,6 +2,7 @@
 
 use super::{Stop, World, power};
 use crate::config::FaultLevel;
+use crate::faults::FaultKind;
 use crate::process::{self, Ended};
 use crate::reunion;
 use crate::sim::Event;
@@ -14,6 +15,8 @@ use std::sync::atomic::Ordering;
 pub(super) enum Phase {
     /// Faults fire.
     Safety,
+    /// They still do, in a part of the worlds, while all apps are told to finish; then the apps begin anew.
+    Parting,
     /// They have stopped; the messages that are still wanted must flow.
     Recovery,
     /// The apps have been told to finish, first those that no other app sends to. Each node must reach each other one.
@@ -30,6 +33,8 @@ pub(super) enum Phase {
 
 /// How long at most faults fly.
 const SAFETY_LIMIT: Nanos = Nanos::from_millis(400);
+/// How long at most faults fly while apps finish: longer than links take to fail.
+const PARTING_LIMIT: Nanos = Nanos::from_millis(60);
 /// How often deadlines and phases are looked at.
 pub(super) const CHECK: Nanos = Nanos::from_millis(1);
 
@@ -50,9 +55,17 @@ impl World {
                 let enough =
                     messages >= self.config.messages / 10 * 9 || self.stage.done.load(Ordering::Relaxed);
                 if enough || elapsed > SAFETY_LIMIT || self.config.faults == FaultLevel::Off {
-                    sim.faults.borrow_mut().stop();
-                    sim.fabric.borrow_mut().mend();
-                    self.enter(Phase::Recovery, messages);
+                    if self.config.faults == FaultLevel::All && sim.below(3) == 0 {
+                        self.part(messages);
+                    } else {
+                        self.calm_down(messages);
+                    }
+                }
+            }
+            Phase::Parting => {
+                if !self.alive_roles.contains(&true) || elapsed > PARTING_LIMIT {
+                    self.meet_again();
+                    self.calm_down(messages);
                 }
             }
             Phase::Recovery => {
@@ -116,6 +129,45 @@ impl World {
         Ok(())
     }
 
+    /// The faults stop.
+    fn calm_down(&mut self, messages: u64) {
+        self.sim.faults.borrow_mut().stop();
+        self.sim.fabric.borrow_mut().mend();
+        self.enter(Phase::Recovery, messages);
+    }
+
+    /// All apps are told to finish while the faults go on.
+    fn part(&mut self, messages: u64) {
+        self.stage.stop.store(true, Ordering::Relaxed);
+        self.stage.close.store(true, Ordering::Relaxed);
+        self.enter(Phase::Parting, messages);
+    }
+
+    /// Begins each role anew that has ended so.
+    fn meet_again(&mut self) {
+        self.stage.stop.store(false, Ordering::Relaxed);
+        self.stage.close.store(false, Ordering::Relaxed);
+        for role in std::mem::take(&mut self.parted) {
+            self.begin_again(role);
+        }
+    }
+
+    /// A role has ended while the faults go on.
+    fn parts(&mut self, role: usize, again: bool) {
+        let node = self.roles[role].node;
+        let states = self.sim.node(node).states();
+        self.sim.faults.borrow_mut().count(FaultKind::Parting, states);
+        if again {
+            self.parted.push(role);
+        }
+    }
+
+    fn begin_again(&mut self, role: usize) {
+        self.alive_roles[role] = true;
+        let span = self.sim.span(Nanos::from_micros(20), Nanos::from_micros(500));
+        self.sim.after(span, Event::Start { role });
+    }
+
     /// Whether all roles have ended that no other app sends to.
     fn clients_are_over(&self) -> bool {
         let mut roles = self.alive_roles.iter().zip(&self.roles);
@@ -141,12 +193,14 @@ impl World {
     /// Begins each role anew that no other app sends to.
     fn live_once_more(&mut self) {
         self.stage.calm.store(true, Ordering::Relaxed);
+        let mut again = Vec::new();
         for (role, state) in self.roles.iter().enumerate() {
             if state.repeat && !state.server {
-                self.alive_roles[role] = true;
-                let span = self.sim.span(Nanos::from_micros(20), Nanos::from_micros(500));
-                self.sim.after(span, Event::Start { role });
+                again.push(role);
             }
+        }
+        for role in again {
+            self.begin_again(role);
         }
     }
 
@@ -187,16 +241,19 @@ impl World {
             }
             let over = match self.phase {
                 Phase::Safety | Phase::Recovery => false,
+                Phase::Parting => {
+                    self.parts(role, again);
+                    true
+                }
                 Phase::Reunion | Phase::Finish => !role_of.server,
                 Phase::Close | Phase::Rest | Phase::Over => true,
             };
-            self.alive_roles[role] = again && !over;
-            if self.alive_roles[role] {
-                let span = self.sim.span(Nanos::from_micros(20), Nanos::from_micros(500));
-                self.sim.after(span, Event::Start { role });
+            self.alive_roles[role] = false;
+            if again && !over {
+                self.begin_again(role);
             }
         }
-        if !self.alive_roles.contains(&true) {
+        if !self.alive_roles.contains(&true) && self.phase != Phase::Parting {
             self.stage.done.store(true, Ordering::Relaxed);
         }
         Ok(())
