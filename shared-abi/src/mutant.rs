@@ -39,6 +39,8 @@ pub enum Mutant {
     HealthyCardDead = 15,
     /// P2: a message lands whose DMA has failed.
     FailedDmaLands = 16,
+    /// P2: a sequence number past the wrap counts as one that has been seen.
+    SeqForgetsWrap = 17,
     /// Values: an atomic goes to work while another one has its unit.
     UnitAdmitsAll = 20,
     /// P4: a flush is answered before what was sent before it has landed.

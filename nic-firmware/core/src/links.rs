@@ -29,6 +29,7 @@ use controls::Waiting;
 use heapless::Vec;
 use netvm_abi::control::CONTROL_SLOTS;
 use netvm_abi::event::NicEvent;
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::shared_map::status_page;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Body, Header, Kind, OwnHeader};
@@ -188,7 +189,10 @@ impl Peer {
 
     /// Where a number falls.
     #[inline]
-    pub(crate) const fn place(&self, seq: Seq) -> Place {
+    pub(crate) fn place(&self, seq: Seq) -> Place {
+        if mutant::is(Mutant::SeqForgetsWrap) && seq.0 < self.sequence.lsn().0 {
+            return Place::Before;
+        }
         self.sequence.place(seq)
     }
 

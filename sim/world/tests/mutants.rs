@@ -81,6 +81,7 @@ fn every_mutant_is_caught_by_its_checker() {
         (Mutant::FalseRefusal, Promise::P2),
         (Mutant::HealthyCardDead, Promise::P2),
         (Mutant::FailedDmaLands, Promise::P2),
+        (Mutant::SeqForgetsWrap, Promise::P2),
     ];
     let mut survivors = Vec::new();
     for (broken, promise) in cases {
