@@ -43,6 +43,10 @@ pub enum Mutant {
     SeqForgetsWrap = 17,
     /// Values: an atomic goes to work while another one has its unit.
     UnitAdmitsAll = 20,
+    /// P2: a write leaves with the bytes of another staging buffer.
+    OtherBufferLeaves = 30,
+    /// P2: a read is answered with the bytes of another staging buffer.
+    OtherBufferAnswers = 31,
     /// P4: a flush is answered before what was sent before it has landed.
     FlushDoesNotWait = 21,
     /// Values: an atomic is answered by the new value of its word.

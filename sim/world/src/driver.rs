@@ -4,7 +4,7 @@ use crate::faults::FaultKind;
 use crate::heap::Heap;
 use crate::kernel;
 use crate::node::Node;
-use crate::seen::{Place, Seen, Stored, digest};
+use crate::seen::{Place, Seen, Stored};
 use crate::sim::{Event, Sim};
 use crate::vm::{Change, FaultResult, PAGE};
 use crate::words::{Side, Space, View};
@@ -481,19 +481,19 @@ fn copy(sim: &Sim, node: &Node, since: Nanos, job: &CopyJob) -> Result<CopyEnd, 
     let (Some(bounce), Some(bytes)) = (from_bounce, in_page) else {
         return Ok(CopyEnd::Failed(Status::BusError));
     };
+    let place = Place {
+        port: job.vpn.port(),
+        page: job.vpn.page_number(),
+        offset: u32::from(job.offset.0),
+        len: job.len.0,
+    };
     if into_page {
         bytes.copy_from_slice(bounce);
-        let place = Place {
-            port: job.vpn.port(),
-            page: job.vpn.page_number(),
-            offset: u32::from(job.offset.0),
-            len: job.len.0,
-        };
         sim.see(Seen::HostCopied {
             node: node.id,
             bounce: job.bounce,
             place,
-            digest: digest(bounce),
+            bytes: (&*bounce).into(),
             stored: match BounceUse::from_id(&node.geometry, job.bounce) {
                 Some(BounceUse::Reply(_)) => Stored::Answer,
                 _ => Stored::Message,
@@ -504,6 +504,8 @@ fn copy(sim: &Sim, node: &Node, since: Nanos, job: &CopyJob) -> Result<CopyEnd, 
         sim.see(Seen::BounceFilled {
             node: node.id,
             bounce: job.bounce,
+            from: Some(place),
+            bytes: (&*bytes).into(),
         });
     }
     vm.touch(process, job.vpn.page_number(), into_page);

@@ -5,6 +5,7 @@ use crate::faults::FaultKind;
 use crate::kernel;
 use crate::node::Node;
 use crate::process;
+use crate::seen::Seen;
 use crate::sim::Sim;
 use crate::solo::Solo;
 use crate::vm::{Change, FaultResult, PAGE, ProcessId};
@@ -25,6 +26,15 @@ pub(crate) struct Region {
     pub(crate) pages: u64,
 }
 
+/// What an access does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Touch {
+    Load,
+    Store,
+    /// It loads, and then perhaps stores.
+    Both,
+}
+
 /// How often an app's own fault is tried before it gets the equivalent of a SIGBUS.
 const TRIES: u32 = 100_000;
 
@@ -34,11 +44,12 @@ impl Region {
         &self,
         offset: u64,
         len: usize,
-        write: bool,
+        touch: Touch,
         mut access: impl FnMut(&mut [u8; PAGE], std::ops::Range<usize>, usize),
     ) -> Result<(), Status> {
         let sim = self.sim.upgrade().ok_or(Status::NoSuchPort)?;
         let node = sim.node(self.node).clone();
+        let write = touch != Touch::Load;
         let mut done = 0;
         while done < len {
             let at = offset + done as u64;
@@ -48,7 +59,27 @@ impl Region {
             let ppn = self.present(&sim, &node, page, write)?;
             let mut vm = node.vm.borrow_mut();
             let bytes = vm.frames().write(ppn).ok_or(Status::BusError)?;
-            access(bytes, start..start + count, done);
+            let range = start..start + count;
+            let (node, process, at) = (self.node, self.process, page * PAGE as u64 + start as u64);
+            if touch != Touch::Store {
+                let bytes = bytes[range.clone()].into();
+                sim.see(Seen::AppLoaded {
+                    node,
+                    process,
+                    at,
+                    bytes,
+                });
+            }
+            access(bytes, range.clone(), done);
+            if write {
+                let bytes = bytes[range].into();
+                sim.see(Seen::AppStored {
+                    node,
+                    process,
+                    at,
+                    bytes,
+                });
+            }
             vm.touch(self.process, page, write);
             done += count;
         }
@@ -139,13 +170,13 @@ impl Memory for Region {
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Status> {
-        self.each_page(offset, into.len(), false, |page, range, done| {
+        self.each_page(offset, into.len(), Touch::Load, |page, range, done| {
             into[done..done + range.len()].copy_from_slice(&page[range]);
         })
     }
 
     fn write(&self, offset: u64, from: &[u8]) -> Result<(), Status> {
-        self.each_page(offset, from.len(), true, |page, range, done| {
+        self.each_page(offset, from.len(), Touch::Store, |page, range, done| {
             let part = &from[done..done + range.len()];
             page[range].copy_from_slice(part);
         })
@@ -154,7 +185,7 @@ impl Memory for Region {
     fn load(&self, offset: u64, width: Width) -> Result<u64, Status> {
         self.pay();
         let mut value = 0;
-        self.each_page(offset, width.bytes() as usize, false, |page, range, _| {
+        self.each_page(offset, width.bytes() as usize, Touch::Load, |page, range, _| {
             value = load(&page[range])
         })?;
         Ok(value)
@@ -163,7 +194,7 @@ impl Memory for Region {
     fn store(&self, offset: u64, width: Width, value: u64) -> Result<(), Status> {
         self.pay();
         let bytes = value.to_le_bytes();
-        self.each_page(offset, width.bytes() as usize, true, |page, range, _| {
+        self.each_page(offset, width.bytes() as usize, Touch::Store, |page, range, _| {
             let len = range.len();
             page[range].copy_from_slice(&bytes[..len]);
         })?;
@@ -175,7 +206,7 @@ impl Memory for Region {
         self.pay();
         let bytes = new.to_le_bytes();
         let mut old = 0;
-        self.each_page(offset, width.bytes() as usize, true, |page, range, _| {
+        self.each_page(offset, width.bytes() as usize, Touch::Both, |page, range, _| {
             let len = range.len();
             old = load(&page[range.clone()]);
             if old == expected {

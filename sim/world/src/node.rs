@@ -5,7 +5,7 @@ use crate::driver::Driver;
 use crate::faults::{FaultKind, ProtocolState, StateSet};
 use crate::kernel::Jobs;
 use crate::process::Ports;
-use crate::seen::Seen;
+use crate::seen::{Seen, digest};
 use crate::sim::{Event, Sim};
 use crate::vm::HostVm;
 use crate::words::{NodeWords, Side, Space, Watch};
@@ -234,6 +234,19 @@ fn peer_word(at: WordIndex, nodes: u16) -> Option<NodeId> {
     (word == 0 && node < u32::from(nodes)).then_some(NodeId(node as u16))
 }
 
+/// The digest of what a descriptor carries, read as a checker reads it, word by word; 0 if it carries nothing.
+fn inline_digest(head: &[u32; 16], word: impl Fn(u32) -> u32) -> u64 {
+    let len = (head[0] >> 16) as usize;
+    if head[0] & 0x100 == 0 || len > 128 {
+        return 0;
+    }
+    let mut payload = [0; 128];
+    for (index, bytes) in (16..).zip(payload.chunks_exact_mut(4)).take(len.div_ceil(4)) {
+        bytes.copy_from_slice(&word(index).to_le_bytes());
+    }
+    digest(&payload[..len])
+}
+
 impl NodeWatch {
     /// Finds the port whose block or area holds a word, and the word's place in it.
     fn in_port(&self, first: WordIndex, each: u32, at: WordIndex) -> Option<(PortId, u32)> {
@@ -250,10 +263,12 @@ impl NodeWatch {
         for (index, word) in head.iter_mut().enumerate() {
             *word = words.peek(Space::Bar, at.plus(index as u32));
         }
+        let inline = inline_digest(&head, |index| words.peek(Space::Bar, at.plus(index)));
         sim.see(Seen::Posted {
             node: self.node,
             port,
             words: head,
+            inline,
         });
     }
 

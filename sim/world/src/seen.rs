@@ -143,7 +143,7 @@ pub(crate) enum Seen {
         way: Way,
         ppn: Ppn,
         place: Place,
-        digest: u64,
+        bytes: Rc<[u8]>,
         /// Of one that writes the page.
         stored: Option<Stored>,
     },
@@ -152,14 +152,41 @@ pub(crate) enum Seen {
     /// It was cut off: bus mastering was stopped.
     DmaAborted { node: NodeId, dma: DmaNumber },
     /// A message's payload lies in a bounce page.
-    BounceFilled { node: NodeId, bounce: BounceId },
+    BounceFilled {
+        node: NodeId,
+        bounce: BounceId,
+        /// Where the kernel has copied it from; nothing if a DMA has brought it.
+        from: Option<Place>,
+        bytes: Rc<[u8]>,
+    },
     /// The kernel copied from a bounce page to a page of a process.
     HostCopied {
         node: NodeId,
         bounce: BounceId,
         place: Place,
-        digest: u64,
+        bytes: Rc<[u8]>,
         stored: Stored,
+    },
+    /// An app has stored bytes in a page of its own.
+    AppStored {
+        node: NodeId,
+        process: ProcessId,
+        at: u64,
+        bytes: Rc<[u8]>,
+    },
+    /// An app has loaded bytes from a page of its own.
+    AppLoaded {
+        node: NodeId,
+        process: ProcessId,
+        at: u64,
+        bytes: Rc<[u8]>,
+    },
+    /// An app threw a range of pages away: it reads as zero from now on.
+    Discarded {
+        node: NodeId,
+        process: ProcessId,
+        first: u64,
+        pages: u64,
     },
 
     /// A frame was put on the wire.
@@ -229,11 +256,12 @@ pub(crate) enum Seen {
         what: Ending,
     },
 
-    /// An app rang its doorbell: the head of the descriptor that it published.
+    /// An app rang its doorbell: the head of the descriptor that it published, and the digest of the payload in it.
     Posted {
         node: NodeId,
         port: PortId,
         words: [u32; 16],
+        inline: u64,
     },
 
     /// A port belongs to a process from now on.

@@ -82,6 +82,8 @@ fn every_mutant_is_caught_by_its_checker() {
         (Mutant::HealthyCardDead, Promise::P2),
         (Mutant::FailedDmaLands, Promise::P2),
         (Mutant::SeqForgetsWrap, Promise::P2),
+        (Mutant::OtherBufferLeaves, Promise::P2),
+        (Mutant::OtherBufferAnswers, Promise::P2),
     ];
     let mut survivors = Vec::new();
     for (broken, promise) in cases {

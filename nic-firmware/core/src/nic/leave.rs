@@ -8,12 +8,13 @@ use crate::platform::{Payload, Platform};
 use crate::ports::{Count, Port};
 use netvm_abi::bar::port::BLOCK_WORDS;
 use netvm_abi::descriptor::INLINE_BYTES;
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::port_area::{ErrorRecord, Reply};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::MessageFlags;
 use netvm_abi::words::Part;
-use netvm_abi::{Nanos, NotificationId, PortId};
+use netvm_abi::{Nanos, NotificationId, PortId, StagingId};
 
 impl<S: Storage> Nic<S> {
     /// What became of an entry's staging.
@@ -135,6 +136,11 @@ impl<S: Storage> Nic<S> {
             (Source::Page, Some(staging)) => {
                 self.env.counters.staged_sent += 1;
                 self.staging.leaves(staging);
+                let staging = if mutant::is(Mutant::OtherBufferLeaves) {
+                    StagingId(staging.0 ^ 1)
+                } else {
+                    staging
+                };
                 p.transmit(header, Payload::Staging(staging));
             }
             _ => p.transmit(header, Payload::Empty),

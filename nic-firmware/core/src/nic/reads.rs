@@ -10,6 +10,7 @@ use crate::links::{Links, Peer};
 use crate::platform::{Payload, Platform};
 use crate::ports::Port;
 use netvm_abi::control::Modes;
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Body, OwnHeader};
@@ -32,6 +33,11 @@ fn reply<P: Platform, S: Storage>(
             let len = len as u16;
             env.counters.reads_served += 1;
             env.counters.bytes_sent += u64::from(len);
+            let staging = if mutant::is(Mutant::OtherBufferAnswers) {
+                StagingId(staging.0 ^ 1)
+            } else {
+                staging
+            };
             (Status::Ok, len, Payload::Staging(staging))
         }
         Err(status) => (status, 0, Payload::Empty),

@@ -4,7 +4,7 @@ use super::AGAIN;
 use super::paced::Source;
 use crate::check::message::{Message, READ_REPLY};
 use crate::node::Node;
-use crate::seen::{DmaNumber, Place, Seen, Stored, Way, digest};
+use crate::seen::{DmaNumber, Place, Seen, Stored, Way};
 use crate::sim::Sim;
 use crate::vm::PAGE;
 use netvm_abi::wire::HEADER_BYTES;
@@ -33,8 +33,7 @@ pub(crate) fn dma_move(sim: &Sim, node: &Node, number: u64) {
             if let Some(buffer) = bus.staging.get_mut(staging.index()) {
                 buffer[..bytes.len()].copy_from_slice(bytes);
             }
-            let digest = digest(bytes);
-            sim.see(moved(node.id, number, Way::FromPage, page, digest, None));
+            sim.see(moved(node.id, number, Way::FromPage, page, bytes, None));
         }
         Dma::ReceiveToPage { receive, page } => {
             let Some(frame) = bus.receive.get(&receive.0) else {
@@ -52,8 +51,7 @@ pub(crate) fn dma_move(sim: &Sim, node: &Node, number: u64) {
                 Some(READ_REPLY) => Stored::Answer,
                 _ => Stored::Message,
             };
-            let digest = digest(payload);
-            sim.see(moved(node.id, number, Way::ToPage, page, digest, Some(stored)));
+            sim.see(moved(node.id, number, Way::ToPage, page, payload, Some(stored)));
         }
         Dma::PageToOperand { page } => {
             let range = range_of(page.offset, page.len.0);
@@ -64,8 +62,7 @@ pub(crate) fn dma_move(sim: &Sim, node: &Node, number: u64) {
             if let Some(operand) = bus.operands.bytes(slot, page.len) {
                 operand.copy_from_slice(bytes);
             }
-            let digest = digest(bytes);
-            sim.see(moved(node.id, number, Way::FromPage, page, digest, None));
+            sim.see(moved(node.id, number, Way::FromPage, page, bytes, None));
         }
         Dma::OperandToPage { page } => {
             let Some(operand) = bus.operands.bytes(slot, page.len) else {
@@ -76,8 +73,8 @@ pub(crate) fn dma_move(sim: &Sim, node: &Node, number: u64) {
             if let Some(bytes) = vm.frames().write(page.ppn).and_then(|bytes| bytes.get_mut(range)) {
                 bytes.copy_from_slice(operand);
             }
-            let (digest, stored) = (digest(operand), Some(Stored::Operand));
-            sim.see(moved(node.id, number, Way::ToPage, page, digest, stored));
+            let stored = Some(Stored::Operand);
+            sim.see(moved(node.id, number, Way::ToPage, page, operand, stored));
         }
         Dma::ReceiveToBounce { receive, bounce, len } => {
             let Some(frame) = bus.receive.get(&receive.0).cloned() else {
@@ -91,6 +88,8 @@ pub(crate) fn dma_move(sim: &Sim, node: &Node, number: u64) {
             sim.see(Seen::BounceFilled {
                 node: node.id,
                 bounce,
+                from: None,
+                bytes: payload.into(),
             });
         }
         Dma::BounceToStaging { bounce, staging, len } => {
@@ -212,7 +211,7 @@ fn moved(
     dma: DmaNumber,
     way: Way,
     page: PageRange,
-    digest: u64,
+    bytes: &[u8],
     stored: Option<Stored>,
 ) -> Seen {
     Seen::DmaMoved {
@@ -221,7 +220,7 @@ fn moved(
         way,
         ppn: page.ppn,
         place: place_of(page),
-        digest,
+        bytes: bytes.into(),
         stored,
     }
 }

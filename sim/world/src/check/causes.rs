@@ -153,7 +153,9 @@ impl Checker for Causes {
             } => {
                 self.regions.entry((node, port)).or_default().push((start, len));
             }
-            Seen::Posted { node, port, words } => {
+            Seen::Posted {
+                node, port, words, ..
+            } => {
                 let local = Posted::read(&words).local;
                 let mut regions = self.regions.get(&(node, port)).into_iter().flatten();
                 if local != 0 && !regions.any(|&(start, len)| local.wrapping_sub(start) < len) {

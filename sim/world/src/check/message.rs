@@ -132,6 +132,8 @@ pub(crate) struct Posted {
     pub(crate) epoch: u16,
     pub(crate) operand: u64,
     pub(crate) compare: u64,
+    /// Digest of the payload in it, if it has one.
+    pub(crate) carried: u64,
 }
 
 impl Posted {
@@ -153,7 +155,13 @@ impl Posted {
             epoch: (words[11] >> 16) as u16,
             operand: pair(words, 12),
             compare: pair(words, 14),
+            carried: 0,
         }
+    }
+
+    /// The same with a payload of this digest in it.
+    pub(crate) const fn carrying(self, carried: u64) -> Self {
+        Self { carried, ..self }
     }
 
     /// The kind of message that it becomes; 0 for none.
@@ -260,6 +268,7 @@ pub(super) mod tests {
             epoch: 0,
             operand: 0,
             compare: 0,
+            carried: 0,
         };
         assert_eq!(Posted::read(&command.encode()), expected);
         let command = netvm_abi::descriptor::Command {

@@ -4,6 +4,7 @@
 //! world. Each keeps its own books; what several need (which message is where) is in `ledger`.
 
 mod causes;
+mod contents;
 mod ledger;
 pub(crate) mod message;
 mod p1_stale_dma;
@@ -13,6 +14,7 @@ mod p4_order;
 mod p5_isolation;
 mod p5_turns;
 mod p6_crash;
+mod shadow;
 mod shared_queue;
 
 use crate::seen::Seen;
@@ -128,6 +130,7 @@ impl Checkers {
                 Box::new(p5_isolation::Isolation::new(limits.window)),
                 Box::new(p1_stale_dma::StaleDma::default()),
                 Box::new(p3_truthful_pages::TruthfulPages::default()),
+                Box::new(contents::Contents::new(limits.nodes)),
                 Box::new(shared_queue::SharedQueue::default()),
                 Box::new(p4_order::Order::default()),
                 Box::new(p2_every_miss_answered::EveryMissAnswered::new(limits)),
@@ -200,7 +203,7 @@ fn first(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::seen::{Allowed, ExportFact, Place, Stored, Way, digest};
+    use crate::seen::{Allowed, ExportFact, Place, Stored, Way};
     use crate::vm::ProcessId;
     use netvm_abi::control::Modes;
     use netvm_abi::{NodeId, NotificationId, PortId, Ppn};
@@ -287,7 +290,7 @@ mod tests {
             way,
             ppn: Ppn(ppn),
             place: place(page),
-            digest,
+            bytes: digest.to_le_bytes().as_slice().into(),
             stored: (way == Way::ToPage).then_some(Stored::Message),
         }
     }
@@ -315,14 +318,13 @@ mod tests {
             offset: (address & 0xFFF) as u32,
             len: bytes.len() as u32,
         };
-        let digest = digest(bytes);
         Seen::DmaMoved {
             node: NodeId(1),
             dma: 1,
             way: Way::ToPage,
             ppn: Ppn(100),
             place,
-            digest,
+            bytes: bytes.into(),
             stored: Some(Stored::Message),
         }
     }

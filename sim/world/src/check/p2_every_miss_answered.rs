@@ -376,12 +376,14 @@ mod tests {
         let fill = Seen::BounceFilled {
             node: NODE,
             bounce: BounceId(3),
+            from: None,
+            bytes: [1].as_slice().into(),
         };
         let copy = Seen::HostCopied {
             node: NODE,
             bounce: BounceId(3),
             place: super::super::tests::place(1),
-            digest: 1,
+            bytes: [1].as_slice().into(),
             stored: Stored::Message,
         };
         assert_eq!(feed(&mut checker(), &[fill.clone(), copy.clone()]), Ok(()));

@@ -283,6 +283,7 @@ mod tests {
             node: NodeId(0),
             port: PortId(3),
             words: command.encode(),
+            inline: 0,
         }
     }
 

@@ -225,7 +225,9 @@ impl Checker for Isolation {
             }
         }
         match fact {
-            Seen::Posted { node, port, words } => {
+            Seen::Posted {
+                node, port, words, ..
+            } => {
                 let posted = Posted::read(words);
                 self.named.insert((*node, *port, posted.local, posted.len));
             }
@@ -438,6 +440,7 @@ mod tests {
             node: NodeId(1),
             port: PortId(4),
             words,
+            inline: 0,
         };
         assert_eq!(feed(&mut checker(), &[posted, start(0x1010)]), Ok(()));
     }

@@ -64,7 +64,9 @@ impl Checker for Turns {
 
     fn see(&mut self, now: Nanos, fact: &Seen, _news: &[News], _ledger: &Ledger) -> Verdict {
         match fact {
-            Seen::Posted { node, port, words } if (*node, *port) == (self.modest.node, self.modest.port) => {
+            Seen::Posted {
+                node, port, words, ..
+            } if (*node, *port) == (self.modest.node, self.modest.port) => {
                 self.waiting.push_back((now, Posted::read(words)));
             }
             Seen::Leaves { at } => self.leaves = *at,
@@ -123,7 +125,12 @@ mod tests {
             ..Command::default()
         };
         let words = command.encode();
-        Seen::Posted { node, port, words }
+        Seen::Posted {
+            node,
+            port,
+            words,
+            inline: 0,
+        }
     }
 
     fn leaves() -> Seen {

@@ -103,7 +103,15 @@ impl HostVm {
             Change::Evict { page } => self.evict(process, page, log),
             Change::Clean { page } => self.clean(process, page, log),
             Change::Break { page } => return self.break_sharing(now, process, page, log),
-            Change::Discard { .. } => self.discard(process, first, pages, log),
+            Change::Discard { .. } => {
+                self.discard(process, first, pages, log);
+                log.see(Seen::Discarded {
+                    node: self.node,
+                    process,
+                    first,
+                    pages,
+                });
+            }
             Change::Fork { child } => self.fork(process, child, &entries, log),
             Change::Exit => {
                 self.discard(process, first, pages, log);

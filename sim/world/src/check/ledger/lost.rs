@@ -7,6 +7,7 @@
 
 use super::super::message::{Message, Posted, WRITE};
 use super::Ledger;
+use netvm_abi::Nanos;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A sending port and a node that it sends to.
@@ -16,12 +17,15 @@ type Stream = (u16, u16, u16);
 #[derive(Debug, Default)]
 pub(super) struct Lost {
     /// By node and port, in the order of posting.
-    posted: BTreeMap<(u16, u16), VecDeque<Posted>>,
+    posted: BTreeMap<(u16, u16), VecDeque<Command>>,
     /// Ports that post anything, also behind the checker's back.
     hostile: BTreeSet<(u16, u16)>,
     /// Owner of the sending port and epoch of what was lost.
     broken: BTreeMap<Stream, BTreeSet<(u32, u16)>>,
 }
+
+/// A command, and when it was posted.
+pub(in crate::check) type Command = (Nanos, Posted);
 
 /// Commands of a port that are remembered, at most: its queue and its card's pipeline hold fewer.
 const KEPT: usize = 256;
@@ -48,7 +52,7 @@ impl Lost {
     }
 
     /// An app has posted a command.
-    pub(super) fn posted(&mut self, node: u16, port: u16, command: Posted) {
+    pub(super) fn posted(&mut self, node: u16, port: u16, command: Command) {
         if self.hostile.contains(&(node, port)) {
             return;
         }
@@ -73,18 +77,18 @@ impl Lost {
 
 impl Ledger {
     /// A message leaves: what was posted before it and has not left is lost. Says whether the message is behind such
-    /// a one.
-    pub(super) fn leaves(&mut self, message: &Message, owner: u32) -> bool {
+    /// a one, and gives the command that has become the message.
+    pub(super) fn leaves(&mut self, message: &Message, owner: u32) -> (bool, Option<Command>) {
         let sender = (message.source, message.source_port);
         let queue = self.lost.posted.get_mut(&sender);
-        let before: Vec<Posted> = queue
+        let mut before: Vec<Command> = queue
             .and_then(|queue| {
-                let at = queue.iter().position(|posted| posted.is(message))?;
-                let before = queue.drain(..=at).take(at).collect();
-                Some(before)
+                let at = queue.iter().position(|(_, posted)| posted.is(message))?;
+                Some(queue.drain(..=at).collect())
             })
             .unwrap_or_default();
-        for command in before {
+        let own = before.pop();
+        for (_, command) in before {
             let stream = (sender.0, sender.1, command.node);
             let held_back = command.asks_for_order() && self.lost.is_broken(stream, owner, command.epoch);
             // A read or an atomic leaves nothing undone.
@@ -93,6 +97,6 @@ impl Ledger {
             }
         }
         let stream = (sender.0, sender.1, message.destination);
-        self.lost.is_broken(stream, owner, message.epoch)
+        (self.lost.is_broken(stream, owner, message.epoch), own)
     }
 }

@@ -31,6 +31,13 @@ pub(in crate::check) enum News {
         repeated: bool,
         gap: bool,
     },
+    /// It is what has become of this command, which was posted then.
+    Left {
+        lane: Direction,
+        seq: u32,
+        command: Posted,
+        at: Nanos,
+    },
     /// A message has its effect.
     Landed {
         lane: Direction,
@@ -123,21 +130,29 @@ impl Ledger {
                 node,
                 way: Way::ToPage,
                 place,
-                digest,
+                bytes,
                 stored: Some(stored),
                 ..
             }
             | Seen::HostCopied {
                 node,
                 place,
-                digest,
+                bytes,
                 stored,
                 ..
             } => match stored {
-                Stored::Message => self.stored(node.0, *place, *digest, &mut news),
+                Stored::Message => self.stored(node.0, *place, digest(bytes), &mut news),
                 Stored::Answer | Stored::Operand => news.push(News::Unexplained),
             },
-            Seen::Posted { node, port, words } => self.lost.posted(node.0, port.0, Posted::read(words)),
+            Seen::Posted {
+                node,
+                port,
+                words,
+                inline,
+            } => {
+                let command = Posted::read(words);
+                self.lost.posted(node.0, port.0, (now, command.carrying(*inline)));
+            }
             Seen::Hostile { node, port } => self.lost.hostile(node.0, port.0),
             Seen::PortClosed { node, port } => self.lost.forget(node.0, port.0),
             Seen::PortOpened { node, port, .. } => {
@@ -368,7 +383,15 @@ impl Ledger {
         if repeated || gap {
             return;
         }
-        let behind = self.leaves(&message, source_life);
+        let (behind, command) = self.leaves(&message, source_life);
+        if let Some((at, command)) = command {
+            news.push(News::Left {
+                lane: direction,
+                seq: message.seq,
+                command,
+                at,
+            });
+        }
         let Some(lane) = self.lanes.get_mut(&direction) else {
             return;
         };
