@@ -41,12 +41,16 @@ pub enum Mutant {
     FailedDmaLands = 16,
     /// P2: a sequence number past the wrap counts as one that has been seen.
     SeqForgetsWrap = 17,
-    /// Values: an atomic goes to work while another one has its unit.
+    /// P1: an atomic goes to work while another one has its unit.
     UnitAdmitsAll = 20,
     /// P2: a write leaves with the bytes of another staging buffer.
     OtherBufferLeaves = 30,
     /// P2: a read is answered with the bytes of another staging buffer.
     OtherBufferAnswers = 31,
+    /// P1: a staging buffer counts as free when it begins to leave.
+    StagingFreedEarly = 32,
+    /// P1: the host hears of a bounced message before it lies in its bounce page.
+    BounceToldEarly = 33,
     /// P4: a flush is answered before what was sent before it has landed.
     FlushDoesNotWait = 21,
     /// Values: an atomic is answered by the new value of its word.

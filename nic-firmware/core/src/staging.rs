@@ -363,6 +363,9 @@ impl<S: Storage> Staging<S> {
             buffer.state = State::Leaving;
             buffer.owner = StagingFor::Nothing;
         }
+        if mutant::is(Mutant::StagingFreedEarly) {
+            self.free |= 1 << id.0;
+        }
     }
 
     /// Whether a buffer is with the platform.

@@ -4,7 +4,7 @@ use crate::faults::FaultKind;
 use crate::heap::Heap;
 use crate::kernel;
 use crate::node::Node;
-use crate::seen::{Place, Seen, Stored};
+use crate::seen::{Buffer, Place, Seen, Stored};
 use crate::sim::{Event, Sim};
 use crate::vm::{Change, FaultResult, PAGE};
 use crate::words::{Side, Space, View};
@@ -70,6 +70,10 @@ impl Platform for HostPlatform {
     fn load_bounce(&mut self, bounce: BounceId, into: &mut [u32]) {
         into.fill(0);
         let Some(sim) = self.sim.upgrade() else { return };
+        sim.see(Seen::BufferRead {
+            node: self.node,
+            buffer: Buffer::Bounce(bounce),
+        });
         let bus = sim.node(self.node).bus.borrow();
         let Some(page) = bus.bounce.get(&bounce) else {
             return;
@@ -492,6 +496,7 @@ fn copy(sim: &Sim, node: &Node, since: Nanos, job: &CopyJob) -> Result<CopyEnd, 
         sim.see(Seen::HostCopied {
             node: node.id,
             bounce: job.bounce,
+            ppn: page.ppn,
             place,
             bytes: (&*bounce).into(),
             stored: match BounceUse::from_id(&node.geometry, job.bounce) {
@@ -504,7 +509,7 @@ fn copy(sim: &Sim, node: &Node, since: Nanos, job: &CopyJob) -> Result<CopyEnd, 
         sim.see(Seen::BounceFilled {
             node: node.id,
             bounce: job.bounce,
-            from: Some(place),
+            from: Some((page.ppn, place)),
             bytes: (&*bytes).into(),
         });
     }

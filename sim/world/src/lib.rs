@@ -41,6 +41,7 @@ mod node;
 mod process;
 mod report;
 mod reunion;
+mod rings;
 mod script;
 mod seen;
 mod sim;

@@ -5,10 +5,12 @@ use crate::driver::Driver;
 use crate::faults::{FaultKind, ProtocolState, StateSet};
 use crate::kernel::Jobs;
 use crate::process::Ports;
+use crate::rings;
 use crate::seen::{Seen, digest};
 use crate::sim::{Event, Sim};
 use crate::vm::HostVm;
 use crate::words::{NodeWords, Side, Space, Watch};
+use netvm_abi::bar::header::HOST_EVENT_TAIL;
 use netvm_abi::bar::{BarMap, port as block};
 use netvm_abi::page_table::{PageTable, ROW_SLOTS, SLOT_WORDS};
 use netvm_abi::shared_map::{SharedMap, status_page};
@@ -272,6 +274,22 @@ impl NodeWatch {
         });
     }
 
+    /// Shows the checkers what the event before this tail says of bounce pages.
+    fn event(&self, sim: &Sim, side: Side, written: u32) {
+        let words = sim.node(self.node).words();
+        let fact = match side {
+            Side::Nic => rings::from_card(self.node, &self.geometry, written, |at| {
+                words.peek(Space::Shared, at)
+            }),
+            Side::Host => rings::from_driver(self.node, &self.geometry, written, |at| {
+                words.peek(Space::Bar, at)
+            }),
+        };
+        if let Some(fact) = fact {
+            sim.see(fact);
+        }
+    }
+
     fn told(&self, sim: &Sim, port: PortId, written: u32) {
         let slot = written.wrapping_sub(1) % port_area::ERROR_RECORDS;
         let at = port_area::ERRORS.0 + slot * port_area::ERROR_WORDS as u32;
@@ -333,6 +351,9 @@ impl Watch for NodeWatch {
                 }
             }
             (Side::Nic, Space::Shared) => {
+                if at == status_page::NIC_EVENT_TAIL {
+                    self.event(&sim, side, value);
+                }
                 if let Some(peer) = peer_word(at, self.geometry.nodes)
                     && value == 0
                 {
@@ -364,6 +385,9 @@ impl Watch for NodeWatch {
                 }
             }
             (Side::Host, Space::Bar) => {
+                if at == HOST_EVENT_TAIL {
+                    self.event(&sim, side, value);
+                }
                 let in_block = self.in_port(self.bar.ports, block::BLOCK_WORDS, at);
                 if let Some((port, word)) = in_block
                     && word == block::DOORBELL.0

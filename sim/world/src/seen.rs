@@ -5,7 +5,8 @@
 use crate::faults::FaultKind;
 use crate::vm::ProcessId;
 use netvm_abi::control::Modes;
-use netvm_abi::{BounceId, Nanos, NodeId, NotificationId, PortId, Ppn, port_area};
+use netvm_abi::{BounceId, Nanos, NodeId, NotificationId, PortId, Ppn, ReceiveId, StagingId, port_area};
+use std::fmt;
 use std::rc::Rc;
 
 /// A range of bytes in one page of a process.
@@ -47,6 +48,30 @@ pub(crate) enum Stored {
     Answer,
     /// An atomic's operand, changed.
     Operand,
+}
+
+/// A buffer between memory and wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Buffer {
+    /// A staging buffer.
+    Staging(StagingId),
+    /// A bounce page.
+    Bounce(BounceId),
+    /// A received frame.
+    Receive(ReceiveId),
+    /// The operand of the atomic in a DMA slot.
+    Operand(u8),
+}
+
+impl fmt::Display for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Staging(id) => write!(f, "staging buffer {id}"),
+            Self::Bounce(id) => write!(f, "bounce page {id}"),
+            Self::Receive(id) => write!(f, "receive buffer {id}"),
+            Self::Operand(slot) => write!(f, "operand {slot}"),
+        }
+    }
 }
 
 /// Identity of a DMA in a run.
@@ -128,7 +153,30 @@ pub(crate) enum Seen {
     /// It has the answer, and the marks are cleared.
     AgeTold { node: NodeId, ppn: Ppn, young: bool },
 
-    /// A DMA begins.
+    /// A DMA begins to use buffers: it takes bytes out of one, or puts them into one, or both.
+    DmaUses {
+        node: NodeId,
+        dma: DmaNumber,
+        from: Option<Buffer>,
+        into: Option<Buffer>,
+    },
+    /// The card's processor, or the kernel, reads a buffer.
+    BufferRead { node: NodeId, buffer: Buffer },
+    /// The card's processor changes a buffer, or gives it back.
+    BufferTaken { node: NodeId, buffer: Buffer },
+    /// A staging buffer begins to leave.
+    StagingLeaves { node: NodeId, staging: StagingId },
+    /// It has left.
+    StagingLeft { node: NodeId, staging: StagingId },
+    /// The card has told the driver of a bounce page, which is the driver's from now on.
+    BounceGiven { node: NodeId, bounce: BounceId },
+    /// The driver has told the card that it is done with some bounce pages.
+    BouncesEnded {
+        node: NodeId,
+        first: BounceId,
+        count: u32,
+    },
+    /// A DMA begins to touch an app's page.
     DmaStart {
         node: NodeId,
         dma: DmaNumber,
@@ -147,7 +195,7 @@ pub(crate) enum Seen {
         /// Of one that writes the page.
         stored: Option<Stored>,
     },
-    /// Its completion is reported to the card.
+    /// A DMA's completion is reported to the card.
     DmaDone { node: NodeId, dma: DmaNumber },
     /// It was cut off: bus mastering was stopped.
     DmaAborted { node: NodeId, dma: DmaNumber },
@@ -156,13 +204,14 @@ pub(crate) enum Seen {
         node: NodeId,
         bounce: BounceId,
         /// Where the kernel has copied it from; nothing if a DMA has brought it.
-        from: Option<Place>,
+        from: Option<(Ppn, Place)>,
         bytes: Rc<[u8]>,
     },
     /// The kernel copied from a bounce page to a page of a process.
     HostCopied {
         node: NodeId,
         bounce: BounceId,
+        ppn: Ppn,
         place: Place,
         bytes: Rc<[u8]>,
         stored: Stored,

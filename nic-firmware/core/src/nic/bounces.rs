@@ -6,6 +6,7 @@ use crate::dmas::{Holder, Ticket};
 use crate::inbound::SlotState;
 use crate::platform::{Dma, Platform};
 use netvm_abi::bounce::BounceUse;
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::Kind;
@@ -26,6 +27,12 @@ impl<S: Storage> Nic<S> {
         };
         self.dmas
             .start(p, &mut self.env, (ticket, Holder::Window(at)), dma);
+        if mutant::is(Mutant::BounceToldEarly)
+            && let Some(slot) = self.inbound.get(at)
+        {
+            let (header, generation) = (slot.header().decode(), slot.generation());
+            self.env.tell_bounced(p, at, generation, &header);
+        }
     }
 
     /// The payload of a message is in its bounce page.

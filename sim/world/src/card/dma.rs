@@ -4,7 +4,7 @@ use super::AGAIN;
 use super::paced::Source;
 use crate::check::message::{Message, READ_REPLY};
 use crate::node::Node;
-use crate::seen::{DmaNumber, Place, Seen, Stored, Way};
+use crate::seen::{Buffer, DmaNumber, Place, Seen, Stored, Way};
 use crate::sim::Sim;
 use crate::vm::PAGE;
 use netvm_abi::wire::HEADER_BYTES;
@@ -126,11 +126,11 @@ pub(crate) fn dma_done(sim: &Sim, node: &Node, number: u64) {
             &node.activity.staging
         };
         activity.set(activity.get().saturating_sub(1));
-        sim.see(Seen::DmaDone {
-            node: node.id,
-            dma: number,
-        });
     }
+    sim.see(Seen::DmaDone {
+        node: node.id,
+        dma: number,
+    });
     {
         let mut bus = node.bus.borrow_mut();
         bus.done.push_back(DmaEnd {
@@ -149,6 +149,10 @@ pub(crate) fn dma_done(sim: &Sim, node: &Node, number: u64) {
 
 /// A staging buffer has left.
 pub(crate) fn sent(sim: &Sim, node: &Node, staging: StagingId) {
+    sim.see(Seen::StagingLeft {
+        node: node.id,
+        staging,
+    });
     {
         let mut bus = node.bus.borrow_mut();
         bus.sent.push_back(staging);
@@ -157,6 +161,22 @@ pub(crate) fn sent(sim: &Sim, node: &Node, staging: StagingId) {
         }
     }
     node.kick(sim, sim.lag(20));
+}
+
+/// The buffers that a DMA takes bytes out of, and puts them into.
+pub(super) const fn buffers_of(slot: u8, dma: Dma) -> (Option<Buffer>, Option<Buffer>) {
+    match dma {
+        Dma::PageToStaging { staging, .. } => (None, Some(Buffer::Staging(staging))),
+        Dma::ReceiveToPage { receive, .. } => (Some(Buffer::Receive(receive)), None),
+        Dma::ReceiveToBounce { receive, bounce, .. } => {
+            (Some(Buffer::Receive(receive)), Some(Buffer::Bounce(bounce)))
+        }
+        Dma::BounceToStaging { bounce, staging, .. } => {
+            (Some(Buffer::Bounce(bounce)), Some(Buffer::Staging(staging)))
+        }
+        Dma::PageToOperand { .. } => (None, Some(Buffer::Operand(slot))),
+        Dma::OperandToPage { .. } => (Some(Buffer::Operand(slot)), None),
+    }
 }
 
 pub(super) fn page_of(dma: Dma) -> Option<(Way, PageRange)> {

@@ -8,7 +8,7 @@ use crate::dma::{DmaSpeed, Engines};
 use crate::faults::FaultKind;
 use crate::heap::Heap;
 use crate::node::Node;
-use crate::seen::{DmaNumber, Seen, Way};
+use crate::seen::{Buffer, DmaNumber, Seen, Way};
 use crate::sim::{Event, Sim};
 use crate::vm::PAGE;
 use crate::words::{Side, Space, View};
@@ -25,7 +25,7 @@ use std::rc::{Rc, Weak};
 pub(crate) use dma::{dma_done, dma_move, sent};
 pub(crate) use wire::arrive;
 
-use dma::{fields_of, page_of, place_of};
+use dma::{buffers_of, fields_of, page_of, place_of};
 use paced::{Line, Pace, Source};
 use wire::transmit;
 
@@ -301,6 +301,13 @@ impl Platform for CardDevice {
                 &mut sim.dice.borrow_mut(),
             )
         };
+        let (from, into) = buffers_of(id.slot, dma);
+        sim.see(Seen::DmaUses {
+            node: self.node,
+            dma: number,
+            from,
+            into,
+        });
         if let Some((way, page)) = page_of(dma) {
             let (ppn, place) = (page.ppn, place_of(page));
             sim.see(Seen::DmaStart {
@@ -373,11 +380,20 @@ impl Platform for CardDevice {
     }
 
     fn operand(&self, slot: u8) -> Operand {
-        self.sim().node(self.node).bus.borrow().operands.get(slot)
+        let sim = self.sim();
+        sim.see(Seen::BufferRead {
+            node: self.node,
+            buffer: Buffer::Operand(slot),
+        });
+        sim.node(self.node).bus.borrow().operands.get(slot)
     }
 
     fn set_operand(&mut self, slot: u8, operand: &Operand) {
         let sim = self.sim();
+        sim.see(Seen::BufferTaken {
+            node: self.node,
+            buffer: Buffer::Operand(slot),
+        });
         sim.node(self.node).bus.borrow_mut().operands.set(slot, operand);
     }
 
@@ -409,6 +425,10 @@ impl Platform for CardDevice {
             .map_or(now, |pace| pace.sends(now, header.kind));
         transmit(&sim, leaves, self.node, header, bytes.into());
         if let Some(staging) = staging {
+            sim.see(Seen::StagingLeaves {
+                node: self.node,
+                staging,
+            });
             let at = sim.fabric.borrow().sent_at(self.node).max(sim.now());
             sim.at(
                 at,
@@ -423,6 +443,10 @@ impl Platform for CardDevice {
 
     fn release_receive(&mut self, receive: ReceiveId) {
         let sim = self.sim();
+        sim.see(Seen::BufferTaken {
+            node: self.node,
+            buffer: Buffer::Receive(receive),
+        });
         let mut bus = sim.node(self.node).bus.borrow_mut();
         if bus.receive.remove(&receive.0).is_some() {
             bus.free_receive.push(receive.0);

@@ -307,7 +307,7 @@ impl Checker for Contents {
             } => return self.take(now, *node, *place, bytes, "a DMA"),
             Seen::BounceFilled {
                 node,
-                from: Some(place),
+                from: Some((_, place)),
                 bytes,
                 ..
             } => return self.take(now, *node, *place, bytes, "the kernel"),

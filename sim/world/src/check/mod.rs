@@ -7,6 +7,7 @@ mod causes;
 mod contents;
 mod ledger;
 pub(crate) mod message;
+mod p1_buffers;
 mod p1_stale_dma;
 mod p2_every_miss_answered;
 mod p3_truthful_pages;
@@ -129,6 +130,7 @@ impl Checkers {
                 Box::new(p6_crash::CrashSafety::default()),
                 Box::new(p5_isolation::Isolation::new(limits.window)),
                 Box::new(p1_stale_dma::StaleDma::default()),
+                Box::new(p1_buffers::Buffers::default()),
                 Box::new(p3_truthful_pages::TruthfulPages::default()),
                 Box::new(contents::Contents::new(limits.nodes)),
                 Box::new(shared_queue::SharedQueue::default()),

@@ -125,6 +125,12 @@ impl Checker for StaleDma {
                     self.check_owned(node, ppn, place, process, "transfer")?;
                 }
             }
+            Seen::HostCopied { node, ppn, place, .. }
+            | Seen::BounceFilled {
+                node,
+                from: Some((ppn, place)),
+                ..
+            } => self.check(node, ppn, place, "by the kernel")?,
             Seen::DmaDone { node, dma } => {
                 if let Some((ppn, place, process, _)) = self.active.remove(&(node, dma)) {
                     self.check_owned(node, ppn, place, process, "end")?;

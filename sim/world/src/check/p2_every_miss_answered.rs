@@ -382,6 +382,7 @@ mod tests {
         let copy = Seen::HostCopied {
             node: NODE,
             bounce: BounceId(3),
+            ppn: netvm_abi::Ppn(100),
             place: super::super::tests::place(1),
             bytes: [1].as_slice().into(),
             stored: Stored::Message,

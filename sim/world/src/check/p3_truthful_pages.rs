@@ -123,6 +123,10 @@ impl Checker for TruthfulPages {
                 self.may_write(node, ppn, place)?;
                 self.dirty.insert((node, ppn));
             }
+            Seen::HostCopied { node, ppn, place, .. } => {
+                self.may_write(node, ppn, place)?;
+                self.dirty.insert((node, ppn));
+            }
             Seen::DmaDone { node, dma } => {
                 if let Some(ppn) = self.active.remove(&(node, dma)) {
                     self.young.insert((node, ppn));
