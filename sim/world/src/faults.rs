@@ -50,6 +50,8 @@ kinds! {
         DmaTwice = "dma: reported twice",
         /// The bus refuses a DMA: it moves nothing, and its end says so.
         DmaFails = "dma: fails",
+        /// A DMA moves in two parts, the later bytes first perhaps, and others look between them.
+        DmaParts = "dma: in parts",
         /// A store stays in its side's store buffer until the next barrier.
         StoreLate = "bus: store held back",
         /// A store across the bus, and those behind it, land later; only a read across the bus waits for them.
@@ -337,6 +339,7 @@ const fn is_benign(kind: FaultKind) -> bool {
             | FaultKind::FrameTwice
             | FaultKind::DmaLate
             | FaultKind::DmaTwice
+            | FaultKind::DmaParts
             | FaultKind::StoreLate
             | FaultKind::BusLag
             | FaultKind::VmEvict
@@ -360,6 +363,7 @@ const fn usual_rate(kind: FaultKind) -> u32 {
         FaultKind::DmaLate => 20_000,
         FaultKind::DmaTwice => 5_000,
         FaultKind::DmaFails => 300,
+        FaultKind::DmaParts => 30_000,
         FaultKind::StoreLate => 20_000,
         FaultKind::BusLag => 30_000,
         // The rest is asked once a tick of a node's host (20 us).

@@ -184,7 +184,7 @@ pub(crate) enum Seen {
         ppn: Ppn,
         place: Place,
     },
-    /// Its bytes move.
+    /// Its bytes have moved.
     DmaMoved {
         node: NodeId,
         dma: DmaNumber,
@@ -194,6 +194,19 @@ pub(crate) enum Seen {
         bytes: Rc<[u8]>,
         /// Of one that writes the page.
         stored: Option<Stored>,
+        /// They moved in parts, which were seen before.
+        parted: bool,
+    },
+    /// A part of a DMA's bytes moves.
+    DmaPart {
+        node: NodeId,
+        way: Way,
+        ppn: Ppn,
+        /// All that the DMA moves.
+        of: Place,
+        /// What moves now.
+        place: Place,
+        bytes: Rc<[u8]>,
     },
     /// A DMA's completion is reported to the card.
     DmaDone { node: NodeId, dma: DmaNumber },

@@ -3,37 +3,141 @@
 use super::AGAIN;
 use super::paced::Source;
 use crate::check::message::{Message, READ_REPLY};
+use crate::faults::FaultKind;
 use crate::node::Node;
 use crate::seen::{Buffer, DmaNumber, Place, Seen, Stored, Way};
-use crate::sim::Sim;
+use crate::sim::{Event, Sim};
 use crate::vm::PAGE;
 use netvm_abi::wire::HEADER_BYTES;
 use netvm_abi::{Nanos, NodeId, PageOffset, StagingId};
 use netvm_nic::platform::{Dma, DmaId, PageRange};
 use netvm_platform::DmaEnd;
 
-/// The bytes of a DMA move.
-pub(crate) fn dma_move(sim: &Sim, node: &Node, number: u64) {
+/// How much of a DMA has moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// Nothing.
+    Begun,
+    /// All but this part.
+    Lacks(Part),
+    /// All.
+    Moved,
+}
+
+/// Bytes of a DMA: the first, and the one after the last.
+type Part = (usize, usize);
+
+/// Cuts a DMA in two, now and then, and says which part moves first: a bus promises no order among the words of a transfer, but
+/// an aligned word of up to 8 bytes moves as one.
+fn cut(sim: &Sim, node: &Node, dma: Dma) -> Option<[Part; 2]> {
+    let (_, page) = page_of(dma)?;
+    let len = page.len.0 as usize;
+    let first = 8 - usize::from(page.offset.0) % 8;
+    if first >= len || !sim.fires(FaultKind::DmaParts, node.id) {
+        return None;
+    }
+    let at = first + 8 * sim.below((len - first).div_ceil(8) as u64) as usize;
+    let (low, high) = ((0, at), (at, len));
+    Some(if sim.below(2) == 0 {
+        [low, high]
+    } else {
+        [high, low]
+    })
+}
+
+/// Shows the checkers a part that has moved, and whether it was the last.
+struct Shows<'a> {
+    sim: &'a Sim,
+    node: NodeId,
+    dma: DmaNumber,
+    part: Part,
+    over: bool,
+}
+
+impl Shows<'_> {
+    /// These are all the bytes of the DMA, of which the part has moved.
+    fn show(&self, way: Way, page: PageRange, bytes: &[u8], stored: Option<Stored>) {
+        let (node, dma, ppn, place) = (self.node, self.dma, page.ppn, place_of(page));
+        let (first, end) = self.part;
+        let parted = end - first < bytes.len();
+        if parted {
+            self.sim.see(Seen::DmaPart {
+                node,
+                way,
+                ppn,
+                of: place,
+                place: Place {
+                    offset: place.offset + first as u32,
+                    len: (end - first) as u32,
+                    ..place
+                },
+                bytes: bytes[first..end].into(),
+            });
+        }
+        if self.over {
+            self.sim.see(Seen::DmaMoved {
+                node,
+                dma,
+                way,
+                ppn,
+                place,
+                bytes: bytes.into(),
+                stored,
+                parted,
+            });
+        }
+    }
+}
+
+/// The bytes of a DMA move. On the last occasion all that have not; before it perhaps a part, and the rest a little later.
+pub(crate) fn dma_move(sim: &Sim, node: &Node, number: u64, is_last: bool) {
     let mut guard = node.bus.borrow_mut();
     let bus = &mut *guard;
     let Some(active) = bus.active.get_mut(&number) else {
         return;
     };
-    if std::mem::replace(&mut active.moved, true) || active.fails {
+    let before = std::mem::replace(&mut active.progress, Progress::Moved);
+    if before == Progress::Moved || active.fails {
         return;
     }
     let (dma, slot) = (active.dma, active.id.slot);
+    let part = match before {
+        Progress::Lacks(rest) => rest,
+        _ => {
+            let whole = (0, page_of(dma).map_or(0, |(_, page)| page.len.index()));
+            let parts = if is_last { None } else { cut(sim, node, dma) };
+            parts.map_or(whole, |[part, rest]| {
+                active.progress = Progress::Lacks(rest);
+                let event = Event::DmaMove {
+                    node: node.id,
+                    life: node.life.get(),
+                    dma: number,
+                };
+                sim.after(sim.span(Nanos(50), Nanos(3_000)), event);
+                part
+            })
+        }
+    };
+    let shows = Shows {
+        sim,
+        node: node.id,
+        dma: number,
+        part,
+        over: active.progress == Progress::Moved,
+    };
+    let now = part.0..part.1;
     match dma {
         Dma::PageToStaging { page, staging } => {
             let range = range_of(page.offset, page.len.0);
             let mut vm = node.vm.borrow_mut();
-            let Some(bytes) = vm.frames().read(page.ppn).and_then(|bytes| bytes.get(range)) else {
+            let (Some(bytes), Some(buffer)) = (
+                vm.frames().read(page.ppn).and_then(|bytes| bytes.get(range)),
+                bus.staging.get_mut(staging.index()),
+            ) else {
                 return;
             };
-            if let Some(buffer) = bus.staging.get_mut(staging.index()) {
-                buffer[..bytes.len()].copy_from_slice(bytes);
-            }
-            sim.see(moved(node.id, number, Way::FromPage, page, bytes, None));
+            buffer[now.clone()].copy_from_slice(&bytes[now]);
+            shows.show(Way::FromPage, page, &buffer[..bytes.len()], None);
         }
         Dma::ReceiveToPage { receive, page } => {
             let Some(frame) = bus.receive.get(&receive.0) else {
@@ -45,24 +149,25 @@ pub(crate) fn dma_move(sim: &Sim, node: &Node, number: u64) {
             };
             let mut vm = node.vm.borrow_mut();
             if let Some(bytes) = vm.frames().write(page.ppn).and_then(|bytes| bytes.get_mut(range)) {
-                bytes.copy_from_slice(payload);
+                bytes[now.clone()].copy_from_slice(&payload[now]);
             }
             let stored = match Message::read(frame).map(|message| message.kind) {
                 Some(READ_REPLY) => Stored::Answer,
                 _ => Stored::Message,
             };
-            sim.see(moved(node.id, number, Way::ToPage, page, payload, Some(stored)));
+            shows.show(Way::ToPage, page, payload, Some(stored));
         }
         Dma::PageToOperand { page } => {
             let range = range_of(page.offset, page.len.0);
             let mut vm = node.vm.borrow_mut();
-            let Some(bytes) = vm.frames().read(page.ppn).and_then(|bytes| bytes.get(range)) else {
+            let (Some(bytes), Some(operand)) = (
+                vm.frames().read(page.ppn).and_then(|bytes| bytes.get(range)),
+                bus.operands.bytes(slot, page.len),
+            ) else {
                 return;
             };
-            if let Some(operand) = bus.operands.bytes(slot, page.len) {
-                operand.copy_from_slice(bytes);
-            }
-            sim.see(moved(node.id, number, Way::FromPage, page, bytes, None));
+            operand[now.clone()].copy_from_slice(&bytes[now]);
+            shows.show(Way::FromPage, page, operand, None);
         }
         Dma::OperandToPage { page } => {
             let Some(operand) = bus.operands.bytes(slot, page.len) else {
@@ -71,10 +176,9 @@ pub(crate) fn dma_move(sim: &Sim, node: &Node, number: u64) {
             let range = range_of(page.offset, page.len.0);
             let mut vm = node.vm.borrow_mut();
             if let Some(bytes) = vm.frames().write(page.ppn).and_then(|bytes| bytes.get_mut(range)) {
-                bytes.copy_from_slice(operand);
+                bytes[now.clone()].copy_from_slice(&operand[now]);
             }
-            let stored = Some(Stored::Operand);
-            sim.see(moved(node.id, number, Way::ToPage, page, operand, stored));
+            shows.show(Way::ToPage, page, operand, Some(Stored::Operand));
         }
         Dma::ReceiveToBounce { receive, bounce, len } => {
             let Some(frame) = bus.receive.get(&receive.0).cloned() else {
@@ -115,7 +219,7 @@ pub(crate) fn dma_done(sim: &Sim, node: &Node, number: u64) {
         node.kick(sim, Nanos(20));
         return;
     }
-    dma_move(sim, node, number);
+    dma_move(sim, node, number, true);
     let Some(active) = node.bus.borrow_mut().active.remove(&number) else {
         return;
     };
@@ -224,23 +328,4 @@ pub(super) fn fields_of(number: u64, dma: Dma, len: u32) -> [(&'static str, u64)
 fn range_of(offset: PageOffset, len: u32) -> std::ops::Range<usize> {
     let start = usize::from(offset.0);
     start..start + len as usize
-}
-
-fn moved(
-    node: NodeId,
-    dma: DmaNumber,
-    way: Way,
-    page: PageRange,
-    bytes: &[u8],
-    stored: Option<Stored>,
-) -> Seen {
-    Seen::DmaMoved {
-        node,
-        dma,
-        way,
-        ppn: page.ppn,
-        place: place_of(page),
-        bytes: bytes.into(),
-        stored,
-    }
 }

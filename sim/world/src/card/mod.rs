@@ -25,7 +25,7 @@ use std::rc::{Rc, Weak};
 pub(crate) use dma::{dma_done, dma_move, sent};
 pub(crate) use wire::arrive;
 
-use dma::{buffers_of, fields_of, page_of, place_of};
+use dma::{Progress, buffers_of, fields_of, page_of, place_of};
 use paced::{Line, Pace, Source};
 use wire::transmit;
 
@@ -33,8 +33,7 @@ use wire::transmit;
 struct Active {
     id: DmaId,
     dma: Dma,
-    /// Bytes as they were read, between the two ends.
-    moved: bool,
+    progress: Progress,
     /// The bus refuses it.
     fails: bool,
     /// Instructions that its end will take, in a modelled world.
@@ -342,7 +341,7 @@ impl Platform for CardDevice {
             Active {
                 id,
                 dma,
-                moved: false,
+                progress: Progress::Begun,
                 fails,
                 instructions,
             },

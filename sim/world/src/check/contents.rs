@@ -84,7 +84,7 @@ impl Contents {
     }
 
     /// Bytes are taken out of a page.
-    fn take(&mut self, now: Nanos, node: NodeId, place: Place, bytes: &[u8], by: &str) -> Verdict {
+    fn takes(&self, node: NodeId, place: Place, bytes: &[u8], by: &str) -> Verdict {
         // Of a port that is gone another checker says so.
         let Some(&process) = self.owners.get(&(node, place.port)) else {
             return Ok(());
@@ -93,13 +93,20 @@ impl Contents {
             let what = format!("{by} takes {} bytes at {:#x}", place.len, place.start());
             return Err(differs((node, place.port), &what, bytes, place.start(), wrong));
         }
+        Ok(())
+    }
+
+    /// All bytes of a place have been taken out.
+    fn has_taken(&mut self, now: Nanos, node: NodeId, place: Place, bytes: &[u8]) {
+        if !self.owners.contains_key(&(node, place.port)) {
+            return;
+        }
         let span = span((node, place.port), place.start(), place.len);
         let taken = self.taken.entry(span).or_default();
         if taken.len() == KEPT {
             taken.remove(0);
         }
         taken.push((now, digest(bytes)));
-        Ok(())
     }
 
     /// Whether these bytes were taken out of a place since then; if so, they are not there for another message.
@@ -119,12 +126,16 @@ impl Contents {
     }
 
     /// Bytes are stored in a page.
-    fn put(&mut self, node: NodeId, place: Place, bytes: &[u8], stored: Stored) -> Verdict {
+    fn puts(&mut self, node: NodeId, place: Place, bytes: &[u8]) {
+        if let Some(&process) = self.owners.get(&(node, place.port)) {
+            self.memory.store((node, process), place.start(), bytes);
+        }
+    }
+
+    /// All bytes of a message, or of an answer, have been stored.
+    fn has_put(&mut self, node: NodeId, place: Place, bytes: &[u8], stored: Stored) -> Verdict {
         let at = (node, place.port);
-        let Some(&process) = self.owners.get(&at) else {
-            return Ok(());
-        };
-        if stored == Stored::Answer && !self.hostile.contains(&at) {
+        if stored == Stored::Answer && self.owners.contains_key(&at) && !self.hostile.contains(&at) {
             let span = span(at, place.start(), place.len);
             let found = self.answers.get_mut(&span).and_then(|answers| {
                 let digest = digest(bytes);
@@ -143,7 +154,6 @@ impl Contents {
                 self.answers.remove(&span);
             }
         }
-        self.memory.store((node, process), place.start(), bytes);
         Ok(())
     }
 
@@ -298,33 +308,61 @@ impl Checker for Contents {
         }
         match fact {
             Seen::Arrived { to, frame } => self.arrived(now, *to, frame),
-            Seen::DmaMoved {
+            Seen::DmaPart {
                 node,
                 way: Way::FromPage,
                 place,
                 bytes,
                 ..
-            } => return self.take(now, *node, *place, bytes, "a DMA"),
+            } => return self.takes(*node, *place, bytes, "a DMA"),
+            Seen::DmaPart {
+                node, place, bytes, ..
+            } => self.puts(*node, *place, bytes),
+            Seen::DmaMoved {
+                node,
+                way: Way::FromPage,
+                place,
+                bytes,
+                parted,
+                ..
+            } => {
+                if !parted {
+                    self.takes(*node, *place, bytes, "a DMA")?;
+                }
+                self.has_taken(now, *node, *place, bytes);
+            }
             Seen::BounceFilled {
                 node,
                 from: Some((_, place)),
                 bytes,
                 ..
-            } => return self.take(now, *node, *place, bytes, "the kernel"),
+            } => {
+                self.takes(*node, *place, bytes, "the kernel")?;
+                self.has_taken(now, *node, *place, bytes);
+            }
             Seen::DmaMoved {
                 node,
                 place,
                 bytes,
                 stored: Some(stored),
+                parted,
                 ..
+            } => {
+                if !parted {
+                    self.puts(*node, *place, bytes);
+                }
+                return self.has_put(*node, *place, bytes, *stored);
             }
-            | Seen::HostCopied {
+            Seen::HostCopied {
                 node,
                 place,
                 bytes,
                 stored,
                 ..
-            } => return self.put(*node, *place, bytes, *stored),
+            } => {
+                self.puts(*node, *place, bytes);
+                return self.has_put(*node, *place, bytes, *stored);
+            }
             Seen::AppStored {
                 node,
                 process,
@@ -449,6 +487,7 @@ mod tests {
             place: place(port, at),
             bytes: bytes.into(),
             stored,
+            parted: false,
         }
     }
 

@@ -294,6 +294,7 @@ mod tests {
             place: place(page),
             bytes: digest.to_le_bytes().as_slice().into(),
             stored: (way == Way::ToPage).then_some(Stored::Message),
+            parted: false,
         }
     }
 
@@ -328,6 +329,7 @@ mod tests {
             place,
             bytes: bytes.into(),
             stored: Some(Stored::Message),
+            parted: false,
         }
     }
 

@@ -125,6 +125,7 @@ impl Checker for StaleDma {
                     self.check_owned(node, ppn, place, process, "transfer")?;
                 }
             }
+            Seen::DmaPart { node, ppn, place, .. } => self.check(node, ppn, place, "transfer")?,
             Seen::HostCopied { node, ppn, place, .. }
             | Seen::BounceFilled {
                 node,

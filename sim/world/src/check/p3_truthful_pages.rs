@@ -123,7 +123,14 @@ impl Checker for TruthfulPages {
                 self.may_write(node, ppn, place)?;
                 self.dirty.insert((node, ppn));
             }
-            Seen::HostCopied { node, ppn, place, .. } => {
+            Seen::DmaPart {
+                node,
+                way: Way::ToPage,
+                ppn,
+                place,
+                ..
+            }
+            | Seen::HostCopied { node, ppn, place, .. } => {
                 self.may_write(node, ppn, place)?;
                 self.dirty.insert((node, ppn));
             }

@@ -3,7 +3,7 @@
 //! wakes it.
 
 use super::{Checker, Ledger, News, Promise, Verdict};
-use crate::seen::Seen;
+use crate::seen::{Place, Seen};
 use netvm_abi::{Nanos, NodeId, NotificationId, PortId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,6 +37,24 @@ impl Order {
             ));
         }
         Ok(())
+    }
+}
+
+/// What is wrong with a part of a DMA: it must not cut an aligned word of 8 bytes, or of fewer that are all there is.
+fn whole_words(node: NodeId, of: Place, place: Place) -> Verdict {
+    let ends = |place: Place| [place.offset, place.offset + place.len];
+    let cuts = ends(place)
+        .into_iter()
+        .zip(ends(of))
+        .find(|(at, end)| at != end && at % 8 != 0);
+    match cuts {
+        Some((at, _)) => Err(format!(
+            "node {node}: a DMA to or from page {:#x} of port {} tears the word at {:#x}",
+            place.page,
+            place.port,
+            at & !7
+        )),
+        None => Ok(()),
     }
 }
 
@@ -88,6 +106,7 @@ impl Checker for Order {
             }
         }
         match *fact {
+            Seen::DmaPart { node, of, place, .. } => return whole_words(node, of, place),
             Seen::PortClosed { node, port } => {
                 self.open.remove(&(node, port));
             }
@@ -418,6 +437,34 @@ mod tests {
             moved_at(0x2000, b"second"),
         ];
         caught(feed(&mut Order::default(), &facts), "asks for order");
+    }
+
+    #[test]
+    fn a_dma_may_move_in_parts_that_tear_no_word() {
+        let place = |offset, len| Place {
+            offset,
+            len,
+            ..super::super::tests::place(10)
+        };
+        for (of, part, sound) in [
+            ((4, 60), (4, 4), true),
+            ((4, 60), (8, 56), true),
+            ((4, 60), (4, 8), false),
+            ((4, 60), (12, 52), false),
+            ((8, 8), (8, 4), false),
+            ((4, 8), (4, 4), true),
+        ] {
+            let part = Seen::DmaPart {
+                node: RECEIVER,
+                way: crate::seen::Way::ToPage,
+                ppn: netvm_abi::Ppn(100),
+                of: place(of.0, of.1),
+                place: place(part.0, part.1),
+                bytes: [].as_slice().into(),
+            };
+            let verdict = feed(&mut Order::default(), &[part]);
+            assert_eq!(verdict.is_ok(), sound, "{verdict:?}");
+        }
     }
 
     #[test]

@@ -351,7 +351,7 @@ impl World {
                 sim.node(node).words().land(side, sim.now());
             }
             Event::DmaMove { node, life, dma } if alive(node, life) => {
-                card::dma_move(&sim, sim.node(node), dma)
+                card::dma_move(&sim, sim.node(node), dma, false)
             }
             Event::DmaDone { node, life, dma } if alive(node, life) => {
                 card::dma_done(&sim, sim.node(node), dma)
