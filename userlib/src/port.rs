@@ -488,6 +488,8 @@ impl Drop for Port {
         inner.poster().failures.close();
         inner.leave_fences();
         inner.leave_inbox();
+        // Threads that wait at the port return before it closes: that takes as long as its transfers and page faults.
+        inner.backend.wake();
         inner.backend.close();
         // What the library itself held for transfers that now have ended one way or another. Regions
         // may park when they are dropped, so outside of every lock.
@@ -496,7 +498,6 @@ impl Drop for Port {
         // They hold the port, and the port holds them.
         let seats = inner.seats.lock().take();
         inner.close_inbox();
-        inner.backend.wake();
         drop((held, staged, seats));
     }
 }

@@ -53,6 +53,8 @@ pub struct Card {
     pub grant: Mutex<Result<Grant, Refusal>>,
     /// Runs where the library imports, before the answer.
     pub on_import: Mutex<Option<Hook>>,
+    /// Runs where the library closes the port.
+    pub on_close: Mutex<Option<Hook>>,
     /// What the library has allocated, in order, as words.
     pub memories: Mutex<Vec<Arc<Vec<AtomicU64>>>>,
     /// Runs where the library relaxes.
@@ -137,6 +139,7 @@ impl Card {
                 queue: QueueShape::NONE,
             })),
             on_import: Mutex::new(None),
+            on_close: Mutex::new(None),
             memories: Mutex::default(),
             on_relax: Mutex::new(None),
         };
@@ -341,7 +344,11 @@ impl PortBackend for OnePort {
         self.0.status.words()
     }
 
-    fn close(&self) {}
+    fn close(&self) {
+        if let Some(hook) = &mut *self.0.on_close.lock().unwrap() {
+            hook(&self.0);
+        }
+    }
 
     fn alloc(&self, len: u64) -> Result<Arc<dyn Memory>, Refusal> {
         let address = self.0.next_address.fetch_add(len + GAP, Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! Handlers and futures side by side: wake-ups, turns, and what a program's own code does to the dispatcher.
 
-use netvm::{NotificationId, Port, PortConfig, Timeout};
+use netvm::{Error, NotificationId, Port, PortConfig, Timeout};
 use netvm_abi::bar::port::WAKE_ON_QUEUE;
 use netvm_kit::port::Card;
 use std::pin::pin;
@@ -106,6 +106,29 @@ fn a_handler_that_panics_leaves_its_signals_to_waiters() {
     let woken = wait_beside(&card, &port, || gate.store(true, Ordering::Release));
     assert_eq!(woken, Some(NotificationId(7)), "the waiter was not woken");
     assert_eq!((bell.pending(), port.stats().handler_panics), (1, 1));
+}
+
+#[test]
+fn a_wait_ends_before_the_port_has_closed() {
+    let card = Card::new();
+    let (port, ..) = card.open(PortConfig::default().spins(2));
+    let ended = Arc::new(AtomicBool::new(false));
+    let (seen, queue) = (Arc::clone(&ended), port.notifications());
+    // As a port closes whose pages come slowly.
+    *card.on_close.lock().unwrap() = Some(Box::new(move |_| {
+        until("the waiter is not woken", || seen.load(Ordering::Acquire));
+    }));
+    let before = port.stats().blocked;
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(move || {
+            let outcome = queue.wait(Timeout::Never);
+            ended.store(true, Ordering::Release);
+            outcome
+        });
+        until("the waiter does not block", || port.stats().blocked > before);
+        drop(port);
+        assert_eq!(waiter.join().unwrap(), Err(Error::PortClosed));
+    });
 }
 
 #[test]
