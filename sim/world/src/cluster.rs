@@ -204,6 +204,7 @@ pub(crate) fn roles(dice: &mut Dice, config: &Config, count: u16) -> Vec<Role> {
                     }
                     if let Some(case) = draw(&mut env.dice, nodes) {
                         let seed = env.dice.word();
+                        env.note(case.name, &[("body", u64::from(index))]);
                         let end = run(&env, case, seed, index, strict, &started);
                         judge(&env, case, end, strict);
                     }

@@ -41,6 +41,8 @@ pub(crate) struct Node {
     sim: Weak<Sim>,
     /// Counts restarts.
     pub(crate) life: Cell<u32>,
+    /// How often its card has come up: with the node, or after a reset.
+    pub(crate) card_boots: Cell<u32>,
     pub(crate) words: RefCell<Rc<NodeWords>>,
     pub(crate) vm: RefCell<HostVm>,
     pub(crate) card: RefCell<Option<Card>>,
@@ -86,6 +88,7 @@ impl Node {
             geometry,
             sim: sim.clone(),
             life: Cell::new(0),
+            card_boots: Cell::new(0),
             words: RefCell::new(new_words(sim, id, geometry)),
             vm: RefCell::new(HostVm::new(id, first_frame, frames)),
             card: RefCell::default(),

@@ -34,11 +34,12 @@ impl World {
 
     fn power_card(&self, node: &Rc<Node>) -> Result<(), String> {
         let sim = &self.sim;
+        let boots = node.card_boots.replace(node.card_boots.get() + 1);
         let (key, seed) = {
             let mut dice = sim.dice.borrow_mut();
             let key = HashKey([dice.word(), dice.word()]);
             if sim.model.is_none() && dice.below(4) == 0 {
-                (key, seed_near_wrap(&mut dice))
+                (key, seed_near_wrap(&mut dice, boots))
             } else {
                 (key, dice.word() as u32 | 1)
             }
@@ -153,9 +154,12 @@ impl World {
 
 /// A seed of incarnations by which one of the first links of a card numbers its messages from just before the wrap. It undoes
 /// what the NIC core makes of the seed; if that changes, no sequence number wraps any more, and the table of what fired says so.
-fn seed_near_wrap(dice: &mut Dice) -> u32 {
+/// There are few such seeds, and a card that came up twice with the same one would be taken for its former self: each of its
+/// `boots` has its own.
+fn seed_near_wrap(dice: &mut Dice, boots: u32) -> u32 {
     const UNDOES_FIRST_SEQ: u32 = 0xA5CB_9243;
-    let first = u32::MAX - dice.below(150) as u32;
+    const CHOICES: u32 = 40;
+    let first = u32::MAX - (boots * CHOICES + dice.below(u64::from(CHOICES)) as u32);
     let incarnation = first.wrapping_mul(UNDOES_FIRST_SEQ);
     let life = dice.within(1, 4) as u32;
     incarnation ^ life.wrapping_mul(0x9E37_79B1)
