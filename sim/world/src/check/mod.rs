@@ -13,6 +13,7 @@ mod p2_every_miss_answered;
 mod p3_truthful_pages;
 mod p4_order;
 mod p5_isolation;
+mod p5_notify;
 mod p5_turns;
 mod p6_crash;
 mod shadow;
@@ -129,6 +130,7 @@ impl Checkers {
             all: vec![
                 Box::new(p6_crash::CrashSafety::default()),
                 Box::new(p5_isolation::Isolation::new(limits.window)),
+                Box::new(p5_notify::Notifies::default()),
                 Box::new(p1_stale_dma::StaleDma::default()),
                 Box::new(p1_buffers::Buffers::default()),
                 Box::new(p3_truthful_pages::TruthfulPages::default()),
