@@ -55,6 +55,8 @@ pub enum Mutant {
     FlushDoesNotWait = 21,
     /// Values: an atomic is answered by the new value of its word.
     AtomicAnswersNew = 22,
+    /// P5: the notification of a message is not held against its capability.
+    NotificationUnchecked = 40,
 }
 
 /// Whether this process runs `mutant`.

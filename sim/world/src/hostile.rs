@@ -5,20 +5,23 @@
 //! - Frames among honest nodes are played again, cut short, or changed so that an honest receiver
 //!   must refuse them. (An attacker that can forge *valid* frames can deny service: the threat model says so, and the
 //!   checkers would have nothing to compare with.)
-//! - A hostile app opens a port as any app may, and fills its command queue with anything.
+//! - A hostile app opens a port as any app may, and fills its command queue with anything. It imports what it may have,
+//!   and asks for more than that with the capability that it got.
 
 use crate::card;
 use crate::dice::Dice;
 use crate::faults::FaultKind;
+use crate::mix;
 use crate::seen::Seen;
 use crate::sim::{Event, Sim};
-use netvm::backend::{Backend, OpenRequest};
+use netvm::backend::{Backend, ImportRequest, OpenRequest, PortBackend};
 use netvm_abi::bar::port as block;
+use netvm_abi::control::{Grant, Modes, Name};
 use netvm_abi::descriptor::{Command, CommandFlags, DESCRIPTOR_WORDS, HEAD_WORDS, Opcode, QUEUE_ENTRIES};
 use netvm_abi::wire::{Body, Greeting, HEADER_BYTES, Header, Kind, MessageFlags};
 use netvm_abi::words::SharedWords;
 use netvm_abi::{
-    ABI_VERSION, ByteLen, CapabilitySlot, Epoch, Incarnation, NodeId, NotificationId, OpId, PAGE_SIZE,
+    ABI_VERSION, ByteLen, CapabilitySlot, Epoch, Incarnation, Nanos, NodeId, NotificationId, OpId, PAGE_SIZE,
     PortId, ReplySlot, Seq, Status, VirtAddr, WordIndex, port_area,
 };
 use std::collections::BTreeMap;
@@ -211,12 +214,22 @@ pub(crate) fn app(sim: &std::rc::Weak<Sim>, node: NodeId, backend: &dyn Backend,
     let (words, area) = (port.block_words(), port.area_words());
     let start = memory.as_ref().map_or(0, |memory| memory.address().0);
     let mut posted = 0u32;
+    let mut granted = Granted::default();
     while !stop() && area.load_acquire(port_area::PORT_STATE) == 0 {
         let Some(world) = sim.upgrade() else { return };
+        if world.below(150) == 0 {
+            let exporter = NodeId(world.below(world.nodes.len() as u64) as u16);
+            drop(world);
+            granted.renew(&*port, exporter);
+            continue;
+        }
         if world.fires(FaultKind::HostileDescriptor, node) {
             let (entry, doorbell) = {
                 let mut dice = world.dice.borrow_mut();
-                let entry = descriptor(&mut dice, start, world.nodes.len() as u64);
+                let entry = match granted.overreach(&mut dice, start) {
+                    Some(command) => command.encode(),
+                    None => descriptor(&mut dice, start, world.nodes.len() as u64),
+                };
                 // A doorbell that skips ahead, or goes back, now and then.
                 let step = if dice.below(20) == 0 {
                     dice.word() as u32
@@ -245,6 +258,65 @@ pub(crate) fn app(sim: &std::rc::Weak<Sim>, node: NodeId, backend: &dyn Backend,
         port.relax(6);
     }
     port.close();
+}
+
+/// What a hostile app may use of a receiver's memory.
+#[derive(Default)]
+struct Granted {
+    exporter: NodeId,
+    /// To read, write and notify, and to read only.
+    grants: [Option<Grant>; 2],
+}
+
+impl Granted {
+    /// Gives back what it has, and imports from this node.
+    fn renew(&mut self, port: &dyn PortBackend, exporter: NodeId) {
+        for grant in self.grants.iter().flatten() {
+            port.release(self.exporter, grant);
+        }
+        self.exporter = exporter;
+        let all = Modes::READ | Modes::WRITE | Modes::NOTIFY;
+        self.grants = [(mix::MEMORY, all), (mix::READ_ONLY, Modes::READ)].map(|(name, modes)| {
+            let request = ImportRequest {
+                node: exporter,
+                port: mix::RECEIVER,
+                name: &Name::new(name).ok()?,
+                modes,
+            };
+            let deadline = port.now().after(Nanos::from_micros(500));
+            port.import(&request, deadline).ok()
+        });
+    }
+
+    /// Now and then, a command with a valid capability, for what that does not allow.
+    fn overreach(&self, dice: &mut Dice, start: u64) -> Option<Command> {
+        let kind = dice.index(8);
+        let grant = self.grants.get(kind)?.as_ref()?;
+        let mut command = Command {
+            flags: CommandFlags::from_bits_truncate(dice.below(32) as u8),
+            node: self.exporter,
+            port: mix::RECEIVER,
+            capability: grant.capability,
+            secret: grant.secret,
+            remote: grant.start,
+            local: VirtAddr(start),
+            epoch: Epoch(dice.below(3) as u16),
+            ..Command::default()
+        };
+        if kind == 0 {
+            let past = mix::LAST_NOTIFICATION + 1;
+            command.notification = NotificationId(past + dice.below(u64::from(2048 - past)) as u32);
+        } else {
+            let opcodes = Opcode::ALL
+                .iter()
+                .filter(|code| code.is_write() || code.is_atomic());
+            let opcodes: Vec<_> = opcodes.collect();
+            command.opcode = *opcodes[dice.index(opcodes.len())];
+            command.len = ByteLen(8);
+            command.notification = NotificationId(dice.below(3) as u32);
+        }
+        Some(command)
+    }
 }
 
 fn descriptor(dice: &mut Dice, start: u64, nodes: u64) -> [u32; HEAD_WORDS] {

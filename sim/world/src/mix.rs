@@ -14,7 +14,12 @@ use netvm_abi::{NodeId, PortId};
 use std::time::Duration;
 
 /// Port number of a node's receiver.
-const RECEIVER: PortId = PortId(PORTS - 1);
+pub(crate) const RECEIVER: PortId = PortId(PORTS - 1);
+/// The name of its memory, and of a part that may only be read.
+pub(crate) const MEMORY: &str = "memory";
+pub(crate) const READ_ONLY: &str = "read only";
+/// The last notification that it lets others raise.
+pub(crate) const LAST_NOTIFICATION: u32 = 2000;
 /// Bytes of a writer's stripe.
 const STRIPE: u64 = 3 * 4096 + 2048;
 /// Most writers of a receiver.
@@ -88,14 +93,9 @@ fn try_receive(env: &Env) -> Result<()> {
     let port = Port::open(&env.node, PortConfig::number(RECEIVER.0))?;
     let region = port.alloc((STRIPE * WRITERS).next_multiple_of(4096) + 4096)?;
     let all = Modes::READ | Modes::WRITE | Modes::NOTIFY;
-    let access = || Access::everyone().modes(all).notify(1..=2000);
-    let mut segment = port.export("memory", &region, .., access())?;
-    let second = port.export(
-        "read only",
-        &region,
-        ..4096,
-        Access::everyone().modes(Modes::READ),
-    )?;
+    let access = || Access::everyone().modes(all).notify(1..=LAST_NOTIFICATION);
+    let mut segment = port.export(MEMORY, &region, .., access())?;
+    let second = port.export(READ_ONLY, &region, ..4096, Access::everyone().modes(Modes::READ))?;
     let mut bytes = [0; 64];
     while !env.stage.closing() {
         for stripe in 0..WRITERS {
@@ -113,7 +113,7 @@ fn try_receive(env: &Env) -> Result<()> {
             .is_some_and(|sim| sim.fires(crate::faults::FaultKind::Revoke, env.id));
         if fires {
             segment.unexport()?;
-            segment = port.export("memory", &region, .., access())?;
+            segment = port.export(MEMORY, &region, .., access())?;
         }
         region.read_into(0, &mut bytes)?;
         match port.notification(signal(0))?.wait(Duration::from_micros(150)) {
@@ -141,7 +141,7 @@ fn try_chatter(env: &Env, to: &[NodeId]) -> Result<()> {
     let mut remotes = Vec::new();
     for &to in to {
         let patience = patience(env);
-        match port.import_with(to, RECEIVER, "memory", Modes::WRITE, patience) {
+        match port.import_with(to, RECEIVER, MEMORY, Modes::WRITE, patience) {
             Ok(remote) => remotes.push(remote),
             Err(Error::Import { .. } | Error::TimedOut) if !env.calm => {}
             Err(error) => return Err(error),
@@ -230,7 +230,7 @@ fn try_write(
         match port.import_with(
             to,
             RECEIVER,
-            "memory",
+            MEMORY,
             Modes::READ | Modes::WRITE | Modes::NOTIFY,
             patience(env),
         ) {
