@@ -103,7 +103,7 @@ impl Attack {
         if !self.stand.host.pending.is_empty() && self.random.random_ratio(1, 2) {
             let at = self.random.random_range(0..self.stand.host.pending.len());
             let choice = if self.calm { 190 } else { self.random.random() };
-            self.stand.host.answer(&self.stand.board, at, choice);
+            self.stand.host.answer(&mut self.stand.board, at, choice);
         }
         match self.random.random_range(0..256) {
             0..40 => self.page(),

@@ -1,6 +1,7 @@
 //! The NIC's surroundings, which believe nothing: each DMA, each release and each message is checked against books that
 //! the host and the attackers keep here.
 
+use crate::bytes::Bytes;
 use netvm_abi::atomic::Operand;
 use netvm_abi::bounce::BounceUse;
 use netvm_abi::capability::Capability;
@@ -69,6 +70,8 @@ pub struct Board {
     pub posting: Vec<bool>,
     /// Counts.
     pub tally: Tally,
+    /// What lies where, where a test compares it.
+    pub bytes: Option<Bytes>,
     next_receive: u32,
 }
 
@@ -91,6 +94,7 @@ impl Board {
             capabilities: vec![None; geometry.capabilities as usize],
             posting: vec![false; usize::from(geometry.ports)],
             tally: Tally::default(),
+            bytes: None,
             next_receive: 0,
         }
     }
@@ -100,7 +104,17 @@ impl Board {
         let id = self.next_receive;
         self.next_receive = id.wrapping_add(1);
         self.receives.insert(id, Header::decode(bytes).ok());
+        if let Some(all) = &mut self.bytes {
+            all.arrived(ReceiveId(id), bytes);
+        }
         ReceiveId(id)
+    }
+
+    /// A DMA has ended well.
+    pub(crate) fn moved(&mut self, id: DmaId, dma: &Dma) {
+        if let Some(all) = &mut self.bytes {
+            all.moved(id.slot, dma, &mut self.operands);
+        }
     }
 
     /// The mapped page of a DMA, inside of which it stays.
@@ -313,6 +327,9 @@ impl Platform for Board {
             Ok(*header),
             "it says what it means"
         );
+        if let Some(all) = &mut self.bytes {
+            all.left(header, payload);
+        }
         self.outbox.push_back(*header);
     }
 
@@ -323,6 +340,9 @@ impl Platform for Board {
             matches!(dma, Dma::ReceiveToPage { receive: r, .. } | Dma::ReceiveToBounce { receive: r, .. } if *r == receive)
         });
         assert!(!used, "a buffer given back while a DMA reads it");
+        if let Some(all) = &mut self.bytes {
+            all.released(receive);
+        }
     }
 
     fn interrupt(&mut self, whom: Interrupt) {

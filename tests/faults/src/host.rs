@@ -3,11 +3,14 @@
 use crate::board::Board;
 use netvm_abi::atomic::AtomicResult;
 use netvm_abi::bar::BarMap;
+use netvm_abi::bounce::{BounceUse, load_record};
 use netvm_abi::capability::{Capability, capability_at};
 use netvm_abi::event::{AtomicAnswer, HostEvent, NicEvent, SourceAnswer};
 use netvm_abi::page_lock::{self, LockState};
 use netvm_abi::page_table::{PageEntry, PageSlot, PageTable};
 use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
+use netvm_abi::shared_map::SharedMap;
+use netvm_abi::wire::Kind;
 use netvm_abi::words::SharedWords;
 use netvm_abi::{CapabilitySlot, Geometry, Status, Vpn};
 use netvm_nic::platform::Dma;
@@ -77,7 +80,7 @@ impl Host {
     }
 
     /// Answers the event at this place of the list; `choice` picks among the answers.
-    pub fn answer(&mut self, board: &Board, at: usize, choice: u8) {
+    pub fn answer(&mut self, board: &mut Board, at: usize, choice: u8) {
         let event = self.pending.swap_remove(at);
         let failed = Status::from_code(9 + choice % 4);
         let answer = match event {
@@ -132,11 +135,12 @@ impl Host {
             }
             _ => return,
         };
+        copy(board, &event, &answer);
         self.tell(board, answer);
     }
 
     /// Answers what peers' new lives wait for.
-    pub fn release_peers(&mut self, board: &Board) {
+    pub fn release_peers(&mut self, board: &mut Board) {
         while let Some(at) = self
             .pending
             .iter()
@@ -206,5 +210,40 @@ impl Host {
         let at = capability_at(BarMap::new(&board.geometry).capabilities, slot);
         Capability::retract(&board.bar, at);
         board.capabilities[slot.index()] = None;
+    }
+}
+
+/// Moves what this answer says that the host has copied.
+fn copy(board: &mut Board, event: &NicEvent, answer: &HostEvent) {
+    let Some(bytes) = &mut board.bytes else {
+        return;
+    };
+    match (*event, *answer) {
+        (
+            NicEvent::Bounced { bounce, .. },
+            HostEvent::BounceEnded {
+                status: Status::Ok, ..
+            },
+        ) => {
+            let at = SharedMap::new(&board.geometry).bounce_record(bounce);
+            let record = load_record(&board.shared, at).expect("a record that is a header");
+            if matches!(record.kind, Kind::Write | Kind::ReadReply) {
+                bytes.landed(bounce, &record);
+            }
+        }
+        (
+            NicEvent::SourceMiss {
+                staging,
+                vpn,
+                offset,
+                len,
+                ..
+            },
+            HostEvent::SourceAnswer {
+                answer: SourceAnswer::Copied,
+                ..
+            },
+        ) => bytes.sourced(BounceUse::Source(staging).id(&board.geometry), vpn, offset, len),
+        _ => {}
     }
 }

@@ -1,6 +1,7 @@
 //! The NIC on its board, with host and peers, and the books that must balance.
 
 use crate::board::Board;
+use crate::bytes::Bytes;
 use crate::host::Host;
 use crate::peers::Peer;
 use netvm_abi::bar::{BarMap, port as block};
@@ -132,6 +133,22 @@ impl Stand {
         }
         stand.settle();
         stand
+    }
+
+    /// The same, and the board follows what lies where.
+    #[must_use]
+    pub fn with_bytes() -> Self {
+        let mut stand = Self::new();
+        stand.board.bytes = Some(Bytes::default());
+        stand
+    }
+
+    /// What lies where.
+    ///
+    /// # Panics
+    /// The stand was made without.
+    pub fn bytes(&mut self) -> &mut Bytes {
+        self.board.bytes.as_mut().expect("a stand with bytes")
     }
 
     fn grant(&mut self, slot: CapabilitySlot, port: PortId, holder: NodeId, modes: Modes) {
@@ -296,6 +313,9 @@ impl Stand {
         if ok && matches!(dma, Dma::ReceiveToPage { .. }) {
             self.board.tally.in_pages += 1;
         }
+        if ok {
+            self.board.moved(id, &dma);
+        }
         self.nic.handle_dma_done(&mut self.board, self.now, id, ok);
     }
 
@@ -389,13 +409,14 @@ impl Stand {
         self.silent = false;
     }
 
-    fn drain(&mut self) {
+    /// Ends DMAs and answers the host's questions until nothing is left of them.
+    pub fn drain(&mut self) {
         loop {
             self.settle();
             if !self.board.dmas.is_empty() {
                 self.end_dma(0, true);
             } else if !self.host.pending.is_empty() {
-                self.host.answer(&self.board, 0, 190);
+                self.host.answer(&mut self.board, 0, 190);
             } else {
                 break;
             }
@@ -505,7 +526,7 @@ impl Stand {
         let hello = self.peers[id.index()].hello();
         self.message(&hello);
         self.settle();
-        self.host.release_peers(&self.board);
+        self.host.release_peers(&mut self.board);
         self.settle();
     }
 }

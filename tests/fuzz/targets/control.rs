@@ -1,11 +1,12 @@
 //! Control messages, bounce records and events against the host core: whatever other nodes (or a broken card) say, the
-//! driver does not panic, speaks the ABI to its NIC, and answers each bounced message exactly once.
+//! driver does not panic, speaks the ABI to its NIC, and answers each bounced message exactly once. It copies a message
+//! only to where that says, for one that holds a grant of it.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use netvm_abi::bounce::{BounceUse, store_record};
-use netvm_abi::control::{CONTROL_BYTES, CONTROL_WORDS, Control, Modes, Name};
+use netvm_abi::control::{CONTROL_BYTES, CONTROL_WORDS, Control, Grant, Modes, Name};
 use netvm_abi::event::{HostEvent, NicEvent};
 use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
 use netvm_abi::shared_map::SharedMap;
@@ -19,7 +20,7 @@ use netvm_host::attach::HostConfig;
 use netvm_host::exports::{Allow, ExportSpec};
 use netvm_host::imports::ImportSpec;
 use netvm_host::paging::WorkStep;
-use netvm_host::platform::{CopyEnd, Resident};
+use netvm_host::platform::{CopyEnd, CopyJob, Direction, Resident};
 use netvm_kit::Heap;
 use netvm_kit::host::{Fake, fake};
 use std::collections::HashMap;
@@ -36,6 +37,10 @@ struct Stand {
     to_host: RingWriter,
     /// The last grant that went out.
     granted: Option<Control>,
+    /// All of them.
+    grants: Vec<Grant>,
+    /// What was bounced last into each page.
+    bounced: HashMap<BounceId, Header>,
     /// Generation of each bounced message without an answer.
     open: HashMap<BounceId, Generation>,
     now: Nanos,
@@ -108,6 +113,8 @@ impl Stand {
             from_host: RingReader::new(RingPlace::host_events(&geometry)),
             to_host: RingWriter::new(RingPlace::nic_events(&geometry)),
             granted: None,
+            grants: Vec::new(),
+            bounced: HashMap::new(),
             open: HashMap::new(),
             now: Nanos(1),
         };
@@ -146,8 +153,9 @@ impl Stand {
                             .shared
                             .load_slice(self.map.control_slot(slot), &mut words);
                         let message = Control::decode(&words).expect("the host speaks the ABI");
-                        if matches!(message, Control::Granted { .. }) {
+                        if let Control::Granted { grant, .. } = message {
                             self.granted = Some(message);
+                            self.grants.push(grant);
                         }
                         self.say(&NicEvent::ControlSent {
                             token,
@@ -191,6 +199,7 @@ impl Stand {
                         u32::from(job.offset.0) + job.len.0 <= PAGE_SIZE,
                         "a copy out of the page"
                     );
+                    self.check_copy(&job);
                     self.host
                         .work_copied(&mut self.platform, id, CopyEnd::Done, self.now, &mut |_| {})
                 }
@@ -198,6 +207,30 @@ impl Stand {
             };
         }
         panic!("work without end");
+    }
+
+    /// A copy is what a bounced message asks for, and may ask for.
+    fn check_copy(&self, job: &CopyJob) {
+        let header = &self.bounced[&job.bounce];
+        assert_eq!(job.direction, Direction::IntoPage, "nothing was to be read");
+        assert_eq!(header.kind, Kind::Write, "nothing was to be written");
+        let start = header.address.0;
+        let place = (
+            Vpn::of(header.destination_port, header.address),
+            start % u64::from(PAGE_SIZE),
+        );
+        assert_eq!((job.vpn, u64::from(job.offset.0)), place, "another place");
+        assert_eq!(job.len.0, u32::from(header.len), "another length");
+        let allows = |grant: &Grant| {
+            (grant.capability, grant.secret) == (header.capability, header.secret)
+                && grant.modes.contains(Modes::WRITE)
+                && grant.start.0 <= start
+                && start + u64::from(header.len) <= grant.start.0 + grant.len
+        };
+        assert!(
+            self.grants.iter().any(allows),
+            "a copy that no grant allows: {header:?}"
+        );
     }
 
     /// The NIC reports a bounced message.
@@ -208,6 +241,7 @@ impl Stand {
             return;
         }
         self.open.insert(bounce, generation);
+        self.bounced.insert(bounce, *header);
         self.platform.bounce.insert(bounce, payload.to_vec());
         store_record(&self.platform.shared, self.map.bounce_record(bounce), header);
         self.say(&NicEvent::Bounced { bounce, generation });
