@@ -44,6 +44,8 @@ pub struct Card {
     token: Mutex<u32>,
     woken: Condvar,
     started: Instant,
+    /// The time, once a test has [taken it over](Card::take_clock); 0 before.
+    clock: AtomicU64,
     next_address: AtomicU64,
     /// How often the card was called.
     pub doorbells: AtomicU32,
@@ -125,6 +127,7 @@ impl Card {
             token: Mutex::default(),
             woken: Condvar::new(),
             started: Instant::now(),
+            clock: AtomicU64::new(0),
             next_address: AtomicU64::new(FIRST_ADDRESS),
             doorbells: AtomicU32::new(0),
             freed: Arc::default(),
@@ -273,6 +276,21 @@ impl Card {
         self.woken.notify_all();
     }
 
+    /// From now on time passes only where the library waits, or the test [says so](Self::pass). What the library wants
+    /// done beside runs at once, so the test is a function of what it does.
+    pub fn take_clock(&self) {
+        self.clock.store(1, Ordering::Relaxed);
+    }
+
+    /// Time passes, on a clock that was taken over.
+    pub fn pass(&self, span: Nanos) {
+        self.clock.fetch_add(span.0, Ordering::Relaxed);
+    }
+
+    fn has_clock(&self) -> bool {
+        self.clock.load(Ordering::Relaxed) != 0
+    }
+
     /// Nothing more runs where the library relaxes.
     ///
     /// # Panics
@@ -322,6 +340,9 @@ struct OnePort(Arc<Card>);
 
 /// How often the library may look in vain at a card with which a test does nothing more, until that does its work.
 const LEFT_ALONE: u32 = 1_000;
+
+/// What passes of a clock that was taken over where the library relaxes.
+const RELAXED: Nanos = Nanos(1_000);
 
 impl PortBackend for OnePort {
     fn port(&self) -> PortId {
@@ -383,7 +404,10 @@ impl PortBackend for OnePort {
     fn release(&self, _exporter: NodeId, _grant: &Grant) {}
 
     fn now(&self) -> Nanos {
-        Nanos(self.0.started.elapsed().as_nanos() as u64)
+        match self.0.clock.load(Ordering::Relaxed) {
+            0 => Nanos(self.0.started.elapsed().as_nanos() as u64),
+            now => Nanos(now),
+        }
     }
 
     fn doorbell(&self) {
@@ -395,6 +419,11 @@ impl PortBackend for OnePort {
     }
 
     fn block(&self, token: u32, deadline: Nanos) {
+        if self.0.has_clock() {
+            assert!(deadline < Nanos::MAX, "the library waits for what never comes");
+            self.0.clock.fetch_max(deadline.0, Ordering::Relaxed);
+            return;
+        }
         let span = Duration::from_nanos(deadline.0.saturating_sub(self.now().0).min(10_000_000_000));
         let guard = self.0.token.lock().unwrap();
         let unchanged = |now: &mut u32| *now == token;
@@ -414,6 +443,9 @@ impl PortBackend for OnePort {
             // An import that ends waits until what was posted has landed.
             self.0.carry_out(Status::Ok);
         }
+        if self.0.has_clock() {
+            self.0.pass(RELAXED);
+        }
         assert!(
             spins < 1_000_000,
             "the library waits for a card that will never answer"
@@ -422,7 +454,11 @@ impl PortBackend for OnePort {
     }
 
     fn spawn(&self, _name: &str, body: Box<dyn FnOnce() + Send>) -> Result<(), Refusal> {
-        std::thread::spawn(body);
+        if self.0.has_clock() {
+            body();
+        } else {
+            std::thread::spawn(body);
+        }
         Ok(())
     }
 }
