@@ -63,9 +63,10 @@ pub(crate) fn fuzz(context: &mut Context<'_>) -> Result<Outcome> {
         let mut run = Command::new(built.join(&host).join("release").join(name));
         run.current_dir(&folder).arg(&corpus);
         let seeds = folder.join("corpus").join(name);
-        if seeds.is_dir() {
-            run.arg(seeds);
+        if !seeds.is_dir() {
+            bail!("{name} has no inputs in tests/fuzz/corpus to begin with: see tests/fuzz/README.md");
         }
+        run.arg(seeds);
         run.arg(format!("-max_total_time={}", context.fuzz_seconds));
         run.args([
             "-timeout=20",

@@ -130,7 +130,7 @@ pub(crate) static STAGES: [Stage; 20] = [
     },
     Stage {
         name: "fuzz",
-        about: "fuzz targets for descriptors and frames",
+        about: "fuzz targets for descriptors, frames, control messages, and what is written for the library",
         minutes: 5,
         needs: &[],
         run: fuzz::fuzz,
