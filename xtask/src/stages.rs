@@ -358,19 +358,23 @@ fn seeds_of_the_tree() -> Option<u64> {
 }
 
 fn mutants(context: &mut Context<'_>) -> Result<Outcome> {
-    let mut command = cargo(&[
-        "test",
-        "--release",
-        "--locked",
+    let in_worlds = [
         "--package",
         "netvm-world",
         "--package",
         "netvm-faults",
         "--test",
         "mutants",
-    ]);
-    command.arg("--target-dir").arg(target().join("mutant"));
-    context.exec(command.env("RUSTFLAGS", "--cfg netvm_mutant"))?;
+    ];
+    let in_emulator = ["--package", "netvm-emulator", "--test", "crossed"];
+    for tests in [&in_worlds[..], &in_emulator] {
+        let mut command = cargo(&["test", "--release", "--locked"]);
+        command
+            .args(tests)
+            .arg("--target-dir")
+            .arg(target().join("mutant"));
+        context.exec(command.env("RUSTFLAGS", "--cfg netvm_mutant"))?;
+    }
     context.tests()
 }
 
