@@ -71,7 +71,6 @@ impl AppWords {
         self.sim.upgrade()?;
         Some(View::part(
             &self.words.upgrade()?,
-            Side::Host,
             self.space,
             self.base,
             self.len,

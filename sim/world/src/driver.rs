@@ -7,7 +7,7 @@ use crate::node::Node;
 use crate::seen::{Buffer, Place, Seen, Stored};
 use crate::sim::{Event, Sim};
 use crate::vm::{Change, FaultResult, PAGE};
-use crate::words::{Side, Space, View};
+use crate::words::{Actor, Side, Space, View};
 use netvm_abi::bounce::BounceUse;
 use netvm_abi::control::Grant;
 use netvm_abi::{BounceId, Incarnation, Nanos, NodeId, PortId, Status, Token, Vpn};
@@ -112,8 +112,8 @@ impl Driver {
         let mut platform = HostPlatform {
             sim: sim.me.clone(),
             node: node.id,
-            bar: View::whole(&words, Side::Host, Space::Bar),
-            shared: View::whole(&words, Side::Host, Space::Shared),
+            bar: View::whole(&words, Actor::Driver, Space::Bar),
+            shared: View::whole(&words, Actor::Driver, Space::Shared),
         };
         let mut heap = Heap::default();
         let host = Host::attach(&mut platform, &mut heap, config, sim.now())

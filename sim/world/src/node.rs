@@ -9,7 +9,7 @@ use crate::rings;
 use crate::seen::{Seen, digest};
 use crate::sim::{Event, Sim};
 use crate::vm::HostVm;
-use crate::words::{NodeWords, Side, Space, Watch};
+use crate::words::{Actor, NodeWords, Side, Space, Touch, Watch};
 use netvm_abi::bar::header::HOST_EVENT_TAIL;
 use netvm_abi::bar::{BarMap, port as block};
 use netvm_abi::page_table::{PageTable, ROW_SLOTS, SLOT_WORDS};
@@ -320,7 +320,13 @@ impl NodeWatch {
 }
 
 impl Watch for NodeWatch {
-    fn before(&self, side: Side) {
+    fn before(&self, actor: Actor, _: Touch, _: Space, _: WordIndex) {
+        if let Some(sim) = self.sim.upgrade() {
+            sim.before_access(self.node, actor.side());
+        }
+    }
+
+    fn after_barrier(&self, side: Side) {
         if let Some(sim) = self.sim.upgrade() {
             sim.before_access(self.node, side);
         }

@@ -28,6 +28,36 @@ pub(crate) enum Side {
     Host,
 }
 
+/// What accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Actor {
+    /// A program.
+    App,
+    /// The host core.
+    Driver,
+    /// The NIC core.
+    Card,
+}
+
+impl Actor {
+    /// The side that it is on.
+    pub(crate) const fn side(self) -> Side {
+        match self {
+            Self::App | Self::Driver => Side::Host,
+            Self::Card => Side::Nic,
+        }
+    }
+}
+
+/// What an access does to its word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Touch {
+    /// It is read.
+    Load,
+    /// It is written.
+    Store,
+}
+
 /// Which space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Space {
@@ -56,8 +86,11 @@ impl Side {
 
 /// What happens around accesses.
 pub(crate) trait Watch {
-    /// Before an access: the other side may run now.
-    fn before(&self, side: Side);
+    /// Before an access: a fault may strike now, or the other side run.
+    fn before(&self, actor: Actor, touch: Touch, space: Space, at: WordIndex);
+
+    /// After a barrier: the other side may run now.
+    fn after_barrier(&self, side: Side);
 
     /// A store has been made, for checkers: the card's when it has left the card, for the bus keeps the order of what a card
     /// did; the host's when it has landed, for only then may the card know of it.
@@ -136,6 +169,8 @@ pub(crate) struct NodeWords {
     shared: Cells,
     buffers: [Buffer; 2],
     posted: [Posted; 2],
+    /// The card does nothing any more that anything else sees.
+    halted: Cell<bool>,
     watch: Rc<dyn Watch>,
 }
 
@@ -157,6 +192,7 @@ impl NodeWords {
             shared: Cells::new(shared),
             buffers: [Buffer::default(), Buffer::default()],
             posted: [Posted::default(), Posted::default()],
+            halted: Cell::new(false),
             watch,
         }
     }
@@ -178,8 +214,21 @@ impl NodeWords {
         }
     }
 
+    /// Stops the card in the middle of whatever it does: from now on its stores stay in its store buffer.
+    pub(crate) fn halt(&self) {
+        self.halted.set(true);
+    }
+
+    /// Whether the card was stopped so.
+    pub(crate) fn is_halted(&self) -> bool {
+        self.halted.get()
+    }
+
     /// Empties the store buffer of a side.
     pub(crate) fn drain(&self, side: Side) {
+        if side == Side::Nic && self.halted.get() {
+            return;
+        }
         let buffer = &self.buffers[side as usize];
         loop {
             let Some((space, at, value)) = buffer.borrow_mut().pop_front() else {
@@ -249,11 +298,13 @@ impl NodeWords {
             chunk.iter().for_each(|word| word.set(0));
         }
         self.buffers[Side::Nic as usize].borrow_mut().clear();
+        self.halted.set(false);
         self.posted.iter().for_each(|posted| posted.borrow_mut().clear());
     }
 
-    fn load(&self, side: Side, space: Space, at: WordIndex) -> u32 {
-        self.watch.before(side);
+    fn load(&self, actor: Actor, space: Space, at: WordIndex) -> u32 {
+        self.watch.before(actor, Touch::Load, space, at);
+        let side = actor.side();
         if side == Side::Host && space == Space::Bar && self.watch.card_gone() {
             return u32::MAX;
         }
@@ -273,13 +324,15 @@ impl NodeWords {
         self.watch.loaded(side, space, at, value)
     }
 
-    fn store(&self, side: Side, space: Space, at: WordIndex, value: u32) {
-        self.watch.before(side);
+    fn store(&self, actor: Actor, space: Space, at: WordIndex, value: u32) {
+        self.watch.before(actor, Touch::Store, space, at);
+        let side = actor.side();
         if side == Side::Host && space == Space::Bar && self.watch.card_gone() {
             return;
         }
         let buffer = &self.buffers[side as usize];
-        if !buffer.borrow().is_empty() || self.watch.linger(side) {
+        let halted = side == Side::Nic && self.halted.get();
+        if halted || !buffer.borrow().is_empty() || self.watch.linger(side) {
             buffer.borrow_mut().push_back((space, at, value));
             return;
         }
@@ -287,11 +340,11 @@ impl NodeWords {
     }
 }
 
-/// A part of one space, as one side sees it.
+/// A part of one space, as one actor sees it.
 #[derive(Clone)]
 pub(crate) struct View {
     words: Rc<NodeWords>,
-    side: Side,
+    actor: Actor,
     space: Space,
     base: WordIndex,
     len: u32,
@@ -299,22 +352,22 @@ pub(crate) struct View {
 
 impl View {
     /// All of a space.
-    pub(crate) fn whole(words: &Rc<NodeWords>, side: Side, space: Space) -> Self {
+    pub(crate) fn whole(words: &Rc<NodeWords>, actor: Actor, space: Space) -> Self {
         let len = words.cells(space).words;
         Self {
             words: words.clone(),
-            side,
+            actor,
             space,
             base: WordIndex(0),
             len,
         }
     }
 
-    /// `len` words from `base` on.
-    pub(crate) fn part(words: &Rc<NodeWords>, side: Side, space: Space, base: WordIndex, len: u32) -> Self {
+    /// `len` words from `base` on, for a program.
+    pub(crate) fn part(words: &Rc<NodeWords>, space: Space, base: WordIndex, len: u32) -> Self {
         Self {
             words: words.clone(),
-            side,
+            actor: Actor::App,
             space,
             base,
             len,
@@ -325,7 +378,7 @@ impl View {
 impl SharedWords for View {
     fn load_acquire(&self, at: WordIndex) -> u32 {
         if at.0 < self.len {
-            self.words.load(self.side, self.space, self.base.plus(at.0))
+            self.words.load(self.actor, self.space, self.base.plus(at.0))
         } else {
             u32::MAX
         }
@@ -334,21 +387,23 @@ impl SharedWords for View {
     fn store_release(&self, at: WordIndex, value: u32) {
         if at.0 < self.len {
             self.words
-                .store(self.side, self.space, self.base.plus(at.0), value);
+                .store(self.actor, self.space, self.base.plus(at.0), value);
         }
     }
 
     fn full_barrier(&self) {
-        self.words.drain(self.side);
-        self.words.watch.before(self.side);
+        let side = self.actor.side();
+        self.words.drain(side);
+        self.words.watch.after_barrier(side);
     }
 
     fn bus_barrier(&self) {
-        self.words.drain(self.side);
-        if self.space == self.side.across() {
-            self.words.cross(self.side);
+        let side = self.actor.side();
+        self.words.drain(side);
+        if self.space == side.across() {
+            self.words.cross(side);
         }
-        self.words.watch.before(self.side);
+        self.words.watch.after_barrier(side);
     }
 }
 
@@ -365,7 +420,8 @@ mod tests {
     }
 
     impl Watch for Quiet {
-        fn before(&self, _side: Side) {}
+        fn before(&self, _actor: Actor, _touch: Touch, _space: Space, _at: WordIndex) {}
+        fn after_barrier(&self, _side: Side) {}
         fn stored(&self, _side: Side, _space: Space, _at: WordIndex, _value: u32) {
             self.stores.set(self.stores.get() + 1);
         }
@@ -385,8 +441,8 @@ mod tests {
         let words = Rc::new(NodeWords::new(5000, 100, watch.clone()));
         (
             watch,
-            View::whole(&words, Side::Nic, Space::Bar),
-            View::whole(&words, Side::Host, Space::Bar),
+            View::whole(&words, Actor::Card, Space::Bar),
+            View::whole(&words, Actor::Driver, Space::Bar),
         )
     }
 
@@ -420,8 +476,8 @@ mod tests {
     fn stores_across_the_bus_lag_behind_until_a_read_across_it_of_either_side() {
         let (watch, nic, host) = spaces();
         let words = nic.words.clone();
-        let nic_across = View::whole(&words, Side::Nic, Space::Shared);
-        let host_own = View::whole(&words, Side::Host, Space::Shared);
+        let nic_across = View::whole(&words, Actor::Card, Space::Shared);
+        let host_own = View::whole(&words, Actor::Driver, Space::Shared);
         let both = |at| (nic.load_acquire(at), host_own.load_acquire(at));
         watch.lags.set(true);
         let at = WordIndex(3);
@@ -467,6 +523,23 @@ mod tests {
             5,
             "the card itself still sees its memory"
         );
+    }
+
+    #[test]
+    fn stores_of_a_halted_card_are_seen_by_it_alone_until_it_is_reset() {
+        let (_, nic, host) = spaces();
+        nic.store_release(WordIndex(1), 1);
+        nic.words.halt();
+        nic.store_release(WordIndex(1), 2);
+        host.store_release(WordIndex(2), 3);
+        nic.full_barrier();
+        assert_eq!(nic.load_acquire(WordIndex(1)), 2);
+        assert_eq!(host.load_acquire(WordIndex(1)), 1);
+        assert_eq!(nic.load_acquire(WordIndex(2)), 3, "the host goes on");
+        nic.words.clear_bar();
+        assert!(!nic.words.is_halted());
+        nic.store_release(WordIndex(1), 4);
+        assert_eq!(host.load_acquire(WordIndex(1)), 4);
     }
 
     #[test]

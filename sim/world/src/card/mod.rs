@@ -11,7 +11,7 @@ use crate::node::Node;
 use crate::seen::{Buffer, DmaNumber, Seen, Way};
 use crate::sim::{Event, Sim};
 use crate::vm::PAGE;
-use crate::words::{Side, Space, View};
+use crate::words::{Actor, Side, Space, View};
 use netvm_abi::atomic::Operand;
 use netvm_abi::wire::{HEADER_BYTES, OwnHeader};
 use netvm_abi::{BounceId, Geometry, Nanos, NodeId, ReceiveId, StagingId};
@@ -148,8 +148,8 @@ impl Card {
             sim: sim.me.clone(),
             node: node.id,
             life: node.life.get(),
-            bar: View::whole(&words, Side::Nic, Space::Bar),
-            shared: View::whole(&words, Side::Nic, Space::Shared),
+            bar: View::whole(&words, Actor::Card, Space::Bar),
+            shared: View::whole(&words, Actor::Card, Space::Shared),
             pace: sim.model.map(Pace::new),
         };
         node.bus.borrow_mut().engines = Some(Engines::new(speed));
@@ -250,9 +250,14 @@ impl CardDevice {
             .unwrap_or_else(|| unreachable!("a card outlived its world"))
     }
 
+    /// Whether it was stopped in the middle of a pass, which it goes on with as if nothing had happened.
+    fn is_halted(&self) -> bool {
+        self.sim().node(self.node).words.borrow().is_halted()
+    }
+
     /// Whether the core may have the next input of this kind now.
     fn may_take(&mut self, source: Source) -> bool {
-        self.pace.as_mut().is_none_or(|pace| pace.grants(source))
+        !self.is_halted() && self.pace.as_mut().is_none_or(|pace| pace.grants(source))
     }
 }
 
@@ -269,6 +274,9 @@ impl Platform for CardDevice {
     }
 
     fn start_dma(&mut self, id: DmaId, dma: Dma) {
+        if self.is_halted() {
+            return;
+        }
         let sim = self.sim();
         let node = sim.node(self.node);
         let number = sim.next_dma.get();
@@ -397,6 +405,9 @@ impl Platform for CardDevice {
     }
 
     fn transmit(&mut self, header: &OwnHeader, payload: Payload<'_>) {
+        if self.is_halted() {
+            return;
+        }
         let (head, header) = (header.to_bytes(), &header.decode());
         let sim = self.sim();
         let node = sim.node(self.node);
@@ -458,6 +469,9 @@ impl Platform for CardDevice {
     }
 
     fn interrupt(&mut self, whom: Interrupt) {
+        if self.is_halted() {
+            return;
+        }
         let sim = self.sim();
         let (node, life) = (self.node, self.life);
         let event = match whom {

@@ -156,7 +156,10 @@ pub(crate) fn run(sim: &Sim, id: AppId, turn: u64) {
     sim.node(node).words().drain(crate::words::Side::Host);
     let mut apps = sim.apps.borrow_mut();
     apps.running = None;
+    let is_dead = apps.processes.get(&process).is_none_or(|process| process.dead);
     match result {
+        // It was killed as it ran. It may hold a lock, so it goes first in the end.
+        Turn::Parked(_) if is_dead => apps.killed.insert(0, app),
         Turn::Parked(why) => {
             let slot = &mut apps.slots[id.0];
             slot.app = Some(app);
@@ -187,7 +190,7 @@ fn finished(sim: &Sim, mut apps: std::cell::RefMut<'_, Apps>, id: AppId, process
         return;
     };
     state.apps.retain(|&app| app != id);
-    if !state.apps.is_empty() {
+    if !state.apps.is_empty() || state.dead {
         return;
     }
     // The process returns from main: what it left open, the kernel closes. Its role has ended here,

@@ -527,10 +527,15 @@ mod tests {
         }
     }
 
-    /// An app that was interrupted inside of a critical section when its process was killed is unwound before the others:
-    /// their destructors take the same lock.
-    #[test]
-    fn an_app_that_holds_a_lock_goes_before_the_others_of_its_process() {
+    /// Where the app that holds a lock of its process is when that is killed.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum Holder {
+        Parked,
+        Running,
+    }
+
+    /// Whether the destructors of another app of the process find the lock free.
+    fn finds_the_lock_free(holder_is: Holder) -> Option<bool> {
         let world = World::new(1, Config::default(), false);
         let sim = world.sim.clone();
         let (lock, free) = (Rc::new(RefCell::new(())), Rc::new(Cell::new(None)));
@@ -546,13 +551,27 @@ mod tests {
         let body = move || {
             let _held = lock.borrow_mut();
             let sim = holds.upgrade().expect("a world");
+            if holder_is == Holder::Running {
+                process::kill(&sim, process, true);
+            }
             sim.parker.park(Park::Access(Nanos::MAX));
         };
         let holder = process::spawn(&sim, process, Box::new(body)).expect("an app");
         process::run(&sim, AppId(holder.0 - 1), 0);
         process::run(&sim, holder, 0);
-        process::kill(&sim, process, true);
+        if holder_is == Holder::Parked {
+            process::kill(&sim, process, true);
+        }
         drop((sim, world));
-        assert_eq!(free.get(), Some(true), "the lock was held");
+        free.get()
+    }
+
+    /// An app that was inside of a critical section when its process was killed is unwound before the others: their
+    /// destructors take the same lock.
+    #[test]
+    fn an_app_that_holds_a_lock_goes_before_the_others_of_its_process() {
+        assert_eq!(finds_the_lock_free(Holder::Parked), Some(true));
+        // A fault strikes in the middle of its turn.
+        assert_eq!(finds_the_lock_free(Holder::Running), Some(true));
     }
 }

@@ -93,11 +93,7 @@ impl World {
             sim.see(Seen::CardPaused { node: id, until });
         }
         if !node.card_gone.get() && sim.fires(FaultKind::CardHangs, id) {
-            node.card_gone.set(true);
-            sim.see(Seen::CardPaused {
-                node: id,
-                until: Nanos::MAX,
-            });
+            hang(&sim, &node);
         }
         if sim.fires(FaultKind::ProcessDies, id)
             && let Some(process) = process::victim(&sim, id, sim.below(1 << 20))
@@ -163,6 +159,16 @@ fn seed_near_wrap(dice: &mut Dice, boots: u32) -> u32 {
     let incarnation = first.wrapping_mul(UNDOES_FIRST_SEQ);
     let life = dice.within(1, 4) as u32;
     incarnation ^ life.wrapping_mul(0x9E37_79B1)
+}
+
+/// A card stops for good, in the middle of whatever it does.
+pub(crate) fn hang(sim: &Sim, node: &Node) {
+    node.card_gone.set(true);
+    node.words().halt();
+    sim.see(Seen::CardPaused {
+        node: node.id,
+        until: Nanos::MAX,
+    });
 }
 
 /// A node goes down with everything on it, and comes up again a little later.
