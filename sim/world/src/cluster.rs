@@ -194,7 +194,11 @@ pub(crate) fn roles(dice: &mut Dice, config: &Config, count: u16) -> Vec<Role> {
             Role::new("conformance", home, move |mut env| {
                 // In the calm, one body must end well.
                 let mut calm = env.calm;
-                let strict = strict || calm;
+                let prospect = if strict || calm {
+                    Prospect::Fair
+                } else {
+                    Prospect::Foul
+                };
                 while calm || !env.stage.stopped() {
                     // What an earlier body has left behind would meddle with the next one. It comes to its
                     // end by itself: the promise that no process waits for ever holds for processes that were left
@@ -205,8 +209,8 @@ pub(crate) fn roles(dice: &mut Dice, config: &Config, count: u16) -> Vec<Role> {
                     if let Some(case) = draw(&mut env.dice, nodes) {
                         let seed = env.dice.word();
                         env.note(case.name, &[("body", u64::from(index))]);
-                        let end = run(&env, case, seed, index, strict, &started);
-                        judge(&env, case, end, strict);
+                        let end = run(&env, case, seed, index, prospect, &started);
+                        judge(&env, case, end, prospect);
                     }
                     calm = false;
                 }
@@ -215,11 +219,37 @@ pub(crate) fn roles(dice: &mut Dice, config: &Config, count: u16) -> Vec<Role> {
         .collect()
 }
 
+/// What may become of a body's operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Prospect {
+    /// None fails.
+    Fair,
+    /// One fault strikes, and what it hits may fail. The body waits this long for what must come.
+    OneFault(Duration),
+    /// Any of them may fail, at any time.
+    Foul,
+}
+
+impl Prospect {
+    const fn is_fair(self) -> bool {
+        matches!(self, Self::Fair)
+    }
+
+    /// How long a body waits for what must come. With faults, what never comes must not hold a run up for long.
+    const fn patience(self) -> Duration {
+        match self {
+            Self::Fair => Duration::from_secs(2),
+            Self::OneFault(patience) => patience,
+            Self::Foul => Duration::from_millis(40),
+        }
+    }
+}
+
 /// The role that runs one body once.
-pub(crate) fn role_of(case: &'static Case, seed: u64, strict: bool) -> Role {
+pub(crate) fn role_of(case: &'static Case, seed: u64, prospect: Prospect) -> Role {
     let mut role = Role::new(case.name, NodeId(0), move |env| {
-        let end = run(&env, case, seed, 0, strict, &Started::default());
-        judge(&env, case, end, strict);
+        let end = run(&env, case, seed, 0, prospect, &Started::default());
+        judge(&env, case, end, prospect);
     });
     role.repeat = false;
     role.revive = false;
@@ -254,7 +284,7 @@ fn left_behind(env: &Env, started: &Started) -> bool {
     some
 }
 
-fn run(env: &Env, case: &Case, seed: u64, index: u16, strict: bool, started: &Started) -> Outcome {
+fn run(env: &Env, case: &Case, seed: u64, index: u16, prospect: Prospect, started: &Started) -> Outcome {
     let Some(nodes) = env.sim.upgrade().map(|sim| sim.nodes.len() as u16) else {
         return Ok(());
     };
@@ -267,11 +297,13 @@ fn run(env: &Env, case: &Case, seed: u64, index: u16, strict: bool, started: &St
     let mut case_env = netvm_conformance::Env::new(Arc::new(cluster), 1, seed);
     case_env.first_port = 1 + index * PORTS_PER_CASE;
     case_env.nodes.rotate_left(usize::from(env.id.0));
-    // With faults, what never comes must not hold a run up for long.
-    case_env.patience = Duration::from_millis(if strict { 2_000 } else { 40 });
-    case_env.may_fail = !strict;
+    case_env.patience = prospect.patience();
+    case_env.may_fail = !prospect.is_fair();
     env.note(case.name, &[("seed", seed)]);
     count(env, |bodies| bodies.begins(case));
+    if let Some(sim) = env.sim.upgrade() {
+        sim.points.open();
+    }
     let end = case.run(&case_env);
     let how = match &end {
         Ok(()) => "body ends well",
@@ -292,13 +324,13 @@ fn count(env: &Env, with: impl FnOnce(&mut Bodies)) {
     }
 }
 
-fn judge(env: &Env, case: &Case, end: Outcome, strict: bool) {
+fn judge(env: &Env, case: &Case, end: Outcome, prospect: Prospect) {
     match end {
         Ok(()) | Err(Trouble::Skipped(_)) => {}
         Err(trouble @ (Trouble::Wrong(_) | Trouble::Spoiled(_))) => {
             env.complain(format!("{}: {trouble}", case.name));
         }
-        Err(trouble) if strict => env.complain(format!("{}: {trouble}", case.name)),
+        Err(trouble) if prospect.is_fair() => env.complain(format!("{}: {trouble}", case.name)),
         // Where anything may fail, this is a fair end.
         Err(_) => {}
     }

@@ -34,9 +34,16 @@ pub fn leave(
     again: impl FnOnce(&mut dyn TraceSink),
 ) -> io::Result<PathBuf> {
     fs::create_dir_all(folder)?;
-    let path = folder.join(format!("seed-{}-nodes-{}.txt", failure.seed, failure.nodes));
+    let name = match &failure.point {
+        Some(point) => format!("point-{}.txt", point.replace(':', "-")),
+        None => format!("seed-{}-nodes-{}.txt", failure.seed, failure.nodes),
+    };
+    let path = folder.join(name);
     let mut out = BufWriter::new(File::create(&path)?);
-    writeln!(out, "seed {} with {} nodes failed", failure.seed, failure.nodes)?;
+    match &failure.point {
+        Some(point) => writeln!(out, "{point} failed")?,
+        None => writeln!(out, "seed {} with {} nodes failed", failure.seed, failure.nodes)?,
+    }
     writeln!(out, "replay: {}", failure.replay)?;
     writeln!(out, "trace, in nanoseconds since the start:")?;
     let mut lost = None;
@@ -105,6 +112,7 @@ mod tests {
         let failure = Failure {
             seed: 1,
             nodes: 2,
+            point: None,
             promise: None,
             what: "x".to_owned(),
             virtual_nanos: 0,

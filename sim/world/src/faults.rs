@@ -196,7 +196,7 @@ impl Coverage {
 }
 
 /// The states a node is in, as a set.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct StateSet(u32);
 
 impl StateSet {

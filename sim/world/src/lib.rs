@@ -38,6 +38,7 @@ mod link;
 mod memory;
 mod mix;
 mod node;
+pub mod points;
 mod process;
 mod report;
 mod reunion;
@@ -96,13 +97,17 @@ pub fn run_conformance(
     config: &Config,
     sink: &mut dyn TraceSink,
 ) -> Result<Report, Box<Failure>> {
-    let strict = config.faults != FaultLevel::All;
+    let prospect = if config.faults == FaultLevel::All {
+        cluster::Prospect::Foul
+    } else {
+        cluster::Prospect::Fair
+    };
     // As many messages as the body sends.
     let config = Config {
         messages: u64::MAX,
         ..*config
     };
-    let roles = |_: &mut dice::Dice, _: &Config| vec![cluster::role_of(case, seed, strict)];
+    let roles = |_: &mut dice::Dice, _: &Config| vec![cluster::role_of(case, seed, prospect)];
     World::with_roles(seed, config, sink.wants_lines(), roles).run(sink)
 }
 
@@ -122,7 +127,7 @@ pub fn run_scripted(
         faults: FaultLevel::Off,
         ..Config::default()
     };
-    let roles = |_: &mut dice::Dice, _: &Config| vec![cluster::role_of(case, seed, false)];
+    let roles = |_: &mut dice::Dice, _: &Config| vec![cluster::role_of(case, seed, cluster::Prospect::Foul)];
     let world = World::with_roles(seed, config, sink.wants_lines(), roles);
     world.play(script, script::Blow::Lost);
     world.run(sink)

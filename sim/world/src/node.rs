@@ -4,6 +4,7 @@ use crate::card::{Bus, Card};
 use crate::driver::Driver;
 use crate::faults::{FaultKind, ProtocolState, StateSet};
 use crate::kernel::Jobs;
+use crate::points::{self, Access, Word};
 use crate::process::Ports;
 use crate::rings;
 use crate::seen::{Seen, digest};
@@ -320,10 +321,17 @@ impl NodeWatch {
 }
 
 impl Watch for NodeWatch {
-    fn before(&self, actor: Actor, _: Touch, _: Space, _: WordIndex) {
-        if let Some(sim) = self.sim.upgrade() {
-            sim.before_access(self.node, actor.side());
+    fn before(&self, actor: Actor, touch: Touch, space: Space, at: WordIndex) {
+        let Some(sim) = self.sim.upgrade() else { return };
+        if sim.points.are_open() {
+            points::reached(&sim, self.node, actor, || Access {
+                node: self.node,
+                actor,
+                touch,
+                word: Word::find(&self.geometry, (&self.bar, &self.shared), (space, at)),
+            });
         }
+        sim.before_access(self.node, actor.side());
     }
 
     fn after_barrier(&self, side: Side) {

@@ -36,6 +36,9 @@ pub struct Failure {
     pub seed: u64,
     /// Honest nodes.
     pub nodes: u16,
+    /// The crash point, where the run was of one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub point: Option<String>,
     /// The promise whose checker complained; nothing when an app or the liveness phase did.
     pub promise: Option<Promise>,
     /// What happened.
@@ -55,9 +58,13 @@ impl fmt::Display for Failure {
         for line in self.last_events.iter().rev().take(40).rev() {
             writeln!(f, "  {line}")?;
         }
+        match &self.point {
+            Some(point) => write!(f, "{point}: ")?,
+            None => write!(f, "seed {}: ", self.seed)?,
+        }
         match self.promise {
-            Some(promise) => writeln!(f, "seed {}: {promise} broken: {}", self.seed, self.what)?,
-            None => writeln!(f, "seed {}: {}", self.seed, self.what)?,
+            Some(promise) => writeln!(f, "{promise} broken: {}", self.what)?,
+            None => writeln!(f, "{}", self.what)?,
         }
         write!(f, "replay: {}", self.replay)
     }

@@ -8,6 +8,7 @@ use crate::faults::{FaultKind, Faults};
 use crate::history::Histories;
 use crate::link::Fabric;
 use crate::node::Node;
+use crate::points::Points;
 use crate::process::{AppId, Apps, Overslept};
 use crate::script::Play;
 use crate::seen::{Log, Seen};
@@ -110,6 +111,8 @@ pub(crate) struct Sim {
     pub(crate) histories: RefCell<Histories>,
     /// A fault that a script asks for.
     pub(crate) play: Play,
+    /// Accesses to shared words that a fault may strike at.
+    pub(crate) points: Points,
 }
 
 impl Sim {
@@ -149,6 +152,7 @@ impl Sim {
             looks_left: Cell::new(None),
             histories: RefCell::default(),
             play: Play::default(),
+            points: Points::default(),
         })
     }
 
@@ -278,7 +282,7 @@ impl Sim {
         }
         self.fuse.set(self.below(u64::from(self.fuse_length) * 2) as u32);
         self.nested.set(true);
-        self.node(node).interleave(self, side);
+        self.points.nested(|| self.node(node).interleave(self, side));
         self.nested.set(false);
     }
 }

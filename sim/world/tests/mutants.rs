@@ -10,8 +10,10 @@ use netvm_abi::mutant::{self, Mutant};
 use netvm_conformance::ALL;
 use netvm_world::check::Promise;
 use netvm_world::crowd::{self, Bound, Kind};
+use netvm_world::points::{self, Crash};
 use netvm_world::timing::CostModel;
 use netvm_world::{Config, Failure, FaultLevel, NoTrace, run_conformance, run_seed};
+use std::collections::BTreeSet;
 
 /// Seeds that a mutant may survive.
 const SEEDS: u64 = 40;
@@ -23,8 +25,9 @@ const VALUES: [Mutant; 1] = [Mutant::AtomicAnswersNew];
 type Hunt = fn() -> Option<Box<Failure>>;
 
 /// Mutants that worlds of seeds do not show, or only by chance, each with a world of its own.
-fn named_worlds() -> [(Mutant, Promise, Hunt); 4] {
+fn named_worlds() -> [(Mutant, Promise, Hunt); 5] {
     [
+        (Mutant::DeadPageStaysMapped, Promise::P6, crash_points),
         (Mutant::PortInterruptLost, Promise::P4, bodies),
         (Mutant::ServedPortStaysFirst, Promise::P5, greedy_ports),
         (Mutant::AnyFrameVouches, Promise::P2, || lost::play().err()),
@@ -42,6 +45,16 @@ fn bodies() -> Option<Box<Failure>> {
         let failure = run_conformance(case, 1, &quiet, &mut NoTrace).err()?;
         failure.promise.is_some().then_some(failure)
     })
+}
+
+/// A process dies at one access after the other, and nothing else fails.
+fn crash_points() -> Option<Box<Failure>> {
+    let case = ALL.iter().find(|case| case.name == "ping_pong").expect("a body");
+    let recorded = points::record(case).expect("without a fault it ends well");
+    recorded
+        .points(case, &[Crash::ProcessDies], &mut BTreeSet::new())
+        .step_by(20)
+        .find_map(|point| points::play(&point, &mut NoTrace).err())
 }
 
 /// Appends that are posted one behind the other to a queue that is full.

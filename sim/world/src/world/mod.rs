@@ -8,7 +8,7 @@ mod posted_stores;
 mod power;
 mod rest;
 
-pub(crate) use power::restart;
+pub(crate) use power::{hang, restart};
 
 use crate::backend::SimBackend;
 use crate::card;
@@ -24,6 +24,7 @@ use crate::hostile::{self, Rogue};
 use crate::kernel;
 use crate::link::{Fabric, LinkSpeed};
 use crate::node::Node;
+use crate::points;
 use crate::process;
 use crate::report::{Failure, Report};
 use crate::reunion::{self, Apart};
@@ -257,6 +258,11 @@ impl World {
         }
     }
 
+    /// What it is made of.
+    pub(crate) fn sim(&self) -> Rc<Sim> {
+        self.sim.clone()
+    }
+
     /// Adds a fault at a step of the protocol.
     pub(crate) fn play(&self, script: Script, blow: Blow) {
         self.sim.play.begin(script, blow);
@@ -308,6 +314,7 @@ impl World {
                 ));
             };
             self.dispatch(event)?;
+            points::settle(&self.sim);
             self.look()?;
             if sink.wants_lines() {
                 self.sim.trace.borrow_mut().flush(sink);
@@ -473,6 +480,7 @@ impl World {
         Failure {
             seed: self.seed,
             nodes: self.config.nodes,
+            point: None,
             promise,
             what,
             virtual_nanos: self.sim.now().0 - 1_000_000_000,

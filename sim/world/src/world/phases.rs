@@ -176,6 +176,7 @@ impl World {
 
     /// Begins the roles by which the nodes reach one another.
     fn reunite(&mut self) {
+        self.sim.points.close();
         // In a modelled world nothing happens that is not measured.
         if self.sim.model.is_some() {
             return;

@@ -253,6 +253,7 @@ mod tests {
         let failure = Failure {
             seed: 1,
             nodes: 4,
+            point: None,
             promise: None,
             what: "x".to_owned(),
             virtual_nanos: 0,

@@ -28,6 +28,7 @@ pub(crate) fn one(seed: u64, config: &Config, sink: &mut dyn TraceSink) -> Resul
         Err(Box::new(Failure {
             seed,
             nodes: config.nodes,
+            point: None,
             promise: None,
             what: format!("panic: {}", text.unwrap_or_else(|| "(no text)".to_owned())),
             virtual_nanos: 0,

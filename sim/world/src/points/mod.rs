@@ -1,0 +1,182 @@
+//! Crash points: every access to a shared word in a run of one conformance body, as the place where one fault strikes.
+//!
+//! A run without faults counts its accesses, and [`record()`] keeps those that differ. Two accesses differ by what makes
+//! them (a program, the host driver or the card, and of which node), by the place in the code (the chain of return
+//! addresses), by the kind of word, and by the state of the protocol: what the node is in the middle of
+//! ([`ProtocolState`](crate::faults::ProtocolState)). Of equal ones the first counts.
+//! What the host driver or a card does in several bodies counts in the first of them: [`Spot::common`].
+//!
+//! A run is a function of its seed. So one more run, in which a fault strikes at access number n, is the same up to there:
+//! [`play()`]. That run looks at no return addresses.
+//!
+//! The window is from the body's beginning to its end, with what the exits of its processes do until the next look at the
+//! run's phase. Accesses of a node that boots are left out, and those of a program that panics: it has no state to go on
+//! from.
+
+mod chain;
+mod play;
+mod record;
+mod strike;
+mod word;
+
+use crate::process;
+use crate::sim::Sim;
+use crate::words::{Actor, Touch};
+use netvm_abi::{NodeId, PortId};
+use std::cell::{Cell, OnceCell, RefCell};
+
+pub use play::{Point, Recorded, bodies, play, record};
+pub use record::Spot;
+pub use strike::Crash;
+
+pub(crate) use record::Recorder;
+pub(crate) use strike::{Strike, settle};
+pub(crate) use word::Word;
+
+/// An access that is about to be made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Access {
+    pub(crate) node: NodeId,
+    pub(crate) actor: Actor,
+    pub(crate) touch: Touch,
+    pub(crate) word: Word,
+}
+
+/// What is done at accesses.
+enum Task {
+    Record(RefCell<Recorder>),
+    Strike(Strike),
+}
+
+/// The accesses of a run. Ordinary runs do not look at them.
+#[derive(Default)]
+pub(crate) struct Points {
+    /// Whether accesses count now.
+    is_open: Cell<bool>,
+    /// How many have.
+    reached: Cell<u64>,
+    /// Return addresses above this place of the stack belong to a step that was interrupted.
+    floor: Cell<Option<usize>>,
+    task: OnceCell<Task>,
+}
+
+impl Points {
+    /// Has the run keep its points.
+    pub(crate) fn record(&self) {
+        let _ = self.task.set(Task::Record(RefCell::default()));
+    }
+
+    /// Has a fault strike at the access of this number.
+    pub(crate) fn strike(&self, access: u64, crash: Crash) {
+        let _ = self.task.set(Task::Strike(Strike::new(access, crash)));
+    }
+
+    /// The body begins.
+    pub(crate) fn open(&self) {
+        self.is_open.set(self.task.get().is_some());
+    }
+
+    /// The body and its processes have ended.
+    pub(crate) fn close(&self) {
+        self.is_open.set(false);
+    }
+
+    /// Whether accesses have to be shown.
+    pub(crate) fn are_open(&self) -> bool {
+        self.is_open.get()
+    }
+
+    /// Runs a step in the middle of another one.
+    pub(crate) fn nested(&self, step: impl FnOnce()) {
+        let here = 0_u8;
+        let outer = self.floor.replace(Some(std::ptr::from_ref(&here).addr()));
+        step();
+        self.floor.set(outer);
+    }
+
+    /// What was recorded.
+    pub(crate) fn recorded(&self) -> (u64, Vec<Spot>) {
+        let spots = match self.task.get() {
+            Some(Task::Record(recorder)) => recorder.borrow().spots(),
+            _ => Vec::new(),
+        };
+        (self.reached.get(), spots)
+    }
+
+    /// Whether the fault has struck.
+    pub(crate) fn has_struck(&self) -> bool {
+        matches!(self.task.get(), Some(Task::Strike(strike)) if strike.has_struck())
+    }
+
+    /// Where the fault has struck, in words; `None` if it has not.
+    pub(crate) fn struck_at(&self) -> Option<String> {
+        match self.task.get() {
+            Some(Task::Strike(strike)) => strike.place(),
+            _ => None,
+        }
+    }
+}
+
+/// An access is about to be made. Few have to be looked at.
+pub(crate) fn reached(sim: &Sim, id: NodeId, actor: Actor, access: impl FnOnce() -> Access) {
+    let points = &sim.points;
+    if let Some(Task::Strike(strike)) = points.task.get()
+        && strike.has_struck()
+    {
+        strike::after(sim, strike, id, actor);
+        return;
+    }
+    let node = sim.node(id);
+    // A driver that is at work is there.
+    let boots = node.driver.try_borrow().is_ok_and(|driver| driver.is_none());
+    if boots || std::thread::panicking() {
+        return;
+    }
+    let number = points.reached.get() + 1;
+    points.reached.set(number);
+    match points.task.get() {
+        Some(Task::Record(recorder)) => {
+            let access = access();
+            let (states, victim) = (node.states(), strike::victim(sim, &access).is_some());
+            let chain = chain::hash(points.floor.get());
+            recorder
+                .borrow_mut()
+                .reach(number, &access, chain, states, victim);
+        }
+        Some(Task::Strike(strike)) if strike.access == number => {
+            strike::now(sim, strike, &access());
+        }
+        _ => {}
+    }
+}
+
+/// The process whose word this is, or in whose system call it is touched.
+fn process_of(sim: &Sim, access: &Access) -> Option<crate::vm::ProcessId> {
+    let running = || process::running(sim).map(|(_, process)| process);
+    let owner = |port: PortId| {
+        let ports = sim.node(access.node).ports.try_borrow().ok()?;
+        ports.get(&port).map(|state| state.process)
+    };
+    let process = match access.actor {
+        Actor::App => running(),
+        Actor::Driver => access.word.port.and_then(owner).or_else(running),
+        Actor::Card => access.word.port.and_then(owner),
+    };
+    process.filter(|&process| process::alive(sim, process))
+}
+
+impl Access {
+    /// In words, but for the place in the code.
+    fn describe(&self) -> String {
+        let actor = match self.actor {
+            Actor::App => "a program",
+            Actor::Driver => "the host driver",
+            Actor::Card => "the card",
+        };
+        let does = match self.touch {
+            Touch::Load => "loads",
+            Touch::Store => "stores",
+        };
+        format!("{actor} of node {} {does} {}", self.node, self.word)
+    }
+}
