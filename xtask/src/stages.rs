@@ -22,7 +22,7 @@ pub(crate) struct Stage {
 }
 
 /// All stages.
-pub(crate) static STAGES: [Stage; 20] = [
+pub(crate) static STAGES: [Stage; 21] = [
     Stage {
         name: "format",
         about: "every file is as rustfmt writes it",
@@ -113,6 +113,13 @@ pub(crate) static STAGES: [Stage; 20] = [
         minutes: 7,
         needs: &["program"],
         run: sim,
+    },
+    Stage {
+        name: "points",
+        about: "one fault at one access of a body: other ones for every tree that is committed",
+        minutes: 3,
+        needs: &["program"],
+        run: points,
     },
     Stage {
         name: "mutants",
@@ -342,6 +349,18 @@ fn sim(context: &mut Context<'_>) -> Result<Outcome> {
         Outcome::Passed(tests) => passed(&format!("{tests}; {fresh} fresh seeds; bench sync")),
         skipped @ Outcome::Skipped(_) => Ok(skipped),
     }
+}
+
+fn points(context: &mut Context<'_>) -> Result<Outcome> {
+    // Two minutes of points, and the listing of them all.
+    let mut netvm = cargo(&["run", "--release", "--locked", "--bin", "netvm", "--", "sim"]);
+    netvm.args(["--enumerate", "--keep-going", "--minutes", "2"]);
+    if let Some(first) = seeds_of_the_tree() {
+        netvm.args(["--from", &first.to_string()]);
+    }
+    context.exec(&mut netvm)?;
+    let log = exec::tail(context.log(), 2_000);
+    passed(log.trim().lines().last().unwrap_or_default())
 }
 
 /// The first fresh seed of what is committed, of worlds and of property tests: every change meets what

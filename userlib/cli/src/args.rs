@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use netvm_world::points::{Crash, Point};
 
 use crate::failure::EXIT_STATUSES;
 
@@ -74,7 +75,7 @@ pub struct Sim {
           value_parser = |text: &str| number::<u32>(text, 1, u32::MAX.into()))]
     pub seeds: u32,
     /// Run exactly this seed.
-    #[arg(long, value_name = "SEED", value_parser = |text: &str| number::<u64>(text, 0, u64::MAX))]
+    #[arg(long, value_name = "SEED", group = "one", value_parser = |text: &str| number::<u64>(text, 0, u64::MAX))]
     pub seed: Option<u64>,
     /// The first of the fresh seeds; by default it is drawn anew each time.
     #[arg(long, value_name = "SEED", conflicts_with = "seed",
@@ -91,11 +92,11 @@ pub struct Sim {
     /// Worlds that run at once, 1 to 256; by default as many as there are cores.
     #[arg(long, value_name = "COUNT", value_parser = |text: &str| number::<u16>(text, 1, 256))]
     pub jobs: Option<u16>,
-    /// Run the other seeds after one has failed, and list all that fail; without it, no further seed is begun.
-    #[arg(long, conflicts_with = "seed")]
+    /// Run the other seeds or points after one has failed, and list all that fail; without it, no further one is begun.
+    #[arg(long, conflicts_with = "one")]
     pub keep_going: bool,
-    /// Print every event of the run (needs --seed); two runs of a seed print the same bytes.
-    #[arg(long, requires = "seed", conflicts_with = "json")]
+    /// Print every event of the run (needs --seed or --point); two runs of a seed print the same bytes.
+    #[arg(long, requires = "one", conflicts_with = "json")]
     pub trace: bool,
     /// Run exactly this seed, alone, and print what the memory of its world is made of when it is largest.
     #[arg(long, requires = "seed", conflicts_with = "trace")]
@@ -103,6 +104,40 @@ pub struct Sim {
     /// Print the result as one JSON object.
     #[arg(long)]
     pub json: bool,
+    /// Crash points.
+    #[command(flatten)]
+    pub points: Points,
+}
+
+/// What `netvm sim` does at single accesses.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Crash points")]
+pub struct Points {
+    /// Play each body of the conformance suite with one fault at one access to a shared word: a process dies there, a card
+    /// hangs, or a node restarts. There is one run for each access that differs and each fault. All of them take hours;
+    /// --minutes and --resume divide them.
+    #[arg(long, conflicts_with_all = ["one", "seeds", "first_seed", "nodes", "messages"])]
+    pub enumerate: bool,
+    /// Only this body of the suite.
+    #[arg(long, value_name = "NAME", requires = "enumerate")]
+    pub body: Option<String>,
+    /// Only this fault: process-dies, card-hangs or node-restarts.
+    #[arg(long, value_name = "FAULT", requires = "enumerate")]
+    pub fault: Option<Crash>,
+    /// Go on where an earlier run with this file ended; the file is made if there is none.
+    #[arg(long, value_name = "FILE", requires = "enumerate")]
+    pub resume: Option<PathBuf>,
+    /// End so many minutes after the points are listed, which takes half a minute. What is left is for another run with
+    /// --resume.
+    #[arg(long, value_name = "MINUTES", requires = "enumerate", value_parser = |text: &str| number::<u64>(text, 1, 100_000))]
+    pub minutes: Option<u64>,
+    /// Begin at another place of the order in which points are played.
+    #[arg(long, value_name = "NUMBER", requires = "enumerate", conflicts_with = "resume",
+          value_parser = |text: &str| number::<u64>(text, 0, u64::MAX))]
+    pub from: Option<u64>,
+    /// Play exactly this point, as a failed one is written: BODY:ACCESS:FAULT.
+    #[arg(long, value_name = "POINT", group = "one", conflicts_with_all = ["seed", "seeds", "first_seed", "nodes", "messages"])]
+    pub point: Option<Point>,
 }
 
 /// Options of `netvm bench`.

@@ -104,6 +104,16 @@ fn a_command_line_that_makes_no_sense_is_refused() {
         &["sim", "--seed", "1", "--seeds", "2"],
         &["sim", "--trace"],
         &["sim", "--seed", "1", "--trace", "--json"],
+        &["sim", "--minutes", "1"],
+        &["sim", "--enumerate", "--seeds", "2"],
+        &["sim", "--enumerate", "--point", "ping_pong:700:card-hangs"],
+        &["sim", "--enumerate", "--from", "1", "--resume", "file"],
+        &["sim", "--enumerate", "--resume", "no such folder/file"],
+        &["sim", "--enumerate", "--resume", "/"],
+        &["sim", "--point", "ping_pong:700:card-hangs", "--nodes", "4"],
+        &["sim", "--enumerate", "--body", "no such body"],
+        &["sim", "--enumerate", "--fault", "flood"],
+        &["sim", "--point", "ping_pong:700"],
         &["sim", "--first-seed", "18446744073709551615", "--seeds", "2"],
     ] {
         let (_, err) = exits(2, args);
@@ -279,6 +289,18 @@ fn seeds_replay_byte_for_byte() {
         ],
     );
     assert!(first != other, "the seed makes no difference");
+}
+
+#[test]
+fn a_crash_point_replays() {
+    let point = ["sim", "--point", "ping_pong:700:process-dies", "--trace"];
+    let (first, _) = exits(0, &point);
+    assert!(first.contains("access=700"), "{first}");
+    let (second, _) = exits(0, &point);
+    assert!(first == second, "two runs of a point differ");
+    // No run has so many accesses.
+    let (_, told) = exits(1, &["sim", "--point", "ping_pong:1000000000:card-hangs"]);
+    assert!(told.contains("never reached"), "{told}");
 }
 
 #[test]

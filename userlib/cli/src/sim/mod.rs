@@ -3,6 +3,7 @@
 //! A world is single-threaded; worlds of different seeds know nothing of each other. Everything that stands on
 //! standard output is a function of the seeds, except the closing lines about time.
 
+mod enumerate;
 mod memory;
 mod result;
 mod run;
@@ -13,8 +14,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use netvm_world::trace::Lines;
-use netvm_world::{Config, evidence};
+use netvm_world::trace::{Lines, NoTrace, TraceSink};
+use netvm_world::{Config, Report, evidence};
 
 use crate::args::Sim;
 use crate::failure::Failure;
@@ -30,6 +31,12 @@ const COVERED_BY: u32 = 50;
 /// # Errors
 /// [`Failure::Wrong`] when a seed failed or, with 50 seeds or more, a kind of fault never fired.
 pub fn run(options: &Sim) -> Result<(), Failure> {
+    if let Some(point) = &options.points.point {
+        return enumerate::one(point, options);
+    }
+    if options.points.enumerate {
+        return enumerate::run(options, &evidence::folder());
+    }
     let config = Config {
         nodes: options.nodes,
         messages: options.messages,
@@ -64,36 +71,39 @@ fn run_with(options: &Sim, config: Config, folder: &Path) -> Result<(), Failure>
     }
 
     let started = Instant::now();
-    let bar = bar(count);
-    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-    let jobs = options.jobs.map_or_else(cores, usize::from);
+    let bar = bar(u64::from(count), "seeds");
+    let jobs = jobs(options);
     let mut sum = Sum::new(first, count, &config);
     let before = process::resident_bytes().unwrap_or_default();
-    let after_failure = if options.keep_going {
-        AfterFailure::KeepGoing
-    } else {
-        AfterFailure::Stop
-    };
-    run::all(first, count, &config, jobs, after_failure, &mut |run| {
-        bar.inc(1);
-        if let Err(failure) = &run.outcome {
-            bar.suspend(|| output::tell(&failure.to_string()));
-            let left = evidence::leave(folder, failure, |sink| {
-                // It fails as it did.
-                let _ = run::one(failure.seed, &config, sink);
-            });
-            match left {
-                Ok(path) => sum.traces.push(path),
-                Err(error) => bar.suspend(|| {
-                    output::tell(&format!(
-                        "the trace could not be written to {}: {error}",
-                        folder.display()
-                    ));
-                }),
+    let after_failure = AfterFailure::of(options);
+    let world = |at| run::one(first + at, &config, &mut NoTrace);
+    run::all(
+        u64::from(count),
+        jobs,
+        after_failure,
+        || true,
+        world,
+        &mut |_, run| {
+            bar.inc(1);
+            if let Err(failure) = &run.outcome {
+                bar.suspend(|| output::tell(&failure.to_string()));
+                let left = evidence::leave(folder, failure, |sink| {
+                    // It fails as it did.
+                    let _ = run::one(failure.seed, &config, sink);
+                });
+                match left {
+                    Ok(path) => sum.traces.push(path),
+                    Err(error) => bar.suspend(|| {
+                        output::tell(&format!(
+                            "the trace could not be written to {}: {error}",
+                            folder.display()
+                        ));
+                    }),
+                }
             }
-        }
-        sum.add(run);
-    });
+            sum.add(run);
+        },
+    );
     bar.finish_and_clear();
     let memory = Memory {
         before,
@@ -115,30 +125,30 @@ fn run_with(options: &Sim, config: Config, folder: &Path) -> Result<(), Failure>
 
 /// Runs one seed and prints its events. Standard output is the same bytes each time.
 fn trace(seed: u64, config: &Config) -> Result<(), Failure> {
+    print_trace(|sink| run::one(seed, config, sink)).map(|report| {
+        output::tell(&format!(
+            "seed {seed}: ok, {} messages, {} events",
+            report.messages, report.events
+        ));
+    })
+}
+
+/// Prints the events of a run.
+fn print_trace(
+    run: impl FnOnce(&mut dyn TraceSink) -> Result<Report, Box<netvm_world::Failure>>,
+) -> Result<Report, Failure> {
     let mut out = BufWriter::new(std::io::stdout().lock());
     let mut lost = None;
-    let outcome = {
-        let mut sink = Lines(|line: &str| {
-            if lost.is_none() {
-                lost = writeln!(out, "{line}").err();
-            }
-        });
-        run::one(seed, config, &mut sink)
-    };
+    let outcome = run(&mut Lines(|line: &str| {
+        if lost.is_none() {
+            lost = writeln!(out, "{line}").err();
+        }
+    }));
     let lost = lost.or_else(|| out.flush().err());
     if let Some(error) = lost.filter(|error| error.kind() != std::io::ErrorKind::BrokenPipe) {
         return Err(Failure::Wrong(format!("cannot write the trace: {error}")));
     }
-    match outcome {
-        Ok(report) => {
-            output::tell(&format!(
-                "seed {seed}: ok, {} messages, {} events",
-                report.messages, report.events
-            ));
-            Ok(())
-        }
-        Err(failure) => Err(Failure::Wrong(failure.to_string())),
-    }
+    outcome.map_err(|failure| Failure::Wrong(failure.to_string()))
 }
 
 /// A seed that was never used before, short enough to be read out.
@@ -146,10 +156,16 @@ fn fresh_seed() -> u64 {
     RandomState::new().build_hasher().finish() % 1_000_000_000_000
 }
 
-fn bar(count: u32) -> ProgressBar {
-    let bar = ProgressBar::new(u64::from(count));
+/// Worlds that run at once.
+fn jobs(options: &Sim) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    options.jobs.map_or_else(cores, usize::from)
+}
+
+fn bar(count: u64, of: &'static str) -> ProgressBar {
+    let bar = ProgressBar::new(count).with_message(of);
     // The template is a constant: it parses or a test fails.
-    if let Ok(style) = ProgressStyle::with_template("{wide_bar} {pos}/{len} seeds, {elapsed} (left: {eta})") {
+    if let Ok(style) = ProgressStyle::with_template("{wide_bar} {pos}/{len} {msg}, {elapsed} (left: {eta})") {
         bar.set_style(style);
     }
     bar

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use netvm_world::trace::{NoTrace, TraceSink};
+use crate::args::Sim;
+use netvm_world::points::{self, Point};
+use netvm_world::trace::TraceSink;
 use netvm_world::{Config, Failure, Report, run_seed};
 
 /// What a seed came to, and how long that took.
@@ -22,20 +24,40 @@ pub(crate) struct Run {
 /// # Errors
 /// What was broken. A panic anywhere in the world is a failure like another.
 pub(crate) fn one(seed: u64, config: &Config, sink: &mut dyn TraceSink) -> Result<Report, Box<Failure>> {
-    catch_unwind(AssertUnwindSafe(|| run_seed(seed, config, sink))).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-        Err(Box::new(Failure {
+    caught(
+        || run_seed(seed, config, sink),
+        || Failure {
             seed,
             nodes: config.nodes,
             point: None,
             promise: None,
-            what: format!("panic: {}", text.unwrap_or_else(|| "(no text)".to_owned())),
+            what: String::new(),
             virtual_nanos: 0,
             last_events: Vec::new(),
             counters: BTreeMap::new(),
             replay: config.replay(seed),
-        }))
+        },
+    )
+}
+
+/// Plays a crash point.
+///
+/// # Errors
+/// As [`one`].
+pub(crate) fn point(point: &Point, sink: &mut dyn TraceSink) -> Result<Report, Box<Failure>> {
+    caught(|| points::play(point, sink), || point.failure(String::new()))
+}
+
+/// What a run comes to; a panic is `failed`, with its text.
+fn caught(
+    run: impl FnOnce() -> Result<Report, Box<Failure>>,
+    failed: impl FnOnce() -> Failure,
+) -> Result<Report, Box<Failure>> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        let what = format!("panic: {}", text.unwrap_or_else(|| "(no text)".to_owned()));
+        Err(Box::new(Failure { what, ..failed() }))
     })
 }
 
@@ -48,43 +70,57 @@ pub(crate) enum AfterFailure {
     KeepGoing,
 }
 
-/// Runs `count` seeds from `first` on (all of which exist), `jobs` at once, and hands over each result as it comes.
+impl AfterFailure {
+    /// What the command line asks for.
+    pub(crate) const fn of(options: &Sim) -> Self {
+        if options.keep_going {
+            Self::KeepGoing
+        } else {
+            Self::Stop
+        }
+    }
+}
+
+/// Runs `count` worlds, `jobs` at once, until `may_begin` says no, and hands over each result with its number as it comes.
+/// Numbers are begun in order: when this returns, all before some number have run, and none after it.
 pub(crate) fn all(
-    first: u64,
-    count: u32,
-    config: &Config,
+    count: u64,
     jobs: usize,
     after_failure: AfterFailure,
-    each: &mut dyn FnMut(Run),
+    may_begin: impl Fn() -> bool + Sync,
+    world: impl Fn(u64) -> Result<Report, Box<Failure>> + Sync,
+    each: &mut dyn FnMut(u64, Run),
 ) {
-    let next = AtomicU32::new(0);
+    let next = AtomicU64::new(0);
     let failed = AtomicBool::new(false);
     let (send, receive) = mpsc::channel();
     std::thread::scope(|scope| {
         for _ in 0..jobs {
             let (next, failed, send) = (&next, &failed, send.clone());
+            let (may_begin, world) = (&may_begin, &world);
             scope.spawn(move || {
-                while !failed.load(Ordering::Relaxed) {
+                while !failed.load(Ordering::Relaxed) && may_begin() {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     if at >= count {
                         break;
                     }
                     let started = Instant::now();
-                    let outcome = one(first + u64::from(at), config, &mut NoTrace);
+                    let outcome = world(at);
                     if outcome.is_err() && after_failure == AfterFailure::Stop {
                         failed.store(true, Ordering::Relaxed);
                     }
-                    // The receiver is there until every sender has gone.
-                    let _ = send.send(Run {
+                    let run = Run {
                         outcome,
                         time: started.elapsed(),
-                    });
+                    };
+                    // The receiver is there until every sender has gone.
+                    let _ = send.send((at, run));
                 }
             });
         }
         drop(send);
-        for run in receive {
-            each(run);
+        for (at, run) in receive {
+            each(at, run);
         }
     });
 }
