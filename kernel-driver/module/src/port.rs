@@ -44,10 +44,15 @@ fn open_number(card: &HostCard, wanted: Option<PortId>) -> Result<OpenPort, Port
                     ..
                 }
         );
-        if opened != Err(PortError::CardGone) || !restarted || now() >= until {
+        if opened != Err(PortError::CardGone) {
             return opened;
         }
+        // The core may have found it dead just now. The card's thread takes it out of service, and would sleep on: nothing
+        // else wakes it while no port is open.
         card.interrupt.signal();
+        if !restarted || now() >= until {
+            return opened;
+        }
         card.steps.wait(seen, RETRY, false);
     }
 }

@@ -177,6 +177,8 @@ impl Backend for SimBackend {
             let driver = slot.as_mut().ok_or(Refusal::Status(Status::CardGone))?;
             driver.host.port_open(&mut driver.platform, request.port)
         };
+        // It may have found its card dead.
+        crate::driver::arm(&sim, &node);
         let open = open.map_err(|error| {
             Refusal::Status(match error {
                 PortError::NoSuchPort => Status::NoSuchPort,
@@ -187,7 +189,6 @@ impl Backend for SimBackend {
         })?;
         process::port_opened(&sim, &node, process, open);
         node.kick(&sim, Nanos(200));
-        crate::driver::arm(&sim, &node);
         Ok(Arc::new(SimPort {
             sim: self.sim.clone(),
             node: self.node,

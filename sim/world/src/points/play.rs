@@ -204,6 +204,15 @@ pub fn play(point: &Point, sink: &mut dyn TraceSink) -> Result<Report, Box<Failu
 mod tests {
     use super::*;
 
+    /// With no port open the driver does not look at its card. Opening one does, and finds it dead.
+    #[test]
+    fn a_card_found_dead_when_a_port_is_opened_is_declared_dead() {
+        let point: Point = "restarted_node:1:card-hangs".parse().expect("a point");
+        if let Err(failure) = play(&point, &mut NoTrace) {
+            panic!("{failure}");
+        }
+    }
+
     #[test]
     fn a_point_is_written_as_it_is_read() {
         let text = "ping_pong:700:card-hangs";
