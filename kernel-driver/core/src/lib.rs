@@ -64,6 +64,7 @@ pub mod grants;
 pub mod host;
 pub mod imports;
 mod lists;
+mod numbers;
 mod own;
 pub mod paging;
 mod peers;

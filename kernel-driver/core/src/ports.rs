@@ -7,7 +7,7 @@
 //! no worker has work of it in its hands. A platform whose worker may wait for a page without end takes that work back
 //! ([`Host::work_abandon`](crate::Host::work_abandon)).
 
-use crate::lists::List;
+use crate::lists::{Links, List, linked};
 use crate::tally::WorkTally;
 use crate::watch::CardWait;
 use netvm_abi::{Generation, PortId};
@@ -73,7 +73,11 @@ pub(crate) struct Port {
     pub(crate) nic_closed: bool,
     /// When only the NIC was left to wait for.
     pub(crate) waiting_since: Option<CardWait>,
+    /// Its place among the ports that wait for the NIC.
+    waiting: Links,
 }
+
+linked!(Port: 0 => waiting);
 
 impl Port {
     pub(crate) fn new() -> Self {
@@ -87,16 +91,11 @@ impl Port {
             tally: WorkTally::default(),
             nic_closed: true,
             waiting_since: None,
+            waiting: Links::NONE,
         }
     }
 
     pub(crate) fn is_free(&self) -> bool {
         self.state == State::Free
-    }
-
-    /// The wait for the NIC to close it.
-    pub(crate) fn waits_for_nic(&self) -> Option<CardWait> {
-        let waits = self.state == State::Closing && !self.nic_closed;
-        self.waiting_since.filter(|_| waits)
     }
 }

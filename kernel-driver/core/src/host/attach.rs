@@ -10,6 +10,8 @@ use crate::counters::Counters;
 use crate::exports::Exports;
 use crate::grants::Grants;
 use crate::imports::Imports;
+use crate::lists::List;
+use crate::numbers::Numbers;
 use crate::peers::Peer;
 use crate::platform::Platform;
 use crate::ports::Port;
@@ -77,6 +79,8 @@ impl<S: MakeTable> Host<S> {
             shadow: Shadow::new(tables, PageTable::of(&geometry, card.key), config.segments),
             races: Races::new(tables, geometry.ports),
             ports: tables.table(usize::from(geometry.ports), |_| Port::new()),
+            numbers: Numbers::new(geometry.ports),
+            closing: List::EMPTY,
             segments: Segments::new(tables, config.segments, geometry.ports),
             exports: Exports::new(tables, config.exports, geometry.ports),
             grants: Grants::new(tables, geometry.capabilities),
@@ -164,7 +168,7 @@ impl<S: Storage> Host<S> {
         now: Nanos,
         budget: u32,
     ) -> Result<Progress, AttachError> {
-        let idle = self.shadow.mapped() == 0 && self.ports.iter().all(Port::is_free);
+        let idle = self.shadow.mapped() == 0 && self.numbers.all_free();
         if !matches!(self.card, CardState::Stopped { .. }) || !idle {
             return Err(AttachError::NotStopped);
         }

@@ -28,6 +28,8 @@ use crate::counters::Counters;
 use crate::exports::Exports;
 use crate::grants::Grants;
 use crate::imports::Imports;
+use crate::lists::List;
+use crate::numbers::Numbers;
 use crate::peers::Peer;
 use crate::platform::Platform;
 use crate::ports::Port;
@@ -65,6 +67,9 @@ pub struct Host<S: Storage> {
     pub(crate) shadow: Shadow<S>,
     pub(crate) races: Races<S>,
     pub(crate) ports: S::Table<Port>,
+    pub(crate) numbers: Numbers,
+    /// Ports that wait for nothing but the NIC, the longest first.
+    pub(crate) closing: List<0>,
     pub(crate) segments: Segments<S>,
     pub(crate) exports: Exports<S>,
     pub(crate) grants: Grants<S>,

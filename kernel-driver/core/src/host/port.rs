@@ -49,9 +49,8 @@ impl<S: Storage> Host<S> {
             Some(port) if self.ports.get(port.index()).is_some_and(Port::is_free) => port,
             Some(_) => return Err(PortError::InUse),
             None => {
-                let first = usize::from(self.config.reserved_ports) + 1;
-                let free = self.ports.iter().skip(first).position(Port::is_free);
-                PortId((free.ok_or(PortError::AllInUse)? + first) as u16)
+                let first = self.config.reserved_ports.saturating_add(1);
+                self.numbers.lowest_free(first).ok_or(PortError::AllInUse)?
             }
         };
         let entry = self.ports.get_mut(number.index()).ok_or(PortError::NoSuchPort)?;
@@ -61,6 +60,7 @@ impl<S: Storage> Host<S> {
         entry.nic_closed = false;
         entry.waiting_since = None;
         entry.tally = WorkTally::default();
+        self.numbers.take(number);
         // The NIC touches neither while the port is closed.
         clear(platform.bar(), self.bar_map.port(number), BLOCK_WORDS);
         let area = self.shared_map.port_area(number);
@@ -163,10 +163,15 @@ impl<S: Storage> Host<S> {
         }
         if !entry.nic_closed && !stopped {
             // `poll` judges it, since only `poll` knows that the ring does not hold the answer.
-            entry.waiting_since.get_or_insert(self.watch.wait_for_answer());
+            if entry.waiting_since.is_none() {
+                entry.waiting_since = Some(self.watch.wait_for_answer());
+                self.closing.push_back(&mut self.ports, u32::from(port.0));
+            }
             return Progress::Wait;
         }
         entry.state = State::Free;
+        self.closing.remove(&mut self.ports, u32::from(port.0));
+        self.numbers.give(port);
         self.counters.ports_closed += 1;
         Progress::Done
     }
@@ -180,6 +185,7 @@ impl<S: Storage> Host<S> {
         match closing {
             Some(entry) => {
                 entry.nic_closed = true;
+                self.closing.remove(&mut self.ports, u32::from(port.0));
                 true
             }
             None => false,

@@ -121,8 +121,10 @@ impl<S: Storage> Host<S> {
 
     /// The earliest wait for an answer of the card.
     fn waits_for_answer(&self) -> Option<CardWait> {
-        let ports = self.ports.iter().filter_map(|port| port.waits_for_nic());
-        let waits = ports.chain(self.barriers.waits());
+        // The clock of these waits only grows: the first port waits for the longest.
+        let first = self.closing.first();
+        let port = first.and_then(|port| self.ports.get(port as usize)?.waiting_since);
+        let waits = port.into_iter().chain(self.barriers.waits());
         waits.min_by_key(|wait| wait.since)
     }
 
@@ -135,7 +137,7 @@ impl<S: Storage> Host<S> {
                 .after(Nanos(self.config.nic_deadline.0 / LOOKS)),
             None => Nanos::MAX,
         };
-        let watched = self.ports.iter().any(|port| !port.is_free());
+        let watched = !self.numbers.all_free();
         if watched && self.config.heartbeat_deadline != Nanos::MAX {
             answer.min(self.watch.next_look)
         } else {

@@ -9,6 +9,7 @@ use netvm_host::Progress;
 use netvm_host::attach::HostConfig;
 use netvm_host::events::Notice;
 use netvm_host::host::{CardFailure, CardState};
+use netvm_host::ports::OpenPort;
 use netvm_host::unmap::{UnmapKind, UnmapStep};
 use netvm_kit::host::*;
 
@@ -98,6 +99,31 @@ pub(crate) fn time_in_which_the_host_does_not_look_counts_for_little() {
         stand.card_runs(3),
         [Notice::CardDead(CardFailure::AnswerDeadline)]
     );
+}
+
+/// Each port that closes has a deadline of its own, and an answer to one is no answer to another.
+#[test]
+pub(crate) fn the_port_that_waits_for_the_longest_is_judged_first() {
+    let dies = |notices: Vec<Notice>| notices.contains(&Notice::CardDead(CardFailure::AnswerDeadline));
+    for first_is_answered in [true, false] {
+        let mut stand = Stand::new();
+        stand.obliging = false;
+        let ports = [stand.open(), stand.open()];
+        for port in ports {
+            let close = stand.host.port_close_begin(&mut stand.platform, port);
+            let mut close = close.expect("open");
+            assert_eq!(step(&mut stand, &mut close), Progress::Wait);
+            if port == ports[0] {
+                assert!(!dies(stand.card_runs(5)));
+            }
+        }
+        if first_is_answered {
+            let OpenPort { port, generation } = ports[0];
+            stand.say(NicEvent::PortClosed { port, generation });
+        }
+        assert_eq!(dies(stand.card_runs(5)), !first_is_answered);
+        assert!(!first_is_answered || dies(stand.card_runs(5)));
+    }
 }
 
 /// Also a machine that stands still with its card.
