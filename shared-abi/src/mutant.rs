@@ -57,6 +57,10 @@ pub enum Mutant {
     AtomicAnswersNew = 22,
     /// P5: the notification of a message is not held against its capability.
     NotificationUnchecked = 40,
+    /// P7: before it sleeps, the NIC looks at all ports at once.
+    SleepLooksAtAllPorts = 41,
+    /// P7: a look of the host at its deadlines goes through all ports.
+    DeadlineLooksAtAllPorts = 42,
 }
 
 /// Whether this process runs `mutant`.

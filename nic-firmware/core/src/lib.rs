@@ -38,5 +38,5 @@ pub mod window;
 pub use config::{Config, ConfigError, Timers};
 pub use counters::Counters;
 pub use nic::census;
-pub use nic::{Frame, Nic};
+pub use nic::{Found, Frame, Nic};
 pub use ports::notify;

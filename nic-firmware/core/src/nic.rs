@@ -32,6 +32,7 @@ use crate::round_trips::RoundTrips;
 use crate::staging::Staging;
 use crate::tables::{LinkTables, Tables};
 use netvm_abi::attach::CardHeader;
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::page_lock;
 use netvm_abi::storage::{MakeTable, Storage};
 use netvm_abi::wire::{HEADER_BYTES, HEADER_WORDS};
@@ -63,6 +64,17 @@ impl Frame {
         }
         Self { receive, head, len }
     }
+}
+
+/// What a part of the second look has found: see [`Nic::find_work`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Something waits.
+    Work,
+    /// Nothing so far; this port is the last that was looked at.
+    More(PortId),
+    /// Nothing waits.
+    Nothing,
 }
 
 /// A NIC.
@@ -255,14 +267,29 @@ impl<S: Storage> Nic<S> {
         self.run_timers(p, now)
     }
 
-    /// Whether a doorbell, a fence or a host event waits: the second look of the sleep protocol.
-    pub fn has_work<P: Platform>(&self, p: &P) -> bool {
+    /// A part of the second look of the sleep protocol: whether a host event waits, or a doorbell or a fence of up to
+    /// `budget` open ports behind `after`; the first ones, if that is none. To look at all ports, call it again with
+    /// what [`Found::More`] names. In between the inputs may be looked at, but nothing may be handled.
+    pub fn find_work<P: Platform>(&self, p: &P, after: Option<PortId>, budget: u32) -> Found {
         if self.host_waits(p) {
-            return true;
+            return Found::Work;
         }
-        self.ports
-            .open_ports()
-            .any(|port| self.command_waits(p, port) || port.fence_reached(p, &self.env))
+        let mut looked = 0;
+        for port in self.ports.open_after(after) {
+            if self.command_waits(p, port) || port.fence_reached(p, &self.env) {
+                return Found::Work;
+            }
+            looked += 1;
+            if looked >= budget && !mutant::is(Mutant::SleepLooksAtAllPorts) {
+                return Found::More(port.id());
+            }
+        }
+        Found::Nothing
+    }
+
+    /// Whether a doorbell, a fence or a host event waits, for observers: what this costs grows with the open ports.
+    pub fn has_work<P: Platform>(&self, p: &P) -> bool {
+        self.find_work(p, None, u32::MAX) == Found::Work
     }
 
     /// When [`handle_timers`](Self::handle_timers) wants to be called; nothing: not at all.

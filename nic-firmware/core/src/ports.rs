@@ -413,9 +413,9 @@ impl<S: Storage> Ports<S> {
         }
     }
 
-    /// All open ports.
-    pub(crate) fn open_ports(&self) -> impl Iterator<Item = &Port> {
-        self.turns.ports().filter_map(|id| self.get(id))
+    /// The open ports behind this one; all of them, if it is none or closed.
+    pub(crate) fn open_after(&self, port: Option<PortId>) -> impl Iterator<Item = &Port> {
+        self.turns.ports_after(port).filter_map(|id| self.get(id))
     }
 
     /// Something happened that may let a stalled port go on: all ports get another turn.

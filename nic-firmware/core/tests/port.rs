@@ -5,7 +5,9 @@ use netvm_abi::bar::port as bar_port;
 use netvm_abi::event::{HostEvent, NicEvent, SourceAnswer};
 use netvm_abi::port_area;
 use netvm_abi::*;
+use netvm_kit::heap::looks;
 use netvm_kit::nic::*;
+use netvm_nic::Found;
 use netvm_nic::platform::Interrupt;
 
 fn linked() -> World {
@@ -192,6 +194,45 @@ fn counters_are_told_every_32_and_at_fences() {
     world.run();
     assert_eq!(world.nodes[0].area_word(1, port_area::TAKEN), 41);
     assert!(!world.nodes[0].nic.has_work(&world.nodes[0].board));
+}
+
+/// The second look before a sleep goes by parts, each of which costs the same however many ports are open (promise P7).
+#[test]
+fn a_part_of_the_second_look_costs_the_same_among_ten_ports_and_among_six_hundred() {
+    let longest = |ports: u16| {
+        let wide = Geometry {
+            ports: 1024,
+            ..geometry(2)
+        };
+        let mut world = World::with(2, 0, wide, |_| {});
+        let node = &mut world.nodes[0];
+        for port in 1..=ports {
+            node.open(port, 1);
+            node.poll(Nanos(0));
+        }
+        node.poll(Nanos(0));
+        let look = |node: &Node| {
+            let (mut after, mut longest) = (None, 0);
+            loop {
+                let before = looks();
+                let found = node.nic.find_work(&node.board, after, 4);
+                longest = longest.max(looks() - before);
+                match found {
+                    Found::More(port) => after = Some(port),
+                    found => return (found, longest),
+                }
+            }
+        };
+        let (found, longest) = look(node);
+        assert_eq!(found, Found::Nothing);
+        for port in [1, ports / 2, ports] {
+            assert!(node.post(port, &inline(1, 0x12000, 8), &[1; 8]));
+            assert_eq!(look(node).0, Found::Work, "port {port}");
+            node.poll(Nanos(0));
+        }
+        longest
+    };
+    assert_eq!(longest(10), longest(600));
 }
 
 #[test]

@@ -5,8 +5,8 @@ use netvm_abi::Nanos;
 use netvm_abi::shared_map::status_page;
 use netvm_abi::storage::Storage;
 use netvm_abi::words::SharedWords;
-use netvm_nic::Nic;
 use netvm_nic::platform::DmaId;
+use netvm_nic::{Found, Nic};
 
 /// A DMA that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,14 +122,24 @@ impl EventLoop {
     /// old `SLEEPING` did so before the read was answered, and had posted its doorbell before that; so the
     /// answer pushes the doorbell to the NIC, which sees it and stays awake. An application that loads later sees
     /// `SLEEPING` and calls. The read takes a microsecond, once for each sleep; posting a command takes none.
+    ///
+    /// However many ports are open, an input waits for a look at a few of them only (promise P7).
     pub fn try_sleep<S: Storage, D: Device>(&mut self, nic: &Nic<S>, device: &mut D) -> bool {
         announce_sleep(device.shared());
         self.asleep = true;
-        if device.has_input() || nic.has_work(device) {
-            self.wake(device);
-            return false;
+        let mut after = None;
+        loop {
+            if device.has_input() {
+                break;
+            }
+            match nic.find_work(device, after, BUDGET) {
+                Found::Work => break,
+                Found::More(port) => after = Some(port),
+                Found::Nothing => return true,
+            }
         }
-        true
+        self.wake(device);
+        false
     }
 
     /// Whether [`try_sleep`](Self::try_sleep) said that the platform may sleep, and no pass has come since.

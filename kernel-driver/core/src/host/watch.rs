@@ -137,7 +137,11 @@ impl<S: Storage> Host<S> {
                 .after(Nanos(self.config.nic_deadline.0 / LOOKS)),
             None => Nanos::MAX,
         };
-        let watched = !self.numbers.all_free();
+        let mut watched = !self.numbers.all_free();
+        if mutant::is(Mutant::DeadlineLooksAtAllPorts) {
+            let is_taken = |at: usize| self.ports.get(at).is_some_and(|port| !port.is_free());
+            watched = (0..self.ports.len()).filter(|at| is_taken(*at)).count() != 0;
+        }
         if watched && self.config.heartbeat_deadline != Nanos::MAX {
             answer.min(self.watch.next_look)
         } else {

@@ -117,11 +117,14 @@ impl Turns {
         }
     }
 
-    /// All open ports.
-    pub(super) fn ports(&self) -> impl Iterator<Item = PortId> {
+    /// The open ports behind this one, in turn; all of them, if it is none or closed.
+    pub(super) fn ports_after(&self, port: Option<PortId>) -> impl Iterator<Item = PortId> {
         let follow = |port: u16| self.places.get(usize::from(port)).map(|place| (port, place.next));
-        core::iter::successors(follow(self.first), move |&(_, next)| follow(next))
-            .map(|(port, _)| PortId(port))
+        let place = port.and_then(|port| self.places.get(port.index()));
+        let first = place
+            .filter(|place| place.open)
+            .map_or(self.first, |place| place.next);
+        core::iter::successors(follow(first), move |&(_, next)| follow(next)).map(|(port, _)| PortId(port))
     }
 
     /// Something happened that may let a stalled port go on: all ports get another turn.
@@ -297,7 +300,11 @@ mod tests {
                 seen.dedup();
                 assert!(seen.iter().eq(&open), "step {step}");
                 assert!(turns.all_quiet());
-                let mut all: Vec<u16> = turns.ports().map(|port| port.0).collect();
+                let all: Vec<PortId> = turns.ports_after(None).collect();
+                for (at, port) in all.iter().enumerate() {
+                    assert!(turns.ports_after(Some(*port)).eq(all[at + 1..].iter().copied()));
+                }
+                let mut all: Vec<u16> = all.iter().map(|port| port.0).collect();
                 all.sort_unstable();
                 assert!(all.iter().eq(&open), "step {step}");
             }
