@@ -10,6 +10,7 @@ mod layers;
 mod links;
 mod text;
 mod tree;
+mod walks;
 
 use anyhow::{Result, bail};
 
@@ -30,6 +31,7 @@ pub(crate) fn check(context: &mut Context<'_>) -> Result<Outcome> {
     wrong.extend(api::check(&tree));
     wrong.extend(kernel::check(&tree));
     wrong.extend(links::check(&tree));
+    wrong.extend(walks::check(&tree));
     std::fs::write(context.log(), wrong.join("\n"))?;
     if wrong.is_empty() {
         return Ok(Outcome::Passed(format!("{} files", tree.files.len())));
