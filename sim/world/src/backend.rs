@@ -2,6 +2,7 @@
 //! parking.
 
 use crate::coroutine::Park;
+use crate::effort::CoreStep;
 use crate::kernel;
 use crate::memory::{Region, wait_for};
 use crate::node::Node;
@@ -175,7 +176,9 @@ impl Backend for SimBackend {
         let open = {
             let mut slot = node.driver.borrow_mut();
             let driver = slot.as_mut().ok_or(Refusal::Status(Status::CardGone))?;
-            driver.host.port_open(&mut driver.platform, request.port)
+            driver.step(&sim, CoreStep::Call, |driver| {
+                driver.host.port_open(&mut driver.platform, request.port)
+            })
         };
         // It may have found its card dead.
         crate::driver::arm(&sim, &node);

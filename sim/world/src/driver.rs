@@ -1,5 +1,6 @@
 //! The host driver of a node: the host core, what it asks of the kernel, and its paging workers.
 
+use crate::effort::{CoreStep, Meter};
 use crate::faults::FaultKind;
 use crate::heap::Heap;
 use crate::kernel;
@@ -13,7 +14,7 @@ use netvm_abi::control::Grant;
 use netvm_abi::{BounceId, Incarnation, Nanos, NodeId, PortId, Status, Token, Vpn};
 use netvm_host::Host;
 use netvm_host::attach::HostConfig;
-use netvm_host::host::CardFailure;
+use netvm_host::host::{CardFailure, CardState};
 use netvm_host::platform::{Access, CopyEnd, CopyJob, Direction, PageGone, Platform, Resident};
 use netvm_host_platform::System;
 use netvm_host_platform::notice::{self, Handler};
@@ -49,6 +50,7 @@ pub(crate) struct HostPlatform {
     node: NodeId,
     bar: View,
     shared: View,
+    meter: Meter,
 }
 
 impl Platform for HostPlatform {
@@ -68,6 +70,7 @@ impl Platform for HostPlatform {
     }
 
     fn load_bounce(&mut self, bounce: BounceId, into: &mut [u32]) {
+        self.meter.count();
         into.fill(0);
         let Some(sim) = self.sim.upgrade() else { return };
         sim.see(Seen::BufferRead {
@@ -84,6 +87,7 @@ impl Platform for HostPlatform {
     }
 
     fn store_bounce(&mut self, bounce: BounceId, from: &[u32]) {
+        self.meter.count();
         let Some(sim) = self.sim.upgrade() else { return };
         let mut bus = sim.node(self.node).bus.borrow_mut();
         let page = bus.bounce.entry(bounce).or_insert_with(|| Box::new([0; PAGE]));
@@ -93,6 +97,7 @@ impl Platform for HostPlatform {
     }
 
     fn wake_nic(&mut self) {
+        self.meter.count();
         if let Some(sim) = self.sim.upgrade() {
             let node = sim.node(self.node);
             // The call is a posted store itself, behind those that it is made for.
@@ -109,13 +114,18 @@ impl Driver {
     /// Attaches to a card that is up.
     pub(crate) fn attach(sim: &Sim, node: &Node, config: &HostConfig) -> Result<Self, String> {
         let words = node.words();
+        let meter = Meter::default();
         let mut platform = HostPlatform {
             sim: sim.me.clone(),
             node: node.id,
-            bar: View::whole(&words, Actor::Driver, Space::Bar),
-            shared: View::whole(&words, Actor::Driver, Space::Shared),
+            bar: View::whole(&words, Actor::Driver, Space::Bar).counted(&meter),
+            shared: View::whole(&words, Actor::Driver, Space::Shared).counted(&meter),
+            meter: meter.clone(),
         };
-        let mut heap = Heap::default();
+        let mut heap = Heap {
+            meter,
+            ..Heap::default()
+        };
         let host = Host::attach(&mut platform, &mut heap, config, sim.now())
             .map_err(|error| format!("node {}: {error:?}", node.id))?;
         Ok(Self {
@@ -126,6 +136,17 @@ impl Driver {
             workers: BTreeMap::new(),
             deadline: Nanos::MAX,
         })
+    }
+
+    /// A step of the core. What follows the death of a card goes through all that it leaves, and is not measured.
+    pub(crate) fn step<R>(&mut self, sim: &Sim, step: CoreStep, act: impl FnOnce(&mut Self) -> R) -> R {
+        self.platform.meter.take();
+        let result = act(self);
+        let work = self.platform.meter.take();
+        if self.host.card() == CardState::Alive {
+            sim.step_ended(self.platform.node, step, work);
+        }
+        result
     }
 }
 
@@ -149,7 +170,12 @@ pub(crate) fn poll(sim: &Sim, node: &Node) {
         };
         let Some(driver) = slot.as_mut() else { return };
         let now = sim.now();
-        while let Some(notice) = driver.host.poll(&mut driver.platform, now) {
+        let next = |driver: &mut Driver| {
+            driver.step(sim, CoreStep::Poll, |driver| {
+                driver.host.poll(&mut driver.platform, now)
+            })
+        };
+        while let Some(notice) = next(driver) {
             notices.push(notice);
         }
     }
@@ -166,7 +192,7 @@ pub(crate) fn arm(sim: &Sim, node: &Node) {
     };
     let Some(driver) = slot.as_mut() else { return };
     let now = sim.now();
-    let deadline = driver.host.next_deadline();
+    let deadline = driver.step(sim, CoreStep::Deadline, |driver| driver.host.next_deadline());
     if deadline != Nanos::MAX && (deadline < driver.deadline || driver.deadline <= now) {
         driver.deadline = deadline;
         sim.at(
@@ -192,7 +218,10 @@ impl System for Desk<'_> {
     fn call<R>(&self, call: impl FnOnce(&mut Host<Heap>, &mut HostPlatform, Nanos) -> R) -> Option<R> {
         let mut slot = self.node.driver.borrow_mut();
         let driver = slot.as_mut()?;
-        Some(call(&mut driver.host, &mut driver.platform, self.sim.now()))
+        let now = self.sim.now();
+        Some(driver.step(self.sim, CoreStep::Call, |driver| {
+            call(&mut driver.host, &mut driver.platform, now)
+        }))
     }
 
     fn page_gone(&self, gone: PageGone) {

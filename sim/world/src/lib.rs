@@ -10,7 +10,7 @@
 //!   | frames                               link
 //! ```
 //!
-//! Checkers of the promises P1 to P6 ([`check`]) look at what happened after every step. They are
+//! Checkers of the promises P1 to P7 ([`check`]) look at what happened after every step. They are
 //! shown memory accesses, frames and page events, never a core's state, and share no code with the
 //! cores. A run is a pure function of its seed and [`Config`] (P8).
 
@@ -26,6 +26,7 @@ pub mod crowd;
 mod dice;
 mod dma;
 mod driver;
+mod effort;
 pub mod evidence;
 pub mod faults;
 pub mod footprint;
@@ -51,6 +52,7 @@ pub mod stand;
 pub mod timing;
 pub mod trace;
 mod vm;
+pub mod wide;
 mod words;
 mod workload;
 mod world;
@@ -58,6 +60,7 @@ mod world;
 pub use bodies::{Bodies, Ran};
 pub use config::{Config, FaultLevel};
 pub use dice::Dice;
+pub use effort::CoreStep;
 pub use report::{Failure, Report};
 pub use script::Script;
 pub use trace::{Lines, NoTrace, TraceSink};

@@ -2,6 +2,7 @@
 
 use crate::bodies::Bodies;
 use crate::check::Promise;
+use crate::effort::CoreStep;
 use crate::faults::Coverage;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -27,6 +28,8 @@ pub struct Report {
     pub coverage: Coverage,
     /// Which bodies of the conformance suite ran.
     pub bodies: Bodies,
+    /// The longest step of each kind, in accesses.
+    pub longest: BTreeMap<CoreStep, u32>,
 }
 
 /// A run in which something did not hold.

@@ -2,6 +2,7 @@
 //! this comes out of a core's state; it is recorded where the modelled hardware, the modelled kernel
 //! and the system-call boundary do their part.
 
+use crate::effort::CoreStep;
 use crate::faults::FaultKind;
 use crate::vm::ProcessId;
 use netvm_abi::control::Modes;
@@ -294,6 +295,9 @@ pub(crate) enum Seen {
     /// An app waited until the clock ended its wait, and went on as if it had been woken: no wake-up has come for what it
     /// found.
     Overslept { node: NodeId, port: PortId },
+
+    /// A core's step took more than any of its kind before it: so many accesses of words, of tables and of its platform.
+    LongestStep { node: NodeId, step: CoreStep, work: u32 },
 
     /// A fault of the run strikes a node, of those that may make an operation fail or a card seem dead.
     Fault { node: NodeId, kind: FaultKind },

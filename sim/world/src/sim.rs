@@ -4,6 +4,7 @@ use crate::bodies::Bodies;
 use crate::clock::Clock;
 use crate::coroutine::{Parker, StackPool};
 use crate::dice::Dice;
+use crate::effort::{CoreStep, Longest};
 use crate::faults::{FaultKind, Faults};
 use crate::history::Histories;
 use crate::link::Fabric;
@@ -107,6 +108,8 @@ pub(crate) struct Sim {
     pub(crate) overheard: RefCell<Vec<Rc<[u8]>>>,
     /// Looks for the world that apps may still have after its end; none while it lasts.
     looks_left: Cell<Option<u32>>,
+    /// The longest steps of the cores.
+    pub(crate) longest: Longest,
     /// What programs asked of shared objects.
     pub(crate) histories: RefCell<Histories>,
     /// A fault that a script asks for.
@@ -150,6 +153,7 @@ impl Sim {
             model,
             overheard: RefCell::default(),
             looks_left: Cell::new(None),
+            longest: Longest::default(),
             histories: RefCell::default(),
             play: Play::default(),
             points: Points::default(),
@@ -203,6 +207,13 @@ impl Sim {
     /// Notes that something cannot be right; the run ends with it.
     pub(crate) fn complain(&self, what: String) {
         self.complaint.borrow_mut().get_or_insert(what);
+    }
+
+    /// A core's step has ended, and has taken this much.
+    pub(crate) fn step_ended(&self, node: NodeId, step: CoreStep, work: u32) {
+        if self.longest.ended(step, work) {
+            self.see(Seen::LongestStep { node, step, work });
+        }
     }
 
     /// Whether a fault fires at a node now.

@@ -13,6 +13,7 @@
 //! of its side ahead of it, and its answer those of the other side, as PCI's ordering rules say. So do interrupts and
 //! wake-up calls, which are posted stores themselves.
 
+use crate::effort::Meter;
 use netvm_abi::words::SharedWords;
 use netvm_abi::{Nanos, WordIndex};
 use std::cell::{Cell, OnceCell, RefCell};
@@ -348,9 +349,36 @@ pub(crate) struct View {
     space: Space,
     base: WordIndex,
     len: u32,
+    /// Counts the accesses of a core.
+    meter: Option<Meter>,
 }
 
 impl View {
+    /// The same, whose accesses are counted.
+    pub(crate) fn counted(self, meter: &Meter) -> Self {
+        Self {
+            meter: Some(meter.clone()),
+            ..self
+        }
+    }
+
+    #[inline]
+    fn load(&self, at: WordIndex) -> u32 {
+        if at.0 < self.len {
+            self.words.load(self.actor, self.space, self.base.plus(at.0))
+        } else {
+            u32::MAX
+        }
+    }
+
+    #[inline]
+    fn store(&self, at: WordIndex, value: u32) {
+        if at.0 < self.len {
+            self.words
+                .store(self.actor, self.space, self.base.plus(at.0), value);
+        }
+    }
+
     /// All of a space.
     pub(crate) fn whole(words: &Rc<NodeWords>, actor: Actor, space: Space) -> Self {
         let len = words.cells(space).words;
@@ -360,6 +388,7 @@ impl View {
             space,
             base: WordIndex(0),
             len,
+            meter: None,
         }
     }
 
@@ -371,23 +400,35 @@ impl View {
             space,
             base,
             len,
+            meter: None,
         }
     }
 }
 
 impl SharedWords for View {
     fn load_acquire(&self, at: WordIndex) -> u32 {
-        if at.0 < self.len {
-            self.words.load(self.actor, self.space, self.base.plus(at.0))
-        } else {
-            u32::MAX
-        }
+        self.meter.iter().for_each(Meter::count);
+        self.load(at)
     }
 
     fn store_release(&self, at: WordIndex, value: u32) {
-        if at.0 < self.len {
-            self.words
-                .store(self.actor, self.space, self.base.plus(at.0), value);
+        self.meter.iter().for_each(Meter::count);
+        self.store(at, value);
+    }
+
+    fn store_slice(&self, at: WordIndex, values: &[u32]) {
+        self.meter
+            .iter()
+            .for_each(|meter| meter.count_slice(values.len()));
+        for (place, &value) in (0..).zip(values) {
+            self.store(at.plus(place), value);
+        }
+    }
+
+    fn load_slice(&self, at: WordIndex, into: &mut [u32]) {
+        self.meter.iter().for_each(|meter| meter.count_slice(into.len()));
+        for (place, word) in (0..).zip(into) {
+            *word = self.load(at.plus(place));
         }
     }
 

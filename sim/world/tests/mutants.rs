@@ -12,7 +12,7 @@ use netvm_world::check::Promise;
 use netvm_world::crowd::{self, Bound, Kind};
 use netvm_world::points::{self, Crash};
 use netvm_world::timing::CostModel;
-use netvm_world::{Config, Failure, FaultLevel, NoTrace, run_conformance, run_seed};
+use netvm_world::{Config, Failure, FaultLevel, NoTrace, run_conformance, run_seed, wide};
 use std::collections::BTreeSet;
 
 /// Seeds that a mutant may survive.
@@ -25,13 +25,15 @@ const VALUES: [Mutant; 1] = [Mutant::AtomicAnswersNew];
 type Hunt = fn() -> Option<Box<Failure>>;
 
 /// Mutants that worlds of seeds do not show, or only by chance, each with a world of its own.
-fn named_worlds() -> [(Mutant, Promise, Hunt); 5] {
+fn named_worlds() -> [(Mutant, Promise, Hunt); 7] {
     [
         (Mutant::DeadPageStaysMapped, Promise::P6, crash_points),
         (Mutant::PortInterruptLost, Promise::P4, bodies),
         (Mutant::ServedPortStaysFirst, Promise::P5, greedy_ports),
         (Mutant::AnyFrameVouches, Promise::P2, || lost::play().err()),
         (Mutant::RefusalHoldsNothing, Promise::P4, blind_appends),
+        (Mutant::SleepLooksAtAllPorts, Promise::P7, idle_ports),
+        (Mutant::DeadlineLooksAtAllPorts, Promise::P7, idle_ports),
     ]
 }
 
@@ -68,6 +70,12 @@ fn blind_appends() -> Option<Box<Failure>> {
         ..Config::default()
     };
     run_conformance(case, 1, &config, &mut NoTrace).err()
+}
+
+/// Two hundred ports that do nothing.
+fn idle_ports() -> Option<Box<Failure>> {
+    let case = ALL.iter().find(|case| case.name == "bulk_write").expect("a body");
+    wide::run(case, 1, 4, 200).err()
 }
 
 /// Eight ports that always lack staging buffers, beside a modest one.

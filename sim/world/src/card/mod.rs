@@ -5,6 +5,7 @@ mod paced;
 mod wire;
 
 use crate::dma::{DmaSpeed, Engines};
+use crate::effort::{CoreStep, Meter};
 use crate::faults::FaultKind;
 use crate::heap::Heap;
 use crate::node::Node;
@@ -136,6 +137,9 @@ struct CardDevice {
     life: u32,
     bar: View,
     shared: View,
+    meter: Meter,
+    /// What the core is at.
+    step: Option<CoreStep>,
     /// The core's time, in a modelled world.
     pace: Option<Pace>,
 }
@@ -144,16 +148,22 @@ impl Card {
     /// Boots a card: firmware up, BAR header published.
     pub(crate) fn boot(sim: &Sim, node: &Node, config: Config, speed: DmaSpeed) -> Result<Self, String> {
         let words = node.words();
+        let meter = Meter::default();
         let mut device = CardDevice {
             sim: sim.me.clone(),
             node: node.id,
             life: node.life.get(),
-            bar: View::whole(&words, Actor::Card, Space::Bar),
-            shared: View::whole(&words, Actor::Card, Space::Shared),
+            bar: View::whole(&words, Actor::Card, Space::Bar).counted(&meter),
+            shared: View::whole(&words, Actor::Card, Space::Shared).counted(&meter),
+            meter: meter.clone(),
+            step: None,
             pace: sim.model.map(Pace::new),
         };
         node.bus.borrow_mut().engines = Some(Engines::new(speed));
-        let mut heap = Heap::default();
+        let mut heap = Heap {
+            meter,
+            ..Heap::default()
+        };
         let mut nic = Nic::new(config, &mut heap).map_err(|error| error.to_string())?;
         nic.attach(&mut device);
         words.drain(Side::Nic);
@@ -218,7 +228,9 @@ pub(crate) fn pass(sim: &Sim, node: &Node) {
         paced::pass(sim, node, card)
     } else {
         let progress = card.event_loop.poll_once(&mut card.nic, &mut card.device);
+        card.device.begins(None);
         let asleep = !progress.more && card.event_loop.try_sleep(&card.nic, &mut card.device);
+        card.device.begins(None);
         if !asleep {
             node.kick(sim, sim.span(Nanos(100), Nanos(600)));
         }
@@ -255,6 +267,14 @@ impl CardDevice {
         self.sim().node(self.node).words.borrow().is_halted()
     }
 
+    /// The core's step has ended, and another one begins.
+    fn begins(&mut self, step: Option<CoreStep>) {
+        let work = self.meter.take();
+        if let Some(ended) = std::mem::replace(&mut self.step, step) {
+            self.sim().step_ended(self.node, ended, work);
+        }
+    }
+
     /// Whether the core may have the next input of this kind now.
     fn may_take(&mut self, source: Source) -> bool {
         !self.is_halted() && self.pace.as_mut().is_none_or(|pace| pace.grants(source))
@@ -277,6 +297,7 @@ impl Platform for CardDevice {
         if self.is_halted() {
             return;
         }
+        self.meter.count();
         let sim = self.sim();
         let node = sim.node(self.node);
         let number = sim.next_dma.get();
@@ -387,6 +408,7 @@ impl Platform for CardDevice {
     }
 
     fn operand(&self, slot: u8) -> Operand {
+        self.meter.count();
         let sim = self.sim();
         sim.see(Seen::BufferRead {
             node: self.node,
@@ -396,6 +418,7 @@ impl Platform for CardDevice {
     }
 
     fn set_operand(&mut self, slot: u8, operand: &Operand) {
+        self.meter.count();
         let sim = self.sim();
         sim.see(Seen::BufferTaken {
             node: self.node,
@@ -408,6 +431,7 @@ impl Platform for CardDevice {
         if self.is_halted() {
             return;
         }
+        self.meter.count();
         let (head, header) = (header.to_bytes(), &header.decode());
         let sim = self.sim();
         let node = sim.node(self.node);
@@ -452,6 +476,7 @@ impl Platform for CardDevice {
     }
 
     fn release_receive(&mut self, receive: ReceiveId) {
+        self.meter.count();
         let sim = self.sim();
         sim.see(Seen::BufferTaken {
             node: self.node,
@@ -472,6 +497,7 @@ impl Platform for CardDevice {
         if self.is_halted() {
             return;
         }
+        self.meter.count();
         let sim = self.sim();
         let (node, life) = (self.node, self.life);
         let event = match whom {
@@ -494,6 +520,7 @@ impl Device for CardDevice {
     }
 
     fn poll_frame(&mut self) -> Option<Frame> {
+        self.begins(None);
         if !self.may_take(Source::Frame) {
             return None;
         }
@@ -506,24 +533,33 @@ impl Device for CardDevice {
             to: self.node,
             frame: frame.clone(),
         });
+        self.begins(Some(CoreStep::Frame));
         Some(Frame::new(receive, &frame, frame.len()))
     }
 
     fn poll_dma(&mut self) -> Option<DmaEnd> {
+        self.begins(None);
         if !self.may_take(Source::Dma) {
             return None;
         }
-        self.sim().node(self.node).bus.borrow_mut().done.pop_front()
+        let end = self.sim().node(self.node).bus.borrow_mut().done.pop_front()?;
+        self.begins(Some(CoreStep::DmaEnd));
+        Some(end)
     }
 
     fn poll_sent(&mut self) -> Option<StagingId> {
+        // If nothing has been sent, the rest of the pass comes next.
+        self.begins(Some(CoreStep::Rest));
         if !self.may_take(Source::Sent) {
             return None;
         }
-        self.sim().node(self.node).bus.borrow_mut().sent.pop_front()
+        let sent = self.sim().node(self.node).bus.borrow_mut().sent.pop_front()?;
+        self.step = Some(CoreStep::Sent);
+        Some(sent)
     }
 
     fn has_input(&mut self) -> bool {
+        self.begins(Some(CoreStep::SecondLook));
         self.sim().node(self.node).bus.borrow().has_input()
     }
 }

@@ -194,8 +194,10 @@ pub(super) fn pass(sim: &Sim, node: &Node, card: &mut Card) -> Option<Nanos> {
     }
     (pace.owed, pace.doing) = (0, Doing::Own);
     let progress = event_loop.poll_once(nic, device);
+    device.begins(None);
     let waits = !node.bus.borrow().line.0.is_empty();
     let asleep = !waits && !progress.more && event_loop.try_sleep(nic, device);
+    device.begins(None);
     let pace = device.pace.as_mut()?;
     pace.granted = None;
     node.works(pace.owed);

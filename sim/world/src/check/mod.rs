@@ -1,4 +1,4 @@
-//! Independent checkers of the promises P1 to P6, one file each.
+//! Independent checkers of the promises P1 to P7, one file each.
 //!
 //! They are fed with `Seen` facts, in the order in which they happened, after every step of the
 //! world. Each keeps its own books; what several need (which message is where) is in `ledger`.
@@ -16,6 +16,7 @@ mod p5_isolation;
 mod p5_notify;
 mod p5_turns;
 mod p6_crash;
+mod p7_bounded_work;
 mod shadow;
 mod shared_queue;
 
@@ -41,6 +42,8 @@ pub enum Promise {
     P5,
     /// Crash safety.
     P6,
+    /// Bounded work.
+    P7,
 }
 
 impl fmt::Display for Promise {
@@ -52,6 +55,7 @@ impl fmt::Display for Promise {
             Self::P4 => "P4 (order)",
             Self::P5 => "P5 (isolation)",
             Self::P6 => "P6 (crash safety)",
+            Self::P7 => "P7 (bounded work)",
         })
     }
 }
@@ -131,6 +135,7 @@ impl Checkers {
                 Box::new(p6_crash::CrashSafety::default()),
                 Box::new(p5_isolation::Isolation::new(limits.window)),
                 Box::new(p5_notify::Notifies::default()),
+                Box::new(p7_bounded_work::BoundedWork),
                 Box::new(p1_stale_dma::StaleDma::default()),
                 Box::new(p1_buffers::Buffers::default()),
                 Box::new(p3_truthful_pages::TruthfulPages::default()),

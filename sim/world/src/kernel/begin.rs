@@ -1,6 +1,8 @@
 //! How each kind of job begins: by system calls, page events, and the end of a process.
 
 use super::{Work, post};
+use crate::driver::Driver;
+use crate::effort::CoreStep;
 use crate::node::Node;
 use crate::process::{self, AppId};
 use crate::seen::{Ending, Seen};
@@ -68,7 +70,8 @@ pub(crate) fn close(sim: &Sim, node: &Node, port: PortId, waiter: Option<AppId>)
     let close = {
         let mut slot = node.driver.borrow_mut();
         let driver = slot.as_mut()?;
-        driver.host.port_close_begin(&mut driver.platform, open).ok()?
+        let begin = |driver: &mut Driver| driver.host.port_close_begin(&mut driver.platform, open);
+        driver.step(sim, CoreStep::Call, begin).ok()?
     };
     sim.note(node.id, "close port", &[("port", u64::from(port.0))]);
     ends(sim, node, port, Ending::Port);

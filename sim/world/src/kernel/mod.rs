@@ -6,6 +6,7 @@ mod begin;
 mod pressure;
 
 use crate::driver::{Desk, Driver};
+use crate::effort::CoreStep;
 use crate::node::Node;
 use crate::process::{self, AppId};
 use crate::seen::Seen;
@@ -273,7 +274,9 @@ fn with_driver(
 ) -> (Progress, Vec<PageGone>) {
     let mut gone = Vec::new();
     let progress = match node.driver.borrow_mut().as_mut() {
-        Some(driver) => call(driver, sim.now(), &mut |page| gone.push(page)),
+        Some(driver) => driver.step(sim, CoreStep::Call, |driver| {
+            call(driver, sim.now(), &mut |page| gone.push(page))
+        }),
         None => Progress::Done,
     };
     (progress, gone)

@@ -133,6 +133,17 @@ impl World {
         wants_lines: bool,
         roles: impl FnOnce(&mut Dice, &Config) -> Vec<Role>,
     ) -> Self {
+        Self::with_tables(seed, config, wants_lines, roles, |drawn| drawn)
+    }
+
+    /// The same, whose nodes have other tables than those that were drawn.
+    pub(crate) fn with_tables(
+        seed: u64,
+        config: Config,
+        wants_lines: bool,
+        roles: impl FnOnce(&mut Dice, &Config) -> Vec<Role>,
+        tables: impl Fn(Geometry) -> Geometry,
+    ) -> Self {
         let mut dice = Dice::new(seed);
         let faults = match config.faults {
             FaultLevel::Off => Faults::none(),
@@ -152,6 +163,7 @@ impl World {
                     common
                 }
             })
+            .map(tables)
             .collect();
         let roles = roles(&mut dice, &config);
         let per_node = roles.len().div_ceil(usize::from(config.nodes.max(1)));
@@ -469,6 +481,7 @@ impl World {
                 .borrow()
                 .clone()
                 .of_seeds(workload::runs_bodies(&self.config).into()),
+            longest: self.sim.longest.all().collect(),
         }
     }
 

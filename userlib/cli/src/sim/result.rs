@@ -296,6 +296,7 @@ mod tests {
                 counters: BTreeMap::from([("dropped".to_owned(), 5)]),
                 coverage,
                 bodies: bodies.clone(),
+                longest: BTreeMap::new(),
             }),
             time: Duration::from_secs(6),
         });

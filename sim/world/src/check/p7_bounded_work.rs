@@ -1,0 +1,63 @@
+//! P7: no step of a core takes more than a bound, however much memory, how many nodes and how many ports there are.
+//!
+//! The unit is an access: of a word, of a table, of the platform. What a step may take is fixed by the ABI and by the
+//! loops' budgets: 16 events, slices of work, a window. Each bound is a few times what worlds of four nodes reach.
+
+use super::{Checker, Ledger, News, Promise, Verdict};
+use crate::effort::CoreStep;
+use crate::seen::Seen;
+use netvm_abi::Nanos;
+
+/// What a step may take.
+const fn bound(step: CoreStep) -> u32 {
+    match step {
+        // A link that fails ends a window of messages.
+        CoreStep::Frame | CoreStep::DmaEnd => 3_000,
+        // Sixteen events may open as many ports, each with some 170 accesses.
+        CoreStep::Sent | CoreStep::Rest => 6_000,
+        // Sixteen ports, three words each.
+        CoreStep::SecondLook => 64,
+        CoreStep::Poll => 1_500,
+        CoreStep::Deadline => 8,
+        // A port's memory is cleared.
+        CoreStep::Call => 3_000,
+    }
+}
+
+/// Holds the longest steps against their bounds.
+#[derive(Default)]
+pub(super) struct BoundedWork;
+
+impl Checker for BoundedWork {
+    fn promise(&self) -> Promise {
+        Promise::P7
+    }
+
+    fn see(&mut self, _now: Nanos, fact: &Seen, _news: &[News], _ledger: &Ledger) -> Verdict {
+        match fact {
+            Seen::LongestStep { node, step, work } if *work > bound(*step) => Err(format!(
+                "node {node}: a step ({step:?}) took {work} accesses, and may take {}",
+                bound(*step)
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{NODE, caught, feed};
+    use super::*;
+
+    #[test]
+    fn a_step_past_its_bound_is_caught() {
+        let took = |work| Seen::LongestStep {
+            node: NODE,
+            step: CoreStep::Deadline,
+            work,
+        };
+        let most = bound(CoreStep::Deadline);
+        assert_eq!(feed(&mut BoundedWork, &[took(most)]), Ok(()));
+        caught(feed(&mut BoundedWork, &[took(most + 1)]), "may take");
+    }
+}
