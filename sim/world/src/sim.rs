@@ -47,8 +47,13 @@ pub(crate) enum Event {
     Port { node: NodeId, life: u32, port: PortId },
     /// A port's paging worker goes on.
     Worker { node: NodeId, life: u32, port: PortId },
-    /// A job of the kernel goes on.
-    Job { node: NodeId, life: u32, job: u64 },
+    /// A job of the kernel goes on, if it has not done so since.
+    Job {
+        node: NodeId,
+        life: u32,
+        job: u64,
+        turn: u64,
+    },
     /// The host's memory management looks around, and faults are thrown.
     Tick { node: NodeId, life: u32 },
     /// A forked child exits.

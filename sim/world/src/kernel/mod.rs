@@ -53,6 +53,8 @@ impl Jobs {
 struct Job {
     work: Work,
     waiter: Option<AppId>,
+    /// Counts steps; an event for an earlier one is void.
+    turn: u64,
 }
 
 enum Work {
@@ -111,54 +113,64 @@ fn post(sim: &Sim, node: &Node, work: Work, waiter: Option<AppId>) -> u64 {
     let mut jobs = node.jobs.borrow_mut();
     jobs.next += 1;
     let job = jobs.next;
-    jobs.live.insert(job, Job { work, waiter });
+    let turn = 0;
+    jobs.live.insert(job, Job { work, waiter, turn });
     drop(jobs);
     let after = sim.span(Nanos(50), Nanos(500));
+    goes_on(sim, node, after, job, turn);
+    job
+}
+
+fn goes_on(sim: &Sim, node: &Node, after: Nanos, job: u64, turn: u64) {
     sim.after(
         after,
         Event::Job {
             node: node.id,
             life: node.life.get(),
             job,
+            turn,
         },
     );
-    job
 }
 
 /// Something happened that jobs may wait for.
 pub(crate) fn progress(sim: &Sim, node: &Node) {
-    let waiting: Vec<u64> = node.jobs.borrow().live.keys().copied().collect();
-    for job in waiting {
-        sim.after(
-            Nanos(50),
-            Event::Job {
-                node: node.id,
-                life: node.life.get(),
-                job,
-            },
-        );
+    let waiting: Vec<(u64, u64)> = node
+        .jobs
+        .borrow()
+        .live
+        .iter()
+        .map(|(&job, state)| (job, state.turn))
+        .collect();
+    for (job, turn) in waiting {
+        goes_on(sim, node, Nanos(50), job, turn);
     }
 }
 
-/// A job goes on, unless another of its events was earlier.
+/// A job goes on, unless it has done so since the event was posted.
+pub(crate) fn due(sim: &Sim, node: &Node, number: u64, turn: u64) {
+    let jobs = node.jobs.borrow();
+    let is_due = jobs.live.get(&number).is_some_and(|job| job.turn == turn);
+    drop(jobs);
+    if is_due {
+        step(sim, node, number);
+    }
+}
+
+/// A job goes on now.
 pub(crate) fn step(sim: &Sim, node: &Node, number: u64) {
     let Some(mut job) = node.jobs.borrow_mut().live.remove(&number) else {
         return;
     };
+    job.turn += 1;
     let result = advance(sim, node, &mut job.work);
     // A step may find the card dead, which the driver must hear of.
     crate::driver::arm(sim, node);
     match result {
         Step::Again(span) => {
+            let turn = job.turn;
             node.jobs.borrow_mut().live.insert(number, job);
-            sim.after(
-                span,
-                Event::Job {
-                    node: node.id,
-                    life: node.life.get(),
-                    job: number,
-                },
-            );
+            goes_on(sim, node, span, number, turn);
         }
         Step::Done => {
             if let Some(app) = job.waiter {

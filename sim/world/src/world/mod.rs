@@ -396,8 +396,13 @@ impl World {
                 driver::work(&sim, sim.node(node), port);
                 sim.node(node).words().drain(crate::words::Side::Host);
             }
-            Event::Job { node, life, job } if alive(node, life) => {
-                kernel::step(&sim, sim.node(node), job);
+            Event::Job {
+                node,
+                life,
+                job,
+                turn,
+            } if alive(node, life) => {
+                kernel::due(&sim, sim.node(node), job, turn);
                 sim.node(node).words().drain(crate::words::Side::Host);
             }
             Event::ChildExits { node, life, child } if alive(node, life) => {
