@@ -10,7 +10,7 @@
 use crate::lists::{Links, List, linked};
 use crate::tally::WorkTally;
 use crate::watch::CardWait;
-use netvm_abi::{Generation, PortId};
+use netvm_abi::{Generation, Incarnation, PortId};
 
 /// An open port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,10 +80,16 @@ pub(crate) struct Port {
 linked!(Port: 0 => waiting);
 
 impl Port {
-    pub(crate) fn new() -> Self {
+    /// One that is free, of a card that says this incarnation.
+    ///
+    /// Others remember which lives of a port have ended, and know a participant by the lower half of its port's generation.
+    /// A node that restarts forgets how often its ports have been open. So each start of it counts from elsewhere, and a
+    /// living port does not have the generation of a dead one: in all but one of 2^16 cases.
+    pub(crate) fn new(start: Incarnation) -> Self {
         Self {
             state: State::Free,
-            generation: Generation(0),
+            // An odd factor mixes into the upper half of the product, which is the lower one then.
+            generation: Generation(start.0.wrapping_mul(0x9E37_79B1).rotate_left(16)),
             queue: List::EMPTY,
             in_hand: 0,
             paging: List::EMPTY,

@@ -78,7 +78,7 @@ impl<S: MakeTable> Host<S> {
             from_nic: RingReader::new(RingPlace::nic_events(&geometry)),
             shadow: Shadow::new(tables, PageTable::of(&geometry, card.key), config.segments),
             races: Races::new(tables, geometry.ports),
-            ports: tables.table(usize::from(geometry.ports), |_| Port::new()),
+            ports: tables.table(usize::from(geometry.ports), |_| Port::new(card.incarnation)),
             numbers: Numbers::new(geometry.ports),
             closing: List::EMPTY,
             segments: Segments::new(tables, config.segments, geometry.ports),

@@ -8,14 +8,16 @@ use netvm_abi::shared_map::status_page;
 use netvm_abi::wire::{Header, Kind};
 use netvm_abi::words::SharedWords;
 use netvm_abi::*;
-use netvm_host::Progress;
 use netvm_host::attach::HostConfig;
 use netvm_host::events::Notice;
 use netvm_host::host::{CardFailure, CardState};
 use netvm_host::paging::WorkStep;
 use netvm_host::platform::CopyEnd;
 use netvm_host::ports::{OpenPort, PortError};
+use netvm_host::{Host, Progress};
+use netvm_kit::Heap;
 use netvm_kit::host::*;
+use std::collections::BTreeSet;
 
 /// A port with an exported segment of which pages are mapped, with a holder, an import and a bounced
 /// message that waits and one in a worker's hands.
@@ -341,6 +343,23 @@ pub(crate) fn a_new_incarnation_comes_after_the_old_one_is_let_go() {
         (stand.count("peers_reset"), stand.count("peers_released")),
         (1, 1)
     );
+}
+
+/// A lock's members, say, are known by the lower half of it.
+#[test]
+pub(crate) fn a_node_that_restarts_gives_its_ports_other_generations() {
+    let first = |start: u32| {
+        let mut platform = fake(&geometry());
+        platform.bar.store_release(bar::header::INCARNATION, start);
+        let host = Host::attach(&mut platform, &mut Heap::default(), &config(), Nanos(0));
+        let mut host = host.expect("attaches");
+        let port = host.port_open(&mut platform, None).expect("a port");
+        port.generation.0 as u16
+    };
+    for step in [1, 0x1_0000] {
+        let firsts: BTreeSet<_> = (1..=100).map(|start| first(start * step)).collect();
+        assert_eq!(firsts.len(), 100, "starts whose numbers differ by {step:#x}");
+    }
 }
 
 #[test]
