@@ -53,6 +53,18 @@ pub enum Mutant {
     BounceToldEarly = 33,
     /// P4: a flush is answered before what was sent before it has landed.
     FlushDoesNotWait = 21,
+    /// Values: a lock is handed on before what was written under it to other nodes has landed.
+    LockLeavesData = 50,
+    /// Values: the next holder is not told that a holder has died.
+    DeadHolderUntold = 51,
+    /// Values: a participant that tries for a lock has it, held or not.
+    TryTakesHeldLock = 52,
+    /// Values: an asymmetric lock is given back before what was written under it.
+    AsymmetricUnordered = 53,
+    /// Values: two tokens are given for one.
+    TokenMade = 54,
+    /// Values: two tokens are taken for one.
+    TokenLost = 55,
     /// Values: an atomic is answered by the new value of its word.
     AtomicAnswersNew = 22,
     /// P5: the notification of a message is not held against its capability.

@@ -269,6 +269,14 @@ impl Faults {
         faults
     }
 
+    /// Whether any may fire that a correct program notices.
+    pub(crate) fn lose_messages(&self) -> bool {
+        let rate = |kind: FaultKind| self.rates[kind as usize];
+        FaultKind::ALL
+            .iter()
+            .any(|&kind| !is_benign(kind) && rate(kind) > 0)
+    }
+
     /// Whether `kind` fires now, in `states`; counted when it does.
     pub(crate) fn fires(&mut self, kind: FaultKind, states: StateSet, dice: &mut Dice) -> bool {
         let fires = self.rolls(kind, dice);

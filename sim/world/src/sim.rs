@@ -134,6 +134,7 @@ impl Sim {
         model: Option<CostModel>,
         nodes: impl FnOnce(&Weak<Sim>) -> Vec<Rc<Node>>,
     ) -> Rc<Self> {
+        let faulty = faults.lose_messages();
         Rc::new_cyclic(|me| Self {
             me: me.clone(),
             clock: RefCell::new(Clock::new()),
@@ -159,7 +160,7 @@ impl Sim {
             overheard: RefCell::default(),
             looks_left: Cell::new(None),
             longest: Longest::default(),
-            histories: RefCell::default(),
+            histories: RefCell::new(Histories::new(faulty)),
             play: Play::default(),
             points: Points::default(),
         })

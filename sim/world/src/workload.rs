@@ -154,7 +154,7 @@ impl Role {
 }
 
 /// Ports of a node: the driver's, the bodies', and some more.
-pub(crate) const PORTS: u16 = 1 + BODIES * netvm_conformance::PORTS_PER_CASE + 18;
+pub(crate) const PORTS: u16 = 1 + BODIES * netvm_conformance::PORTS_PER_CASE + 20;
 /// Ports that some nodes have and others have not.
 pub(crate) const EXTRA_PORTS: u16 = 16;
 /// The port that shows, after the faults, that each node reaches each other one.
@@ -164,6 +164,9 @@ pub(crate) const BACKGROUND: PortId = PortId(PORTS - 16);
 /// Ports of programs whose operations are judged, and of the one that owns what they change.
 pub(crate) const JUDGED: PortId = PortId(PORTS - 17);
 pub(crate) const JUDGED_HOME: PortId = PortId(PORTS - 18);
+/// The same for locks and semaphores.
+pub(crate) const LOCKS: PortId = PortId(PORTS - 19);
+pub(crate) const LOCKS_HOME: PortId = PortId(PORTS - 20);
 /// Conformance bodies that run side by side, at most.
 const BODIES: u16 = 3;
 

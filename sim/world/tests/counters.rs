@@ -7,7 +7,12 @@ use std::collections::BTreeSet;
 /// What the simulated kernel counts.
 const KERNEL: [&str; 2] = ["host_evictions", "host_written_back"];
 /// What the run itself counts: operations of programs whose histories were judged, and histories whose search took too long.
-const JUDGED: [&str; 2] = ["histories_undecided", "judged_operations"];
+const JUDGED: [&str; 4] = [
+    "histories_undecided",
+    "judged_lock_operations",
+    "judged_semaphore_operations",
+    "judged_word_operations",
+];
 
 #[test]
 fn a_report_has_every_counter_of_both_cores() {
@@ -39,7 +44,9 @@ fn a_report_has_every_counter_of_both_cores() {
         "host_pages_mapped",
         "host_evictions",
         "host_written_back",
-        "judged_operations",
+        "judged_lock_operations",
+        "judged_semaphore_operations",
+        "judged_word_operations",
     ] {
         assert!(report.counters[name] > 0, "{name}: {:?}", report.counters);
     }

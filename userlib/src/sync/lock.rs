@@ -11,6 +11,7 @@ use crate::fence::Landed;
 use crate::import::RemoteSegment;
 use crate::port::{Port, PortInner};
 use crate::timeout::Timeout;
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::{Nanos, NodeId, PortId, Status};
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -207,7 +208,7 @@ impl Lock {
         for &node in written {
             // Where the chain is broken, a signal that comes late from a dead holder may wake the next one
             // before this one's does.
-            if node != to || broken {
+            if (node != to || broken) && !mutant::is(Mutant::LockLeavesData) {
                 match self.seat.port.land(node) {
                     Ok(flush) => landed.push(flush),
                     Err(error) => drop(failed.get_or_insert(error)),
@@ -315,7 +316,8 @@ impl<'a> Guard<'a> {
     /// waited for.
     ///
     /// # Errors
-    /// [`Error::Failed`] for a write that did not land (the lock is free all the same); when the home has
+    /// [`Error::Failed`] for a write that did not land (the lock is free all the same). What goes to the node that the
+    /// release goes to is not waited for: [`flush_remote`](Port::flush_remote) tells of a failure there. When the home has
     /// gone or could not be reached, what its operation failed with: the next to wait for the lock gets it then as if
     /// this process had died, and a participant that only [tries](Lock::try_acquire) gets it after that one.
     pub fn release(mut self) -> Result<()> {

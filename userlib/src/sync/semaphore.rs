@@ -9,6 +9,7 @@ use crate::export::Access;
 use crate::import::RemoteSegment;
 use crate::port::Port;
 use crate::timeout::Timeout;
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::{Nanos, NodeId, PortId};
 use std::fmt;
 
@@ -24,9 +25,9 @@ use std::fmt;
 ///
 /// # Processes that die
 /// If a process dies that waits, the waiters behind it find out and queue anew, in whatever order that comes to. A
-/// token that was on its way to a process that died before it came back from [`wait`](Self::wait) is gone with it. One
-/// that comes to a participant that has meanwhile had its token otherwise is given back when that waits again, or
-/// leaves.
+/// token that was on its way to a process that died before it came back from [`wait`](Self::wait) is gone with it, and so
+/// is one whose message was lost with a link. One that comes to a participant that has meanwhile had its token otherwise
+/// is given back when that waits again, or leaves.
 pub struct Semaphore {
     seat: Seat,
     centre: RemoteSegment,
@@ -99,6 +100,9 @@ impl Semaphore {
     /// # Errors
     /// As [`wait`](Self::wait).
     pub fn try_wait(&self) -> Result<u32> {
+        if mutant::is(Mutant::TokenLost) {
+            self.run(TryWait::new(), false)?;
+        }
         self.run(TryWait::new(), false)
     }
 
@@ -134,6 +138,9 @@ impl Semaphore {
     /// # Errors
     /// As [`wait`](Self::wait).
     pub fn signal(&self) -> Result<u32> {
+        if mutant::is(Mutant::TokenMade) {
+            self.run(Signal::new(), true)?;
+        }
         self.run(Signal::new(), true)
     }
 

@@ -66,6 +66,12 @@ impl Done {
         with
     }
 
+    /// An index before which all are in it.
+    fn whole(&self) -> usize {
+        let words = self.0.iter().take_while(|word| **word == u64::MAX).count();
+        words * 64 + self.0.get(words).map_or(0, |word| word.trailing_ones() as usize)
+    }
+
     fn len(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
@@ -80,18 +86,23 @@ pub(crate) fn judge<O: Object>(initial: O::State, history: &[Operation<O>]) -> J
     let mut stack = vec![(nothing, initial)];
     let mut placed = 0;
     while let Some((done, state)) = stack.pop() {
-        let left = || order.iter().enumerate().filter(|&(index, _)| !done.has(index));
-        // What returned first of what is left: nothing that was called after it may come before it.
-        let first = left()
-            .filter_map(|(_, operation)| operation.returned.as_ref().map(|&(at, _)| at))
-            .min();
-        let Some(first) = first else {
+        // By their calls. What returned first of what is left: nothing that was called after it may come before it.
+        let mut first = u64::MAX;
+        let mut candidates = Vec::new();
+        for (index, operation) in order.iter().enumerate().skip(done.whole()) {
+            if operation.called >= first {
+                break;
+            }
+            if !done.has(index) {
+                candidates.push((index, operation));
+                first = first.min(operation.returned.as_ref().map_or(u64::MAX, |&(at, _)| at));
+            }
+        }
+        if first == u64::MAX {
             return Judgement::Linearizable;
-        };
+        }
         placed = placed.max(done.len());
-        let mut candidates: Vec<_> = left()
-            .take_while(|(_, operation)| operation.called < first)
-            .collect();
+        candidates.retain(|(_, operation)| operation.called < first);
         // The earliest call is tried first: it lies on top.
         candidates.reverse();
         for (index, operation) in candidates {

@@ -5,10 +5,16 @@
 //! judged by [`linear`] alone, which knows nothing of cards, pages or links.
 
 mod linear;
+mod lock;
+mod semaphore;
 mod word;
 
 use linear::{Judgement, Object, Operation};
+pub(crate) use lock::{Lock, LockAnswer, LockOp, WORDS as LOCKED_WORDS};
+pub(crate) use semaphore::{Semaphore, What};
 use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
 pub(crate) use word::{Word, WordOp};
 
 /// A shared object of a run: a new one for each life of the program that it belongs to.
@@ -20,36 +26,72 @@ pub(crate) struct ObjectId {
     pub(crate) index: u32,
 }
 
+/// An object whose histories are kept.
+pub(crate) trait Kept: Object + Sized {
+    /// What it is called in a report.
+    const NAME: &'static str;
+    /// What a new one holds.
+    const NEW: Self::State;
+
+    /// The histories of its kind.
+    fn kept(histories: &mut Histories) -> &mut Kind<Self>;
+
+    /// Makes a whole history ready for the judge: what follows from operations that were cut off is added, and what they
+    /// cannot have changed is taken out. `faulty`: messages between programs may have been lost.
+    fn complete(_history: &mut Vec<Operation<Self>>, _faulty: bool) {}
+}
+
 /// A call that has not returned.
-#[derive(Debug)]
-pub(crate) struct Call {
+pub(crate) struct Call<O> {
     object: ObjectId,
     /// Its place in the object's history.
     at: usize,
+    of: PhantomData<O>,
+}
+
+/// The histories of one kind of objects. A refused call leaves an empty place.
+pub(crate) struct Kind<O: Object>(BTreeMap<ObjectId, Vec<Option<Operation<O>>>>);
+
+impl<O: Object> Default for Kind<O> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
 }
 
 /// All histories of a run.
 #[derive(Default)]
 pub(crate) struct Histories {
-    lives: u64,
+    numbers: u64,
     moments: u64,
-    words: BTreeMap<ObjectId, Vec<Option<Operation<Word>>>>,
+    words: Kind<Word>,
+    locks: Kind<Lock>,
+    semaphores: Kind<Semaphore>,
+    /// Faults may have lost messages between programs.
+    faulty: bool,
 }
 
 /// What a run's histories come to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Judged {
-    /// Operations in histories that are linearizable.
-    pub(crate) operations: u64,
+    /// Operations in histories that are linearizable, by the kind of their objects.
+    pub(crate) operations: BTreeMap<&'static str, u64>,
     /// Histories whose search took too long.
     pub(crate) undecided: u64,
 }
 
 impl Histories {
-    /// A program begins that shares objects.
-    pub(crate) fn begin_life(&mut self) -> u64 {
-        self.lives += 1;
-        self.lives
+    /// Those of a run in which anything may fail, or of one in which all messages arrive.
+    pub(crate) fn new(faulty: bool) -> Self {
+        Self {
+            faulty,
+            ..Self::default()
+        }
+    }
+
+    /// A number that nothing else in this run has: for the life of a program that shares objects, or for a turn.
+    pub(crate) fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
     }
 
     fn moment(&mut self) -> u64 {
@@ -58,36 +100,37 @@ impl Histories {
     }
 
     /// A program calls.
-    pub(crate) fn call(&mut self, object: ObjectId, op: WordOp) -> Call {
+    pub(crate) fn call<O: Kept>(&mut self, object: ObjectId, op: O::Op) -> Call<O> {
         let operation = Operation {
             op,
             called: self.moment(),
             returned: None,
         };
-        let history = self.words.entry(object).or_default();
+        let history = O::kept(self).0.entry(object).or_default();
         history.push(Some(operation));
         Call {
             object,
             at: history.len() - 1,
+            of: PhantomData,
         }
     }
 
-    fn place(&mut self, call: &Call) -> Option<&mut Option<Operation<Word>>> {
-        self.words.get_mut(&call.object)?.get_mut(call.at)
+    fn place<O: Kept>(&mut self, call: &Call<O>) -> Option<&mut Option<Operation<O>>> {
+        O::kept(self).0.get_mut(&call.object)?.get_mut(call.at)
     }
 
-    /// It is answered: with the word's old value, where the operation tells it.
+    /// It is answered.
     #[expect(clippy::needless_pass_by_value, reason = "a call returns once")]
-    pub(crate) fn returns(&mut self, call: Call, old: Option<u64>) {
+    pub(crate) fn returns<O: Kept>(&mut self, call: Call<O>, answer: O::Answer) {
         let now = self.moment();
         if let Some(Some(operation)) = self.place(&call) {
-            operation.returned = Some((now, old));
+            operation.returned = Some((now, answer));
         }
     }
 
     /// It was refused: it has had no effect, and never will.
     #[expect(clippy::needless_pass_by_value, reason = "a call returns once")]
-    pub(crate) fn is_refused(&mut self, call: Call) {
+    pub(crate) fn is_refused<O: Kept>(&mut self, call: Call<O>) {
         if let Some(place) = self.place(&call) {
             *place = None;
         }
@@ -99,14 +142,30 @@ impl Histories {
     /// The history that nothing explains.
     pub(crate) fn judge(&self) -> Result<Judged, String> {
         let mut judged = Judged::default();
-        for (object, history) in &self.words {
-            let history: Vec<Operation<Word>> = history.iter().flatten().cloned().collect();
-            match linear::judge::<Word>(Word::NEW, &history) {
-                Judgement::Linearizable => judged.operations += history.len() as u64,
+        self.words.judge(&mut judged, self.faulty)?;
+        self.locks.judge(&mut judged, self.faulty)?;
+        self.semaphores.judge(&mut judged, self.faulty)?;
+        Ok(judged)
+    }
+}
+
+impl<O: Kept + Clone> Kind<O>
+where
+    O::Op: Clone + fmt::Debug,
+    O::Answer: Clone + fmt::Debug,
+{
+    fn judge(&self, judged: &mut Judged, faulty: bool) -> Result<(), String> {
+        let operations = judged.operations.entry(O::NAME).or_default();
+        for (object, history) in &self.0 {
+            let mut history: Vec<Operation<O>> = history.iter().flatten().cloned().collect();
+            O::complete(&mut history, faulty);
+            match linear::judge::<O>(O::NEW, &history) {
+                Judgement::Linearizable => *operations += history.len() as u64,
                 Judgement::Undecided => judged.undecided += 1,
                 Judgement::Not { placed } => {
                     return Err(format!(
-                        "word {} of life {}: no order explains its {} operations, at most {placed} of them:{}",
+                        "{} {} of life {}: no order explains its {} operations, at most {placed} of them:{}",
+                        O::NAME,
                         object.index,
                         object.life,
                         history.len(),
@@ -115,17 +174,17 @@ impl Histories {
                 }
             }
         }
-        Ok(judged)
+        Ok(())
     }
 }
 
 /// A history as text, by calls.
 fn told<O: Object>(mut history: Vec<Operation<O>>) -> String
 where
-    O::Op: std::fmt::Debug,
-    O::Answer: std::fmt::Debug,
+    O::Op: fmt::Debug,
+    O::Answer: fmt::Debug,
 {
-    use std::fmt::Write;
+    use fmt::Write;
     history.sort_by_key(|operation| operation.called);
     let mut text = String::new();
     for Operation { op, called, returned } in &history {
@@ -144,15 +203,19 @@ mod tests {
 
     const OBJECT: ObjectId = ObjectId { life: 1, index: 2 };
 
+    fn words(histories: &Histories) -> Result<u64, String> {
+        histories.judge().map(|judged| judged.operations["word"])
+    }
+
     #[test]
     fn a_refused_call_had_no_effect() {
         let mut histories = Histories::default();
-        let refused = histories.call(OBJECT, WordOp::Add(7));
+        let refused = histories.call::<Word>(OBJECT, WordOp::Add(7));
         histories.is_refused(refused);
-        let load = histories.call(OBJECT, WordOp::Load);
+        let load = histories.call::<Word>(OBJECT, WordOp::Load);
         histories.returns(load, Some(0));
-        assert_eq!(histories.judge().map(|judged| judged.operations), Ok(1));
-        let load = histories.call(OBJECT, WordOp::Load);
+        assert_eq!(words(&histories), Ok(1));
+        let load = histories.call::<Word>(OBJECT, WordOp::Load);
         histories.returns(load, Some(7));
         let told = histories.judge().expect_err("it had one");
         assert!(
@@ -164,11 +227,11 @@ mod tests {
     #[test]
     fn objects_and_lives_are_apart() {
         let mut histories = Histories::default();
-        assert_ne!(histories.begin_life(), histories.begin_life());
+        assert_ne!(histories.number(), histories.number());
         for (life, index) in [(1, 0), (1, 1), (2, 0)] {
-            let add = histories.call(ObjectId { life, index }, WordOp::Add(1));
+            let add = histories.call::<Word>(ObjectId { life, index }, WordOp::Add(1));
             histories.returns(add, Some(0));
         }
-        assert_eq!(histories.judge().map(|judged| judged.operations), Ok(3));
+        assert_eq!(words(&histories), Ok(3));
     }
 }

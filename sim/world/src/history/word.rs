@@ -1,6 +1,7 @@
 //! A 64-bit word that programs of several nodes change.
 
 use super::linear::Object;
+use super::{Histories, Kept, Kind};
 
 /// What is asked of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,9 +22,14 @@ pub(crate) enum WordOp {
 #[derive(Clone, Debug)]
 pub(crate) struct Word;
 
-impl Word {
+impl Kept for Word {
+    const NAME: &'static str = "word";
     /// What fresh memory holds.
-    pub(crate) const NEW: u64 = 0;
+    const NEW: u64 = 0;
+
+    fn kept(histories: &mut Histories) -> &mut Kind<Self> {
+        &mut histories.words
+    }
 }
 
 impl Object for Word {

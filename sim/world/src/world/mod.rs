@@ -470,7 +470,9 @@ impl World {
 
     fn report(&self, judged: Judged) -> Report {
         let mut counters = self.counters();
-        counters.insert("judged_operations".into(), judged.operations);
+        for (kind, operations) in judged.operations {
+            counters.insert(format!("judged_{kind}_operations"), operations);
+        }
         counters.insert("histories_undecided".into(), judged.undecided);
         Report {
             seed: self.seed,

@@ -240,7 +240,9 @@ impl AsymmetricGuard<'_> {
     ///
     /// # Errors
     /// [`Error::LockLost`], [`Error::PortClosed`], [`Error::PortEnded`], [`Error::Memory`]: no member will get the lock
-    /// again. [`Error::Failed`] when something written under the guard has not arrived; the lock is free all the same.
+    /// again. [`Error::Failed`] when something written under the guard has not arrived; the lock is free all the same. What
+    /// goes to the node that the release goes to is not waited for: [`flush_remote`](crate::Port::flush_remote) tells of a failure
+    /// there.
     pub fn release(mut self) -> Result<()> {
         let landed = self.end()?;
         self.handle.port().tell_all(landed)

@@ -24,6 +24,7 @@ use crate::timeout::Timeout;
 use netvm_abi::atomic::Atomic;
 use netvm_abi::control::Modes;
 use netvm_abi::descriptor::Opcode;
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::{Nanos, PAGE_SIZE, Status};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -213,7 +214,12 @@ impl Remote {
             Step::ClearTail { expected } => {
                 // Behind what was written under the lock, on its own node.
                 let clear = self.on_lock(Opcode::CompareSwap, lock::REMOTE_TAIL, NOBODY, expected)?;
-                return Ok(clear.ordered().regardless().call()?.value);
+                let clear = if mutant::is(Mutant::AsymmetricUnordered) {
+                    clear
+                } else {
+                    clear.ordered()
+                };
+                return Ok(clear.regardless().call()?.value);
             }
             Step::Link { predecessor, own } => {
                 self.predecessor = predecessor;

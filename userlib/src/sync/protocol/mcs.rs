@@ -10,6 +10,7 @@ use super::survey::Survey;
 use super::{Answer, Centre, GRANTS, Machine, Want, word};
 use netvm_abi::atomic::EMPTY;
 use netvm_abi::descriptor::Opcode;
+use netvm_abi::mutant::{self, Mutant};
 
 /// How a lock was acquired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -302,7 +303,7 @@ impl Machine for Acquire {
             AcquireAt::Take => AcquireAt::GiveBack(Then::Holds),
             AcquireAt::GiveBack(Then::Holds) => AcquireAt::Ended(Acquired::Held {
                 broken: true,
-                recovered: true,
+                recovered: !mutant::is(Mutant::DeadHolderUntold),
             }),
             AcquireAt::GiveBack(Then::Leaves) => AcquireAt::Next,
             AcquireAt::GiveBack(Then::Waits) | AcquireAt::Pause => AcquireAt::Pause,
@@ -355,7 +356,9 @@ impl Machine for TryAcquire {
     fn answer(&mut self, answer: Answer) {
         self.at = match self.at {
             TryAt::Begin => TryAt::Swap,
-            TryAt::Swap if answer.atomic().value == EMPTY => TryAt::Stand(WHOLE),
+            TryAt::Swap if answer.atomic().value == EMPTY || mutant::is(Mutant::TryTakesHeldLock) => {
+                TryAt::Stand(WHOLE)
+            }
             TryAt::Swap => TryAt::Stand(Acquired::Taken),
             TryAt::Stand(how) | TryAt::Ended(how) => TryAt::Ended(how),
         };

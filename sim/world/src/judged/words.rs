@@ -1,18 +1,17 @@
-//! Programs that change the same words from all sides: some by atomics, some by plain writes; all are read, and loaded by their
-//! owner. What each is
-//! answered goes into the [histories](crate::history) of the run.
+//! Programs that change the same words from all sides: some by atomics, some by plain writes; all are read, and loaded by
+//! their owner.
 
-use crate::dice::Dice;
-use crate::history::{Call, Histories, ObjectId, WordOp};
+use super::{calls, patience, reach, record, refused, returns, was_refused};
+use crate::history::{Call, Histories, ObjectId, Word, WordOp};
 use crate::workload::{Env, JUDGED, JUDGED_HOME, Role};
-use netvm::{Access, Error, OpId, PendingAtomic, Port, PortConfig, RemoteSegment, Result, Status, Timeout};
+use netvm::{Access, Error, OpId, PendingAtomic, Port, PortConfig, RemoteSegment, Result};
 use netvm_abi::NodeId;
 use netvm_abi::control::Modes;
 use std::time::Duration;
 
 /// Words that are shared, each in a page of its own, the last one at the end of its page.
 const WORDS: u32 = 4;
-/// Their memory: a page before them says which life of its owner it is.
+/// Their memory: a page before them says which life of its owner it is, and has words that [locks](super::locks) protect.
 const BYTES: u64 = 4096 * (WORDS as u64 + 1);
 
 /// Where a word lies.
@@ -32,8 +31,7 @@ const fn is_plain(word: u32) -> bool {
 }
 
 /// The owner of the words on one node, and a program on each of up to four nodes.
-pub(crate) fn roles(dice: &mut Dice, nodes: u16) -> Vec<Role> {
-    let home = NodeId(dice.below(u64::from(nodes)) as u16);
+pub(super) fn roles(home: NodeId, nodes: u16) -> Vec<Role> {
     // An error ends this life of either role; it starts over, the owner with other words.
     let mut owner = Role::new("owner of words", home, |env| {
         env.ends("the owner of words", own(&env));
@@ -49,17 +47,10 @@ pub(crate) fn roles(dice: &mut Dice, nodes: u16) -> Vec<Role> {
     std::iter::once(owner).chain(others.map(change)).collect()
 }
 
-/// Does something with the histories of the run, while there is one.
-fn record<T>(env: &Env, what: impl FnOnce(&mut Histories) -> T) -> Option<T> {
-    let sim = env.sim.upgrade()?;
-    let mut histories = sim.histories.borrow_mut();
-    Some(what(&mut histories))
-}
-
 fn own(env: &Env) -> Result<()> {
     let port = Port::open(&env.node, PortConfig::number(JUDGED_HOME.0))?;
     let region = port.alloc(BYTES)?;
-    let Some(life) = record(env, Histories::begin_life) else {
+    let Some(life) = record(env, Histories::number) else {
         return Ok(());
     };
     region.word64(0)?.store(life)?;
@@ -69,11 +60,9 @@ fn own(env: &Env) -> Result<()> {
         for index in 0..WORDS {
             let word = region.word64(place(index))?;
             let object = ObjectId { life, index };
-            let call = record(env, |histories| histories.call(object, WordOp::Load));
+            let call = calls::<Word>(env, object, WordOp::Load);
             let value = word.load()?;
-            if let Some(call) = call {
-                record(env, |histories| histories.returns(call, Some(value)));
-            }
+            returns(env, call, Some(value));
         }
         match port.notification(1)?.wait(Duration::from_micros(200)) {
             Ok(_) | Err(Error::TimedOut) => {}
@@ -97,16 +86,9 @@ struct Changer<'e> {
 fn change(env: &mut Env, home: NodeId) -> Result<()> {
     let port = Port::open(&env.node, PortConfig::number(JUDGED.0))?;
     let modes = Modes::READ | Modes::WRITE | Modes::ATOMIC;
-    let patience = Timeout::After(Duration::from_millis(if env.calm { 20 } else { 2 }));
-    let words = loop {
-        if env.stage.stopped() && !env.calm {
-            return Ok(());
-        }
-        match port.import_with(home, JUDGED_HOME, "words", modes, patience) {
-            Ok(words) => break words,
-            Err(Error::Import { .. } | Error::TimedOut) if !env.calm => {}
-            Err(error) => return Err(error),
-        }
+    let import = || port.import_with(home, JUDGED_HOME, "words", modes, patience(env));
+    let Some(words) = reach(env, import)? else {
+        return Ok(());
     };
     let mut life = [0; 8];
     words.read(0, &mut life[..]).call()?;
@@ -127,25 +109,26 @@ fn change(env: &mut Env, home: NodeId) -> Result<()> {
 }
 
 impl Changer<'_> {
-    fn call(&self, index: u32, op: WordOp) -> Option<Call> {
+    fn call(&self, index: u32, op: WordOp) -> Option<Call<Word>> {
         let object = ObjectId {
             life: self.life,
             index,
         };
-        record(self.env, |histories| histories.call(object, op))
+        calls(self.env, object, op)
     }
 
     /// Writes down how a call has ended: that of operation `own`, if it came to have a number. Gives the old value.
-    fn end(&self, call: Option<Call>, own: Option<OpId>, answer: Result<Option<u64>>) -> Result<Option<u64>> {
-        let Some(call) = call else { return answer };
-        record(self.env, |histories| match &answer {
-            Ok(old) => histories.returns(call, *old),
-            // Refused, so not carried out. Of a lost link that is not known, nor where another operation's failure is told.
-            Err(Error::Failed(failure)) if own == Some(failure.op) && failure.status != Status::LinkLost => {
-                histories.is_refused(call);
-            }
+    fn end(
+        &self,
+        call: Option<Call<Word>>,
+        own: Option<OpId>,
+        answer: Result<Option<u64>>,
+    ) -> Result<Option<u64>> {
+        match &answer {
+            Ok(old) => returns(self.env, call, *old),
+            Err(error) if was_refused(error, own) => refused(self.env, call),
             Err(_) => {}
-        });
+        }
         answer
     }
 
