@@ -34,6 +34,8 @@ pub(super) struct Causes {
     hostile: BTreeSet<At>,
     /// Nodes whose card has hung since it was last reset, and when.
     hung: BTreeMap<NodeId, Nanos>,
+    /// When the first of the open ports of each node was opened. With none open, the driver does not look at its card.
+    watched: BTreeMap<NodeId, Nanos>,
 }
 
 impl Causes {
@@ -51,6 +53,7 @@ impl Causes {
             down: BTreeMap::new(),
             hostile: BTreeSet::new(),
             hung: BTreeMap::new(),
+            watched: BTreeMap::new(),
         }
     }
 
@@ -113,6 +116,20 @@ impl Causes {
         ))
     }
 
+    fn has_open_port(&self, node: NodeId) -> bool {
+        self.open.iter().any(|at| at.0 == node)
+    }
+
+    /// Whether a card that is declared dead now has hung, and not so long ago that its driver should have seen it before.
+    fn is_dead(&mut self, now: Nanos, node: NodeId) -> bool {
+        let Some(hung) = self.hung.remove(&node) else {
+            return false;
+        };
+        let watched = self.watched.get(&node).copied().unwrap_or_default();
+        let bound = self.limits.deadline.after(self.limits.loss);
+        !self.has_open_port(node) || hung.max(watched).after(bound) >= now
+    }
+
     /// A port has another owner, or none.
     fn changes(&mut self, now: Nanos, at: At) {
         self.changed.insert(at, now);
@@ -135,6 +152,9 @@ impl Checker for Causes {
             }
             Seen::PortOpened { node, port, .. } => {
                 let at = (node, port);
+                if !self.has_open_port(node) {
+                    self.watched.insert(node, now);
+                }
                 self.hostile.remove(&at);
                 self.regions.remove(&at);
                 self.unregistered.remove(&at);
@@ -187,8 +207,7 @@ impl Checker for Causes {
                 }
             }
             Seen::CardDead { node } => {
-                let bound = self.limits.deadline.after(self.limits.loss);
-                if self.hung.remove(&node).is_none_or(|at| at.after(bound) < now) {
+                if !self.is_dead(now, node) {
                     return Err(format!("node {node} declares its card dead, which has not hung"));
                 }
                 // Its ports are closed one by one, and other nodes' messages to them end meanwhile.
@@ -308,6 +327,32 @@ mod tests {
         ] {
             let verdict = feed_at(&mut journal(), &mut Ledger::default(), Nanos(1), &facts);
             assert_eq!(verdict.is_ok(), sound, "{verdict:?}");
+        }
+    }
+
+    #[test]
+    fn a_card_is_dead_soon_after_it_has_hung_unless_no_port_was_open() {
+        let dead = Seen::CardDead { node: NODE };
+        let closed = Seen::PortClosed {
+            node: NODE,
+            port: PORT,
+        };
+        // The bound is 1,500: before the hang, after it, and when the card is declared dead.
+        for (before, after, at, sound) in [
+            (vec![port_opened()], vec![], 1_600, true),
+            (vec![port_opened()], vec![], 1_602, false),
+            (vec![], vec![], 90_000, true),
+            (vec![port_opened(), closed.clone()], vec![], 90_000, true),
+            (vec![], vec![port_opened()], 51_400, true),
+            (vec![], vec![port_opened()], 51_600, false),
+        ] {
+            let (mut journal, mut ledger) = (journal(), Ledger::default());
+            let hangs = fault(NODE, FaultKind::CardHangs);
+            feed_at(&mut journal, &mut ledger, Nanos(1), &before).expect("ports open");
+            feed_at(&mut journal, &mut ledger, Nanos(100), &[hangs]).expect("it hangs");
+            feed_at(&mut journal, &mut ledger, Nanos(50_000), &after).expect("ports open");
+            let verdict = feed_at(&mut journal, &mut ledger, Nanos(at), std::slice::from_ref(&dead));
+            assert_eq!(verdict.is_ok(), sound, "at {at}: {verdict:?}");
         }
     }
 
