@@ -73,6 +73,8 @@ pub enum Mutant {
     SleepLooksAtAllPorts = 41,
     /// P7: a look of the host at its deadlines goes through all ports.
     DeadlineLooksAtAllPorts = 42,
+    /// P2: a port that once got nothing in its turn gets no other turn.
+    PortForgotten = 43,
 }
 
 /// Whether this process runs `mutant`.

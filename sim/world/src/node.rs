@@ -387,6 +387,17 @@ impl Watch for NodeWatch {
                     if word == port_area::ERROR_WRITE.0 && value != 0 {
                         self.told(&sim, port, value);
                     }
+                    if word == port_area::ERRORS_LOST.0 && value != 0 {
+                        let node = self.node;
+                        sim.see(Seen::ErrorsLost { node, port });
+                    }
+                    // The number of an operation is the first word of its slot, and is stored last.
+                    let (first, each) = (port_area::REPLIES.0, port_area::REPLY_WORDS as u32);
+                    let replies = first..first + each * u32::from(port_area::REPLY_SLOTS);
+                    if replies.contains(&word) && (word - first).is_multiple_of(each) {
+                        let (node, op) = (self.node, value);
+                        sim.see(Seen::Replied { node, port, op });
+                    }
                     let first = port_area::QUEUE_RECORDS.0;
                     if word >= first && (word - first).is_multiple_of(2) {
                         // The sender's word was stored before.

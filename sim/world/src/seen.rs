@@ -308,6 +308,11 @@ pub(crate) enum Seen {
         words: [u32; port_area::ERROR_WORDS],
     },
 
+    /// The card answered an operation in a reply slot of its port.
+    Replied { node: NodeId, port: PortId, op: u32 },
+    /// The card had more errors to tell an app of than it has records.
+    ErrorsLost { node: NodeId, port: PortId },
+
     /// A port has a region from now on.
     Registered {
         node: NodeId,

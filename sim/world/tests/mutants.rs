@@ -107,6 +107,7 @@ fn every_mutant_is_caught_by_its_checker() {
         (Mutant::FlushDoesNotWait, Promise::P4),
         (Mutant::CapabilityCheckSkipped, Promise::P5),
         (Mutant::NotificationUnchecked, Promise::P5),
+        (Mutant::PortForgotten, Promise::P2),
         (Mutant::DeadPageStaysMapped, Promise::P6),
         (Mutant::StagingKept, Promise::P6),
         (Mutant::FalseRefusal, Promise::P2),

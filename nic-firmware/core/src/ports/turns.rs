@@ -184,6 +184,9 @@ impl Turns {
     #[inline]
     pub(super) fn report(&mut self, port: PortId, served: bool, more: bool) {
         self.quiet = if more { 0 } else { self.quiet + 1 };
+        if !served && mutant::is(Mutant::PortForgotten) {
+            self.set(port, false);
+        }
         if served && self.last != port.0 {
             self.move_to_end(port.0);
         }

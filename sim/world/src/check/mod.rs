@@ -10,6 +10,7 @@ pub(crate) mod message;
 mod p1_buffers;
 mod p1_stale_dma;
 mod p2_every_miss_answered;
+mod p2_waits;
 mod p3_truthful_pages;
 mod p4_order;
 mod p5_isolation;
@@ -113,6 +114,8 @@ pub(crate) struct Limits {
     pub(crate) deadline: Nanos,
     /// How much longer it may take, from when it leaves, until its sender knows how it ended, or of `LinkLost`.
     pub(crate) loss: Nanos,
+    /// How long a link is greeted for, until it is given up.
+    pub(crate) greeting: Nanos,
     /// A port that sends only so that there is traffic.
     pub(crate) background: Option<u16>,
     /// Of these nodes, each reaches each other one after the faults: those with lower numbers.
@@ -143,6 +146,7 @@ impl Checkers {
                 Box::new(shared_queue::SharedQueue::default()),
                 Box::new(p4_order::Order::default()),
                 Box::new(p2_every_miss_answered::EveryMissAnswered::new(limits)),
+                Box::new(p2_waits::Waits::new(limits)),
                 Box::new(causes::Causes::new(limits, ports)),
             ],
         }

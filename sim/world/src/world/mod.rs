@@ -238,6 +238,7 @@ impl World {
             window: u32::from(window),
             deadline: config.deadline,
             loss: power::timers().loss_bound(),
+            greeting: Nanos(power::timers().hello_interval.0 * u64::from(power::timers().hello_limit)),
             background: Some(workload::BACKGROUND.0),
             reunited: if shape.model.is_none() && config.nodes <= reunion::ALL_PAIRS {
                 config.nodes

@@ -1,0 +1,261 @@
+//! P2: no port waits for ever. The command at the front of a port's queue leaves its card, or its program is told how it has
+//! ended, within a stated time.
+//!
+//! Commands of a port leave in the order in which they were posted, so what is behind the front one waits for it, and the
+//! wait of each counts from when it has come to the front. There it may wait for its own page, which comes or ends it
+//! within the deadline; for room in the window of a node that does not answer, until the link is given up; and for a link,
+//! until its greetings are.
+
+use super::message::{Message, Posted};
+use super::{Checker, Ledger, Limits, News, Promise, Verdict};
+use crate::seen::{Ending, Seen};
+use netvm_abi::port_area::ErrorRecord;
+use netvm_abi::{Nanos, NodeId, PortId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// A port of a node.
+type At = (NodeId, PortId);
+
+/// What a port has posted and has not left.
+#[derive(Default)]
+struct Queue {
+    commands: VecDeque<Posted>,
+    /// Since when the front one is there.
+    since: Nanos,
+    /// The last one that was posted: a doorbell may be rung again.
+    last: Option<u32>,
+}
+
+/// Times the commands at the fronts of the ports' queues.
+pub(super) struct Waits {
+    limits: Limits,
+    queues: BTreeMap<At, Queue>,
+    hostile: BTreeSet<At>,
+    /// Until when a card is switched off.
+    paused: BTreeMap<NodeId, Nanos>,
+}
+
+impl Waits {
+    /// A checker of these limits.
+    pub(super) const fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            queues: BTreeMap::new(),
+            hostile: BTreeSet::new(),
+            paused: BTreeMap::new(),
+        }
+    }
+
+    fn posted(&mut self, now: Nanos, at: At, command: Posted) {
+        if self.hostile.contains(&at) {
+            return;
+        }
+        let queue = self.queues.entry(at).or_default();
+        if queue.last.replace(command.op) == Some(command.op) {
+            return;
+        }
+        if queue.commands.is_empty() {
+            queue.since = now;
+        }
+        queue.commands.push_back(command);
+    }
+
+    /// A command has left: those before it have ended, and have no frame.
+    fn left(&mut self, now: Nanos, message: &Message) {
+        let at = (NodeId(message.source), PortId(message.source_port));
+        let Some(queue) = self.queues.get_mut(&at) else {
+            return;
+        };
+        if let Some(place) = queue.commands.iter().position(|command| command.is(message)) {
+            queue.commands.drain(..=place);
+            queue.since = now;
+        }
+    }
+
+    /// A program is told how an operation has ended.
+    fn ended(&mut self, now: Nanos, at: At, op: u32) {
+        let Some(queue) = self.queues.get_mut(&at) else {
+            return;
+        };
+        if queue.commands.front().is_some_and(|command| command.op == op) {
+            queue.since = now;
+        }
+        queue.commands.retain(|command| command.op != op);
+    }
+
+    fn forget_node(&mut self, node: NodeId) {
+        self.queues.retain(|at, _| at.0 != node);
+        self.hostile.retain(|at| at.0 != node);
+    }
+
+    fn bound(&self) -> Nanos {
+        let Limits {
+            deadline,
+            loss,
+            greeting,
+            ..
+        } = self.limits;
+        deadline.after(loss).after(greeting)
+    }
+}
+
+impl Checker for Waits {
+    fn promise(&self) -> Promise {
+        Promise::P2
+    }
+
+    fn see(&mut self, now: Nanos, fact: &Seen, _news: &[News], _ledger: &Ledger) -> Verdict {
+        match *fact {
+            Seen::Posted {
+                node,
+                port,
+                ref words,
+                ..
+            } => self.posted(now, (node, port), Posted::read(words)),
+            Seen::Sent { ref frame } => {
+                if let Some(message) = Message::read(frame) {
+                    self.left(now, &message);
+                }
+            }
+            Seen::Told { node, port, words } => {
+                self.ended(now, (node, port), ErrorRecord::decode(words).op.0);
+            }
+            Seen::Replied { node, port, op } => self.ended(now, (node, port), op),
+            // Which ones is not told.
+            Seen::ErrorsLost { node, port } => {
+                self.queues.remove(&(node, port));
+            }
+            Seen::PortOpened { node, port, .. }
+            | Seen::PortClosed { node, port }
+            | Seen::Ends {
+                node,
+                port,
+                what: Ending::Port,
+            } => {
+                self.queues.remove(&(node, port));
+                self.hostile.remove(&(node, port));
+            }
+            Seen::Hostile { node, port } => {
+                self.queues.remove(&(node, port));
+                self.hostile.insert((node, port));
+            }
+            Seen::Restarted { node } | Seen::CardDead { node } => self.forget_node(node),
+            Seen::CardPaused { node, until } => {
+                self.paused.insert(node, until);
+                if until == Nanos::MAX {
+                    self.forget_node(node);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self, now: Nanos, _ledger: &Ledger) -> Verdict {
+        let paused = |node: NodeId| match self.paused.get(&node) {
+            Some(&until) if until < Nanos::MAX => until,
+            _ => Nanos(0),
+        };
+        for (&(node, port), queue) in &self.queues {
+            let Some(front) = queue.commands.front() else {
+                continue;
+            };
+            let since = queue.since.max(paused(node)).max(paused(NodeId(front.node)));
+            if since.after(self.bound()) < now {
+                return Err(format!(
+                    "operation {:#x} of port {port} of node {node} to node {} has waited {} us at the front of its queue, and \
+                     has neither left nor ended",
+                    front.op,
+                    front.node,
+                    (now.0 - since.0) / 1_000
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::tests::frame;
+    use super::super::tests::{NODE, PORT, caught, feed_at, sent};
+    use super::*;
+    use netvm_abi::descriptor::Command;
+    use netvm_abi::wire::Kind;
+    use netvm_abi::{ByteLen, OpId, VirtAddr};
+
+    const BOUND: u64 = 1_700;
+
+    fn waits() -> Waits {
+        Waits::new(Limits {
+            nodes: 2,
+            deadline: Nanos(1_000),
+            loss: Nanos(500),
+            greeting: Nanos(200),
+            ..Limits::default()
+        })
+    }
+
+    fn posted(op: u32) -> Seen {
+        let command = Command {
+            node: NodeId(1),
+            port: PortId(4),
+            len: ByteLen(4),
+            remote: VirtAddr(0x1000),
+            op: OpId(op),
+            ..Command::default()
+        };
+        Seen::Posted {
+            node: NODE,
+            port: PORT,
+            words: command.encode(),
+            inline: 0,
+        }
+    }
+
+    /// What is seen at 1,000, and the verdict at this time, if operation 1 was posted at 0.
+    fn after(facts: &[Seen], at: u64) -> Verdict {
+        let (mut waits, mut ledger) = (waits(), Ledger::default());
+        feed_at(&mut waits, &mut ledger, Nanos(0), &[posted(1)])?;
+        feed_at(&mut waits, &mut ledger, Nanos(1_000), facts)?;
+        waits.tick(Nanos(at), &ledger)
+    }
+
+    #[test]
+    fn a_command_that_neither_leaves_nor_ends_is_caught() {
+        assert_eq!(after(&[], BOUND), Ok(()));
+        caught(after(&[], BOUND + 1), "has neither left nor ended");
+        caught(after(&[posted(2)], BOUND + 1), "operation 0x1");
+        // A doorbell that is rung again is no command.
+        caught(after(&[posted(1)], BOUND + 1), "operation 0x1");
+    }
+
+    #[test]
+    fn each_way_to_end_is_seen_and_the_next_one_has_a_time_of_its_own() {
+        let told = ErrorRecord {
+            op: OpId(1),
+            ..ErrorRecord::default()
+        };
+        let (node, port) = (NODE, PORT);
+        let ends = [
+            Seen::Told {
+                node,
+                port,
+                words: told.encode(),
+            },
+            Seen::Replied { node, port, op: 1 },
+            Seen::ErrorsLost { node, port },
+            Seen::PortClosed { node, port },
+            Seen::CardDead { node },
+        ];
+        for end in ends {
+            assert_eq!(after(std::slice::from_ref(&end), 10 * BOUND), Ok(()), "{end:?}");
+            caught(after(&[end, posted(2)], 1_001 + BOUND), "operation 0x2");
+        }
+        // The frame of operation 9 says that those before it have ended.
+        let left = sent(frame(Kind::Write, 5, 0x1000, b"data", 0));
+        let Seen::Sent { frame } = &left else { panic!() };
+        let op = Message::read(frame).expect("a message").op;
+        assert_eq!(after(&[posted(op), left], 10 * BOUND), Ok(()));
+    }
+}
