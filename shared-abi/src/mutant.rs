@@ -67,6 +67,36 @@ pub enum Mutant {
     TokenLost = 55,
     /// Values: an atomic is answered by the new value of its word.
     AtomicAnswersNew = 22,
+    /// Reads: a reply stays in its bounce page, and its read counts as done.
+    ReplyStaysInBounce = 80,
+    /// Reads: an ordered one does not wait for what was sent before it.
+    ReadOvertakes = 81,
+    /// Paging: a page is mapped that was taken away since it was asked for.
+    RaceUnseen = 82,
+    /// Paging: a page that may only be read is mapped for writing.
+    MapsForWriting = 83,
+    /// Paging: the host forgets that the card has written a page that it unmaps.
+    HostForgetsDirty = 84,
+    /// The emulator's pager: a page that the card alone has written is thrown out unsaved.
+    PagerForgetsDirty = 85,
+    /// Paging: an atomic that the host carries out is done twice.
+    AtomicDoneTwice = 86,
+    /// Paging: a copy that found its page thrown out counts as done.
+    EvictedCopyDone = 87,
+    /// Locks: a release overtakes what its holder wrote to the home.
+    ReleaseOvertakes = 61,
+    /// Locks: a holder that finds a successor asking leaves all the same.
+    SuccessorForgotten = 62,
+    /// Channels: an entry is the sender's again while its message is borrowed.
+    BorrowedIsFree = 70,
+    /// Channels: one message more is sent than the queue has room for.
+    OneTooMany = 71,
+    /// Channels: what is sent from a region is signalled before it has landed.
+    HeadSignals = 72,
+    /// Shared queues: a place is given out again while its message is borrowed.
+    BorrowedPlaceIsFree = 73,
+    /// Channels: a receiver tells a sender of no entries that are free again.
+    CreditsKept = 74,
     /// P5: the notification of a message is not held against its capability.
     NotificationUnchecked = 40,
     /// P7: before it sleeps, the NIC looks at all ports at once.

@@ -384,9 +384,30 @@ fn mutants(context: &mut Context<'_>) -> Result<Outcome> {
         "netvm-faults",
         "--test",
         "mutants",
+        "--test",
+        "idioms",
     ];
-    let in_emulator = ["--package", "netvm-emulator", "--test", "crossed"];
-    for tests in [&in_worlds[..], &in_emulator] {
+    // Each of these has one test for it, beside those that such a build breaks.
+    let in_tests = [
+        "--package",
+        "netvm-emulator",
+        "--package",
+        "netvm-host",
+        "--package",
+        "netvm-nic",
+        "--package",
+        "netvm",
+        "--test",
+        "crossed",
+        "--test",
+        "host",
+        "--test",
+        "read",
+        "--test",
+        "library",
+        "broken_builds_are_found",
+    ];
+    for tests in [&in_worlds[..], &in_tests] {
         let mut command = cargo(&["test", "--release", "--locked"]);
         command
             .args(tests)

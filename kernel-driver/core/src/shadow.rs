@@ -18,6 +18,7 @@ use crate::lists::{Links, List, linked};
 use crate::own::Own;
 use crate::platform::PageGone;
 use crate::races::Look;
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::page_lock::{self, Clear, Marks, PageUse, Retracted, Turn};
 use netvm_abi::page_table::{PLACES, PageEntry, PageSlot, PageTable, ROW_SLOTS};
 use netvm_abi::storage::{MakeTable, Storage};
@@ -272,7 +273,7 @@ impl<S: Storage> Shadow<S> {
             vpn,
             ppn,
             frame,
-            dirty: used.dirty && writable,
+            dirty: used.dirty && writable && !mutant::is(Mutant::HostForgetsDirty),
             referenced: used.referenced,
             still_readable: false,
             leaked,

@@ -11,6 +11,7 @@ use crate::platform::{Dma, Platform};
 use crate::ports::Port;
 use crate::queue::Fifo;
 use netvm_abi::bounce::BounceUse;
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::port_area::{ErrorRecord, Reply};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
@@ -385,6 +386,9 @@ impl<S: Storage> RoundTrips<S> {
         if !ok {
             env.counters.failed += 1;
             return Moved::Over(Status::BusError);
+        }
+        if mutant::is(Mutant::ReplyStaysInBounce) && read.state == State::Bouncing {
+            return Moved::Over(Status::Ok);
         }
         if read.state == State::Moving {
             env.counters.zero_copy += 1;

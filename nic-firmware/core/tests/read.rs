@@ -1,7 +1,7 @@
 //! Reads and flushes (thesis 5.5): straight, over both bounce paths, refused, lost, too many.
 
 use netvm_abi::control::Modes;
-use netvm_abi::descriptor::{Command, Opcode};
+use netvm_abi::descriptor::{Command, CommandFlags, Opcode};
 use netvm_abi::event::NicEvent;
 use netvm_abi::port_area::Reply;
 use netvm_abi::shared_map::SharedMap;
@@ -181,6 +181,39 @@ fn more_reads_than_slots_and_staging_wait_and_all_end() {
         }
         assert!(world.nodes[0].counters().read_stalls > 0);
     }
+}
+
+#[test]
+fn an_ordered_read_is_served_after_everything_before_it() {
+    for seed in 0..20 {
+        let mut world = linked(seed);
+        world.hosts = true;
+        for page in [0x12000, 0x13000] {
+            world.nodes[1].map(1, page, 5, true);
+        }
+        world.nodes[0].map(1, 0x5000, 5, true);
+        world.nodes[0].map(1, 0x6000, 5, true);
+        for op in 1..=8 {
+            assert!(world.nodes[0].post(1, &write(op, 0x12000, 0x5000, 4096), &[]));
+        }
+        let mut last = read(20, 0x13008, 0x6000, 8);
+        last.flags |= CommandFlags::ORDERED;
+        assert!(world.nodes[0].post(1, &last, &[]));
+        while reply(&world, 20).is_none() {
+            assert!(world.step());
+        }
+        assert_eq!(world.nodes[1].counters().messages_landed, 9, "seed {seed}");
+    }
+}
+
+#[cfg(netvm_mutant)]
+#[test]
+fn broken_builds_are_found() {
+    use netvm_abi::mutant::{Mutant, select};
+    select(Some(Mutant::ReadOvertakes));
+    let end = std::panic::catch_unwind(an_ordered_read_is_served_after_everything_before_it);
+    select(None);
+    assert!(end.is_err(), "a read overtakes, and no test fails");
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::notify::{Notification, OwnNotification};
 use crate::port::{Port, PortInner};
 use crate::region::{Region, Word64};
 use crate::timeout::Timeout;
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::{Nanos, NodeId, PAGE_SIZE, PortId, Status};
 use std::fmt;
 use std::sync::Arc;
@@ -227,6 +228,9 @@ impl Receiver {
         self.arrived.took(taken, self.is_ready()?);
         self.stats.messages += 1;
         self.patience.renew();
+        if mutant::is(Mutant::BorrowedIsFree) {
+            self.free()?;
+        }
         Ok(len)
     }
 
@@ -413,7 +417,9 @@ impl Receiver {
     /// Whether the sender is to be told of entries that are its again.
     fn owes_entries(&self) -> Result<bool> {
         // One that has said farewell needs no more room, and may not be there any more.
-        Ok(self.freed - self.told >= self.refill && self.farewell.load()? == 0)
+        Ok(self.freed - self.told >= self.refill
+            && self.farewell.load()? == 0
+            && !mutant::is(Mutant::CreditsKept))
     }
 
     /// Whatever was borrowed is the sender's again. Tells it, if that is enough to speak of and it was met, or is about to

@@ -15,6 +15,7 @@ use crate::timeout::Timeout;
 use crate::write::Source;
 use netvm_abi::control::Modes;
 use netvm_abi::descriptor::INLINE_BYTES;
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::{Epoch, Nanos, NodeId, OpId, PAGE_SIZE, PortId, Status};
 use std::collections::VecDeque;
 use std::fmt;
@@ -213,6 +214,10 @@ impl Sender {
             Source::Slice(slice) => slice,
             Source::Part(slice) => slice,
         };
+        if mutant::is(Mutant::HeadSignals) {
+            self.queue.write(at, &head).notify(id).post()?;
+            return self.queue.write(at + HEAD_BYTES, slice).post();
+        }
         self.queue.write(at, &head).post()?;
         self.queue.write(at + HEAD_BYTES, slice).notify(id).post()
     }
@@ -269,8 +274,8 @@ impl Sender {
         }
     }
 
-    const fn has_room(&self) -> bool {
-        self.outstanding() < self.layout.capacity as u64
+    fn has_room(&self) -> bool {
+        self.outstanding() < u64::from(self.layout.capacity) + u64::from(mutant::is(Mutant::OneTooMany))
     }
 
     /// Looks how many entries have been given back.

@@ -20,6 +20,7 @@ use crate::port::PortInner;
 use crate::region::{Region, Word64};
 use crate::timeout::Timeout;
 use netvm_abi::control::Modes;
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::notification::EVENT_COUNTS;
 use netvm_abi::{Nanos, NodeId, NotificationId, OpId, PAGE_SIZE, Status};
 use parking_lot::Mutex;
@@ -488,7 +489,7 @@ impl Seat {
                         Centre::Recoveries => RECOVERIES,
                     };
                     let operation = centre.atomic(offset, atomic);
-                    let operation = if ordered {
+                    let operation = if ordered && !mutant::is(Mutant::ReleaseOvertakes) {
                         // A hand-over: it must not be held back because the holder's data was lost. The holder
                         // hears of that from the call.
                         operation.ordered().regardless()

@@ -2,10 +2,10 @@
 
 use netvm::sync::Lock;
 use netvm::{Access, Error, NodeId, NotificationId, Port, PortConfig, PortId, Status, Timeout};
-use netvm_abi::descriptor::Opcode;
+use netvm_abi::descriptor::{CommandFlags, Opcode};
 use netvm_kit::port::Card;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Where the home of a lock says what it is, and that it is a lock.
 const KIND: u64 = 40;
@@ -92,6 +92,43 @@ fn a_lock_that_is_dropped_with_a_forgotten_guard_is_not_held() {
     drop(lock);
     assert_eq!(place(&seats), OVER);
     card.leave_alone();
+}
+
+/// The next holder reads what this one has written to the home: a release comes after that, and goes out whatever became
+/// of it.
+#[test]
+fn a_release_comes_after_what_was_written_under_the_lock() {
+    let card = Card::new();
+    let (_port, mut lock, _) = join(&card, Status::Ok);
+    let guard = lock.try_acquire().unwrap().unwrap();
+    let released = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&released);
+    card.relax_with(move |card| {
+        for (command, _) in card.take() {
+            if command.opcode == Opcode::CompareSwap {
+                seen.lock().unwrap().push(command.flags);
+            }
+            card.answer(&command, Status::Ok, command.compare);
+        }
+    });
+    guard.release().unwrap();
+    let after = CommandFlags::ORDERED | CommandFlags::REGARDLESS;
+    let flags = released.lock().unwrap().clone();
+    assert!(
+        flags.len() == 1 && flags[0].contains(after),
+        "released with {flags:?}"
+    );
+    card.leave_alone();
+}
+
+#[cfg(netvm_mutant)]
+#[test]
+fn broken_builds_are_found() {
+    use netvm_abi::mutant::{Mutant, select};
+    select(Some(Mutant::ReleaseOvertakes));
+    let end = std::panic::catch_unwind(a_release_comes_after_what_was_written_under_the_lock);
+    select(None);
+    assert!(end.is_err(), "a release overtakes, and no test fails");
 }
 
 /// What the program's own operations have failed with is for its own calls.

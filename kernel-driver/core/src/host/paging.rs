@@ -7,6 +7,7 @@ use crate::platform::{Access, CopyEnd, CopyJob, Direction, PageGone, Platform, R
 use crate::shadow::{MapError, Mapped};
 use netvm_abi::atomic::{OPERAND_BYTES, operand_of};
 use netvm_abi::event::{AtomicAnswer, HostEvent, SourceAnswer};
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::storage::Storage;
 use netvm_abi::words::split;
 use netvm_abi::{BounceId, Nanos, PortId, Status, Vpn};
@@ -164,6 +165,10 @@ impl<S: Storage> Host<S> {
                 status: Status::StaleIncarnation,
             };
         };
+        let end = match end {
+            CopyEnd::Evicted if mutant::is(Mutant::EvictedCopyDone) => CopyEnd::Done,
+            end => end,
+        };
         match end {
             CopyEnd::Done if work.kind == WorkKind::Atomic => self.operand_copied(platform, index, now),
             CopyEnd::Done if work.kind == WorkKind::Source => {
@@ -291,6 +296,9 @@ impl<S: Storage> Host<S> {
             }
             let mut operand = operand_of(&words);
             let (result, changed) = atomic.apply(&mut operand);
+            if mutant::is(Mutant::AtomicDoneTwice) {
+                let _ = atomic.apply(&mut operand);
+            }
             work.result = Some(result);
             platform.store_bounce(BounceId(index), operand.map(split).as_flattened());
             stored = !changed;

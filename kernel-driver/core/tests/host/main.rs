@@ -6,6 +6,8 @@ mod counters;
 mod imports;
 mod life;
 mod lost_peer;
+#[cfg(netvm_mutant)]
+mod mutants;
 mod names;
 mod nonsense;
 mod page_events;

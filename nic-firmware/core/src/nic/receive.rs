@@ -289,8 +289,12 @@ impl<S: Storage> Nic<S> {
         let id = header.source();
         let ordered = MessageFlags::ORDERED | MessageFlags::APPEND;
         let flush = header.kind() == Kind::Flush;
-        let waits =
-            (header.flags().intersects(ordered) || flush) && !(flush && mutant::is(Mutant::FlushDoesNotWait));
+        let broken = match header.kind() {
+            Kind::Flush => mutant::is(Mutant::FlushDoesNotWait),
+            Kind::ReadRequest => mutant::is(Mutant::ReadOvertakes),
+            _ => false,
+        };
+        let waits = (header.flags().intersects(ordered) || flush) && !broken;
         if waits {
             self.env.counters.ordered_parked += 1;
             slot.set(SlotState::Ordered);

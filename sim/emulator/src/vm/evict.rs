@@ -7,6 +7,7 @@
 //! Protecting and punching interrupt every processor that runs a thread of this process, which costs more than all the rest. So
 //! a few pages leave together: pages that lie side by side are protected, written and punched with one call each.
 
+use netvm_abi::mutant::{self, Mutant};
 use rustix::io::Errno;
 
 use super::frames::Frame;
@@ -194,7 +195,7 @@ fn evict_run(shared: &Shared, state: &mut State, run: &[Victim]) -> Result<(), S
             if by_card && !page.dirty {
                 add(&shared.counts.nic_dirty_evictions);
             }
-            page.dirty |= by_card;
+            page.dirty |= by_card && !mutant::is(Mutant::PagerForgetsDirty);
             page.dirty
         });
         released.push((victim, dirty));

@@ -83,6 +83,9 @@ fn broken_builds_are_found() {
         Some(Mutant::AtomicAnswersNew),
         Some(Mutant::OtherBufferLeaves),
         Some(Mutant::OtherBufferAnswers),
+        Some(Mutant::ReplyStaysInBounce),
+        Some(Mutant::HostForgetsDirty),
+        Some(Mutant::PagerForgetsDirty),
     ];
     for mutant in cases {
         select(mutant);

@@ -10,6 +10,7 @@ use crate::notify::{Notification, OwnNotification};
 use crate::port::{Port, PortInner};
 use crate::region::Region;
 use crate::timeout::Timeout;
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::shared_queue::{QueueShape, Record};
 use netvm_abi::{NodeId, PAGE_SIZE, PortId, Status};
 use std::fmt;
@@ -195,6 +196,9 @@ impl SharedReceiver {
                 self.arrived.took(taken, more);
                 if record.status == Status::Ok && u64::from(record.len) <= self.entry {
                     self.stats.messages += 1;
+                    if mutant::is(Mutant::BorrowedPlaceIsFree) {
+                        self.port.free_places(self.next);
+                    }
                     return Ok(record);
                 }
                 self.skipped += 1;

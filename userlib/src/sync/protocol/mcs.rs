@@ -452,6 +452,7 @@ impl Machine for Release {
             }
             ReleaseAt::Clear if answer.atomic().value == self.me.0 => ReleaseAt::Over(SeatId::NOBODY),
             // A successor has asked meanwhile, and its message is under way.
+            ReleaseAt::Clear if mutant::is(Mutant::SuccessorForgotten) => ReleaseAt::Over(SeatId::NOBODY),
             ReleaseAt::Clear => ReleaseAt::Await,
             ReleaseAt::Await => ReleaseAt::Over(answer.next()),
             // Said before the grant goes out: a participant that finds this turn over, and the lock handed to another
