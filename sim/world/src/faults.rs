@@ -80,6 +80,8 @@ kinds! {
         NodeRestarts = "node: restarts",
         /// A card stops stepping for a while, locks held.
         CardPauses = "card: pauses",
+        /// A card is held up between two accesses of a pass; everything else goes on.
+        CardSwitches = "card: held up",
         /// A card stops for good and answers reads with all ones.
         CardHangs = "card: hangs",
         /// Descriptors of arbitrary or mutated bytes.
@@ -286,6 +288,11 @@ impl Faults {
         fires
     }
 
+    /// Whether `kind` may fire at all.
+    pub(crate) fn may_fire(&self, kind: FaultKind) -> bool {
+        self.active && self.rates[kind as usize] > 0
+    }
+
     /// Whether `kind` fires now; the caller counts it.
     pub(crate) fn rolls(&self, kind: FaultKind, dice: &mut Dice) -> bool {
         self.active && dice.chance(self.rates[kind as usize])
@@ -356,6 +363,7 @@ const fn is_benign(kind: FaultKind) -> bool {
             | FaultKind::VmSlow
             | FaultKind::VmRace
             | FaultKind::CardPauses
+            | FaultKind::CardSwitches
             | FaultKind::HostileFrame
             | FaultKind::HostileReplay
     )
@@ -374,6 +382,8 @@ const fn usual_rate(kind: FaultKind) -> u32 {
         FaultKind::DmaParts => 30_000,
         FaultKind::StoreLate => 20_000,
         FaultKind::BusLag => 30_000,
+        // Asked once in some hundred accesses of a card.
+        FaultKind::CardSwitches => 100_000,
         // The rest is asked once a tick of a node's host (20 us).
         FaultKind::VmEvict => 200_000,
         FaultKind::VmDiscard => 3_000,

@@ -107,7 +107,10 @@ fn parts(sim: &Sim, checkers: &Checkers) -> Vec<Part> {
     let mut sums: BTreeMap<(&'static str, String), u64> = BTreeMap::new();
     let mut add = |group, name: &str, bytes: u64| *sums.entry((group, name.to_owned())).or_default() += bytes;
     for node in &sim.nodes {
-        if let Some(Card { tables, .. }) = node.card.borrow().as_ref() {
+        // A card in the middle of a pass is measured another time.
+        if let Ok(card) = node.card.try_borrow()
+            && let Some(Card { tables, .. }) = card.as_ref()
+        {
             add(NIC, "its own fields", size_of::<Nic<Heap>>() as u64);
             for &(entry, bytes) in tables {
                 add(NIC, &format!("table of {}", short(entry)), bytes);

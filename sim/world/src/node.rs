@@ -1,6 +1,6 @@
 //! One node: host memory, card, driver, processes, and the words between them.
 
-use crate::card::{Bus, Card};
+use crate::card::{Bus, Card, HeldPass};
 use crate::driver::Driver;
 use crate::faults::{FaultKind, ProtocolState, StateSet};
 use crate::kernel::Jobs;
@@ -60,6 +60,8 @@ pub(crate) struct Node {
     pub(crate) card_gone: Cell<bool>,
     /// A pass of the card has been posted.
     pub(crate) card_due: Cell<bool>,
+    /// The pass of its card that is held up.
+    pub(crate) held: HeldPass,
     /// The card is being reset.
     pub(crate) resetting: Cell<bool>,
     /// When the card wants its next pass, if nothing happens before.
@@ -102,6 +104,7 @@ impl Node {
             paused_until: Cell::new(Nanos(0)),
             card_gone: Cell::new(false),
             card_due: Cell::new(false),
+            held: HeldPass::default(),
             resetting: Cell::new(false),
             card_deadline: Cell::new(Nanos(0)),
             slept_on: Cell::new(0),
@@ -116,6 +119,7 @@ impl Node {
         *self.words.borrow_mut() = new_words(&self.sim, self.id, self.geometry);
         *self.vm.borrow_mut() = HostVm::new(self.id, self.first_frame, self.memory_limit);
         *self.bus.borrow_mut() = Bus::new(self.geometry);
+        self.held.end();
         *self.card.borrow_mut() = None;
         *self.driver.borrow_mut() = None;
         *self.jobs.borrow_mut() = Jobs::default();
@@ -186,7 +190,7 @@ impl Node {
     }
 
     /// Runs a step of the other side, in the middle of a step of `side`.
-    pub(crate) fn interleave(&self, sim: &Sim, side: Side) {
+    pub(crate) fn interleave(self: &Rc<Self>, sim: &Sim, side: Side) {
         match side {
             Side::Host => {
                 if self.card.try_borrow_mut().is_ok() && self.paused_until.get() <= sim.now() {

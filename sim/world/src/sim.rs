@@ -64,6 +64,8 @@ pub(crate) enum Event {
     },
     /// An app went on by the clock alone; its wake-up may still come.
     Overslept(Overslept),
+    /// A pass goes on that was held up, if it still is at this turn.
+    Resume { node: NodeId, turn: u64 },
     /// A node comes up again.
     Boot { node: NodeId },
     /// A card that was found dead is reset, once nothing of its ports is left.
@@ -91,6 +93,8 @@ pub(crate) struct Sim {
     pub(crate) nodes: Vec<Rc<Node>>,
     pub(crate) apps: RefCell<Apps>,
     pub(crate) parker: Parker,
+    /// By which passes of cards are held up.
+    pub(crate) passes: Parker,
     pub(crate) pool: StackPool,
     /// The waits that the clock has ended, of apps that have done nothing since.
     pub(crate) overslept: RefCell<BTreeMap<AppId, Overslept>>,
@@ -105,6 +109,8 @@ pub(crate) struct Sim {
     fuse_length: u32,
     /// Accesses of apps until one of them is interrupted.
     app_fuse: Cell<u32>,
+    /// Accesses of cards until one of them may be held up.
+    card_fuse: Cell<u32>,
     next_process: Cell<u32>,
     pub(crate) next_dma: Cell<u64>,
     /// What things cost, where that is not left to the dice.
@@ -146,6 +152,7 @@ impl Sim {
             nodes: nodes(me),
             apps: RefCell::default(),
             parker: Parker::default(),
+            passes: Parker::default(),
             pool: StackPool::default(),
             overslept: RefCell::default(),
             complaint: RefCell::default(),
@@ -154,6 +161,7 @@ impl Sim {
             fuse: Cell::new(fuse_length),
             fuse_length,
             app_fuse: Cell::new(fuse_length),
+            card_fuse: Cell::new(fuse_length),
             next_process: Cell::new(1),
             next_dma: Cell::new(1),
             model,
@@ -285,12 +293,31 @@ impl Sim {
         self.faults.borrow().active()
     }
 
+    /// Whether a pass of a card that begins now may be held up.
+    pub(crate) fn may_hold_up(&self) -> bool {
+        !self.nested.get() && self.model.is_none() && self.faults.borrow().may_fire(FaultKind::CardSwitches)
+    }
+
+    /// Whether the running pass of a card is held up at this access.
+    pub(crate) fn holds_up(&self, node: NodeId) -> bool {
+        let left = self.card_fuse.get();
+        if left > 0 {
+            self.card_fuse.set(left - 1);
+            return false;
+        }
+        self.card_fuse.set(self.below(u64::from(self.fuse_length)) as u32);
+        self.fires(FaultKind::CardSwitches, node)
+    }
+
     /// Before each access to shared words: now and then the other side runs a step, between two
     /// accesses of this one.
     pub(crate) fn before_access(&self, node: NodeId, side: Side) {
         // In a modelled world nothing happens outside of its time.
         if self.nested.get() || self.model.is_some() {
             return;
+        }
+        if side == Side::Nic && self.passes.inside() {
+            crate::card::held_up(self, node);
         }
         let fuse = self.fuse.get();
         if fuse > 0 {

@@ -1,6 +1,7 @@
 //! A card: the NIC core under the shipped loop, over simulated buffers, DMA engines and links.
 
 mod dma;
+mod held;
 mod paced;
 mod wire;
 
@@ -24,6 +25,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
 
 pub(crate) use dma::{dma_done, dma_move, sent};
+pub(crate) use held::{HeldPass, held_up, resume};
 pub(crate) use wire::arrive;
 
 use dma::{Progress, buffers_of, fields_of, page_of, place_of};
@@ -215,11 +217,20 @@ pub(crate) fn look_at_sleep(sim: &Sim, node: &Node) {
     }
 }
 
-/// One pass of a card, if it is there and awake; posts the next one.
-pub(crate) fn pass(sim: &Sim, node: &Node) {
-    if node.card_gone.get() {
+/// One pass of a card, if it is there and awake; posts the next one. In worlds whose cards are held up it goes on in a
+/// coroutine, unless it runs inside of another step.
+pub(crate) fn pass(sim: &Sim, node: &Rc<Node>) {
+    if node.card_gone.get() || node.held.misses() {
         return;
     }
+    if sim.may_hold_up() {
+        held::begin(sim, node);
+    } else {
+        whole_pass(sim, node);
+    }
+}
+
+fn whole_pass(sim: &Sim, node: &Node) {
     let Ok(mut slot) = node.card.try_borrow_mut() else {
         return;
     };

@@ -75,6 +75,9 @@ impl Drop for World {
     fn drop(&mut self) {
         // After a panic of the world itself nothing can be said of the apps: they are forgotten.
         if !std::thread::panicking() {
+            for node in &self.sim.nodes {
+                node.held.end();
+            }
             process::bury(&self.sim);
         }
     }
@@ -367,6 +370,7 @@ impl World {
                     node.words().drain(crate::words::Side::Nic);
                 }
             }
+            Event::Resume { node, turn } => card::resume(&sim, sim.node(node), turn),
             Event::Lands { node, life, side } if alive(node, life) => {
                 sim.node(node).words().land(side, sim.now());
             }
@@ -452,6 +456,8 @@ impl World {
     fn counters(&self) -> BTreeMap<String, u64> {
         let mut counters: BTreeMap<String, u64> = BTreeMap::new();
         for node in &self.sim.nodes {
+            // A run that fails may leave a pass that is held up.
+            node.held.end();
             if let Some(card) = node.card.borrow().as_ref() {
                 for (name, value) in card.counters() {
                     *counters.entry(name.to_owned()).or_default() += value;

@@ -53,6 +53,7 @@ impl World {
             timers: timers(),
         };
         let card = Card::boot(sim, node, config, self.dma)?;
+        node.held.end();
         *node.card.borrow_mut() = Some(card);
         node.card_gone.set(false);
         node.kick(sim, Nanos(500));
