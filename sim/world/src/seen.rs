@@ -259,6 +259,8 @@ pub(crate) enum Seen {
     /// A frame was handed to a card.
     Arrived { to: NodeId, frame: Rc<[u8]> },
     /// A cut link swallowed a frame.
+    Cut { frame: Rc<[u8]> },
+    /// A frame came to a card that is not there.
     Lost { from: NodeId, to: NodeId },
     /// The wire lost this frame alone, or spoilt it so that its checksum gave it away.
     FrameLost { frame: Rc<[u8]> },

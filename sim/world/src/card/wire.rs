@@ -70,7 +70,7 @@ pub(super) fn transmit(sim: &Sim, now: Nanos, from: NodeId, header: &Header, fra
         }
         Fate::Cut => {
             sim.note(from, "cut", &[("to", u64::from(to.0))]);
-            sim.see(Seen::Lost { from, to });
+            sim.see(Seen::Cut { frame });
         }
         Fate::Lost => {
             sim.note(from, "lost", &[("to", u64::from(to.0))]);

@@ -109,6 +109,11 @@ impl Message {
     pub(crate) const fn windowed(&self) -> bool {
         self.kind >= 1 && self.kind < 16
     }
+
+    /// Whether a program or a driver waits for it, or for what it tells. Others are about the link itself.
+    pub(crate) const fn carries(&self) -> bool {
+        self.windowed() || matches!(self.kind, READ_REPLY | ATOMIC_REPLY | FLUSH_REPLY | ERROR)
+    }
 }
 
 /// Whether an operation of this kind of message, with these flags, says that everything before it has landed.

@@ -266,6 +266,22 @@ mod tests {
     }
 
     #[test]
+    fn a_link_survives_a_cut_that_swallows_nothing_but_a_probe() {
+        let write = frame(Kind::Write, 5, 0x1000, b"data", 0);
+        let probe = Header::new(Kind::Probe, NodeId(0), NodeId(1)).encode().to_vec();
+        let cases = [(probe, None), (write.clone(), Some((0, 1)))];
+        for (swallowed, down) in cases {
+            let cut = Seen::Cut {
+                frame: swallowed.into(),
+            };
+            let (mut ledger, mut all) = (Ledger::default(), checker());
+            let facts = [sent(write.clone()), cut];
+            assert_eq!(feed_at(&mut all, &mut ledger, Nanos(10), &facts), Ok(()));
+            assert_eq!(ledger.given_up(2), down);
+        }
+    }
+
+    #[test]
     fn a_link_that_is_given_up_for_nothing_is_caught() {
         caught(feed(&mut checker(), &[down()]), "nothing has happened");
         let late = Seen::FrameLate {

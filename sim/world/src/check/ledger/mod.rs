@@ -180,6 +180,7 @@ impl Ledger {
                 self.node_causes.insert(node.0, now);
                 self.hears_no_more(*node);
             }
+            Seen::Cut { frame } => self.cut(now, frame),
             Seen::Lost { from, to } => {
                 self.blame(now, *from, *to);
                 self.give_up(*from, *to);

@@ -20,6 +20,18 @@ impl Ledger {
         self.causes.insert(pair(from, to), now);
     }
 
+    /// A cut link swallowed a frame. The link survives a cut that swallows no more than what is about itself.
+    pub(super) fn cut(&mut self, now: Nanos, frame: &[u8]) {
+        let Some(message) = Message::read(frame) else {
+            return;
+        };
+        let (from, to) = (NodeId(message.source), NodeId(message.destination));
+        self.blame(now, from, to);
+        if message.carries() {
+            self.give_up(from, to);
+        }
+    }
+
     /// A frame was lost alone.
     pub(super) fn frame_lost(&mut self, now: Nanos, frame: &[u8]) {
         let Some(message) = Message::read(frame) else {
