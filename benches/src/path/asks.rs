@@ -117,7 +117,7 @@ fn ask(opcode: Opcode) -> Result<()> {
             probe_stored(black_box(&mut pair.destination), now, id);
         }
         let frame = pair.destination.frame()?;
-        if let Some(staging) = pair.destination.board.sent.pop_front() {
+        if let Some(staging) = pair.destination.board.sent.pop() {
             probe_sent(black_box(&mut pair.destination), now, staging);
         }
         probe_reply(black_box(&mut pair.source), now, black_box(&frame));
@@ -176,7 +176,7 @@ fn case_queued() -> Result<()> {
 
 /// Writes, and carries what is left over by hand: acknowledgements.
 #[inline(never)]
-fn case_acks() -> Result<()> {
+pub(super) fn case_acks() -> Result<()> {
     let mut pair = Pair::linked()?;
     let mut acks = 0;
     for _ in 0..ROUNDS {

@@ -269,20 +269,20 @@ const ROWS: [(&str, &str, &str, f64); 4] = [
         "miss_heard",
         "host: a bounced write's event to its worker's queue",
         "probe_heard",
-        545.0,
+        560.0,
     ),
     (
         "miss_taken",
         "host: queue to the page that is wanted",
         "probe_taken",
-        430.0,
+        470.0,
     ),
-    ("miss_paged", "host: page there to the copy", "probe_paged", 390.0),
+    ("miss_paged", "host: page there to the copy", "probe_paged", 410.0),
     (
         "miss_copied",
         "host: copied to mapped, and the card's answer",
         "probe_copied",
-        830.0,
+        870.0,
     ),
 ];
 

@@ -6,3 +6,4 @@ pub mod miss;
 pub mod pair;
 pub mod ratios;
 pub mod report;
+mod tray;

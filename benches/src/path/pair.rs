@@ -1,7 +1,8 @@
 //! Two NICs joined by the shortest possible wire: memory in slices, DMAs and messages that the caller carries.
 //!
-//! The platform does next to nothing, so that what is counted is the core.
+//! The platform does next to nothing, so that what is counted is the core: it puts down what it is given.
 
+use super::tray::Tray;
 use anyhow::{Context as _, Result, bail, ensure};
 use netvm_abi::atomic::Operand;
 use netvm_abi::bar::{BarMap, port as block};
@@ -21,7 +22,6 @@ use netvm_abi::*;
 use netvm_kit::Heap;
 use netvm_nic::platform::{Dma, DmaId, Interrupt, Operands, Payload, Platform};
 use netvm_nic::{Config, Frame, Nic};
-use std::collections::VecDeque;
 use std::sync::atomic::AtomicU32;
 
 /// The port that everything happens on.
@@ -39,11 +39,11 @@ pub struct Board {
     bar: Box<[AtomicU32]>,
     shared: Box<[AtomicU32]>,
     /// DMAs that were started.
-    pub dmas: VecDeque<(DmaId, Dma)>,
+    pub dmas: Tray<(DmaId, Dma)>,
     /// Messages that were sent, without payload.
-    pub outbox: VecDeque<OwnHeader>,
+    pub outbox: Tray<OwnHeader>,
     /// Staging buffers that have left.
-    pub sent: VecDeque<StagingId>,
+    pub sent: Tray<StagingId>,
     operands: Operands,
 }
 
@@ -63,7 +63,7 @@ impl Platform for Board {
 
     #[inline]
     fn start_dma(&mut self, id: DmaId, dma: Dma) {
-        self.dmas.push_back((id, dma));
+        self.dmas.push((id, dma));
     }
 
     fn operand(&self, slot: u8) -> Operand {
@@ -77,9 +77,9 @@ impl Platform for Board {
     #[inline]
     fn transmit(&mut self, header: &OwnHeader, payload: Payload<'_>) {
         if let Payload::Staging(staging) = payload {
-            self.sent.push_back(staging);
+            self.sent.push(staging);
         }
-        self.outbox.push_back(*header);
+        self.outbox.push(*header);
     }
 
     #[inline]
@@ -116,9 +116,9 @@ impl End {
         let mut board = Board {
             bar: words(BarMap::new(&geometry).words),
             shared: words(SharedMap::new(&geometry).words),
-            dmas: VecDeque::with_capacity(64),
-            outbox: VecDeque::with_capacity(64),
-            sent: VecDeque::with_capacity(64),
+            dmas: Tray::default(),
+            outbox: Tray::default(),
+            sent: Tray::default(),
             operands: Operands::new(),
         };
         nic.attach(&mut board);
@@ -258,7 +258,7 @@ impl End {
     /// # Errors
     /// None was.
     pub fn dma(&mut self) -> Result<DmaId> {
-        Ok(self.board.dmas.pop_front().context("no DMA was started")?.0)
+        Ok(self.board.dmas.pop().context("no DMA was started")?.0)
     }
 
     /// The frame that carries the oldest message sent.
@@ -266,7 +266,7 @@ impl End {
     /// # Errors
     /// None was.
     pub fn frame(&mut self) -> Result<Frame> {
-        let header = self.board.outbox.pop_front().context("no message was sent")?;
+        let header = self.board.outbox.pop().context("no message was sent")?;
         Ok(frame_of(&header))
     }
 }
@@ -333,10 +333,10 @@ impl Pair {
             for end in [&mut self.source, &mut self.destination] {
                 moved |= end.nic.handle_host_events(&mut end.board, now, 16);
                 moved |= end.nic.handle_doorbells(&mut end.board, now, 16);
-                while let Some(staging) = end.board.sent.pop_front() {
+                while let Some(staging) = end.board.sent.pop() {
                     end.nic.handle_sent(&mut end.board, now, staging);
                 }
-                while let Some((id, _)) = end.board.dmas.pop_front() {
+                while let Some((id, _)) = end.board.dmas.pop() {
                     end.nic.handle_dma_done(&mut end.board, now, id, true);
                     moved = true;
                 }
@@ -357,8 +357,10 @@ impl Pair {
                     end.tell(answer)?;
                 }
             }
-            let mut messages: Vec<OwnHeader> = self.source.board.outbox.drain(..).collect();
-            messages.extend(self.destination.board.outbox.drain(..));
+            let mut messages: Vec<OwnHeader> = Vec::new();
+            for end in [&mut self.source, &mut self.destination] {
+                messages.extend(std::iter::from_fn(|| end.board.outbox.pop()));
+            }
             moved |= !messages.is_empty();
             for header in &messages {
                 self.deliver(header);

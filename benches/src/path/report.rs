@@ -132,17 +132,18 @@ impl Report {
             "\n## What is left\n\n\
              These steps are to cost less than they do. The last column says which source files their instructions come \
              from, inlined functions counted where they are written; `benches/` is this benchmark's own platform.\n\n\
-             | step | wanted | now | instructions by source file |\n|---|---|---|---|\n",
+             | step | wanted | now | why | instructions by source file |\n|---|---|---|---|---|\n",
         );
         for step in &self.above {
             let shown = step.files.iter().filter(|(_, cost)| *cost >= 5.0);
             let files: Vec<String> = shown.map(|(file, cost)| format!("{file} {cost:.0}")).collect();
             writeln!(
                 page,
-                "| {} | {:.0} | {:.0} | {} |",
+                "| {} | {:.0} | {:.0} | {} | {} |",
                 step.text,
                 step.wanted,
                 step.instructions,
+                step.why,
                 files.join(", ")
             )?;
         }
