@@ -85,6 +85,8 @@ pub(crate) struct Imports<S: Storage> {
     pub(crate) news: List<2>,
     /// No pending import has anything to do before.
     pub(crate) next_due: Nanos,
+    /// Pending imports that the present look at them, which goes on in slices, has not reached.
+    pub(crate) unseen: u32,
 }
 
 impl<S: MakeTable> Imports<S> {
@@ -110,6 +112,7 @@ impl<S: MakeTable> Imports<S> {
             leaving: List::EMPTY,
             news: List::EMPTY,
             next_due: Nanos::MAX,
+            unseen: 0,
         }
     }
 }
@@ -129,6 +132,6 @@ impl<S: Storage> Imports<S> {
 
     /// When a pending import has something to do.
     pub(crate) const fn due(&self) -> Nanos {
-        self.next_due
+        if self.unseen > 0 { Nanos(0) } else { self.next_due }
     }
 }

@@ -9,11 +9,15 @@ use netvm_abi::event::NicEvent;
 use netvm_abi::storage::Storage;
 use netvm_abi::{Nanos, NodeId, Status};
 
+/// Events in a row that one call takes, if none concerns the platform: the caller's lock may be let go in between
+/// (promise P7).
+const EVENTS_AT_A_TIME: u32 = 16;
+
 impl<S: Storage> Host<S> {
     /// Takes the NIC's events until one concerns the platform, and does what is due. Judges the card
     /// last, when the ring is empty: an answer in the ring is in time, however late the host comes.
     pub fn poll<P: Platform>(&mut self, platform: &mut P, now: Nanos) -> Option<Notice> {
-        loop {
+        for _ in 0..EVENTS_AT_A_TIME {
             let more = self.do_what_is_due(platform, now);
             if let Some(notice) = self.untold(platform, now) {
                 return Some(notice);
@@ -41,6 +45,7 @@ impl<S: Storage> Host<S> {
                 return notice;
             }
         }
+        Some(Notice::Progress)
     }
 
     /// When `poll` must be called again even if no interrupt comes; [`Nanos::MAX`]: never. Ask again
@@ -58,12 +63,13 @@ impl<S: Storage> Host<S> {
     }
 
     fn do_what_is_due<P: Platform>(&mut self, platform: &mut P, now: Nanos) -> bool {
-        self.imports_due(platform, now);
+        let imports = self.imports_due(platform, now);
         self.leave(platform, now);
         if self.grants.untold > 0 {
             self.tell_holders(platform);
         }
-        self.releasing > 0 && self.is_alive() && self.release_peers(platform, now)
+        let peers = self.releasing > 0 && self.is_alive() && self.release_peers(platform, now);
+        imports || peers
     }
 
     fn untold<P: Platform>(&mut self, platform: &mut P, now: Nanos) -> Option<Notice> {

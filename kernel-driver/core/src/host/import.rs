@@ -10,6 +10,9 @@ use netvm_abi::control::Control;
 use netvm_abi::storage::Storage;
 use netvm_abi::{CapabilitySlot, Nanos, NodeId, PortId, Status, Token};
 
+/// Pending imports that one call looks at (promise P7).
+const IMPORTS_AT_A_TIME: u32 = 16;
+
 impl<S: Storage> Host<S> {
     /// Begins to import. The end comes as [`Notice::Imported`].
     ///
@@ -318,17 +321,25 @@ impl<S: Storage> Host<S> {
         }
     }
 
-    /// Asks again, and gives up what is overdue.
-    pub(crate) fn imports_due<P: Platform>(&mut self, platform: &mut P, now: Nanos) {
-        if now < self.imports.next_due {
-            return;
+    /// Asks again, and gives up what is overdue, of a slice of the pending imports. Tells whether there are more to look at.
+    pub(crate) fn imports_due<P: Platform>(&mut self, platform: &mut P, now: Nanos) -> bool {
+        if self.imports.unseen == 0 {
+            if now < self.imports.next_due {
+                return false;
+            }
+            self.imports.next_due = Nanos::MAX;
+            self.imports.unseen = self.imports.pending.len();
         }
-        self.imports.next_due = Nanos::MAX;
-        let mut next = self.imports.pending.first();
-        while let Some(index) = next {
-            next = List::<2>::after(&self.imports.table, index);
-            let Some(entry) = self.imports.table.get(index as usize) else {
-                return;
+        for _ in 0..self.imports.unseen.min(IMPORTS_AT_A_TIME) {
+            self.imports.unseen -= 1;
+            let imports = &mut self.imports;
+            let Some(index) = imports.pending.pop_front(&mut imports.table) else {
+                imports.unseen = 0;
+                break;
+            };
+            imports.pending.push_back(&mut imports.table, index);
+            let Some(entry) = imports.table.get(index as usize) else {
+                continue;
             };
             let deadline = entry.spec.map_or(Nanos(0), |spec| spec.deadline);
             if now >= deadline {
@@ -336,9 +347,10 @@ impl<S: Storage> Host<S> {
             } else if now >= entry.next_try {
                 self.ask(platform, index, now);
             } else {
-                self.imports.next_due = self.imports.next_due.min(entry.next_try.min(deadline));
+                imports.next_due = imports.next_due.min(entry.next_try.min(deadline));
             }
         }
+        self.imports.unseen > 0
     }
 
     /// What the platform has not heard yet of its imports.

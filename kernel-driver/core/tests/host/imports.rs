@@ -5,6 +5,7 @@ use netvm_abi::event::{HostEvent, NicEvent};
 use netvm_abi::shared_queue::QueueShape;
 use netvm_abi::*;
 use netvm_host::Progress;
+use netvm_host::attach::HostConfig;
 use netvm_host::events::Notice;
 use netvm_host::imports::{ImportError, ImportSpec};
 use netvm_host::ports::OpenPort;
@@ -541,4 +542,39 @@ pub(crate) fn a_request_that_cannot_be_answered_now_is_dropped_without_a_grant()
         secret: some_grant().secret,
     };
     assert!(stand.sent().contains(&(PEER, release)));
+}
+
+/// Many programs wait for the same name, as all of a job do when it begins.
+#[test]
+pub(crate) fn imports_that_are_due_together_are_asked_for_in_slices() {
+    const WAITING: u64 = 40;
+    const AT_A_TIME: u64 = 16;
+    let config = HostConfig {
+        imports: 128,
+        ..config()
+    };
+    let mut stand = Stand::with(&config, &geometry());
+    let port = stand.open();
+    stand.link_up(PEER);
+    stand.heard();
+    for _ in 0..WAITING {
+        let token = stand.import(port, "x", true);
+        let status = Status::NoSuchExport;
+        stand.control(PEER, 0, &Control::Refused { token, status });
+        assert_eq!(ended(&stand.poll()), []);
+        stand.sent();
+    }
+    let before = stand.count("imports_retried");
+    stand.now = stand.now.after(Nanos::from_millis(2));
+    let mut steps = 0;
+    while stand.count("imports_retried") < before + WAITING {
+        let asked = stand.count("imports_retried");
+        assert!(stand.host.next_deadline() <= stand.now, "{asked} of them asked");
+        let notice = stand.host.poll(&mut stand.platform, stand.now);
+        assert!(stand.count("imports_retried") <= asked + AT_A_TIME, "in one step");
+        assert!(notice.is_some() || stand.count("imports_retried") == before + WAITING);
+        steps += 1;
+        assert!(steps < 100, "they are not asked for");
+    }
+    assert!(steps >= 3, "{steps} steps");
 }

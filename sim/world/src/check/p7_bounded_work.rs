@@ -17,7 +17,8 @@ const fn bound(step: CoreStep) -> u32 {
         CoreStep::Sent | CoreStep::Rest => 6_000,
         // Sixteen ports, three words each.
         CoreStep::SecondLook => 64,
-        CoreStep::Poll => 1_500,
+        // A slice of 128 withdrawn grants, whose holders are told.
+        CoreStep::Poll => 4_500,
         CoreStep::Deadline => 8,
         // A port's memory is cleared.
         CoreStep::Call => 3_000,
