@@ -187,10 +187,14 @@ impl<S: Storage> Host<S> {
         entry.next_try = now.after(self.config.import_retry);
         self.connect(platform, spec.node);
         if spec.node == self.node {
-            let granted = self.answer_import(
-                platform, spec.node, spec.port, port, spec.modes, &spec.name, token,
-            );
-            self.import_answered(platform, spec.node, token, granted, now);
+            // A port may write as soon as it has the grant. The card refuses what is for a node that it knows no link to,
+            // also where that is its own; it comes up by itself.
+            if self.peer(spec.node).is_some() {
+                let granted = self.answer_import(
+                    platform, spec.node, spec.port, port, spec.modes, &spec.name, token,
+                );
+                self.import_answered(platform, spec.node, token, granted, now);
+            }
         } else if self.peer(spec.node).is_some() {
             let message = Control::Import {
                 token,

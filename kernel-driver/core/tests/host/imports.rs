@@ -372,6 +372,16 @@ pub(crate) fn a_port_imports_from_its_own_node_without_a_message() {
     assert_eq!(ended(&stand.poll()), []);
     let export = stand.export(other, "own", 0, 4, Modes::WRITE);
     stand.now = Nanos::from_millis(2);
+    // The card would refuse a write to a node that it knows no link to.
+    assert_eq!(
+        ended(&stand.poll()),
+        [],
+        "before the card has a link to its own node"
+    );
+    stand.say(NicEvent::PeerUp {
+        peer: NODE,
+        incarnation: LINK,
+    });
     let notices = ended(&stand.poll());
     assert!(
         matches!(notices[..], [Ok(grant)] if grant.len == 4 * PAGE),
