@@ -467,8 +467,10 @@ impl PortInner {
 
     /// A handler is armed (or, with `None`, disarmed) for a number. Gives back the one before.
     pub(super) fn set_handler(&self, id: NotificationId, handler: Option<Handler>) -> Option<Armed> {
+        // Outlives the lock also where a thread unwinds: what it owns may take the lock when it is dropped.
+        let mut before = None;
         let mut state = self.inbox.state.lock();
-        let (before, moved) = self.replace(&mut state, id, handler);
+        let moved = self.replace(&mut state, id, handler, &mut before);
         drop(state);
         if moved {
             self.backend.wake();
@@ -478,30 +480,33 @@ impl PortInner {
 
     /// The handler that was armed so is disarmed, unless that was done before. Its own part is away: it runs.
     pub(super) fn disarm_if(&self, id: NotificationId, generation: u64) {
+        let mut before = None;
         let mut state = self.inbox.state.lock();
         let armed = state.handlers.get(&id);
         if armed.is_none_or(|armed| armed.generation != generation) {
             return;
         }
-        let (_, moved) = self.replace(&mut state, id, None);
+        let moved = self.replace(&mut state, id, None, &mut before);
         drop(state);
         if moved {
             self.backend.wake();
         }
     }
 
-    /// Gives back the handler before, and whether there are signals that now are another's to handle. The other may have
-    /// blocked already, and the card interrupts for no signal twice: so it is to be woken, once the lock is free.
+    /// Puts the handler before into `before`, and tells whether there are signals that now are another's to handle. The
+    /// other may have blocked already, and the card interrupts for no signal twice: so it is to be woken, once the lock is
+    /// free.
     fn replace(
         &self,
         state: &mut State,
         id: NotificationId,
         handler: Option<Handler>,
-    ) -> (Option<Armed>, bool) {
+        before: &mut Option<Armed>,
+    ) -> bool {
         state.generation += 1;
         let generation = state.generation;
         let arms = handler.is_some();
-        let before = match handler {
+        *before = match handler {
             Some(handler) => state.handlers.insert(
                 id,
                 Armed {
@@ -524,7 +529,7 @@ impl PortInner {
             state.out.remove(id);
             self.announce(state, id);
         }
-        (before, moved || found)
+        moved || found
     }
 
     /// From now on the card interrupts for signals of this number. The caller looks at the counts
