@@ -12,7 +12,7 @@ use netvm_world::check::Promise;
 use netvm_world::{Config, FaultLevel, NoTrace, run_conformance};
 
 /// Seeds that a mutant may survive.
-const SEEDS: u64 = 6;
+const SEEDS: u64 = 100;
 
 /// What finds it, and what that says.
 struct Found {
