@@ -180,6 +180,11 @@ impl Posted {
         }
     }
 
+    /// Whether it is a write: alone of its kind, nothing is told of its end if it succeeds.
+    pub(crate) const fn is_write(&self) -> bool {
+        self.kind() == WRITE
+    }
+
     /// Whether it is held back behind one of its stream that has failed.
     pub(crate) const fn asks_for_order(&self) -> bool {
         asks_for_order(self.kind(), self.flags)

@@ -4,12 +4,14 @@
 //! Commands of a port leave in the order in which they were posted, so what is behind the front one waits for it, and the
 //! wait of each counts from when it has come to the front. There it may wait for its own page, which comes or ends it
 //! within the deadline; for room in the window of a node that does not answer, until the link is given up; and for a link,
-//! until its greetings are.
+//! until its greetings are. A write that is held back (`docs/ABI.md`, chapter 10) ends without a word: its program has been
+//! told of the failure before it.
 
 use super::message::{Message, Posted};
 use super::{Checker, Ledger, Limits, News, Promise, Verdict};
 use crate::seen::{Ending, Seen};
 use netvm_abi::port_area::ErrorRecord;
+use netvm_abi::status::Status;
 use netvm_abi::{Nanos, NodeId, PortId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -24,6 +26,31 @@ struct Queue {
     since: Nanos,
     /// The last one that was posted: a doorbell may be rung again.
     last: Option<u32>,
+    /// Nodes and epochs in which something failed of which the receiver does not know: a write that asks for order behind
+    /// that ends without a word.
+    broken: BTreeSet<(u16, u16)>,
+    /// Of some failures it is not known what failed.
+    missed: bool,
+}
+
+impl Queue {
+    /// Another command has come to the front.
+    fn moved(&mut self, now: Nanos) {
+        self.since = now;
+        self.pass_held_back(now);
+    }
+
+    /// What ends without a word does not wait at the front.
+    fn pass_held_back(&mut self, now: Nanos) {
+        while let Some(front) = self.commands.front()
+            && front.is_write()
+            && front.asks_for_order()
+            && (self.missed || self.broken.contains(&(front.node, front.epoch)))
+        {
+            self.commands.pop_front();
+            self.since = now;
+        }
+    }
 }
 
 /// Times the commands at the fronts of the ports' queues.
@@ -54,10 +81,10 @@ impl Waits {
         if queue.last.replace(command.op) == Some(command.op) {
             return;
         }
-        if queue.commands.is_empty() {
-            queue.since = now;
-        }
         queue.commands.push_back(command);
+        if queue.commands.len() == 1 {
+            queue.moved(now);
+        }
     }
 
     /// A command has left: those before it have ended, and have no frame.
@@ -68,7 +95,7 @@ impl Waits {
         };
         if let Some(place) = queue.commands.iter().position(|command| command.is(message)) {
             queue.commands.drain(..=place);
-            queue.since = now;
+            queue.moved(now);
         }
     }
 
@@ -77,10 +104,24 @@ impl Waits {
         let Some(queue) = self.queues.get_mut(&at) else {
             return;
         };
-        if queue.commands.front().is_some_and(|command| command.op == op) {
-            queue.since = now;
-        }
+        let is_front = queue.commands.front().is_some_and(|command| command.op == op);
         queue.commands.retain(|command| command.op != op);
+        if is_front {
+            queue.moved(now);
+        }
+    }
+
+    /// A program is told of a failure. The receiver does not know of it if the operation has not left, or was lost with its
+    /// link.
+    fn failed(&mut self, now: Nanos, at: At, record: &ErrorRecord) {
+        let op = record.op.0;
+        if let Some(queue) = self.queues.get_mut(&at)
+            && (record.status == Status::LinkLost || queue.commands.iter().any(|command| command.op == op))
+        {
+            queue.broken.insert((record.node.0, record.epoch.0));
+            queue.pass_held_back(now);
+        }
+        self.ended(now, at, op);
     }
 
     fn forget_node(&mut self, node: NodeId) {
@@ -118,12 +159,14 @@ impl Checker for Waits {
                 }
             }
             Seen::Told { node, port, words } => {
-                self.ended(now, (node, port), ErrorRecord::decode(words).op.0);
+                self.failed(now, (node, port), &ErrorRecord::decode(words));
             }
             Seen::Replied { node, port, op } => self.ended(now, (node, port), op),
             // Which ones is not told.
             Seen::ErrorsLost { node, port } => {
-                self.queues.remove(&(node, port));
+                let queue = self.queues.entry((node, port)).or_default();
+                queue.commands.clear();
+                queue.missed = true;
             }
             Seen::PortOpened { node, port, .. }
             | Seen::PortClosed { node, port }
@@ -180,7 +223,7 @@ mod tests {
     use super::super::message::tests::frame;
     use super::super::tests::{NODE, PORT, caught, feed_at, sent};
     use super::*;
-    use netvm_abi::descriptor::Command;
+    use netvm_abi::descriptor::{Command, CommandFlags};
     use netvm_abi::wire::Kind;
     use netvm_abi::{ByteLen, OpId, VirtAddr};
 
@@ -196,8 +239,9 @@ mod tests {
         })
     }
 
-    fn posted(op: u32) -> Seen {
+    fn with(op: u32, flags: CommandFlags) -> Seen {
         let command = Command {
+            flags,
             node: NodeId(1),
             port: PortId(4),
             len: ByteLen(4),
@@ -211,6 +255,14 @@ mod tests {
             words: command.encode(),
             inline: 0,
         }
+    }
+
+    fn posted(op: u32) -> Seen {
+        with(op, CommandFlags::empty())
+    }
+
+    fn ordered(op: u32) -> Seen {
+        with(op, CommandFlags::ORDERED)
     }
 
     /// What is seen at 1,000, and the verdict at this time, if operation 1 was posted at 0.
@@ -228,6 +280,42 @@ mod tests {
         caught(after(&[posted(2)], BOUND + 1), "operation 0x1");
         // A doorbell that is rung again is no command.
         caught(after(&[posted(1)], BOUND + 1), "operation 0x1");
+    }
+
+    #[test]
+    fn a_write_that_is_held_back_ends_without_a_word() {
+        let told = |op, status| Seen::Told {
+            node: NODE,
+            port: PORT,
+            words: ErrorRecord {
+                op: OpId(op),
+                status,
+                node: NodeId(1),
+                ..ErrorRecord::default()
+            }
+            .encode(),
+        };
+        // One that had left is lost with its link, or one in the queue fails at its source.
+        let one_lost = [told(1, Status::Unmapped), ordered(2)];
+        assert_eq!(after(&one_lost, 10 * BOUND), Ok(()));
+        let one_left = [told(1, Status::Unmapped), told(0, Status::LinkLost), ordered(2)];
+        assert_eq!(after(&one_left, 10 * BOUND), Ok(()));
+        // The receiver knows of this one: what is behind it leaves.
+        let known = [
+            Seen::Replied {
+                node: NODE,
+                port: PORT,
+                op: 1,
+            },
+            told(0, Status::Unmapped),
+            ordered(2),
+        ];
+        caught(after(&known, 1_001 + BOUND), "operation 0x2");
+        // What asks for no order is told.
+        caught(
+            after(&[told(1, Status::LinkLost), posted(2)], 1_001 + BOUND),
+            "operation 0x2",
+        );
     }
 
     #[test]
