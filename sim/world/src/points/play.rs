@@ -7,6 +7,7 @@ use crate::dice::Dice;
 use crate::report::{Failure, Report};
 use crate::trace::{NoTrace, TraceSink};
 use crate::world::World;
+use netvm_abi::Nanos;
 use netvm_conformance::{ALL, Case};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,6 +23,9 @@ const HASTY: Duration = Duration::from_millis(400);
 /// How long those wait that have a process die by themselves, and whose others hear of that late.
 const PATIENT: Duration = Duration::from_secs(2);
 const SLOW: [&str; 1] = ["dead_in_wait_queue"];
+
+/// How often hosts look around. Most of a run is a wait for what never comes, and most of that are ticks.
+const TICK: Nanos = Nanos::from_micros(200);
 
 /// The seed of all these runs.
 const SEED: u64 = 1;
@@ -134,7 +138,7 @@ fn world(case: &'static Case, wants_lines: bool) -> World {
     let patience = if SLOW.contains(&case.name) { PATIENT } else { HASTY };
     let prospect = Prospect::OneFault(patience);
     let roles = |_: &mut Dice, _: &Config| vec![cluster::role_of(case, SEED, prospect)];
-    World::with_roles(SEED, config(), wants_lines, roles)
+    World::with_roles(SEED, config(), wants_lines, roles).with_tick(TICK)
 }
 
 /// Plays a body without faults and keeps its points.

@@ -274,6 +274,12 @@ impl World {
         }
     }
 
+    /// The same, whose hosts look around so often.
+    pub(crate) fn with_tick(mut self, tick: Nanos) -> Self {
+        self.tick = tick;
+        self
+    }
+
     /// What it is made of.
     pub(crate) fn sim(&self) -> Rc<Sim> {
         self.sim.clone()
