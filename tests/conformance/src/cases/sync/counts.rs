@@ -157,6 +157,8 @@ pub(in super::super) fn queue_messages(env: &Env) -> Outcome {
 
         let mut waits = costs(one, "insertQ", (1, 0), || first.insert())?;
         let mut appended = costs(two, "insertQ behind another", (1, 1), || second.insert())?;
+        // A predecessor that has not got the message waits for it as long as it may.
+        two.flush_remote(two.node().id())?;
         costs(three, "removeQ", (1, 1), || mine.signal())?;
         costs(one, "waitQ with a successor", (1, 0), || waits.wait(env.patience))?;
         costs(three, "removeQ", (1, 1), || mine.signal())?;
