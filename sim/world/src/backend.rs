@@ -174,7 +174,7 @@ impl Backend for SimBackend {
         let node = sim.node(self.node).clone();
         let (_, process) = process::running(&sim).ok_or_else(gone)?;
         let open = {
-            let mut slot = node.driver.borrow_mut();
+            let mut slot = node.driver(&sim);
             let driver = slot.as_mut().ok_or(Refusal::Status(Status::CardGone))?;
             driver.step(&sim, CoreStep::Call, |driver| {
                 driver.host.port_open(&mut driver.platform, request.port)
@@ -292,7 +292,7 @@ impl PortBackend for SimPort {
             return Err(Refusal::Status(Status::NoMemory));
         }
         let segment = {
-            let mut slot = node.driver.borrow_mut();
+            let mut slot = node.driver(&sim);
             let driver = slot.as_mut().ok_or_else(gone)?;
             driver
                 .host
@@ -353,7 +353,7 @@ impl PortBackend for SimPort {
             allow: &allow,
         };
         let export = {
-            let mut slot = node.driver.borrow_mut();
+            let mut slot = node.driver(&sim);
             let driver = slot.as_mut().ok_or_else(gone)?;
             driver.host.export(self.open.port, &host_spec)
         };
@@ -415,7 +415,7 @@ impl PortBackend for SimPort {
             wait: false,
         };
         let token = {
-            let mut slot = node.driver.borrow_mut();
+            let mut slot = node.driver(&sim);
             let driver = slot.as_mut().ok_or_else(gone)?;
             driver
                 .host
@@ -433,8 +433,7 @@ impl PortBackend for SimPort {
         loop {
             let events = process::events(&node, self.open.port);
             let ended = node
-                .driver
-                .borrow_mut()
+                .driver(&sim)
                 .as_mut()
                 .and_then(|driver| driver.imported.remove(&token));
             match ended {
@@ -447,7 +446,7 @@ impl PortBackend for SimPort {
                 None => {}
             }
             if sim.now() >= deadline || self.live().is_err() {
-                if let Some(driver) = node.driver.borrow_mut().as_mut() {
+                if let Some(driver) = node.driver(&sim).as_mut() {
                     // It may have ended in this very moment; then there is nothing to give up.
                     let _ = driver
                         .host
@@ -462,7 +461,7 @@ impl PortBackend for SimPort {
     fn release(&self, exporter: NodeId, grant: &Grant) {
         let Ok((sim, node)) = self.live() else { return };
         let token = self.imports.borrow_mut().remove(&(exporter, grant.capability.0));
-        if let (Some(token), Ok(mut slot)) = (token, node.driver.try_borrow_mut())
+        if let (Some(token), Some(mut slot)) = (token, node.try_driver(&sim))
             && let Some(driver) = slot.as_mut()
         {
             // Best effort, as the interface says.

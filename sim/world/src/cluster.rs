@@ -177,7 +177,7 @@ impl Cluster for SimCluster {
         let Some(sim) = self.sim.upgrade() else { return };
         let node = sim.node(NodeId(node)).clone();
         crate::world::restart(&sim, &node);
-        while node.driver.borrow().is_none() {
+        while node.driver(&sim).is_none() {
             pause(&sim);
         }
     }

@@ -121,6 +121,14 @@ impl Parker {
         self.0.set(Some(yielder));
     }
 
+    /// Runs `act`, which parks no app: it is not the app that wants it, though it runs on its stack.
+    pub(crate) fn masked<T>(&self, act: impl FnOnce() -> T) -> T {
+        let yielder = self.0.take();
+        let result = act();
+        self.0.set(yielder);
+        result
+    }
+
     /// Whether an app runs right now.
     pub(crate) fn inside(&self) -> bool {
         // A pointer is copied, not followed.

@@ -165,7 +165,7 @@ pub(crate) fn nudge(sim: &Sim, node: &Node, span: Nanos) {
 pub(crate) fn poll(sim: &Sim, node: &Node) {
     let mut notices = Vec::new();
     {
-        let Ok(mut slot) = node.driver.try_borrow_mut() else {
+        let Some(mut slot) = node.try_driver(sim) else {
             return;
         };
         let Some(driver) = slot.as_mut() else { return };
@@ -187,7 +187,7 @@ pub(crate) fn poll(sim: &Sim, node: &Node) {
 
 /// Sees to it that the driver looks when its host core says so.
 pub(crate) fn arm(sim: &Sim, node: &Node) {
-    let Ok(mut slot) = node.driver.try_borrow_mut() else {
+    let Some(mut slot) = node.try_driver(sim) else {
         return;
     };
     let Some(driver) = slot.as_mut() else { return };
@@ -216,7 +216,7 @@ impl System for Desk<'_> {
     type Platform = HostPlatform;
 
     fn call<R>(&self, call: impl FnOnce(&mut Host<Heap>, &mut HostPlatform, Nanos) -> R) -> Option<R> {
-        let mut slot = self.node.driver.borrow_mut();
+        let mut slot = self.node.driver(self.sim);
         let driver = slot.as_mut()?;
         let now = self.sim.now();
         Some(driver.step(self.sim, CoreStep::Call, |driver| {
@@ -251,7 +251,7 @@ impl Handler for Desk<'_> {
                 ("status", result.err().map_or(0, |status| status as u64)),
             ],
         );
-        if let Some(driver) = node.driver.borrow_mut().as_mut() {
+        if let Some(driver) = node.driver(sim).as_mut() {
             driver.imported.insert(import, result);
         }
         crate::process::port_event(sim, node, port);
@@ -288,7 +288,7 @@ pub(crate) fn stop_card(sim: &Sim, node: &Node) {
         sim.see(Seen::DmaAborted { node: node.id, dma });
     }
     sim.see(Seen::CardDead { node: node.id });
-    if let Some(driver) = node.driver.borrow_mut().as_mut() {
+    if let Some(driver) = node.driver(sim).as_mut() {
         driver.host.card_stopped(&mut driver.platform, true, sim.now());
     }
     nudge(sim, node, Nanos(500));
@@ -307,7 +307,7 @@ pub(crate) fn stop_card(sim: &Sim, node: &Node) {
 
 /// Has a port's worker go on after `span`.
 fn wake_worker(sim: &Sim, node: &Node, port: PortId, span: Nanos) {
-    let mut slot = node.driver.borrow_mut();
+    let mut slot = node.driver(sim);
     let Some(driver) = slot.as_mut() else { return };
     let worker = driver.workers.entry(port).or_default();
     if !std::mem::replace(&mut worker.due, true) {
@@ -325,7 +325,7 @@ fn wake_worker(sim: &Sim, node: &Node, port: PortId, span: Nanos) {
 /// A port's worker goes on.
 pub(crate) fn work(sim: &Sim, node: &Node, port: PortId) {
     let mut worker = {
-        let mut slot = node.driver.borrow_mut();
+        let mut slot = node.driver(sim);
         let Some(driver) = slot.as_mut() else { return };
         let Some(entry) = driver.workers.get_mut(&port) else {
             return;
@@ -339,17 +339,17 @@ pub(crate) fn work(sim: &Sim, node: &Node, port: PortId) {
         port,
     };
     let turn = worker.turn(&memory);
-    with_entry(node, port, |entry| entry.worker = worker);
+    with_entry(sim, node, port, |entry| entry.worker = worker);
     let pause = match turn {
         Turn::Idle => None,
         Turn::PagedIn => Some(sim.span(Nanos(50), Nanos(2_500))),
         Turn::Told => {
-            with_entry(node, port, |entry| entry.since = Some(sim.now()));
+            with_entry(sim, node, port, |entry| entry.since = Some(sim.now()));
             Some(sim.span(Nanos(100), Nanos(1_500)))
         }
         Turn::Wait(span) => Some(span),
         Turn::Ended(Ended { status, .. }) => {
-            with_entry(node, port, |entry| entry.since = None);
+            with_entry(sim, node, port, |entry| entry.since = None);
             sim.note(
                 node.id,
                 "miss answered",
@@ -368,8 +368,8 @@ pub(crate) fn work(sim: &Sim, node: &Node, port: PortId) {
     kernel::progress(sim, node);
 }
 
-fn with_entry<T: Default>(node: &Node, port: PortId, f: impl FnOnce(&mut Entry) -> T) -> T {
-    let mut slot = node.driver.borrow_mut();
+fn with_entry<T: Default>(sim: &Sim, node: &Node, port: PortId, f: impl FnOnce(&mut Entry) -> T) -> T {
+    let mut slot = node.driver(sim);
     slot.as_mut()
         .and_then(|driver| driver.workers.get_mut(&port).map(f))
         .unwrap_or_default()
@@ -386,7 +386,7 @@ impl Memory<'_> {
     fn since(&self) -> Nanos {
         let Desk { sim, node } = self.desk;
         let now = sim.now();
-        with_entry(node, self.port, |entry| *entry.since.get_or_insert(now))
+        with_entry(sim, node, self.port, |entry| *entry.since.get_or_insert(now))
     }
 }
 

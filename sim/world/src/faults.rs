@@ -82,6 +82,8 @@ kinds! {
         CardPauses = "card: pauses",
         /// A card is held up between two accesses of a pass; everything else goes on.
         CardSwitches = "card: held up",
+        /// A step of a kernel is held up between two accesses; what does not need the host core goes on.
+        KernelSwitches = "kernel: held up",
         /// A card stops for good and answers reads with all ones.
         CardHangs = "card: hangs",
         /// Descriptors of arbitrary or mutated bytes.
@@ -364,6 +366,7 @@ const fn is_benign(kind: FaultKind) -> bool {
             | FaultKind::VmRace
             | FaultKind::CardPauses
             | FaultKind::CardSwitches
+            | FaultKind::KernelSwitches
             | FaultKind::HostileFrame
             | FaultKind::HostileReplay
     )
@@ -384,6 +387,8 @@ const fn usual_rate(kind: FaultKind) -> u32 {
         FaultKind::BusLag => 30_000,
         // Asked once in some hundred accesses of a card.
         FaultKind::CardSwitches => 100_000,
+        // Asked once in some ten accesses of a kernel's step.
+        FaultKind::KernelSwitches => 100_000,
         // The rest is asked once a tick of a node's host (20 us).
         FaultKind::VmEvict => 200_000,
         FaultKind::VmDiscard => 3_000,

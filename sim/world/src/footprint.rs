@@ -116,7 +116,7 @@ fn parts(sim: &Sim, checkers: &Checkers) -> Vec<Part> {
                 add(NIC, &format!("table of {}", short(entry)), bytes);
             }
         }
-        if let Some(Driver { tables, .. }) = node.driver.borrow().as_ref() {
+        if let Some(Driver { tables, .. }) = node.driver(sim).as_ref() {
             add(HOST, "its own fields", size_of::<Host<Heap>>() as u64);
             for &(entry, bytes) in tables {
                 add(HOST, &format!("table of {}", short(entry)), bytes);

@@ -31,6 +31,7 @@ pub mod evidence;
 pub mod faults;
 pub mod footprint;
 mod heap;
+mod held;
 mod history;
 mod hostile;
 mod judged;

@@ -3,7 +3,7 @@
 use crate::card::{Bus, Card, HeldPass};
 use crate::driver::Driver;
 use crate::faults::{FaultKind, ProtocolState, StateSet};
-use crate::kernel::Jobs;
+use crate::kernel::{self, HeldStep, Jobs};
 use crate::points::{self, Access, Word};
 use crate::process::Ports;
 use crate::rings;
@@ -16,7 +16,7 @@ use netvm_abi::bar::{BarMap, port as block};
 use netvm_abi::page_table::{PageTable, ROW_SLOTS, SLOT_WORDS};
 use netvm_abi::shared_map::{SharedMap, status_page};
 use netvm_abi::{Geometry, Nanos, NodeId, NotificationId, PortId, Vpn, WordIndex, port_area};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
 
@@ -48,7 +48,7 @@ pub(crate) struct Node {
     pub(crate) vm: RefCell<HostVm>,
     pub(crate) card: RefCell<Option<Card>>,
     pub(crate) bus: RefCell<Bus>,
-    pub(crate) driver: RefCell<Option<Driver>>,
+    driver: RefCell<Option<Driver>>,
     pub(crate) jobs: RefCell<Jobs>,
     pub(crate) ports: RefCell<Ports>,
     pub(crate) activity: Activity,
@@ -62,6 +62,8 @@ pub(crate) struct Node {
     pub(crate) card_due: Cell<bool>,
     /// The pass of its card that is held up.
     pub(crate) held: HeldPass,
+    /// The step of its kernel that is held up.
+    pub(crate) held_step: HeldStep,
     /// The card is being reset.
     pub(crate) resetting: Cell<bool>,
     /// When the card wants its next pass, if nothing happens before.
@@ -105,6 +107,7 @@ impl Node {
             card_gone: Cell::new(false),
             card_due: Cell::new(false),
             held: HeldPass::default(),
+            held_step: HeldStep::default(),
             resetting: Cell::new(false),
             card_deadline: Cell::new(Nanos(0)),
             slept_on: Cell::new(0),
@@ -120,6 +123,7 @@ impl Node {
         *self.vm.borrow_mut() = HostVm::new(self.id, self.first_frame, self.memory_limit);
         *self.bus.borrow_mut() = Bus::new(self.geometry);
         self.held.end();
+        self.held_step.end();
         *self.card.borrow_mut() = None;
         *self.driver.borrow_mut() = None;
         *self.jobs.borrow_mut() = Jobs::default();
@@ -144,6 +148,28 @@ impl Node {
         }
         self.activity.in_flight.set(0);
         self.activity.reads.set(0);
+    }
+
+    /// Its driver, behind its lock: a step of the kernel that is held up goes on to its end first.
+    pub(crate) fn driver(&self, sim: &Sim) -> RefMut<'_, Option<Driver>> {
+        kernel::finish(sim, self);
+        self.driver.borrow_mut()
+    }
+
+    /// The same, if it is not this very processor that is inside.
+    pub(crate) fn try_driver(&self, sim: &Sim) -> Option<RefMut<'_, Option<Driver>>> {
+        kernel::finish(sim, self);
+        self.driver.try_borrow_mut().ok()
+    }
+
+    /// Whether it has no driver yet. One that is at work is there.
+    pub(crate) fn boots(&self) -> bool {
+        self.driver.try_borrow().is_ok_and(|driver| driver.is_none())
+    }
+
+    /// Whether nothing has its driver's lock.
+    pub(crate) fn driver_is_free(&self) -> bool {
+        self.driver.try_borrow_mut().is_ok()
     }
 
     /// The words of its present life.
@@ -199,8 +225,8 @@ impl Node {
                 }
             }
             Side::Nic => {
-                if self.driver.try_borrow_mut().is_ok() {
-                    crate::kernel::interleaved(sim, self);
+                if self.driver_is_free() {
+                    kernel::interleaved(sim, self);
                     self.words().drain(Side::Host);
                 }
             }

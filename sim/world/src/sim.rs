@@ -64,8 +64,8 @@ pub(crate) enum Event {
     },
     /// An app went on by the clock alone; its wake-up may still come.
     Overslept(Overslept),
-    /// A pass goes on that was held up, if it still is at this turn.
-    Resume { node: NodeId, turn: u64 },
+    /// A step of this side goes on that was held up, if it still is at this turn.
+    Resume { node: NodeId, side: Side, turn: u64 },
     /// A node comes up again.
     Boot { node: NodeId },
     /// A card that was found dead is reset, once nothing of its ports is left.
@@ -95,6 +95,8 @@ pub(crate) struct Sim {
     pub(crate) parker: Parker,
     /// By which passes of cards are held up.
     pub(crate) passes: Parker,
+    /// By which steps of kernels are held up.
+    pub(crate) steps: Parker,
     pub(crate) pool: StackPool,
     /// The waits that the clock has ended, of apps that have done nothing since.
     pub(crate) overslept: RefCell<BTreeMap<AppId, Overslept>>,
@@ -111,6 +113,8 @@ pub(crate) struct Sim {
     app_fuse: Cell<u32>,
     /// Accesses of cards until one of them may be held up.
     card_fuse: Cell<u32>,
+    /// The same of kernels.
+    kernel_fuse: Cell<u32>,
     next_process: Cell<u32>,
     pub(crate) next_dma: Cell<u64>,
     /// What things cost, where that is not left to the dice.
@@ -153,6 +157,7 @@ impl Sim {
             apps: RefCell::default(),
             parker: Parker::default(),
             passes: Parker::default(),
+            steps: Parker::default(),
             pool: StackPool::default(),
             overslept: RefCell::default(),
             complaint: RefCell::default(),
@@ -162,6 +167,7 @@ impl Sim {
             fuse_length,
             app_fuse: Cell::new(fuse_length),
             card_fuse: Cell::new(fuse_length),
+            kernel_fuse: Cell::new(fuse_length),
             next_process: Cell::new(1),
             next_dma: Cell::new(1),
             model,
@@ -293,21 +299,25 @@ impl Sim {
         self.faults.borrow().active()
     }
 
-    /// Whether a pass of a card that begins now may be held up.
-    pub(crate) fn may_hold_up(&self) -> bool {
-        !self.nested.get() && self.model.is_none() && self.faults.borrow().may_fire(FaultKind::CardSwitches)
+    /// Whether a step of this side that begins now may be held up.
+    pub(crate) fn may_hold_up(&self, side: Side) -> bool {
+        !self.nested.get() && self.model.is_none() && self.faults.borrow().may_fire(switches(side))
     }
 
-    /// Whether the running pass of a card is held up at this access.
-    pub(crate) fn holds_up(&self, node: NodeId) -> bool {
-        let left = self.card_fuse.get();
+    /// Whether the running step of this side is held up at this access.
+    pub(crate) fn holds_up(&self, node: NodeId, side: Side) -> bool {
+        // A few times in some thousand accesses: a card keeps up with its work. A kernel has less to do.
+        let (fuse, mean) = match side {
+            Side::Nic => (&self.card_fuse, 800),
+            Side::Host => (&self.kernel_fuse, 80),
+        };
+        let left = fuse.get();
         if left > 0 {
-            self.card_fuse.set(left - 1);
+            fuse.set(left - 1);
             return false;
         }
-        // A few times in some thousand accesses: a card keeps up with its work.
-        self.card_fuse.set(self.below(800) as u32);
-        self.fires(FaultKind::CardSwitches, node)
+        fuse.set(self.below(mean) as u32);
+        self.fires(switches(side), node)
     }
 
     /// Before each access to shared words: now and then the other side runs a step, between two
@@ -320,6 +330,9 @@ impl Sim {
         if side == Side::Nic && self.passes.inside() {
             crate::card::held_up(self, node);
         }
+        if side == Side::Host && self.steps.inside() {
+            crate::kernel::held_up(self, node);
+        }
         let fuse = self.fuse.get();
         if fuse > 0 {
             self.fuse.set(fuse - 1);
@@ -329,5 +342,13 @@ impl Sim {
         self.nested.set(true);
         self.points.nested(|| self.node(node).interleave(self, side));
         self.nested.set(false);
+    }
+}
+
+/// The fault by which steps of this side are held up.
+const fn switches(side: Side) -> FaultKind {
+    match side {
+        Side::Nic => FaultKind::CardSwitches,
+        Side::Host => FaultKind::KernelSwitches,
     }
 }

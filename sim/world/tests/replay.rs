@@ -55,6 +55,23 @@ fn another_process_plays_the_same_run() {
     }
 }
 
+/// Both kinds of steps are held up, and what needs the lock of a kernel's step gets it.
+#[test]
+fn steps_are_held_up_and_waited_for() {
+    let config = Config {
+        messages: 1_500,
+        ..Config::default()
+    };
+    let trace = String::from_utf8(trace(7, &config)).expect("text");
+    for what in ["card held up", "kernel held up", "kernel awaited"] {
+        assert!(
+            trace.contains(what),
+            "no {what} in {} lines",
+            trace.lines().count()
+        );
+    }
+}
+
 #[test]
 fn an_unread_trace_changes_nothing() {
     let config = Config {

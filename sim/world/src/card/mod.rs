@@ -223,7 +223,7 @@ pub(crate) fn pass(sim: &Sim, node: &Rc<Node>) {
     if node.card_gone.get() || node.held.misses() {
         return;
     }
-    if sim.may_hold_up() {
+    if sim.may_hold_up(Side::Nic) {
         held::begin(sim, node);
     } else {
         whole_pass(sim, node);

@@ -29,7 +29,7 @@ pub(crate) fn change(
     };
     let ports = process::ports_of(node, process);
     let unmaps = {
-        let Ok(mut slot) = node.driver.try_borrow_mut() else {
+        let Some(mut slot) = node.try_driver(sim) else {
             // The driver is in the middle of something: the change is not begun after all.
             node.vm.borrow_mut().abandon(process, change);
             return None;
@@ -68,7 +68,7 @@ pub(crate) fn change(
 pub(crate) fn close(sim: &Sim, node: &Node, port: PortId, waiter: Option<AppId>) -> Option<u64> {
     let open = process::open_port(node, port)?;
     let close = {
-        let mut slot = node.driver.borrow_mut();
+        let mut slot = node.driver(sim);
         let driver = slot.as_mut()?;
         let begin = |driver: &mut Driver| driver.host.port_close_begin(&mut driver.platform, open);
         driver.step(sim, CoreStep::Call, begin).ok()?
@@ -89,7 +89,7 @@ pub(crate) fn unregister(
 ) -> Option<u64> {
     let process = process::owner(node, port)?;
     let unregister = {
-        let mut slot = node.driver.borrow_mut();
+        let mut slot = node.driver(sim);
         let driver = slot.as_mut()?;
         driver.host.unregister_begin(port, segment).ok()?
     };
@@ -118,7 +118,7 @@ pub(crate) fn unexport(
     waiter: Option<AppId>,
 ) -> Option<u64> {
     let unexport = {
-        let mut slot = node.driver.borrow_mut();
+        let mut slot = node.driver(sim);
         let driver = slot.as_mut()?;
         driver.host.unexport_begin(port, export).ok()?
     };
@@ -139,7 +139,7 @@ pub(crate) fn unexport(
 pub(crate) fn exit(sim: &Sim, node: &Node, process: ProcessId) {
     let mut ports = Vec::new();
     {
-        let mut slot = node.driver.borrow_mut();
+        let mut slot = node.driver(sim);
         if let Some(driver) = slot.as_mut() {
             for port in process::ports_of(node, process) {
                 let Some(open) = process::open_port(node, port) else {

@@ -1,8 +1,9 @@
 //! The kernel's part of a node: reclaim, fork, exit, and everything else that must first take pages
 //! away from the card. Each is a job that runs in steps, because the card may hold a page: here the
-//! steps, in [`begin`] how the jobs begin, in [`pressure`] the demand for pages.
+//! steps, in [`begin`] how the jobs begin, in [`pressure`] the demand for pages, in [`held`] how steps are held up.
 
 mod begin;
+mod held;
 mod pressure;
 
 use crate::driver::{Desk, Driver};
@@ -23,6 +24,7 @@ use netvm_host_platform::unmap;
 use std::collections::BTreeMap;
 
 pub(crate) use begin::{change, close, exit, unexport, unregister};
+pub(crate) use held::{HeldStep, Step as KernelStep, finish, held_up, resume, run};
 pub(crate) use pressure::{interleaved, reclaim, tick};
 
 /// The jobs of a node.
@@ -30,12 +32,14 @@ pub(crate) use pressure::{interleaved, reclaim, tick};
 pub(crate) struct Jobs {
     next: u64,
     live: BTreeMap<u64, Job>,
+    /// The one whose step is under way, which is not among them.
+    stepping: Option<u64>,
 }
 
 impl Jobs {
     /// Whether a job is still under way.
     pub(crate) fn running(&self, job: u64) -> bool {
-        self.live.contains_key(&job)
+        self.live.contains_key(&job) || self.stepping == Some(job)
     }
 
     /// What is under way, for a report.
@@ -46,7 +50,7 @@ impl Jobs {
 
     /// How many are under way.
     pub(crate) fn count(&self) -> usize {
-        self.live.len()
+        self.live.len() + usize::from(self.stepping.is_some())
     }
 }
 
@@ -159,11 +163,15 @@ pub(crate) fn due(sim: &Sim, node: &Node, number: u64, turn: u64) {
 
 /// A job goes on now.
 pub(crate) fn step(sim: &Sim, node: &Node, number: u64) {
-    let Some(mut job) = node.jobs.borrow_mut().live.remove(&number) else {
+    let mut jobs = node.jobs.borrow_mut();
+    let Some(mut job) = jobs.live.remove(&number) else {
         return;
     };
+    jobs.stepping = Some(number);
+    drop(jobs);
     job.turn += 1;
     let result = advance(sim, node, &mut job.work);
+    node.jobs.borrow_mut().stepping = None;
     // A step may find the card dead, which the driver must hear of.
     crate::driver::arm(sim, node);
     match result {
@@ -285,7 +293,7 @@ fn with_driver(
     call: impl FnOnce(&mut Driver, Nanos, &mut dyn FnMut(PageGone)) -> Progress,
 ) -> (Progress, Vec<PageGone>) {
     let mut gone = Vec::new();
-    let progress = match node.driver.borrow_mut().as_mut() {
+    let progress = match node.driver(sim).as_mut() {
         Some(driver) => driver.step(sim, CoreStep::Call, |driver| {
             call(driver, sim.now(), &mut |page| gone.push(page))
         }),
@@ -305,11 +313,7 @@ fn close_step(sim: &Sim, node: &Node, port: PortId, close: &mut PortClose) -> St
         Progress::Again => Step::Again(sim.span(Nanos(100), Nanos(500))),
         Progress::Wait => Step::Again(sim.span(Nanos(1_000), Nanos(4_000))),
         Progress::Done => {
-            let table = node
-                .driver
-                .borrow()
-                .as_ref()
-                .map(|driver| *driver.host.page_table());
+            let table = node.driver(sim).as_ref().map(|driver| *driver.host.page_table());
             if let Some(page) = table.and_then(|table| node.still_mapped(&table, port)) {
                 sim.see(Seen::StillMapped {
                     node: node.id,
@@ -345,7 +349,7 @@ fn apply(sim: &Sim, node: &Node, process: ProcessId, change: Change, unmaps: Vec
         let mut log = sim.log.borrow_mut();
         node.vm.borrow_mut().finish(now, process, change, &mut log)
     };
-    if let Some(driver) = node.driver.borrow_mut().as_mut() {
+    if let Some(driver) = node.driver(sim).as_mut() {
         for unmap in unmaps {
             driver.host.unmap_end(unmap);
         }

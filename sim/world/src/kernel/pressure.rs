@@ -45,7 +45,7 @@ fn young(sim: &Sim, node: &Node, process: ProcessId, page: u64) -> bool {
     let mut young = node.vm.borrow_mut().clear_referenced(process, page);
     let ports = process::ports_of(node, process);
     {
-        let Ok(mut slot) = node.driver.try_borrow_mut() else {
+        let Some(mut slot) = node.try_driver(sim) else {
             return true;
         };
         let Some(driver) = slot.as_mut() else { return young };

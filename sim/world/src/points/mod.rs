@@ -127,9 +127,7 @@ pub(crate) fn reached(sim: &Sim, id: NodeId, actor: Actor, access: impl FnOnce()
         return;
     }
     let node = sim.node(id);
-    // A driver that is at work is there.
-    let boots = node.driver.try_borrow().is_ok_and(|driver| driver.is_none());
-    if boots || std::thread::panicking() {
+    if node.boots() || std::thread::panicking() {
         return;
     }
     let number = points.reached.get() + 1;

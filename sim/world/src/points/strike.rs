@@ -155,7 +155,7 @@ pub(super) fn now(sim: &Sim, strike: &Strike, access: &Access) {
     match access.actor {
         Actor::App => after(sim, strike, access.node, access.actor),
         // In the middle of a card's pass, the kernel can run.
-        Actor::Card if strike.crash == Crash::ProcessDies && node.driver.try_borrow_mut().is_ok() => {
+        Actor::Card if strike.crash == Crash::ProcessDies && node.driver_is_free() => {
             carry_out(sim, strike);
         }
         Actor::Card | Actor::Driver => {}

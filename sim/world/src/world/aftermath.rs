@@ -51,7 +51,7 @@ fn what_a_node_still_holds_in_the_end_is_found() {
     let failure = fails(false, |env| {
         let sim = env.sim.upgrade().expect("a world");
         let node = sim.node(NodeId(3));
-        let mut slot = node.driver.borrow_mut();
+        let mut slot = node.driver(&sim);
         let driver = slot.as_mut().expect("a driver");
         driver.host.port_open(&mut driver.platform, None).expect("a port");
     });

@@ -16,12 +16,11 @@ use crate::check::{Checkers, Limits, Modest, Violation};
 use crate::config::{Config, FaultLevel};
 use crate::dice::Dice;
 use crate::dma::DmaSpeed;
-use crate::driver;
 use crate::faults::Faults;
 use crate::footprint::Meter;
 use crate::history::Judged;
 use crate::hostile::{self, Rogue};
-use crate::kernel;
+use crate::kernel::{self, KernelStep};
 use crate::link::{Fabric, LinkSpeed};
 use crate::node::Node;
 use crate::points;
@@ -32,6 +31,7 @@ use crate::script::{Blow, Script};
 use crate::sim::{Event, Sim};
 use crate::timing::CostModel;
 use crate::trace::TraceSink;
+use crate::words::Side;
 use crate::workload::{self, Role, Stage};
 use netvm_abi::wire::Header;
 use netvm_abi::{Geometry, Nanos, NodeId};
@@ -376,7 +376,16 @@ impl World {
                     node.words().drain(crate::words::Side::Nic);
                 }
             }
-            Event::Resume { node, turn } => card::resume(&sim, sim.node(node), turn),
+            Event::Resume {
+                node,
+                side: Side::Nic,
+                turn,
+            } => card::resume(&sim, sim.node(node), turn),
+            Event::Resume {
+                node,
+                side: Side::Host,
+                turn,
+            } => kernel::resume(&sim, sim.node(node), turn),
             Event::Lands { node, life, side } if alive(node, life) => {
                 sim.node(node).words().land(side, sim.now());
             }
@@ -397,15 +406,13 @@ impl World {
                 }
             }
             Event::Driver { node, life } if alive(node, life) => {
-                driver::poll(&sim, sim.node(node));
-                sim.node(node).words().drain(crate::words::Side::Host);
+                kernel::run(&sim, sim.node(node), KernelStep::Poll);
             }
             Event::Port { node, life, port } if alive(node, life) => {
                 process::port_event(&sim, sim.node(node), port);
             }
             Event::Worker { node, life, port } if alive(node, life) => {
-                driver::work(&sim, sim.node(node), port);
-                sim.node(node).words().drain(crate::words::Side::Host);
+                kernel::run(&sim, sim.node(node), KernelStep::Worker(port));
             }
             Event::Job {
                 node,
@@ -413,8 +420,7 @@ impl World {
                 job,
                 turn,
             } if alive(node, life) => {
-                kernel::due(&sim, sim.node(node), job, turn);
-                sim.node(node).words().drain(crate::words::Side::Host);
+                kernel::run(&sim, sim.node(node), KernelStep::Job { job, turn });
             }
             Event::ChildExits { node, life, child } if alive(node, life) => {
                 process::child_exits(&sim, sim.node(node), child);
@@ -437,7 +443,7 @@ impl World {
         let role = &self.roles[index];
         let node = sim.node(role.node).clone();
         // A hung card is not noticed before a port of it does not answer.
-        if node.driver.borrow().is_none() {
+        if node.driver(&sim).is_none() {
             sim.after(Nanos::from_micros(500), Event::Start { role: index });
             return Ok(());
         }
@@ -462,14 +468,15 @@ impl World {
     fn counters(&self) -> BTreeMap<String, u64> {
         let mut counters: BTreeMap<String, u64> = BTreeMap::new();
         for node in &self.sim.nodes {
-            // A run that fails may leave a pass that is held up.
+            // A run that fails may leave steps that are held up.
             node.held.end();
+            node.held_step.end();
             if let Some(card) = node.card.borrow().as_ref() {
                 for (name, value) in card.counters() {
                     *counters.entry(name.to_owned()).or_default() += value;
                 }
             }
-            if let Some(driver) = node.driver.borrow().as_ref() {
+            if let Some(driver) = node.driver(&self.sim).as_ref() {
                 for (name, value) in driver.host.counters().iter() {
                     *counters.entry(format!("host_{name}")).or_default() += value;
                 }

@@ -265,7 +265,7 @@ impl World {
             && self.sim.nodes.iter().all(|node| {
                 node.jobs.borrow().count() == 0
                     && node.vm.borrow().processes().is_empty()
-                    && node.driver.borrow().is_some()
+                    && node.driver(&self.sim).is_some()
                     && !node.bus.borrow().busy()
             })
     }

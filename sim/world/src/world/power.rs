@@ -22,7 +22,7 @@ impl World {
         let node = sim.node(id).clone();
         self.power_card(&node)?;
         let driver = Driver::attach(&sim, &node, &self.host)?;
-        *node.driver.borrow_mut() = Some(driver);
+        *node.driver(&sim) = Some(driver);
         self.connect(&node);
         driver::nudge(&sim, &node, Nanos(1_000));
         let (life, tick) = (node.life.get(), self.tick);
@@ -66,7 +66,7 @@ impl World {
         if self.config.nodes > 16 && self.sim.model.is_none() {
             return;
         }
-        if let Some(driver) = node.driver.borrow_mut().as_mut() {
+        if let Some(driver) = node.driver(&self.sim).as_mut() {
             for peer in (0..self.config.nodes).map(NodeId).filter(|&peer| peer != node.id) {
                 driver.host.connect(&mut driver.platform, peer);
             }
@@ -129,7 +129,7 @@ impl World {
         node.bus.borrow_mut().reset();
         self.power_card(&node).map_err(Stop::Other)?;
         let attached = {
-            let mut slot = node.driver.borrow_mut();
+            let mut slot = node.driver(&sim);
             slot.as_mut()
                 .map(|driver| driver.host.reattach(&mut driver.platform, sim.now(), u32::MAX))
         };

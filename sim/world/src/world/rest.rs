@@ -7,6 +7,7 @@ use super::{Stop, World};
 use crate::check::{Promise, Violation};
 use crate::node::Node;
 use crate::reunion;
+use crate::sim::Sim;
 
 impl World {
     /// Whether all nodes have come to rest.
@@ -14,7 +15,12 @@ impl World {
     /// # Errors
     /// When one takes too long.
     pub(super) fn is_at_rest(&self, elapsed: netvm_abi::Nanos) -> Result<bool, Stop> {
-        let held: Vec<String> = self.sim.nodes.iter().flat_map(|node| held(node)).collect();
+        let held: Vec<String> = self
+            .sim
+            .nodes
+            .iter()
+            .flat_map(|node| held(&self.sim, node))
+            .collect();
         if held.is_empty() {
             return Ok(true);
         }
@@ -33,8 +39,8 @@ impl World {
 }
 
 /// What a node holds, in words.
-fn held(node: &Node) -> Vec<String> {
-    let (card, driver) = (node.card.borrow(), node.driver.borrow());
+fn held(sim: &Sim, node: &Node) -> Vec<String> {
+    let (card, driver) = (node.card.borrow(), node.driver(sim));
     let of_card = card
         .iter()
         .flat_map(|card| card.census())
