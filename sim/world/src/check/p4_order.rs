@@ -407,6 +407,38 @@ mod tests {
     }
 
     #[test]
+    fn what_is_held_back_does_not_stand_before_an_ordered_message_of_another_epoch() {
+        let [first, second] = pair();
+        let second = changed(second, 0, super::super::message::ORDERED);
+        // The card has ended the second without a word, or has not got it.
+        for (epoch, held, complaint) in [
+            (1, true, None),
+            (1, false, Some("acted before")),
+            (0, true, Some("asks for order")),
+        ] {
+            let third = frame(Kind::Write, 7, 0x3000, b"third", 0);
+            let third = changed(third, epoch, super::super::message::ORDERED);
+            let mut facts = vec![
+                sent(first.clone()),
+                sent(second.clone()),
+                sent(third.clone()),
+                arrived(first.clone()),
+                refusal(),
+                arrived(third),
+                moved_at(0x3000, b"third"),
+            ];
+            if held {
+                facts.insert(5, arrived(second.clone()));
+            }
+            let verdict = feed(&mut Order::default(), &facts);
+            match complaint {
+                None => assert_eq!(verdict, Ok(())),
+                Some(complaint) => caught(verdict, complaint),
+            }
+        }
+    }
+
+    #[test]
     fn what_has_not_arrived_stands_before_a_notification_of_another_epoch() {
         let [first, second] = pair();
         let second = changed(second, 0, super::super::message::ORDERED);

@@ -204,6 +204,15 @@ impl Lane {
         lane
     }
 
+    /// Whether a message of the stream before this one has not ended, and is not held back either.
+    pub(super) fn is_early(&self, port: u16, seq: u32) -> bool {
+        let behind = |lane: &Self| {
+            let first = lane.streams.get(&port).and_then(|stream| stream.waiting.front());
+            first.is_some_and(|&first| (first.wrapping_sub(seq) as i32) < 0)
+        };
+        behind(self) && behind(&self.past_held())
+    }
+
     /// Moves a stream's head past what has ended; notifications there become due.
     pub(super) fn advance(&mut self, port: u16) {
         let first = self.first;

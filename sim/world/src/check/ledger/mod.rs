@@ -590,6 +590,8 @@ impl Ledger {
                 self.awaited.remove(&key);
             }
         }
+        let is_ordered = message.flags & super::message::ORDERED != 0;
+        let is_early = (is_ordered || message.asks_for_order()) && lane.is_early(message.source_port, seq);
         let Some(stream) = lane.streams.get_mut(&message.source_port) else {
             return;
         };
@@ -601,13 +603,11 @@ impl Ledger {
             queue.over(direction, seq);
         }
         // What has no data acts unseen; its notification, if it has one, is checked by itself.
-        let early = message.flags & super::message::ORDERED != 0
-            && (message.len > 0 || message.kind == ATOMIC_REQUEST)
-            && stream.waiting.front().is_some_and(|&first| first != seq);
+        let early = is_ordered && (message.len > 0 || message.kind == ATOMIC_REQUEST) && is_early;
         let poisoned = stream
             .poison
             .is_some_and(|poison| poison == (entry.source_life, entry.message.epoch));
-        let failed_before = entry.behind || (poisoned && stream.waiting.front() == Some(&seq));
+        let failed_before = entry.behind || (poisoned && !is_early);
         // An ordered write of no bytes has no effect but its notification.
         if landed && failed_before && message.asks_for_order() && (message.len > 0 || message.kind != WRITE) {
             news.push(News::BehindFailure { lane: direction, seq });
