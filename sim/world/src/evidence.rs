@@ -3,7 +3,7 @@
 use crate::report::Failure;
 use crate::trace::{Lines, TraceSink};
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, LineWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// The folder for such files: `failed-runs` in the `target` folder that this program was built into, or else in the
@@ -33,28 +33,12 @@ pub fn leave(
     failure: &Failure,
     again: impl FnOnce(&mut dyn TraceSink),
 ) -> io::Result<PathBuf> {
+    let path = path(folder, failure);
     fs::create_dir_all(folder)?;
-    let name = match &failure.point {
-        Some(point) => format!("point-{}.txt", point.replace(':', "-")),
-        None => format!("seed-{}-nodes-{}.txt", failure.seed, failure.nodes),
-    };
-    let path = folder.join(name);
     let mut out = BufWriter::new(File::create(&path)?);
-    match &failure.point {
-        Some(point) => writeln!(out, "{point} failed")?,
-        None => writeln!(out, "seed {} with {} nodes failed", failure.seed, failure.nodes)?,
-    }
-    writeln!(out, "replay: {}", failure.replay)?;
+    head(&mut out, failure)?;
     writeln!(out, "trace, in nanoseconds since the start:")?;
-    let mut lost = None;
-    again(&mut Lines(|line: &str| {
-        if lost.is_none() {
-            lost = writeln!(out, "{line}").err();
-        }
-    }));
-    if let Some(error) = lost {
-        return Err(error);
-    }
+    trace(&mut out, again)?;
     match failure.promise {
         Some(promise) => writeln!(out, "{promise} broken: {}", failure.what)?,
         None => writeln!(out, "{}", failure.what)?,
@@ -65,6 +49,54 @@ pub fn leave(
     }
     out.flush()?;
     Ok(path)
+}
+
+/// The same for a run that hangs. What is known of it stands before its trace, and each line is written as it comes:
+/// `again` hangs as the run did.
+///
+/// # Errors
+/// As [`leave`].
+pub fn leave_hanging(
+    folder: &Path,
+    failure: &Failure,
+    again: impl FnOnce(&mut dyn TraceSink),
+) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    let mut out = LineWriter::new(File::create(path(folder, failure))?);
+    head(&mut out, failure)?;
+    writeln!(out, "{}", failure.what)?;
+    writeln!(
+        out,
+        "trace up to the step that does not end, in nanoseconds since the start:"
+    )?;
+    trace(&mut out, again)
+}
+
+/// The file of a run in `folder`.
+#[must_use]
+pub fn path(folder: &Path, failure: &Failure) -> PathBuf {
+    folder.join(match &failure.point {
+        Some(point) => format!("point-{}.txt", point.replace(':', "-")),
+        None => format!("seed-{}-nodes-{}.txt", failure.seed, failure.nodes),
+    })
+}
+
+fn trace(out: &mut impl Write, again: impl FnOnce(&mut dyn TraceSink)) -> io::Result<()> {
+    let mut lost = None;
+    again(&mut Lines(|line: &str| {
+        if lost.is_none() {
+            lost = writeln!(out, "{line}").err();
+        }
+    }));
+    lost.map_or(Ok(()), Err)
+}
+
+fn head(out: &mut impl Write, failure: &Failure) -> io::Result<()> {
+    match &failure.point {
+        Some(point) => writeln!(out, "{point} failed")?,
+        None => writeln!(out, "seed {} with {} nodes failed", failure.seed, failure.nodes)?,
+    }
+    writeln!(out, "replay: {}", failure.replay)
 }
 
 #[cfg(test)]
@@ -108,8 +140,27 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_made_is_an_error() {
+    fn what_hangs_leaves_its_trace_before_it_ends() {
         let failure = Failure {
+            what: "hangs".to_owned(),
+            ..unwritten()
+        };
+        let folder = std::env::temp_dir().join(format!("netvm-hangs-{}", std::process::id()));
+        let file = path(&folder, &failure);
+        leave_hanging(&folder, &failure, |sink| {
+            sink.line("the last line");
+            let text = fs::read_to_string(&file).expect("the file");
+            assert!(
+                text.contains("replay: play\nhangs\n") && text.ends_with("\nthe last line\n"),
+                "{text}"
+            );
+        })
+        .expect("a file");
+        fs::remove_dir_all(&folder).expect("the folder goes");
+    }
+
+    fn unwritten() -> Failure {
+        Failure {
             seed: 1,
             nodes: 2,
             point: None,
@@ -119,7 +170,12 @@ mod tests {
             last_events: Vec::new(),
             counters: BTreeMap::new(),
             replay: "play".to_owned(),
-        };
+        }
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_an_error() {
+        let failure = unwritten();
         assert!(leave(Path::new("/dev/null/x"), &failure, |_| {}).is_err());
     }
 

@@ -11,6 +11,9 @@ pub trait TraceSink {
 
     /// One event.
     fn line(&mut self, line: &str);
+
+    /// The world has made a step, with or without lines: it does not hang.
+    fn step(&mut self) {}
 }
 
 /// Keeps no trace.

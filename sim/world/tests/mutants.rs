@@ -61,7 +61,7 @@ fn bodies() -> Option<Box<Failure>> {
 /// A process dies at one access after the other, and nothing else fails.
 fn crash_points() -> Option<Box<Failure>> {
     let case = ALL.iter().find(|case| case.name == "ping_pong").expect("a body");
-    let recorded = points::record(case).expect("without a fault it ends well");
+    let recorded = points::record(case, &mut NoTrace).expect("without a fault it ends well");
     recorded
         .points(case, &[Crash::ProcessDies], &mut BTreeSet::new())
         .step_by(20)

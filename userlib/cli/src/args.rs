@@ -69,8 +69,10 @@ pub struct Demo {
 /// Options of `netvm sim`.
 #[derive(Debug, Args)]
 pub struct Sim {
-    /// How many fresh seeds to run; one that fails is printed, and leaves its trace in a file. From 50 on, a kind of fault that
-    /// never fired is a failure too, and an idiom (locks, channels, ...) that ran in less than one seed of six.
+    /// How many fresh seeds to run; one that fails is printed, and leaves its trace in a file. One whose world stands still
+    /// for a minute (longer with many nodes) hangs: it is printed, leaves its trace up to there, and ends the program. From
+    /// 50 on, a kind of fault that never fired is a failure too, and an idiom (locks, channels, ...) that ran in less than one
+    /// seed of six.
     #[arg(long, value_name = "COUNT", default_value_t = 100, conflicts_with = "seed",
           value_parser = |text: &str| number::<u32>(text, 1, u32::MAX.into()))]
     pub seeds: u32,
@@ -115,7 +117,7 @@ pub struct Sim {
 pub struct Points {
     /// Play each body of the conformance suite with one fault at one access to a shared word: a process dies there, a card
     /// hangs, or a node restarts. There is one run for each access that differs and each fault. All of them take hours;
-    /// --minutes and --resume divide them.
+    /// --minutes and --resume divide them. One that hangs is treated like a seed that does.
     #[arg(long, conflicts_with_all = ["one", "seeds", "first_seed", "nodes", "messages"])]
     pub enumerate: bool,
     /// Only this body of the suite.

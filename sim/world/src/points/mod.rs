@@ -25,7 +25,8 @@ use crate::words::{Actor, Touch};
 use netvm_abi::{NodeId, PortId};
 use std::cell::{Cell, OnceCell, RefCell};
 
-pub use play::{Point, Recorded, bodies, play, record};
+pub use netvm_conformance::Case;
+pub use play::{NODES, Point, Recorded, bodies, play, record, unrecorded};
 pub use record::Spot;
 pub use strike::Crash;
 

@@ -5,7 +5,7 @@ use crate::cluster::{self, Prospect};
 use crate::config::{Config, FaultLevel};
 use crate::dice::Dice;
 use crate::report::{Failure, Report};
-use crate::trace::{NoTrace, TraceSink};
+use crate::trace::TraceSink;
 use crate::world::World;
 use netvm_abi::Nanos;
 use netvm_conformance::{ALL, Case};
@@ -15,7 +15,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// Nodes of these worlds: two that bodies are about, and one more.
-const NODES: u16 = 3;
+pub const NODES: u16 = 3;
 
 /// How long bodies wait for what must come. The longer, the longer takes a run in which it never comes.
 const HASTY: Duration = Duration::from_millis(400);
@@ -77,7 +77,7 @@ impl Point {
         format!("cargo run --release --bin netvm -- sim --point {self}")
     }
 
-    /// A run of it that failed before its world could say more.
+    /// A run of it that failed and could not say more.
     #[must_use]
     pub fn failure(&self, what: String) -> Failure {
         Failure {
@@ -141,15 +141,34 @@ fn world(case: &'static Case, wants_lines: bool) -> World {
     World::with_roles(SEED, config(), wants_lines, roles).with_tick(TICK)
 }
 
+/// A run that keeps the points of a body, that failed and could not say more.
+#[must_use]
+pub fn unrecorded(case: &'static Case, what: &str) -> Failure {
+    Failure {
+        seed: SEED,
+        nodes: NODES,
+        point: None,
+        promise: None,
+        what: format!("{}, without faults: {what}", case.name),
+        virtual_nanos: 0,
+        last_events: Vec::new(),
+        counters: BTreeMap::new(),
+        replay: format!(
+            "cargo run --release --bin netvm -- sim --enumerate --body {} --minutes 1",
+            case.name
+        ),
+    }
+}
+
 /// Plays a body without faults and keeps its points.
 ///
 /// # Errors
 /// [`Failure`] as [`crate::run_conformance`].
-pub fn record(case: &'static Case) -> Result<Recorded, Box<Failure>> {
-    let world = world(case, false);
+pub fn record(case: &'static Case, sink: &mut dyn TraceSink) -> Result<Recorded, Box<Failure>> {
+    let world = world(case, sink.wants_lines());
     let sim = world.sim();
     sim.points.record();
-    let report = world.run(&mut NoTrace)?;
+    let report = world.run(sink)?;
     let well = report
         .bodies
         .bodies
@@ -157,15 +176,9 @@ pub fn record(case: &'static Case) -> Result<Recorded, Box<Failure>> {
         .is_some_and(|ran| ran.well == 1);
     if !well {
         return Err(Box::new(Failure {
-            seed: SEED,
-            nodes: report.nodes,
-            point: None,
-            promise: None,
-            what: format!("{} does not end well without faults", case.name),
             virtual_nanos: report.virtual_nanos,
-            last_events: Vec::new(),
             counters: report.counters,
-            replay: config().replay(SEED),
+            ..unrecorded(case, "does not end well")
         }));
     }
     let (accesses, spots) = sim.points.recorded();
@@ -207,6 +220,7 @@ pub fn play(point: &Point, sink: &mut dyn TraceSink) -> Result<Report, Box<Failu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trace::NoTrace;
 
     /// With no port open the driver does not look at its card. Opening one does, and finds it dead.
     #[test]

@@ -341,6 +341,7 @@ impl World {
             if sink.wants_lines() {
                 self.sim.trace.borrow_mut().flush(sink);
             }
+            sink.step();
         }
         Ok(())
     }

@@ -7,21 +7,26 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use netvm_world::evidence;
-use netvm_world::points::{self, Crash, Point};
-use netvm_world::trace::NoTrace;
+use netvm_world::points::{self, Case, Crash, Point, Recorded};
+use netvm_world::trace::{NoTrace, TraceSink};
 use serde::{Deserialize, Serialize};
 
-use super::run::{self, AfterFailure};
+use super::run::{self, AfterFailure, Run, Way};
+use super::watchdog::{self, Hung, Watchdog};
 use super::{bar, jobs, print_trace};
-use crate::args::Sim;
+use crate::args::{Points, Sim};
 use crate::failure::Failure;
 use crate::output::{self, grouped};
 
 /// How often the file is written.
 const KEEP_EVERY: Duration = Duration::from_secs(5);
+
+/// The points of a body, or how its run without faults has failed.
+type Recording = Result<Recorded, Box<netvm_world::Failure>>;
 
 /// How far runs with a file have come.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,7 +98,7 @@ pub(super) fn run(options: &Sim, folder: &Path) -> Result<(), Failure> {
         let kept = state.keep(file);
         kept.map_err(|trouble| Failure::Usage(format!("cannot write {trouble}")))?;
     }
-    let list = list(asked.body.as_deref(), asked.fault, jobs(options))?;
+    let list = list(asked, jobs(options), folder)?;
     let points = list.len() as u64;
     state.done = state.done.min(points);
     if !options.json {
@@ -118,34 +123,38 @@ pub(super) fn run(options: &Sim, folder: &Path) -> Result<(), Failure> {
     // Runs end in another order than they begin.
     let mut early = BTreeSet::new();
     let left = points - before;
-    let play = |at| run::point(point(at), &mut NoTrace);
-    run::all(
-        left,
-        jobs(options),
-        AfterFailure::of(options),
-        may_begin,
-        play,
-        &mut |at, run| {
-            bar.inc(1);
-            early.insert(before + at);
-            while early.remove(&state.done) {
-                state.done += 1;
+    let watchdog = Watchdog::new(points::NODES);
+    let way = Way {
+        jobs: jobs(options),
+        after_failure: AfterFailure::of(options),
+        watchdog: &watchdog,
+    };
+    let play = |at, sink: &mut dyn TraceSink| run::point(point(at), sink);
+    let mut each = |at, run: Run| {
+        bar.inc(1);
+        early.insert(before + at);
+        while early.remove(&state.done) {
+            state.done += 1;
+        }
+        if let Err(failure) = &run.outcome {
+            let point = point(at);
+            state.failed.push(point.to_string());
+            bar.suspend(|| output::tell(&failure.to_string()));
+            match evidence::leave(folder, failure, |sink| drop(run::point(point, sink))) {
+                Ok(path) => traces.push(path),
+                Err(error) => trouble = Some(format!("{}: {error}", folder.display())),
             }
-            if let Err(failure) = &run.outcome {
-                let point = point(at);
-                state.failed.push(point.to_string());
-                bar.suspend(|| output::tell(&failure.to_string()));
-                match evidence::leave(folder, failure, |sink| drop(run::point(point, sink))) {
-                    Ok(path) => traces.push(path),
-                    Err(error) => trouble = Some(format!("{}: {error}", folder.display())),
-                }
-            }
-            if let Some(file) = asked.resume.as_deref().filter(|_| kept.elapsed() > KEEP_EVERY) {
-                kept = Instant::now();
-                trouble = state.keep(file).err().or_else(|| trouble.take());
-            }
-        },
-    );
+        }
+        if let Some(file) = asked.resume.as_deref().filter(|_| kept.elapsed() > KEEP_EVERY) {
+            kept = Instant::now();
+            trouble = state.keep(file).err().or_else(|| trouble.take());
+        }
+    };
+    let hangs = |hung: &Hung| {
+        let failure = point(hung.number).failure(hung.to_string());
+        bar.suspend(|| watchdog::give_up(&failure, folder, |sink| drop(play(hung.number, sink))));
+    };
+    watchdog.watch(hangs, || run::all(left, way, may_begin, play, &mut each));
     bar.finish_and_clear();
     if let Some(file) = &asked.resume {
         trouble = state.keep(file).err().or(trouble);
@@ -189,7 +198,8 @@ impl Sum {
 }
 
 /// All points that were asked for. Each body runs once without a fault.
-fn list(body: Option<&str>, fault: Option<Crash>, jobs: usize) -> Result<Vec<Point>, Failure> {
+fn list(asked: &Points, jobs: usize, folder: &Path) -> Result<Vec<Point>, Failure> {
+    let body = asked.body.as_deref();
     let bodies: Vec<_> = points::bodies()
         .filter(|case| body.is_none_or(|name| case.name == name))
         .collect();
@@ -201,38 +211,51 @@ fn list(body: Option<&str>, fault: Option<Crash>, jobs: usize) -> Result<Vec<Poi
             names.join(", ")
         )));
     }
-    let crashes = fault.map_or_else(|| Crash::ALL.to_vec(), |fault| vec![fault]);
-    let next = std::sync::atomic::AtomicUsize::new(0);
-    let bar = bar(bodies.len() as u64, "bodies listed");
-    let mut all = Vec::new();
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..jobs)
-            .map(|_| {
-                scope.spawn(|| {
-                    let mut mine = Vec::new();
-                    loop {
-                        let at = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                        let Some(case) = bodies.get(at) else {
-                            return mine;
-                        };
-                        mine.push((at, points::record(case)));
-                        bar.inc(1);
-                    }
-                })
-            })
-            .collect();
-        for worker in workers {
-            all.extend(worker.join().unwrap_or_default());
-        }
-    });
-    bar.finish_and_clear();
-    all.sort_by_key(|(at, _)| *at);
+    let all = recordings(&bodies, jobs, folder);
+    let crashes = asked
+        .fault
+        .map_or_else(|| Crash::ALL.to_vec(), |fault| vec![fault]);
     let (mut list, mut seen) = (Vec::new(), BTreeSet::new());
-    for (case, (_, recorded)) in bodies.into_iter().zip(all) {
+    for (case, recorded) in bodies.into_iter().zip(all) {
         let recorded = recorded.map_err(|failure| Failure::Wrong(failure.to_string()))?;
         list.extend(recorded.points(case, &crashes, &mut seen));
     }
     Ok(list)
+}
+
+/// What each body has. One that hangs ends the program.
+fn recordings(bodies: &[&'static Case], jobs: usize, folder: &Path) -> Vec<Recording> {
+    let next = AtomicU64::new(0);
+    let bar = bar(bodies.len() as u64, "bodies listed");
+    let watchdog = Watchdog::new(points::NODES);
+    let record = |at: u64, sink: &mut dyn TraceSink| run::recording(bodies[at as usize], sink);
+    let hangs = |hung: &Hung| {
+        let failure = points::unrecorded(bodies[hung.number as usize], &hung.to_string());
+        bar.suspend(|| watchdog::give_up(&failure, folder, |sink| drop(record(hung.number, sink))));
+    };
+    let work = || {
+        let mut mine = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            if at >= bodies.len() as u64 {
+                return mine;
+            }
+            mine.push((at, watchdog.run(at, |pulse| record(at, pulse))));
+            bar.inc(1);
+        }
+    };
+    let mut all = Vec::new();
+    watchdog.watch(hangs, || {
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
+            for worker in workers {
+                all.extend(worker.join().unwrap_or_default());
+            }
+        });
+    });
+    bar.finish_and_clear();
+    all.sort_by_key(|(at, _)| *at);
+    all.into_iter().map(|(_, recorded)| recorded).collect()
 }
 
 /// An order of so many points: each comes once, and neighbours in it lie far apart in the list.

@@ -7,6 +7,7 @@ mod enumerate;
 mod memory;
 mod result;
 mod run;
+mod watchdog;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{BufWriter, Write};
@@ -14,14 +15,15 @@ use std::path::Path;
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use netvm_world::trace::{Lines, NoTrace, TraceSink};
+use netvm_world::trace::{Lines, TraceSink};
 use netvm_world::{Config, Report, evidence};
 
 use crate::args::Sim;
 use crate::failure::Failure;
 use crate::{output, process};
 use result::{Memory, Sum};
-use run::AfterFailure;
+use run::{AfterFailure, Run, Way};
+use watchdog::{Hung, Watchdog};
 
 /// Fewer seeds than this need not fire every kind of fault (each kind is off in one seed of four).
 const COVERED_BY: u32 = 50;
@@ -75,35 +77,40 @@ fn run_with(options: &Sim, config: Config, folder: &Path) -> Result<(), Failure>
     let jobs = jobs(options);
     let mut sum = Sum::new(first, count, &config);
     let before = process::resident_bytes().unwrap_or_default();
-    let after_failure = AfterFailure::of(options);
-    let world = |at| run::one(first + at, &config, &mut NoTrace);
-    run::all(
-        u64::from(count),
+    let watchdog = Watchdog::new(config.nodes);
+    let way = Way {
         jobs,
-        after_failure,
-        || true,
-        world,
-        &mut |_, run| {
-            bar.inc(1);
-            if let Err(failure) = &run.outcome {
-                bar.suspend(|| output::tell(&failure.to_string()));
-                let left = evidence::leave(folder, failure, |sink| {
-                    // It fails as it did.
-                    let _ = run::one(failure.seed, &config, sink);
-                });
-                match left {
-                    Ok(path) => sum.traces.push(path),
-                    Err(error) => bar.suspend(|| {
-                        output::tell(&format!(
-                            "the trace could not be written to {}: {error}",
-                            folder.display()
-                        ));
-                    }),
-                }
+        after_failure: AfterFailure::of(options),
+        watchdog: &watchdog,
+    };
+    let world = |at, sink: &mut dyn TraceSink| run::one(first + at, &config, sink);
+    let mut each = |_, run: Run| {
+        bar.inc(1);
+        if let Err(failure) = &run.outcome {
+            bar.suspend(|| output::tell(&failure.to_string()));
+            let left = evidence::leave(folder, failure, |sink| {
+                // It fails as it did.
+                let _ = run::one(failure.seed, &config, sink);
+            });
+            match left {
+                Ok(path) => sum.traces.push(path),
+                Err(error) => bar.suspend(|| {
+                    output::tell(&format!(
+                        "the trace could not be written to {}: {error}",
+                        folder.display()
+                    ));
+                }),
             }
-            sum.add(run);
-        },
-    );
+        }
+        sum.add(run);
+    };
+    let hangs = |hung: &Hung| {
+        let failure = run::failure(first + hung.number, &config, hung.to_string());
+        bar.suspend(|| watchdog::give_up(&failure, folder, |sink| drop(world(hung.number, sink))));
+    };
+    watchdog.watch(hangs, || {
+        run::all(u64::from(count), way, || true, world, &mut each)
+    });
     bar.finish_and_clear();
     let memory = Memory {
         before,
