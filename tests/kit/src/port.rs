@@ -2,12 +2,12 @@
 //! what the library posted and answers for the card.
 #![allow(unsafe_code, reason = "the library maps the words")]
 
-use netvm::backend::{
-    Backend, ExportSpec, ImportRequest, MappedWords, Memory, OpenRequest, PortBackend, Refusal, View, Width,
-    Words,
-};
+mod node;
+
+use netvm::backend::{MappedWords, Refusal, Words};
 use netvm::{Nanos, Node, NodeId, NotificationId, OpId, Port, PortConfig, PortId, RemoteSegment, Status};
 use netvm::{Timeout, VirtAddr};
+use netvm_abi::atomic::AtomicResult;
 use netvm_abi::bar::port::BLOCK_WORDS;
 use netvm_abi::command_queue::{Consumer, Doorbell};
 use netvm_abi::control::{Grant, Modes};
@@ -19,11 +19,13 @@ use netvm_abi::port_area::{
 use netvm_abi::shared_map::status_page;
 use netvm_abi::shared_queue::QueueShape;
 use netvm_abi::words::SharedWords;
-use netvm_abi::{CapabilitySlot, ExportId, Generation, Geometry, SegmentId, WordIndex};
+use netvm_abi::{CapabilitySlot, WordIndex};
+use node::OneCard;
+use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Where the library's memory lies, and what is free behind each piece of it.
 const FIRST_ADDRESS: u64 = 0x10_0000;
@@ -31,6 +33,19 @@ const GAP: u64 = 4096;
 
 /// What a test has done at a point of the library.
 pub type Hook = Box<dyn FnMut(&Card) + Send>;
+
+/// What the library wants done beside its caller.
+type Body = Box<dyn FnOnce() + Send>;
+
+/// Runs a hook, which may set another one in its place.
+fn run(place: &Mutex<Option<Hook>>, card: &Card) -> bool {
+    let Some(mut hook) = place.lock().unwrap().take() else {
+        return false;
+    };
+    hook(card);
+    place.lock().unwrap().get_or_insert(hook);
+    true
+}
 
 /// One port of one node, and everything that a test does for the card.
 pub struct Card {
@@ -61,6 +76,10 @@ pub struct Card {
     pub memories: Mutex<Vec<Arc<Vec<AtomicU64>>>>,
     /// Runs where the library relaxes.
     pub on_relax: Mutex<Option<Hook>>,
+    /// Runs where the library blocks on a clock that was taken over, once that time has passed.
+    pub on_block: Mutex<Option<Hook>>,
+    /// What is [put off](Card::put_off).
+    beside: Mutex<Option<VecDeque<Body>>>,
 }
 
 /// Words that card and library share.
@@ -145,6 +164,8 @@ impl Card {
             on_close: Mutex::new(None),
             memories: Mutex::default(),
             on_relax: Mutex::new(None),
+            on_block: Mutex::new(None),
+            beside: Mutex::new(None),
         };
         for node in 0..4 {
             card.status.set(status_page::peer_payload(NodeId(node)), 4096);
@@ -208,11 +229,16 @@ impl Card {
 
     /// Ends a read or flush.
     pub fn answer(&self, command: &Command, status: Status, value: u64) {
+        self.answer_atomic(command, status, AtomicResult { value, second: 0 });
+    }
+
+    /// Ends an operation that may be an atomic one, which answers two words.
+    pub fn answer_atomic(&self, command: &Command, status: Status, result: AtomicResult) {
         let reply = Reply {
             op: command.op,
             status,
-            value,
-            second: 0,
+            value: result.value,
+            second: result.second,
         };
         reply.store(&self.area, command.reply.0);
         self.area
@@ -287,6 +313,32 @@ impl Card {
         self.clock.fetch_add(span.0, Ordering::Relaxed);
     }
 
+    /// The library's time.
+    pub fn now(&self) -> Nanos {
+        match self.clock.load(Ordering::Relaxed) {
+            0 => Nanos(self.started.elapsed().as_nanos() as u64),
+            now => Nanos(now),
+        }
+    }
+
+    /// On a clock that was taken over, what the library wants done beside waits from now on: until the test
+    /// [says so](Self::do_beside), or the library blocks for it without a deadline.
+    ///
+    /// # Panics
+    /// A thread panicked with the lock.
+    pub fn put_off(&self) {
+        self.beside.lock().unwrap().get_or_insert_default();
+    }
+
+    /// Does one thing that was put off. Says whether there was one.
+    ///
+    /// # Panics
+    /// A thread panicked with the lock.
+    pub fn do_beside(&self) -> bool {
+        let body = self.beside.lock().unwrap().as_mut().and_then(VecDeque::pop_front);
+        body.map(|body| body()).is_some()
+    }
+
     fn has_clock(&self) -> bool {
         self.clock.load(Ordering::Relaxed) != 0
     }
@@ -305,212 +357,6 @@ impl Card {
     /// A thread panicked with the lock.
     pub fn relax_with(&self, hook: impl FnMut(&Card) + Send + 'static) {
         *self.on_relax.lock().unwrap() = Some(Box::new(hook));
-    }
-}
-
-/// A node with one port.
-struct OneCard(Arc<Card>);
-
-impl Backend for OneCard {
-    fn name(&self) -> &'static str {
-        "test card"
-    }
-
-    fn node(&self) -> NodeId {
-        NodeId(0)
-    }
-
-    fn geometry(&self) -> Geometry {
-        Geometry {
-            nodes: 4,
-            ..Geometry::default()
-        }
-    }
-
-    fn inline_limit(&self) -> usize {
-        64
-    }
-
-    fn open(&self, _request: &OpenRequest) -> Result<Arc<dyn PortBackend>, Refusal> {
-        Ok(Arc::new(OnePort(Arc::clone(&self.0))))
-    }
-}
-
-struct OnePort(Arc<Card>);
-
-/// How often the library may look in vain at a card with which a test does nothing more, until that does its work.
-const LEFT_ALONE: u32 = 1_000;
-
-/// What passes of a clock that was taken over where the library relaxes.
-const RELAXED: Nanos = Nanos(1_000);
-
-impl PortBackend for OnePort {
-    fn port(&self) -> PortId {
-        PortId(3)
-    }
-
-    fn generation(&self) -> Generation {
-        Generation(0)
-    }
-
-    fn block_words(&self) -> Words {
-        self.0.block.words()
-    }
-
-    fn area_words(&self) -> Words {
-        self.0.area.words()
-    }
-
-    fn status_words(&self) -> Words {
-        self.0.status.words()
-    }
-
-    fn close(&self) {
-        if let Some(hook) = &mut *self.0.on_close.lock().unwrap() {
-            hook(&self.0);
-        }
-    }
-
-    fn alloc(&self, len: u64) -> Result<Arc<dyn Memory>, Refusal> {
-        let address = self.0.next_address.fetch_add(len + GAP, Ordering::Relaxed);
-        let words: Arc<Vec<_>> = Arc::new((0..len / 8).map(|_| AtomicU64::new(0)).collect());
-        self.0.memories.lock().unwrap().push(Arc::clone(&words));
-        Ok(Arc::new(Heap {
-            address: VirtAddr(address),
-            words,
-            freed: Arc::clone(&self.0.freed),
-        }))
-    }
-
-    unsafe fn adopt(&self, _start: NonNull<u8>, _len: u64) -> Result<Arc<dyn Memory>, Refusal> {
-        Err(Refusal::Unsupported("a test card adopts nothing"))
-    }
-
-    fn export(&self, _spec: &ExportSpec<'_>) -> Result<ExportId, Refusal> {
-        Ok(ExportId(1))
-    }
-
-    fn unexport(&self, _export: ExportId) -> Result<(), Refusal> {
-        Ok(())
-    }
-
-    fn import(&self, _request: &ImportRequest<'_>, _deadline: Nanos) -> Result<Grant, Refusal> {
-        if let Some(hook) = &mut *self.0.on_import.lock().unwrap() {
-            hook(&self.0);
-        }
-        *self.0.grant.lock().unwrap()
-    }
-
-    fn release(&self, _exporter: NodeId, _grant: &Grant) {}
-
-    fn now(&self) -> Nanos {
-        match self.0.clock.load(Ordering::Relaxed) {
-            0 => Nanos(self.0.started.elapsed().as_nanos() as u64),
-            now => Nanos(now),
-        }
-    }
-
-    fn doorbell(&self) {
-        self.0.doorbells.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn wait_token(&self) -> u32 {
-        *self.0.token.lock().unwrap()
-    }
-
-    fn block(&self, token: u32, deadline: Nanos) {
-        if self.0.has_clock() {
-            assert!(deadline < Nanos::MAX, "the library waits for what never comes");
-            self.0.clock.fetch_max(deadline.0, Ordering::Relaxed);
-            return;
-        }
-        let span = Duration::from_nanos(deadline.0.saturating_sub(self.now().0).min(10_000_000_000));
-        let guard = self.0.token.lock().unwrap();
-        let unchanged = |now: &mut u32| *now == token;
-        drop(self.0.woken.wait_timeout_while(guard, span, unchanged).unwrap());
-    }
-
-    fn wake(&self) {
-        self.0.interrupt();
-    }
-
-    fn relax(&self, spins: u32) {
-        let hook = self.0.on_relax.lock().unwrap().take();
-        if let Some(mut hook) = hook {
-            hook(&self.0);
-            self.0.on_relax.lock().unwrap().get_or_insert(hook);
-        } else if spins > LEFT_ALONE {
-            // An import that ends waits until what was posted has landed.
-            self.0.carry_out(Status::Ok);
-        }
-        if self.0.has_clock() {
-            self.0.pass(RELAXED);
-        }
-        assert!(
-            spins < 1_000_000,
-            "the library waits for a card that will never answer"
-        );
-        std::thread::yield_now();
-    }
-
-    fn spawn(&self, _name: &str, body: Box<dyn FnOnce() + Send>) -> Result<(), Refusal> {
-        if self.0.has_clock() {
-            body();
-        } else {
-            std::thread::spawn(body);
-        }
-        Ok(())
-    }
-}
-
-struct Heap {
-    address: VirtAddr,
-    words: Arc<Vec<AtomicU64>>,
-    freed: Arc<AtomicU32>,
-}
-
-impl Memory for Heap {
-    fn segment(&self) -> SegmentId {
-        SegmentId(1)
-    }
-
-    fn address(&self) -> VirtAddr {
-        self.address
-    }
-
-    fn size(&self) -> u64 {
-        self.words.len() as u64 * 8
-    }
-
-    fn view(&self) -> View {
-        View::Mapped {
-            start: NonNull::from(&self.words[0]).cast(),
-            owner: Arc::clone(&self.words) as _,
-        }
-    }
-
-    fn read(&self, _offset: u64, _into: &mut [u8]) -> Result<(), Status> {
-        Err(Status::Unsupported)
-    }
-
-    fn write(&self, _offset: u64, _from: &[u8]) -> Result<(), Status> {
-        Err(Status::Unsupported)
-    }
-
-    fn load(&self, _offset: u64, _width: Width) -> Result<u64, Status> {
-        Err(Status::Unsupported)
-    }
-
-    fn store(&self, _offset: u64, _width: Width, _value: u64) -> Result<(), Status> {
-        Err(Status::Unsupported)
-    }
-
-    fn compare_swap(&self, _offset: u64, _width: Width, _expected: u64, _new: u64) -> Result<u64, Status> {
-        Err(Status::Unsupported)
-    }
-
-    fn free(&self) {
-        self.freed.fetch_add(1, Ordering::Relaxed);
     }
 }
 
