@@ -31,7 +31,7 @@ pub(crate) struct Options {
     #[arg(long)]
     json: bool,
     /// Seconds that each fuzz target runs.
-    #[arg(long, value_name = "SECONDS", default_value_t = 45)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 36)]
     fuzz_seconds: u64,
     /// Fresh simulator seeds beside the fixed ones; other ones for every tree that is committed.
     #[arg(long, value_name = "COUNT", default_value_t = 120)]
