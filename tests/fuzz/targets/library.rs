@@ -6,16 +6,18 @@
 
 use libfuzzer_sys::fuzz_target;
 use netvm::{
-    ChannelConfig, Error, NodeId, NotificationQueue, Port, PortConfig, PortId, Receiver, Sender,
-    SharedConfig, SharedReceiver, Timeout,
+    ChannelConfig, Error, NodeId, NotificationQueue, Port, PortConfig, PortId, Receiver, ReceiverSet, Sender,
+    SharedConfig, SharedReceiver, SharedSender, Timeout,
 };
+use netvm_abi::control::{Grant, Modes};
 use netvm_abi::descriptor::Opcode;
 use netvm_abi::port_area::{ERROR_WRITE, NOTIFICATION_WRITE, NOTIFICATIONS, SHADOW_SIGNALS};
-use netvm_abi::shared_queue::{Record, record_at};
+use netvm_abi::shared_queue::{QueueShape, Record, record_at};
 use netvm_abi::{Nanos, Status, WordIndex};
 use netvm_kit::port::Card;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// A queue of four messages of up to 64 bytes: where the sender's name is, its farewell, and the entries, in words of 8.
 const MESSAGE: u64 = 64;
@@ -32,6 +34,9 @@ const QUEUE: u32 = 2048;
 /// More than can be pending at a time, whatever the words say.
 const MOST_PENDING: usize = QUEUE as usize + 1024 + 4096;
 
+/// What a wait may take beyond its deadline.
+const SLACK: Nanos = Nanos::from_millis(1);
+
 type Memory = Arc<Vec<AtomicU64>>;
 
 /// Bytes of a memory.
@@ -42,22 +47,56 @@ fn bytes(memory: &Memory, word: usize, len: usize) -> Vec<u8> {
     words.take(len).collect()
 }
 
-/// The receiving end of a channel, and what is known of it by its words alone.
+/// The receiving end of a channel, by itself or in a set, and what is known of it by its words alone.
 struct Channel {
-    receiver: Receiver,
+    receiver: Option<Receiver>,
+    set: ReceiverSet,
+    id: u32,
     memory: Memory,
     received: u64,
     signals_before: u32,
 }
 
 impl Channel {
-    fn id(&self) -> u32 {
-        self.receiver.notification().id().0
+    fn receiver(&mut self) -> &mut Receiver {
+        match &mut self.receiver {
+            Some(receiver) => receiver,
+            None => self.set.get_mut(0).expect("it is in its set"),
+        }
+    }
+
+    /// Puts it into the set, or takes it out.
+    fn change(&mut self) {
+        match self.receiver.take() {
+            Some(receiver) => assert_eq!(self.set.add(receiver), Ok(0)),
+            None => self.receiver = self.set.remove(0),
+        }
+    }
+
+    /// The set names it if there is something to receive, and else waits until the deadline.
+    fn wait(&mut self, card: &Card, span: Nanos) {
+        if self.set.is_empty() {
+            return;
+        }
+        let deadline = card.now().after(span);
+        match self.set.wait(Duration::from_nanos(span.0)) {
+            Ok(index) => {
+                assert_eq!(index, 0, "there is no such receiver");
+                assert!(self.receive(card), "nothing is there");
+            }
+            Err(error) => {
+                let farewell = self.memory[FAREWELL].load(Ordering::Relaxed) != 0;
+                assert_eq!(error, Error::TimedOut);
+                assert!(self.left(card) == 0 || farewell, "a message is there");
+                let late = deadline.after(SLACK);
+                assert!((deadline..=late).contains(&card.now()), "a deadline passes by");
+            }
+        }
     }
 
     /// Signals that no message was received for.
     fn left(&self, card: &Card) -> u32 {
-        let signals = card.area.get(SHADOW_SIGNALS.plus(self.id()));
+        let signals = card.area.get(SHADOW_SIGNALS.plus(self.id));
         signals
             .wrapping_sub(self.signals_before)
             .wrapping_sub(self.received as u32)
@@ -74,26 +113,33 @@ impl Channel {
         (number == (self.received as u32).wrapping_add(1) && len <= MESSAGE).then_some(len as usize)
     }
 
-    fn receive(&mut self, card: &Card) {
+    /// Whether there was something: a message, an end, or an error.
+    fn receive(&mut self, card: &Card) -> bool {
         let (left, head) = (self.left(card), self.head());
         let farewell = self.memory[FAREWELL].load(Ordering::Relaxed) != 0;
         let lies = bytes(&self.memory, self.entry() + 1, head.unwrap_or(0));
-        match self.receiver.try_recv() {
+        let received = match self.receiver().try_recv() {
             Ok(Some(message)) => {
                 assert!(left != 0, "a message that was not signalled");
                 assert_eq!(Some(message.len()), head, "another length");
                 assert_eq!(message.to_vec(), Ok(lies), "other bytes");
                 drop(message);
-                self.received += 1;
+                true
             }
-            Ok(None) => assert!(left == 0 || farewell, "a message is there"),
+            Ok(None) => {
+                assert!(left == 0 || farewell, "a message is there");
+                return false;
+            }
             Err(Error::ChannelBroken {
                 status: Status::Malformed,
             }) if left != 0 && !farewell && head.is_some() => {
                 // It may have been broken before, and what the sender offers may make no sense.
+                false
             }
-            Err(_) => {}
-        }
+            Err(_) => false,
+        };
+        self.received += u64::from(received);
+        true
     }
 }
 
@@ -171,6 +217,7 @@ struct Stand {
     shared: Shared,
     queue: NotificationQueue,
     sending: Option<Sending>,
+    appending: Option<SharedSender>,
     /// What the queue says of itself that is joined: magic, length of a message, capacity, notification.
     description: [u64; 4],
     /// Numbers that any word of the notification queue has held.
@@ -193,7 +240,9 @@ impl Stand {
         let receiver = Receiver::open(&port, "channel", config).unwrap();
         let memory = last_memory(&card);
         let channel = Channel {
-            receiver,
+            id: receiver.notification().id().0,
+            receiver: Some(receiver),
+            set: ReceiverSet::new(&port),
             memory,
             received: 0,
             signals_before: 0,
@@ -213,6 +262,7 @@ impl Stand {
             channel,
             shared,
             sending: None,
+            appending: None,
             description: [0; 4],
             said: std::collections::HashSet::new(),
         }
@@ -244,6 +294,37 @@ impl Stand {
                 }
             }
         });
+    }
+
+    /// Joins another's shared queue, or sends a message there: it has its place, or is refused until the deadline.
+    fn append(&mut self, place: u8, word: u64) {
+        let Some(sender) = &self.appending else {
+            let mut grant = self.card.grant.lock().unwrap().unwrap();
+            grant.queue = QueueShape::from_word(word as u32);
+            grant.modes = Modes::from_bits_truncate((word >> 32) as u16);
+            *self.card.grant.lock().unwrap() = Ok(grant);
+            self.appending =
+                SharedSender::join(&self.port, NodeId(2), PortId(2), "shared", Timeout::Now).ok();
+            *self.card.grant.lock().unwrap() = Ok(Grant {
+                queue: QueueShape::NONE,
+                modes: Modes::all(),
+                ..grant
+            });
+            return;
+        };
+        let limit = sender.message_bytes();
+        let span = Nanos(word % 100_000_000);
+        let deadline = self.card.now().after(span);
+        let message = vec![7; usize::from(place)];
+        match sender.send(&message, Duration::from_nanos(span.0)) {
+            Ok(()) => assert!((1..=limit).contains(&message.len().try_into().unwrap())),
+            Err(Error::QueueFull) => assert!(self.card.now() >= deadline, "gives up too soon"),
+            Err(_) => {}
+        }
+        assert!(self.card.now() <= deadline.after(SLACK), "a deadline passes by");
+        if place.is_multiple_of(16) {
+            self.appending = None;
+        }
     }
 
     /// The card does what was asked meanwhile.
@@ -287,6 +368,9 @@ impl Stand {
         let (card, at) = (Arc::clone(&self.card), usize::from(place));
         let low = word as u32;
         match what % 20 {
+            _ if what >= 248 => self.append(place, word),
+            _ if what >= 244 => self.channel.wait(&card, Nanos(word % 3_000_000_000)),
+            _ if what >= 240 => self.channel.change(),
             // What a sender may write: anywhere, or where it is looked at.
             0 => self.channel.memory[at * 16 % self.channel.memory.len()].store(word, Ordering::Release),
             1 => self.channel.memory[[OWNER, FAREWELL, 10, 0][at % 4]].store(word, Ordering::Release),
@@ -295,13 +379,15 @@ impl Stand {
                 // Right, but for what the fuzzer adds.
                 let head = u64::from(self.channel.received as u32 + 1) << 32 | u64::from(place % 65);
                 self.channel.memory[self.channel.entry()].store(head ^ word, Ordering::Release);
-                self.signal(self.channel.id());
+                self.signal(self.channel.id);
             }
             4 => {
                 let owner = 1 << 48 | 2 << 32 | 1 << 10 | 5;
                 self.channel.memory[OWNER].store(owner ^ word, Ordering::Release);
             }
-            5 => self.channel.receive(&card),
+            5 => {
+                self.channel.receive(&card);
+            }
             // What the card stores, or another one in its name.
             6 => self.signal(low % 4096),
             7 => card
