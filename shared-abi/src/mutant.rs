@@ -103,6 +103,14 @@ pub enum Mutant {
     SleepLooksAtAllPorts = 41,
     /// P7: a look of the host at its deadlines goes through all ports.
     DeadlineLooksAtAllPorts = 42,
+    /// P2: of four errors that arrive, one is not told to its port.
+    ErrorUntold = 90,
+    /// P2: an error that arrives is told twice.
+    ErrorTwice = 91,
+    /// P2: an error names no address.
+    ErrorNowhere = 92,
+    /// P2: a message in a bounce page that was not copied counts as copied.
+    BouncedUncopied = 93,
     /// P2: a port that once got nothing in its turn gets no other turn.
     PortForgotten = 43,
 }

@@ -7,7 +7,7 @@ use crate::kernel::{self, HeldStep, Jobs};
 use crate::points::{self, Access, Word};
 use crate::process::Ports;
 use crate::rings;
-use crate::seen::{Seen, digest};
+use crate::seen::{Counts, Seen, digest};
 use crate::sim::{Event, Sim};
 use crate::vm::HostVm;
 use crate::words::{Actor, NodeWords, Side, Space, Touch, Watch};
@@ -333,6 +333,42 @@ impl NodeWatch {
         sim.see(Seen::Told { node, port, words });
     }
 
+    /// Shows a reply. The number of its operation is the first word of its slot, and is stored last.
+    fn replied(&self, sim: &Sim, port: PortId, (at, word): (WordIndex, u32)) {
+        let (first, each) = (port_area::REPLIES.0, port_area::REPLY_WORDS as u32);
+        let replies = first..first + each * u32::from(port_area::REPLY_SLOTS);
+        if !replies.contains(&word) || !(word - first).is_multiple_of(each) {
+            return;
+        }
+        let (node, words) = (self.node, sim.node(self.node).words());
+        sim.see(Seen::Replied {
+            node,
+            port,
+            slot: ((word - first) / each) as u16,
+            words: std::array::from_fn(|index| words.peek(Space::Shared, at.plus(index as u32))),
+        });
+    }
+
+    /// Shows a count. The card zeroes them all before a port is served.
+    fn counted(&self, sim: &Sim, port: PortId, word: u32, count: u32) {
+        let node = self.node;
+        if count == 0 {
+            return;
+        }
+        let which = match WordIndex(word) {
+            port_area::TAKEN => Counts::Taken,
+            port_area::WRITES_DONE => Counts::Writes,
+            port_area::READS_DONE => Counts::Reads,
+            _ => return,
+        };
+        sim.see(Seen::Counted {
+            node,
+            port,
+            which,
+            count,
+        });
+    }
+
     fn queued(&self, sim: &Sim, port: PortId, tail: u32) {
         let words = sim.node(self.node).words();
         let entries = self.geometry.notification_queue;
@@ -421,13 +457,8 @@ impl Watch for NodeWatch {
                         let node = self.node;
                         sim.see(Seen::ErrorsLost { node, port });
                     }
-                    // The number of an operation is the first word of its slot, and is stored last.
-                    let (first, each) = (port_area::REPLIES.0, port_area::REPLY_WORDS as u32);
-                    let replies = first..first + each * u32::from(port_area::REPLY_SLOTS);
-                    if replies.contains(&word) && (word - first).is_multiple_of(each) {
-                        let (node, op) = (self.node, value);
-                        sim.see(Seen::Replied { node, port, op });
-                    }
+                    self.replied(&sim, port, (at, word));
+                    self.counted(&sim, port, word, value);
                     let first = port_area::QUEUE_RECORDS.0;
                     if word >= first && (word - first).is_multiple_of(2) {
                         // The sender's word was stored before.

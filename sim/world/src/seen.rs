@@ -115,6 +115,17 @@ pub(crate) enum Ending {
     Export,
 }
 
+/// What a card counts of a port's operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counts {
+    /// Commands taken out of the queue.
+    Taken,
+    /// Writes that are done.
+    Writes,
+    /// Reads, flushes and atomics that are done.
+    Reads,
+}
+
 /// One fact.
 #[derive(Clone, Debug)]
 pub(crate) enum Seen {
@@ -276,6 +287,13 @@ pub(crate) enum Seen {
         id: NotificationId,
         count: u32,
     },
+    /// The card stored how many operations of a port it has taken or done.
+    Counted {
+        node: NodeId,
+        port: PortId,
+        which: Counts,
+        count: u32,
+    },
     /// The card appended an entry to a port's notification queue.
     Queued {
         node: NodeId,
@@ -310,8 +328,13 @@ pub(crate) enum Seen {
         words: [u32; port_area::ERROR_WORDS],
     },
 
-    /// The card answered an operation in a reply slot of its port.
-    Replied { node: NodeId, port: PortId, op: u32 },
+    /// The card answered an operation in a reply slot of its port: what stands there, the operation first.
+    Replied {
+        node: NodeId,
+        port: PortId,
+        slot: u16,
+        words: [u32; port_area::REPLY_WORDS],
+    },
     /// The card had more errors to tell an app of than it has records.
     ErrorsLost { node: NodeId, port: PortId },
 

@@ -120,6 +120,11 @@ fn every_mutant_is_caught_by_its_checker() {
         (Mutant::BounceToldEarly, Promise::P1),
         (Mutant::OtherBufferLeaves, Promise::P2),
         (Mutant::OtherBufferAnswers, Promise::P2),
+        (Mutant::ReplyStaysInBounce, Promise::P2),
+        (Mutant::BouncedUncopied, Promise::P2),
+        (Mutant::ErrorUntold, Promise::P2),
+        (Mutant::ErrorTwice, Promise::P2),
+        (Mutant::ErrorNowhere, Promise::P2),
     ];
     let mut survivors = Vec::new();
     for (broken, promise) in cases {

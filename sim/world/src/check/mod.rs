@@ -10,6 +10,7 @@ pub(crate) mod message;
 mod p1_buffers;
 mod p1_stale_dma;
 mod p2_every_miss_answered;
+mod p2_told;
 mod p2_waits;
 mod p3_truthful_pages;
 mod p4_order;
@@ -146,6 +147,7 @@ impl Checkers {
                 Box::new(shared_queue::SharedQueue::default()),
                 Box::new(p4_order::Order::default()),
                 Box::new(p2_every_miss_answered::EveryMissAnswered::new(limits)),
+                Box::new(p2_told::Told::new(limits)),
                 Box::new(p2_waits::Waits::new(limits)),
                 Box::new(causes::Causes::new(limits, ports)),
             ],
