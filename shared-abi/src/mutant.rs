@@ -111,6 +111,8 @@ pub enum Mutant {
     ErrorNowhere = 92,
     /// P2: a message in a bounce page that was not copied counts as copied.
     BouncedUncopied = 93,
+    /// P4: of eight signals, one does not reach the count that its app reads.
+    ShadowKept = 94,
     /// P2: a port that once got nothing in its turn gets no other turn.
     PortForgotten = 43,
 }

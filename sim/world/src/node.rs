@@ -359,7 +359,19 @@ impl NodeWatch {
             port_area::TAKEN => Counts::Taken,
             port_area::WRITES_DONE => Counts::Writes,
             port_area::READS_DONE => Counts::Reads,
-            _ => return,
+            _ => {
+                let id = word.wrapping_sub(port_area::SHADOW_SIGNALS.0);
+                if id < netvm_abi::notification::EVENT_COUNTS {
+                    let id = NotificationId(id);
+                    sim.see(Seen::Shadowed {
+                        node,
+                        port,
+                        id,
+                        count,
+                    });
+                }
+                return;
+            }
         };
         sim.see(Seen::Counted {
             node,

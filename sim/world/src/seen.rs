@@ -287,6 +287,13 @@ pub(crate) enum Seen {
         id: NotificationId,
         count: u32,
     },
+    /// The card stored the shadow of a signal count, which apps read.
+    Shadowed {
+        node: NodeId,
+        port: PortId,
+        id: NotificationId,
+        count: u32,
+    },
     /// The card stored how many operations of a port it has taken or done.
     Counted {
         node: NodeId,

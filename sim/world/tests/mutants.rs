@@ -125,6 +125,7 @@ fn every_mutant_is_caught_by_its_checker() {
         (Mutant::ErrorUntold, Promise::P2),
         (Mutant::ErrorTwice, Promise::P2),
         (Mutant::ErrorNowhere, Promise::P2),
+        (Mutant::ShadowKept, Promise::P4),
     ];
     let mut survivors = Vec::new();
     for (broken, promise) in cases {

@@ -13,7 +13,9 @@ mod p2_every_miss_answered;
 mod p2_told;
 mod p2_waits;
 mod p3_truthful_pages;
+mod p4_debts;
 mod p4_order;
+mod p4_signals;
 mod p5_isolation;
 mod p5_notify;
 mod p5_turns;
@@ -145,7 +147,8 @@ impl Checkers {
                 Box::new(p3_truthful_pages::TruthfulPages::default()),
                 Box::new(contents::Contents::new(limits.nodes)),
                 Box::new(shared_queue::SharedQueue::default()),
-                Box::new(p4_order::Order::default()),
+                Box::new(p4_order::Order::new(limits)),
+                Box::new(p4_signals::Signals::default()),
                 Box::new(p2_every_miss_answered::EveryMissAnswered::new(limits)),
                 Box::new(p2_told::Told::new(limits)),
                 Box::new(p2_waits::Waits::new(limits)),
