@@ -113,6 +113,12 @@ pub enum Mutant {
     BouncedUncopied = 93,
     /// P4: of eight signals, one does not reach the count that its app reads.
     ShadowKept = 94,
+    /// P6: an error that arrives is told to the port's next owner.
+    ErrorToNextOwner = 95,
+    /// P6: a port that opens has the block that its last owner left.
+    BlockKept = 96,
+    /// P6: a capability that is taken back stays valid in the card's table.
+    CapabilityKept = 97,
     /// P2: a port that once got nothing in its turn gets no other turn.
     PortForgotten = 43,
 }

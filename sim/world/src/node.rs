@@ -13,9 +13,8 @@ use crate::vm::HostVm;
 use crate::words::{Actor, NodeWords, Side, Space, Touch, Watch};
 use netvm_abi::bar::header::HOST_EVENT_TAIL;
 use netvm_abi::bar::{BarMap, port as block};
-use netvm_abi::page_table::{PageTable, ROW_SLOTS, SLOT_WORDS};
 use netvm_abi::shared_map::{SharedMap, status_page};
-use netvm_abi::{Geometry, Nanos, NodeId, NotificationId, PortId, Vpn, WordIndex, port_area};
+use netvm_abi::{Geometry, Nanos, NodeId, NotificationId, PortId, WordIndex, port_area};
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
@@ -231,23 +230,6 @@ impl Node {
                 }
             }
         }
-    }
-
-    /// Pages of a port that the card's table still maps: read as a checker reads it, word by word.
-    pub(crate) fn still_mapped(&self, table: &PageTable, port: PortId) -> Option<u64> {
-        // What a card says that is off the bus does not matter any more.
-        if self.card_gone.get() {
-            return None;
-        }
-        let words = self.words();
-        let base = BarMap::new(&self.geometry).page_table;
-        let slots = table.rows() * ROW_SLOTS;
-        (0..slots).find_map(|slot| {
-            let at = base.plus(slot * SLOT_WORDS);
-            let word = |index| words.peek(Space::Bar, at.plus(index));
-            let vpn = Vpn::from_raw(u64::from(word(2)) | u64::from(word(3)) << 32);
-            (word(0) & 1 == 1 && vpn.port() == port).then(|| vpn.page_number())
-        })
     }
 }
 

@@ -377,6 +377,14 @@ pub(crate) enum Seen {
     PortClosed { node: NodeId, port: PortId },
     /// A port is in the hands of an app that posts anything.
     Hostile { node: NodeId, port: PortId },
+    /// A port is open whose words tell something of its last owner: the first such word.
+    LeftOver {
+        node: NodeId,
+        port: PortId,
+        word: &'static str,
+    },
+    /// The card interrupts a port.
+    Interrupted { node: NodeId, port: PortId },
     /// The card's page table still has a valid entry for a page of a port that is closed.
     StillMapped { node: NodeId, port: PortId, page: u64 },
     /// An export exists (recorded before the call returns).

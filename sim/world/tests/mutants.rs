@@ -126,6 +126,9 @@ fn every_mutant_is_caught_by_its_checker() {
         (Mutant::ErrorTwice, Promise::P2),
         (Mutant::ErrorNowhere, Promise::P2),
         (Mutant::ShadowKept, Promise::P4),
+        (Mutant::ErrorToNextOwner, Promise::P6),
+        (Mutant::BlockKept, Promise::P6),
+        (Mutant::CapabilityKept, Promise::P6),
     ];
     let mut survivors = Vec::new();
     for (broken, promise) in cases {

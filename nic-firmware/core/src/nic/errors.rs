@@ -37,9 +37,13 @@ impl<S: Storage> Nic<S> {
         if header.flags.contains(MessageFlags::REGARDLESS) {
             return;
         }
-        let Some(port) = self.ports.of_owner(header.destination_port, owner.generation) else {
-            return;
+        let owned = if mutant::is(Mutant::ErrorToNextOwner) {
+            let port = self.ports.get_mut(header.destination_port);
+            port.filter(|port| port.is_open())
+        } else {
+            self.ports.of_owner(header.destination_port, owner.generation)
         };
+        let Some(port) = owned else { return };
         if mutant::is(Mutant::ErrorUntold) && self.env.counters.errors_received.is_multiple_of(4) {
             return;
         }

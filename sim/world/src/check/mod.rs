@@ -20,6 +20,7 @@ mod p5_isolation;
 mod p5_notify;
 mod p5_turns;
 mod p6_crash;
+mod p6_owners;
 mod p7_bounded_work;
 mod shadow;
 mod shared_queue;
@@ -139,6 +140,7 @@ impl Checkers {
             // A broken promise often breaks others in its wake: the most specific comes first.
             all: vec![
                 Box::new(p6_crash::CrashSafety::default()),
+                Box::new(p6_owners::Owners::default()),
                 Box::new(p5_isolation::Isolation::new(limits.window)),
                 Box::new(p5_notify::Notifies::default()),
                 Box::new(p7_bounded_work::BoundedWork),
