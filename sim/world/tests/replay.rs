@@ -62,14 +62,16 @@ fn steps_are_held_up_and_waited_for() {
         messages: 1_500,
         ..Config::default()
     };
-    let trace = String::from_utf8(trace(7, &config)).expect("text");
-    for what in ["card held up", "kernel held up", "kernel awaited"] {
-        assert!(
-            trace.contains(what),
-            "no {what} in {} lines",
-            trace.lines().count()
-        );
+    // Each kind of fault is off in a part of the worlds.
+    let mut unseen = vec!["card held up", "kernel held up", "kernel awaited"];
+    for seed in 1..=12 {
+        let trace = String::from_utf8(trace(seed, &config)).expect("text");
+        unseen.retain(|what| !trace.contains(what));
+        if unseen.is_empty() {
+            return;
+        }
     }
+    panic!("never seen: {unseen:?}");
 }
 
 #[test]
