@@ -86,6 +86,8 @@ kinds! {
         KernelSwitches = "kernel: held up",
         /// A card stops for good and answers reads with all ones.
         CardHangs = "card: hangs",
+        /// A death, a hang or a restart in the middle of a step: at an access to a shared word.
+        AtAccess = "fault: at an access",
         /// Descriptors of arbitrary or mutated bytes.
         HostileDescriptor = "hostile: descriptor",
         /// Queue memory that changes between the card's loads.
@@ -251,7 +253,7 @@ impl Faults {
     pub(crate) fn swarm(dice: &mut Dice) -> Self {
         let mut faults = Self::none();
         faults.active = true;
-        for &kind in FaultKind::ALL {
+        for &kind in FaultKind::ALL.iter().filter(|&&kind| kind != FaultKind::AtAccess) {
             let factor = match dice.below(8) {
                 0 | 1 => 0,
                 2..=6 => 1,
@@ -407,7 +409,7 @@ const fn usual_rate(kind: FaultKind) -> u32 {
         FaultKind::ProcessDies => 200,
         FaultKind::LinkCut => 15,
         // Not thrown: they happen, and are counted.
-        FaultKind::SeqWraps | FaultKind::Parting => 0,
+        FaultKind::SeqWraps | FaultKind::Parting | FaultKind::AtAccess => 0,
         FaultKind::NodeRestarts => 30,
         FaultKind::CardHangs => 15,
     }

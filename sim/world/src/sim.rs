@@ -240,13 +240,18 @@ impl Sim {
     pub(crate) fn fires(&self, kind: FaultKind, node: NodeId) -> bool {
         let fires = self.faults.borrow().rolls(kind, &mut self.dice.borrow_mut());
         if fires {
-            self.faults.borrow_mut().count(kind, self.node(node).states());
-            self.note(node, "fault", &[(kind.label(), 1)]);
-            if kind.is_cause() {
-                self.see(Seen::Fault { node, kind });
-            }
+            self.struck(kind, node);
         }
         fires
+    }
+
+    /// A fault strikes at a node now.
+    pub(crate) fn struck(&self, kind: FaultKind, node: NodeId) {
+        self.faults.borrow_mut().count(kind, self.node(node).states());
+        self.note(node, "fault", &[(kind.label(), 1)]);
+        if kind.is_cause() {
+            self.see(Seen::Fault { node, kind });
+        }
     }
 
     /// A random span.

@@ -14,11 +14,14 @@
 //! from.
 
 mod chain;
+mod drawn;
 mod play;
 mod record;
 mod strike;
 mod word;
 
+use crate::dice::Dice;
+use crate::node::Node;
 use crate::process;
 use crate::sim::Sim;
 use crate::words::{Actor, Touch};
@@ -30,8 +33,9 @@ pub use play::{NODES, Point, Recorded, bodies, play, record, unrecorded};
 pub use record::Spot;
 pub use strike::Crash;
 
+pub(crate) use drawn::Drawn;
 pub(crate) use record::Recorder;
-pub(crate) use strike::{Strike, settle};
+pub(crate) use strike::Strike;
 pub(crate) use word::Word;
 
 /// An access that is about to be made.
@@ -47,6 +51,7 @@ pub(crate) struct Access {
 enum Task {
     Record(RefCell<Recorder>),
     Strike(Strike),
+    Draw(Box<Drawn>),
 }
 
 /// The accesses of a run. Ordinary runs do not look at them.
@@ -72,9 +77,33 @@ impl Points {
         let _ = self.task.set(Task::Strike(Strike::new(access, crash)));
     }
 
+    /// Has the faults that the world draws strike at accesses.
+    pub(crate) fn draw(&self, dice: Dice) {
+        let _ = self.task.set(Task::Draw(Box::new(Drawn::new(dice))));
+    }
+
+    /// A fault is drawn. Whether it waits for an access of the node.
+    pub(crate) fn arm(&self, node: NodeId, crash: Crash) -> bool {
+        let waits = matches!(self.task.get(), Some(Task::Draw(drawn)) if drawn.arm(node, crash));
+        if waits {
+            self.is_open.set(true);
+        }
+        waits
+    }
+
+    /// The world's faults are over, those that wait included.
+    pub(crate) fn disarm(&self) {
+        if let Some(Task::Draw(drawn)) = self.task.get() {
+            drawn.disarm();
+            self.is_open.set(false);
+        }
+    }
+
     /// The body begins.
     pub(crate) fn open(&self) {
-        self.is_open.set(self.task.get().is_some());
+        if let Some(Task::Record(_) | Task::Strike(_)) = self.task.get() {
+            self.is_open.set(true);
+        }
     }
 
     /// The body and its processes have ended.
@@ -121,14 +150,15 @@ impl Points {
 /// An access is about to be made. Few have to be looked at.
 pub(crate) fn reached(sim: &Sim, id: NodeId, actor: Actor, access: impl FnOnce() -> Access) {
     let points = &sim.points;
-    if let Some(Task::Strike(strike)) = points.task.get()
-        && strike.has_struck()
-    {
-        strike::after(sim, strike, id, actor);
-        return;
+    match points.task.get() {
+        Some(Task::Draw(drawn)) => return drawn.reached(sim, id, actor, access),
+        Some(Task::Strike(strike)) if strike.has_struck() => {
+            return strike::after(sim, strike, id, actor);
+        }
+        _ => {}
     }
     let node = sim.node(id);
-    if node.boots() || std::thread::panicking() {
+    if !counts(node) {
         return;
     }
     let number = points.reached.get() + 1;
@@ -145,6 +175,20 @@ pub(crate) fn reached(sim: &Sim, id: NodeId, actor: Actor, access: impl FnOnce()
         Some(Task::Strike(strike)) if strike.access == number => {
             strike::now(sim, strike, &access());
         }
+        _ => {}
+    }
+}
+
+/// Whether an access of the node counts: not while it boots, nor in a panic.
+fn counts(node: &Node) -> bool {
+    !node.boots() && !std::thread::panicking()
+}
+
+/// A step of the world is over.
+pub(crate) fn settle(sim: &Sim) {
+    match sim.points.task.get() {
+        Some(Task::Strike(strike)) => strike::carry_out(sim, strike),
+        Some(Task::Draw(drawn)) if drawn.settle(sim) => sim.points.close(),
         _ => {}
     }
 }

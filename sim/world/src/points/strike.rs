@@ -54,7 +54,8 @@ impl Crash {
         }
     }
 
-    const fn kind(self) -> FaultKind {
+    /// The kind of fault that it is.
+    pub(crate) const fn kind(self) -> FaultKind {
         match self {
             Self::ProcessDies => FaultKind::ProcessDies,
             Self::CardHangs => FaultKind::CardHangs,
@@ -110,6 +111,15 @@ impl Strike {
 
     pub(super) fn has_struck(&self) -> bool {
         self.place.get().is_some()
+    }
+
+    /// Whether there is something at this access that it can strike.
+    pub(super) fn can_strike(&self, sim: &Sim, access: &Access) -> bool {
+        match self.crash {
+            Crash::ProcessDies => victim(sim, access).is_some(),
+            Crash::CardHangs => !sim.node(access.node).card_gone.get(),
+            Crash::NodeRestarts => true,
+        }
     }
 
     /// Where it has struck, in words.
@@ -183,14 +193,8 @@ pub(super) fn after(sim: &Sim, strike: &Strike, id: NodeId, actor: Actor) {
     }
 }
 
-/// A step of the world is over.
-pub(crate) fn settle(sim: &Sim) {
-    if let Some(super::Task::Strike(strike)) = sim.points.task.get() {
-        carry_out(sim, strike);
-    }
-}
-
-fn carry_out(sim: &Sim, strike: &Strike) {
+/// What is meant to happen when the present step is over, happens.
+pub(super) fn carry_out(sim: &Sim, strike: &Strike) {
     match strike.doom.take() {
         Some(Doom::Process(process)) => process::kill(sim, process, true),
         Some(Doom::Node(node)) => world::restart(sim, sim.node(node)),

@@ -234,6 +234,11 @@ impl World {
                 .map(|(id, &geometry)| Node::new(sim, NodeId(id), geometry, shape.frames))
                 .collect()
         });
+        // In a part of the worlds faults strike at any access, and not at ticks only.
+        let mut drawn = dice.split(2);
+        if config.faults == FaultLevel::All && drawn.below(3) == 0 {
+            sim.points.draw(drawn);
+        }
         let alive_roles = vec![false; roles.len()];
         let window = shape.geometries.first().map_or(0, |geometry| geometry.window);
         let limits = Limits {

@@ -132,6 +132,7 @@ impl World {
     /// The faults stop.
     fn calm_down(&mut self, messages: u64) {
         self.sim.faults.borrow_mut().stop();
+        self.sim.points.disarm();
         self.sim.fabric.borrow_mut().mend();
         self.enter(Phase::Recovery, messages);
     }

@@ -7,6 +7,7 @@ use crate::driver::{self, Driver};
 use crate::faults::FaultKind;
 use crate::kernel;
 use crate::node::Node;
+use crate::points::Crash;
 use crate::process;
 use crate::seen::Seen;
 use crate::sim::{Event, Sim};
@@ -93,15 +94,15 @@ impl World {
             node.paused_until.set(until);
             sim.see(Seen::CardPaused { node: id, until });
         }
-        if !node.card_gone.get() && sim.fires(FaultKind::CardHangs, id) {
+        if !node.card_gone.get() && strikes(&sim, Crash::CardHangs, id) {
             hang(&sim, &node);
         }
-        if sim.fires(FaultKind::ProcessDies, id)
+        if strikes(&sim, Crash::ProcessDies, id)
             && let Some(process) = process::victim(&sim, id, sim.below(1 << 20))
         {
             process::kill(&sim, process, true);
         }
-        if sim.fires(FaultKind::NodeRestarts, id) {
+        if strikes(&sim, Crash::NodeRestarts, id) {
             restart(&sim, &node);
         }
     }
@@ -160,6 +161,17 @@ fn seed_near_wrap(dice: &mut Dice, boots: u32) -> u32 {
     let incarnation = first.wrapping_mul(UNDOES_FIRST_SEQ);
     let life = dice.within(1, 4) as u32;
     incarnation ^ life.wrapping_mul(0x9E37_79B1)
+}
+
+/// Whether such a fault strikes a node now. In a part of the worlds it waits for one of the node's next accesses.
+fn strikes(sim: &Sim, crash: Crash, node: NodeId) -> bool {
+    let kind = crash.kind();
+    let is_drawn = sim.faults.borrow().rolls(kind, &mut sim.dice.borrow_mut());
+    if !is_drawn || sim.points.arm(node, crash) {
+        return false;
+    }
+    sim.struck(kind, node);
+    true
 }
 
 /// A card stops for good, in the middle of whatever it does.
