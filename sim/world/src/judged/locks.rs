@@ -1,10 +1,9 @@
 //! Programs that take turns by locks of both kinds and by a semaphore. What a lock protects is a word at its home and one
 //! on another node; each holder reads and writes some of them.
 
+use super::tokens::Tokens;
 use super::{Life, calls, patience, reach, record, refused, returns};
-use crate::history::{
-    Call, Histories, LOCKED_WORDS, Lock as Locked, LockAnswer, LockOp, ObjectId, Semaphore as Counted, What,
-};
+use crate::history::{Call, Histories, LOCKED_WORDS, Lock as Locked, LockAnswer, LockOp, ObjectId};
 use crate::kernel;
 use crate::process;
 use crate::vm::Change;
@@ -33,8 +32,6 @@ const FEW: u32 = 2;
 /// The two kinds of locks.
 const QUEUED: u32 = 0;
 const ASYMMETRIC: u32 = 1;
-/// The semaphore's number among the objects of its home's life.
-const SEMAPHORE: u32 = 2;
 
 /// The lives of what the home offers.
 #[derive(Clone, Default)]
@@ -174,7 +171,7 @@ fn own(env: &mut Env, lives: &Lives) -> Result<()> {
     let name = format!("semaphore {life}");
     let _tokens = Semaphore::create(&port, &name, 1, Access::everyone())?;
     let tokens = Semaphore::join(&port, env.id, LOCKS_HOME, &name, patience(env))?;
-    let tokens = Tokens { life, tokens };
+    let tokens = Tokens::new(life, tokens);
     let mut asymmetric = Asymmetric::create(&port, lives)?;
     lives.home.0.set(life);
     while !env.stage.closing() {
@@ -255,48 +252,6 @@ impl Asymmetric {
     }
 }
 
-/// A participant of the semaphore.
-struct Tokens {
-    life: u64,
-    tokens: Semaphore,
-}
-
-impl Tokens {
-    fn object(&self) -> ObjectId {
-        ObjectId {
-            life: self.life,
-            index: SEMAPHORE,
-        }
-    }
-
-    /// This process takes part no more.
-    fn leave(&self, env: &Env) {
-        calls::<Counted>(env, self.object(), What::Leave);
-    }
-
-    fn signal(&self, env: &Env) -> Result<()> {
-        let call = calls::<Counted>(env, self.object(), What::Signal);
-        let count = self.tokens.signal()?;
-        returns(env, call, count);
-        Ok(())
-    }
-
-    fn wait(&mut self, env: &Env) -> Result<()> {
-        let call = calls::<Counted>(env, self.object(), What::Wait);
-        let count = self.tokens.wait()?;
-        returns(env, call, count);
-        Ok(())
-    }
-
-    /// Gives what was there.
-    fn try_wait(&self, env: &Env) -> Result<u32> {
-        let call = calls::<Counted>(env, self.object(), What::TryWait);
-        let count = self.tokens.try_wait()?;
-        returns(env, call, count);
-        Ok(count)
-    }
-}
-
 /// A program that uses them.
 struct User<'e> {
     env: &'e mut Env,
@@ -335,7 +290,7 @@ fn share(env: &mut Env, lives: &Lives, home: NodeId, words: NodeId) -> Result<()
         port: &port,
         life,
         lock,
-        tokens: Tokens { life, tokens },
+        tokens: Tokens::new(life, tokens),
         words: Words {
             memory: [near, far],
             lives: [0, u64::from_le_bytes(far_life)],

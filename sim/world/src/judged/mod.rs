@@ -2,6 +2,7 @@
 //! [histories](crate::history) of the run.
 
 mod locks;
+mod tokens;
 mod words;
 
 use crate::dice::Dice;
