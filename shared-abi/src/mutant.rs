@@ -65,6 +65,10 @@ pub enum Mutant {
     TokenMade = 54,
     /// Values: two tokens are taken for one.
     TokenLost = 55,
+    /// Values: a signal takes the first waiter out of its queue and does not wake it.
+    SignalLost = 56,
+    /// Values: a waiter that is woken wakes the one behind it.
+    SignalWakesTwo = 57,
     /// Values: an atomic is answered by the new value of its word.
     AtomicAnswersNew = 22,
     /// Reads: a reply stays in its bounce page, and its read counts as done.
@@ -97,6 +101,14 @@ pub enum Mutant {
     BorrowedPlaceIsFree = 73,
     /// Channels: a receiver tells a sender of no entries that are free again.
     CreditsKept = 74,
+    /// Values: a message is sent a second time where there is room.
+    MessageTwice = 75,
+    /// Values: one message in sixteen counts as sent, and is not.
+    MessageLost = 76,
+    /// Values: the end of a channel goes well though a message is lost.
+    LossUntold = 77,
+    /// Values: the receiver of a shared queue skips a message.
+    PlaceSkipped = 78,
     /// P5: the notification of a message is not held against its capability.
     NotificationUnchecked = 40,
     /// P7: before it sleeps, the NIC looks at all ports at once.
