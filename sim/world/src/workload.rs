@@ -190,9 +190,7 @@ pub(crate) fn roles(dice: &mut Dice, config: &Config) -> Vec<Role> {
         Vec::new()
     };
     roles.extend(mix::roles(dice, config));
-    if config.nodes <= 16 {
-        roles.extend(judged::roles(dice, config.nodes));
-    }
+    roles.extend(judged::roles(dice, config.nodes));
     let node = NodeId(dice.below(u64::from(config.nodes)) as u16);
     if config.nodes > 1 {
         roles.push(Role::new("hostile app", node, |env| {
