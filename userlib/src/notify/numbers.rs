@@ -16,6 +16,7 @@ use netvm_abi::notification::EVENT_COUNTS;
 use netvm_abi::{NotificationId, Status};
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The highest number that is handed out. The one above stays free for programs that want one on which
 /// nothing ever comes.
@@ -27,6 +28,8 @@ const HIGHEST: u32 = EVENT_COUNTS - 2;
 pub(crate) struct OwnNotification {
     port: Arc<PortInner>,
     notification: Notification,
+    /// Nothing else of the port gets it.
+    kept: AtomicBool,
 }
 
 impl OwnNotification {
@@ -63,6 +66,7 @@ impl OwnNotification {
         Ok(Self {
             port: Arc::clone(port),
             notification,
+            kept: AtomicBool::new(false),
         })
     }
 
@@ -75,6 +79,11 @@ impl OwnNotification {
     /// The first `count` signals in the life of the port need no handling.
     pub(crate) fn acknowledge_to(&self, count: u32) {
         self.port.acknowledge_to(self.id(), count);
+    }
+
+    /// From now on nothing else of the port gets this number: a name that others may still have is made of it.
+    pub(crate) fn keep(&self) {
+        self.kept.store(true, Ordering::Relaxed);
     }
 
     /// Acknowledges all that is pending. Tells how much that was.
@@ -118,6 +127,8 @@ impl Deref for OwnNotification {
 impl Drop for OwnNotification {
     fn drop(&mut self) {
         self.clear();
-        self.port.inbox.state.lock().disown(self.id());
+        if !self.kept.load(Ordering::Relaxed) {
+            self.port.inbox.state.lock().disown(self.id());
+        }
     }
 }

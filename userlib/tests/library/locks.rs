@@ -5,8 +5,8 @@ use netvm::sync::alock::{AsymmetricGuard, AsymmetricLock};
 use netvm::{Access, Error, NodeId, PortConfig, PortId, Status, Timeout};
 use netvm_abi::descriptor::Opcode;
 use netvm_kit::port::Card;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Words of an asymmetric lock: the last remote member in line, and the member by whose death the lock was lost.
 const REMOTE_TAIL: usize = 0;
@@ -121,4 +121,59 @@ fn a_leader_waits_for_no_read_of_the_programs() {
     assert!(!answered.load(Ordering::Acquire), "it waited for the read");
     guard.release().unwrap();
     card.leave_alone();
+}
+
+/// The names that two handles of a port give themselves, one after the other: the first one cannot give the lock back, and
+/// the lock hears that it is lost with it only if its home answers.
+fn names(hears: bool) -> (u64, u64) {
+    let card = Card::new();
+    let (port, ..) = card.open(PortConfig::default());
+    let start = {
+        let mut grant = card.grant.lock().unwrap();
+        let grant = grant.as_mut().unwrap();
+        grant.len = EXPORTED;
+        grant.start.0
+    };
+    let names = Arc::new(Mutex::new(Vec::new()));
+    let swapped = Arc::clone(&names);
+    card.relax_with(move |card| {
+        for (command, _) in card.take() {
+            let at = command.remote.0 - start;
+            if command.opcode == Opcode::Read {
+                let words = [if at == BUDGETS { 1 | 1 << 32 } else { 0 }];
+                card.bring(&command, &words);
+            }
+            let is_tail = at == 8 * REMOTE_TAIL as u64;
+            if command.opcode == Opcode::Swap && is_tail {
+                swapped.lock().unwrap().push(command.operand);
+            }
+            let status = if command.opcode == Opcode::CompareSwap && (is_tail || !hears) {
+                Status::BusError
+            } else {
+                Status::Ok
+            };
+            if command.opcode.is_write() {
+                card.end(&command, Status::Ok);
+            } else {
+                card.answer(&command, status, 0);
+            }
+        }
+    });
+    let join = || AsymmetricLock::join(&port, NodeId(1), PortId(2), "lock", Timeout::Now).unwrap();
+    for _ in 0..2 {
+        let ended = join().acquire().and_then(AsymmetricGuard::release);
+        assert!(ended.is_err(), "it was given back");
+    }
+    card.leave_alone();
+    let names = names.lock().unwrap();
+    (names[0], names[1])
+}
+
+/// A member that has left without the lock's knowledge is still waited for, by its name.
+#[test]
+fn a_name_that_others_may_wait_for_does_not_come_again() {
+    let (first, second) = names(true);
+    assert_eq!(first, second, "all know that the lock is lost");
+    let (first, second) = names(false);
+    assert_ne!(first, second);
 }

@@ -68,6 +68,8 @@ pub(super) struct Remote {
     victim: u64,
     /// Why the handle cannot go on.
     stuck: Option<Error>,
+    /// The lock may not know that it is lost.
+    unheard: bool,
 }
 
 impl Remote {
@@ -128,6 +130,7 @@ impl Remote {
             yields: None,
             victim: NOBODY,
             stuck: None,
+            unheard: false,
         })
     }
 
@@ -173,17 +176,26 @@ impl Remote {
             // Members that wait already are told sooner so, where the lock can be reached.
             self.lose(self.id);
         }
+        if self.unheard {
+            // The member behind this one goes by its name. If another handle of this port had the same, and stood in line
+            // behind that one, each would wait for the other.
+            self.number.keep();
+        }
         self.stuck = Some(error);
         self.segment = None;
         error
     }
 
     /// Makes the lock lost for all members, if it can be reached.
-    fn lose(&self, member: MemberId) -> Error {
+    fn lose(&mut self, member: MemberId) -> Error {
         let told = self.on_lock(Opcode::CompareSwap, lock::LOST, member.0, NOBODY);
-        match told.map(|atomic| atomic.call().map(|result| result.value)) {
-            Ok(Ok(before)) if before != NOBODY => lost(MemberId(before)),
-            _ => lost(member),
+        match told.and_then(|atomic| atomic.call().map(|result| result.value)) {
+            Ok(NOBODY) => lost(member),
+            Ok(before) => lost(MemberId(before)),
+            Err(_) => {
+                self.unheard = true;
+                lost(member)
+            }
         }
     }
 
