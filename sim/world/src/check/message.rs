@@ -173,7 +173,7 @@ impl Posted {
     }
 
     /// The kind of message that it becomes; 0 for none.
-    const fn kind(&self) -> u8 {
+    pub(crate) const fn kind(&self) -> u8 {
         match self.opcode {
             1 => WRITE,
             2 => READ_REQUEST,

@@ -1,7 +1,7 @@
 //! What is known of the operations of a port's present owner.
 
 use super::Asked;
-use crate::check::message::Posted;
+use crate::check::message::{ATOMIC_REQUEST, Posted};
 use crate::seen::{Counts, Place, digest};
 use netvm_abi::Nanos;
 use netvm_abi::port_area::ErrorRecord;
@@ -104,6 +104,48 @@ impl Book {
         let command = self.queue[place];
         self.pass(now, place);
         Some(command)
+    }
+
+    /// An operation has ended. A frame does not say which of equal atomics it is: if this one has left and has no answer, it
+    /// was an equal one that has.
+    pub(super) fn set_right(&mut self, now: Nanos, op: u32) {
+        let of_op = |trip: &Trip| trip.command.op == op;
+        if self
+            .trips
+            .values()
+            .any(|trip| of_op(trip) && trip.answer.is_some())
+        {
+            return;
+        }
+        let Some((&asked, &Trip { command, .. })) = self.trips.iter().find(|(_, trip)| of_op(trip)) else {
+            return;
+        };
+        let is_equal = |other: &Posted| {
+            let same = Posted {
+                op,
+                reply: command.reply,
+                local: command.local,
+                ..*other
+            };
+            other.op != op && command.kind() == ATOMIC_REQUEST && same == command
+        };
+        let answered = self
+            .trips
+            .values_mut()
+            .find(|trip| trip.answer.is_some() && is_equal(&trip.command));
+        let equal = if let Some(trip) = answered {
+            std::mem::replace(&mut trip.command, command)
+        } else if let Some(place) = self.queue.iter().position(is_equal) {
+            let equal = self.queue[place];
+            self.pass(now, place);
+            self.passed.push((now, command));
+            equal
+        } else {
+            return;
+        };
+        if let Some(trip) = self.trips.get_mut(&asked) {
+            trip.command = equal;
+        }
     }
 
     /// A read's answer is stored there.

@@ -61,20 +61,21 @@ impl Told {
         }
     }
 
-    /// A command has become a message.
-    fn left(&mut self, now: Nanos, (lane, entry): (Direction, &Entry), command: &Posted) {
+    /// A command has become a message. Of equal atomics it is the first of which nothing has been told.
+    fn left(&mut self, now: Nanos, (lane, entry): (Direction, &Entry)) {
         let message = &entry.message;
         let at = (NodeId(message.source), PortId(message.source_port));
         let Some(book) = self.books.get_mut(&at) else {
             return;
         };
-        let Some(place) = book.queue.iter().position(|other| other == command) else {
+        let Some(place) = book.queue.iter().position(|command| command.is(message)) else {
             return;
         };
+        let command = book.queue[place];
         book.pass(now, place);
         if !command.is_write() {
             let trip = Trip {
-                command: *command,
+                command,
                 answer: None,
             };
             book.trips
@@ -215,6 +216,7 @@ impl Told {
                 at.1, at.0
             ))
         };
+        book.set_right(now, op);
         let trip = book
             .trips
             .iter()
@@ -303,11 +305,9 @@ impl Checker for Told {
     fn see(&mut self, now: Nanos, fact: &Seen, news: &[News], ledger: &Ledger) -> Verdict {
         for item in news {
             match item {
-                News::Left {
-                    lane, seq, command, ..
-                } => {
+                News::Left { lane, seq, .. } => {
                     if let Some(entry) = ledger.lanes.get(lane).and_then(|lane| lane.entry(*seq)) {
-                        self.left(now, (*lane, entry), command);
+                        self.left(now, (*lane, entry));
                     }
                 }
                 News::LinkDown { lane, anew: true, .. } => self.link_down(now, *lane, ledger),

@@ -250,6 +250,47 @@ fn a_reply_says_what_its_answer_says_once_and_in_its_slot() {
     caught(with(&[down(), replied(7, 1, Status::Ok, 0)], 10), "has status 14");
 }
 
+/// The frame of an atomic does not say which of equal ones it is.
+#[test]
+fn of_equal_atomics_each_is_told_of_its_own_answer() {
+    let asked = |op| asks(op, Opcode::FetchAdd, CommandFlags::empty());
+    let leaves = |seq: u32| {
+        let mut request = Header::new(Kind::AtomicRequest, NODE, PEER);
+        (request.source_port, request.destination_port) = (PORT, THERE);
+        (request.source_incarnation, request.destination_incarnation) = (Incarnation(7), Incarnation(8));
+        (request.seq, request.raw.status) = (Seq(seq), Opcode::FetchAdd as u8);
+        request.address = VirtAddr(0x1000);
+        sent(request.encode().to_vec())
+    };
+    let answer = |seq| comes(says(Kind::AtomicReply, seq, Status::Revoked), b"");
+    let ended = |op, status| replied(7, op, status, 0);
+    let (lost, one, two) = (
+        ended(1, Status::LinkLost),
+        ended(2, Status::Revoked),
+        ended(3, Status::Revoked),
+    );
+    let three = [asked(1), asked(2), asked(3)];
+    let with = |more: &[Seen], at| judge(&[&three[..], more].concat(), at);
+    // The first fails where it is; that is told before the others leave, between them, or after.
+    let rest = [answer(5), one.clone(), answer(6), two.clone()];
+    let early = [lost.clone(), leaves(5), leaves(6)];
+    assert_eq!(with(&[&early[..], &rest].concat(), LATE), Ok(()));
+    let between = [leaves(5), lost.clone(), leaves(6)];
+    assert_eq!(with(&[&between[..], &rest].concat(), LATE), Ok(()));
+    let late = [leaves(5), leaves(6), lost.clone()];
+    assert_eq!(with(&[&late[..], &rest].concat(), LATE), Ok(()));
+    // An answer is told once, and an operation that has left is not told of without one.
+    caught(
+        with(&[&late[..], &rest, &[two.clone()]].concat(), 10),
+        "and it has left",
+    );
+    caught(with(&[&late[..], &[two]].concat(), 10), "and it has left");
+    caught(
+        with(&[&late[..], &[answer(5), answer(6), one]].concat(), LATE),
+        "has not been told",
+    );
+}
+
 #[test]
 fn a_read_ends_well_when_its_data_lie_where_they_belong() {
     let read = [
