@@ -57,6 +57,8 @@ pub(super) struct Book {
     pub(super) passed: Vec<(Nanos, Posted)>,
     pub(super) trips: BTreeMap<Asked, Trip>,
     pub(super) owed: Vec<Owed>,
+    /// Messages of which an error has come.
+    pub(super) heard: BTreeSet<Asked>,
     /// Nodes and epochs in which something failed of which the receiver does not know.
     pub(super) broken: BTreeSet<(u16, u16)>,
     /// Of some failures it is not known what failed.

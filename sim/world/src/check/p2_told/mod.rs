@@ -110,6 +110,10 @@ impl Told {
         if answer.flags & REGARDLESS != 0 || entry.is_some_and(|entry| entry.source_life != owner) {
             return;
         }
+        // One that comes twice may be told of twice, or not: the card may be busy with something else by then.
+        let is_first = book
+            .heard
+            .insert((answer.source, answer.destination_life, answer.seq));
         // Of one that is long over the ledger knows nothing.
         let sent = entry.map_or(&answer, |entry| &entry.message);
         book.owed.push(Owed {
@@ -123,7 +127,7 @@ impl Told {
                 address: VirtAddr(sent.address),
             },
             anywhere: sent.appends() || entry.is_none(),
-            must: !book.ending,
+            must: is_first && !book.ending,
         });
     }
 

@@ -147,6 +147,7 @@ fn a_refused_write_is_told_of_once_and_as_it_was_posted() {
     // The wire has brought it twice.
     let twice = [refused(1), told(good), refused(1), told(good)];
     assert_eq!(after(&twice, LATE), Ok(()));
+    assert_eq!(after(&twice[..3], LATE), Ok(()), "once is enough");
     let (node, port, what) = (NODE, PORT, Ending::Port);
     let (ends, closed) = (Seen::Ends { node, port, what }, Seen::PortClosed { node, port });
     caught(
