@@ -42,7 +42,6 @@ mod mix;
 mod node;
 pub mod points;
 mod process;
-mod remains;
 mod report;
 mod reunion;
 mod rings;

@@ -283,11 +283,6 @@ impl NodeWords {
         self.push(side.other());
     }
 
-    /// Whether all stores of a side have landed.
-    pub(crate) fn has_landed(&self, side: Side) -> bool {
-        self.buffers[side as usize].borrow().is_empty() && !self.is_lagging(side)
-    }
-
     /// Whether stores of a side are under way.
     pub(crate) fn is_lagging(&self, side: Side) -> bool {
         !self.posted[side as usize].borrow().is_empty()

@@ -7,13 +7,10 @@ use std::collections::BTreeSet;
 /// What the simulated kernel counts.
 const KERNEL: [&str; 2] = ["host_evictions", "host_written_back"];
 /// What the run itself counts: operations of programs whose histories were judged, and histories whose search took too long.
-const JUDGED: [&str; 7] = [
+const JUDGED: [&str; 4] = [
     "histories_undecided",
-    "judged_channel_operations",
     "judged_lock_operations",
     "judged_semaphore_operations",
-    "judged_shared_queue_operations",
-    "judged_wait_queue_operations",
     "judged_word_operations",
 ];
 
@@ -47,11 +44,8 @@ fn a_report_has_every_counter_of_both_cores() {
         "host_pages_mapped",
         "host_evictions",
         "host_written_back",
-        "judged_channel_operations",
         "judged_lock_operations",
         "judged_semaphore_operations",
-        "judged_shared_queue_operations",
-        "judged_wait_queue_operations",
         "judged_word_operations",
     ] {
         assert!(report.counters[name] > 0, "{name}: {:?}", report.counters);

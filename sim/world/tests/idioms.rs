@@ -36,8 +36,8 @@ const ALL_FOUND: &[Found] = &[
     found(
         Mutant::ReplyStaysInBounce,
         "bulk_read",
-        Some(Promise::P2),
-        "its data have not been stored",
+        None,
+        "read into a region",
     ),
     found(
         Mutant::RaceUnseen,

@@ -62,9 +62,7 @@ impl<S: Storage> Host<S> {
         entry.tally = WorkTally::default();
         self.numbers.take(number);
         // The NIC touches neither while the port is closed.
-        if !mutant::is(Mutant::BlockKept) {
-            clear(platform.bar(), self.bar_map.port(number), BLOCK_WORDS);
-        }
+        clear(platform.bar(), self.bar_map.port(number), BLOCK_WORDS);
         let area = self.shared_map.port_area(number);
         clear(platform.shared(), area, AREA_WORDS);
         platform

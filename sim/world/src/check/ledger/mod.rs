@@ -67,12 +67,7 @@ pub(in crate::check) enum News {
     /// An append acted that does not name the refusal before it.
     BehindRefusal { lane: Direction, seq: u32 },
     /// A card has given up its link to a node. When something last happened that explains it.
-    LinkDown {
-        lane: Direction,
-        cause: Option<Nanos>,
-        /// It had not said so of the life that the lane is of.
-        anew: bool,
-    },
+    LinkDown { lane: Direction, cause: Option<Nanos> },
     /// A flush was answered although an earlier message of its port had not ended.
     FalseFlush { lane: Direction, seq: u32, missing: u32 },
 }
@@ -390,7 +385,6 @@ impl Ledger {
             return;
         }
         let (behind, command) = self.leaves(&message, source_life);
-        let op = command.map_or(message.op, |(_, command)| command.op);
         if let Some((at, command)) = command {
             news.push(News::Left {
                 lane: direction,
@@ -405,7 +399,6 @@ impl Ledger {
         let entry = Entry {
             behind,
             source_life,
-            op,
             message,
             digest: digest(payload),
             stage: Stage::Sent,

@@ -51,13 +51,13 @@ impl Ledger {
     /// A card says that its link to a node is down: its ports have heard of it, and what comes from there is dropped.
     pub(super) fn link_down(&mut self, node: NodeId, peer: NodeId, news: &mut Vec<News>) {
         let lane = (node.0, peer.0);
-        let known = self.lanes.get_mut(&lane);
-        let anew = known.is_some_and(|lane| !std::mem::replace(&mut lane.told, true));
+        if let Some(lane) = self.lanes.get_mut(&lane) {
+            lane.told = true;
+        }
         self.give_up(node, peer);
         news.push(News::LinkDown {
             lane,
             cause: self.blamed(node, peer),
-            anew,
         });
     }
 
