@@ -72,7 +72,7 @@ impl Context<'_> {
 
     /// Runs any command, its output going to the stage's log; an error unless it succeeds.
     pub(crate) fn exec(&mut self, command: &mut Command) -> Result<()> {
-        let limit = self.deadline.saturating_duration_since(Instant::now());
+        let limit = self.left();
         let progress = &mut self.progress;
         match exec::run(command, &self.log, limit, self.interrupted, &mut |line| {
             progress.tick(line)
@@ -82,6 +82,11 @@ impl Context<'_> {
             Ended::TimedOut => bail!("{} did not end within the stage's time", describe(command)),
             Ended::Interrupted => bail!("interrupted"),
         }
+    }
+
+    /// How long the stage may still take.
+    pub(crate) fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
     }
 
     /// The stage's log file.

@@ -1,5 +1,7 @@
 //! What `cargo xtask test` runs, in this order: cheap checks first.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, bail};
 
 use crate::run::{Context, Outcome};
@@ -418,7 +420,11 @@ fn mutants(context: &mut Context<'_>) -> Result<Outcome> {
     context.tests()
 }
 
-/// The stage `rig`: all scenarios on the plain kernel, which is built if the cache has it not.
+/// What the last scenario that begins may take on a slow machine, with a second try.
+const LAST_SCENARIO: Duration = Duration::from_secs(6 * 60);
+
+/// The stage `rig`: the scenarios on the plain kernel, which is built if the cache has it not. All of them where there is
+/// time; else the first ones, and others of the rest for every tree that is committed.
 fn rig(context: &mut Context<'_>) -> Result<Outcome> {
     if !cfg!(target_arch = "x86_64") {
         return Ok(Outcome::Skipped(
@@ -432,7 +438,12 @@ fn rig(context: &mut Context<'_>) -> Result<Outcome> {
         ));
     }
     let this = std::env::current_exe().context("this program's own path")?;
-    context.exec(std::process::Command::new(this).args(["rig", "test", "--tries", "2"]))?;
+    let minutes = context.left().saturating_sub(LAST_SCENARIO).as_secs() / 60;
+    let from = seeds_of_the_tree().unwrap_or_default();
+    let mut rig = std::process::Command::new(this);
+    rig.args(["rig", "test", "--tries", "2"]);
+    rig.args(["--minutes", &minutes.to_string(), "--from", &from.to_string()]);
+    context.exec(&mut rig)?;
     let log = exec::tail(context.log(), 20_000);
     // Lines of the table begin with a name, those of the progress with a bracket.
     let again = log

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -35,6 +35,13 @@ pub struct Options {
     /// What failed before is told all the same, and its logs are kept.
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=5))]
     tries: u32,
+    /// No scenario begins after so many minutes, the building of the parts included: what a slow machine does not get
+    /// to is named, and is no failure. The first three are always played.
+    #[arg(long, value_name = "MINUTES")]
+    minutes: Option<u64>,
+    /// Where the scenarios behind the first three begin, counted round: other ones than before are then left over.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    from: u64,
     /// Print the result as one JSON object.
     #[arg(long)]
     json: bool,
@@ -48,14 +55,18 @@ pub(crate) fn test(options: &Options) -> Result<bool> {
         }
         return Ok(true);
     }
-    let chosen = choose(&options.only)?;
+    let chosen = turned(choose(&options.only)?, options.from);
     let interrupted = super::interrupts()?;
     let started = Instant::now();
+    let limit = options.minutes.map(|minutes| Duration::from_secs(minutes * 60));
     let Some(parts) = parts::ready(options.debug_kernel)? else {
         return Ok(false);
     };
     let mut finished = Vec::new();
     for (at, scenario) in chosen.iter().enumerate() {
+        if at >= ALWAYS && limit.is_some_and(|limit| started.elapsed() >= limit) {
+            break;
+        }
         let progress = Progress::start(at + 1, chosen.len(), scenario.name, scenario.about);
         let logs = target().join("rig/logs").join(scenario.name);
         let mut before = String::new();
@@ -91,7 +102,31 @@ pub(crate) fn test(options: &Options) -> Result<bool> {
             break;
         }
     }
-    Summary::new(&finished, started.elapsed()).say(options.json)
+    let well = Summary::new(&finished, started.elapsed()).say(options.json)?;
+    let left: Vec<_> = chosen.iter().skip(finished.len()).collect();
+    if !left.is_empty() && !options.json {
+        let names: Vec<_> = left.iter().map(|scenario| scenario.name).collect();
+        println!(
+            "{} of {} scenarios played; no time for: {}",
+            finished.len(),
+            chosen.len(),
+            names.join(", ")
+        );
+    }
+    Ok(well)
+}
+
+/// How many of the first scenarios are played however late it is: without them a run says nothing of the parts together.
+const ALWAYS: usize = 3;
+
+/// The same scenarios: those behind the first begin with another one.
+fn turned(mut chosen: Vec<&'static Scenario>, from: u64) -> Vec<&'static Scenario> {
+    if let Some((_, rest)) = chosen.split_at_mut_checked(ALWAYS)
+        && !rest.is_empty()
+    {
+        rest.rotate_left((from % rest.len() as u64) as usize);
+    }
+    chosen
 }
 
 fn run(
@@ -165,11 +200,32 @@ fn choose(only: &[String]) -> Result<Vec<&'static Scenario>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn an_unknown_scenario_is_named() {
         let error = choose(&["nonsense".to_owned()]).err().expect("no such scenario");
         assert!(error.is::<crate::Usage>(), "{error:?}");
         assert_eq!(choose(&[]).map(|all| all.len()).ok(), Some(SCENARIOS.len()));
+    }
+
+    #[test]
+    fn every_scenario_has_its_turn_behind_the_first() {
+        let all = || choose(&[]).expect("all of them");
+        let names = |of: &[&Scenario]| -> Vec<_> { of.iter().map(|scenario| scenario.name).collect() };
+        let plain = names(&all());
+        assert_eq!(names(&turned(all(), 0)), plain);
+        let rest = (plain.len() - ALWAYS) as u64;
+        let next: BTreeSet<_> = (0..rest)
+            .map(|from| {
+                let turned = names(&turned(all(), from));
+                assert_eq!(turned[..ALWAYS], plain[..ALWAYS]);
+                assert_eq!(BTreeSet::from_iter(&turned), BTreeSet::from_iter(&plain));
+                turned[ALWAYS]
+            })
+            .collect();
+        assert_eq!(next.len() as u64, rest);
+        assert_eq!(names(&turned(all(), rest)), plain);
+        assert_eq!(turned(Vec::new(), 5).len(), 0);
     }
 }
