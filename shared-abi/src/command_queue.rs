@@ -29,7 +29,8 @@ fn copied<W: SharedWords, const N: usize>(block: W, at: WordIndex) -> [u32; N] {
 /// The library's end. All words are relative to the port's block.
 #[derive(Clone, Copy, Debug)]
 pub struct Producer {
-    posted: u32,
+    /// Whole, so that what is kept of a command says for ever which one it was.
+    posted: u64,
     /// Where `posted` stands when no entry is free, as far as this end knows.
     full_at: u32,
 }
@@ -46,7 +47,7 @@ impl Producer {
     #[must_use]
     pub const fn starting_at(count: u32) -> Self {
         Self {
-            posted: count,
+            posted: count as u64,
             full_at: count.wrapping_add(QUEUE_ENTRIES),
         }
     }
@@ -55,6 +56,13 @@ impl Producer {
     #[must_use]
     #[inline]
     pub const fn posted(&self) -> u32 {
+        self.posted as u32
+    }
+
+    /// Commands posted so far, counted on from where this end [started](Self::starting_at).
+    #[must_use]
+    #[inline]
+    pub const fn commands(&self) -> u64 {
         self.posted
     }
 
@@ -62,13 +70,13 @@ impl Producer {
     #[must_use]
     #[inline]
     pub const fn free(&self) -> u32 {
-        self.full_at.wrapping_sub(self.posted)
+        self.full_at.wrapping_sub(self.posted())
     }
 
     /// Learns how many commands the NIC has taken; a number that cannot be is ignored.
     #[inline]
     pub const fn update_taken(&mut self, taken: u32) {
-        if self.posted.wrapping_sub(taken) <= QUEUE_ENTRIES {
+        if self.posted().wrapping_sub(taken) <= QUEUE_ENTRIES {
             self.full_at = taken.wrapping_add(QUEUE_ENTRIES);
         }
     }
@@ -84,22 +92,22 @@ impl Producer {
         if self.free() == 0 {
             return false;
         }
-        let at = entry(self.posted);
+        let at = entry(self.posted());
         block.store_slice(at, head);
         if !inline.is_empty() {
             let room = DESCRIPTOR_WORDS - HEAD_WORDS;
             block.store_slice(at.plus(HEAD_WORDS as u32), inline.get(..room).unwrap_or(inline));
         }
-        self.ring(block, self.posted.wrapping_add(1));
+        self.ring(block, self.posted + 1);
         true
     }
 
-    /// Rings the doorbell: `posted` commands have been posted. For a caller that has found an entry
+    /// Rings the doorbell: so many [commands](Self::commands) have been posted. For a caller that has found an entry
     /// [`free`](Self::free) and written it in its own way, and so counts one more.
     #[inline]
-    pub fn ring<W: SharedWords + ?Sized>(&mut self, block: &W, posted: u32) {
-        self.posted = posted;
-        block.store_release(DOORBELL, posted);
+    pub fn ring<W: SharedWords + ?Sized>(&mut self, block: &W, commands: u64) {
+        self.posted = commands;
+        block.store_release(DOORBELL, commands as u32);
     }
 }
 

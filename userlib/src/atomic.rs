@@ -502,6 +502,7 @@ impl PortInner {
         command.op = poster.next_op();
         command.epoch = poster.failures.epoch(command.node);
         poster.queue.post(&self.block, &command.encode(), &[]);
+        poster.round_trips += 1;
         poster.await_reply(&command, command.op, None);
         poster.stats.atomics += 1;
         let posted = crate::posting::Posted {

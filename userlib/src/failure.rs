@@ -9,6 +9,7 @@
 
 use crate::appends::Appends;
 use crate::error::{Error, Failure, Result};
+use crate::poster::INSTEAD_OF_0;
 use netvm_abi::bar::port::ERROR_READ;
 use netvm_abi::descriptor::StreamTag;
 use netvm_abi::port_area::{ERROR_RECORDS, ERROR_WORDS, ERROR_WRITE, ERRORS, ERRORS_LOST, ErrorRecord};
@@ -16,7 +17,7 @@ use netvm_abi::words::SharedWords;
 use netvm_abi::{Epoch, Generation, NodeId, OpId, PortId, Status, VirtAddr};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Calls that are remembered as reported: several messages of one call may fail, at any time.
 const REMEMBERED: usize = 128;
@@ -40,42 +41,35 @@ pub(crate) struct Known {
 #[derive(Debug)]
 pub(crate) struct Stream {
     tag: AtomicU64,
-    /// How many commands the port had posted with the last write message to it, modulo 2^32.
-    written: AtomicU32,
-    /// As many commands of the port as were posted before a flush of it that has ended, modulo 2^32: of these, none
-    /// to it is under way.
-    settled: AtomicU32,
+    /// How many commands the port had posted with the last write message to it.
+    written: AtomicU64,
+    /// As many commands of the port as were posted before a flush of it that has ended: of these, no write to it is
+    /// under way.
+    settled: AtomicU64,
 }
 
 impl Stream {
     const fn new(tag: StreamTag) -> Self {
         Self {
             tag: AtomicU64::new(tag.0),
-            written: AtomicU32::new(0),
-            settled: AtomicU32::new(0),
+            written: AtomicU64::new(0),
+            settled: AtomicU64::new(0),
         }
     }
 
     /// Whether write messages to it may be under way.
     pub(crate) fn is_busy(&self) -> bool {
-        after(
-            self.written.load(Ordering::Relaxed),
-            self.settled.load(Ordering::Relaxed),
-        )
+        self.written.load(Ordering::Relaxed) > self.settled.load(Ordering::Relaxed)
     }
 
-    /// No operation to it among the first `commands` commands is under way.
-    pub(crate) fn settled(&self, commands: u32) {
-        self.settled.store(commands, Ordering::Relaxed);
+    /// No write message to it among the port's first `commands` is under way.
+    pub(crate) fn settled(&self, commands: u64) {
+        self.settled.fetch_max(commands, Ordering::Relaxed);
     }
 
     /// A write message of this number has been posted to it.
-    pub(crate) fn wrote(&self, number: u32) {
-        let latest = |before: u32| (!after(before, number)).then_some(number);
-        // Another number than before, or none: either will do.
-        let _ = self
-            .written
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, latest);
+    pub(crate) fn wrote(&self, number: u64) {
+        self.written.fetch_max(number, Ordering::Relaxed);
     }
 
     /// Its epoch.
@@ -90,9 +84,16 @@ impl Stream {
     }
 }
 
-/// Whether a wrapping count is higher than another.
-pub(crate) const fn after(count: u32, other: u32) -> bool {
-    count.wrapping_sub(other).cast_signed() > 0
+/// Whether an operation was posted after another. Fewer than 2^30 commands lie between them.
+pub(crate) const fn after(op: OpId, other: OpId) -> bool {
+    let distance = command(op, other).wrapping_sub(command(other, op));
+    distance.cast_signed() > 0
+}
+
+/// The number of an operation's first command: of the two that the number instead of 0 stands for, the one near `other`.
+const fn command(op: OpId, other: OpId) -> u32 {
+    let near_0 = other.0.wrapping_add(1 << 30) < 1 << 31;
+    if op.0 == INSTEAD_OF_0.0 && near_0 { 0 } else { op.0 }
 }
 
 /// What is known about failures of a port.
@@ -166,20 +167,19 @@ impl Failures {
     }
 
     /// A write message of this number has been posted to `node`.
-    pub(crate) fn wrote(&self, node: NodeId, number: u32) {
+    pub(crate) fn wrote(&self, node: NodeId, number: u64) {
         if let Some(Some(stream)) = self.streams.get(node.index()) {
             stream.wrote(number);
         }
     }
 
-    /// Nodes to which a write message was posted after the first `number` commands; after 2^31 more, perhaps others
-    /// too.
-    pub(crate) fn written_after(&self, number: u32) -> Vec<NodeId> {
+    /// Nodes to which a write message was posted after the port's first `number` commands.
+    pub(crate) fn written_after(&self, number: u64) -> Vec<NodeId> {
         let streams = self.streams.iter().enumerate();
         let written = streams.filter(|(_, stream)| {
             let stream = stream.as_ref();
             let written = stream.map(|stream| stream.written.load(Ordering::Relaxed));
-            written.is_some_and(|written| after(written, number))
+            written.is_some_and(|written| written > number)
         });
         written.map(|(node, _)| NodeId(node as u16)).collect()
     }
@@ -337,7 +337,7 @@ impl Failures {
     pub(crate) fn held_back(&self, node: NodeId, epoch: Epoch, op: OpId) -> bool {
         let before = |known: &Known| {
             let failure = &known.failure;
-            known.write && failure.node == node && known.epoch == epoch && after(op.0, failure.op.0)
+            known.write && failure.node == node && known.epoch == epoch && after(op, failure.op)
         };
         self.lost > 0 || self.known.iter().chain(&self.reported).any(before)
     }
@@ -503,6 +503,7 @@ mod tests {
     #[test]
     fn a_refused_append_is_reported_once_and_raises_no_epoch() {
         let mut failures = Failures::new(2, Generation(0));
+        failures.appends.begin(5);
         let mut refused = failed(5, 1, 0);
         refused.failure.status = Status::NoPlace;
         failures.add(refused);
@@ -529,6 +530,7 @@ mod tests {
     fn the_refusal_of_an_awaited_append_is_for_its_sender_alone() {
         let mut failures = Failures::new(2, Generation(0));
         for op in [5, 6] {
+            failures.appends.begin(op.into());
             failures.watch_append(NodeId(1), OpId(op), Epoch(0));
         }
         failures.flushed(NodeId(1), Epoch(0), OpId(5));
@@ -573,6 +575,41 @@ mod tests {
             !failures.held_back(node, epoch, OpId(8)),
             "a read holds nothing back"
         );
+    }
+
+    #[test]
+    fn a_write_is_under_way_however_many_were_posted_before_it() {
+        let node = NodeId(1);
+        for before in [0, 1 << 31, (1 << 31) + 7, u64::from(u32::MAX), 1 << 32] {
+            let mut failures = Failures::new(2, Generation(0));
+            let stream = failures.stream(node);
+            stream.wrote(1);
+            stream.settled(1);
+            assert!(!stream.is_busy(), "{before}");
+            failures.wrote(node, before + 2);
+            assert!(stream.is_busy(), "{before}");
+            assert_eq!(failures.written_after(before + 1), [node]);
+            assert_eq!(failures.written_after(before + 2), []);
+            // An earlier one that is told late, and a flush that ends behind a later one.
+            stream.wrote(1);
+            assert!(stream.is_busy(), "{before}");
+            stream.settled(before + 2);
+            stream.settled(1);
+            assert!(!stream.is_busy(), "{before}");
+        }
+    }
+
+    #[test]
+    fn operations_are_in_order_where_their_numbers_wrap() {
+        let numbers = [u32::MAX - 1, u32::MAX, INSTEAD_OF_0.0, 1, 2];
+        let others = [INSTEAD_OF_0.0 - 1, INSTEAD_OF_0.0, INSTEAD_OF_0.0 + 1];
+        for ops in [&numbers[..], &others] {
+            for pair in ops.windows(2) {
+                let (first, second) = (OpId(pair[0]), OpId(pair[1]));
+                assert!(after(second, first) && !after(first, second), "{pair:?}");
+                assert!(!after(first, first));
+            }
+        }
     }
 
     #[test]

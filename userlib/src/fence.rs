@@ -24,12 +24,6 @@ pub(crate) struct Fences {
 }
 
 impl PortInner {
-    /// Writes done at this node, as far as the card has told.
-    #[inline]
-    pub(crate) fn writes_done(&self) -> u32 {
-        self.area.load_acquire(WRITES_DONE)
-    }
-
     /// Asks the card to tell when the count that `counter` shadows comes to `target`.
     fn ask(&self, fence: WordIndex, counter: WordIndex, target: u32) {
         let mut fences = self.fences.lock();
@@ -69,8 +63,12 @@ impl PortInner {
 
     /// Waits until write message `number` and all before it are done at this node: their source
     /// memory may be used again.
-    pub(crate) fn wait_writes(&self, number: u32) -> Result<()> {
-        self.wait_count(WRITE_FENCE, WRITES_DONE, number)?;
+    pub(crate) fn wait_writes(&self, number: u64) -> Result<()> {
+        // What may be long done is judged by its whole number. What is not done is among the latest: so the card's count
+        // has not come to it modulo 2^32 either.
+        if self.poster().writes_done(&self.area) < number {
+            self.wait_count(WRITE_FENCE, WRITES_DONE, number as u32)?;
+        }
         // One at a time, because dropping a region may park.
         loop {
             let unneeded = self.poster().pop_hold(number);
@@ -81,18 +79,18 @@ impl PortInner {
     }
 
     /// Waits until read message `number` and all before it have ended.
-    pub(crate) fn wait_reads(&self, number: u32) -> Result<()> {
+    pub(crate) fn wait_reads(&self, number: u64) -> Result<()> {
         self.wait_ended(|replies| replies.outstanding(number))
     }
 
     /// Waits until those messages of a call that are among the first `number` have ended. A read to a node that does
     /// not answer holds up no other.
-    pub(crate) fn wait_call(&self, call: OpId, number: u32) -> Result<()> {
+    pub(crate) fn wait_call(&self, call: OpId, number: u64) -> Result<()> {
         self.wait_ended(|replies| replies.outstanding_of(call, number))
     }
 
     /// Whether the messages of a call that are among the first `number` have ended.
-    pub(crate) fn has_ended(&self, call: OpId, number: u32) -> bool {
+    pub(crate) fn has_ended(&self, call: OpId, number: u64) -> bool {
         let mut dropped = Vec::new();
         let mut poster = self.poster();
         poster.harvest(self, &mut dropped);
@@ -172,7 +170,7 @@ impl PortInner {
     pub(crate) fn flush(&self, reads: bool, writes: bool) -> Result<()> {
         let (last_read, last_write) = {
             let poster = self.poster();
-            (poster.replies.last_number(), poster.last_write())
+            (poster.replies.last_number(), poster.writes())
         };
         if writes {
             self.wait_writes(last_write)?;
@@ -185,7 +183,7 @@ impl PortInner {
 
     /// Posts a remote flush and waits for its record.
     pub(crate) fn await_flush(&self, node: NodeId) -> Result<(Posted, Reply)> {
-        let before = self.poster().queue.posted();
+        let before = self.poster().queue.commands();
         let posted = self.post_flush(node)?;
         let mut rounds = 0;
         loop {

@@ -15,7 +15,7 @@ use netvm_abi::shared_queue::QueueShape;
 use netvm_abi::{Nanos, NodeId, NotificationId, PortId, Status, VirtAddr};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// How long one request may be under way before it is repeated.
 pub(crate) const ROUND_TRIP: Nanos = Nanos::from_millis(1000);
@@ -47,9 +47,9 @@ pub(crate) struct RemoteInner {
     /// Bytes that may be written as things stand: all, or none if the grant lacks the mode or has been
     /// released.
     writable: AtomicU64,
-    /// How many commands the port had posted with the last short write to it, modulo 2^32. Other writes are
+    /// How many commands the port had posted with the last short write to it. Other writes are
     /// noted in the stream, where this would cost one more instruction.
-    pub(crate) written: AtomicU32,
+    pub(crate) written: AtomicU64,
     key: RangeKey,
     released: AtomicBool,
 }
@@ -145,7 +145,7 @@ pub(crate) fn import(
                 0
             }),
             grant,
-            written: AtomicU32::new(0),
+            written: AtomicU64::new(0),
             key,
             released: AtomicBool::new(false),
         }

@@ -291,8 +291,8 @@ impl Port {
             let poster = self.inner.poster();
             PortStats {
                 failures: poster.failures.count,
-                writes: poster.writes - poster.continued,
-                write_messages: poster.writes,
+                writes: poster.writes() - poster.continued,
+                write_messages: poster.writes(),
                 ..poster.stats
             }
         };

@@ -11,7 +11,7 @@ use crate::replies::{Replies, Waiting};
 use crate::stats::PortStats;
 use netvm_abi::command_queue::Producer;
 use netvm_abi::descriptor::Command;
-use netvm_abi::port_area::TAKEN;
+use netvm_abi::port_area::{TAKEN, WRITES_DONE};
 use netvm_abi::words::SharedWords;
 use netvm_abi::{Generation, OpId, ReplySlot};
 use std::collections::VecDeque;
@@ -20,14 +20,14 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub(crate) struct Poster {
     pub(crate) queue: Producer,
-    /// Write messages posted so far; the card counts them done in the same order, modulo 2^32.
-    pub(crate) writes: u64,
+    /// Commands that were no write messages. The short way counts nothing but commands.
+    pub(crate) round_trips: u64,
     /// Those that were not the first of their call.
     pub(crate) continued: u64,
     /// The region that the last write from a region read from.
     holding: Option<Region>,
     /// Regions that earlier writes in flight read from, and the number of a write that came after them.
-    holds: VecDeque<(u32, Region)>,
+    holds: VecDeque<(u64, Region)>,
     pub(crate) replies: Replies,
     pub(crate) failures: Failures,
     pub(crate) stats: PortStats,
@@ -37,7 +37,7 @@ impl Poster {
     pub(crate) fn new(nodes: u16, generation: Generation) -> Self {
         Self {
             queue: Producer::default(),
-            writes: 0,
+            round_trips: 0,
             continued: 0,
             holding: None,
             holds: VecDeque::new(),
@@ -51,17 +51,30 @@ impl Poster {
     /// differ, because commands are counted modulo 2^32; and none is 0, which is what an unused reply
     /// slot holds.
     pub(crate) const fn next_op(&self) -> OpId {
-        match self.queue.posted().wrapping_add(1) {
-            // The number that was in use the longest time ago.
-            0 => OpId(1 << 31),
+        match self.next_command() as u32 {
+            0 => INSTEAD_OF_0,
             number => OpId(number),
         }
     }
 
-    /// The number of the last write message posted.
+    /// Which command of the port is posted next.
+    pub(crate) const fn next_command(&self) -> u64 {
+        self.queue.commands() + 1
+    }
+
+    /// Write messages posted so far; the card counts them done in the same order, modulo 2^32. What is kept of a
+    /// write is its whole number: a port that writes for some minutes posts 2^31 of them.
     #[inline]
-    pub(crate) const fn last_write(&self) -> u32 {
-        self.writes as u32
+    pub(crate) const fn writes(&self) -> u64 {
+        self.queue.commands() - self.round_trips
+    }
+
+    /// How many of the posted writes are done at this node, as far as the card has told. It tells modulo 2^32; far
+    /// fewer are under way. A card that is gone reads as all ones, which says nothing.
+    #[inline]
+    pub(crate) fn writes_done<W: SharedWords + ?Sized>(&self, area: &W) -> u64 {
+        let under_way = (self.writes() as u32).wrapping_sub(area.load_acquire(WRITES_DONE));
+        self.writes().saturating_sub(under_way.into())
     }
 
     /// Whether the queue has room, after asking the card how far it is if need be.
@@ -136,7 +149,7 @@ impl Poster {
 
     /// Keeps `region` alive until write `number`, the last, is done. Gives back one that is no longer
     /// needed; regions come back as fast as they go in, so none stays for ever on a port that writes.
-    pub(crate) fn hold(&mut self, region: &Region, number: u32, done: u32) -> Option<Region> {
+    pub(crate) fn hold(&mut self, region: &Region, number: u64, done: u64) -> Option<Region> {
         if self.holds(region.identity()) {
             return None;
         }
@@ -144,20 +157,19 @@ impl Poster {
         // Which was its last write is not known: one before this.
         self.holds.extend(before.map(|before| (number, before)));
         let (number, _) = self.holds.front()?;
-        if !reached(done, *number) {
+        if *number > done {
             return None;
         }
         self.holds.pop_front().map(|(_, region)| region)
     }
 
     /// Takes out a region whose writes are done.
-    pub(crate) fn pop_hold(&mut self, done: u32) -> Option<Region> {
-        let last = self.last_write();
+    pub(crate) fn pop_hold(&mut self, done: u64) -> Option<Region> {
         if let Some((number, _)) = self.holds.front() {
             let number = *number;
-            return reached(done, number).then(|| self.holds.pop_front().map(|(_, region)| region))?;
+            return (number <= done).then(|| self.holds.pop_front().map(|(_, region)| region))?;
         }
-        reached(done, last).then(|| self.holding.take())?
+        (self.writes() <= done).then(|| self.holding.take())?
     }
 
     /// Gives back everything that is held: the port is closed.
@@ -169,8 +181,45 @@ impl Poster {
     }
 }
 
+/// The number of the operation whose first command would have the number 0: the one that was in use the longest time ago.
+pub(crate) const INSTEAD_OF_0: OpId = OpId(1 << 31);
+
 /// Whether a wrapping count has come to `target`.
 #[inline]
 pub(crate) const fn reached(count: u32, target: u32) -> bool {
     count.wrapping_sub(target).cast_signed() >= 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netvm_abi::port_area::AREA_WORDS;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn writes_are_counted_whole_where_the_cards_count_wraps() {
+        let area: Vec<AtomicU32> = (0..AREA_WORDS).map(|_| AtomicU32::new(0)).collect();
+        let mut poster = Poster::new(2, Generation(0));
+        poster.round_trips = 7;
+        let wrap = 1 << 32;
+        for (writes, done) in [
+            (0, 0),
+            (64, 0),
+            (64, 63),
+            (1 << 31, (1 << 31) - 64),
+            (wrap - 1, wrap - 5),
+            (wrap + 5, wrap - 3),
+            (wrap + 5, wrap),
+            (3 * wrap, 3 * wrap - 64),
+        ] {
+            poster.queue.ring(&area[..], writes + 7);
+            area[WRITES_DONE.0 as usize].store(done as u32, Ordering::Relaxed);
+            assert_eq!(poster.writes_done(&area[..]), done, "of {writes}");
+        }
+        // A card that is gone.
+        let mut poster = Poster::new(2, Generation(0));
+        poster.queue.ring(&area[..], 5);
+        area[WRITES_DONE.0 as usize].store(u32::MAX, Ordering::Relaxed);
+        assert_eq!(poster.writes_done(&area[..]), 0);
+    }
 }

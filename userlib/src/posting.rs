@@ -64,7 +64,7 @@ pub(crate) struct Posted {
     pub(crate) op: OpId,
     pub(crate) epoch: Epoch,
     /// The number of its last message.
-    pub(crate) number: u32,
+    pub(crate) number: u64,
 }
 
 impl PortInner {
@@ -158,6 +158,10 @@ impl PortInner {
                 continue;
             }
             poster.continued += u64::from(call.is_some());
+            if appends {
+                let command = poster.next_command();
+                poster.failures.appends.begin(command);
+            }
             let (op, _) = *call.get_or_insert_with(|| {
                 let op = poster.next_op();
                 if plan.watched && appends {
@@ -169,7 +173,7 @@ impl PortInner {
             });
             command.op = op;
             if appends {
-                command.operand = poster.failures.appends.name(node, op).0.into();
+                command.operand = poster.failures.appends.name(node).0.into();
             }
             let len = crate::fragment::first(rest, command.remote, local, payload);
             let inline = match plan.payload {
@@ -183,10 +187,9 @@ impl PortInner {
                 command.notification = plan.notification;
             }
             poster.queue.post(&self.block, &command.encode(), inline);
-            poster.writes += 1;
-            poster.failures.wrote(node, poster.queue.posted());
+            poster.failures.wrote(node, poster.queue.commands());
             if rest == 0 {
-                break (op, poster.last_write());
+                break (op, poster.writes());
             }
             command.remote = VirtAddr(command.remote.0.wrapping_add(u64::from(len)));
             local = local.map(|local| VirtAddr(local.0.wrapping_add(u64::from(len))));
@@ -202,7 +205,8 @@ impl PortInner {
                     // It lives as long as the port, and its chunk is marked busy.
                     None
                 } else {
-                    poster.hold(region, number, self.writes_done())
+                    let done = poster.writes_done(&self.area);
+                    poster.hold(region, number, done)
                 }
             }
         };
@@ -248,6 +252,7 @@ impl PortInner {
                 command.op
             });
             poster.queue.post(&self.block, &command.encode(), &[]);
+            poster.round_trips += 1;
             poster.await_reply(&command, call, Some(plan.region));
             poster.stats.read_messages += 1;
             rest -= u64::from(len);
@@ -290,6 +295,7 @@ impl PortInner {
             ..Command::default()
         };
         poster.queue.post(&self.block, &command.encode(), &[]);
+        poster.round_trips += 1;
         poster.await_reply(&command, command.op, None);
         poster.stats.remote_flushes += 1;
         let posted = Posted {

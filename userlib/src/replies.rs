@@ -19,7 +19,7 @@ pub(crate) struct Waiting {
     /// The call that it is part of.
     pub(crate) call: OpId,
     /// Its place in the order of such messages of the port.
-    pub(crate) number: u32,
+    pub(crate) number: u64,
     /// Where it went.
     pub(crate) node: NodeId,
     pub(crate) port: PortId,
@@ -38,7 +38,7 @@ pub(crate) struct Replies {
     busy: u64,
     slots: [Option<Waiting>; REPLY_SLOTS as usize],
     /// Messages posted so far.
-    posted: u32,
+    posted: u64,
     /// Messages found ended so far.
     ended: u32,
     /// Records that their waiters will collect.
@@ -70,12 +70,12 @@ impl Replies {
     }
 
     /// The number that the next message gets.
-    pub(crate) const fn next_number(&self) -> u32 {
-        self.posted.wrapping_add(1)
+    pub(crate) const fn next_number(&self) -> u64 {
+        self.posted + 1
     }
 
     /// The number of the last message posted.
-    pub(crate) const fn last_number(&self) -> u32 {
+    pub(crate) const fn last_number(&self) -> u64 {
         self.posted
     }
 
@@ -132,17 +132,17 @@ impl Replies {
     }
 
     /// How many messages up to number `last` have not ended.
-    pub(crate) fn outstanding(&self, last: u32) -> u32 {
+    pub(crate) fn outstanding(&self, last: u64) -> u32 {
         self.count(last, |_| true)
     }
 
     /// The same of one call.
-    pub(crate) fn outstanding_of(&self, call: OpId, last: u32) -> u32 {
+    pub(crate) fn outstanding_of(&self, call: OpId, last: u64) -> u32 {
         self.count(last, |waiting| waiting.call == call)
     }
 
-    fn count(&self, last: u32, counts: impl Fn(&Waiting) -> bool) -> u32 {
-        let early = |waiting: &Waiting| last.wrapping_sub(waiting.number).cast_signed() >= 0;
+    fn count(&self, last: u64, counts: impl Fn(&Waiting) -> bool) -> u32 {
+        let early = |waiting: &Waiting| waiting.number <= last;
         let waiting = self.slots.iter().flatten();
         waiting
             .filter(|waiting| early(waiting) && counts(waiting))

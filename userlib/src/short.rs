@@ -111,13 +111,14 @@ fn post(to: &RemoteInner, port: &PortInner, fast: &FastWords, message: Message<'
     }
     let mut guard = port.poster();
     let poster = &mut *guard;
-    let posted = poster.queue.posted();
+    let posted = poster.queue.commands();
+    let command = posted + 1;
     // As `Poster::next_op`, which has another number where this is 0.
-    let number = Number::new(posted.wrapping_add(1))?;
+    let number = Number::new(command as u32)?;
     if !poster.has_room(area) || !poster.failures.quiet(area) {
         return None;
     }
-    let entry = fast.entry(posted);
+    let entry = fast.entry(posted as u32);
     let local = match message.payload {
         Payload::Inline(bytes) => {
             poster.stats.inline_bytes += message.len;
@@ -133,7 +134,6 @@ fn post(to: &RemoteInner, port: &PortInner, fast: &FastWords, message: Message<'
             local
         }
     };
-    to.written.store(number.get(), Ordering::Relaxed);
     let head = to.template.fill(&WriteFields {
         how: message.how,
         len: ByteLen(message.len as u32),
@@ -148,8 +148,8 @@ fn post(to: &RemoteInner, port: &PortInner, fast: &FastWords, message: Message<'
     for (pair, value) in entry.iter().zip(head) {
         pair.store(value, Ordering::Relaxed);
     }
-    poster.queue.ring(fast.block(), number.get());
-    poster.writes += 1;
+    poster.queue.ring(fast.block(), command);
+    to.written.store(command, Ordering::Relaxed);
     drop(guard);
     // As `PortInner::ring`.
     fast.block().full_barrier();

@@ -6,7 +6,6 @@
 
 use crate::error::Result;
 use crate::port::PortInner;
-use crate::poster::reached;
 use crate::region::Region;
 use netvm_abi::{PAGE_SIZE, PageOffset};
 use std::collections::VecDeque;
@@ -18,7 +17,7 @@ pub(crate) enum State {
     /// A caller copies into it, or waits for a read.
     Busy,
     /// Free once this write message is done.
-    Until(u32),
+    Until(u64),
     Free,
 }
 
@@ -65,11 +64,11 @@ impl Staging {
     }
 
     /// Finds room for `len` bytes at this offset in a page. Writes up to `done` are done.
-    fn reserve(&mut self, len: u64, offset: PageOffset, done: u32) -> Room {
+    fn reserve(&mut self, len: u64, offset: PageOffset, done: u64) -> Room {
         while let Some(&(_, end, state)) = self.chunks.front() {
             let ended = match state {
                 State::Busy => false,
-                State::Until(number) => reached(done, number),
+                State::Until(number) => number <= done,
                 State::Free => true,
             };
             if !ended {
@@ -114,7 +113,7 @@ pub(crate) struct Chunk<'a> {
 }
 
 impl Chunk<'_> {
-    pub(crate) fn posted(mut self, number: u32) {
+    pub(crate) fn posted(mut self, number: u64) {
         self.then = State::Until(number);
     }
 }
@@ -150,7 +149,7 @@ impl PortInner {
         offset: PageOffset,
     ) -> Result<std::result::Result<Chunk<'_>, State>> {
         let region = self.staging_region()?;
-        let done = self.writes_done();
+        let done = self.poster().writes_done(&self.area);
         let (len, room) = {
             let mut staging = self.staging.lock();
             let len = len.min(staging.largest());
@@ -252,5 +251,23 @@ mod tests {
             Room::Behind(State::Until(5))
         ));
         assert!(matches!(staging.reserve(4096, PageOffset(0), 5), Room::At(_, 0)));
+    }
+
+    #[test]
+    fn a_chunk_stays_free_however_many_writes_come_after_it() {
+        let mut staging = Staging::new(16 << 10);
+        for _ in 0..4 {
+            let Room::At(id, _) = staging.reserve(4096, PageOffset(0), 0) else {
+                panic!("no room in an empty ring");
+            };
+            staging.set(id, State::Until(5));
+        }
+        for done in [5, 1 << 31, (1 << 31) + 6, (1 << 32) + 4] {
+            let room = staging.reserve(4096, PageOffset(0), done);
+            let Room::At(id, _) = room else {
+                panic!("no room after {done} writes");
+            };
+            staging.set(id, State::Until(5));
+        }
     }
 }

@@ -6,7 +6,6 @@ use super::protocol::{Acquire, Acquired, Release, SeatId, TryAcquire};
 use super::seats::{Patience, Progress, Seat};
 use crate::error::{Error, Result};
 use crate::export::Access;
-use crate::failure::after;
 use crate::fence::Landed;
 use crate::import::RemoteSegment;
 use crate::port::{Port, PortInner};
@@ -91,7 +90,7 @@ impl Lock {
     }
 
     /// Since which write of the port it is held, whether the chain is broken, and whether it was recovered.
-    fn lock(&mut self) -> Result<(u32, bool, bool)> {
+    fn lock(&mut self) -> Result<(u64, bool, bool)> {
         loop {
             self.seat.leftovers();
             let mut machine = Acquire::new(self.seat.turn(), self.recoveries);
@@ -159,7 +158,7 @@ impl Lock {
     }
 
     /// Asks once. If it is held then: since which write of the port.
-    fn attempt(&mut self) -> Result<Option<u32>> {
+    fn attempt(&mut self) -> Result<Option<u64>> {
         let mut machine = TryAcquire::new(self.seat.turn());
         let ended = self
             .seat
@@ -240,16 +239,16 @@ impl Lock {
 
 impl PortInner {
     /// Commands posted so far; writes that are posted from now on have higher numbers.
-    pub(super) fn write_mark(&self) -> u32 {
-        self.poster().queue.posted()
+    pub(super) fn write_mark(&self) -> u64 {
+        self.poster().queue.commands()
     }
 
     /// Nodes that were written to since.
-    pub(super) fn written_after(&self, mark: u32) -> Vec<NodeId> {
+    pub(super) fn written_after(&self, mark: u64) -> Vec<NodeId> {
         let mut nodes = self.poster().failures.written_after(mark);
         let imports = self.imports.lock().all();
         for import in &imports {
-            if !nodes.contains(&import.node) && after(import.written.load(Ordering::Relaxed), mark) {
+            if !nodes.contains(&import.node) && import.written.load(Ordering::Relaxed) > mark {
                 nodes.push(import.node);
             }
         }
@@ -276,14 +275,14 @@ impl fmt::Debug for Lock {
 pub struct Guard<'a> {
     lock: &'a mut Lock,
     /// Commands that the port had posted before it was held.
-    start: u32,
+    start: u64,
     broken: bool,
     died: bool,
     held: bool,
 }
 
 impl<'a> Guard<'a> {
-    const fn new(lock: &'a mut Lock, start: u32, broken: bool, died: bool) -> Self {
+    const fn new(lock: &'a mut Lock, start: u64, broken: bool, died: bool) -> Self {
         Self {
             lock,
             start,

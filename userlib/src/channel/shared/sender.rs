@@ -140,7 +140,7 @@ impl SharedSender {
         // before that has its place.
         let op = match reply.value as u32 {
             0 => flush.op,
-            op if after(op, posted.op.0) => return Ok(()),
+            op if after(OpId(op), posted.op) => return Ok(()),
             op => OpId(op),
         };
         let known = failures.known(op).unwrap_or(Known {
