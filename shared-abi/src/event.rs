@@ -120,6 +120,8 @@ pub enum HostEvent {
         port: PortId,
         /// Its generation.
         generation: Generation,
+        /// Where the counts of its commands begin.
+        counts_from: u32,
     },
     /// A port is closed: drop its commands, then answer `PortClosed`.
     PortClose {
@@ -262,7 +264,11 @@ impl HostEvent {
     #[must_use]
     pub const fn encode(&self) -> [u32; EVENT_WORDS] {
         match *self {
-            Self::PortOpen { port, generation } => [1, port.0 as u32, generation.0, 0, 0, 0, 0, 0],
+            Self::PortOpen {
+                port,
+                generation,
+                counts_from,
+            } => [1, port.0 as u32, generation.0, counts_from, 0, 0, 0, 0],
             Self::PortClose { port, generation } => [2, port.0 as u32, generation.0, 0, 0, 0, 0, 0],
             Self::BounceEnded {
                 bounce,
@@ -326,7 +332,11 @@ impl HostEvent {
         let peer = NodeId(words[1] as u16);
         let generation = Generation(words[2]);
         Some(match words[0] {
-            1 => Self::PortOpen { port, generation },
+            1 => Self::PortOpen {
+                port,
+                generation,
+                counts_from: words[3],
+            },
             2 => Self::PortClose { port, generation },
             3 => Self::BounceEnded {
                 bounce: BounceId(words[1]),

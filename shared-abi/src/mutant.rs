@@ -105,6 +105,8 @@ pub enum Mutant {
     DeadlineLooksAtAllPorts = 42,
     /// P2: a port that once got nothing in its turn gets no other turn.
     PortForgotten = 43,
+    /// P2: a port counts its commands no further than to the largest number.
+    CountForgetsWrap = 44,
 }
 
 /// Whether this process runs `mutant`.

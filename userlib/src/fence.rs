@@ -17,10 +17,20 @@ use netvm_abi::words::SharedWords;
 use netvm_abi::{NodeId, OpId, PortId, Status, VirtAddr, WordIndex};
 
 /// What the fence words hold.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Fences {
     write: u32,
     read: u32,
+}
+
+impl Fences {
+    /// Of a port whose counts begin at `count`.
+    pub(crate) const fn starting_at(count: u32) -> Self {
+        Self {
+            write: count,
+            read: count,
+        }
+    }
 }
 
 impl PortInner {

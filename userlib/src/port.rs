@@ -13,6 +13,7 @@ use crate::region::Region;
 use crate::staging::Staging;
 use crate::stats::{Counters, PortStats};
 use crate::timeout::Timeout;
+use netvm_abi::bar::port::DOORBELL;
 use netvm_abi::control::Modes;
 use netvm_abi::descriptor::INLINE_BYTES;
 use netvm_abi::port_area::PORT_STATE;
@@ -239,6 +240,8 @@ impl Port {
         let geometry = backend.geometry();
         let limit = backend.inline_limit().clamp(8, INLINE_BYTES);
         let (block, area, status) = (port.block_words(), port.area_words(), port.status_words());
+        // As the driver left it: the port's commands are counted from there.
+        let counts_from = block.load_acquire(DOORBELL);
         let inner = PortInner {
             node: node.clone(),
             geometry,
@@ -249,8 +252,8 @@ impl Port {
             status,
             identity: Arc::new(()),
             closed: AtomicBool::new(false),
-            poster: Mutex::new(Poster::new(geometry.nodes, port.generation())),
-            fences: Mutex::default(),
+            poster: Mutex::new(Poster::new(geometry.nodes, port.generation(), counts_from)),
+            fences: Mutex::new(Fences::starting_at(counts_from)),
             staging: Mutex::new(Staging::new(config.staging_bytes)),
             inbox: Inbox::new(geometry.notification_queue),
             exports: Mutex::default(),
@@ -291,8 +294,8 @@ impl Port {
             let poster = self.inner.poster();
             PortStats {
                 failures: poster.failures.count,
-                writes: poster.writes() - poster.continued,
-                write_messages: poster.writes(),
+                writes: poster.write_messages() - poster.continued,
+                write_messages: poster.write_messages(),
                 ..poster.stats
             }
         };

@@ -20,6 +20,7 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub(crate) struct Poster {
     pub(crate) queue: Producer,
+    counts_from: u32,
     /// Commands that were no write messages. The short way counts nothing but commands.
     pub(crate) round_trips: u64,
     /// Those that were not the first of their call.
@@ -34,14 +35,16 @@ pub(crate) struct Poster {
 }
 
 impl Poster {
-    pub(crate) fn new(nodes: u16, generation: Generation) -> Self {
+    /// Of a port whose counts begin at `counts_from`.
+    pub(crate) fn new(nodes: u16, generation: Generation, counts_from: u32) -> Self {
         Self {
-            queue: Producer::default(),
+            queue: Producer::starting_at(counts_from),
+            counts_from,
             round_trips: 0,
             continued: 0,
             holding: None,
             holds: VecDeque::new(),
-            replies: Replies::default(),
+            replies: Replies::starting_at(counts_from),
             failures: Failures::new(nodes, generation),
             stats: PortStats::default(),
         }
@@ -62,7 +65,12 @@ impl Poster {
         self.queue.commands() + 1
     }
 
-    /// Write messages posted so far; the card counts them done in the same order, modulo 2^32. What is kept of a
+    /// Write messages that the program has posted.
+    pub(crate) const fn write_messages(&self) -> u64 {
+        self.writes() - self.counts_from as u64
+    }
+
+    /// Write messages posted so far, and what the counts began with; the card counts them done in the same order, modulo 2^32. What is kept of a
     /// write is its whole number: a port that writes for some minutes posts 2^31 of them.
     #[inline]
     pub(crate) const fn writes(&self) -> u64 {
@@ -199,7 +207,7 @@ mod tests {
     #[test]
     fn writes_are_counted_whole_where_the_cards_count_wraps() {
         let area: Vec<AtomicU32> = (0..AREA_WORDS).map(|_| AtomicU32::new(0)).collect();
-        let mut poster = Poster::new(2, Generation(0));
+        let mut poster = Poster::new(2, Generation(0), 0);
         poster.round_trips = 7;
         let wrap = 1 << 32;
         for (writes, done) in [
@@ -217,7 +225,7 @@ mod tests {
             assert_eq!(poster.writes_done(&area[..]), done, "of {writes}");
         }
         // A card that is gone.
-        let mut poster = Poster::new(2, Generation(0));
+        let mut poster = Poster::new(2, Generation(0), 0);
         poster.queue.ring(&area[..], 5);
         area[WRITES_DONE.0 as usize].store(u32::MAX, Ordering::Relaxed);
         assert_eq!(poster.writes_done(&area[..]), 0);

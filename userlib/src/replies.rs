@@ -47,19 +47,18 @@ pub(crate) struct Replies {
 
 const _: () = assert!(REPLY_SLOTS as u32 == u64::BITS);
 
-impl Default for Replies {
-    fn default() -> Self {
+impl Replies {
+    /// Of a port whose counts begin at `count`.
+    pub(crate) const fn starting_at(count: u32) -> Self {
         Self {
             busy: 0,
             slots: [const { None }; REPLY_SLOTS as usize],
             posted: 0,
-            ended: 0,
+            ended: count,
             results: Vec::new(),
         }
     }
-}
 
-impl Replies {
     /// A free slot, if there is one.
     #[inline]
     pub(crate) const fn free(&self) -> Option<ReplySlot> {

@@ -304,6 +304,7 @@ impl Pair {
             end.tell(HostEvent::PortOpen {
                 port: PORT,
                 generation: Generation(7),
+                counts_from: 0,
             })?;
             for peer in 0..2 {
                 end.tell(HostEvent::PeerConnect { peer: NodeId(peer) })?;

@@ -25,6 +25,8 @@ pub struct HostConfig {
     /// Port numbers from 1 to this one are given only to callers that name them: the platform decides which callers
     /// may.
     pub reserved_ports: u16,
+    /// Where the counts of a port's commands begin: they wrap at 2^32, and a test need not wait for that.
+    pub counts_from: u32,
     /// How long an unmap, a barrier or a port close may wait for the NIC before the card counts as
     /// dead: time in which the card runs ([`crate::watch`]).
     pub nic_deadline: Nanos,
@@ -44,6 +46,7 @@ impl Default for HostConfig {
             exports: 1024,
             imports: 1024,
             reserved_ports: 0,
+            counts_from: 0,
             nic_deadline: Nanos::from_millis(10),
             heartbeat_deadline: Nanos::from_millis(1000),
             import_retry: Nanos::from_millis(2),

@@ -100,6 +100,7 @@ impl<P: Pages> Host<P> {
         self.tell(HostEvent::PortOpen {
             port: PORT,
             generation: Generation(7),
+            counts_from: 0,
         })?;
         for peer in nodes {
             self.tell(HostEvent::PeerConnect { peer })?;

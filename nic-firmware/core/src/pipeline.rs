@@ -106,9 +106,10 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipeline {
-    pub(crate) fn new() -> Self {
+    /// Empty, of a port whose commands are counted from `count` on.
+    pub(crate) fn starting_at(count: u32) -> Self {
         Self {
-            retire: Consumer::default(),
+            retire: Consumer::starting_at(count),
             head: 0,
             len: 0,
             broken: None,

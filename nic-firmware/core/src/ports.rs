@@ -125,8 +125,8 @@ impl Port {
             id: PortId(0),
             state: State::Closed,
             generation: Generation(0),
-            pipeline: Pipeline::new(),
-            counts: [Completion::NEW; 3],
+            pipeline: Pipeline::starting_at(0),
+            counts: [Completion::starting_at(0); 3],
             dmas: 0,
             held: Held::default(),
             error_write: 0,
@@ -355,7 +355,13 @@ impl<S: Storage> Ports<S> {
 
     /// Serves a port. The driver has cleared the port's block and area before it posted this; what
     /// the NIC owns of them is set to zero here all the same.
-    pub(crate) fn open<P: Platform>(&mut self, p: &P, env: &mut Env<S>, id: PortId, generation: Generation) {
+    pub(crate) fn open<P: Platform>(
+        &mut self,
+        p: &P,
+        env: &mut Env<S>,
+        (id, generation): (PortId, Generation),
+        counts_from: u32,
+    ) {
         let Some(port) = self.get_mut(id).filter(|port| port.state == State::Closed) else {
             env.counters.host_events_refused += 1;
             return;
@@ -366,14 +372,10 @@ impl<S: Storage> Ports<S> {
             p.shared()
                 .store_slice(area.plus(SHADOW_SIGNALS.0 + first), &ZEROES);
         }
-        for word in [
-            TAKEN,
-            WRITES_DONE,
-            READS_DONE,
-            NOTIFICATION_WRITE,
-            ERROR_WRITE,
-            ERRORS_LOST,
-        ] {
+        for word in [TAKEN, WRITES_DONE, READS_DONE] {
+            p.shared().store_release(area.plus(word.0), counts_from);
+        }
+        for word in [NOTIFICATION_WRITE, ERROR_WRITE, ERRORS_LOST] {
             p.shared().store_release(area.plus(word.0), 0);
         }
         *port = Port {
@@ -381,6 +383,8 @@ impl<S: Storage> Ports<S> {
             state: State::Open,
             generation,
             held: port.held,
+            pipeline: Pipeline::starting_at(counts_from),
+            counts: [Completion::starting_at(counts_from); 3],
             ..Port::closed()
         };
         env.counters.ports_opened += 1;

@@ -136,10 +136,12 @@ fn wrong_host_events_are_refused() {
         HostEvent::PortOpen {
             port: PortId(1),
             generation: Generation(9),
+            counts_from: 0,
         },
         HostEvent::PortOpen {
             port: PortId(999),
             generation: Generation(9),
+            counts_from: 0,
         },
         HostEvent::BounceEnded {
             bounce: BounceId(u32::MAX),

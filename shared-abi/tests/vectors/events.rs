@@ -94,6 +94,7 @@ fn host_events() {
             HostEvent::PortOpen {
                 port: PortId(63),
                 generation: Generation(9),
+                counts_from: 0xFFFF_FFF0,
             },
         ),
         (

@@ -44,6 +44,8 @@ kinds! {
         FrameLate = "frame: very late",
         /// The sequence numbers of a link wrap: cards are started so that this comes early.
         SeqWraps = "link: sequence wraps",
+        /// The counts of a port's commands wrap: in a quarter of the worlds they begin shortly before that.
+        CountsWrap = "port: counts wrap",
         /// A DMA takes much longer than its size says, so that later ones finish before it.
         DmaLate = "dma: late",
         /// A DMA completion is reported twice.
@@ -409,7 +411,7 @@ const fn usual_rate(kind: FaultKind) -> u32 {
         FaultKind::ProcessDies => 200,
         FaultKind::LinkCut => 15,
         // Not thrown: they happen, and are counted.
-        FaultKind::SeqWraps | FaultKind::Parting | FaultKind::AtAccess => 0,
+        FaultKind::SeqWraps | FaultKind::CountsWrap | FaultKind::Parting | FaultKind::AtAccess => 0,
         FaultKind::NodeRestarts => 30,
         FaultKind::CardHangs => 15,
     }

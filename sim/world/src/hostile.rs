@@ -213,7 +213,7 @@ pub(crate) fn app(sim: &std::rc::Weak<Sim>, node: NodeId, backend: &dyn Backend,
     }
     let (words, area) = (port.block_words(), port.area_words());
     let start = memory.as_ref().map_or(0, |memory| memory.address().0);
-    let mut posted = 0u32;
+    let mut posted = words.load_acquire(block::DOORBELL);
     let mut granted = Granted::default();
     while !stop() && area.load_acquire(port_area::PORT_STATE) == 0 {
         let Some(world) = sim.upgrade() else { return };

@@ -292,6 +292,10 @@ impl NodeWatch {
     }
 
     fn doorbell(&self, sim: &Sim, port: PortId, posted: u32) {
+        if posted == 0 {
+            let states = sim.node(self.node).states();
+            sim.faults.borrow_mut().count(FaultKind::CountsWrap, states);
+        }
         let words = sim.node(self.node).words();
         let entry = posted.wrapping_sub(1) % netvm_abi::descriptor::QUEUE_ENTRIES;
         let at = self.bar.port(port).plus(block::COMMANDS.0 + entry * 48);
@@ -449,7 +453,7 @@ impl Watch for NodeWatch {
                 let in_block = self.in_port(self.bar.ports, block::BLOCK_WORDS, at);
                 if let Some((port, word)) = in_block
                     && word == block::DOORBELL.0
-                    && value != 0
+                    && value != sim.counts_from.get()
                 {
                     self.doorbell(&sim, port, value);
                 }

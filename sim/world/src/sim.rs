@@ -131,6 +131,8 @@ pub(crate) struct Sim {
     pub(crate) play: Play,
     /// Accesses to shared words that a fault may strike at.
     pub(crate) points: Points,
+    /// Where drivers begin the counts of a port's commands.
+    pub(crate) counts_from: Cell<u32>,
 }
 
 impl Sim {
@@ -177,6 +179,7 @@ impl Sim {
             histories: RefCell::new(Histories::new(faulty)),
             play: Play::default(),
             points: Points::default(),
+            counts_from: Cell::new(0),
         })
     }
 

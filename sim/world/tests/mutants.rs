@@ -114,6 +114,7 @@ fn every_mutant_is_caught_by_its_checker() {
         (Mutant::HealthyCardDead, Promise::P2),
         (Mutant::FailedDmaLands, Promise::P2),
         (Mutant::SeqForgetsWrap, Promise::P2),
+        (Mutant::CountForgetsWrap, Promise::P2),
         // Two atomics of one unit take one another's operands.
         (Mutant::UnitAdmitsAll, Promise::P1),
         (Mutant::StagingFreedEarly, Promise::P1),

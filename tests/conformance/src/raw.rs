@@ -3,7 +3,7 @@
 
 use crate::env::Env;
 use crate::outcome::{Outcome, Trouble};
-use netvm::abi::bar::port::{ERROR_READ, READ_FENCE, WRITE_FENCE};
+use netvm::abi::bar::port::{DOORBELL, ERROR_READ, READ_FENCE, WRITE_FENCE};
 use netvm::abi::command_queue::Producer;
 use netvm::abi::control::{Grant, Name};
 use netvm::abi::descriptor::{Command, CommandFlags, Opcode};
@@ -57,12 +57,14 @@ impl Raw {
         let opened = env.node(node).backend().open(&request);
         let backend = opened.map_err(|reason| refusal(reason, "open a port by hand"))?;
         let patience = u64::try_from(env.patience.as_nanos()).unwrap_or(u64::MAX);
+        let block = backend.block_words();
+        let counts_from = block.load_acquire(DOORBELL);
         let mut raw = Self {
-            block: backend.block_words(),
             area: backend.area_words(),
-            queue: Producer::default(),
-            writes: 0,
-            reads: 0,
+            queue: Producer::starting_at(counts_from),
+            block,
+            writes: counts_from,
+            reads: counts_from,
             errors: 0,
             ops: 0,
             // Far from those of the number's earlier owners, as the library's are.
@@ -171,9 +173,9 @@ impl Raw {
         }
         self.backend.doorbell();
         if command.opcode == Opcode::Write {
-            self.writes += 1;
+            self.writes = self.writes.wrapping_add(1);
         } else {
-            self.reads += 1;
+            self.reads = self.reads.wrapping_add(1);
         }
         Ok(command.op)
     }

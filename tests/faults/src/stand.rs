@@ -233,8 +233,14 @@ impl Stand {
         self.producers[port.index()] = Producer::default();
         self.generations[port.index()] += 1;
         let generation = Generation(self.generations[port.index()]);
-        self.host
-            .tell(&self.board, HostEvent::PortOpen { port, generation });
+        self.host.tell(
+            &self.board,
+            HostEvent::PortOpen {
+                port,
+                generation,
+                counts_from: 0,
+            },
+        );
     }
 
     /// Closes a port; [`settle`](Self::settle) opens it again when the NIC has let go.

@@ -6,13 +6,13 @@ use crate::card::CardState;
 use crate::platform::{PageGone, Platform};
 use crate::ports::{OpenPort, Port, PortClose, PortError, State};
 use crate::tally::WorkTally;
-use netvm_abi::bar::port::BLOCK_WORDS;
+use netvm_abi::bar::port::{BLOCK_WORDS, DOORBELL, READ_FENCE, TAKEN_FENCE, WRITE_FENCE};
 use netvm_abi::event::HostEvent;
 use netvm_abi::mutant::{self, Mutant};
-use netvm_abi::port_area::{AREA_WORDS, PORT_GENERATION, PORT_STATE};
+use netvm_abi::port_area::{AREA_WORDS, PORT_GENERATION, PORT_STATE, READS_DONE, TAKEN, WRITES_DONE};
 use netvm_abi::storage::Storage;
 use netvm_abi::words::SharedWords;
-use netvm_abi::{Generation, Nanos, PortId, Status};
+use netvm_abi::{Generation, Nanos, PortId, Status, WordIndex};
 
 /// Pieces of queued work refused in one step.
 const REFUSE_SLICE: u32 = 64;
@@ -62,9 +62,11 @@ impl<S: Storage> Host<S> {
         entry.tally = WorkTally::default();
         self.numbers.take(number);
         // The NIC touches neither while the port is closed.
-        clear(platform.bar(), self.bar_map.port(number), BLOCK_WORDS);
+        let counts_from = self.config.counts_from;
+        let block = self.bar_map.port(number);
+        prepare(platform.bar(), (block, BLOCK_WORDS), &BLOCK_COUNTS, counts_from);
         let area = self.shared_map.port_area(number);
-        clear(platform.shared(), area, AREA_WORDS);
+        prepare(platform.shared(), (area, AREA_WORDS), &AREA_COUNTS, counts_from);
         platform
             .shared()
             .store_release(area.plus(PORT_GENERATION.0), generation.0);
@@ -74,6 +76,7 @@ impl<S: Storage> Host<S> {
             &HostEvent::PortOpen {
                 port: number,
                 generation,
+                counts_from,
             },
         );
         Ok(OpenPort {
@@ -204,9 +207,31 @@ impl<S: Storage> Host<S> {
     }
 }
 
-fn clear<W: SharedWords + ?Sized>(words: &W, from: netvm_abi::WordIndex, count: u32) {
-    const ZEROES: [u32; 64] = [0; 64];
-    for chunk in 0..count / 64 {
-        words.store_slice(from.plus(chunk * 64), &ZEROES);
+/// Words that are stored in one go.
+const CHUNK: usize = 64;
+/// Words of a port's block that count its commands.
+const BLOCK_COUNTS: [WordIndex; 4] = [DOORBELL, WRITE_FENCE, READ_FENCE, TAKEN_FENCE];
+/// Words of a port's area that do.
+const AREA_COUNTS: [WordIndex; 3] = [TAKEN, WRITES_DONE, READS_DONE];
+
+const _: () = assert!(BLOCK_WORDS.is_multiple_of(CHUNK as u32) && AREA_WORDS.is_multiple_of(CHUNK as u32));
+
+/// Prepares words for a port's next owner: `counts`, all in the first chunk, stand at `counts_from`, the others at 0. Each
+/// is stored once: a doorbell that stood at 0 for a moment would say something else.
+fn prepare<W: SharedWords + ?Sized>(
+    words: &W,
+    (from, len): (WordIndex, u32),
+    counts: &[WordIndex],
+    counts_from: u32,
+) {
+    let mut chunk = [0; CHUNK];
+    for count in counts {
+        if let Some(word) = chunk.get_mut(count.index()) {
+            *word = counts_from;
+        }
+    }
+    for first in (0..len).step_by(CHUNK) {
+        words.store_slice(from.plus(first), &chunk);
+        chunk = [0; CHUNK];
     }
 }

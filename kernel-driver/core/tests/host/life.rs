@@ -1,9 +1,12 @@
 //! Ports and peers: how they come and go (promise P6).
 
+use netvm_abi::bar::BarMap;
+use netvm_abi::bar::port::{BLOCK_WORDS, DOORBELL, READ_FENCE, TAKEN_FENCE, WRITE_FENCE};
 use netvm_abi::bounce::BounceUse;
 use netvm_abi::control::{Control, Modes};
 use netvm_abi::event::{HostEvent, NicEvent};
 use netvm_abi::page_lock::Used;
+use netvm_abi::port_area::{AREA_WORDS, PORT_GENERATION, READS_DONE, TAKEN, WRITES_DONE};
 use netvm_abi::shared_map::status_page;
 use netvm_abi::wire::{Header, Kind};
 use netvm_abi::words::SharedWords;
@@ -61,6 +64,53 @@ pub(crate) fn step(stand: &mut Stand, close: &mut netvm_host::ports::PortClose) 
         })
 }
 
+/// Words of a port that its next owner finds: those that count commands as the driver was told, nothing else.
+#[test]
+fn a_ports_counts_begin_where_the_driver_was_told() {
+    let counts_from = u32::MAX - 15;
+    let config = HostConfig {
+        counts_from,
+        ..config()
+    };
+    let mut stand = Stand::with(&config, &geometry());
+    let port = PortId(3);
+    let block = BarMap::new(&geometry()).port(port);
+    let area = stand.map.port_area(port);
+    for word in 0..BLOCK_WORDS {
+        stand.platform.bar.store_release(block.plus(word), 7);
+    }
+    for word in 0..AREA_WORDS {
+        stand.platform.shared.store_release(area.plus(word), 7);
+    }
+    let open = stand
+        .host
+        .port_open(&mut stand.platform, Some(port))
+        .expect("free");
+    for word in 0..BLOCK_WORDS {
+        let counts = [DOORBELL, WRITE_FENCE, READ_FENCE, TAKEN_FENCE].contains(&WordIndex(word));
+        let wanted = if counts { counts_from } else { 0 };
+        assert_eq!(
+            stand.platform.bar.load_acquire(block.plus(word)),
+            wanted,
+            "{word}"
+        );
+    }
+    for word in (0..AREA_WORDS).filter(|&word| word != PORT_GENERATION.0) {
+        let counts = [TAKEN, WRITES_DONE, READS_DONE].contains(&WordIndex(word));
+        let wanted = if counts { counts_from } else { 0 };
+        assert_eq!(
+            stand.platform.shared.load_acquire(area.plus(word)),
+            wanted,
+            "{word}"
+        );
+    }
+    assert!(stand.heard().contains(&HostEvent::PortOpen {
+        port,
+        generation: open.generation,
+        counts_from,
+    }));
+}
+
 #[test]
 pub(crate) fn ports_are_numbered_from_one_and_refused_for_a_reason() {
     let mut stand = Stand::new();
@@ -83,7 +133,8 @@ pub(crate) fn ports_are_numbered_from_one_and_refused_for_a_reason() {
     let heard = stand.heard();
     assert!(heard.contains(&HostEvent::PortOpen {
         port: PortId(3),
-        generation: third.generation
+        generation: third.generation,
+        counts_from: 0,
     }));
 }
 

@@ -39,8 +39,12 @@ impl<S: Storage> Nic<S> {
 
     fn host_event<P: Platform>(&mut self, p: &mut P, now: Nanos, event: HostEvent) {
         match event {
-            HostEvent::PortOpen { port, generation } => {
-                self.ports.open(p, &mut self.env, port, generation);
+            HostEvent::PortOpen {
+                port,
+                generation,
+                counts_from,
+            } => {
+                self.ports.open(p, &mut self.env, (port, generation), counts_from);
             }
             HostEvent::PortClose { port, generation } => self.close_port(p, port, generation),
             HostEvent::BounceEnded {

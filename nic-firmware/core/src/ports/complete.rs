@@ -13,6 +13,7 @@ use crate::env::Env;
 use crate::platform::Platform;
 use core::sync::atomic::{Ordering, fence};
 use netvm_abi::bar::port::{DOORBELL, READ_FENCE, TAKEN_FENCE, WRITE_FENCE};
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::port_area::{AREA_WORDS, READS_DONE, REPLY_SLOTS, Reply, SHADOW_STEP, TAKEN, WRITES_DONE};
 use netvm_abi::storage::Storage;
 use netvm_abi::words::{Part, SharedWords};
@@ -68,13 +69,15 @@ impl Looked {
 }
 
 impl Completion {
-    /// Of a port that opens.
-    pub(super) const NEW: Self = Self {
-        done: 0,
-        shadow: 0,
-        fence: 0,
-        tell_at: SHADOW_STEP,
-    };
+    /// Of a port that opens, with all counts at `count`.
+    pub(super) const fn starting_at(count: u32) -> Self {
+        Self {
+            done: count,
+            shadow: count,
+            fence: count,
+            tell_at: count.wrapping_add(SHADOW_STEP),
+        }
+    }
 
     /// The application has asked to hear of this count.
     const fn ask(&mut self, fence: u32) {
@@ -119,7 +122,11 @@ impl Port {
     #[inline]
     pub(crate) fn complete<P: Platform, S: Storage>(&mut self, p: &mut P, env: &mut Env<S>, count: Count) {
         let counter = self.count(count);
-        counter.done = counter.done.wrapping_add(1);
+        counter.done = if mutant::is(Mutant::CountForgetsWrap) {
+            counter.done.saturating_add(1)
+        } else {
+            counter.done.wrapping_add(1)
+        };
         self.publish(p, env, count);
     }
 
@@ -213,7 +220,7 @@ mod tests {
         let mut counter = Completion {
             done,
             shadow,
-            ..Completion::NEW
+            ..Completion::starting_at(0)
         };
         counter.ask(fence);
         counter

@@ -110,6 +110,17 @@ enum Stop {
 const TICK: Nanos = Nanos::from_micros(20);
 
 /// The tables of a card. Windows are the same everywhere: cards with others refuse each other's greetings.
+/// Where the counts of commands begin: in a quarter of the worlds shortly before they wrap, in another where half of all
+/// numbers are behind them.
+fn drawn_counts(dice: &mut Dice) -> u32 {
+    let before = dice.below(300) as u32;
+    match dice.below(8) {
+        0 | 1 => u32::MAX - before,
+        2 | 3 => (1 << 31) - 1 - before,
+        _ => 0,
+    }
+}
+
 fn drawn_geometry(dice: &mut Dice, config: &Config) -> Geometry {
     Geometry {
         payload: [4096, 4096, 1408, 512][dice.index(4)],
@@ -173,6 +184,7 @@ impl World {
         let frames = 12 + dice.index(60) + 6 * per_node;
         let inline = [8, 16, 64, 128][dice.index(4)];
         let fuse = dice.within(15, 600) as u32;
+        let counts_from = drawn_counts(&mut dice);
         let shape = Shape {
             geometries,
             speed,
@@ -180,7 +192,10 @@ impl World {
             frames,
             inline,
             fuse,
-            host: power::host_config(),
+            host: HostConfig {
+                counts_from,
+                ..power::host_config()
+            },
             tick: Nanos(TICK.0 * u64::from(config.nodes).div_ceil(8)),
             model: None,
         };
@@ -234,6 +249,7 @@ impl World {
                 .map(|(id, &geometry)| Node::new(sim, NodeId(id), geometry, shape.frames))
                 .collect()
         });
+        sim.counts_from.set(shape.host.counts_from);
         // In a part of the worlds faults strike at any access, and not at ticks only.
         let mut drawn = dice.split(2);
         if config.faults == FaultLevel::All && drawn.below(3) == 0 {

@@ -215,6 +215,7 @@ pub(super) fn host_config() -> HostConfig {
         exports: 128,
         imports: 256,
         reserved_ports: 0,
+        counts_from: 0,
         nic_deadline: Nanos::from_millis(10),
         heartbeat_deadline: Nanos::from_millis(20),
         import_retry: Nanos::from_micros(500),

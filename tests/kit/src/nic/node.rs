@@ -94,6 +94,7 @@ impl Node {
         self.tell(HostEvent::PortOpen {
             port: PortId(port),
             generation: Generation(generation),
+            counts_from: 0,
         });
     }
 
