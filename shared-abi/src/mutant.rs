@@ -105,7 +105,7 @@ pub enum Mutant {
     DeadlineLooksAtAllPorts = 42,
     /// P2: a port that once got nothing in its turn gets no other turn.
     PortForgotten = 43,
-    /// P2: a port counts its commands no further than to the largest number.
+    /// A port counts its commands no further than to the largest number.
     CountForgetsWrap = 44,
 }
 

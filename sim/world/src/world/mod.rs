@@ -112,7 +112,9 @@ const TICK: Nanos = Nanos::from_micros(20);
 /// The tables of a card. Windows are the same everywhere: cards with others refuse each other's greetings.
 /// Where the counts of commands begin: in a quarter of the worlds shortly before they wrap, in another where half of all
 /// numbers are behind them.
-fn drawn_counts(dice: &mut Dice) -> u32 {
+fn drawn_counts(seed: u64) -> u32 {
+    // Of dice of their own: everything else is as it is where they begin at 0.
+    let mut dice = Dice::new(!seed);
     let before = dice.below(300) as u32;
     match dice.below(8) {
         0 | 1 => u32::MAX - before,
@@ -184,7 +186,7 @@ impl World {
         let frames = 12 + dice.index(60) + 6 * per_node;
         let inline = [8, 16, 64, 128][dice.index(4)];
         let fuse = dice.within(15, 600) as u32;
-        let counts_from = drawn_counts(&mut dice);
+        let counts_from = drawn_counts(seed);
         let shape = Shape {
             geometries,
             speed,
