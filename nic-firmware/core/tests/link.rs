@@ -1,10 +1,11 @@
 //! Links (promise P6): greetings, new lives, silence, gaps, stale and repeated messages.
 
+use netvm_abi::descriptor::Command;
 use netvm_abi::event::{HostEvent, NicEvent};
 use netvm_abi::shared_map::status_page;
 use netvm_abi::wire::{Header, Kind};
 use netvm_abi::words::SharedWords;
-use netvm_abi::{Geometry, Incarnation, Nanos, NodeId, Status, Token};
+use netvm_abi::{Epoch, Geometry, Incarnation, Nanos, NodeId, Status, Token};
 use netvm_kit::nic::*;
 use netvm_nic::Config;
 
@@ -180,7 +181,7 @@ fn dmas_of_the_old_life_are_waited_for() {
 #[test]
 fn a_silent_peer_fails_what_waits_for_it() {
     let mut world = linked();
-    let flush = netvm_abi::descriptor::Command {
+    let flush = Command {
         opcode: netvm_abi::descriptor::Opcode::FlushRemote,
         ..write(1, 0, 0, 0)
     };
@@ -206,6 +207,35 @@ fn a_silent_peer_fails_what_waits_for_it() {
     assert!(codes.iter().all(|&status| status == Status::LinkLost));
     let page = &world.nodes[0].board.shared;
     assert_eq!(page.load_acquire(status_page::peer(NodeId(1))), 0);
+}
+
+/// The program has been told of the first message, and so has begun another epoch: what it posted since is lost, too.
+#[test]
+fn a_lost_link_is_told_in_each_epoch() {
+    let mut world = linked();
+    for (op, epoch) in [(1, 0), (2, 0), (3, 1), (4, 1), (5, 2)] {
+        let command = Command {
+            epoch: Epoch(epoch),
+            ..inline(op, 0x12000, 8)
+        };
+        assert!(world.nodes[0].post(1, &command, &[1; 8]));
+    }
+    world.nodes[0].poll(world.now);
+    world.nodes[0].board.outbox.clear();
+    for _ in 0..20 {
+        world.now.0 += 100_000_000;
+        let now = world.now;
+        let node = &mut world.nodes[0];
+        while node.nic.handle_timers(&mut node.board, now) {}
+        node.poll(now);
+        node.board.outbox.clear();
+    }
+    assert_eq!(world.nodes[0].counters().links_lost, 1);
+    let told: Vec<_> = std::iter::from_fn(|| world.nodes[0].error(1))
+        .inspect(|record| assert_eq!(record.status, Status::LinkLost))
+        .map(|record| (record.op.0, record.epoch.0))
+        .collect();
+    assert_eq!(told, [(1, 0), (3, 1), (5, 2)]);
 }
 
 #[test]
@@ -386,7 +416,7 @@ fn a_last_message_that_is_lost_fails_the_link_as_any_gap_does() {
 #[test]
 fn a_lost_answer_fails_the_link() {
     let mut world = linked();
-    let flush = netvm_abi::descriptor::Command {
+    let flush = Command {
         opcode: netvm_abi::descriptor::Opcode::FlushRemote,
         ..write(1, 0, 0, 0)
     };

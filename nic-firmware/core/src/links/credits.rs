@@ -122,11 +122,15 @@ impl<S: Storage> Links<S> {
         })
     }
 
-    /// An operation of a port towards a node was lost before the receiver could know of it.
-    pub(crate) fn note_loss(&mut self, config: &Config, node: NodeId, port: PortId, loss: Lost) {
-        if let Some(sender) = self.senders.get_mut(config.stream_index(node, port)) {
-            (sender.owner, sender.lost) = (loss.owner, Some(loss.epoch));
-        }
+    /// An operation of a port towards a node was lost before the receiver could know of it. Returns whether the last loss
+    /// of that way was of another epoch, or there was none.
+    pub(crate) fn note_loss(&mut self, config: &Config, node: NodeId, port: PortId, loss: Lost) -> bool {
+        let Some(sender) = self.senders.get_mut(config.stream_index(node, port)) else {
+            return false;
+        };
+        let before = (sender.owner, sender.lost);
+        (sender.owner, sender.lost) = (loss.owner, Some(loss.epoch));
+        before != (sender.owner, sender.lost)
     }
 
     /// Gives back a window slot that was not used.

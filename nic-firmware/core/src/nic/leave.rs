@@ -172,7 +172,9 @@ impl<S: Storage> Nic<S> {
             if let Some(owner) = owner {
                 let epoch = entry.header.epoch();
                 let loss = Lost { owner, epoch };
-                self.links
+                // Each entry that gives up has a record of its own.
+                let _ = self
+                    .links
                     .note_loss(&self.env.config, entry.header.destination(), id, loss);
             }
         }

@@ -121,8 +121,9 @@ impl<S: Storage> Nic<S> {
         self.try_begin(p, now, id);
     }
 
-    /// Messages that left and were not acknowledged: it is not known whether they landed. Each port hears of its first
-    /// one, and its notifications wait for a new epoch.
+    /// Messages that left and were not acknowledged: it is not known whether they landed. Each port hears of the first
+    /// one of each epoch, and its notifications wait for a new epoch. A record says nothing of another epoch: a program
+    /// that has been told of the first takes for landed what it has posted since.
     fn fail_outgoing<P: Platform>(&mut self, p: &mut P, id: NodeId) {
         let mut told = [0u64; 16];
         for _ in 0..self.env.config.geometry.window {
@@ -137,12 +138,12 @@ impl<S: Storage> Nic<S> {
                 owner: out.generation,
                 epoch: out.epoch,
             };
-            self.links.note_loss(&self.env.config, id, out.port, loss);
+            let other_epoch = self.links.note_loss(&self.env.config, id, out.port, loss);
             let bit = 1 << (out.port.0 % 64);
             let Some(word) = told.get_mut(out.port.index() / 64) else {
                 continue;
             };
-            if *word & bit == 0 {
+            if *word & bit == 0 || other_epoch {
                 *word |= bit;
                 let record = ErrorRecord {
                     op: out.op,
