@@ -37,6 +37,18 @@ pub(crate) struct Known {
     pub(crate) write: bool,
 }
 
+impl Known {
+    /// Whether a link was lost.
+    fn is_loss(&self) -> bool {
+        self.failure.status == Status::LinkLost
+    }
+
+    /// Whether one who knows of it learns nothing from `other`.
+    fn covers(&self, other: &Self) -> bool {
+        self.failure.op == other.failure.op && (self.is_loss() || !other.is_loss())
+    }
+}
+
 /// A stream: what this port sends to one node. Changed under the port's lock only.
 #[derive(Debug)]
 pub(crate) struct Stream {
@@ -60,6 +72,16 @@ impl Stream {
     /// Whether write messages to it may be under way.
     pub(crate) fn is_busy(&self) -> bool {
         self.written.load(Ordering::Relaxed) > self.settled.load(Ordering::Relaxed)
+    }
+
+    /// Whether a write message has been posted to it after the port's first `commands`.
+    fn has_written_after(&self, commands: u64) -> bool {
+        self.written.load(Ordering::Relaxed) > commands
+    }
+
+    /// Whether a write message has been posted to it behind this operation, one of the latest.
+    fn has_written_behind(&self, op: OpId) -> bool {
+        after(OpId(self.written.load(Ordering::Relaxed) as u32), op)
     }
 
     /// No write message to it among the port's first `commands` is under way.
@@ -177,9 +199,9 @@ impl Failures {
     pub(crate) fn written_after(&self, number: u64) -> Vec<NodeId> {
         let streams = self.streams.iter().enumerate();
         let written = streams.filter(|(_, stream)| {
-            let stream = stream.as_ref();
-            let written = stream.map(|stream| stream.written.load(Ordering::Relaxed));
-            written.is_some_and(|written| written > number)
+            stream
+                .as_ref()
+                .is_some_and(|stream| stream.has_written_after(number))
         });
         written.map(|(node, _)| NodeId(node as u16)).collect()
     }
@@ -255,12 +277,14 @@ impl Failures {
                 // Its sender comes for its fate, or it is no news.
                 return;
             }
-        } else if !self.was_reported(op) && (self.disregarded.contains(&op) || self.appends.was_refused(op)) {
-            // Of a refused append nothing else is news; the link may have failed before it was acknowledged.
-            self.remember(&known);
+        }
+        if self.is_old(&known) {
             return;
         }
-        if self.was_reported(op) || self.known.iter().any(|other| other.failure.op == op) {
+        let untold = self.disregarded.contains(&op) || self.appends.was_refused(op);
+        if untold && known.failure.status != Status::NoPlace && !self.is_loss_of_more(&known) {
+            // Of a refused append nothing else is news; the link may have failed before it was acknowledged.
+            self.remember(&known);
             return;
         }
         if self.known.len() < KEPT {
@@ -269,6 +293,28 @@ impl Failures {
             self.lost = self.lost.saturating_add(1);
         }
         self.settle();
+    }
+
+    /// Whether it is the word of a lost link, of which write messages behind this one hear in no other way: the card
+    /// names the first message of each epoch only.
+    fn is_loss_of_more(&self, known: &Known) -> bool {
+        let Failure { node, op, .. } = known.failure;
+        let stream = self.streams.get(node.index()).and_then(Option::as_ref);
+        known.is_loss() && known.write && stream.is_some_and(|stream| stream.has_written_behind(op))
+    }
+
+    /// Whether it says nothing that is not known or was not reported. A lost link says more than any other failure of its
+    /// call: what was posted behind that is lost, too.
+    fn is_old(&mut self, known: &Known) -> bool {
+        let mut old = false;
+        for other in self.known.iter_mut().chain(&mut self.reported) {
+            if other.failure.status != Status::NoPlace && other.covers(known) {
+                // The reply to a read says less than the card's record of the same loss.
+                other.write |= known.write;
+                old = true;
+            }
+        }
+        old
     }
 
     /// Failures of this call are for the thread that waits for it, not for others.
@@ -291,15 +337,35 @@ impl Failures {
         }
     }
 
+    /// As [`unwatch`](Self::unwatch), of a call of the library's own: of a lost link the program hears by its next call.
+    pub(crate) fn unwatch_own(&mut self, op: OpId) -> Result<()> {
+        let mut known = self.known.iter().copied();
+        let loss = known.find(|known| known.failure.op == op && self.is_loss_of_more(known));
+        let ended = self.unwatch(op);
+        if let Some(loss) = loss
+            && !self.known.iter().any(|known| known.covers(&loss))
+        {
+            self.known.push(loss);
+            self.settle();
+        }
+        ended
+    }
+
     /// No thread comes for the failure of a call that was [watched](Self::watch), and it tells the program nothing. It has
     /// its effect on the stream all the same: a card may hold notifications back behind it.
     pub(crate) fn disregard(&mut self, op: OpId) {
-        if self.unwatch(op).is_ok() {
-            if self.disregarded.len() == REMEMBERED {
-                self.disregarded.pop_front();
-            }
-            self.disregarded.push_back(op);
+        self.watched.retain(|&watched| watched != op);
+        if self.disregarded.len() == REMEMBERED {
+            self.disregarded.pop_front();
         }
+        self.disregarded.push_back(op);
+        let before = std::mem::take(&mut self.known);
+        let (of_call, others) = before.into_iter().partition(|known| known.failure.op == op);
+        self.known = others;
+        for known in of_call {
+            self.add(known);
+        }
+        self.settle();
     }
 
     /// An append has been posted whose sender comes to hear what became of it.
@@ -326,10 +392,6 @@ impl Failures {
             epoch,
             write: false,
         });
-    }
-
-    fn was_reported(&self, op: OpId) -> bool {
-        self.reported.iter().any(|known| known.failure.op == op)
     }
 
     /// Whether an operation to `node` in this epoch was held back by this side's card: a write before it failed here,
@@ -428,7 +490,7 @@ impl Failures {
     /// A flush found the stream broken: reports that, whether or not it has been reported before. All other known
     /// failures at the node go with it.
     pub(crate) fn report_flush(&mut self, first: Known) -> Error {
-        self.known.retain(|other| other.failure.op != first.failure.op);
+        self.known.retain(|other| !first.covers(other));
         let others = self.take_known(Some(first.failure.node));
         for other in &others {
             self.remember(other);

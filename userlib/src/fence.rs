@@ -172,8 +172,11 @@ impl PortInner {
     pub(crate) fn finish(&self, op: OpId, others: Option<NodeId>) -> Result<()> {
         let mut poster = self.poster();
         poster.failures.drain(&self.area, &self.block);
+        let Some(node) = others else {
+            return poster.failures.unwatch_own(op);
+        };
         poster.failures.unwatch(op)?;
-        others.map_or(Ok(()), |node| poster.failures.take(Some(node)))
+        poster.failures.take(Some(node))
     }
 
     /// Waits for all reads, all writes, or both, then reports what failed meanwhile.

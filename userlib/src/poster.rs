@@ -125,6 +125,10 @@ impl Poster {
     pub(crate) fn harvest(&mut self, port: &PortInner, dropped: &mut Vec<Region>) {
         let mut failed = Vec::new();
         self.replies.harvest(&port.area, &mut failed, dropped);
+        if !failed.is_empty() {
+            // The record of a lost link first, which the card has stored before: it says more than the replies.
+            self.failures.drain(&port.area, &port.block);
+        }
         for known in failed {
             self.failures.add(known);
         }

@@ -20,6 +20,106 @@ fn failed(op: u32, node: u16, epoch: u16) -> Known {
     }
 }
 
+fn lost(op: u32, node: u16, epoch: u16) -> Known {
+    let mut known = failed(op, node, epoch);
+    known.failure.status = Status::LinkLost;
+    known
+}
+
+/// The first failure to node 1 that any thread may report: its operation, its status, and how many others there are.
+fn told(failures: &mut Failures) -> Option<(u32, Status, u32)> {
+    match failures.take(Some(NodeId(1))) {
+        Err(Error::Failed(Failure {
+            op, status, others, ..
+        })) => Some((op.0, status, others)),
+        Err(error) => panic!("{error}"),
+        Ok(()) => None,
+    }
+}
+
+#[test]
+fn a_lost_link_is_news_though_its_first_message_was_told() {
+    let mut failures = Failures::new(2, Generation(0));
+    let refused = Known {
+        write: false,
+        ..failed(7, 1, 0)
+    };
+    failures.add(refused);
+    assert_eq!(told(&mut failures), Some((7, Status::Revoked, 0)));
+    failures.add(refused);
+    assert_eq!(told(&mut failures), None);
+    for expected in [Some((7, Status::LinkLost, 0)), None] {
+        failures.add(lost(7, 1, 0));
+        assert_eq!(told(&mut failures), expected);
+    }
+    // What was posted since was lost, too: of another epoch.
+    failures.add(lost(9, 1, 1));
+    assert_eq!(told(&mut failures), Some((9, Status::LinkLost, 0)));
+    assert_eq!(failures.epoch(NodeId(1)), Epoch(2));
+    // The answer to a read and the record of its link are two words of one loss. The record holds back what follows.
+    let answer = Known {
+        write: false,
+        ..lost(10, 1, 2)
+    };
+    failures.add(answer);
+    assert!(!failures.held_back(NodeId(1), Epoch(2), OpId(12)));
+    failures.add(lost(10, 1, 2));
+    assert!(failures.held_back(NodeId(1), Epoch(2), OpId(12)));
+    assert_eq!(told(&mut failures), Some((10, Status::LinkLost, 0)));
+    // A refusal and a loss come before the program asks.
+    failures.add(failed(11, 1, 3));
+    failures.add(lost(11, 1, 3));
+    failures.add(failed(11, 1, 3));
+    assert_eq!(told(&mut failures), Some((11, Status::Revoked, 1)));
+    assert_eq!(told(&mut failures), None);
+}
+
+#[test]
+fn a_lost_link_is_news_though_its_first_message_is_told_to_no_thread() {
+    let (mut failures, node) = (Failures::new(2, Generation(0)), NodeId(1));
+    failures.stream(node);
+    failures.appends.begin(1);
+    let refused = Known {
+        failure: Failure {
+            status: Status::NoPlace,
+            ..failed(1, 1, 0).failure
+        },
+        ..failed(1, 1, 0)
+    };
+    failures.add(refused);
+    assert_eq!(told(&mut failures), Some((1, Status::NoPlace, 0)));
+    failures.wrote(node, 2);
+    failures.add(lost(1, 1, 0));
+    assert_eq!(told(&mut failures), Some((1, Status::LinkLost, 0)), "refused");
+
+    // Before it is known that no thread comes for it, and after.
+    for (op, early) in [(3, true), (6, false)] {
+        for (op, written) in [(op, op), (op + 1, op + 2)] {
+            failures.watch(OpId(op));
+            failures.wrote(node, written.into());
+            if early {
+                failures.add(lost(op, 1, failures.epoch(node).0));
+            }
+            failures.disregard(OpId(op));
+            failures.add(lost(op, 1, failures.epoch(node).0));
+            let news = (written != op).then_some((op, Status::LinkLost, 0));
+            assert_eq!(told(&mut failures), news, "disregarded");
+        }
+    }
+
+    failures.watch(OpId(10));
+    failures.wrote(node, 11);
+    failures.add(lost(10, 1, 0));
+    assert!(failures.unwatch_own(OpId(10)).is_err());
+    assert_eq!(
+        told(&mut failures),
+        Some((10, Status::LinkLost, 0)),
+        "the library's"
+    );
+    failures.add(lost(10, 1, 0));
+    assert_eq!(told(&mut failures), None);
+}
+
 #[test]
 fn a_failure_is_reported_once_and_raises_the_epoch_of_its_stream() {
     let mut failures = Failures::new(3, Generation(0));
@@ -80,9 +180,7 @@ fn a_refused_append_is_reported_once_and_raises_no_epoch() {
     assert_eq!(failures.take(None), Ok(()));
     assert_eq!(failures.epoch(NodeId(1)), Epoch(0));
     // Its link fails before it is acknowledged. That holds back what is posted in this epoch, and is no news.
-    let mut lost = failed(5, 1, 0);
-    lost.failure.status = Status::LinkLost;
-    failures.add(lost);
+    failures.add(lost(5, 1, 0));
     assert_eq!(failures.take(None), Ok(()));
     assert_eq!(failures.epoch(NodeId(1)), Epoch(1));
 }

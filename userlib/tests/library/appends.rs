@@ -94,3 +94,29 @@ fn a_message_that_never_left_is_sent_again_if_another_thread_was_told() {
     assert_eq!(sender.send(b"y", SOON), Ok(()));
     assert_eq!(peer.lock().unwrap().placed, b"y");
 }
+
+/// The card has told the loss in two places: a record, of the first message that was lost, and the answer of the read, which
+/// by itself would hold nothing back.
+#[test]
+fn a_message_behind_a_read_that_was_lost_with_its_link_is_not_sent() {
+    let (card, port, sender, one, _) = stand();
+    let region = port.alloc(4096).unwrap();
+    let read = one.read(0, &region).post().unwrap();
+    card.relax_with(|card| {
+        for (command, _) in card.take() {
+            if command.opcode == Opcode::Read {
+                card.fail(&command, Status::LinkLost);
+                card.answer(&command, Status::LinkLost, 0);
+            } else {
+                // Held back, and a flush of the next life of the link.
+                card.end(&command, Status::Ok);
+            }
+        }
+    });
+    match sender.try_send(&[1]) {
+        Err(Error::Failed(failure)) => assert_eq!((failure.op, failure.status), (read, Status::LinkLost)),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(sender.try_send(&[2]), Ok(()));
+    assert_eq!(port.flush(), Ok(()));
+}
