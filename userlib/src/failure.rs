@@ -89,9 +89,11 @@ impl Stream {
         self.settled.fetch_max(commands, Ordering::Relaxed);
     }
 
-    /// A write message of this number has been posted to it.
-    pub(crate) fn wrote(&self, number: u64) {
-        self.written.fetch_max(number, Ordering::Relaxed);
+    /// A write message has been posted to it: this command of the port. The caller holds the port's lock, so numbers come
+    /// in their order.
+    #[inline]
+    pub(crate) fn wrote(&self, command: u64) {
+        self.written.store(command, Ordering::Relaxed);
     }
 
     /// Its epoch.

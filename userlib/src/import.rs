@@ -47,9 +47,6 @@ pub(crate) struct RemoteInner {
     /// Bytes that may be written as things stand: all, or none if the grant lacks the mode or has been
     /// released.
     writable: AtomicU64,
-    /// How many commands the port had posted with the last short write to it. Other writes are
-    /// noted in the stream, where this would cost one more instruction.
-    pub(crate) written: AtomicU64,
     key: RangeKey,
     released: AtomicBool,
 }
@@ -145,7 +142,6 @@ pub(crate) fn import(
                 0
             }),
             grant,
-            written: AtomicU64::new(0),
             key,
             released: AtomicBool::new(false),
         }
@@ -338,10 +334,6 @@ impl RemoteInner {
             return Err(Error::Released);
         }
         self.writable.store(0, Ordering::Release);
-        match self.written.load(Ordering::Relaxed) {
-            0 => {}
-            number => self.stream.wrote(number),
-        }
         self.port
             .imports
             .lock()

@@ -42,14 +42,6 @@ impl<K: Ord + Copy, T> RangeMap<K, Weak<T>> {
         self.ranges.remove(&(space, key.start, key.unique));
     }
 
-    /// All objects. To be dropped when no lock on the map is held: one of them may be the last handle.
-    pub(crate) fn all(&self) -> Vec<Arc<T>> {
-        self.ranges
-            .values()
-            .filter_map(|(_, value)| value.upgrade())
-            .collect()
-    }
-
     /// A range that holds `address`, and its start.
     pub(crate) fn find(&self, space: K, address: VirtAddr) -> Option<(VirtAddr, Arc<T>)> {
         let from = (space, VirtAddr(0), 0);

@@ -149,7 +149,7 @@ fn post(to: &RemoteInner, port: &PortInner, fast: &FastWords, message: Message<'
         pair.store(value, Ordering::Relaxed);
     }
     poster.queue.ring(fast.block(), command);
-    to.written.store(command, Ordering::Relaxed);
+    to.stream.wrote(command);
     drop(guard);
     // As `PortInner::ring`.
     fast.block().full_barrier();

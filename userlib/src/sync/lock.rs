@@ -13,7 +13,6 @@ use crate::timeout::Timeout;
 use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::{Nanos, NodeId, PortId, Status};
 use std::fmt;
-use std::sync::atomic::Ordering;
 
 /// A participant of a lock that any process on any node may take part in.
 ///
@@ -245,14 +244,7 @@ impl PortInner {
 
     /// Nodes that were written to since.
     pub(super) fn written_after(&self, mark: u64) -> Vec<NodeId> {
-        let mut nodes = self.poster().failures.written_after(mark);
-        let imports = self.imports.lock().all();
-        for import in &imports {
-            if !nodes.contains(&import.node) && import.written.load(Ordering::Relaxed) > mark {
-                nodes.push(import.node);
-            }
-        }
-        nodes
+        self.poster().failures.written_after(mark)
     }
 }
 
