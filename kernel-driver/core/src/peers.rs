@@ -6,7 +6,7 @@
 //! void; then `PeerReleased`. Read replies of the peer that wait in bounce pages belong to reads of
 //! this node; they are ended one by one.
 
-use crate::lists::List;
+use crate::lists::{Links, List, linked};
 use crate::tally::WorkTally;
 use netvm_abi::Incarnation;
 
@@ -25,7 +25,11 @@ pub(crate) struct Peer {
     /// Imports from it.
     pub(crate) imports: List<1>,
     pub(crate) tally: WorkTally,
+    /// Its place among the peers that may be let go of.
+    of_ready: Links,
 }
+
+linked!(Peer: 0 => of_ready);
 
 impl Peer {
     pub(crate) fn new() -> Self {
@@ -37,6 +41,7 @@ impl Peer {
             grants: List::EMPTY,
             imports: List::EMPTY,
             tally: WorkTally::default(),
+            of_ready: Links::NONE,
         }
     }
 
@@ -45,5 +50,6 @@ impl Peer {
         self.up = None;
         self.connected = false;
         self.releasing = None;
+        self.of_ready = Links::NONE;
     }
 }

@@ -88,6 +88,7 @@ impl<S: MakeTable> Host<S> {
             imports: Imports::new(tables, config.imports, geometry.ports),
             peers: tables.table(usize::from(geometry.nodes), |_| Peer::new()),
             releasing: 0,
+            ready: List::EMPTY,
             work: tables.table(geometry.bounce_slots() as usize, |_| Work::new()),
             slowest_answer: Nanos(0),
             control: ControlSlots::new(),
@@ -198,7 +199,7 @@ impl<S: Storage> Host<S> {
         for peer in self.peers.iter_mut() {
             peer.forget();
         }
-        self.releasing = 0;
+        (self.releasing, self.ready) = (0, List::EMPTY);
         self.watch = Watch::new(now);
         self.card = CardState::Alive;
         self.counters.reattached += 1;

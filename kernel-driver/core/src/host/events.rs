@@ -68,7 +68,7 @@ impl<S: Storage> Host<S> {
         if self.grants.untold > 0 {
             self.tell_holders(platform);
         }
-        let peers = self.releasing > 0 && self.is_alive() && self.release_peers(platform, now);
+        let peers = self.is_alive() && self.release_first(platform, now);
         imports || peers
     }
 

@@ -78,6 +78,8 @@ pub struct Host<S: Storage> {
     pub(crate) peers: S::Table<Peer>,
     /// Peers whose old incarnation is not released yet.
     pub(crate) releasing: u32,
+    /// Those of them that wait for no worker: each look lets go of a slice of the first one.
+    pub(crate) ready: List<0>,
     pub(crate) work: S::Table<Work>,
     pub(crate) slowest_answer: Nanos,
     pub(crate) control: ControlSlots,

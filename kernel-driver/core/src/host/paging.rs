@@ -400,9 +400,7 @@ impl<S: Storage> Host<S> {
         self.slowest_answer = self.slowest_answer.max(Nanos(waited));
         if orphan {
             self.counters.bounce_dropped += 1;
-            if let Some(peer) = self.peers.get_mut(peer.index()) {
-                peer.orphans = peer.orphans.saturating_sub(1);
-            }
+            self.orphan_ends(peer);
             return;
         }
         self.tally(index, status, waited);

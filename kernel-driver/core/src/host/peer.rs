@@ -2,7 +2,6 @@
 
 use super::Host;
 use crate::events::Notice;
-use crate::peers::Peer;
 use crate::platform::Platform;
 use netvm_abi::event::HostEvent;
 use netvm_abi::storage::Storage;
@@ -69,8 +68,9 @@ impl<S: Storage> Host<S> {
         Some(Notice::PeerDown { peer })
     }
 
-    /// Goes on with letting go of a peer's old incarnation.
-    pub(crate) fn release_peer<P: Platform>(&mut self, platform: &mut P, peer: NodeId, now: Nanos) {
+    /// Goes on with letting go of a peer's old incarnation. What is left waits for a worker, or for its next turn.
+    fn release_peer<P: Platform>(&mut self, platform: &mut P, peer: NodeId, now: Nanos) {
+        self.ready.remove(&mut self.peers, peer.0.into());
         // This node's own ports live on when the link to itself begins anew, and so do their grants.
         let slice = if peer == self.node { 0 } else { SLICE };
         for _ in 0..slice {
@@ -89,7 +89,11 @@ impl<S: Storage> Host<S> {
         let Some(entry) = self.peers.get_mut(peer.index()) else {
             return;
         };
-        if entry.orphans > 0 || (!entry.grants.is_empty() && peer != self.node) {
+        if entry.orphans > 0 {
+            return;
+        }
+        if !entry.grants.is_empty() && peer != self.node {
+            self.ready.push_back(&mut self.peers, peer.0.into());
             return;
         }
         if let Some(incarnation) = entry.releasing.take() {
@@ -99,19 +103,23 @@ impl<S: Storage> Host<S> {
         }
     }
 
-    /// Goes on with all peers whose grants were too many for one go; true while there are more.
-    pub(crate) fn release_peers<P: Platform>(&mut self, platform: &mut P, now: Nanos) -> bool {
-        let mut more = false;
-        for peer in 0..self.peers.len() {
-            if self.releasing == 0 {
-                break;
-            }
-            let ready = |entry: &Peer| entry.releasing.is_some() && entry.orphans == 0;
-            if self.peers.get(peer).is_some_and(ready) {
-                self.release_peer(platform, NodeId(peer as u16), now);
-                more |= self.peers.get(peer).is_some_and(ready);
-            }
+    /// A worker has put down a message of a peer's old incarnation.
+    pub(crate) fn orphan_ends(&mut self, peer: NodeId) {
+        let Some(entry) = self.peers.get_mut(peer.index()) else {
+            return;
+        };
+        entry.orphans = entry.orphans.saturating_sub(1);
+        if entry.orphans == 0 && entry.releasing.is_some() {
+            self.ready.push_back(&mut self.peers, peer.0.into());
         }
-        more
+    }
+
+    /// Lets go of a slice of the peer whose turn it is; true while there is more to do.
+    pub(crate) fn release_first<P: Platform>(&mut self, platform: &mut P, now: Nanos) -> bool {
+        let Some(peer) = self.ready.first() else {
+            return false;
+        };
+        self.release_peer(platform, NodeId(peer as u16), now);
+        !self.ready.is_empty()
     }
 }

@@ -453,6 +453,56 @@ pub(crate) fn a_peer_with_many_grants_is_let_go_in_slices() {
     assert_eq!(stand.count("grants_revoked"), 1200);
 }
 
+/// A worker has a message of the first one in hand until the second one is lost, too: then both may be let go of.
+#[test]
+pub(crate) fn of_two_lost_peers_a_look_lets_go_of_one_slice() {
+    let large = Geometry {
+        capabilities: 600,
+        ..geometry()
+    };
+    let config = netvm_host::attach::HostConfig {
+        geometry: Some(large),
+        ..config()
+    };
+    let mut stand = Stand::with(&config, &large);
+    let port = stand.open();
+    stand.register(port, 16, 1);
+    stand.export(port, "a", 16, 1, Modes::all());
+    let peers = [PEER, NodeId(2)];
+    let mut grants = Vec::new();
+    for peer in peers {
+        stand.link_up(peer);
+        for token in 0..200 {
+            let grant = stand.granted(peer, PortId(2), port, "a", Modes::WRITE, token);
+            grants.push(grant.expect("a grant"));
+        }
+    }
+    let held = stand.bounce(Stand::window(PEER, 0), &write(port, &grants[0], 16 * PAGE, 8));
+    stand.poll();
+    assert!(stand.next(port).is_some());
+    for peer in peers {
+        stand.say(NicEvent::PeerReset {
+            peer,
+            incarnation: Incarnation(100),
+        });
+        assert_eq!(
+            stand.host.poll(&mut stand.platform, stand.now),
+            Some(Notice::PeerDown { peer })
+        );
+    }
+    assert_eq!(stand.count("grants_revoked"), 2 * 64);
+    assert!(matches!(stand.paged(held, Ok(1)), WorkStep::Ended { .. }));
+    let mut before = stand.count("grants_revoked");
+    while stand.host.poll(&mut stand.platform, stand.now).is_some() {
+        let after = stand.count("grants_revoked");
+        assert!(after - before <= 64, "{} grants in one look", after - before);
+        before = after;
+    }
+    stand.poll();
+    assert_eq!(stand.count("grants_revoked"), 400);
+    assert_eq!(stand.count("peers_released"), 2);
+}
+
 #[test]
 pub(crate) fn a_lost_peer_is_answered_too() {
     let (mut stand, _, _) = busy();
