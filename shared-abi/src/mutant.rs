@@ -65,6 +65,10 @@ pub enum Mutant {
     TokenMade = 54,
     /// Values: two tokens are taken for one.
     TokenLost = 55,
+    /// Values: a signal takes the first waiter out of its queue and does not wake it.
+    SignalLost = 56,
+    /// Values: a waiter that is woken wakes the one behind it.
+    SignalWakesTwo = 57,
     /// Values: an atomic is answered by the new value of its word.
     AtomicAnswersNew = 22,
     /// Reads: a reply stays in its bounce page, and its read counts as done.
@@ -97,12 +101,36 @@ pub enum Mutant {
     BorrowedPlaceIsFree = 73,
     /// Channels: a receiver tells a sender of no entries that are free again.
     CreditsKept = 74,
+    /// Values: a message is sent a second time where there is room.
+    MessageTwice = 75,
+    /// Values: one message in sixteen counts as sent, and is not.
+    MessageLost = 76,
+    /// Values: the end of a channel goes well though a message is lost.
+    LossUntold = 77,
+    /// Values: the receiver of a shared queue skips a message.
+    PlaceSkipped = 78,
     /// P5: the notification of a message is not held against its capability.
     NotificationUnchecked = 40,
     /// P7: before it sleeps, the NIC looks at all ports at once.
     SleepLooksAtAllPorts = 41,
     /// P7: a look of the host at its deadlines goes through all ports.
     DeadlineLooksAtAllPorts = 42,
+    /// P2: of four errors that arrive, one is not told to its port.
+    ErrorUntold = 90,
+    /// P2: an error that arrives is told twice.
+    ErrorTwice = 91,
+    /// P2: an error names no address.
+    ErrorNowhere = 92,
+    /// P2: a message in a bounce page that was not copied counts as copied.
+    BouncedUncopied = 93,
+    /// P4: of eight signals, one does not reach the count that its app reads.
+    ShadowKept = 94,
+    /// P6: an error that arrives is told to the port's next owner.
+    ErrorToNextOwner = 95,
+    /// P6: a port that opens has the block that its last owner left.
+    BlockKept = 96,
+    /// P6: a capability that is taken back stays valid in the card's table.
+    CapabilityKept = 97,
     /// P2: a port that once got nothing in its turn gets no other turn.
     PortForgotten = 43,
     /// A port counts its commands no further than to the largest number.

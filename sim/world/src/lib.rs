@@ -42,6 +42,7 @@ mod mix;
 mod node;
 pub mod points;
 mod process;
+mod remains;
 mod report;
 mod reunion;
 mod rings;

@@ -7,15 +7,14 @@ use crate::kernel::{self, HeldStep, Jobs};
 use crate::points::{self, Access, Word};
 use crate::process::Ports;
 use crate::rings;
-use crate::seen::{Seen, digest};
+use crate::seen::{Counts, Seen, digest};
 use crate::sim::{Event, Sim};
 use crate::vm::HostVm;
 use crate::words::{Actor, NodeWords, Side, Space, Touch, Watch};
 use netvm_abi::bar::header::HOST_EVENT_TAIL;
 use netvm_abi::bar::{BarMap, port as block};
-use netvm_abi::page_table::{PageTable, ROW_SLOTS, SLOT_WORDS};
 use netvm_abi::shared_map::{SharedMap, status_page};
-use netvm_abi::{Geometry, Nanos, NodeId, NotificationId, PortId, Vpn, WordIndex, port_area};
+use netvm_abi::{Geometry, Nanos, NodeId, NotificationId, PortId, WordIndex, port_area};
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
@@ -232,23 +231,6 @@ impl Node {
             }
         }
     }
-
-    /// Pages of a port that the card's table still maps: read as a checker reads it, word by word.
-    pub(crate) fn still_mapped(&self, table: &PageTable, port: PortId) -> Option<u64> {
-        // What a card says that is off the bus does not matter any more.
-        if self.card_gone.get() {
-            return None;
-        }
-        let words = self.words();
-        let base = BarMap::new(&self.geometry).page_table;
-        let slots = table.rows() * ROW_SLOTS;
-        (0..slots).find_map(|slot| {
-            let at = base.plus(slot * SLOT_WORDS);
-            let word = |index| words.peek(Space::Bar, at.plus(index));
-            let vpn = Vpn::from_raw(u64::from(word(2)) | u64::from(word(3)) << 32);
-            (word(0) & 1 == 1 && vpn.port() == port).then(|| vpn.page_number())
-        })
-    }
 }
 
 fn new_words(sim: &Weak<Sim>, id: NodeId, geometry: Geometry) -> Rc<NodeWords> {
@@ -337,6 +319,54 @@ impl NodeWatch {
         sim.see(Seen::Told { node, port, words });
     }
 
+    /// Shows a reply. The number of its operation is the first word of its slot, and is stored last.
+    fn replied(&self, sim: &Sim, port: PortId, (at, word): (WordIndex, u32)) {
+        let (first, each) = (port_area::REPLIES.0, port_area::REPLY_WORDS as u32);
+        let replies = first..first + each * u32::from(port_area::REPLY_SLOTS);
+        if !replies.contains(&word) || !(word - first).is_multiple_of(each) {
+            return;
+        }
+        let (node, words) = (self.node, sim.node(self.node).words());
+        sim.see(Seen::Replied {
+            node,
+            port,
+            slot: ((word - first) / each) as u16,
+            words: std::array::from_fn(|index| words.peek(Space::Shared, at.plus(index as u32))),
+        });
+    }
+
+    /// Shows a count. The card sets them all back before a port is served.
+    fn counted(&self, sim: &Sim, port: PortId, word: u32, value: u32) {
+        let node = self.node;
+        let which = match WordIndex(word) {
+            port_area::TAKEN => Counts::Taken,
+            port_area::WRITES_DONE => Counts::Writes,
+            port_area::READS_DONE => Counts::Reads,
+            _ => {
+                let id = word.wrapping_sub(port_area::SHADOW_SIGNALS.0);
+                if id < netvm_abi::notification::EVENT_COUNTS && value != 0 {
+                    let id = NotificationId(id);
+                    sim.see(Seen::Shadowed {
+                        node,
+                        port,
+                        id,
+                        count: value,
+                    });
+                }
+                return;
+            }
+        };
+        let count = value.wrapping_sub(sim.counts_from.get());
+        if count != 0 {
+            sim.see(Seen::Counted {
+                node,
+                port,
+                which,
+                count,
+            });
+        }
+    }
+
     fn queued(&self, sim: &Sim, port: PortId, tail: u32) {
         let words = sim.node(self.node).words();
         let entries = self.geometry.notification_queue;
@@ -366,6 +396,19 @@ impl Watch for NodeWatch {
             });
         }
         sim.before_access(self.node, actor.side());
+    }
+
+    fn issued(&self, side: Side, space: Space, at: WordIndex, value: u32) {
+        if (side, space) == (Side::Nic, Space::Shared)
+            && let Some(peer) = peer_word(at, self.geometry.nodes)
+            && value == 0
+            && let Some(sim) = self.sim.upgrade()
+        {
+            sim.see(Seen::LinkEnds {
+                node: self.node,
+                peer,
+            });
+        }
     }
 
     fn after_barrier(&self, side: Side) {
@@ -425,13 +468,8 @@ impl Watch for NodeWatch {
                         let node = self.node;
                         sim.see(Seen::ErrorsLost { node, port });
                     }
-                    // The number of an operation is the first word of its slot, and is stored last.
-                    let (first, each) = (port_area::REPLIES.0, port_area::REPLY_WORDS as u32);
-                    let replies = first..first + each * u32::from(port_area::REPLY_SLOTS);
-                    if replies.contains(&word) && (word - first).is_multiple_of(each) {
-                        let (node, op) = (self.node, value);
-                        sim.see(Seen::Replied { node, port, op });
-                    }
+                    self.replied(&sim, port, (at, word));
+                    self.counted(&sim, port, word, value);
                     let first = port_area::QUEUE_RECORDS.0;
                     if word >= first && (word - first).is_multiple_of(2) {
                         // The sender's word was stored before.

@@ -115,6 +115,17 @@ pub(crate) enum Ending {
     Export,
 }
 
+/// What a card counts of a port's operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counts {
+    /// Commands taken out of the queue.
+    Taken,
+    /// Writes that are done.
+    Writes,
+    /// Reads, flushes and atomics that are done.
+    Reads,
+}
+
 /// One fact.
 #[derive(Clone, Debug)]
 pub(crate) enum Seen {
@@ -266,6 +277,8 @@ pub(crate) enum Seen {
     FrameLost { frame: Rc<[u8]> },
     /// The wire keeps a frame for longer than a gap may stay open.
     FrameLate { from: NodeId, to: NodeId },
+    /// A card ends the life of a link: what arrives from now on does not count, whenever its store in the status page lands.
+    LinkEnds { node: NodeId, peer: NodeId },
     /// A card says in its status page that its link to a node is down.
     LinkDown { node: NodeId, peer: NodeId },
 
@@ -274,6 +287,20 @@ pub(crate) enum Seen {
         node: NodeId,
         port: PortId,
         id: NotificationId,
+        count: u32,
+    },
+    /// The card stored the shadow of a signal count, which apps read.
+    Shadowed {
+        node: NodeId,
+        port: PortId,
+        id: NotificationId,
+        count: u32,
+    },
+    /// The card stored how many operations of a port it has taken or done, since its driver opened it.
+    Counted {
+        node: NodeId,
+        port: PortId,
+        which: Counts,
         count: u32,
     },
     /// The card appended an entry to a port's notification queue.
@@ -310,8 +337,13 @@ pub(crate) enum Seen {
         words: [u32; port_area::ERROR_WORDS],
     },
 
-    /// The card answered an operation in a reply slot of its port.
-    Replied { node: NodeId, port: PortId, op: u32 },
+    /// The card answered an operation in a reply slot of its port: what stands there, the operation first.
+    Replied {
+        node: NodeId,
+        port: PortId,
+        slot: u16,
+        words: [u32; port_area::REPLY_WORDS],
+    },
     /// The card had more errors to tell an app of than it has records.
     ErrorsLost { node: NodeId, port: PortId },
 
@@ -347,6 +379,14 @@ pub(crate) enum Seen {
     PortClosed { node: NodeId, port: PortId },
     /// A port is in the hands of an app that posts anything.
     Hostile { node: NodeId, port: PortId },
+    /// A port is open whose words tell something of its last owner: the first such word.
+    LeftOver {
+        node: NodeId,
+        port: PortId,
+        word: &'static str,
+    },
+    /// The card interrupts a port.
+    Interrupted { node: NodeId, port: PortId },
     /// The card's page table still has a valid entry for a page of a port that is closed.
     StillMapped { node: NodeId, port: PortId, page: u64 },
     /// An export exists (recorded before the call returns).

@@ -93,6 +93,9 @@ pub(crate) trait Watch {
     /// After a barrier: the other side may run now.
     fn after_barrier(&self, side: Side);
 
+    /// A store is made: its own side knows of it.
+    fn issued(&self, _side: Side, _space: Space, _at: WordIndex, _value: u32) {}
+
     /// A store has been made, for checkers: the card's when it has left the card, for the bus keeps the order of what a card
     /// did; the host's when it has landed, for only then may the card know of it.
     fn stored(&self, side: Side, space: Space, at: WordIndex, value: u32);
@@ -283,6 +286,11 @@ impl NodeWords {
         self.push(side.other());
     }
 
+    /// Whether all stores of a side have landed.
+    pub(crate) fn has_landed(&self, side: Side) -> bool {
+        self.buffers[side as usize].borrow().is_empty() && !self.is_lagging(side)
+    }
+
     /// Whether stores of a side are under way.
     pub(crate) fn is_lagging(&self, side: Side) -> bool {
         !self.posted[side as usize].borrow().is_empty()
@@ -331,6 +339,7 @@ impl NodeWords {
         if side == Side::Host && space == Space::Bar && self.watch.card_gone() {
             return;
         }
+        self.watch.issued(side, space, at, value);
         let buffer = &self.buffers[side as usize];
         let halted = side == Side::Nic && self.halted.get();
         if halted || !buffer.borrow().is_empty() || self.watch.linger(side) {

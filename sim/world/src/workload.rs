@@ -154,7 +154,7 @@ impl Role {
 }
 
 /// Ports of a node: the driver's, the bodies', and some more.
-pub(crate) const PORTS: u16 = 1 + BODIES * netvm_conformance::PORTS_PER_CASE + 20;
+pub(crate) const PORTS: u16 = 1 + BODIES * netvm_conformance::PORTS_PER_CASE + 22;
 /// Ports that some nodes have and others have not.
 pub(crate) const EXTRA_PORTS: u16 = 16;
 /// The port that shows, after the faults, that each node reaches each other one.
@@ -167,6 +167,9 @@ pub(crate) const JUDGED_HOME: PortId = PortId(PORTS - 18);
 /// The same for locks and semaphores.
 pub(crate) const LOCKS: PortId = PortId(PORTS - 19);
 pub(crate) const LOCKS_HOME: PortId = PortId(PORTS - 20);
+/// The same for wait queues, channels and shared queues.
+pub(crate) const QUEUES: PortId = PortId(PORTS - 21);
+pub(crate) const QUEUES_HOME: PortId = PortId(PORTS - 22);
 /// Conformance bodies that run side by side, at most.
 const BODIES: u16 = 3;
 
@@ -187,9 +190,7 @@ pub(crate) fn roles(dice: &mut Dice, config: &Config) -> Vec<Role> {
         Vec::new()
     };
     roles.extend(mix::roles(dice, config));
-    if config.nodes <= 16 {
-        roles.extend(judged::roles(dice, config.nodes));
-    }
+    roles.extend(judged::roles(dice, config.nodes));
     let node = NodeId(dice.below(u64::from(config.nodes)) as u16);
     if config.nodes > 1 {
         roles.push(Role::new("hostile app", node, |env| {

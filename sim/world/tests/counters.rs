@@ -7,10 +7,13 @@ use std::collections::BTreeSet;
 /// What the simulated kernel counts.
 const KERNEL: [&str; 2] = ["host_evictions", "host_written_back"];
 /// What the run itself counts: operations of programs whose histories were judged, and histories whose search took too long.
-const JUDGED: [&str; 4] = [
+const JUDGED: [&str; 7] = [
     "histories_undecided",
+    "judged_channel_operations",
     "judged_lock_operations",
     "judged_semaphore_operations",
+    "judged_shared_queue_operations",
+    "judged_wait_queue_operations",
     "judged_word_operations",
 ];
 
@@ -44,8 +47,11 @@ fn a_report_has_every_counter_of_both_cores() {
         "host_pages_mapped",
         "host_evictions",
         "host_written_back",
+        "judged_channel_operations",
         "judged_lock_operations",
         "judged_semaphore_operations",
+        "judged_shared_queue_operations",
+        "judged_wait_queue_operations",
         "judged_word_operations",
     ] {
         assert!(report.counters[name] > 0, "{name}: {:?}", report.counters);

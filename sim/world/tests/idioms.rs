@@ -36,8 +36,8 @@ const ALL_FOUND: &[Found] = &[
     found(
         Mutant::ReplyStaysInBounce,
         "bulk_read",
-        None,
-        "read into a region",
+        Some(Promise::P2),
+        "its data have not been stored",
     ),
     found(
         Mutant::RaceUnseen,

@@ -22,7 +22,7 @@ const SEEDS: u64 = 150;
 const VALUE: &str = "no order explains";
 
 /// Mutants that no promise names: they give programs values that no order of their operations explains, or stop them.
-const PROGRAMS: [(Mutant, FaultLevel, &str); 8] = [
+const PROGRAMS: [(Mutant, FaultLevel, &str); 14] = [
     (Mutant::AtomicAnswersNew, FaultLevel::All, VALUE),
     (Mutant::LockLeavesData, FaultLevel::All, VALUE),
     (Mutant::DeadHolderUntold, FaultLevel::All, VALUE),
@@ -31,6 +31,13 @@ const PROGRAMS: [(Mutant, FaultLevel, &str); 8] = [
     (Mutant::TokenMade, FaultLevel::All, VALUE),
     // Where messages are lost, tokens are lost with them.
     (Mutant::TokenLost, FaultLevel::Benign, VALUE),
+    // Waiters are let out, which has a cause where one of them has gone.
+    (Mutant::SignalLost, FaultLevel::Benign, VALUE),
+    (Mutant::SignalWakesTwo, FaultLevel::All, VALUE),
+    (Mutant::MessageTwice, FaultLevel::All, VALUE),
+    (Mutant::MessageLost, FaultLevel::All, VALUE),
+    (Mutant::LossUntold, FaultLevel::All, VALUE),
+    (Mutant::PlaceSkipped, FaultLevel::All, VALUE),
     (
         Mutant::CountForgetsWrap,
         FaultLevel::All,
@@ -128,6 +135,15 @@ fn every_mutant_is_caught_by_its_checker() {
         (Mutant::BounceToldEarly, Promise::P1),
         (Mutant::OtherBufferLeaves, Promise::P2),
         (Mutant::OtherBufferAnswers, Promise::P2),
+        (Mutant::ReplyStaysInBounce, Promise::P2),
+        (Mutant::BouncedUncopied, Promise::P2),
+        (Mutant::ErrorUntold, Promise::P2),
+        (Mutant::ErrorTwice, Promise::P2),
+        (Mutant::ErrorNowhere, Promise::P2),
+        (Mutant::ShadowKept, Promise::P4),
+        (Mutant::ErrorToNextOwner, Promise::P6),
+        (Mutant::BlockKept, Promise::P6),
+        (Mutant::CapabilityKept, Promise::P6),
     ];
     let mut survivors = Vec::new();
     for (broken, promise) in cases {

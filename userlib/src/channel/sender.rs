@@ -176,6 +176,18 @@ impl Sender {
         }
         self.await_room(timeout)?;
         self.check_epoch()?;
+        if mutant::is(Mutant::MessageLost) && self.sent % 16 == 15 {
+            return Ok(());
+        }
+        self.put(message, len)?;
+        if mutant::is(Mutant::MessageTwice) && self.has_room() {
+            self.put(message, len)?;
+        }
+        Ok(())
+    }
+
+    /// Sends a message for which there is room.
+    fn put(&mut self, message: &Source<'_>, len: u64) -> Result<()> {
         let posted = match self.post(message, len) {
             Err(error) => return Err(self.judge(error)),
             Ok(op) => op,
@@ -413,8 +425,12 @@ impl Sender {
     pub fn close(mut self) -> Result<()> {
         if self.end.is_none() {
             self.say_farewell();
-            self.flush()?;
-            self.landed = true;
+            let landed = self.flush();
+            self.landed = landed.is_ok();
+            if mutant::is(Mutant::LossUntold) {
+                return Ok(());
+            }
+            landed?;
         }
         self.end.map_or(Ok(()), Err)
     }

@@ -9,6 +9,7 @@ use crate::revoke::Revoke;
 use netvm_abi::capability::{Capability, capability_at};
 use netvm_abi::control::Control;
 use netvm_abi::event::HostEvent;
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::storage::Storage;
 use netvm_abi::{CapabilitySlot, Nanos, Token};
 
@@ -68,7 +69,8 @@ impl<S: Storage> Host<S> {
         entry.tell = tell && holder != self.node;
         self.grants.untold += u32::from(entry.tell);
         entry.stamp = self.barriers.stamp();
-        if matches!(self.card, CardState::Alive) {
+        let kept = mutant::is(Mutant::CapabilityKept) && !tell;
+        if matches!(self.card, CardState::Alive) && !kept {
             Capability::retract(platform.bar(), capability_at(self.bar_map.capabilities, slot));
         }
         if let Some(export) = self.exports.table.get_mut(export as usize) {

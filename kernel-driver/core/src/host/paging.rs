@@ -120,6 +120,9 @@ impl<S: Storage> Host<S> {
                 if copied {
                     return self.map_copied(platform, index, now, gone);
                 }
+                if mutant::is(Mutant::BouncedUncopied) && kind == WorkKind::Write {
+                    return self.finish(platform, index, Status::Ok, now);
+                }
                 let tried_by_nic = matches!(kind, WorkKind::Source | WorkKind::Atomic);
                 if !tried_by_nic || attempt >= ATTEMPTS {
                     return self.copy(platform, index, now);

@@ -64,7 +64,9 @@ impl<S: Storage> Host<S> {
         // The NIC touches neither while the port is closed.
         let counts_from = self.config.counts_from;
         let block = self.bar_map.port(number);
-        prepare(platform.bar(), (block, BLOCK_WORDS), &BLOCK_COUNTS, counts_from);
+        if !mutant::is(Mutant::BlockKept) {
+            prepare(platform.bar(), (block, BLOCK_WORDS), &BLOCK_COUNTS, counts_from);
+        }
         let area = self.shared_map.port_area(number);
         prepare(platform.shared(), (area, AREA_WORDS), &AREA_COUNTS, counts_from);
         platform

@@ -2,6 +2,8 @@
 
 use super::Nic;
 use crate::platform::{Payload, Platform};
+use netvm_abi::VirtAddr;
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::port_area::ErrorRecord;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
@@ -35,17 +37,28 @@ impl<S: Storage> Nic<S> {
         if header.flags.contains(MessageFlags::REGARDLESS) {
             return;
         }
-        let Some(port) = self.ports.of_owner(header.destination_port, owner.generation) else {
-            return;
+        let owned = if mutant::is(Mutant::ErrorToNextOwner) {
+            let port = self.ports.get_mut(header.destination_port);
+            port.filter(|port| port.is_open())
+        } else {
+            self.ports.of_owner(header.destination_port, owner.generation)
         };
+        let Some(port) = owned else { return };
+        if mutant::is(Mutant::ErrorUntold) && self.env.counters.errors_received.is_multiple_of(4) {
+            return;
+        }
+        let nowhere = mutant::is(Mutant::ErrorNowhere);
         let record = ErrorRecord {
             op: header.op,
             status,
             node: header.source,
             port: header.source_port,
             epoch: header.epoch,
-            address: header.address,
+            address: if nowhere { VirtAddr(0) } else { header.address },
         };
         port.record_error(p, &mut self.env, &record);
+        if mutant::is(Mutant::ErrorTwice) {
+            port.record_error(p, &mut self.env, &record);
+        }
     }
 }

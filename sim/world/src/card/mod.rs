@@ -513,7 +513,10 @@ impl Platform for CardDevice {
         let (node, life) = (self.node, self.life);
         let event = match whom {
             Interrupt::Driver => Event::Driver { node, life },
-            Interrupt::Port(port) => Event::Port { node, life, port },
+            Interrupt::Port(port) => {
+                sim.see(Seen::Interrupted { node, port });
+                Event::Port { node, life, port }
+            }
         };
         // A posted store like others: it pushes those before it.
         sim.node(self.node).words().push(Side::Nic);

@@ -134,6 +134,8 @@ pub(crate) struct Posted {
     pub(crate) remote: u64,
     pub(crate) local: u64,
     pub(crate) op: u32,
+    /// Where its answer goes; all ones for none.
+    pub(crate) reply: u16,
     pub(crate) epoch: u16,
     pub(crate) operand: u64,
     pub(crate) compare: u64,
@@ -157,6 +159,7 @@ impl Posted {
             remote: pair(words, 6),
             local: pair(words, 8),
             op: words[10],
+            reply: words[11] as u16,
             epoch: (words[11] >> 16) as u16,
             operand: pair(words, 12),
             compare: pair(words, 14),
@@ -170,7 +173,7 @@ impl Posted {
     }
 
     /// The kind of message that it becomes; 0 for none.
-    const fn kind(&self) -> u8 {
+    pub(crate) const fn kind(&self) -> u8 {
         match self.opcode {
             1 => WRITE,
             2 => READ_REQUEST,
@@ -188,6 +191,11 @@ impl Posted {
     /// Whether it is held back behind one of its stream that has failed.
     pub(crate) const fn asks_for_order(&self) -> bool {
         asks_for_order(self.kind(), self.flags)
+    }
+
+    /// Whether nothing is told of it behind a failure of its stream that its program has been told of.
+    pub(crate) const fn ends_without_a_word(&self) -> bool {
+        self.is_write() && self.asks_for_order()
     }
 
     /// Whether this message is what becomes of it.
@@ -275,6 +283,7 @@ pub(super) mod tests {
             remote: 0,
             local: 0xABC0_0000_1000,
             op: 0,
+            reply: 0xFFFF,
             epoch: 0,
             operand: 0,
             compare: 0,

@@ -10,13 +10,17 @@ pub(crate) mod message;
 mod p1_buffers;
 mod p1_stale_dma;
 mod p2_every_miss_answered;
+mod p2_told;
 mod p2_waits;
 mod p3_truthful_pages;
+mod p4_debts;
 mod p4_order;
+mod p4_signals;
 mod p5_isolation;
 mod p5_notify;
 mod p5_turns;
 mod p6_crash;
+mod p6_owners;
 mod p7_bounded_work;
 mod shadow;
 mod shared_queue;
@@ -136,6 +140,7 @@ impl Checkers {
             // A broken promise often breaks others in its wake: the most specific comes first.
             all: vec![
                 Box::new(p6_crash::CrashSafety::default()),
+                Box::new(p6_owners::Owners::default()),
                 Box::new(p5_isolation::Isolation::new(limits.window)),
                 Box::new(p5_notify::Notifies::default()),
                 Box::new(p7_bounded_work::BoundedWork),
@@ -144,8 +149,10 @@ impl Checkers {
                 Box::new(p3_truthful_pages::TruthfulPages::default()),
                 Box::new(contents::Contents::new(limits.nodes)),
                 Box::new(shared_queue::SharedQueue::default()),
-                Box::new(p4_order::Order::default()),
+                Box::new(p4_order::Order::new(limits)),
+                Box::new(p4_signals::Signals::default()),
                 Box::new(p2_every_miss_answered::EveryMissAnswered::new(limits)),
+                Box::new(p2_told::Told::new(limits)),
                 Box::new(p2_waits::Waits::new(limits)),
                 Box::new(causes::Causes::new(limits, ports)),
             ],

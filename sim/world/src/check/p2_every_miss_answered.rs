@@ -133,7 +133,7 @@ impl Checker for EveryMissAnswered {
                         lane.1, lane.0
                     ));
                 }
-                News::LinkDown { lane, cause }
+                News::LinkDown { lane, cause, .. }
                     if lane.0.max(lane.1) < self.limits.nodes
                         && cause.is_none_or(|cause| cause.after(self.bound()).after(self.bound()) < now) =>
                 {

@@ -43,8 +43,7 @@ impl Queue {
     /// What ends without a word does not wait at the front.
     fn pass_held_back(&mut self, now: Nanos) {
         while let Some(front) = self.commands.front()
-            && front.is_write()
-            && front.asks_for_order()
+            && front.ends_without_a_word()
             && (self.missed || self.broken.contains(&(front.node, front.epoch)))
         {
             self.commands.pop_front();
@@ -161,7 +160,9 @@ impl Checker for Waits {
             Seen::Told { node, port, words } => {
                 self.failed(now, (node, port), &ErrorRecord::decode(words));
             }
-            Seen::Replied { node, port, op } => self.ended(now, (node, port), op),
+            Seen::Replied {
+                node, port, words, ..
+            } => self.ended(now, (node, port), words[0]),
             // Which ones is not told.
             Seen::ErrorsLost { node, port } => {
                 let queue = self.queues.entry((node, port)).or_default();
@@ -265,6 +266,15 @@ mod tests {
         with(op, CommandFlags::ORDERED)
     }
 
+    fn replied(op: u32) -> Seen {
+        Seen::Replied {
+            node: NODE,
+            port: PORT,
+            slot: 0,
+            words: [op, 0, 0, 0, 0, 0, 0, 0],
+        }
+    }
+
     /// What is seen at 1,000, and the verdict at this time, if operation 1 was posted at 0.
     fn after(facts: &[Seen], at: u64) -> Verdict {
         let (mut waits, mut ledger) = (waits(), Ledger::default());
@@ -301,15 +311,7 @@ mod tests {
         let one_left = [told(1, Status::Unmapped), told(0, Status::LinkLost), ordered(2)];
         assert_eq!(after(&one_left, 10 * BOUND), Ok(()));
         // The receiver knows of this one: what is behind it leaves.
-        let known = [
-            Seen::Replied {
-                node: NODE,
-                port: PORT,
-                op: 1,
-            },
-            told(0, Status::Unmapped),
-            ordered(2),
-        ];
+        let known = [replied(1), told(0, Status::Unmapped), ordered(2)];
         caught(after(&known, 1_001 + BOUND), "operation 0x2");
         // What asks for no order is told.
         caught(
@@ -331,7 +333,7 @@ mod tests {
                 port,
                 words: told.encode(),
             },
-            Seen::Replied { node, port, op: 1 },
+            replied(1),
             Seen::ErrorsLost { node, port },
             Seen::PortClosed { node, port },
             Seen::CardDead { node },

@@ -129,10 +129,22 @@ impl Checker for TruthfulPages {
                 ppn,
                 place,
                 ..
-            }
-            | Seen::HostCopied { node, ppn, place, .. } => {
+            } => {
                 self.may_write(node, ppn, place)?;
                 self.dirty.insert((node, ppn));
+            }
+            // The kernel copies for the card, which could not use the page itself.
+            Seen::HostCopied { node, ppn, place, .. } => {
+                self.may_write(node, ppn, place)?;
+                self.dirty.insert((node, ppn));
+                self.young.insert((node, ppn));
+            }
+            Seen::BounceFilled {
+                node,
+                from: Some((ppn, _)),
+                ..
+            } => {
+                self.young.insert((node, ppn));
             }
             Seen::DmaDone { node, dma } => {
                 if let Some(ppn) = self.active.remove(&(node, dma)) {
@@ -158,7 +170,9 @@ impl Checker for TruthfulPages {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{NODE, caught, dma_done, dma_moved, dma_start, feed, port_opened, present};
+    use super::super::tests::{
+        NODE, caught, dma_done, dma_moved, dma_start, feed, place, port_opened, present,
+    };
     use super::*;
 
     fn written() -> Vec<Seen> {
@@ -198,6 +212,50 @@ mod tests {
             same: false,
         }];
         caught(feed(&mut TruthfulPages::default(), &facts), "differs");
+    }
+
+    #[test]
+    fn a_page_that_the_kernel_copies_to_or_from_is_used_and_if_written_dirty() {
+        let (ppn, bounce) = (Ppn(100), netvm_abi::BounceId(3));
+        let into = Seen::HostCopied {
+            node: NODE,
+            bounce,
+            ppn,
+            place: place(10),
+            bytes: [1].as_slice().into(),
+            stored: crate::seen::Stored::Message,
+        };
+        let out_of = Seen::BounceFilled {
+            node: NODE,
+            bounce,
+            from: Some((ppn, place(10))),
+            bytes: [1].as_slice().into(),
+        };
+        let asked = Seen::AgeAsked { node: NODE, ppn };
+        let old = Seen::AgeTold {
+            node: NODE,
+            ppn,
+            young: false,
+        };
+        let clean = Seen::DroppedClean {
+            node: NODE,
+            ppn,
+            same: true,
+        };
+        let judge = |writable, facts: &[Seen]| {
+            let facts = [&[port_opened(), present(10, 100, writable)], facts].concat();
+            feed(&mut TruthfulPages::default(), &facts)
+        };
+        for copy in [&into, &out_of] {
+            let facts = [copy.clone(), asked.clone(), old.clone()];
+            caught(judge(true, &facts), "looked old");
+        }
+        caught(
+            judge(true, &[into.clone(), clean.clone()]),
+            "dropped as clean after",
+        );
+        caught(judge(false, &[into]), "read-only");
+        assert_eq!(judge(false, &[out_of, clean]), Ok(()));
     }
 
     #[test]

@@ -2,20 +2,33 @@
 //! message of its port, exactly once; an ordered message acts after everything earlier. What a blocked app waits for
 //! wakes it.
 
-use super::{Checker, Ledger, News, Promise, Verdict};
-use crate::seen::{Place, Seen};
+use super::p4_debts::Debts;
+use super::{Checker, Ledger, Limits, News, Promise, Verdict};
+use crate::seen::{Ending, Place, Seen};
 use netvm_abi::{Nanos, NodeId, NotificationId, PortId};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// A notification of a port.
+pub(super) type Key = (NodeId, PortId, NotificationId);
 
 /// Compares the notifications that a port got with those that were due.
 #[derive(Default)]
 pub(super) struct Order {
-    counts: BTreeMap<(NodeId, PortId, NotificationId), u32>,
-    delivered: BTreeMap<(NodeId, PortId, NotificationId), u64>,
+    counts: BTreeMap<Key, u32>,
+    delivered: BTreeMap<Key, u64>,
     open: BTreeSet<(NodeId, PortId)>,
+    debts: Debts,
 }
 
 impl Order {
+    /// A checker of these limits.
+    pub(super) fn new(limits: Limits) -> Self {
+        Self {
+            debts: Debts::new(limits),
+            ..Self::default()
+        }
+    }
+
     fn deliver(
         &mut self,
         node: NodeId,
@@ -26,9 +39,10 @@ impl Order {
     ) -> Verdict {
         let delivered = self.delivered.entry((node, port, id)).or_default();
         *delivered += more;
-        let mut due = ledger.due(node.0, port.0, id.0);
+        let never = self.debts.never((node, port, id));
+        let mut due = ledger.due(node.0, port.0, id.0).saturating_sub(never);
         if *delivered > due {
-            due = ledger.due_past_held(node.0, port.0, id.0);
+            due = ledger.due_past_held(node.0, port.0, id.0).saturating_sub(never);
         }
         if *delivered > due {
             return Err(format!(
@@ -107,13 +121,20 @@ impl Checker for Order {
         }
         match *fact {
             Seen::DmaPart { node, of, place, .. } => return whole_words(node, of, place),
-            Seen::PortClosed { node, port } => {
+            Seen::PortClosed { node, port }
+            | Seen::Ends {
+                node,
+                port,
+                what: Ending::Port,
+            } => {
                 self.open.remove(&(node, port));
             }
+            Seen::CardPaused { node, until } => self.debts.pause(node, until),
             Seen::PortOpened { node, port, .. } => {
                 self.open.insert((node, port));
                 self.counts.retain(|key, _| (key.0, key.1) != (node, port));
                 self.delivered.retain(|key, _| (key.0, key.1) != (node, port));
+                self.debts.forget(|key| (key.0, key.1) == (node, port));
             }
             Seen::Overslept { node, port } => {
                 return Err(format!(
@@ -124,6 +145,7 @@ impl Checker for Order {
                 self.open.retain(|key| key.0 != node);
                 self.counts.retain(|key, _| key.0 != node);
                 self.delivered.retain(|key, _| key.0 != node);
+                self.debts.forget(|key| key.0 == node);
             }
             Seen::Signalled {
                 node,
@@ -144,6 +166,10 @@ impl Checker for Order {
             _ => {}
         }
         Ok(())
+    }
+
+    fn tick(&mut self, now: Nanos, ledger: &Ledger) -> Verdict {
+        self.debts.look(now, ledger, &self.delivered, &self.open)
     }
 
     fn settled(&mut self, ledger: &Ledger) -> Verdict {

@@ -4,17 +4,24 @@
 //! history has what each of them asked, when, and what it was answered. That some order of single operations explains it is
 //! judged by [`linear`] alone, which knows nothing of cards, pages or links.
 
+mod channel;
+mod entries;
 mod linear;
 mod lock;
 mod semaphore;
+mod shared_queue;
+mod wait_queue;
 mod word;
 
+pub(crate) use channel::{Channel, ChannelAnswer, ChannelOp};
 use linear::{Judgement, Object, Operation};
 pub(crate) use lock::{Lock, LockAnswer, LockOp, WORDS as LOCKED_WORDS};
 pub(crate) use semaphore::{Semaphore, What};
+pub(crate) use shared_queue::{SharedAnswer, SharedOp, SharedQueue};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
+pub(crate) use wait_queue::{WaitQueue, WaitQueueAnswer, WaitQueueOp};
 pub(crate) use word::{Word, WordOp};
 
 /// A shared object of a run: a new one for each life of the program that it belongs to.
@@ -66,6 +73,9 @@ pub(crate) struct Histories {
     words: Kind<Word>,
     locks: Kind<Lock>,
     semaphores: Kind<Semaphore>,
+    wait_queues: Kind<WaitQueue>,
+    channels: Kind<Channel>,
+    shared_queues: Kind<SharedQueue>,
     /// Faults may have lost messages between programs.
     faulty: bool,
 }
@@ -145,6 +155,9 @@ impl Histories {
         self.words.judge(&mut judged, self.faulty)?;
         self.locks.judge(&mut judged, self.faulty)?;
         self.semaphores.judge(&mut judged, self.faulty)?;
+        self.wait_queues.judge(&mut judged, self.faulty)?;
+        self.channels.judge(&mut judged, self.faulty)?;
+        self.shared_queues.judge(&mut judged, self.faulty)?;
         Ok(judged)
     }
 }

@@ -44,13 +44,6 @@ struct Lives {
     asymmetric: Life,
 }
 
-impl Lives {
-    fn next(&self) -> u64 {
-        self.latest.0.update(|life| life + 1);
-        self.latest.0.get()
-    }
-}
-
 /// The home of the locks, and programs on some nodes. The words that are not at the home are on node `words`.
 pub(super) fn roles(home: NodeId, words: NodeId, nodes: u16) -> Vec<Role> {
     let lives = Lives::default();
@@ -163,7 +156,7 @@ impl<'e> Turn<'e> {
 
 fn own(env: &mut Env, lives: &Lives) -> Result<()> {
     let port = Port::open(&env.node, PortConfig::number(LOCKS_HOME.0))?;
-    let life = lives.next();
+    let life = lives.latest.next();
     let region = port.alloc(4096)?;
     let access = Access::everyone().modes(Modes::READ | Modes::WRITE);
     let _words = port.export(&format!("locked {life}"), &region, .., access)?;
@@ -223,7 +216,7 @@ struct Asymmetric {
 
 impl Asymmetric {
     fn create(port: &Port, lives: &Lives) -> Result<Self> {
-        let life = lives.next();
+        let life = lives.latest.next();
         let lock = AsymmetricLock::create(port, &format!("asymmetric {life}"), Access::everyone())?;
         lives.asymmetric.0.set(life);
         Ok(Self {

@@ -2,6 +2,7 @@
 //! [histories](crate::history) of the run.
 
 mod locks;
+mod queues;
 mod tokens;
 mod words;
 
@@ -17,9 +18,10 @@ use std::time::Duration;
 /// The owners of the objects, and the programs on up to four nodes that use them.
 pub(crate) fn roles(dice: &mut Dice, nodes: u16) -> Vec<Role> {
     let mut home = || NodeId(dice.below(u64::from(nodes)) as u16);
-    let (words, locks) = (home(), home());
+    let (words, locks, queues) = (home(), home(), home());
     let mut roles = words::roles(words, nodes);
     roles.extend(locks::roles(locks, words, nodes));
+    roles.extend(queues::roles(queues, nodes));
     roles
 }
 
@@ -27,6 +29,14 @@ pub(crate) fn roles(dice: &mut Dice, nodes: u16) -> Vec<Role> {
 /// which life's object it uses.
 #[derive(Clone, Default)]
 struct Life(Rc<Cell<u64>>);
+
+impl Life {
+    /// The life after it, which it is from now on.
+    fn next(&self) -> u64 {
+        self.0.update(|life| life + 1);
+        self.0.get()
+    }
+}
 
 /// Does something with the histories of the run, while there is one.
 fn record<T>(env: &Env, what: impl FnOnce(&mut Histories) -> T) -> Option<T> {

@@ -70,11 +70,12 @@ pub(crate) fn close(sim: &Sim, node: &Node, port: PortId, waiter: Option<AppId>)
     let close = {
         let mut slot = node.driver(sim);
         let driver = slot.as_mut()?;
+        // The card may close it before this step is over.
+        ends(sim, node, port, Ending::Port);
         let begin = |driver: &mut Driver| driver.host.port_close_begin(&mut driver.platform, open);
         driver.step(sim, CoreStep::Call, begin).ok()?
     };
     sim.note(node.id, "close port", &[("port", u64::from(port.0))]);
-    ends(sim, node, port, Ending::Port);
     Some(post(sim, node, Work::Close { port, close }, waiter))
 }
 
@@ -145,8 +146,8 @@ pub(crate) fn exit(sim: &Sim, node: &Node, process: ProcessId) {
                 let Some(open) = process::open_port(node, port) else {
                     continue;
                 };
+                ends(sim, node, port, Ending::Port);
                 if let Ok(close) = driver.host.port_close_begin(&mut driver.platform, open) {
-                    ends(sim, node, port, Ending::Port);
                     ports.push((port, close));
                 }
             }

@@ -44,6 +44,13 @@ pub(crate) fn port_opened(sim: &Sim, node: &Node, process: ProcessId, open: Open
         port: open.port,
         process,
     });
+    if let Some(word) = node.left_over(open.port, sim.counts_from.get()) {
+        sim.see(Seen::LeftOver {
+            node: node.id,
+            port: open.port,
+            word,
+        });
+    }
     sim.note(
         node.id,
         "port open",

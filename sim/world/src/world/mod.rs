@@ -515,6 +515,7 @@ impl World {
     fn report(&self, judged: Judged) -> Report {
         let mut counters = self.counters();
         for (kind, operations) in judged.operations {
+            let kind = kind.replace(' ', "_");
             counters.insert(format!("judged_{kind}_operations"), operations);
         }
         counters.insert("histories_undecided".into(), judged.undecided);

@@ -47,10 +47,13 @@ fn held(sim: &Sim, node: &Node) -> Vec<String> {
         .map(|(what, count)| ("card", what, count));
     let of_driver = driver.iter().flat_map(|driver| driver.host.census());
     let of_driver = of_driver.map(|(what, count)| ("driver", what, count));
+    let [capabilities, pages] = node.armed();
     let frames = (node.memory_limit - node.vm.borrow().free_frames()) as u32;
     let [dmas, receives] = node.bus.borrow().held();
     let of_node = [
         ("host", "page_frames", frames),
+        ("table", "capabilities", capabilities),
+        ("table", "page_slots", pages),
         ("bus", "dmas", dmas),
         ("bus", "receive_buffers", receives),
     ];

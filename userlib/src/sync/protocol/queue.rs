@@ -8,6 +8,7 @@ use super::seat::{Place, SeatId};
 use super::{Answer, Centre, GRANTS, Machine, Want, block};
 use netvm_abi::atomic::{EMPTY, NOBODY};
 use netvm_abi::descriptor::Opcode;
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::words::{join, split};
 
 /// Which grant a queue of this epoch uses.
@@ -173,7 +174,7 @@ impl Machine for Await {
             AwaitAt::NewHead(next) => {
                 let result = answer.atomic();
                 let [count, _] = split(result.second);
-                if result.value == 1 {
+                if result.value == 1 || mutant::is(Mutant::SignalWakesTwo) {
                     AwaitAt::Wake(next, count)
                 } else {
                     AwaitAt::Ended(true)
@@ -240,6 +241,7 @@ impl Machine for Remove {
                 match result.value {
                     EMPTY if count == NOBODY => RemoveAt::Ended(Removed::Nobody),
                     EMPTY => RemoveAt::Ended(Removed::Pending),
+                    head if mutant::is(Mutant::SignalLost) => RemoveAt::Ended(Removed::Woken(SeatId(head))),
                     head => RemoveAt::Wake {
                         to: SeatId(head),
                         count,

@@ -30,7 +30,9 @@ pub(in crate::check) struct Entry {
     /// Which owner of the destination port it was sent to.
     pub(in crate::check) port_life: u32,
     /// Which owner of the source port sent it.
-    pub(super) source_life: u32,
+    pub(in crate::check) source_life: u32,
+    /// The operation: that of an atomic, its message does not name.
+    pub(in crate::check) op: u32,
     /// The sender knows that it has landed.
     pub(in crate::check) acked: bool,
     /// It left after one of its stream and epoch that was lost.
@@ -75,6 +77,8 @@ pub(in crate::check) struct Lane {
     pub(in crate::check) progress: Nanos,
     /// When the first answer was lost that the sender waits for.
     pub(in crate::check) unanswered: Option<Nanos>,
+    /// The sender's card has ended this life: it hears no answers any more.
+    pub(in crate::check) over: bool,
     /// The sender's card has said that the link is down, or there is no such card any more.
     pub(in crate::check) told: bool,
     /// The receiver's card has begun anew since, and remembers nothing.
@@ -166,6 +170,12 @@ impl Lane {
             self.entries.pop_front();
             self.first = self.first.wrapping_add(1);
         }
+    }
+
+    /// What its sender's card has no acknowledgement for: what is behind a gap counts.
+    pub(in crate::check) fn unacknowledged(&self) -> impl Iterator<Item = &Entry> {
+        let acked = self.acked.wrapping_sub(self.first) as usize;
+        self.entries.iter().skip(acked)
     }
 
     /// Notifications of this kind that became due.

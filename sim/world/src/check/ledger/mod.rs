@@ -67,7 +67,12 @@ pub(in crate::check) enum News {
     /// An append acted that does not name the refusal before it.
     BehindRefusal { lane: Direction, seq: u32 },
     /// A card has given up its link to a node. When something last happened that explains it.
-    LinkDown { lane: Direction, cause: Option<Nanos> },
+    LinkDown {
+        lane: Direction,
+        cause: Option<Nanos>,
+        /// It had not said so of the life that the lane is of.
+        anew: bool,
+    },
     /// A flush was answered although an earlier message of its port had not ended.
     FalseFlush { lane: Direction, seq: u32, missing: u32 },
 }
@@ -187,6 +192,11 @@ impl Ledger {
             }
             Seen::FrameLate { from, to } => self.blame(now, *from, *to),
             Seen::FrameLost { frame } => self.frame_lost(now, frame),
+            Seen::LinkEnds { node, peer } => {
+                if let Some(lane) = self.lanes.get_mut(&(node.0, peer.0)) {
+                    lane.over = true;
+                }
+            }
             Seen::LinkDown { node, peer } => self.link_down(*node, *peer, &mut news),
             _ => {}
         }
@@ -385,6 +395,7 @@ impl Ledger {
             return;
         }
         let (behind, command) = self.leaves(&message, source_life);
+        let op = command.map_or(message.op, |(_, command)| command.op);
         if let Some((at, command)) = command {
             news.push(News::Left {
                 lane: direction,
@@ -399,6 +410,7 @@ impl Ledger {
         let entry = Entry {
             behind,
             source_life,
+            op,
             message,
             digest: digest(payload),
             stage: Stage::Sent,
@@ -502,6 +514,7 @@ impl Ledger {
             let lane_of = (message.destination, message.source);
             if let Some(lane) = self.lanes.get_mut(&lane_of)
                 && lane.lives == (message.destination_life, message.source_life)
+                && !lane.over
             {
                 lane.acknowledge(now, &message);
             }

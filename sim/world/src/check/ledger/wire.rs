@@ -51,13 +51,13 @@ impl Ledger {
     /// A card says that its link to a node is down: its ports have heard of it, and what comes from there is dropped.
     pub(super) fn link_down(&mut self, node: NodeId, peer: NodeId, news: &mut Vec<News>) {
         let lane = (node.0, peer.0);
-        if let Some(lane) = self.lanes.get_mut(&lane) {
-            lane.told = true;
-        }
+        let known = self.lanes.get_mut(&lane);
+        let anew = known.is_some_and(|lane| !std::mem::replace(&mut lane.told, true));
         self.give_up(node, peer);
         news.push(News::LinkDown {
             lane,
             cause: self.blamed(node, peer),
+            anew,
         });
     }
 
@@ -72,7 +72,7 @@ impl Ledger {
     pub(super) fn hears_no_more(&mut self, node: NodeId) {
         let own = |direction: &Direction| direction.0 == node.0;
         for (_, lane) in self.lanes.iter_mut().filter(|(direction, _)| own(direction)) {
-            lane.told = true;
+            (lane.over, lane.told) = (true, true);
         }
     }
 
