@@ -38,23 +38,25 @@ pub(crate) fn reclaim(sim: &Sim, node: &Node, count: usize) {
 
 /// Asks and clears the marks of both sides.
 fn young(sim: &Sim, node: &Node, process: ProcessId, page: u64) -> bool {
-    let Some((ppn, _)) = node.vm.borrow().present(process, page) else {
-        return true;
-    };
-    sim.see(Seen::AgeAsked { node: node.id, ppn });
-    let mut young = node.vm.borrow_mut().clear_referenced(process, page);
     let ports = process::ports_of(node, process);
-    {
+    let (ppn, young) = {
+        // A step that is held up may have taken the page out of the card's table, and marks it for the kernel when it ends.
         let Some(mut slot) = node.try_driver(sim) else {
             return true;
         };
+        let Some((ppn, _)) = node.vm.borrow().present(process, page) else {
+            return true;
+        };
+        sim.see(Seen::AgeAsked { node: node.id, ppn });
+        let mut young = node.vm.borrow_mut().clear_referenced(process, page);
         let Some(driver) = slot.as_mut() else { return young };
         for port in ports {
             let vpn = Vpn::new(port, page);
             let used = driver.host.take_use(&mut driver.platform, vpn, Clear::Referenced);
             young |= used.is_some_and(|used| used.referenced);
         }
-    }
+        (ppn, young)
+    };
     sim.see(Seen::AgeTold {
         node: node.id,
         ppn,
