@@ -173,15 +173,23 @@ impl Backend for SimBackend {
         let sim = self.sim.upgrade().ok_or_else(gone)?;
         let node = sim.node(self.node).clone();
         let (_, process) = process::running(&sim).ok_or_else(gone)?;
-        let open = {
-            let mut slot = node.driver(&sim);
-            let driver = slot.as_mut().ok_or(Refusal::Status(Status::CardGone))?;
-            driver.step(&sim, CoreStep::Call, |driver| {
-                driver.host.port_open(&mut driver.platform, request.port)
-            })
+        let wanted = request.port;
+        let call = move |sim: &Sim, node: &Rc<Node>| {
+            let open = {
+                let mut slot = node.driver(sim);
+                let driver = slot.as_mut().ok_or(PortError::CardGone)?;
+                driver.step(sim, CoreStep::Call, |driver| {
+                    driver.host.port_open(&mut driver.platform, wanted)
+                })
+            };
+            // It may have found its card dead.
+            crate::driver::arm(sim, node);
+            let open = open?;
+            process::port_opened(sim, node, process, open);
+            node.kick(sim, Nanos(200));
+            Ok(open)
         };
-        // It may have found its card dead.
-        crate::driver::arm(&sim, &node);
+        let open = kernel::call(&sim, &node, call).unwrap_or(Err(PortError::CardGone));
         let open = open.map_err(|error| {
             Refusal::Status(match error {
                 PortError::NoSuchPort => Status::NoSuchPort,
@@ -190,8 +198,6 @@ impl Backend for SimBackend {
                 PortError::CardGone => Status::CardGone,
             })
         })?;
-        process::port_opened(&sim, &node, process, open);
-        node.kick(&sim, Nanos(200));
         Ok(Arc::new(SimPort {
             sim: self.sim.clone(),
             node: self.node,
@@ -279,7 +285,9 @@ impl PortBackend for SimPort {
     fn close(&self) {
         let Ok((sim, node)) = self.live() else { return };
         let waiter = process::running(&sim).map(|(app, _)| app);
-        let job = kernel::close(&sim, &node, self.open.port, waiter);
+        let port = self.open.port;
+        let call = move |sim: &Sim, node: &Rc<Node>| kernel::close(sim, node, port, waiter);
+        let job = kernel::call(&sim, &node, call).flatten();
         wait_for(&sim, &node, self.life, job);
     }
 
@@ -414,13 +422,16 @@ impl PortBackend for SimPort {
             deadline,
             wait: false,
         };
-        let token = {
-            let mut slot = node.driver(&sim);
-            let driver = slot.as_mut().ok_or_else(gone)?;
-            driver
-                .host
-                .import(&mut driver.platform, self.open.port, &spec, sim.now())
+        let port = self.open.port;
+        let call = move |sim: &Sim, node: &Rc<Node>| {
+            let mut slot = node.driver(sim);
+            let driver = slot.as_mut()?;
+            let now = sim.now();
+            Some(driver.step(sim, CoreStep::Call, |driver| {
+                driver.host.import(&mut driver.platform, port, &spec, now)
+            }))
         };
+        let token = kernel::call(&sim, &node, call).flatten().ok_or_else(gone)?;
         let token = token.map_err(|error| {
             Refusal::Status(match error {
                 ImportError::NoSuchPort | ImportError::NoSuchImport => Status::NoSuchPort,

@@ -1,9 +1,10 @@
-//! Steps of a node's kernel (a poll of the driver, a worker's turn, a step of a job) that are held up.
+//! Steps of a node's kernel (a poll of the driver, a worker's turn, a step of a job, a system call) that are held up.
 //!
 //! Programs, cards, DMAs and the wire go on meanwhile. The host core is behind a lock, which such a step has: what else
 //! needs the core waits for the lock, so the step goes on to its end at once ([`Node::driver`]). Other steps of the same
 //! kernel wait for the end by themselves.
 
+use crate::coroutine::Park;
 use crate::driver;
 use crate::held::{Came, Held, hold_up};
 use crate::node::Node;
@@ -84,6 +85,42 @@ pub(crate) fn run(sim: &Sim, node: &Rc<Node>, step: Step) {
         step.carry_out(sim, node);
     }
     node.words().drain(Side::Host);
+}
+
+/// A system call of the program that runs. In worlds whose kernels are held up it goes on in a coroutine, and its program
+/// waits for the end. What follows from the call belongs into it: its program may be killed meanwhile, and the kernel goes
+/// on all the same. Nothing: the node has begun anew.
+pub(crate) fn call<T: 'static>(
+    sim: &Sim,
+    node: &Rc<Node>,
+    call: impl FnOnce(&Sim, &Rc<Node>) -> T + 'static,
+) -> Option<T> {
+    finish(sim, node);
+    if !sim.may_hold_up(Side::Host) || !sim.parker.inside() || std::thread::panicking() {
+        return Some(call(sim, node));
+    }
+    let (world, own) = (sim.me.clone(), Rc::downgrade(node));
+    let answer = Rc::new(Cell::new(None));
+    let (answers, life) = (answer.clone(), node.life.get());
+    let body = move || {
+        if let (Some(sim), Some(node)) = (world.upgrade(), own.upgrade()) {
+            answers.set(Some(call(&sim, &node)));
+        }
+    };
+    // It parks by itself, and not by its program, on whose stack it begins.
+    let came = sim
+        .parker
+        .masked(|| node.held_step.step.begin(sim, &sim.steps, Box::new(body)));
+    came_so_far(sim, node, came);
+    loop {
+        if let Some(answer) = answer.take() {
+            return Some(answer);
+        }
+        if node.life.get() != life || !node.held_step.step.is_held() {
+            return None;
+        }
+        sim.parker.park(Park::Until(sim.now().after(Nanos(500))));
+    }
 }
 
 /// A step goes on, if it is still held up for this `turn`.

@@ -24,7 +24,7 @@ use netvm_host_platform::unmap;
 use std::collections::BTreeMap;
 
 pub(crate) use begin::{change, close, exit, unexport, unregister};
-pub(crate) use held::{HeldStep, Step as KernelStep, finish, held_up, resume, run};
+pub(crate) use held::{HeldStep, Step as KernelStep, call, finish, held_up, resume, run};
 pub(crate) use pressure::{interleaved, reclaim, tick};
 
 /// The jobs of a node.
