@@ -5,7 +5,7 @@
 //! That is safe at any time, because a grant names its epoch; so a suspicion may be wrong.
 
 use super::peers::look_by;
-use super::protocol::Inserted;
+use super::protocol::{Inserted, SeatId};
 use super::seats::Seat;
 use crate::error::{Error, Result};
 use crate::import::RemoteSegment;
@@ -14,13 +14,16 @@ use netvm_abi::atomic::{Atomic, EMPTY, OPERAND_BYTES, Operand, QueueBlock};
 use netvm_abi::descriptor::Opcode;
 
 /// How often in a row a queue must look as if a wake-up had been lost: no waiter is first, and none comes to name the
-/// first, or none is counted as waiting. Looks are up to half a second apart.
+/// first; or none is counted as waiting; or the one that looks was first, and is not any more. Looks are up to half a second
+/// apart.
 const OFTEN: u32 = 6;
 
 /// What a waiter has seen so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Suspicion {
     odd: u32,
+    /// It stood first, in this epoch.
+    first: Option<u32>,
 }
 
 impl Suspicion {
@@ -46,8 +49,7 @@ impl Suspicion {
         if block.epoch != stands.epoch {
             return Ok(true);
         }
-        let odd = block.head == EMPTY || block.count == block.pending;
-        self.odd = if odd { self.odd + 1 } else { 0 };
+        self.weigh(&block, stands, seat.me);
         if self.odd < OFTEN && !gone(seat, stands, deadline)? {
             return Ok(false);
         }
@@ -60,6 +62,17 @@ impl Suspicion {
 }
 
 impl Suspicion {
+    /// Whether the queue looks as if a wake-up had been lost. A waiter whose own is lost does not see that by the queue alone:
+    /// others may stand in it since, and be woken.
+    fn weigh(&mut self, block: &QueueBlock, stands: Inserted, me: SeatId) {
+        if stands.behind.is_nobody() || block.head == me.0 {
+            self.first = Some(stands.epoch);
+        }
+        let woken = self.first == Some(stands.epoch) && block.head != me.0;
+        let odd = woken || block.head == EMPTY || block.count == block.pending;
+        self.odd = if odd { self.odd + 1 } else { 0 };
+    }
+
     /// The successor's name has not come. True: the queue is another one now, and there is no successor to bring in.
     pub(super) fn linger(&mut self, centre: &RemoteSegment, epoch: u32, deadline: Nanos) -> Result<bool> {
         self.odd += 1;
@@ -103,4 +116,56 @@ fn reset_by(centre: &RemoteSegment, epoch: u32, deadline: Nanos) -> Result<bool>
         pending.disregard();
     }
     Ok(acted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netvm_abi::{NodeId, PortId};
+
+    const fn seat(number: u16) -> SeatId {
+        SeatId::new(NodeId(1), PortId(5), number, 9)
+    }
+
+    /// How odd the queue is to the waiter in seat 1 after these looks.
+    fn after(behind: SeatId, heads: &[SeatId]) -> u32 {
+        let mut suspicion = Suspicion::default();
+        for head in heads {
+            let block = QueueBlock {
+                head: head.0,
+                tail: seat(3).0,
+                count: 2,
+                ..QueueBlock::default()
+            };
+            suspicion.weigh(&block, Inserted { behind, epoch: 4 }, seat(1));
+        }
+        suspicion.odd
+    }
+
+    #[test]
+    fn a_waiter_that_was_first_and_is_not_any_more_has_been_woken() {
+        let (nobody, me, other) = (SeatId::NOBODY, seat(1), seat(2));
+        assert_eq!(after(nobody, &[me; 9]), 0);
+        assert_eq!(after(nobody, &[other; 9]), 9, "since it came");
+        assert_eq!(after(nobody, &[me, other, other]), 2);
+        assert_eq!(after(other, &[other; 9]), 0, "its turn has not come");
+        assert_eq!(after(other, &[other, me, me, seat(3), seat(3)]), 2);
+    }
+
+    #[test]
+    fn what_it_was_in_an_earlier_epoch_says_nothing() {
+        let mut suspicion = Suspicion::default();
+        let mut weigh = |epoch, behind, head: SeatId| {
+            let block = QueueBlock {
+                head: head.0,
+                count: 2,
+                epoch,
+                ..QueueBlock::default()
+            };
+            suspicion.weigh(&block, Inserted { behind, epoch }, seat(1));
+            suspicion.odd
+        };
+        assert_eq!(weigh(4, SeatId::NOBODY, seat(2)), 1);
+        assert_eq!(weigh(5, seat(2), seat(2)), 0);
+    }
 }
