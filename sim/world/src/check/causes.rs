@@ -23,6 +23,8 @@ pub(super) struct Causes {
     /// Ports that are open, and when each last changed hands, or began to.
     open: BTreeSet<At>,
     changed: BTreeMap<At, Nanos>,
+    /// Ports that are about to close. What they may do elsewhere ends before they do.
+    closing: BTreeSet<At>,
     /// Ports of which an export, or the region of one, has been withdrawn or is about to be.
     withdrawn: BTreeSet<At>,
     /// Regions of each port, first byte and length, those that are gone included.
@@ -47,6 +49,7 @@ impl Causes {
             faults: BTreeMap::new(),
             open: BTreeSet::new(),
             changed: BTreeMap::new(),
+            closing: BTreeSet::new(),
             withdrawn: BTreeSet::new(),
             regions: BTreeMap::new(),
             unregistered: BTreeSet::new(),
@@ -92,7 +95,9 @@ impl Causes {
             }
             // A program may keep the name of what is no more for as long as it likes.
             Status::CapabilityRefused | Status::Revoked => {
-                self.withdrawn.contains(&to) || ledger.blamed(from.0, to.0).is_some()
+                self.withdrawn.contains(&to)
+                    || self.closing.contains(&from)
+                    || ledger.blamed(from.0, to.0).is_some()
             }
             Status::LocalAddress | Status::Unmapped => {
                 self.unregistered.contains(&from) || self.unregistered.contains(&to)
@@ -158,6 +163,7 @@ impl Checker for Causes {
                 self.hostile.remove(&at);
                 self.regions.remove(&at);
                 self.unregistered.remove(&at);
+                self.closing.remove(&at);
                 self.open.insert(at);
                 self.changed.insert(at, now);
             }
@@ -183,7 +189,10 @@ impl Checker for Causes {
                 }
             }
             Seen::Ends { node, port, what } => match what {
-                Ending::Port => self.changes(now, (node, port)),
+                Ending::Port => {
+                    self.closing.insert((node, port));
+                    self.changes(now, (node, port));
+                }
                 Ending::Region => {
                     self.unregistered.insert((node, port));
                     self.withdrawn.insert((node, port));
@@ -277,6 +286,11 @@ mod tests {
             port: TO.1,
             what,
         };
+        let own_port_ends = Seen::Ends {
+            node: NODE,
+            port: PORT,
+            what: Ending::Port,
+        };
         let down = Seen::LinkDown {
             node: NODE,
             peer: TO.0,
@@ -288,6 +302,7 @@ mod tests {
             (Status::LinkLost, Some(down)),
             (Status::NoSuchPort, Some(ends(Ending::Port))),
             (Status::CapabilityRefused, Some(ends(Ending::Export))),
+            (Status::CapabilityRefused, Some(own_port_ends)),
             (Status::LocalAddress, Some(ends(Ending::Region))),
             (Status::Malformed, None),
         ];

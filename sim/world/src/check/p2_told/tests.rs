@@ -315,7 +315,7 @@ fn of_equal_atomics_each_is_told_of_its_own_answer() {
     assert_eq!(with(&[&late[..], &rest].concat(), LATE), Ok(()));
     // An answer is told once, and an operation that has left is not told of without one.
     caught(
-        with(&[&late[..], &rest, &[two.clone()]].concat(), 10),
+        with(&[&late[..], &rest, std::slice::from_ref(&two)].concat(), 10),
         "and it has left",
     );
     caught(with(&[&late[..], &[two]].concat(), 10), "and it has left");
