@@ -5,7 +5,7 @@
 //! One thing is excused and not looked for: the `Error` frame, which is sent once, tells a port of a failure; its
 //! loss is silent until the port flushes.
 
-use super::super::message::{ATOMIC_REPLY, FLUSH_REPLY, Message, READ_REPLY};
+use super::super::message::{ATOMIC_REPLY, ERROR, FLUSH_REPLY, Message, READ_REPLY};
 use super::{Direction, Ledger, News};
 use netvm_abi::{Nanos, NodeId};
 
@@ -20,14 +20,15 @@ impl Ledger {
         self.causes.insert(pair(from, to), now);
     }
 
-    /// A cut link swallowed a frame. The link survives a cut that swallows no more than what is about itself.
+    /// A cut link swallowed a frame. The link survives a cut that swallows no more than what is about itself, and word of
+    /// failures, which nothing waits for.
     pub(super) fn cut(&mut self, now: Nanos, frame: &[u8]) {
         let Some(message) = Message::read(frame) else {
             return;
         };
         let (from, to) = (NodeId(message.source), NodeId(message.destination));
         self.blame(now, from, to);
-        if message.carries() {
+        if message.carries() && message.kind != ERROR {
             self.give_up(from, to);
         }
     }
