@@ -36,6 +36,39 @@ struct Gates {
 /// wait ends before that.
 #[test]
 fn a_wait_ends_in_time_if_the_one_before_is_out_of_reach() {
+    behind_one_that_is_out_of_reach(waiter);
+}
+
+/// As short as its waits are, it looks in time.
+#[test]
+fn a_program_that_asks_again_and_again_finds_that_the_one_before_is_gone() {
+    behind_one_that_is_out_of_reach(|actor, gates| {
+        let port = actor.open(PORT)?;
+        gates.made.pass(actor, 3);
+        let mut queue = WaitQueue::join(&port, HOME.into(), PORT.into(), "queue", SOON)?;
+        gates.first.pass(actor, 2);
+        let mut stands = queue.insert()?;
+        actor.rest(Nanos::from_millis(1));
+        actor.cut(BEFORE.into(), Nanos::from_millis(8_000));
+        let until = actor.now().after(Nanos::from_millis(6_000));
+        let end = loop {
+            match stands.wait(Duration::from_millis(1)) {
+                Err(Error::TimedOut) if actor.now() < until => {}
+                end => break end,
+            }
+        };
+        if !matches!(end, Ok(Woken::Reset)) {
+            actor.complain(&format!(
+                "the one before is gone, and the waits ended with {end:?}"
+            ));
+        }
+        gates.over.pass(actor, 3);
+        Ok(())
+    });
+}
+
+/// A queue, one in it whose node is out of reach, and this waiter behind it.
+fn behind_one_that_is_out_of_reach(waiter: impl Fn(&Actor, &Gates) -> Result<()> + 'static) {
     let model = CostModel::committed().expect("the committed counts");
     let gates = Rc::new(Gates::default());
     let mut stand = Stand::new(&model, 3);

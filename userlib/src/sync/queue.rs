@@ -81,6 +81,9 @@ impl WaitQueue {
                 machine: Await::new(stands.epoch),
                 trips: Trips::by(Nanos::MAX),
                 stands,
+                patience: Patience::new(),
+                look_at: None,
+                suspicion: Suspicion::default(),
                 queue: self,
                 ended: false,
             }),
@@ -149,6 +152,10 @@ pub struct Waiting<'a> {
     machine: Await,
     trips: Trips,
     stands: Inserted,
+    patience: Patience,
+    /// When to look next whether the queue still holds together, however short each wait is.
+    look_at: Option<Nanos>,
+    suspicion: Suspicion,
     ended: bool,
 }
 
@@ -165,10 +172,11 @@ impl Waiting<'_> {
     pub fn wait(&mut self, timeout: impl Into<Timeout>) -> Result<Woken> {
         let WaitQueue { seat, centre } = &*self.queue;
         let deadline = timeout.into().deadline(seat.port.backend.now());
-        let (mut patience, mut suspicion) = (Patience::new(), Suspicion::default());
         self.trips = self.trips.go_on(deadline);
         while !self.ended {
-            let until = patience.until(seat.port.backend.now()).min(deadline);
+            let now = seat.port.backend.now();
+            let look_at = *self.look_at.get_or_insert_with(|| self.patience.until(now));
+            let until = look_at.min(deadline);
             match seat.drive_by(&mut self.machine, centre, false, until, &mut self.trips)? {
                 Progress::Ended(true) => {
                     self.ended = true;
@@ -192,12 +200,14 @@ impl Waiting<'_> {
                     return Ok(Woken::Signal);
                 }
                 Progress::Waits if self.machine.lingers() => {
-                    if suspicion.linger(centre, self.stands.epoch, deadline)? {
+                    self.look_at = None;
+                    if self.suspicion.linger(centre, self.stands.epoch, deadline)? {
                         self.machine.give_up();
                     }
                 }
                 Progress::Waits => {
-                    if suspicion.look(seat, centre, self.stands, deadline)? {
+                    self.look_at = None;
+                    if self.suspicion.look(seat, centre, self.stands, deadline)? {
                         break;
                     }
                 }

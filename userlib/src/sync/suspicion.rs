@@ -50,8 +50,15 @@ impl Suspicion {
             return Ok(true);
         }
         self.weigh(&block, stands, seat.me);
-        if self.odd < OFTEN && !gone(seat, stands, deadline)? {
-            return Ok(false);
+        if self.odd < OFTEN {
+            match before(seat, stands, deadline)? {
+                Before::There => return Ok(false),
+                Before::InAnotherTurn => {
+                    self.first = Some(stands.epoch);
+                    return Ok(false);
+                }
+                Before::Gone => {}
+            }
         }
         let reset = reset_by(centre, stands.epoch, deadline)?;
         if reset {
@@ -83,15 +90,24 @@ impl Suspicion {
     }
 }
 
-/// Whether the one before is not there any more, as far as that is known by the deadline. It may have gone after its turn
-/// in the queue: no matter.
-fn gone(seat: &Seat, stands: Inserted, deadline: Nanos) -> Result<bool> {
+/// The participant before a waiter.
+enum Before {
+    /// It may still stand in the queue, as far as that is known by the deadline.
+    There,
+    /// Its turn in the queue is over: it has named the one behind it as the first, or passed a wake-up on.
+    InAnotherTurn,
+    /// It is not there any more. It may have gone after its turn in the queue: no matter.
+    Gone,
+}
+
+fn before(seat: &Seat, stands: Inserted, deadline: Nanos) -> Result<Before> {
     if stands.behind.is_nobody() {
-        return Ok(false);
+        return Ok(Before::There);
     }
     match seat.view_by(stands.behind, deadline) {
-        Ok(view) => Ok(view.is_none()),
-        Err(Error::TimedOut) => Ok(false),
+        Ok(None) => Ok(Before::Gone),
+        Ok(Some(view)) if view.turn != stands.behind.turn() => Ok(Before::InAnotherTurn),
+        Ok(Some(_)) | Err(Error::TimedOut) => Ok(Before::There),
         Err(error) => Err(error),
     }
 }
