@@ -73,7 +73,7 @@ fn the_fixed_seeds_hold_every_promise_and_fire_every_fault_and_run_every_idiom()
 
 /// Seeds of worlds of four nodes, each with what it found when it was new. What a seed does changes with the simulator: this
 /// says that the worlds hold, and names them.
-const FOUND: [(u64, &str); 7] = [
+const FOUND: [(u64, &str); 10] = [
     (
         41_200,
         "a lock with two holders: port generations began anew with each start of a node",
@@ -90,9 +90,18 @@ const FOUND: [(u64, &str); 7] = [
         "an answer that comes between the end of a link and its being told",
     ),
     (
+        60_000_336,
+        "a page's age asked before the driver's lock was held",
+    ),
+    (
         60_001_146,
         "a waiter of a semaphore whose wake-up was refused, while others came and went",
     ),
+    (
+        60_002_244,
+        "a port that closes over grants of its own, taken for a lock nobody holds",
+    ),
+    (60_007_688, "word of a failure lost beside the link it told of"),
 ];
 
 #[test]
