@@ -24,6 +24,7 @@ local statuses = {
 }
 
 local HEADER = 80
+local WIRE_VERSION = 2
 local f = netvm.fields
 f.magic = ProtoField.string("netvm.magic", "Magic")
 f.version = ProtoField.uint8("netvm.version", "Wire version")
@@ -33,6 +34,8 @@ f.ack_request = ProtoField.bool("netvm.flags.ack_request", "Acknowledge soon", 8
 f.ordered = ProtoField.bool("netvm.flags.ordered", "Ordered", 8, nil, 0x02)
 f.wide = ProtoField.bool("netvm.flags.wide", "64-bit atomic", 8, nil, 0x04)
 f.regardless = ProtoField.bool("netvm.flags.regardless", "Notify though earlier messages failed", 8, nil, 0x08)
+f.append = ProtoField.bool("netvm.flags.append", "Append to a shared queue", 8, nil, 0x10)
+f.numbered = ProtoField.bool("netvm.flags.numbered", "Answer with a number of its own", 8, nil, 0x20)
 f.status = ProtoField.uint8("netvm.status", "Status", base.DEC, statuses)
 f.opcode = ProtoField.uint8("netvm.opcode", "Atomic opcode")
 f.len = ProtoField.uint16("netvm.len", "Payload bytes")
@@ -50,16 +53,36 @@ f.op = ProtoField.uint32("netvm.op", "Operation")
 f.secret = ProtoField.uint64("netvm.secret", "Capability secret", base.HEX)
 f.reply = ProtoField.uint16("netvm.reply", "Reply slot", base.HEX)
 f.epoch = ProtoField.uint16("netvm.epoch", "Error epoch")
+f.stamp = ProtoField.uint32("netvm.stamp", "Stamp (ticks of 64 ns)")
 f.operand = ProtoField.uint64("netvm.operand", "Operand", base.HEX)
 f.compare = ProtoField.uint64("netvm.compare", "Compare", base.HEX)
+f.answer = ProtoField.uint32("netvm.answer", "Number of the answer")
+f.requests_next = ProtoField.uint32("netvm.ack.requests.next", "Lowest request not received")
+f.requests_beyond = ProtoField.uint64("netvm.ack.requests.beyond", "Requests received past it", base.HEX)
+f.answers_next = ProtoField.uint32("netvm.ack.answers.next", "Lowest answer not received")
+f.answers_beyond = ProtoField.uint64("netvm.ack.answers.beyond", "Answers received past it", base.HEX)
+f.echo = ProtoField.uint32("netvm.ack.echo", "Stamp of the last frame")
+f.held = ProtoField.uint32("netvm.ack.held", "Held for (ticks of 64 ns; 4294967295: no frame yet)")
+f.repeats = ProtoField.uint32("netvm.ack.repeats", "Messages that came again")
 f.payload = ProtoField.bytes("netvm.payload", "Payload")
 
 -- Offset, length and field of what every kind has.
 local plain = {
     { 6, 2, "len" }, { 8, 2, "source" }, { 10, 2, "destination" }, { 12, 2, "source_port" },
     { 14, 2, "destination_port" }, { 16, 4, "source_incarnation" }, { 20, 4, "destination_incarnation" },
-    { 24, 4, "seq" }, { 28, 4, "notification" }, { 32, 8, "address" }, { 40, 4, "capability" }, { 44, 4, "op" },
+    { 24, 4, "seq" }, { 60, 4, "stamp" },
+}
+
+-- What all kinds but an Ack have.
+local message = {
+    { 28, 4, "notification" }, { 32, 8, "address" }, { 40, 4, "capability" }, { 44, 4, "op" },
     { 48, 8, "secret" }, { 56, 2, "reply" }, { 58, 2, "epoch" }, { 64, 8, "operand" }, { 72, 8, "compare" },
+}
+
+-- What an Ack says has been received.
+local receipt = {
+    { 28, 4, "requests_next" }, { 32, 8, "requests_beyond" }, { 40, 4, "answers_next" }, { 44, 4, "echo" },
+    { 48, 4, "held" }, { 52, 4, "repeats" }, { 64, 8, "answers_beyond" },
 }
 
 local function is_message(buffer)
@@ -81,9 +104,18 @@ function netvm.dissector(buffer, pinfo, tree)
     flags:add(f.ordered, buffer(4, 1))
     flags:add(f.wide, buffer(4, 1))
     flags:add(f.regardless, buffer(4, 1))
+    flags:add(f.append, buffer(4, 1))
+    flags:add(f.numbered, buffer(4, 1))
     top:add(name == "AtomicRequest" and f.opcode or f.status, buffer(5, 1))
-    for _, part in ipairs(plain) do
-        top:add_le(f[part[3]], buffer(part[1], part[2]))
+    local numbered = kind >= 16 and name ~= "Ack" and math.floor(buffer(4, 1):uint() / 0x20) % 2 == 1
+    for _, parts in ipairs({ plain, name == "Ack" and receipt or message }) do
+        for _, part in ipairs(parts) do
+            local field = part[3]
+            if field == "capability" and numbered then
+                field = "answer"
+            end
+            top:add_le(f[field], buffer(part[1], part[2]))
+        end
     end
     if len > 0 and buffer:len() >= HEADER + len then
         top:add(f.payload, buffer(HEADER, len))
@@ -95,9 +127,13 @@ function netvm.dissector(buffer, pinfo, tree)
     if len > 0 then
         text = text .. string.format(", %d bytes", len)
     end
-    local notification = buffer(28, 4):le_uint()
-    if notification ~= 0 then
-        text = text .. string.format(", notify %d", notification)
+    if name == "Ack" then
+        text = text .. string.format(", received to %d, answers to %d", buffer(28, 4):le_uint(), buffer(40, 4):le_uint())
+    elseif buffer(28, 4):le_uint() ~= 0 then
+        text = text .. string.format(", notify %d", buffer(28, 4):le_uint())
+    end
+    if numbered then
+        text = text .. string.format(", answer %d", buffer(40, 4):le_uint())
     end
     if name ~= "AtomicRequest" and status ~= 0 then
         text = text .. ", " .. (statuses[status] or ("status " .. status))
@@ -108,7 +144,7 @@ end
 
 -- By their first bytes: the node table says which UDP port a node listens on.
 netvm:register_heuristic("udp", function(buffer, pinfo, tree)
-    if not is_message(buffer) or buffer(2, 1):uint() ~= 1 then
+    if not is_message(buffer) or buffer(2, 1):uint() ~= WIRE_VERSION then
         return false
     end
     netvm.dissector(buffer, pinfo, tree)

@@ -172,11 +172,9 @@ pub enum Body {
         /// The latest append of the stream that found no place; 0 for none.
         refused: OpId,
     },
-    /// Frees window slots up to the header's sequence number, the lowest that is missing.
-    Ack {
-        /// Bit i: sequence number plus 1 + i has landed.
-        landed: u64,
-    },
+    /// Frees window slots up to the header's sequence number, and says what has been received
+    /// ([`Receipt`](crate::wire::Receipt)).
+    Ack,
     /// A message could not be carried out.
     Error {
         /// Why not.
@@ -263,7 +261,7 @@ impl Body {
                 failed: OpId(operand as u32),
                 refused: OpId((operand >> 32) as u32),
             },
-            Kind::Ack => Self::Ack { landed: operand },
+            Kind::Ack => Self::Ack,
             Kind::Error => Self::Error {
                 status: Status::from_code(status),
                 owner: Owner::unpack(compare),
@@ -313,7 +311,7 @@ impl Body {
                 let ops = join(failed.0, refused.0);
                 (Kind::FlushReply, status.code(), ops, ticket.pack())
             }
-            Self::Ack { landed } => (Kind::Ack, 0, landed, 0),
+            Self::Ack => (Kind::Ack, 0, 0, 0),
             Self::Error { status, owner } => (Kind::Error, status.code(), 0, owner.pack()),
             Self::Hello { greeting } => {
                 let (operand, compare) = greeting.pack();

@@ -6,7 +6,7 @@
 use crate::body::{Body, Names, Owner, RawBody, ReadTicket, read_len};
 use crate::descriptor::{CommandFlags, RawCommand};
 use crate::units::{
-    CapabilitySlot, Epoch, Incarnation, NodeId, NotificationId, OpId, PortId, ReplySlot, Seq, VirtAddr,
+    CapabilitySlot, Epoch, Incarnation, NodeId, NotificationId, OpId, PortId, ReplySlot, Seq, Stamp, VirtAddr,
 };
 use crate::wire::{HEADER_BYTES, HEADER_WORDS, Header, HeaderError, Kind, MAGIC, MessageFlags, WIRE_VERSION};
 use crate::words::{join, split};
@@ -259,7 +259,7 @@ impl OwnHeader {
     }
 
     #[inline]
-    fn add_flags(&mut self, flags: MessageFlags) {
+    pub(crate) fn add_flags(&mut self, flags: MessageFlags) {
         self.flags |= flags;
         self.words[1] |= u32::from(flags.bits());
     }
@@ -277,6 +277,18 @@ impl OwnHeader {
         self.words[4] = incarnations[0].0;
         self.words[5] = incarnations[1].0;
         self.words[6] = seq.0;
+    }
+
+    /// Says when this frame leaves.
+    #[inline]
+    pub const fn set_stamp(&mut self, stamp: Stamp) {
+        self.words[15] = stamp.0;
+    }
+
+    /// The word that an answer has its number in: a capability is for requests.
+    #[inline]
+    pub(crate) const fn set_word_of_answer(&mut self, number: u32) {
+        self.words[10] = number;
     }
 
     /// Asks for an acknowledgement as soon as the message has landed.
@@ -454,6 +466,19 @@ impl<W: Borrow<[u32; HEADER_WORDS]>> RawHeader<W> {
         Epoch((self.word(14) >> 16) as u16)
     }
 
+    /// When the frame left, by its sender's clock.
+    #[must_use]
+    #[inline]
+    pub fn stamp(&self) -> Stamp {
+        Stamp(self.word(15))
+    }
+
+    /// Of an acknowledgement: which answers have been received past the lowest that is missing.
+    #[inline]
+    pub(crate) fn answers_beyond(&self) -> u64 {
+        self.pair(16)
+    }
+
     /// Owner of the sending port, as a write or a flush names it.
     #[must_use]
     #[inline]
@@ -529,6 +554,7 @@ impl<W: Borrow<[u32; HEADER_WORDS]>> RawHeader<W> {
             secret: self.secret(),
             reply: self.reply(),
             epoch: self.epoch(),
+            stamp: self.stamp(),
             raw: self.raw_body(),
         }
     }

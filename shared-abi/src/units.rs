@@ -61,6 +61,8 @@ unit!(/// A point in time or a span, in nanoseconds of the platform's monotonic 
     Nanos(u64));
 unit!(/// Position of a message in the sequence of one node to another; wraps.
     Seq(u32));
+unit!(/// When a message left its card, by that card's clock, in ticks of 64 ns; wraps after 275 s.
+    Stamp(u32));
 unit!(/// A registered range of a port: the unit of mapping (thesis 4.1).
     SegmentId(u32));
 unit!(/// A name given to (part of) a segment.
@@ -119,10 +121,42 @@ impl Seq {
         self.0.wrapping_sub(earlier.0)
     }
 
+    /// Whether `self` is later than `other`, of two numbers that are less than 2^31 apart.
+    #[must_use]
+    pub const fn is_after(self, other: Self) -> bool {
+        (self.since(other) as i32) > 0
+    }
+
     /// The sequence number `count` further on.
     #[must_use]
     pub const fn plus(self, count: u32) -> Self {
         Self(self.0.wrapping_add(count))
+    }
+}
+
+impl Stamp {
+    /// Nanoseconds of a tick.
+    pub const TICK: u64 = 64;
+
+    /// Of this point in time.
+    #[must_use]
+    #[inline]
+    pub const fn of(now: Nanos) -> Self {
+        Self((now.0 / Self::TICK) as u32)
+    }
+
+    /// Ticks from `earlier` to `self`, modulo 2^32.
+    #[must_use]
+    #[inline]
+    pub const fn since(self, earlier: Self) -> u32 {
+        self.0.wrapping_sub(earlier.0)
+    }
+
+    /// Whether `self` is later than `other`, of two stamps that are less than 137 s apart.
+    #[must_use]
+    #[inline]
+    pub const fn is_after(self, other: Self) -> bool {
+        (self.since(other) as i32) > 0
     }
 }
 

@@ -7,7 +7,7 @@
 use crate::descriptor::CommandFlags;
 use crate::raw_header::first_word;
 use crate::units::{
-    CapabilitySlot, Epoch, Incarnation, NodeId, NotificationId, OpId, PortId, ReplySlot, Seq, VirtAddr,
+    CapabilitySlot, Epoch, Incarnation, NodeId, NotificationId, OpId, PortId, ReplySlot, Seq, Stamp, VirtAddr,
 };
 use crate::words::split;
 use bitflags::bitflags;
@@ -15,6 +15,7 @@ use static_assertions::const_assert_eq;
 
 pub use crate::body::{Body, Greeting, Owner, RawBody, ReadTicket};
 pub use crate::raw_header::{Message, OwnHeader, RawHeader, claims_slot};
+pub use crate::receipt::{ANSWERS, Receipt, Received};
 
 /// Words of a header.
 pub const HEADER_WORDS: usize = 20;
@@ -23,7 +24,7 @@ pub const HEADER_BYTES: usize = 80;
 /// First two bytes of a message.
 pub const MAGIC: u16 = u16::from_le_bytes(*b"NV");
 /// Version of the wire format.
-pub const WIRE_VERSION: u8 = 1;
+pub const WIRE_VERSION: u8 = 2;
 /// UDP port that a node listens on unless its node table says otherwise.
 pub const DEFAULT_UDP_PORT: u16 = 4791 + 1000;
 
@@ -66,7 +67,8 @@ kinds! {
     AtomicReply = 17,
     /// Everything before the flush has landed.
     FlushReply = 18,
-    /// Frees window slots: lowest sequence number missing, and a bitmap of those landed past it.
+    /// Frees window slots: everything before its sequence number has landed. Says what has been received, too
+    /// ([`Receipt`]).
     Ack = 19,
     /// A message could not be carried out; goes to the port that sent it.
     Error = 20,
@@ -108,6 +110,8 @@ bitflags! {
         /// A write that takes the next place of a shared queue ([`crate::shared_queue`]); acts as an ordered
         /// message does.
         const APPEND = 16;
+        /// An answer that has a number of its own: its sender keeps it until it has been received.
+        const NUMBERED = 32;
     }
 }
 
@@ -165,6 +169,8 @@ pub struct Header {
     pub reply: ReplySlot,
     /// Error epoch of the stream.
     pub epoch: Epoch,
+    /// When this frame left, by its sender's clock. Another time that a message is sent has another stamp.
+    pub stamp: Stamp,
     /// The body as it stands on the wire: [`body`](Self::body) reads it, [`set_body`](Self::set_body) writes it.
     pub raw: RawBody,
 }
@@ -201,6 +207,7 @@ impl Header {
             secret: 0,
             reply: ReplySlot::NONE,
             epoch: Epoch(0),
+            stamp: Stamp(0),
             raw: RawBody {
                 status: 0,
                 operand: 0,
@@ -233,7 +240,7 @@ impl Header {
             secret[0],
             secret[1],
             self.reply.0 as u32 | ((self.epoch.0 as u32) << 16),
-            0,
+            self.stamp.0,
             operand[0],
             operand[1],
             compare[0],

@@ -9,7 +9,7 @@ use netvm_abi::page_table::{PLACES, ROW_SLOTS, SLOT_WORDS, host_word, nic_word};
 use netvm_abi::port_area::{self, ErrorRecord, REPLY_WORDS, Reply, reply_at};
 use netvm_abi::shared_map::status_page;
 use netvm_abi::shared_queue::{Record, record_at};
-use netvm_abi::wire::{Header, Kind, MAGIC, MessageFlags, WIRE_VERSION};
+use netvm_abi::wire::{Body, Header, Kind, MAGIC, MessageFlags, Receipt, WIRE_VERSION};
 use netvm_abi::words::{Part, SharedWords};
 use netvm_abi::*;
 use std::fmt::Debug;
@@ -99,6 +99,7 @@ fn sizes() {
         notification::EVENT_COUNTS => "EVENT_COUNTS",
         port_area::SHADOW_STEP => "SHADOW_STEP",
         port_area::RECORDS_OF_QUEUE => "RECORDS_OF_QUEUE",
+        wire::ANSWERS => "ANSWERS",
         wire::DEFAULT_UDP_PORT => "DEFAULT_UDP_PORT",
         frame::MIN_PAYLOAD => "MIN_PAYLOAD",
     ];
@@ -262,7 +263,7 @@ fn message_header_fields() {
         ..Header::new(Kind::Write, NodeId(0), NodeId(0))
     };
     type Set = fn(&mut Header);
-    let set: [(Set, bool); 20] = [
+    let set: [(Set, bool); 21] = [
         (|h| h.kind = Kind::Bye, false),
         (|h| h.flags = MessageFlags::all(), false),
         (|h| h.raw.status = u8::MAX, true),
@@ -281,6 +282,7 @@ fn message_header_fields() {
         (|h| h.secret = u64::MAX, true),
         (|h| h.reply = ReplySlot::NONE, true),
         (|h| h.epoch = Epoch(u16::MAX), true),
+        (|h| h.stamp = Stamp(u32::MAX), true),
         (|h| h.raw.operand = u64::MAX, true),
         (|h| h.raw.compare = u64::MAX, true),
     ];
@@ -297,6 +299,31 @@ fn message_header_fields() {
         (header.encode_words().to_vec(), *whole)
     }));
     fields("Message header", &words, &changed);
+}
+
+#[test]
+fn acknowledgement_fields() {
+    let base = Header {
+        reply: ReplySlot(0),
+        ..Header::of(Body::Ack, NodeId(0), NodeId(0))
+    };
+    let said = |set: fn(&mut Seq, &mut Receipt)| {
+        let (mut ack, mut receipt) = (base, Receipt::default());
+        set(&mut ack.seq, &mut receipt);
+        ack.set_receipt(&receipt);
+        (ack.encode_words().to_vec(), true)
+    };
+    let changed = [
+        said(|seq, _| *seq = Seq(u32::MAX)),
+        said(|_, r| r.requests.next = Seq(u32::MAX)),
+        said(|_, r| r.requests.beyond = u64::MAX),
+        said(|_, r| r.answers.next = Seq(u32::MAX)),
+        said(|_, r| r.echo = Stamp(u32::MAX)),
+        said(|_, r| r.held = u32::MAX),
+        said(|_, r| r.repeats = u32::MAX),
+        said(|_, r| r.answers.beyond = u64::MAX),
+    ];
+    fields("What an Ack says", &base.encode_words(), &changed);
 }
 
 fn zeroes(len: usize) -> Vec<AtomicU32> {

@@ -18,7 +18,8 @@ use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::shared_queue::QueueShape;
 use netvm_abi::wire::{
-    Body, HEADER_WORDS, Header, Kind, Message, MessageFlags, OwnHeader, Owner, RawBody, RawHeader, ReadTicket,
+    Body, HEADER_WORDS, Header, Kind, Message, MessageFlags, OwnHeader, Owner, RawBody, RawHeader,
+    ReadTicket, Receipt, Received,
 };
 use netvm_abi::words::SharedWords;
 use netvm_abi::*;
@@ -70,12 +71,12 @@ fn headers() -> impl Strategy<Value = Header> {
     (
         (
             proptest::sample::select(Kind::ALL),
-            0..8_u8,
+            0..64_u8,
             any::<u8>(),
             0..=4096_u16,
             any::<[u16; 6]>(),
         ),
-        (any::<[u32; 6]>(), any::<[u64; 4]>()),
+        (any::<[u32; 7]>(), any::<[u64; 4]>()),
     )
         .prop_map(|((kind, flags, status, len, short), (word, long))| Header {
             kind,
@@ -93,6 +94,7 @@ fn headers() -> impl Strategy<Value = Header> {
             notification: NotificationId(word[3]),
             capability: CapabilitySlot(word[4]),
             op: OpId(word[5]),
+            stamp: Stamp(word[6]),
             address: VirtAddr(long[0]),
             secret: long[1],
             raw: RawBody {
@@ -219,6 +221,7 @@ proptest! {
             source_incarnation: Incarnation(0),
             destination_incarnation: Incarnation(0),
             seq: Seq(0),
+            stamp: Stamp(0),
             address: command.remote,
             capability: command.capability,
             op: command.op,
@@ -232,10 +235,12 @@ proptest! {
         prop_assert_eq!(carried.to_bytes(), expected.encode());
         let mut numbered = carried;
         numbered.set_number(other.seq, [other.source_incarnation, other.destination_incarnation]);
+        numbered.set_stamp(other.stamp);
         numbered.request_ack();
         let expected = Header {
             flags: other.flags | MessageFlags::ACK_REQUEST,
             seq: other.seq,
+            stamp: other.stamp,
             source_incarnation: other.source_incarnation,
             destination_incarnation: other.destination_incarnation,
             ..expected
@@ -305,9 +310,51 @@ proptest! {
         prop_assert_eq!(RawHeader::of(&words).unwrap().body(), body);
         // Saying it over another message leaves nothing of that.
         let mut again = header;
-        again.set_body(Body::Ack { landed: u64::MAX });
+        again.set_body(Body::Write {
+            owner: Owner { generation: Generation(u32::MAX), start: Incarnation(u32::MAX) },
+            refusal: OpId(u32::MAX),
+        });
         again.set_body(body);
         prop_assert_eq!(again.raw, said.raw);
+    }
+
+    /// An acknowledgement says what its receipt says, its sequence number and its stamp, and nothing else.
+    #[test]
+    fn receipts_come_back(header in headers(), word in any::<[u32; 5]>(), beyond in any::<[u64; 2]>()) {
+        let receipt = Receipt {
+            requests: Received { next: Seq(word[0]), beyond: beyond[0] },
+            answers: Received { next: Seq(word[1]), beyond: beyond[1] },
+            echo: Stamp(word[2]),
+            held: word[3],
+            repeats: word[4],
+        };
+        let mut ack = Header::of(Body::Ack, header.source, header.destination);
+        (ack.seq, ack.stamp) = (header.seq, header.stamp);
+        ack.set_receipt(&receipt);
+        let words = ack.encode_words();
+        let raw = RawHeader::of(&words).unwrap();
+        prop_assert_eq!((raw.receipt(), raw.seq(), raw.stamp()), (receipt, header.seq, header.stamp));
+        prop_assert_eq!(raw.answer_number(), None);
+        // Another one in the same header leaves nothing of it.
+        ack.set_receipt(&Receipt::default());
+        prop_assert_eq!(RawHeader::of(&ack.encode_words()).unwrap().receipt(), Receipt::default());
+    }
+
+    /// A number changes nothing else of an answer.
+    #[test]
+    fn an_answer_keeps_what_it_says_when_it_is_numbered(header in headers(), number: u32) {
+        prop_assume!(!header.kind.is_windowed() && header.kind != Kind::Ack);
+        let mut answer = OwnHeader::new(&header);
+        answer.number_answer(Seq(number));
+        prop_assert_eq!(answer.answer_number(), Some(Seq(number)));
+        let expected = Header {
+            flags: header.flags | MessageFlags::NUMBERED,
+            capability: CapabilitySlot(number),
+            ..header
+        };
+        prop_assert_eq!(answer.decode(), expected);
+        prop_assert_eq!(answer.to_bytes(), expected.encode());
+        prop_assert_eq!(answer.body(), header.body());
     }
 
     #[test]
@@ -326,12 +373,11 @@ proptest! {
     }
 
     #[test]
-    fn any_words_are_a_header_or_none(words in any::<[u32; HEADER_WORDS]>(), kind in 0..32_u32, flags in 0..8_u32) {
+    fn any_words_are_a_header_or_none(words in any::<[u32; HEADER_WORDS]>(), kind in 0..32_u32, flags in 0..64_u32) {
         let _ = Header::decode_words(&words);
         let mut likely = words;
         likely[0] = u32::from(wire::MAGIC) | (u32::from(wire::WIRE_VERSION) << 16) | (kind << 24);
         likely[1] = (likely[1] & !0xFF) | flags;
-        likely[15] = 0;
         if let Ok(header) = Header::decode_words(&likely) {
             prop_assert_eq!(header.encode_words(), likely);
         }

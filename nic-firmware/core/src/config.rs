@@ -13,10 +13,11 @@ pub struct Timers {
     /// Time between two looks at a peer with which something is outstanding. A look sends a probe if the peer has been
     /// silent, or has acknowledged nothing new, since the look before.
     pub probe_interval: Nanos,
-    /// Probes in a row without an acknowledgement that fail the link.
+    /// Probes in a row without an acknowledgement that fail the link. Where three frames of ten are lost each way, a
+    /// probe stays without answer half of the time: 31 of them do so once in 10^9.
     pub probe_limit: u8,
-    /// Age at which a gap in a peer's sequence fails the link, counted from when the LSN has reached it. An answer
-    /// may be as late, counted from when its request was seen acknowledged.
+    /// Age at which a gap in a peer's sequence fails the link, counted from when the LSN has reached it, on a wire that
+    /// loses nothing. An answer may be as late, counted from when its request was seen acknowledged.
     pub gap_timeout: Nanos,
     /// Time between repeated greetings.
     pub hello_interval: Nanos,
@@ -39,11 +40,25 @@ impl Timers {
     /// - `G + I` more until the peer, which knows of the number now, finds it missing; or until this side misses the
     ///   answer to a request that the peer has acknowledged;
     /// - `(L + 1) I` more for the peer's `Bye`, or for `L` probes that it answers with no `Ack`;
-    /// - `I` for the flight of all these.
+    /// - `I` for the flight of all these;
+    /// - on a wire that loses frames, the time in which the operation and its answer are sent again
+    ///   ([`resend_time`](Self::resend_time)), each.
     #[must_use]
     pub const fn loss_bound(&self) -> Nanos {
         let looks = 2 * self.probe_limit as u64 + 4;
-        Nanos(looks * self.probe_interval.0 + self.gap_timeout.0)
+        Nanos(looks * self.probe_interval.0 + self.gap_timeout.0 + 2 * self.resend_time().0)
+    }
+
+    /// How often a message is sent again before its link is lost.
+    #[must_use]
+    pub const fn resend_limit(&self) -> u8 {
+        self.probe_limit.saturating_mul(2).saturating_add(10)
+    }
+
+    /// Time within which a message is received that is sent again, or its link is lost.
+    #[must_use]
+    pub const fn resend_time(&self) -> Nanos {
+        Nanos(self.resend_limit() as u64 * self.probe_interval.0)
     }
 }
 
@@ -52,7 +67,7 @@ impl Default for Timers {
         Self {
             ack_delay: Nanos::from_micros(100),
             probe_interval: Nanos::from_millis(100),
-            probe_limit: 5,
+            probe_limit: 31,
             gap_timeout: Nanos::from_millis(500),
             hello_interval: Nanos::from_millis(20),
             hello_limit: 50,

@@ -211,6 +211,10 @@ counters! {
     events_lost,
     /// Accepted messages thrown away: only when their link has failed.
     dropped,
-    /// Messages sent again: this firmware never does, there is no code for it.
+    /// Messages and answers sent again, because the wire seemed to have lost them.
     retransmitted,
+    /// Times that nothing came back for so long that a message was sent again to ask.
+    tail_probes,
+    /// Answers that left without a copy, because there was none free: if one is lost, its link is.
+    answers_unkept,
 }

@@ -13,9 +13,9 @@ use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::Header;
-use netvm_abi::{BounceId, Generation, PortId};
+use netvm_abi::{BounceId, Generation, Nanos, PortId};
 
-/// The surroundings of the parts. All but the counters and the links stays as it is made.
+/// The surroundings of the parts. All but the time, the counters and the lines stays as it is made.
 pub(crate) struct Env<S: Storage> {
     pub(crate) config: Config,
     pub(crate) bar: BarMap,
@@ -24,6 +24,8 @@ pub(crate) struct Env<S: Storage> {
     pub(crate) capabilities: CapabilityTable,
     /// Links of the waiting lines of all parts ([`crate::queue::Fifo`]), one for each operation.
     pub(crate) lines: S::Table<u32>,
+    /// The time of the event at hand.
+    pub(crate) now: Nanos,
     /// Each part counts what it does.
     pub(crate) counters: Counters,
     host_ring: RingReader,
@@ -42,6 +44,7 @@ impl<S: Storage> Env<S> {
             host_ring: RingReader::new(RingPlace::host_events(geometry)),
             nic_ring: RingWriter::new(RingPlace::nic_events(geometry)),
             lines,
+            now: Nanos(0),
             counters: Counters::default(),
             config,
         }

@@ -94,8 +94,8 @@ impl<S: Storage> Inbound<S> {
         )
     }
 
-    /// Whether a message has ended, and waits for the LSN alone.
-    pub(crate) fn has_ended(&self, at: BounceId) -> bool {
-        matches!(self.state(at), Some(SlotState::Landed | SlotState::Failed))
+    /// Whether a message is in a slot.
+    pub(crate) fn has_arrived(&self, at: BounceId) -> bool {
+        self.state(at).is_some_and(|state| state != SlotState::Missing)
     }
 }

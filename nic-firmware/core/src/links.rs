@@ -12,13 +12,21 @@
 
 mod acknowledge;
 mod controls;
+mod copies;
 mod credits;
 mod greetings;
+mod received;
+mod resend;
 mod timers;
+mod wheel;
 
+pub(crate) use copies::{COPIES, Copy, NONE as NO_COPY};
 pub(crate) use credits::{Lost, Outgoing, Sender};
 pub(crate) use greetings::Greeted;
+pub(crate) use received::Numbered;
+pub(crate) use resend::Overdue;
 pub(crate) use timers::{Timer, Verdict, Witness};
+pub(crate) use wheel::Hand;
 
 use crate::env::Env;
 use crate::platform::Platform;
@@ -26,6 +34,7 @@ use crate::queue::Deadline;
 use crate::tables::LinkTables;
 use crate::window::{Credits, Place, Sequence};
 use controls::Waiting;
+use copies::Copies;
 use heapless::Vec;
 use netvm_abi::control::CONTROL_SLOTS;
 use netvm_abi::event::NicEvent;
@@ -35,7 +44,10 @@ use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Body, Header, Kind, OwnHeader};
 use netvm_abi::words::SharedWords;
 use netvm_abi::{Incarnation, Nanos, NodeId, Seq};
+use received::Arrivals;
+use resend::Resend;
 use timers::Alarms;
+use wheel::Wheel;
 
 /// The state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +84,12 @@ pub struct Peer {
     greeted: bool,
     /// The other end's incarnation in the life before: a greeting of it comes late.
     past: Incarnation,
+    /// Frames between the nodes may be lost, and are sent again.
+    lossy: bool,
     credits: Credits,
     sequence: Sequence,
+    resend: Resend,
+    arrivals: Arrivals,
     /// Largest payload on this path in bytes.
     payload: u32,
     /// When it was last heard.
@@ -106,8 +122,11 @@ impl Peer {
             remote: Incarnation(0),
             greeted: false,
             past: Incarnation(0),
+            lossy: false,
             credits: Credits::new(64, Seq(0)),
             sequence: Sequence::new(64, Seq(0)),
+            resend: Resend::new(),
+            arrivals: Arrivals::new(),
             payload: 0,
             heard_at: Nanos(0),
             gap_since: Nanos(0),
@@ -213,6 +232,19 @@ impl Peer {
         self.sequence.lsn_slot()
     }
 
+    /// Whether a request is missing before one that is known of.
+    #[inline]
+    pub(crate) fn misses_some(&self) -> bool {
+        let (received, seen) = self.sequence.received();
+        received != seen
+    }
+
+    /// Whether frames between the nodes may be lost.
+    #[inline]
+    pub(crate) const fn is_lossy(&self) -> bool {
+        self.lossy
+    }
+
     /// The message at the LSN is done with. Returns whether something past it has arrived, or has been sent.
     #[inline]
     pub(crate) const fn advance(&mut self) -> bool {
@@ -282,6 +314,11 @@ pub(crate) struct Links<S: Storage> {
     outgoing: S::Table<Outgoing>,
     senders: S::Table<Sender>,
     deadlines: S::Table<Deadline>,
+    copies: Copies<S>,
+    /// For each number of a message that has not been received, its copy.
+    kept: S::Table<u16>,
+    wheel: Wheel,
+    hands: S::Table<Hand>,
     controls: Vec<Waiting, { CONTROL_SLOTS as usize }>,
     alarms: Alarms,
     /// Lives begun so far.
@@ -295,6 +332,10 @@ impl<S: Storage> Links<S> {
             outgoing: tables.outgoing,
             senders: tables.senders,
             deadlines: tables.deadlines,
+            copies: Copies::new(tables.copies),
+            kept: tables.kept,
+            wheel: Wheel::new(),
+            hands: tables.hands,
             controls: Vec::new(),
             alarms: Alarms::new(&env.config.timers),
             lives: 0,
@@ -311,6 +352,11 @@ impl<S: Storage> Links<S> {
     /// Answers that this node has asked for and not got.
     pub(crate) fn answers_owed(&self) -> u32 {
         self.peers.iter().map(|peer| u32::from(peer.reads)).sum()
+    }
+
+    /// Copies of messages that are not known to have been received, and those that are reserved.
+    pub(crate) const fn copies_held(&self) -> u32 {
+        self.copies.held()
     }
 
     /// Control messages that have not left.
@@ -370,9 +416,12 @@ impl<S: Storage> Links<S> {
     }
 
     /// A new life of a link begins.
-    fn begin_life(&mut self, env: &Env<S>, now: Nanos, id: NodeId, offer: Offer) {
+    fn begin_life(&mut self, env: &Env<S>, now: Nanos, id: NodeId, offer: Offer, lossy: bool) {
         let window = env.config.geometry.window;
         if let Some(peer) = self.get_mut(id) {
+            peer.lossy = lossy && id != env.config.node;
+            peer.resend = Resend::begin(Self::first_seq(peer.local));
+            peer.arrivals = Arrivals::begin(offer.first);
             peer.remote = offer.incarnation;
             peer.greeted = false;
             peer.credits = Credits::new(window, Self::first_seq(peer.local));
@@ -420,7 +469,7 @@ impl<S: Storage> Links<S> {
         id: NodeId,
         offer: Option<Offer>,
     ) -> Option<Over> {
-        let peer = self.get_mut(id)?;
+        let peer = self.peers.get_mut(id.index())?;
         let over = peer.remote;
         let was_up = peer.is_alive();
         // Of a life that only this side began, the greeting may still come again.
@@ -431,6 +480,10 @@ impl<S: Storage> Links<S> {
         peer.offer = offer;
         peer.unanswered = 0;
         peer.awaited = Some(offer.map_or(over, |offer| offer.incarnation));
+        if was_up && peer.lossy {
+            let reserved = peer.credits.reserved();
+            self.copies.unreserve(reserved);
+        }
         if was_up {
             env.counters.links_lost += 1;
             p.shared().store_release(status_page::peer(id), 0);

@@ -134,6 +134,9 @@ impl<S: Storage> Nic<S> {
             outgoing: tables.outgoing,
             senders: tables.senders,
             deadlines: tables.deadlines,
+            copies: tables.copies,
+            kept: tables.kept,
+            hands: tables.hands,
         };
         let links = Links::new(&env, links);
         Ok(Self {
@@ -162,6 +165,7 @@ impl<S: Storage> Nic<S> {
     /// A frame has arrived.
     #[inline]
     pub fn handle_frame<P: Platform>(&mut self, p: &mut P, now: Nanos, frame: &Frame) {
+        self.env.now = now;
         self.frame_arrives(p, now, frame);
     }
 
@@ -169,11 +173,13 @@ impl<S: Storage> Nic<S> {
     /// counted and ignored.
     #[inline]
     pub fn handle_dma_done<P: Platform>(&mut self, p: &mut P, now: Nanos, id: DmaId, ok: bool) {
+        self.env.now = now;
         self.dma_done(p, now, id, ok);
     }
 
     /// A staging buffer has left and may be used again.
     pub fn handle_sent<P: Platform>(&mut self, p: &mut P, now: Nanos, staging: StagingId) {
+        self.env.now = now;
         self.sent(p, now, staging);
     }
 
@@ -181,6 +187,7 @@ impl<S: Storage> Nic<S> {
     /// ready. Returns whether another call could do more at once.
     #[inline(always)]
     pub fn handle_doorbells<P: Platform>(&mut self, p: &mut P, now: Nanos, budget: u32) -> bool {
+        self.env.now = now;
         let parked = self.anything_parked();
         if parked {
             return self.resume_and_serve(p, now, budget);
@@ -258,12 +265,14 @@ impl<S: Storage> Nic<S> {
     /// Takes up to `budget` events of the host driver. Returns whether more wait.
     #[inline]
     pub fn handle_host_events<P: Platform>(&mut self, p: &mut P, now: Nanos, budget: u32) -> bool {
+        self.env.now = now;
         self.host_events(p, now, budget)
     }
 
     /// Does what is due at `now`. Returns whether more is due.
     #[inline]
     pub fn handle_timers<P: Platform>(&mut self, p: &mut P, now: Nanos) -> bool {
+        self.env.now = now;
         self.run_timers(p, now)
     }
 

@@ -8,7 +8,7 @@
 use netvm_abi::atomic::{OPERAND_BYTES, Operand};
 use netvm_abi::wire::OwnHeader;
 use netvm_abi::words::SharedWords;
-use netvm_abi::{BounceId, ByteLen, PageOffset, PortId, Ppn, ReceiveId, StagingId, Vpn};
+use netvm_abi::{BounceId, ByteLen, NodeId, PageOffset, PortId, Ppn, ReceiveId, StagingId, Vpn};
 
 /// A DMA in flight: a slot of the core's table and the use of that slot. Late or repeated
 /// completions carry an old generation and are ignored.
@@ -176,6 +176,13 @@ pub trait Platform {
 
     /// The operand that a DMA with this slot will store.
     fn set_operand(&mut self, slot: u8, operand: &Operand);
+
+    /// Whether the wire to a node may lose a frame. Where it may, the core keeps a copy of what it sends, and sends it
+    /// again. Asked when a life of the link begins.
+    fn loses_frames(&self, node: NodeId) -> bool {
+        let _ = node;
+        true
+    }
 
     /// Sends a message. A staging buffer comes back through `handle_sent`.
     fn transmit(&mut self, header: &OwnHeader, payload: Payload<'_>);

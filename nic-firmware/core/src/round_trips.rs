@@ -426,9 +426,14 @@ impl<S: Storage> RoundTrips<S> {
 
     /// Whether a node has acknowledged a request (which it does after it has answered) and the answer
     /// has not come for as long as a gap may stay: it is lost, and with it the link.
-    pub(crate) fn is_overdue(&mut self, env: &Env<S>, now: Nanos, node: NodeId, acked: Seq) -> bool {
-        let window = u32::from(env.config.geometry.window);
-        let timeout = env.config.timers.gap_timeout;
+    pub(crate) fn is_overdue(
+        &mut self,
+        now: Nanos,
+        node: NodeId,
+        acked: Seq,
+        window: u32,
+        patience: Nanos,
+    ) -> bool {
         let mut overdue = false;
         for read in self.table.iter_mut() {
             if !read.asks(node) || read.seq.since(acked) < window {
@@ -436,7 +441,7 @@ impl<S: Storage> RoundTrips<S> {
             }
             match read.answered {
                 None => read.answered = Some(now),
-                Some(since) => overdue |= since.after(timeout) <= now,
+                Some(since) => overdue |= since.after(patience) <= now,
             }
         }
         overdue

@@ -35,6 +35,8 @@ enum State {
     Full,
     /// The platform sends it.
     Leaving,
+    /// It has left, and may have to leave again.
+    Kept,
 }
 
 /// The transfer that a buffer is filled for.
@@ -72,6 +74,8 @@ pub struct Buffer {
     len: u32,
     attempts: u8,
     copied: bool,
+    /// Its message has a copy: it is free when that message has been received.
+    kept: bool,
 }
 
 impl Buffer {
@@ -86,6 +90,7 @@ impl Buffer {
         len: 0,
         attempts: 0,
         copied: false,
+        kept: false,
     };
 }
 
@@ -245,6 +250,7 @@ impl<S: Storage> Staging<S> {
             return;
         }
         buffer.state = State::Free;
+        buffer.kept = false;
         buffer.owner = StagingFor::Nothing;
         self.free |= 1 << id.0;
         match buffer.payer {
@@ -368,10 +374,44 @@ impl<S: Storage> Staging<S> {
         }
     }
 
-    /// Whether a buffer is with the platform.
-    pub(crate) fn is_leaving(&self, id: StagingId) -> bool {
-        let buffer = self.table.get(id.index());
-        buffer.is_some_and(|buffer| buffer.state == State::Leaving)
+    /// The message of a buffer that leaves has a copy.
+    #[inline]
+    pub(crate) fn keep(&mut self, id: StagingId) {
+        if let Some(buffer) = self.get_mut(id) {
+            buffer.kept = true;
+        }
+    }
+
+    /// The platform has sent a buffer. Whether it is free now.
+    pub(crate) fn has_left(&mut self, id: StagingId) -> bool {
+        let Some(buffer) = self.get_mut(id).filter(|buffer| buffer.state == State::Leaving) else {
+            return false;
+        };
+        if buffer.kept {
+            buffer.state = State::Kept;
+        }
+        !buffer.kept
+    }
+
+    /// The message of a buffer has been received, or its link is lost: it is free, or will be when the platform has sent
+    /// it.
+    pub(crate) fn received(&mut self, ports: &mut Ports<S>, id: StagingId) {
+        let Some(buffer) = self.get_mut(id) else {
+            return;
+        };
+        buffer.kept = false;
+        if buffer.state == State::Kept {
+            self.release(ports, id);
+        }
+    }
+
+    /// Whether a buffer may be handed to the platform again; if so, it is.
+    pub(crate) fn leaves_again(&mut self, id: StagingId) -> bool {
+        let Some(buffer) = self.get_mut(id).filter(|buffer| buffer.state == State::Kept) else {
+            return false;
+        };
+        buffer.state = State::Leaving;
+        true
     }
 
     /// The host's answer to a source miss.

@@ -2,7 +2,7 @@
 
 use crate::config::ConfigError;
 use crate::inbound::{Slot, Stream, UNITS, Unit};
-use crate::links::{Outgoing, Peer, Sender};
+use crate::links::{COPIES, Copy, Hand, NO_COPY, Outgoing, Peer, Sender};
 use crate::ports::{NOTIFICATION_ENTRIES, Port};
 use crate::queue::Deadline;
 use crate::round_trips::RoundTrip;
@@ -10,6 +10,7 @@ use crate::staging::Buffer;
 use core::fmt;
 use netvm_abi::Geometry;
 use netvm_abi::storage::{MakeTable, Storage};
+use netvm_abi::wire::ANSWERS;
 
 macro_rules! tables {
     ($($(#[$doc:meta])* $name:ident: $entry:ty = $make:expr, $len:expr;)*) => {
@@ -83,6 +84,10 @@ tables! {
     slots: Slot = Slot::MISSING, window_slots;
     /// Messages sent and not acknowledged.
     outgoing: Outgoing = Outgoing::default(), window_slots;
+    /// Copies of messages that have left and may be lost.
+    copies: Copy = Copy::FREE, |g: &Geometry| copies_at_once(g).min(COPIES);
+    /// For each message that is numbered and not received, its copy.
+    kept: u16 = NO_COPY, copies_at_once;
     /// This node's ports as senders to each node.
     senders: Sender = Sender::default(), port_pairs;
     /// Other nodes' ports as senders to this one.
@@ -97,6 +102,8 @@ tables! {
     units: Unit = Unit::FREE, |g: &Geometry| usize::from(g.ports) * usize::from(UNITS);
     /// Links of the timers, three for each node.
     deadlines: Deadline = Deadline::default(), |g: &Geometry| 3 * usize::from(g.nodes);
+    /// Places in the timing wheel.
+    hands: Hand = Hand::REST, |g: &Geometry| usize::from(g.nodes);
 }
 
 /// The tables of the links.
@@ -105,10 +112,18 @@ pub(crate) struct LinkTables<S: Storage> {
     pub(crate) outgoing: S::Table<Outgoing>,
     pub(crate) senders: S::Table<Sender>,
     pub(crate) deadlines: S::Table<Deadline>,
+    pub(crate) copies: S::Table<Copy>,
+    pub(crate) kept: S::Table<u16>,
+    pub(crate) hands: S::Table<Hand>,
 }
 
 fn window_slots(g: &Geometry) -> usize {
     usize::from(g.nodes) * usize::from(g.window)
+}
+
+/// Requests and answers that may be on their way to all nodes.
+fn copies_at_once(g: &Geometry) -> usize {
+    usize::from(g.nodes) * (usize::from(g.window) + ANSWERS as usize)
 }
 
 fn port_pairs(g: &Geometry) -> usize {

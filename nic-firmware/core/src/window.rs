@@ -123,6 +123,8 @@ pub enum Place {
 pub struct Sequence {
     size: u32,
     lsn: Seq,
+    /// The lowest number that has not arrived: not before the LSN, nor past `seen`.
+    received: Seq,
     /// One past the highest number that has arrived or been announced.
     seen: Seq,
     /// What the last acknowledgement said.
@@ -139,6 +141,7 @@ impl Sequence {
         Self {
             size: size as u32,
             lsn: first,
+            received: first,
             seen: first,
             acked: first,
             wanted: first,
@@ -183,10 +186,23 @@ impl Sequence {
         if seq.since(self.lsn) >= self.seen.since(self.lsn) {
             self.seen = seq.plus(1);
         }
+        self.received.0 = self.received.0.wrapping_add((seq.0 == self.received.0) as u32);
         if wants_ack && (!self.wants || seq.since(self.lsn) > self.wanted.since(self.lsn)) {
             self.wants = true;
             self.wanted = seq;
         }
+    }
+
+    /// The lowest number that has not arrived, and one past the highest that is known of: the same, unless one is missing.
+    #[must_use]
+    #[inline]
+    pub const fn received(&self) -> (Seq, Seq) {
+        (self.received, self.seen)
+    }
+
+    /// The lowest number that was missing has arrived before.
+    pub const fn receive_next(&mut self) {
+        self.received = self.received.plus(1);
     }
 
     /// The sender has sent everything before `next`, whether it has arrived or not.

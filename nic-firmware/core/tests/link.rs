@@ -189,7 +189,7 @@ fn a_silent_peer_fails_what_waits_for_it() {
     world.nodes[0].poll(world.now);
     world.nodes[0].board.outbox.clear();
     // Nothing reaches node 1 any more.
-    for _ in 0..20 {
+    for _ in 0..50 {
         world.now.0 += 100_000_000;
         let now = world.now;
         let node = &mut world.nodes[0];
@@ -222,7 +222,7 @@ fn a_lost_link_is_told_in_each_epoch() {
     }
     world.nodes[0].poll(world.now);
     world.nodes[0].board.outbox.clear();
-    for _ in 0..20 {
+    for _ in 0..50 {
         world.now.0 += 100_000_000;
         let now = world.now;
         let node = &mut world.nodes[0];

@@ -292,7 +292,7 @@ fn the_next_life_of_the_link_remembers_it() {
     world.pass(Nanos::from_millis(5));
     world.lost = Box::new(|message| matches!(message.header.kind, Kind::Error | Kind::Ack));
     post_all(&mut world, [append(2, 0)]);
-    world.pass(Nanos::from_millis(3000));
+    world.pass(Nanos::from_millis(5000));
     let lost = world.nodes[0].error(1).expect("the link has failed");
     assert_eq!((lost.op, lost.status), (OpId(2), Status::LinkLost));
     world.lost = Box::new(|_| false);

@@ -70,12 +70,15 @@ fn memory_grows_with_nodes_and_ports_and_not_with_host_memory() {
         "the page table lies in the BAR, and nothing else grows with it"
     );
     let nodes = |nodes| footprint(&Geometry { nodes, ..base }).bytes();
-    assert_eq!(nodes(4) - nodes(3), nodes(3) - nodes(2), "linear in nodes");
+    // Few nodes have fewer copies of what is on its way; many share what there is.
+    let (few, many) = (nodes(3) - nodes(2), nodes(31) - nodes(30));
+    assert_eq!(nodes(4) - nodes(3), few, "linear in nodes");
+    assert_eq!(nodes(32) - nodes(31), many, "linear in nodes");
     let text = small.to_string();
     for row in small.rows {
         assert!(text.contains(row.name));
     }
     println!("{text}");
     // The figures that docs quote must not creep up unseen: bytes for each further node.
-    assert!(nodes(3) - nodes(2) < 10_000, "{}", nodes(3) - nodes(2));
+    assert!(few < 42_000 && many < 11_000, "{few} {many}");
 }

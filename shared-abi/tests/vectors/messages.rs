@@ -7,7 +7,8 @@ use netvm_abi::descriptor::Opcode;
 use netvm_abi::frame;
 use netvm_abi::frame::Endpoint;
 use netvm_abi::wire::{
-    Body, Greeting, HEADER_BYTES, HEADER_WORDS, Header, Kind, MessageFlags, Owner, RawBody, ReadTicket,
+    Body, Greeting, HEADER_BYTES, HEADER_WORDS, Header, Kind, MessageFlags, OwnHeader, Owner, RawBody,
+    RawHeader, ReadTicket, Receipt, Received,
 };
 use netvm_abi::*;
 
@@ -58,6 +59,7 @@ pub(crate) fn write() -> Header {
         flags: MessageFlags::ACK_REQUEST,
         len: 8,
         seq: Seq(41),
+        stamp: Stamp(0x0012_d687),
         notification: NotificationId(5),
         address: ADDRESS,
         capability: CapabilitySlot(9),
@@ -71,12 +73,44 @@ pub(crate) fn write() -> Header {
     }
 }
 
+const RECEIPT: Receipt = Receipt {
+    requests: Received {
+        next: Seq(40),
+        beyond: 0x8000_0000_0000_0005,
+    },
+    answers: Received {
+        next: Seq(7),
+        beyond: 0x0000_0001_0000_0002,
+    },
+    echo: Stamp(0x0012_d687),
+    held: 1563,
+    repeats: 3,
+};
+
 fn ack() -> Header {
-    let landed = 0x8000_0000_0000_0005;
-    Header {
+    let mut header = Header {
         seq: Seq(32),
-        ..drivers(back(Body::Ack { landed }))
-    }
+        stamp: Stamp(0x89ab_cdef),
+        ..drivers(back(Body::Ack))
+    };
+    header.set_receipt(&RECEIPT);
+    header
+}
+
+/// Word of a failure that its sender keeps until it has been received.
+fn numbered_error() -> Header {
+    let mut header = OwnHeader::new(&Header {
+        seq: Seq(41),
+        stamp: Stamp(0x89ab_ce00),
+        op: OpId(77),
+        epoch: Epoch(2),
+        ..back(Body::Error {
+            status: Status::Unmapped,
+            owner: OWNER,
+        })
+    });
+    header.number_answer(Seq(7));
+    header.decode()
 }
 
 const fn greeting(page_size: u32, payload: u32, window: u16) -> Greeting {
@@ -232,6 +266,7 @@ fn headers() -> Vec<(&'static str, Header)> {
                 })
             },
         ),
+        ("numbered_error", numbered_error()),
         (
             "hello",
             Header {
@@ -248,7 +283,14 @@ fn headers() -> Vec<(&'static str, Header)> {
                 greeting: greeting(4096, 4096, 128),
             })),
         ),
-        ("probe", drivers(there(Body::Probe))),
+        (
+            "probe",
+            Header {
+                seq: Seq(45),
+                stamp: Stamp(0x0012_ffff),
+                ..drivers(there(Body::Probe))
+            },
+        ),
         ("bye", drivers(there(Body::Bye))),
     ]
 }
@@ -278,9 +320,26 @@ fn message_headers() {
             ..header
         };
         again.set_body(header.body());
+        if header.kind == Kind::Ack {
+            again.set_receipt(&OwnHeader::new(&header).receipt());
+        }
         assert_eq!(again.encode().as_slice(), &bytes[..HEADER_BYTES], "{section}");
     }
     golden.end();
+}
+
+#[test]
+fn receipts() {
+    let mut golden = Golden::read("header");
+    let words = golden.take_words("ack");
+    let ack = RawHeader::of(&words).unwrap();
+    assert_eq!(
+        (ack.seq(), ack.receipt(), ack.answer_number()),
+        (Seq(32), RECEIPT, None)
+    );
+    let words = golden.take_words("numbered_error");
+    let answer = RawHeader::of(&words).unwrap();
+    assert_eq!((answer.seq(), answer.answer_number()), (Seq(41), Some(Seq(7))));
 }
 
 #[test]

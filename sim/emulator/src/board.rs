@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use netvm_abi::atomic::Operand;
 use netvm_abi::wire::OwnHeader;
-use netvm_abi::{Nanos, ReceiveId, StagingId};
+use netvm_abi::{Nanos, NodeId, ReceiveId, StagingId};
 use netvm_nic::platform::{Dma, DmaId, Interrupt, Payload, Platform};
 use netvm_platform::{Device, DmaEnd, Frame};
 
@@ -86,6 +86,11 @@ impl Platform for Board {
 
     fn set_operand(&mut self, slot: u8, operand: &Operand) {
         self.buffers.operands.set(slot, operand);
+    }
+
+    /// The wire is a queue in memory.
+    fn loses_frames(&self, _node: NodeId) -> bool {
+        false
     }
 
     fn transmit(&mut self, header: &OwnHeader, payload: Payload<'_>) {

@@ -6,9 +6,9 @@ use netvm_abi::Nanos;
 use netvm_abi::wire::Header;
 use std::cell::Cell;
 
-/// One frame, which is lost or comes late. Every other frame of its link arrives.
+/// One message, which is lost or comes late each time that it is sent. Every other frame of its link arrives.
 ///
-/// If it is lost, the receiver finds the gap and ends the link, as after a cut.
+/// If it is lost, its sender gives up the link in the end, as after a cut.
 #[derive(Clone, Copy, Debug)]
 pub struct Script {
     /// The frames that count.
@@ -17,7 +17,7 @@ pub struct Script {
     pub nth: u32,
 }
 
-/// What becomes of the frame of a script.
+/// What becomes of the message of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Blow {
     /// It is lost.
@@ -30,31 +30,56 @@ pub(crate) enum Blow {
 #[derive(Debug, Default)]
 pub(crate) struct Play {
     script: Cell<Option<(Script, Blow)>>,
+    struck: Cell<Option<(Header, Blow)>>,
 }
 
 impl Play {
     /// Begins a script.
     pub(crate) fn begin(&self, script: Script, blow: Blow) {
         self.script.set(Some((script, blow)));
+        self.struck.set(None);
     }
 
     /// What the script makes of this frame. Asked once for each frame.
     pub(crate) fn strikes(&self, header: &Header) -> Option<Blow> {
+        if let Some((struck, blow)) = self.struck.get()
+            && is_same(&struck, header)
+        {
+            return Some(blow);
+        }
         let (script, blow) = self.script.get().filter(|(script, _)| (script.frames)(header))?;
         let left = script.nth.checked_sub(1);
         self.script.set(left.map(|nth| (Script { nth, ..script }, blow)));
-        left.is_none().then_some(blow)
+        if left.is_some() {
+            return None;
+        }
+        self.struck.set(Some((*header, blow)));
+        Some(blow)
     }
+}
+
+/// Whether a message is this one, sent again.
+fn is_same(struck: &Header, header: &Header) -> bool {
+    let link = |header: &Header| {
+        (
+            header.source,
+            header.destination,
+            header.source_incarnation,
+            header.destination_incarnation,
+        )
+    };
+    // A message that is not kept is another one each time, but for its number.
+    (link(struck), struck.kind, struck.seq) == (link(header), header.kind, header.seq)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use netvm_abi::NodeId;
     use netvm_abi::wire::Kind;
+    use netvm_abi::{NodeId, Seq};
 
     #[test]
-    fn only_the_named_frame_is_struck() {
+    fn only_the_named_message_is_struck_and_each_time() {
         let play = Play::default();
         let write = Header::new(Kind::Write, NodeId(0), NodeId(1));
         let flush = Header::new(Kind::Flush, NodeId(0), NodeId(1));
@@ -65,8 +90,20 @@ mod tests {
         };
         for blow in [Blow::Lost, Blow::Late(Nanos(5))] {
             play.begin(script, blow);
-            let struck = [flush, write, flush, write, write, flush].map(|header| play.strikes(&header));
-            assert_eq!(struck, [None, None, None, Some(blow), None, None]);
+            let sent = [
+                (flush, 1),
+                (write, 1),
+                (flush, 2),
+                (write, 2),
+                (write, 3),
+                (write, 2),
+                (flush, 2),
+            ];
+            let struck = sent.map(|(header, seq)| {
+                let seq = Seq(seq);
+                play.strikes(&Header { seq, ..header })
+            });
+            assert_eq!(struck, [None, None, None, Some(blow), None, Some(blow), None]);
         }
     }
 }

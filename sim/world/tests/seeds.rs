@@ -89,10 +89,7 @@ const FOUND: [(u64, &str); 10] = [
         51_000_098,
         "an answer that comes between the end of a link and its being told",
     ),
-    (
-        60_000_336,
-        "a page's age asked before the driver's lock was held",
-    ),
+    (60_000_336, "a page's age asked before the driver's lock was held"),
     (
         60_001_146,
         "a waiter of a semaphore whose wake-up was refused, while others came and went",

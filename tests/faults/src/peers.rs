@@ -127,7 +127,7 @@ impl Peer {
             {
                 self.up = false;
             }
-            Body::Ack { .. } => self.acked = header.seq,
+            Body::Ack => self.acked = header.seq,
             Body::ReadRequest { .. } | Body::AtomicRequest { .. } | Body::Flush { .. } => {
                 self.received = header.seq.plus(1);
                 self.requests.push(*header);

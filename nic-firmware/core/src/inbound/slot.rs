@@ -78,6 +78,8 @@ impl Slot {
         self.holds_receive = true;
         self.generation.0 = self.generation.0.wrapping_add(1);
         self.status = Status::Ok;
+        // From now on the slot is not empty.
+        self.state = SlotState::Queued;
     }
 
     /// What the message waits for.

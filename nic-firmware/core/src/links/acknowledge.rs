@@ -5,53 +5,48 @@ use crate::env::Env;
 use crate::platform::{Payload, Platform};
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Body, OwnHeader};
-use netvm_abi::{BounceId, Nanos, NodeId, Seq};
+use netvm_abi::{BounceId, Nanos, NodeId, Seq, Stamp};
 
 impl<S: Storage> Links<S> {
-    /// Acknowledges what has landed: lowest number missing, and a bitmap of what has ended past it.
+    /// Acknowledges what has landed and what has been received; `has_arrived` knows of each request.
     pub(crate) fn send_ack<P: Platform>(
         &mut self,
         p: &mut P,
         env: &mut Env<S>,
         id: NodeId,
-        has_ended: impl Fn(BounceId) -> bool,
+        has_arrived: impl Fn(BounceId) -> bool,
     ) {
-        let window = u32::from(env.config.geometry.window);
         let Some(peer) = self.get_mut(id) else {
             return;
         };
         peer.sequence.acknowledged();
         let lsn = peer.sequence.lsn();
-        let mut landed = 0;
-        // What has not been seen has not ended.
-        for ahead in 0..peer.sequence.past_lsn().min(64) {
-            let seq = lsn.plus(1 + ahead);
-            let ended = ahead + 1 < window && has_ended(env.config.slot_id(id, (seq.0 % window) as u16));
-            landed |= u64::from(ended) << ahead;
-        }
-        let mut header = self.session_header(env, Body::Ack { landed }, id);
-        header.seq = lsn;
+        let receipt = self.receipt(env, id, has_arrived);
+        let mut header = self.session_header(env, Body::Ack, id);
+        (header.seq, header.stamp) = (lsn, Stamp::of(env.now));
+        header.set_receipt(&receipt);
         env.counters.acks_sent += 1;
         p.transmit(&OwnHeader::new(&header), Payload::Empty);
     }
 
-    /// An acknowledgement: gives window slots back to their ports. The bitmap is for a fabric that
-    /// loses messages; credits follow the LSN alone.
-    pub(crate) fn acknowledged(&mut self, env: &mut Env<S>, id: NodeId, seq: Seq) {
+    /// An acknowledgement: gives window slots back to their ports. Credits follow the LSN alone. Whether any honest card
+    /// says so.
+    pub(crate) fn acknowledged(&mut self, env: &mut Env<S>, id: NodeId, seq: Seq) -> bool {
         let window = u32::from(env.config.geometry.window);
         let Some(peer) = self.peers.get_mut(id.index()) else {
-            return;
+            return false;
         };
         let first = peer.credits.acked();
         env.counters.acks_received += 1;
         let Some(freed) = peer.credits.acknowledge(seq) else {
             env.counters.acks_refused += 1;
-            return;
+            return false;
         };
         peer.unanswered = 0;
         for step in 0..freed.min(window) {
             self.settle(&env.config, id, first.plus(step).0);
         }
+        true
     }
 
     /// The LSN has moved. Returns whether that is to be acknowledged now; else it is when the link has been idle.

@@ -87,10 +87,11 @@ impl<S: Storage> Links<S> {
         header.len = CONTROL_BYTES as u16;
         let mut header = OwnHeader::new(&header);
         let seq = way.assign();
-        way.number(&env.config, &mut header, Outgoing::default(), seq);
+        way.number(&env.config, now, &mut header, Outgoing::default(), seq);
         env.counters.messages_sent += 1;
         env.counters.bytes_sent += u64::from(header.payload_len());
         env.counters.control_sent += 1;
+        self.keep_request(&env.config, now, id, &header, Payload::Inline(&words));
         p.transmit(&header, Payload::Inline(&words));
         self.arm_probe(env, id, now);
         control_sent(p, env, control.token, Status::Ok);

@@ -1,11 +1,12 @@
 //! The sending side of links: credits, the ports' shares of them, and whose the messages are that have left.
 
+use super::copies::Copies;
 use super::{Links, Peer, Timer};
 use crate::config::Config;
 use crate::env::Env;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::OwnHeader;
-use netvm_abi::{Epoch, Generation, Incarnation, NodeId, OpId, PortId, Seq};
+use netvm_abi::{Epoch, Generation, Incarnation, Nanos, NodeId, OpId, PortId, Seq, Stamp};
 
 /// A port's sending side towards one node.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,13 +37,14 @@ pub struct Outgoing {
 }
 
 /// A port's way to a node.
-pub(crate) struct Way<'a> {
+pub(crate) struct Way<'a, S: Storage> {
     peer: &'a mut Peer,
     sender: &'a mut Sender,
     outgoing: &'a mut [Outgoing],
+    copies: &'a mut Copies<S>,
 }
 
-impl Way<'_> {
+impl<S: Storage> Way<'_, S> {
     /// The node.
     #[inline]
     pub(crate) fn peer(&mut self) -> &mut Peer {
@@ -52,9 +54,26 @@ impl Way<'_> {
     /// Takes a window slot for the port, which gets at most half of them (promise P5).
     #[inline(always)]
     pub(crate) fn reserve(&mut self, window: u16) -> bool {
-        let room = self.sender.share < window / 2 && self.peer.credits.reserve();
-        self.sender.share += u16::from(room);
-        room
+        if self.sender.share >= window / 2 || !self.reserve_copy() {
+            return false;
+        }
+        if !self.peer.credits.reserve() {
+            self.unreserve_copy();
+            return false;
+        }
+        self.sender.share += 1;
+        true
+    }
+
+    /// Reserves a copy for a message, if the wire may lose it.
+    #[inline(always)]
+    fn reserve_copy(&mut self) -> bool {
+        !self.peer.lossy || self.copies.reserve()
+    }
+
+    #[inline]
+    fn unreserve_copy(&mut self) {
+        self.copies.unreserve(u32::from(self.peer.lossy));
     }
 
     /// Whether an operation of this way was lost at this side.
@@ -79,10 +98,13 @@ impl Way<'_> {
     /// Takes a window slot for a message that leaves at once. Gives its number.
     #[inline(always)]
     pub(crate) fn take(&mut self, window: u16) -> Option<Seq> {
-        if self.sender.share >= window / 2 {
+        if self.sender.share >= window / 2 || !self.reserve_copy() {
             return None;
         }
-        let seq = self.peer.credits.take()?;
+        let Some(seq) = self.peer.credits.take() else {
+            self.unreserve_copy();
+            return None;
+        };
         self.sender.share += 1;
         Some(seq)
     }
@@ -95,9 +117,17 @@ impl Way<'_> {
 
     /// Gives a message its number, and writes down whose it is. Returns whether the peer is to be looked at anyway.
     #[inline(always)]
-    pub(crate) fn number(self, config: &Config, header: &mut OwnHeader, out: Outgoing, seq: Seq) -> bool {
+    pub(crate) fn number(
+        self,
+        config: &Config,
+        now: Nanos,
+        header: &mut OwnHeader,
+        out: Outgoing,
+        seq: Seq,
+    ) -> bool {
         let (peer, window) = (self.peer, u32::from(config.geometry.window));
         header.set_number(seq, [peer.local, peer.remote]);
+        header.set_stamp(Stamp::of(now));
         // One request in every quarter of a window, at its end: so a holder of a half (a port) or of the whole has
         // asked, not every message asks when the window is full, and what a half asks for comes with the half.
         if seq.plus(1).0 & (window / 4 - 1) == 0 {
@@ -114,11 +144,12 @@ impl Way<'_> {
 impl<S: Storage> Links<S> {
     /// The way of a port to a node.
     #[inline(always)]
-    pub(crate) fn way(&mut self, config: &Config, node: NodeId, port: PortId) -> Option<Way<'_>> {
+    pub(crate) fn way(&mut self, config: &Config, node: NodeId, port: PortId) -> Option<Way<'_, S>> {
         Some(Way {
             peer: self.peers.get_mut(node.index())?,
             sender: self.senders.get_mut(config.stream_index(node, port))?,
             outgoing: &mut self.outgoing,
+            copies: &mut self.copies,
         })
     }
 
@@ -139,6 +170,7 @@ impl<S: Storage> Links<S> {
             way.sender.share = way.sender.share.saturating_sub(1);
             // A later life of the link has forgotten the reservation.
             if way.peer.is_up_in(life) {
+                way.copies.unreserve(u32::from(way.peer.lossy));
                 way.peer.credits.unreserve();
             }
         }

@@ -69,7 +69,7 @@ impl<S: Storage> Links<S> {
                 first: Self::first_seq(local),
                 payload: env.config.geometry.payload,
             };
-            self.begin_life(env, now, id, offer);
+            self.begin_life(env, now, id, offer, false);
             self.comes_up(p, env, id);
             return;
         }
@@ -185,7 +185,7 @@ impl<S: Storage> Links<S> {
             peer.local = local;
             peer.state = State::Accepted;
         }
-        self.begin_life(env, now, id, offer);
+        self.begin_life(env, now, id, offer, p.loses_frames(id));
         self.send_hello_ack(p, env, id);
         self.arm_probe(env, id, now);
     }
@@ -222,7 +222,7 @@ impl<S: Storage> Links<S> {
             first: header.seq,
             payload: greeting.payload,
         };
-        self.begin_life(env, now, id, offer);
+        self.begin_life(env, now, id, offer, p.loses_frames(id));
         self.comes_up(p, env, id);
         self.arm_probe(env, id, now);
         Greeted::Up
@@ -259,6 +259,13 @@ impl<S: Storage> Links<S> {
             return;
         }
         send_bye(p, env, id, ours, theirs);
+    }
+
+    /// Ends the life of a link at its other side.
+    pub(crate) fn end_at_peer<P: Platform>(&self, p: &mut P, env: &Env<S>, id: NodeId) {
+        if let Some(peer) = self.get(id) {
+            send_bye(p, env, id, peer.local, peer.remote);
+        }
     }
 
     /// Ends all links at their other sides: this firmware ends, and nothing is to be asked of it any more. A farewell

@@ -2,6 +2,7 @@
 //! peers, so a line does what a heap would ([`crate::queue`]), and nothing loops over all nodes.
 
 use super::greetings::send_bye;
+use super::wheel::Wheel;
 use super::{Links, State};
 use crate::config::Timers;
 use crate::env::Env;
@@ -12,7 +13,7 @@ use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Body, OwnHeader};
-use netvm_abi::{BounceId, Incarnation, Nanos, NodeId, Seq};
+use netvm_abi::{BounceId, Incarnation, Nanos, NodeId, Seq, Stamp};
 
 /// The three kinds, as rows of the deadline table.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +39,8 @@ pub(super) struct Alarms {
     ack: DeadlineQueue,
     probe: DeadlineQueue,
     hello: DeadlineQueue,
-    /// The earliest deadline of all lines: a pass that comes before it compares once. A line changes in
-    /// [`set`](Self::set) and in [`Links::pop_due`] only; the first ends with [`settle`](Self::settle), and so does
+    /// The earliest deadline of all lines and of the wheel: a pass that comes before it compares once. They change in
+    /// [`set`](Self::set), [`Links::ring_at`] and [`Links::pop_due`] only; the first ends with [`settle`](Self::settle), and so does
     /// the pass that takes what is due ([`Links::settle_alarms`]).
     earliest: Option<Nanos>,
 }
@@ -65,16 +66,27 @@ impl Alarms {
     #[inline(never)]
     fn set(&mut self, links: &mut [Deadline], timer: Timer, index: u32, now: Nanos) {
         self.line(timer).append(links, index, now.0);
-        self.settle(links);
+        // A line's new deadline is its last.
+        self.earliest = self
+            .earliest
+            .into_iter()
+            .chain(self.line(timer).next(links).map(Nanos))
+            .min();
     }
 
     /// Finds the earliest deadline.
-    fn settle(&mut self, links: &[Deadline]) {
+    fn settle(&mut self, links: &[Deadline], wheel: &Wheel) {
         self.earliest = [&self.ack, &self.probe, &self.hello]
             .into_iter()
             .filter_map(|line| line.next(links))
-            .min()
-            .map(Nanos);
+            .map(Nanos)
+            .chain(wheel.next())
+            .min();
+    }
+
+    /// An alarm of the wheel may be the earliest now.
+    fn settle_earlier(&mut self, at: Option<Nanos>) {
+        self.earliest = self.earliest.into_iter().chain(at).min();
     }
 
     fn line(&mut self, timer: Timer) -> &mut DeadlineQueue {
@@ -132,6 +144,28 @@ impl<S: Storage> Links<S> {
         }
     }
 
+    /// Whether the alarm of a link's copies rings at this time or before.
+    #[inline(always)]
+    pub(super) fn rings_before(&self, id: NodeId, at: u64) -> bool {
+        self.hands
+            .get(id.index())
+            .is_some_and(|hand| hand.rings_before(at))
+    }
+
+    /// Looks at the copies of a link at this time.
+    #[inline(never)]
+    pub(super) fn ring_at(&mut self, id: NodeId, now: Nanos, at: Nanos) {
+        self.wheel.set(&mut self.hands, u32::from(id.0), now, at);
+        let next = self.wheel.next();
+        self.alarms.settle_earlier(next);
+    }
+
+    /// Takes a link whose copies are to be looked at.
+    pub(crate) fn pop_rung(&mut self, now: Nanos) -> Option<NodeId> {
+        let link = self.wheel.pop_due(&mut self.hands, now)?;
+        Some(NodeId(link as u16))
+    }
+
     /// Greet again later.
     pub(super) fn arm_hello(&mut self, env: &Env<S>, id: NodeId, now: Nanos) {
         if id != env.config.node {
@@ -157,7 +191,7 @@ impl<S: Storage> Links<S> {
 
     /// What was due has been taken.
     pub(crate) fn settle_alarms(&mut self) {
-        self.alarms.settle(&self.deadlines);
+        self.alarms.settle(&self.deadlines, &self.wheel);
     }
 
     /// The next deadline of any kind.
@@ -168,7 +202,7 @@ impl<S: Storage> Links<S> {
     /// Whether there is anything new to acknowledge to a peer.
     pub(crate) fn ack_is_useful(&self, id: NodeId) -> bool {
         self.get(id)
-            .is_some_and(|peer| peer.is_alive() && peer.sequence.ack_useful())
+            .is_some_and(|peer| peer.is_alive() && (peer.sequence.ack_useful() || peer.arrivals.has_news()))
     }
 
     /// What a peer whose link is alive has acknowledged.
@@ -211,7 +245,10 @@ impl<S: Storage> Links<S> {
         if !in_doubt {
             peer.unanswered = 0;
         }
-        let gap_stays = peer.sequence.anything_past_lsn() && peer.gap_since.after(timers.gap_timeout) <= now;
+        // Where the wire may lose frames, the sender fills the gap, or finds that it cannot.
+        let gap_stays = !peer.lossy
+            && peer.sequence.anything_past_lsn()
+            && peer.gap_since.after(timers.gap_timeout) <= now;
         let lsn = env.config.slot_id(id, peer.lsn_slot());
         let hole = witness.overdue || (gap_stays && (witness.is_missing)(lsn));
         if hole || (in_doubt && peer.unanswered >= timers.probe_limit && owes) {
@@ -227,7 +264,7 @@ impl<S: Storage> Links<S> {
             let next = peer.credits.next();
             env.counters.probes_sent += 1;
             let mut probe = self.session_header(env, Body::Probe, id);
-            probe.seq = next;
+            (probe.seq, probe.stamp) = (next, Stamp::of(now));
             p.transmit(&OwnHeader::new(&probe), Payload::Empty);
         }
         self.arm_probe(env, id, now);

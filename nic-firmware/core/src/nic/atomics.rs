@@ -130,7 +130,7 @@ fn authorise<'a, P: Platform, S: Storage>(
 fn answer<P: Platform, S: Storage>(
     p: &mut P,
     env: &mut Env<S>,
-    links: &Links<S>,
+    links: &mut Links<S>,
     request: &OwnHeader,
     result: Result<AtomicResult, Status>,
 ) {
@@ -143,7 +143,9 @@ fn answer<P: Platform, S: Storage>(
         status: result.err().unwrap_or(Status::Ok),
         result: result.unwrap_or_default(),
     };
-    p.transmit(&links.answer(body, 0, request), Payload::Empty);
+    let mut header = links.answer(body, 0, request);
+    links.keep_answer(env, &mut header, Payload::Empty);
+    p.transmit(&header, Payload::Empty);
 }
 
 impl<S: Storage> Nic<S> {
@@ -230,7 +232,13 @@ impl<S: Storage> Nic<S> {
         let Some((slot, Some(unit))) = self.inbound.with_unit(at) else {
             return;
         };
-        answer(p, &mut self.env, &self.links, slot.header(), Ok(unit.result()));
+        answer(
+            p,
+            &mut self.env,
+            &mut self.links,
+            slot.header(),
+            Ok(unit.result()),
+        );
         if let Some(next) = leave(&self.env, slot, Some(unit)) {
             self.inbound.hand_over(&mut self.env, next);
         }
@@ -330,7 +338,7 @@ impl<S: Storage> Nic<S> {
             Err(_) => Step::Refused,
         };
         if let Some((slot, unit)) = self.inbound.with_unit(at) {
-            answer(p, &mut self.env, &self.links, slot.header(), result);
+            answer(p, &mut self.env, &mut self.links, slot.header(), result);
             if let Some(next) = leave(&self.env, slot, unit) {
                 self.inbound.hand_over(&mut self.env, next);
             }
@@ -346,7 +354,7 @@ impl<S: Storage> Nic<S> {
         result: Result<AtomicResult, Status>,
     ) {
         if let Some(slot) = self.inbound.get(at) {
-            answer(p, &mut self.env, &self.links, slot.header(), result);
+            answer(p, &mut self.env, &mut self.links, slot.header(), result);
         }
     }
 

@@ -6,7 +6,7 @@ use super::Nic;
 use netvm_abi::storage::Storage;
 
 /// Kinds of things that a NIC holds.
-const KINDS: usize = 13;
+const KINDS: usize = 14;
 
 /// How many of each kind of thing a NIC holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +39,7 @@ impl<S: Storage> Nic<S> {
             ("read_slots", self.round_trips.held()),
             ("credits", self.links.credits_held()),
             ("answers", self.links.answers_owed()),
+            ("copies", self.links.copies_held()),
             ("control_messages", self.links.controls_held()),
             ("dma_slots", self.dmas.in_flight()),
             ("barriers", self.dmas.barriers_held()),

@@ -21,6 +21,7 @@ impl<S: Storage> Nic<S> {
             header.stand_alone();
         }
         self.env.counters.errors_sent += 1;
+        self.links.keep_answer(&mut self.env, &mut header, Payload::Empty);
         p.transmit(&header, Payload::Empty);
     }
 

@@ -43,7 +43,8 @@ impl<S: Storage> Nic<S> {
             failed,
             refused,
         };
-        let header = self.links.answer(body, 0, request);
+        let mut header = self.links.answer(body, 0, request);
+        self.links.keep_answer(&mut self.env, &mut header, Payload::Empty);
         p.transmit(&header, Payload::Empty);
     }
 }

@@ -116,7 +116,7 @@ impl<S: Storage> Nic<S> {
             generation: owner,
         };
         let seq = way.assign();
-        let watched = way.number(&self.env.config, header, out, seq);
+        let watched = way.number(&self.env.config, now, header, out, seq);
         self.env.counters.messages_sent += 1;
         self.env.counters.bytes_sent += u64::from(header.payload_len());
         if let Some(slot) = entry.read {
@@ -131,7 +131,10 @@ impl<S: Storage> Nic<S> {
                     queue.copy_inline(&block, used);
                 }
                 self.env.counters.inline_sent += 1;
-                p.transmit(header, Payload::Inline(&words));
+                let payload = Payload::Inline(&words);
+                self.links
+                    .keep_request(&self.env.config, now, node, header, payload);
+                p.transmit(header, payload);
             }
             (Source::Page, Some(staging)) => {
                 self.env.counters.staged_sent += 1;
@@ -141,9 +144,20 @@ impl<S: Storage> Nic<S> {
                 } else {
                     staging
                 };
-                p.transmit(header, Payload::Staging(staging));
+                let payload = Payload::Staging(staging);
+                if self
+                    .links
+                    .keep_request(&self.env.config, now, node, header, payload)
+                {
+                    self.staging.keep(staging);
+                }
+                p.transmit(header, payload);
             }
-            _ => p.transmit(header, Payload::Empty),
+            _ => {
+                self.links
+                    .keep_request(&self.env.config, now, node, header, Payload::Empty);
+                p.transmit(header, Payload::Empty);
+            }
         }
         let is_write = entry.is_write();
         port.drop_head();

@@ -2,16 +2,18 @@
 
 use super::Nic;
 use crate::inbound::SlotState;
-use crate::links::{Greeted, Lost, Offer, Timer, Verdict, Witness};
+use crate::links::{Greeted, Lost, Offer, Overdue, Peer, Timer, Verdict, Witness};
 use crate::platform::Platform;
 use netvm_abi::port_area::ErrorRecord;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::Header;
-use netvm_abi::{BounceId, Incarnation, Nanos, NodeId, Seq};
+use netvm_abi::wire::{Header, Receipt};
+use netvm_abi::{BounceId, Incarnation, Nanos, NodeId, Seq, Stamp};
 
 /// Peers of each kind that one call serves at most.
 const BATCH: usize = 8;
+/// Messages that one step sends again at most; the next acknowledgement or alarm goes on.
+const BATCH_AGAIN: usize = 16;
 
 impl<S: Storage> Nic<S> {
     /// The host wants a link.
@@ -46,13 +48,82 @@ impl<S: Storage> Nic<S> {
     pub(super) fn send_ack<P: Platform>(&mut self, p: &mut P, id: NodeId) {
         let inbound = &self.inbound;
         self.links
-            .send_ack(p, &mut self.env, id, |at| inbound.has_ended(at));
+            .send_ack(p, &mut self.env, id, |at| inbound.has_arrived(at));
     }
 
-    /// An acknowledgement: gives window slots back to their ports.
-    pub(super) fn ack_arrives(&mut self, id: NodeId, seq: Seq) {
-        self.links.acknowledged(&mut self.env, id, seq);
+    /// An acknowledgement: gives window slots back to their ports, lets go of what has been received, and sends again
+    /// what has not, though what left later has.
+    pub(super) fn ack_arrives<P: Platform>(
+        &mut self,
+        p: &mut P,
+        now: Nanos,
+        id: NodeId,
+        seq: Seq,
+        receipt: &Receipt,
+    ) {
+        let honest = self.links.acknowledged(&mut self.env, id, seq);
         self.ports.stir();
+        if !honest || !self.links.get(id).is_some_and(Peer::is_lossy) {
+            return;
+        }
+        // What has ended has been received, whatever the receipt says: its number may come again.
+        let mut receipt = *receipt;
+        if seq.is_after(receipt.requests.next) {
+            (receipt.requests.next, receipt.requests.beyond) = (seq, 0);
+        }
+        self.receipt_arrives(p, now, id, &receipt);
+    }
+
+    #[inline(never)]
+    fn receipt_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId, receipt: &Receipt) {
+        let (staging, ports) = (&mut self.staging, &mut self.ports);
+        self.links.confirm(&self.env.config, now, id, receipt, |buffer| {
+            staging.received(ports, buffer)
+        });
+        self.resume_reads(p, now);
+        for _ in 0..BATCH_AGAIN {
+            let Some(copy) = self.links.next_lost_copy(&self.env, now, id) else {
+                return;
+            };
+            if !self.send_again(p, now, id, copy) {
+                return;
+            }
+        }
+    }
+
+    /// Sends a message again. If that has been done too often, its link is lost: false.
+    fn send_again<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId, copy: u16) -> bool {
+        let Some(copy) = self.links.resend(&mut self.env, now, id, copy) else {
+            self.links.end_at_peer(p, &self.env, id);
+            self.lose_link(p, now, id, None);
+            return false;
+        };
+        let stamp = Stamp::of(now);
+        if let Some(staging) = copy.staging()
+            && !self.staging.leaves_again(staging)
+        {
+            // It has not left yet for the last time.
+            copy.later(stamp);
+            return true;
+        }
+        self.env.counters.retransmitted += 1;
+        let (header, payload) = copy.again(stamp);
+        p.transmit(header, payload);
+        true
+    }
+
+    /// The alarm of a link rings: what has not been received for too long leaves again.
+    fn look_at_copies<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId) {
+        for _ in 0..BATCH_AGAIN {
+            match self.links.overdue(&mut self.env, now, id) {
+                Overdue::Resend(copy) => {
+                    if !self.send_again(p, now, id, copy) {
+                        return;
+                    }
+                }
+                Overdue::Nothing => return,
+            }
+        }
     }
 
     /// The LSN has moved: acknowledges now if that is due, else when the link has been idle.
@@ -86,6 +157,12 @@ impl<S: Storage> Nic<S> {
                 }
             }
         }
+        for _ in 0..BATCH {
+            let Some(id) = self.links.pop_rung(now) else {
+                break;
+            };
+            self.look_at_copies(p, now, id);
+        }
         self.links.settle_alarms();
         self.links.is_anything_due(now)
     }
@@ -96,9 +173,18 @@ impl<S: Storage> Nic<S> {
             return;
         };
         let inbound = &self.inbound;
+        let timers = &self.env.config.timers;
+        let window = u32::from(self.env.config.geometry.window);
+        // Where the wire may lose an answer, it is sent again for so long.
+        let again = if self.links.get(id).is_some_and(Peer::is_lossy) {
+            timers.resend_time()
+        } else {
+            Nanos(0)
+        };
+        let patience = timers.gap_timeout.after(again);
         let witness = Witness {
             asked: self.round_trips.ask(id),
-            overdue: self.round_trips.is_overdue(&self.env, now, id, acked),
+            overdue: self.round_trips.is_overdue(now, id, acked, window, patience),
             is_missing: &|at| inbound.state(at) == Some(SlotState::Missing),
         };
         if self.links.check(p, &mut self.env, now, id, &witness) == Verdict::Dead {
@@ -112,6 +198,9 @@ impl<S: Storage> Nic<S> {
             return;
         };
         if over.was_up {
+            let (staging, ports) = (&mut self.staging, &mut self.ports);
+            self.links
+                .drop_copies(&self.env.config, id, |buffer| staging.received(ports, buffer));
             self.fail_outgoing(p, id);
             self.fail_round_trips(p, id);
             self.links.fail_controls(p, &mut self.env, id, Status::LinkLost);

@@ -16,17 +16,17 @@ use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Body, OwnHeader};
 use netvm_abi::{BounceId, Nanos, SegmentId, StagingId};
 
-/// Answers a read.
+/// Answers a read. Whether the answer is kept until it has been received.
 #[inline(always)]
 fn reply<P: Platform, S: Storage>(
     p: &mut P,
     env: &mut Env<S>,
-    links: &Links<S>,
+    links: &mut Links<S>,
     request: &OwnHeader,
     data: Result<StagingId, Status>,
-) {
+) -> bool {
     let Body::ReadRequest { ticket, len } = request.body() else {
-        return;
+        return false;
     };
     let (status, len, payload) = match data {
         Ok(staging) => {
@@ -43,7 +43,10 @@ fn reply<P: Platform, S: Storage>(
         Err(status) => (status, 0, Payload::Empty),
     };
     let body = Body::ReadReply { ticket, status };
-    p.transmit(&links.answer(body, len, request), payload);
+    let mut header = links.answer(body, len, request);
+    let kept = links.keep_answer(env, &mut header, payload);
+    p.transmit(&header, payload);
+    kept
 }
 
 /// Whether the read in a window slot may be served; its sender's path takes answers of at most `payload` bytes.
@@ -142,7 +145,12 @@ impl<S: Storage> Nic<S> {
         if slot.state() != SlotState::Sourcing {
             return;
         }
-        reply(p, &mut self.env, &self.links, slot.header(), data);
+        let kept = reply(p, &mut self.env, &mut self.links, slot.header(), data);
+        if let Ok(staging) = data
+            && kept
+        {
+            self.staging.keep(staging);
+        }
         let step = match data {
             Ok(_) => Step::Ended(Status::Ok),
             Err(_) => Step::Refused,
@@ -157,7 +165,12 @@ impl<S: Storage> Nic<S> {
         request: &OwnHeader,
         data: Result<StagingId, Status>,
     ) {
-        reply(p, &mut self.env, &self.links, request, data);
+        let kept = reply(p, &mut self.env, &mut self.links, request, data);
+        if let Ok(staging) = data
+            && kept
+        {
+            self.staging.keep(staging);
+        }
     }
 
     /// Gives free staging buffers to reads that wait for one. Also called once in every pass.

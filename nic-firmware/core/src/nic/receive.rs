@@ -11,6 +11,7 @@ use super::{Frame, Nic};
 use crate::behind::is_held_back;
 use crate::config::Config;
 use crate::inbound::SlotState;
+use crate::links::Numbered;
 use crate::platform::Platform;
 use crate::window::Place;
 use netvm_abi::control::Modes;
@@ -20,7 +21,7 @@ use netvm_abi::storage::Storage;
 use netvm_abi::wire::{
     Body, HEADER_BYTES, HEADER_WORDS, Kind, MessageFlags, OwnHeader, RawHeader, claims_slot,
 };
-use netvm_abi::{BounceId, Incarnation, Nanos, NodeId, OpId, ReceiveId};
+use netvm_abi::{BounceId, Incarnation, Nanos, NodeId, OpId, ReceiveId, Seq};
 
 /// How far a message got at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +97,7 @@ impl<S: Storage> Nic<S> {
         let node = header.source();
         if matches!(header.kind(), Kind::Hello | Kind::HelloAck | Kind::Bye) {
             self.greeting_arrives(p, now, &header.decode());
-        } else if self.in_session(p, now, &header) {
+        } else if self.in_session(p, now, &header) && self.is_new(p, now, &header) {
             match header.body() {
                 Body::ReadReply { ticket, status } => {
                     let len = header.payload_len();
@@ -113,11 +114,14 @@ impl<S: Storage> Nic<S> {
                     status,
                     result,
                 } => self.atomic_reply_arrives(p, node, ticket, status, result),
-                Body::Ack { .. } => self.ack_arrives(node, header.seq()),
+                Body::Ack => self.ack_arrives(p, now, node, header.seq(), &header.receipt()),
                 Body::Error { status, owner } => self.error_arrives(p, &header.decode(), status, owner),
                 Body::Probe => {
                     self.env.counters.probes_received += 1;
                     self.links.announced(&self.env, now, node, header.seq());
+                    if let Some(peer) = self.links.get_mut(node) {
+                        peer.stamped(now, header.stamp());
+                    }
                     self.send_ack(p, node);
                 }
                 _ => self.env.counters.malformed += 1,
@@ -140,6 +144,28 @@ impl<S: Storage> Nic<S> {
         peer.heard(now);
         if peer.is_accepted() {
             self.link_up(p, header.source());
+        }
+        true
+    }
+
+    /// Whether a message that takes no slot has not been here before. One that is numbered is acknowledged, now or later.
+    fn is_new<P: Platform>(&mut self, p: &mut P, now: Nanos, header: &Arrived<'_>) -> bool {
+        let Some(number) = header.answer_number() else {
+            return true;
+        };
+        let id = header.source();
+        match self.links.answer_numbered(now, id, number, header.stamp()) {
+            Numbered::New { acknowledge: false } => self.links.arm_ack(&self.env, id, now),
+            Numbered::New { acknowledge: true } => self.send_ack(p, id),
+            Numbered::Again => {
+                self.env.counters.duplicates += 1;
+                self.send_ack(p, id);
+                return false;
+            }
+            Numbered::Nonsense => {
+                self.env.counters.out_of_window += 1;
+                return false;
+            }
         }
         true
     }
@@ -192,18 +218,31 @@ impl<S: Storage> Nic<S> {
         peer.heard(now);
         let at = match peer.place(seq) {
             Place::Slot(index) => self.env.config.slot_id(id, index),
-            place => return self.out_of_place(p, receive, place),
+            place => return self.out_of_place(p, now, frame, place),
         };
         let Some(slot) = self.inbound.get_mut(at) else {
             return;
         };
         if slot.state() != SlotState::Missing {
-            return self.out_of_place(p, receive, Place::Before);
+            return self.out_of_place(p, now, frame, Place::Before);
         }
         let early = peer.arrived(now, seq, header.flags().contains(MessageFlags::ACK_REQUEST));
+        let (misses, lossy) = (peer.misses_some(), peer.is_lossy());
+        if lossy {
+            peer.stamped(now, header.stamp());
+        }
         self.env.counters.messages_received += 1;
         self.env.counters.bytes_received += u64::from(header.payload_len());
         slot.fill(header.to_owned(), receive);
+        if lossy {
+            self.links.arm_ack(&self.env, id, now);
+        }
+        if misses {
+            self.out_of_order(p, id, seq);
+        }
+        let Some(slot) = self.inbound.get_mut(at) else {
+            return;
+        };
         let ordered = MessageFlags::ORDERED | MessageFlags::APPEND;
         let plain = header.kind() == Kind::Write && !header.flags().intersects(ordered);
         let mut slot = slot;
@@ -305,13 +344,36 @@ impl<S: Storage> Nic<S> {
 
     /// A message that has been here before, or that its sender had no credit for.
     #[cold]
-    fn out_of_place<P: Platform>(&mut self, p: &mut P, receive: ReceiveId, place: Place) {
+    fn out_of_place<P: Platform>(&mut self, p: &mut P, now: Nanos, frame: &Frame, place: Place) {
+        p.release_receive(frame.receive);
         if place == Place::Beyond {
             self.env.counters.out_of_window += 1;
-        } else {
-            self.env.counters.duplicates += 1;
+            return;
         }
-        p.release_receive(receive);
+        self.env.counters.duplicates += 1;
+        let Some(header) = header_of(frame) else {
+            return;
+        };
+        // Its sender has not heard that it is here.
+        let id = header.source();
+        if let Some(peer) = self.links.get_mut(id).filter(|peer| peer.is_lossy()) {
+            peer.stamped(now, header.stamp());
+            peer.repeated();
+            self.send_ack(p, id);
+        }
+    }
+
+    /// A message has arrived, and another one that left before it is missing, or was.
+    #[cold]
+    #[inline(never)]
+    fn out_of_order<P: Platform>(&mut self, p: &mut P, id: NodeId, seq: Seq) {
+        let inbound = &self.inbound;
+        let tell = self
+            .links
+            .out_of_order(&self.env, id, seq, |at| inbound.has_arrived(at));
+        if tell {
+            self.send_ack(p, id);
+        }
     }
 
     /// Does what the message in a slot asks for.

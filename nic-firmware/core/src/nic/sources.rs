@@ -88,7 +88,7 @@ impl<S: Storage> Nic<S> {
 
     /// The platform has sent a buffer.
     pub(super) fn sent<P: Platform>(&mut self, p: &mut P, now: Nanos, id: StagingId) {
-        if self.staging.is_leaving(id) {
+        if self.staging.has_left(id) {
             self.release_staging(p, now, id);
         }
     }

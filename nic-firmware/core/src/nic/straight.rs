@@ -61,7 +61,7 @@ impl<S: Storage> Nic<S> {
             op: header.op(),
             generation,
         };
-        let watched = way.number(config, header, out, seq);
+        let watched = way.number(config, now, header, out, seq);
         env.counters.commands += 1;
         env.counters.messages_sent += 1;
         env.counters.bytes_sent += u64::from(len);
@@ -77,8 +77,11 @@ impl<S: Storage> Nic<S> {
                 }
                 payload = &all;
             }
+            self.links
+                .keep_request(config, now, node, header, Payload::Inline(payload));
             p.transmit(header, Payload::Inline(payload));
         } else {
+            self.links.keep_request(config, now, node, header, Payload::Empty);
             p.transmit(header, Payload::Empty);
         }
         let (taken, done) = port.pass_through();

@@ -39,6 +39,8 @@ pub(crate) const ORDERED: u8 = 2;
 pub(crate) const NO_PLACE: u8 = 25;
 /// Its notification is delivered whatever failed before.
 pub(crate) const REGARDLESS: u8 = 8;
+/// An answer that has a number of its own, and is sent until it has been received.
+pub(crate) const NUMBERED: u8 = 32;
 /// A write that takes the next place of a shared queue.
 pub(crate) const APPEND: u8 = 16;
 /// Bytes before the payload.
@@ -56,12 +58,13 @@ fn pair(bytes: &[u8], index: usize) -> u64 {
 impl Message {
     /// Reads a message; nothing when it is none.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() < HEAD || &bytes[..2] != b"NV" || bytes[2] != 1 {
+        if bytes.len() < HEAD || &bytes[..2] != b"NV" || bytes[2] != 2 {
             return None;
         }
         let message = Self {
             kind: bytes[3],
-            flags: bytes[4],
+            // The wish for an acknowledgement is no part of what a message says.
+            flags: bytes[4] & !1,
             status: bytes[5],
             len: word(bytes, 1) >> 16,
             source: word(bytes, 2) as u16,
@@ -108,11 +111,6 @@ impl Message {
     /// Whether it takes a slot of the receiver's window.
     pub(crate) const fn windowed(&self) -> bool {
         self.kind >= 1 && self.kind < 16
-    }
-
-    /// Whether a program or a driver waits for it, or for what it tells. Others are about the link itself.
-    pub(crate) const fn carries(&self) -> bool {
-        self.windowed() || matches!(self.kind, READ_REPLY | ATOMIC_REPLY | FLUSH_REPLY | ERROR)
     }
 }
 

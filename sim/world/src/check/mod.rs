@@ -3,6 +3,7 @@
 //! They are fed with `Seen` facts, in the order in which they happened, after every step of the
 //! world. Each keeps its own books; what several need (which message is where) is in `ledger`.
 
+mod again;
 mod causes;
 mod contents;
 mod ledger;
@@ -128,6 +129,7 @@ pub(crate) struct Limits {
 
 /// All checkers of a run.
 pub(crate) struct Checkers {
+    again: again::Again,
     ledger: Ledger,
     all: Vec<Box<dyn Checker>>,
 }
@@ -136,6 +138,7 @@ impl Checkers {
     /// The checkers of a run that keeps to these, and whose nodes have tables of these many ports.
     pub(crate) fn new(limits: Limits, ports: Vec<u16>) -> Self {
         Self {
+            again: again::Again::default(),
             ledger: Ledger::with_background(limits.background),
             // A broken promise often breaks others in its wake: the most specific comes first.
             all: vec![
@@ -166,6 +169,13 @@ impl Checkers {
 
     /// Shows a fact to all.
     pub(crate) fn see(&mut self, now: Nanos, fact: &Seen) -> Result<(), Violation> {
+        let is_new = self.again.filter(fact).map_err(|what| Violation {
+            promise: Promise::P2,
+            what,
+        })?;
+        if !is_new {
+            return Ok(());
+        }
         let news = self.ledger.see(now, fact);
         let ledger = &self.ledger;
         first(&mut self.all, |checker| checker.see(now, fact, &news, ledger))

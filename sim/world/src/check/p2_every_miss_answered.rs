@@ -90,9 +90,10 @@ impl EveryMissAnswered {
                 direction.1
             ));
         }
-        if lane.unanswered.is_some_and(late) {
+        if let Some((&(_, seq), _)) = lane.unanswered.iter().find(|(_, since)| late(**since)) {
             return Err(format!(
-                "an answer of node {} to node {} was lost, which has not given up the link",
+                "the answer of node {} to message {seq} of node {} was lost and has not come since, and the link has \
+                 not been given up",
                 direction.1, direction.0
             ));
         }
@@ -187,7 +188,7 @@ mod tests {
     use super::super::tests::{NODE, arrived, caught, feed, feed_at, moved_at, sent};
     use super::*;
     use crate::seen::Stored;
-    use netvm_abi::wire::{Header, Kind};
+    use netvm_abi::wire::{Header, Kind, MessageFlags};
     use netvm_abi::{Incarnation, NodeId, Seq};
 
     fn checker() -> EveryMissAnswered {
@@ -224,13 +225,14 @@ mod tests {
 
     /// A message that is lost, one whose acknowledgement is lost, and a request whose answer is.
     #[test]
-    fn what_the_wire_has_lost_ends_the_link_within_the_stated_time() {
+    fn what_the_wire_has_lost_comes_or_ends_the_link_within_the_stated_time() {
         let write = frame(Kind::Write, 5, 0x1000, b"data", 0);
         let flush = frame(Kind::Flush, 5, 0, b"", 0);
         let mut answer = Header::new(Kind::FlushReply, NodeId(1), NodeId(0));
         answer.source_incarnation = Incarnation(8);
         answer.destination_incarnation = Incarnation(7);
         answer.seq = Seq(5);
+        answer.flags = MessageFlags::NUMBERED;
         answer.destination_port = netvm_abi::PortId(3);
         let answer = answer.encode().to_vec();
         let lost = |frame: Vec<u8>| Seen::FrameLost { frame: frame.into() };
@@ -259,26 +261,55 @@ mod tests {
             let (mut ledger, mut all) = (Ledger::default(), checker());
             assert_eq!(feed_at(&mut all, &mut ledger, Nanos(10), &facts), Ok(()));
             assert_eq!(all.tick(Nanos(1_500), &ledger), Ok(()));
-            caught(all.tick(Nanos(1_600), &ledger), "given up the link");
+            caught(all.tick(Nanos(1_600), &ledger), "given up");
             assert_eq!(feed_at(&mut all, &mut ledger, Nanos(1_600), &[down()]), Ok(()));
             assert_eq!(all.tick(Nanos(9_000), &ledger), Ok(()));
         }
     }
 
+    /// What was lost has come since; and what was lost had come before, when it left for the first time.
     #[test]
-    fn a_link_survives_a_cut_that_swallows_nothing_but_a_probe() {
-        let write = frame(Kind::Write, 5, 0x1000, b"data", 0);
-        let probe = Header::new(Kind::Probe, NodeId(0), NodeId(1)).encode().to_vec();
-        let cases = [(probe, None), (write.clone(), Some((0, 1)))];
-        for (swallowed, down) in cases {
-            let cut = Seen::Cut {
-                frame: swallowed.into(),
-            };
+    fn an_answer_that_comes_after_all_is_not_missed() {
+        let flush = frame(Kind::Flush, 5, 0, b"", 0);
+        let mut answer = Header::new(Kind::FlushReply, NodeId(1), NodeId(0));
+        answer.source_incarnation = Incarnation(8);
+        answer.destination_incarnation = Incarnation(7);
+        (answer.seq, answer.flags) = (Seq(5), MessageFlags::NUMBERED);
+        answer.destination_port = netvm_abi::PortId(3);
+        let answer = sent(answer.encode().to_vec());
+        let Seen::Sent { frame } = &answer else { panic!() };
+        let lost = Seen::Cut { frame: frame.clone() };
+        for order in [
+            [lost.clone(), heard(answer.clone())],
+            [heard(answer.clone()), lost],
+        ] {
             let (mut ledger, mut all) = (Ledger::default(), checker());
-            let facts = [sent(write.clone()), cut];
+            let facts = [sent(flush.clone()), arrived(flush.clone()), answer.clone()];
+            let facts: Vec<Seen> = facts
+                .into_iter()
+                .chain(order)
+                .chain([ack(6), heard(ack(6))])
+                .collect();
             assert_eq!(feed_at(&mut all, &mut ledger, Nanos(10), &facts), Ok(()));
-            assert_eq!(ledger.given_up(2), down);
+            assert_eq!(all.tick(Nanos(9_000), &ledger), Ok(()));
         }
+    }
+
+    /// The link of a node is down when its card says so, and not because the wire was cut.
+    #[test]
+    fn a_cut_alone_does_not_end_a_link() {
+        let write = frame(Kind::Write, 5, 0x1000, b"data", 0);
+        let cut = Seen::Cut {
+            frame: write.clone().into(),
+        };
+        let (mut ledger, mut all) = (Ledger::default(), checker());
+        assert_eq!(
+            feed_at(&mut all, &mut ledger, Nanos(10), &[sent(write), cut]),
+            Ok(())
+        );
+        assert_eq!(ledger.given_up(2), None);
+        assert_eq!(feed_at(&mut all, &mut ledger, Nanos(10), &[down()]), Ok(()));
+        assert_eq!(ledger.given_up(2), Some((0, 1)));
     }
 
     #[test]

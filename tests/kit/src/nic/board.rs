@@ -50,6 +50,8 @@ pub struct Board {
     pub interrupts: Vec<Interrupt>,
     /// Sizes.
     pub geometry: Geometry,
+    /// Whether its wire may lose frames.
+    pub lossy: bool,
     /// Pages that are mapped, as a checker of its own sees them.
     pub mapped: HashSet<(u64, u64)>,
 }
@@ -108,6 +110,9 @@ impl Platform for Board {
     fn set_operand(&mut self, slot: u8, operand: &Operand) {
         self.operands.set(slot, operand);
     }
+    fn loses_frames(&self, _node: NodeId) -> bool {
+        self.lossy
+    }
     fn transmit(&mut self, header: &OwnHeader, payload: Payload<'_>) {
         let header = &header.decode();
         let len = usize::from(header.len);
@@ -158,6 +163,7 @@ impl Board {
             outbox: VecDeque::new(),
             interrupts: Vec::new(),
             geometry,
+            lossy: false,
             mapped: HashSet::new(),
         }
     }

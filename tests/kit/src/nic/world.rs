@@ -24,7 +24,9 @@ pub struct World {
     /// Let DMAs end by themselves.
     pub auto_dma: bool,
     /// Which messages the wire loses.
-    pub lost: Box<dyn Fn(&Message) -> bool>,
+    pub lost: Box<dyn FnMut(&Message) -> bool>,
+    /// Which messages of the others it delivers twice.
+    pub doubled: Box<dyn FnMut(&Message) -> bool>,
 }
 
 impl World {
@@ -59,20 +61,28 @@ impl World {
             auto_dma: true,
             hosts: false,
             lost: Box::new(|_| false),
+            doubled: Box::new(|_| false),
         }
     }
 
     /// One small step: something arrives or ends. False: nothing is left to happen.
     pub fn step(&mut self) -> bool {
         self.now.0 += 100;
-        let (mut moved, lost) = (false, &self.lost);
+        let mut moved = false;
         for node in &mut self.nodes {
             moved |= node.poll(self.now);
             if self.hosts {
                 moved |= node.serve_host();
             }
-            self.wire
-                .extend(node.board.outbox.drain(..).filter(|message| !lost(message)));
+            for message in node.board.outbox.drain(..) {
+                if (self.lost)(&message) {
+                    continue;
+                }
+                if (self.doubled)(&message) {
+                    self.wire.push(message.clone());
+                }
+                self.wire.push(message);
+            }
         }
         if self.auto_dma {
             let mut busy: Vec<usize> = (0..self.nodes.len())
@@ -136,6 +146,13 @@ impl World {
             self.run();
         }
         self.now = Nanos(self.now.0.max(end.0));
+    }
+
+    /// From now on the wires may lose frames, as far as the NICs know. Before the links come up.
+    #[must_use]
+    pub fn lossy(mut self) -> Self {
+        self.nodes.iter_mut().for_each(|node| node.board.lossy = true);
+        self
     }
 
     /// Opens port 1 on every node, links all, and lets node 0 reach node 1's pages at `0x10000..`.

@@ -75,8 +75,11 @@ pub(in crate::check) struct Lane {
     pub(in crate::check) abandoned: bool,
     /// When the window last moved: an acknowledgement reached the sender, or the first message left.
     pub(in crate::check) progress: Nanos,
-    /// When the first answer was lost that the sender waits for.
-    pub(in crate::check) unanswered: Option<Nanos>,
+    /// When answers were lost that the sender waits for and that have not come since, by kind and number of what they
+    /// answer.
+    pub(in crate::check) unanswered: BTreeMap<(u8, u32), Nanos>,
+    /// Answers that have come, in the same way.
+    pub(super) answered: BTreeSet<(u8, u32)>,
     /// The sender's card has ended this life: it hears no answers any more.
     pub(in crate::check) over: bool,
     /// The sender's card has said that the link is down, or there is no such card any more.
@@ -158,17 +161,13 @@ impl Lane {
         if self.acked != before {
             self.progress = now;
         }
-        for bit in 0..64u32 {
-            if message.operand >> bit & 1 == 1
-                && let Some(entry) = self.entry_mut(message.seq.wrapping_add(1 + bit))
-            {
-                entry.acked = true;
-            }
-        }
         // What is acknowledged and long past is not asked for any more.
         while self.entries.len() > 4096 && self.entries.front().is_some_and(|e| e.acked && e.ended()) {
             self.entries.pop_front();
             self.first = self.first.wrapping_add(1);
+            let first = self.first;
+            self.answered
+                .retain(|&(_, seq)| (seq.wrapping_sub(first) as i32) >= 0);
         }
     }
 

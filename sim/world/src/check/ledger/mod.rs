@@ -185,13 +185,12 @@ impl Ledger {
                 self.node_causes.insert(node.0, now);
                 self.hears_no_more(*node);
             }
-            Seen::Cut { frame } => self.cut(now, frame),
             Seen::Lost { from, to } => {
                 self.blame(now, *from, *to);
                 self.give_up(*from, *to);
             }
             Seen::FrameLate { from, to } => self.blame(now, *from, *to),
-            Seen::FrameLost { frame } => self.frame_lost(now, frame),
+            Seen::Cut { frame } | Seen::FrameLost { frame } => self.frame_lost(now, frame),
             Seen::LinkEnds { node, peer } => {
                 if let Some(lane) = self.lanes.get_mut(&(node.0, peer.0)) {
                     lane.over = true;
@@ -262,11 +261,6 @@ impl Ledger {
                 {
                     covered.push(seq);
                     seq = seq.wrapping_add(1);
-                }
-                for bit in 0..64u32 {
-                    if message.operand >> bit & 1 == 1 {
-                        covered.push(message.seq.wrapping_add(1 + bit));
-                    }
                 }
                 for &seq in &covered {
                     self.acknowledged(lane_of, seq, message.seq, &covered, news);
@@ -520,6 +514,7 @@ impl Ledger {
             }
         }
         if !message.windowed() {
+            self.answer_arrived(&message);
             return;
         }
         let direction = (message.source, message.destination);

@@ -1,12 +1,12 @@
 //! What the wire did to single frames and to whole links, and what that excuses.
 //!
-//! A frame that is lost alone excuses nothing by itself: what it held up has to end, with an acknowledgement, with an
-//! answer, or with the sender's card saying that the link is down. Only then nothing is owed any more on that link.
-//! One thing is excused and not looked for: the `Error` frame, which is sent once, tells a port of a failure; its
-//! loss is silent until the port flushes.
+//! A frame that is lost excuses nothing by itself: what it held up has to end, with an acknowledgement, with an
+//! answer, or with the sender's card saying that the link is down. Only then nothing is owed any more on that link. An
+//! answer that its card could not keep has no number, and is excused: what asked for it ends with the link, or, if it
+//! was word of a failure, stays silent until the port flushes.
 
-use super::super::message::{ATOMIC_REPLY, ERROR, FLUSH_REPLY, Message, READ_REPLY};
-use super::{Direction, Ledger, News};
+use super::super::message::{ATOMIC_REPLY, ERROR, FLUSH_REPLY, Message, NUMBERED, READ_REPLY};
+use super::{Direction, Lane, Ledger, News};
 use netvm_abi::{Nanos, NodeId};
 
 /// A pair of nodes, whichever is named first.
@@ -20,33 +20,35 @@ impl Ledger {
         self.causes.insert(pair(from, to), now);
     }
 
-    /// A cut link swallowed a frame. The link survives a cut that swallows no more than what is about itself, and word of
-    /// failures, which nothing waits for.
-    pub(super) fn cut(&mut self, now: Nanos, frame: &[u8]) {
-        let Some(message) = Message::read(frame) else {
-            return;
-        };
-        let (from, to) = (NodeId(message.source), NodeId(message.destination));
-        self.blame(now, from, to);
-        if message.carries() && message.kind != ERROR {
-            self.give_up(from, to);
-        }
-    }
-
-    /// A frame was lost alone.
+    /// The wire has swallowed a frame, alone or with all others. That excuses nothing: what it held up comes again, or the
+    /// sender's card says that the link is down.
     pub(super) fn frame_lost(&mut self, now: Nanos, frame: &[u8]) {
         let Some(message) = Message::read(frame) else {
             return;
         };
         self.blame(now, NodeId(message.source), NodeId(message.destination));
-        if !matches!(message.kind, READ_REPLY | ATOMIC_REPLY | FLUSH_REPLY) {
-            return;
-        }
-        if let Some(lane) = self.lanes.get_mut(&(message.destination, message.source))
-            && lane.lives == (message.destination_life, message.source_life)
+        let owed = matches!(message.kind, READ_REPLY | ATOMIC_REPLY | FLUSH_REPLY | ERROR);
+        if owed
+            && message.flags & NUMBERED != 0
+            && let Some(lane) = self.lane_answered(&message)
+            && !lane.answered.contains(&(message.kind, message.seq))
         {
-            lane.unanswered.get_or_insert(now);
+            lane.unanswered.entry((message.kind, message.seq)).or_insert(now);
         }
+    }
+
+    /// An answer reaches the card that waits for it.
+    pub(super) fn answer_arrived(&mut self, message: &Message) {
+        if let Some(lane) = self.lane_answered(message) {
+            lane.unanswered.remove(&(message.kind, message.seq));
+            lane.answered.insert((message.kind, message.seq));
+        }
+    }
+
+    /// The lane of what a message answers, in the same life of the link.
+    fn lane_answered(&mut self, message: &Message) -> Option<&mut Lane> {
+        let lane = self.lanes.get_mut(&(message.destination, message.source))?;
+        (lane.lives == (message.destination_life, message.source_life)).then_some(lane)
     }
 
     /// A card says that its link to a node is down: its ports have heard of it, and what comes from there is dropped.

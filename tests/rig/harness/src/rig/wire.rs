@@ -271,7 +271,7 @@ mod tests {
     use super::*;
     use netvm_abi::NodeId;
     use netvm_abi::frame::{Endpoint, HEAD_BYTES, encode_head};
-    use netvm_abi::wire::{Header, OwnHeader};
+    use netvm_abi::wire::{Header, MessageFlags, OwnHeader, Receipt};
 
     const ROUGH: Faults = Faults {
         lost: 100_000,
@@ -379,5 +379,58 @@ mod tests {
             .map(|status| entry(status.code(), format!("{status:?}")))
             .collect();
         assert_eq!(table("statuses"), statuses);
+        let version = format!("local WIRE_VERSION = {}\n", netvm_abi::wire::WIRE_VERSION);
+        assert!(text.contains(&version), "{version}");
+        let said: Vec<_> = text
+            .lines()
+            .filter(|line| line.contains("\"netvm.flags."))
+            .filter_map(|line| {
+                let name = line.split("\"netvm.flags.").nth(1)?.split('"').next()?;
+                Some((
+                    name.to_owned(),
+                    line.rsplit(' ').next()?.trim_end_matches(')').to_owned(),
+                ))
+            })
+            .collect();
+        let flags: Vec<_> = MessageFlags::all()
+            .iter_names()
+            .map(|(name, flag)| (name.to_lowercase(), format!("0x{:02x}", flag.bits())))
+            .collect();
+        assert_eq!(said, flags);
+    }
+
+    /// What the dissector takes out of an `Ack` stands where the crate puts it.
+    #[test]
+    fn the_dissector_finds_what_an_ack_says() {
+        let path = crate::cargo::root().join("docs/netvm.lua");
+        let text = std::fs::read_to_string(path).unwrap();
+        let table = text.split("local receipt = {").nth(1).unwrap();
+        let table = table.split("\n}").next().unwrap();
+        type Set = fn(&mut Receipt);
+        let fields: [(&str, Set); 7] = [
+            ("requests_next", |r| r.requests.next.0 = u32::MAX),
+            ("requests_beyond", |r| r.requests.beyond = u64::MAX),
+            ("answers_next", |r| r.answers.next.0 = u32::MAX),
+            ("echo", |r| r.echo.0 = u32::MAX),
+            ("held", |r| r.held = u32::MAX),
+            ("repeats", |r| r.repeats = u32::MAX),
+            ("answers_beyond", |r| r.answers.beyond = u64::MAX),
+        ];
+        let bytes = |receipt: &Receipt| {
+            let mut ack = Header::new(Kind::Ack, NodeId(0), NodeId(0));
+            ack.set_receipt(receipt);
+            ack.encode()
+        };
+        let none = bytes(&Receipt::default());
+        let entries: Vec<_> = table.split('{').skip(1).collect();
+        assert_eq!(entries.len(), fields.len());
+        for (entry, (name, set)) in entries.iter().zip(fields) {
+            let mut receipt = Receipt::default();
+            set(&mut receipt);
+            let bytes = bytes(&receipt);
+            let changed: Vec<_> = (0..none.len()).filter(|&at| bytes[at] != none[at]).collect();
+            let expected = format!("{}, {}, \"{name}\"", changed[0], changed.len());
+            assert!(entry.trim_start().starts_with(&expected), "{entry}: {expected}");
+        }
     }
 }

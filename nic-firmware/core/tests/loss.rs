@@ -1,0 +1,294 @@
+//! Frames are lost, repeated and reordered: whatever was posted happens once, in its order, and no link is lost.
+
+use netvm_abi::capability::Capability;
+use netvm_abi::control::Modes;
+use netvm_abi::descriptor::{Command, Opcode};
+use netvm_abi::port_area::{AREA_WORDS, Reply};
+use netvm_abi::shared_map::SharedMap;
+use netvm_abi::wire::Kind;
+use netvm_abi::words::Part;
+use netvm_abi::*;
+use netvm_kit::nic::*;
+use netvm_nic::Timers;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+const COUNTER: u64 = 0x12008;
+
+/// Two linked nodes over wires that may lose frames; node 0 may do anything to a page of node 1.
+fn linked(seed: u64) -> World {
+    let mut world = World::connect(World::new(2, seed).lossy());
+    let all = Capability {
+        modes: Modes::all(),
+        ..capability(0)
+    };
+    world.nodes[1].grant(3, &all);
+    for page in 0..4 {
+        world.nodes[1].map(1, 0x10000 + page * 0x1000, 5, true);
+    }
+    world.hosts = true;
+    world
+}
+
+fn round_trip(opcode: Opcode, op: u32) -> Command {
+    Command {
+        opcode,
+        reply: ReplySlot(op as u16 % 64),
+        ..write(op, COUNTER, 0, 0)
+    }
+}
+
+fn reply(node: &Node, op: u32) -> Option<Reply> {
+    let area = SharedMap::new(&node.board.geometry).port_area(PortId(1));
+    let area = Part::new(&node.board.shared, area, AREA_WORDS);
+    Reply::load(&area, op as u16 % 64, OpId(op))
+}
+
+/// What a run has posted, by operation.
+#[derive(Default)]
+struct Posted {
+    writes: Vec<(u64, [u8; 8])>,
+    signals: u32,
+    adds: u64,
+    round_trips: Vec<u32>,
+}
+
+/// Traffic of all kinds over wires that lose `loss` of 1,000 frames and double as many.
+fn run(seed: u64, loss: u32) {
+    let mut world = linked(seed);
+    let mut dice = ChaCha8Rng::seed_from_u64(seed);
+    let mut fates = ChaCha8Rng::seed_from_u64(seed ^ 0x1055);
+    world.lost = Box::new(move |_| fates.random_range(0..1000) < loss);
+    let mut doubles = ChaCha8Rng::seed_from_u64(seed ^ 0xD0B1);
+    world.doubled = Box::new(move |_| doubles.random_range(0..1000) < loss);
+    let mut posted = Posted::default();
+    for op in 1..=300u32 {
+        let cell = u64::from(op) * 8;
+        let value = (u64::from(op) << 32 | seed).to_le_bytes();
+        let (address, local) = (0x10000 + cell, 0x40000 + cell);
+        let command = match dice.random_range(0..10) {
+            0..=3 => {
+                posted.writes.push((address, value));
+                inline(op, address, 8)
+            }
+            4..=6 => {
+                posted.writes.push((address, value));
+                world.nodes[0].fill(1, local, &value);
+                write(op, address, local, 8)
+            }
+            7 => {
+                posted.adds += 1;
+                posted.round_trips.push(op);
+                Command {
+                    operand: 1,
+                    ..round_trip(Opcode::FetchAdd, op)
+                }
+            }
+            8 => {
+                posted.round_trips.push(op);
+                Command {
+                    opcode: Opcode::Read,
+                    reply: ReplySlot(op as u16 % 64),
+                    ..write(op, 0x13000, 0x60000, 64)
+                }
+            }
+            _ => {
+                posted.round_trips.push(op);
+                round_trip(Opcode::FlushRemote, op)
+            }
+        };
+        let command = if command.opcode == Opcode::Write && dice.random_bool(0.4) {
+            posted.signals += 1;
+            notify(command, 10)
+        } else {
+            command
+        };
+        let mut tries = 0;
+        while !world.nodes[0].post(1, &command, &value) {
+            world.pass(Nanos::from_micros(100));
+            tries += 1;
+            assert!(tries < 100_000, "op {op} finds no room");
+        }
+        for _ in 0..dice.random_range(0..6) {
+            world.step();
+        }
+        if command.opcode != Opcode::Write && dice.random_bool(0.2) {
+            let mut waits = 0;
+            while reply(&world.nodes[0], op).is_none() {
+                world.pass(Nanos::from_micros(100));
+                waits += 1;
+                assert!(waits < 100_000, "op {op} has no answer");
+            }
+        }
+    }
+    world.pass(Nanos::from_millis(3_000));
+    for (address, value) in &posted.writes {
+        assert_eq!(world.nodes[1].memory(1, *address, 8), value, "at {address:#x}");
+    }
+    let counter = world.nodes[1].memory(1, COUNTER, 4);
+    assert_eq!(
+        u32::from_le_bytes(counter.try_into().unwrap()),
+        posted.adds as u32,
+        "each add once"
+    );
+    assert_eq!(world.nodes[1].signals(1, 10), posted.signals, "each signal once");
+    // A reply slot keeps its last answer.
+    for op in posted.round_trips.iter().filter(|&&op| op > 300 - 64) {
+        let reply = reply(&world.nodes[0], *op);
+        assert!(
+            reply.is_some_and(|reply| reply.status == Status::Ok),
+            "{op}: {reply:?}"
+        );
+    }
+    assert_eq!(world.nodes[0].error(1), None);
+    let mut sent_again = 0;
+    for node in &world.nodes {
+        let counters = node.counters();
+        assert_eq!((counters.links_lost, counters.dropped), (0, 0));
+        sent_again += counters.retransmitted;
+        for (what, count) in node.nic.census() {
+            let allowed = u32::from(what == "open_ports");
+            assert_eq!(count, allowed, "node {} still holds {what}", node.id);
+        }
+        assert!(node.board.receive.is_empty() && node.board.dmas.is_empty());
+    }
+    assert!(loss == 0 || sent_again > 0, "nothing was sent again");
+}
+
+#[test]
+fn whatever_is_lost_happens_once_and_in_order() {
+    for (loss, seeds) in [(1, 10), (10, 15), (50, 20), (300, 20)] {
+        for seed in 1..=seeds {
+            run(seed, loss);
+        }
+    }
+}
+
+#[test]
+fn where_nothing_is_lost_nothing_is_sent_again() {
+    let mut world = linked(0);
+    for op in 1..=200 {
+        while !world.nodes[0].post(1, &inline(op, 0x10000, 8), &[7; 8]) {
+            world.run();
+        }
+    }
+    world.pass(Nanos::from_millis(500));
+    for node in &world.nodes {
+        assert_eq!(
+            (node.counters().retransmitted, node.counters().duplicates),
+            (0, 0)
+        );
+    }
+}
+
+/// One message is lost, others follow: the acknowledgement of those that follow tells. No timer has to.
+#[test]
+fn a_loss_is_found_by_what_follows() {
+    let mut world = linked(0);
+    // The round trip is known.
+    for op in 1..=4 {
+        assert!(world.nodes[0].post(1, &inline(op, 0x10000, 8), &[7; 8]));
+        world.pass(Nanos::from_millis(1));
+    }
+    let mut first = true;
+    world.lost = Box::new(move |message| message.header.kind == Kind::Write && std::mem::take(&mut first));
+    assert!(world.nodes[0].post(1, &inline(5, 0x10008, 8), &[8; 8]));
+    world.run();
+    let lost_at = world.now;
+    world.now = world.now.after(Nanos::from_micros(20));
+    assert!(world.nodes[0].post(1, &inline(6, 0x10010, 8), &[9; 8]));
+    world.run();
+    assert_eq!(world.nodes[1].memory(1, 0x10008, 8), [8; 8]);
+    assert!(world.now < lost_at.after(Nanos::from_micros(100)));
+    assert_eq!(world.nodes[0].counters().tail_probes, 0);
+    assert_eq!(world.nodes[0].counters().retransmitted, 1);
+}
+
+#[test]
+fn a_lost_tail_is_found_by_time() {
+    let mut world = linked(0);
+    let mut first = true;
+    world.lost = Box::new(move |message| message.header.kind == Kind::Write && std::mem::take(&mut first));
+    assert!(world.nodes[0].post(1, &inline(1, 0x10008, 8), &[8; 8]));
+    world.pass(Nanos::from_millis(5));
+    assert_eq!(world.nodes[1].memory(1, 0x10008, 8), [8; 8]);
+    assert_eq!(world.nodes[0].counters().tail_probes, 1);
+}
+
+/// A wire that takes everything: the link is lost, in time, and nothing is left.
+#[test]
+fn a_peer_that_hears_nothing_is_lost() {
+    let mut world = linked(0);
+    world.lost = Box::new(|_| true);
+    world.nodes[0].fill(1, 0x40000, &[1; 64]);
+    assert!(world.nodes[0].post(1, &write(1, 0x10000, 0x40000, 64), &[]));
+    assert!(world.nodes[0].post(1, &round_trip(Opcode::FlushRemote, 2), &[]));
+    world.pass(Timers::default().loss_bound());
+    assert_eq!(world.nodes[0].counters().links_lost, 1);
+    assert_eq!(
+        world.nodes[0].error(1).map(|error| error.status),
+        Some(Status::LinkLost)
+    );
+    assert_eq!(
+        reply(&world.nodes[0], 2).map(|reply| reply.status),
+        Some(Status::LinkLost)
+    );
+    for (what, count) in world.nodes[0].nic.census() {
+        assert_eq!(count, u32::from(what == "open_ports"), "{what}");
+    }
+}
+
+/// Word of a failure is lost as often as the wire likes: its port hears of it once.
+#[test]
+fn word_of_a_failure_comes_through() {
+    let mut world = linked(0);
+    let mut left = 3;
+    world.lost = Box::new(move |message| {
+        let lost = message.header.kind == Kind::Error && left > 0;
+        left -= i32::from(lost);
+        lost
+    });
+    world.doubled = Box::new(|message| message.header.kind == Kind::Error);
+    assert!(world.nodes[0].post(1, &inline(1, 0x90000, 8), &[8; 8]));
+    world.pass(Nanos::from_millis(200));
+    let error = world.nodes[0].error(1).expect("its port hears");
+    assert_eq!((error.status, error.op), (Status::OutOfRange, OpId(1)));
+    assert_eq!(world.nodes[0].error(1), None, "once");
+}
+
+/// An acknowledgement of what was never sent, of nonsense, or of another time changes nothing.
+#[test]
+fn receipts_that_no_honest_card_sends_are_ignored() {
+    use netvm_abi::wire::{Body, Header, Receipt, Received};
+    let mut world = linked(0);
+    world.lost = Box::new(|message| message.header.kind == Kind::Write);
+    assert!(world.nodes[0].post(1, &inline(1, 0x10000, 8), &[8; 8]));
+    world.run();
+    let sent = *world.nodes[0].nic.counters();
+    let of_link = world.nodes[1].board.outbox.front().map(|message| message.header);
+    assert_eq!(of_link.map(|header| header.kind), None);
+    for next in [5u32, 1 << 31, u32::MAX] {
+        for beyond in [0, u64::MAX] {
+            let mut ack = Header::of(Body::Ack, NodeId(1), NodeId(0));
+            (ack.source_incarnation, ack.destination_incarnation) = (Incarnation(1), Incarnation(2));
+            ack.set_receipt(&Receipt {
+                requests: Received {
+                    next: Seq(next),
+                    beyond,
+                },
+                answers: Received {
+                    next: Seq(next),
+                    beyond,
+                },
+                echo: Stamp(next),
+                held: next,
+                repeats: next,
+            });
+            world.nodes[0].deliver_bytes(world.now, &ack.encode());
+        }
+    }
+    world.lost = Box::new(|_| false);
+    world.pass(Nanos::from_millis(20));
+    assert_eq!(world.nodes[1].memory(1, 0x10000, 8), [8; 8]);
+    assert_eq!(world.nodes[0].counters().links_lost, sent.links_lost);
+}
