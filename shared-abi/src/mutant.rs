@@ -135,6 +135,16 @@ pub enum Mutant {
     PortForgotten = 43,
     /// A port counts its commands no further than to the largest number.
     CountForgetsWrap = 44,
+    /// P2: what is sent again is another message.
+    OtherMessageAgain = 98,
+    /// P2: what is lost is not sent again.
+    LossForgotten = 99,
+    /// P2: an answer that comes again acts again.
+    AnswerActsAgain = 100,
+    /// P2: a request counts as received before a later one has filled the gap that it left.
+    GapReceived = 101,
+    /// P6: the copy of an answer that has been received is kept.
+    CopyKept = 102,
 }
 
 /// Whether this process runs `mutant`.

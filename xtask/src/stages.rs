@@ -406,6 +406,8 @@ fn mutants(context: &mut Context<'_>) -> Result<Outcome> {
         "--test",
         "read",
         "--test",
+        "progress",
+        "--test",
         "library",
         "broken_builds_are_found",
     ];

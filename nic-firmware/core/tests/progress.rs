@@ -1,5 +1,5 @@
-//! Frames that the wire loses one by one, beside traffic that goes on: what they held up goes on, or ends with
-//! `LinkLost` within the stated time.
+//! Frames that a wire loses that says that it loses none, one by one, beside traffic that goes on: what they held up goes
+//! on, or ends with `LinkLost` within the stated time. Wires that may lose frames: `loss.rs`.
 
 use netvm_abi::descriptor::{Command, Opcode};
 use netvm_abi::event::{HostEvent, NicEvent};
@@ -59,6 +59,19 @@ fn a_last_message_that_is_lost_beside_traffic_fails_the_link() {
     let (after, status) = beside_traffic(&mut world, bound()).expect("it ends");
     assert_eq!(status, Status::LinkLost);
     assert!(after <= bound(), "{after}");
+}
+
+#[cfg(netvm_mutant)]
+#[test]
+fn broken_builds_are_found() {
+    use netvm_abi::mutant::{Mutant, select};
+    select(Some(Mutant::AnyFrameVouches));
+    let end = std::panic::catch_unwind(a_last_message_that_is_lost_beside_traffic_fails_the_link);
+    select(None);
+    assert!(
+        end.is_err(),
+        "other frames vouch for one that is lost, and no test fails"
+    );
 }
 
 #[test]

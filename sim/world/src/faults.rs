@@ -263,6 +263,10 @@ impl Faults {
             };
             faults.rates[kind as usize] = (usual_rate(kind) * factor).min(400_000);
         }
+        // In one run of eight the wires are bad: up to three frames of ten are lost, each way.
+        if dice.below(8) == 0 {
+            faults.rates[FaultKind::FrameLost as usize] = dice.within(1_000, 300_000) as u32;
+        }
         faults
     }
 
@@ -357,6 +361,9 @@ const fn is_benign(kind: FaultKind) -> bool {
         kind,
         FaultKind::LinkReorder
             | FaultKind::LinkPause
+            | FaultKind::FrameLost
+            | FaultKind::FrameSpoilt
+            | FaultKind::FrameLate
             | FaultKind::FrameTwice
             | FaultKind::DmaLate
             | FaultKind::DmaTwice

@@ -275,8 +275,6 @@ pub(crate) enum Seen {
     Lost { from: NodeId, to: NodeId },
     /// The wire lost this frame alone, or spoilt it so that its checksum gave it away.
     FrameLost { frame: Rc<[u8]> },
-    /// The wire keeps a frame for longer than a gap may stay open.
-    FrameLate { from: NodeId, to: NodeId },
     /// A card ends the life of a link: what arrives from now on does not count, whenever its store in the status page lands.
     LinkEnds { node: NodeId, peer: NodeId },
     /// A card says in its status page that its link to a node is down.

@@ -10,9 +10,10 @@
 
 use crate::platform::Payload;
 use netvm_abi::descriptor::INLINE_BYTES;
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Header, Kind, OwnHeader};
-use netvm_abi::{NodeId, StagingId, Stamp};
+use netvm_abi::{NodeId, NotificationId, StagingId, Stamp};
 
 /// Copies of a node at most.
 pub(crate) const COPIES: usize = 1024;
@@ -84,6 +85,10 @@ impl Copy {
         self.sent = now;
         self.times = self.times.saturating_add(1);
         self.header.set_stamp(now);
+        if mutant::is(Mutant::OtherMessageAgain) {
+            self.header
+                .set_notification(NotificationId(self.header.notification().0 ^ 1));
+        }
         if self.header.kind().is_windowed() {
             self.header.request_ack();
         }

@@ -7,6 +7,7 @@
 
 use super::{Links, Peer};
 use crate::env::Env;
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{ANSWERS, Receipt, Received};
 use netvm_abi::{BounceId, Nanos, NodeId, Seq, Stamp};
@@ -179,11 +180,13 @@ impl<S: Storage> Links<S> {
             Some((stamp, at)) => (stamp, Stamp::of(env.now).since(at)),
             None => (Stamp(0), Receipt::NO_ECHO),
         };
+        let next = if mutant::is(Mutant::GapReceived) {
+            seen
+        } else {
+            received
+        };
         Receipt {
-            requests: Received {
-                next: received,
-                beyond,
-            },
+            requests: Received { next, beyond },
             answers: arrivals.answers.said(),
             echo,
             held,

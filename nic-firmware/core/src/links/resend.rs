@@ -19,6 +19,7 @@ use super::{Links, Peer};
 use crate::config::{Config, Timers};
 use crate::env::Env;
 use crate::platform::Payload;
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{ANSWERS, OwnHeader, Receipt, Received};
 use netvm_abi::{Nanos, NodeId, Seq, StagingId, Stamp};
@@ -527,6 +528,9 @@ impl<S: Storage, F: FnMut(StagingId)> Confirmed<'_, S, F> {
         let Some(kept) = self.kept.get_mut(index) else {
             return;
         };
+        if mutant::is(Mutant::CopyKept) && *kept == 3 {
+            *kept = NONE;
+        }
         let Some(copy) = self.copies.release(core::mem::replace(kept, NONE)) else {
             return;
         };

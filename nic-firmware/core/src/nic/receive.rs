@@ -160,7 +160,7 @@ impl<S: Storage> Nic<S> {
             Numbered::Again => {
                 self.env.counters.duplicates += 1;
                 self.send_ack(p, id);
-                return false;
+                return mutant::is(Mutant::AnswerActsAgain);
             }
             Numbered::Nonsense => {
                 self.env.counters.out_of_window += 1;

@@ -48,7 +48,8 @@ pub(super) fn transmit(sim: &Sim, now: Nanos, from: NodeId, header: &Header, fra
         &mut sim.dice.borrow_mut(),
     );
     let fate = match (sim.play.strikes(header), drawn) {
-        (Some(Blow::Lost), _) => Fate::Lost,
+        // It is lost each time that it is sent, as behind a cut.
+        (Some(Blow::Lost), _) => Fate::Cut,
         (Some(Blow::Late(span)), Fate::Arrives(at)) => Fate::Late(at.after(span)),
         _ => drawn,
     };
@@ -65,7 +66,6 @@ pub(super) fn transmit(sim: &Sim, now: Nanos, from: NodeId, header: &Header, fra
         }
         Fate::Late(at) => {
             sim.note(from, "late", &[("to", u64::from(to.0)), ("at", at.0)]);
-            sim.see(Seen::FrameLate { from, to });
             sim.at(at, Event::Arrive { to, frame });
         }
         Fate::Cut => {

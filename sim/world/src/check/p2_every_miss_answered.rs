@@ -235,7 +235,7 @@ mod tests {
         answer.flags = MessageFlags::NUMBERED;
         answer.destination_port = netvm_abi::PortId(3);
         let answer = answer.encode().to_vec();
-        let lost = |frame: Vec<u8>| Seen::FrameLost { frame: frame.into() };
+        let lost = |frame: Vec<u8>| Seen::Cut { frame: frame.into() };
         let Seen::Sent { frame: acked } = ack(6) else {
             panic!()
         };
@@ -315,12 +315,14 @@ mod tests {
     #[test]
     fn a_link_that_is_given_up_for_nothing_is_caught() {
         caught(feed(&mut checker(), &[down()]), "nothing has happened");
-        let late = Seen::FrameLate {
-            from: NodeId(1),
-            to: NodeId(0),
+        let write = frame(Kind::Write, 5, 0x1000, b"data", 0);
+        let alone = Seen::FrameLost {
+            frame: write.clone().into(),
         };
+        caught(feed(&mut checker(), &[alone, down()]), "nothing has happened");
+        let cut = Seen::Cut { frame: write.into() };
         let (mut ledger, mut all) = (Ledger::default(), checker());
-        let facts = [late, down()];
+        let facts = [cut, down()];
         assert_eq!(feed_at(&mut all, &mut ledger, Nanos(10), &facts), Ok(()));
         let much_later = feed_at(&mut all, &mut ledger, Nanos(9_000), &[down()]);
         caught(much_later, "nothing has happened");

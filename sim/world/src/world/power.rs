@@ -198,8 +198,9 @@ pub(crate) fn restart(sim: &Sim, node: &Rc<Node>) {
 pub(super) fn timers() -> Timers {
     Timers {
         ack_delay: Nanos::from_micros(30),
-        probe_interval: Nanos::from_millis(4),
-        probe_limit: 5,
+        probe_interval: Nanos::from_millis(1),
+        // As in a card: where three frames of ten are lost each way, no link is lost.
+        probe_limit: 31,
         gap_timeout: Nanos::from_millis(15),
         hello_interval: Nanos::from_micros(500),
         hello_limit: 200,

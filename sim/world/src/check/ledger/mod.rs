@@ -189,8 +189,11 @@ impl Ledger {
                 self.blame(now, *from, *to);
                 self.give_up(*from, *to);
             }
-            Seen::FrameLate { from, to } => self.blame(now, *from, *to),
-            Seen::Cut { frame } | Seen::FrameLost { frame } => self.frame_lost(now, frame),
+            Seen::Cut { frame } => {
+                self.cut(now, frame);
+                self.frame_lost(now, frame);
+            }
+            Seen::FrameLost { frame } => self.frame_lost(now, frame),
             Seen::LinkEnds { node, peer } => {
                 if let Some(lane) = self.lanes.get_mut(&(node.0, peer.0)) {
                     lane.over = true;

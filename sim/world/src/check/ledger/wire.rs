@@ -1,6 +1,7 @@
 //! What the wire did to single frames and to whole links, and what that excuses.
 //!
-//! A frame that is lost excuses nothing by itself: what it held up has to end, with an acknowledgement, with an
+//! A frame that is lost alone is no reason to give up a link, nor is one that comes very late: only a cut is. And a frame
+//! that is lost excuses nothing by itself: what it held up has to end, with an acknowledgement, with an
 //! answer, or with the sender's card saying that the link is down. Only then nothing is owed any more on that link. An
 //! answer that its card could not keep has no number, and is excused: what asked for it ends with the link, or, if it
 //! was word of a failure, stays silent until the port flushes.
@@ -20,13 +21,19 @@ impl Ledger {
         self.causes.insert(pair(from, to), now);
     }
 
+    /// A cut link has swallowed a frame: the link may not survive.
+    pub(super) fn cut(&mut self, now: Nanos, frame: &[u8]) {
+        if let Some(message) = Message::read(frame) {
+            self.blame(now, NodeId(message.source), NodeId(message.destination));
+        }
+    }
+
     /// The wire has swallowed a frame, alone or with all others. That excuses nothing: what it held up comes again, or the
     /// sender's card says that the link is down.
     pub(super) fn frame_lost(&mut self, now: Nanos, frame: &[u8]) {
         let Some(message) = Message::read(frame) else {
             return;
         };
-        self.blame(now, NodeId(message.source), NodeId(message.destination));
         let owed = matches!(message.kind, READ_REPLY | ATOMIC_REPLY | FLUSH_REPLY | ERROR);
         if owed
             && message.flags & NUMBERED != 0
