@@ -42,8 +42,8 @@ impl At {
     pub(crate) fn bytes(self, len: u64) -> Option<Range<usize>> {
         let export = self.name.range();
         let end = self.offset.checked_add(len)?;
-        let start = export.start + self.offset;
-        (end <= export.end - export.start).then(|| start as usize..(start + len) as usize)
+        let bytes = || (export.start + self.offset) as usize..(export.start + end) as usize;
+        (end <= export.end - export.start).then(bytes)
     }
 
     /// Why this is refused, if it is: any of these reasons may be told.
