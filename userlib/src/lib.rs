@@ -30,8 +30,6 @@ mod atomic;
 #[doc(hidden)]
 pub mod backend;
 pub mod channel;
-#[doc(hidden)]
-pub mod copy;
 #[cfg(target_os = "linux")]
 pub mod device;
 mod error;
@@ -74,6 +72,8 @@ pub use label::Label;
 pub use netvm_abi as abi;
 pub use netvm_abi::control::Modes;
 pub use netvm_abi::{Nanos, NodeId, NotificationId, OpId, PortId, Status, VirtAddr};
+#[doc(hidden)]
+pub use netvm_memory::copy;
 pub use node::Node;
 pub use notify::{NextNotification, Notification, NotificationQueue, NotificationReady};
 pub use port::{Port, PortConfig};

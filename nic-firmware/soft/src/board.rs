@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use netvm_abi::atomic::Operand;
 use netvm_abi::wire::OwnHeader;
-use netvm_abi::{Nanos, ReceiveId, StagingId};
+use netvm_abi::{Nanos, NodeId, ReceiveId, StagingId};
 use netvm_nic::platform::{Dma, DmaId, Interrupt, Payload, Platform};
 use netvm_platform::{Device, DmaEnd, Frame};
 
@@ -107,6 +107,10 @@ impl<E: Engine, W: Wire> Platform for Board<E, W> {
         self.buffers.operands.set(slot, operand);
     }
 
+    fn loses_frames(&self, node: NodeId) -> bool {
+        self.wire.loses_frames(node)
+    }
+
     fn transmit(&mut self, header: &OwnHeader, payload: Payload<'_>) {
         let len = usize::from(header.payload_len());
         let mut message = self.buffers.spare.messages.take();
@@ -121,11 +125,21 @@ impl<E: Engine, W: Wire> Platform for Board<E, W> {
                 message.buffer = Some(buffer);
             }
             Payload::Staging(staging) => {
-                // The buffer itself goes; the slot is free at once, and gets another one when it needs one.
+                let keeps = self.wire.loses_frames(header.destination());
                 let Some(slot) = self.buffers.staging.get_mut(staging.index()) else {
                     return;
                 };
-                message.buffer = slot.take();
+                if keeps && let Some(kept) = slot {
+                    // It may have to leave again.
+                    let mut copy = self.buffers.spare.pages.take();
+                    for (to, from) in copy.0.iter_mut().zip(&kept.0).take(len) {
+                        *to = *from;
+                    }
+                    message.buffer = Some(copy);
+                } else {
+                    // The buffer itself goes; the slot is free at once, and gets another one when it needs one.
+                    message.buffer = slot.take();
+                }
                 self.sent.push_back(staging);
             }
         }

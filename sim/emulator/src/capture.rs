@@ -14,6 +14,12 @@ use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 
 use crate::error::EmulatorError;
 
+impl std::fmt::Debug for Capture {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Capture")
+    }
+}
+
 /// A capture file. Complete when the emulator that writes it was dropped.
 pub(crate) struct Capture {
     writer: Mutex<PcapWriter<BufWriter<File>>>,

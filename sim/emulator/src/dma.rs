@@ -17,10 +17,11 @@ use netvm_nic::platform::{Dma, DmaId, PageRange};
 use netvm_platform::DmaEnd;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
+use netvm_soft::memory::WordSpace;
+use netvm_soft::transfer::{Buffers, in_page, transfer};
+
 use crate::copy;
 use crate::fatal::{self, Fatal};
-use crate::memory::WordSpace;
-use crate::transfer::{Buffers, in_page, transfer};
 use crate::vm::{DmaTicket, Frame, FrameTable};
 
 /// When DMAs complete.
@@ -47,6 +48,12 @@ struct Flight {
 }
 
 impl Flight {
+    /// Where its application page lies.
+    #[inline]
+    fn page_at(&self) -> Option<*mut u8> {
+        self.ticket.as_ref().map(DmaTicket::alias)
+    }
+
     /// The part of an application page that it copies from or to, and whether to.
     #[inline]
     fn place(&self) -> Option<(*const u8, usize, bool)> {
@@ -55,8 +62,8 @@ impl Flight {
             Dma::ReceiveToPage { page, .. } => (page, true),
             _ => return None,
         };
-        let (ticket, offset, len) = in_page(self.ticket.as_ref(), page)?;
-        Some((ticket.alias().wrapping_add(offset).cast_const(), len, to))
+        let (at, len) = in_page(self.page_at(), page)?;
+        Some((at.cast_const(), len, to))
     }
 
     /// It copies soon: asks for the first line, and so for the page's address.
@@ -103,7 +110,7 @@ pub(crate) struct Engine {
     /// The card was stopped: nothing touches host memory any more.
     halted: bool,
     /// Payload bytes moved to or from application pages.
-    pub(crate) page_bytes: u64,
+    page_bytes: u64,
 }
 
 impl Engine {
@@ -132,58 +139,6 @@ impl Engine {
         }
     }
 
-    /// Starts a DMA.
-    pub(crate) fn start(&mut self, now: Nanos, id: DmaId, dma: Dma) {
-        let ticket = match &dma {
-            Dma::PageToStaging { page, .. } | Dma::ReceiveToPage { page, .. } if !self.halted => {
-                self.expect_stream(page);
-                Some(self.begin(page))
-            }
-            Dma::PageToOperand { page } | Dma::OperandToPage { page } if !self.halted => {
-                Some(self.begin(page))
-            }
-            _ => None,
-        };
-        let flight = Flight {
-            due: now,
-            id,
-            dma,
-            ticket,
-            moved: false,
-        };
-        match &mut self.late {
-            None => self.ready.push_back(flight),
-            Some((random, up_to)) => {
-                let due = now.after(Nanos(random.random_range(0..=up_to.0)));
-                self.flying.push(Flight { due, ..flight });
-            }
-        }
-    }
-
-    /// Late DMAs that are due get ready to end.
-    pub(crate) fn advance(&mut self, now: Nanos) {
-        while let Some(index) = self.flying.iter().position(|flight| flight.due <= now) {
-            let flight = self.flying.swap_remove(index);
-            self.ready.push_back(flight);
-        }
-    }
-
-    /// When the next late DMA is due.
-    pub(crate) fn next_due(&self) -> Option<Nanos> {
-        self.flying.iter().map(|flight| flight.due).min()
-    }
-
-    /// Ends the next DMA that is ready: its bytes are copied when this returns.
-    #[inline]
-    pub(crate) fn pop_ended(&mut self, buffers: &mut Buffers) -> Option<DmaEnd> {
-        if self.copied == 0 {
-            self.copy_ready(buffers);
-        }
-        let flight = self.ready.pop_front()?;
-        self.copied = self.copied.saturating_sub(1);
-        Some(self.finish(&flight))
-    }
-
     /// Copies what is due. While one transfer copies, the beginning of the next is on its way to the processor.
     fn copy_ready(&mut self, buffers: &mut Buffers) {
         let count = self.ready.len().min(BATCH);
@@ -198,22 +153,12 @@ impl Engine {
                 next.expect_copy();
             }
             if let Some(flight) = self.ready.get_mut(index) {
+                // SAFETY: the ticket's page is mapped for both in its alias, and the card has it locked.
                 flight.moved =
-                    !self.halted && transfer(flight.id, &flight.dma, flight.ticket.as_ref(), buffers);
+                    !self.halted && unsafe { transfer(flight.id, &flight.dma, flight.page_at(), buffers) };
             }
         }
         self.copied = count;
-    }
-
-    /// Whether [`Self::pop_ended`] has something.
-    pub(crate) fn has_ended(&self) -> bool {
-        !self.ready.is_empty()
-    }
-
-    /// Stops bus mastering: what flies is dropped, nothing new touches the host.
-    pub(crate) fn halt(&mut self) {
-        self.halted = true;
-        self.flying.clear();
     }
 
     /// A long transfer is often part of a stream: the card will look for a page behind this one soon, and a stream's payload
@@ -262,6 +207,69 @@ impl Engine {
     }
 }
 
+impl netvm_soft::Engine for Engine {
+    fn start(&mut self, now: Nanos, id: DmaId, dma: Dma) {
+        let ticket = match &dma {
+            Dma::PageToStaging { page, .. } | Dma::ReceiveToPage { page, .. } if !self.halted => {
+                self.expect_stream(page);
+                Some(self.begin(page))
+            }
+            Dma::PageToOperand { page } | Dma::OperandToPage { page } if !self.halted => {
+                Some(self.begin(page))
+            }
+            _ => None,
+        };
+        let flight = Flight {
+            due: now,
+            id,
+            dma,
+            ticket,
+            moved: false,
+        };
+        match &mut self.late {
+            None => self.ready.push_back(flight),
+            Some((random, up_to)) => {
+                let due = now.after(Nanos(random.random_range(0..=up_to.0)));
+                self.flying.push(Flight { due, ..flight });
+            }
+        }
+    }
+
+    fn advance(&mut self, now: Nanos) {
+        while let Some(index) = self.flying.iter().position(|flight| flight.due <= now) {
+            let flight = self.flying.swap_remove(index);
+            self.ready.push_back(flight);
+        }
+    }
+
+    fn next_due(&self) -> Option<Nanos> {
+        self.flying.iter().map(|flight| flight.due).min()
+    }
+
+    #[inline]
+    fn pop_ended(&mut self, buffers: &mut Buffers) -> Option<DmaEnd> {
+        if self.copied == 0 {
+            self.copy_ready(buffers);
+        }
+        let flight = self.ready.pop_front()?;
+        self.copied = self.copied.saturating_sub(1);
+        Some(self.finish(&flight))
+    }
+
+    fn has_ended(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    fn halt(&mut self) {
+        self.halted = true;
+        self.flying.clear();
+    }
+
+    fn page_bytes(&self) -> u64 {
+        self.page_bytes
+    }
+}
+
 fn frame_of(page: &PageRange) -> Frame {
     Frame(u32::try_from(page.ppn.0).unwrap_or(u32::MAX))
 }
@@ -269,12 +277,13 @@ fn frame_of(page: &PageRange) -> Frame {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{Buffer, SharedPages, Stock};
     use crate::vm::PAGE_SIZE;
-    use crate::wire::Message;
     use netvm_abi::page_table::HashKey;
     use netvm_abi::{BounceId, ByteLen, ReceiveId, WordIndex};
     use netvm_nic::platform::Operands;
+    use netvm_soft::Engine as _;
+    use netvm_soft::memory::SharedPages;
+    use netvm_soft::message::{Buffer, Message, Pools, Spare};
 
     fn table() -> (Arc<WordSpace>, PageTable) {
         let table = PageTable::new(WordIndex(0), 1, HashKey([1, 3]));
@@ -290,7 +299,7 @@ mod tests {
         };
         Buffers {
             staging: Vec::new(),
-            pages: Stock::new(&Arc::default(), 1),
+            spare: Spare::new(&Pools::default()),
             received: vec![Some(Box::new(message))],
             bounce: Arc::new(SharedPages::new(8).unwrap()),
             operands: Operands::new(),

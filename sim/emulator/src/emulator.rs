@@ -1,44 +1,32 @@
 //! Building an emulator: nodes, cards, drivers, pagers, and the threads that run them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use netvm_abi::bar::BarMap;
 use netvm_abi::frame::payload_for_mtu;
-use netvm_abi::page_table::{HashKey, PageTable};
-use netvm_abi::shared_map::SharedMap;
-use netvm_abi::{Generation, Geometry, Nanos, NodeId, PortId};
-use netvm_host::Host;
-use netvm_host::attach::HostConfig;
-use netvm_host::ports::OpenPort;
-use netvm_host_platform::System;
-use netvm_nic::platform::Operands;
-use netvm_nic::{Config as NicConfig, Nic, Timers};
-use netvm_platform::EventLoop;
+use netvm_abi::page_table::PageTable;
+use netvm_abi::{Geometry, Nanos, NodeId, PortId};
+use netvm_nic::Timers;
+use netvm_process::{NodeBackend, NodeParts, Whole, node};
+use netvm_soft::Parts;
+use netvm_soft::message::Pools;
 
-use crate::backend::NodeBackend;
-use crate::board::Board;
 use crate::capture::Capture;
 use crate::dma::{DmaMode, Engine};
-use crate::driver::{Glue, HostSide};
 use crate::error::EmulatorError;
-use crate::event_count::EventCount;
-use crate::memory::{Buffer, Heap, Pool, SharedPages, Stock, WordSpace};
+use crate::memory::EmulatedMemory;
 use crate::network::{Core, Network};
+use crate::places::EmulatedCard;
 use crate::stats::NodeStats;
-use crate::transfer::Buffers;
 use crate::vm::pager::MIN_FRAMES;
-use crate::vm::{FrameTable, PAGE_SIZE, Pager, PagerConfig};
-use crate::wire::{Message, Socket};
+use crate::vm::{FrameTable, Pager, PagerConfig};
+use crate::wire::{Socket, Wires};
 
 /// Most nodes in one emulator.
 pub const MAX_NODES: u16 = 64;
-/// Pages that one step of closing a port deals with while it holds the driver's lock.
-const STEP_PAGES: u32 = 256;
 
 /// Which threads run the cards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,10 +197,14 @@ impl Builder {
             }
         }
         for parts in &inner.nodes {
-            if !parts.host.wait_for_peers(Duration::from_secs(10)) {
+            let peers: Vec<NodeId> = (0..self.nodes)
+                .map(NodeId)
+                .filter(|peer| *peer != parts.card.node)
+                .collect();
+            if !parts.host.wait_for_peers(&peers, Duration::from_secs(10)) {
                 let text = format!(
                     "node {}: the links to its peers did not come up in 10 s",
-                    parts.host.node
+                    parts.card.node
                 );
                 return Err(EmulatorError::Config(text));
             }
@@ -227,64 +219,23 @@ impl Builder {
         pools: &Pools,
         capture: Option<&Arc<Capture>>,
     ) -> Result<Core, EmulatorError> {
-        let staging = (0..seed.geometry.staging).map(|_| None).collect();
-        let hash_key = HashKey([random()?, random()?]);
-        let table = (Arc::clone(&seed.bar), PageTable::of(&seed.geometry, hash_key));
-        let mut board = Board {
-            node: usize::from(seed.node),
-            bar: Arc::clone(&seed.bar),
-            shared: Arc::clone(&seed.shared),
-            engine: Engine::new(Arc::clone(&seed.frames), table, self.dma, seed.node),
-            buffers: Buffers {
-                staging,
-                pages: Stock::new(&pools.pages, PAGES_AT_ONCE),
-                received: Vec::new(),
-                bounce: Arc::clone(&seed.bounce),
-                operands: Operands::new(),
-            },
-            free_received: Vec::new(),
-            messages: Stock::new(&pools.messages, MESSAGES_AT_ONCE),
-            sent: std::collections::VecDeque::new(),
+        let table = (
+            Arc::clone(&seed.card.bar),
+            PageTable::of(&seed.card.geometry, seed.card.hash_key),
+        );
+        let node = seed.card.node;
+        let engine = Engine::new(Arc::clone(&seed.frames), table, self.dma, node.0);
+        let wires = Wires {
+            node: node.index(),
             sockets: Arc::clone(sockets),
-            arrived: std::collections::VecDeque::new(),
+            arrived: VecDeque::new(),
             kicked: 0,
             threaded: self.nic == NicMode::Threaded,
-            driver: Arc::clone(&seed.interrupt),
-            ports: Arc::clone(&seed.ports),
             capture: capture.cloned(),
-            now: Nanos(0),
-            frames_sent: 0,
-            bytes_sent: 0,
         };
-        let config = NicConfig {
-            node: NodeId(seed.node),
-            geometry: seed.geometry,
-            hash_key,
-            incarnation_seed: random()? as u32 | 1,
-            inline_bytes: self.inline_limit,
-            timers: timers(),
-        };
-        let refused = |error| EmulatorError::Config(format!("network card of node {}: {error}", seed.node));
-        let mut nic = Nic::new(config, &mut Heap).map_err(refused)?;
-        nic.attach(&mut board);
-        Ok(Core {
-            nic,
-            event_loop: EventLoop::new(),
-            board,
-        })
+        Core::new(&seed.card, (engine, wires), pools, timers(), self.inline_limit)
+            .map_err(|error| EmulatorError::Config(format!("network card of node {node}: {error}")))
     }
-}
-
-/// Messages that go to or come from the pool at once: many, they are small.
-const MESSAGES_AT_ONCE: usize = 32;
-/// Buffers likewise: few, so that a stream uses the same few, which the nearest caches hold.
-const PAGES_AT_ONCE: usize = 4;
-
-/// What all cards share to send with.
-#[derive(Default)]
-struct Pools {
-    messages: Arc<Pool<Box<Message>>>,
-    pages: Arc<Pool<Box<Buffer>>>,
 }
 
 /// In-memory wires lose nothing, and a thread may lose its processor for long: patience costs nothing here.
@@ -298,23 +249,10 @@ fn timers() -> Timers {
     }
 }
 
-fn random() -> Result<u64, EmulatorError> {
-    let mut bytes = [0u8; 8];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .map_err(EmulatorError::os("random numbers"))?;
-    Ok(u64::from_ne_bytes(bytes))
-}
-
-/// What a node's card and driver share, before either exists.
+/// What a node's card, driver and pager share, before they exist.
 struct NodeSeed {
-    node: u16,
-    geometry: Geometry,
-    bar: Arc<WordSpace>,
-    shared: Arc<WordSpace>,
-    bounce: Arc<SharedPages>,
+    card: Parts,
     frames: Arc<FrameTable>,
-    interrupt: Arc<EventCount>,
-    ports: Arc<[EventCount]>,
 }
 
 impl NodeSeed {
@@ -345,129 +283,44 @@ impl NodeSeed {
             .validate()
             .map_err(|error| EmulatorError::Config(error.to_string()))?;
         Ok(Self {
-            node,
-            geometry,
-            bar: Arc::new(WordSpace::new(BarMap::new(&geometry).words)?),
-            shared: Arc::new(WordSpace::new(SharedMap::new(&geometry).words)?),
-            bounce: Arc::new(SharedPages::new(geometry.bounce_slots())?),
+            card: Parts::new(NodeId(node), geometry).map_err(EmulatorError::os("memory of a card"))?,
             frames: Arc::new(FrameTable::new(resident)),
-            interrupt: Arc::new(EventCount::default()),
-            ports: (0..geometry.ports).map(|_| EventCount::default()).collect(),
         })
     }
 
     /// Attaches the driver to the card and starts the pager.
-    fn finish(self, builder: &Builder, network: &Arc<Network>) -> Result<NodeParts, EmulatorError> {
-        let mut glue = Glue::new(
-            Arc::clone(&self.bar),
-            Arc::clone(&self.shared),
-            Arc::clone(&self.bounce),
-        );
-        let config = HostConfig {
-            geometry: Some(self.geometry),
-            // A thread that holds a page lock may lose its processor for long.
-            nic_deadline: Nanos::from_millis(20_000),
-            heartbeat_deadline: Nanos::MAX,
-            ..HostConfig::default()
+    fn finish(self, builder: &Builder, network: &Arc<Network>) -> Result<EmulatedParts, EmulatorError> {
+        let card = EmulatedCard {
+            network: Arc::clone(network),
+            node: self.card.node.index(),
+            frames: Arc::clone(&self.frames),
+            places: Arc::default(),
         };
-        let host = Host::attach(&mut glue, &mut Heap, &config, network.now())
-            .map_err(|error| EmulatorError::Config(format!("driver of node {}: {error:?}", self.node)))?;
-        let node = usize::from(self.node);
-        let frames = Arc::clone(&self.frames);
-        let host = HostSide::new(
-            (host, glue),
-            node,
-            Arc::clone(network),
-            frames,
-            self.interrupt,
-            self.ports,
-        );
-        let host = Arc::new(host);
+        let places = Arc::clone(&card.places);
+        let host = node::attach(&self.card, card).map_err(|error| {
+            EmulatorError::Config(format!("driver of node {}: {error:?}", self.card.node))
+        })?;
         let pager = PagerConfig {
             frames: self.frames.len(),
             swap_directory: builder.swap_directory.clone(),
         };
-        let pager = Pager::with_table(&pager, self.frames, host.clone())?;
-        let bar = self.bar;
-        let parts = NodeParts {
-            geometry: self.geometry,
-            bar,
-            shared: self.shared,
-            host,
-            pager,
-            open: Mutex::default(),
-        };
-        Ok(parts)
+        let pager = Arc::new(Pager::with_table(&pager, self.frames, host.clone())?);
+        Ok(NodeParts::new(self.card, host, EmulatedMemory { pager, places }))
     }
 }
-
-/// A port that is open: its life, and the flag that ends its worker.
-type OpenEntry = (OpenPort, Arc<AtomicBool>);
 
 /// One node.
-pub(crate) struct NodeParts {
-    pub(crate) geometry: Geometry,
-    pub(crate) bar: Arc<WordSpace>,
-    pub(crate) shared: Arc<WordSpace>,
-    pub(crate) host: Arc<HostSide>,
-    pub(crate) pager: Pager,
-    open: Mutex<HashMap<PortId, OpenEntry>>,
-}
-
-impl NodeParts {
-    pub(crate) fn open_ports(&self) -> MutexGuard<'_, HashMap<PortId, OpenEntry>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn port_events(&self, port: PortId) -> &EventCount {
-        // The host core gave the number out, so it is below the geometry's.
-        self.host.ports.get(port.index()).unwrap_or(&self.host.steps)
-    }
-
-    /// Closes a port as the exit of its process does. Closing one that is closed already, or whose number has a new owner, does
-    /// nothing.
-    pub(crate) fn close_port(&self, port: PortId, generation: Option<Generation>) -> bool {
-        let mut ports = self.open_ports();
-        // A process that died may let go of its handles when its number has a new owner already, which must keep it.
-        let ours = |(open, _): &OpenEntry| generation.is_none_or(|known| known == open.generation);
-        if !ports.get(&port).is_some_and(ours) {
-            return false;
-        }
-        let Some((open, closed)) = ports.remove(&port) else {
-            return false;
-        };
-        drop(ports);
-        let begun = self.host.with(|host, glue, _| host.port_close_begin(glue, open));
-        closed.store(true, Ordering::Release);
-        if let Ok(mut close) = begun {
-            self.host.drive(|host, glue, now| {
-                host.port_close_step(glue, &mut close, now, STEP_PAGES, &mut |gone| {
-                    self.host.page_gone(gone)
-                })
-            });
-        }
-        if let Some(worker) = self.host.work.get(port.index()) {
-            worker.notify();
-        }
-        self.port_events(port).notify();
-        true
-    }
-}
+pub(crate) type EmulatedParts = NodeParts<EmulatedCard, EmulatedMemory>;
 
 /// All of an emulator; ends its threads when the last user has gone.
 pub(crate) struct Inner {
-    nodes: Vec<Arc<NodeParts>>,
+    nodes: Vec<Arc<EmulatedParts>>,
     network: Arc<Network>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    pub(crate) inline_limit: usize,
+    inline_limit: usize,
 }
 
 impl Inner {
-    pub(crate) fn node(&self, node: usize) -> &Arc<NodeParts> {
-        // Only `Emulator::node` makes node numbers, and it checks them.
-        &self.nodes[node]
-    }
-
     fn start_threads(&self, nic: NicMode) -> Result<(), EmulatorError> {
         match nic {
             NicMode::Inline => {
@@ -496,10 +349,12 @@ impl Inner {
         })?);
         Ok(())
     }
+}
 
-    /// Remembers a thread, to be joined at the end; forgets those that have ended.
-    pub(crate) fn keep(&self, thread: JoinHandle<()>) {
+impl Whole for Inner {
+    fn keep(&self, thread: JoinHandle<()>) {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those that have ended need no joining.
         threads.retain(|thread| !thread.is_finished());
         threads.push(thread);
     }
@@ -568,8 +423,11 @@ impl Emulator {
     pub fn node(&self, node: usize) -> netvm::Node {
         assert!(node < self.len(), "node {node} of {}", self.len());
         netvm::Node::new(Arc::new(NodeBackend {
-            inner: Arc::clone(&self.inner),
-            node,
+            whole: Arc::clone(&self.inner) as Arc<dyn Whole>,
+            // `node` was just checked.
+            parts: Arc::clone(&self.inner.nodes[node]),
+            name: "emulator",
+            inline_limit: self.inner.inline_limit,
         }))
     }
 
@@ -593,8 +451,6 @@ impl Emulator {
     #[must_use]
     pub fn bounce_bytes(&self, node: usize) -> u64 {
         let parts = self.inner.nodes.get(node);
-        parts.map_or(0, |parts| {
-            u64::from(parts.geometry.bounce_slots()) * PAGE_SIZE as u64
-        })
+        parts.map_or(0, |parts| parts.card.bounce.bytes())
     }
 }

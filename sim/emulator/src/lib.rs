@@ -9,9 +9,9 @@
 //!
 //! Each node runs the same NIC core and the same host core as the hardware, with
 //! - a small VM system ([`vm`]): a limited number of frames, a swap file, a pager on userfaultfd;
-//! - a card (`network`, `board`, `dma`) that the posting thread runs inline, or a thread of its own; DMA is `memcpy`, at once or
-//!   late and out of order;
-//! - a driver (`driver`, `worker`): an interrupt thread, a paging worker for each port;
+//! - a card (`network`, `dma`, on `netvm-soft`) that the posting thread runs inline, or a thread of its own; DMA is `memcpy`, at
+//!   once or late and out of order;
+//! - a driver (`netvm-process`): an interrupt thread, a paging worker for each port;
 //! - wires in memory (`wire`) that hand buffers over, and can be captured (`capture`).
 //!
 //! # Rules that keep it from locking up
@@ -35,30 +35,22 @@
 //! - **System calls on exported memory.** Where userfaultfd serves only faults of user code (an ordinary user with
 //!   `vm.unprivileged_userfaultfd` at 0), a `read(2)` into a page that is not resident fails with EFAULT: copy in user space.
 
-mod backend;
-mod board;
 mod capture;
 mod dma;
-mod driver;
 mod emulator;
 mod error;
-mod event_count;
 pub mod fatal;
 mod memory;
 mod network;
 mod places;
 mod probe;
-mod refusal;
 mod stats;
-mod transfer;
-mod turn;
 pub mod vm;
 mod wire;
-mod worker;
 
 pub use dma::DmaMode;
 pub use emulator::{Builder, Emulator, MAX_NODES, NicMode};
 pub use error::EmulatorError;
-pub use netvm::copy;
+pub use netvm_memory::copy;
 pub use probe::{Check, probe};
 pub use stats::NodeStats;

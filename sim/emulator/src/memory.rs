@@ -1,234 +1,190 @@
-//! Memory of card and driver: word spaces, bounce pages, message buffers. None of it is ever application memory.
+//! Memory of the pager as a port's memory: regions, and the port's paging worker (thesis 5.6).
 
-use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::convert::Infallible;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use netvm_abi::WordIndex;
-use netvm_abi::storage::{MakeTable, Storage};
-use netvm_abi::words::SharedWords;
+use netvm::backend::Refusal;
+use netvm_abi::{PortId, Status, VirtAddr, Vpn};
+use netvm_host::Host;
+use netvm_host::platform::{Access, CopyEnd, CopyJob, Direction, PageGone, Resident};
+use netvm_host_platform::{System, paging};
+use netvm_process::{Area, HostSide, worker};
+use netvm_soft::memory::Heap;
 
+use crate::copy;
 use crate::error::EmulatorError;
-use crate::vm::PAGE_SIZE;
+use crate::places::{EmulatedCard, Places, ppn_of};
+use crate::vm::{FaultError, Intent, PAGE_SIZE, Pager, PinnedPage, RegionId};
 
-/// Tables of the cores, on the heap.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Heap;
-
-impl Storage for Heap {
-    type Table<T: 'static> = Box<[T]>;
+/// The memory of one emulated node.
+pub(crate) struct EmulatedMemory {
+    pub(crate) pager: Arc<Pager>,
+    pub(crate) places: Arc<Places>,
 }
 
-impl MakeTable for Heap {
-    fn table<T: 'static>(&mut self, len: usize, make: impl FnMut(usize) -> T) -> Box<[T]> {
-        (0..len).map(make).collect()
+impl netvm_process::Memory<EmulatedCard> for EmulatedMemory {
+    fn alloc(&self, _: &HostSide<EmulatedCard>, port: PortId, len: u64) -> Result<Area, Refusal> {
+        let pages = len / PAGE_SIZE as u64;
+        let (region, start) = self.pager.add_region(pages).map_err(|error| refusal(&error))?;
+        let address = VirtAddr(start.expose_provenance() as u64);
+        self.places.add(region, port, address, pages);
+        let owner = Arc::new(RegionOwner {
+            pager: Arc::clone(&self.pager),
+            region,
+        });
+        let start = NonNull::new(start).ok_or(Refusal::Status(Status::NoMemory))?;
+        Ok(Area { start, owner })
     }
-}
 
-/// Anonymous memory of this process that starts as zeros, in huge pages where the kernel gives some: the card looks pages up at
-/// random places of its table, and would miss the processor's address cache at each.
-#[derive(Debug)]
-struct Mapping {
-    mapped: usize,
-    mapped_len: usize,
-    /// The first byte that is aligned to a huge page.
-    start: usize,
-}
+    unsafe fn adopt(
+        &self,
+        _: &HostSide<EmulatedCard>,
+        _: PortId,
+        _: NonNull<u8>,
+        _: u64,
+    ) -> Result<Area, Refusal> {
+        let text =
+            "the emulator exports only memory from `alloc`: it cannot watch page events of other memory";
+        Err(Refusal::Unsupported(text))
+    }
 
-impl Mapping {
-    const HUGE: usize = 2 << 20;
-
-    fn new(len: usize) -> Result<Self, EmulatorError> {
-        use rustix::mm::{Advice, MapFlags, ProtFlags};
-        let mapped_len = len.next_multiple_of(Self::HUGE) + Self::HUGE;
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice; the advice changes nothing of its contents.
-        let at = unsafe {
-            let prot = ProtFlags::READ | ProtFlags::WRITE;
-            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-            let at = rustix::mm::mmap_anonymous(core::ptr::null_mut(), mapped_len, prot, flags);
-            at.inspect(|at| {
-                // A kernel without huge pages says no, and small ones do as well.
-                let _ = rustix::mm::madvise(*at, mapped_len, Advice::LinuxHugepage);
-            })
+    fn serve(&self, host: &HostSide<EmulatedCard>, port: PortId, closed: &AtomicBool) {
+        let memory = PortMemory {
+            host,
+            memory: self,
+            port,
         };
-        let mapped = at
-            .map_err(EmulatorError::os("memory of a card"))?
-            .expose_provenance();
-        Ok(Self {
-            mapped,
-            mapped_len,
-            start: mapped.next_multiple_of(Self::HUGE),
-        })
+        worker::run(host, &memory, port, closed);
     }
 }
 
-impl Drop for Mapping {
+/// Keeps a region's memory mapped; gives it back when the last user has gone.
+struct RegionOwner {
+    pager: Arc<Pager>,
+    region: RegionId,
+}
+
+impl Drop for RegionOwner {
     fn drop(&mut self) {
-        let at = core::ptr::with_exposed_provenance_mut(self.mapped);
-        // SAFETY: the mapping is this value's own, and every user of it held this value.
-        let _ = unsafe { rustix::mm::munmap(at, self.mapped_len) };
+        self.pager.remove_region(self.region);
     }
 }
 
-/// A word space that starts as zeros: the card's memory (BAR), or the driver's.
-#[derive(Debug)]
-pub(crate) struct WordSpace {
-    memory: Mapping,
-    words: usize,
+/// What the pager can fail with while it serves a program.
+fn refusal(error: &EmulatorError) -> Refusal {
+    match error {
+        EmulatorError::Os { what, errno } => Refusal::System {
+            what,
+            errno: errno.raw_os_error(),
+        },
+        EmulatorError::Io { what, source } => netvm_process::refusal::io(what, source),
+        EmulatorError::UserfaultfdRefused(errno) => Refusal::System {
+            what: "userfaultfd",
+            errno: errno.raw_os_error(),
+        },
+        EmulatorError::UserfaultfdTooOld { .. } => {
+            Refusal::Unsupported("this kernel's userfaultfd is too old")
+        }
+        EmulatorError::PageSize(_) => Refusal::Unsupported("this machine's pages are not of 4096 bytes"),
+        EmulatorError::Config(_) => Refusal::Unsupported("the emulator's configuration makes no sense"),
+    }
 }
 
-impl WordSpace {
-    pub(crate) fn new(words: u32) -> Result<Self, EmulatorError> {
-        let words = words as usize;
-        Ok(Self {
-            memory: Mapping::new(words * size_of::<u32>())?,
-            words,
+/// A page in its frame, where it is held from page-in to the end of the copy: so it is neither evicted while it is copied to nor
+/// before it is mapped.
+struct Held {
+    vpn: Vpn,
+    page: PinnedPage,
+}
+
+/// A port's memory, as its worker reaches it.
+struct PortMemory<'a> {
+    host: &'a HostSide<EmulatedCard>,
+    memory: &'a EmulatedMemory,
+    port: PortId,
+}
+
+impl paging::Pager for PortMemory<'_> {
+    type System = HostSide<EmulatedCard>;
+    type Page = Held;
+    type Wait = Infallible;
+
+    fn system(&self) -> &HostSide<EmulatedCard> {
+        self.host
+    }
+
+    fn port(&self) -> PortId {
+        self.port
+    }
+
+    fn page_in(&self, vpn: Vpn, access: Access) -> Result<Result<Held, Status>, Infallible> {
+        let Some(key) = self.memory.places.page(vpn) else {
+            return Ok(Err(Status::Unmapped));
+        };
+        let intent = match access {
+            Access::Read => Intent::Read,
+            Access::Write => Intent::Write,
+        };
+        let held = self
+            .memory
+            .pager
+            .fault_in(key, intent)
+            .map(|page| Held { vpn, page });
+        Ok(held.map_err(|error| match error {
+            FaultError::Gone => Status::Unmapped,
+            FaultError::NoFrame => Status::NoMemory,
+            FaultError::Swap(_) | FaultError::Kernel(_) => Status::BusError,
+        }))
+    }
+
+    fn copy(&self, held: Option<&Held>, job: &CopyJob) -> Result<CopyEnd, Infallible> {
+        let Some(Held { page, .. }) = held.filter(|held| held.vpn == job.vpn) else {
+            return Ok(CopyEnd::Evicted);
+        };
+        let (offset, len) = (job.offset.index(), job.len.index());
+        let bounce = self.host.with(|_, glue, _| glue.bounce.page(job.bounce.0));
+        let Some(bounce) = bounce.filter(|_| offset + len <= PAGE_SIZE) else {
+            return Ok(CopyEnd::Failed(Status::Malformed));
+        };
+        // SAFETY: the page is held in its frame, so its alias is readable and writable for a page, as is the bounce page; the
+        // bytes lie inside of both (just checked), and no references to either exist.
+        unsafe {
+            let inside = page.alias().add(offset);
+            match job.direction {
+                Direction::IntoPage => copy::copy_shared(bounce, inside, len),
+                Direction::OutOfPage => copy::copy_shared(inside, bounce, len),
+            }
+        }
+        if job.direction == Direction::IntoPage {
+            page.mark_dirty();
+        }
+        Ok(CopyEnd::Done)
+    }
+
+    fn offer(&self, held: &mut Held) -> Option<Resident> {
+        Some(Resident {
+            ppn: ppn_of(held.page.frame()),
+            frame: 0,
+            writable: held.page.writable(),
         })
     }
 
-    #[inline]
-    fn all(&self) -> &[AtomicU32] {
-        let start = core::ptr::with_exposed_provenance(self.memory.start);
-        // SAFETY: the mapping holds `words` words, aligned, zeroed at first, and reached through atomics only; it lives
-        // as long as `self`.
-        unsafe { core::slice::from_raw_parts(start, self.words) }
+    fn prepare(&self, held: &mut Held, _: &mut Host<Heap>) {
+        self.host.machine.before_publishing(held.page.frame());
     }
 
-    /// `len` words from `start` on; fewer where the space ends.
-    pub(crate) fn part(&self, start: WordIndex, len: u32) -> &[AtomicU32] {
-        let words = self.all().get(start.index()..).unwrap_or_default();
-        words.get(..len as usize).unwrap_or(words)
-    }
-}
-
-impl SharedWords for WordSpace {
-    #[inline]
-    fn load_acquire(&self, at: WordIndex) -> u32 {
-        self.all().load_acquire(at)
+    fn settle(&self, held: &mut Held, host: &Host<Heap>, _: bool) {
+        self.host
+            .machine
+            .after_publishing(host, held.vpn, held.page.frame());
     }
 
-    #[inline]
-    fn store_release(&self, at: WordIndex, value: u32) {
-        self.all().store_release(at, value);
-    }
-
-    #[inline]
-    fn full_barrier(&self) {
-        self.all().full_barrier();
-    }
-
-    #[inline]
-    fn bus_barrier(&self) {
-        self.all().bus_barrier();
-    }
-
-    #[inline]
-    fn store_slice(&self, at: WordIndex, values: &[u32]) {
-        self.all().store_slice(at, values);
-    }
-
-    #[inline]
-    fn load_slice(&self, at: WordIndex, into: &mut [u32]) {
-        self.all().load_slice(at, into);
-    }
-
-    #[inline]
-    fn atomics(&self, at: WordIndex, len: u32) -> Option<&[AtomicU32]> {
-        self.all().atomics(at, len)
-    }
-}
-
-/// Pages that card and driver share, untouched until first used: the bounce pages.
-#[derive(Debug)]
-pub(crate) struct SharedPages {
-    memory: Mapping,
-    pages: u32,
-}
-
-impl SharedPages {
-    pub(crate) fn new(pages: u32) -> Result<Self, EmulatorError> {
-        Ok(Self {
-            memory: Mapping::new(pages as usize * PAGE_SIZE)?,
-            pages,
-        })
-    }
-
-    /// Address of a page; reached by the copy module only, from several threads.
-    pub(crate) fn page(&self, index: u32) -> Option<*mut u8> {
-        let address = self.memory.start + index as usize * PAGE_SIZE;
-        (index < self.pages).then(|| core::ptr::with_exposed_provenance_mut(address))
-    }
-}
-
-/// A page of private memory for one payload; it has one owner at a time.
-#[derive(Debug)]
-#[repr(C, align(4096))]
-pub(crate) struct Buffer(pub(crate) [u8; PAGE_SIZE]);
-
-impl Default for Buffer {
-    fn default() -> Self {
-        Self([0; PAGE_SIZE])
-    }
-}
-
-/// Things that cards hand to each other and use again. Each card keeps a few ([`Stock`]); this evens them out.
-#[derive(Debug, Default)]
-pub(crate) struct Pool<T>(Mutex<Vec<T>>);
-
-/// One card's things. The last returned is the next given, so that a stream keeps using the same few, which stay in the
-/// processor's cache.
-#[derive(Debug)]
-pub(crate) struct Stock<T> {
-    things: Vec<T>,
-    pool: Arc<Pool<T>>,
-    /// How many go to or come from the pool at once; a stock holds at most twice as many.
-    batch: usize,
-}
-
-impl<T: Default> Stock<T> {
-    pub(crate) fn new(pool: &Arc<Pool<T>>, batch: usize) -> Self {
-        Self {
-            things: Vec::with_capacity(2 * batch),
-            pool: Arc::clone(pool),
-            batch,
+    fn page_gone(&self, gone: PageGone, held: Option<&Held>) {
+        match held {
+            Some(held) => self.host.machine.gone_for(held.page.frame(), gone),
+            None => self.host.page_gone(gone),
         }
-    }
-
-    #[inline]
-    pub(crate) fn take(&mut self) -> T {
-        if let Some(thing) = self.things.pop() {
-            return thing;
-        }
-        let mut pool = self.pool.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let rest = pool.len().saturating_sub(self.batch);
-        self.things.extend(pool.drain(rest..));
-        drop(pool);
-        self.things.pop().unwrap_or_default()
-    }
-
-    #[inline]
-    pub(crate) fn give(&mut self, thing: T) {
-        if self.things.len() == 2 * self.batch {
-            // The oldest go: the others are still in the cache.
-            let mut pool = self.pool.0.lock().unwrap_or_else(PoisonError::into_inner);
-            pool.extend(self.things.drain(..self.batch));
-        }
-        self.things.push(thing);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_one_card_gives_another_takes() {
-        let pool = Arc::new(Pool::<Box<u32>>::default());
-        const BATCH: usize = 32;
-        let (mut from, mut to) = (Stock::new(&pool, BATCH), Stock::new(&pool, BATCH));
-        (1..=200).for_each(|number| from.give(Box::new(number)));
-        assert_eq!(*from.take(), 200);
-        let taken: Vec<u32> = (0..160).map(|_| *to.take()).collect();
-        let old = taken.iter().filter(|number| **number != 0).count();
-        assert!(old >= 128 && old % BATCH == 0, "{taken:?}");
     }
 }

@@ -12,14 +12,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use netvm_abi::Nanos;
-use netvm_nic::{Counters, Nic};
-use netvm_platform::EventLoop;
+use netvm_nic::Counters;
+use netvm_soft::turn::Turn;
+use netvm_soft::{Engine as _, EventCount, clock};
 
-use crate::board::Board;
-use crate::event_count::EventCount;
-use crate::memory::Heap;
-use crate::turn::Turn;
-use crate::wire::Socket;
+use crate::dma::Engine;
+use crate::wire::{Socket, Wires};
 
 /// Passes of one card before other cards get their turn.
 const PASSES: u32 = 64;
@@ -34,12 +32,8 @@ const LINGER: Duration = Duration::from_millis(20);
 /// Passes without work before a card's thread goes to sleep.
 const IDLE_PASSES: u32 = 200;
 
-/// A card: core, loop and surroundings.
-pub(crate) struct Core {
-    pub(crate) nic: Nic<Heap>,
-    pub(crate) event_loop: EventLoop,
-    pub(crate) board: Board,
-}
+/// A card of the emulator.
+pub(crate) type Core = netvm_soft::Core<Engine, Wires>;
 
 pub(crate) struct Card {
     core: Turn<Core>,
@@ -54,13 +48,6 @@ pub(crate) struct CardStats {
     pub(crate) frames_sent: u64,
     pub(crate) bytes_sent: u64,
     pub(crate) page_bytes: u64,
-}
-
-/// The machine's monotonic clock, in nanoseconds. Every ring of a doorbell reads it.
-fn clock() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    // Neither part is negative.
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// All cards of an emulator.
@@ -85,7 +72,7 @@ impl Network {
             cards: cores.into_iter().map(card).collect(),
             sockets,
             threaded,
-            epoch: clock(),
+            epoch: clock::monotonic(),
             stop: AtomicBool::new(false),
             ticker: EventCount::default(),
             ticker_idle: AtomicBool::new(false),
@@ -98,7 +85,7 @@ impl Network {
 
     /// Time since the emulator started.
     pub(crate) fn now(&self) -> Nanos {
-        Nanos(clock().saturating_sub(self.epoch))
+        Nanos(clock::monotonic().saturating_sub(self.epoch))
     }
 
     /// Something waits for a card: wakes its thread, or runs it.
@@ -148,8 +135,9 @@ impl Network {
         let mut kicked = 0;
         let mut turn = card.core.ask();
         while let Some(mut core) = turn {
-            let (quiet, due) = serve(&mut core, now);
-            kicked |= std::mem::take(&mut core.board.kicked);
+            // What was sent is taken up while it is still in the cache.
+            let (quiet, due) = core.serve(now, PASSES, |wires| wires.kicked != 0);
+            kicked |= std::mem::take(&mut core.board.wire.kicked);
             if !quiet {
                 kicked |= 1 << node;
             }
@@ -219,7 +207,7 @@ impl Network {
             let core = &mut *guard;
             core.board.now = self.now();
             let progress = core.event_loop.poll_once(&mut core.nic, &mut core.board);
-            idle = if progress.worked || core.board.has_late() {
+            idle = if progress.worked || core.board.engine.next_due().is_some() {
                 0
             } else {
                 idle + 1
@@ -266,38 +254,12 @@ impl Network {
             counters: *core.nic.counters(),
             frames_sent: core.board.frames_sent,
             bytes_sent: core.board.bytes_sent,
-            page_bytes: core.board.engine.page_bytes,
+            page_bytes: core.board.engine.page_bytes(),
         };
         if core.done().is_some() {
             // Another thread has asked meanwhile and left.
             self.kick(node);
         }
         stats
-    }
-}
-
-/// Passes until nothing is left to do now. Returns whether that came about, and when something will be due.
-fn serve(core: &mut Core, now: Nanos) -> (bool, Option<Nanos>) {
-    let mut passes = 0;
-    core.board.now = now;
-    loop {
-        let progress = core.event_loop.poll_once(&mut core.nic, &mut core.board);
-        passes += 1;
-        let more = progress.more || netvm_platform::Device::has_input(&mut core.board);
-        // What was sent is taken up while it is still in the cache.
-        if !more || passes == PASSES || core.board.kicked != 0 {
-            let due = match (progress.deadline, core.board.engine.next_due()) {
-                (Some(timer), Some(late)) => Some(timer.min(late)),
-                (timer, late) => timer.or(late),
-            };
-            return (!more, due);
-        }
-    }
-}
-
-impl Board {
-    /// Late DMAs are under way.
-    fn has_late(&self) -> bool {
-        self.engine.next_due().is_some()
     }
 }

@@ -1,11 +1,20 @@
-//! Which region of the pager lies where in which port's address space.
+//! What stands between pager, driver and card: which region lies where in which port's address space, and which frame the card
+//! may use.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
-use netvm_abi::{PortId, VirtAddr, Vpn};
+use netvm_abi::page_lock::Clear;
+use netvm_abi::{Nanos, PortId, Ppn, VirtAddr, Vpn};
+use netvm_host::Host;
+use netvm_host::platform::{PageGone, Resident};
+use netvm_host::unmap::UnmapKind;
+use netvm_host_platform::unmap;
+use netvm_process::{HostSide, Machine};
+use netvm_soft::memory::Heap;
 
-use crate::vm::{PAGE_SIZE, PageIndex, PageKey, RegionId};
+use crate::network::Network;
+use crate::vm::{Frame, FrameTable, PAGE_SIZE, PageEvents, PageIndex, PageKey, RegionId};
 
 #[derive(Clone, Copy, Debug)]
 struct Place {
@@ -68,6 +77,137 @@ impl Places {
             region: place.region,
             page: PageIndex(page),
         })
+    }
+}
+
+/// A node's card, and the frames that it may use.
+pub(crate) struct EmulatedCard {
+    pub(crate) network: Arc<Network>,
+    pub(crate) node: usize,
+    pub(crate) frames: Arc<FrameTable>,
+    pub(crate) places: Arc<Places>,
+}
+
+impl EmulatedCard {
+    /// Before a call of the core that may publish a page, under the lock: the frame, which cannot be evicted meanwhile, counts as
+    /// the card's before the entry can be seen.
+    pub(crate) fn before_publishing(&self, frame: Frame) {
+        self.frames.set_mapped(frame);
+    }
+
+    /// A page left the card's table in that call. An earlier entry of the same page makes way for the new one: then the frame
+    /// stays the card's.
+    pub(crate) fn gone_for(&self, frame: Frame, gone: PageGone) {
+        let replaced = frame_of(gone.ppn) == frame;
+        self.page_gone(PageGone {
+            still_readable: gone.still_readable || replaced,
+            ..gone
+        });
+    }
+
+    /// After that call, under the same lock.
+    pub(crate) fn after_publishing(&self, host: &Host<Heap>, vpn: Vpn, frame: Frame) {
+        if host.mapping(vpn).is_none() {
+            self.frames.clear_mapped(frame);
+        }
+    }
+}
+
+fn frame_of(ppn: Ppn) -> Frame {
+    Frame(u32::try_from(ppn.0).unwrap_or(u32::MAX))
+}
+
+pub(crate) fn ppn_of(frame: Frame) -> Ppn {
+    Ppn(u64::from(frame.0))
+}
+
+impl Machine for EmulatedCard {
+    fn now(&self) -> Nanos {
+        self.network.now()
+    }
+
+    fn kick(&self) {
+        self.network.kick(self.node);
+    }
+
+    fn is_inline(&self) -> bool {
+        !self.network.is_threaded()
+    }
+
+    fn halt(&self) {
+        self.network.halt(self.node);
+    }
+
+    fn page_gone(&self, gone: PageGone) {
+        let frame = frame_of(gone.ppn);
+        if gone.dirty {
+            self.frames.mark_dirty(frame);
+        }
+        if gone.referenced {
+            self.frames.mark_referenced(frame);
+        }
+        // Last: a reader that sees the frame unmapped also sees its marks.
+        if !gone.still_readable {
+            self.frames.clear_mapped(frame);
+        }
+    }
+}
+
+impl PageEvents for HostSide<EmulatedCard> {
+    fn resident(&self, key: PageKey, frame: Frame, writable: bool) {
+        let Some(vpn) = self.machine.places.vpn(key) else {
+            return;
+        };
+        self.with(|host, glue, _| {
+            self.machine.before_publishing(frame);
+            // A page that is not mapped now (a full row, say) is mapped when the card misses it.
+            if let Ok(ticket) = host.map_begin(vpn)
+                && let Ok(mapped) = host.map_commit(
+                    glue,
+                    ticket,
+                    Resident {
+                        ppn: ppn_of(frame),
+                        frame: 0,
+                        writable,
+                    },
+                )
+                && let Some(gone) = mapped.displaced
+            {
+                self.machine.gone_for(frame, gone);
+            }
+            self.machine.after_publishing(host, vpn, frame);
+        });
+    }
+
+    fn unmap(&self, key: PageKey, frame: Frame) {
+        // The flag is set and cleared while the page cannot be evicted; a page that was never the card's needs no call.
+        if !self.machine.frames.is_mapped(frame) {
+            return;
+        }
+        let Some(vpn) = self.machine.places.vpn(key) else {
+            return;
+        };
+        let begun = self.with(|host, _, _| host.unmap_begin(vpn, 1, UnmapKind::Remove));
+        unmap::finish(self, begun, || {
+            // A late DMA ends when its card runs.
+            self.machine.kick();
+            std::thread::yield_now();
+        });
+    }
+
+    fn take_referenced(&self, key: PageKey, frame: Frame) -> bool {
+        if !self.machine.frames.is_mapped(frame) {
+            return false;
+        }
+        let Some(vpn) = self.machine.places.vpn(key) else {
+            return false;
+        };
+        let used = self.with(|host, glue, _| host.take_use(glue, vpn, Clear::Referenced));
+        used.is_some_and(|used| used.referenced)
+    }
+
+    fn region_removed(&self, region: RegionId) {
+        self.machine.places.remove(region);
     }
 }
 

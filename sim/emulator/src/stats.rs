@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use netvm_nic::Counters;
 use serde::Serialize;
 
-use crate::emulator::NodeParts;
+use crate::emulator::EmulatedParts;
 use crate::network::Network;
-use crate::vm::{PAGE_SIZE, PagerStats};
+use crate::vm::PagerStats;
 
 /// One node's counters, all since it was started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -47,11 +47,11 @@ pub struct NodeStats {
 }
 
 impl NodeStats {
-    pub(crate) fn take(parts: &NodeParts, network: &Network) -> Self {
-        let node = parts.host.node;
+    pub(crate) fn take(parts: &EmulatedParts, network: &Network) -> Self {
+        let node = parts.card.node.index();
         let card = network.stats(node);
         let counters: &Counters = &card.counters;
-        let pager = parts.pager.stats();
+        let pager = parts.memory.pager.stats();
         let (mapped, host) = parts
             .host
             .with(|host, _, _| (host.mapped_pages(), *host.counters()));
@@ -63,8 +63,8 @@ impl NodeStats {
             dropped: counters.dropped,
             retransmitted: counters.retransmitted,
             evictions: pager.evictions,
-            bounce_bytes: u64::from(parts.geometry.bounce_slots()) * PAGE_SIZE as u64,
-            resident_limit: u64::from(parts.pager.limit()),
+            bounce_bytes: parts.card.bounce.bytes(),
+            resident_limit: u64::from(parts.memory.pager.limit()),
             mapped_pages: u64::from(mapped),
             frames_sent: card.frames_sent,
             bytes_sent: card.bytes_sent,

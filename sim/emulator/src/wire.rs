@@ -4,48 +4,13 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use netvm_abi::wire::HEADER_BYTES;
+use netvm_abi::{Nanos, NodeId};
+use netvm_soft::message::{Message, Spare};
+use netvm_soft::{EventCount, Wire};
 
-use crate::event_count::EventCount;
-use crate::memory::Buffer;
-
-/// Largest payload that travels inside of a message instead of in a buffer.
-pub(crate) const SMALL_BYTES: usize = 128;
-
-/// A message on its way, or received and not released yet.
-#[derive(Debug)]
-pub(crate) struct Message {
-    pub(crate) header: [u8; HEADER_BYTES],
-    /// Bytes of payload.
-    pub(crate) len: usize,
-    /// The payload, where there is no buffer.
-    pub(crate) small: [u8; SMALL_BYTES],
-    /// The buffer that holds it, handed over.
-    pub(crate) buffer: Option<Box<Buffer>>,
-}
-
-impl Default for Message {
-    fn default() -> Self {
-        Self {
-            header: [0; HEADER_BYTES],
-            len: 0,
-            small: [0; SMALL_BYTES],
-            buffer: None,
-        }
-    }
-}
-
-impl Message {
-    pub(crate) fn payload(&self) -> &[u8] {
-        let all: &[u8] = match &self.buffer {
-            None => &self.small,
-            Some(buffer) => &buffer.0,
-        };
-        all.get(..self.len).unwrap_or(all)
-    }
-}
+use crate::capture::Capture;
 
 /// A card's end of the wire.
 #[derive(Debug, Default)]
@@ -81,5 +46,53 @@ impl Socket {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
+    }
+}
+
+/// All wires that one card has: to every socket, and from its own.
+#[derive(Debug)]
+pub(crate) struct Wires {
+    pub(crate) node: usize,
+    pub(crate) sockets: Arc<[Socket]>,
+    /// Messages taken from the card's socket and not looked at yet.
+    pub(crate) arrived: VecDeque<Box<Message>>,
+    /// Cards that got a message, a bit each: the thread that runs this card inline runs those next.
+    pub(crate) kicked: u64,
+    /// Cards have threads of their own, to be woken.
+    pub(crate) threaded: bool,
+    pub(crate) capture: Option<Arc<Capture>>,
+}
+
+impl Wire for Wires {
+    fn send(&mut self, now: Nanos, to: NodeId, message: Box<Message>) -> Option<Box<Message>> {
+        if let Some(capture) = &self.capture
+            && let Ok(header) = message.decode()
+        {
+            capture.add(now, &header, message.payload());
+        }
+        let Some(socket) = self.sockets.get(to.index()) else {
+            return Some(message);
+        };
+        socket.push(message);
+        if self.threaded {
+            socket.wake.notify();
+        } else {
+            self.kicked |= 1 << to.index();
+        }
+        None
+    }
+
+    #[inline]
+    fn receive(&mut self, _: &mut Spare) -> Option<Box<Message>> {
+        if self.arrived.is_empty() {
+            self.sockets.get(self.node)?.take(&mut self.arrived);
+        }
+        self.arrived.pop_front()
+    }
+
+    #[inline]
+    fn has_input(&mut self) -> bool {
+        let waits = |socket: &Socket| !socket.is_empty();
+        !self.arrived.is_empty() || self.sockets.get(self.node).is_some_and(waits)
     }
 }

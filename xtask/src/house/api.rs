@@ -10,9 +10,8 @@ use super::tree::{File, Tree};
 /// The library's own sources.
 const LIBRARY: &str = "userlib/src/";
 /// Public for the other crates of NetVM alone (`userlib/src/lib.rs` says so).
-const INTERNAL: [&str; 5] = [
+const INTERNAL: [&str; 4] = [
     "userlib/src/backend.rs",
-    "userlib/src/copy.rs",
     "userlib/src/mapped.rs",
     "userlib/src/sync/protocol",
     "userlib/src/sync/alock/machine",

@@ -8,19 +8,38 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 use netvm_harness::cargo::root;
 
 /// A crate of ours, and those of ours that its shipped code may use.
-const ARROWS: [(&str, &[&str]); 19] = [
+const ARROWS: [(&str, &[&str]); 22] = [
     ("netvm-abi", &[]),
     ("netvm-nic", &["netvm-abi"]),
     ("netvm-host", &["netvm-abi"]),
     ("netvm-platform", &["netvm-abi", "netvm-nic"]),
     ("netvm-host-platform", &["netvm-abi", "netvm-host"]),
-    ("netvm", &["netvm-abi"]),
+    ("netvm-memory", &[]),
+    ("netvm", &["netvm-abi", "netvm-memory"]),
+    (
+        "netvm-soft",
+        &["netvm-abi", "netvm-memory", "netvm-nic", "netvm-platform"],
+    ),
+    (
+        "netvm-process",
+        &[
+            "netvm",
+            "netvm-abi",
+            "netvm-memory",
+            "netvm-soft",
+            "netvm-host",
+            "netvm-host-platform",
+        ],
+    ),
     ("netvm-conformance", &["netvm"]),
     (
         "netvm-emulator",
         &[
             "netvm",
             "netvm-abi",
+            "netvm-memory",
+            "netvm-soft",
+            "netvm-process",
             "netvm-nic",
             "netvm-platform",
             "netvm-host",

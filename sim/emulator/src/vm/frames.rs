@@ -205,7 +205,7 @@ impl FrameTable {
     #[inline]
     pub(crate) fn expect_dma(&self, frame: Frame) {
         if let Some(cell) = self.cell(frame) {
-            netvm::copy::expect_read(cell);
+            netvm_memory::copy::expect_read(cell);
         }
     }
 

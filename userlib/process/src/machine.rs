@@ -1,0 +1,82 @@
+//! What a node's driver stands on: a card, and memory that the card's page table speaks of.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread::JoinHandle;
+
+use netvm::backend::Refusal;
+use netvm_abi::{Nanos, PortId};
+use netvm_host::platform::PageGone;
+
+use crate::driver::HostSide;
+
+/// A node's card, as its driver reaches it, and what becomes of pages that leave the card's table.
+pub trait Machine: Send + Sync + 'static {
+    /// The time on the clock that the card has too.
+    fn now(&self) -> Nanos;
+
+    /// Something waits for the card: wakes its thread, or runs it.
+    fn kick(&self);
+
+    /// Whether a waiter must run the card itself from time to time.
+    fn is_inline(&self) -> bool;
+
+    /// Stops the card's access to memory, for ever.
+    fn halt(&self);
+
+    /// Puts what the card did to a page into the machine's records. Called under the core's lock.
+    fn page_gone(&self, gone: PageGone);
+
+    /// Whether this process is the one that opened the node, and no child of it by `fork`.
+    fn is_ours(&self) -> bool {
+        true
+    }
+}
+
+/// Memory of a port.
+#[derive(Clone, Debug)]
+pub struct Area {
+    /// Its first byte.
+    pub start: NonNull<u8>,
+    /// Keeps it.
+    pub owner: Arc<dyn std::any::Any + Send + Sync>,
+}
+
+/// What gives ports their memory, and pages of it to the card.
+pub trait Memory<M: Machine>: Send + Sync + 'static {
+    /// New memory, of whole pages.
+    ///
+    /// # Errors
+    /// The reason.
+    fn alloc(&self, host: &HostSide<M>, port: PortId, len: u64) -> Result<Area, Refusal>;
+
+    /// Memory that the process has.
+    ///
+    /// # Safety
+    /// As [`netvm::backend::PortBackend::adopt`].
+    ///
+    /// # Errors
+    /// The reason.
+    unsafe fn adopt(
+        &self,
+        host: &HostSide<M>,
+        port: PortId,
+        start: NonNull<u8>,
+        len: u64,
+    ) -> Result<Area, Refusal>;
+
+    /// Serves a port's paging work until it is closed.
+    fn serve(&self, host: &HostSide<M>, port: PortId, closed: &AtomicBool);
+}
+
+/// What a node belongs to: it keeps the threads, and ends them with its last user.
+pub trait Whole: Send + Sync + 'static {
+    /// Remembers a thread, to be joined at the end.
+    fn keep(&self, thread: JoinHandle<()>);
+}
+
+// SAFETY: the pointer is used by the holder of `owner` through copies and atomics only.
+unsafe impl Send for Area {}
+// SAFETY: as above.
+unsafe impl Sync for Area {}
