@@ -8,11 +8,14 @@
 //! - [`turn::Turn`] lets any thread run it, one at a time, and none wait.
 
 pub mod board;
+pub mod card;
 pub mod clock;
 pub mod core;
+pub mod direct;
 pub mod event_count;
 pub mod memory;
 pub mod message;
+pub mod shm;
 pub mod transfer;
 pub mod turn;
 pub mod wire;

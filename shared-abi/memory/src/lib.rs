@@ -3,3 +3,4 @@
 //! The library, the emulator and the software card move payload through this crate alone.
 
 pub mod copy;
+pub mod guard;

@@ -1,0 +1,459 @@
+//! A software card and the threads that run it.
+//!
+//! Whichever thread has something for the card runs it, if it gets the card's [`Turn`]; no thread waits for the turn. One
+//! helper thread a card serves what comes in while the application computes, and what is due later.
+//!
+//! The helper is in one of two states. While the application's threads run the card, it only looks in from time to time
+//! ([`TICK`]), and the rings' `ASLEEP` words stay 0: peers call nobody. Once they no longer do, it says that the card sleeps and
+//! blocks until a peer calls, a link ends, a process knocks, or something is due. A thread that is going to block says so
+//! itself ([`SoftCard::rest`]), so that the next message calls the helper at once.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use netvm_abi::{Nanos, NodeId};
+use netvm_nic::Counters;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+
+use crate::board::Engine as _;
+use crate::clock;
+use crate::direct::Direct;
+use crate::shm::introduce::{self, Half, Introduction, LinkError, Met};
+use crate::shm::wires::{Lines, Link, Wires};
+use crate::turn::{Holder, Turn};
+
+/// A software card's core.
+pub type Core = crate::core::Core<Direct, Wires>;
+
+/// Passes of the card before its turn looks at the clock again.
+const PASSES: u32 = 16;
+/// Looks at the clock before one thread leaves the rest of the work to the helper.
+const ROUNDS: u32 = 64;
+/// How often the helper looks in while others run the card.
+const TICK: Duration = Duration::from_micros(200);
+/// How long a process that has knocked may take to introduce itself.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What the card did, as far as its platform counts it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CardStats {
+    /// The core's counters.
+    pub counters: Counters,
+    /// Messages sent.
+    pub frames_sent: u64,
+    /// Their bytes.
+    pub bytes_sent: u64,
+    /// Payload moved to and from application pages.
+    pub page_bytes: u64,
+    /// Times that the helper was woken.
+    pub wakeups: u64,
+}
+
+/// What happens when a link is made.
+pub type Linked = Box<dyn Fn(NodeId) + Send + Sync>;
+
+/// A card.
+pub struct SoftCard {
+    node: NodeId,
+    nodes: u16,
+    core: Turn<Core>,
+    /// When something is due, in nanoseconds of the card's clock; `u64::MAX`: nothing.
+    due: AtomicU64,
+    /// Until when the helper blocks, if it does; 0: it does not.
+    blocked_until: AtomicU64,
+    /// Counts how often others than the helper have run the card.
+    runs: AtomicU32,
+    wakeups: AtomicU64,
+    epoch: u64,
+    stop: AtomicBool,
+    bell: OwnedFd,
+    listeners: Vec<OwnedFd>,
+    linked: OnceLock<Linked>,
+    peers: Mutex<Peers>,
+}
+
+/// What the helper waits for.
+#[derive(Default)]
+struct Peers {
+    lines: Vec<(NodeId, Arc<Lines>)>,
+    knocking: Vec<(Half, Instant)>,
+}
+
+impl std::fmt::Debug for SoftCard {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "SoftCard({})", self.node)
+    }
+}
+
+impl SoftCard {
+    /// A card that listens on these sockets.
+    ///
+    /// # Errors
+    /// The kernel gives no eventfd.
+    pub fn new((node, nodes): (NodeId, u16), core: Core, listeners: Vec<OwnedFd>) -> Result<Self, Errno> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Self {
+            node,
+            nodes,
+            core: Turn::new(core),
+            due: AtomicU64::new(u64::MAX),
+            blocked_until: AtomicU64::new(0),
+            runs: AtomicU32::new(0),
+            wakeups: AtomicU64::new(0),
+            epoch: clock::monotonic(),
+            stop: AtomicBool::new(false),
+            bell: rustix::event::eventfd(0, flags)?,
+            listeners,
+            linked: OnceLock::new(),
+            peers: Mutex::default(),
+        })
+    }
+
+    /// Says, once, what happens when a link is made.
+    pub fn on_link(&self, linked: Linked) {
+        let _ = self.linked.set(linked);
+    }
+
+    /// Time since the card was made.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        Nanos(clock::monotonic().saturating_sub(self.epoch))
+    }
+
+    fn peers(&self) -> MutexGuard<'_, Peers> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something may wait for the card: runs it, if no other thread does.
+    #[inline]
+    pub fn run(&self) {
+        self.runs.fetch_add(1, Ordering::Relaxed);
+        self.work();
+        let due = self.due.load(Ordering::Relaxed);
+        // The helper will not wake in time by itself. While others run the card it looks in anyway.
+        if due < self.blocked_until.load(Ordering::SeqCst) {
+            self.wake_helper();
+        }
+    }
+
+    #[inline]
+    fn work(&self) {
+        if let Some(core) = self.core.ask() {
+            self.serve(core);
+        }
+    }
+
+    /// Runs the card until it is quiet and no thread has asked, or for [`ROUNDS`]: then the helper goes on.
+    fn serve(&self, mut core: Holder<'_, Core>) {
+        for round in 1.. {
+            let (quiet, due) = core.serve(self.now(), PASSES, |_| false);
+            core.board.wire.call_peers();
+            let tired = !quiet && round >= ROUNDS;
+            let due = if tired {
+                0
+            } else {
+                due.map_or(u64::MAX, |due| due.0)
+            };
+            self.due.store(due, Ordering::SeqCst);
+            if quiet || tired {
+                match core.done() {
+                    Some(again) => core = again,
+                    None => return,
+                }
+            }
+        }
+    }
+
+    /// The calling thread is going to block: from here on a message that comes in calls the helper.
+    pub fn rest(&self) {
+        loop {
+            let Some(mut core) = self.core.ask() else {
+                // Another thread runs the card, and has now work to look for.
+                return;
+            };
+            let quiet = core.board.wire.set_asleep(true);
+            match core.done() {
+                None if quiet => return,
+                None => self.work(),
+                Some(core) => self.serve(core),
+            }
+        }
+    }
+
+    fn wake_helper(&self) {
+        // It fails only when the count is full, and then the helper has been called.
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    /// The helper's body: serves the card until it is shut down.
+    pub fn help(&self) {
+        // Without it the kernel adds 50 us to each wait.
+        let _ = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(1));
+        let mut seen = self.runs.load(Ordering::Relaxed);
+        while !self.stop.load(Ordering::Acquire) {
+            self.work();
+            self.forget_bad();
+            let runs = self.runs.load(Ordering::Relaxed);
+            let busy = runs != seen;
+            seen = runs;
+            let asleep = match self.core.ask() {
+                // Another thread runs it.
+                None => continue,
+                Some(mut core) => {
+                    let asleep = !busy && core.board.wire.set_asleep(true);
+                    if busy {
+                        core.board.wire.set_asleep(false);
+                    }
+                    if let Some(core) = core.done() {
+                        self.serve(core);
+                        continue;
+                    }
+                    asleep
+                }
+            };
+            if busy || asleep {
+                self.block(busy.then_some(TICK));
+            }
+        }
+    }
+
+    /// Blocks until there is something to do; at most for `limit`.
+    fn block(&self, limit: Option<Duration>) {
+        let now = self.now();
+        // Said before the look at what is due: a thread that makes something due sees it, or is seen.
+        let tick = limit.map_or(u64::MAX, |limit| now.0 + limit.as_nanos() as u64);
+        self.blocked_until.store(tick, Ordering::SeqCst);
+        let until = tick.min(self.due.load(Ordering::SeqCst));
+        if limit.is_none() {
+            self.blocked_until.store(until, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            if self.due.load(Ordering::SeqCst) < until {
+                self.blocked_until.store(0, Ordering::SeqCst);
+                return;
+            }
+        }
+        let timeout = (until != u64::MAX).then(|| until.saturating_sub(now.0));
+        self.wait(timeout.map(Duration::from_nanos));
+        self.blocked_until.store(0, Ordering::SeqCst);
+        self.wakeups.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn wait(&self, timeout: Option<Duration>) {
+        let peers = self.peers();
+        let lines: Vec<(NodeId, Arc<Lines>)> = peers.lines.clone();
+        let knocking: Vec<OwnedFd> = peers
+            .knocking
+            .iter()
+            .filter_map(|(half, _)| half.socket().try_clone().ok())
+            .collect();
+        let patience = (!knocking.is_empty()).then_some(PATIENCE);
+        drop(peers);
+        let mut fds = vec![PollFd::new(&self.bell, PollFlags::IN)];
+        fds.extend(self.listeners.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        fds.extend(knocking.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        let first = fds.len();
+        for (_, lines) in &lines {
+            fds.push(PollFd::new(&lines.bell, PollFlags::IN));
+            fds.push(PollFd::new(&lines.socket, PollFlags::IN));
+            if let Some(process) = &lines.process {
+                fds.push(PollFd::new(process, PollFlags::IN));
+            }
+        }
+        let timeout = timeout.into_iter().chain(patience).min();
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        if !matches!(rustix::event::poll(&mut fds, timeout.as_ref()), Ok(1..)) && knocking.is_empty() {
+            return;
+        }
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        drop(fds);
+        if ready.first() == Some(&true) {
+            drain(&self.bell);
+        }
+        let mut at = first;
+        for (peer, lines) in &lines {
+            let is = |at: usize| ready.get(at) == Some(&true);
+            if is(at) {
+                drain(&lines.bell);
+            }
+            // Nothing is sent over the socket once the link is made, so whatever comes is its end.
+            let over = is(at + 1) || lines.process.is_some() && is(at + 2);
+            at += 2 + usize::from(lines.process.is_some());
+            if over {
+                self.end(*peer, lines);
+            }
+        }
+        if ready.iter().take(first).skip(1).any(|ready| *ready) || !knocking.is_empty() {
+            self.answer_the_door();
+        }
+    }
+
+    /// A peer has ended.
+    fn end(&self, peer: NodeId, lines: &Arc<Lines>) {
+        self.peers().lines.retain(|(_, known)| !Arc::ptr_eq(known, lines));
+        self.visit(|core| core.board.wire.end(peer, lines));
+    }
+
+    /// Does something with the card while no other thread runs it, and runs it then.
+    fn visit<R>(&self, visit: impl FnOnce(&mut Core) -> R) -> R {
+        let mut core = self.core.wait();
+        let result = visit(&mut core);
+        self.serve(core);
+        result
+    }
+
+    /// Stops waiting for the descriptors of links that ended on this side.
+    fn forget_bad(&self) {
+        let bad = match self.core.ask() {
+            Some(mut core) => {
+                let bad = core.board.wire.take_bad();
+                let has: Vec<bool> = bad.iter().map(|peer| core.board.wire.has(*peer)).collect();
+                if let Some(core) = core.done() {
+                    self.serve(core);
+                }
+                bad.into_iter().zip(has)
+            }
+            None => return,
+        };
+        for (peer, _) in bad.filter(|(_, has)| !has) {
+            self.peers().lines.retain(|(known, _)| *known != peer);
+        }
+    }
+
+    /// Takes connections, and introductions of processes that have connected.
+    fn answer_the_door(&self) {
+        for listener in &self.listeners {
+            let flags = rustix::net::SocketFlags::CLOEXEC | rustix::net::SocketFlags::NONBLOCK;
+            while let Ok(socket) = rustix::net::accept_with(listener, flags) {
+                if let Ok(half) = Half::accepted(socket) {
+                    self.peers().knocking.push((half, Instant::now() + PATIENCE));
+                }
+            }
+        }
+        let knocking = std::mem::take(&mut self.peers().knocking);
+        for (half, deadline) in knocking {
+            if readable(&half) {
+                self.welcome(half);
+            } else if Instant::now() < deadline {
+                self.peers().knocking.push((half, deadline));
+            }
+        }
+    }
+
+    /// A process introduces itself: makes the link, or says why not.
+    fn welcome(&self, half: Half) {
+        let Ok((them, Met::Both(link))) = half.finish() else {
+            return;
+        };
+        let peer = them.node;
+        let me = Introduction::of(self.node);
+        if !self.can_link(peer) {
+            return link.refuse(self.node, false);
+        }
+        // Two that connect to each other at the same time keep the link that the lower number began.
+        if self.is_linked(peer) && peer > self.node {
+            return link.refuse(self.node, true);
+        }
+        if link.introduce(me).is_ok() {
+            self.add(peer, link.into_link());
+        }
+    }
+
+    fn can_link(&self, peer: NodeId) -> bool {
+        peer != self.node && peer.0 < self.nodes
+    }
+
+    /// Whether there is a link to a node.
+    #[must_use]
+    pub fn is_linked(&self, peer: NodeId) -> bool {
+        self.peers().lines.iter().any(|(known, _)| *known == peer)
+    }
+
+    fn add(&self, peer: NodeId, link: Link) {
+        let lines = Arc::clone(&link.lines);
+        let mut peers = self.peers();
+        peers.lines.retain(|(known, _)| *known != peer);
+        peers.lines.push((peer, lines));
+        drop(peers);
+        self.visit(|core| core.board.wire.add(peer, link));
+        // The helper waits for what it knew of.
+        self.wake_helper();
+        if let Some(linked) = self.linked.get() {
+            linked(peer);
+        }
+    }
+
+    /// Connects to a node, by its name or by `#` and its number, and says what its number is. A node that is linked already
+    /// is found again.
+    ///
+    /// # Errors
+    /// There is no link.
+    pub fn connect(&self, name: &str, deadline: Instant) -> Result<NodeId, LinkError> {
+        let (them, met) = introduce::connect(name, self.node, deadline)?;
+        if let Met::Both(link) = met {
+            if !self.can_link(them.node) {
+                return Err(LinkError::Refused(
+                    "its number is this node's, or not below this node's number of nodes",
+                ));
+            }
+            // Of two links that were begun at the same time both sides keep the one that the lower number began.
+            if !self.is_linked(them.node) || self.node < them.node {
+                self.add(them.node, link.into_link());
+            }
+        }
+        Ok(them.node)
+    }
+
+    /// Stops the card's access to memory, for ever.
+    pub fn halt(&self) {
+        self.visit(|core| core.board.engine.halt());
+    }
+
+    /// Waits until everything that the card has on its way is received, at most for `limit`; then says farewell to all peers.
+    pub fn leave(&self, limit: Duration) {
+        let end = Instant::now() + limit;
+        while Instant::now() < end && self.visit(|core| core.nic.next_deadline().is_some()) {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        self.visit(|core| core.nic.leave(&mut core.board));
+    }
+
+    /// Ends the helper.
+    pub fn shut_down(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.wake_helper();
+    }
+
+    /// What it did so far.
+    #[must_use]
+    pub fn stats(&self) -> CardStats {
+        self.visit(|core| CardStats {
+            counters: *core.nic.counters(),
+            frames_sent: core.board.frames_sent,
+            bytes_sent: core.board.bytes_sent,
+            page_bytes: core.board.engine.page_bytes(),
+            wakeups: self.wakeups.load(Ordering::Relaxed),
+        })
+    }
+}
+
+/// Takes an eventfd's count.
+fn drain(bell: &OwnedFd) {
+    let _ = rustix::io::read(bell, &mut [0; 8]);
+}
+
+fn readable(half: &Half) -> bool {
+    let mut fds = [PollFd::new(half.socket(), PollFlags::IN)];
+    matches!(
+        rustix::event::poll(
+            &mut fds,
+            Some(&Timespec {
+                tv_sec: 0,
+                tv_nsec: 0
+            })
+        ),
+        Ok(1)
+    )
+}

@@ -1,0 +1,372 @@
+//! How two processes find each other and make a link.
+//!
+//! A node listens at the abstract socket `netvm/UID/#NUMBER`, and at `netvm/UID/NAME` if it has a name. The kernel forgets both
+//! with the process; there is no file. Node numbers are claimed by binding: two nodes of one user on one machine never have
+//! the same, and a number means the same node to all of them, as locks and channels need it.
+//!
+//! The side that connects sends its [`Introduction`] with two descriptors: the memfd of the ring that it *reads*, and the
+//! eventfd that wakes it. The other side answers likewise. Each checks the other's user (SO_PEERCRED), versions, the size
+//! and seals of the ring. What the other says its number is decides which node the link is to, if that number is free.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use netvm_abi::{ABI_VERSION, NodeId};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+use rustix::process::PidfdFlags;
+
+use super::mapping::Shared;
+use super::ring::{Consumer, FILE_BYTES, Producer};
+use super::wires::{Lines, Link};
+
+/// Why there is no link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LinkError {
+    /// No node listens there.
+    #[error("no node of this user has that name")]
+    NoSuchNode,
+    /// The name is too long, empty, or holds a zero.
+    #[error("a node's name has 1 to 64 bytes, none of them zero, and does not begin with '#'")]
+    BadName,
+    /// Another node listens there.
+    #[error("another node of this user has that name or number")]
+    Taken,
+    /// Every number has an owner.
+    #[error("every node number is taken")]
+    NoNumber,
+    /// The peer runs as another user.
+    #[error("the other process belongs to user {0}, which is not allowed")]
+    OtherUser(u32),
+    /// The peer speaks another version.
+    #[error("the other process speaks version {0} of NetVM's ABI, this one {ABI_VERSION}")]
+    Version(u16),
+    /// The peer says no.
+    #[error("the other process refuses: {0}")]
+    Refused(&'static str),
+    /// What came is no introduction.
+    #[error("the other process does not speak as a NetVM node does")]
+    Malformed,
+    /// No answer in time.
+    #[error("the other process does not answer")]
+    TimedOut,
+    /// The kernel refused.
+    #[error("{0}: {1}")]
+    System(&'static str, Errno),
+}
+
+fn system(what: &'static str) -> impl FnOnce(Errno) -> LinkError {
+    move |errno| LinkError::System(what, errno)
+}
+
+/// What a process says of its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Introduction {
+    /// Its number.
+    pub node: NodeId,
+    /// 0, or why there will be no link.
+    refusal: u8,
+}
+
+const MAGIC: [u8; 4] = *b"NVs1";
+const BYTES: usize = 16;
+
+/// The link is there already, made by the other side at the same time or before.
+const LINKED: u8 = 1;
+const NOT_A_NODE: u8 = 2;
+
+impl Introduction {
+    /// Of a node.
+    #[must_use]
+    pub const fn of(node: NodeId) -> Self {
+        Self { node, refusal: 0 }
+    }
+
+    fn encode(self) -> [u8; BYTES] {
+        let mut bytes = [0; BYTES];
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[4..6].copy_from_slice(&ABI_VERSION.to_le_bytes());
+        bytes[6..8].copy_from_slice(&self.node.0.to_le_bytes());
+        bytes[8..12].copy_from_slice(&(FILE_BYTES as u32).to_le_bytes());
+        bytes[12] = self.refusal;
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, LinkError> {
+        let Ok(bytes) = <&[u8; BYTES]>::try_from(bytes) else {
+            return Err(LinkError::Malformed);
+        };
+        let [m0, m1, m2, m3, v0, v1, n0, n1, r0, r1, r2, r3, refusal, ..] = *bytes;
+        let version = u16::from_le_bytes([v0, v1]);
+        if [m0, m1, m2, m3] != MAGIC {
+            return Err(LinkError::Malformed);
+        }
+        if version != ABI_VERSION {
+            return Err(LinkError::Version(version));
+        }
+        if u32::from_le_bytes([r0, r1, r2, r3]) != FILE_BYTES as u32 {
+            return Err(LinkError::Malformed);
+        }
+        Ok(Self {
+            node: NodeId(u16::from_le_bytes([n0, n1])),
+            refusal,
+        })
+    }
+}
+
+/// The address of a node: a name, or `#` and a number.
+fn address(name: &str) -> Result<SocketAddrUnix, LinkError> {
+    if name.is_empty() || name.len() > 64 || name.contains('\0') {
+        return Err(LinkError::BadName);
+    }
+    let name = format!("netvm/{}/{name}", rustix::process::getuid().as_raw());
+    SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(|_| LinkError::BadName)
+}
+
+fn socket() -> Result<OwnedFd, LinkError> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+        .map_err(system("a Unix socket"))
+}
+
+fn listen(name: &str) -> Result<OwnedFd, LinkError> {
+    let socket = socket()?;
+    match rustix::net::bind(&socket, &address(name)?) {
+        Err(Errno::ADDRINUSE) => return Err(LinkError::Taken),
+        other => other.map_err(system("binding a Unix socket"))?,
+    }
+    rustix::net::listen(&socket, 64).map_err(system("listening"))?;
+    Ok(socket)
+}
+
+/// Listens under a name that a program chose.
+///
+/// # Errors
+/// The name is taken, or cannot be one.
+pub fn listen_as(name: &str) -> Result<OwnedFd, LinkError> {
+    if name.starts_with('#') {
+        return Err(LinkError::BadName);
+    }
+    listen(name)
+}
+
+/// Claims a node number: this one, or the lowest that is free below `nodes`.
+///
+/// # Errors
+/// It is taken, or all are.
+pub fn claim(number: Option<NodeId>, nodes: u16) -> Result<(NodeId, OwnedFd), LinkError> {
+    if let Some(number) = number {
+        return Ok((number, listen(&format!("#{number}"))?));
+    }
+    for number in (0..nodes).map(NodeId) {
+        match listen(&format!("#{number}")) {
+            Err(LinkError::Taken) => {}
+            other => return Ok((number, other?)),
+        }
+    }
+    Err(LinkError::NoNumber)
+}
+
+/// A link that is being made: this side's half of it.
+#[derive(Debug)]
+pub struct Half {
+    socket: OwnedFd,
+    file: OwnedFd,
+    ring: Shared,
+    bell: OwnedFd,
+}
+
+impl Half {
+    /// This side's half, for a socket whose other end belongs to a user that is allowed.
+    fn new(socket: OwnedFd) -> Result<Self, LinkError> {
+        let peer = rustix::net::sockopt::socket_peercred(&socket).map_err(system("SO_PEERCRED"))?;
+        if peer.uid != rustix::process::getuid() {
+            return Err(LinkError::OtherUser(peer.uid.as_raw()));
+        }
+        let (file, ring) = Shared::create("netvm-ring", FILE_BYTES).map_err(system("a memfd"))?;
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let bell = rustix::event::eventfd(0, flags).map_err(system("an eventfd"))?;
+        Ok(Self {
+            socket,
+            file,
+            ring,
+            bell,
+        })
+    }
+
+    /// For a connection that a listening socket has taken.
+    ///
+    /// # Errors
+    /// The other side belongs to another user, or the kernel gives nothing.
+    pub fn accepted(socket: OwnedFd) -> Result<Self, LinkError> {
+        Self::new(socket)
+    }
+
+    /// The descriptor to wait for.
+    #[must_use]
+    pub fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    /// Sends an introduction with this half's descriptors.
+    ///
+    /// # Errors
+    /// The other side is gone.
+    pub fn introduce(&self, me: Introduction) -> Result<(), LinkError> {
+        let descriptors = [self.file.as_fd(), self.bell.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if me.refusal == 0 {
+            control.push(SendAncillaryMessage::ScmRights(&descriptors));
+        }
+        let bytes = me.encode();
+        let io = [std::io::IoSlice::new(&bytes)];
+        rustix::net::sendmsg(&self.socket, &io, &mut control, SendFlags::NOSIGNAL)
+            .map(drop)
+            .map_err(system("an introduction"))
+    }
+
+    /// Takes the other side's introduction.
+    ///
+    /// # Errors
+    /// What is wrong with it; [`LinkError::TimedOut`] when there is none yet.
+    pub fn finish(self) -> Result<(Introduction, Met), LinkError> {
+        let mut bytes = [0; BYTES + 1];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let io = &mut [std::io::IoSliceMut::new(&mut bytes)];
+        let got = match rustix::net::recvmsg(&self.socket, io, &mut control, flags) {
+            Err(Errno::AGAIN | Errno::INTR) => return Err(LinkError::TimedOut),
+            other => other.map_err(system("an introduction"))?,
+        };
+        let descriptors: Vec<OwnedFd> = control
+            .drain()
+            .filter_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(rights) => Some(rights),
+                _ => None,
+            })
+            .flatten()
+            .collect();
+        let them = Introduction::decode(bytes.get(..got.bytes).unwrap_or_default())?;
+        match them.refusal {
+            0 => {}
+            LINKED => return Ok((them, Met::Already)),
+            _ => {
+                return Err(LinkError::Refused(
+                    "its node numbers end below this node's, or are taken",
+                ));
+            }
+        }
+        let Ok([file, call]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+            return Err(LinkError::Malformed);
+        };
+        let theirs = Shared::accept(&file, FILE_BYTES).map_err(|_| LinkError::Malformed)?;
+        // A call must not block, whatever the peer has handed over: of an eventfd it could take that away again, so it is
+        // looked at once and then written without waiting.
+        let status = rustix::fs::fcntl_getfl(&call).map_err(system("an eventfd"))?;
+        if !status.contains(rustix::fs::OFlags::NONBLOCK) {
+            return Err(LinkError::Malformed);
+        }
+        Ok((
+            them,
+            Met::Both(Box::new(Whole {
+                half: self,
+                call,
+                theirs,
+            })),
+        ))
+    }
+}
+
+/// What came of an introduction.
+#[derive(Debug)]
+pub enum Met {
+    /// The other side says that there is a link already.
+    Already,
+    /// Both halves are there.
+    Both(Box<Whole>),
+}
+
+/// Both halves of a link.
+#[derive(Debug)]
+pub struct Whole {
+    half: Half,
+    call: OwnedFd,
+    theirs: Shared,
+}
+
+impl Whole {
+    /// Answers the other side's introduction.
+    ///
+    /// # Errors
+    /// The other side is gone.
+    pub fn introduce(&self, me: Introduction) -> Result<(), LinkError> {
+        self.half.introduce(me)
+    }
+
+    /// Tells the other side that there will be no link: because there is one already, or because the numbers do not fit.
+    pub fn refuse(&self, me: NodeId, already: bool) {
+        let refusal = if already { LINKED } else { NOT_A_NODE };
+        let _ = self.introduce(Introduction { node: me, refusal });
+    }
+
+    /// The link.
+    #[must_use]
+    pub fn into_link(self) -> Link {
+        let Half {
+            socket, ring, bell, ..
+        } = self.half;
+        let peer = rustix::net::sockopt::socket_peercred(&socket).ok();
+        let process = peer.and_then(|peer| rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()).ok());
+        let lines = Lines {
+            process,
+            socket,
+            bell,
+            call: self.call,
+        };
+        Link::new(Arc::new(lines), Producer::new(self.theirs), Consumer::new(ring))
+    }
+}
+
+/// Connects to a node: by its name, or by `#` and its number.
+///
+/// # Errors
+/// No such node, or it does not answer in time, or there is no link for another reason.
+pub fn connect(name: &str, me: NodeId, deadline: Instant) -> Result<(Introduction, Met), LinkError> {
+    let socket = socket()?;
+    match rustix::net::connect(&socket, &address(name)?) {
+        Err(Errno::CONNREFUSED | Errno::NOENT) => return Err(LinkError::NoSuchNode),
+        Err(Errno::AGAIN) => return Err(LinkError::TimedOut),
+        other => other.map_err(system("connecting"))?,
+    }
+    let half = Half::new(socket)?;
+    half.introduce(Introduction::of(me))?;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(LinkError::TimedOut);
+        }
+        if readable(&half.socket, left)? {
+            return half.finish();
+        }
+    }
+}
+
+fn readable(socket: &OwnedFd, limit: Duration) -> Result<bool, LinkError> {
+    let mut fds = [PollFd::new(socket, PollFlags::IN)];
+    let limit = Timespec::try_from(limit).unwrap_or(Timespec {
+        tv_sec: 1,
+        tv_nsec: 0,
+    });
+    match rustix::event::poll(&mut fds, Some(&limit)) {
+        Err(Errno::INTR) | Ok(0) => Ok(false),
+        other => other.map(|_| true).map_err(system("poll")),
+    }
+}

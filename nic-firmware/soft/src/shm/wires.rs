@@ -1,0 +1,267 @@
+//! All links of a card, as its wire.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use netvm_abi::wire::{Body, Header};
+use netvm_abi::{Incarnation, Nanos, NodeId};
+
+use super::ring::{BadRing, Consumer, Producer};
+use crate::message::{Message, Spare};
+use crate::wire::Wire;
+
+/// The descriptors of a link. The thread that waits for them and the card that uses them hold them together.
+#[derive(Debug)]
+pub struct Lines {
+    /// Ends when the peer ends.
+    pub socket: OwnedFd,
+    /// Readable when the peer's process has ended, even if a child of it holds the socket.
+    pub process: Option<OwnedFd>,
+    /// The peer writes it to wake this card.
+    pub bell: OwnedFd,
+    /// Written to wake the peer's card.
+    pub call: OwnedFd,
+}
+
+/// One link.
+#[derive(Debug)]
+pub struct Link {
+    pub(crate) lines: Arc<Lines>,
+    pub(crate) producer: Producer,
+    pub(crate) consumer: Consumer,
+    /// Messages that found no room in the ring.
+    waiting: VecDeque<Box<Message>>,
+    /// Incarnations of the link's present life, ours first, as the last message named them that left.
+    life: [u32; 2],
+    /// The peer has ended: what is left in the ring is still taken.
+    ending: bool,
+}
+
+/// Messages that may wait for room. A window and the round trips fit a ring, so a peer for which so many wait takes nothing
+/// out of its ring.
+const MOST_WAITING: usize = 4096;
+
+impl Link {
+    pub(crate) fn new(lines: Arc<Lines>, producer: Producer, consumer: Consumer) -> Self {
+        Self {
+            lines,
+            producer,
+            consumer,
+            waiting: VecDeque::new(),
+            life: [0; 2],
+            ending: false,
+        }
+    }
+
+    /// Writes what waits for room, as far as there is some.
+    fn push_waiting(&mut self, spare: &mut Spare) -> Result<(), BadRing> {
+        while let Some(message) = self.waiting.front() {
+            if !self.producer.push(message)? {
+                break;
+            }
+            if let Some(message) = self.waiting.pop_front() {
+                spare.give(message);
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, message: Box<Message>) -> Result<Option<Box<Message>>, BadRing> {
+        let life = [message.word(4), message.word(5)];
+        if life[0] != 0 && life[1] != 0 {
+            self.life = life;
+        }
+        if self.waiting.is_empty() && self.producer.push(&message)? {
+            return Ok(Some(message));
+        }
+        if self.waiting.len() >= MOST_WAITING {
+            return Err(BadRing);
+        }
+        self.waiting.push_back(message);
+        Ok(None)
+    }
+
+    fn call_if_needed(&mut self) {
+        // Both are asked: each answer is given once.
+        let news = self.producer.should_call();
+        let room = self.consumer.should_call();
+        if news || room {
+            // It fails only when the count is full, and then the peer has been called.
+            let _ = rustix::io::write(&self.lines.call, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+/// All links of a card, and the way from the card to itself.
+#[derive(Debug)]
+pub struct Wires {
+    node: NodeId,
+    links: Vec<Option<Link>>,
+    /// The links that there are.
+    active: Vec<NodeId>,
+    /// Where the next look for a message begins.
+    next: usize,
+    /// Messages of the card to itself, and farewells in the name of peers that have ended.
+    here: VecDeque<Box<Message>>,
+    /// Links that ended by what their peer wrote.
+    bad: Vec<NodeId>,
+    /// Messages that had no link to leave by.
+    pub unsent: u64,
+}
+
+impl Wires {
+    /// No links yet.
+    #[must_use]
+    pub fn new(node: NodeId, nodes: u16) -> Self {
+        Self {
+            node,
+            links: (0..nodes).map(|_| None).collect(),
+            active: Vec::new(),
+            next: 0,
+            here: VecDeque::new(),
+            bad: Vec::new(),
+            unsent: 0,
+        }
+    }
+
+    /// Whether there is a link to this node.
+    #[must_use]
+    pub fn has(&self, peer: NodeId) -> bool {
+        self.links.get(peer.index()).is_some_and(Option::is_some)
+    }
+
+    /// Adds a link, in the place of an earlier one.
+    pub fn add(&mut self, peer: NodeId, link: Link) {
+        if let Some(place) = self.links.get_mut(peer.index()) {
+            *place = Some(link);
+            self.active.retain(|known| *known != peer);
+            self.active.push(peer);
+        }
+    }
+
+    /// The peer of these lines has ended. What it wrote before is still received; then the card hears that the link's life is
+    /// over.
+    pub fn end(&mut self, peer: NodeId, lines: &Arc<Lines>) {
+        if let Some(link) = self.links.get_mut(peer.index()).and_then(Option::as_mut)
+            && Arc::ptr_eq(&link.lines, lines)
+        {
+            link.ending = true;
+        }
+    }
+
+    /// Links that have ended here since the last call, for what waits for their descriptors.
+    pub fn take_bad(&mut self) -> Vec<NodeId> {
+        std::mem::take(&mut self.bad)
+    }
+
+    /// Calls the peers that sleep and have got messages, or room for some.
+    pub fn call_peers(&mut self) {
+        for peer in &self.active {
+            if let Some(Some(link)) = self.links.get_mut(peer.index()) {
+                link.call_if_needed();
+            }
+        }
+    }
+
+    /// Says to all peers whether this card sleeps. To sleep is allowed only if the answer is true: nothing has arrived.
+    pub fn set_asleep(&mut self, asleep: bool) -> bool {
+        for peer in &self.active {
+            if let Some(Some(link)) = self.links.get(peer.index()) {
+                link.consumer.set_asleep(asleep);
+            }
+        }
+        fence(Ordering::SeqCst);
+        !self.has_input()
+    }
+
+    /// The life of a link ends, for the card, by a farewell in the name of its peer.
+    fn remove(&mut self, peer: NodeId) {
+        let Some(link) = self.links.get_mut(peer.index()).and_then(Option::take) else {
+            return;
+        };
+        self.active.retain(|known| *known != peer);
+        self.bad.push(peer);
+        let mut farewell = Header::of(Body::Bye, peer, self.node);
+        farewell.source_incarnation = Incarnation(link.life[1]);
+        farewell.destination_incarnation = Incarnation(link.life[0]);
+        self.here.push_back(Box::new(Message {
+            header: farewell.encode(),
+            ..Message::default()
+        }));
+    }
+
+    /// Takes a message from one link. `Err`: the link is over.
+    fn take(&mut self, peer: NodeId, spare: &mut Spare) -> Result<Option<Box<Message>>, BadRing> {
+        let Some(Some(link)) = self.links.get_mut(peer.index()) else {
+            return Ok(None);
+        };
+        if !link.waiting.is_empty() {
+            link.push_waiting(spare)?;
+        }
+        match link.consumer.pop(spare)? {
+            None if link.ending => Err(BadRing),
+            None => Ok(None),
+            Some(mut message) => {
+                message.arrived_from(peer, self.node);
+                Ok(Some(message))
+            }
+        }
+    }
+}
+
+impl Wire for Wires {
+    fn send(&mut self, _: Nanos, to: NodeId, message: Box<Message>) -> Option<Box<Message>> {
+        if to == self.node {
+            self.here.push_back(message);
+            return None;
+        }
+        let Some(Some(link)) = self.links.get_mut(to.index()) else {
+            self.unsent += 1;
+            return Some(message);
+        };
+        match link.send(message) {
+            Ok(back) => back,
+            Err(BadRing) => {
+                self.remove(to);
+                None
+            }
+        }
+    }
+
+    fn receive(&mut self, spare: &mut Spare) -> Option<Box<Message>> {
+        if let Some(message) = self.here.pop_front() {
+            return Some(message);
+        }
+        // In turns, so that one busy link holds up no other.
+        for _ in 0..self.active.len() {
+            self.next = if self.next + 1 < self.active.len() {
+                self.next + 1
+            } else {
+                0
+            };
+            let peer = *self.active.get(self.next)?;
+            match self.take(peer, spare) {
+                Ok(None) => {}
+                Ok(message) => return message,
+                Err(BadRing) => {
+                    self.remove(peer);
+                    return self.here.pop_front();
+                }
+            }
+        }
+        None
+    }
+
+    fn has_input(&mut self) -> bool {
+        let waits = |link: &Link| link.ending || link.consumer.has_message();
+        !self.here.is_empty()
+            || self.active.iter().any(|peer| {
+                self.links
+                    .get(peer.index())
+                    .and_then(Option::as_ref)
+                    .is_some_and(waits)
+            })
+    }
+}
