@@ -28,8 +28,10 @@ mod outcome;
 mod pattern;
 mod raw;
 mod side;
+mod threads;
 
 pub use cases::{ALL, Case, Needs};
 pub use cluster::{Body, Cluster, Running};
 pub use env::{Env, PORTS_PER_CASE};
 pub use outcome::{Outcome, Trouble};
+pub use threads::{Nodes, Threads, run_all};
