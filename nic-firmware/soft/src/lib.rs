@@ -23,6 +23,7 @@ pub mod wire;
 pub use board::{Board, Engine};
 pub use core::{Core, Parts};
 pub use event_count::EventCount;
+pub use netvm_nic::Timers;
 pub use wire::Wire;
 
 /// Bytes in a page.

@@ -130,8 +130,9 @@ impl Machine for EmulatedCard {
         self.network.kick(self.node);
     }
 
-    fn is_inline(&self) -> bool {
-        !self.network.is_threaded()
+    fn spins_per_run(&self) -> Option<u32> {
+        // The posting thread runs an inline card; a waiter looks after it only now and then, for late DMAs.
+        (!self.network.is_threaded()).then_some(512)
     }
 
     fn halt(&self) {

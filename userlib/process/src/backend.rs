@@ -30,6 +30,8 @@ use crate::segment::{Segment, address_of};
 
 /// Spins after which a waiter naps: it waits for a page, say, and the threads that bring the page need the processor.
 const PATIENCE: u32 = 2048;
+/// Spins between two chances for another thread on the same processor.
+const SPINS_PER_YIELD: u32 = 512;
 const NAP: Duration = Duration::from_micros(20);
 
 /// One node, as the library sees it.
@@ -305,6 +307,7 @@ impl<M: Machine, R: Memory<M>> PortBackend for Port<M, R> {
     fn block(&self, token: u32, deadline: Nanos) {
         let now = self.now();
         let limit = (deadline != Nanos::MAX).then(|| Duration::from_nanos(deadline.0.saturating_sub(now.0)));
+        self.parts.host.machine.rest();
         self.parts.port_events(self.open.port).wait(token, limit);
     }
 
@@ -313,17 +316,18 @@ impl<M: Machine, R: Memory<M>> PortBackend for Port<M, R> {
     }
 
     fn relax(&self, spins: u32) {
+        let machine = &self.parts.host.machine;
         let naps = spins >= PATIENCE;
-        // The posting thread runs an inline card; a waiter looks after it only now and then, for late DMAs.
-        if naps || spins % 512 == 511 {
-            if self.parts.host.machine.is_inline() {
-                self.doorbell();
-            }
-            if naps {
-                std::thread::sleep(NAP);
-            } else {
-                std::thread::yield_now();
-            }
+        let runs = machine
+            .spins_per_run()
+            .is_some_and(|each| naps || spins % each == each - 1);
+        if runs {
+            machine.kick();
+        }
+        if naps {
+            std::thread::sleep(NAP);
+        } else if spins % SPINS_PER_YIELD == SPINS_PER_YIELD - 1 {
+            std::thread::yield_now();
         } else {
             std::hint::spin_loop();
         }

@@ -11,9 +11,11 @@ pub mod machine;
 pub mod node;
 pub mod refusal;
 mod segment;
+pub mod soft;
 pub mod worker;
 
 pub use backend::NodeBackend;
 pub use driver::{Glue, HostSide};
 pub use machine::{Area, Machine, Memory, Whole};
 pub use node::NodeParts;
+pub use soft::{SoftBuilder, SoftError, SoftNode};

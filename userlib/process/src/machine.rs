@@ -19,8 +19,11 @@ pub trait Machine: Send + Sync + 'static {
     /// Something waits for the card: wakes its thread, or runs it.
     fn kick(&self);
 
-    /// Whether a waiter must run the card itself from time to time.
-    fn is_inline(&self) -> bool;
+    /// After so many looks a waiter runs the card itself; `None` where a thread does that.
+    fn spins_per_run(&self) -> Option<u32>;
+
+    /// The calling thread is going to block, and runs the card no more.
+    fn rest(&self) {}
 
     /// Stops the card's access to memory, for ever.
     fn halt(&self);

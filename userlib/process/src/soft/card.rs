@@ -1,0 +1,138 @@
+//! The software card as a node's machine, and how a child of `fork` is told apart.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use netvm_abi::port_area::PORT_STATE;
+use netvm_abi::shared_map::SharedMap;
+use netvm_abi::words::SharedWords;
+use netvm_abi::{Nanos, PortId, Status, WordIndex};
+use netvm_host::platform::PageGone;
+use netvm_soft::card::SoftCard;
+use netvm_soft::{PAGE_BYTES, Parts};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use crate::machine::Machine;
+
+/// Rings in memory lose nothing, and a process may lose its processor for long: patience costs nothing here. The death of a peer
+/// is told by its socket.
+pub(super) fn timers() -> netvm_soft::Timers {
+    netvm_soft::Timers {
+        probe_interval: Nanos::from_millis(2_000),
+        gap_timeout: Nanos::from_millis(60_000),
+        hello_interval: Nanos::from_millis(5),
+        hello_limit: 250,
+        ..netvm_soft::Timers::default()
+    }
+}
+
+/// A word that is 1 in the process that made it and 0 in its children: the kernel wipes its page at a `fork`.
+pub(super) struct Marker {
+    at: usize,
+}
+
+impl Marker {
+    pub(super) fn new() -> Result<Self, Errno> {
+        // SAFETY: a new mapping at an address of the kernel's choice; the advice concerns it alone.
+        let at = unsafe {
+            let prot = ProtFlags::READ | ProtFlags::WRITE;
+            let at = rustix::mm::mmap_anonymous(core::ptr::null_mut(), PAGE_BYTES, prot, MapFlags::PRIVATE)?;
+            rustix::mm::madvise(at, PAGE_BYTES, Advice::LinuxWipeOnFork)?;
+            at
+        };
+        let marker = Self {
+            at: at.expose_provenance(),
+        };
+        marker.word().store(1, Ordering::Relaxed);
+        Ok(marker)
+    }
+
+    fn word(&self) -> &AtomicU32 {
+        // SAFETY: the page is this value's own, and aligned.
+        unsafe { &*core::ptr::with_exposed_provenance(self.at) }
+    }
+
+    fn is_mine(&self) -> bool {
+        self.word().load(Ordering::Relaxed) == 1
+    }
+}
+
+impl Drop for Marker {
+    fn drop(&mut self) {
+        // SAFETY: the page is this value's own, and no reference to it is left.
+        let _ = unsafe { rustix::mm::munmap(core::ptr::with_exposed_provenance_mut(self.at), PAGE_BYTES) };
+    }
+}
+
+/// A node's card.
+pub(crate) struct ProcessCard {
+    card: Arc<SoftCard>,
+    marker: Marker,
+    shared: Arc<netvm_soft::memory::WordSpace>,
+    states: Vec<WordIndex>,
+}
+
+impl ProcessCard {
+    pub(super) fn new(card: Arc<SoftCard>, marker: Marker, parts: &Parts) -> Self {
+        let map = SharedMap::new(&parts.geometry);
+        let state = |port| WordIndex(map.port_area(PortId(port)).0 + PORT_STATE.0);
+        Self {
+            card,
+            marker,
+            shared: Arc::clone(&parts.shared),
+            states: (0..parts.geometry.ports).map(state).collect(),
+        }
+    }
+
+    pub(super) fn is_this_process(&self) -> bool {
+        self.marker.is_mine()
+    }
+
+    /// In a child of fork, whose copy of these words is its own: every port is dead.
+    #[cold]
+    fn orphan(&self) {
+        for state in &self.states {
+            self.shared.store_release(*state, Status::CardGone as u32);
+        }
+    }
+}
+
+impl Machine for ProcessCard {
+    fn now(&self) -> Nanos {
+        self.card.now()
+    }
+
+    #[inline]
+    fn kick(&self) {
+        if self.marker.is_mine() {
+            self.card.run();
+        } else {
+            self.orphan();
+        }
+    }
+
+    fn spins_per_run(&self) -> Option<u32> {
+        Some(2)
+    }
+
+    fn rest(&self) {
+        if self.marker.is_mine() {
+            self.card.rest();
+        } else {
+            self.orphan();
+        }
+    }
+
+    fn halt(&self) {
+        self.card.halt();
+    }
+
+    fn page_gone(&self, _: PageGone) {
+        // The process' own stores have set the kernel's marks.
+    }
+
+    fn is_ours(&self) -> bool {
+        self.marker.is_mine()
+    }
+}

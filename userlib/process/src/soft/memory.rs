@@ -1,0 +1,244 @@
+//! The process' own memory as a port's: what `alloc` maps and what a program hands over (`adopt`).
+//!
+//! A page of `alloc`'s is given to the card once it was written; from then on the card copies in place. It is anonymous
+//! memory, so a copy that finds it swapped out waits for the swap device, and for nothing else.
+//!
+//! Memory that a program hands over is never given to the card: behind an address may be a file, a file system in user space,
+//! or, later, nothing at all. Each transfer to it goes through a bounce page, and the port's worker copies, under the guard of
+//! [`netvm_memory::guard`]. What is adopted are addresses: after `munmap` and `mmap` the new mapping is meant.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use netvm::backend::Refusal;
+use netvm_abi::{PortId, Ppn, Status, Vpn};
+use netvm_host::Host;
+use netvm_host::platform::{Access, CopyEnd, CopyJob, Direction, Resident};
+use netvm_host_platform::paging;
+use netvm_memory::guard::{self, Fault};
+use netvm_soft::PAGE_BYTES;
+use netvm_soft::memory::Heap;
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::card::ProcessCard;
+use crate::driver::HostSide;
+use crate::machine::{Area, Memory};
+use crate::worker;
+
+/// What `alloc` has mapped, by its first address.
+type Owned = Arc<Mutex<BTreeMap<u64, Weak<Mapping>>>>;
+
+/// The memory of a node that is a process.
+#[derive(Debug, Default)]
+pub(crate) struct ProcessMemory {
+    owned: Owned,
+}
+
+/// A mapping of `alloc`'s.
+#[derive(Debug)]
+struct Mapping {
+    start: u64,
+    len: usize,
+    owned: Owned,
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        self.owned
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&self.start);
+        let start = core::ptr::with_exposed_provenance_mut(self.start as usize);
+        // SAFETY: the mapping is this value's own; the card has let go of it, and no user is left.
+        let _ = unsafe { rustix::mm::munmap(start, self.len) };
+    }
+}
+
+fn refusal(what: &'static str, errno: Errno) -> Refusal {
+    Refusal::System {
+        what,
+        errno: errno.raw_os_error(),
+    }
+}
+
+impl Memory<ProcessCard> for ProcessMemory {
+    fn alloc(&self, _: &HostSide<ProcessCard>, _: PortId, len: u64) -> Result<Area, Refusal> {
+        let bytes = usize::try_from(len).map_err(|_| Refusal::Status(Status::NoMemory))?;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let start = unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), bytes, prot, flags) };
+        let start = start.map_err(|errno| refusal("memory", errno))?;
+        let at = start.expose_provenance() as u64;
+        let owner = Arc::new(Mapping {
+            start: at,
+            len: bytes,
+            owned: Arc::clone(&self.owned),
+        });
+        self.owned
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(at, Arc::downgrade(&owner));
+        let start = NonNull::new(start.cast()).ok_or(Refusal::Status(Status::NoMemory))?;
+        Ok(Area { start, owner })
+    }
+
+    unsafe fn adopt(
+        &self,
+        _: &HostSide<ProcessCard>,
+        _: PortId,
+        start: NonNull<u8>,
+        len: u64,
+    ) -> Result<Area, Refusal> {
+        let end = (start.as_ptr().addr() as u64).checked_add(len);
+        if len == 0 || end.is_none_or(|end| end > 1 << 47) {
+            return Err(Refusal::Status(Status::OutOfRange));
+        }
+        guard::install().map_err(|error| match error.raw_os_error() {
+            Some(errno) => Refusal::System {
+                what: "a handler for SIGSEGV and SIGBUS",
+                errno,
+            },
+            None => Refusal::Unsupported("memory of the program's own is adopted on x86-64 Linux only"),
+        })?;
+        Ok(Area {
+            start,
+            owner: Arc::new(()),
+        })
+    }
+
+    fn serve(&self, host: &HostSide<ProcessCard>, port: PortId, closed: &AtomicBool) {
+        let memory = PortMemory {
+            host,
+            owned: &self.owned,
+            port,
+        };
+        worker::run(host, &memory, port, closed);
+    }
+}
+
+/// A page that is there, or was a moment ago.
+struct Page {
+    vpn: Vpn,
+    /// The card may have it. Keeps it mapped meanwhile.
+    owned: Option<Arc<Mapping>>,
+}
+
+/// A port's memory, as its worker reaches it.
+struct PortMemory<'a> {
+    host: &'a HostSide<ProcessCard>,
+    owned: &'a Owned,
+    port: PortId,
+}
+
+impl PortMemory<'_> {
+    /// The mapping that an address belongs to, if `alloc` made one there.
+    fn owned(&self, address: u64) -> Option<Arc<Mapping>> {
+        let owned = self.owned.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, mapping) = owned.range(..=address).next_back()?;
+        let mapping = mapping.upgrade()?;
+        let inside = address - mapping.start < mapping.len as u64;
+        // Dropped without the lock, which its end takes.
+        drop(owned);
+        inside.then_some(mapping)
+    }
+}
+
+/// Where a page lies in this process.
+fn place(vpn: Vpn) -> *mut u8 {
+    core::ptr::with_exposed_provenance_mut(vpn.address().0 as usize)
+}
+
+/// What a fault says of a page that was to be written, or read.
+fn status(fault: Fault, at: *mut u8, access: Access) -> Status {
+    match (fault, access) {
+        (Fault::Bus, _) => Status::BusError,
+        (Fault::Segment, Access::Read) => Status::Unmapped,
+        (Fault::Segment, Access::Write) => {
+            // SAFETY: the handler is in place: a fault has just been caught.
+            match unsafe { guard::touch_to_read(at) } {
+                Ok(()) => Status::ReadOnly,
+                Err(Fault::Bus) => Status::BusError,
+                Err(Fault::Segment) => Status::Unmapped,
+            }
+        }
+    }
+}
+
+impl paging::Pager for PortMemory<'_> {
+    type System = HostSide<ProcessCard>;
+    type Page = Page;
+    type Wait = Infallible;
+
+    fn system(&self) -> &HostSide<ProcessCard> {
+        self.host
+    }
+
+    fn port(&self) -> PortId {
+        self.port
+    }
+
+    fn page_in(&self, vpn: Vpn, access: Access) -> Result<Result<Page, Status>, Infallible> {
+        let at = place(vpn);
+        let owned = self.owned(vpn.address().0);
+        // SAFETY: the page belongs to a segment of this port: `alloc` mapped it, or a program handed it over, and then the
+        // guard is in place. The program promised that no reference to it exists.
+        let touched = unsafe {
+            match access {
+                Access::Write => guard::touch_to_write(at),
+                // A page that the card may have must be the process' own, not the zero page.
+                Access::Read if owned.is_some() => guard::touch_to_write(at),
+                Access::Read => guard::touch_to_read(at),
+            }
+        };
+        Ok(match touched {
+            Ok(()) => Ok(Page { vpn, owned }),
+            Err(fault) => Err(status(fault, at, access)),
+        })
+    }
+
+    fn copy(&self, page: Option<&Page>, job: &CopyJob) -> Result<CopyEnd, Infallible> {
+        let Some(page) = page.filter(|page| page.vpn == job.vpn) else {
+            return Ok(CopyEnd::Evicted);
+        };
+        let (offset, len) = (job.offset.index(), job.len.index());
+        let bounce = self.host.with(|_, glue, _| glue.bounce.page(job.bounce.0));
+        let Some(bounce) = bounce.filter(|_| offset + len <= PAGE_BYTES) else {
+            return Ok(CopyEnd::Failed(Status::Malformed));
+        };
+        let at = place(page.vpn).wrapping_add(offset);
+        let access = match job.direction {
+            Direction::IntoPage => Access::Write,
+            Direction::OutOfPage => Access::Read,
+        };
+        // SAFETY: the bounce page is a page long and the driver's; of the application's page the promises are as above.
+        let copied = unsafe {
+            match job.direction {
+                Direction::IntoPage => guard::copy(bounce, at, len),
+                Direction::OutOfPage => guard::copy(at, bounce, len),
+            }
+        };
+        Ok(match copied {
+            Ok(()) => CopyEnd::Done,
+            Err(fault) => CopyEnd::Failed(status(fault, at, access)),
+        })
+    }
+
+    fn offer(&self, page: &mut Page) -> Option<Resident> {
+        page.owned.is_some().then(|| Resident {
+            ppn: Ppn(page.vpn.address().0 / PAGE_BYTES as u64),
+            frame: 0,
+            writable: true,
+        })
+    }
+
+    fn prepare(&self, _: &mut Page, _: &mut Host<Heap>) {
+        // No page event comes for the process' own memory: it is unmapped only after the driver let go of it.
+    }
+
+    fn settle(&self, _: &mut Page, _: &Host<Heap>, _: bool) {}
+}

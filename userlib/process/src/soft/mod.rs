@@ -1,0 +1,316 @@
+//! A node of the software card: this process as a node, linked to other processes of the machine.
+//!
+//! ```no_run
+//! use netvm::Timeout;
+//! use netvm_process::SoftNode;
+//!
+//! // In one process:
+//! let server = SoftNode::builder().name("store").start()?;
+//! // In another:
+//! let node = SoftNode::builder().start()?;
+//! let store = node.connect("store", std::time::Duration::from_secs(5))?;
+//! let port = netvm::Port::open(&node.node(), netvm::PortConfig::default())?;
+//! let inbox = port.import(store, 7.into(), "inbox", Timeout::Never)?;
+//! # let _ = (server, inbox);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod card;
+mod memory;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use netvm_abi::{Geometry, Nanos, NodeId};
+use netvm_soft::Parts;
+use netvm_soft::card::{CardStats, Core, SoftCard};
+use netvm_soft::direct::Direct;
+use netvm_soft::message::Pools;
+use netvm_soft::shm::introduce::{self, LinkError};
+use netvm_soft::shm::wires::Wires;
+use rustix::io::Errno;
+
+use crate::backend::NodeBackend;
+use crate::machine::Whole;
+use crate::node::{self, NodeParts};
+
+use card::{Marker, ProcessCard};
+use memory::ProcessMemory;
+
+/// The most nodes that know each other, if a program does not say.
+pub const DEFAULT_NODES: u16 = 64;
+/// Bytes that a write may carry in its descriptor.
+const INLINE_BYTES: u16 = 128;
+/// Rows of the card's page table: room for 256 MiB of pages that were used, before the least used ones go.
+const PAGE_ROWS: u32 = 1 << 15;
+/// How long a node that ends waits until what it sent is received.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Why a node could not be started, or could not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum SoftError {
+    /// There is no link.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// A number makes no sense.
+    #[error("{0}")]
+    Config(String),
+    /// The link does not come up.
+    #[error("the other process has made a link, but its card does not answer")]
+    Silent,
+    /// The call came from a child of the process that opened the node.
+    #[error("a child of fork has no part in its parent's node: open a node of its own")]
+    Forked,
+    /// The kernel refused.
+    #[error("{0}: {1}")]
+    System(&'static str, Errno),
+    /// There is no thread.
+    #[error("a thread: {0}")]
+    Thread(std::io::Error),
+}
+
+/// Chooses what a node is like, then [`start`](Self::start)s it.
+#[derive(Clone, Debug)]
+pub struct SoftBuilder {
+    name: Option<String>,
+    number: Option<NodeId>,
+    nodes: u16,
+    ports: u16,
+    payload: u32,
+}
+
+impl SoftBuilder {
+    /// A name that others find this node by, as long as the process lives.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// The node's number; the lowest that no other node of this user has, if not set.
+    #[must_use]
+    pub fn number(mut self, number: u16) -> Self {
+        self.number = Some(NodeId(number));
+        self
+    }
+
+    /// Node numbers are below this; [`DEFAULT_NODES`] if not set.
+    #[must_use]
+    pub fn nodes(mut self, nodes: u16) -> Self {
+        self.nodes = nodes;
+        self
+    }
+
+    /// Ports of the node, the driver's included; 64 if not set.
+    #[must_use]
+    pub fn ports(mut self, ports: u16) -> Self {
+        self.ports = ports;
+        self
+    }
+
+    /// The largest payload of a message, in bytes; a page if not set.
+    #[must_use]
+    pub fn payload(mut self, bytes: u32) -> Self {
+        self.payload = bytes;
+        self
+    }
+
+    /// Starts the node.
+    ///
+    /// # Errors
+    /// [`SoftError`].
+    pub fn start(self) -> Result<SoftNode, SoftError> {
+        if self.number.is_some_and(|number| number.0 >= self.nodes) {
+            return Err(SoftError::Config(format!(
+                "node numbers are below {}: `nodes` sets another limit",
+                self.nodes
+            )));
+        }
+        let (number, listener) = introduce::claim(self.number, self.nodes)?;
+        let mut listeners = vec![listener];
+        if let Some(name) = &self.name {
+            listeners.push(introduce::listen_as(name)?);
+        }
+        let geometry = Geometry {
+            payload: self.payload,
+            ports: self.ports,
+            nodes: self.nodes,
+            page_rows: PAGE_ROWS,
+            ..Geometry::default()
+        };
+        geometry
+            .validate()
+            .map_err(|error| SoftError::Config(error.to_string()))?;
+        let parts =
+            Parts::new(number, geometry).map_err(|errno| SoftError::System("memory of a card", errno))?;
+        let devices = (Direct::default(), Wires::new(number, self.nodes));
+        let core = Core::new(&parts, devices, &Pools::default(), card::timers(), INLINE_BYTES)
+            .map_err(|error| SoftError::Config(error.to_string()))?;
+        let soft = SoftCard::new((number, self.nodes), core, listeners)
+            .map_err(|errno| SoftError::System("an eventfd", errno))?;
+        let soft = Arc::new(soft);
+        let marker = Marker::new().map_err(|errno| SoftError::System("memory of a card", errno))?;
+        let machine = ProcessCard::new(Arc::clone(&soft), marker, &parts);
+        let host =
+            node::attach(&parts, machine).map_err(|error| SoftError::Config(format!("driver: {error:?}")))?;
+        let node = Arc::new(NodeParts::new(parts, host, ProcessMemory::default()));
+        let inner = Arc::new(Inner {
+            node,
+            card: soft,
+            threads: Mutex::default(),
+            started: AtomicU64::new(0),
+        });
+        inner.start()?;
+        Ok(SoftNode { inner })
+    }
+}
+
+/// All of a node; ends its threads when the last user has gone.
+struct Inner {
+    node: Arc<NodeParts<ProcessCard, ProcessMemory>>,
+    card: Arc<SoftCard>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    started: AtomicU64,
+}
+
+impl Inner {
+    fn start(&self) -> Result<(), SoftError> {
+        let host = Arc::downgrade(&self.node.host);
+        self.card.on_link(Box::new(move |peer| {
+            if let Some(host) = host.upgrade() {
+                host.with(|core, glue, _| core.connect(glue, peer));
+            }
+        }));
+        let card = Arc::clone(&self.card);
+        self.spawn("netvm-card", move || card.help())?;
+        let host = Arc::clone(&self.node.host);
+        self.spawn("netvm-driver", move || host.listen())?;
+        // No card sleeps or wakes by itself: every doorbell calls.
+        self.node.host.set_sleeping();
+        let me = self.node.card.node;
+        self.node.host.with(|core, glue, _| core.connect(glue, me));
+        Ok(())
+    }
+
+    fn spawn(&self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), SoftError> {
+        let thread = std::thread::Builder::new().name(name.into()).spawn(body);
+        self.keep(thread.map_err(SoftError::Thread)?);
+        Ok(())
+    }
+}
+
+impl Whole for Inner {
+    fn keep(&self, thread: JoinHandle<()>) {
+        self.started.fetch_add(1, Ordering::Relaxed);
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those that have ended need no joining.
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(thread);
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if !self.node.host.machine.is_this_process() {
+            return;
+        }
+        self.card.leave(LINGER);
+        self.node.host.shut_down();
+        self.card.shut_down();
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let me = std::thread::current().id();
+        for thread in threads.into_iter().filter(|thread| thread.thread().id() != me) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// This process as a node. Cheap to clone.
+///
+/// It lives as long as this value or any [`netvm::Node`], port or region made from it. A child of `fork` has no part in it.
+#[derive(Clone)]
+pub struct SoftNode {
+    inner: Arc<Inner>,
+}
+
+impl std::fmt::Debug for SoftNode {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "SoftNode({})", self.number())
+    }
+}
+
+impl SoftNode {
+    /// Chooses what a node is like.
+    #[must_use]
+    pub fn builder() -> SoftBuilder {
+        SoftBuilder {
+            name: None,
+            number: None,
+            nodes: DEFAULT_NODES,
+            ports: 64,
+            payload: netvm_abi::PAGE_SIZE,
+        }
+    }
+
+    /// The node's number.
+    #[must_use]
+    pub fn number(&self) -> NodeId {
+        self.inner.node.card.node
+    }
+
+    /// The node, to open ports on.
+    #[must_use]
+    pub fn node(&self) -> netvm::Node {
+        netvm::Node::new(Arc::new(NodeBackend {
+            whole: Arc::clone(&self.inner) as Arc<dyn Whole>,
+            parts: Arc::clone(&self.inner.node),
+            name: "soft",
+            inline_limit: usize::from(INLINE_BYTES),
+        }))
+    }
+
+    /// Links this node to another one of the same user and machine, by its name or by `#` and its number, and says what its
+    /// number is. Nodes that are linked already stay so.
+    ///
+    /// # Errors
+    /// There is no such node, it says no, or it does not answer within `patience`.
+    pub fn connect(&self, name: &str, patience: Duration) -> Result<NodeId, SoftError> {
+        if !self.inner.node.host.machine.is_this_process() {
+            return Err(SoftError::Forked);
+        }
+        let end = Instant::now() + patience;
+        let peer = self.inner.card.connect(name, end)?;
+        let left = end.saturating_duration_since(Instant::now());
+        if self.inner.node.host.wait_for_peers(&[peer], left) {
+            Ok(peer)
+        } else {
+            Err(SoftError::Silent)
+        }
+    }
+
+    /// Whether the link to a node is up.
+    #[must_use]
+    pub fn is_up(&self, peer: NodeId) -> bool {
+        self.inner.node.host.is_up(peer)
+    }
+
+    /// Ends a port as if its process had died at this instruction: no destructor of the library runs. Returns false if it is
+    /// not open. The library's handles stay, and find the port dead.
+    pub fn kill(&self, port: netvm_abi::PortId) -> bool {
+        self.inner.node.close_port(port, None)
+    }
+
+    /// What the card did so far.
+    #[must_use]
+    pub fn stats(&self) -> CardStats {
+        self.inner.card.stats()
+    }
+
+    /// Time since the node was started.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.inner.card.now()
+    }
+}
