@@ -411,10 +411,16 @@ impl SoftCard {
         self.visit(|core| core.board.engine.halt());
     }
 
+    /// Whether nothing is outstanding, so that nothing will be due.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.visit(|core| core.nic.next_deadline().is_none())
+    }
+
     /// Waits until everything that the card has on its way is received, at most for `limit`; then says farewell to all peers.
     pub fn leave(&self, limit: Duration) {
         let end = Instant::now() + limit;
-        while Instant::now() < end && self.visit(|core| core.nic.next_deadline().is_some()) {
+        while Instant::now() < end && !self.is_quiet() {
             std::thread::sleep(Duration::from_micros(200));
         }
         self.visit(|core| core.nic.leave(&mut core.board));

@@ -18,7 +18,6 @@
 mod card;
 mod memory;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -45,6 +44,8 @@ pub const DEFAULT_NODES: u16 = 64;
 const INLINE_BYTES: u16 = 128;
 /// Rows of the card's page table: room for 256 MiB of pages that were used, before the least used ones go.
 const PAGE_ROWS: u32 = 1 << 15;
+/// How long a look at a link that is being greeted takes.
+const GREETING: Duration = Duration::from_millis(20);
 /// How long a node that ends waits until what it sent is received.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -160,7 +161,6 @@ impl SoftBuilder {
             node,
             card: soft,
             threads: Mutex::default(),
-            started: AtomicU64::new(0),
         });
         inner.start()?;
         Ok(SoftNode { inner })
@@ -172,7 +172,6 @@ struct Inner {
     node: Arc<NodeParts<ProcessCard, ProcessMemory>>,
     card: Arc<SoftCard>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    started: AtomicU64,
 }
 
 impl Inner {
@@ -203,7 +202,6 @@ impl Inner {
 
 impl Whole for Inner {
     fn keep(&self, thread: JoinHandle<()>) {
-        self.started.fetch_add(1, Ordering::Relaxed);
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         // Those that have ended need no joining.
         threads.retain(|thread| !thread.is_finished());
@@ -282,18 +280,30 @@ impl SoftNode {
         }
         let end = Instant::now() + patience;
         let peer = self.inner.card.connect(name, end)?;
-        let left = end.saturating_duration_since(Instant::now());
-        if self.inner.node.host.wait_for_peers(&[peer], left) {
-            Ok(peer)
-        } else {
-            Err(SoftError::Silent)
+        let host = &self.inner.node.host;
+        while !host.wait_for_peers(
+            &[peer],
+            GREETING.min(end.saturating_duration_since(Instant::now())),
+        ) {
+            if Instant::now() >= end {
+                return Err(SoftError::Silent);
+            }
+            // The card has given up greeting a peer that is slow to answer.
+            host.with(|core, glue, _| core.connect(glue, peer));
         }
+        Ok(peer)
     }
 
     /// Whether the link to a node is up.
     #[must_use]
     pub fn is_up(&self, peer: NodeId) -> bool {
         self.inner.node.host.is_up(peer)
+    }
+
+    /// Whether the card has nothing outstanding, so that nothing will be due.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.inner.card.is_quiet()
     }
 
     /// Ends a port as if its process had died at this instruction: no destructor of the library runs. Returns false if it is
