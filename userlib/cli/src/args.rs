@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use netvm_world::points::{Crash, Point};
 
 use crate::failure::EXIT_STATUSES;
@@ -27,6 +27,15 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Share memory of this process under a name, for `netvm ping` and `netvm perf` of other processes, until it is stopped.
+    #[command(after_help = EXIT_STATUSES)]
+    Serve(Serve),
+    /// Write into the memory of a `netvm serve`, read it back, check every byte, and say how long that takes.
+    #[command(after_help = EXIT_STATUSES)]
+    Ping(Ping),
+    /// Measure writes, reads, atomics and notifications to a `netvm serve`: rates, and how long single ones take.
+    #[command(after_help = EXIT_STATUSES)]
+    Perf(Perf),
     /// Send a file into memory four times smaller than it, with nothing pinned, and check every byte.
     #[command(after_help = EXIT_STATUSES, allow_negative_numbers = true)]
     Demo(Demo),
@@ -42,6 +51,82 @@ pub enum Command {
     /// Say what works on this machine, what is missing, and the command that fixes it.
     #[command(after_help = EXIT_STATUSES)]
     Doctor(Doctor),
+}
+
+/// Options of `netvm serve`.
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// The name that other processes of this user find it by.
+    pub name: String,
+    /// End after so many seconds; without it, Ctrl-C ends it.
+    #[arg(long, value_name = "SECONDS", value_parser = |text: &str| number::<u64>(text, 1, 1_000_000))]
+    pub seconds: Option<u64>,
+    /// Print what is served as one JSON object, when it can be found.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `netvm ping`.
+#[derive(Debug, Args)]
+pub struct Ping {
+    /// The name that was given to `netvm serve`.
+    pub name: String,
+    /// How many times.
+    #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = |text: &str| number::<u32>(text, 1, 100_000_000))]
+    pub count: u32,
+    /// Bytes: 1 to 1048576.
+    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = |text: &str| number::<u32>(text, 1, MAX_TRANSFER.into()))]
+    pub size: u32,
+    /// Pause between two, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 200, value_parser = |text: &str| number::<u64>(text, 0, 1_000_000))]
+    pub interval: u64,
+    /// Print the result as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The largest `--size` of `netvm ping` and `netvm perf`: what `netvm serve` keeps for each node.
+pub const MAX_TRANSFER: u32 = 1 << 20;
+
+/// What `netvm perf` measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Operation {
+    /// Writes.
+    Write,
+    /// Reads.
+    Read,
+    /// Atomic additions to a word.
+    Atomic,
+    /// Signals of a notification.
+    Notify,
+}
+
+/// Options of `netvm perf`.
+#[derive(Debug, Args)]
+pub struct Perf {
+    /// The name that was given to `netvm serve`.
+    pub name: String,
+    /// What to measure.
+    #[arg(
+        long,
+        value_name = "OPERATION",
+        value_delimiter = ',',
+        default_value = "write,read,atomic,notify"
+    )]
+    pub what: Vec<Operation>,
+    /// Sizes of writes and reads, in bytes: 1 to 1048576.
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "8,4096,65536,1048576",
+          value_parser = |text: &str| number::<u32>(text, 1, MAX_TRANSFER.into()))]
+    pub sizes: Vec<u32>,
+    /// Operations between two waits for all of them, where rates are measured.
+    #[arg(long, value_name = "COUNT", default_value_t = 512, value_parser = |text: &str| number::<u32>(text, 1, 1_000_000))]
+    pub depth: u32,
+    /// How long each measurement takes, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 500, value_parser = |text: &str| number::<u64>(text, 1, 1_000_000))]
+    pub time: u64,
+    /// Print the result as one JSON object.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Options of `netvm demo`.

@@ -7,6 +7,7 @@ pub mod doctor;
 pub mod failure;
 pub mod output;
 pub mod process;
+pub mod processes;
 pub mod sim;
 pub mod stat;
 
@@ -19,6 +20,9 @@ use crate::failure::Failure;
 /// Whatever the subcommand ends with; [`Failure::status`] is the exit status.
 pub fn run(cli: &Cli) -> Result<(), Failure> {
     match &cli.command {
+        Command::Serve(options) => processes::serve::run(options),
+        Command::Ping(options) => processes::ping::run(options),
+        Command::Perf(options) => processes::perf::run(options),
         Command::Demo(options) => demo::run(options),
         Command::Sim(options) => sim::run(options),
         Command::Bench(options) => bench::run(options),

@@ -1,0 +1,59 @@
+//! `netvm serve`: memory of this process under a name.
+
+use netvm::{Access, Error, Port, PortConfig, Timeout};
+use netvm_process::SoftNode;
+use netvm_process::soft::DEFAULT_NODES;
+use serde::Serialize;
+
+use super::{EXPORT, PART, PORT, SIGNAL, cannot_start, wrong};
+use crate::args::Serve;
+use crate::failure::Failure;
+use crate::output;
+
+#[derive(Serialize)]
+struct Served<'a> {
+    name: &'a str,
+    node: u16,
+    bytes: u64,
+    process: u32,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// The name is taken, or the node cannot be started.
+pub fn run(options: &Serve) -> Result<(), Failure> {
+    let node = SoftNode::builder()
+        .name(&options.name)
+        .start()
+        .map_err(cannot_start)?;
+    let port = Port::open(&node.node(), PortConfig::number(PORT.0)).map_err(wrong)?;
+    let bytes = u64::from(DEFAULT_NODES) * PART;
+    let memory = port.alloc(bytes).map_err(wrong)?;
+    let access = Access::everyone().notify(SIGNAL..=SIGNAL);
+    let _export = port.export(EXPORT, &memory, .., access).map_err(wrong)?;
+    let served = Served {
+        name: &options.name,
+        node: node.number().0,
+        bytes,
+        process: std::process::id(),
+    };
+    if options.json {
+        output::print_json(&served)?;
+    } else {
+        output::print(&format!(
+            "node {}: serves {} MiB as '{}', none of it pinned; Ctrl-C ends it\n",
+            served.node,
+            bytes >> 20,
+            options.name
+        ))?;
+    }
+    let timeout = options.seconds.map_or(Timeout::Never, |seconds| {
+        Timeout::After(std::time::Duration::from_secs(seconds))
+    });
+    // Clients signal other numbers only by mistake, so this lasts until the time is over.
+    match port.notification(SIGNAL + 1).map_err(wrong)?.wait(timeout) {
+        Ok(_) | Err(Error::TimedOut) => Ok(()),
+        Err(error) => Err(wrong(error)),
+    }
+}
