@@ -344,7 +344,7 @@ impl SoftCard {
 
     /// A process introduces itself: makes the link, or says why not.
     fn welcome(&self, half: Half) {
-        let Ok((them, Met::Both(link))) = half.finish() else {
+        let Ok((them, Met::Both(link))) = half.finish(self.node) else {
             return;
         };
         let peer = them.node;

@@ -232,11 +232,27 @@ impl Half {
             .map_err(system("an introduction"))
     }
 
-    /// Takes the other side's introduction.
+    /// Takes the other side's introduction. The other side is told if it makes no sense, so that it can say which versions met.
     ///
     /// # Errors
     /// What is wrong with it; [`LinkError::TimedOut`] when there is none yet.
-    pub fn finish(self) -> Result<(Introduction, Met), LinkError> {
+    pub fn finish(self, me: NodeId) -> Result<(Introduction, Met), LinkError> {
+        match self.hear() {
+            Ok((them, Some((theirs, call)))) => {
+                let half = self;
+                Ok((them, Met::Both(Box::new(Whole { half, call, theirs }))))
+            }
+            Ok((them, None)) => Ok((them, Met::Already)),
+            Err(error) => {
+                let refusal = NOT_A_NODE;
+                let _ = self.introduce(Introduction { node: me, refusal });
+                Err(error)
+            }
+        }
+    }
+
+    /// What the other side says, and its ring and eventfd; `None`: it says that there is a link already.
+    fn hear(&self) -> Result<(Introduction, Option<(Shared, OwnedFd)>), LinkError> {
         let mut bytes = [0; BYTES + 1];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -257,7 +273,7 @@ impl Half {
         let them = Introduction::decode(bytes.get(..got.bytes).unwrap_or_default())?;
         match them.refusal {
             0 => {}
-            LINKED => return Ok((them, Met::Already)),
+            LINKED => return Ok((them, None)),
             _ => {
                 return Err(LinkError::Refused(
                     "its node numbers end below this node's, or are taken",
@@ -274,14 +290,7 @@ impl Half {
         if !status.contains(rustix::fs::OFlags::NONBLOCK) {
             return Err(LinkError::Malformed);
         }
-        Ok((
-            them,
-            Met::Both(Box::new(Whole {
-                half: self,
-                call,
-                theirs,
-            })),
-        ))
+        Ok((them, Some((theirs, call))))
     }
 }
 
@@ -354,7 +363,7 @@ pub fn connect(name: &str, me: NodeId, deadline: Instant) -> Result<(Introductio
             return Err(LinkError::TimedOut);
         }
         if readable(&half.socket, left)? {
-            return half.finish();
+            return half.finish(me);
         }
     }
 }

@@ -27,8 +27,8 @@ use netvm_soft::Parts;
 use netvm_soft::card::{CardStats, Core, SoftCard};
 use netvm_soft::direct::Direct;
 use netvm_soft::message::Pools;
-pub use netvm_soft::shm::introduce::LinkError;
 use netvm_soft::shm::introduce;
+pub use netvm_soft::shm::introduce::LinkError;
 use netvm_soft::shm::wires::Wires;
 use rustix::io::Errno;
 

@@ -1,0 +1,243 @@
+//! Memory that a program already has: every kind that works, and every kind that ends in an error for the sender alone.
+
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::time::Duration;
+
+use netvm::{Access, NodeId, Port, PortConfig, PortId, RemoteSegment, Timeout};
+use netvm_process::SoftNode;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const PAGE: usize = 4096;
+
+/// Two linked nodes, and a port on each.
+struct Pair {
+    target: Port,
+    sender: Port,
+    target_id: NodeId,
+    _nodes: [SoftNode; 2],
+}
+
+impl Pair {
+    fn new() -> Self {
+        let target = SoftNode::builder().start().unwrap();
+        let sender = SoftNode::builder().start().unwrap();
+        let target_id = sender
+            .connect(&format!("#{}", target.number()), PATIENCE)
+            .unwrap();
+        Self {
+            target: Port::open(&target.node(), PortConfig::number(7)).unwrap(),
+            sender: Port::open(&sender.node(), PortConfig::default()).unwrap(),
+            target_id,
+            _nodes: [target, sender],
+        }
+    }
+
+    /// Writes, reads back, and adds to a word: all of `what` as another node sees it.
+    fn try_all(&self, remote: &RemoteSegment, len: u64) -> Result<(), String> {
+        let sent: Vec<u8> = (0..len).map(|at| (at * 7 + 3) as u8).collect();
+        let text = |error: netvm::Error| format!("{error:?}");
+        remote.write(0, &sent[..]).post().map_err(text)?;
+        self.sender.flush_remote(self.target_id).map_err(text)?;
+        let mut back = vec![0; sent.len()];
+        remote.read(0, &mut back[..]).call().map_err(text)?;
+        assert_eq!(sent, back);
+        let word = remote.word64(8).map_err(text)?;
+        let before = word.fetch_add(5).map_err(text)?;
+        assert_eq!(before.to_le_bytes(), sent[8..16]);
+        Ok(())
+    }
+
+    /// Adopts memory, and does everything to it from the other node.
+    fn with(&self, name: &str, start: *mut u8, len: u64) -> Result<(), String> {
+        // SAFETY: the memory is the caller's own, and reached through raw pointers while this runs.
+        let region = unsafe { self.target.adopt(NonNull::new(start).unwrap(), len) };
+        let region = region.map_err(|error| format!("adopt: {error:?}"))?;
+        let _export = self.target.export(name, &region, .., Access::everyone()).unwrap();
+        let remote = self
+            .sender
+            .import(self.target_id, PortId(7), name, PATIENCE)
+            .unwrap();
+        self.try_all(&remote, len)
+    }
+}
+
+fn map(len: usize, prot: i32, flags: i32, file: Option<&OwnedFd>) -> *mut u8 {
+    let file = file.map_or(-1, |file| file.as_raw_fd());
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, file, 0) };
+    assert_ne!(at, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
+    at.cast()
+}
+
+const BOTH: i32 = libc::PROT_READ | libc::PROT_WRITE;
+const PRIVATE: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+
+fn memfd(len: usize) -> OwnedFd {
+    // SAFETY: the descriptor is new.
+    let file = unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"t".as_ptr(), libc::MFD_CLOEXEC)) };
+    rustix::fs::ftruncate(&file, len as u64).unwrap();
+    file
+}
+
+#[test]
+fn heap_stack_file_and_memfd_are_written_read_and_counted_in() {
+    let pair = Pair::new();
+    // An odd beginning and an odd length.
+    let mut heap = vec![0u8; 3 * PAGE + 123];
+    pair.with("heap", heap[16..].as_mut_ptr(), 2 * PAGE as u64 + 101)
+        .unwrap();
+    assert_eq!(heap[16..19], [3, 10, 17]);
+    assert!(
+        heap[..16].iter().all(|byte| *byte == 0),
+        "what lies before it is untouched"
+    );
+    let mut stack = [0u64; 100];
+    pair.with("stack", stack.as_mut_ptr().cast(), 800).unwrap();
+    assert_eq!(stack[0].to_le_bytes()[..3], [3, 10, 17]);
+    let file = memfd(4 * PAGE);
+    let shared = map(4 * PAGE, BOTH, libc::MAP_SHARED, Some(&file));
+    pair.with("memfd", shared, 4 * PAGE as u64).unwrap();
+    let mut begin = [0; 3];
+    rustix::io::pread(file.as_fd(), &mut begin, 0).unwrap();
+    assert_eq!(begin, [3, 10, 17], "the file has it");
+    let path = std::env::temp_dir().join(format!("netvm-adopted-{}", std::process::id()));
+    let file = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(&path)
+        .unwrap();
+    file.set_len(4 * PAGE as u64).unwrap();
+    let fd = OwnedFd::from(file);
+    pair.with(
+        "file",
+        map(4 * PAGE, BOTH, libc::MAP_SHARED, Some(&fd)),
+        4 * PAGE as u64,
+    )
+    .unwrap();
+    assert_eq!(std::fs::read(&path).unwrap()[..3], [3, 10, 17]);
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn what_is_not_there_is_an_error_for_the_sender_and_the_next_write_elsewhere_works() {
+    let pair = Pair::new();
+    let read_only = map(PAGE, libc::PROT_READ, PRIVATE, None);
+    let gone = map(PAGE, 0, PRIVATE, None);
+    let file = memfd(2 * PAGE);
+    let cut = map(2 * PAGE, BOTH, libc::MAP_SHARED, Some(&file));
+    rustix::fs::ftruncate(&file, 0).unwrap();
+    let mut good = vec![0u8; PAGE];
+    for (name, start, says) in [
+        ("read-only", read_only, "ReadOnly"),
+        ("gone", gone, "Unmapped"),
+        ("truncated", cut, "BusError"),
+    ] {
+        let error = pair.with(name, start, PAGE as u64).unwrap_err();
+        assert!(error.contains(says), "{name}: {error}");
+        pair.with("good", good.as_mut_ptr(), PAGE as u64).unwrap();
+    }
+}
+
+#[test]
+fn adopted_are_addresses_not_what_lies_there() {
+    let pair = Pair::new();
+    let at = map(2 * PAGE, BOTH, PRIVATE, None);
+    // SAFETY: the mapping is this test's own, and reached through raw pointers.
+    let region = unsafe { pair.target.adopt(NonNull::new(at).unwrap(), 2 * PAGE as u64) }.unwrap();
+    let _export = pair
+        .target
+        .export("there", &region, .., Access::everyone())
+        .unwrap();
+    let remote = pair
+        .sender
+        .import(pair.target_id, PortId(7), "there", PATIENCE)
+        .unwrap();
+    pair.try_all(&remote, 2 * PAGE as u64).unwrap();
+    let file = memfd(2 * PAGE);
+    // SAFETY: replaces this test's own mapping.
+    let again = unsafe {
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+        libc::mmap(at.cast(), 2 * PAGE, BOTH, flags, file.as_raw_fd(), 0)
+    };
+    assert_eq!(again.cast(), at);
+    pair.try_all(&remote, 2 * PAGE as u64).unwrap();
+    let mut begin = [0; 3];
+    rustix::io::pread(file.as_fd(), &mut begin, 0).unwrap();
+    assert_eq!(begin, [3, 10, 17], "the new mapping is meant");
+}
+
+#[test]
+fn nothing_is_pinned() {
+    // SAFETY: lowers this process' own limit.
+    let lowered = unsafe {
+        let none = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const none)
+    };
+    assert_eq!(lowered, 0);
+    let pair = Pair::new();
+    let memory = pair.target.alloc(64 << 20).unwrap();
+    let _export = pair
+        .target
+        .export("much", &memory, .., Access::everyone())
+        .unwrap();
+    let remote = pair
+        .sender
+        .import(pair.target_id, PortId(7), "much", PATIENCE)
+        .unwrap();
+    let source = pair.sender.alloc(1 << 20).unwrap();
+    for mib in 0..64 {
+        source.write_from(0, &[mib as u8 + 1]).unwrap();
+        remote.write(mib << 20, source.whole()).post().unwrap();
+        pair.sender.flush_remote(pair.target_id).unwrap();
+        let mut byte = [0];
+        memory.read_into(mib << 20, &mut byte).unwrap();
+        assert_eq!(byte[0], mib as u8 + 1);
+    }
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    for line in ["VmLck:\t       0 kB", "VmPin:\t       0 kB"] {
+        assert!(status.contains(line), "{line} in\n{status}");
+    }
+}
+
+#[test]
+fn a_child_of_fork_is_told_that_it_has_no_card() {
+    let pair = Pair::new();
+    let memory = pair.target.alloc(4096).unwrap();
+    let _export = pair
+        .target
+        .export("parent", &memory, .., Access::everyone().notify(1..=1))
+        .unwrap();
+    let remote = pair
+        .sender
+        .import(pair.target_id, PortId(7), "parent", PATIENCE)
+        .unwrap();
+    // SAFETY: the child calls nothing but the library, which takes no lock there, and ends at once.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let refused = |ok: bool| if ok { 0 } else { 1 };
+        let alloc = refused(format!("{:?}", pair.target.alloc(4096).err()).contains("fork"));
+        let post = remote
+            .write(0, &[1u8; 8][..])
+            .post()
+            .and_then(|_| pair.sender.flush_remote(pair.target_id));
+        let wait = pair
+            .target
+            .notification(1)
+            .and_then(|arrived| arrived.wait(Timeout::Never));
+        let code = alloc | refused(post.is_err()) << 1 | refused(wait.is_err()) << 2;
+        // SAFETY: ends the child without anything that its parent's threads would have to do.
+        unsafe { libc::_exit(code) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for this test's own child.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!(status, 0, "exit code {}", status >> 8);
+    // The parent's node works as before.
+    pair.try_all(&remote, 4096).unwrap();
+}
