@@ -133,7 +133,8 @@ mod imp {
     }
 
     pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) -> Result<(), Fault> {
-        let aligned = |to_what: usize| from.addr() % to_what == 0 && to.addr() % to_what == 0;
+        let aligned =
+            |to_what: usize| from.addr().is_multiple_of(to_what) && to.addr().is_multiple_of(to_what);
         let copy: Copy = match len {
             1 => netvm_guard_1,
             2 if aligned(2) => netvm_guard_2,

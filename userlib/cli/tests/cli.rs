@@ -472,3 +472,69 @@ fn bench_sync_measures_what_operations_cost() {
         "{out}{err}"
     );
 }
+
+/// A `netvm serve` of this test's own, killed when dropped.
+struct Server(std::process::Child, String);
+
+impl Server {
+    fn start() -> Self {
+        use std::io::BufRead;
+        let name = format!("cli-test-{}", std::process::id());
+        let mut child = Command::new(env!("CARGO_BIN_EXE_netvm"))
+            .args(["serve", &name, "--json"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("netvm starts");
+        let mut line = String::new();
+        let out = child.stdout.take().expect("its output");
+        std::io::BufReader::new(out).read_line(&mut line).expect("a line");
+        assert_eq!(json(line.trim_end())["name"], name.as_str());
+        Self(child, name)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_process_serves_and_others_ping_and_measure() {
+    let server = Server::start();
+    let name = server.1.clone();
+    let (out, _) = exits(
+        0,
+        &[
+            "ping",
+            &name,
+            "--count",
+            "3",
+            "--interval",
+            "1",
+            "--size",
+            "10000",
+        ],
+    );
+    assert_eq!(out.lines().count(), 4, "{out}");
+    assert!(out.contains("every byte was right"), "{out}");
+    let (out, _) = exits(0, &["ping", &name, "--count", "2", "--interval", "0", "--json"]);
+    assert!(json(&out)["microseconds"]["median"].as_f64().expect("a time") > 0.0);
+    let (out, _) = exits(
+        0,
+        &["perf", &name, "--time", "20", "--sizes", "8,65536", "--json"],
+    );
+    let lines = json(&out)["lines"].as_array().expect("lines").clone();
+    assert_eq!(lines.len(), 6);
+    assert!(
+        lines
+            .iter()
+            .all(|line| line["per_second"].as_f64().is_some_and(|rate| rate > 0.0))
+    );
+    let (_, err) = exits(2, &["serve", &name]);
+    assert!(err.contains("another node"), "{err}");
+    drop(server);
+    let (_, err) = exits(3, &["ping", &name]);
+    assert!(err.contains("netvm serve"), "{err}");
+}

@@ -66,7 +66,13 @@ const ARROWS: [(&str, &[&str]); 22] = [
     ("netvm-bench-sync", &["netvm", "netvm-abi", "netvm-world"]),
     (
         "netvm-cli",
-        &["netvm", "netvm-emulator", "netvm-world", "netvm-bench-sync"],
+        &[
+            "netvm",
+            "netvm-process",
+            "netvm-emulator",
+            "netvm-world",
+            "netvm-bench-sync",
+        ],
     ),
     // Counts the memory of a card from the types of the core.
     ("netvm-fw-common", &["netvm-abi", "netvm-nic"]),

@@ -170,7 +170,7 @@ impl Consumer {
                 return Ok(None);
             }
             let waits = tail.wrapping_sub(self.head);
-            if tail < self.head || waits > RING_BYTES as u64 || waits % 8 != 0 {
+            if tail < self.head || waits > RING_BYTES as u64 || !waits.is_multiple_of(8) {
                 return Err(BadRing);
             }
             self.tail = tail;
