@@ -34,6 +34,8 @@ const PASSES: u32 = 16;
 const ROUNDS: u32 = 64;
 /// How often the helper looks in while others run the card.
 const TICK: Duration = Duration::from_micros(200);
+/// Within this an acknowledgement that waits for company leaves ([`crate::Timers::ack_delay`]), many times over.
+const LEAVE: Duration = Duration::from_millis(2);
 /// How long a process that has knocked may take to introduce itself.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -417,10 +419,14 @@ impl SoftCard {
         self.visit(|core| core.nic.next_deadline().is_none())
     }
 
-    /// Waits until everything that the card has on its way is received, at most for `limit`; then says farewell to all peers.
+    /// Waits until what has arrived is acknowledged, and, at most for `limit`, until every message that was sent is where its
+    /// peer finds it even if this process ends; then says farewell to all peers.
     pub fn leave(&self, limit: Duration) {
-        let end = Instant::now() + limit;
-        while Instant::now() < end && !self.is_quiet() {
+        let begin = Instant::now();
+        let acknowledged = LEAVE.min(limit);
+        while begin.elapsed() < acknowledged
+            || begin.elapsed() < limit && self.visit(|core| core.board.wire.has_waiting())
+        {
             std::thread::sleep(Duration::from_micros(200));
         }
         self.visit(|core| core.nic.leave(&mut core.board));

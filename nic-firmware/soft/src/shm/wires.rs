@@ -165,6 +165,12 @@ impl Wires {
         }
     }
 
+    /// Whether a message waits for room in its ring.
+    #[must_use]
+    pub fn has_waiting(&self) -> bool {
+        self.links.iter().flatten().any(|link| !link.waiting.is_empty())
+    }
+
     /// Says to all peers whether this card sleeps. To sleep is allowed only if the answer is true: nothing has arrived.
     pub fn set_asleep(&mut self, asleep: bool) -> bool {
         for peer in &self.active {

@@ -47,7 +47,7 @@ const INLINE_BYTES: u16 = 128;
 const PAGE_ROWS: u32 = 1 << 15;
 /// How long a look at a link that is being greeted takes.
 const GREETING: Duration = Duration::from_millis(20);
-/// How long a node that ends waits until what it sent is received.
+/// How long a node that ends waits until what it sent is in its peers' rings.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Why a node could not be started, or could not do what it was asked.

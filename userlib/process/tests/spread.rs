@@ -1,0 +1,256 @@
+//! The conformance suite with each part of a body in a process, and so on a node, of its own.
+//!
+//! Bodies that run two processes on one node are left out here: a node is a process. `conformance.rs` runs them.
+
+use std::io::{BufRead, BufReader};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use netvm::{Error, Node};
+use netvm_conformance::{ALL, Body, Case, Cluster, Env, Needs, Outcome, Running, Trouble};
+use netvm_process::soft::LinkError;
+use netvm_process::{SoftError, SoftNode};
+use netvm_rig::spread::{SKIPPED, Single};
+
+/// Bodies that start parts after they have opened a port, which [`Single`] cannot find.
+const LEFT_OUT: [&str; 2] = ["deaths_in_a_crowd", "no_death"];
+
+/// Numbers of the nodes: the lowest ones are for programs that do not ask for one.
+const FIRST: u16 = 44;
+const NODES: u16 = 3;
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A node of this process, linked to all that run.
+fn node(number: u16) -> SoftNode {
+    let node = SoftNode::builder().number(number).start().unwrap();
+    for other in (FIRST..FIRST + NODES).filter(|other| *other != number) {
+        match node.connect(&format!("#{other}"), PATIENCE) {
+            Ok(_) | Err(SoftError::Link(LinkError::NoSuchNode)) => {}
+            Err(error) => panic!("#{other}: {error}"),
+        }
+    }
+    node
+}
+
+fn env(cluster: Arc<dyn Cluster>) -> Env {
+    let mut env = Env::new(cluster, 1, 42);
+    env.nodes = (FIRST..FIRST + NODES).collect();
+    env.patience = PATIENCE;
+    env
+}
+
+/// The processes of a body, seen from its first one, which is this process.
+struct Processes {
+    here: Node,
+    case: &'static Case,
+    started: Mutex<Vec<Arc<Part>>>,
+    /// The body wants two processes on one node.
+    crowded: AtomicBool,
+}
+
+/// Another process. Its node stays until the body is over: a body may leave messages on their way to a part that has ended.
+struct Part {
+    number: u16,
+    child: Mutex<Child>,
+    killed: AtomicBool,
+    /// How its part of the body ended: an exit code.
+    end: Mutex<Option<u8>>,
+    ended: Condvar,
+}
+
+/// The end of a part that did not say how it ended.
+const SILENT: u8 = 255;
+
+impl Part {
+    fn is_over(&self) -> bool {
+        self.end.lock().unwrap().is_some()
+    }
+
+    /// Hears how it ends.
+    fn hear(&self, lines: impl Iterator<Item = std::io::Result<String>>) {
+        let said = |line: String| line.strip_prefix("ended ").and_then(|code| code.parse().ok());
+        let end = lines.map_while(Result::ok).find_map(said).unwrap_or(SILENT);
+        *self.end.lock().unwrap() = Some(end);
+        self.ended.notify_all();
+    }
+
+    fn kill(&self) {
+        self.killed.store(true, Ordering::Release);
+        let mut child = self.child.lock().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+/// Its handle, for the body.
+struct Handle(Arc<Part>);
+
+impl Running for Handle {
+    fn join(self: Box<Self>) -> Outcome {
+        let mut end = self.0.end.lock().unwrap();
+        while end.is_none() {
+            end = self.0.ended.wait(end).unwrap();
+        }
+        match *end {
+            _ if self.0.killed.load(Ordering::Acquire) => Err(Trouble::Killed),
+            Some(0) => Ok(()),
+            Some(SKIPPED) => Err(Trouble::Skipped("the other part cannot")),
+            other => Err(Trouble::Wrong(format!("the other process ended with {other:?}"))),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.is_over()
+    }
+
+    fn kill(&self) {
+        self.0.kill();
+    }
+}
+
+/// A thread of this process.
+struct Thread(std::thread::JoinHandle<Outcome>);
+
+impl Running for Thread {
+    fn join(self: Box<Self>) -> Outcome {
+        self.0.join().unwrap()
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.is_finished()
+    }
+
+    fn kill(&self) {}
+}
+
+impl Cluster for Processes {
+    fn nodes(&self) -> u16 {
+        self.here.geometry().nodes
+    }
+
+    fn node(&self, node: u16) -> Node {
+        if self.here.id().0 == node {
+            return self.here.clone();
+        }
+        // Of the others the body asks for numbers only.
+        Single::new(self.here.clone(), None, usize::MAX).node(node)
+    }
+
+    fn spawn(&self, node: u16, _: &str, _: Body) -> Box<dyn Running> {
+        let mut started = self.started.lock().unwrap();
+        let part = started.len();
+        let taken = started.iter().any(|part| part.number == node && !part.is_over());
+        if taken || self.here.id().0 == node {
+            self.crowded.store(true, Ordering::Release);
+            drop(started);
+            // Ends the body where it stands.
+            std::panic::resume_unwind(Box::new("two processes on one node"));
+        }
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "part", "--nocapture", "--test-threads", "1"])
+            .env("NETVM_PART", part.to_string())
+            .env("NETVM_NODE", node.to_string())
+            .env("NETVM_BODY", self.case.name)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // It is linked to all when it says so.
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.is_ok_and(|line| line.contains("linked"))));
+        let part = Arc::new(Part {
+            number: node,
+            child: Mutex::new(child),
+            killed: AtomicBool::new(false),
+            end: Mutex::default(),
+            ended: Condvar::new(),
+        });
+        let theirs = Arc::clone(&part);
+        std::thread::spawn(move || theirs.hear(lines));
+        started.push(Arc::clone(&part));
+        Box::new(Handle(part))
+    }
+
+    fn spawn_thread(&self, _: u16, _: &str, body: Body) -> Box<dyn Running> {
+        Box::new(Thread(std::thread::spawn(body)))
+    }
+
+    fn pressure(&self, _: u16) {}
+
+    fn can_kill(&self) -> bool {
+        true
+    }
+}
+
+/// Not a test: what the other processes do.
+#[test]
+fn part() {
+    let Ok(body) = std::env::var("NETVM_BODY") else {
+        return;
+    };
+    let number = |name: &str| std::env::var(name).unwrap().parse::<u16>().unwrap();
+    let case = ALL.iter().find(|case| case.name == body).unwrap();
+    let node = node(number("NETVM_NODE"));
+    println!("\nlinked");
+    let cluster = Single::new(node.node(), None, usize::from(number("NETVM_PART")));
+    let outcome = cluster.run(case, &env(Arc::clone(&cluster) as Arc<dyn Cluster>));
+    let end = match outcome {
+        Ok(()) => 0,
+        Err(Trouble::Skipped(_)) => SKIPPED,
+        Err(trouble) => {
+            eprintln!("{body}: {trouble}");
+            1
+        }
+    };
+    println!("\nended {end}");
+    // Until the first process ends this one, or has ended.
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+#[test]
+fn each_part_is_a_process_of_its_own() {
+    let only = std::env::var("NETVM_CASE").ok();
+    let wanted = |name: &str| {
+        only.as_ref()
+            .is_none_or(|only| only.split(',').any(|only| only == name))
+    };
+    let (mut passed, mut crowded, mut failed) = (0, Vec::new(), Vec::new());
+    for case in ALL
+        .iter()
+        .filter(|case| wanted(case.name) && !LEFT_OUT.contains(&case.name))
+    {
+        let begin = Instant::now();
+        let here = node(FIRST);
+        let cluster = Arc::new(Processes {
+            here: here.node(),
+            case,
+            started: Mutex::default(),
+            crowded: AtomicBool::new(false),
+        });
+        let env = env(Arc::clone(&cluster) as Arc<dyn Cluster>);
+        let outcome = catch_unwind(AssertUnwindSafe(|| case.run(&env)));
+        let outcome = outcome.unwrap_or(Err(Trouble::Skipped("two processes on one node")));
+        for part in &*cluster.started.lock().unwrap_or_else(PoisonError::into_inner) {
+            part.kill();
+        }
+        println!("{} {:?} {outcome:?}", case.name, begin.elapsed());
+        match outcome {
+            _ if cluster.crowded.load(Ordering::Acquire) => crowded.push(case.name),
+            Ok(()) => passed += 1,
+            Err(Trouble::Skipped(_)) => {}
+            // The bodies' kill ends a process and leaves its node; here the node goes too, so any call to it may fail.
+            Err(Trouble::Failed(error)) if case.needs == Needs::Kill && error != Error::TimedOut => {
+                passed += 1
+            }
+            Err(trouble) => failed.push(format!("{}: {trouble}", case.name)),
+        }
+    }
+    println!(
+        "{passed} passed, {} want two processes on a node: {crowded:?}",
+        crowded.len()
+    );
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
