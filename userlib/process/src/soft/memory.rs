@@ -7,6 +7,7 @@
 //! or, later, nothing at all. Each transfer to it goes through a bounce page, and the port's worker copies, under the guard of
 //! [`netvm_memory::guard`]. What is adopted are addresses: after `munmap` and `mmap` the new mapping is meant.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::ptr::NonNull;
@@ -14,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use netvm::backend::Refusal;
-use netvm_abi::{PortId, Ppn, Status, Vpn};
+use netvm_abi::{PortId, Ppn, Status, VirtAddr, Vpn};
 use netvm_host::Host;
 use netvm_host::platform::{Access, CopyEnd, CopyJob, Direction, Resident};
 use netvm_host_platform::paging;
@@ -116,6 +117,7 @@ impl Memory<ProcessCard> for ProcessMemory {
             host,
             owned: &self.owned,
             port,
+            ahead: Cell::default(),
         };
         worker::run(host, &memory, port, closed);
     }
@@ -133,9 +135,59 @@ struct PortMemory<'a> {
     host: &'a HostSide<ProcessCard>,
     owned: &'a Owned,
     port: PortId,
+    ahead: Cell<Ahead>,
 }
 
+/// A stream into memory that was never touched misses each page once. So a worker that sees misses one behind the other gives
+/// the card the pages that follow, too: twice as many each time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ahead {
+    /// The last page that was missed.
+    missed: u64,
+    /// The end of the pages that were given with it.
+    end: u64,
+    pages: u64,
+}
+
+/// The most pages that are given at once: 1 MiB.
+const MOST_AHEAD: u64 = 256;
+/// How far behind the last pages a miss may lie and still belong to the stream: messages of a window that had missed already.
+const STREAM: u64 = 128;
+
 impl PortMemory<'_> {
+    /// After a page of the program's was touched: the pages that follow, if it was part of a stream.
+    fn give_ahead(&self, mapping: &Mapping, vpn: Vpn) {
+        let page = vpn.address().0 / PAGE_BYTES as u64;
+        let before = self.ahead.get();
+        let follows = page > before.missed && page <= before.end.max(before.missed) + STREAM;
+        let pages = if follows {
+            (before.pages * 2).clamp(1, MOST_AHEAD)
+        } else {
+            0
+        };
+        let last = (mapping.start + mapping.len as u64) / PAGE_BYTES as u64;
+        let first = (page + 1).max(if follows { before.end } else { 0 });
+        let end = (first + pages).min(last);
+        self.ahead.set(Ahead {
+            missed: page,
+            end: end.max(page + 1),
+            pages,
+        });
+        for page in first..end {
+            let vpn = Vpn::of(self.port, VirtAddr(page * PAGE_BYTES as u64));
+            // SAFETY: the page lies in the mapping, which the caller holds.
+            if unsafe { guard::touch_to_write(place(vpn)) }.is_err() {
+                return;
+            }
+            self.host.with(|host, glue, _| {
+                // A page that is mapped already, or whose row is full, is left as it is.
+                if let Ok(ticket) = host.map_begin(vpn) {
+                    let _ = host.map_commit(glue, ticket, resident(vpn));
+                }
+            });
+        }
+    }
+
     /// The mapping that an address belongs to, if `alloc` made one there.
     fn owned(&self, address: u64) -> Option<Arc<Mapping>> {
         let owned = self.owned.lock().unwrap_or_else(PoisonError::into_inner);
@@ -151,6 +203,15 @@ impl PortMemory<'_> {
 /// Where a page lies in this process.
 fn place(vpn: Vpn) -> *mut u8 {
     core::ptr::with_exposed_provenance_mut(vpn.address().0 as usize)
+}
+
+/// A page that the card may have.
+fn resident(vpn: Vpn) -> Resident {
+    Resident {
+        ppn: Ppn(vpn.address().0 / PAGE_BYTES as u64),
+        frame: 0,
+        writable: true,
+    }
 }
 
 /// What a fault says of a page that was to be written, or read.
@@ -195,6 +256,9 @@ impl paging::Pager for PortMemory<'_> {
                 Access::Read => guard::touch_to_read(at),
             }
         };
+        if let (Ok(()), Some(mapping)) = (touched, &owned) {
+            self.give_ahead(mapping, vpn);
+        }
         Ok(match touched {
             Ok(()) => Ok(Page { vpn, owned }),
             Err(fault) => Err(status(fault, at, access)),
@@ -229,11 +293,7 @@ impl paging::Pager for PortMemory<'_> {
     }
 
     fn offer(&self, page: &mut Page) -> Option<Resident> {
-        page.owned.is_some().then(|| Resident {
-            ppn: Ppn(page.vpn.address().0 / PAGE_BYTES as u64),
-            frame: 0,
-            writable: true,
-        })
+        page.owned.is_some().then(|| resident(page.vpn))
     }
 
     fn prepare(&self, _: &mut Page, _: &mut Host<Heap>) {
