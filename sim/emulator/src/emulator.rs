@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use netvm_abi::frame::payload_for_mtu;
 use netvm_abi::page_table::PageTable;
 use netvm_abi::{Geometry, Nanos, NodeId, PortId};
 use netvm_nic::Timers;
-use netvm_process::{NodeBackend, NodeParts, Whole, node};
+use netvm_process::{NodeBackend, NodeParts, Threads, Whole, node};
 use netvm_soft::Parts;
 use netvm_soft::message::Pools;
 
@@ -179,7 +179,7 @@ impl Builder {
         let mut inner = Inner {
             nodes: Vec::new(),
             network,
-            threads: Mutex::default(),
+            threads: Threads::default(),
             inline_limit: usize::from(self.inline_limit),
         };
         for seed in seeds {
@@ -316,7 +316,7 @@ pub(crate) type EmulatedParts = NodeParts<EmulatedCard, EmulatedMemory>;
 pub(crate) struct Inner {
     nodes: Vec<Arc<EmulatedParts>>,
     network: Arc<Network>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Threads,
     inline_limit: usize,
 }
 
@@ -342,21 +342,17 @@ impl Inner {
     }
 
     fn spawn(&self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), EmulatorError> {
-        let thread = std::thread::Builder::new().name(name.into()).spawn(body);
-        self.keep(thread.map_err(|source| EmulatorError::Io {
+        let spawned = self.threads.spawn(name, body);
+        spawned.map_err(|source| EmulatorError::Io {
             what: "thread",
             source,
-        })?);
-        Ok(())
+        })
     }
 }
 
 impl Whole for Inner {
     fn keep(&self, thread: JoinHandle<()>) {
-        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those that have ended need no joining.
-        threads.retain(|thread| !thread.is_finished());
-        threads.push(thread);
+        self.threads.keep(thread);
     }
 }
 
@@ -366,11 +362,7 @@ impl Drop for Inner {
             parts.host.shut_down();
         }
         self.network.shut_down();
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        let me = std::thread::current().id();
-        for thread in threads.into_iter().filter(|thread| thread.thread().id() != me) {
-            let _ = thread.join();
-        }
+        self.threads.join();
     }
 }
 

@@ -5,7 +5,7 @@
 //! cards; the same thread runs those next. What is due later (timers, late DMAs) is done by one ticker thread, which
 //! sleeps while nothing is.
 //!
-//! *Threaded*, each card has a thread that polls for a while and then sleeps as [`EventLoop::try_sleep`] allows.
+//! *Threaded*, each card has a thread that polls for a while and then sleeps as [`EventLoop::try_sleep`](netvm_platform::EventLoop::try_sleep) allows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};

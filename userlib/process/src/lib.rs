@@ -16,6 +16,6 @@ pub mod worker;
 
 pub use backend::NodeBackend;
 pub use driver::{Glue, HostSide};
-pub use machine::{Area, Machine, Memory, Whole};
+pub use machine::{Area, Machine, Memory, Threads, Whole};
 pub use node::NodeParts;
 pub use soft::{SoftBuilder, SoftError, SoftNode};

@@ -1,8 +1,8 @@
 //! What a node's driver stands on: a card, and memory that the card's page table speaks of.
 
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use netvm::backend::Refusal;
@@ -77,6 +77,38 @@ pub trait Memory<M: Machine>: Send + Sync + 'static {
 pub trait Whole: Send + Sync + 'static {
     /// Remembers a thread, to be joined at the end.
     fn keep(&self, thread: JoinHandle<()>);
+}
+
+/// The threads of a whole, to be joined at its end.
+#[derive(Debug, Default)]
+pub struct Threads(Mutex<Vec<JoinHandle<()>>>);
+
+impl Threads {
+    /// Starts a thread.
+    ///
+    /// # Errors
+    /// The system's reason.
+    pub fn spawn(&self, name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+        self.keep(std::thread::Builder::new().name(name.into()).spawn(body)?);
+        Ok(())
+    }
+
+    /// Remembers a thread.
+    pub fn keep(&self, thread: JoinHandle<()>) {
+        let mut threads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those that have ended need no joining.
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(thread);
+    }
+
+    /// Waits until all have ended. One of them may be the caller.
+    pub fn join(&self) {
+        let threads = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let me = std::thread::current().id();
+        for thread in threads.into_iter().filter(|thread| thread.thread().id() != me) {
+            let _ = thread.join();
+        }
+    }
 }
 
 // SAFETY: the pointer is used by the holder of `owner` through copies and atomics only.

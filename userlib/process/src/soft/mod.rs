@@ -18,7 +18,7 @@
 mod card;
 mod memory;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ use netvm_soft::shm::wires::Wires;
 use rustix::io::Errno;
 
 use crate::backend::NodeBackend;
-use crate::machine::Whole;
+use crate::machine::{Threads, Whole};
 use crate::node::{self, NodeParts};
 
 use card::{Marker, ProcessCard};
@@ -161,7 +161,7 @@ impl SoftBuilder {
         let inner = Arc::new(Inner {
             node,
             card: soft,
-            threads: Mutex::default(),
+            threads: Threads::default(),
         });
         inner.start()?;
         Ok(SoftNode { inner })
@@ -172,7 +172,7 @@ impl SoftBuilder {
 struct Inner {
     node: Arc<NodeParts<ProcessCard, ProcessMemory>>,
     card: Arc<SoftCard>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Threads,
 }
 
 impl Inner {
@@ -184,29 +184,22 @@ impl Inner {
             }
         }));
         let card = Arc::clone(&self.card);
-        self.spawn("netvm-card", move || card.help())?;
+        let spawned = self.threads.spawn("netvm-card", move || card.help());
+        spawned.map_err(SoftError::Thread)?;
         let host = Arc::clone(&self.node.host);
-        self.spawn("netvm-driver", move || host.listen())?;
+        let spawned = self.threads.spawn("netvm-driver", move || host.listen());
+        spawned.map_err(SoftError::Thread)?;
         // No card sleeps or wakes by itself: every doorbell calls.
         self.node.host.set_sleeping();
         let me = self.node.card.node;
         self.node.host.with(|core, glue, _| core.connect(glue, me));
         Ok(())
     }
-
-    fn spawn(&self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), SoftError> {
-        let thread = std::thread::Builder::new().name(name.into()).spawn(body);
-        self.keep(thread.map_err(SoftError::Thread)?);
-        Ok(())
-    }
 }
 
 impl Whole for Inner {
     fn keep(&self, thread: JoinHandle<()>) {
-        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those that have ended need no joining.
-        threads.retain(|thread| !thread.is_finished());
-        threads.push(thread);
+        self.threads.keep(thread);
     }
 }
 
@@ -218,11 +211,7 @@ impl Drop for Inner {
         self.card.leave(LINGER);
         self.node.host.shut_down();
         self.card.shut_down();
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        let me = std::thread::current().id();
-        for thread in threads.into_iter().filter(|thread| thread.thread().id() != me) {
-            let _ = thread.join();
-        }
+        self.threads.join();
     }
 }
 
