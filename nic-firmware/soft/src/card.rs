@@ -150,23 +150,22 @@ impl SoftCard {
 
     /// Runs the card until it is quiet and no thread has asked, or for [`ROUNDS`]: then the helper goes on.
     fn serve(&self, mut core: Holder<'_, Core>) {
-        for round in 1.. {
+        for _ in 0..ROUNDS {
             let (quiet, due) = core.serve(self.now(), PASSES, |_| false);
             core.board.wire.call_peers();
-            let tired = !quiet && round >= ROUNDS;
-            let due = if tired {
-                0
-            } else {
-                due.map_or(u64::MAX, |due| due.0)
-            };
-            self.due.store(due, Ordering::SeqCst);
-            if quiet || tired {
+            self.due
+                .store(due.map_or(u64::MAX, |due| due.0), Ordering::SeqCst);
+            if quiet {
                 match core.done() {
                     Some(again) => core = again,
                     None => return,
                 }
             }
         }
+        // What threads asked for meanwhile is the helper's, too.
+        self.due.store(0, Ordering::SeqCst);
+        drop(core);
+        self.wake_helper();
     }
 
     /// The calling thread is going to block: from here on a message that comes in calls the helper.
@@ -197,27 +196,24 @@ impl SoftCard {
         let mut seen = self.runs.load(Ordering::Relaxed);
         while !self.stop.load(Ordering::Acquire) {
             self.work();
-            self.forget_bad();
             let runs = self.runs.load(Ordering::Relaxed);
             let busy = runs != seen;
             seen = runs;
-            let asleep = match self.core.ask() {
-                // Another thread runs it.
-                None => continue,
-                Some(mut core) => {
-                    let asleep = !busy && core.board.wire.set_asleep(true);
-                    if busy {
-                        core.board.wire.set_asleep(false);
-                    }
-                    if let Some(core) = core.done() {
-                        self.serve(core);
-                        continue;
-                    }
-                    asleep
-                }
+            let Some(mut core) = self.core.ask() else {
+                // Another thread runs it, and has heard that there may be more to do.
+                self.block(Some(TICK));
+                continue;
             };
-            if busy || asleep {
-                self.block(busy.then_some(TICK));
+            let wires = &mut core.board.wire;
+            let ended = wires.take_ended();
+            let quiet = wires.set_asleep(!busy);
+            let again = core.done();
+            self.forget(&ended);
+            match again {
+                Some(core) => self.serve(core),
+                None if busy => self.block(Some(TICK)),
+                None if quiet => self.block(None),
+                None => {}
             }
         }
     }
@@ -306,21 +302,11 @@ impl SoftCard {
         result
     }
 
-    /// Stops waiting for the descriptors of links that ended on this side.
-    fn forget_bad(&self) {
-        let bad = match self.core.ask() {
-            Some(mut core) => {
-                let bad = core.board.wire.take_bad();
-                let has: Vec<bool> = bad.iter().map(|peer| core.board.wire.has(*peer)).collect();
-                if let Some(core) = core.done() {
-                    self.serve(core);
-                }
-                bad.into_iter().zip(has)
-            }
-            None => return,
-        };
-        for (peer, _) in bad.filter(|(_, has)| !has) {
-            self.peers().lines.retain(|(known, _)| *known != peer);
+    /// Waits no more for the descriptors of links that have ended.
+    fn forget(&self, ended: &[Arc<Lines>]) {
+        if !ended.is_empty() {
+            let known = |lines: &Arc<Lines>| ended.iter().any(|ended| Arc::ptr_eq(ended, lines));
+            self.peers().lines.retain(|(_, lines)| !known(lines));
         }
     }
 

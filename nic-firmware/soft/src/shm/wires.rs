@@ -105,8 +105,8 @@ pub struct Wires {
     next: usize,
     /// Messages of the card to itself, and farewells in the name of peers that have ended.
     here: VecDeque<Box<Message>>,
-    /// Links that ended by what their peer wrote.
-    bad: Vec<NodeId>,
+    /// Lines of links that have ended.
+    ended: Vec<Arc<Lines>>,
     /// Messages that had no link to leave by.
     pub unsent: u64,
 }
@@ -121,15 +121,9 @@ impl Wires {
             active: Vec::new(),
             next: 0,
             here: VecDeque::new(),
-            bad: Vec::new(),
+            ended: Vec::new(),
             unsent: 0,
         }
-    }
-
-    /// Whether there is a link to this node.
-    #[must_use]
-    pub fn has(&self, peer: NodeId) -> bool {
-        self.links.get(peer.index()).is_some_and(Option::is_some)
     }
 
     /// Adds a link, in the place of an earlier one.
@@ -151,9 +145,9 @@ impl Wires {
         }
     }
 
-    /// Links that have ended here since the last call, for what waits for their descriptors.
-    pub fn take_bad(&mut self) -> Vec<NodeId> {
-        std::mem::take(&mut self.bad)
+    /// The lines of links that have ended since the last call, for what waits for them.
+    pub fn take_ended(&mut self) -> Vec<Arc<Lines>> {
+        std::mem::take(&mut self.ended)
     }
 
     /// Calls the peers that sleep and have got messages, or room for some.
@@ -188,7 +182,7 @@ impl Wires {
             return;
         };
         self.active.retain(|known| *known != peer);
-        self.bad.push(peer);
+        self.ended.push(Arc::clone(&link.lines));
         let mut farewell = Header::of(Body::Bye, peer, self.node);
         farewell.source_incarnation = Incarnation(link.life[1]);
         farewell.destination_incarnation = Incarnation(link.life[0]);
