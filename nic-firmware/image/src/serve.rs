@@ -34,8 +34,11 @@ pub(crate) fn run(arena: &mut Arena, map: &mut mmu::Map) -> &'static str {
         ..Config::default()
     };
     let timers = &mut config.timers;
-    for time in [&mut timers.probe_interval, &mut timers.gap_timeout] {
-        *time = Nanos(time.0.saturating_mul(board::PATIENCE));
+    for (time, patience) in [
+        (&mut timers.probe_interval, board::PATIENCE_FOR_PEERS),
+        (&mut timers.gap_timeout, board::PATIENCE_FOR_ANSWERS),
+    ] {
+        *time = Nanos(time.0.saturating_mul(patience));
     }
     let config = entropy::draw(config, map, &mut bus);
     let wire = match Network::start(arena, map, &mut bus, config.node) {

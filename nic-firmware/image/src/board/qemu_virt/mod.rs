@@ -30,8 +30,12 @@ const MESSAGE_FRAME: usize = 0x0802_0000;
 const MESSAGE_TYPE: usize = MESSAGE_FRAME + 8;
 /// Register of the message frame: what is written here becomes an interrupt.
 const MESSAGE_SET: usize = MESSAGE_FRAME + 0x40;
-/// Multiplier of a card's usual patience: an emulator may leave a machine without time for a good part of a second.
-pub(crate) const PATIENCE: u64 = 8;
+/// Multipliers of a card's usual patience: an emulator may leave a machine without time for a good part of a second. An
+/// answer may be missing for this many times as long.
+pub(crate) const PATIENCE_FOR_ANSWERS: u64 = 8;
+/// A peer is asked each of this many times as long whether it lives: one that says nothing is lost after 31 of them, some
+/// 6 s, which a machine without time seldom takes, and a person who waits bears.
+pub(crate) const PATIENCE_FOR_PEERS: u64 = 2;
 /// The page of the boot words; [`BootPage`] says what is in it.
 pub(crate) const BOOT_PAGE: core::ops::Range<usize> = 0x4007_0000..0x4007_1000;
 /// Virtual timer of the core: ends a sleep.

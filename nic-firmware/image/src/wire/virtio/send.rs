@@ -5,9 +5,10 @@
 //!
 //! **What bounds that queue.** Writes and requests hold credits: a window for each other node. Replies answer requests of
 //! the other side, so they are at most its reads. What is not counted (acknowledgements, errors, greetings) answers frames that arrive, one
-//! for each, or is due at a time, once for each node. A card whose queue is [half full](Sender::is_congested)
+//! for each, or is due at a time, once for each node. What is sent again leaves a few at a time, for an acknowledgement or an
+//! alarm of its link. A card whose queue is [half full](Sender::is_congested)
 //! takes no more frames, until the device has caught up; its receive buffers hold what others may send meanwhile. So the
-//! queue never fills. Should it do so all the same, the message is lost and counted, and the link says so.
+//! queue hardly fills. Should it do so all the same, the message is lost and counted, as on the wire, and sent again.
 
 use super::{DEVICE_HEADER, QUEUE, Queue};
 use crate::arena::Arena;

@@ -58,6 +58,8 @@ pub(super) struct Rack {
     pub(super) hosts: [Host; 2],
     cards: [Option<Machine>; 2],
     pub(super) wire: Wire,
+    /// What drivers and cards had counted when they were last asked.
+    pub(super) counted: [serde_json::Value; 2],
     _bells: BellServer,
     places: [Places; 2],
     _folder: Folder,
@@ -124,6 +126,7 @@ impl Rack {
             hosts: [first, second],
             cards,
             wire,
+            counted: Default::default(),
             _bells: bells,
             places,
             _folder: folder,

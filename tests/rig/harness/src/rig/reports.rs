@@ -21,33 +21,38 @@ pub(super) fn reports(rack: &mut Rack, command: &str, limit: Duration) -> Result
     Ok(reports)
 }
 
-/// What both drivers and both cards have counted. Nothing may have been lost, whatever was done.
+/// What both drivers and both cards have counted. Nothing may have been lost, whatever was done. That a card has sent again
+/// says nothing: an emulated one may stand still for longer than its peer waits.
 pub(super) fn counters(rack: &mut Rack) -> Result<[Value; 2]> {
     let mut all = [Value::Null, Value::Null];
     for (host, counters) in rack.hosts.iter_mut().zip(&mut all) {
         *counters = host.counters()?;
-        for name in ["dropped", "retransmitted"] {
+        for name in ["dropped", "events_lost"] {
             ensure!(
                 number(&counters["card"], name)? == 0,
                 "{name} is not 0: {counters}"
             );
         }
     }
+    rack.counted = all.clone();
     Ok(all)
 }
 
 /// Counters of each card that say what a scenario was about, and their names for a person.
-const TOLD: [(&str, &str); 6] = [
+const TOLD: [(&str, &str); 9] = [
     ("zero_copy", "zero-copy"),
     ("bounced_not_found", "bounced"),
     ("source_misses", "source misses"),
     ("messages_failed", "failed"),
+    ("retransmitted", "sent again"),
+    ("tail_probes", "tail probes"),
+    ("answers_unkept", "answers without a copy"),
     ("links_lost", "links lost"),
     ("dropped", "dropped"),
 ];
 
 /// What both drivers and both cards have counted, in a line: nothing of a host whose module has gone. Whatever was done, no
-/// message was sent twice, none dropped but with its link, and no event was lost.
+/// message was dropped but with its link, and no event was lost.
 pub(super) fn books(rack: &mut Rack) -> Result<String> {
     let mut said = Vec::new();
     for (node, host) in rack.hosts.iter_mut().enumerate() {
@@ -59,8 +64,8 @@ pub(super) fn books(rack: &mut Rack) -> Result<String> {
             serde_json::from_str(text.trim()).with_context(|| format!("no counters: {text}"))?;
         let card = &counters["card"];
         ensure!(
-            number(card, "retransmitted")? == 0 && number(card, "events_lost")? == 0,
-            "card {node} sent again, or lost an event: {card}"
+            number(card, "events_lost")? == 0,
+            "card {node} lost an event: {card}"
         );
         ensure!(
             number(card, "dropped")? == 0 || number(card, "links_lost")? + number(card, "peer_resets")? > 0,
@@ -74,6 +79,9 @@ pub(super) fn books(rack: &mut Rack) -> Result<String> {
             }
         }
         let mapped = number(&counters["driver"], "pages_mapped")?;
+        if let Some(counted) = rack.counted.get_mut(node) {
+            counted.clone_from(&counters);
+        }
         said.push(format!(
             "node {node}: {mapped} pages mapped, {}",
             parts.join(", ")
@@ -82,9 +90,44 @@ pub(super) fn books(rack: &mut Rack) -> Result<String> {
     Ok(said.join("; "))
 }
 
+/// A wire that lost frames has lost no link: what both cards counted last says so, and that they did send again.
+pub(super) fn mended(counted: &[Value; 2]) -> Result<String> {
+    let mut again = [0; 2];
+    for (node, (counters, again)) in counted.iter().zip(&mut again).enumerate() {
+        let card = &counters["card"];
+        let lost = number(card, "links_lost")?;
+        ensure!(lost == 0, "card {node} has lost {lost} links: {card}");
+        *again = number(card, "retransmitted")?;
+    }
+    let [here, there] = again;
+    ensure!(
+        here + there > 0,
+        "the wire lost frames, and nothing was sent again"
+    );
+    Ok(format!("{here} and {there} messages sent again"))
+}
+
 /// A number of a report.
 pub(super) fn number(report: &Value, name: &str) -> Result<u64> {
     report[name]
         .as_u64()
         .with_context(|| format!("no {name} in {report}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_lost_link_and_a_wire_without_effect_are_told() {
+        let card = |lost: u64, again: u64| json!({"card": {"links_lost": lost, "retransmitted": again}});
+        assert_eq!(
+            mended(&[card(0, 3), card(0, 0)]).ok().as_deref(),
+            Some("3 and 0 messages sent again")
+        );
+        mended(&[card(0, 3), card(1, 2)]).expect_err("card 1 has lost a link");
+        mended(&[card(0, 0), card(0, 0)]).expect_err("nothing was sent again");
+        mended(&[card(0, 3), Value::Null]).expect_err("card 1 was not asked");
+    }
 }

@@ -1,6 +1,8 @@
 //! `cargo xtask rig test`: one scenario after another, each on machines of its own.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,7 +13,8 @@ use clap::Args;
 use super::parts::{self, Parts};
 use super::rack::Rack;
 use super::reports;
-use super::scenarios::{SCENARIOS, Scenario};
+use super::scenarios::{SCENARIOS, Scenario, WITH_LOSS};
+use super::wire::{Carried, Faults};
 use crate::cargo::target;
 use crate::exec;
 use crate::report::{Finished, Progress, Summary, Verdict};
@@ -31,6 +34,11 @@ pub struct Options {
     /// What the wire does to frames follows from this number.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
+    /// The wire loses this share of all frames, both ways, in percent: 0 to 30, with a fraction if need be. Runs
+    /// conformance, storm and transfer, if no scenarios are named. A scenario fails if a card has lost its link, or if
+    /// nothing was sent again.
+    #[arg(long, value_name = "PERCENT")]
+    loss: Option<Loss>,
     /// How often a scenario may be tried until it passes: emulated machines on a busy one sometimes do not even boot.
     /// What failed before is told all the same, and its logs are kept.
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=5))]
@@ -47,6 +55,41 @@ pub struct Options {
     json: bool,
 }
 
+/// The share of frames that a wire loses, in a million.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Loss(u32);
+
+impl Loss {
+    /// Of a percent.
+    const PERCENT: f64 = 10_000.0;
+    /// More than this is no wire.
+    const MOST: Self = Self(300_000);
+}
+
+impl FromStr for Loss {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let percent: f64 = text
+            .trim_end_matches('%')
+            .trim()
+            .parse()
+            .map_err(|error| format!("{error}"))?;
+        let most = f64::from(Self::MOST.0) / Self::PERCENT;
+        // Not a number is in no range.
+        if !(0.0..=most).contains(&percent) {
+            return Err(format!("from 0 to {most} percent"));
+        }
+        Ok(Self((percent * Self::PERCENT).round() as u32))
+    }
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} %", f64::from(self.0) / Self::PERCENT)
+    }
+}
+
 /// Runs them. `Ok(true)`: none failed.
 pub(crate) fn test(options: &Options) -> Result<bool> {
     if options.list {
@@ -55,13 +98,24 @@ pub(crate) fn test(options: &Options) -> Result<bool> {
         }
         return Ok(true);
     }
-    let chosen = turned(choose(&options.only)?, options.from);
+    let usual = WITH_LOSS.map(str::to_owned);
+    let only = match options.loss {
+        Some(_) if options.only.is_empty() => &usual,
+        _ => options.only.as_slice(),
+    };
+    let chosen = turned(choose(only)?, options.from);
     let interrupted = super::interrupts()?;
     let started = Instant::now();
     let limit = options.minutes.map(|minutes| Duration::from_secs(minutes * 60));
     let Some(parts) = parts::ready(options.debug_kernel)? else {
         return Ok(false);
     };
+    if let Some(loss) = options.loss {
+        eprintln!(
+            "the wire loses {loss} of all frames, both ways, by seed {}",
+            options.seed
+        );
+    }
     let mut finished = Vec::new();
     for (at, scenario) in chosen.iter().enumerate() {
         if at >= ALWAYS && limit.is_some_and(|limit| started.elapsed() >= limit) {
@@ -72,7 +126,7 @@ pub(crate) fn test(options: &Options) -> Result<bool> {
         let mut before = String::new();
         let mut attempt = 1;
         let (verdict, detail) = loop {
-            let error = match run(scenario, &parts, options.seed, &logs, &interrupted) {
+            let error = match run(scenario, &parts, options, &logs, &interrupted) {
                 Ok(detail) => break (Verdict::Passed, format!("{detail}{before}")),
                 Err(error) => format!("{error:#}"),
             };
@@ -132,25 +186,51 @@ fn turned(mut chosen: Vec<&'static Scenario>, from: u64) -> Vec<&'static Scenari
 fn run(
     scenario: &Scenario,
     parts: &Parts,
-    seed: u64,
+    options: &Options,
     logs: &Path,
     interrupted: &Arc<AtomicBool>,
 ) -> Result<String> {
     // Logs of before must not speak for this run.
     let _ = std::fs::remove_dir_all(logs);
-    let mut rack = Rack::start(parts, logs, seed, scenario.processors, scenario.bus, interrupted)?;
-    rack.wire.set(scenario.wire);
+    let mut rack = Rack::start(
+        parts,
+        logs,
+        options.seed,
+        scenario.processors,
+        scenario.bus,
+        interrupted,
+    )?;
+    let loss = options.loss.unwrap_or(Loss(0));
+    rack.wire.set(Faults {
+        lost: scenario.wire.lost.max(loss.0),
+        ..scenario.wire
+    });
     let result = (scenario.run)(&mut rack);
     // What a kernel says of itself explains a failure better than what came of it.
     rack.is_sound()?;
     let detail = result?;
-    let [there, back] = rack.wire.carried();
-    let frames = there.frames + back.frames;
-    let told = [detail, format!("{frames} frames"), reports::books(&mut rack)?];
+    let carried = rack.wire.carried();
+    let books = reports::books(&mut rack)?;
+    let mended = if loss == Loss(0) {
+        String::new()
+    } else {
+        let mended = reports::mended(&rack.counted)?;
+        format!("{loss} of frames lost by seed {}: {mended}", options.seed)
+    };
+    let told = [detail, frames(carried), mended, books];
     rack.was_checked()?;
     rack.is_sound()?;
     let told = told.iter().map(String::as_str).filter(|part| !part.is_empty());
     Ok(told.collect::<Vec<_>>().join("; "))
+}
+
+/// What the wire has done.
+fn frames([there, back]: [Carried; 2]) -> String {
+    let [frames, lost] = [there.frames + back.frames, there.lost + back.lost];
+    match lost {
+        0 => format!("{frames} frames"),
+        _ => format!("{frames} frames, {lost} more lost"),
+    }
 }
 
 /// Where to look, and how to run it alone.
@@ -175,8 +255,10 @@ fn tell(logs: &Path, scenario: &Scenario, options: &Options) {
     } else {
         ""
     };
+    let loss = options.loss.map(|Loss(lost)| f64::from(lost) / Loss::PERCENT);
+    let loss = loss.map(|loss| format!(" --loss {loss}")).unwrap_or_default();
     eprintln!(
-        "    this scenario alone: cargo xtask rig test --only {} --seed {}{kind}",
+        "    this scenario alone: cargo xtask rig test --only {} --seed {}{loss}{kind}",
         scenario.name, options.seed
     );
 }
@@ -207,6 +289,25 @@ mod tests {
         let error = choose(&["nonsense".to_owned()]).err().expect("no such scenario");
         assert!(error.is::<crate::Usage>(), "{error:?}");
         assert_eq!(choose(&[]).map(|all| all.len()).ok(), Some(SCENARIOS.len()));
+    }
+
+    #[test]
+    fn a_share_of_frames_is_taken_in_percent() {
+        for (text, lost) in [
+            ("0", 0),
+            ("5", 50_000),
+            ("0.25", 2_500),
+            ("30", 300_000),
+            ("7.5%", 75_000),
+        ] {
+            assert_eq!(text.parse(), Ok(Loss(lost)), "{text}");
+        }
+        for text in ["30.1", "-1", "nan", "", "many"] {
+            text.parse::<Loss>().expect_err(text);
+        }
+        assert_eq!(Loss(2_500).to_string(), "0.25 %");
+        let usual = WITH_LOSS.map(str::to_owned);
+        assert_eq!(choose(&usual).map(|chosen| chosen.len()).ok(), Some(usual.len()));
     }
 
     #[test]

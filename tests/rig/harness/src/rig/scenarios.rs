@@ -68,8 +68,11 @@ const CANNOT_RUN: [(&str, &str); 4] = [
 /// For the whole suite.
 const CONFORMANCE: Duration = Duration::from_secs(600);
 
+/// Those that `--loss` runs if none is named: every operation, pages that go under it, and much of it.
+pub(super) const WITH_LOSS: [&str; 3] = ["conformance", "storm", "transfer"];
+
 /// All scenarios, cheap ones first.
-pub(crate) static SCENARIOS: [Scenario; 29] = [
+pub(crate) static SCENARIOS: [Scenario; 30] = [
     Scenario {
         name: "boots",
         about: "both kernels boot, the module finds its card, the device is there; module and card start anew",
@@ -235,11 +238,19 @@ pub(crate) static SCENARIOS: [Scenario; 29] = [
     },
     Scenario {
         name: "loss",
-        about: "a frame is lost in mid-traffic: a clear error and not a hang, then traffic goes on",
+        about: "frames are lost in mid-traffic: they are sent again, and no program hears of it",
         wire: CLEAN,
         processors: 2,
         bus: Bus::Plain,
         run: trouble::loss,
+    },
+    Scenario {
+        name: "cut",
+        about: "the wire is cut for so long that the link is lost: a clear error and not a hang, then traffic goes on",
+        wire: CLEAN,
+        processors: 2,
+        bus: Bus::Plain,
+        run: trouble::cut,
     },
     Scenario {
         name: "reset",

@@ -6,8 +6,9 @@ use anyhow::{Result, ensure};
 use serde_json::Value;
 
 use super::rack::Rack;
-use super::reports::number;
+use super::reports::{counters, number};
 use super::scenarios::{as_user, report};
+use super::wire::Faults;
 
 /// Frames of a few rounds.
 const ROUNDS: u64 = 10_000;
@@ -17,6 +18,10 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const DOWN: Duration = Duration::from_secs(1);
 /// A card hangs longer than a driver waits for its heartbeat, which it looks at twice in that time.
 const HANGS: Duration = Duration::from_secs(20);
+/// Writes that are lost in a row, after a first one: more than a window, so some are lost again.
+const MANY: u64 = 100;
+/// A card gives a peer up that says nothing for longer than this: its probes have that time, four times over.
+const GIVES_UP: Duration = Duration::from_secs(30);
 /// A program looks now and then whether it shall end.
 const LIMIT: Duration = Duration::from_secs(120);
 /// A failure is told within a driver's patience for a heartbeat and a half, and some for slow machines.
@@ -25,11 +30,48 @@ const TOLD_MS: u64 = 30_000;
 /// What a sender may be told of another card's end.
 const GONE: [&str; 3] = ["CardGone", "LinkLost", "StaleIncarnation"];
 
+/// What is lost is sent again, and no program hears of it.
 pub(super) fn loss(rack: &mut Rack) -> Result<String> {
-    through(rack, &["LinkLost"], |rack| {
-        // One of the sender's own, which is then under way. A sender with nothing under way when a link falls loses
-        // nothing; its next write is refused, because its import has gone with the link.
+    let [drove, served] = traffic(rack, |rack| {
+        // Of the sender, which is the one that has them under way.
         rack.wire.lose_writes(0, 1);
+        flows(rack)?;
+        rack.wire.lose_writes(0, MANY);
+        Ok(())
+    })?;
+    for (who, report) in [("sender", &drove), ("exporter", &served)] {
+        let failures = report["failures"].as_object();
+        ensure!(
+            failures.is_some_and(serde_json::Map::is_empty),
+            "the {who} was told of a loss: {report}"
+        );
+    }
+    let [sender, exporter] = &counters(rack)?;
+    let again = number(&sender["card"], "retransmitted")?;
+    ensure!(
+        again > MANY,
+        "{again} messages sent again of {} that were lost",
+        MANY + 1
+    );
+    for counters in [sender, exporter] {
+        let lost = number(&counters["card"], "links_lost")?;
+        ensure!(lost == 0, "{lost} links lost: {counters}");
+    }
+    Ok(format!("{} rounds; {} writes lost", drove["rounds"], MANY + 1))
+}
+
+/// The wire is cut until the sender's card gives the other one up.
+pub(super) fn cut(rack: &mut Rack) -> Result<String> {
+    through(rack, &["LinkLost"], |rack| {
+        rack.wire.set(Faults::CUT);
+        let limit = Instant::now() + rack.allowed(GIVES_UP);
+        while number(&rack.hosts[0].counters()?["card"], "links_lost")? == 0 {
+            ensure!(
+                Instant::now() < limit,
+                "the link of a wire that is cut is not lost"
+            );
+        }
+        rack.wire.set(Faults::default());
         Ok(())
     })
 }
@@ -58,6 +100,28 @@ pub(super) fn through(
     statuses: &[&str],
     happens: impl FnOnce(&mut Rack) -> Result<()>,
 ) -> Result<String> {
+    let [drove, served] = traffic(rack, happens)?;
+    let failures = &drove["failures"];
+    let expected = statuses.iter().any(|status| failures.get(status).is_some());
+    ensure!(
+        expected,
+        "the sender was told none of {}: {drove}",
+        statuses.join(", ")
+    );
+    ensure!(
+        number(&drove, "rounds_since")? > 0,
+        "traffic did not go on: {drove}"
+    );
+    let told = number(&drove, "latest_failure_ms")?;
+    ensure!(told < TOLD_MS, "a failure was told after {told} ms: {drove}");
+    Ok(format!(
+        "{} rounds, {} of them after it; sender: {failures} after {told} ms; exporter: {}",
+        drove["rounds"], drove["rounds_since"], served["failures"]
+    ))
+}
+
+/// Traffic from host 0 to host 1, before and after something happens: what the sender and the exporter say.
+fn traffic(rack: &mut Rack, happens: impl FnOnce(&mut Rack) -> Result<()>) -> Result<[Value; 2]> {
     for host in &mut rack.hosts {
         host.device()?;
         host.run("rm -f /tmp/over")?;
@@ -75,27 +139,11 @@ pub(super) fn through(
         host.look("touch /tmp/over")?;
         report(&host.end(LIMIT)?)
     };
-    let (drove, served) = (end(0)?, end(1)?);
-    let failures = &drove["failures"];
-    let expected = statuses.iter().any(|status| failures.get(status).is_some());
-    ensure!(
-        expected,
-        "the sender was told none of {}: {drove}",
-        statuses.join(", ")
-    );
-    ensure!(
-        number(&drove, "rounds_since")? > 0,
-        "traffic did not go on: {drove}"
-    );
-    let told = number(&drove, "latest_failure_ms")?;
-    ensure!(told < TOLD_MS, "a failure was told after {told} ms: {drove}");
+    let reports = [end(0)?, end(1)?];
     for host in &mut rack.hosts {
         host.unpinned()?;
     }
-    Ok(format!(
-        "{} rounds, {} of them after it; sender: {failures} after {told} ms; exporter: {}",
-        drove["rounds"], drove["rounds_since"], served["failures"]
-    ))
+    Ok(reports)
 }
 
 /// Waits for some rounds of traffic.

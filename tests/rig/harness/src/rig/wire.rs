@@ -27,6 +27,9 @@ const RETRY: Duration = Duration::from_millis(1);
 /// Frames that wait for a card that takes none, at most; later ones are lost, as at a switch.
 const QUEUE: usize = 1 << 14;
 
+/// Shares of frames are told in this many.
+const MILLION: u32 = 1_000_000;
+
 /// What the wire does to frames.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
@@ -38,6 +41,16 @@ pub(crate) struct Faults {
     pub(crate) longest: Duration,
     /// So long takes every frame.
     pub(crate) delay: Duration,
+}
+
+impl Faults {
+    /// Nothing arrives.
+    pub(crate) const CUT: Self = Self {
+        lost: MILLION,
+        held: 0,
+        longest: Duration::ZERO,
+        delay: Duration::ZERO,
+    };
 }
 
 /// What the wire has done, in one direction.
@@ -232,16 +245,15 @@ fn is_write(frame: &[u8]) -> bool {
 
 /// How long frame `number` of a direction takes; never, if it is lost.
 fn fate(faults: &Faults, seed: u64, direction: u64, number: u64) -> Option<Duration> {
-    const MILLION: u64 = 1_000_000;
     let mut state = seed ^ direction.rotate_right(8) ^ number.wrapping_mul(0xD129_0D3F_5B6A_4A35);
     let mut draw = |below: u64| {
         state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mix(state) % below.max(1)
     };
-    if draw(MILLION) < u64::from(faults.lost) {
+    if draw(MILLION.into()) < u64::from(faults.lost) {
         return None;
     }
-    let held = draw(MILLION) < u64::from(faults.held);
+    let held = draw(MILLION.into()) < u64::from(faults.held);
     let longest = u64::try_from(faults.longest.as_nanos()).unwrap_or(u64::MAX);
     let extra = draw(longest);
     Some(faults.delay + Duration::from_nanos(if held { extra } else { 0 }))
@@ -295,6 +307,7 @@ mod tests {
             "{lost} {held}"
         );
         assert_eq!(fate(&Faults::default(), 1, 0, 7), Some(Duration::ZERO));
+        assert!((0..1000).all(|n| fate(&Faults::CUT, 1, 0, n).is_none()));
     }
 
     /// A frame without payload.
