@@ -71,7 +71,7 @@ impl From<Status> for Refusal {
 
 /// One node: what [`Node`](crate::Node) wraps.
 pub trait Backend: Send + Sync {
-    /// The back end's name for messages: `"emulator"`, `"simulator"`, `"device"`.
+    /// The back end's name for messages: `"emulator"`, `"simulator"`, `"device"`, `"soft"`.
     fn name(&self) -> &'static str;
 
     /// The node.

@@ -36,7 +36,7 @@ impl Node {
         self.backend.geometry()
     }
 
-    /// The back end's name: `"emulator"`, `"simulator"`, `"device"`.
+    /// The back end's name: `"emulator"`, `"simulator"`, `"device"`, `"soft"`.
     #[must_use]
     pub fn backend_name(&self) -> &'static str {
         self.backend.name()

@@ -315,8 +315,8 @@ impl Port {
         self.inner.alloc(len)
     }
 
-    /// Makes a region of memory that the process already has: heap, stack or a file mapping. Only the
-    /// kernel back end can; others refuse and say so.
+    /// Makes a region of memory that the process already has: heap, stack or a file mapping. The
+    /// kernel's device and the software card can; other back ends refuse and say so.
     ///
     /// # Safety
     /// `start..start + len` is mapped for reading, and for writing too if this process writes through
