@@ -14,8 +14,9 @@ use crate::wire::{HEADER_WORDS, Header, Kind, MessageFlags};
 use crate::words::join;
 use core::borrow::Borrow;
 
-/// Answers of one direction of a link that may be on their way at once.
-pub const ANSWERS: u32 = 64;
+/// Answers of one direction of a link that may be on their way at once: two windows' worth. What left in the round trip in
+/// which a lost one is found missing fills one, and what was asked for before that the other.
+pub const ANSWERS: u32 = 128;
 
 /// What has been received of messages that are numbered one by one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -215,6 +215,9 @@ counters! {
     retransmitted,
     /// Times that nothing came back for so long that a message was sent again to ask.
     tail_probes,
+    /// Requests thrown away as they came, because too many answers before theirs were not known to have been received: they
+    /// come again.
+    put_off,
     /// Answers that left without a copy, because there was none free: if one is lost, its link is.
     answers_unkept,
 }

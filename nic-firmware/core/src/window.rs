@@ -200,6 +200,12 @@ impl Sequence {
         (self.received, self.seen)
     }
 
+    /// How far a number, and all that is known of, reach past the LSN.
+    #[inline]
+    pub(crate) fn ahead_of_lsn(&self, seq: Seq) -> u32 {
+        seq.since(self.lsn).max(self.past_lsn())
+    }
+
     /// The lowest number that was missing has arrived before.
     pub const fn receive_next(&mut self) {
         self.received = self.received.plus(1);

@@ -15,7 +15,7 @@ use netvm_nic::{Config, Counters};
 
 type Scenario = fn() -> Vec<Counters>;
 
-/// Scenario, and the counters that it must move. `retransmitted` has no row: nothing moves it.
+/// Scenario, and the counters that it must move.
 const TABLE: &[(Scenario, &str)] = &[
     (
         traffic,
@@ -48,7 +48,8 @@ const TABLE: &[(Scenario, &str)] = &[
         "malformed stale_incarnation stale_greetings duplicates out_of_window acks_refused probes_sent \
          probes_received links_lost dropped hellos_refused late_replies late_answers",
     ),
-    (losses, "retransmitted tail_probes answers_unkept"),
+    (losses, "retransmitted tail_probes put_off"),
+    (all_at_once, "answers_unkept"),
     (
         accidents,
         "dma_late dma_failed source_copies source_failures host_events_refused events_lost",
@@ -123,15 +124,49 @@ fn losses() -> Vec<Counters> {
     );
     world.pass(Nanos::from_millis(50));
     world.lost = Box::new(|message| message.header.kind == netvm_abi::wire::Kind::Error);
-    for op in 2..100 {
+    for op in 2..150 {
         let command = Command {
             flags: CommandFlags::INLINE,
             ..write(op, 0x90000, 0, 8)
         };
-        while !world.nodes[0].post(1, &command, &[1; 8]) {
+        // Some find the queue full at last.
+        world.nodes[0].post(1, &command, &[1; 8]);
+        world.run();
+    }
+    world.pass(Nanos::from_millis(5));
+    counters(&world)
+}
+
+/// A window larger than usual, whose requests wait for one write and are then answered all at once: more answers than may be
+/// out.
+fn all_at_once() -> Vec<Counters> {
+    let geometry = Geometry {
+        window: 256,
+        reads: 256,
+        ..geometry(2)
+    };
+    let mut world = World::connect(World::with(2, 0, geometry, |_| {}).lossy());
+    world.nodes[1].grant(3, &capability(0));
+    let inline = Command {
+        flags: CommandFlags::INLINE,
+        ..write(1, 0x12000, 0, 8)
+    };
+    assert!(world.nodes[0].post(1, &inline, &[1; 8]));
+    world.run();
+    for port in 2..6 {
+        world.nodes[0].open(port, 7);
+        for op in 1..=50 {
+            let flush = Command {
+                opcode: Opcode::FlushRemote,
+                reply: ReplySlot(op as u16),
+                ..write(op, 0x12000, 0, 0)
+            };
+            assert!(world.nodes[0].post(port, &flush, &[]));
             world.run();
         }
     }
+    world.lost = Box::new(|message| message.header.kind == Kind::Ack);
+    world.hosts = true;
     world.pass(Nanos::from_millis(5));
     counters(&world)
 }

@@ -17,7 +17,11 @@ const COUNTER: u64 = 0x12008;
 
 /// Two linked nodes over wires that may lose frames; node 0 may do anything to a page of node 1.
 fn linked(seed: u64) -> World {
-    let mut world = World::connect(World::new(2, seed).lossy());
+    streaming(World::new(2, seed))
+}
+
+fn streaming(world: World) -> World {
+    let mut world = World::connect(world.lossy());
     let all = Capability {
         modes: Modes::all(),
         ..capability(0)
@@ -291,4 +295,52 @@ fn receipts_that_no_honest_card_sends_are_ignored() {
     world.pass(Nanos::from_millis(20));
     assert_eq!(world.nodes[1].memory(1, 0x10000, 8), [8; 8]);
     assert_eq!(world.nodes[0].counters().links_lost, sent.links_lost);
+}
+
+/// As many reads under way as a card has slots, all the time: each lost answer is followed by many. One that is lost again
+/// and again must not have later ones leave without a copy.
+#[test]
+fn a_stream_of_reads_loses_no_link() {
+    let geometry = Geometry {
+        reads: 64,
+        staging: 64,
+        ..geometry(2)
+    };
+    let mut put_off = 0;
+    for (loss, seeds) in [(10, 6), (50, 6), (300, 6)] {
+        for seed in 1..=seeds {
+            let mut world = streaming(World::with(2, seed, geometry, |_| {}));
+            let mut fates = ChaCha8Rng::seed_from_u64(seed ^ 0x1055);
+            world.lost = Box::new(move |_| fates.random_range(0..1000) < loss);
+            for op in 1..=3_000u32 {
+                let read = Command {
+                    opcode: Opcode::Read,
+                    reply: ReplySlot(op as u16 % 64),
+                    ..write(op, 0x13000, 0x60000, 64)
+                };
+                let mut tries = 0;
+                while !world.nodes[0].post(1, &read, &[]) {
+                    if !world.step() {
+                        world.pass(Nanos::from_micros(20));
+                    }
+                    for node in &mut world.nodes {
+                        while node.nic.handle_timers(&mut node.board, world.now) {}
+                    }
+                    tries += 1;
+                    assert!(tries < 1_000_000, "op {op} finds no room");
+                }
+                world.step();
+            }
+            world.pass(Nanos::from_millis(30_000));
+            let [reader, server] = [0, 1].map(|node: usize| world.nodes[node].counters());
+            assert_eq!(
+                (reader.links_lost, server.links_lost, server.answers_unkept),
+                (0, 0, 0),
+                "loss {loss}, seed {seed}"
+            );
+            assert_eq!(reader.read_replies, 3_000, "loss {loss}, seed {seed}");
+            put_off += server.put_off;
+        }
+    }
+    assert!(put_off > 0, "that tries too little");
 }

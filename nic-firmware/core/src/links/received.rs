@@ -13,7 +13,7 @@ use netvm_abi::wire::{ANSWERS, Receipt, Received};
 use netvm_abi::{BounceId, Nanos, NodeId, Seq, Stamp};
 
 /// Answers that arrive between two acknowledgements at most.
-const ANSWERS_PER_ACK: u8 = ANSWERS as u8 / 4;
+const ANSWERS_PER_ACK: u8 = ANSWERS as u8 / 8;
 /// Of messages that arrive past one that is missing, one in so many is acknowledged at once.
 const EARLY_PER_ACK: u8 = 8;
 
@@ -22,7 +22,7 @@ const EARLY_PER_ACK: u8 = 8;
 struct Answers {
     next: Seq,
     /// Bit i: `next + i`; the lowest is clear.
-    seen: u64,
+    seen: u128,
 }
 
 impl Answers {
@@ -42,11 +42,11 @@ impl Answers {
         Some(true)
     }
 
-    /// As it is said in an acknowledgement.
+    /// As it is said in an acknowledgement: of the first ones past the gap.
     const fn said(&self) -> Received {
         Received {
             next: self.next,
-            beyond: self.seen >> 1,
+            beyond: (self.seen >> 1) as u64,
         }
     }
 }
@@ -96,6 +96,15 @@ impl Peer {
     pub(crate) const fn stamped(&mut self, now: Nanos, stamp: Stamp) {
         self.arrivals.echo = Some((stamp, Stamp::of(now)));
         self.arrivals.news = true;
+    }
+
+    /// Whether the answer to a request that has just come would find a number. If not, it is as if the wire had lost the
+    /// request: it comes again, when the other card has said what it has of the answers before. Each request that has
+    /// not ended may ask for an answer, a window of the usual size at most.
+    #[inline]
+    pub(crate) fn has_room_for_answer(&self, seq: Seq) -> bool {
+        let out = self.resend.answers_out();
+        out == 0 || out + (self.sequence.ahead_of_lsn(seq) + 1).min(ANSWERS / 2) <= ANSWERS
     }
 
     /// A message has come again.

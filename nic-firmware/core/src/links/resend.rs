@@ -124,6 +124,12 @@ impl Resend {
         self.requests.0 != next.0 || self.answers.0 != self.next_answer.0
     }
 
+    /// Answers that have left and are not known to have been received, up to the last.
+    #[inline]
+    pub(super) const fn answers_out(&self) -> u32 {
+        self.next_answer.since(self.answers)
+    }
+
     /// The numbers of a lane that have left and are not known to have been received up to them: from the first to before
     /// the second.
     const fn out(&self, lane: Lane, next: Seq) -> (Seq, Seq) {
@@ -239,7 +245,7 @@ impl<S: Storage> Links<S> {
         let next = peer.credits.next();
         let resend = &mut peer.resend;
         let number = resend.next_answer;
-        if number.since(resend.answers) >= ANSWERS || !self.copies.reserve() {
+        if resend.answers_out() >= ANSWERS || !self.copies.reserve() {
             env.counters.answers_unkept += 1;
             return false;
         }

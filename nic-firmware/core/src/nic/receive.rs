@@ -226,6 +226,10 @@ impl<S: Storage> Nic<S> {
         if slot.state() != SlotState::Missing {
             return self.out_of_place(p, now, frame, Place::Before);
         }
+        if !peer.has_room_for_answer(seq) {
+            self.env.counters.put_off += 1;
+            return p.release_receive(receive);
+        }
         let early = peer.arrived(now, seq, header.flags().contains(MessageFlags::ACK_REQUEST));
         let (misses, lossy) = (peer.misses_some(), peer.is_lossy());
         if lossy {

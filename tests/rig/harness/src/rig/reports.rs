@@ -39,13 +39,14 @@ pub(super) fn counters(rack: &mut Rack) -> Result<[Value; 2]> {
 }
 
 /// Counters of each card that say what a scenario was about, and their names for a person.
-const TOLD: [(&str, &str); 9] = [
+const TOLD: [(&str, &str); 10] = [
     ("zero_copy", "zero-copy"),
     ("bounced_not_found", "bounced"),
     ("source_misses", "source misses"),
     ("messages_failed", "failed"),
     ("retransmitted", "sent again"),
     ("tail_probes", "tail probes"),
+    ("put_off", "put off"),
     ("answers_unkept", "answers without a copy"),
     ("links_lost", "links lost"),
     ("dropped", "dropped"),
