@@ -85,5 +85,11 @@ impl<W: Wire> End<W> {
             counters.notifications_delivered,
             self.card.around.interrupts,
         );
+        crate::log::info!(
+            "{} messages sent again, {} tail probes, {} links lost",
+            counters.retransmitted,
+            counters.tail_probes,
+            counters.links_lost,
+        );
     }
 }

@@ -102,9 +102,10 @@ pub fn test(exec: &mut dyn FnMut(&mut Command) -> Result<()>) -> Result<String> 
     stuck::run()?;
     let hosted = hosted::run()?;
     Ok(format!(
-        "{} boots; idle at {:.1} % of a core; hosts outside: {} us an exchange, {} calls",
-        BOOTS.len() + 6,
+        "{} boots; idle at {:.1} % of a core; {} frames lost and made good; hosts outside: {} us an exchange, {} calls",
+        BOOTS.len() + 8,
         seen.idle.max(hosted.idle) * 100.0,
+        seen.lost,
         hosted.exchange.as_micros(),
         hosted.rings
     ))

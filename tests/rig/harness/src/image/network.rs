@@ -1,5 +1,5 @@
 //! Two images on two machines, joined by a wire: each writes to the other, both idle, then strangers
-//! send them nonsense.
+//! send them nonsense. Once more over a wire that loses frames.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::boots::{self, log_of};
 use super::storm;
+use crate::rig::wire::{Faults, Wire};
 
 /// Boot word: talk to the other node.
 const NETWORK: u32 = 8;
@@ -21,12 +22,23 @@ const WATCH: Duration = Duration::from_secs(2);
 /// Processor time of a machine with nothing to do, at most.
 const IDLE_LIMIT: f64 = 0.05;
 
+/// A wire that loses one frame in twenty, both ways.
+const LOSES: Faults = Faults {
+    lost: 50_000,
+    held: 0,
+    longest: Duration::ZERO,
+    delay: Duration::ZERO,
+};
+const SEED: u64 = 1;
+
 /// What was seen.
 pub(super) struct Seen {
     /// Both logs.
     pub(super) logs: [String; 2],
     /// The larger share of a processor that a machine took while it idled.
     pub(super) idle: f64,
+    /// Frames that the other wire lost.
+    pub(super) lost: u64,
 }
 
 /// A machine; ended when this ends, however it does.
@@ -63,43 +75,78 @@ impl Drop for Machine {
 pub(super) fn run() -> Result<Seen> {
     let folder = std::env::temp_dir().join(format!("netvm-wire-{}", std::process::id()));
     std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
-    let seen = watch(&folder);
+    let seen = direct(&folder).and_then(|(logs, idle)| {
+        let lost = over_a_wire(&folder).context("over a wire that loses frames")?;
+        Ok(Seen { logs, idle, lost })
+    });
     // Sockets only; leftovers do no harm.
     let _ = std::fs::remove_dir_all(&folder);
     seen
 }
 
-fn watch(folder: &Path) -> Result<Seen> {
+/// Each machine sends to the other one's socket.
+fn direct(folder: &Path) -> Result<([String; 2], f64)> {
     let logs = [0, 1].map(|node| log_of(&format!("node-{node}")));
     let [first, second] = &logs;
-    let mut machines = [
+    let machines = [
         start(NETWORK, 0, first, folder, &[])?,
         start(NETWORK, 1, second, folder, &[])?,
     ];
+    let cards = [0, 1].map(|node: u32| folder.join(node.to_string()));
+    watch(machines, &logs, &cards)
+}
+
+/// Each machine sends to the wire. What it loses is sent again: the same writes land, and no link is lost. Gives the number of
+/// frames that were lost.
+fn over_a_wire(folder: &Path) -> Result<u64> {
+    let logs = [0, 1].map(|node| log_of(&format!("lossy-{node}")));
+    let [inputs, cards] = ["wire", "card"].map(|end| [0, 1].map(|node| folder.join(format!("{end}-{node}"))));
+    let capture = log_of("lossy").with_extension("pcap");
+    let wire = Wire::start(inputs.clone(), cards.clone(), &capture, SEED)?;
+    wire.set(LOSES);
+    let [first, second] = [0, 1].map(|node: u32| {
+        let at = node as usize;
+        Machine::spawn(wired(NETWORK, node, &logs[at], [&cards[at], &inputs[at]], &[]))
+    });
+    let (texts, _) = watch([first?, second?], &logs, &cards)?;
+    let again = texts.iter().any(|text| {
+        text.lines()
+            .any(|line| line.contains("messages sent again") && !line.contains(" 0 messages sent again"))
+    });
+    if !again {
+        bail!("nothing was sent again: {}", logs[0].display());
+    }
+    Ok(wire.carried().iter().map(|way| way.lost).sum())
+}
+
+/// Both logs, and the larger share of a processor while both idled. Frames for the cards go to `cards`.
+fn watch(
+    mut machines: [Machine; 2],
+    logs: &[PathBuf; 2],
+    cards: &[PathBuf; 2],
+) -> Result<([String; 2], f64)> {
+    let [first, _] = logs;
     let limit = Instant::now() + PATIENCE;
-    await_line("IDLE BEGINS", &mut machines, &logs, limit)?;
+    await_line("IDLE BEGINS", &mut machines, logs, limit)?;
     let idle = idle_share([&machines[0], &machines[1]], WATCH)?;
-    if text_of(&logs).iter().any(|text| text.contains("IDLE ENDS")) {
+    if text_of(logs).iter().any(|text| text.contains("IDLE ENDS")) {
         bail!(
             "the machines stopped idling before they were watched: {}",
             first.display()
         );
     }
-    await_line("STORM WANTED", &mut machines, &logs, limit)?;
-    for node in [0, 1] {
-        storm::send(node, &folder.join(node.to_string()))?;
+    await_line("STORM WANTED", &mut machines, logs, limit)?;
+    for (node, card) in (0..).zip(cards) {
+        storm::send(node, card)?;
     }
-    await_line("SELF TEST PASSED", &mut machines, &logs, limit)?;
+    await_line("SELF TEST PASSED", &mut machines, logs, limit)?;
     if idle > IDLE_LIMIT {
         bail!(
             "a machine with nothing to do took {:.1} % of a processor",
             idle * 100.0
         );
     }
-    Ok(Seen {
-        logs: text_of(&logs),
-        idle,
-    })
+    Ok((text_of(logs), idle))
 }
 
 /// A machine of `node`; datagrams on sockets of the file system are its wire. It has `devices` besides.

@@ -38,7 +38,7 @@ mod taken;
 mod traffic;
 mod trouble;
 mod unplug;
-mod wire;
+pub(crate) mod wire;
 
 pub use parts::installed;
 
