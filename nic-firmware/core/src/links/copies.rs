@@ -72,6 +72,11 @@ impl Copy {
         self.times
     }
 
+    /// Whether it asks the other card to say at once that it has it: a request that has left again does.
+    pub(crate) fn asks(&self) -> bool {
+        self.times != 0 && self.header.kind().is_windowed()
+    }
+
     /// The staging buffer that has its payload.
     pub(crate) const fn staging(&self) -> Option<StagingId> {
         match self.kept {

@@ -217,7 +217,8 @@ impl<S: Storage> Links<S> {
         let Some(peer) = self.peers.get_mut(id.index()) else {
             return false;
         };
-        let filled = peer.sequence.received().0 == seq.plus(1);
+        // Not only the lowest that was missing: what has left again asks to be heard of.
+        let filled = peer.sequence.received().1 != seq.plus(1);
         for _ in 0..window {
             let (received, seen) = peer.sequence.received();
             let at = env.config.slot_id(id, (received.0 & (window - 1)) as u16);
@@ -226,7 +227,10 @@ impl<S: Storage> Links<S> {
             }
             peer.sequence.receive_next();
         }
-        peer.lossy && peer.gap_is_news(filled)
+        // What closes the last gap is said when it has landed, as its sender asks: an acknowledgement now would let go of
+        // all copies, and if the one with the credits were lost then, nothing would be left to send again and ask.
+        let (received, seen) = peer.sequence.received();
+        peer.lossy && peer.gap_is_news(filled) && received != seen
     }
 }
 

@@ -158,7 +158,8 @@ impl Resend {
 
     /// An acknowledgement has come: what it says of time.
     fn hears(&mut self, now: Nanos, receipt: &Receipt, timers: &Timers) {
-        (self.waits, self.since) = (0, now);
+        // The wait counts from when something last left: what is heard of others says nothing of that.
+        self.waits = 0;
         if receipt.repeats != self.repeats {
             self.repeats = receipt.repeats;
             self.reordering = (self.reordering + 1).min(MOST_REORDERING);
@@ -412,19 +413,25 @@ impl<S: Storage> Links<S> {
         Overdue::Resend(again)
     }
 
-    /// Until when an acknowledgement is waited for. The wait doubles each time that it was in vain, and each time that
-    /// the message that left last has left again: other acknowledgements say nothing of that one.
+    /// Until when an acknowledgement is waited for. What left last is the measure: other acknowledgements say nothing of it.
+    /// If it has left again, it asks to be acknowledged at once. The wait doubles with each that was in vain after the
+    /// first ones: where much is lost, two in a row are an everyday event, and a peer that is gone is asked seldom soon.
     fn patience(&self, config: &Config, id: NodeId, peer: &Peer) -> Nanos {
         let resend = &peer.resend;
-        let times = if resend.again == 0 {
-            0
+        let last = if resend.again == 0 {
+            None
         } else {
-            let last = self
-                .end_of(config, id, true)
-                .and_then(|last| self.copies.get(last));
-            last.map_or(0, Copy::times)
+            self.end_of(config, id, true)
+                .and_then(|last| self.copies.get(last))
         };
-        let wait = resend.time.wait << u32::from(resend.waits.max(times)).min(16);
+        let (times, asks) = last.map_or((0, false), |last| (last.times(), last.asks()));
+        let once = if asks && resend.time.measured {
+            resend.time.wait.saturating_sub(config.timers.ack_delay.0)
+        } else {
+            resend.time.wait
+        };
+        let vain = resend.waits.max(times).saturating_sub(AT_ONCE - 1);
+        let wait = once << u32::from(vain).min(16);
         resend
             .since
             .after(Nanos(wait.min(config.timers.probe_interval.0)))
@@ -445,6 +452,7 @@ impl<S: Storage> Links<S> {
         }
         let peer = self.peers.get_mut(id.index())?;
         peer.resend.again += u16::from(times == 0);
+        peer.resend.since = now;
         self.arm_resend(&env.config, id, now);
         self.copies.get_mut(copy)
     }
