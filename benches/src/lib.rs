@@ -7,6 +7,7 @@ pub mod callgrind;
 pub mod layout;
 pub mod path;
 pub mod sync;
+pub mod wire;
 
 use std::process::ExitCode;
 

@@ -250,6 +250,7 @@ fn unit(context: &mut Context<'_>) -> Result<Outcome> {
         "netvm-emulator",
         "netvm-world",
         "netvm-bench-sync",
+        "netvm-bench-wire",
     ] {
         command.args(["--exclude", elsewhere]);
     }
@@ -325,6 +326,8 @@ fn sim(context: &mut Context<'_>) -> Result<Outcome> {
         "netvm-world",
         "--package",
         "netvm-bench-sync",
+        "--package",
+        "netvm-bench-wire",
     ])?;
     let tests = context.tests()?;
     // What fails names the command that replays it, and the file with its trace. The other seeds run, so one run tells all.
@@ -347,8 +350,11 @@ fn sim(context: &mut Context<'_>) -> Result<Outcome> {
         "sync",
         "--quick",
     ])?;
+    // And of a wire that loses frames, which goals it reaches.
+    let wire = ["bench", "wire", "--quick"];
+    context.exec(cargo(&["run", "--release", "--locked", "--bin", "netvm", "--"]).args(wire))?;
     match tests {
-        Outcome::Passed(tests) => passed(&format!("{tests}; {fresh} fresh seeds; bench sync")),
+        Outcome::Passed(tests) => passed(&format!("{tests}; {fresh} fresh seeds; bench sync, bench wire")),
         skipped @ Outcome::Skipped(_) => Ok(skipped),
     }
 }

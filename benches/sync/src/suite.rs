@@ -8,9 +8,9 @@ use super::pressure::{self, Pressure};
 use super::stream::{self, Stream};
 use super::{Trouble, verdict};
 use netvm_abi::Nanos;
+use netvm_world::stand::side_by_side;
 use netvm_world::timing::CostModel;
 use serde::Serialize;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Worlds of a full shared queue.
@@ -187,51 +187,9 @@ impl Measured {
     }
 }
 
-/// Runs something for each of many, in no order; gives the results in theirs.
-fn side_by_side<T: Sync, R: Send>(
-    all: &[T],
-    threads: usize,
-    run: impl Fn(&T) -> Result<R, Trouble> + Sync,
-) -> Result<Vec<R>, Trouble> {
-    let next = AtomicUsize::new(0);
-    let results: Mutex<Vec<(usize, Result<R, Trouble>)>> = Mutex::default();
-    std::thread::scope(|scope| {
-        for _ in 0..threads.clamp(1, all.len().max(1)) {
-            scope.spawn(|| {
-                loop {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(one) = all.get(at) else { break };
-                    let result = run(one);
-                    if let Ok(mut results) = results.lock() {
-                        results.push((at, result));
-                    }
-                }
-            });
-        }
-    });
-    let mut results = results.into_inner().unwrap_or_else(|poison| poison.into_inner());
-    results.sort_by_key(|(at, _)| *at);
-    results.into_iter().map(|(_, result)| result).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn results_keep_their_order_and_one_that_fails_is_told() {
-        let all: Vec<u32> = (0..50).collect();
-        let doubled = side_by_side(&all, 3, |&n| Ok(2 * n)).unwrap();
-        assert_eq!(doubled, all.iter().map(|n| 2 * n).collect::<Vec<_>>());
-        let fails = side_by_side(&all, 3, |&n| {
-            if n == 7 {
-                Err(Trouble("seven".into()))
-            } else {
-                Ok(n)
-            }
-        });
-        assert_eq!(fails.unwrap_err().0, "seven");
-    }
 
     #[test]
     fn every_setting_once() {

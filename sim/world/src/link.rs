@@ -77,6 +77,15 @@ pub(crate) struct Fabric {
     links: BTreeMap<(NodeId, NodeId), Link>,
     /// How long a cut lasts: longer than the nodes' gap deadline, or it would only be a pause.
     cut: Nanos,
+    loss: Option<Loss>,
+}
+
+/// Frames are lost at random: of all kinds, in all directions, each alone.
+struct Loss {
+    /// How many of a million.
+    rate: u32,
+    /// Of its own: a loss changes no other draw.
+    dice: Dice,
 }
 
 impl Fabric {
@@ -87,7 +96,14 @@ impl Fabric {
             free: vec![Nanos(0); nodes],
             links: BTreeMap::new(),
             cut,
+            loss: None,
         }
+    }
+
+    /// From now on, `rate` of a million frames between nodes are lost. The seed says which.
+    pub(crate) fn lose(&mut self, rate: u32, seed: u64) {
+        let dice = Dice::new(seed);
+        self.loss = Some(Loss { rate, dice });
     }
 
     /// When the last frame handed over by `from` has left it.
@@ -141,9 +157,13 @@ impl Fabric {
             _ if reorder => dice.span(Nanos(500), Nanos::from_micros(60)),
             _ => Nanos(0),
         };
+        let lost = outside && self.loss.as_mut().is_some_and(Loss::strikes);
         let link = self.link(from, to);
         if now < link.cut_until {
             return Fate::Cut;
+        }
+        if lost {
+            return Fate::Lost;
         }
         let arrival = sent.after(latency).after(jitter).max(link.paused_until);
         match alone {
@@ -176,6 +196,12 @@ impl Fabric {
 
     fn link(&mut self, from: NodeId, to: NodeId) -> &mut Link {
         self.links.entry((from, to)).or_default()
+    }
+}
+
+impl Loss {
+    fn strikes(&mut self) -> bool {
+        self.dice.below(1_000_000) < u64::from(self.rate)
     }
 }
 
@@ -262,6 +288,20 @@ mod tests {
         );
         fabric.mend();
         assert!(matches!(send(&mut fabric, 30, 64, &mut faults), Fate::Arrives(_)));
+    }
+
+    #[test]
+    fn as_many_frames_are_lost_as_the_rate_says_but_none_at_home() {
+        let (mut fabric, mut faults, mut dice) = (fabric(), Faults::none(), Dice::new(1));
+        fabric.lose(50_000, 7);
+        let mut lost = |link| {
+            let fates = (0..20_000)
+                .map(|now| fabric.send(Nanos(now), link, 64, StateSet::default(), &mut faults, &mut dice));
+            fates.filter(|fate| *fate == Fate::Lost).count()
+        };
+        assert!((900..1_100).contains(&lost(AB)));
+        assert!((900..1_100).contains(&lost((NodeId(1), NodeId(0)))));
+        assert_eq!(lost((NodeId(0), NodeId(0))), 0);
     }
 
     #[test]

@@ -6,9 +6,9 @@ use netvm_abi::Nanos;
 use netvm_abi::wire::Header;
 use std::cell::Cell;
 
-/// One message, which is lost or comes late each time that it is sent. Every other frame of its link arrives.
+/// One message, which is lost or comes late, once or each time that it is sent. Every other frame of its link arrives.
 ///
-/// If it is lost, its sender gives up the link in the end, as after a cut.
+/// If it is lost each time, its sender gives up the link in the end, as after a cut.
 #[derive(Clone, Copy, Debug)]
 pub struct Script {
     /// The frames that count.
@@ -20,8 +20,10 @@ pub struct Script {
 /// What becomes of the message of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Blow {
-    /// It is lost.
+    /// It is lost, each time.
     Lost,
+    /// It is lost once, and arrives when it is sent again.
+    LostOnce,
     /// It arrives so much later.
     Late(Nanos),
 }
@@ -53,7 +55,9 @@ impl Play {
         if left.is_some() {
             return None;
         }
-        self.struck.set(Some((*header, blow)));
+        if blow != Blow::LostOnce {
+            self.struck.set(Some((*header, blow)));
+        }
         Some(blow)
     }
 }
@@ -105,5 +109,18 @@ mod tests {
             });
             assert_eq!(struck, [None, None, None, Some(blow), None, Some(blow), None]);
         }
+    }
+
+    #[test]
+    fn what_is_lost_once_arrives_when_it_comes_again() {
+        let play = Play::default();
+        let script = Script {
+            frames: |header| header.kind == Kind::Write,
+            nth: 0,
+        };
+        play.begin(script, Blow::LostOnce);
+        let write = Header::new(Kind::Write, NodeId(0), NodeId(1));
+        assert_eq!(play.strikes(&write), Some(Blow::LostOnce));
+        assert_eq!(play.strikes(&write), None);
     }
 }

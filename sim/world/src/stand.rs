@@ -19,6 +19,8 @@ use netvm_abi::{Nanos, NodeId};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::{Rc, Weak};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A measurement came to nothing: what failed, of which part.
 #[derive(Clone, Debug)]
@@ -168,6 +170,8 @@ pub struct Stand {
     roles: Vec<Role>,
     modest: Option<Modest>,
     script: Option<(Script, Blow)>,
+    shipped_timers: bool,
+    loss: Option<(u32, u64)>,
 }
 
 /// How long a process waits for a name.
@@ -182,6 +186,8 @@ impl Stand {
             roles: Vec::new(),
             modest: None,
             script: None,
+            shipped_timers: false,
+            loss: None,
         }
     }
 
@@ -203,6 +209,21 @@ impl Stand {
     /// The frame of this script is lost.
     pub fn lose(&mut self, script: Script) {
         self.script = Some((script, Blow::Lost));
+    }
+
+    /// The frame of this script is lost once, and arrives when it is sent again.
+    pub fn lose_once(&mut self, script: Script) {
+        self.script = Some((script, Blow::LostOnce));
+    }
+
+    /// `rate` of a million frames are lost, of all kinds and in both directions. The seed says which.
+    pub const fn lose_at_random(&mut self, rate: u32, seed: u64) {
+        self.loss = Some((rate, seed));
+    }
+
+    /// Its cards have the deadlines that are shipped, which are longer than those of the worlds of seeds.
+    pub const fn with_shipped_timers(&mut self) {
+        self.shipped_timers = true;
     }
 
     /// The frame of this script arrives so much later.
@@ -237,13 +258,67 @@ impl Stand {
             deadline: Nanos::from_millis(100),
             patience: Nanos::from_millis(60_000),
         };
-        let mut world = World::modelled(config, &self.model, clients, self.roles);
+        let mut world = World::modelled(config, &self.model, clients, self.roles, self.shipped_timers);
         if let Some(modest) = self.modest {
             world.watch(modest);
+        }
+        if let Some((rate, seed)) = self.loss {
+            world.lose(rate, seed);
         }
         if let Some((script, blow)) = self.script {
             world.play(script, blow);
         }
         world.run(&mut NoTrace)
+    }
+}
+
+/// Runs something for each of many, in no order; gives the results in theirs: worlds that have
+/// nothing to do with each other.
+///
+/// # Errors
+/// The first of those that failed.
+pub fn side_by_side<T: Sync, R: Send>(
+    all: &[T],
+    threads: usize,
+    run: impl Fn(&T) -> std::result::Result<R, Trouble> + Sync,
+) -> std::result::Result<Vec<R>, Trouble> {
+    let next = AtomicUsize::new(0);
+    let results: Mutex<Vec<(usize, std::result::Result<R, Trouble>)>> = Mutex::default();
+    std::thread::scope(|scope| {
+        for _ in 0..threads.clamp(1, all.len().max(1)) {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(one) = all.get(at) else { break };
+                    let result = run(one);
+                    if let Ok(mut results) = results.lock() {
+                        results.push((at, result));
+                    }
+                }
+            });
+        }
+    });
+    let mut results = results.into_inner().unwrap_or_else(|poison| poison.into_inner());
+    results.sort_by_key(|(at, _)| *at);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_keep_their_order_and_one_that_fails_is_told() {
+        let all: Vec<u32> = (0..50).collect();
+        let doubled = side_by_side(&all, 3, |&n| Ok(2 * n)).unwrap();
+        assert_eq!(doubled, all.iter().map(|n| 2 * n).collect::<Vec<_>>());
+        let fails = side_by_side(&all, 3, |&n| {
+            if n == 7 {
+                Err(Trouble("seven".into()))
+            } else {
+                Ok(n)
+            }
+        });
+        assert_eq!(fails.unwrap_err().0, "seven");
     }
 }

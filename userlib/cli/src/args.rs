@@ -241,12 +241,26 @@ pub enum BenchCommand {
     /// Synchronization and channels: messages, instructions and time of each operation; many clients on one lock.
     #[command(after_help = EXIT_STATUSES)]
     Sync(BenchSync),
+    /// A wire that loses frames: goodput of a stream, what is sent again, and how long an operation takes with one loss.
+    #[command(after_help = EXIT_STATUSES)]
+    Wire(BenchWire),
 }
 
 /// Options of `netvm bench sync`.
 #[derive(Debug, Args)]
 pub struct BenchSync {
     /// Fewer clients and sizes: a few seconds.
+    #[arg(long)]
+    pub quick: bool,
+    /// Print the result as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `netvm bench wire`.
+#[derive(Debug, Args)]
+pub struct BenchWire {
+    /// Fewer losses and worlds: some seconds.
     #[arg(long)]
     pub quick: bool,
     /// Print the result as one JSON object.

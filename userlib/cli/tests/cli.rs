@@ -75,7 +75,7 @@ fn help_names_commands_options_and_exit_statuses() {
             "sim",
             &["--seeds", "--seed ", "--nodes", "--trace", "--json", "--messages"][..],
         ),
-        ("bench", &["sync"][..]),
+        ("bench", &["sync", "wire"][..]),
         ("doctor", &["--json"][..]),
     ] {
         let (out, _) = exits(0, &[command, "--help"]);
@@ -537,4 +537,24 @@ fn a_process_serves_and_others_ping_and_measure() {
     drop(server);
     let (_, err) = exits(3, &["ping", &name]);
     assert!(err.contains("netvm serve"), "{err}");
+}
+
+/// The goals are the program's own: it fails when one is missed that has been reached.
+#[test]
+fn bench_wire_measures_a_wire_that_loses_frames() {
+    let (out, _) = exits(0, &["bench", "wire", "--quick", "--json"]);
+    let all = json(&out);
+    assert_eq!(all["ok"], true, "{out}");
+    let streams = all["streams"].as_array().expect("streams");
+    assert!(
+        streams.iter().all(|one| one["counted"]["links_lost"] == 0),
+        "{out}"
+    );
+    let lossy = streams.iter().filter(|one| one["setting"]["loss"] != 0);
+    assert!(lossy.clone().count() > 1);
+    for one in lossy {
+        assert!(one["counted"]["again"].as_u64() > Some(0), "{one}");
+    }
+    let (out, _) = exits(0, &["bench", "wire", "--quick"]);
+    assert!(out.ends_with("bench wire: ok\n"), "{out}");
 }

@@ -8,7 +8,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 use netvm_harness::cargo::root;
 
 /// A crate of ours, and those of ours that its shipped code may use.
-const ARROWS: [(&str, &[&str]); 22] = [
+const ARROWS: [(&str, &[&str]); 23] = [
     ("netvm-abi", &[]),
     ("netvm-nic", &["netvm-abi"]),
     ("netvm-host", &["netvm-abi"]),
@@ -64,6 +64,7 @@ const ARROWS: [(&str, &[&str]); 22] = [
     ("netvm-loom", &["netvm-abi", "netvm-nic", "netvm-platform"]),
     ("netvm-models", &["netvm", "netvm-abi"]),
     ("netvm-bench-sync", &["netvm", "netvm-abi", "netvm-world"]),
+    ("netvm-bench-wire", &["netvm", "netvm-abi", "netvm-world"]),
     (
         "netvm-cli",
         &[
@@ -72,6 +73,7 @@ const ARROWS: [(&str, &[&str]); 22] = [
             "netvm-emulator",
             "netvm-world",
             "netvm-bench-sync",
+            "netvm-bench-wire",
         ],
     ),
     // Counts the memory of a card from the types of the core.

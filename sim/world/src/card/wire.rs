@@ -50,6 +50,7 @@ pub(super) fn transmit(sim: &Sim, now: Nanos, from: NodeId, header: &Header, fra
     let fate = match (sim.play.strikes(header), drawn) {
         // It is lost each time that it is sent, as behind a cut.
         (Some(Blow::Lost), _) => Fate::Cut,
+        (Some(Blow::LostOnce), _) => Fate::Lost,
         (Some(Blow::Late(span)), Fate::Arrives(at)) => Fate::Late(at.after(span)),
         _ => drawn,
     };

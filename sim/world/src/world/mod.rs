@@ -36,6 +36,7 @@ use crate::workload::{self, Role, Stage};
 use netvm_abi::wire::Header;
 use netvm_abi::{Geometry, Nanos, NodeId};
 use netvm_host::attach::HostConfig;
+use netvm_nic::config::Timers;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -66,6 +67,8 @@ pub(crate) struct World {
     /// The pairs of nodes that have not reached one another since the faults.
     apart: Apart,
     tick: Nanos,
+    /// Deadlines of the cards.
+    timers: Timers,
     /// Looks at the memory of the process.
     meter: Option<Meter>,
 }
@@ -97,6 +100,7 @@ struct Shape {
     host: HostConfig,
     /// How often a host looks around.
     tick: Nanos,
+    timers: Timers,
     model: Option<CostModel>,
 }
 
@@ -199,14 +203,21 @@ impl World {
                 ..power::host_config()
             },
             tick: Nanos(TICK.0 * u64::from(config.nodes).div_ceil(8)),
+            timers: power::timers(),
             model: None,
         };
         Self::of_shape(seed, config, wants_lines, roles, shape, (dice, faults))
     }
 
     /// A world in which nothing goes wrong and what happens takes what `model` says, with `clients` processes or threads
-    /// on each node at most.
-    pub(crate) fn modelled(config: Config, model: &CostModel, clients: u16, roles: Vec<Role>) -> Self {
+    /// on each node at most. Its cards have the deadlines of drawn worlds, or those that are shipped.
+    pub(crate) fn modelled(
+        config: Config,
+        model: &CostModel,
+        clients: u16,
+        roles: Vec<Role>,
+        shipped_timers: bool,
+    ) -> Self {
         let clients = clients.max(4);
         let places = u32::from(clients) * u32::from(config.nodes);
         let geometry = Geometry {
@@ -230,6 +241,11 @@ impl World {
                 ..power::host_config()
             },
             tick: Nanos::from_millis(1),
+            timers: if shipped_timers {
+                Timers::default()
+            } else {
+                power::timers()
+            },
             model: Some(*model),
         };
         Self::of_shape(0, config, false, roles, shape, (Dice::new(0), Faults::none()))
@@ -263,8 +279,8 @@ impl World {
             nodes: config.nodes,
             window: u32::from(window),
             deadline: config.deadline,
-            loss: power::timers().loss_bound(),
-            greeting: Nanos(power::timers().hello_interval.0 * u64::from(power::timers().hello_limit)),
+            loss: shape.timers.loss_bound(),
+            greeting: Nanos(shape.timers.hello_interval.0 * u64::from(shape.timers.hello_limit)),
             background: Some(workload::BACKGROUND.0),
             reunited: if shape.model.is_none() && config.nodes <= reunion::ALL_PAIRS {
                 config.nodes
@@ -293,6 +309,7 @@ impl World {
             parted: Vec::new(),
             apart: Apart::default(),
             tick: shape.tick,
+            timers: shape.timers,
             meter: None,
         }
     }
@@ -311,6 +328,11 @@ impl World {
     /// Adds a fault at a step of the protocol.
     pub(crate) fn play(&self, script: Script, blow: Blow) {
         self.sim.play.begin(script, blow);
+    }
+
+    /// From now on, `rate` of a million frames are lost.
+    pub(crate) fn lose(&self, rate: u32, seed: u64) {
+        self.sim.fabric.borrow_mut().lose(rate, seed);
     }
 
     /// Has this look at the memory of the process now and then.

@@ -1,6 +1,6 @@
 //! The phases of a run, and the roles that may still be busy in each.
 
-use super::{Stop, World, power};
+use super::{Stop, World};
 use crate::config::FaultLevel;
 use crate::faults::FaultKind;
 use crate::process::{self, Ended};
@@ -84,7 +84,7 @@ impl World {
                 }
             }
             Phase::Reunion => {
-                let bound = reunion::bound(&self.config, &power::timers());
+                let bound = reunion::bound(&self.config, &self.timers);
                 if !self.apart.is_over() && elapsed > bound {
                     return Err(Stop::Other(format!(
                         "{} ms after the faults stopped these nodes have not reached one another: {}; {}",

@@ -51,7 +51,7 @@ impl World {
             hash_key: key,
             incarnation_seed: seed,
             inline_bytes: self.inline,
-            timers: timers(),
+            timers: self.timers,
         };
         let card = Card::boot(sim, node, config, self.dma)?;
         node.held.end();

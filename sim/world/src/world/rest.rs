@@ -24,7 +24,7 @@ impl World {
         if held.is_empty() {
             return Ok(true);
         }
-        if elapsed <= reunion::bound(&self.config, &super::power::timers()) {
+        if elapsed <= reunion::bound(&self.config, &self.timers) {
             return Ok(false);
         }
         Err(Stop::Broken(Violation {

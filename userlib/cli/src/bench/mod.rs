@@ -1,6 +1,7 @@
 //! `netvm bench`: what things cost, in virtual time, by a cost model of counted instructions.
 
 mod sync;
+mod wire;
 
 use crate::args::{Bench, BenchCommand};
 use crate::failure::Failure;
@@ -12,5 +13,6 @@ use crate::failure::Failure;
 pub fn run(options: &Bench) -> Result<(), Failure> {
     match &options.command {
         BenchCommand::Sync(options) => sync::run(options),
+        BenchCommand::Wire(options) => wire::run(options),
     }
 }

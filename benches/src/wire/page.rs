@@ -1,0 +1,145 @@
+//! The page `docs/evaluation/wire.md`.
+
+use super::plot;
+use anyhow::{Context as _, Result};
+use netvm_bench_wire::suite::Measured;
+use netvm_bench_wire::verdict::AGAIN;
+use netvm_world::timing::CostModel;
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// What was found when this was measured; written by hand.
+const WHY: &str = "
+## What is not reached, and why
+
+- *Goodput.* Credits follow the LSN, so one lost message holds up a window of 64, which a stream uses up anyway (*credits*). With
+  1 % lost, 4 KiB and 10 us a loss costs about 10 us, one round trip; *staging* is 0: staging buffers hold nothing up.
+- *Goodput where much is lost.* A window whose credits are used up has nothing behind a message that is lost again, so time alone
+  finds the loss. *Asked* counts these waits: 960 of 12,000 messages of 64 B with 30 % lost. A first one takes the delay of an
+  acknowledgement (100 us) on top of the round trip, and those after the third double.
+- *Stalls* are waits of up to 100 ms: all copies are let go of, and the acknowledgement that gives the credits back is lost. Only
+  the look that comes each probe interval asks again.
+- *In a stream* 2.8 round trips: of the messages past a gap the first and each eighth are acknowledged at once, and the first says
+  too little, because it left less than a reordering window after the lost one.
+- *At the tail* with 10 us: the delay of an acknowledgement, 100 us, is ten round trips. With 100 us it is reached.
+";
+
+/// Writes page and plot into `folder`.
+///
+/// # Errors
+/// They cannot be written.
+pub fn write(model: &CostModel, all: &Measured, folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+    let file = folder.join("wire.md");
+    std::fs::write(&file, page(model, all)?).with_context(|| format!("writing {}", file.display()))?;
+    plot::goodput(&all.streams, &folder.join("wire.svg"))
+}
+
+/// The page as Markdown.
+///
+/// # Errors
+/// None that happens: writing to a string.
+pub fn page(model: &CostModel, all: &Measured) -> Result<String> {
+    let mut page = String::from(
+        "# A wire that loses frames, measured\n\n\
+         Written by `cargo xtask bench wire`. `netvm bench wire` measures and prints the same; `--quick` takes some seconds, \
+         `--json` prints one object. Both end with exit status 1 when a goal is missed that has been reached, or a link is lost.\n\n\
+         The shipped NIC core, host core and library run in the simulator, with the deadlines that are shipped, and watched by \
+         its checkers. Time is virtual, by the cost model of [sync.md](sync.md), but the links are longer: so long that a round \
+         trip takes what each row says. Frames of both directions are lost at random, each alone, acknowledgements and greetings \
+         included; nothing else fails. The same seeds give the same numbers on every machine.\n\n\
+         | parameter | value |\n|---|---|\n",
+    );
+    for (name, value, unit) in model.parameters() {
+        if name != "link" {
+            writeln!(page, "| {name} | {value} {unit} |")?;
+        }
+    }
+    streams(&mut page, all)?;
+    completions(&mut page, all)?;
+    goals(&mut page, all)?;
+    page.push_str(WHY);
+    Ok(page)
+}
+
+fn streams(page: &mut String, all: &Measured) -> Result<()> {
+    writeln!(
+        page,
+        "\n## A stream\n\n\
+         One port writes to 16 pages of another node as fast as it can, until a `flush_remote` after the last write is \
+         answered. All pages are there. 64 B travel in the descriptor, 4 KiB through a staging buffer. *Again* is what left again, \
+         as a share of the messages; its bound is {AGAIN} p/(1-p), where p is the loss of one frame. *In vain* counts frames that \
+         came again and had not been lost, *asked* the times that nothing came back and a message left again to ask, *stalls* \
+         the looks, one in 100 ms, that found that nothing had moved since the one before, *credits* and *staging* the writes that waited for one.\n\n\
+         ![goodput by loss](wire.svg)\n\n\
+         | write | round trip, us | lost | MB/s | of whole | again | bound | in vain | asked | stalls | credits | staging | links lost |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|---|"
+    )?;
+    for stream in &all.streams {
+        let (at, counted, loss) = (stream.setting, stream.counted, stream.loss());
+        writeln!(
+            page,
+            "| {} B | {} | {} % | {:.1} | {:.1} % | {:.2} % | {:.2} % | {} | {} | {} | {} | {} | {} |",
+            at.bytes,
+            at.round_trip / 1_000,
+            loss * 100.0,
+            stream.megabytes,
+            stream.share * 100.0,
+            stream.again_share * 100.0,
+            AGAIN * loss / (1.0 - loss) * 100.0,
+            counted.in_vain,
+            counted.tail_probes,
+            counted.stalls,
+            counted.credit_stalls,
+            counted.staging_stalls,
+            counted.links_lost
+        )?;
+    }
+    Ok(())
+}
+
+fn completions(page: &mut String, all: &Measured) -> Result<()> {
+    writeln!(
+        page,
+        "\n## One lost frame\n\n\
+         In round trips: what a `flush_remote` takes that is alone on an idle link. The frame is lost once and arrives when it is \
+         sent again; worlds differ in when that is. *In a stream*: another port of the same node writes ten times in a round trip, \
+         before and after. *Last*: nine writes stand alone, and nothing follows. Time counts from the call of the write.\n\n\
+         | what is lost, and until when | round trip, ns | nothing lost | median | worst | sent again |\n\
+         |---|---|---|---|---|---|"
+    )?;
+    for one in &all.completions {
+        writeln!(
+            page,
+            "| {} | {} | {:.2} | {:.2} | {:.2} | {:.2} |",
+            one.setting.case.label(),
+            one.round_trip_nanos,
+            one.lossless,
+            one.median,
+            one.worst,
+            one.again as f64 / f64::from(one.setting.worlds)
+        )?;
+    }
+    Ok(())
+}
+
+fn goals(page: &mut String, all: &Measured) -> Result<()> {
+    writeln!(
+        page,
+        "\n## Goals\n\n\
+         A goal that is reached must stay so; NO marks one that is not reached yet.\n\n\
+         | goal | wanted | measured | reached |\n|---|---|---|---|"
+    )?;
+    for goal in &all.goals {
+        writeln!(
+            page,
+            "| {} | {} {:.3} | {:.3} | {} |",
+            goal.what,
+            if goal.at_least { ">=" } else { "<=" },
+            goal.wanted,
+            goal.measured,
+            if goal.reached { "yes" } else { "NO" }
+        )?;
+    }
+    Ok(())
+}
