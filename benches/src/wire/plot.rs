@@ -14,6 +14,9 @@ const COLORS: [RGBColor; 4] = [
 ];
 const WANTED: RGBColor = RGBColor(150, 150, 150);
 
+/// Its name, its color, its points.
+type Line = (String, RGBColor, Vec<(f64, f64)>);
+
 /// Draws goodput over loss: a line for each kind of stream, and what is wanted.
 ///
 /// # Errors
@@ -23,7 +26,7 @@ pub fn goodput(streams: &[Stream], file: &Path) -> Result<()> {
 }
 
 fn draw(streams: &[Stream], file: &Path) -> Result<(), Box<dyn std::error::Error>> {
-    let mut lines: Vec<(String, RGBColor, Vec<(f64, f64)>)> = Vec::new();
+    let mut lines: Vec<Line> = Vec::new();
     let whole = streams.iter().filter(|stream| stream.setting.loss == 0);
     for (stream, color) in whole.zip(COLORS.into_iter().cycle()) {
         let at = stream.setting;
