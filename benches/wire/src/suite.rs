@@ -24,7 +24,7 @@ pub struct Sizes {
 impl Sizes {
     /// Seconds.
     pub const QUICK: Self = Self {
-        round_trips: &[10_000],
+        round_trips: &[10_000, 100_000],
         bytes: &[64, 4096],
         losses: &[(10_000, 4_000, 1), (300_000, 2_000, 1)],
         worlds: 4,
