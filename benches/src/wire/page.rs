@@ -17,8 +17,8 @@ const WHY: &str = "
 - *Goodput where much is lost.* A window whose credits are used up has nothing behind a message that is lost again, so time alone
   finds the loss. *Asked* counts these waits: 960 of 12,000 messages of 64 B with 30 % lost. A first one takes the delay of an
   acknowledgement (100 us) on top of the round trip, and those after the third double.
-- *Stalls* are waits of up to 100 ms: all copies are let go of, and the acknowledgement that gives the credits back is lost. Only
-  the look that comes each probe interval asks again.
+- *Stalls* are waits of up to 100 ms. A card whose messages have all been received asks for the credits that are missing, and
+  asks less often each time; where much is lost, some of these questions are.
 - *In a stream* 2.8 round trips: of the messages past a gap the first and each eighth are acknowledged at once, and the first says
   too little, because it left less than a reordering window after the lost one.
 - *At the tail* with 10 us: the delay of an acknowledgement, 100 us, is ten round trips. With 100 us it is reached.

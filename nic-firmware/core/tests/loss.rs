@@ -208,6 +208,36 @@ fn a_loss_is_found_by_what_follows() {
     assert_eq!(world.nodes[0].counters().retransmitted, 1);
 }
 
+/// Everything has been received, and the one acknowledgement that gives the credits back is lost: they are asked for in
+/// time, and not only when the card looks whether its peer lives.
+#[test]
+fn credits_whose_word_is_lost_are_asked_for() {
+    let mut world = linked(0);
+    for op in 1..=4 {
+        assert!(world.nodes[0].post(1, &inline(op, 0x10000, 8), &[7; 8]));
+        world.pass(Nanos::from_millis(1));
+    }
+    let begin = world.now;
+    world.hosts = false;
+    // The page is not there: what is received has not landed.
+    assert!(world.nodes[0].post(1, &inline(5, 0x15000, 8), &[7; 8]));
+    world.pass(Nanos::from_millis(1));
+    let mut acks = 1;
+    world.lost = Box::new(move |message| {
+        let lost = message.header.kind == Kind::Ack && message.header.source == NodeId(1) && acks > 0;
+        acks -= i32::from(lost);
+        lost
+    });
+    world.hosts = true;
+    world.pass(Nanos::from_millis(10));
+    assert!(world.now < begin.after(Timers::default().probe_interval));
+    let Node { nic, board, .. } = &mut world.nodes[0];
+    nic.publish_windows(board);
+    let at = netvm_abi::shared_map::status_page::peer_windows(NodeId(1));
+    let word = |word| netvm_abi::words::SharedWords::load_acquire(&*board.shared, at.plus(word));
+    assert_eq!(word(0), word(1), "every number is acknowledged");
+}
+
 #[test]
 fn a_lost_tail_is_found_by_time() {
     let mut world = linked(0);

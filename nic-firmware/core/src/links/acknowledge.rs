@@ -43,6 +43,9 @@ impl<S: Storage> Links<S> {
             return false;
         };
         peer.unanswered = 0;
+        if freed != 0 {
+            peer.has_credits_back();
+        }
         for step in 0..freed.min(window) {
             self.settle(&env.config, id, first.plus(step).0);
         }

@@ -87,6 +87,8 @@ pub(super) struct Resend {
     again: u16,
     /// Waits in a row without an answer.
     waits: u8,
+    /// Times in a row that credits were asked for in vain: all has been received, and not all has landed.
+    asks: u8,
     /// By how much the reordering window has grown.
     reordering: u8,
     /// Repeats that the other card has counted.
@@ -112,6 +114,7 @@ impl Resend {
             answers: first,
             again: 0,
             waits: 0,
+            asks: 0,
             reordering: 1,
             repeats: 0,
             since: Nanos(0),
@@ -199,6 +202,8 @@ pub(crate) enum Overdue {
     Nothing,
     /// This message is to be sent again.
     Resend(u16),
+    /// No message is left to send again, and credits are missing: the other card is to be asked for them.
+    Ask,
 }
 
 impl<S: Storage> Links<S> {
@@ -273,7 +278,9 @@ impl<S: Storage> Links<S> {
     fn arm_resend(&mut self, config: &Config, id: NodeId, now: Nanos) {
         if let Some(peer) = self.peers.get(id.index()) {
             let at = self.patience(config, id, peer);
-            self.ring_at(id, now, at);
+            if !self.rings_before(id, at.0) {
+                self.ring_at(id, now, at);
+            }
         }
     }
 
@@ -306,7 +313,7 @@ impl<S: Storage> Links<S> {
             of(Lane::Answers),
         );
         resend.hears(now, receipt, &config.timers);
-        if resend.awaits(next) {
+        if resend.awaits(next) || peer.credits.in_flight() != 0 {
             self.arm_resend(config, id, now);
         }
     }
@@ -391,7 +398,8 @@ impl<S: Storage> Links<S> {
         let Some(peer) = self.get(id).filter(|peer| peer.lossy && peer.is_alive()) else {
             return Overdue::Nothing;
         };
-        if !peer.resend.awaits(peer.credits.next()) {
+        let awaits = peer.resend.awaits(peer.credits.next());
+        if !awaits && peer.credits.in_flight() == 0 {
             return Overdue::Nothing;
         }
         if now < self.patience(&env.config, id, peer) {
@@ -400,6 +408,14 @@ impl<S: Storage> Links<S> {
             }
             self.arm_resend(&env.config, id, now);
             return Overdue::Nothing;
+        }
+        if !awaits {
+            if let Some(peer) = self.get_mut(id) {
+                let resend = &mut peer.resend;
+                (resend.asks, resend.since) = (resend.asks.saturating_add(1), now);
+            }
+            self.arm_resend(&env.config, id, now);
+            return Overdue::Ask;
         }
         // The tail may be lost, or the acknowledgement. Each second time what left first goes again instead.
         let Some(again) = self.end_of(&env.config, id, peer.resend.waits.is_multiple_of(2)) else {
@@ -416,8 +432,15 @@ impl<S: Storage> Links<S> {
     /// Until when an acknowledgement is waited for. What left last is the measure: other acknowledgements say nothing of it.
     /// If it has left again, it asks to be acknowledged at once. The wait doubles with each that was in vain after the
     /// first ones: where much is lost, two in a row are an everyday event, and a peer that is gone is asked seldom soon.
+    /// Where all has been received, the credits are waited for: word of them may be lost, or a page takes its time.
     fn patience(&self, config: &Config, id: NodeId, peer: &Peer) -> Nanos {
         let resend = &peer.resend;
+        if !resend.awaits(peer.credits.next()) {
+            let wait = resend.time.wait << u32::from(resend.asks).min(16);
+            return resend
+                .since
+                .after(Nanos(wait.min(config.timers.probe_interval.0)));
+        }
         let last = if resend.again == 0 {
             None
         } else {
@@ -477,6 +500,14 @@ impl<S: Storage> Links<S> {
             }
         }
         (resend.requests, resend.answers) = (next, resend.next_answer);
+    }
+}
+
+impl Peer {
+    /// Credits have come back.
+    #[inline]
+    pub(super) const fn has_credits_back(&mut self) {
+        self.resend.asks = 0;
     }
 }
 

@@ -260,15 +260,23 @@ impl<S: Storage> Links<S> {
         }
         if in_doubt {
             peer.unanswered = peer.unanswered.saturating_add(1);
-            // So that a last message that is lost leaves a gap too.
-            let next = peer.credits.next();
-            env.counters.probes_sent += 1;
-            let mut probe = self.session_header(env, Body::Probe, id);
-            (probe.seq, probe.stamp) = (next, Stamp::of(now));
-            p.transmit(&OwnHeader::new(&probe), Payload::Empty);
+            self.probe(p, env, now, id);
         }
         self.arm_probe(env, id, now);
         Verdict::Alive
+    }
+
+    /// Asks a peer for an acknowledgement, and says how far this side has sent: so a last message that is lost leaves a gap,
+    /// too.
+    pub(crate) fn probe<P: Platform>(&self, p: &mut P, env: &mut Env<S>, now: Nanos, id: NodeId) {
+        let Some(peer) = self.get(id) else {
+            return;
+        };
+        let next = peer.credits.next();
+        env.counters.probes_sent += 1;
+        let mut probe = self.session_header(env, Body::Probe, id);
+        (probe.seq, probe.stamp) = (next, Stamp::of(now));
+        p.transmit(&OwnHeader::new(&probe), Payload::Empty);
     }
 
     /// Greets again, or gives up what waits for the link.
