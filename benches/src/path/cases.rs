@@ -485,7 +485,7 @@ pub fn steps(profile: &Profile) -> Result<Vec<Step>> {
             "landed",
             "NIC: DMA done to landed, with its share of acknowledgements",
             count("case_small", "probe_done")?,
-            Some(168.0),
+            Some(173.0),
         ),
         step("notification", "NIC: deliver a notification", notified, None),
         step(
@@ -498,13 +498,13 @@ pub fn steps(profile: &Profile) -> Result<Vec<Step>> {
             "serve_read",
             "NIC: request to answer, a read of 4 B",
             count("case_read", "probe_serve")?,
-            Some(963.0),
+            Some(1000.0),
         ),
         step(
             "serve_fetch_add",
             "NIC: request to answer, fetch-and-add",
             standard,
-            Some(1336.0),
+            Some(1374.0),
         ),
         // An extended operation may cost a fifth more than a standard one.
         step(
