@@ -210,8 +210,7 @@ impl Receiver {
         if let Some(unsaid) = self.unsaid.take() {
             return Err(unsaid);
         }
-        self.await_arrival(timeout)?;
-        if !self.has_message()? {
+        if !self.await_arrival(timeout)? {
             return Err(self.ended(Error::ChannelClosed));
         }
         let mut head = [0; HEAD_BYTES as usize];
@@ -249,14 +248,18 @@ impl Receiver {
         }
     }
 
-    /// Waits until there is a message, or none will come any more.
-    fn await_arrival(&mut self, timeout: Timeout) -> Result<()> {
+    /// Waits until there is a message, or none will come any more: whether there is one. That is said once. A second look
+    /// could find a farewell that has landed since, and not its signal: it would take the message's signal for that.
+    fn await_arrival(&mut self, timeout: Timeout) -> Result<bool> {
         let mut deadline = None;
         loop {
             // Before the look: a message that this does not find changes the count.
             let seen = self.arrived.signals();
-            if self.is_ready()? {
-                return Ok(());
+            if self.has_message()? {
+                return Ok(true);
+            }
+            if self.has_all()? {
+                return Ok(false);
             }
             if let Some(end) = self.end {
                 return Err(end);
