@@ -406,7 +406,8 @@ impl Stand {
             }
             self.peers[usize::from(id)].up = false;
         }
-        for _ in 0..100 {
+        // Longer than a silent peer is probed for.
+        for _ in 0..200 {
             self.drain();
             self.pass(Nanos::from_millis(25));
         }

@@ -7,14 +7,16 @@
 //! is told when they lie where they belong. A command that has been passed by, and of which nothing was told, is a write that
 //! is held back. No count of operations runs ahead of them.
 //!
-//! An `Error` frame that the wire brings twice is told twice: the cards do not look for that.
+//! An `Error` frame without a number that the wire brings twice is told twice: the cards do not look for that.
 
 mod book;
 #[cfg(test)]
 mod tests;
 
 use super::ledger::{Direction, Entry};
-use super::message::{ATOMIC_REPLY, ERROR, FLUSH_REPLY, HEAD, Message, Posted, READ_REPLY, REGARDLESS};
+use super::message::{
+    ATOMIC_REPLY, ERROR, FLUSH_REPLY, HEAD, Message, NUMBERED, Posted, READ_REPLY, REGARDLESS,
+};
 use super::{Checker, Ledger, Limits, News, Promise, Verdict};
 use crate::seen::{Counts, Ending, Seen, Stored, digest};
 use book::{Answer, Book, Owed, Trip};
@@ -114,6 +116,10 @@ impl Told {
         let is_first = book
             .heard
             .insert((answer.source, answer.destination_life, answer.seq));
+        // A card takes one that is numbered once, however often it comes.
+        if !is_first && answer.flags & NUMBERED != 0 {
+            return;
+        }
         // Of one that is long over the ledger knows nothing.
         let sent = entry.map_or(&answer, |entry| &entry.message);
         book.owed.push(Owed {
