@@ -14,7 +14,7 @@ pub enum EmulatorError {
     UserfaultfdRefused(Errno),
     /// The kernel has userfaultfd but not all that the pager needs of it.
     #[error(
-        "this kernel's userfaultfd lacks features {missing:#x} (write-protection of shared memory and unmap events): Linux 5.19 or \
+        "this kernel's userfaultfd lacks features {missing:#x} (write-protection and minor faults of shared memory, unmap events): Linux 5.19 or \
          newer with CONFIG_USERFAULTFD and CONFIG_PTE_MARKER_UFFD_WP is needed"
     )]
     UserfaultfdTooOld {

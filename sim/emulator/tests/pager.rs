@@ -10,6 +10,15 @@ use netvm_emulator::vm::{FaultError, Intent, PAGE_SIZE, PageIndex, PageKey, Page
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use support::FakeCard;
 
+/// Ends other threads' loops with its own thread, however that ends: a failed assertion must not leave them running.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 struct Machine {
     pager: Pager,
     card: Arc<FakeCard>,
@@ -171,13 +180,13 @@ fn a_walk_is_brought_in_ahead_and_nothing_is_lost() {
                 }
             });
         }
+        let _ends = Ends(&stop);
         for round in 2..5 {
             for page in 0..PAGES {
                 let word = machine.word(page, 0);
                 assert_eq!(word.swap(page + round, Ordering::Relaxed), page + round - 1);
             }
         }
-        stop.store(true, Ordering::Relaxed);
     });
 }
 
@@ -468,6 +477,7 @@ fn madvise_under_dma_is_no_broken_promise() {
             });
         }
         scope.spawn(move || {
+            let _ends = Ends(stop);
             let mut random = SmallRng::seed_from_u64(77);
             for round in 0..1500u64 {
                 let page = random.random_range(0..PAGES - 4);
@@ -491,11 +501,52 @@ fn madvise_under_dma_is_no_broken_promise() {
                 }
                 assert_eq!(machine.word(page, 2).load(Ordering::Relaxed), round);
             }
-            stop.store(true, Ordering::Relaxed);
         });
     });
     let stats = machine.pager.stats();
     assert!(stats.removed > 1000 && stats.max_resident <= 16, "{stats:?}");
+}
+
+/// The pager hears of an `madvise` as it lets it go on. It may forget the pages later than the application writes to them anew, and
+/// the card brings them back, or has them taken away, at any moment between.
+#[test]
+fn what_is_written_after_madvise_stays() {
+    const PAGES: u64 = 12;
+    let machine = Machine::new(8, PAGES, false);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (machine, stop) = (&machine, &stop);
+        for thread in 0..2u64 {
+            scope.spawn(move || {
+                let mut random = SmallRng::seed_from_u64(thread);
+                while !stop.load(Ordering::Relaxed) {
+                    machine.card_write(random.random_range(0..PAGES), 1, 3);
+                }
+            });
+        }
+        let _ends = Ends(stop);
+        for round in 1..=2000u64 {
+            let advice = match round % 4 {
+                0 => rustix::mm::Advice::LinuxDontNeed,
+                _ => rustix::mm::Advice::LinuxRemove,
+            };
+            let first = round % (PAGES - 1);
+            // SAFETY: the memory holds atomics whose values this test does not rely on across the call.
+            unsafe {
+                let at = machine.base.add(first as usize * PAGE_SIZE);
+                rustix::mm::madvise(at.cast(), 2 * PAGE_SIZE, advice).unwrap();
+            }
+            for page in [first, first + 1] {
+                machine.word(page, 2).store(round, Ordering::Relaxed);
+            }
+            for page in [first, first + 1, first] {
+                std::thread::yield_now();
+                assert_eq!(machine.word(page, 2).load(Ordering::Relaxed), round);
+            }
+        }
+    });
+    let stats = machine.pager.stats();
+    assert!(stats.removed > 1000 && stats.refilled > 0, "{stats:?}");
 }
 
 #[test]

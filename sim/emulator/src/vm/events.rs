@@ -3,15 +3,22 @@
 //! Reading an event acknowledges it, so a change of mappings goes on while it is being handled here. That is safe because the card
 //! and the pager work on the alias, which stays: unmapping or moving the application's mapping takes no memory away. Only
 //! `madvise(MADV_REMOVE)` does, see [`super::watcher`].
+//!
+//! `madvise` may thus return before its pages are forgotten here, and what the application writes there then must stay. It
+//! does: `madvise` takes the pages from the application's mapping, and no page appears there again but by this thread
+//! (for writing) or write-protected (for the card's sake). So the first write after an `madvise` is a fault, and this thread
+//! answers it after it has forgotten the pages. A page that is evicted before `madvise` reaches it keeps its old contents: the
+//! kernel does not say when `madvise` ends.
 
 use std::sync::atomic::Ordering;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use super::evict;
 use super::page_in::{self, For, Stop};
 use super::pager::{Shared, State, add};
-use super::uffd::{Event, Refusal};
+use super::uffd::{Event, Lack, Refusal};
 use super::{Intent, PAGE_SIZE, PageIndex, PageKey};
 use crate::fatal::{self, Fatal};
 
@@ -29,7 +36,7 @@ pub(super) fn run(shared: &Shared) {
             PollFd::new(&shared.stop, PollFlags::IN),
         ];
         match poll(&mut fds, (!postponed.is_empty()).then_some(&soon)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => fatal::abort(Fatal::Pager, format_args!("poll: {errno}")),
         }
         if !fds[1].revents().is_empty() {
@@ -69,19 +76,14 @@ struct Postponed;
 
 fn handle(shared: &Shared, event: Event) -> Result<(), Postponed> {
     match event {
-        Event::Fault {
-            addr,
-            write,
-            protected,
-        } => {
-            add(if protected {
-                &shared.counts.protect_faults
-            } else {
-                &shared.counts.app_faults
+        Event::Fault { addr, write, lack } => {
+            add(match lack {
+                Lack::Permission => &shared.counts.protect_faults,
+                Lack::Page | Lack::Mapping => &shared.counts.app_faults,
             });
             let mut state = shared.lock();
             loop {
-                match fault(shared, &mut state, addr, write) {
+                match fault(shared, &mut state, addr, write, lack) {
                     Ok(()) => return Ok(()),
                     Err(Stop::Held) => state = shared.wait_unpinned(state),
                     Err(Stop::Again) => return Err(Postponed),
@@ -127,7 +129,7 @@ fn handle(shared: &Shared, event: Event) -> Result<(), Postponed> {
 
 /// Answers one fault of an application thread. A fault may be stale: two threads fault on one page, or the page was evicted again
 /// before its protection fault was read; the woken thread then simply faults anew.
-fn fault(shared: &Shared, state: &mut State, addr: usize, write: bool) -> Result<(), Stop> {
+fn fault(shared: &Shared, state: &mut State, addr: usize, write: bool, lack: Lack) -> Result<(), Stop> {
     let key = shared.maps().app_page(addr);
     let Some((key, region)) = key.and_then(|key| state.region(key.region).map(|region| (key, region))) else {
         // Not ours (any more): give the page back to the kernel, so that no thread sleeps on it for ever.
@@ -159,7 +161,19 @@ fn fault(shared: &Shared, state: &mut State, addr: usize, write: bool) -> Result
         let _ = shared.uffd.wake(addr);
         return Ok(());
     };
-    if shared.maps().is_removed(key) {
+    if lack == Lack::Mapping {
+        match shared.uffd.show_page(addr) {
+            Ok(true) | Err(Refusal::Exists) => {}
+            Ok(false) => pages_change(state, key, |page| {
+                page.app_writable = true;
+                page.dirty = true;
+            }),
+            // Another madvise has taken it. The woken thread faults anew, for the page itself.
+            Err(Refusal::Other(Errno::FAULT)) => {}
+            Err(Refusal::Again | Refusal::Gone) => return Err(Stop::Again),
+            Err(Refusal::Other(errno)) => return Err(Stop::Never(super::FaultError::Kernel(errno))),
+        }
+    } else if shared.maps().is_removed(key) {
         // After an madvise the memfd may have lost the page while its frame is still assigned: then it holds zeros now.
         state.buffer[0].fill(0);
         match shared.uffd.copy_pages(addr, &state.buffer[..1], true) {

@@ -159,16 +159,12 @@ fn choose(shared: &Shared, state: &mut State, wish: usize) -> Result<Vec<Victim>
         victims.extend(shared.frames.owner(frame).map(|key| Victim { key, frame }));
     }
     let mut open = asking.open;
-    let maps = shared.maps();
     for victim in &victims {
         let region = state.region(victim.key.region);
-        let app_writable = region.is_some_and(|region| region.pages.get(victim.key.page).app_writable);
-        // What madvise has touched may be mapped for writing without the pager's knowledge.
-        if app_writable || maps.is_removed(victim.key) {
+        if region.is_some_and(|region| region.pages.get(victim.key.page).app_writable) {
             open.push(victim.key);
         }
     }
-    drop(maps);
     let protected = protect_all(shared, state, open);
     if protected.is_err() {
         victims.iter().for_each(|victim| state.lru.insert(victim.frame));

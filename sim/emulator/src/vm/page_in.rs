@@ -148,7 +148,7 @@ pub(super) fn bring_in(
     let contents = state.buffer.get(..filled).unwrap_or_default();
     let (came, found) = match shared.uffd.copy_pages(address, contents, !writable) {
         Ok(pages) => (pages, false),
-        // It is in the memfd already, left by an madvise: it may hold anything and be mapped in any way.
+        // It is in the memfd already, left by an madvise: it may hold anything. The application's mapping does not show it.
         Err(Refusal::Exists) => (1, true),
         Err(Refusal::Again) => return Err(Stop::Again),
         Err(Refusal::Gone) => return Err(gone),
@@ -163,8 +163,8 @@ pub(super) fn bring_in(
         let region = state.region(key.region).ok_or(gone)?;
         region.pages.change(key.page, |page| {
             page.frame = Some(frame);
-            page.app_writable = writable || found;
-            page.dirty = page.app_writable;
+            page.app_writable = writable && !found;
+            page.dirty = writable || found;
             page.written |= intent == Intent::Write || page.slot.is_some() || page.dirty;
             page.referenced = false;
         });

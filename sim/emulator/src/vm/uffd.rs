@@ -7,17 +7,18 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use linux_raw_sys::general::{
-    _UFFDIO_API, _UFFDIO_COPY, _UFFDIO_REGISTER, _UFFDIO_WRITEPROTECT, UFFD_API, UFFD_EVENT_PAGEFAULT,
-    UFFD_EVENT_REMAP, UFFD_EVENT_REMOVE, UFFD_EVENT_UNMAP, UFFD_FEATURE_EVENT_REMAP,
-    UFFD_FEATURE_EVENT_REMOVE, UFFD_FEATURE_EVENT_UNMAP, UFFD_FEATURE_MISSING_SHMEM,
-    UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFD_FEATURE_WP_HUGETLBFS_SHMEM, UFFD_PAGEFAULT_FLAG_WP,
-    UFFD_PAGEFAULT_FLAG_WRITE, UFFD_USER_MODE_ONLY, UFFDIO_COPY_MODE_WP, UFFDIO_REGISTER_MODE_MISSING,
-    UFFDIO_REGISTER_MODE_WP, uffd_msg, uffdio_api, uffdio_copy, uffdio_range, uffdio_register,
-    uffdio_writeprotect, uffdio_zeropage,
+    _UFFDIO_API, _UFFDIO_CONTINUE, _UFFDIO_COPY, _UFFDIO_REGISTER, _UFFDIO_WRITEPROTECT, UFFD_API,
+    UFFD_EVENT_PAGEFAULT, UFFD_EVENT_REMAP, UFFD_EVENT_REMOVE, UFFD_EVENT_UNMAP, UFFD_FEATURE_EVENT_REMAP,
+    UFFD_FEATURE_EVENT_REMOVE, UFFD_FEATURE_EVENT_UNMAP, UFFD_FEATURE_MINOR_SHMEM,
+    UFFD_FEATURE_MISSING_SHMEM, UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFD_FEATURE_WP_HUGETLBFS_SHMEM,
+    UFFD_PAGEFAULT_FLAG_MINOR, UFFD_PAGEFAULT_FLAG_WP, UFFD_PAGEFAULT_FLAG_WRITE, UFFD_USER_MODE_ONLY,
+    UFFDIO_COPY_MODE_WP, UFFDIO_REGISTER_MODE_MINOR, UFFDIO_REGISTER_MODE_MISSING, UFFDIO_REGISTER_MODE_WP,
+    uffd_msg, uffdio_api, uffdio_continue, uffdio_copy, uffdio_range, uffdio_register, uffdio_writeprotect,
+    uffdio_zeropage,
 };
 use linux_raw_sys::ioctl::{
-    UFFDIO_API, UFFDIO_COPY, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_WAKE, UFFDIO_WRITEPROTECT,
-    UFFDIO_ZEROPAGE,
+    UFFDIO_API, UFFDIO_CONTINUE, UFFDIO_COPY, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_WAKE,
+    UFFDIO_WRITEPROTECT, UFFDIO_ZEROPAGE,
 };
 use rustix::io::Errno;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, Setter, Updater, ioctl};
@@ -29,13 +30,18 @@ use crate::error::EmulatorError;
 
 /// `UFFDIO_WRITEPROTECT_MODE_WP`; `linux-raw-sys` does not carry this enum's bits.
 const WRITEPROTECT_MODE_WP: u64 = 1;
+/// `UFFDIO_CONTINUE_MODE_DONTWAKE`; likewise.
+const CONTINUE_MODE_DONTWAKE: u64 = 1;
+/// `UFFDIO_CONTINUE_MODE_WP`, since Linux 6.4.
+const CONTINUE_MODE_WP: u64 = 2;
 /// `USERFAULTFD_IOC_NEW` on /dev/userfaultfd: `_IO(0xAA, 0)`.
 const IOC_NEW: Opcode = 0xAA00;
 
 /// What a userfaultfd is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// The application's mapping: missing pages, write protection, and the events of mapping changes.
+    /// The application's mapping: missing pages, pages that are there and that it does not show, write protection, and the events
+    /// of mapping changes. So no page appears in it but by the pager.
     App,
     /// The alias that NIC and pager use: missing pages only, each of which is a broken promise.
     Alias,
@@ -47,6 +53,7 @@ impl Purpose {
             Self::App => {
                 UFFD_FEATURE_PAGEFAULT_FLAG_WP
                     | UFFD_FEATURE_MISSING_SHMEM
+                    | UFFD_FEATURE_MINOR_SHMEM
                     | UFFD_FEATURE_WP_HUGETLBFS_SHMEM
                     | UFFD_FEATURE_EVENT_REMOVE
                     | UFFD_FEATURE_EVENT_UNMAP
@@ -67,8 +74,8 @@ pub enum Event {
         addr: usize,
         /// It wants to write.
         write: bool,
-        /// The page is there but write-protected.
-        protected: bool,
+        /// Why it cannot go on.
+        lack: Lack,
     },
     /// `madvise` is about to remove pages; the caller goes on now that this was read.
     Remove {
@@ -93,6 +100,17 @@ pub enum Event {
         /// How many bytes.
         len: usize,
     },
+}
+
+/// What a thread that faults is lacking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// There is no such page in memory.
+    Page,
+    /// The page is in memory, and the mapping does not show it: an `madvise` took it from there.
+    Mapping,
+    /// The page is shown write-protected.
+    Permission,
 }
 
 /// Why the kernel did not change a mapping.
@@ -214,7 +232,9 @@ impl Uffd {
     /// The range must be a mapping of the caller's, and faults in it must be answered until it is unregistered.
     pub unsafe fn register(&self, start: usize, len: usize, purpose: Purpose) -> Result<(), Errno> {
         let mode = match purpose {
-            Purpose::App => UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_WP,
+            Purpose::App => {
+                UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_MINOR | UFFDIO_REGISTER_MODE_WP
+            }
             Purpose::Alias => UFFDIO_REGISTER_MODE_MISSING,
         };
         let mut request = uffdio_register {
@@ -224,7 +244,7 @@ impl Uffd {
         };
         self.update::<UFFDIO_REGISTER, _>(&mut request)?;
         let need = match purpose {
-            Purpose::App => (1u64 << _UFFDIO_COPY) | (1 << _UFFDIO_WRITEPROTECT),
+            Purpose::App => (1u64 << _UFFDIO_COPY) | (1 << _UFFDIO_CONTINUE) | (1 << _UFFDIO_WRITEPROTECT),
             Purpose::Alias => 1 << _UFFDIO_COPY,
         };
         if request.ioctls & need == need {
@@ -280,6 +300,27 @@ impl Uffd {
                 _ => Err(Refusal::from(errno)),
             },
         }
+    }
+
+    /// Shows a page at `addr` that is in memory already. Wakes no thread. Returns whether it is write-protected there: kernels
+    /// before 6.4 cannot do that in one step, and then it is not.
+    ///
+    /// # Errors
+    /// See [`Refusal`]; [`Errno::FAULT`] where no such page is in memory.
+    pub fn show_page(&self, addr: usize) -> Result<bool, Refusal> {
+        let show = |mode| {
+            let mut request = uffdio_continue {
+                range: range(addr, PAGE_SIZE),
+                mode,
+                mapped: 0,
+            };
+            self.update::<UFFDIO_CONTINUE, _>(&mut request)
+        };
+        match show(CONTINUE_MODE_DONTWAKE | CONTINUE_MODE_WP) {
+            Err(Errno::INVAL) => show(CONTINUE_MODE_DONTWAKE).map(|()| false),
+            shown => shown.map(|()| true),
+        }
+        .map_err(Refusal::from)
     }
 
     /// Puts a page of zeros at `dst` and wakes the threads that wait for it.
@@ -428,10 +469,17 @@ impl Message {
         Some(match u32::from(self.event) {
             UFFD_EVENT_PAGEFAULT => {
                 let flags = self.arguments[0];
+                let has = |flag| flags & u64::from(flag) != 0;
                 Event::Fault {
                     addr: second & !(PAGE_SIZE - 1),
-                    write: flags & u64::from(UFFD_PAGEFAULT_FLAG_WRITE | UFFD_PAGEFAULT_FLAG_WP) != 0,
-                    protected: flags & u64::from(UFFD_PAGEFAULT_FLAG_WP) != 0,
+                    write: has(UFFD_PAGEFAULT_FLAG_WRITE | UFFD_PAGEFAULT_FLAG_WP),
+                    lack: if has(UFFD_PAGEFAULT_FLAG_WP) {
+                        Lack::Permission
+                    } else if has(UFFD_PAGEFAULT_FLAG_MINOR) {
+                        Lack::Mapping
+                    } else {
+                        Lack::Page
+                    },
                 }
             }
             UFFD_EVENT_REMOVE => Event::Remove {
