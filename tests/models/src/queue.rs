@@ -216,7 +216,7 @@ impl QueueModel {
         if let At::Insert(machine) = &process.at
             && let Want::Ended(inserted) = machine.want()
         {
-            process.at = At::Await(Await::new(inserted.epoch));
+            process.at = At::Await(Await::new(process.me, inserted.epoch));
             return;
         }
         process.done += 1;

@@ -14,6 +14,7 @@ use netvm::sync::protocol::{Answer, Await, Insert, Inserted, Machine, Remove, Se
 use netvm_abi::atomic::{Atomic, EMPTY, QueueBlock};
 use netvm_abi::descriptor::Opcode;
 use stateright::{Model, Property};
+use std::collections::BTreeSet;
 
 /// Something that a process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,6 +91,10 @@ pub struct State {
     /// Tokens or wake-ups: given, had.
     given: u8,
     had: u8,
+    /// Turns that a grant was sent for.
+    granted: BTreeSet<SeatId>,
+    /// A turn in a wait queue was ended by a signal, and none was for it.
+    astray: bool,
 }
 
 /// What can happen.
@@ -170,6 +175,9 @@ impl ResetModel {
             {
                 state.given += 1;
             }
+            if let Want::Grant { to, .. } = want {
+                state.granted.insert(to);
+            }
             machine.answer(answer);
             matches!(machine.want(), Want::Ended(_))
         }, false);
@@ -191,20 +199,24 @@ impl ResetModel {
         match &process.at {
             At::Insert(machine) => {
                 if let Want::Ended(stands) = machine.want() {
-                    process.at = At::Await(Await::new(stands.epoch), stands);
+                    process.at = At::Await(Await::new(process.me, stands.epoch), stands);
                 }
                 return;
             }
             // For an epoch that is over: it still waits.
             At::Await(machine, stands) if machine.want() == Want::Ended(false) => {
-                process.at = At::Await(Await::new(stands.epoch), *stands);
+                process.at = At::Await(Await::new(process.me, stands.epoch), *stands);
                 return;
             }
             At::GiveBack(_) => {
                 self.begin(who, state);
                 return;
             }
-            At::Await(..) | At::Wait(_) => state.had += 1,
+            At::Await(..) => {
+                state.had += 1;
+                state.astray |= !state.granted.contains(&me);
+            }
+            At::Wait(_) => state.had += 1,
             _ => {}
         }
         state.processes[who].done += 1;
@@ -337,6 +349,8 @@ impl Model for ResetModel {
             mistakes: self.mistakes,
             given: 0,
             had: 0,
+            granted: BTreeSet::new(),
+            astray: false,
         };
         for who in 0..self.jobs.len() {
             self.begin(who, &mut state);
@@ -397,6 +411,9 @@ impl Model for ResetModel {
 
 impl Ends for ResetModel {
     fn wrong(&self, state: &State) -> Option<&'static str> {
+        if state.astray {
+            return Some("a signal for another turn was taken for its own");
+        }
         (state.had > state.given).then_some("more was had than was given")
     }
 

@@ -9,6 +9,7 @@ const TWICE: &[Job] = &[Job::Wait, Job::Wait];
 const SIGNAL: &[Job] = &[Job::Signal];
 const SIGNALS: &[Job] = &[Job::Signal, Job::Signal];
 const QUEUE: &[Job] = &[Job::Queue];
+const WAKE: &[Job] = &[Job::Wake];
 const WAKES: &[Job] = &[Job::Wake, Job::Wake];
 
 fn run(name: &str, jobs: &[&'static [Job]], deaths: u8, mistakes: u8, without: Without) -> Verdict {
@@ -99,6 +100,17 @@ fn wait_queue_of_three_of_whom_one_dies() {
         &[QUEUE, QUEUE, QUEUE, WAKES],
         1,
         0,
+    );
+}
+
+/// A signal of the first turn, which a reset has ended, comes in the third.
+#[test]
+fn wait_queue_of_one_that_comes_three_times_and_is_taken_for_dead() {
+    holds(
+        "wait queue, 1 waiter three times, 2 signals, 1 mistake",
+        &[&[Job::Queue, Job::Queue, Job::Queue], WAKE, WAKE],
+        0,
+        1,
     );
 }
 

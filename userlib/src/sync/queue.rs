@@ -78,7 +78,7 @@ impl WaitQueue {
         let mut machine = Insert::new(turn);
         match self.seat.drive(&mut machine, &self.centre, false, Nanos::MAX)? {
             Progress::Ended(stands) => Ok(Waiting {
-                machine: Await::new(stands.epoch),
+                machine: Await::new(turn, stands.epoch),
                 trips: Trips::by(Nanos::MAX),
                 stands,
                 patience: Patience::new(),
@@ -183,7 +183,7 @@ impl Waiting<'_> {
                     return Ok(Woken::Signal);
                 }
                 // For an epoch that is over: another participant has found this one's to be over too, or will.
-                Progress::Ended(false) => self.machine = Await::new(self.stands.epoch),
+                Progress::Ended(false) => self.machine = Await::new(seat.me, self.stands.epoch),
                 Progress::Waits if seat.port.backend.now() >= deadline => {
                     if self.machine.waits() {
                         return Err(Error::TimedOut);

@@ -16,13 +16,21 @@ const fn slot(epoch: u32) -> u8 {
     (epoch % GRANTS as u32) as u8
 }
 
-/// What wakes `to`: how many wait behind it.
-const fn wake<R>(to: SeatId, count: u32, epoch: u32) -> Want<R> {
+/// What wakes `to`, in this epoch of the queue, behind which so many wait.
+///
+/// A signal of an epoch that is over may come at any later time. Then its receiver looks at the grant of another epoch, where
+/// the word of an earlier turn of its own still stands. So the word names the turn as well.
+pub(super) const fn wake<R>(to: SeatId, count: u32, epoch: u32) -> Want<R> {
     Want::Grant {
         to,
         slot: slot(epoch),
-        word: join(count, epoch),
+        word: join(turn_and(to, count > 0), epoch),
     }
+}
+
+/// The lower half of a grant's word: the turn that it is for, and whether others wait behind that one.
+const fn turn_and(to: SeatId, others: bool) -> u32 {
+    (to.turn() as u32) << 1 | others as u32
 }
 
 /// That a participant stands in a queue.
@@ -92,10 +100,11 @@ impl Machine for Insert {
     }
 }
 
-/// Waits to be woken, and makes the next the first (`waitQ`). Ends with whether the grant was of the
-/// epoch that it waited in: if not it still waits, and the caller decides what that grant was.
+/// Waits to be woken, and makes the next the first (`waitQ`). Ends with whether the grant was for the
+/// turn and epoch that it waits in: if not it still waits, and the caller decides what that grant was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Await {
+    me: SeatId,
     epoch: u32,
     at: AwaitAt,
 }
@@ -112,8 +121,9 @@ enum AwaitAt {
 impl Await {
     /// For a participant that stands in the queue since this epoch.
     #[must_use]
-    pub const fn new(epoch: u32) -> Self {
+    pub const fn new(me: SeatId, epoch: u32) -> Self {
         Self {
+            me,
             epoch,
             at: AwaitAt::Grant,
         }
@@ -167,8 +177,9 @@ impl Machine for Await {
         self.at = match self.at {
             AwaitAt::Grant => match split(answer.word()) {
                 [_, epoch] if epoch != self.epoch => AwaitAt::Ended(false),
-                [0, _] => AwaitAt::Ended(true),
-                _ => AwaitAt::Next,
+                [what, _] if what == turn_and(self.me, false) => AwaitAt::Ended(true),
+                [what, _] if what == turn_and(self.me, true) => AwaitAt::Next,
+                _ => AwaitAt::Ended(false),
             },
             AwaitAt::Next => AwaitAt::NewHead(answer.next()),
             AwaitAt::NewHead(next) => {
@@ -252,5 +263,36 @@ impl Machine for Remove {
             RemoveAt::Wake { to, .. } => RemoveAt::Ended(Removed::Woken(to)),
             RemoveAt::Ended(what) => RemoveAt::Ended(what),
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netvm_abi::{NodeId, PortId};
+
+    /// Whether a participant in this turn is woken by a word, in epoch 1.
+    fn is_woken(turn: u16, word: u64) -> bool {
+        let me = SeatId::new(NodeId(1), PortId(5), 3, 9).in_turn(turn);
+        let mut machine = Await::new(me, 1);
+        machine.answer(Answer::Granted(word));
+        machine.lingers() || machine.want() == Want::Ended(true)
+    }
+
+    #[test]
+    fn a_late_signal_that_finds_the_word_of_an_earlier_turn_wakes_none() {
+        for count in [0, 1, 2] {
+            let to = SeatId::new(NodeId(1), PortId(5), 3, 9).in_turn(5);
+            let Want::Grant { slot: at, word, .. } = wake::<()>(to, count, 1) else {
+                panic!("it wakes by a grant");
+            };
+            assert_eq!(at, slot(1));
+            assert!(is_woken(5, word));
+            assert!(!is_woken(6, word), "the next turn");
+            let Want::Grant { word, .. } = wake::<()>(to, count, 1 + u32::from(GRANTS)) else {
+                panic!("it wakes by a grant");
+            };
+            assert!(!is_woken(5, word), "an epoch that uses the same grant");
+        }
     }
 }

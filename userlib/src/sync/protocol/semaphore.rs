@@ -1,11 +1,11 @@
 //! The semaphore: a wait queue with a count in its block (thesis 8.4, tables 22 and 23).
 
-use super::queue::{Await, Inserted};
+use super::queue::{Await, Inserted, wake};
 use super::seat::{Place, SeatId};
-use super::{Answer, Centre, GRANTS, Machine, Want, block};
+use super::{Answer, Centre, Machine, Want, block};
 use netvm_abi::atomic::{EMPTY, NOBODY};
 use netvm_abi::descriptor::Opcode;
-use netvm_abi::words::{join, split};
+use netvm_abi::words::split;
 
 /// Takes a token, however long it takes (`Swait`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -101,12 +101,12 @@ impl Machine for Wait {
                 if before > 0 {
                     WaitAt::Ended(before)
                 } else if behind.is_nobody() {
-                    WaitAt::Await(inserted, Await::new(epoch))
+                    WaitAt::Await(inserted, Await::new(self.me, epoch))
                 } else {
                     WaitAt::Link(inserted)
                 }
             }
-            WaitAt::Link(inserted) => WaitAt::Await(inserted, Await::new(inserted.epoch)),
+            WaitAt::Link(inserted) => WaitAt::Await(inserted, Await::new(self.me, inserted.epoch)),
             WaitAt::Await(inserted, mut waiting) => {
                 waiting.answer(answer);
                 match waiting.want() {
@@ -118,7 +118,7 @@ impl Machine for Wait {
             WaitAt::GiveBack(inserted, mut signal) => {
                 signal.answer(answer);
                 match signal.want() {
-                    Want::Ended(_) => WaitAt::Await(inserted, Await::new(inserted.epoch)),
+                    Want::Ended(_) => WaitAt::Await(inserted, Await::new(self.me, inserted.epoch)),
                     _ => WaitAt::GiveBack(inserted, signal),
                 }
             }
@@ -211,11 +211,7 @@ impl Machine for Signal {
     fn want(&self) -> Want<u32> {
         match self.at {
             SignalAt::SemV => Want::Atomic(Centre::Main, block(Opcode::SemV, 0, 0)),
-            SignalAt::Wake { to, count, epoch } => Want::Grant {
-                to,
-                slot: (epoch % GRANTS as u32) as u8,
-                word: join(count, epoch),
-            },
+            SignalAt::Wake { to, count, epoch } => wake(to, count, epoch),
             SignalAt::Ended(value) => Want::Ended(value),
         }
     }
