@@ -6,8 +6,10 @@
 //! The helper is in one of two states. While the application's threads run the card, it only looks in from time to time
 //! ([`TICK`]), and the rings' `ASLEEP` words stay 0: peers call nobody. Once they no longer do, it says that the card sleeps and
 //! blocks until a peer calls, a link ends, a process knocks, or something is due. A thread that is going to block says so
-//! itself ([`SoftCard::rest`]), so that the next message calls the helper at once.
+//! itself ([`SoftCard::rest`]), so that the next message calls the helper at once. The kernel calls it for a socket; so it waits
+//! for that while no thread runs the card, and looks into it from time to time while others do.
 
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -24,6 +26,7 @@ use crate::direct::Direct;
 use crate::shm::introduce::{self, Half, Introduction, LinkError, Met};
 use crate::shm::wires::{Lines, Link, Wires};
 use crate::turn::{Holder, Turn};
+use crate::udp::{Udp, UdpStats};
 
 /// A software card's core.
 pub type Core = crate::core::Core<Direct, Wires>;
@@ -38,6 +41,9 @@ const TICK: Duration = Duration::from_micros(200);
 const LEAVE: Duration = Duration::from_millis(2);
 /// How long a process that has knocked may take to introduce itself.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long an answer to a datagram that asks for a link is waited for, and how often it is looked for.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+const LOOK_AGAIN: Duration = Duration::from_micros(200);
 
 /// What the card did, as far as its platform counts it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,6 +58,8 @@ pub struct CardStats {
     pub page_bytes: u64,
     /// Times that the helper was woken.
     pub wakeups: u64,
+    /// What went over UDP.
+    pub udp: UdpStats,
 }
 
 /// What happens when a link is made.
@@ -75,6 +83,10 @@ pub struct SoftCard {
     listeners: Vec<OwnedFd>,
     linked: OnceLock<Linked>,
     peers: Mutex<Peers>,
+    /// A descriptor of the UDP socket, for the helper to wait for.
+    udp: Option<OwnedFd>,
+    /// A thread has said that it is going to block, and none has run the card since.
+    rests: AtomicBool,
 }
 
 /// What the helper waits for.
@@ -82,6 +94,8 @@ pub struct SoftCard {
 struct Peers {
     lines: Vec<(NodeId, Arc<Lines>)>,
     knocking: Vec<(Half, Instant)>,
+    /// Nodes with which a link was made, of which the driver has not heard.
+    met: Vec<NodeId>,
 }
 
 impl std::fmt::Debug for SoftCard {
@@ -95,7 +109,11 @@ impl SoftCard {
     ///
     /// # Errors
     /// The kernel gives no eventfd.
-    pub fn new((node, nodes): (NodeId, u16), core: Core, listeners: Vec<OwnedFd>) -> Result<Self, Errno> {
+    pub fn new((node, nodes): (NodeId, u16), mut core: Core, listeners: Vec<OwnedFd>) -> Result<Self, Errno> {
+        let udp = match core.board.wire.udp() {
+            Some(udp) => Some(rustix::io::fcntl_dupfd_cloexec(udp.socket(), 0)?),
+            None => None,
+        };
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         Ok(Self {
             node,
@@ -111,6 +129,8 @@ impl SoftCard {
             listeners,
             linked: OnceLock::new(),
             peers: Mutex::default(),
+            udp,
+            rests: AtomicBool::new(false),
         })
     }
 
@@ -133,6 +153,9 @@ impl SoftCard {
     #[inline]
     pub fn run(&self) {
         self.runs.fetch_add(1, Ordering::Relaxed);
+        if self.udp.is_some() {
+            self.rests.store(false, Ordering::Relaxed);
+        }
         self.work();
         let due = self.due.load(Ordering::Relaxed);
         // The helper will not wake in time by itself. While others run the card it looks in anyway.
@@ -151,11 +174,16 @@ impl SoftCard {
     /// Runs the card until it is quiet and no thread has asked, or for [`ROUNDS`]: then the helper goes on.
     fn serve(&self, mut core: Holder<'_, Core>) {
         for _ in 0..ROUNDS {
-            let (quiet, due) = core.serve(self.now(), PASSES, |_| false);
+            let now = self.now();
+            if self.udp.is_some() {
+                self.look(&mut core, now);
+            }
+            let (quiet, due) = core.serve(now, PASSES, |_| false);
             core.board.wire.call_peers();
             self.due
                 .store(due.map_or(u64::MAX, |due| due.0), Ordering::SeqCst);
-            if quiet {
+            let more = self.udp.is_some() && core.board.wire.udp().is_some_and(|udp| udp.has_more());
+            if quiet && !more {
                 match core.done() {
                     Some(again) => core = again,
                     None => return,
@@ -168,8 +196,23 @@ impl SoftCard {
         self.wake_helper();
     }
 
+    /// Takes what has come over UDP.
+    fn look(&self, core: &mut Core, now: Nanos) {
+        let board = &mut core.board;
+        board.wire.look(now, &mut board.buffers.spare);
+        let met = board.wire.udp().map(Udp::take_met).unwrap_or_default();
+        if !met.is_empty() {
+            // The driver hears of it from the helper: the thread that runs the card may be in the driver.
+            self.peers().met.extend(met);
+            self.wake_helper();
+        }
+    }
+
     /// The calling thread is going to block: from here on a message that comes in calls the helper.
     pub fn rest(&self) {
+        if self.udp.is_some() && !self.rests.swap(true, Ordering::Relaxed) {
+            self.wake_helper();
+        }
         loop {
             let Some(mut core) = self.core.ask() else {
                 // Another thread runs the card, and has now work to look for.
@@ -196,6 +239,7 @@ impl SoftCard {
         let mut seen = self.runs.load(Ordering::Relaxed);
         while !self.stop.load(Ordering::Acquire) {
             self.work();
+            self.introduce();
             let runs = self.runs.load(Ordering::Relaxed);
             let busy = runs != seen;
             seen = runs;
@@ -218,6 +262,17 @@ impl SoftCard {
         }
     }
 
+    /// Tells the driver of links that were made over UDP.
+    fn introduce(&self) {
+        if self.udp.is_none() {
+            return;
+        }
+        let met = std::mem::take(&mut self.peers().met);
+        if let Some(linked) = self.linked.get() {
+            met.into_iter().for_each(linked);
+        }
+    }
+
     /// Blocks until there is something to do; at most for `limit`.
     fn block(&self, limit: Option<Duration>) {
         let now = self.now();
@@ -234,12 +289,16 @@ impl SoftCard {
             }
         }
         let timeout = (until != u64::MAX).then(|| until.saturating_sub(now.0));
-        self.wait(timeout.map(Duration::from_nanos));
+        let reads = limit.is_none() || self.rests.load(Ordering::Relaxed);
+        self.wait(
+            timeout.map(Duration::from_nanos),
+            self.udp.as_ref().filter(|_| reads),
+        );
         self.blocked_until.store(0, Ordering::SeqCst);
         self.wakeups.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn wait(&self, timeout: Option<Duration>) {
+    fn wait(&self, timeout: Option<Duration>, udp: Option<&OwnedFd>) {
         let peers = self.peers();
         let lines: Vec<(NodeId, Arc<Lines>)> = peers.lines.clone();
         let knocking: Vec<OwnedFd> = peers
@@ -260,6 +319,7 @@ impl SoftCard {
                 fds.push(PollFd::new(process, PollFlags::IN));
             }
         }
+        fds.extend(udp.map(|udp| PollFd::new(udp, PollFlags::IN)));
         let timeout = timeout.into_iter().chain(patience).min();
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         if !matches!(rustix::event::poll(&mut fds, timeout.as_ref()), Ok(1..)) && knocking.is_empty() {
@@ -394,6 +454,58 @@ impl SoftCard {
         Ok(them.node)
     }
 
+    /// Makes a link over UDP with the node at an address, and says what its number is.
+    ///
+    /// # Errors
+    /// There is no link.
+    pub fn dial(&self, to: SocketAddr, deadline: Instant) -> Result<NodeId, LinkError> {
+        let on_udp =
+            |core: &mut Core, what: &mut dyn FnMut(&mut Udp) -> Option<Result<NodeId, LinkError>>| {
+                core.board.wire.udp().and_then(what)
+            };
+        let mut id = Err(LinkError::NoUdp);
+        self.visit(|core| {
+            on_udp(core, &mut |udp| {
+                id = udp.dial(to);
+                None
+            })
+        });
+        let id = id?;
+        let mut asked = Instant::now();
+        loop {
+            // The card asks again when an answer brings a token; what is lost is asked for from here.
+            let again = asked.elapsed() >= ASK_AGAIN;
+            if again {
+                asked = Instant::now();
+            }
+            let end = self.visit(|core| {
+                on_udp(core, &mut |udp| match udp.end_of(id) {
+                    None if !again => None,
+                    _ => udp.redial(id),
+                })
+            });
+            if let Some(end) = end {
+                return end;
+            }
+            if Instant::now() >= deadline {
+                self.visit(|core| {
+                    on_udp(core, &mut |udp| {
+                        udp.hang_up(id);
+                        None
+                    })
+                });
+                return Err(LinkError::TimedOut);
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    /// The address that UDP is bound to.
+    #[must_use]
+    pub fn udp_address(&self) -> Option<SocketAddr> {
+        self.visit(|core| core.board.wire.udp()?.socket().local_addr().ok())
+    }
+
     /// Stops the card's access to memory, for ever.
     pub fn halt(&self) {
         self.visit(|core| core.board.engine.halt());
@@ -410,9 +522,12 @@ impl SoftCard {
     pub fn leave(&self, limit: Duration) {
         let begin = Instant::now();
         let acknowledged = LEAVE.min(limit);
-        while begin.elapsed() < acknowledged
-            || begin.elapsed() < limit && self.visit(|core| core.board.wire.has_waiting())
-        {
+        // What goes over UDP may have to be sent again until it has been received.
+        let has_more = |core: &mut Core| {
+            let udp = core.board.wire.udp().is_some();
+            core.board.wire.has_waiting() || udp && core.nic.next_deadline().is_some()
+        };
+        while begin.elapsed() < acknowledged || begin.elapsed() < limit && self.visit(has_more) {
             std::thread::sleep(Duration::from_micros(200));
         }
         self.visit(|core| core.nic.leave(&mut core.board));
@@ -433,6 +548,7 @@ impl SoftCard {
             bytes_sent: core.board.bytes_sent,
             page_bytes: core.board.engine.page_bytes(),
             wakeups: self.wakeups.load(Ordering::Relaxed),
+            udp: core.board.wire.udp().map(|udp| udp.stats()).unwrap_or_default(),
         })
     }
 }

@@ -13,11 +13,13 @@ pub mod clock;
 pub mod core;
 pub mod direct;
 pub mod event_count;
+pub mod link_error;
 pub mod memory;
 pub mod message;
 pub mod shm;
 pub mod transfer;
 pub mod turn;
+pub mod udp;
 pub mod wire;
 
 pub use board::{Board, Engine};

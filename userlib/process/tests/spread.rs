@@ -3,6 +3,7 @@
 //! Bodies that run two processes on one node are left out here: a node is a process. `conformance.rs` runs them.
 
 use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use netvm::{Error, Node};
 use netvm_conformance::{ALL, Body, Case, Cluster, Env, Needs, Outcome, Running, Trouble};
+use netvm_kit::relay::{Faults, Relay};
 use netvm_process::soft::LinkError;
 use netvm_process::{SoftError, SoftNode};
 use netvm_rig::spread::{SKIPPED, Single};
@@ -18,34 +20,106 @@ use netvm_rig::spread::{SKIPPED, Single};
 /// Bodies that start parts after they have opened a port, which [`Single`] cannot find.
 const LEFT_OUT: [&str; 2] = ["deaths_in_a_crowd", "no_death"];
 
-/// Numbers of the nodes: the lowest ones are for programs that do not ask for one.
-const FIRST: u16 = 44;
-const NODES: u16 = 3;
-const PATIENCE: Duration = Duration::from_secs(5);
+/// What links the nodes. Each has node numbers of its own; the lowest ones are for programs that do not ask for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wire {
+    Memory,
+    Udp,
+    /// UDP through a relay that loses one datagram of twenty each way, and doubles, delays and spoils others.
+    Lossy,
+}
 
-/// A node of this process, linked to all that run.
-fn node(number: u16) -> SoftNode {
-    let end = Instant::now() + PATIENCE;
+const NODES: u16 = 3;
+/// Node number `n` has the UDP port so many above.
+const UDP_PORTS: u16 = 24_000;
+
+impl Wire {
+    const ALL: [Self; 3] = [Self::Memory, Self::Udp, Self::Lossy];
+
+    const fn first(self) -> u16 {
+        match self {
+            Self::Memory => 44,
+            Self::Udp => 50,
+            Self::Lossy => 56,
+        }
+    }
+
+    fn numbers(self) -> std::ops::Range<u16> {
+        self.first()..self.first() + NODES
+    }
+
+    fn of(number: u16) -> Self {
+        let has = |wire: &Self| wire.numbers().contains(&number);
+        Self::ALL.into_iter().find(has).unwrap()
+    }
+
+    /// How long a peer may take. The death of one is told by its socket in memory; UDP has to wait for it.
+    const fn patience(self) -> Duration {
+        match self {
+            Self::Memory => Duration::from_secs(5),
+            Self::Udp | Self::Lossy => Duration::from_secs(30),
+        }
+    }
+}
+
+fn udp_address(number: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], UDP_PORTS + number))
+}
+
+/// A node of this process, and what others are reached through.
+struct Linked {
+    node: SoftNode,
+    _relays: Vec<Relay>,
+}
+
+/// A node, linked to these others, which run.
+fn node(number: u16, others: &[u16]) -> Linked {
+    let wire = Wire::of(number);
+    let end = Instant::now() + wire.patience();
     let node = loop {
-        match SoftNode::builder().number(number).start() {
+        let builder = SoftNode::builder().number(number);
+        let builder = match wire {
+            Wire::Memory => builder,
+            Wire::Udp | Wire::Lossy => builder.udp(udp_address(number).to_string()),
+        };
+        match builder.start() {
             // A thread of the last body's, on its way out, still holds its node.
             Err(SoftError::Link(LinkError::Taken)) if Instant::now() < end => std::thread::yield_now(),
             other => break other.unwrap(),
         }
     };
-    for other in (FIRST..FIRST + NODES).filter(|other| *other != number) {
-        match node.connect(&format!("#{other}"), PATIENCE) {
-            Ok(_) | Err(SoftError::Link(LinkError::NoSuchNode)) => {}
-            Err(error) => panic!("#{other}: {error}"),
+    let mut relays = Vec::new();
+    for other in others {
+        let name = match wire {
+            Wire::Memory => format!("#{other}"),
+            Wire::Udp => format!("udp://{}", udp_address(*other)),
+            Wire::Lossy => {
+                let faults = Faults {
+                    lost: 50,
+                    doubled: 10,
+                    late: 10,
+                    spoilt: 10,
+                };
+                let seed = u64::from(number) << 16 | u64::from(*other);
+                let relay = Relay::start(udp_address(*other), faults, seed).unwrap();
+                relays.push(relay);
+                format!("udp://{}", relays.last().unwrap().address())
+            }
+        };
+        if let Err(error) = node.connect(&name, wire.patience()) {
+            panic!("{name}: {error}");
         }
     }
-    node
+    Linked {
+        node,
+        _relays: relays,
+    }
 }
 
-fn env(cluster: Arc<dyn Cluster>) -> Env {
+fn env(cluster: Arc<dyn Cluster>, wire: Wire) -> Env {
     let mut env = Env::new(cluster, 1, 42);
-    env.nodes = (FIRST..FIRST + NODES).collect();
-    env.patience = PATIENCE;
+    env.nodes = wire.numbers().collect();
+    env.patience = wire.patience();
     env
 }
 
@@ -84,6 +158,10 @@ impl Part {
         self.ended.notify_all();
     }
 
+    fn is_killed(&self) -> bool {
+        self.killed.load(Ordering::Acquire)
+    }
+
     fn kill(&self) {
         self.killed.store(true, Ordering::Release);
         let mut child = self.child.lock().unwrap();
@@ -102,7 +180,7 @@ impl Running for Handle {
             end = self.0.ended.wait(end).unwrap();
         }
         match *end {
-            _ if self.0.killed.load(Ordering::Acquire) => Err(Trouble::Killed),
+            _ if self.0.is_killed() => Err(Trouble::Killed),
             Some(0) => Ok(()),
             Some(SKIPPED) => Err(Trouble::Skipped("the other part cannot")),
             other => Err(Trouble::Wrong(format!("the other process ended with {other:?}"))),
@@ -156,10 +234,21 @@ impl Cluster for Processes {
             // Ends the body where it stands.
             std::panic::resume_unwind(Box::new("two processes on one node"));
         }
+        let others: Vec<String> = std::iter::once(self.here.id().0)
+            .chain(
+                started
+                    .iter()
+                    .filter(|part| !part.is_killed())
+                    .map(|part| part.number),
+            )
+            .filter(|other| *other != node)
+            .map(|other| other.to_string())
+            .collect();
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "part", "--nocapture", "--test-threads", "1"])
             .env("NETVM_PART", part.to_string())
             .env("NETVM_NODE", node.to_string())
+            .env("NETVM_OTHERS", others.join(","))
             .env("NETVM_BODY", self.case.name)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -200,10 +289,13 @@ fn part() {
     };
     let number = |name: &str| std::env::var(name).unwrap().parse::<u16>().unwrap();
     let case = ALL.iter().find(|case| case.name == body).unwrap();
-    let node = node(number("NETVM_NODE"));
+    let others = std::env::var("NETVM_OTHERS").unwrap();
+    let others: Vec<u16> = others.split(',').filter_map(|other| other.parse().ok()).collect();
+    let linked = node(number("NETVM_NODE"), &others);
     println!("\nlinked");
-    let cluster = Single::new(node.node(), None, usize::from(number("NETVM_PART")));
-    let outcome = cluster.run(case, &env(Arc::clone(&cluster) as Arc<dyn Cluster>));
+    let cluster = Single::new(linked.node.node(), None, usize::from(number("NETVM_PART")));
+    let wire = Wire::of(linked.node.number().0);
+    let outcome = cluster.run(case, &env(Arc::clone(&cluster) as Arc<dyn Cluster>, wire));
     let end = match outcome {
         Ok(()) => 0,
         Err(Trouble::Skipped(_)) => SKIPPED,
@@ -219,6 +311,24 @@ fn part() {
 
 #[test]
 fn each_part_is_a_process_of_its_own() {
+    play(Wire::Memory);
+}
+
+#[test]
+fn each_part_is_a_process_of_its_own_over_udp() {
+    play(Wire::Udp);
+}
+
+#[test]
+fn each_part_is_a_process_of_its_own_over_udp_that_loses() {
+    play(Wire::Lossy);
+}
+
+/// One at a time: two that share two processors disturb each other's limits.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn play(wire: Wire) {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let only = std::env::var("NETVM_CASE").ok();
     let wanted = |name: &str| {
         only.as_ref()
@@ -230,14 +340,14 @@ fn each_part_is_a_process_of_its_own() {
         .filter(|case| wanted(case.name) && !LEFT_OUT.contains(&case.name))
     {
         let begin = Instant::now();
-        let here = node(FIRST);
+        let here = node(wire.first(), &[]);
         let cluster = Arc::new(Processes {
-            here: here.node(),
+            here: here.node.node(),
             case,
             started: Mutex::default(),
             crowded: AtomicBool::new(false),
         });
-        let env = env(Arc::clone(&cluster) as Arc<dyn Cluster>);
+        let env = env(Arc::clone(&cluster) as Arc<dyn Cluster>, wire);
         let outcome = catch_unwind(AssertUnwindSafe(|| case.run(&env)));
         let outcome = outcome.unwrap_or(Err(Trouble::Skipped("two processes on one node")));
         for part in &*cluster.started.lock().unwrap_or_else(PoisonError::into_inner) {

@@ -25,41 +25,7 @@ use rustix::process::PidfdFlags;
 use super::mapping::Shared;
 use super::ring::{Consumer, FILE_BYTES, Producer};
 use super::wires::{Lines, Link};
-
-/// Why there is no link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LinkError {
-    /// No node listens there.
-    #[error("no node of this user has that name")]
-    NoSuchNode,
-    /// The name is too long, empty, or holds a zero.
-    #[error("a node's name has 1 to 64 bytes, none of them zero, and does not begin with '#'")]
-    BadName,
-    /// Another node listens there.
-    #[error("another node of this user has that name or number")]
-    Taken,
-    /// Every number has an owner.
-    #[error("every node number is taken")]
-    NoNumber,
-    /// The peer runs as another user.
-    #[error("the other process belongs to user {0}, which is not allowed")]
-    OtherUser(u32),
-    /// The peer speaks another version.
-    #[error("the other process speaks version {0} of NetVM's ABI, this one {ABI_VERSION}")]
-    Version(u16),
-    /// The peer says no.
-    #[error("the other process refuses: {0}")]
-    Refused(&'static str),
-    /// What came is no introduction.
-    #[error("the other process does not speak as a NetVM node does")]
-    Malformed,
-    /// No answer in time.
-    #[error("the other process does not answer")]
-    TimedOut,
-    /// The kernel refused.
-    #[error("{0}: {1}")]
-    System(&'static str, Errno),
-}
+pub use crate::link_error::LinkError;
 
 fn system(what: &'static str) -> impl FnOnce(Errno) -> LinkError {
     move |errno| LinkError::System(what, errno)

@@ -1,4 +1,4 @@
-//! All links of a card, as its wire.
+//! All links of a card, as its wire: those over shared memory, and those over [UDP](crate::udp).
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -10,6 +10,7 @@ use netvm_abi::{Incarnation, Nanos, NodeId};
 
 use super::ring::{BadRing, Consumer, Producer};
 use crate::message::{Message, Spare};
+use crate::udp::Udp;
 use crate::wire::Wire;
 
 /// The descriptors of a link. The thread that waits for them and the card that uses them hold them together.
@@ -109,6 +110,7 @@ pub struct Wires {
     ended: Vec<Arc<Lines>>,
     /// Messages that had no link to leave by.
     pub unsent: u64,
+    udp: Option<Udp>,
 }
 
 impl Wires {
@@ -123,6 +125,29 @@ impl Wires {
             here: VecDeque::new(),
             ended: Vec::new(),
             unsent: 0,
+            udp: None,
+        }
+    }
+
+    /// With links over UDP, too.
+    #[must_use]
+    pub fn with_udp(mut self, udp: Option<Udp>) -> Self {
+        self.udp = udp;
+        self
+    }
+
+    /// The links over UDP.
+    pub fn udp(&mut self) -> Option<&mut Udp> {
+        self.udp.as_mut()
+    }
+
+    /// Takes what has come over UDP.
+    pub fn look(&mut self, now: Nanos, spare: &mut Spare) {
+        let Self { udp, links, .. } = self;
+        if let Some(udp) = udp {
+            udp.look(now, spare, |node| {
+                links.get(node.index()).is_some_and(Option::is_some)
+            });
         }
     }
 
@@ -150,8 +175,11 @@ impl Wires {
         std::mem::take(&mut self.ended)
     }
 
-    /// Calls the peers that sleep and have got messages, or room for some.
+    /// Calls the peers that sleep and have got messages, or room for some. What goes over UDP leaves.
     pub fn call_peers(&mut self) {
+        if let Some(udp) = &mut self.udp {
+            udp.flush();
+        }
         for peer in &self.active {
             if let Some(Some(link)) = self.links.get_mut(peer.index()) {
                 link.call_if_needed();
@@ -218,7 +246,10 @@ impl Wire for Wires {
             return None;
         }
         let Some(Some(link)) = self.links.get_mut(to.index()) else {
-            self.unsent += 1;
+            match &mut self.udp {
+                Some(udp) if udp.has(to) => udp.send(to, &message),
+                _ => self.unsent += 1,
+            }
             return Some(message);
         };
         match link.send(message) {
@@ -251,12 +282,17 @@ impl Wire for Wires {
                 }
             }
         }
-        None
+        self.udp.as_mut()?.pop()
+    }
+
+    fn loses_frames(&self, to: NodeId) -> bool {
+        self.udp.as_ref().is_some_and(|udp| udp.has(to))
     }
 
     fn has_input(&mut self) -> bool {
         let waits = |link: &Link| link.ending || link.consumer.has_message();
         !self.here.is_empty()
+            || self.udp.as_ref().is_some_and(Udp::has_input)
             || self.active.iter().any(|peer| {
                 self.links
                     .get(peer.index())

@@ -18,13 +18,20 @@ use crate::machine::Machine;
 /// Rings in memory lose nothing, and a process may lose its processor for long: patience with a link that works costs nothing.
 /// The death of a peer is told by its socket. What is posted to a peer that is gone fails when greetings have had no answer,
 /// after 32 ms; a peer that is only slow is greeted again ([`super::SoftNode::connect`]).
-pub(super) fn timers() -> netvm_soft::Timers {
+///
+/// UDP does lose, and tells of no death: with it a peer is asked each 100 ms while something is outstanding, and is lost when
+/// it has been silent for some 3 s.
+pub(super) fn timers(udp: bool) -> netvm_soft::Timers {
+    let usual = netvm_soft::Timers::default();
+    if udp {
+        return usual;
+    }
     netvm_soft::Timers {
         probe_interval: Nanos::from_millis(2_000),
         gap_timeout: Nanos::from_millis(60_000),
         hello_interval: Nanos::from_millis(4),
         hello_limit: 8,
-        ..netvm_soft::Timers::default()
+        ..usual
     }
 }
 

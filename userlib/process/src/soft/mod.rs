@@ -1,4 +1,5 @@
-//! A node of the software card: this process as a node, linked to other processes of the machine.
+//! A node of the software card: this process as a node, linked to other processes of the machine by shared memory, and to
+//! processes anywhere by UDP.
 //!
 //! ```no_run
 //! use netvm::Timeout;
@@ -18,6 +19,7 @@
 mod card;
 mod memory;
 
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -26,10 +28,12 @@ use netvm_abi::{Geometry, Nanos, NodeId};
 use netvm_soft::Parts;
 use netvm_soft::card::{CardStats, Core, SoftCard};
 use netvm_soft::direct::Direct;
+pub use netvm_soft::link_error::LinkError;
 use netvm_soft::message::Pools;
 use netvm_soft::shm::introduce;
-pub use netvm_soft::shm::introduce::LinkError;
 use netvm_soft::shm::wires::Wires;
+pub use netvm_soft::udp::UdpStats;
+use netvm_soft::udp::{Udp, datagram};
 use rustix::io::Errno;
 
 use crate::backend::NodeBackend;
@@ -43,6 +47,14 @@ use memory::ProcessMemory;
 pub const DEFAULT_NODES: u16 = 64;
 /// Bytes that a write may carry in its descriptor.
 const INLINE_BYTES: u16 = 128;
+/// The largest payload of a message where a node has UDP, if a program does not say: what fits each path that IPv6 may take.
+const UDP_PAYLOAD: u32 = 1024;
+const _: () = assert!(
+    UDP_PAYLOAD as usize + netvm_abi::wire::HEADER_BYTES + datagram::PREFIX + 8 + 40 <= 1280,
+    "UDP and IPv6 have headers, too"
+);
+/// How an address for UDP begins.
+const UDP_SCHEME: &str = "udp://";
 /// Rows of the card's page table: room for 256 MiB of pages that were used, before the least used ones go.
 const PAGE_ROWS: u32 = 1 << 15;
 /// How long a look at a link that is being greeted takes.
@@ -65,6 +77,20 @@ pub enum SoftError {
     /// The call came from a child of the process that opened the node.
     #[error("a child of fork has no part in its parent's node: open a node of its own")]
     Forked,
+    /// An address for UDP is none, or cannot be bound.
+    #[error("{address}: {source}")]
+    Address {
+        /// What was given.
+        address: String,
+        /// What is wrong with it.
+        source: std::io::Error,
+    },
+    /// UDP that other machines reach was not asked for by name.
+    #[error(
+        "{0} is reached by other machines, and UDP is not encrypted: a machine that sees the traffic can read and write what the \
+         nodes export. Bind to 127.0.0.1, or allow it with `insecure`"
+    )]
+    Insecure(SocketAddr),
     /// The kernel refused.
     #[error("{0}: {1}")]
     System(&'static str, Errno),
@@ -80,7 +106,9 @@ pub struct SoftBuilder {
     number: Option<NodeId>,
     nodes: u16,
     ports: u16,
-    payload: u32,
+    payload: Option<u32>,
+    udp: Option<String>,
+    insecure: bool,
 }
 
 impl SoftBuilder {
@@ -112,10 +140,28 @@ impl SoftBuilder {
         self
     }
 
-    /// The largest payload of a message, in bytes; a page if not set.
+    /// The largest payload of a message, in bytes. If not set, a page; 1,024 where the node has UDP, which is what every
+    /// path takes.
     #[must_use]
     pub fn payload(mut self, bytes: u32) -> Self {
-        self.payload = bytes;
+        self.payload = Some(bytes);
+        self
+    }
+
+    /// Links by UDP as well, bound to this address, such as `127.0.0.1:4800`; with port 0 the kernel chooses one
+    /// ([`SoftNode::udp_address`]).
+    ///
+    /// Both ends must have different [numbers](Self::number): a number means the same node to all that it is linked to.
+    #[must_use]
+    pub fn udp(mut self, address: impl Into<String>) -> Self {
+        self.udp = Some(address.into());
+        self
+    }
+
+    /// UDP may be bound to an address that other machines reach, though nothing is encrypted.
+    #[must_use]
+    pub fn insecure(mut self) -> Self {
+        self.insecure = true;
         self
     }
 
@@ -135,8 +181,18 @@ impl SoftBuilder {
         if let Some(name) = &self.name {
             listeners.push(introduce::listen_as(name)?);
         }
+        let payload = match (self.payload, &self.udp) {
+            (Some(payload), _) => payload,
+            (None, Some(_)) => UDP_PAYLOAD,
+            (None, None) => netvm_abi::PAGE_SIZE,
+        };
+        let udp = match &self.udp {
+            Some(address) => Some(self.bind(address, number, payload)?),
+            None => None,
+        };
+        let timers = card::timers(udp.is_some());
         let geometry = Geometry {
-            payload: self.payload,
+            payload,
             ports: self.ports,
             nodes: self.nodes,
             page_rows: PAGE_ROWS,
@@ -147,8 +203,9 @@ impl SoftBuilder {
             .map_err(|error| SoftError::Config(error.to_string()))?;
         let parts =
             Parts::new(number, geometry).map_err(|errno| SoftError::System("memory of a card", errno))?;
-        let devices = (Direct::default(), Wires::new(number, self.nodes));
-        let core = Core::new(&parts, devices, &Pools::default(), card::timers(), INLINE_BYTES)
+        let wires = Wires::new(number, self.nodes).with_udp(udp);
+        let devices = (Direct::default(), wires);
+        let core = Core::new(&parts, devices, &Pools::default(), timers, INLINE_BYTES)
             .map_err(|error| SoftError::Config(error.to_string()))?;
         let soft = SoftCard::new((number, self.nodes), core, listeners)
             .map_err(|errno| SoftError::System("an eventfd", errno))?;
@@ -166,6 +223,29 @@ impl SoftBuilder {
         inner.start()?;
         Ok(SoftNode { inner })
     }
+
+    fn bind(&self, address: &str, number: NodeId, payload: u32) -> Result<Udp, SoftError> {
+        let at = socket_address(address)?;
+        if !at.ip().is_loopback() && !self.insecure {
+            return Err(SoftError::Insecure(at));
+        }
+        Udp::bind(at, (number, self.nodes), payload).map_err(|source| SoftError::Address {
+            address: address.into(),
+            source,
+        })
+    }
+}
+
+/// The first address that a name has.
+fn socket_address(name: &str) -> Result<SocketAddr, SoftError> {
+    let none = || std::io::Error::new(std::io::ErrorKind::NotFound, "this name has no address");
+    let found = name
+        .to_socket_addrs()
+        .and_then(|mut all| all.next().ok_or_else(none));
+    found.map_err(|source| SoftError::Address {
+        address: name.into(),
+        source,
+    })
 }
 
 /// All of a node; ends its threads when the last user has gone.
@@ -238,7 +318,9 @@ impl SoftNode {
             number: None,
             nodes: DEFAULT_NODES,
             ports: 64,
-            payload: netvm_abi::PAGE_SIZE,
+            payload: None,
+            udp: None,
+            insecure: false,
         }
     }
 
@@ -259,17 +341,22 @@ impl SoftNode {
         }))
     }
 
-    /// Links this node to another one of the same user and machine, by its name or by `#` and its number, and says what its
-    /// number is. Nodes that are linked already stay so.
+    /// Links this node to another one of the same user and machine, by its name or by `#` and its number, or to a node
+    /// anywhere by the [address of its UDP](SoftBuilder::udp), such as `udp://10.0.0.7:4800`; and says what its number is.
+    /// Nodes that are linked already stay so.
     ///
     /// # Errors
-    /// There is no such node, it says no, or it does not answer within `patience`.
+    /// There is no such node, it says no, or it does not answer within `patience`. [`LinkError::NumberTaken`] names a number with
+    /// which this node would find a place there.
     pub fn connect(&self, name: &str, patience: Duration) -> Result<NodeId, SoftError> {
         if !self.inner.node.host.machine.is_this_process() {
             return Err(SoftError::Forked);
         }
         let end = Instant::now() + patience;
-        let peer = self.inner.card.connect(name, end)?;
+        let peer = match name.strip_prefix(UDP_SCHEME) {
+            Some(address) => self.inner.card.dial(socket_address(address)?, end)?,
+            None => self.inner.card.connect(name, end)?,
+        };
         let host = &self.inner.node.host;
         while !host.wait_for_peers(
             &[peer],
@@ -282,6 +369,12 @@ impl SoftNode {
             host.with(|core, glue, _| core.connect(glue, peer));
         }
         Ok(peer)
+    }
+
+    /// The address that the node's UDP is bound to.
+    #[must_use]
+    pub fn udp_address(&self) -> Option<SocketAddr> {
+        self.inner.card.udp_address()
     }
 
     /// Whether the link to a node is up.

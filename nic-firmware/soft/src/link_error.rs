@@ -1,0 +1,59 @@
+//! Why two nodes have no link.
+
+use netvm_abi::{ABI_VERSION, NodeId};
+use rustix::io::Errno;
+
+/// Why there is no link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LinkError {
+    /// No node listens there.
+    #[error("no node of this user has that name")]
+    NoSuchNode,
+    /// The name is too long, empty, or holds a zero.
+    #[error("a node's name has 1 to 64 bytes, none of them zero, and does not begin with '#'")]
+    BadName,
+    /// Another node listens there.
+    #[error("another node of this user has that name or number")]
+    Taken,
+    /// Every number has an owner.
+    #[error("every node number is taken")]
+    NoNumber,
+    /// The peer runs as another user.
+    #[error("the other process belongs to user {0}, which is not allowed")]
+    OtherUser(u32),
+    /// The peer speaks another version.
+    #[error("the other process speaks version {0} of NetVM's ABI, this one {ABI_VERSION}")]
+    Version(u16),
+    /// The peer says no.
+    #[error("the other process refuses: {0}")]
+    Refused(&'static str),
+    /// What came is no introduction.
+    #[error("the other process does not speak as a NetVM node does")]
+    Malformed,
+    /// The node's number belongs to another node at the other side.
+    #[error(
+        "this node's number belongs to another node at the other side, where {free} is free: start this node with that number"
+    )]
+    NumberTaken {
+        /// A number that is free there.
+        free: NodeId,
+    },
+    /// The node's number is too high for the other side.
+    #[error("node numbers at the other side are below {nodes}: start this node with such a number")]
+    NumberTooHigh {
+        /// Its number of nodes.
+        nodes: u16,
+    },
+    /// A datagram of the size that messages have does not fit the path.
+    #[error("the path does not take datagrams of {0} bytes: start the node with a smaller payload")]
+    TooLong(usize),
+    /// The node has no socket for that.
+    #[error("this node has no UDP: start it with an address for UDP")]
+    NoUdp,
+    /// No answer in time.
+    #[error("the other process does not answer")]
+    TimedOut,
+    /// The kernel refused.
+    #[error("{0}: {1}")]
+    System(&'static str, Errno),
+}

@@ -1,0 +1,446 @@
+//! Nodes at the other end of UDP, and how two nodes make a link.
+//!
+//! The side that wants a link sends a `Hello`, the other answers with a `Challenge`, the first brings its token back in a
+//! `Confirm`, the other has the link then and says `Welcome`. The token is a hash, under a key of this card, of the address, the
+//! number of the node and the number that it gave to the link: so nothing is kept of a `Hello`, and no link is made for an
+//! address that does not answer. A datagram that is lost is made good by the side that began: it asks again.
+//!
+//! Both sides may begin at the same time. Then each side has given two numbers to the link, and takes messages by
+//! both, so it does not matter which one the other side uses.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+
+use netvm_abi::wire::HEADER_BYTES;
+use netvm_abi::{Nanos, NodeId};
+use zerocopy::IntoBytes as _;
+
+use super::datagram::{self, Kind, Letter, PREFIX, Reason};
+use super::socket::{Path, Socket};
+use crate::PAGE_BYTES;
+use crate::core::random;
+use crate::link_error::LinkError;
+use crate::message::{Message, SMALL_BYTES, Spare};
+
+/// A node that has been silent for so long gives its number away to another address.
+const SILENT: Nanos = Nanos::from_millis(3_000);
+
+/// The other end of a link.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    path: Path,
+    /// What the other side calls the link.
+    theirs: u64,
+    /// What this side calls it: the newest, and the one before.
+    ours: [u64; 2],
+    heard: Nanos,
+}
+
+/// A link that this side wants.
+#[derive(Clone, Copy, Debug)]
+pub struct Dial {
+    to: SocketAddr,
+    id: u64,
+    token: Option<[u8; 32]>,
+    end: Option<Result<NodeId, LinkError>>,
+}
+
+/// What went over UDP so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UdpStats {
+    /// Datagrams that this node's kernel did not take.
+    pub refused: u64,
+    /// Datagrams that belong to no link, or are not what was sent.
+    pub strange: u64,
+}
+
+/// UDP, as a part of a card's wire.
+#[derive(Debug)]
+pub struct Udp {
+    node: NodeId,
+    socket: Socket,
+    /// By node number.
+    links: Vec<Option<Link>>,
+    by_id: HashMap<u64, NodeId>,
+    arrived: VecDeque<Box<Message>>,
+    /// The kernel may have more.
+    more: bool,
+    dials: Vec<Dial>,
+    /// Nodes with which a link was made, for the driver.
+    met: Vec<NodeId>,
+    key: [u8; 32],
+    /// Bytes of the longest message: letters are as long.
+    longest: usize,
+    now: Nanos,
+    strange: u64,
+}
+
+impl Udp {
+    /// Binds a socket. Messages carry `payload` bytes at most; node numbers are below `nodes`.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn bind(address: SocketAddr, (node, nodes): (NodeId, u16), payload: u32) -> io::Result<Self> {
+        let mut key = [0; 32];
+        for part in key.chunks_mut(8) {
+            part.copy_from_slice(&random()?.to_le_bytes());
+        }
+        Ok(Self {
+            node,
+            socket: Socket::bind(address)?,
+            links: vec![None; nodes.into()],
+            by_id: HashMap::new(),
+            arrived: VecDeque::new(),
+            more: false,
+            dials: Vec::new(),
+            met: Vec::new(),
+            key,
+            longest: HEADER_BYTES + payload as usize,
+            now: Nanos(0),
+            strange: 0,
+        })
+    }
+
+    /// Its socket, to wait for and to ask for its address.
+    #[must_use]
+    pub fn socket(&self) -> &UdpSocket {
+        self.socket.socket()
+    }
+
+    /// Whether a node is at the other end of a link of this kind.
+    #[must_use]
+    pub fn has(&self, node: NodeId) -> bool {
+        self.link(node).is_some()
+    }
+
+    fn link(&self, node: NodeId) -> Option<&Link> {
+        self.links.get(node.index())?.as_ref()
+    }
+
+    /// What went over it.
+    #[must_use]
+    pub fn stats(&self) -> UdpStats {
+        UdpStats {
+            refused: self.socket.refused,
+            strange: self.strange,
+        }
+    }
+
+    /// Nodes with which a link was made since the last call.
+    pub fn take_met(&mut self) -> Vec<NodeId> {
+        std::mem::take(&mut self.met)
+    }
+
+    /// Sends a message to a node that [it has](Self::has).
+    pub fn send(&mut self, to: NodeId, message: &Message) {
+        let Some(link) = self.links.get(to.index()).copied().flatten() else {
+            return;
+        };
+        let content = [&message.header[..], message.payload()];
+        let len = PREFIX + HEADER_BYTES + message.payload().len();
+        self.socket.send(link.path, len, |into| {
+            datagram::write(into, Kind::Message, link.theirs, &content, 0);
+        });
+    }
+
+    /// Sends what waits for company.
+    pub fn flush(&mut self) {
+        self.socket.flush();
+    }
+
+    /// The next message that [`look`](Self::look) has found.
+    pub fn pop(&mut self) -> Option<Box<Message>> {
+        self.arrived.pop_front()
+    }
+
+    /// Whether there is one.
+    #[must_use]
+    pub fn has_input(&self) -> bool {
+        !self.arrived.is_empty()
+    }
+
+    /// Whether the kernel may have more.
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        self.more
+    }
+
+    /// Takes what has come. `is_taken` says of a node number whether it belongs to a node that is linked in another way.
+    pub fn look(&mut self, now: Nanos, spare: &mut Spare, is_taken: impl Fn(NodeId) -> bool) {
+        self.now = now;
+        let mut letters = Vec::new();
+        let Self {
+            socket,
+            links,
+            by_id,
+            arrived,
+            strange,
+            node: me,
+            ..
+        } = self;
+        self.more = socket.receive(|path, bytes| {
+            match datagram::read(bytes) {
+                Some((Kind::Message, id, content)) => {
+                    let from = by_id.get(&id).copied();
+                    let link = from.and_then(|node| links.get_mut(node.index())?.as_mut());
+                    // The number may be known to the other side alone, and what it sends comes from where it was met.
+                    if let (Some(from), Some(link)) = (from, link)
+                        && link.path.to == path.to
+                        && let Some(mut message) = message(content, spare)
+                    {
+                        link.heard = now;
+                        message.arrived_from(from, *me);
+                        return arrived.push_back(message);
+                    }
+                    *strange += 1;
+                }
+                Some((kind, id, content)) => match Letter::read(content) {
+                    Some(letter) => letters.push((path, kind, id, letter)),
+                    None => *strange += 1,
+                },
+                None => *strange += 1,
+            }
+        });
+        for (path, kind, id, letter) in letters {
+            self.read_letter(path, kind, id, &letter, &is_taken);
+        }
+    }
+
+    fn write_letter(&mut self, path: Path, kind: Kind, link: u64, letter: &Letter) {
+        let room = self.longest;
+        self.socket.send(path, PREFIX + room, |into| {
+            datagram::write(into, kind, link, &[letter.as_bytes()], room);
+        });
+    }
+
+    /// Proves, to this card later, that the node with this number is at this address, and gave this number to the link.
+    fn token(&self, path: Path, letter: &Letter) -> blake3::Hash {
+        let mut hasher = blake3::Hasher::new_keyed(&self.key);
+        hasher.update(path.to.to_string().as_bytes());
+        hasher.update(&letter.node().0.to_le_bytes());
+        hasher.update(&letter.id().to_le_bytes());
+        hasher.finalize()
+    }
+
+    fn read_letter(
+        &mut self,
+        path: Path,
+        kind: Kind,
+        id: u64,
+        letter: &Letter,
+        is_taken: &impl Fn(NodeId) -> bool,
+    ) {
+        match kind {
+            Kind::Hello => {
+                let (kind, answer) = match self.refuses(path, letter, is_taken) {
+                    Some(reason) => (Kind::Refusal, Letter::from(self.node, 0).refusing(reason)),
+                    None => {
+                        let token = *self.token(path, letter).as_bytes();
+                        (Kind::Challenge, Letter::from(self.node, 0).with_token(token))
+                    }
+                };
+                self.write_letter(path, kind, letter.id(), &answer);
+            }
+            Kind::Confirm if self.token(path, letter) == blake3::Hash::from(letter.token) => {
+                if let Some(reason) = self.refuses(path, letter, is_taken) {
+                    let answer = Letter::from(self.node, 0).refusing(reason);
+                    return self.write_letter(path, Kind::Refusal, letter.id(), &answer);
+                }
+                let known = self.link(letter.node()).filter(|link| link.theirs == letter.id());
+                // A repeated one: the `Welcome` was lost.
+                let ours = match known {
+                    Some(link) => link.ours[0],
+                    None => match new_id() {
+                        Some(id) => id,
+                        None => return,
+                    },
+                };
+                if known.is_none() {
+                    self.meet(letter.node(), path, letter.id(), ours);
+                }
+                let answer = Letter::from(self.node, ours);
+                self.write_letter(path, Kind::Welcome, letter.id(), &answer);
+            }
+            Kind::Challenge | Kind::Welcome | Kind::Refusal => {
+                self.read_answer(path, kind, id, letter, is_taken)
+            }
+            Kind::Confirm | Kind::Message => self.strange += 1,
+        }
+    }
+
+    fn read_answer(
+        &mut self,
+        path: Path,
+        kind: Kind,
+        id: u64,
+        letter: &Letter,
+        is_taken: &impl Fn(NodeId) -> bool,
+    ) {
+        let Some(at) = self
+            .dials
+            .iter()
+            .position(|dial| dial.id == id && dial.to == path.to && dial.end.is_none())
+        else {
+            // An answer to what was asked twice.
+            return;
+        };
+        let end = match kind {
+            Kind::Challenge => {
+                if let Some(dial) = self.dials.get_mut(at) {
+                    dial.token = Some(letter.token);
+                }
+                return self.ask(at);
+            }
+            Kind::Welcome => match self.refuses(path, letter, is_taken) {
+                None => {
+                    self.meet(letter.node(), path, letter.id(), id);
+                    Ok(letter.node())
+                }
+                Some(Reason::Version(_)) => Err(LinkError::Version(letter.abi())),
+                Some(_) => Err(LinkError::Refused(
+                    "its number belongs to another node here, or is not below this node's number of nodes",
+                )),
+            },
+            _ => Err(match letter.reason() {
+                Some(Reason::Taken(free)) => LinkError::NumberTaken { free },
+                Some(Reason::TooHigh(nodes)) => LinkError::NumberTooHigh { nodes },
+                Some(Reason::Version(version)) => LinkError::Version(version),
+                None => LinkError::Malformed,
+            }),
+        };
+        if let Some(dial) = self.dials.get_mut(at) {
+            dial.end = Some(end);
+        }
+    }
+
+    /// Why there can be no link with the sender of this letter.
+    fn refuses(&self, path: Path, letter: &Letter, is_taken: &impl Fn(NodeId) -> bool) -> Option<Reason> {
+        let node = letter.node();
+        let taken = |node: NodeId| {
+            let other = self
+                .link(node)
+                .is_some_and(|link| link.path.to != path.to && link.heard.after(SILENT) > self.now);
+            node == self.node || is_taken(node) || other
+        };
+        if letter.abi() != netvm_abi::ABI_VERSION {
+            return Some(Reason::Version(netvm_abi::ABI_VERSION));
+        }
+        if node.index() >= self.links.len() {
+            return Some(Reason::TooHigh(self.links.len() as u16));
+        }
+        taken(node).then(|| {
+            let mut numbers = (0..self.links.len() as u16).map(NodeId);
+            let free = numbers.find(|number| !taken(*number) && !self.has(*number));
+            Reason::Taken(free.unwrap_or(NodeId(u16::MAX)))
+        })
+    }
+
+    fn meet(&mut self, node: NodeId, path: Path, theirs: u64, ours: u64) {
+        let Some(place) = self.links.get_mut(node.index()) else {
+            return;
+        };
+        let before = place.map(|link| link.ours);
+        *place = Some(Link {
+            path,
+            theirs,
+            ours: [ours, before.map_or(0, |[newest, _]| newest)],
+            heard: self.now,
+        });
+        if let Some([_, oldest]) = before {
+            self.by_id.remove(&oldest);
+        }
+        self.by_id.insert(ours, node);
+        self.met.push(node);
+    }
+
+    /// Begins to make a link with the node at an address. Returns what to [ask](Self::redial) for.
+    ///
+    /// # Errors
+    /// The kernel gives no random numbers.
+    pub fn dial(&mut self, to: SocketAddr) -> Result<u64, LinkError> {
+        let id = new_id().ok_or(LinkError::System("random numbers", rustix::io::Errno::AGAIN))?;
+        self.dials.push(Dial {
+            to,
+            id,
+            token: None,
+            end: None,
+        });
+        self.ask(self.dials.len() - 1);
+        Ok(id)
+    }
+
+    /// How an attempt ended. If it has not, asks again.
+    ///
+    /// # Errors
+    /// There will be no link.
+    pub fn redial(&mut self, id: u64) -> Option<Result<NodeId, LinkError>> {
+        let at = self.dials.iter().position(|dial| dial.id == id)?;
+        if self.socket.too_long {
+            self.socket.too_long = false;
+            self.dials.remove(at);
+            return Some(Err(LinkError::TooLong(PREFIX + self.longest)));
+        }
+        match self.end_of(id) {
+            None => {
+                self.ask(at);
+                None
+            }
+            end => {
+                self.dials.remove(at);
+                end
+            }
+        }
+    }
+
+    /// How an attempt ended, if it has.
+    #[must_use]
+    pub fn end_of(&self, id: u64) -> Option<Result<NodeId, LinkError>> {
+        self.dials.iter().find(|dial| dial.id == id)?.end
+    }
+
+    /// Gives an attempt up.
+    pub fn hang_up(&mut self, id: u64) {
+        self.dials.retain(|dial| dial.id != id);
+    }
+
+    fn ask(&mut self, at: usize) {
+        let Some(&Dial { to, id, token, .. }) = self.dials.get(at) else {
+            return;
+        };
+        let letter = Letter::from(self.node, id);
+        let (kind, letter) = match token {
+            None => (Kind::Hello, letter),
+            Some(token) => (Kind::Confirm, letter.with_token(token)),
+        };
+        self.write_letter(Path { to, from: None }, kind, 0, &letter);
+        self.socket.flush();
+    }
+}
+
+/// A number for a link: not 0, and not to be guessed.
+fn new_id() -> Option<u64> {
+    random().ok().filter(|id| *id != 0)
+}
+
+/// A message, of what a datagram holds.
+fn message(content: &[u8], spare: &mut Spare) -> Option<Box<Message>> {
+    let (header, payload) = content.split_first_chunk::<HEADER_BYTES>()?;
+    if payload.len() > PAGE_BYTES {
+        return None;
+    }
+    let mut message = spare.messages.take();
+    message.header = *header;
+    message.len = payload.len();
+    if payload.len() <= SMALL_BYTES {
+        let places = message.small.iter_mut();
+        places.zip(payload).for_each(|(to, from)| *to = *from);
+    } else {
+        let mut buffer = spare.pages.take();
+        if let Some(place) = buffer.0.get_mut(..payload.len()) {
+            place.copy_from_slice(payload);
+        }
+        message.buffer = Some(buffer);
+    }
+    Some(message)
+}

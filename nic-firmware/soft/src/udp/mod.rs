@@ -1,0 +1,15 @@
+//! Wire 2: UDP between machines, or between processes that share no memory.
+//!
+//! UDP loses, doubles and reorders datagrams; the NIC core sends again what was lost
+//! ([`Wire::loses_frames`](crate::wire::Wire::loses_frames)). A datagram holds one message, behind a prefix with a checksum and
+//! the number that its receiver gave to the link ([`datagram`]). Two nodes make a link by four datagrams ([`links`]).
+//!
+//! **What is trusted.** Nothing is encrypted. Each side chooses a random number of 64 bits for a link and takes messages
+//! that bear it from the address that it was told to alone. So a machine that does not see the traffic can neither begin a
+//! link in another's name nor write into one. A machine that sees the traffic can do both.
+
+pub mod datagram;
+pub mod links;
+mod socket;
+
+pub use links::{Dial, Udp, UdpStats};

@@ -1,0 +1,195 @@
+//! A relay of datagrams that treats them as a bad network does.
+//!
+//! It stands between programs and one address, as an address translator does: each program that sends to the relay gets a socket
+//! of its own towards the target, so the target tells them apart by port.
+
+use std::collections::HashMap;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+/// How many of a thousand datagrams, each way, suffer what.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// They are lost.
+    pub lost: u32,
+    /// They come twice.
+    pub doubled: u32,
+    /// They come after the next one.
+    pub late: u32,
+    /// A bit of them is another one.
+    pub spoilt: u32,
+}
+
+/// How often a thread of the relay looks whether it shall end.
+const LOOK: Duration = Duration::from_millis(20);
+
+#[derive(Debug, Default)]
+struct Counts {
+    stop: AtomicBool,
+    /// Nothing gets through.
+    cut: AtomicBool,
+    passed: AtomicU64,
+    harmed: AtomicU64,
+}
+
+/// A relay; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Relay {
+    address: SocketAddr,
+    counts: Arc<Counts>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Relay {
+    /// A relay to this address on the loopback interface.
+    ///
+    /// # Errors
+    /// There is no socket.
+    pub fn start(target: SocketAddr, faults: Faults, seed: u64) -> std::io::Result<Self> {
+        let socket = Arc::new(UdpSocket::bind("127.0.0.1:0")?);
+        socket.set_read_timeout(Some(LOOK))?;
+        let address = socket.local_addr()?;
+        let counts = Arc::new(Counts::default());
+        let theirs = Arc::clone(&counts);
+        let thread = std::thread::spawn(move || run(&socket, target, faults, seed, &theirs));
+        Ok(Self {
+            address,
+            counts,
+            thread: Some(thread),
+        })
+    }
+
+    /// Where programs send to.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// From now on nothing gets through, or all does again.
+    pub fn cut(&self, cut: bool) {
+        self.counts.cut.store(cut, Ordering::Relaxed);
+    }
+
+    /// Datagrams that came so far, and how many of them were harmed.
+    #[must_use]
+    pub fn counts(&self) -> (u64, u64) {
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (get(&self.counts.passed), get(&self.counts.harmed))
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.counts.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One direction's faults.
+struct Road<'a> {
+    faults: Faults,
+    random: SmallRng,
+    /// A datagram that the next one overtakes.
+    late: Option<Vec<u8>>,
+    counts: &'a Counts,
+}
+
+impl Road<'_> {
+    fn pass(&mut self, datagram: &[u8], send: impl Fn(&[u8])) {
+        let of_thousand = self.random.random_range(0..1000);
+        let Faults {
+            lost,
+            doubled,
+            late,
+            spoilt,
+        } = self.faults;
+        self.counts.passed.fetch_add(1, Ordering::Relaxed);
+        if self.counts.cut.load(Ordering::Relaxed) {
+            return;
+        }
+        if of_thousand < lost + doubled + late + spoilt {
+            self.counts.harmed.fetch_add(1, Ordering::Relaxed);
+        }
+        let held = self.late.take();
+        if of_thousand < lost {
+        } else if of_thousand < lost + doubled {
+            send(datagram);
+            send(datagram);
+        } else if of_thousand < lost + doubled + late {
+            self.late = Some(datagram.to_vec());
+        } else if of_thousand < lost + doubled + late + spoilt {
+            let mut bytes = datagram.to_vec();
+            let bit = self.random.random_range(0..bytes.len() * 8);
+            if let Some(byte) = bytes.get_mut(bit / 8) {
+                *byte ^= 1 << (bit % 8);
+            }
+            send(&bytes);
+        } else {
+            send(datagram);
+        }
+        held.iter().for_each(|held| send(held));
+    }
+}
+
+fn run(socket: &Arc<UdpSocket>, target: SocketAddr, faults: Faults, seed: u64, counts: &Arc<Counts>) {
+    let mut flows: HashMap<SocketAddr, (Arc<UdpSocket>, Road<'_>)> = HashMap::new();
+    let mut back = Vec::new();
+    let mut buffer = [0; 1 << 16];
+    while !counts.stop.load(Ordering::Relaxed) {
+        let Ok((len, from)) = socket.recv_from(&mut buffer) else {
+            continue;
+        };
+        let number = flows.len() as u64;
+        let (flow, road) = flows.entry(from).or_insert_with(|| {
+            let flow = Arc::new(UdpSocket::bind("127.0.0.1:0").expect("a socket"));
+            flow.connect(target).expect("an address");
+            flow.set_read_timeout(Some(LOOK)).expect("a limit");
+            let ways = (Arc::clone(&flow), Arc::clone(socket), Arc::clone(counts));
+            back.push(std::thread::spawn(move || {
+                come_back(&ways, from, faults, seed ^ 0x5A5A ^ number << 32);
+            }));
+            let road = Road {
+                faults,
+                random: SmallRng::seed_from_u64(seed ^ number << 32),
+                late: None,
+                counts,
+            };
+            (flow, road)
+        });
+        road.pass(buffer.get(..len).unwrap_or_default(), |bytes| {
+            let _ = flow.send(bytes);
+        });
+    }
+    for thread in back {
+        let _ = thread.join();
+    }
+}
+
+fn come_back(
+    (flow, socket, counts): &(Arc<UdpSocket>, Arc<UdpSocket>, Arc<Counts>),
+    to: SocketAddr,
+    faults: Faults,
+    seed: u64,
+) {
+    let mut road = Road {
+        faults,
+        random: SmallRng::seed_from_u64(seed),
+        late: None,
+        counts,
+    };
+    let mut buffer = [0; 1 << 16];
+    while !counts.stop.load(Ordering::Relaxed) {
+        let Ok(len) = flow.recv(&mut buffer) else { continue };
+        road.pass(buffer.get(..len).unwrap_or_default(), |bytes| {
+            let _ = socket.send_to(bytes, to);
+        });
+    }
+}
