@@ -6,7 +6,7 @@
 use anyhow::Result;
 use netvm_harness::packages::{Probe, Tool, install, missing, names};
 
-const TOOLS: [Tool; 4] = [
+const TOOLS: [Tool; 5] = [
     Tool {
         package: "gcc",
         needed_for: "linking",
@@ -26,6 +26,11 @@ const TOOLS: [Tool; 4] = [
         package: "qemu-system-arm",
         needed_for: "booting the firmware image",
         probe: Probe::Runs("qemu-system-aarch64", &["--version"]),
+    },
+    Tool {
+        package: "iproute2",
+        needed_for: "two network namespaces, as two machines",
+        probe: Probe::Runs("ip", &["-V"]),
     },
 ];
 

@@ -3,7 +3,7 @@
 //! [`Words`] is a word space with hooks, [`Heap`] and [`CountingHeap`] hold the tables of a core. With the feature `nic`,
 //! the module `nic` has a board for the NIC core, nodes, and a wire between them. With the feature `host`, the module
 //! `host` has a platform for the host core, and the NIC's ends of its rings. With the feature `port`, the module `port`
-//! has a card made of words for the library. With the feature `relay`, the module `relay` has a bad network.
+//! has a card made of words for the library.
 //!
 //! No crate asks for the features of both cores. The books of `tests/faults` are not here: they share nothing with what
 //! the cores are tested with.
@@ -16,8 +16,6 @@ pub mod host;
 pub mod nic;
 #[cfg(feature = "port")]
 pub mod port;
-#[cfg(feature = "relay")]
-pub mod relay;
 pub mod words;
 
 pub use heap::{CountingHeap, Heap};

@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -36,6 +37,9 @@ pub enum Command {
     /// Measure writes, reads, atomics and notifications to a `netvm serve`: rates, and how long single ones take.
     #[command(after_help = EXIT_STATUSES)]
     Perf(Perf),
+    /// Pass UDP on as a bad network does: lose, double, delay and spoil datagrams. Nodes reach each other through it.
+    #[command(after_help = EXIT_STATUSES)]
+    Relay(Relay),
     /// Send a file into memory four times smaller than it, with nothing pinned, and check every byte.
     #[command(after_help = EXIT_STATUSES, allow_negative_numbers = true)]
     Demo(Demo),
@@ -53,11 +57,35 @@ pub enum Command {
     Doctor(Doctor),
 }
 
+/// What a process is as a node that UDP links.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "UDP")]
+pub struct UdpOptions {
+    /// Allow UDP that other machines reach, though nothing is encrypted: a machine that sees the traffic can read and write
+    /// what is served.
+    #[arg(long)]
+    pub insecure: bool,
+    /// Largest payload of a datagram, in bytes: 256 to 4096, a multiple of 8. 1024 fits every path; a network with larger frames takes
+    /// more. The smaller one of both ends counts.
+    #[arg(long, value_name = "BYTES", value_parser = |text: &str| number::<u32>(text, 256, 4096))]
+    pub payload: Option<u32>,
+}
+
 /// Options of `netvm serve`.
 #[derive(Debug, Args)]
 pub struct Serve {
     /// The name that other processes of this user find it by.
     pub name: String,
+    /// Serve by UDP as well, at this address and port: 127.0.0.1:4800, or 0.0.0.0:4800 for other machines (with --insecure).
+    #[arg(long, value_name = "ADDRESS", help_heading = "UDP")]
+    pub udp: Option<String>,
+    /// This node's number, 0 to 63; by default the lowest that is free on this machine. Nodes of several machines
+    /// need different ones.
+    #[arg(long, value_name = "NUMBER", help_heading = "UDP", value_parser = |text: &str| number::<u16>(text, 0, 63))]
+    pub number: Option<u16>,
+    /// Of UDP.
+    #[command(flatten)]
+    pub options: UdpOptions,
     /// End after so many seconds; without it, Ctrl-C ends it.
     #[arg(long, value_name = "SECONDS", value_parser = |text: &str| number::<u64>(text, 1, 1_000_000))]
     pub seconds: Option<u64>,
@@ -69,7 +97,7 @@ pub struct Serve {
 /// Options of `netvm ping`.
 #[derive(Debug, Args)]
 pub struct Ping {
-    /// The name that was given to `netvm serve`.
+    /// The name that was given to `netvm serve`, or udp://HOST:PORT of its --udp.
     pub name: String,
     /// How many times.
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = |text: &str| number::<u32>(text, 1, 100_000_000))]
@@ -77,12 +105,51 @@ pub struct Ping {
     /// Bytes: 1 to 1048576.
     #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = |text: &str| number::<u32>(text, 1, MAX_TRANSFER.into()))]
     pub size: u32,
+    /// Of UDP.
+    #[command(flatten)]
+    pub options: UdpOptions,
     /// Pause between two, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 200, value_parser = |text: &str| number::<u64>(text, 0, 1_000_000))]
     pub interval: u64,
     /// Print the result as one JSON object.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Options of `netvm relay`.
+#[derive(Debug, Args)]
+pub struct Relay {
+    /// The address and port to listen at, such as 127.0.0.1:4900.
+    pub listen: SocketAddr,
+    /// The address and port of the node to pass datagrams on to.
+    pub target: SocketAddr,
+    /// How many of a hundred datagrams are lost, each way.
+    #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = percent)]
+    pub lost: f64,
+    /// How many come twice.
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = percent)]
+    pub doubled: f64,
+    /// How many come after the next one.
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = percent)]
+    pub late: f64,
+    /// How many have a bit changed.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent)]
+    pub spoilt: f64,
+    /// What decides which ones.
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    pub seed: u64,
+    /// End after so many seconds; without it, Ctrl-C ends it.
+    #[arg(long, value_name = "SECONDS", value_parser = |text: &str| number::<u64>(text, 1, 1_000_000))]
+    pub seconds: Option<u64>,
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| "this is no number".to_owned())?;
+    if (0.0..=50.0).contains(&number) {
+        Ok(number)
+    } else {
+        Err("it is 0 to 50".into())
+    }
 }
 
 /// The largest `--size` of `netvm ping` and `netvm perf`: what `netvm serve` keeps for each node.
@@ -104,7 +171,7 @@ pub enum Operation {
 /// Options of `netvm perf`.
 #[derive(Debug, Args)]
 pub struct Perf {
-    /// The name that was given to `netvm serve`.
+    /// The name that was given to `netvm serve`, or udp://HOST:PORT of its --udp.
     pub name: String,
     /// What to measure.
     #[arg(
@@ -121,6 +188,9 @@ pub struct Perf {
     /// Operations between two waits for all of them, where rates are measured.
     #[arg(long, value_name = "COUNT", default_value_t = 512, value_parser = |text: &str| number::<u32>(text, 1, 1_000_000))]
     pub depth: u32,
+    /// Of UDP.
+    #[command(flatten)]
+    pub options: UdpOptions,
     /// How long each measurement takes, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 500, value_parser = |text: &str| number::<u64>(text, 1, 1_000_000))]
     pub time: u64,

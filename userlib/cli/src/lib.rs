@@ -21,6 +21,7 @@ use crate::failure::Failure;
 pub fn run(cli: &Cli) -> Result<(), Failure> {
     match &cli.command {
         Command::Serve(options) => processes::serve::run(options),
+        Command::Relay(options) => processes::relay::run(options),
         Command::Ping(options) => processes::ping::run(options),
         Command::Perf(options) => processes::perf::run(options),
         Command::Demo(options) => demo::run(options),

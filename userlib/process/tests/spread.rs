@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use netvm::{Error, Node};
 use netvm_conformance::{ALL, Body, Case, Cluster, Env, Needs, Outcome, Running, Trouble};
-use netvm_kit::relay::{Faults, Relay};
 use netvm_process::soft::LinkError;
 use netvm_process::{SoftError, SoftNode};
+use netvm_relay::{Faults, Relay};
 use netvm_rig::spread::{SKIPPED, Single};
 
 /// Bodies that start parts after they have opened a port, which [`Single`] cannot find.
@@ -101,7 +101,13 @@ fn node(number: u16, others: &[u16]) -> Linked {
                     spoilt: 10,
                 };
                 let seed = u64::from(number) << 16 | u64::from(*other);
-                let relay = Relay::start(udp_address(*other), faults, seed).unwrap();
+                let relay = Relay::start(
+                    SocketAddr::from(([127, 0, 0, 1], 0)),
+                    udp_address(*other),
+                    faults,
+                    seed,
+                )
+                .unwrap();
                 relays.push(relay);
                 format!("udp://{}", relays.last().unwrap().address())
             }

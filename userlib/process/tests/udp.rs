@@ -1,15 +1,18 @@
 //! Nodes that UDP links, over the loopback interface and over a relay that harms datagrams.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use netvm::{Access, Error, NodeId, Port, PortConfig, PortId, Region, Status};
-use netvm_kit::relay::{Faults, Relay};
 use netvm_process::soft::LinkError;
 use netvm_process::{SoftError, SoftNode};
+use netvm_relay::{Faults, Relay};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const NAME: &str = "memory";
 const SERVED: PortId = PortId(7);
+/// Any port of the loopback interface.
+const HERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// Node numbers that no other test of the machine claims: `spread` has those from 44 on, programs the lowest.
 fn udp_node(number: u16) -> SoftNode {
@@ -92,7 +95,7 @@ fn what_a_network_loses_doubles_delays_and_spoils_is_made_good() {
         late: 20,
         spoilt: 10,
     };
-    let relay = Relay::start(server.node.udp_address().unwrap(), faults, 1).unwrap();
+    let relay = Relay::start(HERE, server.node.udp_address().unwrap(), faults, 1).unwrap();
     let client = udp_node(23);
     let to = client
         .connect(&format!("udp://{}", relay.address()), PATIENCE)
@@ -169,7 +172,7 @@ fn no_link_is_an_error_that_says_why() {
 #[test]
 fn a_network_that_is_cut_is_an_error_and_not_a_hang_and_the_link_comes_back() {
     let server = Server::start(29, 1 << 16);
-    let relay = Relay::start(server.node.udp_address().unwrap(), Faults::default(), 1).unwrap();
+    let relay = Relay::start(HERE, server.node.udp_address().unwrap(), Faults::default(), 1).unwrap();
     let client = udp_node(30);
     let name = format!("udp://{}", relay.address());
     let to = client.connect(&name, PATIENCE).unwrap();

@@ -8,7 +8,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 use netvm_harness::cargo::root;
 
 /// A crate of ours, and those of ours that its shipped code may use.
-const ARROWS: [(&str, &[&str]); 23] = [
+const ARROWS: [(&str, &[&str]); 24] = [
     ("netvm-abi", &[]),
     ("netvm-nic", &["netvm-abi"]),
     ("netvm-host", &["netvm-abi"]),
@@ -58,6 +58,7 @@ const ARROWS: [(&str, &[&str]); 23] = [
             "netvm-conformance",
         ],
     ),
+    ("netvm-relay", &[]),
     ("netvm-kit", &["netvm", "netvm-abi", "netvm-nic", "netvm-host"]),
     ("netvm-faults", &["netvm-abi", "netvm-kit", "netvm-nic"]),
     ("netvm-rig", &["netvm", "netvm-conformance"]),
@@ -71,6 +72,7 @@ const ARROWS: [(&str, &[&str]); 23] = [
             "netvm",
             "netvm-process",
             "netvm-emulator",
+            "netvm-relay",
             "netvm-world",
             "netvm-bench-sync",
             "netvm-bench-wire",

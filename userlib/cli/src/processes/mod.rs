@@ -1,17 +1,19 @@
-//! Commands that work in several processes of this machine, each a node of the software card.
+//! Commands that work in several processes, each a node of the software card: of this machine, or of several.
 
 pub mod perf;
 pub mod ping;
+pub mod relay;
 pub mod serve;
 mod spread;
 
+use std::net::ToSocketAddrs;
 use std::time::Duration;
 
 use netvm::{NodeId, Port, PortConfig, PortId, RemoteSegment};
-use netvm_process::soft::LinkError;
+use netvm_process::soft::{DEFAULT_NODES, LinkError, SoftBuilder};
 use netvm_process::{SoftError, SoftNode};
 
-use crate::args::MAX_TRANSFER;
+use crate::args::{MAX_TRANSFER, UdpOptions};
 use crate::failure::Failure;
 
 /// The port that serves.
@@ -36,16 +38,8 @@ struct Client {
 }
 
 impl Client {
-    fn connect(name: &str) -> Result<Self, Failure> {
-        let node = SoftNode::builder().start().map_err(cannot_start)?;
-        let peer = node.connect(name, PATIENCE).map_err(|error| match error {
-            SoftError::Link(LinkError::NoSuchNode) => Failure::Unavailable {
-                what: format!("no process of this user serves '{name}'"),
-                fix: format!("netvm serve {name}"),
-            },
-            SoftError::Link(LinkError::BadName) => Failure::Usage(error.to_string()),
-            other => Failure::Wrong(format!("{name}: {other}")),
-        })?;
+    fn connect(name: &str, options: &UdpOptions) -> Result<Self, Failure> {
+        let (node, peer) = link(name, options)?;
         let port = Port::open(&node.node(), PortConfig::default()).map_err(wrong)?;
         let remote = port.import(peer, PORT, EXPORT, PATIENCE).map_err(wrong)?;
         Ok(Self {
@@ -58,9 +52,95 @@ impl Client {
     }
 }
 
+/// How an address for UDP begins.
+const UDP: &str = "udp://";
+
+/// A node, linked to the one that has this name. Over UDP the other side may know another node by the number that is free
+/// here, and then says which one is free there.
+fn link(name: &str, options: &UdpOptions) -> Result<(SoftNode, NodeId), Failure> {
+    let mut numbers = (0..DEFAULT_NODES).filter(|_| name.starts_with(UDP));
+    let mut wanted = None;
+    loop {
+        let mut builder = SoftNode::builder();
+        if let Some(target) = name.strip_prefix(UDP) {
+            builder = by_udp(builder, &source_for(target), options);
+        }
+        if let Some(number) = wanted {
+            builder = builder.number(number);
+        }
+        let node = match builder.start() {
+            // Free at the other side, and not here.
+            Err(SoftError::Link(LinkError::Taken)) if wanted.is_some() => match numbers.next() {
+                Some(next) => {
+                    wanted = Some(next);
+                    continue;
+                }
+                None => return Err(Failure::Wrong("every node number is taken here or there".into())),
+            },
+            other => other.map_err(cannot_start)?,
+        };
+        let error = match node.connect(name, PATIENCE) {
+            Ok(peer) => return Ok((node, peer)),
+            Err(error) => error,
+        };
+        return Err(match error {
+            SoftError::Link(LinkError::NumberTaken { free }) => {
+                // What was free there a moment ago, then all others.
+                wanted = numbers.next().map(|next| if next == 0 { free.0 } else { next });
+                if wanted.is_some() {
+                    continue;
+                }
+                Failure::Wrong(error.to_string())
+            }
+            SoftError::Link(LinkError::NoSuchNode) => Failure::Unavailable {
+                what: format!("no process of this user serves '{name}'"),
+                fix: format!("netvm serve {name}"),
+            },
+            SoftError::Link(LinkError::TimedOut) if name.starts_with(UDP) => Failure::Unavailable {
+                what: format!("no node answers at {name}"),
+                fix: format!("netvm serve NAME --udp {} there", name.trim_start_matches(UDP)),
+            },
+            SoftError::Link(LinkError::BadName) | SoftError::Address { .. } => {
+                Failure::Usage(error.to_string())
+            }
+            other => Failure::Wrong(format!("{name}: {other}")),
+        });
+    }
+}
+
+/// The address that a node binds to which talks to this one.
+fn source_for(target: &str) -> String {
+    let to = target.to_socket_addrs().ok().and_then(|mut all| all.next());
+    match to {
+        Some(to) if to.ip().is_loopback() && to.is_ipv6() => "[::1]:0",
+        Some(to) if to.ip().is_loopback() => "127.0.0.1:0",
+        Some(to) if to.is_ipv6() => "[::]:0",
+        // One that is no address says so when it is dialled.
+        Some(_) => "0.0.0.0:0",
+        None => "127.0.0.1:0",
+    }
+    .into()
+}
+
+fn by_udp(mut builder: SoftBuilder, address: &str, options: &UdpOptions) -> SoftBuilder {
+    builder = builder.udp(address);
+    if options.insecure {
+        builder = builder.insecure();
+    }
+    match options.payload {
+        Some(payload) => builder.payload(payload),
+        None => builder,
+    }
+}
+
 fn cannot_start(error: SoftError) -> Failure {
     match error {
-        SoftError::Link(LinkError::Taken | LinkError::BadName) => Failure::Usage(error.to_string()),
+        SoftError::Link(LinkError::Taken | LinkError::BadName)
+        | SoftError::Address { .. }
+        | SoftError::Config(_) => Failure::Usage(error.to_string()),
+        SoftError::Insecure(address) => Failure::Usage(format!(
+            "{address} is reached by other machines, and UDP is not encrypted: add --insecure to allow it"
+        )),
         other => Failure::Wrong(format!("this process cannot be a node: {other}")),
     }
 }

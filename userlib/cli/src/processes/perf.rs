@@ -37,7 +37,7 @@ struct Report<'a> {
 /// # Errors
 /// There is no such server, or the link ends.
 pub fn run(options: &Perf) -> Result<(), Failure> {
-    let client = Client::connect(&options.name)?;
+    let client = Client::connect(&options.name, &options.options)?;
     let source = client.port.alloc(u64::from(MAX_TRANSFER)).map_err(wrong)?;
     source
         .write_from(0, &vec![0xA5; MAX_TRANSFER as usize])

@@ -24,7 +24,7 @@ struct Answer<'a> {
 /// # Errors
 /// There is no such server, a byte is wrong, or the link ends.
 pub fn run(options: &Ping) -> Result<(), Failure> {
-    let client = Client::connect(&options.name)?;
+    let client = Client::connect(&options.name, &options.options)?;
     let mut back = vec![0; options.size as usize];
     let mut times = Vec::new();
     for round in 0..options.count {

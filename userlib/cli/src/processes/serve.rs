@@ -1,11 +1,13 @@
 //! `netvm serve`: memory of this process under a name.
 
+use std::net::SocketAddr;
+
 use netvm::{Access, Error, Port, PortConfig, Timeout};
 use netvm_process::SoftNode;
 use netvm_process::soft::DEFAULT_NODES;
 use serde::Serialize;
 
-use super::{EXPORT, PART, PORT, SIGNAL, cannot_start, wrong};
+use super::{EXPORT, PART, PORT, SIGNAL, by_udp, cannot_start, wrong};
 use crate::args::Serve;
 use crate::failure::Failure;
 use crate::output;
@@ -16,6 +18,7 @@ struct Served<'a> {
     node: u16,
     bytes: u64,
     process: u32,
+    udp: Option<SocketAddr>,
 }
 
 /// Runs it.
@@ -23,10 +26,14 @@ struct Served<'a> {
 /// # Errors
 /// The name is taken, or the node cannot be started.
 pub fn run(options: &Serve) -> Result<(), Failure> {
-    let node = SoftNode::builder()
-        .name(&options.name)
-        .start()
-        .map_err(cannot_start)?;
+    let mut builder = SoftNode::builder().name(&options.name);
+    if let Some(number) = options.number {
+        builder = builder.number(number);
+    }
+    if let Some(address) = &options.udp {
+        builder = by_udp(builder, address, &options.options);
+    }
+    let node = builder.start().map_err(cannot_start)?;
     let port = Port::open(&node.node(), PortConfig::number(PORT.0)).map_err(wrong)?;
     let bytes = u64::from(DEFAULT_NODES) * PART;
     let memory = port.alloc(bytes).map_err(wrong)?;
@@ -37,15 +44,20 @@ pub fn run(options: &Serve) -> Result<(), Failure> {
         node: node.number().0,
         bytes,
         process: std::process::id(),
+        udp: node.udp_address(),
     };
     if options.json {
         output::print_json(&served)?;
     } else {
         output::print(&format!(
-            "node {}: serves {} MiB as '{}', none of it pinned; Ctrl-C ends it\n",
+            "node {}: serves {} MiB as '{}'{}, none of it pinned; Ctrl-C ends it\n",
             served.node,
             bytes >> 20,
-            options.name
+            options.name,
+            served
+                .udp
+                .map(|udp| format!(" and at udp://{udp}"))
+                .unwrap_or_default()
         ))?;
     }
     let timeout = options.seconds.map_or(Timeout::Never, |seconds| {

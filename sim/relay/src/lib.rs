@@ -2,9 +2,11 @@
 //!
 //! It stands between programs and one address, as an address translator does: each program that sends to the relay gets a socket
 //! of its own towards the target, so the target tells them apart by port.
+#![forbid(unsafe_code)]
 
 use std::collections::HashMap;
-use std::net::{SocketAddr, UdpSocket};
+use std::collections::hash_map::Entry;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -47,12 +49,12 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// A relay to this address on the loopback interface.
+    /// A relay from one address to another.
     ///
     /// # Errors
     /// There is no socket.
-    pub fn start(target: SocketAddr, faults: Faults, seed: u64) -> std::io::Result<Self> {
-        let socket = Arc::new(UdpSocket::bind("127.0.0.1:0")?);
+    pub fn start(listen: SocketAddr, target: SocketAddr, faults: Faults, seed: u64) -> std::io::Result<Self> {
+        let socket = Arc::new(UdpSocket::bind(listen)?);
         socket.set_read_timeout(Some(LOOK))?;
         let address = socket.local_addr()?;
         let counts = Arc::new(Counts::default());
@@ -148,22 +150,25 @@ fn run(socket: &Arc<UdpSocket>, target: SocketAddr, faults: Faults, seed: u64, c
             continue;
         };
         let number = flows.len() as u64;
-        let (flow, road) = flows.entry(from).or_insert_with(|| {
-            let flow = Arc::new(UdpSocket::bind("127.0.0.1:0").expect("a socket"));
-            flow.connect(target).expect("an address");
-            flow.set_read_timeout(Some(LOOK)).expect("a limit");
-            let ways = (Arc::clone(&flow), Arc::clone(socket), Arc::clone(counts));
-            back.push(std::thread::spawn(move || {
-                come_back(&ways, from, faults, seed ^ 0x5A5A ^ number << 32);
-            }));
-            let road = Road {
-                faults,
-                random: SmallRng::seed_from_u64(seed ^ number << 32),
-                late: None,
-                counts,
-            };
-            (flow, road)
-        });
+        let (flow, road) = match flows.entry(from) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                // Without a socket the datagram is lost, as others are.
+                let Ok(flow) = towards(target) else { continue };
+                let flow = Arc::new(flow);
+                let ways = (Arc::clone(&flow), Arc::clone(socket), Arc::clone(counts));
+                back.push(std::thread::spawn(move || {
+                    come_back(&ways, from, faults, seed ^ 0x5A5A ^ number << 32);
+                }));
+                let road = Road {
+                    faults,
+                    random: SmallRng::seed_from_u64(seed ^ number << 32),
+                    late: None,
+                    counts,
+                };
+                place.insert((flow, road))
+            }
+        };
         road.pass(buffer.get(..len).unwrap_or_default(), |bytes| {
             let _ = flow.send(bytes);
         });
@@ -171,6 +176,18 @@ fn run(socket: &Arc<UdpSocket>, target: SocketAddr, faults: Faults, seed: u64, c
     for thread in back {
         let _ = thread.join();
     }
+}
+
+/// A socket for one program's datagrams.
+fn towards(target: SocketAddr) -> std::io::Result<UdpSocket> {
+    let any: IpAddr = match target {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(target)?;
+    socket.set_read_timeout(Some(LOOK))?;
+    Ok(socket)
 }
 
 fn come_back(
@@ -191,5 +208,57 @@ fn come_back(
         road.pass(buffer.get(..len).unwrap_or_default(), |bytes| {
             let _ = socket.send_to(bytes, to);
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many of a thousand datagrams come out at the other end.
+    fn arrived(faults: Faults) -> usize {
+        let target = UdpSocket::bind("127.0.0.1:0").unwrap();
+        target.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        let here = SocketAddr::from(([127, 0, 0, 1], 0));
+        let relay = Relay::start(here, target.local_addr().unwrap(), faults, 7).unwrap();
+        let source = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut came = 0;
+        for sent in 1..=1000 {
+            source.send_to(b"datagram", relay.address()).unwrap();
+            // One at a time, so that no buffer overflows.
+            while relay.counts().0 < sent {
+                std::thread::yield_now();
+            }
+            target.set_nonblocking(true).unwrap();
+            while target.recv(&mut [0; 16]).is_ok() {
+                came += 1;
+            }
+        }
+        target.set_nonblocking(false).unwrap();
+        while target.recv(&mut [0; 16]).is_ok() {
+            came += 1;
+        }
+        assert_eq!(relay.counts().0, 1000);
+        came
+    }
+
+    #[test]
+    fn it_loses_and_doubles_as_it_is_told() {
+        assert_eq!(arrived(Faults::default()), 1000);
+        let lost = Faults {
+            lost: 300,
+            ..Faults::default()
+        };
+        assert!((600..800).contains(&arrived(lost)));
+        let doubled = Faults {
+            doubled: 300,
+            ..Faults::default()
+        };
+        assert!((1200..1400).contains(&arrived(doubled)));
+        let late = Faults {
+            late: 300,
+            ..Faults::default()
+        };
+        assert!((999..=1000).contains(&arrived(late)), "the last may stay");
     }
 }

@@ -1,0 +1,41 @@
+//! `netvm relay`: a bad network between nodes.
+
+use std::time::Duration;
+
+use netvm_relay::{Faults, Relay};
+
+use crate::args;
+use crate::failure::Failure;
+use crate::output;
+
+/// How often it says nothing and looks whether its time is over.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Runs it.
+///
+/// # Errors
+/// The address cannot be listened at.
+pub fn run(options: &args::Relay) -> Result<(), Failure> {
+    let of_thousand = |percent: f64| (percent * 10.0).round() as u32;
+    let faults = Faults {
+        lost: of_thousand(options.lost),
+        doubled: of_thousand(options.doubled),
+        late: of_thousand(options.late),
+        spoilt: of_thousand(options.spoilt),
+    };
+    let relay = Relay::start(options.listen, options.target, faults, options.seed)
+        .map_err(|error| Failure::Usage(format!("{}: {error}", options.listen)))?;
+    output::print(&format!(
+        "udp://{} is udp://{} over a bad network: of 100 datagrams {} are lost; Ctrl-C ends it\n",
+        relay.address(),
+        options.target,
+        options.lost
+    ))?;
+    let end = options.seconds.map(Duration::from_secs);
+    let begin = std::time::Instant::now();
+    while end.is_none_or(|end| begin.elapsed() < end) {
+        std::thread::sleep(LOOK);
+    }
+    let (passed, harmed) = relay.counts();
+    output::print(&format!("{passed} datagrams, {harmed} of them harmed\n"))
+}
