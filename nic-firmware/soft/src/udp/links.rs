@@ -46,6 +46,13 @@ pub struct Dial {
     end: Option<Result<NodeId, LinkError>>,
 }
 
+/// What a datagram brought.
+#[derive(Debug)]
+enum Came {
+    Letter(Kind, Letter),
+    Message(Box<Message>),
+}
+
 /// What went over UDP so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UdpStats {
@@ -64,6 +71,8 @@ pub struct Udp {
     links: Vec<Option<Link>>,
     by_id: HashMap<u64, NodeId>,
     arrived: VecDeque<Box<Message>>,
+    /// What one call has brought; empty between two.
+    came: Vec<(Path, u64, Came)>,
     /// The kernel may have more.
     more: bool,
     dials: Vec<Dial>,
@@ -92,6 +101,7 @@ impl Udp {
             links: vec![None; nodes.into()],
             by_id: HashMap::new(),
             arrived: VecDeque::new(),
+            came: Vec::new(),
             more: false,
             dials: Vec::new(),
             met: Vec::new(),
@@ -169,41 +179,46 @@ impl Udp {
     /// Takes what has come. `is_taken` says of a node number whether it belongs to a node that is linked in another way.
     pub fn look(&mut self, now: Nanos, spare: &mut Spare, is_taken: impl Fn(NodeId) -> bool) {
         self.now = now;
-        let mut letters = Vec::new();
-        let Self {
-            socket,
-            links,
-            by_id,
-            arrived,
-            strange,
-            node: me,
-            ..
-        } = self;
-        self.more = socket.receive(|path, bytes| {
-            match datagram::read(bytes) {
-                Some((Kind::Message, id, content)) => {
-                    let from = by_id.get(&id).copied();
-                    let link = from.and_then(|node| links.get_mut(node.index())?.as_mut());
-                    // The number may be known to the other side alone, and what it sends comes from where it was met.
-                    if let (Some(from), Some(link)) = (from, link)
-                        && link.path.to == path.to
-                        && let Some(mut message) = message(content, spare)
-                    {
-                        link.heard = now;
-                        message.arrived_from(from, *me);
-                        return arrived.push_back(message);
-                    }
-                    *strange += 1;
-                }
-                Some((kind, id, content)) => match Letter::read(content) {
-                    Some(letter) => letters.push((path, kind, id, letter)),
-                    None => *strange += 1,
-                },
-                None => *strange += 1,
+        let mut came = std::mem::take(&mut self.came);
+        let mut strange = 0;
+        self.more = self.socket.receive(|path, bytes| {
+            let what = datagram::read(bytes).and_then(|(kind, id, content)| {
+                let what = match kind {
+                    Kind::Message => Came::Message(message(content, spare)?),
+                    kind => Came::Letter(kind, Letter::read(content)?),
+                };
+                Some((path, id, what))
+            });
+            match what {
+                Some(what) => came.push(what),
+                None => strange += 1,
             }
         });
-        for (path, kind, id, letter) in letters {
-            self.read_letter(path, kind, id, &letter, &is_taken);
+        self.strange += strange;
+        // In the order in which they came: the first messages of a link follow the letter that makes it.
+        for (path, id, what) in came.drain(..) {
+            match what {
+                Came::Message(message) => self.take(path, id, message, spare),
+                Came::Letter(kind, letter) => self.read_letter(path, kind, id, &letter, &is_taken),
+            }
+        }
+        self.came = came;
+    }
+
+    /// A message counts by the number of its link, and only from where the other side was met.
+    fn take(&mut self, path: Path, id: u64, mut message: Box<Message>, spare: &mut Spare) {
+        let from = self.by_id.get(&id).copied();
+        let link = from.and_then(|from| self.links.get_mut(from.index())?.as_mut());
+        match (from, link) {
+            (Some(from), Some(link)) if link.path.to == path.to => {
+                link.heard = self.now;
+                message.arrived_from(from, self.node);
+                self.arrived.push_back(message);
+            }
+            _ => {
+                self.strange += 1;
+                spare.give(message);
+            }
         }
     }
 
