@@ -311,7 +311,8 @@ const GOALS: &[Goal] = &[
         instructions: 420.0,
         case: "case_small",
         probe: "probe_command",
-        why: "",
+        why: "A message that the wire may lose is kept until it has been received: a place among the copies, the time at which \
+              it left and an alarm cost 68 of it (links/copies.rs, links/resend.rs, links/timers.rs).",
     },
     Goal {
         step: "fetched_4096",
