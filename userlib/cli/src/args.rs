@@ -37,6 +37,9 @@ pub enum Command {
     /// Measure writes, reads, atomics and notifications to a `netvm serve`: rates, and how long single ones take.
     #[command(after_help = EXIT_STATUSES)]
     Perf(Perf),
+    /// List the nodes of this user that run on this machine.
+    #[command(after_help = EXIT_STATUSES)]
+    Nodes(Nodes),
     /// Pass UDP on as a bad network does: lose, double, delay and spoil datagrams. Nodes reach each other through it.
     #[command(after_help = EXIT_STATUSES)]
     Relay(Relay),
@@ -55,6 +58,36 @@ pub enum Command {
     /// Say what works on this machine, what is missing, and the command that fixes it.
     #[command(after_help = EXIT_STATUSES)]
     Doctor(Doctor),
+    /// Print what a shell needs to complete this program's command lines.
+    #[command(
+        after_help = "Example: netvm completions bash > ~/.local/share/bash-completion/completions/netvm"
+    )]
+    Completions(Completions),
+    /// Write manual pages of this program and its commands into a folder.
+    #[command(after_help = "Example: netvm manual ~/.local/share/man/man1")]
+    Manual(Manual),
+}
+
+/// Options of `netvm nodes`.
+#[derive(Debug, Args)]
+pub struct Nodes {
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `netvm completions`.
+#[derive(Debug, Args)]
+pub struct Completions {
+    /// The shell.
+    pub shell: clap_complete::Shell,
+}
+
+/// Options of `netvm manual`.
+#[derive(Debug, Args)]
+pub struct Manual {
+    /// The folder; it is made if it is not there.
+    pub folder: PathBuf,
 }
 
 /// What a process is as a node that UDP links.

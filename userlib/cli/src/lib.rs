@@ -6,6 +6,7 @@ pub mod demo;
 pub mod doctor;
 pub mod failure;
 pub mod output;
+pub mod pages;
 pub mod process;
 pub mod processes;
 pub mod sim;
@@ -21,6 +22,9 @@ use crate::failure::Failure;
 pub fn run(cli: &Cli) -> Result<(), Failure> {
     match &cli.command {
         Command::Serve(options) => processes::serve::run(options),
+        Command::Nodes(options) => processes::nodes::run(options),
+        Command::Completions(options) => pages::completions(options),
+        Command::Manual(options) => pages::manual(options),
         Command::Relay(options) => processes::relay::run(options),
         Command::Ping(options) => processes::ping::run(options),
         Command::Perf(options) => processes::perf::run(options),

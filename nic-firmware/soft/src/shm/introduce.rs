@@ -20,7 +20,7 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
-use rustix::process::PidfdFlags;
+use rustix::process::{Pid, PidfdFlags};
 
 use super::mapping::Shared;
 use super::ring::{Consumer, FILE_BYTES, Producer};
@@ -86,12 +86,25 @@ impl Introduction {
     }
 }
 
+/// What addresses of this user's nodes begin with.
+pub(super) fn prefix() -> String {
+    format!("netvm/{}/", rustix::process::getuid().as_raw())
+}
+
+/// The process that listens under a name.
+pub(super) fn process_of(name: &str) -> Option<Pid> {
+    let socket = socket().ok()?;
+    rustix::net::connect(&socket, &address(name).ok()?).ok()?;
+    let peer = rustix::net::sockopt::socket_peercred(&socket).ok()?;
+    Some(peer.pid)
+}
+
 /// The address of a node: a name, or `#` and a number.
 fn address(name: &str) -> Result<SocketAddrUnix, LinkError> {
     if name.is_empty() || name.len() > 64 || name.contains('\0') {
         return Err(LinkError::BadName);
     }
-    let name = format!("netvm/{}/{name}", rustix::process::getuid().as_raw());
+    let name = prefix() + name;
     SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(|_| LinkError::BadName)
 }
 

@@ -7,4 +7,5 @@
 pub mod introduce;
 mod mapping;
 mod ring;
+pub mod running;
 pub mod wires;

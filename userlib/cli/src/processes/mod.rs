@@ -1,5 +1,6 @@
 //! Commands that work in several processes, each a node of the software card: of this machine, or of several.
 
+pub mod nodes;
 pub mod perf;
 pub mod ping;
 pub mod relay;

@@ -31,6 +31,7 @@ use netvm_soft::direct::Direct;
 pub use netvm_soft::link_error::LinkError;
 use netvm_soft::message::Pools;
 use netvm_soft::shm::introduce;
+pub use netvm_soft::shm::running::{Running, running};
 use netvm_soft::shm::wires::Wires;
 pub use netvm_soft::udp::UdpStats;
 use netvm_soft::udp::{Udp, datagram};
