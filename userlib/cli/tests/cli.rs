@@ -370,6 +370,8 @@ fn a_list_of_seeds_ends_ok() {
 fn the_doctor_knows_every_back_end() {
     let (out, _) = exits(0, &["doctor"]);
     for word in [
+        "software card",
+        "not encrypted",
         "emulator",
         "userfaultfd",
         "simulator",
@@ -382,7 +384,7 @@ fn the_doctor_knows_every_back_end() {
     let found = json(&out);
     assert_eq!(found["ok"], true);
     let backends = found["backends"].as_array().expect("a list");
-    assert_eq!(backends.len(), 4);
+    assert_eq!(backends.len(), 5);
     for backend in backends {
         assert!(
             backend["works"] == true || backend["everywhere"] == false,
@@ -477,19 +479,22 @@ fn bench_sync_measures_what_operations_cost() {
 struct Server(std::process::Child, String);
 
 impl Server {
-    fn start() -> Self {
+    fn start(name: &str, options: &[&str]) -> Self {
         use std::io::BufRead;
-        let name = format!("cli-test-{}", std::process::id());
+        let name = format!("{name}-{}", std::process::id());
         let mut child = Command::new(env!("CARGO_BIN_EXE_netvm"))
             .args(["serve", &name, "--json"])
+            .args(options)
             .stdout(Stdio::piped())
             .spawn()
             .expect("netvm starts");
         let mut line = String::new();
         let out = child.stdout.take().expect("its output");
         std::io::BufReader::new(out).read_line(&mut line).expect("a line");
-        assert_eq!(json(line.trim_end())["name"], name.as_str());
-        Self(child, name)
+        let said = json(line.trim_end());
+        assert_eq!(said["name"], name.as_str());
+        let at = said["udp"].as_str().map(|udp| format!("udp://{udp}"));
+        Self(child, at.unwrap_or(name))
     }
 }
 
@@ -502,7 +507,7 @@ impl Drop for Server {
 
 #[test]
 fn a_process_serves_and_others_ping_and_measure() {
-    let server = Server::start();
+    let server = Server::start("cli-test", &[]);
     let name = server.1.clone();
     let (out, _) = exits(
         0,
@@ -537,6 +542,76 @@ fn a_process_serves_and_others_ping_and_measure() {
     drop(server);
     let (_, err) = exits(3, &["ping", &name]);
     assert!(err.contains("netvm serve"), "{err}");
+}
+
+#[test]
+fn a_process_serves_by_udp_and_says_what_is_wrong_with_an_address() {
+    let server = Server::start("cli-udp", &["--udp", "127.0.0.1:0"]);
+    let name = server.1.clone();
+    let (out, _) = exits(
+        0,
+        &[
+            "ping",
+            &name,
+            "--count",
+            "3",
+            "--interval",
+            "1",
+            "--size",
+            "10000",
+        ],
+    );
+    assert!(out.contains("every byte was right"), "{out}");
+    drop(server);
+    let (_, err) = exits(3, &["ping", &name]);
+    assert!(err.contains("no node answers"), "{err}");
+    for address in ["nowhere", "127.0.0.1", "127.0.0.1:99999"] {
+        let (_, err) = exits(2, &["serve", "cli-bad", "--udp", address]);
+        assert!(err.contains(address), "{err}");
+        exits(2, &["ping", &format!("udp://{address}")]);
+    }
+    let (_, err) = exits(2, &["serve", "cli-bad", "--udp", "0.0.0.0:0"]);
+    assert!(err.contains("--insecure"), "{err}");
+    exits(
+        2,
+        &["serve", "cli-bad", "--payload", "1001", "--udp", "127.0.0.1:0"],
+    );
+    exits(2, &["relay", "127.0.0.1:0", "nowhere"]);
+    exits(2, &["relay", "127.0.0.1:0", "127.0.0.1:9", "--lost", "99"]);
+}
+
+#[test]
+fn nodes_of_this_user_are_listed_by_process() {
+    let server = Server::start("cli-listed", &[]);
+    let process = server.0.id();
+    let (out, _) = exits(0, &["nodes", "--json"]);
+    let found = json(&out);
+    let all = found["processes"].as_array().expect("a list");
+    let mine = all.iter().find(|found| found["process"] == process);
+    let mine = mine.expect("the server's process");
+    assert_eq!(mine["names"][0], server.1.as_str());
+    assert_eq!(mine["nodes"].as_array().map(Vec::len), Some(1));
+    let (out, _) = exits(0, &["nodes"]);
+    assert!(out.contains(&format!("process {process} (netvm)")), "{out}");
+    drop(server);
+    let (out, _) = exits(0, &["nodes"]);
+    assert!(!out.contains(&format!("process {process} ")), "{out}");
+}
+
+#[test]
+fn shells_and_manuals_know_every_command() {
+    let folder = std::env::temp_dir().join(format!("netvm-manual-{}", std::process::id()));
+    exits(0, &["manual", folder.to_str().expect("a path")]);
+    for shell in ["bash", "zsh", "fish"] {
+        let (out, _) = exits(0, &["completions", shell]);
+        for command in ["serve", "ping", "perf", "relay", "nodes", "demo", "sim", "doctor"] {
+            assert!(out.contains(command), "{command} for {shell}");
+            assert!(folder.join(format!("netvm-{command}.1")).is_file(), "{command}");
+        }
+    }
+    std::fs::remove_dir_all(&folder).expect("the folder");
+    exits(2, &["completions", "cmd"]);
+    exits(2, &["manual", "/proc/no/such/folder"]);
 }
 
 /// The goals are the program's own: it fails when one is missed that has been reached.

@@ -4,6 +4,7 @@ mod emulator;
 mod kernel;
 mod rig;
 mod simulator;
+mod soft;
 
 use std::fmt::Write as _;
 
@@ -88,6 +89,7 @@ struct Examination {
 /// [`Failure::Unavailable`] after printing, if a back end that works everywhere does not work here.
 pub fn run(options: &Doctor) -> Result<(), Failure> {
     let backends = vec![
+        soft::examine(),
         emulator::examine(),
         simulator::examine(),
         kernel::examine(),
