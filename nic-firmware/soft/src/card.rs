@@ -80,11 +80,12 @@ pub struct SoftCard {
     epoch: u64,
     stop: AtomicBool,
     bell: OwnedFd,
+    /// A descriptor of the UDP socket, for the helper to wait for. Goes before the listeners: a number that is free again has
+    /// a port that is.
+    udp: Option<OwnedFd>,
     listeners: Vec<OwnedFd>,
     linked: OnceLock<Linked>,
     peers: Mutex<Peers>,
-    /// A descriptor of the UDP socket, for the helper to wait for.
-    udp: Option<OwnedFd>,
     /// A thread has said that it is going to block, and none has run the card since.
     rests: AtomicBool,
 }

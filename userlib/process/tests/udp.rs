@@ -261,6 +261,20 @@ fn a_node_that_comes_back_at_its_address_is_found_again() {
     }
 }
 
+/// A program that is started again has its number, and a port that the kernel chose.
+#[test]
+fn a_node_that_said_farewell_leaves_its_number_to_another_address() {
+    let server = Server::start(39, 1 << 16);
+    for round in 0..3 {
+        let client = udp_node(40);
+        let begin = Instant::now();
+        let to = client.connect(&address(&server.node), PATIENCE).unwrap();
+        exercise_more(&client, to);
+        assert_eq!(server.memory.word64(16).unwrap().load().unwrap(), round + 1);
+        assert!(begin.elapsed() < PATIENCE);
+    }
+}
+
 /// Each of many nodes counts in the memory of each other one, and signals it, all at once: their windows together are more than
 /// a socket holds.
 #[test]

@@ -12,7 +12,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 
-use netvm_abi::wire::HEADER_BYTES;
+use netvm_abi::wire::{self, HEADER_BYTES};
 use netvm_abi::{Nanos, NodeId};
 use zerocopy::IntoBytes as _;
 
@@ -35,6 +35,8 @@ struct Link {
     /// What this side calls it: the newest, and the one before.
     ours: [u64; 2],
     heard: Nanos,
+    /// The last message was a farewell.
+    left: bool,
 }
 
 /// A link that this side wants.
@@ -211,6 +213,8 @@ impl Udp {
         let link = from.and_then(|from| self.links.get_mut(from.index())?.as_mut());
         match (from, link) {
             (Some(from), Some(link)) if link.path.to == path.to => {
+                // After a farewell the number is free for a node at another address.
+                link.left = is_farewell(&message);
                 link.heard = self.now;
                 message.arrived_from(from, self.node);
                 self.arrived.push_back(message);
@@ -333,9 +337,9 @@ impl Udp {
     fn refuses(&self, path: Path, letter: &Letter, is_taken: &impl Fn(NodeId) -> bool) -> Option<Reason> {
         let node = letter.node();
         let taken = |node: NodeId| {
-            let other = self
-                .link(node)
-                .is_some_and(|link| link.path.to != path.to && link.heard.after(SILENT) > self.now);
+            let other = self.link(node).is_some_and(|link| {
+                link.path.to != path.to && !link.left && link.heard.after(SILENT) > self.now
+            });
             node == self.node || is_taken(node) || other
         };
         if letter.abi() != netvm_abi::ABI_VERSION {
@@ -361,6 +365,7 @@ impl Udp {
             theirs,
             ours: [ours, before.map_or(0, |[newest, _]| newest)],
             heard: self.now,
+            left: false,
         });
         if let Some([_, oldest]) = before {
             self.by_id.remove(&oldest);
@@ -431,6 +436,11 @@ impl Udp {
         self.write_letter(Path { to, from: None }, kind, 0, &letter);
         self.socket.flush();
     }
+}
+
+/// Whether a message ends its sender's life.
+fn is_farewell(message: &Message) -> bool {
+    message.len == 0 && message.word(0) >> 24 == wire::Kind::Bye as u32
 }
 
 /// A number for a link: not 0, and not to be guessed.
