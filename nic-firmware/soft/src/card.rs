@@ -4,7 +4,7 @@
 //! helper thread a card serves what comes in while the application computes, and what is due later.
 //!
 //! The helper is in one of two states. While the application's threads run the card, it only looks in from time to time
-//! ([`TICK`]), and the rings' `ASLEEP` words stay 0: peers call nobody. Once they no longer do, it says that the card sleeps and
+//! ([`TICK`]), and the rings' `ASLEEP` words stay 0: peers call no helper. Once they no longer do, it says that the card sleeps and
 //! blocks until a peer calls, a link ends, a process knocks, or something is due. A thread that is going to block says so
 //! itself ([`SoftCard::rest`]), so that the next message calls the helper at once. The kernel calls it for a socket; so it waits
 //! for that while no thread runs the card, and looks into it from time to time while others do.

@@ -94,7 +94,7 @@ fn play() {
     println!("\nready {}", node.number());
     match scene.as_str() {
         "echo" => loop {
-            // Each signal's page comes back one higher, to whoever says where.
+            // Each signal's page comes back one higher, to the process that says where.
             let arrived = port.notification(1).unwrap();
             match arrived.wait(PATIENCE) {
                 Ok(_) => arrived.ack().unwrap(),

@@ -142,6 +142,7 @@ fn dial_as(node: NodeId, to: std::net::SocketAddr) -> Option<netvm_soft::udp::da
     socket.send_to(&hello, to).unwrap();
     let mut answer = [0; 4096];
     let len = socket.recv(&mut answer).unwrap();
+    assert!(len <= hello.len(), "an answer to an address that is not proven");
     let (kind, id, content) = datagram::read(&answer[..len]).unwrap();
     assert_eq!(id, 99);
     let reason = Letter::read(content).unwrap().reason();

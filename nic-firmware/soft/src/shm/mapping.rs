@@ -8,7 +8,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-/// A memfd whose size nobody can change any more, mapped for reading and writing. The other process may write to it at any
+/// A memfd whose size can change no more, mapped for reading and writing. The other process may write to it at any
 /// time: words are atomics, and bytes are reached through copies alone.
 #[derive(Debug)]
 pub(crate) struct Shared {

@@ -71,6 +71,8 @@ pub enum Reason {
     Taken(NodeId),
     /// Its number is not below this one.
     TooHigh(u16),
+    /// Its number belongs to another node here, and so do all others.
+    Full,
     /// It speaks another version of the ABI than this one.
     Version(u16),
 }
@@ -116,6 +118,7 @@ impl Letter {
             Reason::Taken(free) => (1, free.0),
             Reason::TooHigh(nodes) => (2, nodes),
             Reason::Version(version) => (3, version),
+            Reason::Full => (4, 0),
         };
         self.reason = U16::new(code);
         self.detail = U16::new(detail);
@@ -130,6 +133,7 @@ impl Letter {
             1 => Some(Reason::Taken(NodeId(detail))),
             2 => Some(Reason::TooHigh(detail)),
             3 => Some(Reason::Version(detail)),
+            4 => Some(Reason::Full),
             _ => None,
         }
     }

@@ -51,7 +51,8 @@ pub struct Dial {
 /// What a datagram brought.
 #[derive(Debug)]
 enum Came {
-    Letter(Kind, Letter),
+    /// And how long its content was, padding included.
+    Letter(Kind, Letter, usize),
     Message(Box<Message>),
 }
 
@@ -187,7 +188,7 @@ impl Udp {
             let what = datagram::read(bytes).and_then(|(kind, id, content)| {
                 let what = match kind {
                     Kind::Message => Came::Message(message(content, spare)?),
-                    kind => Came::Letter(kind, Letter::read(content)?),
+                    kind => Came::Letter(kind, Letter::read(content)?, content.len()),
                 };
                 Some((path, id, what))
             });
@@ -201,7 +202,8 @@ impl Udp {
         for (path, id, what) in came.drain(..) {
             match what {
                 Came::Message(message) => self.take(path, id, message, spare),
-                Came::Letter(kind, letter) => self.read_letter(path, kind, id, &letter, &is_taken),
+                Came::Letter(Kind::Hello, letter, len) => self.read_hello(path, &letter, len, &is_taken),
+                Came::Letter(kind, letter, _) => self.read_letter(path, kind, id, &letter, &is_taken),
             }
         }
         self.came = came;
@@ -227,8 +229,12 @@ impl Udp {
     }
 
     fn write_letter(&mut self, path: Path, kind: Kind, link: u64, letter: &Letter) {
-        let room = self.longest;
-        self.socket.send(path, PREFIX + room, |into| {
+        self.write_padded(path, kind, link, letter, self.longest);
+    }
+
+    fn write_padded(&mut self, path: Path, kind: Kind, link: u64, letter: &Letter, room: usize) {
+        let len = PREFIX + room.max(size_of::<Letter>());
+        self.socket.send(path, len, |into| {
             datagram::write(into, kind, link, &[letter.as_bytes()], room);
         });
     }
@@ -242,6 +248,18 @@ impl Udp {
         hasher.finalize()
     }
 
+    /// The sender's address is not proven: the answer is not longer than what it answers, and nothing is kept.
+    fn read_hello(&mut self, path: Path, letter: &Letter, len: usize, is_taken: &impl Fn(NodeId) -> bool) {
+        let (kind, answer) = match self.refuses(path, letter, is_taken) {
+            Some(reason) => (Kind::Refusal, Letter::from(self.node, 0).refusing(reason)),
+            None => {
+                let token = *self.token(path, letter).as_bytes();
+                (Kind::Challenge, Letter::from(self.node, 0).with_token(token))
+            }
+        };
+        self.write_padded(path, kind, letter.id(), &answer, self.longest.min(len));
+    }
+
     fn read_letter(
         &mut self,
         path: Path,
@@ -251,16 +269,6 @@ impl Udp {
         is_taken: &impl Fn(NodeId) -> bool,
     ) {
         match kind {
-            Kind::Hello => {
-                let (kind, answer) = match self.refuses(path, letter, is_taken) {
-                    Some(reason) => (Kind::Refusal, Letter::from(self.node, 0).refusing(reason)),
-                    None => {
-                        let token = *self.token(path, letter).as_bytes();
-                        (Kind::Challenge, Letter::from(self.node, 0).with_token(token))
-                    }
-                };
-                self.write_letter(path, kind, letter.id(), &answer);
-            }
             Kind::Confirm if self.token(path, letter) == blake3::Hash::from(letter.token) => {
                 if let Some(reason) = self.refuses(path, letter, is_taken) {
                     let answer = Letter::from(self.node, 0).refusing(reason);
@@ -284,7 +292,7 @@ impl Udp {
             Kind::Challenge | Kind::Welcome | Kind::Refusal => {
                 self.read_answer(path, kind, id, letter, is_taken)
             }
-            Kind::Confirm | Kind::Message => self.strange += 1,
+            Kind::Hello | Kind::Confirm | Kind::Message => self.strange += 1,
         }
     }
 
@@ -323,6 +331,7 @@ impl Udp {
             },
             _ => Err(match letter.reason() {
                 Some(Reason::Taken(free)) => LinkError::NumberTaken { free },
+                Some(Reason::Full) => LinkError::NoNumber,
                 Some(Reason::TooHigh(nodes)) => LinkError::NumberTooHigh { nodes },
                 Some(Reason::Version(version)) => LinkError::Version(version),
                 None => LinkError::Malformed,
@@ -351,7 +360,7 @@ impl Udp {
         taken(node).then(|| {
             let mut numbers = (0..self.links.len() as u16).map(NodeId);
             let free = numbers.find(|number| !taken(*number) && !self.has(*number));
-            Reason::Taken(free.unwrap_or(NodeId(u16::MAX)))
+            free.map_or(Reason::Full, Reason::Taken)
         })
     }
 
