@@ -4,7 +4,7 @@ use std::net::{SocketAddr, UdpSocket};
 
 use netvm_abi::wire::HEADER_BYTES;
 use netvm_abi::{Nanos, NodeId};
-use netvm_soft::message::{Pools, Spare};
+use netvm_soft::message::{Message, Pools, Spare};
 use netvm_soft::udp::Udp;
 use netvm_soft::udp::datagram::{self, Kind, Letter};
 use proptest::prelude::*;
@@ -100,6 +100,37 @@ fn a_token_is_good_for_its_address_number_and_node_alone() {
     }
     assert!(!stand.udp.has(NodeId(5)) && !stand.udp.has(NodeId(6)));
     assert_eq!(stand.udp.stats().strange, 4);
+}
+
+/// A letter that brings the token of an attempt back which was given up makes a pair that the other side does not know: messages
+/// go by the one that it uses.
+#[test]
+fn a_late_confirm_does_not_turn_a_link_to_numbers_that_are_not_known() {
+    let mut stand = Stand::new();
+    stand.send(&write(Kind::Hello, 0, Letter::from(NodeId(5), 66).as_bytes()));
+    let late = stand.hear().2.token;
+    let link = stand.meet();
+    let letter = Letter::from(NodeId(5), 66).with_token(late);
+    stand.send(&write(Kind::Confirm, 0, letter.as_bytes()));
+    assert_eq!(stand.hear().0, Kind::Welcome);
+    let message = Message::default();
+    let sent_by = |stand: &mut Stand| {
+        stand.udp.send(NodeId(5), &message);
+        stand.udp.flush();
+        let mut bytes = [0; 4096];
+        loop {
+            if let Ok(len) = stand.stranger.recv(&mut bytes) {
+                return datagram::read(&bytes[..len]).unwrap().1;
+            }
+        }
+    };
+    assert_eq!(sent_by(&mut stand), 77);
+    // By the old pair it is still reached.
+    stand.send(&write(Kind::Message, link, &[0; HEADER_BYTES]));
+    while stand.udp.pop().is_none() {
+        stand.udp.look(Nanos(1), &mut stand.spare, |_| false);
+    }
+    assert_eq!(sent_by(&mut stand), 77);
 }
 
 proptest! {

@@ -5,8 +5,9 @@
 //! number of the node and the number that it gave to the link: so nothing is kept of a `Hello`, and no link is made for an
 //! address that does not answer. A datagram that is lost is made good by the side that began: it asks again.
 //!
-//! Both sides may begin at the same time. Then each side has given two numbers to the link, and takes messages by
-//! both, so it does not matter which one the other side uses.
+//! A link may be made again while it is there: both sides begin at the same time, a process is started again at its address, a
+//! datagram of an attempt that was given up comes late. So a link has several pairs of numbers, takes messages by each, and
+//! sends by the pair by which the last message came. Only the side that has a `Welcome` sends by a new pair at once.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -26,14 +27,22 @@ use crate::message::{Message, SMALL_BYTES, Spare};
 /// A node that has been silent for so long gives its number away to another address.
 const SILENT: Nanos = Nanos::from_millis(3_000);
 
+/// Pairs of numbers of a link: the one in use, one of an attempt of each side, and one more.
+const PAIRS: usize = 4;
+
+/// What the two sides call a link.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pair {
+    ours: u64,
+    theirs: u64,
+}
+
 /// The other end of a link.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     path: Path,
-    /// What the other side calls the link.
-    theirs: u64,
-    /// What this side calls it: the newest, and the one before.
-    ours: [u64; 2],
+    /// The pair to send by, and others to take messages by, the newest first; zeros: none.
+    pairs: [Pair; PAIRS],
     heard: Nanos,
     /// The last message was a farewell.
     left: bool,
@@ -153,7 +162,7 @@ impl Udp {
         let content = [&message.header[..], message.payload()];
         let len = PREFIX + HEADER_BYTES + message.payload().len();
         self.socket.send(link.path, len, |into| {
-            datagram::write(into, Kind::Message, link.theirs, &content, 0);
+            datagram::write(into, Kind::Message, link.pairs[0].theirs, &content, 0);
         });
     }
 
@@ -218,6 +227,9 @@ impl Udp {
                 // After a farewell the number is free for a node at another address.
                 link.left = is_farewell(&message);
                 link.heard = self.now;
+                if let Some(at) = link.pairs.iter().position(|pair| pair.ours == id) {
+                    link.pairs[..=at].rotate_right(1);
+                }
                 message.arrived_from(from, self.node);
                 self.arrived.push_back(message);
             }
@@ -274,18 +286,21 @@ impl Udp {
                     let answer = Letter::from(self.node, 0).refusing(reason);
                     return self.write_letter(path, Kind::Refusal, letter.id(), &answer);
                 }
-                let known = self.link(letter.node()).filter(|link| link.theirs == letter.id());
                 // A repeated one: the `Welcome` was lost.
+                let pairs = self.link(letter.node()).map(|link| link.pairs);
+                let known = pairs
+                    .into_iter()
+                    .flatten()
+                    .find(|pair| pair.theirs == letter.id());
                 let ours = match known {
-                    Some(link) => link.ours[0],
-                    None => match new_id() {
-                        Some(id) => id,
-                        None => return,
-                    },
+                    Some(pair) => pair.ours,
+                    None => {
+                        let Some(ours) = new_id() else { return };
+                        let theirs = letter.id();
+                        self.meet(letter.node(), path, Pair { ours, theirs }, false);
+                        ours
+                    }
                 };
-                if known.is_none() {
-                    self.meet(letter.node(), path, letter.id(), ours);
-                }
                 let answer = Letter::from(self.node, ours);
                 self.write_letter(path, Kind::Welcome, letter.id(), &answer);
             }
@@ -321,7 +336,8 @@ impl Udp {
             }
             Kind::Welcome => match self.refuses(path, letter, is_taken) {
                 None => {
-                    self.meet(letter.node(), path, letter.id(), id);
+                    let theirs = letter.id();
+                    self.meet(letter.node(), path, Pair { ours: id, theirs }, true);
                     Ok(letter.node())
                 }
                 Some(Reason::Version(_)) => Err(LinkError::Version(letter.abi())),
@@ -364,22 +380,33 @@ impl Udp {
         })
     }
 
-    fn meet(&mut self, node: NodeId, path: Path, theirs: u64, ours: u64) {
+    /// There is a link. `at_once`: the other side has this pair, too.
+    fn meet(&mut self, node: NodeId, path: Path, pair: Pair, at_once: bool) {
         let Some(place) = self.links.get_mut(node.index()) else {
             return;
         };
-        let before = place.map(|link| link.ours);
+        let before = place.filter(|link| link.path.to == path.to);
+        let mut pairs = before.map(|link| link.pairs).unwrap_or_default();
+        pairs.rotate_right(1);
+        let oldest = std::mem::replace(&mut pairs[0], pair);
+        if before.is_some() && !at_once {
+            pairs.swap(0, 1);
+        }
+        // All of a link to another address, or the oldest.
+        let gone = match before {
+            None => place.map(|link| link.pairs).unwrap_or_default(),
+            Some(_) => [oldest; PAIRS],
+        };
+        for old in gone {
+            self.by_id.remove(&old.ours);
+        }
         *place = Some(Link {
             path,
-            theirs,
-            ours: [ours, before.map_or(0, |[newest, _]| newest)],
+            pairs,
             heard: self.now,
             left: false,
         });
-        if let Some([_, oldest]) = before {
-            self.by_id.remove(&oldest);
-        }
-        self.by_id.insert(ours, node);
+        self.by_id.insert(pair.ours, node);
         self.met.push(node);
     }
 
