@@ -73,7 +73,7 @@ fn the_fixed_seeds_hold_every_promise_and_fire_every_fault_and_run_every_idiom()
 
 /// Seeds of worlds of four nodes, each with what it found when it was new. What a seed does changes with the simulator: this
 /// says that the worlds hold, and names them.
-const FOUND: [(u64, &str); 11] = [
+const FOUND: [(u64, &str); 12] = [
     (
         41_200,
         "a lock with two holders: port generations began anew with each start of a node",
@@ -102,6 +102,10 @@ const FOUND: [(u64, &str); 11] = [
     (
         90_000_024,
         "a waiter took a signal for another turn, which came late, for its own: it found the word of an earlier turn",
+    ),
+    (
+        100_007_322,
+        "memory of a process that was killed within a close, gone before that call had ended",
     ),
 ];
 

@@ -266,6 +266,10 @@ fn advance(sim: &Sim, node: &Node, work: &mut Work) -> Step {
                 }
                 ports.pop();
             }
+            // A thread of the process is still in the kernel and closes a port: the process' memory goes after that call.
+            if is_closing(node, process) {
+                return Step::Again(sim.span(Nanos(500), Nanos(2_000)));
+            }
             if node.vm.borrow().space(process).is_some() {
                 if !node.vm.borrow_mut().begin(process, Change::Exit) {
                     return Step::Again(sim.span(Nanos(500), Nanos(2_000)));
@@ -300,6 +304,15 @@ fn with_driver(
         None => Progress::Done,
     };
     (progress, gone)
+}
+
+/// Whether a call that closes a port of a process is under way.
+fn is_closing(node: &Node, process: ProcessId) -> bool {
+    let of = |work: &Work| match work {
+        Work::Close { port, .. } => process::owner(node, *port) == Some(process),
+        _ => false,
+    };
+    node.jobs.borrow().live.values().any(|job| of(&job.work))
 }
 
 fn close_step(sim: &Sim, node: &Node, port: PortId, close: &mut PortClose) -> Step {
