@@ -371,7 +371,7 @@ fn the_doctor_knows_every_back_end() {
     let (out, _) = exits(0, &["doctor"]);
     for word in [
         "software card",
-        "not encrypted",
+        "nothing is encrypted",
         "emulator",
         "userfaultfd",
         "simulator",
@@ -384,7 +384,7 @@ fn the_doctor_knows_every_back_end() {
     let found = json(&out);
     assert_eq!(found["ok"], true);
     let backends = found["backends"].as_array().expect("a list");
-    assert_eq!(backends.len(), 5);
+    assert_eq!(backends.len(), 6);
     for backend in backends {
         assert!(
             backend["works"] == true || backend["everywhere"] == false,

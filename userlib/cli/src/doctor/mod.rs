@@ -90,6 +90,7 @@ struct Examination {
 pub fn run(options: &Doctor) -> Result<(), Failure> {
     let backends = vec![
         soft::examine(),
+        soft::examine_udp(),
         emulator::examine(),
         simulator::examine(),
         kernel::examine(),

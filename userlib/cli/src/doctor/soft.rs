@@ -9,18 +9,21 @@ const BUFFER: u64 = 1 << 20;
 const BUFFER_FILE: &str = "/proc/sys/net/core/rmem_max";
 
 pub(super) fn examine() -> Backend {
-    let checks = vec![
-        processor(),
-        start("a node in this process", None),
-        start("a node with UDP", Some("127.0.0.1:0")),
-    ];
-    let checks = checks.into_iter().chain(std::iter::once(buffer())).collect();
+    let about = "between any two processes of this machine, by shared memory";
+    let fix = "see the error: a limit, or a filter of system calls";
     Backend::new(
         "software card",
-        "between any two processes, by shared memory or UDP; links over UDP are not encrypted",
+        about,
         true,
-        checks,
+        vec![processor(), start("a node", None, fix)],
     )
+}
+
+/// A machine may have no network.
+pub(super) fn examine_udp() -> Backend {
+    let about = "software cards of several machines; nothing is encrypted";
+    let started = start("a node with UDP", Some("127.0.0.1:0"), "ip link set lo up");
+    Backend::new("UDP", about, false, vec![started, buffer()])
 }
 
 fn processor() -> Check {
@@ -36,7 +39,7 @@ fn processor() -> Check {
     }
 }
 
-fn start(name: &str, udp: Option<&str>) -> Check {
+fn start(name: &str, udp: Option<&str>, fix: &str) -> Check {
     let builder = SoftNode::builder();
     let builder = match udp {
         Some(address) => builder.udp(address),
@@ -50,11 +53,7 @@ fn start(name: &str, udp: Option<&str>) -> Check {
                 None => format!("started, with number {}", node.number()),
             },
         ),
-        Err(error) => Check::missing(
-            name,
-            error.to_string(),
-            "see the error: a limit, or a filter of system calls",
-        ),
+        Err(error) => Check::missing(name, error.to_string(), fix),
     }
 }
 
