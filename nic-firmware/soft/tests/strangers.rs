@@ -1,6 +1,7 @@
 //! Datagrams of every shape, from an address that never answers a challenge and from one that does.
 
 use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
 
 use netvm_abi::wire::HEADER_BYTES;
 use netvm_abi::{Nanos, NodeId};
@@ -19,6 +20,7 @@ const KINDS: [Kind; 6] = [
     Kind::Message,
 ];
 const HERE: &str = "127.0.0.1:0";
+const PATIENCE: Duration = Duration::from_secs(5);
 
 struct Stand {
     udp: Udp,
@@ -45,10 +47,25 @@ impl Stand {
         self.udp.flush();
     }
 
+    /// What was sent may come only now.
+    fn look_until(&mut self, enough: impl Fn(&Udp) -> bool) {
+        let begin = Instant::now();
+        while !enough(&self.udp) {
+            assert!(
+                begin.elapsed() < PATIENCE,
+                "it does not come: {:?}",
+                self.udp.stats()
+            );
+            self.udp.look(Nanos(1), &mut self.spare, |_| false);
+        }
+    }
+
     fn hear(&mut self) -> (Kind, u64, Letter, usize) {
         let mut bytes = [0; 4096];
         self.stranger.set_nonblocking(true).unwrap();
+        let begin = Instant::now();
         let len = loop {
+            assert!(begin.elapsed() < PATIENCE, "no answer");
             // What was sent may come only now.
             self.udp.look(Nanos(1), &mut self.spare, |_| false);
             self.udp.flush();
@@ -95,11 +112,25 @@ fn a_token_is_good_for_its_address_number_and_node_alone() {
     stand.stranger = UdpSocket::bind(HERE).unwrap();
     let letter = Letter::from(NodeId(5), 77).with_token(token);
     stand.send(&write(Kind::Confirm, 0, letter.as_bytes()));
-    while stand.udp.stats().strange < 4 {
-        stand.udp.look(Nanos(1), &mut stand.spare, |_| false);
-    }
+    stand.look_until(|udp| udp.stats().strange == 4);
     assert!(!stand.udp.has(NodeId(5)) && !stand.udp.has(NodeId(6)));
     assert_eq!(stand.udp.stats().strange, 4);
+}
+
+/// A number that was overheard is of no use to a machine at another address.
+#[test]
+fn a_message_counts_only_from_where_its_node_was_met() {
+    let mut stand = Stand::new();
+    let link = stand.meet();
+    let friend = std::mem::replace(&mut stand.stranger, UdpSocket::bind(HERE).unwrap());
+    let message = write(Kind::Message, link, &[0; HEADER_BYTES]);
+    stand.send(&message);
+    stand.look_until(|udp| udp.stats().strange == 1 || udp.has_input());
+    assert!(stand.udp.pop().is_none());
+    stand.stranger = friend;
+    stand.send(&message);
+    stand.look_until(Udp::has_input);
+    stand.udp.pop();
 }
 
 /// A letter that brings the token of an attempt back which was given up makes a pair that the other side does not know: messages
@@ -118,7 +149,9 @@ fn a_late_confirm_does_not_turn_a_link_to_numbers_that_are_not_known() {
         stand.udp.send(NodeId(5), &message);
         stand.udp.flush();
         let mut bytes = [0; 4096];
+        let begin = Instant::now();
         loop {
+            assert!(begin.elapsed() < PATIENCE, "nothing is sent");
             if let Ok(len) = stand.stranger.recv(&mut bytes) {
                 return datagram::read(&bytes[..len]).unwrap().1;
             }
@@ -127,9 +160,8 @@ fn a_late_confirm_does_not_turn_a_link_to_numbers_that_are_not_known() {
     assert_eq!(sent_by(&mut stand), 77);
     // By the old pair it is still reached.
     stand.send(&write(Kind::Message, link, &[0; HEADER_BYTES]));
-    while stand.udp.pop().is_none() {
-        stand.udp.look(Nanos(1), &mut stand.spare, |_| false);
-    }
+    stand.look_until(Udp::has_input);
+    stand.udp.pop();
     assert_eq!(sent_by(&mut stand), 77);
 }
 
@@ -160,8 +192,8 @@ proptest! {
         let link = stand.meet();
         stand.send(&write(Kind::Message, link, &content));
         let fits = (HEADER_BYTES..=HEADER_BYTES + 4096).contains(&content.len());
-        while fits && !stand.udp.has_input() {
-            stand.udp.look(Nanos(1), &mut stand.spare, |_| false);
+        if fits {
+            stand.look_until(Udp::has_input);
         }
         let taken = stand.udp.pop();
         prop_assert_eq!(taken.is_some(), fits);

@@ -76,6 +76,14 @@ impl Machine {
         self.card.map(self.pager.frames(), key, pinned.frame(), true);
     }
 
+    /// Writes of the card to word 1 of pages below this one, in an order that follows from the seed.
+    fn card_writes_until(&self, stop: &AtomicBool, seed: u64, pages: u64) {
+        let mut random = SmallRng::seed_from_u64(seed);
+        while !stop.load(Ordering::Relaxed) {
+            self.card_write(random.random_range(0..pages), 1, 3);
+        }
+    }
+
     fn card_read(&self, page: u64, index: usize) -> u64 {
         let key = self.key(page);
         if let Some(value) = self.card.read(self.pager.frames(), key, index * 8) {
@@ -468,13 +476,8 @@ fn madvise_under_dma_is_no_broken_promise() {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (machine, stop) = (&machine, &stop);
-        for thread in 0..2u64 {
-            scope.spawn(move || {
-                let mut random = SmallRng::seed_from_u64(thread);
-                while !stop.load(Ordering::Relaxed) {
-                    machine.card_write(random.random_range(0..PAGES), 1, 3);
-                }
-            });
+        for seed in 0..2 {
+            scope.spawn(move || machine.card_writes_until(stop, seed, PAGES));
         }
         scope.spawn(move || {
             let _ends = Ends(stop);
@@ -516,13 +519,8 @@ fn what_is_written_after_madvise_stays() {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (machine, stop) = (&machine, &stop);
-        for thread in 0..2u64 {
-            scope.spawn(move || {
-                let mut random = SmallRng::seed_from_u64(thread);
-                while !stop.load(Ordering::Relaxed) {
-                    machine.card_write(random.random_range(0..PAGES), 1, 3);
-                }
-            });
+        for seed in 0..2 {
+            scope.spawn(move || machine.card_writes_until(stop, seed, PAGES));
         }
         let _ends = Ends(stop);
         for round in 1..=2000u64 {

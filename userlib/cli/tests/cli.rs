@@ -505,25 +505,19 @@ impl Drop for Server {
     }
 }
 
+/// With more bytes than a message has.
+fn ping_three_times(name: &str) {
+    let options = ["--count", "3", "--interval", "1", "--size", "10000"];
+    let (out, _) = exits(0, &[&["ping", name], &options[..]].concat());
+    assert_eq!(out.lines().count(), 4, "{out}");
+    assert!(out.contains("every byte was right"), "{out}");
+}
+
 #[test]
 fn a_process_serves_and_others_ping_and_measure() {
     let server = Server::start("cli-test", &[]);
     let name = server.1.clone();
-    let (out, _) = exits(
-        0,
-        &[
-            "ping",
-            &name,
-            "--count",
-            "3",
-            "--interval",
-            "1",
-            "--size",
-            "10000",
-        ],
-    );
-    assert_eq!(out.lines().count(), 4, "{out}");
-    assert!(out.contains("every byte was right"), "{out}");
+    ping_three_times(&name);
     let (out, _) = exits(0, &["ping", &name, "--count", "2", "--interval", "0", "--json"]);
     assert!(json(&out)["microseconds"]["median"].as_f64().expect("a time") > 0.0);
     let (out, _) = exits(
@@ -548,20 +542,7 @@ fn a_process_serves_and_others_ping_and_measure() {
 fn a_process_serves_by_udp_and_says_what_is_wrong_with_an_address() {
     let server = Server::start("cli-udp", &["--udp", "127.0.0.1:0"]);
     let name = server.1.clone();
-    let (out, _) = exits(
-        0,
-        &[
-            "ping",
-            &name,
-            "--count",
-            "3",
-            "--interval",
-            "1",
-            "--size",
-            "10000",
-        ],
-    );
-    assert!(out.contains("every byte was right"), "{out}");
+    ping_three_times(&name);
     drop(server);
     let (_, err) = exits(3, &["ping", &name]);
     assert!(err.contains("no node answers"), "{err}");

@@ -50,7 +50,7 @@ struct Link {
 
 /// A link that this side wants.
 #[derive(Clone, Copy, Debug)]
-pub struct Dial {
+struct Dial {
     to: SocketAddr,
     id: u64,
     token: Option<[u8; 32]>,

@@ -12,4 +12,4 @@ pub mod datagram;
 pub mod links;
 mod socket;
 
-pub use links::{Dial, Udp, UdpStats};
+pub use links::{Udp, UdpStats};

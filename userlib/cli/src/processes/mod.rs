@@ -11,7 +11,7 @@ use std::net::ToSocketAddrs;
 use std::time::Duration;
 
 use netvm::{NodeId, Port, PortConfig, PortId, RemoteSegment};
-use netvm_process::soft::{DEFAULT_NODES, LinkError, SoftBuilder};
+use netvm_process::soft::{DEFAULT_NODES, LinkError, SoftBuilder, UDP_SCHEME};
 use netvm_process::{SoftError, SoftNode};
 
 use crate::args::{MAX_TRANSFER, UdpOptions};
@@ -53,17 +53,16 @@ impl Client {
     }
 }
 
-/// How an address for UDP begins.
-const UDP: &str = "udp://";
-
 /// A node, linked to the one that has this name. Over UDP the other side may know another node by the number that is free
 /// here, and then says which one is free there.
 fn link(name: &str, options: &UdpOptions) -> Result<(SoftNode, NodeId), Failure> {
-    let mut numbers = (0..DEFAULT_NODES).filter(|_| name.starts_with(UDP));
+    let target = name.strip_prefix(UDP_SCHEME);
+    // What was free there a moment ago, then all.
+    let mut numbers = None;
     let mut wanted = None;
     loop {
         let mut builder = SoftNode::builder();
-        if let Some(target) = name.strip_prefix(UDP) {
+        if let Some(target) = target {
             builder = by_udp(builder, &source_for(target), options);
         }
         if let Some(number) = wanted {
@@ -71,13 +70,13 @@ fn link(name: &str, options: &UdpOptions) -> Result<(SoftNode, NodeId), Failure>
         }
         let node = match builder.start() {
             // Free at the other side, and not here.
-            Err(SoftError::Link(LinkError::Taken)) if wanted.is_some() => match numbers.next() {
-                Some(next) => {
-                    wanted = Some(next);
+            Err(SoftError::Link(LinkError::Taken)) if wanted.is_some() => {
+                wanted = numbers.as_mut().and_then(Iterator::next);
+                if wanted.is_some() {
                     continue;
                 }
-                None => return Err(Failure::Wrong("every node number is taken here or there".into())),
-            },
+                return Err(Failure::Wrong("every node number is taken here or there".into()));
+            }
             other => other.map_err(cannot_start)?,
         };
         let error = match node.connect(name, PATIENCE) {
@@ -86,8 +85,8 @@ fn link(name: &str, options: &UdpOptions) -> Result<(SoftNode, NodeId), Failure>
         };
         return Err(match error {
             SoftError::Link(LinkError::NumberTaken { free }) => {
-                // What was free there a moment ago, then all others.
-                wanted = numbers.next().map(|next| if next == 0 { free.0 } else { next });
+                let all = || std::iter::once(free.0).chain(0..DEFAULT_NODES);
+                wanted = numbers.get_or_insert_with(all).next();
                 if wanted.is_some() {
                     continue;
                 }
@@ -97,14 +96,16 @@ fn link(name: &str, options: &UdpOptions) -> Result<(SoftNode, NodeId), Failure>
                 what: format!("no process of this user serves '{name}'"),
                 fix: format!("netvm serve {name}"),
             },
-            SoftError::Link(LinkError::TimedOut) if name.starts_with(UDP) => Failure::Unavailable {
-                what: format!("no node answers at {name}"),
-                fix: format!("netvm serve NAME --udp {} there", name.trim_start_matches(UDP)),
-            },
             SoftError::Link(LinkError::BadName) | SoftError::Address { .. } => {
                 Failure::Usage(error.to_string())
             }
-            other => Failure::Wrong(format!("{name}: {other}")),
+            other => match (other, target) {
+                (SoftError::Link(LinkError::TimedOut), Some(target)) => Failure::Unavailable {
+                    what: format!("no node answers at {name}"),
+                    fix: format!("netvm serve NAME --udp {target} there"),
+                },
+                (other, _) => Failure::Wrong(format!("{name}: {other}")),
+            },
         });
     }
 }

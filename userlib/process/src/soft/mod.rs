@@ -54,8 +54,8 @@ const _: () = assert!(
     UDP_PAYLOAD as usize + netvm_abi::wire::HEADER_BYTES + datagram::PREFIX + 8 + 40 <= 1280,
     "UDP and IPv6 have headers, too"
 );
-/// How an address for UDP begins.
-const UDP_SCHEME: &str = "udp://";
+/// How a name begins that is an address for UDP ([`SoftNode::connect`]).
+pub const UDP_SCHEME: &str = "udp://";
 /// Rows of the card's page table: room for 256 MiB of pages that were used, before the least used ones go.
 const PAGE_ROWS: u32 = 1 << 15;
 /// How long a look at a link that is being greeted takes.
