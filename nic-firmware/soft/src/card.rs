@@ -245,8 +245,8 @@ impl SoftCard {
             let busy = runs != seen;
             seen = runs;
             let Some(mut core) = self.core.ask() else {
-                // Another thread runs it, and has heard that there may be more to do.
-                self.block(Some(TICK));
+                // Another thread runs it, and has heard that there may be more to do. What is due is its to do, too.
+                self.pause();
                 continue;
             };
             let wires = &mut core.board.wire;
@@ -295,6 +295,20 @@ impl SoftCard {
             timeout.map(Duration::from_nanos),
             self.udp.as_ref().filter(|_| reads),
         );
+        self.woken();
+    }
+
+    /// Blocks while another thread has the turn, at most until the next look. That thread may be held up with it, by a fault of a
+    /// page for example, so what is due says nothing: to look at it here would be to spin.
+    fn pause(&self) {
+        let tick = self.now().0 + TICK.as_nanos() as u64;
+        self.blocked_until.store(tick, Ordering::SeqCst);
+        let reads = self.rests.load(Ordering::Relaxed);
+        self.wait(Some(TICK), self.udp.as_ref().filter(|_| reads));
+        self.woken();
+    }
+
+    fn woken(&self) {
         self.blocked_until.store(0, Ordering::SeqCst);
         self.wakeups.fetch_add(1, Ordering::Relaxed);
     }
@@ -571,4 +585,36 @@ fn readable(half: &Half) -> bool {
         ),
         Ok(1)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::Parts;
+    use crate::message::Pools;
+    use netvm_abi::Geometry;
+
+    /// A thread that is held up with the turn in its hands, while something has long been due: the helper waits with it.
+    #[test]
+    fn the_helper_does_not_spin_while_another_thread_has_the_turn() {
+        let node = NodeId(0);
+        let parts = Parts::new(node, Geometry::default()).unwrap();
+        let devices = (Direct::default(), Wires::new(node, parts.geometry.nodes));
+        let core = Core::new(&parts, devices, &Pools::default(), crate::Timers::default(), 0).unwrap();
+        let card = SoftCard::new((node, parts.geometry.nodes), core, Vec::new()).unwrap();
+        let turn = card.core.wait();
+        card.due.store(1, Ordering::SeqCst);
+        std::thread::scope(|scope| {
+            let begin = Instant::now();
+            scope.spawn(|| card.help());
+            let wakeups = || card.wakeups.load(Ordering::Relaxed);
+            while wakeups() < 5 {
+                std::thread::yield_now();
+            }
+            let (woken, time) = (wakeups(), begin.elapsed());
+            drop(turn);
+            card.shut_down();
+            assert!(TICK * woken as u32 <= time, "{woken} wake-ups within {time:?}");
+        });
+    }
 }

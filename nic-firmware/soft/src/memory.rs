@@ -25,8 +25,18 @@ impl MakeTable for Heap {
     }
 }
 
-/// Anonymous memory of this process that starts as zeros, in huge pages where the kernel gives some: the card looks pages up at
-/// random places of its table, and would miss the processor's address cache at each.
+/// Which pages the kernel should give.
+#[derive(Clone, Copy, Debug)]
+enum Pages {
+    /// Huge ones, if there are any: the card looks pages up at random places of its table, and would miss the processor's address
+    /// cache at each.
+    Huge,
+    /// Small ones. The first touch of a huge page clears 2 MiB, which takes milliseconds where a hypervisor has to find the memory
+    /// first. That may not happen to a thread that carries a message.
+    Small,
+}
+
+/// Anonymous memory of this process that starts as zeros.
 #[derive(Debug)]
 struct Mapping {
     mapped: usize,
@@ -38,8 +48,12 @@ struct Mapping {
 impl Mapping {
     const HUGE: usize = 2 << 20;
 
-    fn new(len: usize) -> Result<Self, Errno> {
+    fn new(len: usize, pages: Pages) -> Result<Self, Errno> {
         use rustix::mm::{Advice, MapFlags, ProtFlags};
+        let advice = match pages {
+            Pages::Huge => Advice::LinuxHugepage,
+            Pages::Small => Advice::LinuxNoHugepage,
+        };
         let mapped_len = len.next_multiple_of(Self::HUGE) + Self::HUGE;
         // SAFETY: a new anonymous mapping at an address of the kernel's choice; the advice changes nothing of its contents.
         let at = unsafe {
@@ -47,8 +61,8 @@ impl Mapping {
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
             let at = rustix::mm::mmap_anonymous(core::ptr::null_mut(), mapped_len, prot, flags);
             at.inspect(|at| {
-                // A kernel without huge pages says no, and small ones do as well.
-                let _ = rustix::mm::madvise(*at, mapped_len, Advice::LinuxHugepage);
+                // A kernel without huge pages says no to both, and gives small ones.
+                let _ = rustix::mm::madvise(*at, mapped_len, advice);
             })
         };
         let mapped = at?.expose_provenance();
@@ -83,7 +97,7 @@ impl WordSpace {
     pub fn new(words: u32) -> Result<Self, Errno> {
         let words = words as usize;
         Ok(Self {
-            memory: Mapping::new(words * size_of::<u32>())?,
+            memory: Mapping::new(words * size_of::<u32>(), Pages::Huge)?,
             words,
         })
     }
@@ -155,7 +169,7 @@ impl SharedPages {
     /// The kernel gives no memory.
     pub fn new(pages: u32) -> Result<Self, Errno> {
         Ok(Self {
-            memory: Mapping::new(pages as usize * PAGE_BYTES)?,
+            memory: Mapping::new(pages as usize * PAGE_BYTES, Pages::Small)?,
             pages,
         })
     }
@@ -227,6 +241,34 @@ impl<T: Default> Stock<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// In KiB: memory of the mapping around an address, all of it, and that in huge pages.
+    fn resident(address: usize) -> (u64, u64) {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let holds = |line: &str| {
+            let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+            let bound = |text| usize::from_str_radix(text, 16).ok();
+            Some((bound(start)?..bound(end)?).contains(&address))
+        };
+        let mut lines = maps.lines().skip_while(|line| holds(line) != Some(true));
+        let mut value = |name: &str| {
+            let line = lines.find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap()
+        };
+        (value("Rss:"), value("AnonHugePages:"))
+    }
+
+    /// The first message that misses touches the first bounce page, while the card's turn is held.
+    #[test]
+    fn the_first_use_of_a_bounce_page_brings_little_memory() {
+        let pages = SharedPages::new(1024).unwrap();
+        let page = pages.page(7).unwrap();
+        // SAFETY: the page is this test's own.
+        unsafe { page.write_volatile(1) };
+        let (all, huge) = resident(page.addr());
+        assert_eq!(huge, 0, "KiB in huge pages");
+        assert!((4..=64).contains(&all), "{all} KiB");
+    }
 
     #[test]
     fn what_one_card_gives_another_takes() {
