@@ -159,8 +159,11 @@ impl SoftCard {
         }
         self.work();
         let due = self.due.load(Ordering::Relaxed);
-        // The helper will not wake in time by itself. While others run the card it looks in anyway.
-        if due < self.blocked_until.load(Ordering::SeqCst) {
+        // The helper will not wake in time by itself. While others run the card it looks in anyway. One call is enough, however
+        // long it takes to get a processor.
+        if due < self.blocked_until.load(Ordering::SeqCst)
+            && self.blocked_until.swap(0, Ordering::SeqCst) != 0
+        {
             self.wake_helper();
         }
     }
@@ -237,13 +240,16 @@ impl SoftCard {
     pub fn help(&self) {
         // Without it the kernel adds 50 us to each wait.
         let _ = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(1));
-        let mut seen = self.runs.load(Ordering::Relaxed);
+        let (mut seen, mut when) = (self.runs.load(Ordering::Relaxed), Nanos(0));
         while !self.stop.load(Ordering::Acquire) {
             self.work();
             self.introduce();
             let runs = self.runs.load(Ordering::Relaxed);
-            let busy = runs != seen;
-            seen = runs;
+            if runs != seen {
+                (seen, when) = (runs, self.now());
+            }
+            // A helper that wakes twice within a tick has perhaps only kept the others from their processor.
+            let busy = when.0 != 0 && self.now().0 < when.0 + TICK.as_nanos() as u64;
             let Some(mut core) = self.core.ask() else {
                 // Another thread runs it, and has heard that there may be more to do. What is due is its to do, too.
                 self.pause();
@@ -277,11 +283,11 @@ impl SoftCard {
     /// Blocks until there is something to do; at most for `limit`.
     fn block(&self, limit: Option<Duration>) {
         let now = self.now();
-        // Said before the look at what is due: a thread that makes something due sees it, or is seen.
         let tick = limit.map_or(u64::MAX, |limit| now.0 + limit.as_nanos() as u64);
-        self.blocked_until.store(tick, Ordering::SeqCst);
         let until = tick.min(self.due.load(Ordering::SeqCst));
         if limit.is_none() {
+            // Said before the look at what is due: a thread that makes something due sees it, or is seen. With a limit nothing is
+            // said: the helper looks in soon enough, and to be called for each message would cost more than the message.
             self.blocked_until.store(until, Ordering::SeqCst);
             fence(Ordering::SeqCst);
             if self.due.load(Ordering::SeqCst) < until {
@@ -301,8 +307,6 @@ impl SoftCard {
     /// Blocks while another thread has the turn, at most until the next look. That thread may be held up with it, by a fault of a
     /// page for example, so what is due says nothing: to look at it here would be to spin.
     fn pause(&self) {
-        let tick = self.now().0 + TICK.as_nanos() as u64;
-        self.blocked_until.store(tick, Ordering::SeqCst);
         let reads = self.rests.load(Ordering::Relaxed);
         self.wait(Some(TICK), self.udp.as_ref().filter(|_| reads));
         self.woken();
