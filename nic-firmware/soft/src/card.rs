@@ -77,6 +77,8 @@ pub struct SoftCard {
     /// Counts how often others than the helper have run the card.
     runs: AtomicU32,
     wakeups: AtomicU64,
+    /// [`Core::worked`](crate::Core::worked), as the last holder of the turn left it.
+    served: AtomicU32,
     epoch: u64,
     stop: AtomicBool,
     bell: OwnedFd,
@@ -124,6 +126,7 @@ impl SoftCard {
             blocked_until: AtomicU64::new(0),
             runs: AtomicU32::new(0),
             wakeups: AtomicU64::new(0),
+            served: AtomicU32::new(0),
             epoch: clock::monotonic(),
             stop: AtomicBool::new(false),
             bell: rustix::event::eventfd(0, flags)?,
@@ -182,7 +185,11 @@ impl SoftCard {
             if self.udp.is_some() {
                 self.look(&mut core, now);
             }
+            let before = core.worked;
             let (quiet, due) = core.serve(now, PASSES, |_| false);
+            if core.worked != before {
+                self.served.store(core.worked, Ordering::Relaxed);
+            }
             core.board.wire.call_peers();
             self.due
                 .store(due.map_or(u64::MAX, |due| due.0), Ordering::SeqCst);
@@ -229,6 +236,12 @@ impl SoftCard {
                 Some(core) => self.serve(core),
             }
         }
+    }
+
+    /// Changes when the card has served something.
+    #[must_use]
+    pub fn served(&self) -> u32 {
+        self.served.load(Ordering::Relaxed)
     }
 
     fn wake_helper(&self) {

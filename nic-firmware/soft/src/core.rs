@@ -77,6 +77,8 @@ pub struct Core<E, W> {
     pub event_loop: EventLoop,
     /// Its surroundings.
     pub board: Board<E, W>,
+    /// Counts the passes in which something came in and was handled.
+    pub worked: u32,
 }
 
 impl<E: Engine, W: Wire> Core<E, W> {
@@ -125,6 +127,7 @@ impl<E: Engine, W: Wire> Core<E, W> {
             nic,
             event_loop: EventLoop::new(),
             board,
+            worked: 0,
         })
     }
 
@@ -136,6 +139,7 @@ impl<E: Engine, W: Wire> Core<E, W> {
         loop {
             let progress = self.event_loop.poll_once(&mut self.nic, &mut self.board);
             done += 1;
+            self.worked = self.worked.wrapping_add(u32::from(progress.worked));
             let more = progress.more || self.board.has_input();
             if !more || done == passes || enough(&self.board.wire) {
                 let due = match (progress.deadline, self.board.engine.next_due()) {

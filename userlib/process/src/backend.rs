@@ -25,11 +25,10 @@ use netvm_soft::memory::WordSpace;
 
 use crate::machine::{Area, Machine, Memory, Whole};
 use crate::node::NodeParts;
+use crate::patience::Patience;
 use crate::refusal;
 use crate::segment::{Segment, address_of};
 
-/// Spins after which a waiter naps: it waits for a page, say, and the threads that bring the page need the processor.
-const PATIENCE: u32 = 2048;
 /// Spins between two chances for another thread on the same processor.
 const SPINS_PER_YIELD: u32 = 512;
 const NAP: Duration = Duration::from_micros(20);
@@ -80,6 +79,7 @@ impl<M: Machine, R: Memory<M>> Backend for NodeBackend<M, R> {
             open,
             closed,
             imports: Mutex::default(),
+            patience: Patience::default(),
         });
         let (serving, closed, number) = (Arc::clone(&port.parts), Arc::clone(&port.closed), open.port);
         let worker = std::thread::Builder::new().name(format!("netvm-paging-{number}"));
@@ -108,6 +108,7 @@ struct Port<M: Machine, R> {
     closed: Arc<AtomicBool>,
     /// What was imported, to be released by its grant.
     imports: Mutex<HashMap<(NodeId, CapabilitySlot, u64), Token>>,
+    patience: Patience,
 }
 
 impl<M: Machine, R: Memory<M>> Port<M, R> {
@@ -317,7 +318,7 @@ impl<M: Machine, R: Memory<M>> PortBackend for Port<M, R> {
 
     fn relax(&self, spins: u32) {
         let machine = &self.parts.host.machine;
-        let naps = spins >= PATIENCE;
+        let naps = self.patience.is_over(spins, || machine.served());
         let runs = machine
             .spins_per_run()
             .is_some_and(|each| naps || spins % each == each - 1);

@@ -9,6 +9,7 @@ pub mod backend;
 pub mod driver;
 pub mod machine;
 pub mod node;
+mod patience;
 pub mod refusal;
 mod segment;
 pub mod soft;

@@ -22,6 +22,11 @@ pub trait Machine: Send + Sync + 'static {
     /// After so many looks a waiter runs the card itself; `None` where a thread does that.
     fn spins_per_run(&self) -> Option<u32>;
 
+    /// Counts what the card has served, as far as threads that wait run it. Waiters take more patience from it.
+    fn served(&self) -> u32 {
+        0
+    }
+
     /// The calling thread is going to block, and runs the card no more.
     fn rest(&self) {}
 

@@ -124,6 +124,10 @@ impl Machine for ProcessCard {
         Some(2)
     }
 
+    fn served(&self) -> u32 {
+        self.card.served()
+    }
+
     fn rest(&self) {
         if self.marker.is_mine() {
             self.card.rest();
