@@ -6,6 +6,7 @@
 pub mod callgrind;
 pub mod layout;
 pub mod path;
+pub mod peers;
 pub mod sync;
 pub mod wire;
 

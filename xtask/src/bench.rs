@@ -4,6 +4,21 @@ use anyhow::{Result, bail};
 use clap::Args;
 
 use netvm_harness::cargo::{cargo, root};
+use netvm_harness::packages::{Probe, Tool, install};
+
+/// What `cargo xtask bench peers` runs beside NetVM.
+const PEERS: [Tool; 2] = [
+    Tool {
+        package: "ucx-utils",
+        needed_for: "measuring UCX",
+        probe: Probe::Runs("ucx_info", &["-v"]),
+    },
+    Tool {
+        package: "libfabric-bin",
+        needed_for: "measuring libfabric",
+        probe: Probe::Runs("fi_info", &["--version"]),
+    },
+];
 
 /// Options of `cargo xtask bench`.
 #[derive(Args)]
@@ -48,6 +63,9 @@ pub(crate) fn bench(options: &Options) -> Result<bool> {
         let what = format!("there is no benchmark `{name}`; there are: {}", names.join(", "));
         return Err(netvm_harness::Usage(what).into());
     };
+    if name == "peers" && !install(&PEERS)? {
+        return Ok(false);
+    }
     let mut command = cargo(&[
         "run",
         "--release",

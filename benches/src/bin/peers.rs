@@ -1,0 +1,56 @@
+//! `cargo xtask bench peers`: NetVM beside UCX and libfabric, between two processes of this machine, into `docs/evaluation/`.
+
+use clap::Parser;
+use netvm_benches::peers::{page, server, suite};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Runs NetVM, UCX and libfabric in turns between two processes of this machine, and compares them.
+#[derive(Parser)]
+struct Options {
+    /// Print one JSON object and write no files.
+    #[arg(long)]
+    json: bool,
+    /// One turn, and little memory.
+    #[arg(long)]
+    quick: bool,
+    /// How many turns; the median counts.
+    #[arg(long)]
+    turns: Option<u32>,
+    /// Folder of the page and the plot.
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/evaluation"))]
+    out: PathBuf,
+    /// Be the other process of NetVM's measurements.
+    #[arg(long, hide = true)]
+    serve: Option<String>,
+}
+
+fn main() -> ExitCode {
+    netvm_benches::end(run(&Options::parse()))
+}
+
+fn run(options: &Options) -> anyhow::Result<bool> {
+    if let Some(name) = &options.serve {
+        server::run(name)?;
+        return Ok(true);
+    }
+    let sizes = if options.quick {
+        suite::Sizes::QUICK
+    } else {
+        suite::Sizes::WHOLE
+    };
+    let turns = options.turns.unwrap_or(sizes.turns);
+    let measured = suite::measure(&suite::Sizes { turns, ..sizes }, &|line| eprintln!("{line}"))?;
+    if options.json {
+        println!("{}", serde_json::to_string(&measured)?);
+        return Ok(true);
+    }
+    if options.quick {
+        // Too little to be kept.
+        print!("{}", page::page(&measured)?);
+    } else {
+        page::write(&measured, &options.out)?;
+        print!("{}", page::page(&measured)?);
+    }
+    Ok(true)
+}

@@ -1,0 +1,96 @@
+//! The page `docs/evaluation/peers.md`.
+
+use super::plot;
+use super::rows::{LIBFABRIC, UCX};
+use super::suite::{Compared, Measured};
+use anyhow::{Context as _, Result};
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// What profiles say; written by hand.
+const WHY: &str = "";
+
+/// Writes page and plot into `folder`.
+///
+/// # Errors
+/// They cannot be written.
+pub fn write(measured: &Measured, folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+    let file = folder.join("peers.md");
+    std::fs::write(&file, page(measured)?).with_context(|| format!("writing {}", file.display()))?;
+    plot::ratios(&measured.rows, &folder.join("peers.svg"))
+}
+
+/// The page as Markdown.
+///
+/// # Errors
+/// None that happens: writing to a string.
+pub fn page(measured: &Measured) -> Result<String> {
+    let mut page = format!(
+        "# NetVM beside UCX and libfabric\n\n\
+         Written by `cargo xtask bench peers`; `--quick` takes some seconds and writes nothing, `--json` prints one object.\n\n\
+         Two processes of one machine, each on a processor of its own (`taskset -c 0`, `-c 1`), helper threads included. NetVM, UCX \
+         1.13 and libfabric 1.17 (Debian's `ucx-utils`, `libfabric-bin`) take turns, {} of them. Numbers are medians. A ratio is NetVM's \
+         number by the peer's of the same turn, and then the median; below it least and most. Only ratios mean something \
+         on another machine.\n\n\
+         ![NetVM by its peers](peers.svg)\n\n\
+         | what | beside | NetVM | peer | ratio | least to most | wanted | reached |\n\
+         |---|---|---|---|---|---|---|---|\n",
+        measured.turns
+    );
+    for row in &measured.rows {
+        line(&mut page, row)?;
+    }
+    writeln!(
+        page,
+        "\n## What was measured\n\n\
+         NetVM: *one way* is half of an 8-byte write with a notification that is answered by one, both sides spinning on the \
+         notification. Rates are writes without a pause from memory of `alloc`, until a `flush_remote` is answered; the target computes \
+         nothing, and the helper of its card serves. Over UDP payloads have 4,096 bytes. Fresh memory is {} MiB of `alloc`, \
+         exported, imported by the other process and written there; {} GiB where it is sparse. UCX registers memory for shared memory and TCP without \
+         pinning it, so `mlock` stands for a fabric that pins.\n\n\
+         | peer | command |\n|---|---|",
+        measured.fresh >> 20,
+        measured.fresh >> 24
+    )?;
+    for (name, ucx) in UCX {
+        writeln!(page, "| {name} | `{}` |", ucx.command())?;
+    }
+    for (name, provider) in LIBFABRIC {
+        writeln!(
+            page,
+            "| {name} | `fi_pingpong -p {provider} -e rdm -S 8 -I 20000 localhost` |"
+        )?;
+    }
+    page.push_str(WHY);
+    Ok(page)
+}
+
+/// Three digits that mean something.
+fn digits(value: f64) -> String {
+    match value.abs() {
+        0.0..0.1 => format!("{value:.4}"),
+        0.1..1.0 => format!("{value:.3}"),
+        1.0..10.0 => format!("{value:.2}"),
+        10.0..100.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+fn line(page: &mut String, row: &Compared) -> Result<()> {
+    let [least, most] = row.spread.map(digits);
+    writeln!(
+        page,
+        "| {} | {} | {} {unit} | {} {unit} | {} | {least} to {most} | {} | {} |",
+        row.what,
+        row.with,
+        digits(row.ours),
+        digits(row.theirs),
+        digits(row.ratio),
+        row.wanted,
+        row.reached
+            .map_or("", |reached| if reached { "yes" } else { "NO" }),
+        unit = row.unit,
+    )?;
+    Ok(())
+}
