@@ -32,14 +32,16 @@ pub(crate) const RING_BYTES: usize = 1 << 20;
 /// Bytes of its file.
 pub(crate) const FILE_BYTES: usize = DATA + RING_BYTES;
 
+// Each word has cache lines of its own. The counts change with each message, and the other end looks at the two flags as often:
+// beside a count they would be fetched from the other processor for each message.
 /// Bytes written so far: the producer's.
 const TAIL: usize = 0;
 /// The producer waits for room: set by the producer, cleared by whichever end acts on it.
-const FULL: usize = 8;
-/// Bytes read so far: the consumer's. On another cache line than the producer's words.
-const HEAD: usize = 256;
+const FULL: usize = 256;
+/// Bytes read so far: the consumer's.
+const HEAD: usize = 512;
 /// The consumer sleeps: set by the consumer, cleared by whichever end acts on it.
-const ASLEEP: usize = 264;
+const ASLEEP: usize = 768;
 const DATA: usize = 4096;
 
 /// Before each message stands its length, in as many bytes.
