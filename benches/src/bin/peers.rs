@@ -17,12 +17,18 @@ struct Options {
     /// How many turns; the median counts.
     #[arg(long)]
     turns: Option<u32>,
+    /// Do nothing but this, of NetVM's, for some seconds: for a profile.
+    #[arg(long, value_enum)]
+    only: Option<suite::Only>,
     /// Folder of the page and the plot.
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/evaluation"))]
     out: PathBuf,
     /// Be the other process of NetVM's measurements.
     #[arg(long, hide = true)]
     serve: Option<String>,
+    /// The other process is linked by UDP.
+    #[arg(long, hide = true)]
+    udp: bool,
 }
 
 fn main() -> ExitCode {
@@ -31,7 +37,11 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> anyhow::Result<bool> {
     if let Some(name) = &options.serve {
-        server::run(name)?;
+        server::run(name, options.udp)?;
+        return Ok(true);
+    }
+    if let Some(only) = options.only {
+        suite::only(only)?;
         return Ok(true);
     }
     let sizes = if options.quick {

@@ -46,13 +46,17 @@ impl Pair {
         let program = std::env::current_exe().context("this program has no path")?;
         let mut command: Command = processors.on(0, &program.to_string_lossy());
         command.args(["--serve", &name]);
+        if wire == Wire::Udp {
+            command.arg("--udp");
+        }
         let mut server = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let input = server.stdin.take();
         let mut output = BufReader::new(server.stdout.take().context("no output")?);
         let ready = hear(&mut output)?;
         let address = ready
-            .strip_prefix("ready ")
-            .context("the server said no address")?;
+            .strip_prefix("ready")
+            .context("the server is not ready")?
+            .trim();
         let node = SoftNode::builder().payload(4096);
         let (node, to) = match wire {
             Wire::Shared => (node, name),

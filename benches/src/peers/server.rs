@@ -3,7 +3,7 @@
 //! While a one-sided measurement runs, it either waits for the next line, so that its card's helper alone serves, or spins on a
 //! notification, as the peers' programs do.
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use netvm::{Access, NodeId, Port, PortConfig, PortId, Timeout};
 use netvm_process::SoftNode;
 use std::io::{BufRead as _, Write as _};
@@ -30,15 +30,18 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 ///
 /// # Errors
 /// A line is none that it knows, or the node fails.
-pub fn run(name: &str) -> Result<()> {
-    let node = SoftNode::builder().name(name).udp("127.0.0.1:0").payload(4096);
+pub fn run(name: &str, by_udp: bool) -> Result<()> {
+    let mut node = SoftNode::builder().name(name).payload(4096);
+    if by_udp {
+        node = node.udp("127.0.0.1:0");
+    }
     let node = node.start()?;
     let port = Port::open(&node.node(), PortConfig::number(PORT))?;
     let memory = port.alloc(BYTES)?;
     let access = Access::everyone().notify(SIGNAL..=SIGNAL);
     let _export = port.export(MEMORY, &memory, .., access)?;
-    let address = node.udp_address().context("no address for UDP")?;
-    say(&format!("ready {address}"))?;
+    let address = node.udp_address().map(|address| address.to_string());
+    say(&format!("ready {}", address.unwrap_or_default()))?;
     let mut fresh = None;
     for line in std::io::stdin().lock().lines() {
         let line = line?;

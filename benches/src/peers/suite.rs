@@ -97,6 +97,47 @@ pub fn measure(sizes: &Sizes, say: &dyn Fn(&str)) -> Result<Measured> {
     })
 }
 
+/// What can be done alone.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum Only {
+    /// Write 8 bytes there and back over shared memory.
+    Write,
+    /// Write 8 bytes without a pause over shared memory.
+    Rate,
+    /// Write 1 MiB without a pause over shared memory.
+    Large,
+    /// Write 8 bytes there and back over UDP.
+    UdpWrite,
+    /// Write 1 MiB without a pause over UDP.
+    UdpLarge,
+    /// Fetch and add over UDP.
+    UdpAdd,
+}
+
+/// Does one thing alone, for a profile.
+///
+/// # Errors
+/// The link ends.
+pub fn only(what: Only) -> Result<()> {
+    const ROUNDS: u32 = 400_000;
+    const TIME: Duration = Duration::from_secs(4);
+    let processors = Processors::here();
+    processors.begin_here()?;
+    let wire = match what {
+        Only::Write | Only::Rate | Only::Large => Wire::Shared,
+        Only::UdpWrite | Only::UdpLarge | Only::UdpAdd => Wire::Udp,
+    };
+    let mut pair = Pair::start(wire, processors)?;
+    let found = match what {
+        Only::Write | Only::UdpWrite => pair.one_way(ROUNDS),
+        Only::Rate => pair.while_it_spins(|pair| pair.rate(8, TIME)),
+        Only::Large | Only::UdpLarge => pair.while_it_spins(|pair| pair.rate(1 << 20, TIME)),
+        Only::UdpAdd => pair.while_it_spins(|pair| pair.fetch_add(ROUNDS)),
+    };
+    println!("{what:?}: {:.3}", found?);
+    Ok(())
+}
+
 fn take(sizes: &Sizes, processors: Processors) -> Result<Turn> {
     let mut turn = Turn::new();
     let time = Duration::from_millis(sizes.millis);
