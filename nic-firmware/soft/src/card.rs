@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use netvm_abi::{Nanos, NodeId};
+use netvm_abi::{Nanos, NodeId, PortId};
 use netvm_nic::Counters;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -547,6 +547,19 @@ impl SoftCard {
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.visit(|core| core.nic.next_deadline().is_none())
+    }
+
+    /// Waits until what a port has posted has left, for `limit` at most.
+    pub fn drain(&self, port: PortId, limit: Duration) {
+        let begin = Instant::now();
+        loop {
+            // A look that comes after the posting.
+            self.run();
+            if self.visit(|core| core.nic.commands(port) == 0) || begin.elapsed() >= limit {
+                return;
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
     }
 
     /// Waits until what has arrived is acknowledged, and, at most for `limit`, until every message that was sent is where its

@@ -196,6 +196,9 @@ impl<M: Machine, R: Memory<M>> PortBackend for Port<M, R> {
         if !self.parts.host.machine.is_ours() {
             return;
         }
+        if self.parts.is_open(self.open) {
+            self.parts.host.machine.linger(self.open.port);
+        }
         self.parts.close_port(self.open.port, Some(self.open.generation));
     }
 

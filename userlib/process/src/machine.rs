@@ -30,6 +30,11 @@ pub trait Machine: Send + Sync + 'static {
     /// The calling thread is going to block, and runs the card no more.
     fn rest(&self) {}
 
+    /// A port is going to be closed by its program: returns when what it has posted has left, or after a while.
+    fn linger(&self, port: PortId) {
+        let _ = port;
+    }
+
     /// Stops the card's access to memory, for ever.
     fn halt(&self);
 

@@ -65,6 +65,11 @@ impl<M: Machine, R: Memory<M>> NodeParts<M, R> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Ports that are open.
+    pub(crate) fn ports(&self) -> Vec<PortId> {
+        self.open_ports().keys().copied().collect()
+    }
+
     /// Whether this life of a port is open.
     pub(crate) fn is_open(&self, port: OpenPort) -> bool {
         let ours = |(open, _): &OpenEntry| open.generation == port.generation;

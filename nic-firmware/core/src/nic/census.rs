@@ -3,6 +3,7 @@
 //! A card that has nothing to do holds nothing. Each count looks through a whole table, so no step of the NIC may ask.
 
 use super::Nic;
+use netvm_abi::PortId;
 use netvm_abi::storage::Storage;
 
 /// Kinds of things that a NIC holds.
@@ -23,6 +24,14 @@ impl IntoIterator for Census {
 }
 
 impl<S: Storage> Nic<S> {
+    /// Commands that a port has posted and that have not left yet. One that the card has not looked at since is not among them.
+    #[must_use]
+    pub fn commands(&self, port: PortId) -> u32 {
+        self.ports
+            .get(port)
+            .map_or(0, |port| u32::from(port.pipeline.len()))
+    }
+
     /// Counts what the NIC holds.
     #[must_use]
     pub fn census(&self) -> Census {

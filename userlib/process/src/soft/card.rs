@@ -136,6 +136,10 @@ impl Machine for ProcessCard {
         }
     }
 
+    fn linger(&self, port: PortId) {
+        self.card.drain(port, super::LINGER);
+    }
+
     fn halt(&self) {
         self.card.halt();
     }

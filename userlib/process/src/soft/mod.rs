@@ -17,6 +17,7 @@
 //! ```
 
 mod card;
+mod exit;
 mod memory;
 
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -60,7 +61,8 @@ pub const UDP_SCHEME: &str = "udp://";
 const PAGE_ROWS: u32 = 1 << 15;
 /// How long a look at a link that is being greeted takes.
 const GREETING: Duration = Duration::from_millis(20);
-/// How long a node that ends waits until what it sent is in its peers' rings.
+/// How long a port or a node that ends waits for what was posted: until it has left, is in its peers' rings, or, over UDP, has been
+/// received.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Why a node could not be started, or could not do what it was asked.
@@ -222,6 +224,7 @@ impl SoftBuilder {
             threads: Threads::default(),
         });
         inner.start()?;
+        exit::remember(&inner);
         Ok(SoftNode { inner })
     }
 
@@ -275,6 +278,21 @@ impl Inner {
         let me = self.node.card.node;
         self.node.host.with(|core, glue, _| core.connect(glue, me));
         Ok(())
+    }
+}
+
+impl Inner {
+    /// The process ends, by a call that runs no destructor: what was posted leaves, and peers hear a farewell.
+    fn leave(&self) {
+        if !self.node.host.machine.is_this_process() {
+            return;
+        }
+        let begin = Instant::now();
+        let left = || LINGER.saturating_sub(begin.elapsed());
+        for port in self.node.ports() {
+            self.card.drain(port, left());
+        }
+        self.card.leave(left());
     }
 }
 

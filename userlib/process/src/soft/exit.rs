@@ -1,0 +1,47 @@
+//! A normal exit loses nothing that was posted.
+//!
+//! `exit` runs no destructors of nodes that are still in use. So a process that has nodes asks the C library to be called by
+//! `exit`, once, and keeps a list of its nodes. `_exit` and signals end a process without that, as pulling the plug does.
+
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::Inner;
+
+/// The nodes of this process, and which process that is: a child of `fork` inherits the list, and perhaps its lock.
+static NODES: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
+static PROCESS: AtomicI32 = AtomicI32::new(0);
+
+/// A node that is to leave when the process exits.
+pub(super) fn remember(node: &Arc<Inner>) {
+    let me = rustix::process::getpid().as_raw_pid();
+    let mut nodes = NODES.lock().unwrap_or_else(PoisonError::into_inner);
+    nodes.retain(|node| node.strong_count() != 0);
+    nodes.push(Arc::downgrade(node));
+    // A child of `fork` has inherited the registration.
+    if PROCESS.swap(me, Ordering::AcqRel) == 0 {
+        // SAFETY: the function may be called at any time; it is a part of the program, which is not unloaded before. Without
+        // memory for the registration an exit is as sudden as a signal.
+        let _ = unsafe { libc::atexit(leave) };
+    }
+}
+
+extern "C" fn leave() {
+    if PROCESS.load(Ordering::Acquire) != rustix::process::getpid().as_raw_pid() {
+        return;
+    }
+    let nodes = std::mem::take(&mut *NODES.lock().unwrap_or_else(PoisonError::into_inner));
+    // All at once: each may have to wait for its peers.
+    std::thread::scope(|scope| {
+        for node in nodes {
+            let leaves = std::thread::Builder::new().spawn_scoped(scope, move || {
+                if let Some(node) = node.upgrade() {
+                    node.leave();
+                    // Its destructor would wait for threads, which end with the process.
+                    std::mem::forget(node);
+                }
+            });
+            drop(leaves);
+        }
+    });
+}
