@@ -18,6 +18,9 @@ use netvm_harness::report::{Finished, Progress, Summary, Verdict};
 /// How many minutes a whole run may take, unless told otherwise. CI stops at 90, and installs packages before it.
 const LIMIT: u64 = 80;
 
+/// What `--long` adds to the stage `unit`.
+const LONGER: Duration = Duration::from_secs(20 * 60);
+
 /// Options of `cargo xtask test`.
 #[derive(Args)]
 pub(crate) struct Options {
@@ -39,6 +42,10 @@ pub(crate) struct Options {
     /// No stage starts or goes on after this many minutes; each stage has a share of them.
     #[arg(long, value_name = "MINUTES", default_value_t = LIMIT)]
     limit: u64,
+    /// Whole versions of tests that are short otherwise: 1,000 killed processes, minutes of hostile ones. Twenty minutes more than
+    /// --limit.
+    #[arg(long)]
+    long: bool,
     /// A stage that cannot run here fails the run.
     #[arg(long, env = "CI", value_parser = FalseyValueParser::new())]
     no_skips: bool,
@@ -58,6 +65,8 @@ pub(crate) struct Context<'a> {
     pub(crate) fuzz_seconds: u64,
     /// Fresh simulator seeds to run.
     pub(crate) seeds: u32,
+    /// Whether tests have their whole versions.
+    pub(crate) long: bool,
     log: PathBuf,
     deadline: Instant,
     interrupted: &'a AtomicBool,
@@ -141,7 +150,10 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     }
 
     let started = Instant::now();
-    let ends = shares(&chosen, Duration::from_secs(options.limit * 60));
+    let mut ends = shares(&chosen, Duration::from_secs(options.limit * 60));
+    if options.long {
+        lengthen(&chosen, &mut ends);
+    }
     let mut finished: Vec<Finished> = Vec::new();
     for (at, (stage, end)) in chosen.iter().zip(ends).enumerate() {
         let log = logs.join(format!("{}.log", stage.name));
@@ -149,6 +161,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         let context = Context {
             fuzz_seconds: options.fuzz_seconds,
             seeds: options.seeds,
+            long: options.long,
             log,
             deadline: started + end,
             interrupted: &interrupted,
@@ -174,6 +187,14 @@ fn shares(chosen: &[&Stage], whole: Duration) -> Vec<Duration> {
             whole.mul_f64(until as f64 / all as f64)
         })
         .collect()
+}
+
+/// Gives the stage that has the whole versions the time for them.
+fn lengthen(chosen: &[&Stage], ends: &mut [Duration]) {
+    let long = chosen.iter().position(|stage| stage.name == "unit");
+    for end in ends.iter_mut().skip(long.unwrap_or(usize::MAX)) {
+        *end += LONGER;
+    }
 }
 
 fn choose(only: &[String]) -> Result<Vec<&'static Stage>> {
@@ -268,6 +289,16 @@ mod tests {
             );
             before = end;
         }
+    }
+
+    #[test]
+    fn whole_versions_take_no_time_from_other_stages() {
+        let all: Vec<&Stage> = STAGES.iter().collect();
+        let ends = shares(&all, Duration::from_secs(LIMIT * 60));
+        let mut long = ends.clone();
+        lengthen(&all, &mut long);
+        assert_eq!(long[0], ends[0], "`unit` is not the first");
+        assert_eq!(long.last().copied(), ends.last().map(|end| *end + LONGER));
     }
 
     #[test]

@@ -257,6 +257,9 @@ fn unit(context: &mut Context<'_>) -> Result<Outcome> {
     if let Some(first) = seeds_of_the_tree() {
         command.env("PROPTEST_RNG_SEED", first.to_string());
     }
+    if context.long {
+        command.env("NETVM_LONG", "1");
+    }
     context.exec(&mut command)?;
     context.tests()
 }
