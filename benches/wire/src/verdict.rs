@@ -119,7 +119,8 @@ pub fn goals(streams: &[Stream], completions: &[Completion]) -> Vec<Goal> {
 
 /// Whether the goal of a completion is not reached yet.
 fn is_not_yet(one: &Completion) -> bool {
-    one.setting.case == Case::Middle || one.setting.round_trip < 100_000
+    one.setting.case == Case::Middle
+        || (one.setting.case == Case::TailAnswer && one.setting.round_trip < 100_000)
 }
 
 #[cfg(test)]

@@ -213,7 +213,7 @@ counters! {
     dropped,
     /// Messages and answers sent again, because the wire seemed to have lost them.
     retransmitted,
-    /// Times that nothing came back for so long that a message was sent again to ask.
+    /// Times that nothing came back for so long that the other card was asked, or a message was sent again to ask.
     tail_probes,
     /// Requests thrown away as they came, because too many answers before theirs were not known to have been received: they
     /// come again.

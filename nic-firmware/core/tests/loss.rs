@@ -194,6 +194,7 @@ fn a_loss_is_found_by_what_follows() {
         assert!(world.nodes[0].post(1, &inline(op, 0x10000, 8), &[7; 8]));
         world.pass(Nanos::from_millis(1));
     }
+    let asked = world.nodes[0].counters().tail_probes;
     let mut first = true;
     world.lost = Box::new(move |message| message.header.kind == Kind::Write && std::mem::take(&mut first));
     assert!(world.nodes[0].post(1, &inline(5, 0x10008, 8), &[8; 8]));
@@ -204,8 +205,30 @@ fn a_loss_is_found_by_what_follows() {
     world.run();
     assert_eq!(world.nodes[1].memory(1, 0x10008, 8), [8; 8]);
     assert!(world.now < lost_at.after(Nanos::from_micros(100)));
-    assert_eq!(world.nodes[0].counters().tail_probes, 0);
+    assert_eq!(world.nodes[0].counters().tail_probes, asked);
     assert_eq!(world.nodes[0].counters().retransmitted, 1);
+}
+
+/// Nothing follows the message that is lost, and round trips are short: its sender asks, instead of waiting for an
+/// acknowledgement that may only be delayed. Where one is only delayed, nothing leaves twice.
+#[test]
+fn a_lost_tail_is_found_before_an_acknowledgement_is_due() {
+    let mut world = linked(0);
+    for op in 1..=4 {
+        assert!(world.nodes[0].post(1, &inline(op, 0x10000, 8), &[7; 8]));
+        world.pass(Nanos::from_millis(1));
+    }
+    assert_eq!(world.nodes[0].counters().retransmitted, 0);
+    let mut first = true;
+    world.lost = Box::new(move |message| message.header.kind == Kind::Write && std::mem::take(&mut first));
+    assert!(world.nodes[0].post(1, &inline(5, 0x10008, 8), &[8; 8]));
+    world.run();
+    let delay = world.nodes[0].nic.config().timers.ack_delay;
+    world.pass(Nanos(delay.0 / 2));
+    assert_eq!(world.nodes[1].memory(1, 0x10008, 8), [8; 8]);
+    assert_eq!(world.nodes[0].counters().retransmitted, 1);
+    world.pass(Nanos::from_millis(500));
+    assert_eq!(world.nodes[1].counters().duplicates, 0);
 }
 
 /// Everything has been received, and the one acknowledgement that gives the credits back is lost: they are asked for in

@@ -10,6 +10,8 @@
 //! - If nothing comes back for a while (the smoothed round trip, four times its variation, and the delay of an
 //!   acknowledgement), the message that left last is sent again as a probe of the tail: the acknowledgement that it
 //!   asks for tells what else is lost. Without an answer the wait doubles, up to [`Timers::probe_interval`].
+//! - Where the delay of an acknowledgement is longer than a round trip, it would be most of that wait. So the other card
+//!   is asked first (`Probe`), without the delay: a frame without payload, and nothing leaves twice.
 //!
 //! A message that has left again too often ends the life of the link; so does a peer that acknowledges nothing
 //! ([`super::timers`]). Whether a message is new, the receiver knows by its number: [`super::received`].
@@ -40,8 +42,12 @@ struct RoundTripTime {
     variation: u32,
     least: u32,
     measured: bool,
-    /// How long an acknowledgement may take, in nanoseconds.
+    /// How long an acknowledgement may take that is delayed, in nanoseconds.
     wait: u64,
+    /// The same of one that is not.
+    at_once: u64,
+    /// When what has left is first looked at.
+    first: u64,
 }
 
 impl RoundTripTime {
@@ -51,6 +57,8 @@ impl RoundTripTime {
         least: u32::MAX,
         measured: false,
         wait: FIRST_WAIT,
+        at_once: FIRST_WAIT,
+        first: FIRST_WAIT,
     };
 
     /// A round trip has taken this long (RFC 6298).
@@ -65,7 +73,18 @@ impl RoundTripTime {
             (self.smoothed, self.variation, self.measured) = (took, took / 2, true);
         }
         let spread = (4 * u64::from(self.variation)).max(u64::from(LEAST_REORDERING));
-        self.wait = (u64::from(self.smoothed) + spread) * Stamp::TICK + timers.ack_delay.0;
+        self.at_once = (u64::from(self.smoothed) + spread) * Stamp::TICK;
+        self.wait = self.at_once + timers.ack_delay.0;
+        self.first = if self.asks_early(timers) {
+            self.at_once
+        } else {
+            self.wait
+        };
+    }
+
+    /// Whether to wait for the delay of an acknowledgement takes longer than to ask for one.
+    fn asks_early(&self, timers: &Timers) -> bool {
+        self.measured && u64::from(self.smoothed) * Stamp::TICK < timers.ack_delay.0
     }
 }
 
@@ -87,6 +106,8 @@ pub(super) struct Resend {
     again: u16,
     /// Waits in a row without an answer.
     waits: u8,
+    /// Since something last left, the other card has been asked for an acknowledgement.
+    asked: bool,
     /// Times in a row that credits were asked for in vain: all has been received, and not all has landed.
     asks: u8,
     /// By how much the reordering window has grown.
@@ -114,6 +135,7 @@ impl Resend {
             answers: first,
             again: 0,
             waits: 0,
+            asked: false,
             asks: 0,
             reordering: 1,
             repeats: 0,
@@ -227,7 +249,7 @@ impl<S: Storage> Links<S> {
         if let Some(kept) = self.kept.get_mut(at) {
             *kept = copies.keep(stamp, header, payload);
         }
-        let at = now.0 + resend.time.wait;
+        let at = now.0 + resend.time.first;
         if !self.rings_before(id, at) {
             self.ring_at(id, now, Nanos(at));
         }
@@ -267,7 +289,7 @@ impl<S: Storage> Links<S> {
         if let Some(kept) = self.kept.get_mut(at) {
             *kept = copies.keep(stamp, header, payload);
         }
-        let at = now.0 + resend.time.wait;
+        let at = now.0 + resend.time.first;
         if !self.rings_before(id, at) {
             self.ring_at(id, now, Nanos(at));
         }
@@ -414,10 +436,20 @@ impl<S: Storage> Links<S> {
                 let resend = &mut peer.resend;
                 (resend.asks, resend.since) = (resend.asks.saturating_add(1), now);
             }
+            env.counters.probes_sent += 1;
             self.arm_resend(&env.config, id, now);
             return Overdue::Ask;
         }
-        // The tail may be lost, or the acknowledgement. Each second time what left first goes again instead.
+        // The tail may be lost, or the acknowledgement is delayed.
+        if self.asks_early(&env.config, id, peer) {
+            if let Some(peer) = self.get_mut(id) {
+                (peer.resend.asked, peer.resend.since) = (true, now);
+            }
+            env.counters.tail_probes += 1;
+            self.arm_resend(&env.config, id, now);
+            return Overdue::Ask;
+        }
+        // No answer. Each second time what left first goes again instead of what left last.
         let Some(again) = self.end_of(&env.config, id, peer.resend.waits.is_multiple_of(2)) else {
             return Overdue::Nothing;
         };
@@ -441,15 +473,9 @@ impl<S: Storage> Links<S> {
                 .since
                 .after(Nanos(wait.min(config.timers.probe_interval.0)));
         }
-        let last = if resend.again == 0 {
-            None
-        } else {
-            self.end_of(config, id, true)
-                .and_then(|last| self.copies.get(last))
-        };
-        let (times, asks) = last.map_or((0, false), |last| (last.times(), last.asks()));
-        let once = if asks && resend.time.measured {
-            resend.time.wait.saturating_sub(config.timers.ack_delay.0)
+        let (times, asks) = self.last_again(config, id, peer);
+        let once = if asks || resend.asked || resend.time.asks_early(&config.timers) {
+            resend.time.at_once
         } else {
             resend.time.wait
         };
@@ -458,6 +484,24 @@ impl<S: Storage> Links<S> {
         resend
             .since
             .after(Nanos(wait.min(config.timers.probe_interval.0)))
+    }
+
+    /// Whether the other card is to be asked before anything leaves again: not of what asks by itself.
+    fn asks_early(&self, config: &Config, id: NodeId, peer: &Peer) -> bool {
+        let resend = &peer.resend;
+        let first = resend.time.asks_early(&config.timers) && !resend.asked && resend.waits == 0;
+        first && !self.last_again(config, id, peer).1
+    }
+
+    /// Of the message that left last, if it has left again: how often, and whether it asks for an acknowledgement.
+    fn last_again(&self, config: &Config, id: NodeId, peer: &Peer) -> (u8, bool) {
+        if peer.resend.again == 0 {
+            return (0, false);
+        }
+        let last = self
+            .end_of(config, id, true)
+            .and_then(|last| self.copies.get(last));
+        last.map_or((0, false), |last| (last.times(), last.asks()))
     }
 
     /// A message leaves again: nothing, if it has done so too often, and its link is lost.
@@ -475,7 +519,7 @@ impl<S: Storage> Links<S> {
         }
         let peer = self.peers.get_mut(id.index())?;
         peer.resend.again += u16::from(times == 0);
-        peer.resend.since = now;
+        (peer.resend.since, peer.resend.asked) = (now, false);
         self.arm_resend(&env.config, id, now);
         self.copies.get_mut(copy)
     }
@@ -519,7 +563,7 @@ impl Resend {
         if !self.awaits(next) {
             (self.newest, self.waits) = (Stamp::of(now), 0);
         }
-        self.since = now;
+        (self.since, self.asked) = (now, false);
     }
 }
 
