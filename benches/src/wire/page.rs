@@ -15,13 +15,13 @@ const WHY: &str = "
 - *Goodput.* Credits follow the LSN, so one lost message holds up a window of 64, which a stream uses up anyway (*credits*). With
   1 % lost, 4 KiB and 10 us a loss costs about 10 us, one round trip; *staging* is 0: staging buffers hold nothing up.
 - *Goodput where much is lost.* A window whose credits are used up has nothing behind a message that is lost again, so time alone
-  finds the loss. *Asked* counts these waits: 960 of 12,000 messages of 64 B with 30 % lost. A first one takes the delay of an
-  acknowledgement (100 us) on top of the round trip, and those after the third double.
+  finds the loss. *Asked* counts these waits. With 10 us the first is a round trip and a little; those after the third double.
 - *Stalls* are waits of up to 100 ms. A card whose messages have all been received asks for the credits that are missing, and
   asks less often each time; where much is lost, some of these questions are.
 - *In a stream* 2.8 round trips: of the messages past a gap the first and each eighth are acknowledged at once, and the first says
   too little, because it left less than a reordering window after the lost one.
-- *At the tail* with 10 us: the delay of an acknowledgement, 100 us, is ten round trips. With 100 us it is reached.
+- *At the tail* with 10 us: the sender asks after a round trip and four times its variation, at least 1 us. What it hears takes
+  a round trip more, the message sent again another one. The answer of a flush comes half a round trip after that.
 ";
 
 /// Writes page and plot into `folder`.

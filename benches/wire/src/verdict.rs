@@ -119,8 +119,11 @@ pub fn goals(streams: &[Stream], completions: &[Completion]) -> Vec<Goal> {
 
 /// Whether the goal of a completion is not reached yet.
 fn is_not_yet(one: &Completion) -> bool {
-    one.setting.case == Case::Middle
-        || (one.setting.case == Case::TailAnswer && one.setting.round_trip < 100_000)
+    match one.setting.case {
+        Case::Middle => true,
+        Case::TailWrite => false,
+        Case::TailFlush | Case::TailAnswer => one.setting.round_trip < 100_000,
+    }
 }
 
 #[cfg(test)]
