@@ -75,6 +75,30 @@ counters! {
 }
 
 counters! {
+    /// Of a name that a port exports a range under.
+    pub struct ExportTally {
+        /// Its port.
+        port,
+        /// Address of its first byte in its process.
+        start,
+        /// Its bytes.
+        bytes,
+        /// What importers may do at most, as bits of [`Modes`](netvm_abi::control::Modes).
+        mode_bits,
+        /// Lowest notification number that importers may use; 0: none.
+        notify_first,
+        /// Highest notification number that importers may use.
+        notify_last,
+        /// Capabilities that importers hold.
+        grants,
+        /// Capabilities that are being taken back.
+        grants_ending,
+        /// 1 once the name is free again, and its capabilities are being taken back.
+        ending,
+    }
+}
+
+counters! {
     /// Of the link to a node, or to this node itself.
     pub struct PeerTally {
         /// Incarnation of the link; 0 while it is down.

@@ -37,6 +37,7 @@ pub mod window;
 
 pub use config::{Config, ConfigError, Timers};
 pub use counters::Counters;
+pub use links::LinkReport;
 pub use nic::census;
 pub use nic::{Found, Frame, Nic};
 pub use ports::notify;

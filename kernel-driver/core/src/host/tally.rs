@@ -2,8 +2,10 @@
 
 use super::Host;
 use crate::bounce::WorkKind;
+use crate::exports::State as ExportState;
 use crate::platform::Platform;
-use crate::tally::{PeerTally, PortTally, SegmentTally, WorkTally};
+use crate::tally::{ExportTally, PeerTally, PortTally, SegmentTally, WorkTally};
+use netvm_abi::control::NAME_BYTES;
 use netvm_abi::shared_map::status_page;
 use netvm_abi::storage::Storage;
 use netvm_abi::words::SharedWords;
@@ -83,6 +85,27 @@ impl<S: Storage> Host<S> {
             in_hand: u64::from(segment.in_hand),
         };
         Some((place, tally, segment.tally))
+    }
+
+    /// The first export from place `from` of the table on, those that are ending included: its place, and its
+    /// name, padded with zeroes.
+    #[must_use]
+    pub fn export_tally(&self, from: u32) -> Option<(u32, [u8; NAME_BYTES], ExportTally)> {
+        let mut exports = self.exports.table.iter().enumerate().skip(from as usize);
+        let (place, export) = exports.find(|(_, export)| export.state != ExportState::Free)?;
+        let root = &export.root;
+        let tally = ExportTally {
+            port: u64::from(root.port.0),
+            start: root.start.0,
+            bytes: root.end.0.saturating_sub(root.start.0),
+            mode_bits: u64::from(root.modes.bits()),
+            notify_first: u64::from(root.notify_first.0),
+            notify_last: u64::from(root.notify_last.0),
+            grants: u64::from(export.grants.len()),
+            grants_ending: u64::from(export.ending),
+            ending: u64::from(export.state == ExportState::Ending),
+        };
+        Some((place as u32, export.name, tally))
     }
 
     /// The first node from `from` on whose link is up, or that has ever sent anything to page in.

@@ -97,13 +97,15 @@ pub(super) struct Resend {
     /// The echo of the last round trip that was measured.
     measured: Stamp,
     /// Every request before it has been received.
-    requests: Seq,
+    pub(super) requests: Seq,
     /// The next answer's number, and the lowest that has not been received.
     next_answer: Seq,
     answers: Seq,
     /// Of what has not been received, how many have left more than once: without any, what left first has the lowest
     /// number.
     again: u16,
+    /// Times that something has left again, in this life of the link.
+    pub(super) resent: u32,
     /// Waits in a row without an answer.
     waits: u8,
     /// Since something last left, the other card has been asked for an acknowledgement.
@@ -134,6 +136,7 @@ impl Resend {
             next_answer: first,
             answers: first,
             again: 0,
+            resent: 0,
             waits: 0,
             asked: false,
             asks: 0,
@@ -162,6 +165,11 @@ impl Resend {
             Lane::Requests => (self.requests, next),
             Lane::Answers => (self.answers, self.next_answer),
         }
+    }
+
+    /// The smoothed round trip in ticks, if one has been measured.
+    pub(super) fn round_trip(&self) -> Option<u32> {
+        self.time.measured.then_some(self.time.smoothed)
     }
 
     /// The reordering window in ticks.
@@ -519,6 +527,7 @@ impl<S: Storage> Links<S> {
         }
         let peer = self.peers.get_mut(id.index())?;
         peer.resend.again += u16::from(times == 0);
+        peer.resend.resent = peer.resend.resent.wrapping_add(1);
         (peer.resend.since, peer.resend.asked) = (now, false);
         self.arm_resend(&env.config, id, now);
         self.copies.get_mut(copy)

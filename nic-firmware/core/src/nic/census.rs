@@ -3,8 +3,9 @@
 //! A card that has nothing to do holds nothing. Each count looks through a whole table, so no step of the NIC may ask.
 
 use super::Nic;
-use netvm_abi::PortId;
+use crate::links::LinkReport;
 use netvm_abi::storage::Storage;
+use netvm_abi::{NodeId, PortId};
 
 /// Kinds of things that a NIC holds.
 const KINDS: usize = 14;
@@ -30,6 +31,12 @@ impl<S: Storage> Nic<S> {
         self.ports
             .get(port)
             .map_or(0, |port| u32::from(port.pipeline.len()))
+    }
+
+    /// What the link to a node shows of itself.
+    #[must_use]
+    pub fn link_report(&self, node: NodeId) -> Option<LinkReport> {
+        self.links.report(node)
     }
 
     /// Counts what the NIC holds.
