@@ -9,6 +9,9 @@
 //! itself ([`SoftCard::rest`]), so that the next message calls the helper at once. The kernel calls it for a socket; so it waits
 //! for that while no thread runs the card, and looks into it from time to time while others do.
 
+mod report;
+
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
@@ -23,10 +26,14 @@ use rustix::io::Errno;
 use crate::board::Engine as _;
 use crate::clock;
 use crate::direct::Direct;
-use crate::shm::introduce::{self, Half, Introduction, LinkError, Met};
+use crate::shm::introduce::{self, Caller, Half, Introduction, LinkError, Met, Wants};
+use crate::shm::question::Question;
+pub use crate::shm::wires::Carrier;
 use crate::shm::wires::{Lines, Link, Wires};
 use crate::turn::{Holder, Turn};
 use crate::udp::{Udp, UdpStats};
+
+pub use report::LinkStats;
 
 /// A software card's core.
 pub type Core = crate::core::Core<Direct, Wires>;
@@ -41,6 +48,8 @@ const TICK: Duration = Duration::from_micros(200);
 const LEAVE: Duration = Duration::from_millis(2);
 /// How long a process that has knocked may take to introduce itself.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How many may have knocked and said nothing; of more, the one that knocked first goes.
+const MOST_KNOCKING: usize = 64;
 /// How long an answer to a datagram that asks for a link is waited for, and how often it is looked for.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
@@ -65,6 +74,9 @@ pub struct CardStats {
 /// What happens when a link is made.
 pub type Linked = Box<dyn Fn(NodeId) + Send + Sync>;
 
+/// What a program that asks is told ([`crate::shm::question`]).
+pub type Answers = Box<dyn Fn(Question) -> Option<Vec<u8>> + Send + Sync>;
+
 /// A card.
 pub struct SoftCard {
     node: NodeId,
@@ -87,6 +99,7 @@ pub struct SoftCard {
     udp: Option<OwnedFd>,
     listeners: Vec<OwnedFd>,
     linked: OnceLock<Linked>,
+    answers: OnceLock<Answers>,
     peers: Mutex<Peers>,
     /// A thread has said that it is going to block, and none has run the card since.
     rests: AtomicBool,
@@ -96,7 +109,7 @@ pub struct SoftCard {
 #[derive(Default)]
 struct Peers {
     lines: Vec<(NodeId, Arc<Lines>)>,
-    knocking: Vec<(Half, Instant)>,
+    knocking: VecDeque<(Caller, Instant)>,
     /// Nodes with which a link was made, of which the driver has not heard.
     met: Vec<NodeId>,
 }
@@ -132,6 +145,7 @@ impl SoftCard {
             bell: rustix::event::eventfd(0, flags)?,
             listeners,
             linked: OnceLock::new(),
+            answers: OnceLock::new(),
             peers: Mutex::default(),
             udp,
             rests: AtomicBool::new(false),
@@ -141,6 +155,11 @@ impl SoftCard {
     /// Says, once, what happens when a link is made.
     pub fn on_link(&self, linked: Linked) {
         let _ = self.linked.set(linked);
+    }
+
+    /// Says, once, what a program that asks is told.
+    pub fn on_question(&self, answers: Answers) {
+        let _ = self.answers.set(answers);
     }
 
     /// Time since the card was made.
@@ -336,7 +355,7 @@ impl SoftCard {
         let knocking: Vec<OwnedFd> = peers
             .knocking
             .iter()
-            .filter_map(|(half, _)| half.socket().try_clone().ok())
+            .filter_map(|(caller, _)| caller.socket().try_clone().ok())
             .collect();
         let patience = (!knocking.is_empty()).then_some(PATIENCE);
         drop(peers);
@@ -406,18 +425,31 @@ impl SoftCard {
     fn answer_the_door(&self) {
         for listener in &self.listeners {
             let flags = rustix::net::SocketFlags::CLOEXEC | rustix::net::SocketFlags::NONBLOCK;
-            while let Ok(socket) = rustix::net::accept_with(listener, flags) {
-                if let Ok(half) = Half::accepted(socket) {
-                    self.peers().knocking.push((half, Instant::now() + PATIENCE));
+            for _ in 0..MOST_KNOCKING {
+                let Ok(socket) = rustix::net::accept_with(listener, flags) else {
+                    break;
+                };
+                let Ok(caller) = Caller::accepted(socket) else {
+                    continue;
+                };
+                let knocking = &mut self.peers().knocking;
+                knocking.push_back((caller, Instant::now() + PATIENCE));
+                if knocking.len() > MOST_KNOCKING {
+                    knocking.pop_front();
                 }
             }
         }
         let knocking = std::mem::take(&mut self.peers().knocking);
-        for (half, deadline) in knocking {
-            if readable(&half) {
-                self.welcome(half);
-            } else if Instant::now() < deadline {
-                self.peers().knocking.push((half, deadline));
+        for (caller, deadline) in knocking {
+            match caller.wants() {
+                Wants::Link(half) => self.welcome(half),
+                Wants::Answer(asked) => {
+                    asked.answer(|question| self.answers.get().and_then(|give| give(question)));
+                }
+                Wants::Waits(caller) if Instant::now() < deadline => {
+                    self.peers().knocking.push_back((caller, deadline));
+                }
+                Wants::Waits(_) | Wants::Nothing => {}
             }
         }
     }
@@ -601,20 +633,6 @@ impl SoftCard {
 /// Takes an eventfd's count.
 fn drain(bell: &OwnedFd) {
     let _ = rustix::io::read(bell, &mut [0; 8]);
-}
-
-fn readable(half: &Half) -> bool {
-    let mut fds = [PollFd::new(half.socket(), PollFlags::IN)];
-    matches!(
-        rustix::event::poll(
-            &mut fds,
-            Some(&Timespec {
-                tv_sec: 0,
-                tv_nsec: 0
-            })
-        ),
-        Ok(1)
-    )
 }
 
 #[cfg(test)]

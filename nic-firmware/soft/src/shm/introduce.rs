@@ -23,11 +23,12 @@ use rustix::net::{
 use rustix::process::{Pid, PidfdFlags};
 
 use super::mapping::Shared;
+use super::question::{self, Asked};
 use super::ring::{Consumer, FILE_BYTES, Producer};
 use super::wires::{Lines, Link};
 pub use crate::link_error::LinkError;
 
-fn system(what: &'static str) -> impl FnOnce(Errno) -> LinkError {
+pub(super) fn system(what: &'static str) -> impl FnOnce(Errno) -> LinkError {
     move |errno| LinkError::System(what, errno)
 }
 
@@ -100,7 +101,7 @@ pub(super) fn process_of(name: &str) -> Option<Pid> {
 }
 
 /// The address of a node: a name, or `#` and a number.
-fn address(name: &str) -> Result<SocketAddrUnix, LinkError> {
+pub(super) fn address(name: &str) -> Result<SocketAddrUnix, LinkError> {
     if name.is_empty() || name.len() > 64 || name.contains('\0') {
         return Err(LinkError::BadName);
     }
@@ -108,7 +109,7 @@ fn address(name: &str) -> Result<SocketAddrUnix, LinkError> {
     SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(|_| LinkError::BadName)
 }
 
-fn socket() -> Result<OwnedFd, LinkError> {
+pub(super) fn socket() -> Result<OwnedFd, LinkError> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
         .map_err(system("a Unix socket"))
@@ -152,6 +153,67 @@ pub fn claim(number: Option<NodeId>, nodes: u16) -> Result<(NodeId, OwnedFd), Li
     Err(LinkError::NoNumber)
 }
 
+/// Whether the other end of a socket belongs to a user that is allowed.
+pub(super) fn is_of_this_user(socket: &OwnedFd) -> Result<(), LinkError> {
+    let peer = rustix::net::sockopt::socket_peercred(socket).map_err(system("SO_PEERCRED"))?;
+    if peer.uid == rustix::process::getuid() {
+        Ok(())
+    } else {
+        Err(LinkError::OtherUser(peer.uid.as_raw()))
+    }
+}
+
+/// A process that has connected and said nothing yet. It costs a descriptor.
+#[derive(Debug)]
+pub struct Caller {
+    socket: OwnedFd,
+}
+
+/// What a process that has connected wants.
+#[derive(Debug)]
+pub enum Wants {
+    /// It has said nothing yet.
+    Waits(Caller),
+    /// A link.
+    Link(Half),
+    /// To know something.
+    Answer(Asked),
+    /// It has gone, or the kernel gives nothing.
+    Nothing,
+}
+
+impl Caller {
+    /// For a connection that a listening socket has taken.
+    ///
+    /// # Errors
+    /// The other side belongs to another user.
+    pub fn accepted(socket: OwnedFd) -> Result<Self, LinkError> {
+        is_of_this_user(&socket)?;
+        Ok(Self { socket })
+    }
+
+    /// The descriptor to wait for.
+    #[must_use]
+    pub fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    /// What it has said, as far as one must know to go on.
+    #[must_use]
+    pub fn wants(self) -> Wants {
+        let mut beginning = [0; 4];
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        match rustix::net::recv(&self.socket, &mut beginning[..], flags) {
+            Err(Errno::AGAIN | Errno::INTR) => Wants::Waits(self),
+            Err(_) | Ok((0, _)) => Wants::Nothing,
+            Ok((got, _)) if question::is_question(beginning.get(..got).unwrap_or_default()) => {
+                Asked::take(self.socket).map_or(Wants::Nothing, Wants::Answer)
+            }
+            Ok(_) => Half::new(self.socket).map_or(Wants::Nothing, Wants::Link),
+        }
+    }
+}
+
 /// A link that is being made: this side's half of it.
 #[derive(Debug)]
 pub struct Half {
@@ -164,10 +226,7 @@ pub struct Half {
 impl Half {
     /// This side's half, for a socket whose other end belongs to a user that is allowed.
     fn new(socket: OwnedFd) -> Result<Self, LinkError> {
-        let peer = rustix::net::sockopt::socket_peercred(&socket).map_err(system("SO_PEERCRED"))?;
-        if peer.uid != rustix::process::getuid() {
-            return Err(LinkError::OtherUser(peer.uid.as_raw()));
-        }
+        is_of_this_user(&socket)?;
         let (file, ring) = Shared::create("netvm-ring", FILE_BYTES).map_err(system("a memfd"))?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let bell = rustix::event::eventfd(0, flags).map_err(system("an eventfd"))?;
@@ -177,20 +236,6 @@ impl Half {
             ring,
             bell,
         })
-    }
-
-    /// For a connection that a listening socket has taken.
-    ///
-    /// # Errors
-    /// The other side belongs to another user, or the kernel gives nothing.
-    pub fn accepted(socket: OwnedFd) -> Result<Self, LinkError> {
-        Self::new(socket)
-    }
-
-    /// The descriptor to wait for.
-    #[must_use]
-    pub fn socket(&self) -> &OwnedFd {
-        &self.socket
     }
 
     /// Sends an introduction with this half's descriptors.
@@ -347,7 +392,7 @@ pub fn connect(name: &str, me: NodeId, deadline: Instant) -> Result<(Introductio
     }
 }
 
-fn readable(socket: &OwnedFd, limit: Duration) -> Result<bool, LinkError> {
+pub(super) fn readable(socket: &OwnedFd, limit: Duration) -> Result<bool, LinkError> {
     let mut fds = [PollFd::new(socket, PollFlags::IN)];
     let limit = Timespec::try_from(limit).unwrap_or(Timespec {
         tv_sec: 1,

@@ -6,6 +6,7 @@
 
 pub mod introduce;
 mod mapping;
+pub mod question;
 mod ring;
 pub mod running;
 pub mod wires;

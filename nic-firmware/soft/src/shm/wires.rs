@@ -1,6 +1,7 @@
 //! All links of a card, as its wire: those over shared memory, and those over [UDP](crate::udp).
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -8,7 +9,7 @@ use std::sync::atomic::{Ordering, fence};
 use netvm_abi::wire::{Body, Header};
 use netvm_abi::{Incarnation, Nanos, NodeId};
 
-use super::ring::{BadRing, Consumer, Producer};
+use super::ring::{BadRing, Consumer, FILE_BYTES, Producer};
 use crate::message::{Message, Spare};
 use crate::udp::Udp;
 use crate::wire::Wire;
@@ -95,6 +96,32 @@ impl Link {
     }
 }
 
+/// What carries the messages to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// Nothing: there is no link.
+    None,
+    /// The node is this one.
+    Itself,
+    /// Rings in memory that both processes map.
+    SharedMemory,
+    /// Datagrams.
+    Udp,
+}
+
+/// The way by which messages to a node leave.
+#[derive(Clone, Copy, Debug)]
+pub struct Way {
+    /// What carries them.
+    pub carrier: Carrier,
+    /// Where datagrams go to.
+    pub address: Option<SocketAddr>,
+    /// Messages that found no room in the ring.
+    pub waiting: u32,
+    /// Bytes that the rings take, of both directions.
+    pub ring_bytes: u64,
+}
+
 /// All links of a card, and the way from the card to itself.
 #[derive(Debug)]
 pub struct Wires {
@@ -173,6 +200,37 @@ impl Wires {
     /// The lines of links that have ended since the last call, for what waits for them.
     pub fn take_ended(&mut self) -> Vec<Arc<Lines>> {
         std::mem::take(&mut self.ended)
+    }
+
+    /// The way by which messages to a node leave.
+    #[must_use]
+    pub fn way(&self, node: NodeId) -> Way {
+        let none = Way {
+            carrier: Carrier::None,
+            address: None,
+            waiting: 0,
+            ring_bytes: 0,
+        };
+        let link = self.links.get(node.index()).and_then(Option::as_ref);
+        let udp = self.udp.as_ref().and_then(|udp| udp.address_of(node));
+        match (link, udp) {
+            _ if node == self.node => Way {
+                carrier: Carrier::Itself,
+                ..none
+            },
+            (Some(link), _) => Way {
+                carrier: Carrier::SharedMemory,
+                waiting: link.waiting.len() as u32,
+                ring_bytes: 2 * FILE_BYTES as u64,
+                ..none
+            },
+            (None, Some(address)) => Way {
+                carrier: Carrier::Udp,
+                address: Some(address),
+                ..none
+            },
+            (None, None) => none,
+        }
     }
 
     /// Calls the peers that sleep and have got messages, or room for some. What goes over UDP leaves.

@@ -136,6 +136,12 @@ impl Udp {
         self.link(node).is_some()
     }
 
+    /// Where messages to a node go to.
+    #[must_use]
+    pub fn address_of(&self, node: NodeId) -> Option<SocketAddr> {
+        self.link(node).map(|link| link.path.to)
+    }
+
     fn link(&self, node: NodeId) -> Option<&Link> {
         self.links.get(node.index())?.as_ref()
     }
