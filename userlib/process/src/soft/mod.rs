@@ -19,6 +19,7 @@
 mod card;
 mod exit;
 mod memory;
+pub mod report;
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -266,6 +267,10 @@ impl Inner {
             if let Some(host) = host.upgrade() {
                 host.with(|core, glue, _| core.connect(glue, peer));
             }
+        }));
+        let (node, card) = (Arc::downgrade(&self.node), Arc::downgrade(&self.card));
+        self.card.on_question(Box::new(move |question| {
+            report::give(&*node.upgrade()?, &*card.upgrade()?, question)
         }));
         let card = Arc::clone(&self.card);
         let spawned = self.threads.spawn("netvm-card", move || card.help());
