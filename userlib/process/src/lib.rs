@@ -6,6 +6,7 @@
 //! Locks are taken in the order memory, host core. The card takes neither, and no thread waits for the card.
 
 pub mod backend;
+pub mod choice;
 pub mod driver;
 pub mod machine;
 pub mod node;
@@ -16,6 +17,7 @@ pub mod soft;
 pub mod worker;
 
 pub use backend::NodeBackend;
+pub use choice::{OpenError, Opened, open};
 pub use driver::{Glue, HostSide};
 pub use machine::{Area, Machine, Memory, Threads, Whole};
 pub use node::NodeParts;
