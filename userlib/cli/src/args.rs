@@ -1,5 +1,7 @@
 //! The command line.
 
+mod observe;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -7,6 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use netvm_world::points::{Crash, Point};
 
 use crate::failure::EXIT_STATUSES;
+pub use observe::{Info, Show, Shown, Stat, Which};
 
 /// The largest `--mib`: more than this shows nothing new and takes long.
 pub const MAX_MIB: u64 = 16 * 1024;
@@ -52,9 +55,15 @@ pub enum Command {
     /// Measure what operations cost, in virtual time, by a cost model of counted instructions.
     #[command(after_help = EXIT_STATUSES)]
     Bench(Bench),
-    /// Show what this machine's card and its driver have counted.
+    /// List nodes, links, ports, segments or exports of this user's nodes, and of the kernel's card.
+    #[command(after_help = EXIT_STATUSES)]
+    Show(Show),
+    /// Show what the cards of this user's nodes have counted, and the kernel's card with its driver.
     #[command(after_help = EXIT_STATUSES)]
     Stat(Stat),
+    /// Say which back ends there are and why one is not, what 'auto' opens, which nodes run, and that links are not encrypted.
+    #[command(after_help = EXIT_STATUSES)]
+    Info(Info),
     /// Say what works on this machine, what is missing, and the command that fixes it.
     #[command(after_help = EXIT_STATUSES)]
     Doctor(Doctor),
@@ -378,20 +387,6 @@ fn number<T: TryFrom<u64>>(text: &str, least: u64, most: u64) -> Result<T, Strin
         .filter(|number| (least..=most).contains(number))
         .and_then(|number| T::try_from(number).ok())
         .ok_or_else(|| format!("give a whole number from {least} to {most}"))
-}
-
-/// Options of `netvm stat`.
-#[derive(Debug, Args)]
-pub struct Stat {
-    /// The card's device.
-    #[arg(long, value_name = "PATH", default_value = netvm::device::FIRST)]
-    pub device: PathBuf,
-    /// Show counters that are zero, too.
-    #[arg(long, conflicts_with = "json")]
-    pub all: bool,
-    /// Print all counters as one JSON object.
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// Options of `netvm doctor`.

@@ -5,12 +5,12 @@ pub mod bench;
 pub mod demo;
 pub mod doctor;
 pub mod failure;
+pub mod observe;
 pub mod output;
 pub mod pages;
 pub mod process;
 pub mod processes;
 pub mod sim;
-pub mod stat;
 
 use crate::args::{Cli, Command};
 use crate::failure::Failure;
@@ -31,7 +31,9 @@ pub fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Demo(options) => demo::run(options),
         Command::Sim(options) => sim::run(options),
         Command::Bench(options) => bench::run(options),
-        Command::Stat(options) => stat::run(options),
+        Command::Show(options) => observe::show::run(options),
+        Command::Stat(options) => observe::stat::run(options),
+        Command::Info(options) => observe::info::run(options),
         Command::Doctor(options) => doctor::run(options),
     }
 }

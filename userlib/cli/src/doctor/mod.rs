@@ -83,19 +83,23 @@ struct Examination {
     backends: Vec<Backend>,
 }
 
+/// The back ends that a program can work on, examined.
+pub(crate) fn backends() -> Vec<Backend> {
+    vec![
+        soft::examine(),
+        soft::examine_udp(),
+        emulator::examine(),
+        kernel::examine(),
+    ]
+}
+
 /// Looks at everything and says what was found.
 ///
 /// # Errors
 /// [`Failure::Unavailable`] after printing, if a back end that works everywhere does not work here.
 pub fn run(options: &Doctor) -> Result<(), Failure> {
-    let backends = vec![
-        soft::examine(),
-        soft::examine_udp(),
-        emulator::examine(),
-        simulator::examine(),
-        kernel::examine(),
-        rig::examine(),
-    ];
+    let mut backends = backends();
+    backends.extend([simulator::examine(), rig::examine()]);
     let broken: Vec<&Backend> = backends
         .iter()
         .filter(|backend| backend.everywhere && !backend.works)

@@ -21,7 +21,7 @@ pub(super) fn run(rack: &mut Rack) -> Result<String> {
     let host = &mut rack.hosts[0];
     // The module does not go while a process has a port.
     host.begin(&as_user("timeout -s KILL 5 rig-life hold"))?;
-    host.look("sleep 2; netvm stat --json | grep -q '\"port\":43'")?;
+    host.look("sleep 2; netvm stat --device /dev/netvm0 --json | grep -q '\"port\":43'")?;
     host.look("! rmmod netvm 2> /dev/null && test -c /dev/netvm0")?;
     ensure!(
         host.end(SHORT).is_err(),

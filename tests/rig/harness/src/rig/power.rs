@@ -90,7 +90,7 @@ pub(super) fn reboot(rack: &mut Rack) -> Result<String> {
     let host = &mut rack.hosts[0];
     host.begin(&as_user("rig-life hold"))?;
     host.look(
-        "for i in $(seq 100); do netvm stat --json | grep -q '\"port\":43' && exit 0; sleep 0.1; done; exit 1",
+        "for i in $(seq 100); do netvm stat --device /dev/netvm0 --json | grep -q '\"port\":43' && exit 0; sleep 0.1; done; exit 1",
     )?;
     ensure!(uses_memory(rack, 0)?, "the card does not use its host's memory");
     rack.reboot(0, |rack| {

@@ -440,7 +440,7 @@ impl Host {
     /// What its driver and its card have counted since they started.
     pub(super) fn counters(&mut self) -> Result<serde_json::Value> {
         // A card writes its own down once a second.
-        let text = self.look("sleep 1.2; netvm stat --json")?;
+        let text = self.look("sleep 1.2; netvm stat --device /dev/netvm0 --json")?;
         serde_json::from_str(text.trim()).with_context(|| format!("no counters: {text}"))
     }
 

@@ -57,7 +57,8 @@ const TOLD: [(&str, &str); 10] = [
 pub(super) fn books(rack: &mut Rack) -> Result<String> {
     let mut said = Vec::new();
     for (node, host) in rack.hosts.iter_mut().enumerate() {
-        let text = host.look("sleep 1.2; test -c /dev/netvm0 && netvm stat --json || true")?;
+        let text =
+            host.look("sleep 1.2; test -c /dev/netvm0 && netvm stat --device /dev/netvm0 --json || true")?;
         if text.trim().is_empty() {
             continue;
         }

@@ -66,7 +66,7 @@ pub(super) fn run(rack: &mut Rack) -> Result<String> {
 /// Waits until a port has ended.
 fn gone(host: &mut super::rack::Host, port: u16) -> Result<()> {
     host.look(&format!(
-        "for i in $(seq 100); do netvm stat --json | grep -q '\"port\":{port}[,}}]' || exit 0; sleep 0.1; done; \
+        "for i in $(seq 100); do netvm stat --device /dev/netvm0 --json | grep -q '\"port\":{port}[,}}]' || exit 0; sleep 0.1; done; \
          echo port {port} does not end; exit 1"
     ))
     .map(drop)

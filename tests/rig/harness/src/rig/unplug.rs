@@ -73,7 +73,7 @@ pub(super) fn sleepy(rack: &mut Rack) -> Result<String> {
     // A card that hangs is dead; one that goes on after that is asked to begin anew.
     rack.hosts[0].begin(&as_user("rig-life hold"))?;
     rack.hosts[0].look(
-        "for i in $(seq 100); do netvm stat --json | grep -q '\"ports\"' && exit 0; sleep 0.1; done; exit 1",
+        "for i in $(seq 100); do netvm stat --device /dev/netvm0 --json | grep -q '\"ports\"' && exit 0; sleep 0.1; done; exit 1",
     )?;
     rack.hang_card(0)?;
     says(rack, 0, DEAD, 1)?;

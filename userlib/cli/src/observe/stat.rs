@@ -1,0 +1,277 @@
+//! `netvm stat`: what cards and their drivers have counted.
+
+use std::time::{Duration, Instant};
+
+use netvm_process::soft::report::{Entry, Section};
+use serde_json::Value;
+
+use super::{Card, Said, all_or_one, any_answer, cards, key, object, objects, plain, prometheus};
+use crate::args::Stat;
+use crate::failure::Failure;
+use crate::output;
+
+/// What is asked of each card. A kernel's card has no node section worth the name, and no exports.
+const SECTIONS: [Section; 6] = [
+    Section::Node,
+    Section::Driver,
+    Section::Card,
+    Section::Ports,
+    Section::Segments,
+    Section::Links,
+];
+
+type Sections = Vec<(Section, Said)>;
+
+/// Reads the counters and prints them.
+///
+/// # Errors
+/// [`Failure::Unavailable`] without a card; [`Failure::Wrong`] where none answers.
+pub fn run(options: &Stat) -> Result<(), Failure> {
+    let Some(seconds) = options.watch else {
+        let said = look(options)?;
+        if options.prometheus {
+            output::print(&prometheus::text(&said))?;
+        } else if options.json {
+            output::print_json(&all_or_one(&options.which, all(&said)))?;
+        } else {
+            output::print(&text(&said, options.all))?;
+        }
+        return answered(&said);
+    };
+    let period = Duration::from_secs(seconds);
+    let mut last = look(options)?;
+    answered(&last)?;
+    let mut since = Instant::now();
+    let mut left = options.count.unwrap_or(u64::MAX);
+    while left > 0 {
+        std::thread::sleep(period);
+        let said = look(options)?;
+        let took = since.elapsed().as_secs_f64();
+        since = Instant::now();
+        if options.json {
+            output::print_json(&all_or_one(&options.which, all(&said)))?;
+        } else {
+            output::print(&changes(&last, &said, took))?;
+        }
+        last = said;
+        left -= 1;
+    }
+    Ok(())
+}
+
+fn look(options: &Stat) -> Result<Vec<(Card, Sections)>, Failure> {
+    let one = |card: Card| {
+        let said = SECTIONS.into_iter().zip(card.ask(&SECTIONS)).collect();
+        (card, said)
+    };
+    Ok(cards(&options.which)?.into_iter().map(one).collect())
+}
+
+fn answered(said: &[(Card, Sections)]) -> Result<(), Failure> {
+    any_answer(
+        said.iter()
+            .flat_map(|(_, sections)| sections.iter().map(|(_, said)| said)),
+    )
+}
+
+fn all(said: &[(Card, Sections)]) -> Vec<Value> {
+    let each = said.iter().map(|(card, sections)| {
+        let mut fields = card.json();
+        for (section, said) in sections {
+            match said {
+                Err(error) => {
+                    fields.insert("error".into(), error.clone().into());
+                }
+                Ok(entries) if is_list(*section) => {
+                    fields.insert(section.name().into(), objects(key(*section), entries));
+                }
+                Ok(entries) => {
+                    let one = entries.iter().flat_map(object).collect();
+                    // `node` is the number.
+                    let name = if *section == Section::Node {
+                        "about"
+                    } else {
+                        section.name()
+                    };
+                    fields.insert(name.into(), Value::Object(one));
+                }
+            }
+        }
+        Value::Object(fields)
+    });
+    each.collect()
+}
+
+const fn is_list(section: Section) -> bool {
+    !matches!(section, Section::Node | Section::Card | Section::Driver)
+}
+
+/// What a part of the table stands under.
+fn title(section: Section, entry: &Entry) -> String {
+    let labels: Vec<String> = entry
+        .labels
+        .iter()
+        .map(|(name, value)| format!("{name} {}", plain(value)))
+        .collect();
+    let labels = match labels.as_slice() {
+        [] => String::new(),
+        labels => format!(" ({})", labels.join(", ")),
+    };
+    let what = match section {
+        Section::Ports => format!("port {}", entry.number),
+        Section::Segments => format!("segment in place {}", entry.number),
+        Section::Exports => format!("export in place {}", entry.number),
+        Section::Links => format!("link to node {}", entry.number),
+        other => other.name().to_owned(),
+    };
+    what + &labels
+}
+
+/// As a person reads it: what is zero is left out, unless `all`.
+fn text(said: &[(Card, Sections)], all: bool) -> String {
+    let mut text = String::new();
+    for (card, sections) in said {
+        text += &format!("{}\n", card.title());
+        for (section, said) in sections {
+            let entries = match said {
+                Err(error) => {
+                    let line = format!("  {}\n", plain(error));
+                    if !text.ends_with(&line) {
+                        text += &line;
+                    }
+                    continue;
+                }
+                Ok(entries) => entries,
+            };
+            for entry in entries {
+                if *section == Section::Node && entry.counted.is_empty() {
+                    continue;
+                }
+                text += &format!(" {}\n", title(*section, entry));
+                let before = text.len();
+                for (name, value) in entry.counted.iter().filter(|(_, value)| all || *value > 0) {
+                    text += &format!("  {name:<32} {value:>20}\n");
+                }
+                if text.len() == before {
+                    text += "  nothing yet\n";
+                }
+            }
+        }
+    }
+    text
+}
+
+/// What has changed between two looks, and by how much a second.
+fn changes(before: &[(Card, Sections)], now: &[(Card, Sections)], seconds: f64) -> String {
+    let mut text = String::new();
+    for (card, sections) in now {
+        let title_of_card = card.title();
+        let same = |(known, _): &&(Card, Sections)| known.title() == title_of_card;
+        let earlier = before.iter().find(same).map(|(_, sections)| sections);
+        text += &format!("{title_of_card}\n");
+        let start = text.len();
+        for (section, said) in sections {
+            let entries = match said {
+                Err(error) => {
+                    let line = format!("  {}\n", plain(error));
+                    if !text.ends_with(&line) {
+                        text += &line;
+                    }
+                    continue;
+                }
+                Ok(entries) => entries,
+            };
+            for entry in entries {
+                let known = earlier.and_then(|earlier| find(earlier, *section, entry.number));
+                for (name, value) in entry.counted.iter().filter(|(name, _)| name != "uptime_ns") {
+                    let last = known.and_then(|known| known.count(name)).unwrap_or(0);
+                    if *value != last {
+                        let change = *value as f64 - last as f64;
+                        let place = format!("{}.{name}", place(*section, entry.number));
+                        text += &format!("  {place:<40} {value:>20} {:>+16.1}/s\n", change / seconds);
+                    }
+                }
+            }
+        }
+        if text.len() == start {
+            text += "  nothing has changed\n";
+        }
+    }
+    text
+}
+
+fn find(sections: &Sections, section: Section, number: u32) -> Option<&Entry> {
+    let (_, said) = sections.iter().find(|(known, _)| *known == section)?;
+    said.as_ref().ok()?.iter().find(|entry| entry.number == number)
+}
+
+fn place(section: Section, number: u32) -> String {
+    match section {
+        Section::Ports => format!("port {number}"),
+        Section::Segments => format!("segment {number}"),
+        Section::Exports => format!("export {number}"),
+        Section::Links => format!("link {number}"),
+        other => other.name().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::Node;
+    use super::*;
+
+    fn said(bounced: u64) -> Vec<(Card, Sections)> {
+        let entry = |number, counted: &[(&str, u64)]| Entry {
+            number,
+            labels: Vec::new(),
+            counted: counted
+                .iter()
+                .map(|(name, value)| ((*name).into(), *value))
+                .collect(),
+        };
+        let sections = vec![
+            (
+                Section::Driver,
+                Ok(vec![entry(0, &[("bounced", bounced), ("cards_dead", 0)])]),
+            ),
+            (Section::Card, Ok(vec![entry(0, &[])])),
+            (Section::Ports, Ok(vec![entry(3, &[("bounced", 2)])])),
+        ];
+        vec![(Card::Node(Node::default()), sections)]
+    }
+
+    #[test]
+    fn zeros_are_shown_to_those_who_ask() {
+        let shown = text(&said(3), false);
+        assert!(
+            shown.contains("bounced") && !shown.contains("cards_dead"),
+            "{shown}"
+        );
+        assert!(
+            shown.contains("card\n  nothing yet\n port 3\n  bounced"),
+            "{shown}"
+        );
+        assert!(text(&said(3), true).contains("cards_dead"));
+    }
+
+    #[test]
+    fn json_has_a_field_for_each_counter() {
+        let all = all(&said(3));
+        let card = &all[0];
+        assert_eq!(card["driver"], json!({"bounced": 3, "cards_dead": 0}));
+        assert_eq!(card["ports"], json!([{"port": 3, "bounced": 2}]));
+    }
+
+    #[test]
+    fn a_watch_shows_what_has_changed() {
+        let text = changes(&said(3), &said(7), 2.0);
+        assert!(
+            text.contains("driver.bounced") && text.contains("+2.0/s"),
+            "{text}"
+        );
+        assert!(!text.contains("port 3"), "{text}");
+        assert!(changes(&said(3), &said(3), 1.0).contains("nothing has changed"));
+    }
+}
