@@ -127,21 +127,28 @@ fn title(section: Section, entry: &Entry) -> String {
     what + &labels
 }
 
+/// The entries of a section. Without any the text says why, once for sections in a row.
+fn entries_or_why<'a>(said: &'a Said, text: &mut String) -> Option<&'a Vec<Entry>> {
+    match said {
+        Ok(entries) => Some(entries),
+        Err(error) => {
+            let line = format!("  {}\n", plain(error));
+            if !text.ends_with(&line) {
+                text.push_str(&line);
+            }
+            None
+        }
+    }
+}
+
 /// As a person reads it: what is zero is left out, unless `all`.
 fn text(said: &[(Card, Sections)], all: bool) -> String {
     let mut text = String::new();
     for (card, sections) in said {
         text += &format!("{}\n", card.title());
         for (section, said) in sections {
-            let entries = match said {
-                Err(error) => {
-                    let line = format!("  {}\n", plain(error));
-                    if !text.ends_with(&line) {
-                        text += &line;
-                    }
-                    continue;
-                }
-                Ok(entries) => entries,
+            let Some(entries) = entries_or_why(said, &mut text) else {
+                continue;
             };
             for entry in entries {
                 if *section == Section::Node && entry.counted.is_empty() {
@@ -171,15 +178,8 @@ fn changes(before: &[(Card, Sections)], now: &[(Card, Sections)], seconds: f64) 
         text += &format!("{title_of_card}\n");
         let start = text.len();
         for (section, said) in sections {
-            let entries = match said {
-                Err(error) => {
-                    let line = format!("  {}\n", plain(error));
-                    if !text.ends_with(&line) {
-                        text += &line;
-                    }
-                    continue;
-                }
-                Ok(entries) => entries,
+            let Some(entries) = entries_or_why(said, &mut text) else {
+                continue;
             };
             for entry in entries {
                 let known = earlier.and_then(|earlier| find(earlier, *section, entry.number));
