@@ -26,7 +26,7 @@ struct Options {
     /// Be the other process of NetVM's measurements.
     #[arg(long, hide = true)]
     serve: Option<String>,
-    /// The other process is linked by UDP.
+    /// The other process has UDP.
     #[arg(long, hide = true)]
     udp: bool,
 }

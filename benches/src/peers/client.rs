@@ -15,6 +15,8 @@ use super::tools::Processors;
 pub enum Wire {
     /// Rings in shared memory.
     Shared,
+    /// Rings in shared memory, between nodes that have UDP sockets as well.
+    Beside,
     /// UDP over the loopback device.
     Udp,
 }
@@ -46,7 +48,7 @@ impl Pair {
         let program = std::env::current_exe().context("this program has no path")?;
         let mut command: Command = processors.on(0, &program.to_string_lossy());
         command.args(["--serve", &name]);
-        if wire == Wire::Udp {
+        if wire != Wire::Shared {
             command.arg("--udp");
         }
         let mut server = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
@@ -60,6 +62,7 @@ impl Pair {
         let node = SoftNode::builder().payload(4096);
         let (node, to) = match wire {
             Wire::Shared => (node, name),
+            Wire::Beside => (node.udp("127.0.0.1:0"), name),
             Wire::Udp => (node.udp("127.0.0.1:0"), format!("udp://{address}")),
         };
         let node = node.start()?;

@@ -102,6 +102,8 @@ pub fn measure(sizes: &Sizes, say: &dyn Fn(&str)) -> Result<Measured> {
 pub enum Only {
     /// Write 8 bytes there and back over shared memory.
     Write,
+    /// Write 8 bytes there and back over shared memory, between nodes that have UDP as well.
+    WriteBeside,
     /// Write 8 bytes without a pause over shared memory.
     Rate,
     /// Write 1 MiB without a pause over shared memory.
@@ -125,11 +127,12 @@ pub fn only(what: Only) -> Result<()> {
     processors.begin_here()?;
     let wire = match what {
         Only::Write | Only::Rate | Only::Large => Wire::Shared,
+        Only::WriteBeside => Wire::Beside,
         Only::UdpWrite | Only::UdpLarge | Only::UdpAdd => Wire::Udp,
     };
     let mut pair = Pair::start(wire, processors)?;
     let found = match what {
-        Only::Write | Only::UdpWrite => pair.one_way(ROUNDS),
+        Only::Write | Only::WriteBeside | Only::UdpWrite => pair.one_way(ROUNDS),
         Only::Rate => pair.while_it_spins(|pair| pair.rate(8, TIME)),
         Only::Large | Only::UdpLarge => pair.while_it_spins(|pair| pair.rate(1 << 20, TIME)),
         Only::UdpAdd => pair.while_it_spins(|pair| pair.fetch_add(ROUNDS)),

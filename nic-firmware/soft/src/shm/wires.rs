@@ -12,6 +12,7 @@ use netvm_abi::{Incarnation, Nanos, NodeId};
 use super::ring::{BadRing, Consumer, FILE_BYTES, Producer};
 use crate::message::{Message, Spare};
 use crate::udp::Udp;
+use crate::udp::attention::{Attention, Traffic};
 use crate::wire::Wire;
 
 /// The descriptors of a link. The thread that waits for them and the card that uses them hold them together.
@@ -137,7 +138,11 @@ pub struct Wires {
     ended: Vec<Arc<Lines>>,
     /// Messages that had no link to leave by.
     pub unsent: u64,
+    /// Messages over rings, both ways.
+    carried: u64,
     udp: Option<Udp>,
+    /// When UDP is looked at.
+    attention: Attention,
 }
 
 impl Wires {
@@ -152,7 +157,9 @@ impl Wires {
             here: VecDeque::new(),
             ended: Vec::new(),
             unsent: 0,
+            carried: 0,
             udp: None,
+            attention: Attention::default(),
         }
     }
 
@@ -168,10 +175,15 @@ impl Wires {
         self.udp.as_mut()
     }
 
-    /// Takes what has come over UDP.
+    /// Takes what has come over UDP, unless rings are busy and it can wait for a little ([`Attention`]).
     pub fn look(&mut self, now: Nanos, spare: &mut Spare) {
-        let Self { udp, links, .. } = self;
-        if let Some(udp) = udp {
+        let Some(udp) = &mut self.udp else { return };
+        let traffic = Traffic {
+            rings: self.carried,
+            datagrams: udp.passed(),
+        };
+        if self.attention.is_due(now, traffic) {
+            let links = &self.links;
             udp.look(now, spare, |node| {
                 links.get(node.index()).is_some_and(Option::is_some)
             });
@@ -290,6 +302,7 @@ impl Wires {
             None if link.ending => Err(BadRing),
             None => Ok(None),
             Some(mut message) => {
+                self.carried += 1;
                 message.arrived_from(peer, self.node);
                 Ok(Some(message))
             }
@@ -310,6 +323,7 @@ impl Wire for Wires {
             }
             return Some(message);
         };
+        self.carried += 1;
         match link.send(message) {
             Ok(back) => back,
             Err(BadRing) => {
@@ -357,5 +371,123 @@ impl Wire for Wires {
                     .and_then(Option::as_ref)
                     .is_some_and(waits)
             })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Pools;
+    use crate::shm::mapping::Shared;
+    use crate::udp::attention::PAUSE;
+    use rustix::event::{EventfdFlags, PollFd, PollFlags};
+    use std::net::UdpSocket;
+
+    const NODES: u16 = 4;
+    /// From one run to the next.
+    const STEP: Nanos = Nanos(500);
+    const RUNS_PER_PAUSE: u64 = PAUSE.0 / STEP.0;
+
+    fn bell() -> OwnedFd {
+        rustix::event::eventfd(0, EventfdFlags::NONBLOCK).unwrap()
+    }
+
+    /// Both ends of a link.
+    fn link() -> [Link; 2] {
+        let ring = || {
+            let (file, producer) = Shared::create("ring", FILE_BYTES).unwrap();
+            let consumer = Shared::accept(&file, FILE_BYTES).unwrap();
+            (Producer::new(producer), Consumer::new(consumer))
+        };
+        let ((out, there), (back, here)) = (ring(), ring());
+        let lines = || {
+            Arc::new(Lines {
+                socket: bell(),
+                process: None,
+                bell: bell(),
+                call: bell(),
+            })
+        };
+        [Link::new(lines(), out, here), Link::new(lines(), back, there)]
+    }
+
+    /// A node that has a link over shared memory and a UDP socket, and the node at the other end of the link.
+    struct Stand {
+        wires: Wires,
+        other: Wires,
+        spare: Spare,
+        now: Nanos,
+    }
+
+    impl Stand {
+        fn new() -> Self {
+            let udp = Udp::bind("127.0.0.1:0".parse().unwrap(), (NodeId(0), NODES), 1024).unwrap();
+            let mut wires = Wires::new(NodeId(0), NODES).with_udp(Some(udp));
+            let mut other = Wires::new(NodeId(1), NODES);
+            let [here, there] = link();
+            wires.add(NodeId(1), here);
+            other.add(NodeId(0), there);
+            Self {
+                wires,
+                other,
+                spare: Spare::new(&Pools::default()),
+                now: Nanos(0),
+            }
+        }
+
+        fn asked(&self) -> u64 {
+            self.wires.udp.as_ref().unwrap().stats().asked
+        }
+
+        fn taken(&self) -> u64 {
+            self.wires.udp.as_ref().unwrap().stats().strange
+        }
+
+        /// A run, as a card makes it; before it a message has come over the ring, perhaps.
+        fn run(&mut self, message: bool) {
+            if message {
+                self.other.send(self.now, NodeId(0), Box::default());
+            }
+            self.now = self.now.after(STEP);
+            self.wires.look(self.now, &mut self.spare);
+            let received = self.wires.receive(&mut self.spare);
+            assert_eq!(received.is_some(), message);
+        }
+
+        /// Has a datagram lie in the socket.
+        fn datagram(&self) {
+            let socket = self.wires.udp.as_ref().unwrap().socket();
+            let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+            stranger.send_to(&[0; 100], socket.local_addr().unwrap()).unwrap();
+            let mut fds = [PollFd::new(socket, PollFlags::IN)];
+            assert_eq!(rustix::event::poll(&mut fds, None), Ok(1));
+        }
+    }
+
+    #[test]
+    fn a_node_whose_rings_are_busy_asks_its_socket_seldom() {
+        const PAUSES: u64 = 20;
+        let mut stand = Stand::new();
+        (0..PAUSES * RUNS_PER_PAUSE).for_each(|_| stand.run(true));
+        assert_eq!(stand.asked(), PAUSES);
+        // Once they rest, each run asks.
+        (0..RUNS_PER_PAUSE).for_each(|_| stand.run(false));
+        assert_eq!(stand.asked(), PAUSES + RUNS_PER_PAUSE);
+    }
+
+    /// Whenever it comes.
+    #[test]
+    fn a_datagram_is_taken_within_some_runs_of_a_card_that_rings_keep_busy() {
+        for before in 0..RUNS_PER_PAUSE {
+            let mut stand = Stand::new();
+            (0..before).for_each(|_| stand.run(true));
+            stand.datagram();
+            let mut runs = 0;
+            while stand.taken() == 0 {
+                stand.run(true);
+                runs += 1;
+                assert!(runs <= RUNS_PER_PAUSE, "it came before run {before}");
+            }
+        }
     }
 }

@@ -68,6 +68,8 @@ enum Came {
 /// What went over UDP so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UdpStats {
+    /// Calls that asked the kernel for datagrams.
+    pub asked: u64,
     /// Datagrams that this node's kernel did not take.
     pub refused: u64,
     /// Datagrams that belong to no link, or are not what was sent.
@@ -150,9 +152,15 @@ impl Udp {
     #[must_use]
     pub fn stats(&self) -> UdpStats {
         UdpStats {
+            asked: self.socket.asked,
             refused: self.socket.refused,
             strange: self.strange,
         }
+    }
+
+    /// Counts up whenever something passes, in either direction.
+    pub(crate) fn passed(&self) -> u64 {
+        self.socket.passed
     }
 
     /// Nodes with which a link was made since the last call.

@@ -8,6 +8,7 @@
 //! that bear it from the address that it was told to alone. So a machine that does not see the traffic can neither begin a
 //! link in another's name nor write into one. A machine that sees the traffic can do both.
 
+pub(crate) mod attention;
 pub mod datagram;
 pub mod links;
 mod socket;

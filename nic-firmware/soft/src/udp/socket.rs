@@ -37,6 +37,10 @@ pub(super) struct Socket {
     state: UdpSocketState,
     run: Run,
     places: Box<[u8]>,
+    /// Calls that asked the kernel for datagrams.
+    pub(super) asked: u64,
+    /// Counts up with each datagram that is sent, and with each call that brings some.
+    pub(super) passed: u64,
     /// Datagrams that the kernel did not take: its buffer was full, or it knows no way.
     pub(super) refused: u64,
     /// The largest datagram was longer than the path takes.
@@ -60,6 +64,8 @@ impl Socket {
                 count: 0,
             },
             places: vec![0; PLACES * PLACE_BYTES].into_boxed_slice(),
+            asked: 0,
+            passed: 0,
             refused: 0,
             too_long: false,
         })
@@ -84,6 +90,7 @@ impl Socket {
         }
         write(&mut self.run.bytes);
         self.run.count += 1;
+        self.passed += 1;
     }
 
     /// Sends what was left for company.
@@ -107,6 +114,7 @@ impl Socket {
 
     /// Takes datagrams that have come, with one call. Returns whether there may be more.
     pub(super) fn receive(&mut self, mut each: impl FnMut(Path, &[u8])) -> bool {
+        self.asked += 1;
         let mut metas = [RecvMeta::default(); PLACES];
         let got = {
             let mut places = self.places.chunks_mut(PLACE_BYTES);
@@ -116,6 +124,7 @@ impl Socket {
             // An error of an earlier datagram, as that no program listens there, is reported here once.
             got.unwrap_or(0)
         };
+        self.passed += got as u64;
         for (place, meta) in self.places.chunks(PLACE_BYTES).zip(&metas).take(got) {
             let path = Path {
                 to: meta.addr,
