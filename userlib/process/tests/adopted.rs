@@ -1,84 +1,13 @@
 //! Memory that a program already has: every kind that works, and every kind that ends in an error for the sender alone.
 
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+mod support;
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::NonNull;
-use std::time::Duration;
 
-use netvm::{Access, NodeId, Port, PortConfig, PortId, RemoteSegment, Timeout};
-use netvm_process::SoftNode;
+use netvm::{Access, PortId, Timeout};
 
-const PATIENCE: Duration = Duration::from_secs(20);
-const PAGE: usize = 4096;
-
-/// Two linked nodes, and a port on each.
-struct Pair {
-    target: Port,
-    sender: Port,
-    target_id: NodeId,
-    _nodes: [SoftNode; 2],
-}
-
-impl Pair {
-    fn new() -> Self {
-        let target = SoftNode::builder().start().unwrap();
-        let sender = SoftNode::builder().start().unwrap();
-        let target_id = sender
-            .connect(&format!("#{}", target.number()), PATIENCE)
-            .unwrap();
-        Self {
-            target: Port::open(&target.node(), PortConfig::number(7)).unwrap(),
-            sender: Port::open(&sender.node(), PortConfig::default()).unwrap(),
-            target_id,
-            _nodes: [target, sender],
-        }
-    }
-
-    /// Writes, reads back, and adds to a word: all of `what` as another node sees it.
-    fn try_all(&self, remote: &RemoteSegment, len: u64) -> Result<(), String> {
-        let sent: Vec<u8> = (0..len).map(|at| (at * 7 + 3) as u8).collect();
-        let text = |error: netvm::Error| format!("{error:?}");
-        remote.write(0, &sent[..]).post().map_err(text)?;
-        self.sender.flush_remote(self.target_id).map_err(text)?;
-        let mut back = vec![0; sent.len()];
-        remote.read(0, &mut back[..]).call().map_err(text)?;
-        assert_eq!(sent, back);
-        let word = remote.word64(8).map_err(text)?;
-        let before = word.fetch_add(5).map_err(text)?;
-        assert_eq!(before.to_le_bytes(), sent[8..16]);
-        Ok(())
-    }
-
-    /// Adopts memory, and does everything to it from the other node.
-    fn with(&self, name: &str, start: *mut u8, len: u64) -> Result<(), String> {
-        // SAFETY: the memory is the caller's own, and reached through raw pointers while this runs.
-        let region = unsafe { self.target.adopt(NonNull::new(start).unwrap(), len) };
-        let region = region.map_err(|error| format!("adopt: {error:?}"))?;
-        let _export = self.target.export(name, &region, .., Access::everyone()).unwrap();
-        let remote = self
-            .sender
-            .import(self.target_id, PortId(7), name, PATIENCE)
-            .unwrap();
-        self.try_all(&remote, len)
-    }
-}
-
-fn map(len: usize, prot: i32, flags: i32, file: Option<&OwnedFd>) -> *mut u8 {
-    let file = file.map_or(-1, |file| file.as_raw_fd());
-    // SAFETY: a new mapping at an address of the kernel's choice.
-    let at = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, file, 0) };
-    assert_ne!(at, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
-    at.cast()
-}
-
-const BOTH: i32 = libc::PROT_READ | libc::PROT_WRITE;
-const PRIVATE: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-
-fn memfd(len: usize) -> OwnedFd {
-    // SAFETY: the descriptor is new.
-    let file = unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"t".as_ptr(), libc::MFD_CLOEXEC)) };
-    rustix::fs::ftruncate(&file, len as u64).unwrap();
-    file
-}
+use support::adopt::{BOTH, PAGE, PATIENCE, PRIVATE, Pair, map, memfd};
 
 #[test]
 fn heap_stack_file_and_memfd_are_written_read_and_counted_in() {
