@@ -403,7 +403,7 @@ impl<S: Storage> Host<S> {
         self.slowest_answer = self.slowest_answer.max(Nanos(waited));
         if orphan {
             self.counters.bounce_dropped += 1;
-            self.orphan_ends(peer);
+            self.orphan_ends(platform, peer, now);
             return;
         }
         self.tally(index, status, waited);

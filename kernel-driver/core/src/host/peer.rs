@@ -103,14 +103,16 @@ impl<S: Storage> Host<S> {
         }
     }
 
-    /// A worker has put down a message of a peer's old incarnation.
-    pub(crate) fn orphan_ends(&mut self, peer: NodeId) {
+    /// A worker has put down a message of a peer's old incarnation. After the last one it goes on with letting go of that
+    /// itself: no event of the card may come any more, so no poll would. Where grants are left, a slice of them has just been
+    /// taken back, and the answer to its barrier makes the driver poll.
+    pub(crate) fn orphan_ends<P: Platform>(&mut self, platform: &mut P, peer: NodeId, now: Nanos) {
         let Some(entry) = self.peers.get_mut(peer.index()) else {
             return;
         };
         entry.orphans = entry.orphans.saturating_sub(1);
         if entry.orphans == 0 && entry.releasing.is_some() {
-            self.ready.push_back(&mut self.peers, peer.0.into());
+            self.release_peer(platform, peer, now);
         }
     }
 
