@@ -16,9 +16,10 @@ things meanwhile, so least and most are far apart.
 
 - *8 B one way, shared memory.* UCX stores into memory that both sides map and polls it. Here a descriptor goes to the card, a
   message over a ring, and the receiver's card checks a capability and a page. Most samples are in the spin loop and in
-  `Consumer::pop`; 17 % are `clock_gettime`: each spin reads it for its deadline, and each run of the card, one in two spins, once. A node that has UDP asks
-  its socket each 10 us only while its rings are busy: 1.16 times the time of a node without (`--only write-beside` by `--only write`,
-  the median of seven pairs on a busy machine); 2.4 times when each run asked.
+  `Consumer::pop`; 17 % are `clock_gettime`: each spin reads the clock for its deadline, and each run of the card, which is every
+  second spin, reads it once. A node that has UDP asks its socket each 10 us only while its rings are busy: 1.16 times the time of
+  a node without (`--only write-beside` by `--only write`, the median of seven pairs on a busy machine); 2.4 times when each run
+  asked.
 - *8 B one way, UDP, and fetch-and-add over it.* The time is that of `sendmsg` and `recvmmsg` in the kernel, one each way, as it is
   for TCP. A target that blocks instead of spinning takes 10 us more: its wake-up.
 - *Rate.* 6.3 million a second since flags and counts of a ring stand on cache lines of their own; the table is of before.
