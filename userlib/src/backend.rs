@@ -272,15 +272,15 @@ pub enum View {
         /// Keeps the mapping alive.
         owner: Arc<dyn Any + Send + Sync>,
     },
-    /// It is a model: every access goes through [`Memory`].
-    Modelled,
+    /// Every access goes through [`Memory`]: it is a model, or memory that may be gone and then ends an access in an error.
+    Indirect,
 }
 
 impl fmt::Debug for View {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Mapped { start, .. } => write!(f, "Mapped({start:?})"),
-            Self::Modelled => write!(f, "Modelled"),
+            Self::Indirect => write!(f, "Indirect"),
         }
     }
 }
@@ -307,7 +307,7 @@ impl Width {
 
 /// One registered region: a segment of a port.
 ///
-/// The accesses are used only where [`Memory::view`] is [`View::Modelled`]; the library has checked
+/// The accesses are used only where [`Memory::view`] is [`View::Indirect`]; the library has checked
 /// range and alignment. They may take a modelled page fault and park. Others change the memory at
 /// any time: an aligned access of 1, 2, 4 or 8 bytes is one piece, a longer one may be torn anywhere.
 pub trait Memory: Send + Sync {

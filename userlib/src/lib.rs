@@ -37,6 +37,8 @@ mod export;
 mod failure;
 mod fence;
 mod fragment;
+#[doc(hidden)]
+pub mod guarded;
 mod import;
 mod label;
 #[doc(hidden)]

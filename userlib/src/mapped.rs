@@ -1,20 +1,23 @@
 //! Memory of this process that others change at any time, for back ends whose regions are mapped.
 
 use crate::backend::Width;
-use crate::copy;
+use crate::{copy, guarded};
 use netvm_abi::Status;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A range of this process' memory, reached through copies and atomics only. All offsets and lengths are in bytes; what does
-/// not lie inside, or a word that is not aligned, is [`Status::OutOfRange`].
+/// not lie inside, or a word that is not aligned, is [`Status::OutOfRange`]. Memory that may be gone gives what a fault says of
+/// it, too: [`Status::Unmapped`], [`Status::BusError`], [`Status::ReadOnly`].
 #[derive(Clone, Copy, Debug)]
 pub struct Mapped {
     start: NonNull<u8>,
     len: u64,
+    /// It may be unmapped, or the file behind it cut, at any time.
+    may_vanish: bool,
 }
 
-// SAFETY: the pointer is only used for copies and atomics inside of memory that stays, as promised to `new`.
+// SAFETY: the pointer is only used for copies and atomics inside of memory that stays, as promised to `new`, or under a guard.
 unsafe impl Send for Mapped {}
 // SAFETY: as above.
 unsafe impl Sync for Mapped {}
@@ -27,7 +30,30 @@ impl Mapped {
     /// reference to them exists meanwhile.
     #[must_use]
     pub const unsafe fn new(start: NonNull<u8>, len: u64) -> Self {
-        Self { start, len }
+        Self {
+            start,
+            len,
+            may_vanish: false,
+        }
+    }
+
+    /// `len` bytes from `start` on, which may be unmapped, protected or cut at any time: what is mapped there then is meant.
+    ///
+    /// # Safety
+    /// [`install`](netvm_memory::guard::install) was called, and no reference to what is mapped there exists meanwhile.
+    #[must_use]
+    pub const unsafe fn vanishing(start: NonNull<u8>, len: u64) -> Self {
+        Self {
+            start,
+            len,
+            may_vanish: true,
+        }
+    }
+
+    /// Whether it may be unmapped, protected or cut at any time.
+    #[must_use]
+    pub const fn may_vanish(&self) -> bool {
+        self.may_vanish
     }
 
     /// Its first byte.
@@ -46,8 +72,8 @@ impl Mapped {
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
             return Err(Status::OutOfRange);
         }
-        // SAFETY: inside of the memory, as just checked.
-        Ok(unsafe { self.start.as_ptr().add(offset as usize) })
+        // Wrapping, because memory that may be gone is no object to the compiler.
+        Ok(self.start.as_ptr().wrapping_add(offset as usize))
     }
 
     fn word(&self, offset: u64, width: Width) -> Result<*mut u8, Status> {
@@ -62,9 +88,13 @@ impl Mapped {
     /// Copies out.
     ///
     /// # Errors
-    /// [`Status::OutOfRange`].
+    /// [`Status::OutOfRange`]; what a fault says of memory that is gone.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Status> {
         let at = self.at(offset, into.len() as u64)?;
+        if self.may_vanish {
+            // SAFETY: promised to `vanishing`.
+            return unsafe { guarded::read(at, into) };
+        }
         // SAFETY: `Self::at` has checked that this many bytes are there.
         unsafe { copy::copy_out(at, into) };
         Ok(())
@@ -73,9 +103,13 @@ impl Mapped {
     /// Copies in.
     ///
     /// # Errors
-    /// [`Status::OutOfRange`].
+    /// [`Status::OutOfRange`]; what a fault says of memory that is gone.
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), Status> {
         let at = self.at(offset, from.len() as u64)?;
+        if self.may_vanish {
+            // SAFETY: promised to `vanishing`.
+            return unsafe { guarded::write(from, at) };
+        }
         // SAFETY: as above.
         unsafe { copy::copy_in(from, at) };
         Ok(())
@@ -84,9 +118,13 @@ impl Mapped {
     /// Loads a word, with acquire order.
     ///
     /// # Errors
-    /// [`Status::OutOfRange`].
+    /// [`Status::OutOfRange`]; what a fault says of memory that is gone.
     pub fn load(&self, offset: u64, width: Width) -> Result<u64, Status> {
         let at = self.word(offset, width)?;
+        if self.may_vanish {
+            // SAFETY: promised to `vanishing`.
+            return unsafe { guarded::load(at, width) };
+        }
         // SAFETY: aligned, inside, and reached through atomics and copies only.
         Ok(unsafe {
             match width {
@@ -99,9 +137,13 @@ impl Mapped {
     /// Stores a word, with release order.
     ///
     /// # Errors
-    /// [`Status::OutOfRange`].
+    /// [`Status::OutOfRange`]; what a fault says of memory that is gone.
     pub fn store(&self, offset: u64, width: Width, value: u64) -> Result<(), Status> {
         let at = self.word(offset, width)?;
+        if self.may_vanish {
+            // SAFETY: promised to `vanishing`.
+            return unsafe { guarded::store(at, width, value) };
+        }
         // SAFETY: as above.
         unsafe {
             match width {
@@ -115,9 +157,13 @@ impl Mapped {
     /// Stores `new` if the word is `expected`; gives the old value.
     ///
     /// # Errors
-    /// [`Status::OutOfRange`].
+    /// [`Status::OutOfRange`]; what a fault says of memory that is gone.
     pub fn compare_swap(&self, offset: u64, width: Width, expected: u64, new: u64) -> Result<u64, Status> {
         let at = self.word(offset, width)?;
+        if self.may_vanish {
+            // SAFETY: promised to `vanishing`.
+            return unsafe { guarded::compare_swap(at, width, expected, new) };
+        }
         let (yes, no) = (Ordering::AcqRel, Ordering::Acquire);
         // SAFETY: as above.
         Ok(unsafe {
@@ -144,8 +190,13 @@ mod tests {
     fn what_is_outside_or_askew_is_refused_and_words_are_words() {
         let words = [const { AtomicU64::new(0) }; 4];
         let start = NonNull::from(&words).cast();
-        // SAFETY: it outlives the range, and is reached through atomics only.
-        let range = unsafe { Mapped::new(start, 32) };
+        // SAFETY: it outlives both ranges and stays mapped, so the guard has nothing to do; it is reached through atomics only.
+        let ranges = unsafe { [Mapped::new(start, 32), Mapped::vanishing(start, 32)] };
+        ranges.iter().for_each(words_are_words);
+    }
+
+    fn words_are_words(range: &Mapped) {
+        assert_eq!(range.write(0, &[0; 32]), Ok(()));
         assert_eq!(range.store(24, Width::Word64, 7), Ok(()));
         assert_eq!(range.load(24, Width::Word32), Ok(7));
         assert_eq!(range.compare_swap(24, Width::Word64, 6, 9), Ok(7));

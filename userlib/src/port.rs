@@ -322,7 +322,8 @@ impl Port {
     /// `start..start + len` is mapped for reading, and for writing too if this process writes through
     /// the region; it stays so until the last handle of the region has gone, and is reached by nothing
     /// but atomics and the region meanwhile: remote nodes write to it at any time (where the process
-    /// itself may only read, they are refused).
+    /// itself may only read, they are refused). Should it be gone nevertheless, on x86-64 an access through the region ends in
+    /// [`Error::Memory`], and an operation in [`Error::Failed`]; other processors end the process by a signal.
     ///
     /// # Errors
     /// As [`alloc`](Self::alloc); [`Error::Refused`] where the back end cannot.

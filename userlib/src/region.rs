@@ -90,7 +90,7 @@ impl Region {
     pub(crate) fn new(memory: Arc<dyn Memory>, len: u64, port: Arc<()>) -> Self {
         let (mapped, owner) = match memory.view() {
             View::Mapped { start, owner } => (Some(start), Some(owner)),
-            View::Modelled => (None, None),
+            View::Indirect => (None, None),
         };
         Self {
             inner: Arc::new(RegionInner {

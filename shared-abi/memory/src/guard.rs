@@ -69,21 +69,46 @@ pub unsafe fn touch_to_write(at: *mut u8) -> Result<(), Fault> {
     unsafe { imp::touch(at) }
 }
 
+/// Stores `new` if the aligned word is `expected`; gives the old value.
+///
+/// # Errors
+/// The fault. A word that may only be read is one, whatever its value.
+///
+/// # Safety
+/// As [`copy`].
+pub unsafe fn compare_swap_4(at: *mut u32, mut expected: u32, new: u32) -> Result<u32, Fault> {
+    // SAFETY: the caller's promise; `expected` is this function's own.
+    unsafe { imp::compare_swap_4(at, new, &mut expected) }.map(|()| expected)
+}
+
+/// The same for a word of 64 bits.
+///
+/// # Errors
+/// As [`compare_swap_4`].
+///
+/// # Safety
+/// As [`copy`].
+pub unsafe fn compare_swap_8(at: *mut u64, mut expected: u64, new: u64) -> Result<u64, Fault> {
+    // SAFETY: the caller's promise; `expected` is this function's own.
+    unsafe { imp::compare_swap_8(at, new, &mut expected) }.map(|()| expected)
+}
+
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod imp {
     use super::Fault;
     use std::io;
     use std::sync::{Mutex, OnceLock, PoisonError};
 
-    // Each takes (to, from, len) as the ABI passes them, uses the stack for nothing but the return address, and returns 0 or
-    // the number of a signal. So the handler can leave any of them by going to `netvm_guard_end`, which only returns.
+    // The copies take (to, from, len) as the ABI passes them, the swaps (at, new, the value before). Each uses the stack for
+    // nothing but the return address, and returns 0 or the number of a signal. So the handler can leave any of them by going
+    // to `netvm_guard_end`, which only returns.
     core::arch::global_asm!(
         ".pushsection .text.netvm_guard,\"ax\",@progbits",
         ".p2align 4",
         ".hidden netvm_guard_begin, netvm_guard_bytes, netvm_guard_1, netvm_guard_2, netvm_guard_4, netvm_guard_8",
-        ".hidden netvm_guard_touch, netvm_guard_end",
+        ".hidden netvm_guard_touch, netvm_guard_swap_4, netvm_guard_swap_8, netvm_guard_end",
         ".globl netvm_guard_begin, netvm_guard_bytes, netvm_guard_1, netvm_guard_2, netvm_guard_4, netvm_guard_8",
-        ".globl netvm_guard_touch, netvm_guard_end",
+        ".globl netvm_guard_touch, netvm_guard_swap_4, netvm_guard_swap_8, netvm_guard_end",
         "netvm_guard_begin:",
         "netvm_guard_bytes:",
         "mov rcx, rdx",
@@ -114,6 +139,18 @@ mod imp {
         "lock or byte ptr [rdi], 0",
         "xor eax, eax",
         "ret",
+        "netvm_guard_swap_4:",
+        "mov eax, [rdx]",
+        "lock cmpxchg [rdi], esi",
+        "mov [rdx], eax",
+        "xor eax, eax",
+        "ret",
+        "netvm_guard_swap_8:",
+        "mov rax, [rdx]",
+        "lock cmpxchg [rdi], rsi",
+        "mov [rdx], rax",
+        "xor eax, eax",
+        "ret",
         "netvm_guard_end:",
         "ret",
         ".popsection",
@@ -129,6 +166,8 @@ mod imp {
         fn netvm_guard_4(to: *mut u8, from: *const u8, len: usize) -> i32;
         fn netvm_guard_8(to: *mut u8, from: *const u8, len: usize) -> i32;
         fn netvm_guard_touch(at: *mut u8) -> i32;
+        fn netvm_guard_swap_4(at: *mut u32, new: u32, value: *mut u32) -> i32;
+        fn netvm_guard_swap_8(at: *mut u64, new: u64, value: *mut u64) -> i32;
         fn netvm_guard_end();
     }
 
@@ -149,6 +188,18 @@ mod imp {
     pub(super) unsafe fn touch(at: *mut u8) -> Result<(), Fault> {
         // SAFETY: as above; the byte keeps its value.
         told(unsafe { netvm_guard_touch(at) })
+    }
+
+    /// `value` is what is expected, and then what was there.
+    pub(super) unsafe fn compare_swap_4(at: *mut u32, new: u32, value: &mut u32) -> Result<(), Fault> {
+        // SAFETY: as above.
+        told(unsafe { netvm_guard_swap_4(at, new, value) })
+    }
+
+    /// The same for 64 bits.
+    pub(super) unsafe fn compare_swap_8(at: *mut u64, new: u64, value: &mut u64) -> Result<(), Fault> {
+        // SAFETY: as above.
+        told(unsafe { netvm_guard_swap_8(at, new, value) })
     }
 
     const fn told(signal: i32) -> Result<(), Fault> {
@@ -236,6 +287,7 @@ mod imp {
 mod imp {
     use super::Fault;
     use std::io;
+    use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
     pub(super) fn install() -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
@@ -249,9 +301,23 @@ mod imp {
 
     pub(super) unsafe fn touch(at: *mut u8) -> Result<(), Fault> {
         // SAFETY: as above; the byte keeps its value.
-        unsafe {
-            (*at.cast::<std::sync::atomic::AtomicU8>()).fetch_or(0, std::sync::atomic::Ordering::Relaxed)
-        };
+        unsafe { (*at.cast::<AtomicU8>()).fetch_or(0, Ordering::Relaxed) };
+        Ok(())
+    }
+
+    pub(super) unsafe fn compare_swap_4(at: *mut u32, new: u32, value: &mut u32) -> Result<(), Fault> {
+        // SAFETY: as above.
+        let word = unsafe { AtomicU32::from_ptr(at) };
+        let before = word.compare_exchange(*value, new, Ordering::AcqRel, Ordering::Acquire);
+        *value = before.unwrap_or_else(|other| other);
+        Ok(())
+    }
+
+    pub(super) unsafe fn compare_swap_8(at: *mut u64, new: u64, value: &mut u64) -> Result<(), Fault> {
+        // SAFETY: as above.
+        let word = unsafe { AtomicU64::from_ptr(at) };
+        let before = word.compare_exchange(*value, new, Ordering::AcqRel, Ordering::Acquire);
+        *value = before.unwrap_or_else(|other| other);
         Ok(())
     }
 }
@@ -299,6 +365,28 @@ mod tests {
             assert_eq!(touch_to_write(read_only), Err(Fault::Segment));
             assert_eq!(touch_to_read(read_only), Ok(()));
             assert_eq!(touch_to_write(cut.add(4096)), Err(Fault::Bus));
+        }
+    }
+
+    #[test]
+    fn a_swap_swaps_what_is_there_and_fails_where_nothing_is() {
+        install().unwrap();
+        let both = libc::PROT_READ | libc::PROT_WRITE;
+        let word = map(4096, both, -1);
+        let (read_only, gone) = (map(4096, libc::PROT_READ, -1), map(4096, 0, -1));
+        // SAFETY: the mappings are this test's own, and aligned.
+        unsafe {
+            let eight = word.cast::<u64>();
+            assert_eq!(compare_swap_8(eight, 0, u64::MAX - 1), Ok(0));
+            assert_eq!(compare_swap_8(eight, 0, 7), Ok(u64::MAX - 1));
+            assert_eq!(eight.read(), u64::MAX - 1);
+            assert_eq!(compare_swap_4(word.cast(), u32::MAX - 1, 5), Ok(u32::MAX - 1));
+            assert_eq!(compare_swap_4(word.cast(), 4, 6), Ok(5));
+            assert_eq!(eight.read().to_le_bytes(), [5, 0, 0, 0, 255, 255, 255, 255]);
+            for nothing in [read_only, gone] {
+                assert_eq!(compare_swap_4(nothing.cast(), 1, 2), Err(Fault::Segment));
+                assert_eq!(compare_swap_8(nothing.cast(), 1, 2), Err(Fault::Segment));
+            }
         }
     }
 

@@ -35,7 +35,11 @@ impl netvm_process::Memory<EmulatedCard> for EmulatedMemory {
             region,
         });
         let start = NonNull::new(start).ok_or(Refusal::Status(Status::NoMemory))?;
-        Ok(Area { start, owner })
+        Ok(Area {
+            start,
+            owner,
+            may_vanish: false,
+        })
     }
 
     unsafe fn adopt(

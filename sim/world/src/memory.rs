@@ -166,7 +166,7 @@ impl Memory for Region {
     }
 
     fn view(&self) -> View {
-        View::Modelled
+        View::Indirect
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Status> {

@@ -54,6 +54,9 @@ pub struct Area {
     pub start: NonNull<u8>,
     /// Keeps it.
     pub owner: Arc<dyn std::any::Any + Send + Sync>,
+    /// The program may unmap, protect or cut it at any time, `owner` or not. Then the handler of
+    /// [`netvm_memory::guard`] is in place.
+    pub may_vanish: bool,
 }
 
 /// What gives ports their memory, and pages of it to the card.

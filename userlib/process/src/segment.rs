@@ -43,8 +43,14 @@ impl<M: Machine, R: machine::Memory<M>> Segment<M, R> {
         len: u64,
     ) -> Self {
         Self {
-            // SAFETY: `owner` keeps it, mapped for both; no references to it exist.
-            memory: unsafe { Mapped::new(area.start, len) },
+            // SAFETY: `owner` keeps it, mapped for both, or the guard is in place; no references to it exist.
+            memory: unsafe {
+                if area.may_vanish {
+                    Mapped::vanishing(area.start, len)
+                } else {
+                    Mapped::new(area.start, len)
+                }
+            },
             address: address_of(area.start),
             owner: Arc::new(Kept {
                 _area: area.owner,
@@ -77,6 +83,9 @@ impl<M: Machine, R: machine::Memory<M>> Memory for Segment<M, R> {
     }
 
     fn view(&self) -> View {
+        if self.memory.may_vanish() {
+            return View::Indirect;
+        }
         View::Mapped {
             start: self.memory.start(),
             owner: Arc::clone(&self.owner),

@@ -230,25 +230,15 @@ fn a_page_in_the_middle_that_is_not_there_fails_what_touches_it_alone() {
     pair.try_all(&lent.remote, 3 * PAGE as u64).unwrap();
 }
 
-/// What a port hands over as the *source* of its writes, or the destination of its reads, and then takes away. A write that
-/// fits into its descriptor is left out: the thread that posts it reads the bytes itself, and gets the signal.
+/// What a port hands over as the *source* of its writes, or the destination of its reads, and then takes away.
 #[test]
 fn local_memory_that_is_gone_is_an_error_and_no_signal() {
     let pair = Pair::new();
     let mut good = vec![0u8; 2 * PAGE];
     let lent = pair.lend("good", good.as_mut_ptr(), 2 * PAGE as u64).unwrap();
-    let file = memfd(2 * PAGE);
-    let cut = map(2 * PAGE, BOTH, libc::MAP_SHARED, Some(&file));
-    let gone = map(2 * PAGE, libc::PROT_NONE, PRIVATE, None);
-    let read_only = map(2 * PAGE, libc::PROT_READ, PRIVATE, None);
-    rustix::fs::ftruncate(&file, 0).unwrap();
-    let adopt = |at: *mut u8| {
-        let at = std::ptr::NonNull::new(at).unwrap();
-        // SAFETY: the mapping is this test's own, and reached by the card alone.
-        unsafe { pair.sender.adopt(at, 2 * PAGE as u64) }.unwrap()
-    };
+    let Gone { cut, gone, read_only } = Gone::new();
     for (at, says) in [(cut, Status::BusError), (gone, Status::Unmapped)] {
-        let region = adopt(at);
+        let region = adopt(&pair, at);
         for len in [200, 3000, 2 * PAGE as u64] {
             let posted = lent.remote.write(0, region.slice(..len).unwrap()).post();
             let wrote = posted.and_then(|_| pair.sender.flush_remote(pair.target_id));
@@ -258,13 +248,120 @@ fn local_memory_that_is_gone_is_an_error_and_no_signal() {
             assert_eq!(failed(back), says, "{len} bytes read to there");
         }
     }
-    let region = adopt(read_only);
+    let region = adopt(&pair, read_only);
     lent.remote.write(0, region.whole()).post().unwrap();
     pair.sender.flush_remote(pair.target_id).unwrap();
     lent.remote.read(0, region.whole()).post().unwrap();
     let back = pair.sender.flush();
     assert_eq!(failed(back), Status::ReadOnly);
     pair.try_all(&lent.remote, 2 * PAGE as u64).unwrap();
+}
+
+/// Two pages each that a program has taken away in one of three ways.
+struct Gone {
+    cut: *mut u8,
+    gone: *mut u8,
+    read_only: *mut u8,
+}
+
+impl Gone {
+    fn new() -> Self {
+        let file = memfd(2 * PAGE);
+        let cut = map(2 * PAGE, BOTH, libc::MAP_SHARED, Some(&file));
+        rustix::fs::ftruncate(&file, 0).unwrap();
+        Self {
+            cut,
+            gone: map(2 * PAGE, libc::PROT_NONE, PRIVATE, None),
+            read_only: map(2 * PAGE, libc::PROT_READ, PRIVATE, None),
+        }
+    }
+}
+
+/// Two pages, handed over to the sender's port.
+fn adopt(pair: &Pair, at: *mut u8) -> netvm::Region {
+    let at = std::ptr::NonNull::new(at).unwrap();
+    // SAFETY: the mapping is the test's own, and no reference to it exists.
+    unsafe { pair.sender.adopt(at, 2 * PAGE as u64) }.unwrap()
+}
+
+/// Which page could not be had, and why.
+fn unreachable<T: std::fmt::Debug>(result: netvm::Result<T>) -> (u64, Status) {
+    match result {
+        Err(netvm::Error::Memory { offset, status }) => (offset, status),
+        other => panic!("{other:?} is no failure of memory"),
+    }
+}
+
+/// What the calling thread copies itself: writes that fit into their descriptor, the region's bytes, its words.
+#[test]
+fn local_memory_that_is_gone_gives_the_calling_thread_an_error_and_no_signal() {
+    let pair = Pair::new();
+    let mut good = vec![0u8; 2 * PAGE];
+    let lent = pair.lend("good", good.as_mut_ptr(), 2 * PAGE as u64).unwrap();
+    let Gone { cut, gone, read_only } = Gone::new();
+    let edge = PAGE as u64 - 8;
+    for (at, says) in [(cut, Status::BusError), (gone, Status::Unmapped)] {
+        let region = adopt(&pair, at);
+        for len in [1, 2, 4, 7, 8, 64, 128] {
+            for from in [0, 1, edge] {
+                let slice = region.slice(from..from + len).unwrap();
+                assert_eq!(unreachable(lent.remote.write(0, &slice).post()), (from, says));
+                let mut bytes = vec![0; len as usize];
+                assert_eq!(unreachable(region.read_into(from, &mut bytes)), (from, says));
+                assert_eq!(unreachable(region.write_from(from, &bytes)), (from, says));
+            }
+        }
+        assert_eq!(unreachable(region.read_into(0, &mut [0; 2 * PAGE])), (0, says));
+        assert_eq!(unreachable(region.write_from(0, &[1; 2 * PAGE])), (0, says));
+        let (word, long) = (region.word32(4).unwrap(), region.word64(edge).unwrap());
+        assert_eq!(unreachable(word.load()), (4, says));
+        assert_eq!(unreachable(word.store(1)), (4, says));
+        assert_eq!(unreachable(word.compare_swap(0, 1)), (4, says));
+        assert_eq!(unreachable(long.load()), (edge, says));
+        assert_eq!(unreachable(long.store(1)), (edge, says));
+        assert_eq!(unreachable(long.compare_swap(0, 1)), (edge, says));
+        pair.try_all(&lent.remote, 2 * PAGE as u64).unwrap();
+    }
+    let region = adopt(&pair, read_only);
+    lent.remote.write(0, region.slice(..8).unwrap()).post().unwrap();
+    let mut bytes = [1; 100];
+    region.read_into(edge, &mut bytes).unwrap();
+    assert_eq!(bytes, [0; 100]);
+    let word = region.word64(0).unwrap();
+    assert_eq!(word.load().unwrap(), 0);
+    let refused = Status::ReadOnly;
+    assert_eq!(unreachable(region.write_from(1, &bytes)), (1, refused));
+    assert_eq!(unreachable(word.store(1)), (0, refused));
+    assert_eq!(unreachable(word.compare_swap(1, 2)), (0, refused));
+    pair.try_all(&lent.remote, 2 * PAGE as u64).unwrap();
+}
+
+/// The first page is there, the second is not: what lies in the first alone works, and the error is that of the second.
+#[test]
+fn the_calling_thread_is_told_of_the_page_that_is_not_there() {
+    let pair = Pair::new();
+    let at = map(2 * PAGE, BOTH, PRIVATE, None);
+    // SAFETY: the page is this test's own.
+    let protected = unsafe { libc::mprotect(at.add(PAGE).cast(), PAGE, libc::PROT_NONE) };
+    assert_eq!(protected, 0);
+    let region = adopt(&pair, at);
+    let edge = PAGE as u64 - 4;
+    region.write_from(edge, &[7; 4]).unwrap();
+    for len in [5, 8, 100] {
+        assert_eq!(
+            unreachable(region.write_from(edge, &vec![9; len])),
+            (edge, Status::Unmapped)
+        );
+        assert_eq!(
+            unreachable(region.read_into(edge, &mut vec![9; len])),
+            (edge, Status::Unmapped)
+        );
+    }
+    let word = region.word32(edge).unwrap();
+    assert_eq!(word.compare_swap(0x0909_0909, 3).unwrap(), 0x0909_0909);
+    assert_eq!(word.compare_swap(4, 5).unwrap(), 3);
+    word.store(6).unwrap();
+    assert_eq!(word.load().unwrap(), 6);
 }
 
 /// Uses memory from the other node while `change` takes it away and brings it back, until both ends of it were met, and

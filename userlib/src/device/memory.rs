@@ -33,6 +33,9 @@ impl Memory for Segment {
     }
 
     fn view(&self) -> View {
+        if self.memory.may_vanish() {
+            return View::Indirect;
+        }
         let owner: Arc<dyn Any + Send + Sync> = match &self.owner {
             Some(mapping) => mapping.clone(),
             None => Arc::new(()),

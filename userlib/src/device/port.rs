@@ -17,6 +17,7 @@ use netvm_abi::{
     CapabilitySlot, ExportId, Generation, Nanos, NodeId, NotificationId, PAGE_SIZE, PortId, SegmentId,
     Status, VirtAddr,
 };
+use netvm_memory::guard;
 use parking_lot::RwLock;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::ptr::NonNull;
@@ -150,11 +151,18 @@ impl PortBackend for Port {
             .map(|end| end - first)
             .ok_or(Status::OutOfRange)?;
         let segment = self.segment(first, whole)?;
+        // Where the guard is not known on this processor, memory that is gone ends the process by a signal, as it does
+        // for any access of the program's own.
+        let memory = match guard::install() {
+            // SAFETY: the caller's promise, and the guard is in place.
+            Ok(()) => unsafe { Mapped::vanishing(start, len) },
+            // SAFETY: the caller's promise.
+            Err(_) => unsafe { Mapped::new(start, len) },
+        };
         Ok(Arc::new(Segment {
             port: self.ours.clone(),
             segment,
-            // SAFETY: the caller's promise.
-            memory: unsafe { Mapped::new(start, len) },
+            memory,
             owner: None,
         }))
     }

@@ -10,8 +10,9 @@ use super::tree::{File, Tree};
 /// The library's own sources.
 const LIBRARY: &str = "userlib/src/";
 /// Public for the other crates of NetVM alone (`userlib/src/lib.rs` says so).
-const INTERNAL: [&str; 4] = [
+const INTERNAL: [&str; 5] = [
     "userlib/src/backend.rs",
+    "userlib/src/guarded.rs",
     "userlib/src/mapped.rs",
     "userlib/src/sync/protocol",
     "userlib/src/sync/alock/machine",

@@ -15,6 +15,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use netvm::backend::Refusal;
+use netvm::guarded;
 use netvm_abi::{PortId, Ppn, Status, VirtAddr, Vpn};
 use netvm_host::Host;
 use netvm_host::platform::{Access, CopyEnd, CopyJob, Direction, Resident};
@@ -85,7 +86,11 @@ impl Memory<ProcessCard> for ProcessMemory {
             .unwrap_or_else(PoisonError::into_inner)
             .insert(at, Arc::downgrade(&owner));
         let start = NonNull::new(start.cast()).ok_or(Refusal::Status(Status::NoMemory))?;
-        Ok(Area { start, owner })
+        Ok(Area {
+            start,
+            owner,
+            may_vanish: false,
+        })
     }
 
     unsafe fn adopt(
@@ -109,6 +114,7 @@ impl Memory<ProcessCard> for ProcessMemory {
         Ok(Area {
             start,
             owner: Arc::new(()),
+            may_vanish: true,
         })
     }
 
@@ -216,17 +222,10 @@ fn resident(vpn: Vpn) -> Resident {
 
 /// What a fault says of a page that was to be written, or read.
 fn status(fault: Fault, at: *mut u8, access: Access) -> Status {
-    match (fault, access) {
-        (Fault::Bus, _) => Status::BusError,
-        (Fault::Segment, Access::Read) => Status::Unmapped,
-        (Fault::Segment, Access::Write) => {
-            // SAFETY: the handler is in place: a fault has just been caught.
-            match unsafe { guard::touch_to_read(at) } {
-                Ok(()) => Status::ReadOnly,
-                Err(Fault::Bus) => Status::BusError,
-                Err(Fault::Segment) => Status::Unmapped,
-            }
-        }
+    match access {
+        Access::Read => guarded::status_of_read(fault),
+        // SAFETY: the handler is in place: a fault has just been caught.
+        Access::Write => unsafe { guarded::status_of_write(fault, at) },
     }
 }
 
