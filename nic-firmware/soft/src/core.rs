@@ -65,8 +65,20 @@ impl Parts {
 /// The kernel gives none.
 pub fn random() -> Result<u64, Errno> {
     let mut bytes = [0u8; 8];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    fill_random(&mut bytes)?;
     Ok(u64::from_ne_bytes(bytes))
+}
+
+/// Fills a few bytes, 256 at most, with random ones.
+///
+/// # Errors
+/// The kernel gives none.
+pub fn fill_random(bytes: &mut [u8]) -> Result<(), Errno> {
+    // So few come whole.
+    match rustix::rand::getrandom(&mut *bytes, rustix::rand::GetRandomFlags::empty())? {
+        got if got == bytes.len() => Ok(()),
+        _ => Err(Errno::AGAIN),
+    }
 }
 
 /// A card.

@@ -50,6 +50,10 @@ impl Kind {
         Self::Refusal,
         Self::Message,
     ];
+
+    pub(super) fn of(byte: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
+    }
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -195,8 +199,7 @@ pub fn read(datagram: &[u8]) -> Option<(Kind, u64, &[u8])> {
     if prefix.checksum != sum.to_le_bytes() || prefix.magic != MAGIC || prefix.version != VERSION {
         return None;
     }
-    let kind = Kind::ALL.into_iter().find(|kind| *kind as u8 == prefix.kind)?;
-    Some((kind, prefix.link.get(), content))
+    Some((Kind::of(prefix.kind)?, prefix.link.get(), content))
 }
 
 #[cfg(test)]

@@ -10,7 +10,14 @@
 
 pub(crate) mod attention;
 pub mod datagram;
+pub mod key;
+pub mod key_file;
 pub mod links;
+mod replay;
+pub mod sealed;
 mod socket;
+mod wiped;
 
+pub use key::ClusterKey;
+pub use key_file::KeyFileError;
 pub use links::{Udp, UdpStats};
