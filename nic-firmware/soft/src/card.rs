@@ -552,13 +552,8 @@ impl SoftCard {
                 return end;
             }
             if Instant::now() >= deadline {
-                self.visit(|core| {
-                    on_udp(core, &mut |udp| {
-                        udp.hang_up(id);
-                        None
-                    })
-                });
-                return Err(LinkError::TimedOut);
+                let end = self.visit(|core| on_udp(core, &mut |udp| Some(Err(udp.hang_up(id)))));
+                return end.unwrap_or(Err(LinkError::TimedOut));
             }
             std::thread::sleep(LOOK_AGAIN);
         }
@@ -568,6 +563,12 @@ impl SoftCard {
     #[must_use]
     pub fn udp_address(&self) -> Option<SocketAddr> {
         self.visit(|core| core.board.wire.udp()?.socket().local_addr().ok())
+    }
+
+    /// Whether the node has a cluster key, which encrypts all of its links over UDP.
+    #[must_use]
+    pub fn has_key(&self) -> bool {
+        self.visit(|core| core.board.wire.udp().is_some_and(|udp| udp.is_encrypted()))
     }
 
     /// Stops the card's access to memory, for ever.

@@ -44,6 +44,19 @@ pub enum LinkError {
         /// Its number of nodes.
         nodes: u16,
     },
+    /// The other side has a cluster key, this node has none.
+    #[error(
+        "the other node takes nothing but what its cluster key has sealed: start this node with the same key"
+    )]
+    WantsKey,
+    /// This node has a cluster key, the other side has none.
+    #[error(
+        "the other node has no cluster key, so this one does not speak to it: start that node with this node's key, or this one without a key"
+    )]
+    NoKey,
+    /// Each side has a cluster key, and they differ.
+    #[error("the other node has another cluster key: start both nodes with the same key")]
+    OtherKey,
     /// A datagram of the size that messages have does not fit the path.
     #[error("the path does not take datagrams of {0} bytes: start the node with a smaller payload")]
     TooLong(usize),

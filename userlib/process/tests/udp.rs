@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use netvm::{Access, Error, NodeId, Port, PortConfig, PortId, Region, Status};
-use netvm_process::soft::LinkError;
+use netvm_process::soft::{ClusterKey, LinkError};
 use netvm_process::{SoftError, SoftNode};
 use netvm_relay::{Faults, Relay};
 
@@ -356,4 +356,65 @@ fn an_idle_node_sleeps_and_wakes_for_a_datagram() {
     assert!(woken <= 20, "{woken} times awake in 300 ms without a message");
     exercise_more(&client, to);
     assert_eq!(server.memory.word64(16).unwrap().load().unwrap(), 2);
+}
+
+fn keyed(number: u16, key: Option<&ClusterKey>) -> SoftNode {
+    let mut builder = SoftNode::builder().number(number).udp("127.0.0.1:0");
+    if let Some(key) = key {
+        builder = builder.key(key.clone());
+    }
+    builder.start().unwrap()
+}
+
+/// Over a network that loses, doubles, delays and spoils, with noise and recorded datagrams among what comes.
+#[test]
+fn nodes_with_a_key_exchange_what_a_bad_network_leaves_and_take_nothing_else() {
+    let key = ClusterKey::generate().unwrap();
+    let node = keyed(8, Some(&key));
+    let port = Port::open(&node.node(), PortConfig::number(SERVED.0)).unwrap();
+    let memory = port.alloc(1 << 16).unwrap();
+    let access = Access::everyone().notify(1..=8);
+    let _export = port.export(NAME, &memory, .., access).unwrap();
+    let server = Server {
+        node,
+        _port: port,
+        memory,
+        _export,
+    };
+    let faults = Faults {
+        lost: 50,
+        doubled: 20,
+        late: 20,
+        spoilt: 10,
+    };
+    let relay = Relay::start(HERE, server.node.udp_address().unwrap(), faults, 1).unwrap();
+    let client = keyed(9, Some(&key));
+    let name = format!("udp://{}", relay.address());
+    let to = client.connect(&name, PATIENCE).unwrap();
+    exercise(&client, &server, to, 300);
+    let sides = [client.stats().udp, server.node.stats().udp];
+    assert!(
+        sides.iter().any(|udp| udp.forged > 0),
+        "spoilt datagrams: {sides:?}"
+    );
+    assert!(
+        sides.iter().any(|udp| udp.replayed > 0),
+        "doubled datagrams: {sides:?}"
+    );
+}
+
+#[test]
+fn nodes_with_different_keys_or_none_get_no_link_and_say_why() {
+    let (one, two) = (ClusterKey::generate().unwrap(), ClusterKey::generate().unwrap());
+    let plain = keyed(8 + 2, None);
+    let first = keyed(8 + 3, Some(&one));
+    let second = keyed(41, Some(&two));
+    let link = |from: &SoftNode, to: &SoftNode| match from.connect(&address(to), PATIENCE) {
+        Err(SoftError::Link(error)) => error,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(link(&plain, &first), LinkError::WantsKey);
+    assert_eq!(link(&first, &plain), LinkError::NoKey);
+    assert_eq!(link(&first, &second), LinkError::OtherKey);
+    assert!(!first.is_up(plain.number()) && !first.is_up(second.number()));
 }

@@ -17,6 +17,8 @@ pub struct LinkStats {
     pub carrier: Carrier,
     /// Where its datagrams go to.
     pub address: Option<SocketAddr>,
+    /// Whether its messages are encrypted.
+    pub encrypted: bool,
     /// Messages that found no room in its ring.
     pub waiting: u32,
     /// Bytes of memory that its rings take.
@@ -48,6 +50,7 @@ impl SoftCard {
                     node,
                     carrier: way.carrier,
                     address: way.address,
+                    encrypted: way.encrypted,
                     waiting: way.waiting,
                     ring_bytes: way.ring_bytes,
                     report,

@@ -117,6 +117,8 @@ pub struct Way {
     pub carrier: Carrier,
     /// Where datagrams go to.
     pub address: Option<SocketAddr>,
+    /// Whether they are encrypted.
+    pub encrypted: bool,
     /// Messages that found no room in the ring.
     pub waiting: u32,
     /// Bytes that the rings take, of both directions.
@@ -220,6 +222,7 @@ impl Wires {
         let none = Way {
             carrier: Carrier::None,
             address: None,
+            encrypted: false,
             waiting: 0,
             ring_bytes: 0,
         };
@@ -239,6 +242,7 @@ impl Wires {
             (None, Some(address)) => Way {
                 carrier: Carrier::Udp,
                 address: Some(address),
+                encrypted: self.udp.as_ref().is_some_and(Udp::is_encrypted),
                 ..none
             },
             (None, None) => none,

@@ -1,4 +1,4 @@
-//! What a datagram is made of.
+//! What a datagram is made of where nodes have no cluster key, and the letters of all nodes. [`super::sealed`] has the other kind.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -79,6 +79,12 @@ pub enum Reason {
     Full,
     /// It speaks another version of the ABI than this one.
     Version(u16),
+    /// This node has a cluster key, and the other one did not use any. This reason and the next two are hints: no key proves them.
+    WantsKey,
+    /// This node has no cluster key, and the other one used one.
+    NoKey,
+    /// The other node used another cluster key than this node's.
+    OtherKey,
 }
 
 /// What two nodes say to each other before they have a link.
@@ -123,6 +129,9 @@ impl Letter {
             Reason::TooHigh(nodes) => (2, nodes),
             Reason::Version(version) => (3, version),
             Reason::Full => (4, 0),
+            Reason::WantsKey => (5, 0),
+            Reason::NoKey => (6, 0),
+            Reason::OtherKey => (7, 0),
         };
         self.reason = U16::new(code);
         self.detail = U16::new(detail);
@@ -138,6 +147,9 @@ impl Letter {
             2 => Some(Reason::TooHigh(detail)),
             3 => Some(Reason::Version(detail)),
             4 => Some(Reason::Full),
+            5 => Some(Reason::WantsKey),
+            6 => Some(Reason::NoKey),
+            7 => Some(Reason::OtherKey),
             _ => None,
         }
     }

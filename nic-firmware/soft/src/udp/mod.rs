@@ -4,15 +4,19 @@
 //! ([`Wire::loses_frames`](crate::wire::Wire::loses_frames)). A datagram holds one message, behind a prefix with a checksum and
 //! the number that its receiver gave to the link ([`datagram`]). Two nodes make a link by four datagrams ([`links`]).
 //!
-//! **What is trusted.** Nothing is encrypted. Each side chooses a random number of 64 bits for a link and takes messages
-//! that bear it from the address that it was told to alone. So a machine that does not see the traffic can neither begin a
-//! link in another's name nor write into one. A machine that sees the traffic can do both.
+//! **What is trusted.** Without a cluster key nothing is encrypted. Each side chooses a random number of 64 bits for a link and
+//! takes messages that bear it from the address that it was told to alone. So a machine that does not see the traffic can
+//! neither begin a link in another's name nor write into one. A machine that sees the traffic can do both.
+//!
+//! With a [key](ClusterKey) everything is sealed ([`sealed`]): a machine without it reads and writes nothing, and what it repeats
+//! is refused. It can still lose what passes it. There is no forward secrecy: the key opens what was recorded before.
 
 pub(crate) mod attention;
 pub mod datagram;
 pub mod key;
 pub mod key_file;
 pub mod links;
+mod meeting;
 mod replay;
 pub mod sealed;
 mod socket;

@@ -75,7 +75,7 @@ impl Head {
 #[repr(C)]
 pub struct Proof {
     /// Of a `Challenge`, in order; its `Confirm` repeats it.
-    stamp: U64,
+    pub(super) stamp: U64,
     /// The sender's random value, in a `Hello`, a `Confirm` and a `Welcome`.
     pub nonce: [u8; NONCE_BYTES],
     /// The receiver's random value, in an answer.

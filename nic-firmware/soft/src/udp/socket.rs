@@ -21,6 +21,39 @@ pub(super) struct Path {
     pub(super) from: Option<IpAddr>,
 }
 
+/// Places for what comes, and what the last call brought.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    places: Box<[u8]>,
+    metas: Box<[RecvMeta]>,
+    got: usize,
+}
+
+impl Inbox {
+    pub(super) fn new() -> Self {
+        Self {
+            places: vec![0; PLACES * PLACE_BYTES].into_boxed_slice(),
+            metas: vec![RecvMeta::default(); PLACES].into_boxed_slice(),
+            got: 0,
+        }
+    }
+
+    /// What the last call brought, in the order in which it came.
+    pub(super) fn datagrams(&mut self) -> impl Iterator<Item = (Path, &mut [u8])> {
+        let runs = self.places.chunks_mut(PLACE_BYTES).zip(&self.metas);
+        runs.take(self.got).flat_map(|(place, meta)| {
+            let path = Path {
+                to: meta.addr,
+                from: meta.dst_ip,
+            };
+            let bytes = place.get_mut(..meta.len).unwrap_or_default();
+            bytes
+                .chunks_mut(meta.stride.max(1))
+                .map(move |datagram| (path, datagram))
+        })
+    }
+}
+
 /// Datagrams of one size for one path; the last one may be shorter.
 #[derive(Debug)]
 struct Run {
@@ -36,7 +69,6 @@ pub(super) struct Socket {
     socket: UdpSocket,
     state: UdpSocketState,
     run: Run,
-    places: Box<[u8]>,
     /// Calls that asked the kernel for datagrams.
     pub(super) asked: u64,
     /// Counts up with each datagram that is sent, and with each call that brings some.
@@ -63,7 +95,6 @@ impl Socket {
                 segment: 0,
                 count: 0,
             },
-            places: vec![0; PLACES * PLACE_BYTES].into_boxed_slice(),
             asked: 0,
             passed: 0,
             refused: 0,
@@ -113,28 +144,20 @@ impl Socket {
     }
 
     /// Takes datagrams that have come, with one call. Returns whether there may be more.
-    pub(super) fn receive(&mut self, mut each: impl FnMut(Path, &[u8])) -> bool {
+    pub(super) fn receive(&mut self, inbox: &mut Inbox) -> bool {
         self.asked += 1;
-        let mut metas = [RecvMeta::default(); PLACES];
         let got = {
-            let mut places = self.places.chunks_mut(PLACE_BYTES);
+            let mut places = inbox.places.chunks_mut(PLACE_BYTES);
             let mut slices: [IoSliceMut<'_>; PLACES] =
                 std::array::from_fn(|_| IoSliceMut::new(places.next().unwrap_or_default()));
-            let got = self.state.recv((&self.socket).into(), &mut slices, &mut metas);
+            let got = self
+                .state
+                .recv((&self.socket).into(), &mut slices, &mut inbox.metas);
             // An error of an earlier datagram, as that no program listens there, is reported here once.
             got.unwrap_or(0)
         };
         self.passed += got as u64;
-        for (place, meta) in self.places.chunks(PLACE_BYTES).zip(&metas).take(got) {
-            let path = Path {
-                to: meta.addr,
-                from: meta.dst_ip,
-            };
-            let bytes = place.get(..meta.len).unwrap_or_default();
-            bytes
-                .chunks(meta.stride.max(1))
-                .for_each(|datagram| each(path, datagram));
-        }
+        inbox.got = got;
         got == PLACES
     }
 }

@@ -35,8 +35,8 @@ use netvm_soft::message::Pools;
 use netvm_soft::shm::introduce;
 pub use netvm_soft::shm::running::{Running, running};
 use netvm_soft::shm::wires::Wires;
-pub use netvm_soft::udp::UdpStats;
-use netvm_soft::udp::{Udp, datagram};
+pub use netvm_soft::udp::{ClusterKey, KeyFileError, UdpStats};
+use netvm_soft::udp::{Udp, sealed};
 use rustix::io::Errno;
 
 use crate::backend::NodeBackend;
@@ -53,7 +53,7 @@ const INLINE_BYTES: u16 = 128;
 /// The largest payload of a message where a node has UDP, if a program does not say: what fits each path that IPv6 may take.
 const UDP_PAYLOAD: u32 = 1024;
 const _: () = assert!(
-    UDP_PAYLOAD as usize + netvm_abi::wire::HEADER_BYTES + datagram::PREFIX + 8 + 40 <= 1280,
+    UDP_PAYLOAD as usize + netvm_abi::wire::HEADER_BYTES + sealed::HEAD + 8 + 40 <= 1280,
     "UDP and IPv6 have headers, too"
 );
 /// How a name begins that is an address for UDP ([`SoftNode::connect`]).
@@ -91,8 +91,8 @@ pub enum SoftError {
     },
     /// UDP that other machines reach was not asked for by name.
     #[error(
-        "{0} is reached by other machines, and UDP is not encrypted: a machine that sees the traffic can read and write what the \
-         nodes export. Bind to 127.0.0.1, or allow it with `insecure`"
+        "{0} is reached by other machines, and this node has no key that encrypts UDP: a machine that sees the traffic can read and \
+         write what the nodes export. Give it a `key`, bind to 127.0.0.1, or allow it with `insecure`"
     )]
     Insecure(SocketAddr),
     /// The kernel refused.
@@ -113,6 +113,7 @@ pub struct SoftBuilder {
     payload: Option<u32>,
     udp: Option<String>,
     insecure: bool,
+    key: Option<ClusterKey>,
 }
 
 impl SoftBuilder {
@@ -162,7 +163,15 @@ impl SoftBuilder {
         self
     }
 
-    /// UDP may be bound to an address that other machines reach, though nothing is encrypted.
+    /// The key of a cluster. Everything that goes over UDP is then encrypted and authenticated by it, and nothing else is taken:
+    /// nodes with other keys, or with none, get no link. Links over shared memory stay as they are.
+    #[must_use]
+    pub fn key(mut self, key: ClusterKey) -> Self {
+        self.key = Some(key);
+        self
+    }
+
+    /// UDP may be bound to an address that other machines reach, though there is no [key](Self::key) and nothing is encrypted.
     #[must_use]
     pub fn insecure(mut self) -> Self {
         self.insecure = true;
@@ -231,13 +240,14 @@ impl SoftBuilder {
 
     fn bind(&self, address: &str, number: NodeId, payload: u32) -> Result<Udp, SoftError> {
         let at = socket_address(address)?;
-        if !at.ip().is_loopback() && !self.insecure {
+        if !at.ip().is_loopback() && !self.insecure && self.key.is_none() {
             return Err(SoftError::Insecure(at));
         }
-        Udp::bind(at, (number, self.nodes), payload).map_err(|source| SoftError::Address {
+        let bound = Udp::bind(at, (number, self.nodes), payload).map_err(|source| SoftError::Address {
             address: address.into(),
             source,
-        })
+        });
+        Ok(bound?.with_key(self.key.clone()))
     }
 }
 
@@ -345,6 +355,7 @@ impl SoftNode {
             payload: None,
             udp: None,
             insecure: false,
+            key: None,
         }
     }
 

@@ -115,8 +115,8 @@ fn about(node: &Parts, card: &SoftCard) -> Entry {
             .map(|(name, value)| (format!("held_{name}"), value.into())),
     );
     let udp = card.udp_address().map(|udp| label("udp", udp.to_string()));
-    // Links are plain: decision 28.
-    let labels = udp.into_iter().chain([label("encrypted", "no")]).collect();
+    let encrypted = if card.has_key() { "over udp" } else { "no" };
+    let labels = udp.into_iter().chain([label("encrypted", encrypted)]).collect();
     entry(node, labels, counted)
 }
 
@@ -131,6 +131,8 @@ fn counted_by(stats: CardStats, node: &Parts) -> Entry {
             ("udp_asked", stats.udp.asked),
             ("udp_refused", stats.udp.refused),
             ("udp_strange", stats.udp.strange),
+            ("udp_forged", stats.udp.forged),
+            ("udp_replayed", stats.udp.replayed),
         ]
         .into_iter(),
     ));
@@ -155,7 +157,7 @@ fn one_link(node: &Parts, link: &LinkStats) -> Entry {
     let mut labels = vec![
         label("kind", kind),
         label("state", state),
-        label("encrypted", "no"),
+        label("encrypted", if link.encrypted { "yes" } else { "no" }),
     ];
     labels.extend(
         link.address
