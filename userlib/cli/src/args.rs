@@ -40,6 +40,9 @@ pub enum Command {
     /// Measure writes, reads, atomics and notifications to a `netvm serve`: rates, and how long single ones take.
     #[command(after_help = EXIT_STATUSES)]
     Perf(Perf),
+    /// Make the key by which nodes of a cluster encrypt what they send over UDP.
+    #[command(after_help = EXIT_STATUSES)]
+    Key(Key),
     /// List the nodes of this user that run on this machine.
     #[command(after_help = EXIT_STATUSES)]
     Nodes(Nodes),
@@ -77,6 +80,26 @@ pub enum Command {
     Manual(Manual),
 }
 
+/// Options of `netvm key`.
+#[derive(Debug, Args)]
+pub struct Key {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: KeyCommand,
+}
+
+/// What to do with keys.
+#[derive(Debug, Subcommand)]
+pub enum KeyCommand {
+    /// Write a new key to a file that this user alone can read. A file that is there is not overwritten.
+    #[command(after_help = EXIT_STATUSES)]
+    New {
+        /// The file.
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+    },
+}
+
 /// Options of `netvm nodes`.
 #[derive(Debug, Args)]
 pub struct Nodes {
@@ -103,7 +126,10 @@ pub struct Manual {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "UDP")]
 pub struct UdpOptions {
-    /// Allow UDP that other machines reach, though nothing is encrypted: a machine that sees the traffic can read and write
+    /// Encrypt what goes over UDP by the key of this file (`netvm key new`), and take nothing else. Both ends need the same key.
+    #[arg(long, value_name = "FILE", env = "NETVM_KEY_FILE")]
+    pub key_file: Option<PathBuf>,
+    /// Allow UDP that other machines reach without a key, though nothing is encrypted: a machine that sees the traffic can read and write
     /// what is served.
     #[arg(long)]
     pub insecure: bool,

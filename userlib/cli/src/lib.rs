@@ -22,6 +22,7 @@ use crate::failure::Failure;
 pub fn run(cli: &Cli) -> Result<(), Failure> {
     match &cli.command {
         Command::Serve(options) => processes::serve::run(options),
+        Command::Key(options) => processes::key::run(options),
         Command::Nodes(options) => processes::nodes::run(options),
         Command::Completions(options) => pages::completions(options),
         Command::Manual(options) => pages::manual(options),

@@ -562,6 +562,33 @@ fn a_process_serves_by_udp_and_says_what_is_wrong_with_an_address() {
 }
 
 #[test]
+fn nodes_with_one_key_meet_and_others_are_told_what_to_do() {
+    let folder = std::env::temp_dir().join(format!("netvm-cli-keys-{}", std::process::id()));
+    std::fs::create_dir(&folder).expect("a scratch folder");
+    let file = |name: &str| folder.join(name).to_str().expect("UTF-8").to_owned();
+    let (one, two) = (file("one"), file("two"));
+    for file in [&one, &two] {
+        exits(0, &["key", "new", "--out", file]);
+    }
+    let (_, err) = exits(2, &["key", "new", "--out", &one]);
+    assert!(err.contains("exists already"), "{err}");
+    let server = Server::start("cli-key", &["--udp", "127.0.0.1:0", "--key-file", &one]);
+    let ping =
+        |status, more: &[&str]| exits(status, &[&["ping", &server.1, "--count", "1"], more].concat()).1;
+    ping(0, &["--key-file", &one]);
+    let err = ping(3, &["--key-file", &two]);
+    assert!(
+        err.contains("another cluster key") && err.contains("--key-file"),
+        "{err}"
+    );
+    let err = ping(3, &[]);
+    assert!(err.contains("cluster key") && err.contains("--key-file"), "{err}");
+    let err = ping(2, &["--key-file", &file("absent")]);
+    assert!(err.contains("absent"), "{err}");
+    std::fs::remove_dir_all(&folder).expect("gone");
+}
+
+#[test]
 fn nodes_of_this_user_are_listed_by_process() {
     let server = Server::start("cli-listed", &[]);
     let process = server.0.id();

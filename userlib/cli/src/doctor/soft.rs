@@ -21,7 +21,7 @@ pub(super) fn examine() -> Backend {
 
 /// A machine may have no network.
 pub(super) fn examine_udp() -> Backend {
-    let about = "software cards of several machines; nothing is encrypted";
+    let about = "software cards of several machines; nothing is encrypted without --key-file";
     let started = start("a node with UDP", Some("127.0.0.1:0"), "ip link set lo up");
     Backend::new("UDP", about, false, vec![started, buffer()])
 }

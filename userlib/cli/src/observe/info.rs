@@ -10,8 +10,8 @@ use crate::doctor;
 use crate::failure::Failure;
 use crate::output;
 
-/// What is said of encryption: decision 28.
-const PLAIN: &str = "no link is encrypted: over shared memory this user's processes alone take part; over UDP a machine that sees the \
+/// What is said of encryption: decisions 28 and 29.
+const PLAIN: &str = "no link is encrypted without a cluster key (`netvm key new`, --key-file): over shared memory this user's processes alone take part; over UDP a machine that sees the \
                      traffic can read and write what is exported, so an address that other machines reach needs --insecure";
 
 #[derive(Serialize)]

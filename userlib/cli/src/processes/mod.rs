@@ -1,5 +1,6 @@
 //! Commands that work in several processes, each a node of the software card: of this machine, or of several.
 
+pub mod key;
 pub mod nodes;
 pub mod perf;
 pub mod ping;
@@ -11,7 +12,7 @@ use std::net::ToSocketAddrs;
 use std::time::Duration;
 
 use netvm::{NodeId, Port, PortConfig, PortId, RemoteSegment};
-use netvm_process::soft::{DEFAULT_NODES, LinkError, SoftBuilder, UDP_SCHEME};
+use netvm_process::soft::{ClusterKey, DEFAULT_NODES, LinkError, SoftBuilder, UDP_SCHEME};
 use netvm_process::{SoftError, SoftNode};
 
 use crate::args::{MAX_TRANSFER, UdpOptions};
@@ -63,7 +64,7 @@ fn link(name: &str, options: &UdpOptions) -> Result<(SoftNode, NodeId), Failure>
     loop {
         let mut builder = SoftNode::builder();
         if let Some(target) = target {
-            builder = by_udp(builder, &source_for(target), options);
+            builder = by_udp(builder, &source_for(target), options)?;
         }
         if let Some(number) = wanted {
             builder = builder.number(number);
@@ -96,6 +97,12 @@ fn link(name: &str, options: &UdpOptions) -> Result<(SoftNode, NodeId), Failure>
                 what: format!("no process of this user serves '{name}'"),
                 fix: format!("netvm serve {name}"),
             },
+            SoftError::Link(LinkError::WantsKey | LinkError::NoKey | LinkError::OtherKey) => {
+                Failure::Unavailable {
+                    what: format!("{name}: {error}"),
+                    fix: "start both nodes with --key-file and the same file of `netvm key new`".into(),
+                }
+            }
             SoftError::Link(LinkError::BadName) | SoftError::Address { .. } => {
                 Failure::Usage(error.to_string())
             }
@@ -124,15 +131,18 @@ fn source_for(target: &str) -> String {
     .into()
 }
 
-fn by_udp(mut builder: SoftBuilder, address: &str, options: &UdpOptions) -> SoftBuilder {
+fn by_udp(mut builder: SoftBuilder, address: &str, options: &UdpOptions) -> Result<SoftBuilder, Failure> {
     builder = builder.udp(address);
     if options.insecure {
         builder = builder.insecure();
     }
-    match options.payload {
+    if let Some(file) = &options.key_file {
+        builder = builder.key(ClusterKey::read_file(file).map_err(key::unusable)?);
+    }
+    Ok(match options.payload {
         Some(payload) => builder.payload(payload),
         None => builder,
-    }
+    })
 }
 
 fn cannot_start(error: SoftError) -> Failure {
@@ -141,7 +151,7 @@ fn cannot_start(error: SoftError) -> Failure {
         | SoftError::Address { .. }
         | SoftError::Config(_) => Failure::Usage(error.to_string()),
         SoftError::Insecure(address) => Failure::Usage(format!(
-            "{address} is reached by other machines, and UDP is not encrypted: add --insecure to allow it"
+            "{address} is reached by other machines, and UDP is not encrypted: add --key-file FILE, or --insecure to allow it"
         )),
         other => Failure::Wrong(format!("this process cannot be a node: {other}")),
     }

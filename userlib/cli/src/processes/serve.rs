@@ -31,7 +31,7 @@ pub fn run(options: &Serve) -> Result<(), Failure> {
         builder = builder.number(number);
     }
     if let Some(address) = &options.udp {
-        builder = by_udp(builder, address, &options.options);
+        builder = by_udp(builder, address, &options.options)?;
     }
     let node = builder.start().map_err(cannot_start)?;
     let port = Port::open(&node.node(), PortConfig::number(PORT.0)).map_err(wrong)?;
