@@ -14,6 +14,14 @@ const SERVED: PortId = PortId(7);
 /// Any port of the loopback interface.
 const HERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
+/// What a bad network does, to so many datagrams of a thousand.
+const FAULTS: Faults = Faults {
+    lost: 50,
+    doubled: 20,
+    late: 20,
+    spoilt: 10,
+};
+
 /// Node numbers that no other test of the machine claims: `spread` has those from 44 on, programs the lowest.
 fn udp_node(number: u16) -> SoftNode {
     SoftNode::builder()
@@ -37,7 +45,10 @@ struct Server {
 
 impl Server {
     fn start(number: u16, bytes: u64) -> Self {
-        let node = udp_node(number);
+        Self::on(udp_node(number), bytes)
+    }
+
+    fn on(node: SoftNode, bytes: u64) -> Self {
         let port = Port::open(&node.node(), PortConfig::number(SERVED.0)).unwrap();
         let memory = port.alloc(bytes).unwrap();
         let access = Access::everyone().notify(1..=8);
@@ -89,13 +100,7 @@ fn two_nodes_write_read_and_count_over_udp() {
 #[test]
 fn what_a_network_loses_doubles_delays_and_spoils_is_made_good() {
     let server = Server::start(22, 1 << 16);
-    let faults = Faults {
-        lost: 50,
-        doubled: 20,
-        late: 20,
-        spoilt: 10,
-    };
-    let relay = Relay::start(HERE, server.node.udp_address().unwrap(), faults, 1).unwrap();
+    let relay = Relay::start(HERE, server.node.udp_address().unwrap(), FAULTS, 1).unwrap();
     let client = udp_node(23);
     let to = client
         .connect(&format!("udp://{}", relay.address()), PATIENCE)
@@ -370,24 +375,8 @@ fn keyed(number: u16, key: Option<&ClusterKey>) -> SoftNode {
 #[test]
 fn nodes_with_a_key_exchange_what_a_bad_network_leaves_and_take_nothing_else() {
     let key = ClusterKey::generate().unwrap();
-    let node = keyed(8, Some(&key));
-    let port = Port::open(&node.node(), PortConfig::number(SERVED.0)).unwrap();
-    let memory = port.alloc(1 << 16).unwrap();
-    let access = Access::everyone().notify(1..=8);
-    let _export = port.export(NAME, &memory, .., access).unwrap();
-    let server = Server {
-        node,
-        _port: port,
-        memory,
-        _export,
-    };
-    let faults = Faults {
-        lost: 50,
-        doubled: 20,
-        late: 20,
-        spoilt: 10,
-    };
-    let relay = Relay::start(HERE, server.node.udp_address().unwrap(), faults, 1).unwrap();
+    let server = Server::on(keyed(8, Some(&key)), 1 << 16);
+    let relay = Relay::start(HERE, server.node.udp_address().unwrap(), FAULTS, 1).unwrap();
     let client = keyed(9, Some(&key));
     let name = format!("udp://{}", relay.address());
     let to = client.connect(&name, PATIENCE).unwrap();
