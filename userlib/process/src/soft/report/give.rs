@@ -114,10 +114,32 @@ fn about(node: &Parts, card: &SoftCard) -> Entry {
         host.into_iter()
             .map(|(name, value)| (format!("held_{name}"), value.into())),
     );
+    counted.extend(named(linked(card).into_iter()));
     let udp = card.udp_address().map(|udp| label("udp", udp.to_string()));
-    let encrypted = if card.has_key() { "over udp" } else { "no" };
-    let labels = udp.into_iter().chain([label("encrypted", encrypted)]).collect();
+    let key = if card.has_key() { "yes" } else { "no" };
+    let labels = udp.into_iter().chain([label("key", key)]).collect();
     entry(node, labels, counted)
+}
+
+/// How many links to other nodes are up, and what is encrypted of those that leave the machine's memory.
+fn linked(card: &SoftCard) -> [(&'static str, u64); 3] {
+    let (mut all, mut by_udp, mut encrypted) = (0, 0, 0);
+    let mut next = Some(NodeId(0));
+    while let Some(from) = next {
+        let links;
+        (links, next) = card.links(from, MOST_ENTRIES);
+        let others = links.iter().filter(|link| link.carrier != Carrier::Itself);
+        for link in others.filter(|link| link.report.up) {
+            all += 1;
+            by_udp += u64::from(link.carrier == Carrier::Udp);
+            encrypted += u64::from(link.encrypted);
+        }
+    }
+    [
+        ("links", all),
+        ("links_over_udp", by_udp),
+        ("links_encrypted", encrypted),
+    ]
 }
 
 fn counted_by(stats: CardStats, node: &Parts) -> Entry {
