@@ -64,7 +64,7 @@ pub enum Command {
     /// Show what the cards of this user's nodes have counted, and the kernel's card with its driver.
     #[command(after_help = EXIT_STATUSES)]
     Stat(Stat),
-    /// Say which back ends there are and why one is not, what 'auto' opens, which nodes run, and that links are not encrypted.
+    /// Say which back ends there are and why one is not, what 'auto' opens, which nodes run, which of them have a key, and whether links are encrypted.
     #[command(after_help = EXIT_STATUSES)]
     Info(Info),
     /// Say what works on this machine, what is missing, and the command that fixes it.

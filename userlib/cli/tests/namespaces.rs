@@ -30,6 +30,39 @@ kill $other
 echo all was well
 "#;
 
+/// Nodes of a network of their own, all of them with one key; then one more without.
+const KEYED: &str = r#"
+ip link set lo up
+folder=$(mktemp -d)
+trap 'rm -r "$folder"' EXIT
+key=$folder/key
+$NETVM key new --out "$key"
+encrypted() { $NETVM info --json | grep -q "\"links_encrypted\":$1"; }
+encrypted false
+$NETVM serve sealed --udp 127.0.0.1:4800 --key-file "$key" &
+$NETVM serve open --udp 127.0.0.1:4801 &
+until $NETVM ping sealed --count 1 && $NETVM ping open --count 1; do sleep 0.05; done
+# A link over shared memory is not encrypted, and needs not be.
+encrypted false
+$NETVM ping udp://127.0.0.1:4800 --key-file "$key" --count 1000000 --interval 1 > /dev/null &
+until encrypted true; do sleep 0.05; done
+$NETVM ping udp://127.0.0.1:4801 --count 1000000 --interval 1 > /dev/null &
+until encrypted false; do sleep 0.05; done
+echo all was well
+"#;
+
+#[test]
+fn links_are_said_to_be_encrypted_when_all_of_them_are() {
+    let Some(mut scene) = in_namespaces() else { return };
+    let script = ["timeout", "60", "bash", "-euc", KEYED];
+    let out = scene.args(script).env("NETVM", NETVM).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stdout);
+    let complained = String::from_utf8_lossy(&out.stderr);
+    assert!(said.contains("all was well"), "{said}\n{complained}");
+}
+
+const NETVM: &str = env!("CARGO_BIN_EXE_netvm");
+
 /// A command in new namespaces. Root needs none of users.
 fn unshare() -> Command {
     let mut command = Command::new("unshare");
@@ -40,18 +73,24 @@ fn unshare() -> Command {
     command
 }
 
-#[test]
-fn two_network_namespaces_with_a_lossy_path_between_them() {
+/// The same, if this user may.
+fn in_namespaces() -> Option<Command> {
     let probe = unshare().arg("true").output();
     if !probe.is_ok_and(|probe| probe.status.success()) {
         // Where CI runs it must be possible.
         assert!(std::env::var_os("CI").is_none(), "no namespaces for this user");
         eprintln!("skipped: this user may not make namespaces (`unshare --user --net`)");
-        return;
+        return None;
     }
-    let out = unshare()
+    Some(unshare())
+}
+
+#[test]
+fn two_network_namespaces_with_a_lossy_path_between_them() {
+    let Some(mut scene) = in_namespaces() else { return };
+    let out = scene
         .args(["sh", "-euc", SCENE])
-        .env("NETVM", env!("CARGO_BIN_EXE_netvm"))
+        .env("NETVM", NETVM)
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&out.stdout);

@@ -82,7 +82,11 @@ impl Drop for Running {
 
 /// A server with this name and UDP: its number and address.
 fn serve(name: &str) -> (Running, String, String) {
-    let mut server = Running::start(&["serve", name, "--udp", "127.0.0.1:0", "--json"]);
+    serve_with(name, &[])
+}
+
+fn serve_with(name: &str, options: &[&str]) -> (Running, String, String) {
+    let mut server = Running::start(&[&["serve", name, "--udp", "127.0.0.1:0", "--json"], options].concat());
     let served: Value = serde_json::from_str(&server.line()).expect("JSON");
     let number = served["node"].to_string();
     let udp = served["udp"].as_str().expect("an address").to_owned();
@@ -173,7 +177,7 @@ fn ports_segments_exports_and_links_of_another_process_are_shown() {
 
     // A person reads the same.
     for (what, words) in [
-        ("nodes", &["encrypted", "127.0.0.1:", &name][..]),
+        ("nodes", &["key", "encrypted", "127.0.0.1:", &name][..]),
         ("links", &["shared memory", "udp", "/64", "us"]),
         ("ports", &["commands", "bounced"]),
         ("segments", &["pages mapped", "MiB"]),
@@ -425,9 +429,8 @@ fn a_hostile_answer_is_an_error() {
 }
 
 #[test]
-fn info_says_what_is_there_and_that_nothing_is_encrypted() {
+fn info_says_what_is_there() {
     let info = json(&["info", "--json"]);
-    assert_eq!(info["links_encrypted"], false);
     let soft = some(&info, "backends", |one| one["name"] == "software card").expect("it is told of");
     assert_eq!(soft["there"], true, "{info}");
     let device = some(&info, "backends", |one| one["name"] == "kernel device").expect("it is told of");
@@ -453,4 +456,52 @@ fn info_says_what_is_there_and_that_nothing_is_encrypted() {
             .expect("netvm starts");
         assert!(text(&output.stdout).contains(words), "{}", text(&output.stdout));
     }
+}
+
+/// Nodes with a key and without one, and links over UDP of both kinds.
+#[test]
+fn keys_and_what_they_encrypt_are_told() {
+    let folder = std::env::temp_dir().join(format!("netvm-observe-{}", std::process::id()));
+    std::fs::create_dir(&folder).expect("a scratch folder");
+    let key = folder.join("key");
+    let key = key.to_str().expect("UTF-8");
+    says(&["key", "new", "--out", key]);
+    let with_key = ["--key-file", key];
+    let (_sealed, sealed, sealed_at) = serve_with(&name("sealed"), &with_key);
+    let (_open, open, open_at) = serve(&name("open"));
+    let ping = |at: &str, more: &[&str]| {
+        let name = format!("udp://{at}");
+        let base = ["ping", &name, "--count", "1000000", "--interval", "1"];
+        Running::in_background(&[&base, more].concat())
+    };
+    let _clients = [ping(&sealed_at, &with_key), ping(&open_at, &[])];
+    let of = |info: &Value, number: &str| {
+        let number: u16 = number.parse().expect("a number");
+        let found = some(info, "nodes", |node| node["node"] == number);
+        found.cloned().unwrap_or_default()
+    };
+    let info = until(&["info", "--json"], "linked", |info| {
+        of(info, &sealed)["links"] == 1 && of(info, &open)["links"] == 1
+    });
+    for (number, key, encrypted, udp) in [(&sealed, true, 1, &sealed_at), (&open, false, 0, &open_at)] {
+        let node = of(&info, number);
+        assert_eq!((&node["key"], &node["udp"]), (&key.into(), &udp.as_str().into()));
+        assert_eq!(node["links_over_udp"], 1, "{node}");
+        assert_eq!(node["links_encrypted"], encrypted, "{node}");
+        let shown = json(&["show", "nodes", "--node", number, "--json"]);
+        assert_eq!(shown["key"], if key { "yes" } else { "no" });
+        assert_eq!(shown["links_encrypted"], encrypted, "{shown}");
+    }
+    assert_eq!(info["links_encrypted"], false, "one is in the clear");
+    for args in [&["info"][..], &["doctor"]] {
+        let out = says(args);
+        for words in [
+            "with a key: node",
+            "with UDP and without a key: node",
+            "of links over UDP",
+        ] {
+            assert!(out.contains(words), "{words} in {out}");
+        }
+    }
+    std::fs::remove_dir_all(&folder).expect("gone");
 }

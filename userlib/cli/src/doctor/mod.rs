@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::args::Doctor;
 use crate::failure::Failure;
+use crate::observe::{keys, nodes};
 use crate::output;
 
 /// One thing that a back end needs.
@@ -83,11 +84,11 @@ struct Examination {
     backends: Vec<Backend>,
 }
 
-/// The back ends that a program can work on, examined.
-pub(crate) fn backends() -> Vec<Backend> {
+/// The back ends that a program can work on, examined. `keys`: what running nodes say of their keys.
+pub(crate) fn backends(keys: &str) -> Vec<Backend> {
     vec![
         soft::examine(),
-        soft::examine_udp(),
+        soft::examine_udp(keys),
         emulator::examine(),
         kernel::examine(),
     ]
@@ -98,7 +99,13 @@ pub(crate) fn backends() -> Vec<Backend> {
 /// # Errors
 /// [`Failure::Unavailable`] after printing, if a back end that works everywhere does not work here.
 pub fn run(options: &Doctor) -> Result<(), Failure> {
-    let mut backends = backends();
+    // What runs is looked at first: looking at back ends starts nodes.
+    let keys = match nodes() {
+        Ok(nodes) => keys::words(&keys::of(&nodes)),
+        Err(Failure::Unavailable { what, fix }) => format!("not known: {what} ({fix})"),
+        Err(other) => format!("not known: {other}"),
+    };
+    let mut backends = backends(&keys);
     backends.extend([simulator::examine(), rig::examine()]);
     let broken: Vec<&Backend> = backends
         .iter()

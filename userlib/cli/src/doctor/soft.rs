@@ -20,10 +20,15 @@ pub(super) fn examine() -> Backend {
 }
 
 /// A machine may have no network.
-pub(super) fn examine_udp() -> Backend {
+pub(super) fn examine_udp(keys: &str) -> Backend {
     let about = "software cards of several machines; nothing is encrypted without --key-file";
     let started = start("a node with UDP", Some("127.0.0.1:0"), "ip link set lo up");
-    Backend::new("UDP", about, false, vec![started, buffer()])
+    Backend::new(
+        "UDP",
+        about,
+        false,
+        vec![started, buffer(), Check::there("keys of running nodes", keys)],
+    )
 }
 
 fn processor() -> Check {

@@ -4,7 +4,7 @@ use netvm_process::choice;
 use serde::Serialize;
 use serde_json::json;
 
-use super::nodes;
+use super::{keys, nodes};
 use crate::args::Info;
 use crate::doctor;
 use crate::failure::Failure;
@@ -12,7 +12,7 @@ use crate::output;
 
 /// What is said of encryption: decisions 28 and 29.
 const PLAIN: &str = "no link is encrypted without a cluster key (`netvm key new`, --key-file): over shared memory this user's processes alone take part; over UDP a machine that sees the \
-                     traffic can read and write what is exported, so an address that other machines reach needs --insecure";
+                     traffic can read and write what is exported, so an address that other machines reach needs a key or --insecure";
 
 #[derive(Serialize)]
 struct Found {
@@ -23,7 +23,6 @@ struct Found {
     /// Why it is not there, or what was found.
     because: String,
     fix: Option<String>,
-    encrypted: bool,
 }
 
 impl Found {
@@ -42,7 +41,7 @@ impl Found {
         Self {
             open: match backend.name {
                 "software card" => Some("soft"),
-                "UDP" => Some("soft://ADDRESS:PORT"),
+                "UDP" => Some("soft://ADDRESS:PORT?key-file=FILE"),
                 "kernel device" => Some("device:0"),
                 _ => None,
             },
@@ -50,7 +49,6 @@ impl Found {
             there: backend.works,
             because,
             fix: missing.and_then(|check| check.fix.clone()),
-            encrypted: false,
         }
     }
 }
@@ -62,20 +60,22 @@ impl Found {
 pub fn run(options: &Info) -> Result<(), Failure> {
     let version = env!("CARGO_PKG_VERSION");
     // What runs is looked at first: looking at back ends starts nodes.
-    let running = nodes()?;
+    let running = keys::of(&nodes()?);
     let variable = std::env::var(choice::VARIABLE).ok();
     let auto = choice::auto(variable.as_deref());
-    let found: Vec<Found> = doctor::backends().into_iter().map(Found::of).collect();
+    let found: Vec<Found> = doctor::backends(&keys::words(&running))
+        .into_iter()
+        .map(Found::of)
+        .collect();
     if options.json {
-        let numbers: Vec<u16> = running.iter().map(|node| node.number).collect();
         return output::print_json(&json!({
             "version": version,
             "backends": found,
             "auto": auto.as_ref().ok().map(ToString::to_string),
             "variable": variable,
             "error": auto.as_ref().err().map(ToString::to_string),
-            "links_encrypted": false,
-            "nodes": numbers,
+            "links_encrypted": keys::all_encrypted(&running),
+            "nodes": running,
         }));
     }
     let mut text = format!("netvm {version}\n");
@@ -99,7 +99,8 @@ pub fn run(options: &Info) -> Result<(), Failure> {
     };
     text += &match running.len() {
         0 => "no node of this user runs\n".to_owned(),
-        count => format!("{count} nodes of this user run: `netvm show nodes` lists them\n"),
+        1 => format!("1 node of this user runs ({})\n", keys::words(&running)),
+        count => format!("{count} nodes of this user run ({})\n", keys::words(&running)),
     };
     output::print(&(text + PLAIN + "\n"))
 }
@@ -124,6 +125,6 @@ mod tests {
         let found = Found::of(backend);
         assert_eq!(found.because, "device: no /dev/netvm0");
         assert_eq!(found.fix.as_deref(), Some("insmod"));
-        assert!(!found.there && !found.encrypted);
+        assert!(!found.there);
     }
 }

@@ -2,6 +2,7 @@
 //! of which the module tells.
 
 pub mod info;
+pub(crate) mod keys;
 pub mod prometheus;
 pub mod show;
 pub mod stat;

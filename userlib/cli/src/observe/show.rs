@@ -87,7 +87,10 @@ const NODES: &[Column] = &[
     ("card", |e| size(e, "card_memory_bytes")),
     ("driver", |e| size(e, "driver_memory_bytes")),
     ("bounce pages", |e| size(e, "bounce_memory_bytes")),
-    ("encrypted", |e| label(e, "encrypted")),
+    ("key", |e| label(e, "key")),
+    ("links", |e| count(e, "links")),
+    ("over udp", |e| count(e, "links_over_udp")),
+    ("encrypted", |e| count(e, "links_encrypted")),
 ];
 
 const LINKS: &[Column] = &[
