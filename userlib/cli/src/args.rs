@@ -37,7 +37,7 @@ pub enum Command {
     /// Write into the memory of a `netvm serve`, read it back, check every byte, and say how long that takes.
     #[command(after_help = EXIT_STATUSES)]
     Ping(Ping),
-    /// Measure writes, reads, atomics and notifications to a `netvm serve`: rates, and how long single ones take.
+    /// Measure writes, reads, atomics, notifications and messages to a `netvm serve`: rates, and how long single ones take.
     #[command(after_help = EXIT_STATUSES)]
     Perf(Perf),
     /// Make the key by which nodes of a cluster encrypt what they send over UDP.
@@ -234,6 +234,8 @@ pub enum Operation {
     Atomic,
     /// Signals of a notification.
     Notify,
+    /// Messages of a channel, which the server takes, or sends back to have the time of a round trip halved.
+    Channel,
 }
 
 /// Options of `netvm perf`.
@@ -246,14 +248,15 @@ pub struct Perf {
         long,
         value_name = "OPERATION",
         value_delimiter = ',',
-        default_value = "write,read,atomic,notify"
+        default_value = "write,read,atomic,notify,channel"
     )]
     pub what: Vec<Operation>,
-    /// Sizes of writes and reads, in bytes: 1 to 1048576.
+    /// Sizes of writes, reads and messages, in bytes: 1 to 1048576.
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "8,4096,65536,1048576",
           value_parser = |text: &str| number::<u32>(text, 1, MAX_TRANSFER.into()))]
     pub sizes: Vec<u32>,
-    /// Operations between two waits for all of them, where rates are measured.
+    /// Operations between two waits for all of them, where rates are measured. Of a channel: messages that may be under way, of
+    /// which there are at most 1024, and 16 MiB.
     #[arg(long, value_name = "COUNT", default_value_t = 512, value_parser = |text: &str| number::<u32>(text, 1, 1_000_000))]
     pub depth: u32,
     /// Of UDP.

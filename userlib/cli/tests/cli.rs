@@ -525,7 +525,7 @@ fn a_process_serves_and_others_ping_and_measure() {
         &["perf", &name, "--time", "20", "--sizes", "8,65536", "--json"],
     );
     let lines = json(&out)["lines"].as_array().expect("lines").clone();
-    assert_eq!(lines.len(), 6);
+    assert_eq!(lines.len(), 8);
     assert!(
         lines
             .iter()

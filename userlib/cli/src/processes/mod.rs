@@ -6,6 +6,7 @@ pub mod perf;
 pub mod ping;
 pub mod relay;
 pub mod serve;
+mod session;
 mod spread;
 
 use std::net::ToSocketAddrs;

@@ -2,11 +2,14 @@
 
 use std::net::SocketAddr;
 
-use netvm::{Access, Error, Port, PortConfig, Timeout};
+use std::time::{Duration, Instant};
+
+use netvm::{Access, Error, Port, PortConfig, SharedConfig, SharedReceiver, Timeout};
 use netvm_process::SoftNode;
 use netvm_process::soft::DEFAULT_NODES;
 use serde::Serialize;
 
+use super::session::{REQUEST_BYTES, REQUESTS, Sessions};
 use super::{EXPORT, PART, PORT, SIGNAL, by_udp, cannot_start, wrong};
 use crate::args::Serve;
 use crate::failure::Failure;
@@ -39,6 +42,9 @@ pub fn run(options: &Serve) -> Result<(), Failure> {
     let memory = port.alloc(bytes).map_err(wrong)?;
     let access = Access::everyone().notify(SIGNAL..=SIGNAL);
     let _export = port.export(EXPORT, &memory, .., access).map_err(wrong)?;
+    let config = SharedConfig::default().message_bytes(REQUEST_BYTES);
+    let mut requests = SharedReceiver::open(&port, REQUESTS, config).map_err(wrong)?;
+    let mut sessions = Sessions::new(node.node());
     let served = Served {
         name: &options.name,
         node: node.number().0,
@@ -60,12 +66,29 @@ pub fn run(options: &Serve) -> Result<(), Failure> {
                 .unwrap_or_default()
         ))?;
     }
-    let timeout = options.seconds.map_or(Timeout::Never, |seconds| {
-        Timeout::After(std::time::Duration::from_secs(seconds))
-    });
-    // Clients signal other numbers only by mistake, so this lasts until the time is over.
-    match port.notification(SIGNAL + 1).map_err(wrong)?.wait(timeout) {
-        Ok(_) | Err(Error::TimedOut) => Ok(()),
-        Err(error) => Err(wrong(error)),
+    take_requests(
+        &mut requests,
+        &mut sessions,
+        options.seconds.map(Duration::from_secs),
+    )
+}
+
+/// Begins sessions for clients that ask for one, until the time is over.
+fn take_requests(
+    requests: &mut SharedReceiver,
+    sessions: &mut Sessions,
+    time: Option<Duration>,
+) -> Result<(), Failure> {
+    let begin = Instant::now();
+    loop {
+        let left = time.map_or(Timeout::Never, |time| {
+            Timeout::After(time.saturating_sub(begin.elapsed()))
+        });
+        let (from, request) = match requests.recv(left) {
+            Ok(message) => (message.sender(), message.to_vec().map_err(wrong)?),
+            Err(Error::TimedOut) => return Ok(()),
+            Err(error) => return Err(wrong(error)),
+        };
+        sessions.asked(from, &request);
     }
 }

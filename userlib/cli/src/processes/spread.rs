@@ -9,7 +9,9 @@ use serde::Serialize;
 pub(super) struct Spread {
     pub(super) least: f64,
     pub(super) median: f64,
+    pub(super) p90: f64,
     pub(super) p99: f64,
+    pub(super) p999: f64,
     pub(super) most: f64,
 }
 
@@ -26,7 +28,9 @@ impl Spread {
         Self {
             least: at(0.0),
             median: at(0.5),
+            p90: at(0.9),
             p99: at(0.99),
+            p999: at(0.999),
             most: at(1.0),
         }
     }
@@ -40,9 +44,10 @@ mod tests {
     fn places_of_a_hundred_times() {
         let spread = Spread::of((1..=101).rev().map(Duration::from_micros).collect());
         assert_eq!(
-            (spread.least, spread.median, spread.p99, spread.most),
-            (1.0, 51.0, 100.0, 101.0)
+            (spread.least, spread.median, spread.p90, spread.p99),
+            (1.0, 51.0, 91.0, 100.0)
         );
+        assert_eq!((spread.p999, spread.most), (101.0, 101.0));
         assert_eq!(Spread::of(Vec::new()).most, 0.0);
     }
 }

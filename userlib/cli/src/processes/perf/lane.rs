@@ -1,0 +1,155 @@
+//! Operations on another node's memory, one at a time and many at once.
+
+use std::time::{Duration, Instant};
+
+use netvm::{NodeId, Port, Region, RemoteSegment, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::args::MAX_TRANSFER;
+use crate::processes::SIGNAL;
+
+/// Single operations of which the time is taken, at most.
+pub(super) const SINGLES: usize = 100_000;
+/// Bytes that are copied to be sent, at most; more are taken from where they are.
+const SHORT: u32 = 128;
+
+/// An operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::processes) enum Kind {
+    /// A write of so many bytes.
+    Write(u32),
+    /// A read of so many bytes.
+    Read(u32),
+    /// An addition to a word.
+    Atomic,
+    /// A signal.
+    Notify,
+}
+
+impl Kind {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Write(_) => "write",
+            Self::Read(_) => "read",
+            Self::Atomic => "atomic",
+            Self::Notify => "notify",
+        }
+    }
+
+    /// Bytes that it moves; 0 where it has none.
+    pub(in crate::processes) const fn size(self) -> u32 {
+        match self {
+            Self::Write(size) | Self::Read(size) => size,
+            Self::Atomic => 8,
+            Self::Notify => 0,
+        }
+    }
+}
+
+/// The way from a port to a part of another node's memory, of [`PART`](crate::processes::PART) bytes.
+pub(in crate::processes) struct Lane<'a> {
+    port: &'a Port,
+    peer: NodeId,
+    remote: &'a RemoteSegment,
+    /// Where that part begins.
+    part: u64,
+    /// Memory of the port's own, as senders of large data have it: it is not copied to be sent.
+    source: Region,
+    target: Vec<u8>,
+}
+
+impl<'a> Lane<'a> {
+    /// To a part of `remote`.
+    ///
+    /// # Errors
+    /// There is no memory to send from.
+    pub(in crate::processes) fn new(port: &'a Port, remote: &'a RemoteSegment, part: u64) -> Result<Self> {
+        let source = port.alloc(u64::from(MAX_TRANSFER))?;
+        source.write_from(0, &vec![0xA5; MAX_TRANSFER as usize])?;
+        Ok(Self {
+            port,
+            peer: remote.node(),
+            remote,
+            part,
+            source,
+            target: vec![0; MAX_TRANSFER as usize],
+        })
+    }
+
+    /// How long single ones take, each until it is known to have landed.
+    ///
+    /// # Errors
+    /// One has failed.
+    pub(in crate::processes) fn singles(&mut self, kind: Kind, time: Duration) -> Result<Vec<Duration>> {
+        // Once without a clock: pages are touched, the peer is awake.
+        self.single(kind)?;
+        let mut times = Vec::new();
+        let begin = Instant::now();
+        while begin.elapsed() < time && times.len() < SINGLES {
+            let one = Instant::now();
+            self.single(kind)?;
+            times.push(one.elapsed());
+        }
+        Ok(times)
+    }
+
+    /// How many end in this time, with `depth` on their way, and how long that took.
+    ///
+    /// # Errors
+    /// One has failed.
+    pub(in crate::processes) fn rate(
+        &mut self,
+        kind: Kind,
+        depth: u32,
+        time: Duration,
+    ) -> Result<(u64, Duration)> {
+        let begin = Instant::now();
+        let mut count = 0;
+        while begin.elapsed() < time {
+            self.many(kind, depth)?;
+            count += u64::from(depth);
+        }
+        Ok((count, begin.elapsed()))
+    }
+
+    /// One, until it is known to have landed.
+    fn single(&mut self, kind: Kind) -> Result<()> {
+        self.post(kind)?;
+        match kind {
+            Kind::Write(_) | Kind::Notify => self.port.flush_remote(self.peer),
+            Kind::Read(_) | Kind::Atomic => Ok(()),
+        }
+    }
+
+    /// As many as may be on their way; reads and atomics wait for their answers one after the other.
+    fn many(&mut self, kind: Kind, depth: u32) -> Result<()> {
+        for _ in 0..depth {
+            self.post(kind)?;
+        }
+        self.port.flush_remote(self.peer)
+    }
+
+    fn post(&mut self, kind: Kind) -> Result<()> {
+        let (remote, part) = (self.remote, self.part);
+        match kind {
+            Kind::Write(size) if size <= SHORT => {
+                let bytes = self.target.get(..size as usize).unwrap_or_default();
+                remote.write(part, bytes).post().map(drop)
+            }
+            Kind::Write(size) => {
+                let source = self.source.slice(0..u64::from(size))?;
+                remote.write(part, source).post().map(drop)
+            }
+            Kind::Read(size) => {
+                let bytes = self.target.get_mut(..size as usize).unwrap_or_default();
+                remote.read(part, bytes).call()
+            }
+            Kind::Atomic => {
+                let word = remote.word64(part + u64::from(MAX_TRANSFER))?;
+                word.fetch_add(1).map(drop)
+            }
+            Kind::Notify => remote.notify(SIGNAL).map(drop),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! `netvm perf`: rates, and times of single operations.
+
+mod channel;
+pub(super) mod lane;
+mod line;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::session::Session;
+use super::spread::Spread;
+use super::{Client, wrong};
+use crate::args::{Operation, Perf};
+use crate::failure::Failure;
+use crate::output;
+use channel::Channel;
+use lane::{Kind, Lane};
+use line::Line;
+
+#[derive(Serialize)]
+struct Report<'a> {
+    name: &'a str,
+    depth: u32,
+    lines: Vec<Line>,
+}
+
+/// What a line is of.
+#[derive(Clone, Copy, Debug)]
+enum Task {
+    Memory(Kind),
+    /// Messages of a channel, of so many bytes.
+    Channel(u32),
+}
+
+/// Runs it.
+///
+/// # Errors
+/// There is no such server, it is of another release, or the link ends.
+pub fn run(options: &Perf) -> Result<(), Failure> {
+    let client = Client::connect(&options.name, &options.options)?;
+    let tasks = tasks(options);
+    let mut session = None;
+    if tasks.iter().any(|task| matches!(task, Task::Channel(_))) {
+        // Before anything is measured: the server may not know them.
+        session = Some(Session::begin(&client)?);
+    }
+    let mut lane = Lane::new(&client.port, &client.remote, client.part).map_err(wrong)?;
+    let (depth, time) = (options.depth, Duration::from_millis(options.time));
+    let mut lines = Vec::new();
+    for task in tasks {
+        lines.push(match (task, &mut session) {
+            (Task::Memory(kind), _) => memory(&mut lane, kind, depth, time).map_err(wrong)?,
+            (Task::Channel(size), Some(session)) => {
+                Channel::open(&client, session, size, depth)?.measure(size, time)?
+            }
+            (Task::Channel(_), None) => continue,
+        });
+    }
+    if options.json {
+        return output::print_json(&Report {
+            name: &options.name,
+            depth: options.depth,
+            lines,
+        });
+    }
+    output::print(&line::table(&lines))
+}
+
+/// What is asked for, in its order.
+fn tasks(options: &Perf) -> Vec<Task> {
+    let sizes = || options.sizes.iter().copied();
+    let of = |what: &Operation| -> Vec<Task> {
+        match what {
+            Operation::Write => sizes().map(|size| Task::Memory(Kind::Write(size))).collect(),
+            Operation::Read => sizes().map(|size| Task::Memory(Kind::Read(size))).collect(),
+            Operation::Channel => sizes().map(Task::Channel).collect(),
+            Operation::Atomic => vec![Task::Memory(Kind::Atomic)],
+            Operation::Notify => vec![Task::Memory(Kind::Notify)],
+        }
+    };
+    options.what.iter().flat_map(of).collect()
+}
+
+fn memory(lane: &mut Lane<'_>, kind: Kind, depth: u32, time: Duration) -> netvm::Result<Line> {
+    let times = lane.singles(kind, time)?;
+    let rate = lane.rate(kind, depth, time)?;
+    Ok(Line::new(kind.name(), kind.size(), rate, Spread::of(times)))
+}

@@ -1,0 +1,242 @@
+//! `netvm perf` and the part that a `netvm serve` takes in it.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use netvm::{Access, ChannelConfig, Port, PortConfig, PortId, Receiver, Sender, SharedSender, Timeout};
+use netvm_process::SoftNode;
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn netvm(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_netvm"));
+    command
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .expect("netvm starts")
+}
+
+/// Runs it, wants this exit status, gives standard output and standard error.
+fn exits(status: i32, args: &[&str]) -> (String, String) {
+    let output = netvm(args);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(status), "netvm {args:?}\n{out}\n{err}");
+    (out, err)
+}
+
+/// The lines of a measurement, each with a rate and a time.
+fn lines(args: &[&str]) -> Vec<Value> {
+    let (out, _) = exits(0, &[&["perf"], args, &["--time", "20", "--json"]].concat());
+    let report: Value = serde_json::from_str(&out).expect("JSON");
+    let lines = report["lines"].as_array().expect("lines").clone();
+    for line in &lines {
+        for value in [&line["per_second"], &line["microseconds"]["median"]] {
+            assert!(value.as_f64() > Some(0.0), "{line}");
+        }
+    }
+    lines
+}
+
+/// A `netvm serve` of a test's own, killed when dropped.
+struct Server {
+    process: Child,
+    name: String,
+    udp: Option<String>,
+}
+
+impl Server {
+    fn start(name: &str, options: &[&str]) -> Self {
+        let name = format!("perf-{name}-{}", std::process::id());
+        let mut process = Command::new(env!("CARGO_BIN_EXE_netvm"))
+            .args(["serve", &name, "--json"])
+            .args(options)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("netvm starts");
+        let out = process.stdout.take().expect("its output");
+        let mut line = String::new();
+        BufReader::new(out).read_line(&mut line).expect("a line");
+        let said: Value = serde_json::from_str(&line).expect("JSON");
+        let udp = said["udp"].as_str().map(|udp| format!("udp://{udp}"));
+        Self { process, name, udp }
+    }
+
+    /// It lives, and serves another client.
+    fn is_well(&mut self) {
+        assert_eq!(self.process.try_wait().expect("a child"), None, "it has ended");
+        exits(0, &["ping", &self.name, "--count", "2", "--interval", "0"]);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A node of this process that does what it likes to a server.
+struct Client {
+    port: Port,
+    peer: netvm::NodeId,
+    _node: SoftNode,
+}
+
+impl Client {
+    fn of(server: &Server) -> Self {
+        let node = SoftNode::builder().start().expect("a node");
+        let peer = node.connect(&server.name, PATIENCE).expect("a link");
+        let port = Port::open(&node.node(), PortConfig::default()).expect("a port");
+        Self {
+            port,
+            peer,
+            _node: node,
+        }
+    }
+
+    fn requests(&self) -> SharedSender {
+        SharedSender::join(&self.port, self.peer, PortId(1), "netvm-requests", PATIENCE).expect("the queue")
+    }
+
+    fn channel(&self, name: &str) -> Receiver {
+        Receiver::open(&self.port, name, ChannelConfig::default()).expect("a channel")
+    }
+}
+
+fn answer(answers: &mut Receiver) -> Value {
+    let message = answers
+        .recv(PATIENCE)
+        .expect("an answer")
+        .to_vec()
+        .expect("bytes");
+    serde_json::from_slice(&message).expect("JSON")
+}
+
+#[test]
+fn messages_of_a_channel_are_measured_over_each_wire() {
+    let server = Server::start("channel", &["--udp", "127.0.0.1:0"]);
+    let by_udp = server.udp.clone().expect("an address");
+    for name in [&server.name, &by_udp] {
+        let lines = lines(&[name, "--what", "channel", "--sizes", "1,5000,1048576"]);
+        let sizes: Vec<u64> = lines.iter().filter_map(|line| line["size"].as_u64()).collect();
+        assert_eq!(sizes, [1, 5000, 1_048_576], "{name}");
+        for line in &lines {
+            assert_eq!(line["operation"], "channel");
+            assert_eq!(line["timed"], "half of a round trip");
+            let spread = &line["microseconds"];
+            let at = |place: &str| spread[place].as_f64().expect("a time");
+            assert!(at("least") <= at("median") && at("median") <= at("p99"), "{line}");
+            assert!(at("p99") <= at("p999") && at("p999") <= at("most"), "{line}");
+        }
+    }
+    let (out, _) = exits(
+        0,
+        &[
+            "perf",
+            &server.name,
+            "--what",
+            "channel",
+            "--sizes",
+            "8",
+            "--time",
+            "20",
+        ],
+    );
+    assert!(out.contains("half of a round trip"), "{out}");
+}
+
+#[test]
+fn a_server_without_sessions_is_told_apart() {
+    let name = format!("perf-older-{}", std::process::id());
+    let node = SoftNode::builder().name(&name).start().expect("a node");
+    let port = Port::open(&node.node(), PortConfig::number(1)).expect("a port");
+    let memory = port.alloc(64 * ((1 << 20) + 4096)).expect("memory");
+    let access = Access::everyone().notify(1..=1);
+    let _export = port
+        .export("netvm-serve", &memory, .., access)
+        .expect("an export");
+    let (_, err) = exits(3, &["perf", &name, "--time", "20"]);
+    assert!(err.contains("another release") && err.contains("--what"), "{err}");
+    lines(&[&name, "--what", "notify"]);
+}
+
+#[test]
+fn hostile_requests_and_orders_disturb_no_other_client() {
+    let mut server = Server::start("hostile", &[]);
+    let client = Client::of(&server);
+    let requests = client.requests();
+    // Requests that are none, and one of which the channel for the answer is not there.
+    for text in [
+        &b"\0"[..],
+        b"{}",
+        b"[[[[[[[[[[[[[[[[[[[[[[[[",
+        br#"{"version":1}"#,
+        br#"{"version":1,"serial":-1}"#,
+        br#"{"version":1,"serial":1,"more":2}"#,
+        br#"{"version":1,"serial":123}"#,
+    ] {
+        requests.send(text, PATIENCE).expect("room in the queue");
+        server.is_well();
+    }
+    // Of a later version.
+    let mut answers = client.channel("netvm-answers-2");
+    requests
+        .send(br#"{"version":9,"serial":2}"#, PATIENCE)
+        .expect("room in the queue");
+    let said = answer(&mut answers);
+    assert!(
+        said["Refused"]["why"]
+            .as_str()
+            .is_some_and(|why| why.contains('9')),
+        "{said}"
+    );
+
+    let mut answers = client.channel("netvm-answers-a");
+    requests
+        .send(br#"{"version":1,"serial":10}"#, PATIENCE)
+        .expect("room in the queue");
+    let ready = answer(&mut answers);
+    let port = PortId(ready["Ready"]["port"].as_u64().expect("a port") as u16);
+    // Another port of this node has no part in it.
+    let other = Client::of(&server);
+    let joined = Sender::join(&other.port, other.peer, port, "netvm-orders", Timeout::Now);
+    assert!(joined.is_err(), "{joined:?}");
+    let mut orders = Sender::join(&client.port, client.peer, port, "netvm-orders", PATIENCE).expect("orders");
+    for text in [
+        &b"\xFF"[..],
+        br#""Everything""#,
+        br#"{"Channel":{"size":8}}"#,
+        br#"{"Channel":{"size":0,"capacity":8}}"#,
+        br#"{"Channel":{"size":8,"capacity":0}}"#,
+        br#"{"Channel":{"size":1048577,"capacity":1}}"#,
+        br#"{"Channel":{"size":1048576,"capacity":1024}}"#,
+        br#"{"Channel":{"size":4294967295,"capacity":4294967295}}"#,
+    ] {
+        orders.send(text, PATIENCE).expect("an order");
+        let said = answer(&mut answers);
+        assert!(
+            said["Refused"].is_object(),
+            "{}: {said}",
+            String::from_utf8_lossy(text)
+        );
+    }
+    // A channel that carries what has no place in it.
+    for message in [&b""[..], b"\x07"] {
+        let _returns = client.channel("netvm-returns");
+        let order = br#"{"Channel":{"size":64,"capacity":4}}"#;
+        orders.send(&order[..], PATIENCE).expect("an order");
+        assert_eq!(answer(&mut answers), "Open");
+        let messages = Sender::join(&client.port, client.peer, port, "netvm-messages", PATIENCE);
+        messages
+            .expect("messages")
+            .send(message, PATIENCE)
+            .expect("a message");
+        assert!(answer(&mut answers)["Refused"].is_object());
+    }
+    lines(&[&server.name, "--what", "channel", "--sizes", "8"]);
+    server.is_well();
+}
