@@ -223,6 +223,11 @@ fn percent(text: &str) -> Result<f64, String> {
 /// The largest `--size` of `netvm ping` and `netvm perf`: what `netvm serve` keeps for each node.
 pub const MAX_TRANSFER: u32 = 1 << 20;
 
+/// The largest `--depth` of `netvm perf`.
+pub const MAX_DEPTH: u32 = 1_000_000;
+/// The largest `--time` of `netvm perf`: a quarter of an hour.
+pub const MAX_MILLIS: u64 = 1_000_000;
+
 /// What `netvm perf` measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Operation {
@@ -243,27 +248,25 @@ pub enum Operation {
 pub struct Perf {
     /// The name that was given to `netvm serve`, or udp://HOST:PORT of its --udp.
     pub name: String,
-    /// What to measure.
-    #[arg(
-        long,
-        value_name = "OPERATION",
-        value_delimiter = ',',
-        default_value = "write,read,atomic,notify,channel"
-    )]
+    /// What to measure; by default all of it, with --both all but channels.
+    #[arg(long, value_name = "OPERATION", value_delimiter = ',')]
     pub what: Vec<Operation>,
+    /// Measure both directions at once: the server does to memory of this process what this process does to the server's.
+    #[arg(long)]
+    pub both: bool,
     /// Sizes of writes, reads and messages, in bytes: 1 to 1048576.
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "8,4096,65536,1048576",
           value_parser = |text: &str| number::<u32>(text, 1, MAX_TRANSFER.into()))]
     pub sizes: Vec<u32>,
     /// Operations between two waits for all of them, where rates are measured. Of a channel: messages that may be under way, of
     /// which there are at most 1024, and 16 MiB.
-    #[arg(long, value_name = "COUNT", default_value_t = 512, value_parser = |text: &str| number::<u32>(text, 1, 1_000_000))]
+    #[arg(long, value_name = "COUNT", default_value_t = 512, value_parser = |text: &str| number::<u32>(text, 1, MAX_DEPTH.into()))]
     pub depth: u32,
     /// Of UDP.
     #[command(flatten)]
     pub options: UdpOptions,
     /// How long each measurement takes, in milliseconds.
-    #[arg(long, value_name = "MS", default_value_t = 500, value_parser = |text: &str| number::<u64>(text, 1, 1_000_000))]
+    #[arg(long, value_name = "MS", default_value_t = 500, value_parser = |text: &str| number::<u64>(text, 1, MAX_MILLIS))]
     pub time: u64,
     /// Print the result as one JSON object.
     #[arg(long)]

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use netvm::{Access, ChannelConfig, Port, PortConfig, PortId, Receiver, Sender, SharedSender, Timeout};
 use netvm_process::SoftNode;
@@ -45,6 +45,7 @@ fn lines(args: &[&str]) -> Vec<Value> {
 struct Server {
     process: Child,
     name: String,
+    node: String,
     udp: Option<String>,
 }
 
@@ -62,7 +63,29 @@ impl Server {
         BufReader::new(out).read_line(&mut line).expect("a line");
         let said: Value = serde_json::from_str(&line).expect("JSON");
         let udp = said["udp"].as_str().map(|udp| format!("udp://{udp}"));
-        Self { process, name, udp }
+        let node = said["node"].to_string();
+        Self {
+            process,
+            name,
+            node,
+            udp,
+        }
+    }
+
+    /// Its ports: one, and one for each session.
+    fn ports(&self) -> usize {
+        let (out, _) = exits(0, &["show", "ports", "--node", &self.node, "--json"]);
+        let said: Value = serde_json::from_str(&out).expect("JSON");
+        said["ports"].as_array().expect("a list").len()
+    }
+
+    /// Waits until it has so many ports.
+    fn until_ports(&mut self, count: usize) {
+        let begin = Instant::now();
+        while self.ports() != count {
+            assert!(begin.elapsed() < PATIENCE, "never {count} ports");
+            self.is_well();
+        }
     }
 
     /// It lives, and serves another client.
@@ -150,6 +173,65 @@ fn messages_of_a_channel_are_measured_over_each_wire() {
 }
 
 #[test]
+fn both_directions_are_measured_at_once() {
+    let server = Server::start("both", &["--udp", "127.0.0.1:0"]);
+    let by_udp = server.udp.clone().expect("an address");
+    for name in [&server.name, &by_udp] {
+        let lines = lines(&[name, "--both", "--sizes", "8,65536", "--depth", "16"]);
+        assert_eq!(lines.len(), 6, "{name}");
+        for line in &lines {
+            for value in [&line["back"]["per_second"], &line["back"]["microseconds"]["p99"]] {
+                assert!(value.as_f64() > Some(0.0), "{line}");
+            }
+        }
+    }
+    let (out, _) = exits(
+        0,
+        &["perf", &server.name, "--both", "--what", "notify", "--time", "20"],
+    );
+    assert!(out.contains("\n  back"), "{out}");
+    let (_, err) = exits(2, &["perf", &server.name, "--both", "--what", "channel"]);
+    assert!(err.contains("leave `channel` out"), "{err}");
+}
+
+#[test]
+fn a_client_that_dies_in_a_measurement_disturbs_no_other() {
+    let mut server = Server::start("dies", &[]);
+    for options in [
+        &["--both", "--what", "write", "--sizes", "65536"][..],
+        &["--both", "--what", "read", "--sizes", "8"],
+        &["--what", "channel", "--sizes", "4096"],
+    ] {
+        let mut client = Command::new(env!("CARGO_BIN_EXE_netvm"))
+            .args(["perf", &server.name, "--time", "1000000"])
+            .args(options)
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("netvm starts");
+        server.until_ports(2);
+        server.is_well();
+        // One that does not go on keeps its session, and no more.
+        let id = rustix::process::Pid::from_child(&client);
+        rustix::process::kill_process(id, rustix::process::Signal::STOP).expect("a child");
+        server.is_well();
+        lines(&[
+            &server.name,
+            "--both",
+            "--what",
+            "write",
+            "--sizes",
+            "8",
+            "--depth",
+            "4",
+        ]);
+        client.kill().expect("a child");
+        client.wait().expect("a child");
+        server.until_ports(1);
+    }
+    server.is_well();
+}
+
+#[test]
 fn a_server_without_sessions_is_told_apart() {
     let name = format!("perf-older-{}", std::process::id());
     let node = SoftNode::builder().name(&name).start().expect("a node");
@@ -206,6 +288,10 @@ fn hostile_requests_and_orders_disturb_no_other_client() {
     let joined = Sender::join(&other.port, other.peer, port, "netvm-orders", Timeout::Now);
     assert!(joined.is_err(), "{joined:?}");
     let mut orders = Sender::join(&client.port, client.peer, port, "netvm-orders", PATIENCE).expect("orders");
+    let memory = client.port.alloc(4096).expect("memory");
+    let _little = client
+        .port
+        .export("netvm-mirror", &memory, .., Access::everyone());
     for text in [
         &b"\xFF"[..],
         br#""Everything""#,
@@ -215,6 +301,13 @@ fn hostile_requests_and_orders_disturb_no_other_client() {
         br#"{"Channel":{"size":1048577,"capacity":1}}"#,
         br#"{"Channel":{"size":1048576,"capacity":1024}}"#,
         br#"{"Channel":{"size":4294967295,"capacity":4294967295}}"#,
+        // No memory has been offered yet, and then too little.
+        br#"{"Singles":{"kind":"Atomic","depth":1,"millis":1}}"#,
+        br#""Mirror""#,
+        br#"{"Rate":{"kind":{"Write":0},"depth":1,"millis":1}}"#,
+        br#"{"Rate":{"kind":{"Read":1048577},"depth":1,"millis":1}}"#,
+        br#"{"Rate":{"kind":"Notify","depth":4294967295,"millis":1}}"#,
+        br#"{"Rate":{"kind":"Notify","depth":1,"millis":18446744073709551615}}"#,
     ] {
         orders.send(text, PATIENCE).expect("an order");
         let said = answer(&mut answers);

@@ -1,5 +1,6 @@
 //! Operations on another node's memory, one at a time and many at once.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use netvm::{NodeId, Port, Region, RemoteSegment, Result};
@@ -12,6 +13,8 @@ use crate::processes::SIGNAL;
 pub(super) const SINGLES: usize = 100_000;
 /// Bytes that are copied to be sent, at most; more are taken from where they are.
 const SHORT: u32 = 128;
+/// Bytes from which on the clock is looked at after each one.
+const LARGE: u32 = 1 << 16;
 
 /// An operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,9 +54,11 @@ impl Kind {
 pub(in crate::processes) struct Lane<'a> {
     port: &'a Port,
     peer: NodeId,
-    remote: &'a RemoteSegment,
+    remote: RemoteSegment,
     /// Where that part begins.
     part: u64,
+    /// Ends what is under way early.
+    stop: Option<&'a AtomicBool>,
     /// Memory of the port's own, as senders of large data have it: it is not copied to be sent.
     source: Region,
     target: Vec<u8>,
@@ -64,7 +69,7 @@ impl<'a> Lane<'a> {
     ///
     /// # Errors
     /// There is no memory to send from.
-    pub(in crate::processes) fn new(port: &'a Port, remote: &'a RemoteSegment, part: u64) -> Result<Self> {
+    pub(in crate::processes) fn new(port: &'a Port, remote: RemoteSegment, part: u64) -> Result<Self> {
         let source = port.alloc(u64::from(MAX_TRANSFER))?;
         source.write_from(0, &vec![0xA5; MAX_TRANSFER as usize])?;
         Ok(Self {
@@ -72,9 +77,22 @@ impl<'a> Lane<'a> {
             peer: remote.node(),
             remote,
             part,
+            stop: None,
             source,
             target: vec![0; MAX_TRANSFER as usize],
         })
+    }
+
+    /// The same, which ends early when this is set.
+    pub(in crate::processes) fn until(self, stop: &'a AtomicBool) -> Self {
+        Self {
+            stop: Some(stop),
+            ..self
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 
     /// How long single ones take, each until it is known to have landed.
@@ -86,7 +104,7 @@ impl<'a> Lane<'a> {
         self.single(kind)?;
         let mut times = Vec::new();
         let begin = Instant::now();
-        while begin.elapsed() < time && times.len() < SINGLES {
+        while begin.elapsed() < time && times.len() < SINGLES && !self.is_stopped() {
             let one = Instant::now();
             self.single(kind)?;
             times.push(one.elapsed());
@@ -106,9 +124,17 @@ impl<'a> Lane<'a> {
     ) -> Result<(u64, Duration)> {
         let begin = Instant::now();
         let mut count = 0;
-        while begin.elapsed() < time {
-            self.many(kind, depth)?;
-            count += u64::from(depth);
+        while begin.elapsed() < time && !self.is_stopped() {
+            for _ in 0..depth {
+                self.post(kind)?;
+                count += 1;
+                // Many large ones take longer than the time that is given.
+                if kind.size() >= LARGE && (begin.elapsed() >= time || self.is_stopped()) {
+                    break;
+                }
+            }
+            // Reads and atomics have waited for their answers, one after the other.
+            self.port.flush_remote(self.peer)?;
         }
         Ok((count, begin.elapsed()))
     }
@@ -122,16 +148,8 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// As many as may be on their way; reads and atomics wait for their answers one after the other.
-    fn many(&mut self, kind: Kind, depth: u32) -> Result<()> {
-        for _ in 0..depth {
-            self.post(kind)?;
-        }
-        self.port.flush_remote(self.peer)
-    }
-
     fn post(&mut self, kind: Kind) -> Result<()> {
-        let (remote, part) = (self.remote, self.part);
+        let (remote, part) = (&self.remote, self.part);
         match kind {
             Kind::Write(size) if size <= SHORT => {
                 let bytes = self.target.get(..size as usize).unwrap_or_default();

@@ -1,5 +1,6 @@
 //! `netvm perf`: rates, and times of single operations.
 
+mod both;
 mod channel;
 pub(super) mod lane;
 mod line;
@@ -14,6 +15,7 @@ use super::{Client, wrong};
 use crate::args::{Operation, Perf};
 use crate::failure::Failure;
 use crate::output;
+use both::Mirror;
 use channel::Channel;
 use lane::{Kind, Lane};
 use line::Line;
@@ -38,19 +40,26 @@ enum Task {
 /// # Errors
 /// There is no such server, it is of another release, or the link ends.
 pub fn run(options: &Perf) -> Result<(), Failure> {
+    let tasks = tasks(options)?;
     let client = Client::connect(&options.name, &options.options)?;
-    let tasks = tasks(options);
     let mut session = None;
-    if tasks.iter().any(|task| matches!(task, Task::Channel(_))) {
+    if options.both || tasks.iter().any(|task| matches!(task, Task::Channel(_))) {
         // Before anything is measured: the server may not know them.
         session = Some(Session::begin(&client)?);
     }
-    let mut lane = Lane::new(&client.port, &client.remote, client.part).map_err(wrong)?;
+    let mirror = match &mut session {
+        Some(session) if options.both => Some(Mirror::open(&client, session)?),
+        _ => None,
+    };
+    let mut lane = Lane::new(&client.port, client.remote.clone(), client.part).map_err(wrong)?;
     let (depth, time) = (options.depth, Duration::from_millis(options.time));
     let mut lines = Vec::new();
     for task in tasks {
         lines.push(match (task, &mut session) {
-            (Task::Memory(kind), _) => memory(&mut lane, kind, depth, time).map_err(wrong)?,
+            (Task::Memory(kind), session) => match (&mirror, session) {
+                (Some(mirror), Some(session)) => mirror.measure(session, &mut lane, kind, depth, time)?,
+                _ => memory(&mut lane, kind, depth, time).map_err(wrong)?,
+            },
             (Task::Channel(size), Some(session)) => {
                 Channel::open(&client, session, size, depth)?.measure(size, time)?
             }
@@ -67,8 +76,27 @@ pub fn run(options: &Perf) -> Result<(), Failure> {
     output::print(&line::table(&lines))
 }
 
+/// What is measured unless a command line says.
+const ALL: [Operation; 5] = [
+    Operation::Write,
+    Operation::Read,
+    Operation::Atomic,
+    Operation::Notify,
+    Operation::Channel,
+];
+
 /// What is asked for, in its order.
-fn tasks(options: &Perf) -> Vec<Task> {
+fn tasks(options: &Perf) -> Result<Vec<Task>, Failure> {
+    let mut what = options.what.clone();
+    if options.both && what.contains(&Operation::Channel) {
+        return Err(Failure::Usage(
+            "--both measures writes, reads, atomics and notifications: leave `channel` out of --what".into(),
+        ));
+    }
+    if what.is_empty() {
+        what.extend(ALL);
+        what.retain(|what| !options.both || *what != Operation::Channel);
+    }
     let sizes = || options.sizes.iter().copied();
     let of = |what: &Operation| -> Vec<Task> {
         match what {
@@ -79,7 +107,7 @@ fn tasks(options: &Perf) -> Vec<Task> {
             Operation::Notify => vec![Task::Memory(Kind::Notify)],
         }
     };
-    options.what.iter().flat_map(of).collect()
+    Ok(what.iter().flat_map(of).collect())
 }
 
 fn memory(lane: &mut Lane<'_>, kind: Kind, depth: u32, time: Duration) -> netvm::Result<Line> {

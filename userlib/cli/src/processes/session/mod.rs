@@ -16,7 +16,9 @@ use netvm::{Error, Message};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::args::MAX_TRANSFER;
+use crate::args::{MAX_DEPTH, MAX_MILLIS, MAX_TRANSFER};
+use crate::processes::perf::lane::Kind;
+use crate::processes::spread::Spread;
 
 /// Version of what sessions say.
 const VERSION: u16 = 1;
@@ -58,10 +60,39 @@ pub(super) enum Order {
         /// Messages that may be under way.
         capacity: u32,
     },
+    /// Bind to the client's memory of the name [`MIRROR`].
+    Mirror,
+    /// Do operations on it, each with its end known before the next.
+    Singles(Work),
+    /// Do operations on it, many at once.
+    Rate(Work),
+}
+
+/// What is to be done to the client's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Work {
+    /// The operation.
+    pub(super) kind: Kind,
+    /// Operations between two waits for all of them.
+    pub(super) depth: u32,
+    /// How long.
+    pub(super) millis: u64,
+}
+
+impl Work {
+    /// Whether it may be ordered: no more than the command line of a client may ask of itself.
+    fn is_fair(self) -> bool {
+        let size = match self.kind {
+            Kind::Write(size) | Kind::Read(size) => (1..=MAX_TRANSFER).contains(&size),
+            Kind::Atomic | Kind::Notify => true,
+        };
+        size && (1..=MAX_DEPTH).contains(&self.depth) && (1..=MAX_MILLIS).contains(&self.millis)
+    }
 }
 
 /// What the server says to that.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Answer {
     /// The session's port.
     Ready {
@@ -73,8 +104,17 @@ pub(super) enum Answer {
         /// Why, for a person.
         why: String,
     },
-    /// The channel that was ordered is there.
+    /// What was to be opened is there.
     Open,
+    /// Single operations have taken so long.
+    Singles(Spread),
+    /// So many operations have ended.
+    Rate {
+        /// How many.
+        count: u64,
+        /// In this time.
+        nanos: u64,
+    },
     /// So many messages of it have been taken.
     Taken {
         /// All but the one that asked.
@@ -103,6 +143,8 @@ impl Way {
     }
 }
 
+/// Memory of the client, for the server to work on.
+pub(super) const MIRROR: &str = "netvm-mirror";
 /// The channel of a measurement at the server, and at the client the one by which messages come back.
 pub(super) const MESSAGES: &str = "netvm-messages";
 /// See [`MESSAGES`].
@@ -157,6 +199,25 @@ mod tests {
             (8, 1025),
         ] {
             assert!(!is_fair(size, capacity), "{size} {capacity}");
+        }
+    }
+
+    #[test]
+    fn work_is_bounded_as_on_the_command_line() {
+        let fair = Work {
+            kind: Kind::Write(MAX_TRANSFER),
+            depth: MAX_DEPTH,
+            millis: MAX_MILLIS,
+        };
+        assert!(fair.is_fair());
+        for kind in [Kind::Write(0), Kind::Read(MAX_TRANSFER + 1)] {
+            assert!(!Work { kind, ..fair }.is_fair(), "{kind:?}");
+        }
+        for depth in [0, MAX_DEPTH + 1] {
+            assert!(!Work { depth, ..fair }.is_fair(), "{depth}");
+        }
+        for millis in [0, MAX_MILLIS + 1] {
+            assert!(!Work { millis, ..fair }.is_fair(), "{millis}");
         }
     }
 

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use netvm::{Error, Node, NodeId, Port, PortConfig, PortId, Receiver, Sender};
 
 use super::client::texts;
-use super::{Answer, ORDERS, Order, Request, VERSION, echo, is_fair, read, text};
-use crate::processes::PATIENCE;
+use super::{Answer, MIRROR, ORDERS, Order, Request, VERSION, echo, is_fair, read, text};
+use crate::processes::perf::lane::Lane;
+use crate::processes::spread::Spread;
+use crate::processes::{PART, PATIENCE};
 
 /// How often a session that waits for its client looks whether it is to end.
 pub(super) const LOOK: Duration = Duration::from_millis(200);
@@ -19,17 +20,10 @@ pub(super) const LOOK: Duration = Duration::from_millis(200);
 pub(in crate::processes) struct Sessions {
     node: Node,
     /// By the clients' nodes.
-    clients: BTreeMap<NodeId, Client>,
+    clients: BTreeMap<NodeId, Arc<Shared>>,
 }
 
-/// A client's node.
-#[derive(Default)]
-struct Client {
-    shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
-}
-
-/// What the thread for a client shares with the one that takes requests.
+/// What the thread for a client's node shares with the one that takes requests.
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
@@ -85,10 +79,10 @@ impl Sessions {
             return;
         };
         let client = self.clients.entry(from).or_default();
-        if !client.shared.put(Some((port, request))) {
+        if !client.put(Some((port, request))) {
             return;
         }
-        let (node, shared) = (self.node.clone(), Arc::clone(&client.shared));
+        let (node, shared) = (self.node.clone(), Arc::clone(client));
         let thread = std::thread::Builder::new().name("netvm-session".into());
         let spawned = thread.spawn(move || {
             while let Some((port, request)) = shared.take() {
@@ -98,21 +92,16 @@ impl Sessions {
         });
         if spawned.is_err() {
             // The client hears nothing, and says so after a while.
-            *client.shared.state() = State::default();
+            *client.state() = State::default();
         }
-        client.thread = spawned.ok();
     }
 }
 
 impl Drop for Sessions {
+    /// Does not wait for threads: one may wait for a client that is stopped. They end with the process.
     fn drop(&mut self) {
         for client in self.clients.values() {
-            client.shared.put(None);
-        }
-        for client in self.clients.values_mut() {
-            if let Some(thread) = client.thread.take() {
-                let _ = thread.join();
-            }
+            client.put(None);
         }
     }
 }
@@ -124,6 +113,8 @@ pub(super) struct Served<'a> {
     pub(super) port: &'a Port,
     /// The client's.
     pub(super) peer: (NodeId, PortId),
+    /// The way to the client's memory, once the client has offered some.
+    lane: Option<Lane<'a>>,
     stop: &'a AtomicBool,
 }
 
@@ -145,6 +136,7 @@ fn serve(node: &Node, peer: (NodeId, PortId), request: &Request, stop: &AtomicBo
         answers,
         port: &port,
         peer,
+        lane: None,
         stop,
     };
     served.say(&Answer::Ready {
@@ -191,6 +183,44 @@ impl Served<'_> {
         match order {
             Order::Channel { size, capacity } if is_fair(size, capacity) => echo::run(self, size, capacity),
             Order::Channel { .. } => self.refuse("a channel of that size is not offered"),
+            Order::Mirror => self.mirror(),
+            Order::Singles(work) | Order::Rate(work) if !work.is_fair() => {
+                self.refuse("no client may ask for that much")
+            }
+            Order::Singles(work) => self.work(|lane| {
+                let times = lane.singles(work.kind, Duration::from_millis(work.millis))?;
+                Ok(Answer::Singles(Spread::of(times)))
+            }),
+            Order::Rate(work) => self.work(|lane| {
+                let time = Duration::from_millis(work.millis);
+                let (count, took) = lane.rate(work.kind, work.depth, time)?;
+                let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+                Ok(Answer::Rate { count, nanos })
+            }),
+        }
+    }
+
+    /// Binds to memory of this client, and of no other.
+    fn mirror(&mut self) -> Result<(), Error> {
+        let (node, port) = self.peer;
+        let remote = match self.port.import(node, port, MIRROR, PATIENCE) {
+            Ok(remote) if remote.len() >= PART => remote,
+            Ok(_) => return self.refuse("the memory that is offered is too small"),
+            Err(error) => return self.refuse(error.to_string()),
+        };
+        match Lane::new(self.port, remote, 0) {
+            Ok(lane) => self.lane = Some(lane.until(self.stop)),
+            Err(error) => return self.refuse(error.to_string()),
+        }
+        self.say(&Answer::Open)
+    }
+
+    /// Does something to the client's memory. A failure is the client's doing, or its end.
+    fn work(&mut self, work: impl FnOnce(&mut Lane<'_>) -> netvm::Result<Answer>) -> Result<(), Error> {
+        match self.lane.as_mut().map(work) {
+            Some(Ok(answer)) => self.say(&answer),
+            Some(Err(error)) => self.refuse(error.to_string()),
+            None => self.refuse("no memory has been offered"),
         }
     }
 }
