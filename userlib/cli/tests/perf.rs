@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
+use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use netvm::{Access, ChannelConfig, Port, PortConfig, PortId, Receiver, Sender, SharedSender, Timeout};
@@ -130,6 +131,28 @@ impl Client {
     }
 }
 
+/// A server in this process, without sessions, of memory that the card never has.
+fn serve_adopted() -> (impl Sized, String) {
+    let name = format!(
+        "perf-adopted-{}-{:?}",
+        std::process::id(),
+        std::thread::current().id()
+    );
+    let name = name.replace(['(', ')'], "");
+    let node = SoftNode::builder().name(&name).start().expect("a node");
+    let port = Port::open(&node.node(), PortConfig::number(1)).expect("a port");
+    let mut bytes = vec![0_u8; 64 * ((1 << 20) + 4096)];
+    let start = NonNull::new(bytes.as_mut_ptr()).expect("an address");
+    // SAFETY: the bytes outlive the region, and nothing refers to them meanwhile.
+    let memory = unsafe { port.adopt(start, bytes.len() as u64) }.expect("memory");
+    let access = Access::everyone().notify(1..=1);
+    let export = port
+        .export("netvm-serve", &memory, .., access)
+        .expect("an export");
+    // In this order they go.
+    ((export, memory, port, node, bytes), name)
+}
+
 fn answer(answers: &mut Receiver) -> Value {
     let message = answers
         .recv(PATIENCE)
@@ -194,6 +217,61 @@ fn both_directions_are_measured_at_once() {
     assert!(err.contains("leave `channel` out"), "{err}");
 }
 
+/// Messages that landed in place, and that were bounced.
+fn landed(line: &Value) -> (u64, u64) {
+    let count = |name: &str| line[name].as_u64().unwrap_or_else(|| panic!("{name} in {line}"));
+    (count("in_place"), count("bounced"))
+}
+
+#[test]
+fn what_is_bounced_is_told_where_the_server_is_on_this_machine() {
+    let server = Server::start("landed", &["--udp", "127.0.0.1:0"]);
+    let write = ["--what", "write", "--sizes", "1048576", "--depth", "4"];
+    let used = lines(&[&[server.name.as_str()], &write[..]].concat());
+    let (in_place, bounced) = landed(&used[0]);
+    assert!(in_place > 255 && bounced == 0, "{used:?}");
+
+    // Nothing of memory that a program hands over is given to the card.
+    let (_foreign, name) = serve_adopted();
+    for what in ["write", "read", "atomic"] {
+        let all = lines(&[&name, "--what", what, "--sizes", "8192", "--depth", "4"]);
+        let (in_place, bounced) = landed(&all[0]);
+        assert!(in_place == 0 && bounced > 2, "{all:?}");
+    }
+
+    let udp = server.udp.clone().expect("an address");
+    let all = lines(&[&udp, "--both", "--sizes", "64", "--depth", "4"]);
+    for line in &all {
+        for way in [line, &line["back"]] {
+            let (in_place, bounced) = landed(way);
+            assert_eq!(in_place + bounced > 0, line["operation"] != "notify", "{line}");
+        }
+    }
+
+    // A relay stands for a network behind which may be anything.
+    let mut relay = Command::new(env!("CARGO_BIN_EXE_netvm"))
+        .args(["relay", "127.0.0.1:0", &udp["udp://".len()..], "--lost", "0"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("netvm starts");
+    let mut line = String::new();
+    let out = relay.stdout.take().expect("its output");
+    BufReader::new(out).read_line(&mut line).expect("a line");
+    let far = line.split_whitespace().next().expect("an address");
+    let unknown = lines(&[&[far], &write[..]].concat());
+    assert!(
+        unknown[0]["in_place"].is_null() && unknown[0]["bounced"].is_null(),
+        "{unknown:?}"
+    );
+    let (out, _) = exits(
+        0,
+        &["perf", far, "--what", "read", "--sizes", "8", "--time", "20"],
+    );
+    assert!(out.contains(" unknown\n"), "{out}");
+    relay.kill().expect("a child");
+    relay.wait().expect("a child");
+}
+
 #[test]
 fn a_client_that_dies_in_a_measurement_disturbs_no_other() {
     let mut server = Server::start("dies", &[]);
@@ -233,14 +311,7 @@ fn a_client_that_dies_in_a_measurement_disturbs_no_other() {
 
 #[test]
 fn a_server_without_sessions_is_told_apart() {
-    let name = format!("perf-older-{}", std::process::id());
-    let node = SoftNode::builder().name(&name).start().expect("a node");
-    let port = Port::open(&node.node(), PortConfig::number(1)).expect("a port");
-    let memory = port.alloc(64 * ((1 << 20) + 4096)).expect("memory");
-    let access = Access::everyone().notify(1..=1);
-    let _export = port
-        .export("netvm-serve", &memory, .., access)
-        .expect("an export");
+    let (_older, name) = serve_adopted();
     let (_, err) = exits(3, &["perf", &name, "--time", "20"]);
     assert!(err.contains("another release") && err.contains("--what"), "{err}");
     lines(&[&name, "--what", "notify"]);

@@ -31,8 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A client's way to a server.
 struct Client {
-    /// Last to go: the port is on it.
-    _node: SoftNode,
+    node: SoftNode,
     peer: NodeId,
     port: Port,
     remote: RemoteSegment,
@@ -47,7 +46,7 @@ impl Client {
         let remote = port.import(peer, PORT, EXPORT, PATIENCE).map_err(wrong)?;
         Ok(Self {
             part: u64::from(node.number().0) * PART,
-            _node: node,
+            node,
             peer,
             port,
             remote,

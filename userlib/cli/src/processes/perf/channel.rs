@@ -19,6 +19,7 @@ pub(super) struct Channel<'a> {
     session: &'a mut Session,
     messages: Sender,
     returns: Receiver,
+    capacity: u32,
     take: Letter,
     send_back: Letter,
     count: Letter,
@@ -80,6 +81,7 @@ impl<'a> Channel<'a> {
             session,
             messages: messages.map_err(wrong)?,
             returns,
+            capacity,
             take: Letter::new(client, size, Way::Take)?,
             send_back: Letter::new(client, size, Way::Return)?,
             count: Letter::new(client, 1, Way::Count)?,
@@ -87,10 +89,21 @@ impl<'a> Channel<'a> {
         })
     }
 
-    /// Measures it, and closes it.
-    pub(super) fn measure(mut self, size: u32, time: Duration) -> Result<Line, Failure> {
-        // Once without a clock: pages are touched, both ends know each other.
-        self.there_and_back()?;
+    /// Both ends learn of each other, and each entry of the queues is used once.
+    pub(super) fn warm_up(&mut self, time: Duration) -> Result<(), Failure> {
+        let begin = Instant::now();
+        for _ in 0..self.capacity {
+            if begin.elapsed() < time {
+                self.there_and_back()?;
+            } else {
+                self.take()?;
+            }
+        }
+        self.await_taken()
+    }
+
+    /// Measures it.
+    pub(super) fn measure(&mut self, size: u32, time: Duration) -> Result<Line, Failure> {
         let mut times = Vec::new();
         let begin = Instant::now();
         while begin.elapsed() < time && times.len() < SINGLES {
@@ -103,22 +116,32 @@ impl<'a> Channel<'a> {
         while begin.elapsed() < time {
             // The clock is not looked at for each.
             for _ in 0..16 {
-                self.messages.send(self.take.source(), PATIENCE).map_err(wrong)?;
+                self.take()?;
             }
             count += 16;
         }
-        self.sent += count;
+        self.await_taken()?;
+        let took = begin.elapsed();
+        Ok(Line::new("channel", size, (count, took), Spread::of(times)))
+    }
+
+    fn take(&mut self) -> Result<(), Failure> {
+        self.messages.send(self.take.source(), PATIENCE).map_err(wrong)?;
+        self.sent += 1;
+        Ok(())
+    }
+
+    /// Waits until the server has taken all that was sent.
+    fn await_taken(&mut self) -> Result<(), Failure> {
         self.messages.send(self.count.source(), PATIENCE).map_err(wrong)?;
         let taken = self.session.answer(PATIENCE)?;
-        let took = begin.elapsed();
-        if taken != (Answer::Taken { messages: self.sent }) {
-            return Err(Failure::Wrong(format!(
-                "{} messages were sent, and the server says {taken:?}",
-                self.sent
-            )));
+        if taken == (Answer::Taken { messages: self.sent }) {
+            return Ok(());
         }
-        self.close()?;
-        Ok(Line::new("channel", size, (count, took), Spread::of(times)))
+        Err(Failure::Wrong(format!(
+            "{} messages were sent, and the server says {taken:?}",
+            self.sent
+        )))
     }
 
     fn there_and_back(&mut self) -> Result<(), Failure> {
@@ -138,7 +161,8 @@ impl<'a> Channel<'a> {
         }
     }
 
-    fn close(self) -> Result<(), Failure> {
+    /// Ends it.
+    pub(super) fn close(self) -> Result<(), Failure> {
         self.messages.close().map_err(wrong)?;
         match self.session.answer(PATIENCE)? {
             Answer::Closed => Ok(()),

@@ -100,8 +100,6 @@ impl<'a> Lane<'a> {
     /// # Errors
     /// One has failed.
     pub(in crate::processes) fn singles(&mut self, kind: Kind, time: Duration) -> Result<Vec<Duration>> {
-        // Once without a clock: pages are touched, the peer is awake.
-        self.single(kind)?;
         let mut times = Vec::new();
         let begin = Instant::now();
         while begin.elapsed() < time && times.len() < SINGLES && !self.is_stopped() {
@@ -140,7 +138,10 @@ impl<'a> Lane<'a> {
     }
 
     /// One, until it is known to have landed.
-    fn single(&mut self, kind: Kind) -> Result<()> {
+    ///
+    /// # Errors
+    /// It has failed.
+    pub(in crate::processes) fn single(&mut self, kind: Kind) -> Result<()> {
         self.post(kind)?;
         match kind {
             Kind::Write(_) | Kind::Notify => self.port.flush_remote(self.peer),

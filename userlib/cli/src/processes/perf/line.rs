@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::landed::Landed;
 use crate::output;
 use crate::processes::spread::Spread;
 
@@ -31,6 +32,8 @@ struct Speed {
     megabytes_per_second: f64,
     /// One at a time.
     microseconds: Spread,
+    #[serde(flatten)]
+    landed: Landed,
 }
 
 impl Speed {
@@ -40,6 +43,7 @@ impl Speed {
             per_second: (count as f64 / seconds).round(),
             megabytes_per_second: (count as f64 * f64::from(size) / seconds / 1e5).round() / 10.0,
             microseconds,
+            landed: Landed::default(),
         }
     }
 }
@@ -67,21 +71,32 @@ impl Line {
             ..self
         }
     }
+
+    /// The same, with where its messages landed: those of this process, and the server's.
+    pub(super) fn landed(mut self, (there, here): (Landed, Landed)) -> Self {
+        self.speed.landed = there;
+        if let Some(back) = &mut self.back {
+            back.landed = here;
+        }
+        self
+    }
 }
 
 fn row(name: &str, size: u32, speed: &Speed) -> String {
     format!(
-        "{name:<8} {size:>9} {:>15} {:>11.1} {:>13.2} {:>10.2}\n",
+        "{name:<8} {size:>9} {:>13} {:>11.1} {:>12.2} {:>10.2} {:>10}\n",
         output::grouped(speed.per_second as u64),
         speed.megabytes_per_second,
         speed.microseconds.median,
-        speed.microseconds.p99
+        speed.microseconds.p99,
+        speed.landed.share()
     )
 }
 
 /// A table for a person.
 pub(super) fn table(lines: &[Line]) -> String {
-    let mut text = String::from("             bytes      per second        MB/s     median us        p99\n");
+    let mut text =
+        String::from("             bytes    per second        MB/s    median us        p99   in place\n");
     for line in lines {
         text += &row(line.operation, line.size, &line.speed);
         if let Some(back) = &line.back {
@@ -95,5 +110,5 @@ pub(super) fn table(lines: &[Line]) -> String {
     if lines.iter().any(|line| line.back.is_some()) {
         text += "back: what the server did at the same time, to memory of this process\n";
     }
-    text
+    text + "in place: messages of the cards, of up to a page each, that found their page in memory; the others were bounced\n"
 }

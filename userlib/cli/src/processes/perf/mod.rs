@@ -2,6 +2,7 @@
 
 mod both;
 mod channel;
+mod landed;
 pub(super) mod lane;
 mod line;
 
@@ -17,6 +18,7 @@ use crate::failure::Failure;
 use crate::output;
 use both::Mirror;
 use channel::Channel;
+use landed::Watch;
 use lane::{Kind, Lane};
 use line::Line;
 
@@ -53,15 +55,27 @@ pub fn run(options: &Perf) -> Result<(), Failure> {
     };
     let mut lane = Lane::new(&client.port, client.remote.clone(), client.part).map_err(wrong)?;
     let (depth, time) = (options.depth, Duration::from_millis(options.time));
+    let watch = Watch::new(&client, &options.name);
     let mut lines = Vec::new();
     for task in tasks {
         lines.push(match (task, &mut session) {
-            (Task::Memory(kind), session) => match (&mirror, session) {
-                (Some(mirror), Some(session)) => mirror.measure(session, &mut lane, kind, depth, time)?,
-                _ => memory(&mut lane, kind, depth, time).map_err(wrong)?,
-            },
+            (Task::Memory(kind), session) => {
+                lane.single(kind).map_err(wrong)?;
+                let before = watch.look();
+                let line = match (&mirror, session) {
+                    (Some(mirror), Some(session)) => mirror.measure(session, &mut lane, kind, depth, time)?,
+                    _ => memory(&mut lane, kind, depth, time).map_err(wrong)?,
+                };
+                line.landed(watch.since(&before, task))
+            }
             (Task::Channel(size), Some(session)) => {
-                Channel::open(&client, session, size, depth)?.measure(size, time)?
+                let mut channel = Channel::open(&client, session, size, depth)?;
+                channel.warm_up(time)?;
+                let before = watch.look();
+                let line = channel.measure(size, time)?;
+                let landed = watch.since(&before, task);
+                channel.close()?;
+                line.landed(landed)
             }
             (Task::Channel(_), None) => continue,
         });

@@ -188,6 +188,8 @@ impl Served<'_> {
                 self.refuse("no client may ask for that much")
             }
             Order::Singles(work) => self.work(|lane| {
+                // As the client has done: pages are touched, the peer is awake.
+                lane.single(work.kind)?;
                 let times = lane.singles(work.kind, Duration::from_millis(work.millis))?;
                 Ok(Answer::Singles(Spread::of(times)))
             }),
