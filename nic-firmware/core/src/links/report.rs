@@ -13,6 +13,10 @@ pub struct LinkReport {
     pub lossy: bool,
     /// Slots of the other node's window that messages have, sent or about to be.
     pub window_used: u32,
+    /// Sequence number of the next message to the other node.
+    pub next_seq: u32,
+    /// Lowest sequence number from it that has not landed here.
+    pub waits_for_seq: u32,
     /// Requests and answers that have left and are not known to have been received. 0 where nothing is lost.
     pub unconfirmed: u32,
     /// Read slots that wait for answers of the other node.
@@ -36,6 +40,8 @@ impl<S: Storage> Links<S> {
             up: peer.is_up(),
             lossy: peer.lossy,
             window_used: peer.credits.in_flight() + peer.credits.reserved(),
+            next_seq: peer.credits.next().0,
+            waits_for_seq: peer.sequence.lsn().0,
             unconfirmed: if peer.lossy { unconfirmed } else { 0 },
             reads: peer.reads,
             retransmitted: resend.resent,

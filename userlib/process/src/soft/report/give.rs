@@ -189,6 +189,8 @@ fn one_link(node: &Parts, link: &LinkStats) -> Entry {
         [
             ("window_used", report.window_used.into()),
             ("window", node.card.geometry.window.into()),
+            ("next_seq", report.next_seq.into()),
+            ("waits_for_seq", report.waits_for_seq.into()),
             ("unconfirmed", report.unconfirmed.into()),
             ("reads_waiting", report.reads.into()),
             ("retransmitted", report.retransmitted.into()),
@@ -200,7 +202,12 @@ fn one_link(node: &Parts, link: &LinkStats) -> Entry {
     counted.extend(report.round_trip.map(|ns| ("round_trip_ns".to_owned(), ns)));
     let driver = node.host.with(|host, glue, _| host.peer_tally(glue, link.node));
     if let Some((_, tally, work)) = driver.filter(|(found, ..)| *found == link.node) {
-        counted.extend(named(tally.iter().chain(work.iter())));
+        // The card's own numbers are those of now; the driver has them as of when the card last had a moment.
+        let more = tally.iter().chain(work.iter());
+        let more: Vec<_> = more
+            .filter(|(name, _)| counted.iter().all(|(known, _)| known != name))
+            .collect();
+        counted.extend(named(more.into_iter()));
     }
     Entry {
         number: link.node.0.into(),
