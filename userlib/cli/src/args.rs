@@ -4,12 +4,14 @@ mod observe;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use netvm_world::points::{Crash, Point};
 
 use crate::failure::EXIT_STATUSES;
-pub use observe::{Info, Show, Shown, Stat, Which};
+use observe::TOP_KEYS;
+pub use observe::{Info, Show, Shown, Stat, Top, Which};
 
 /// The largest `--mib`: more than this shows nothing new and takes long.
 pub const MAX_MIB: u64 = 16 * 1024;
@@ -64,6 +66,9 @@ pub enum Command {
     /// Show what the cards of this user's nodes have counted, and the kernel's card with its driver.
     #[command(after_help = EXIT_STATUSES)]
     Stat(Stat),
+    /// Watch every node of this user live: ports, links with their windows, retransmissions, round trips, hits and bounces.
+    #[command(after_help = format!("{TOP_KEYS}\n\n{EXIT_STATUSES}"))]
+    Top(Top),
     /// Say which back ends there are and why one is not, what 'auto' opens, which nodes run, which of them have a key, and whether links are encrypted.
     #[command(after_help = EXIT_STATUSES)]
     Info(Info),
@@ -419,6 +424,15 @@ fn number<T: TryFrom<u64>>(text: &str, least: u64, most: u64) -> Result<T, Strin
         .filter(|number| (least..=most).contains(number))
         .and_then(|number| T::try_from(number).ok())
         .ok_or_else(|| format!("give a whole number from {least} to {most}"))
+}
+
+/// A time in seconds, in a range.
+fn seconds(text: &str, least: f64, most: f64) -> Result<Duration, String> {
+    let number = text.parse::<f64>().ok();
+    number
+        .filter(|number| (least..=most).contains(number))
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| format!("give a number of seconds from {least} to {most}"))
 }
 
 /// Options of `netvm doctor`.

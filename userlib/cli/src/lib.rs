@@ -34,6 +34,7 @@ pub fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Bench(options) => bench::run(options),
         Command::Show(options) => observe::show::run(options),
         Command::Stat(options) => observe::stat::run(options),
+        Command::Top(options) => observe::top::run(options),
         Command::Info(options) => observe::info::run(options),
         Command::Doctor(options) => doctor::run(options),
     }

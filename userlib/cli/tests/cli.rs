@@ -76,6 +76,7 @@ fn help_names_commands_options_and_exit_statuses() {
             &["--seeds", "--seed ", "--nodes", "--trace", "--json", "--messages"][..],
         ),
         ("bench", &["sync", "wire"][..]),
+        ("top", &["--interval", "--once", "--json", "--node", "Keys:"][..]),
         ("doctor", &["--json"][..]),
     ] {
         let (out, _) = exits(0, &[command, "--help"]);
@@ -612,7 +613,9 @@ fn shells_and_manuals_know_every_command() {
     exits(0, &["manual", folder.to_str().expect("a path")]);
     for shell in ["bash", "zsh", "fish"] {
         let (out, _) = exits(0, &["completions", shell]);
-        for command in ["serve", "ping", "perf", "relay", "nodes", "demo", "sim", "doctor"] {
+        for command in [
+            "serve", "ping", "perf", "relay", "nodes", "top", "demo", "sim", "doctor",
+        ] {
             assert!(out.contains(command), "{command} for {shell}");
             assert!(folder.join(format!("netvm-{command}.1")).is_file(), "{command}");
         }

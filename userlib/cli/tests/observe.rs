@@ -1,101 +1,18 @@
 //! Programs that look at the cards of other processes: `netvm show`, `netvm stat`.
 
-use std::io::{BufRead, BufReader};
+mod support;
+
 use std::os::fd::OwnedFd;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::io::Errno;
 use rustix::net::sockopt::Timeout;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use serde_json::Value;
 
-const PATIENCE: Duration = Duration::from_secs(60);
-
-fn netvm(args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_netvm"));
-    command
-        .args(args)
-        .stdin(Stdio::null())
-        .output()
-        .expect("netvm starts")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// Runs it, wants success, gives standard output.
-fn says(args: &[&str]) -> String {
-    let output = netvm(args);
-    let out = text(&output.stdout);
-    assert!(
-        output.status.success(),
-        "netvm {args:?}\n{out}\n{}",
-        text(&output.stderr)
-    );
-    out
-}
-
-fn json(args: &[&str]) -> Value {
-    let out = says(args);
-    serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"))
-}
-
-/// A process in the background, gone when dropped.
-struct Running(Child, Option<BufReader<ChildStdout>>);
-
-impl Running {
-    fn start(args: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_netvm"));
-        let command = command.args(args).stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("netvm starts");
-        let out = child.stdout.take().map(BufReader::new);
-        Self(child, out)
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.1
-            .as_mut()
-            .expect("its output")
-            .read_line(&mut line)
-            .expect("a line");
-        line
-    }
-
-    /// One that says nothing more: its output is not kept.
-    fn in_background(args: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_netvm"));
-        let command = command.args(args).stdin(Stdio::null()).stdout(Stdio::null());
-        Self(command.spawn().expect("netvm starts"), None)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// A server with this name and UDP: its number and address.
-fn serve(name: &str) -> (Running, String, String) {
-    serve_with(name, &[])
-}
-
-fn serve_with(name: &str, options: &[&str]) -> (Running, String, String) {
-    let mut server = Running::start(&[&["serve", name, "--udp", "127.0.0.1:0", "--json"], options].concat());
-    let served: Value = serde_json::from_str(&server.line()).expect("JSON");
-    let number = served["node"].to_string();
-    let udp = served["udp"].as_str().expect("an address").to_owned();
-    (server, number, udp)
-}
-
-fn name(of: &str) -> String {
-    format!("observe-{of}-{}", std::process::id())
-}
+use support::{PATIENCE, Running, json, name, netvm, says, serve, serve_with, text};
 
 /// Asks until the answer is as it should be.
 fn until(args: &[&str], what: &str, is: impl Fn(&Value) -> bool) -> Value {

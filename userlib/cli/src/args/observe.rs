@@ -1,13 +1,14 @@
 //! Options of the commands that look at cards: `show`, `stat`, `top`, `info`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::number;
+use super::{number, seconds};
 
 /// Which cards are looked at.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Which {
     /// Only this node of this user; by default all of them, and the kernel's card if there is one.
     #[arg(long, value_name = "NUMBER", conflicts_with = "device", value_parser = |text: &str| number::<u16>(text, 0, u16::MAX.into()))]
@@ -74,6 +75,31 @@ pub struct Stat {
     #[arg(long, conflicts_with = "json")]
     pub prometheus: bool,
     /// Print all counters as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What keys do in `netvm top`.
+pub(super) const TOP_KEYS: &str = "Keys:
+  q, Esc, Ctrl-C         end
+  up, down               choose a node
+  Tab, left, right       choose its links, ports or segments
+  page up, page down     go through a long list
+  p                      hold the view, and go on";
+
+/// Options of `netvm top`.
+#[derive(Debug, Args)]
+pub struct Top {
+    /// Which cards.
+    #[command(flatten)]
+    pub which: Which,
+    /// Seconds between two looks: 0.1 to 3600.
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = |text: &str| seconds(text, 0.1, 3600.0))]
+    pub interval: Duration,
+    /// Look for one interval, print everything as plain text, and end: needs no terminal.
+    #[arg(long)]
+    pub once: bool,
+    /// Print one JSON object a line each interval, with all counters and what they do a second: needs no terminal.
     #[arg(long)]
     pub json: bool,
 }

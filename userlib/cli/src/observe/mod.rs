@@ -7,6 +7,7 @@ pub mod prometheus;
 pub mod show;
 pub mod stat;
 mod table;
+pub mod top;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -43,6 +44,12 @@ pub(crate) struct Node {
 
 /// What a card said of one section.
 pub(crate) type Said = Result<Vec<Entry>, String>;
+
+/// What it said of several.
+pub(crate) type Sections = Vec<(Section, Said)>;
+
+/// Said of a node that was there a moment ago.
+const ENDED: &str = "the node has ended";
 
 impl Card {
     /// A line that says which it is.
@@ -86,6 +93,17 @@ impl Card {
         }
     }
 
+    /// Whether both are one card of one life: a node may get more names meanwhile.
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Node(one), Self::Node(other)) => {
+                (one.number, one.process) == (other.number, other.process)
+            }
+            (Self::Device(one), Self::Device(other)) => one == other,
+            (Self::Node(_), Self::Device(_)) | (Self::Device(_), Self::Node(_)) => false,
+        }
+    }
+
     /// What it says of some sections, in their order.
     pub(crate) fn ask(&self, sections: &[Section]) -> Vec<Said> {
         match self {
@@ -94,7 +112,7 @@ impl Card {
                 let deadline = Instant::now() + PATIENCE;
                 let one = |section: &Section| {
                     report::all(&name, *section, deadline).map_err(|error| match error {
-                        ReportError::Link(LinkError::NoSuchNode) => "the node has ended".to_owned(),
+                        ReportError::Link(LinkError::NoSuchNode) => ENDED.to_owned(),
                         ReportError::Link(LinkError::Malformed) => {
                             "the node answers no questions: its program is of another release".to_owned()
                         }
@@ -177,12 +195,8 @@ pub(crate) fn program(process: i32) -> String {
     name.map_or_else(|_| "?".into(), |name| name.trim().to_owned())
 }
 
-/// The cards that an option names, or all.
-pub(crate) fn cards(which: &Which) -> Result<Vec<Card>, Failure> {
-    let no_node = |what: String| Failure::Unavailable {
-        what,
-        fix: "netvm serve NAME".into(),
-    };
+/// The cards that an option names, or all, as far as they are there.
+pub(crate) fn found(which: &Which) -> Result<Vec<Card>, Failure> {
     if let Some(path) = &which.device {
         // Whether it answers is known before anything is printed.
         device_counters(path)?;
@@ -191,20 +205,68 @@ pub(crate) fn cards(which: &Which) -> Result<Vec<Card>, Failure> {
     let nodes = nodes()?.into_iter();
     if let Some(number) = which.node {
         let mut nodes = nodes.filter(|node| node.number == number);
-        let node = nodes
-            .next()
-            .ok_or_else(|| no_node(format!("no node {number} of this user runs")))?;
-        return Ok(vec![Card::Node(node)]);
+        return Ok(nodes.next().map(Card::Node).into_iter().collect());
     }
     let device = device::present().then(|| Card::Device(device::FIRST.into()));
-    let cards: Vec<Card> = device.into_iter().chain(nodes.map(Card::Node)).collect();
-    if cards.is_empty() {
-        return Err(no_node(format!(
-            "no node of this user runs, and there is no card of the kernel ({})",
-            device::FIRST
-        )));
+    Ok(device.into_iter().chain(nodes.map(Card::Node)).collect())
+}
+
+/// The same, where one at least has to be there.
+pub(crate) fn cards(which: &Which) -> Result<Vec<Card>, Failure> {
+    let cards = found(which)?;
+    if !cards.is_empty() {
+        return Ok(cards);
     }
-    Ok(cards)
+    Err(Failure::Unavailable {
+        what: match which.node {
+            Some(number) => format!("no node {number} of this user runs"),
+            None => format!(
+                "no node of this user runs, and there is no card of the kernel ({})",
+                device::FIRST
+            ),
+        },
+        fix: "netvm serve NAME".into(),
+    })
+}
+
+/// Asks cards of some sections, all at the same time: one that does not answer holds up no other.
+pub(crate) fn look(cards: Vec<Card>, sections: &[Section]) -> Vec<(Card, Sections)> {
+    let one = |card: &Card| -> Sections { sections.iter().copied().zip(card.ask(sections)).collect() };
+    std::thread::scope(|scope| {
+        let spawn = |card: &Card| {
+            let card = card.clone();
+            let said = std::thread::Builder::new().spawn_scoped(scope, move || one(&card));
+            said.map_err(|error| format!("a thread: {error}"))
+        };
+        let asked: Vec<_> = cards.iter().map(spawn).collect();
+        let heard = |(card, asked): (Card, Result<std::thread::ScopedJoinHandle<'_, Sections>, String>)| {
+            let said = match asked {
+                Ok(thread) => thread
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                Err(error) => sections
+                    .iter()
+                    .map(|section| (*section, Err(error.clone())))
+                    .collect(),
+            };
+            (card, said)
+        };
+        cards.into_iter().zip(asked).map(heard).collect()
+    })
+}
+
+/// An entry of what a card said.
+pub(crate) fn find(sections: &Sections, section: Section, number: u32) -> Option<&Entry> {
+    entries(sections, section)
+        .iter()
+        .find(|entry| entry.number == number)
+}
+
+/// The entries of a section; none, where the card did not tell.
+pub(crate) fn entries(sections: &Sections, section: Section) -> &[Entry] {
+    let said = sections.iter().find(|(known, _)| *known == section);
+    said.and_then(|(_, said)| said.as_deref().ok())
+        .unwrap_or_default()
 }
 
 /// What is said of cards: of one that was asked for by itself, or of all that there are.

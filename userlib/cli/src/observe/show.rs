@@ -4,7 +4,7 @@ use netvm_process::soft::report::{Entry, Section};
 use serde_json::Value;
 
 use super::table::{bytes, table, time};
-use super::{Card, Said, all_or_one, any_answer, cards, key, object, objects, plain};
+use super::{Card, Said, all_or_one, any_answer, cards, key, look, object, objects, plain};
 use crate::args::{Show, Shown};
 use crate::failure::Failure;
 use crate::output;
@@ -21,12 +21,9 @@ pub fn run(options: &Show) -> Result<(), Failure> {
         Shown::Segments => Section::Segments,
         Shown::Exports => Section::Exports,
     };
-    let said: Vec<(Card, Said)> = cards(&options.which)?
+    let said: Vec<(Card, Said)> = look(cards(&options.which)?, &[section])
         .into_iter()
-        .filter_map(|card| {
-            let said = card.ask(&[section]).pop()?;
-            Some((card, said))
-        })
+        .filter_map(|(card, mut said)| Some((card, said.pop()?.1)))
         .collect();
     if options.json {
         let all: Vec<Value> = said.iter().map(|(card, said)| one(card, section, said)).collect();
@@ -58,22 +55,36 @@ fn one(card: &Card, section: Section, said: &Said) -> Value {
 }
 
 /// A title, and what stands under it.
-type Column = (&'static str, fn(&Entry) -> String);
+pub(super) type Column = (&'static str, fn(&Entry) -> String);
 
-fn count(entry: &Entry, name: &str) -> String {
+pub(super) fn count(entry: &Entry, name: &str) -> String {
     entry.count(name).map_or_else(|| "-".into(), output::grouped)
 }
 
-fn size(entry: &Entry, name: &str) -> String {
+pub(super) fn size(entry: &Entry, name: &str) -> String {
     entry.count(name).map_or_else(|| "-".into(), bytes)
 }
 
-fn label(entry: &Entry, name: &str) -> String {
+pub(super) fn label(entry: &Entry, name: &str) -> String {
     entry.label(name).map_or_else(|| "-".into(), plain)
 }
 
-fn number(entry: &Entry) -> String {
+pub(super) fn number(entry: &Entry) -> String {
     entry.number.to_string()
+}
+
+/// Whether a link is up.
+pub(super) fn state(entry: &Entry) -> String {
+    match entry.label("state") {
+        Some(state) => plain(state),
+        // The kernel says it by the life of the link.
+        None if entry.count("incarnation") == Some(0) => "down".into(),
+        None => "up".into(),
+    }
+}
+
+pub(super) fn round_trip(entry: &Entry) -> String {
+    entry.count("round_trip_ns").map_or_else(|| "-".into(), time)
 }
 
 const NODES: &[Column] = &[
@@ -97,20 +108,13 @@ const LINKS: &[Column] = &[
     ("to", number),
     ("kind", |e| label(e, "kind")),
     ("address", |e| label(e, "address")),
-    ("state", |e| match e.label("state") {
-        Some(state) => plain(state),
-        // The kernel says it by the life of the link.
-        None if e.count("incarnation") == Some(0) => "down".into(),
-        None => "up".into(),
-    }),
+    ("state", state),
     ("window", |e| match (e.count("window_used"), e.count("window")) {
         (Some(used), Some(window)) => format!("{used}/{window}"),
         _ => count(e, "in_flight"),
     }),
     ("retransmitted", |e| count(e, "retransmitted")),
-    ("round trip", |e| {
-        e.count("round_trip_ns").map_or_else(|| "-".into(), time)
-    }),
+    ("round trip", round_trip),
     ("no room", |e| count(e, "waiting_for_room")),
     ("bounced", |e| count(e, "bounced")),
     ("grants", |e| count(e, "grants")),
@@ -133,7 +137,7 @@ const PORTS: &[Column] = &[
     ("imports", |e| count(e, "imports")),
 ];
 
-const SEGMENTS: &[Column] = &[
+pub(super) const SEGMENTS: &[Column] = &[
     ("segment", |e| count(e, "segment")),
     ("port", |e| count(e, "port")),
     ("at", |e| {

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use netvm_process::soft::report::{Entry, Section};
 use serde_json::Value;
 
-use super::{Card, Said, all_or_one, any_answer, cards, key, object, objects, plain, prometheus};
+use super::{
+    Card, Said, Sections, all_or_one, any_answer, cards, find, key, object, objects, plain, prometheus,
+};
 use crate::args::Stat;
 use crate::failure::Failure;
 use crate::output;
@@ -19,8 +21,6 @@ const SECTIONS: [Section; 6] = [
     Section::Segments,
     Section::Links,
 ];
-
-type Sections = Vec<(Section, Said)>;
 
 /// Reads the counters and prints them.
 ///
@@ -60,11 +60,7 @@ pub fn run(options: &Stat) -> Result<(), Failure> {
 }
 
 fn look(options: &Stat) -> Result<Vec<(Card, Sections)>, Failure> {
-    let one = |card: Card| {
-        let said = SECTIONS.into_iter().zip(card.ask(&SECTIONS)).collect();
-        (card, said)
-    };
-    Ok(cards(&options.which)?.into_iter().map(one).collect())
+    Ok(super::look(cards(&options.which)?, &SECTIONS))
 }
 
 fn answered(said: &[(Card, Sections)]) -> Result<(), Failure> {
@@ -172,10 +168,9 @@ fn text(said: &[(Card, Sections)], all: bool) -> String {
 fn changes(before: &[(Card, Sections)], now: &[(Card, Sections)], seconds: f64) -> String {
     let mut text = String::new();
     for (card, sections) in now {
-        let title_of_card = card.title();
-        let same = |(known, _): &&(Card, Sections)| known.title() == title_of_card;
+        let same = |(known, _): &&(Card, Sections)| known.same(card);
         let earlier = before.iter().find(same).map(|(_, sections)| sections);
-        text += &format!("{title_of_card}\n");
+        text += &format!("{}\n", card.title());
         let start = text.len();
         for (section, said) in sections {
             let Some(entries) = entries_or_why(said, &mut text) else {
@@ -198,11 +193,6 @@ fn changes(before: &[(Card, Sections)], now: &[(Card, Sections)], seconds: f64) 
         }
     }
     text
-}
-
-fn find(sections: &Sections, section: Section, number: u32) -> Option<&Entry> {
-    let (_, said) = sections.iter().find(|(known, _)| *known == section)?;
-    said.as_ref().ok()?.iter().find(|entry| entry.number == number)
 }
 
 fn place(section: Section, number: u32) -> String {
