@@ -300,8 +300,19 @@ fn conformance(context: &mut Context<'_>) -> Result<Outcome> {
 
 fn demo(context: &mut Context<'_>) -> Result<Outcome> {
     context.cargo(&["run", "--release", "--locked", "--bin", "netvm", "--", "demo"])?;
+    let two = [
+        "run",
+        "--release",
+        "--locked",
+        "--bin",
+        "netvm",
+        "--",
+        "demo",
+        "--processes",
+    ];
+    context.cargo(&two)?;
     context.cargo(&["run", "--release", "--locked", "--bin", "netvm", "--", "doctor"])?;
-    passed("256 MiB arrived, nothing pinned, nothing dropped")
+    passed("256 MiB arrived, nothing pinned, nothing dropped, in one process and between two")
 }
 
 fn loom(context: &mut Context<'_>) -> Result<Outcome> {

@@ -292,8 +292,15 @@ pub struct Demo {
     #[arg(long, value_name = "MIB",
           value_parser = |text: &str| number::<u64>(text, 1, MAX_MIB))]
     pub resident_mib: Option<u64>,
-    /// Write what the wires carried to this file, for tshark or Wireshark.
-    #[arg(long, value_name = "FILE")]
+    /// Between two processes, each a node of the software card: this one, and one that it starts. Half of what may stay in memory is
+    /// ordinary memory, the rest is a file that is mapped.
+    #[arg(long)]
+    pub processes: bool,
+    /// Be the second process, for the node with this number.
+    #[arg(long, value_name = "NODE", hide = true, requires = "processes")]
+    pub receiver_for: Option<u16>,
+    /// Write what the wires carried to this file, for tshark or Wireshark. Memory that processes share is no such wire.
+    #[arg(long, value_name = "FILE", conflicts_with = "processes")]
     pub pcap: Option<PathBuf>,
     /// Print the result as one JSON object.
     #[arg(long)]

@@ -66,6 +66,7 @@ fn help_names_commands_options_and_exit_statuses() {
                 "--file",
                 "--mib",
                 "--resident-mib",
+                "--processes",
                 "--pcap",
                 "--json",
                 "[default: 256]",

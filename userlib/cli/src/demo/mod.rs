@@ -8,10 +8,13 @@
 //! | [`sender`] | node 0's application |
 //! | [`receiver`] | node 1's application |
 //! | [`stage`] | the two nodes and the order of events |
+//! | [`processes`] | the same in two processes, each a node of the software card |
 //! | [`report`] | what it shows, and whether all of it holds |
 
 mod memcpy;
+mod pinned;
 mod plan;
+mod processes;
 mod receiver;
 mod report;
 mod sender;
@@ -29,11 +32,21 @@ use plan::Plan;
 /// [`Failure::Usage`] for a file or size that makes no sense, [`Failure::Unavailable`] where the emulator cannot run,
 /// [`Failure::Wrong`] when anything that the demo promises does not hold.
 pub fn run(options: &Demo) -> Result<(), Failure> {
+    if let Some(sender) = options.receiver_for {
+        return processes::receiver::run(options, sender);
+    }
     let plan = Plan::new(options)?;
     if !options.json {
         output::print(&plan.headline())?;
     }
-    let report = stage::perform(&plan)?;
+    let step = |line: String| match options.json {
+        true => Ok(()),
+        false => output::print(&format!("  {line}\n")),
+    };
+    let report = match options.processes {
+        true => processes::perform(&plan, options, &step)?,
+        false => stage::perform(&plan)?,
+    };
     if options.json {
         output::print_json(&report)?;
     } else {

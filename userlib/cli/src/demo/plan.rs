@@ -33,16 +33,7 @@ impl Plan {
     pub(crate) fn new(options: &Demo) -> Result<Self, Failure> {
         let bytes = options.mib * MIB;
         let source = Source::open(options.file.as_deref(), bytes)?;
-        let resident_bytes = match options.resident_mib {
-            Some(mib) if mib * MIB >= bytes => {
-                return Err(Failure::Usage(format!(
-                    "--resident-mib {mib}: with all of the {} MiB in memory nothing would be paged; give less",
-                    options.mib
-                )));
-            }
-            Some(mib) => mib * MIB,
-            None => bytes / 4,
-        };
+        let resident_bytes = resident_bytes(options)?;
         // The file, its copy at node 0 and what node 1 keeps stand in memory; the rest of node 1's is in a swap file.
         check_room(
             bytes,
@@ -82,6 +73,22 @@ impl Plan {
             self.source.path.display(),
             grouped(self.resident_bytes / 1024)
         )
+    }
+}
+
+/// How much of it node 1 may keep in memory.
+///
+/// # Errors
+/// [`Failure::Usage`]: that is all of it.
+pub(crate) fn resident_bytes(options: &Demo) -> Result<u64, Failure> {
+    let bytes = options.mib * MIB;
+    match options.resident_mib {
+        Some(mib) if mib * MIB >= bytes => Err(Failure::Usage(format!(
+            "--resident-mib {mib}: with all of the {} MiB in memory nothing would be paged; give less",
+            options.mib
+        ))),
+        Some(mib) => Ok(mib * MIB),
+        None => Ok(bytes / 4),
     }
 }
 
@@ -129,6 +136,8 @@ mod tests {
             mib,
             resident_mib,
             pcap: None,
+            processes: false,
+            receiver_for: None,
             json: false,
         }
     }

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use netvm::{Port, Region, Timeout};
+use netvm::{Port, Region, Timeout, Word64};
 
 use super::source::MIB;
 
@@ -17,13 +17,51 @@ const STRETCH: u64 = 64 << 10;
 /// A MiB that has not come after this time is lost.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Memory of node 1, as its own application reaches it.
+pub(super) trait Inbox: Sync {
+    /// Its length in bytes.
+    fn len(&self) -> u64;
+
+    /// # Errors
+    /// What the library says.
+    fn read_into(&self, offset: u64, into: &mut [u8]) -> netvm::Result<()>;
+
+    /// # Errors
+    /// What the library says.
+    fn write_from(&self, offset: u64, from: &[u8]) -> netvm::Result<()>;
+
+    /// The word at a multiple of 8.
+    ///
+    /// # Errors
+    /// What the library says.
+    fn word64(&self, offset: u64) -> netvm::Result<Word64>;
+}
+
+impl Inbox for Region {
+    fn len(&self) -> u64 {
+        Self::len(self)
+    }
+
+    fn read_into(&self, offset: u64, into: &mut [u8]) -> netvm::Result<()> {
+        Self::read_into(self, offset, into)
+    }
+
+    fn write_from(&self, offset: u64, from: &[u8]) -> netvm::Result<()> {
+        Self::write_from(self, offset, from)
+    }
+
+    fn word64(&self, offset: u64) -> netvm::Result<Word64> {
+        Self::word64(self, offset)
+    }
+}
+
 /// Waits for each MiB in turn and digests it as it stands in memory.
 ///
 /// # Errors
 /// What the library says, or that nothing came for 20 s.
 pub(crate) fn receive(
     port: &Port,
-    memory: &Region,
+    memory: &dyn Inbox,
     mibs: u64,
     stop: &AtomicBool,
     taken: &mut dyn FnMut(u64),
@@ -68,7 +106,7 @@ fn wait(arrived: &netvm::Notification, mib: u64, stop: &AtomicBool) -> Result<()
 ///
 /// # Errors
 /// What the library says.
-pub(crate) fn use_all(memory: &Region) -> netvm::Result<()> {
+pub(crate) fn use_all(memory: &dyn Inbox) -> netvm::Result<()> {
     let stretches = memory.len() / STRETCH;
     for at in 0..stretches {
         let stretch = nth(at, stretches);
@@ -87,7 +125,7 @@ fn nth(at: u64, stretches: u64) -> u64 {
 ///
 /// # Errors
 /// What the library says.
-pub(crate) fn touch(memory: &Region, stop: &AtomicBool) -> Result<(), String> {
+pub(crate) fn touch(memory: &dyn Inbox, stop: &AtomicBool) -> Result<(), String> {
     // Any sequence that jumps about will do; this one is Marsaglia's xorshift.
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     while !stop.load(Ordering::Acquire) {

@@ -48,8 +48,26 @@ pub(crate) struct Report {
     pub(crate) digest: String,
     /// Memory that the receiver might keep.
     pub(crate) resident_bytes: u64,
+    /// Of the demo between two processes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) processes: Option<Processes>,
     /// What does not hold.
     pub(crate) problems: Vec<String>,
+}
+
+/// What two processes add.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Processes {
+    /// The process that is node 0.
+    pub(crate) sender: u32,
+    /// The process that is node 1.
+    pub(crate) receiver: u32,
+    /// Ordinary memory of the receiver; the rest is a file that is mapped.
+    pub(crate) ordinary_bytes: u64,
+    /// Messages that bounced when each page of the ordinary memory was used for the first time, before anything was sent.
+    pub(crate) first_use_bounced: u64,
+    /// The most of the file that was seen in the receiver's memory, before pages of it were taken away.
+    pub(crate) file_resident_most_bytes: u64,
 }
 
 impl Report {
@@ -131,10 +149,14 @@ impl Report {
         row(
             "bounced",
             grouped(self.bounced_pages),
-            &format!(
-                "pages not in memory, {}: one copy each",
-                share(self.bounced_pages)
-            ),
+            &match self.processes {
+                None => format!(
+                    "pages not in memory, {}: one copy each",
+                    share(self.bounced_pages)
+                ),
+                // The card is never given pages of a file: they may go at any time.
+                Some(_) => format!("pages of the file, {}: one copy each", share(self.bounced_pages)),
+            },
         );
         row(
             "evicted meanwhile",

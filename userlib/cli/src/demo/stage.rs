@@ -8,13 +8,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 use netvm::{Access, NodeId, Port, PortConfig, PortId, Timeout};
 use netvm_emulator::{Emulator, EmulatorError};
 
+use super::pinned::Pinned;
 use super::plan::{CAPTURED, Plan};
 use super::receiver::{self, ARRIVED};
 use super::report::Report;
 use super::source::MIB;
 use super::{memcpy, sender};
 use crate::failure::Failure;
-use crate::process;
 
 const SENDER: NodeId = NodeId(0);
 const RECEIVER: NodeId = NodeId(1);
@@ -178,34 +178,8 @@ fn emulator_failure(error: &EmulatorError) -> Failure {
     }
 }
 
-/// The most memory that was seen pinned.
-#[derive(Default)]
-struct Pinned {
-    most: AtomicU64,
-    unknown: AtomicBool,
-}
-
-impl Pinned {
-    fn look(&self) {
-        match process::pinned_bytes() {
-            Some(bytes) => {
-                self.most.fetch_max(bytes, Ordering::Relaxed);
-            }
-            None => self.unknown.store(true, Ordering::Relaxed),
-        }
-    }
-
-    fn most(&self) -> Result<u64, Failure> {
-        if self.unknown.load(Ordering::Relaxed) {
-            return Err(Failure::Wrong(
-                "/proc/self/status does not say what is pinned".to_owned(),
-            ));
-        }
-        Ok(self.most.load(Ordering::Relaxed))
-    }
-}
-
-fn bar(length: u64) -> ProgressBar {
+/// What shows how far it is.
+pub(super) fn bar(length: u64) -> ProgressBar {
     let bar = ProgressBar::new(length).with_message("sending");
     // A template that does not parse leaves the bar as it is by default.
     if let Ok(style) = ProgressStyle::with_template("{wide_bar} {percent:>3} %, {msg}, {elapsed}") {

@@ -145,7 +145,8 @@ fn by_udp(mut builder: SoftBuilder, address: &str, options: &UdpOptions) -> Resu
     })
 }
 
-fn cannot_start(error: SoftError) -> Failure {
+/// Why this process is no node.
+pub(crate) fn cannot_start(error: SoftError) -> Failure {
     match error {
         SoftError::Link(LinkError::Taken | LinkError::BadName)
         | SoftError::Address { .. }
