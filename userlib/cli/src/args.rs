@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use netvm_process::soft::PEER_TIMEOUT_MILLIS;
 use netvm_world::points::{Crash, Point};
 
 use crate::failure::EXIT_STATUSES;
@@ -142,6 +143,15 @@ pub struct UdpOptions {
     /// more. The smaller one of both ends counts.
     #[arg(long, value_name = "BYTES", value_parser = |text: &str| number::<u32>(text, 256, 4096))]
     pub payload: Option<u32>,
+    /// How long the other end may be silent while something is outstanding, in milliseconds: 200 to 600000. Then its link is lost, and what
+    /// waits for it fails. Without it, 3200. Each end has a time of its own.
+    #[arg(long, value_name = "MS", value_parser = peer_timeout)]
+    pub peer_timeout: Option<Duration>,
+}
+
+fn peer_timeout(text: &str) -> Result<Duration, String> {
+    let (least, most) = (PEER_TIMEOUT_MILLIS.start(), PEER_TIMEOUT_MILLIS.end());
+    number::<u64>(text, *least, *most).map(Duration::from_millis)
 }
 
 /// Options of `netvm serve`.

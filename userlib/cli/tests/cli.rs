@@ -559,6 +559,10 @@ fn a_process_serves_by_udp_and_says_what_is_wrong_with_an_address() {
         2,
         &["serve", "cli-bad", "--payload", "1001", "--udp", "127.0.0.1:0"],
     );
+    for time in ["199", "600001", "soon"] {
+        let (_, err) = exits(2, &["ping", &name, "--peer-timeout", time]);
+        assert!(err.contains("--peer-timeout"), "{err}");
+    }
     exits(2, &["relay", "127.0.0.1:0", "nowhere"]);
     exits(2, &["relay", "127.0.0.1:0", "127.0.0.1:9", "--lost", "99"]);
 }

@@ -15,7 +15,7 @@ use netvm_abi::{Nanos, NodeId};
 
 use super::datagram::{self, Kind, Letter, PREFIX, Reason};
 use super::key::ClusterKey;
-use super::meeting::{Dial, Said};
+use super::meeting::{Dial, SILENT, Said};
 use super::sealed::{self, Bad, HEAD, LETTER_BYTES, Letters, NONCE_BYTES, Proof, Secrets};
 use super::socket::{Inbox, Path, Socket};
 use crate::PAGE_BYTES;
@@ -93,6 +93,8 @@ pub struct Udp {
     /// Bytes of the longest message: letters are as long.
     pub(super) longest: usize,
     pub(super) now: Nanos,
+    /// After it a silent node's number is free for another address.
+    pub(super) silence: Nanos,
     pub(super) strange: u64,
     pub(super) forged: u64,
     pub(super) replayed: u64,
@@ -121,6 +123,7 @@ impl Udp {
             stamp: 0,
             longest: HEADER_BYTES + payload as usize,
             now: Nanos(0),
+            silence: SILENT,
             strange: 0,
             forged: 0,
             replayed: 0,
@@ -134,6 +137,13 @@ impl Udp {
             letters: Letters::new(&key),
             key,
         });
+        self
+    }
+
+    /// With another time after which a silent node gives its number away to another address; 3 s if not set.
+    #[must_use]
+    pub fn with_silence(mut self, silence: Nanos) -> Self {
+        self.silence = silence;
         self
     }
 

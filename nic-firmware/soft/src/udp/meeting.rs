@@ -21,8 +21,8 @@ use super::socket::Path;
 use crate::core::fill_random;
 use crate::link_error::LinkError;
 
-/// A node that has been silent for so long gives its number away to another address.
-const SILENT: Nanos = Nanos::from_millis(3_000);
+/// A node that has been silent for so long gives its number away to another address, if a program does not say.
+pub(super) const SILENT: Nanos = Nanos::from_millis(3_000);
 /// How long a token is good for, where there is a key.
 const TOKEN_LIFE: Nanos = Nanos::from_millis(10_000);
 /// How often a token is brought back before another one is asked for.
@@ -245,7 +245,7 @@ impl Udp {
         let node = said.letter.node();
         let taken = |node: NodeId| {
             let other = self.link(node).is_some_and(|link| {
-                link.path.to != said.path.to && !link.left && link.heard.after(SILENT) > self.now
+                link.path.to != said.path.to && !link.left && link.heard.after(self.silence) > self.now
             });
             node == self.node || is_taken(node) || other
         };

@@ -139,6 +139,9 @@ fn by_udp(mut builder: SoftBuilder, address: &str, options: &UdpOptions) -> Resu
     if let Some(file) = &options.key_file {
         builder = builder.key(ClusterKey::read_file(file).map_err(key::unusable)?);
     }
+    if let Some(timeout) = options.peer_timeout {
+        builder = builder.peer_timeout(timeout);
+    }
     Ok(match options.payload {
         Some(payload) => builder.payload(payload),
         None => builder,

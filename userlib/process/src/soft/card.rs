@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use netvm_abi::port_area::PORT_STATE;
 use netvm_abi::shared_map::SharedMap;
@@ -20,17 +21,37 @@ use crate::machine::Machine;
 /// after 32 ms; a peer that is only slow is greeted again ([`super::SoftNode::connect`]).
 ///
 /// UDP does lose, and tells of no death: with it a peer is asked each 100 ms while something is outstanding, and is lost when
-/// it has been silent for some 3 s.
-pub(super) fn timers(udp: bool) -> netvm_soft::Timers {
+/// it has been silent for some 3 s, or for `peer_timeout`.
+pub(super) fn timers(udp: bool, peer_timeout: Option<Duration>) -> netvm_soft::Timers {
     let usual = netvm_soft::Timers::default();
     if udp {
-        return usual;
+        return peer_timeout.map_or(usual, |timeout| within(timeout, usual));
     }
     netvm_soft::Timers {
         probe_interval: Nanos::from_millis(2_000),
         gap_timeout: Nanos::from_millis(60_000),
         hello_interval: Nanos::from_millis(4),
         hello_limit: 8,
+        ..usual
+    }
+}
+
+/// The most probes in a row. A message may be sent again twice as often and some, which is a byte: for twice the time, so that the
+/// probes decide.
+const MOST_PROBES: u8 = 120;
+
+/// The usual time spans, with a peer lost after so long.
+///
+/// As many probes as usual, at least: each may be lost. And no longer between two than usual, as far as they are not too many: that
+/// time also bounds the wait until what is lost leaves again.
+fn within(peer_timeout: Duration, usual: netvm_soft::Timers) -> netvm_soft::Timers {
+    let timeout = u64::try_from(peer_timeout.as_nanos()).unwrap_or(u64::MAX);
+    let wanted = (timeout / usual.probe_interval.0).saturating_sub(1);
+    let fits = wanted.clamp(usual.probe_limit.into(), MOST_PROBES.into());
+    // The look after the last probe finds the peer lost.
+    netvm_soft::Timers {
+        probe_interval: Nanos(timeout / (fits + 1)),
+        probe_limit: u8::try_from(fits).unwrap_or(MOST_PROBES),
         ..usual
     }
 }
@@ -150,5 +171,37 @@ impl Machine for ProcessCard {
 
     fn is_ours(&self) -> bool {
         self.marker.is_mine()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_lost_after_the_time_that_was_chosen() {
+        let usual = netvm_soft::Timers::default();
+        assert_eq!(timers(true, None), usual);
+        for millis in [200, 500, 3_200, 3_300, 10_000, 12_100, 60_000, 600_000] {
+            let chosen = timers(true, Some(Duration::from_millis(millis)));
+            let (interval, limit) = (chosen.probe_interval, u64::from(chosen.probe_limit));
+            let lost = Nanos((limit + 1) * interval.0);
+            let wanted = Nanos::from_millis(millis);
+            assert!(
+                lost <= wanted && lost.after(Nanos(1_000)) > wanted,
+                "{millis} ms: {lost:?}"
+            );
+            assert!(chosen.probe_limit >= usual.probe_limit);
+            if millis <= 12_100 {
+                assert!(
+                    interval <= Nanos(usual.probe_interval.0 * 11 / 10),
+                    "{millis} ms: {interval:?}"
+                );
+            }
+            // Probes decide, not what is sent again.
+            assert!(chosen.resend_time() > lost, "{millis} ms");
+        }
+        assert_eq!(timers(true, Some(Duration::from_millis(3_200))), usual);
+        assert_eq!(timers(false, Some(Duration::from_secs(1))), timers(false, None));
     }
 }

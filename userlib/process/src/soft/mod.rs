@@ -56,6 +56,8 @@ const _: () = assert!(
     UDP_PAYLOAD as usize + netvm_abi::wire::HEADER_BYTES + sealed::HEAD + 8 + 40 <= 1280,
     "UDP and IPv6 have headers, too"
 );
+/// How long a peer may be silent before its link is lost ([`SoftBuilder::peer_timeout`]), in milliseconds.
+pub const PEER_TIMEOUT_MILLIS: std::ops::RangeInclusive<u64> = 200..=600_000;
 /// How a name begins that is an address for UDP ([`SoftNode::connect`]).
 pub const UDP_SCHEME: &str = "udp://";
 /// Rows of the card's page table: room for 256 MiB of pages that were used, before the least used ones go.
@@ -114,6 +116,7 @@ pub struct SoftBuilder {
     udp: Option<String>,
     insecure: bool,
     key: Option<ClusterKey>,
+    peer_timeout: Option<Duration>,
 }
 
 impl SoftBuilder {
@@ -171,6 +174,18 @@ impl SoftBuilder {
         self
     }
 
+    /// How long a peer of a node with UDP may be silent while something is outstanding, before its link is lost and operations fail
+    /// with [`LinkLost`](netvm::Status::LinkLost); 3.2 s if not set. 200 ms to 10 minutes ([`PEER_TIMEOUT_MILLIS`]).
+    ///
+    /// A short time finds a machine that is gone earlier, and takes one that is only slow, or a network that fails for a moment, for
+    /// gone. It holds for the node's links over shared memory, too. For as long a node that is silent keeps its number: then another
+    /// address may have it. The other side has a time of its own.
+    #[must_use]
+    pub fn peer_timeout(mut self, timeout: Duration) -> Self {
+        self.peer_timeout = Some(timeout);
+        self
+    }
+
     /// UDP may be bound to an address that other machines reach, though there is no [key](Self::key) and nothing is encrypted.
     #[must_use]
     pub fn insecure(mut self) -> Self {
@@ -189,6 +204,7 @@ impl SoftBuilder {
                 self.nodes
             )));
         }
+        self.check_peer_timeout()?;
         let (number, listener) = introduce::claim(self.number, self.nodes)?;
         let mut listeners = vec![listener];
         if let Some(name) = &self.name {
@@ -203,7 +219,7 @@ impl SoftBuilder {
             Some(address) => Some(self.bind(address, number, payload)?),
             None => None,
         };
-        let timers = card::timers(udp.is_some());
+        let timers = card::timers(udp.is_some(), self.peer_timeout);
         let geometry = Geometry {
             payload,
             ports: self.ports,
@@ -247,7 +263,25 @@ impl SoftBuilder {
             address: address.into(),
             source,
         });
-        Ok(bound?.with_key(self.key.clone()))
+        let bound = bound?.with_key(self.key.clone());
+        Ok(match self.peer_timeout {
+            Some(timeout) => bound.with_silence(Nanos(timeout.as_nanos() as u64)),
+            None => bound,
+        })
+    }
+
+    fn check_peer_timeout(&self) -> Result<(), SoftError> {
+        let (least, most) = (*PEER_TIMEOUT_MILLIS.start(), *PEER_TIMEOUT_MILLIS.end());
+        let limits = Duration::from_millis(least)..=Duration::from_millis(most);
+        match self.peer_timeout {
+            Some(timeout) if !limits.contains(&timeout) => Err(SoftError::Config(format!(
+                "`peer_timeout` is {least} to {most} milliseconds, not {timeout:?}"
+            ))),
+            Some(_) if self.udp.is_none() => Err(SoftError::Config(
+                "`peer_timeout` is for nodes with `udp`: over shared memory the kernel tells when a peer has ended".into(),
+            )),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -356,6 +390,7 @@ impl SoftNode {
             udp: None,
             insecure: false,
             key: None,
+            peer_timeout: None,
         }
     }
 
