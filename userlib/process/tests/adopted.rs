@@ -3,11 +3,13 @@
 mod support;
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::ptr::NonNull;
 
 use netvm::{Access, PortId, Timeout};
 
-use support::adopt::{BOTH, PAGE, PATIENCE, PRIVATE, Pair, map, memfd};
+use support::adopt::{BOTH, PAGE, PATIENCE, PRIVATE, Pair, map, memfd, read};
+use support::status;
 
 #[test]
 fn heap_stack_file_and_memfd_are_written_read_and_counted_in() {
@@ -98,17 +100,20 @@ fn adopted_are_addresses_not_what_lies_there() {
     assert_eq!(begin, [3, 10, 17], "the new mapping is meant");
 }
 
+/// As `ulimit -l 0`: no page of this process may be locked.
+fn lock_nothing() {
+    let none = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: lowers this process' own limit.
+    let lowered = unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const none) };
+    assert_eq!(lowered, 0);
+}
+
 #[test]
 fn nothing_is_pinned() {
-    // SAFETY: lowers this process' own limit.
-    let lowered = unsafe {
-        let none = libc::rlimit {
-            rlim_cur: 0,
-            rlim_max: 0,
-        };
-        libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const none)
-    };
-    assert_eq!(lowered, 0);
+    lock_nothing();
     let pair = Pair::new();
     let memory = pair.target.alloc(64 << 20).unwrap();
     let _export = pair
@@ -128,10 +133,7 @@ fn nothing_is_pinned() {
         memory.read_into(mib << 20, &mut byte).unwrap();
         assert_eq!(byte[0], mib as u8 + 1);
     }
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    for line in ["VmLck:\t       0 kB", "VmPin:\t       0 kB"] {
-        assert!(status.contains(line), "{line} in\n{status}");
-    }
+    assert_eq!((status("VmLck"), status("VmPin")), (0, 0));
 }
 
 #[test]
@@ -169,4 +171,82 @@ fn a_child_of_fork_is_told_that_it_has_no_card() {
     assert_eq!(status, 0, "exit code {}", status >> 8);
     // The parent's node works as before.
     pair.try_all(&remote, 4096).unwrap();
+}
+
+/// Bytes of this machine's memory.
+fn machine_bytes() -> u64 {
+    let info = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = total.and_then(|line| line.split_whitespace().next());
+    kib.unwrap().parse::<u64>().unwrap() * 1024
+}
+
+/// A file of this many bytes, none of them written, that goes with its value; or why there is none.
+fn sparse_file(bytes: u64) -> std::io::Result<std::fs::File> {
+    let path = std::env::temp_dir().join(format!("netvm-sparse-{}", std::process::id()));
+    let file = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&path)?;
+    std::fs::remove_file(&path)?;
+    file.set_len(bytes)?;
+    Ok(file)
+}
+
+#[test]
+fn a_file_larger_than_the_machines_memory_is_served_without_a_locked_page() {
+    lock_nothing();
+    let machine = machine_bytes();
+    let len = machine + (1 << 30) + 123;
+    let file = match sparse_file(len) {
+        Ok(file) => file,
+        Err(error) => {
+            println!("skipped: the file system of temporary files holds no file of {len} bytes: {error}");
+            return;
+        }
+    };
+    let pair = Pair::new();
+    let fd = OwnedFd::from(file.try_clone().unwrap());
+    let at = map(len as usize, BOTH, libc::MAP_SHARED, Some(&fd));
+    let lent = pair.lend("sparse", at, len).unwrap();
+    let far = [
+        0,
+        (4 << 30) - 100,
+        machine / 2 + 77,
+        machine - 50,
+        machine + (1 << 29),
+        len - 9000,
+    ];
+    let far = || far.into_iter().filter(|offset| offset + 9000 <= len);
+    let written =
+        |offset: u64| -> Vec<u8> { (0..9000).map(|byte| (offset / 11 + byte * 7) as u8 | 1).collect() };
+    for offset in far() {
+        pair.write(&lent.remote, offset, &written(offset)).unwrap();
+        let mut held = vec![0; 9000];
+        file.read_exact_at(&mut held, offset).unwrap();
+        assert!(held == written(offset), "the file has other bytes at {offset}");
+        // What the program writes into its file, another node reads.
+        file.write_all_at(&[0xEE; 8], offset + 16).unwrap();
+        assert_eq!(read::<8>(&lent.remote, offset + 16).unwrap(), [0xEE; 8]);
+    }
+    for offset in far() {
+        let mut expected = written(offset);
+        expected[16..24].fill(0xEE);
+        assert!(
+            read::<9000>(&lent.remote, offset).unwrap()[..] == expected,
+            "{offset}"
+        );
+    }
+    let word = lent
+        .remote
+        .word64((machine + (1 << 28)).next_multiple_of(8))
+        .unwrap();
+    assert_eq!((word.fetch_add(5).unwrap(), word.fetch_add(1).unwrap()), (0, 5));
+    assert_eq!((status("VmLck"), status("VmPin")), (0, 0));
+    let kept = file.metadata().unwrap().blocks() * 512;
+    assert!(kept < 16 << 20, "{kept} bytes of the file were touched");
+    drop(lent);
+    // SAFETY: nothing uses the mapping any more.
+    assert_eq!(unsafe { libc::munmap(at.cast(), len as usize) }, 0);
 }
