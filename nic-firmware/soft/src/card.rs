@@ -22,6 +22,7 @@ use netvm_abi::{Nanos, NodeId, PortId};
 use netvm_nic::Counters;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
+use rustix::net::SocketFlags;
 
 use crate::board::Engine as _;
 use crate::clock;
@@ -98,6 +99,9 @@ pub struct SoftCard {
     /// a port that is.
     udp: Option<OwnedFd>,
     listeners: Vec<OwnedFd>,
+    /// Given up for a moment when a process connects and no descriptor is left: to tell it so. Else it would wait in vain, and the
+    /// helper for ever find it waiting.
+    spare: Mutex<Option<OwnedFd>>,
     linked: OnceLock<Linked>,
     answers: OnceLock<Answers>,
     peers: Mutex<Peers>,
@@ -131,6 +135,8 @@ impl SoftCard {
             None => None,
         };
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let bell = rustix::event::eventfd(0, flags)?;
+        let spare = Mutex::new(Some(rustix::io::fcntl_dupfd_cloexec(&bell, 0)?));
         Ok(Self {
             node,
             nodes,
@@ -142,8 +148,9 @@ impl SoftCard {
             served: AtomicU32::new(0),
             epoch: clock::monotonic(),
             stop: AtomicBool::new(false),
-            bell: rustix::event::eventfd(0, flags)?,
+            bell,
             listeners,
+            spare,
             linked: OnceLock::new(),
             answers: OnceLock::new(),
             peers: Mutex::default(),
@@ -357,7 +364,13 @@ impl SoftCard {
             .iter()
             .filter_map(|(caller, _)| caller.socket().try_clone().ok())
             .collect();
-        let patience = (!knocking.is_empty()).then_some(PATIENCE);
+        let waiting = peers.knocking.len();
+        // One for which no descriptor is left is looked at by time.
+        let patience = match waiting {
+            0 => None,
+            _ if knocking.len() == waiting => Some(PATIENCE),
+            _ => Some(TICK),
+        };
         drop(peers);
         let mut fds = vec![PollFd::new(&self.bell, PollFlags::IN)];
         fds.extend(self.listeners.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
@@ -373,7 +386,7 @@ impl SoftCard {
         fds.extend(udp.map(|udp| PollFd::new(udp, PollFlags::IN)));
         let timeout = timeout.into_iter().chain(patience).min();
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        if !matches!(rustix::event::poll(&mut fds, timeout.as_ref()), Ok(1..)) && knocking.is_empty() {
+        if !matches!(rustix::event::poll(&mut fds, timeout.as_ref()), Ok(1..)) && waiting == 0 {
             return;
         }
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
@@ -394,7 +407,7 @@ impl SoftCard {
                 self.end(*peer, lines);
             }
         }
-        if ready.iter().take(first).skip(1).any(|ready| *ready) || !knocking.is_empty() {
+        if ready.iter().take(first).skip(1).any(|ready| *ready) || waiting != 0 {
             self.answer_the_door();
         }
     }
@@ -424,10 +437,15 @@ impl SoftCard {
     /// Takes connections, and introductions of processes that have connected.
     fn answer_the_door(&self) {
         for listener in &self.listeners {
-            let flags = rustix::net::SocketFlags::CLOEXEC | rustix::net::SocketFlags::NONBLOCK;
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             for _ in 0..MOST_KNOCKING {
-                let Ok(socket) = rustix::net::accept_with(listener, flags) else {
-                    break;
+                let socket = match rustix::net::accept_with(listener, flags) {
+                    Ok(socket) => socket,
+                    Err(Errno::MFILE | Errno::NFILE) => {
+                        self.turn_away(listener);
+                        continue;
+                    }
+                    Err(_) => break,
                 };
                 let Ok(caller) = Caller::accepted(socket) else {
                     continue;
@@ -452,6 +470,16 @@ impl SoftCard {
                 Wants::Waits(_) | Wants::Nothing => {}
             }
         }
+    }
+
+    /// Takes a connection for which no descriptor is left, to say so and end it.
+    fn turn_away(&self, listener: &OwnedFd) {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        *spare = None;
+        if let Ok(socket) = rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            Caller::turn_away(&socket);
+        }
+        *spare = rustix::io::fcntl_dupfd_cloexec(&self.bell, 0).ok();
     }
 
     /// A process introduces itself: makes the link, or says why not.

@@ -67,6 +67,22 @@ pub enum LinkError {
     #[error("the other process does not answer")]
     TimedOut,
     /// The kernel refused.
-    #[error("{0}: {1}")]
+    #[error("{}: {}{}", .0, .1, advice(*.1))]
     System(&'static str, Errno),
+}
+
+/// What to do where the kernel refuses what a node needs, to stand behind its refusal; nothing where there is nothing to say.
+#[must_use]
+pub fn advice(errno: Errno) -> &'static str {
+    match errno {
+        Errno::MFILE => ". This process has as many descriptors as it may: raise the limit (`ulimit -n`)",
+        Errno::NFILE => ". The machine has as many files open as it may: raise `fs.file-max`",
+        Errno::NOMEM => {
+            ". A limit of memory or of address space is reached: raise it (`ulimit -v`, or the container's)"
+        }
+        Errno::PERM | Errno::ACCESS | Errno::NOSYS => {
+            ". A sandbox, such as a seccomp filter or a container's profile, forbids it: let it allow this"
+        }
+        _ => "",
+    }
 }

@@ -74,6 +74,14 @@ impl Mapping {
     }
 }
 
+/// Whether the kernel gives this process so many bytes of address space more. They are given back at once.
+///
+/// # Errors
+/// It does not.
+pub fn has_room(bytes: usize) -> Result<(), Errno> {
+    Mapping::new(bytes, Pages::Small).map(drop)
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
         let at = core::ptr::with_exposed_provenance_mut(self.mapped);

@@ -91,7 +91,10 @@ impl<M: Machine, R: Memory<M>> Backend for NodeBackend<M, R> {
             }
             Err(error) => {
                 port.close();
-                Err(refusal::io("paging worker", &error))
+                Err(refusal::io(
+                    "a thread for the paging of a port (`ulimit -u` and `ulimit -v` limit threads)",
+                    &error,
+                ))
             }
         }
     }

@@ -17,7 +17,7 @@ use netvm_abi::{ABI_VERSION, NodeId};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 use rustix::process::{Pid, PidfdFlags};
@@ -48,6 +48,13 @@ const BYTES: usize = 16;
 /// The link is there already, made by the other side at the same time or before.
 const LINKED: u8 = 1;
 const NOT_A_NODE: u8 = 2;
+/// The kernel gives no descriptors or no memory for a link.
+const NO_ROOM: u8 = 3;
+
+/// The connection is closed, and nothing was said.
+const CLOSED: LinkError = LinkError::Refused(
+    "it has closed the connection: it ends, or its limits leave no room for a link (`ulimit -n`, `ulimit -v`)",
+);
 
 impl Introduction {
     /// Of a node.
@@ -193,6 +200,17 @@ impl Caller {
         Ok(Self { socket })
     }
 
+    /// Tells a process that has connected that the kernel gives this one nothing for a link. It may be gone.
+    pub fn turn_away(socket: &OwnedFd) {
+        let refusal = Introduction {
+            node: NodeId(0),
+            refusal: NO_ROOM,
+        };
+        // What it has said would make its end of the connection fail before it hears this.
+        let _ = rustix::net::recv(socket, &mut [0; BYTES][..], RecvFlags::DONTWAIT);
+        let _ = rustix::net::send(socket, &refusal.encode(), SendFlags::NOSIGNAL);
+    }
+
     /// The descriptor to wait for.
     #[must_use]
     pub fn socket(&self) -> &OwnedFd {
@@ -210,7 +228,13 @@ impl Caller {
             Ok((got, _)) if question::is_question(beginning.get(..got).unwrap_or_default()) => {
                 Asked::take(self.socket).map_or(Wants::Nothing, Wants::Answer)
             }
-            Ok(_) => Half::new(self.socket).map_or(Wants::Nothing, Wants::Link),
+            Ok(_) => match Ours::new() {
+                Ok(ours) => Wants::Link(Half::new(self.socket, ours)),
+                Err(_) => {
+                    Self::turn_away(&self.socket);
+                    Wants::Nothing
+                }
+            },
         }
     }
 }
@@ -219,24 +243,30 @@ impl Caller {
 #[derive(Debug)]
 pub struct Half {
     socket: OwnedFd,
+    ours: Ours,
+}
+
+/// What this side gives to a link.
+#[derive(Debug)]
+struct Ours {
     file: OwnedFd,
     ring: Shared,
     bell: OwnedFd,
 }
 
-impl Half {
-    /// This side's half, for a socket whose other end belongs to a user that is allowed.
-    fn new(socket: OwnedFd) -> Result<Self, LinkError> {
-        is_of_this_user(&socket)?;
+impl Ours {
+    fn new() -> Result<Self, LinkError> {
         let (file, ring) = Shared::create("netvm-ring", FILE_BYTES).map_err(system("a memfd"))?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let bell = rustix::event::eventfd(0, flags).map_err(system("an eventfd"))?;
-        Ok(Self {
-            socket,
-            file,
-            ring,
-            bell,
-        })
+        Ok(Self { file, ring, bell })
+    }
+}
+
+impl Half {
+    /// This side's half, for a socket whose other end belongs to a user that is allowed.
+    const fn new(socket: OwnedFd, ours: Ours) -> Self {
+        Self { socket, ours }
     }
 
     /// Sends an introduction with this half's descriptors.
@@ -244,7 +274,7 @@ impl Half {
     /// # Errors
     /// The other side is gone.
     pub fn introduce(&self, me: Introduction) -> Result<(), LinkError> {
-        let descriptors = [self.file.as_fd(), self.bell.as_fd()];
+        let descriptors = [self.ours.file.as_fd(), self.ours.bell.as_fd()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if me.refusal == 0 {
@@ -269,7 +299,10 @@ impl Half {
             }
             Ok((them, None)) => Ok((them, Met::Already)),
             Err(error) => {
-                let refusal = NOT_A_NODE;
+                let refusal = match error {
+                    LinkError::System(..) => NO_ROOM,
+                    _ => NOT_A_NODE,
+                };
                 let _ = self.introduce(Introduction { node: me, refusal });
                 Err(error)
             }
@@ -285,8 +318,15 @@ impl Half {
         let io = &mut [std::io::IoSliceMut::new(&mut bytes)];
         let got = match rustix::net::recvmsg(&self.socket, io, &mut control, flags) {
             Err(Errno::AGAIN | Errno::INTR) => return Err(LinkError::TimedOut),
+            Err(Errno::CONNRESET | Errno::PIPE) => return Err(CLOSED),
             other => other.map_err(system("an introduction"))?,
         };
+        if got.bytes == 0 {
+            return Err(CLOSED);
+        }
+        if got.flags.contains(ReturnFlags::CTRUNC) {
+            return Err(LinkError::System("descriptors of a link", Errno::MFILE));
+        }
         let descriptors: Vec<OwnedFd> = control
             .drain()
             .filter_map(|message| match message {
@@ -299,6 +339,11 @@ impl Half {
         match them.refusal {
             0 => {}
             LINKED => return Ok((them, None)),
+            NO_ROOM => {
+                return Err(LinkError::Refused(
+                    "it has no descriptors or no memory left for a link: raise its limits (`ulimit -n`, `ulimit -v`)",
+                ));
+            }
             _ => {
                 return Err(LinkError::Refused(
                     "its node numbers end below this node's, or are taken",
@@ -308,7 +353,10 @@ impl Half {
         let Ok([file, call]) = <[OwnedFd; 2]>::try_from(descriptors) else {
             return Err(LinkError::Malformed);
         };
-        let theirs = Shared::accept(&file, FILE_BYTES).map_err(|_| LinkError::Malformed)?;
+        let theirs = Shared::accept(&file, FILE_BYTES).map_err(|errno| match errno {
+            Errno::NOMEM | Errno::MFILE => LinkError::System("the ring of a link", errno),
+            _ => LinkError::Malformed,
+        })?;
         // A call must not block, whatever the peer has handed over: of an eventfd it could take that away again, so it is
         // looked at once and then written without waiting.
         let status = rustix::fs::fcntl_getfl(&call).map_err(system("an eventfd"))?;
@@ -354,9 +402,8 @@ impl Whole {
     /// The link.
     #[must_use]
     pub fn into_link(self) -> Link {
-        let Half {
-            socket, ring, bell, ..
-        } = self.half;
+        let Half { socket, ours } = self.half;
+        let Ours { ring, bell, .. } = ours;
         let peer = rustix::net::sockopt::socket_peercred(&socket).ok();
         let process = peer.and_then(|peer| rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()).ok());
         let lines = Lines {
@@ -380,8 +427,13 @@ pub fn connect(name: &str, me: NodeId, deadline: Instant) -> Result<(Introductio
         Err(Errno::AGAIN) => return Err(LinkError::TimedOut),
         other => other.map_err(system("connecting"))?,
     }
-    let half = Half::new(socket)?;
-    half.introduce(Introduction::of(me))?;
+    is_of_this_user(&socket)?;
+    let half = Half::new(socket, Ours::new()?);
+    match half.introduce(Introduction::of(me)) {
+        // It may have said why.
+        Err(LinkError::System(_, Errno::PIPE | Errno::CONNRESET)) => {}
+        other => other?,
+    }
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {

@@ -74,7 +74,7 @@ impl Memory<ProcessCard> for ProcessMemory {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address of the kernel's choice.
         let start = unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), bytes, prot, flags) };
-        let start = start.map_err(|errno| refusal("memory", errno))?;
+        let start = start.map_err(|errno| refusal("memory (`ulimit -v` limits it)", errno))?;
         let at = start.expose_provenance() as u64;
         let owner = Arc::new(Mapping {
             start: at,

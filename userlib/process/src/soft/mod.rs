@@ -31,6 +31,8 @@ use netvm_soft::Parts;
 use netvm_soft::card::{CardStats, Core, SoftCard};
 use netvm_soft::direct::Direct;
 pub use netvm_soft::link_error::LinkError;
+use netvm_soft::link_error::advice;
+use netvm_soft::memory::has_room;
 use netvm_soft::message::Pools;
 use netvm_soft::shm::introduce;
 pub use netvm_soft::shm::running::{Running, running};
@@ -60,6 +62,9 @@ const _: () = assert!(
 pub const PEER_TIMEOUT_MILLIS: std::ops::RangeInclusive<u64> = 200..=600_000;
 /// How a name begins that is an address for UDP ([`SoftNode::connect`]).
 pub const UDP_SCHEME: &str = "udp://";
+/// Address space that must be free when a node starts: for tables, threads, links and ports. What is missing later may end the process:
+/// allocations of Rust do not fail.
+const ROOM: usize = 64 << 20;
 /// Rows of the card's page table: room for 256 MiB of pages that were used, before the least used ones go.
 const PAGE_ROWS: u32 = 1 << 15;
 /// How long a look at a link that is being greeted takes.
@@ -98,10 +103,12 @@ pub enum SoftError {
     )]
     Insecure(SocketAddr),
     /// The kernel refused.
-    #[error("{0}: {1}")]
+    #[error("{}: {}{}", .0, .1, advice(*.1))]
     System(&'static str, Errno),
     /// There is no thread.
-    #[error("a thread: {0}")]
+    #[error(
+        "a thread: {0}. A limit of threads or of address space is reached: raise it (`ulimit -u`, `ulimit -v`, or the container's)"
+    )]
     Thread(std::io::Error),
 }
 
@@ -232,6 +239,7 @@ impl SoftBuilder {
             .map_err(|error| SoftError::Config(error.to_string()))?;
         let parts =
             Parts::new(number, geometry).map_err(|errno| SoftError::System("memory of a card", errno))?;
+        has_room(ROOM).map_err(|errno| SoftError::System("room for threads, links and ports", errno))?;
         let wires = Wires::new(number, self.nodes).with_udp(udp);
         let devices = (Direct::default(), wires);
         let core = Core::new(&parts, devices, &Pools::default(), timers, INLINE_BYTES)

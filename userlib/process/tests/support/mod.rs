@@ -27,6 +27,14 @@ pub(crate) fn told(what: &str) -> String {
     std::env::var(what).unwrap()
 }
 
+/// This program, as it plays a scene.
+pub(crate) fn scene_command(scene: &str, told: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "play", "--nocapture", "--test-threads", "1"]);
+    command.env(SCENE, scene).envs(told.iter().copied());
+    command
+}
+
 /// Another process of this test program, which plays a scene, and says each line that it reached. It is killed when dropped.
 pub(crate) struct Player {
     child: Child,
@@ -37,21 +45,23 @@ pub(crate) struct Player {
 impl Player {
     /// Starts the test `play` of this program.
     pub(crate) fn start(scene: &str, told: &[(&str, &str)]) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "play", "--nocapture", "--test-threads", "1"]);
-        command.env(SCENE, scene).envs(told.iter().copied());
-        Self::of(command)
+        Self::of(scene_command(scene, told))
     }
 
     /// Starts any command.
-    pub(crate) fn of(mut command: Command) -> Self {
+    pub(crate) fn of(command: Command) -> Self {
+        Self::try_of(command).unwrap()
+    }
+
+    /// Starts any command, if that can be.
+    pub(crate) fn try_of(mut command: Command) -> std::io::Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        Self {
+        let mut child = command.spawn()?;
+        Ok(Self {
             out: BufReader::new(child.stdout.take().unwrap()),
             input: child.stdin.take(),
             child,
-        }
+        })
     }
 
     pub(crate) fn id(&self) -> u32 {
