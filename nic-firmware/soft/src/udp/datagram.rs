@@ -6,7 +6,7 @@
 //! | 4, 5 | `NU` |
 //! | 6 | version of this format |
 //! | 7 | [`Kind`] |
-//! | 8 to 15 | the receiver's number of the link; 0 in a [`Kind::Hello`] and its answer |
+//! | 8 to 15 | the receiver's number of the link; 0 in a [`Kind::Hello`] and a [`Kind::Confirm`] |
 //! | 16 to ... | a message: header and payload; or a [`Letter`], and zeros behind it |
 //!
 //! All numbers are little-endian. A letter is as long as the longest message of its sender: a path that takes letters takes

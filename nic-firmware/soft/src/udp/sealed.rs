@@ -5,7 +5,7 @@
 //! | 0, 1 | `NS` |
 //! | 2 | version of this format |
 //! | 3 | [`Kind`] |
-//! | 4 to 11 | the receiver's number of the link; 0 in a [`Kind::Hello`] and its answer |
+//! | 4 to 11 | the receiver's number of the link; 0 in a [`Kind::Hello`] and a [`Kind::Confirm`] |
 //! | 12 to 19 | number of a message; 0 in a letter |
 //! | 20 to 35 | tag, over all other bytes |
 //! | 36 to ... | a message, encrypted; or a [`Letter`] and a [`Proof`] in the clear, and zeros behind them |
