@@ -11,6 +11,7 @@
 //! and queued messages of its window (counted in `draining`).
 
 mod acknowledge;
+mod confirm;
 mod controls;
 mod copies;
 mod credits;
@@ -18,6 +19,7 @@ mod greetings;
 mod received;
 mod report;
 mod resend;
+mod round_trip_time;
 mod timers;
 mod wheel;
 

@@ -48,6 +48,10 @@ pub struct Copy {
     sent: Stamp,
     /// How often it has left again.
     times: u8,
+    /// It stands in its link's [`Line`], between these.
+    lined: bool,
+    before: u16,
+    after: u16,
     next_free: u16,
 }
 
@@ -59,6 +63,9 @@ impl Copy {
         kept: Kept::Nothing,
         sent: Stamp(0),
         times: 0,
+        lined: false,
+        before: NONE,
+        after: NONE,
         next_free: NONE,
     };
 
@@ -85,9 +92,18 @@ impl Copy {
         }
     }
 
-    /// It leaves again now: its frame. The other card is to say at once that it has it.
-    pub(crate) fn again(&mut self, now: Stamp) -> (&OwnHeader, Payload<'_>) {
-        self.sent = now;
+    /// Whether it stands in its link's [`Line`].
+    pub(super) const fn is_lined(&self) -> bool {
+        self.lined
+    }
+
+    /// The one behind it in the line.
+    pub(super) const fn after(&self) -> u16 {
+        self.after
+    }
+
+    /// It leaves again now. The other card is to say at once that it has it.
+    fn leaves_again(&mut self, now: Stamp) {
         self.times = self.times.saturating_add(1);
         self.header.set_stamp(now);
         if mutant::is(Mutant::OtherMessageAgain) {
@@ -97,6 +113,10 @@ impl Copy {
         if self.header.kind().is_windowed() {
             self.header.request_ack();
         }
+    }
+
+    /// Its frame.
+    pub(crate) fn frame(&self) -> (&OwnHeader, Payload<'_>) {
         let payload = match self.kept {
             Kept::Nothing => Payload::Empty,
             Kept::Words => Payload::Inline(&self.words),
@@ -104,10 +124,32 @@ impl Copy {
         };
         (&self.header, payload)
     }
+}
 
-    /// It cannot leave now: its turn comes again.
-    pub(crate) const fn later(&mut self, now: Stamp) {
-        self.sent = now;
+/// Copies of one link that have left again, or could not, by the time of that: the first has waited longest.
+///
+/// What has left once needs no line: its numbers are in the order of time already. So a message that is not lost costs
+/// nothing here.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Line {
+    first: u16,
+    last: u16,
+}
+
+impl Line {
+    pub(super) const EMPTY: Self = Self {
+        first: NONE,
+        last: NONE,
+    };
+
+    /// Where it begins, if it is not empty.
+    pub(super) const fn first(&self) -> u16 {
+        self.first
+    }
+
+    /// Where it ends, if it is not empty.
+    pub(super) const fn last(&self) -> u16 {
+        self.last
     }
 }
 
@@ -178,38 +220,68 @@ impl<S: Storage> Copies<S> {
         index
     }
 
-    /// The other card has the message, or its link is lost. Gives what has become of it.
+    /// The other card has the message, or its link is lost. Gives the staging buffer that had its payload; nothing, if
+    /// there is no such copy. `line` is its link's.
     #[inline(always)]
-    pub(super) fn release(&mut self, index: u16) -> Option<Released> {
+    pub(super) fn release(&mut self, index: u16, line: &mut Line) -> Option<Option<StagingId>> {
+        if self.get(index)?.lined {
+            self.step_out(index, line);
+        }
         let free = self.free;
         let copy = self.table.get_mut(usize::from(index))?;
         copy.next_free = free;
         self.free = index;
         self.spare += 1;
         debug_assert!(self.spare <= self.count, "a copy is let go of once");
-        Some(Released {
-            staging: copy.staging(),
-            again: copy.times != 0,
-        })
+        Some(copy.staging())
+    }
+
+    /// A message leaves again: it stands at the end of its link's line.
+    pub(super) fn leave_again(&mut self, index: u16, line: &mut Line, now: Stamp) {
+        self.line_up(index, line, now);
+        if let Some(copy) = self.table.get_mut(usize::from(index)) {
+            copy.leaves_again(now);
+        }
+    }
+
+    /// A message cannot leave now: its turn comes again, at the end of the line.
+    #[cold]
+    pub(super) fn line_up(&mut self, index: u16, line: &mut Line, now: Stamp) {
+        self.step_out(index, line);
+        let Some(copy) = self.table.get_mut(usize::from(index)) else {
+            return;
+        };
+        (copy.sent, copy.lined) = (now, true);
+        (copy.before, copy.after) = (line.last, NONE);
+        match self.table.get_mut(usize::from(line.last)) {
+            Some(last) => last.after = index,
+            None => line.first = index,
+        }
+        line.last = index;
+    }
+
+    /// Takes a copy out of its link's line, if it stands there.
+    #[cold]
+    fn step_out(&mut self, index: u16, line: &mut Line) {
+        let Some(copy) = self.table.get_mut(usize::from(index)).filter(|copy| copy.lined) else {
+            return;
+        };
+        copy.lined = false;
+        let (before, after) = (copy.before, copy.after);
+        match self.table.get_mut(usize::from(before)) {
+            Some(copy) => copy.after = after,
+            None => line.first = after,
+        }
+        match self.table.get_mut(usize::from(after)) {
+            Some(copy) => copy.before = before,
+            None => line.last = before,
+        }
     }
 
     #[inline]
     pub(super) fn get(&self, index: u16) -> Option<&Copy> {
         self.table.get(usize::from(index))
     }
-
-    pub(super) fn get_mut(&mut self, index: u16) -> Option<&mut Copy> {
-        self.table.get_mut(usize::from(index))
-    }
-}
-
-/// A copy that is not needed any more.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Released {
-    /// The staging buffer that had its payload.
-    pub(super) staging: Option<StagingId>,
-    /// It had left more than once.
-    pub(super) again: bool,
 }
 
 /// Copies the payload of a descriptor: nearly always two words at most.

@@ -16,77 +16,22 @@
 //! A message that has left again too often ends the life of the link; so does a peer that acknowledges nothing
 //! ([`super::timers`]). Whether a message is new, the receiver knows by its number: [`super::received`].
 
-use super::copies::{Copies, Copy, Lane, NONE};
+use super::copies::{Copies, Copy, Lane, Line};
+use super::round_trip_time::{FIRST_WAIT, LEAST_REORDERING, RoundTripTime};
 use super::{Links, Peer};
 use crate::config::{Config, Timers};
 use crate::env::Env;
 use crate::platform::Payload;
-use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{ANSWERS, OwnHeader, Receipt, Received};
+use netvm_abi::wire::{ANSWERS, OwnHeader, Receipt};
 use netvm_abi::{Nanos, NodeId, Seq, StagingId, Stamp};
 
-/// The wait for an acknowledgement before any round trip has been measured, in nanoseconds.
-const FIRST_WAIT: u64 = 3_000_000;
-/// The reordering window is never shorter, in ticks of a stamp: 1 us.
-const LEAST_REORDERING: u32 = 16;
 /// A message leaves again so often as soon as it has been overtaken; then it waits, longer each time.
 const AT_ONCE: u8 = 3;
+/// So many of those that wait longer are looked at, at most.
+const LOOKS: usize = 64;
 /// The reordering window grows at most by this factor.
 const MOST_REORDERING: u8 = 8;
-
-/// Round trips of a link, in ticks of a stamp.
-#[derive(Clone, Copy, Debug)]
-struct RoundTripTime {
-    smoothed: u32,
-    variation: u32,
-    least: u32,
-    measured: bool,
-    /// How long an acknowledgement may take that is delayed, in nanoseconds.
-    wait: u64,
-    /// The same of one that is not.
-    at_once: u64,
-    /// When what has left is first looked at.
-    first: u64,
-}
-
-impl RoundTripTime {
-    const UNKNOWN: Self = Self {
-        smoothed: 0,
-        variation: 0,
-        least: u32::MAX,
-        measured: false,
-        wait: FIRST_WAIT,
-        at_once: FIRST_WAIT,
-        first: FIRST_WAIT,
-    };
-
-    /// A round trip has taken this long (RFC 6298).
-    fn add(&mut self, took: u32, timers: &Timers) {
-        // The shortest one is forgotten little by little: the path may have changed.
-        self.least = took.min(self.least.saturating_add(self.least / 4096));
-        if self.measured {
-            let off = self.smoothed.abs_diff(took);
-            self.variation = self.variation - self.variation / 4 + off / 4;
-            self.smoothed = self.smoothed - self.smoothed / 8 + took / 8;
-        } else {
-            (self.smoothed, self.variation, self.measured) = (took, took / 2, true);
-        }
-        let spread = (4 * u64::from(self.variation)).max(u64::from(LEAST_REORDERING));
-        self.at_once = (u64::from(self.smoothed) + spread) * Stamp::TICK;
-        self.wait = self.at_once + timers.ack_delay.0;
-        self.first = if self.asks_early(timers) {
-            self.at_once
-        } else {
-            self.wait
-        };
-    }
-
-    /// Whether to wait for the delay of an acknowledgement takes longer than to ask for one.
-    fn asks_early(&self, timers: &Timers) -> bool {
-        self.measured && u64::from(self.smoothed) * Stamp::TICK < timers.ack_delay.0
-    }
-}
 
 /// The sending side of a link that may lose messages.
 #[derive(Clone, Copy, Debug)]
@@ -99,11 +44,14 @@ pub(super) struct Resend {
     /// Every request before it has been received.
     pub(super) requests: Seq,
     /// The next answer's number, and the lowest that has not been received.
-    next_answer: Seq,
-    answers: Seq,
-    /// Of what has not been received, how many have left more than once: without any, what left first has the lowest
-    /// number.
-    again: u16,
+    pub(super) next_answer: Seq,
+    pub(super) answers: Seq,
+    /// Of each lane, the number that left first of those that have left once and have not been received; the next number,
+    /// if there is none.
+    pub(super) fresh_requests: Seq,
+    pub(super) fresh_answers: Seq,
+    /// What has left more than once and has not been received.
+    pub(super) line: Line,
     /// Times that something has left again, in this life of the link.
     pub(super) resent: u32,
     /// Waits in a row without an answer.
@@ -135,7 +83,9 @@ impl Resend {
             requests: first,
             next_answer: first,
             answers: first,
-            again: 0,
+            fresh_requests: first,
+            fresh_answers: first,
+            line: Line::EMPTY,
             resent: 0,
             waits: 0,
             asked: false,
@@ -148,7 +98,7 @@ impl Resend {
 
     /// Whether a message that has left has not been received, as far as this side knows. `next` is the number of the
     /// next request.
-    const fn awaits(&self, next: Seq) -> bool {
+    pub(super) const fn awaits(&self, next: Seq) -> bool {
         self.requests.0 != next.0 || self.answers.0 != self.next_answer.0
     }
 
@@ -160,10 +110,19 @@ impl Resend {
 
     /// The numbers of a lane that have left and are not known to have been received up to them: from the first to before
     /// the second.
-    const fn out(&self, lane: Lane, next: Seq) -> (Seq, Seq) {
+    pub(super) const fn out(&self, lane: Lane, next: Seq) -> (Seq, Seq) {
         match lane {
             Lane::Requests => (self.requests, next),
             Lane::Answers => (self.answers, self.next_answer),
+        }
+    }
+
+    /// The number of a lane that left first of those that have left once and have not been received; the next one, if
+    /// there is none.
+    const fn fresh(&self, lane: Lane) -> Seq {
+        match lane {
+            Lane::Requests => self.fresh_requests,
+            Lane::Answers => self.fresh_answers,
         }
     }
 
@@ -189,8 +148,21 @@ impl Resend {
         grown.min(timers.probe_interval.0 / Stamp::TICK) as u32
     }
 
+    /// What is known of a message that has not been received: those that left before the latest one that came are late.
+    fn judge(&self, copy: &Copy, now: Stamp, timers: &Timers) -> Judged {
+        if !self.newest.is_after(copy.sent()) {
+            return Judged::Later;
+        }
+        let (age, hold) = (now.since(copy.sent()), self.hold(copy.times(), timers));
+        let overtaken = self.newest.since(copy.sent()) >= self.window() && copy.times() < AT_ONCE;
+        if overtaken || age >= hold {
+            return Judged::Lost;
+        }
+        Judged::In(hold - age)
+    }
+
     /// An acknowledgement has come: what it says of time.
-    fn hears(&mut self, now: Nanos, receipt: &Receipt, timers: &Timers) {
+    pub(super) fn hears(&mut self, now: Nanos, receipt: &Receipt, timers: &Timers) {
         // The wait counts from when something last left: what is heard of others says nothing of that.
         self.waits = 0;
         if receipt.repeats != self.repeats {
@@ -213,6 +185,16 @@ impl Resend {
             self.newest = receipt.echo;
         }
     }
+}
+
+/// What is known of a message that has not been received.
+enum Judged {
+    /// It is lost.
+    Lost,
+    /// It is, if it does not come in so many ticks.
+    In(u32),
+    /// Nothing: nothing that left later has come.
+    Later,
 }
 
 /// What a look at the copies of a link has found.
@@ -305,46 +287,12 @@ impl<S: Storage> Links<S> {
     }
 
     /// Looks later whether an acknowledgement has come.
-    fn arm_resend(&mut self, config: &Config, id: NodeId, now: Nanos) {
+    pub(super) fn arm_resend(&mut self, config: &Config, id: NodeId, now: Nanos) {
         if let Some(peer) = self.peers.get(id.index()) {
             let at = self.patience(config, id, peer);
             if !self.rings_before(id, at.0) {
                 self.ring_at(id, now, at);
             }
-        }
-    }
-
-    /// Takes in what the other card has received. `freed` gets each staging buffer that is not needed any more.
-    pub(crate) fn confirm(
-        &mut self,
-        config: &Config,
-        now: Nanos,
-        id: NodeId,
-        receipt: &Receipt,
-        mut freed: impl FnMut(StagingId),
-    ) {
-        let Some(peer) = self.peers.get_mut(id.index()) else {
-            return;
-        };
-        let next = peer.credits.next();
-        let resend = &mut peer.resend;
-        let mut lane = Confirmed {
-            copies: &mut self.copies,
-            kept: &mut self.kept,
-            again: &mut resend.again,
-            freed: &mut freed,
-        };
-        let of = |lane| move |number| kept_index(config, id, (lane, number));
-        lane.confirm(&mut resend.requests, next, &receipt.requests, of(Lane::Requests));
-        lane.confirm(
-            &mut resend.answers,
-            resend.next_answer,
-            &receipt.answers,
-            of(Lane::Answers),
-        );
-        resend.hears(now, receipt, &config.timers);
-        if resend.awaits(next) || peer.credits.in_flight() != 0 {
-            self.arm_resend(config, id, now);
         }
     }
 
@@ -361,40 +309,48 @@ impl<S: Storage> Links<S> {
         }
     }
 
-    /// Looks for a message of a link that left before the latest one that has come back, and has not come itself. Where
-    /// none has left again, one look at the lowest number of each lane tells.
+    /// Looks for a message of a link that left before the latest one that has come back, and has not come itself. Of what
+    /// has left once a look at the first one of each lane tells, of the others a look along the line.
     fn find_lost(&self, config: &Config, id: NodeId, now: Nanos) -> Found {
         let Some(peer) = self.get(id) else {
             return Found::None;
         };
         let resend = &peer.resend;
-        let (stamp, window) = (Stamp::of(now), resend.window());
         let mut soonest: Option<u32> = None;
+        let mut index = resend.line.first();
+        for _ in 0..LOOKS {
+            let Some(copy) = self.copies.get(index) else {
+                break;
+            };
+            match resend.judge(copy, Stamp::of(now), &config.timers) {
+                Judged::Lost => return Found::Lost(index),
+                Judged::In(ticks) => soonest = Some(soonest.map_or(ticks, |soonest| soonest.min(ticks))),
+                Judged::Later => break,
+            }
+            if copy.times() < AT_ONCE {
+                // Those behind it left later, and wait as long or longer.
+                break;
+            }
+            index = copy.after();
+        }
         for lane in [Lane::Requests, Lane::Answers] {
-            let (first, end) = resend.out(lane, peer.credits.next());
-            for ahead in 0..end.since(first) {
-                let Some((index, copy)) = self.copy_of(config, id, (lane, first.plus(ahead))) else {
-                    continue;
-                };
-                if !resend.newest.is_after(copy.sent()) {
-                    if resend.again == 0 {
-                        break;
-                    }
-                    continue;
-                }
-                let age = stamp.since(copy.sent());
-                let hold = resend.hold(copy.times(), &config.timers);
-                let overtaken = resend.newest.since(copy.sent()) >= window && copy.times() < AT_ONCE;
-                if overtaken || age >= hold {
-                    return Found::Lost(index);
-                }
-                let left = hold - age;
-                soonest = Some(soonest.map_or(left, |soonest| soonest.min(left)));
+            let Some((index, copy)) = self.fresh_of(config, id, resend, lane) else {
+                continue;
+            };
+            match resend.judge(copy, Stamp::of(now), &config.timers) {
+                Judged::Lost => return Found::Lost(index),
+                Judged::In(ticks) => soonest = Some(soonest.map_or(ticks, |soonest| soonest.min(ticks))),
+                Judged::Later => {}
             }
         }
         soonest.map_or(Found::None, |ticks| {
             Found::Later(now.after(Nanos(u64::from(ticks) * Stamp::TICK)))
         })
+    }
+
+    /// What left first of a lane, of what has left once and has not been received.
+    fn fresh_of(&self, config: &Config, id: NodeId, resend: &Resend, lane: Lane) -> Option<(u16, &Copy)> {
+        self.copy_of(config, id, (lane, resend.fresh(lane)))
     }
 
     /// The copy of a message that has not been received.
@@ -403,23 +359,49 @@ impl<S: Storage> Links<S> {
         Some((index, self.copies.get(index)?))
     }
 
-    /// The message of a link that left first, or last, of those that have not been received: by their numbers.
-    fn end_of(&self, config: &Config, id: NodeId, last: bool) -> Option<u16> {
-        let peer = self.get(id)?;
-        let lane = |lane| {
-            let (first, end) = peer.resend.out(lane, peer.credits.next());
-            let out = end.since(first);
-            let place = move |ahead| (lane, first.plus(if last { out - 1 - ahead } else { ahead }));
-            (0..out).find_map(|ahead| self.copy_of(config, id, place(ahead)))
-        };
-        match (lane(Lane::Requests), lane(Lane::Answers)) {
-            (Some((request, of_request)), Some((answer, of_answer))) => {
-                let later = of_answer.sent().is_after(of_request.sent());
-                Some(if later == last { answer } else { request })
-            }
-            (Some((copy, _)), None) | (None, Some((copy, _))) => Some(copy),
-            (None, None) => None,
-        }
+    /// The message of a link that left first of those that have not been received.
+    fn first_out(&self, config: &Config, id: NodeId, resend: &Resend) -> Option<u16> {
+        let lined = self.lined(resend.line.first());
+        [Lane::Requests, Lane::Answers]
+            .into_iter()
+            .filter_map(|lane| self.fresh_of(config, id, resend, lane))
+            .chain(lined)
+            .reduce(|one, other| {
+                if one.1.sent().is_after(other.1.sent()) {
+                    other
+                } else {
+                    one
+                }
+            })
+            .map(|(index, _)| index)
+    }
+
+    /// The message of a link that left last, if it has not been received; else one that has not.
+    fn last_out(&self, config: &Config, id: NodeId, peer: &Peer) -> Option<u16> {
+        let resend = &peer.resend;
+        let lined = self.lined(resend.line.last());
+        [Lane::Requests, Lane::Answers]
+            .into_iter()
+            .filter_map(|lane| {
+                let (first, end) = resend.out(lane, peer.credits.next());
+                let last = (first != end).then(|| end.plus(u32::MAX))?;
+                self.copy_of(config, id, (lane, last))
+            })
+            .chain(lined)
+            .reduce(|one, other| {
+                if other.1.sent().is_after(one.1.sent()) {
+                    other
+                } else {
+                    one
+                }
+            })
+            .map(|(index, _)| index)
+            .or_else(|| self.first_out(config, id, resend))
+    }
+
+    /// A copy at an end of the line.
+    fn lined(&self, index: u16) -> Option<(u16, &Copy)> {
+        Some((index, self.copies.get(index)?))
     }
 
     /// The alarm of a link rings. What it finds to be sent again, if anything; else it is set again as long as
@@ -458,7 +440,12 @@ impl<S: Storage> Links<S> {
             return Overdue::Ask;
         }
         // No answer. Each second time what left first goes again instead of what left last.
-        let Some(again) = self.end_of(&env.config, id, peer.resend.waits.is_multiple_of(2)) else {
+        let again = if peer.resend.waits.is_multiple_of(2) {
+            self.last_out(&env.config, id, peer)
+        } else {
+            self.first_out(&env.config, id, &peer.resend)
+        };
+        let Some(again) = again else {
             return Overdue::Nothing;
         };
         if let Some(peer) = self.get_mut(id) {
@@ -481,7 +468,7 @@ impl<S: Storage> Links<S> {
                 .since
                 .after(Nanos(wait.min(config.timers.probe_interval.0)));
         }
-        let (times, asks) = self.last_again(config, id, peer);
+        let (times, asks) = self.last_again(config, id, resend);
         let once = if asks || resend.asked || resend.time.asks_early(&config.timers) {
             resend.time.at_once
         } else {
@@ -498,61 +485,64 @@ impl<S: Storage> Links<S> {
     fn asks_early(&self, config: &Config, id: NodeId, peer: &Peer) -> bool {
         let resend = &peer.resend;
         let first = resend.time.asks_early(&config.timers) && !resend.asked && resend.waits == 0;
-        first && !self.last_again(config, id, peer).1
+        first && !self.last_again(config, id, resend).1
     }
 
     /// Of the message that left last, if it has left again: how often, and whether it asks for an acknowledgement.
-    fn last_again(&self, config: &Config, id: NodeId, peer: &Peer) -> (u8, bool) {
-        if peer.resend.again == 0 {
+    fn last_again(&self, config: &Config, id: NodeId, resend: &Resend) -> (u8, bool) {
+        let Some((_, last)) = self.lined(resend.line.last()) else {
+            return (0, false);
+        };
+        let fresh = [Lane::Requests, Lane::Answers]
+            .into_iter()
+            .any(|lane| self.fresh_of(config, id, resend, lane).is_some());
+        if fresh && Stamp::of(resend.since).is_after(last.sent()) {
             return (0, false);
         }
-        let last = self
-            .end_of(config, id, true)
-            .and_then(|last| self.copies.get(last));
-        last.map_or((0, false), |last| (last.times(), last.asks()))
+        (last.times(), last.asks())
     }
 
-    /// A message leaves again: nothing, if it has done so too often, and its link is lost.
-    pub(crate) fn resend(
-        &mut self,
-        env: &mut Env<S>,
-        now: Nanos,
-        id: NodeId,
-        copy: u16,
-    ) -> Option<&mut Copy> {
+    /// Whether a message has left again so often that its link is lost.
+    pub(crate) fn has_left_too_often(&self, env: &Env<S>, copy: u16) -> bool {
         let limit = env.config.timers.resend_limit();
-        let times = self.copies.get(copy)?.times();
-        if times >= limit {
-            return None;
-        }
-        let peer = self.peers.get_mut(id.index())?;
-        peer.resend.again += u16::from(times == 0);
-        peer.resend.resent = peer.resend.resent.wrapping_add(1);
-        (peer.resend.since, peer.resend.asked) = (now, false);
-        self.arm_resend(&env.config, id, now);
-        self.copies.get_mut(copy)
+        self.copies.get(copy).is_some_and(|copy| copy.times() >= limit)
     }
 
-    /// The life of a link is over: lets go of all copies that it has. `freed` gets the staging buffers that they had.
-    pub(crate) fn drop_copies(&mut self, config: &Config, id: NodeId, mut freed: impl FnMut(StagingId)) {
-        let Some(peer) = self.peers.get_mut(id.index()).filter(|peer| peer.lossy) else {
+    /// A message leaves again, and is given.
+    pub(crate) fn resend(&mut self, env: &Env<S>, now: Nanos, id: NodeId, copy: u16) -> Option<&Copy> {
+        let resend = &mut self.peers.get_mut(id.index())?.resend;
+        resend.resent = resend.resent.wrapping_add(1);
+        self.copies.leave_again(copy, &mut resend.line, Stamp::of(now));
+        self.has_lined_up(env, now, id);
+        self.copies.get(copy)
+    }
+
+    /// A message is lost and cannot leave yet, because it has not left for the last time: its turn comes again.
+    #[cold]
+    pub(crate) fn put_off(&mut self, env: &Env<S>, now: Nanos, id: NodeId, copy: u16) {
+        if let Some(peer) = self.peers.get_mut(id.index()) {
+            self.copies.line_up(copy, &mut peer.resend.line, Stamp::of(now));
+            self.has_lined_up(env, now, id);
+        }
+    }
+
+    /// The staging buffer that has the payload of a copy.
+    pub(crate) fn staging_of(&self, copy: u16) -> Option<StagingId> {
+        self.copies.get(copy)?.staging()
+    }
+
+    /// A message stands at the end of its link's line: the wait for it begins.
+    fn has_lined_up(&mut self, env: &Env<S>, now: Nanos, id: NodeId) {
+        let Some(peer) = self.peers.get_mut(id.index()) else {
             return;
         };
         let next = peer.credits.next();
         let resend = &mut peer.resend;
-        for lane in [Lane::Requests, Lane::Answers] {
-            let (first, end) = resend.out(lane, next);
-            let mut all = Confirmed {
-                copies: &mut self.copies,
-                kept: &mut self.kept,
-                again: &mut resend.again,
-                freed: &mut freed,
-            };
-            for ahead in 0..end.since(first) {
-                all.let_go(kept_index(config, id, (lane, first.plus(ahead))));
-            }
-        }
-        (resend.requests, resend.answers) = (next, resend.next_answer);
+        (resend.since, resend.asked) = (now, false);
+        pass(resend, next, &self.copies, |place| {
+            self.kept.get(kept_index(&env.config, id, place)).copied()
+        });
+        self.arm_resend(&env.config, id, now);
     }
 }
 
@@ -576,67 +566,42 @@ impl Resend {
     }
 }
 
+/// Moves past what has been received, and past what stands in the line. Each number is passed once; `kept` tells its copy.
+#[inline(always)]
+pub(super) fn pass<S: Storage>(
+    resend: &mut Resend,
+    next: Seq,
+    copies: &Copies<S>,
+    kept: impl Fn((Lane, Seq)) -> Option<u16>,
+) {
+    for lane in [Lane::Requests, Lane::Answers] {
+        let (first, end) = resend.out(lane, next);
+        let mut fresh = resend.fresh(lane);
+        if first.is_after(fresh) {
+            fresh = first;
+        }
+        let is_fresh = |number| {
+            kept((lane, number))
+                .and_then(|copy| copies.get(copy))
+                .is_some_and(|copy| !copy.is_lined())
+        };
+        while fresh != end && !is_fresh(fresh) {
+            fresh = fresh.plus(1);
+        }
+        match lane {
+            Lane::Requests => resend.fresh_requests = fresh,
+            Lane::Answers => resend.fresh_answers = fresh,
+        }
+    }
+}
+
 /// Where the number of a message's copy is found.
 #[inline(always)]
-fn kept_index(config: &Config, id: NodeId, (lane, number): (Lane, Seq)) -> usize {
+pub(super) fn kept_index(config: &Config, id: NodeId, (lane, number): (Lane, Seq)) -> usize {
     let window = usize::from(config.geometry.window);
     let own = id.index() * (window + ANSWERS as usize);
     match lane {
         Lane::Requests => own + (number.index() & (window - 1)),
         Lane::Answers => own + window + number.index() % ANSWERS as usize,
-    }
-}
-
-/// Lets go of copies.
-struct Confirmed<'a, S: Storage, F> {
-    copies: &'a mut Copies<S>,
-    kept: &'a mut [u16],
-    again: &'a mut u16,
-    freed: &'a mut F,
-}
-
-impl<S: Storage, F: FnMut(StagingId)> Confirmed<'_, S, F> {
-    /// Lets go of what has been received of one lane, whose numbers from `from` on have not been confirmed, and whose
-    /// next message has the number `next`; `index` is where the copy of each stands. A receipt that names what has not
-    /// been sent is ignored.
-    #[inline(always)]
-    fn confirm(&mut self, from: &mut Seq, next: Seq, received: &Received, index: impl Fn(Seq) -> usize) {
-        let out = next.since(*from);
-        let done = received.next.since(*from);
-        // An acknowledgement that a later one has overtaken, or nonsense.
-        if done > out {
-            return;
-        }
-        for ahead in 0..done {
-            self.let_go(index(from.plus(ahead)));
-        }
-        *from = received.next;
-        let mut beyond = received.beyond;
-        while beyond != 0 {
-            let ahead = 1 + beyond.trailing_zeros();
-            beyond &= beyond - 1;
-            if done + ahead < out {
-                self.let_go(index(received.next.plus(ahead)));
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn let_go(&mut self, index: usize) {
-        let Some(kept) = self.kept.get_mut(index) else {
-            return;
-        };
-        if mutant::is(Mutant::CopyKept) && *kept == 3 {
-            *kept = NONE;
-        }
-        let Some(copy) = self.copies.release(core::mem::replace(kept, NONE)) else {
-            return;
-        };
-        if copy.again {
-            *self.again = self.again.saturating_sub(1);
-        }
-        if let Some(staging) = copy.staging {
-            (self.freed)(staging);
-        }
     }
 }

@@ -9,7 +9,7 @@ use netvm_abi::port_area::ErrorRecord;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Header, Receipt};
-use netvm_abi::{BounceId, Incarnation, Nanos, NodeId, Seq, Stamp};
+use netvm_abi::{BounceId, Incarnation, Nanos, NodeId, Seq};
 
 /// Peers of each kind that one call serves at most.
 const BATCH: usize = 8;
@@ -94,20 +94,22 @@ impl<S: Storage> Nic<S> {
 
     /// Sends a message again. If that has been done too often, its link is lost: false.
     fn send_again<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId, copy: u16) -> bool {
-        let Some(copy) = self.links.resend(&mut self.env, now, id, copy) else {
+        if self.links.has_left_too_often(&self.env, copy) {
             self.links.end_at_peer(p, &self.env, id);
             self.lose_link(p, now, id, None);
             return false;
-        };
-        let stamp = Stamp::of(now);
-        if let Some(staging) = copy.staging()
+        }
+        if let Some(staging) = self.links.staging_of(copy)
             && !self.staging.leaves_again(staging)
         {
             // It has not left yet for the last time.
-            copy.later(stamp);
+            self.links.put_off(&self.env, now, id, copy);
             return true;
         }
-        let (header, payload) = copy.again(stamp);
+        let Some(copy) = self.links.resend(&self.env, now, id, copy) else {
+            return true;
+        };
+        let (header, payload) = copy.frame();
         if mutant::is(Mutant::LossForgotten) {
             return true;
         }

@@ -1,0 +1,121 @@
+//! What the other card has received needs no copy any more.
+
+use super::Links;
+use super::copies::{Copies, Lane, Line, NONE};
+use super::resend::{kept_index, pass};
+use crate::config::Config;
+use netvm_abi::mutant::{self, Mutant};
+use netvm_abi::storage::Storage;
+use netvm_abi::wire::{Receipt, Received};
+use netvm_abi::{Nanos, NodeId, Seq, StagingId};
+
+impl<S: Storage> Links<S> {
+    /// Takes in what the other card has received. `freed` gets each staging buffer that is not needed any more.
+    pub(crate) fn confirm(
+        &mut self,
+        config: &Config,
+        now: Nanos,
+        id: NodeId,
+        receipt: &Receipt,
+        mut freed: impl FnMut(StagingId),
+    ) {
+        let Some(peer) = self.peers.get_mut(id.index()) else {
+            return;
+        };
+        let next = peer.credits.next();
+        let resend = &mut peer.resend;
+        let mut lane = Confirmed {
+            copies: &mut self.copies,
+            kept: &mut self.kept,
+            line: &mut resend.line,
+            freed: &mut freed,
+        };
+        let of = |lane| move |number| kept_index(config, id, (lane, number));
+        lane.confirm(&mut resend.requests, next, &receipt.requests, of(Lane::Requests));
+        lane.confirm(
+            &mut resend.answers,
+            resend.next_answer,
+            &receipt.answers,
+            of(Lane::Answers),
+        );
+        resend.hears(now, receipt, &config.timers);
+        pass(resend, next, &self.copies, |place| {
+            self.kept.get(kept_index(config, id, place)).copied()
+        });
+        if resend.awaits(next) || peer.credits.in_flight() != 0 {
+            self.arm_resend(config, id, now);
+        }
+    }
+
+    /// The life of a link is over: lets go of all copies that it has. `freed` gets the staging buffers that they had.
+    pub(crate) fn drop_copies(&mut self, config: &Config, id: NodeId, mut freed: impl FnMut(StagingId)) {
+        let Some(peer) = self.peers.get_mut(id.index()).filter(|peer| peer.lossy) else {
+            return;
+        };
+        let next = peer.credits.next();
+        let resend = &mut peer.resend;
+        for lane in [Lane::Requests, Lane::Answers] {
+            let (first, end) = resend.out(lane, next);
+            let mut all = Confirmed {
+                copies: &mut self.copies,
+                kept: &mut self.kept,
+                line: &mut resend.line,
+                freed: &mut freed,
+            };
+            for ahead in 0..end.since(first) {
+                all.let_go(kept_index(config, id, (lane, first.plus(ahead))));
+            }
+        }
+        (resend.requests, resend.answers) = (next, resend.next_answer);
+        (resend.fresh_requests, resend.fresh_answers) = (next, resend.next_answer);
+    }
+}
+
+/// Lets go of copies.
+struct Confirmed<'a, S: Storage, F> {
+    copies: &'a mut Copies<S>,
+    kept: &'a mut [u16],
+    line: &'a mut Line,
+    freed: &'a mut F,
+}
+
+impl<S: Storage, F: FnMut(StagingId)> Confirmed<'_, S, F> {
+    /// Lets go of what has been received of one lane, whose numbers from `from` on have not been confirmed, and whose
+    /// next message has the number `next`; `index` is where the copy of each stands. A receipt that names what has not
+    /// been sent is ignored.
+    #[inline(always)]
+    fn confirm(&mut self, from: &mut Seq, next: Seq, received: &Received, index: impl Fn(Seq) -> usize) {
+        let out = next.since(*from);
+        let done = received.next.since(*from);
+        // An acknowledgement that a later one has overtaken, or nonsense.
+        if done > out {
+            return;
+        }
+        for ahead in 0..done {
+            self.let_go(index(from.plus(ahead)));
+        }
+        *from = received.next;
+        let mut beyond = received.beyond;
+        while beyond != 0 {
+            let ahead = 1 + beyond.trailing_zeros();
+            beyond &= beyond - 1;
+            if done + ahead < out {
+                self.let_go(index(received.next.plus(ahead)));
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn let_go(&mut self, index: usize) {
+        let Some(kept) = self.kept.get_mut(index) else {
+            return;
+        };
+        if mutant::is(Mutant::CopyKept) && *kept == 3 {
+            *kept = NONE;
+        }
+        let copy = core::mem::replace(kept, NONE);
+        if let Some(Some(staging)) = self.copies.release(copy, self.line) {
+            (self.freed)(staging);
+        }
+    }
+}
