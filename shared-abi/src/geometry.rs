@@ -140,7 +140,7 @@ impl Geometry {
         if self.capabilities == 0 || self.capabilities > 1 << 20 {
             return Err(GeometryError::Table { name: "capabilities" });
         }
-        if self.staging < 4 || self.staging > 64 {
+        if self.staging < 4 || self.staging > 1024 {
             return Err(GeometryError::Table { name: "staging" });
         }
         if self.reads == 0 || self.reads > 1024 {

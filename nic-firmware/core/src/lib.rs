@@ -22,6 +22,7 @@ pub mod counters;
 mod dispatch;
 mod dmas;
 mod env;
+mod free_set;
 mod inbound;
 mod links;
 mod nic;

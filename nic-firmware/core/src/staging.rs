@@ -11,6 +11,7 @@
 
 use crate::dmas::{Access, Dmas, Holder, PageWanted};
 use crate::env::Env;
+use crate::free_set::FreeSet;
 use crate::platform::{Dma, Platform};
 use crate::ports::{Port, Ports};
 use crate::queue::Fifo;
@@ -108,7 +109,7 @@ pub(crate) enum Answered {
 /// All staging buffers: which are free, and how many each share has.
 pub(crate) struct Staging<S: Storage> {
     table: S::Table<Buffer>,
-    free: u64,
+    free: FreeSet,
     for_ports: u16,
     for_reads: u16,
     /// Of those for ports, those whose page the host has been asked for.
@@ -120,7 +121,7 @@ pub(crate) struct Staging<S: Storage> {
 impl<S: Storage> Staging<S> {
     pub(crate) fn new(table: S::Table<Buffer>) -> Self {
         Self {
-            free: u64::MAX >> (64 - table.len()),
+            free: FreeSet::all(table.len() as u16),
             table,
             for_ports: 0,
             for_reads: 0,
@@ -131,7 +132,7 @@ impl<S: Storage> Staging<S> {
 
     /// Buffers that are not free.
     pub(crate) fn held(&self) -> u32 {
-        u32::from(self.count()) - self.free.count_ones()
+        u32::from(self.count().saturating_sub(self.free.len()))
     }
 
     /// The number of buffers.
@@ -198,7 +199,7 @@ impl<S: Storage> Staging<S> {
     }
 
     fn take(&mut self, new: Buffer) -> Option<StagingId> {
-        let index = self.free.trailing_zeros() as u16;
+        let index = self.free.take()?;
         let buffer = self.table.get_mut(usize::from(index))?;
         let generation = buffer.generation.wrapping_add(1);
         *buffer = Buffer {
@@ -206,14 +207,13 @@ impl<S: Storage> Staging<S> {
             generation,
             ..new
         };
-        self.free &= !(1 << index);
         Some(StagingId(index))
     }
 
     /// Whether a served read could get a buffer.
     fn has_one_for_reads(&self) -> bool {
         let count = self.count();
-        self.free != 0 && self.for_reads < count - count / 4
+        !self.free.is_empty() && self.for_reads < count - count / 4
     }
 
     /// Lets a read of another node wait for a buffer.
@@ -252,7 +252,7 @@ impl<S: Storage> Staging<S> {
         buffer.state = State::Free;
         buffer.kept = false;
         buffer.owner = StagingFor::Nothing;
-        self.free |= 1 << id.0;
+        self.free.put(id.0);
         match buffer.payer {
             Payer::Port(port) => {
                 self.for_ports = self.for_ports.saturating_sub(1);
@@ -370,7 +370,7 @@ impl<S: Storage> Staging<S> {
             buffer.owner = StagingFor::Nothing;
         }
         if mutant::is(Mutant::StagingFreedEarly) {
-            self.free |= 1 << id.0;
+            self.free.put(id.0);
         }
     }
 
