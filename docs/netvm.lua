@@ -58,9 +58,11 @@ f.operand = ProtoField.uint64("netvm.operand", "Operand", base.HEX)
 f.compare = ProtoField.uint64("netvm.compare", "Compare", base.HEX)
 f.answer = ProtoField.uint32("netvm.answer", "Number of the answer")
 f.requests_next = ProtoField.uint32("netvm.ack.requests.next", "Lowest request not received")
-f.requests_beyond = ProtoField.uint64("netvm.ack.requests.beyond", "Requests received past it", base.HEX)
+f.requests_from = ProtoField.uint32("netvm.ack.requests.from", "Request of the first bit")
+f.requests_beyond = ProtoField.uint64("netvm.ack.requests.beyond", "Requests received from there", base.HEX)
 f.answers_next = ProtoField.uint32("netvm.ack.answers.next", "Lowest answer not received")
-f.answers_beyond = ProtoField.uint64("netvm.ack.answers.beyond", "Answers received past it", base.HEX)
+f.answers_from = ProtoField.uint32("netvm.ack.answers.from", "Answer of the first bit")
+f.answers_beyond = ProtoField.uint64("netvm.ack.answers.beyond", "Answers received from there", base.HEX)
 f.echo = ProtoField.uint32("netvm.ack.echo", "Stamp of the last frame")
 f.held = ProtoField.uint32("netvm.ack.held", "Held for (ticks of 64 ns; 4294967295: no frame yet)")
 f.repeats = ProtoField.uint32("netvm.ack.repeats", "Messages that came again")
@@ -82,7 +84,8 @@ local message = {
 -- What an Ack says has been received.
 local receipt = {
     { 28, 4, "requests_next" }, { 32, 8, "requests_beyond" }, { 40, 4, "answers_next" }, { 44, 4, "echo" },
-    { 48, 4, "held" }, { 52, 4, "repeats" }, { 64, 8, "answers_beyond" },
+    { 48, 4, "held" }, { 52, 4, "repeats" }, { 64, 8, "answers_beyond" }, { 72, 4, "requests_from" },
+    { 76, 4, "answers_from" },
 }
 
 local function is_message(buffer)

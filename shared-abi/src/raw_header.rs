@@ -479,6 +479,12 @@ impl<W: Borrow<[u32; HEADER_WORDS]>> RawHeader<W> {
         self.pair(16)
     }
 
+    /// Of an acknowledgement: the numbers of the first bits, of requests and of answers.
+    #[inline]
+    pub(crate) fn received_from(&self) -> [Seq; 2] {
+        [Seq(self.word(18)), Seq(self.word(19))]
+    }
+
     /// Owner of the sending port, as a write or a flush names it.
     #[must_use]
     #[inline]

@@ -14,17 +14,41 @@ use crate::wire::{HEADER_WORDS, Header, Kind, MessageFlags};
 use crate::words::join;
 use core::borrow::Borrow;
 
-/// Answers of one direction of a link that may be on their way at once: two windows' worth. What left in the round trip in
-/// which a lost one is found missing fills one, and what was asked for before that the other.
-pub const ANSWERS: u32 = 128;
+/// Answers of one direction of a link that may be on their way at once, for each slot of the window: what left in the round
+/// trip in which a lost one is found missing fills one window, and what was asked for before that the other.
+pub const ANSWERS_PER_SLOT: u32 = 2;
+
+/// Answers of one direction of a link that may be on their way at once.
+#[must_use]
+#[inline]
+pub const fn answers(window: u16) -> u32 {
+    ANSWERS_PER_SLOT * window as u32
+}
 
 /// What has been received of messages that are numbered one by one.
+///
+/// A window may be larger than the bits that an acknowledgement has. So they begin where the receiver says: it speaks of
+/// what has arrived last, and each message that arrives past a gap is spoken of more than once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Received {
     /// The lowest number that is missing.
     pub next: Seq,
-    /// Bit i: the number `next + 1 + i` has been received.
+    /// The number of bit 0 in `beyond`, past `next`.
+    pub from: Seq,
+    /// Bit i: the number `from + i` has been received. A bit that is not set says nothing.
     pub beyond: u64,
+}
+
+impl Received {
+    /// All before `next` has been received, and nothing past it.
+    #[must_use]
+    pub const fn before(next: Seq) -> Self {
+        Self {
+            next,
+            from: next.plus(1),
+            beyond: 0,
+        }
+    }
 }
 
 /// What an acknowledgement says beyond its sequence number.
@@ -54,6 +78,7 @@ impl Header {
         self.address = VirtAddr(receipt.requests.beyond);
         self.capability = CapabilitySlot(receipt.answers.next.0);
         self.raw.operand = receipt.answers.beyond;
+        self.raw.compare = join(receipt.requests.from.0, receipt.answers.from.0);
         self.op = OpId(receipt.echo.0);
         self.secret = join(receipt.held, receipt.repeats);
     }
@@ -64,13 +89,16 @@ impl<W: Borrow<[u32; HEADER_WORDS]>> RawHeader<W> {
     #[must_use]
     pub fn receipt(&self) -> Receipt {
         let secret = self.secret();
+        let [requests_from, answers_from] = self.received_from();
         Receipt {
             requests: Received {
                 next: Seq(self.notification().0),
+                from: requests_from,
                 beyond: self.address().0,
             },
             answers: Received {
                 next: Seq(self.capability().0),
+                from: answers_from,
                 beyond: self.answers_beyond(),
             },
             echo: Stamp(self.op().0),
@@ -111,10 +139,12 @@ mod tests {
         let receipt = Receipt {
             requests: Received {
                 next: Seq(u32::MAX),
+                from: Seq(3),
                 beyond: 0x8000_0000_0000_0005,
             },
             answers: Received {
                 next: Seq(7),
+                from: Seq(0xFFFF_0000),
                 beyond: 3,
             },
             echo: Stamp(0xDEAD_BEEF),

@@ -15,7 +15,7 @@ use static_assertions::const_assert_eq;
 
 pub use crate::body::{Body, Greeting, Owner, RawBody, ReadTicket};
 pub use crate::raw_header::{Message, OwnHeader, RawHeader, claims_slot};
-pub use crate::receipt::{ANSWERS, Receipt, Received};
+pub use crate::receipt::{ANSWERS_PER_SLOT, Receipt, Received, answers};
 
 /// Words of a header.
 pub const HEADER_WORDS: usize = 20;

@@ -99,7 +99,7 @@ fn sizes() {
         notification::EVENT_COUNTS => "EVENT_COUNTS",
         port_area::SHADOW_STEP => "SHADOW_STEP",
         port_area::RECORDS_OF_QUEUE => "RECORDS_OF_QUEUE",
-        wire::ANSWERS => "ANSWERS",
+        wire::ANSWERS_PER_SLOT => "ANSWERS_PER_SLOT",
         wire::DEFAULT_UDP_PORT => "DEFAULT_UDP_PORT",
         frame::MIN_PAYLOAD => "MIN_PAYLOAD",
     ];
@@ -322,6 +322,8 @@ fn acknowledgement_fields() {
         said(|_, r| r.held = u32::MAX),
         said(|_, r| r.repeats = u32::MAX),
         said(|_, r| r.answers.beyond = u64::MAX),
+        said(|_, r| r.requests.from = Seq(u32::MAX)),
+        said(|_, r| r.answers.from = Seq(u32::MAX)),
     ];
     fields("What an Ack says", &base.encode_words(), &changed);
 }

@@ -35,7 +35,7 @@ pub(crate) use wheel::Hand;
 use crate::env::Env;
 use crate::platform::Platform;
 use crate::queue::Deadline;
-use crate::tables::LinkTables;
+use crate::tables::{LinkTables, answer_words};
 use crate::window::{Credits, Place, Sequence};
 use controls::Waiting;
 use copies::Copies;
@@ -321,6 +321,8 @@ pub(crate) struct Links<S: Storage> {
     copies: Copies<S>,
     /// For each number of a message that has not been received, its copy.
     kept: S::Table<u16>,
+    /// What has been received of answers past one that is missing, [`answer_words`] for each node.
+    answered: S::Table<u64>,
     wheel: Wheel,
     hands: S::Table<Hand>,
     controls: Vec<Waiting, { CONTROL_SLOTS as usize }>,
@@ -338,6 +340,7 @@ impl<S: Storage> Links<S> {
             deadlines: tables.deadlines,
             copies: Copies::new(tables.copies),
             kept: tables.kept,
+            answered: tables.answered,
             wheel: Wheel::new(),
             hands: tables.hands,
             controls: Vec::new(),
@@ -419,9 +422,17 @@ impl<S: Storage> Links<S> {
         Seq(incarnation.0.wrapping_mul(0x85EB_CA6B))
     }
 
+    /// What has been received of a node's answers: a bit each.
+    fn answered_of(&mut self, id: NodeId, window: u16) -> &mut [u64] {
+        let words = answer_words(window);
+        let at = id.index() * words;
+        self.answered.get_mut(at..at + words).unwrap_or_default()
+    }
+
     /// A new life of a link begins.
     fn begin_life(&mut self, env: &Env<S>, now: Nanos, id: NodeId, offer: Offer, lossy: bool) {
         let window = env.config.geometry.window;
+        self.answered_of(id, window).fill(0);
         if let Some(peer) = self.get_mut(id) {
             peer.lossy = lossy && id != env.config.node;
             peer.resend = Resend::begin(Self::first_seq(peer.local));

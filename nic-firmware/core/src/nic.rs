@@ -136,6 +136,7 @@ impl<S: Storage> Nic<S> {
             deadlines: tables.deadlines,
             copies: tables.copies,
             kept: tables.kept,
+            answered: tables.answered,
             hands: tables.hands,
         };
         let links = Links::new(&env, links);

@@ -10,7 +10,7 @@ use crate::staging::Buffer;
 use core::fmt;
 use netvm_abi::Geometry;
 use netvm_abi::storage::{MakeTable, Storage};
-use netvm_abi::wire::ANSWERS;
+use netvm_abi::wire::answers;
 
 macro_rules! tables {
     ($($(#[$doc:meta])* $name:ident: $entry:ty = $make:expr, $len:expr;)*) => {
@@ -85,9 +85,11 @@ tables! {
     /// Messages sent and not acknowledged.
     outgoing: Outgoing = Outgoing::default(), window_slots;
     /// Copies of messages that have left and may be lost.
-    copies: Copy = Copy::FREE, |g: &Geometry| copies_at_once(g).min(COPIES);
+    copies: Copy = Copy::FREE, |g: &Geometry| copies_at_once(g).min(COPIES.max(2 * usize::from(g.window)));
     /// For each message that is numbered and not received, its copy.
     kept: u16 = NO_COPY, copies_at_once;
+    /// For each number of an answer that has been received past one that is missing, a bit.
+    answered: u64 = 0, |g: &Geometry| usize::from(g.nodes) * answer_words(g.window);
     /// This node's ports as senders to each node.
     senders: Sender = Sender::default(), port_pairs;
     /// Other nodes' ports as senders to this one.
@@ -114,7 +116,13 @@ pub(crate) struct LinkTables<S: Storage> {
     pub(crate) deadlines: S::Table<Deadline>,
     pub(crate) copies: S::Table<Copy>,
     pub(crate) kept: S::Table<u16>,
+    pub(crate) answered: S::Table<u64>,
     pub(crate) hands: S::Table<Hand>,
+}
+
+/// Words that a bit for each answer of a link takes.
+pub(crate) fn answer_words(window: u16) -> usize {
+    answers(window) as usize / u64::BITS as usize
 }
 
 fn window_slots(g: &Geometry) -> usize {
@@ -123,7 +131,7 @@ fn window_slots(g: &Geometry) -> usize {
 
 /// Requests and answers that may be on their way to all nodes.
 fn copies_at_once(g: &Geometry) -> usize {
-    usize::from(g.nodes) * (usize::from(g.window) + ANSWERS as usize)
+    usize::from(g.nodes) * (usize::from(g.window) + answers(g.window) as usize)
 }
 
 fn port_pairs(g: &Geometry) -> usize {

@@ -149,6 +149,12 @@ impl Sequence {
         }
     }
 
+    /// Its size in messages.
+    #[must_use]
+    pub const fn size(&self) -> u32 {
+        self.size
+    }
+
     /// The lowest number missing.
     #[must_use]
     pub const fn lsn(&self) -> Seq {

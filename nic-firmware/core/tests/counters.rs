@@ -137,32 +137,40 @@ fn losses() -> Vec<Counters> {
     counters(&world)
 }
 
-/// A window larger than usual, whose requests wait for one write and are then answered all at once: more answers than may be
-/// out.
+/// Six nodes whose requests wait for a write each and are then answered all at once: more answers than there are copies.
 fn all_at_once() -> Vec<Counters> {
     let geometry = Geometry {
         window: 256,
         reads: 256,
-        ..geometry(2)
+        ..geometry(7)
     };
-    let mut world = World::connect(World::with(2, 0, geometry, |_| {}).lossy());
-    world.nodes[1].grant(3, &capability(0));
-    let inline = Command {
-        flags: CommandFlags::INLINE,
-        ..write(1, 0x12000, 0, 8)
-    };
-    assert!(world.nodes[0].post(1, &inline, &[1; 8]));
-    world.run();
-    for port in 2..6 {
-        world.nodes[0].open(port, 7);
-        for op in 1..=50 {
-            let flush = Command {
-                opcode: Opcode::FlushRemote,
-                reply: ReplySlot(op as u16),
-                ..write(op, 0x12000, 0, 0)
-            };
-            assert!(world.nodes[0].post(port, &flush, &[]));
-            world.run();
+    let mut world = World::connect(World::with(7, 0, geometry, |_| {}).lossy());
+    for sender in [0, 2, 3, 4, 5, 6] {
+        let slot = 10 + u32::from(sender);
+        world.nodes[1].grant(slot, &capability(sender));
+        let to = |op| Command {
+            capability: CapabilitySlot(slot),
+            ..write(op, 0x12000, 0, 0)
+        };
+        let first = Command {
+            flags: CommandFlags::INLINE,
+            len: ByteLen(8),
+            ..to(1)
+        };
+        let node = usize::from(sender);
+        assert!(world.nodes[node].post(1, &first, &[1; 8]));
+        world.run();
+        for port in 2..6 {
+            world.nodes[node].open(port, 7);
+            for op in 1..=50 {
+                let flush = Command {
+                    opcode: Opcode::FlushRemote,
+                    reply: ReplySlot(op as u16),
+                    ..to(op)
+                };
+                assert!(world.nodes[node].post(port, &flush, &[]));
+                world.run();
+            }
         }
     }
     world.lost = Box::new(|message| message.header.kind == Kind::Ack);

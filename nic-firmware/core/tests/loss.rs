@@ -324,19 +324,22 @@ fn receipts_that_no_honest_card_sends_are_ignored() {
     let sent = *world.nodes[0].nic.counters();
     let of_link = world.nodes[1].board.outbox.front().map(|message| message.header);
     assert_eq!(of_link.map(|header| header.kind), None);
-    for next in [5u32, 1 << 31, u32::MAX] {
+    let numbers = [5u32, 1 << 31, u32::MAX];
+    for (next, from) in numbers
+        .into_iter()
+        .flat_map(|next| numbers.map(|from| (next, from)))
+    {
         for beyond in [0, u64::MAX] {
+            let received = Received {
+                next: Seq(next),
+                from: Seq(from),
+                beyond,
+            };
             let mut ack = Header::of(Body::Ack, NodeId(1), NodeId(0));
             (ack.source_incarnation, ack.destination_incarnation) = (Incarnation(1), Incarnation(2));
             ack.set_receipt(&Receipt {
-                requests: Received {
-                    next: Seq(next),
-                    beyond,
-                },
-                answers: Received {
-                    next: Seq(next),
-                    beyond,
-                },
+                requests: received,
+                answers: received,
                 echo: Stamp(next),
                 held: next,
                 repeats: next,
@@ -396,4 +399,54 @@ fn a_stream_of_reads_loses_no_link() {
         }
     }
     assert!(put_off > 0, "that tries too little");
+}
+
+/// Windows of more messages than an acknowledgement speaks of one by one, and more staging buffers than bits of a word.
+#[test]
+fn a_wide_window_loses_nothing() {
+    for (window, staging) in [(256, 100), (1024, 512)] {
+        let geometry = Geometry {
+            window,
+            staging,
+            ..geometry(2)
+        };
+        for (loss, seed) in [(10, 1u64), (50, 2), (300, 3)] {
+            let mut world = streaming(World::with(2, seed, geometry, |_| {}));
+            let mut fates = ChaCha8Rng::seed_from_u64(seed ^ 0x1055);
+            world.lost = Box::new(move |_| fates.random_range(0..1000) < loss);
+            let value = |op: u32| (u64::from(op) << 32 | seed).to_le_bytes();
+            for op in 1..=6_000u32 {
+                let (cell, local) = (u64::from(op % 2048) * 8, 0x40000 + u64::from(op % 512) * 8);
+                let command = if op % 2 == 0 {
+                    inline(op, 0x10000 + cell, 8)
+                } else {
+                    world.nodes[0].fill(1, local, &value(op));
+                    write(op, 0x10000 + cell, local, 8)
+                };
+                let mut tries = 0;
+                while !world.nodes[0].post(1, &command, &value(op)) {
+                    if !world.step() {
+                        world.pass(Nanos::from_micros(20));
+                    }
+                    tries += 1;
+                    assert!(tries < 1_000_000, "op {op} finds no room");
+                }
+                world.step();
+            }
+            world.pass(Nanos::from_millis(30_000));
+            let [sender, receiver] = [0, 1].map(|node: usize| world.nodes[node].counters());
+            let which = format!("window {window}, loss {loss}");
+            assert_eq!((sender.links_lost, receiver.links_lost), (0, 0), "{which}");
+            assert_eq!(receiver.messages_received, sender.messages_sent, "{which}");
+            for op in 6_000 - 2_047..=6_000u32 {
+                let at = 0x10000 + u64::from(op % 2048) * 8;
+                assert_eq!(world.nodes[1].memory(1, at, 8), value(op), "{which}, op {op}");
+            }
+            let held = world.nodes[0].nic.census().into_iter();
+            let held: Vec<_> = held
+                .filter(|(name, count)| *count != 0 && *name != "open_ports")
+                .collect();
+            assert_eq!(held, [], "{which}");
+        }
+    }
 }

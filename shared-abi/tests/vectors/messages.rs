@@ -76,10 +76,12 @@ pub(crate) fn write() -> Header {
 const RECEIPT: Receipt = Receipt {
     requests: Received {
         next: Seq(40),
+        from: Seq(41),
         beyond: 0x8000_0000_0000_0005,
     },
     answers: Received {
         next: Seq(7),
+        from: Seq(8),
         beyond: 0x0000_0001_0000_0002,
     },
     echo: Stamp(0x0012_d687),

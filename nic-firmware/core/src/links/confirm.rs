@@ -95,11 +95,11 @@ impl<S: Storage, F: FnMut(StagingId)> Confirmed<'_, S, F> {
             self.let_go(index(from.plus(ahead)));
         }
         *from = received.next;
-        let mut beyond = received.beyond;
+        let (mut beyond, bits) = (received.beyond, received.from.since(received.next));
         while beyond != 0 {
-            let ahead = 1 + beyond.trailing_zeros();
+            let ahead = bits.wrapping_add(beyond.trailing_zeros());
             beyond &= beyond - 1;
-            if done + ahead < out {
+            if ahead < out - done {
                 self.let_go(index(received.next.plus(ahead)));
             }
         }

@@ -15,7 +15,7 @@ use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Header, Kind, OwnHeader};
 use netvm_abi::{NodeId, NotificationId, StagingId, Stamp};
 
-/// Copies of a node at most.
+/// Copies of a node at most, or two windows if these are more.
 pub(crate) const COPIES: usize = 1024;
 
 /// No copy.

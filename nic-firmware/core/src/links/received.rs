@@ -7,54 +7,122 @@
 
 use super::{Links, Peer};
 use crate::env::Env;
+use crate::tables::answer_words;
 use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{ANSWERS, Receipt, Received};
+use netvm_abi::wire::{ANSWERS_PER_SLOT, Receipt, Received};
 use netvm_abi::{BounceId, Nanos, NodeId, Seq, Stamp};
 
 /// Answers that arrive between two acknowledgements at most.
-const ANSWERS_PER_ACK: u8 = ANSWERS as u8 / 8;
+const ANSWERS_PER_ACK: u8 = 16;
+/// Numbers of which an acknowledgement speaks one by one.
+const SAID: u32 = u64::BITS;
+/// It speaks of so many past the message that arrived last, where it cannot speak of all.
+const PAST_LATEST: i32 = 17;
 /// Of messages that arrive past one that is missing, one in so many is acknowledged at once.
 const EARLY_PER_ACK: u8 = 8;
 
-/// Which answers have been received.
+/// Which answers have been received. The bits stand elsewhere ([`Links::answered_of`]): one for each number that may be
+/// out, at its number modulo their count; those before `next` and from `end` on are clear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Answers {
     next: Seq,
-    /// Bit i: `next + i`; the lowest is clear.
-    seen: u128,
+    /// One past the highest number that has been received; `next`, if none is missing.
+    end: Seq,
+    /// The one that arrived last of those that did not come in order.
+    latest: Seq,
 }
 
 impl Answers {
-    /// Takes note of a number. Whether it is new; nothing, if no honest card sends it now.
-    fn take(&mut self, number: Seq) -> Option<bool> {
-        let ahead = number.since(self.next);
-        if ahead >= ANSWERS {
-            return (self.next.since(number) <= ANSWERS).then_some(false);
+    /// Nothing has been received before this number.
+    const fn begin(first: Seq) -> Self {
+        Self {
+            next: first,
+            end: first,
+            latest: first,
         }
-        if self.seen >> ahead & 1 != 0 {
+    }
+
+    /// Takes note of a number. Whether it is new; nothing, if no honest card sends it now.
+    #[inline]
+    fn take(&mut self, number: Seq, bits: &mut [u64]) -> Option<bool> {
+        if number == self.next && number == self.end {
+            self.next = number.plus(1);
+            self.end = self.next;
+            return Some(true);
+        }
+        self.take_out_of_order(number, bits)
+    }
+
+    #[cold]
+    fn take_out_of_order(&mut self, number: Seq, bits: &mut [u64]) -> Option<bool> {
+        let most = bits.len() as u32 * u64::BITS;
+        let ahead = number.since(self.next);
+        if ahead >= most && self.next.since(number) > most {
+            return None;
+        }
+        self.latest = number;
+        if ahead >= most {
             return Some(false);
         }
-        self.seen |= 1 << ahead;
-        let passed = self.seen.trailing_ones();
-        self.seen = self.seen.checked_shr(passed).unwrap_or(0);
-        self.next = self.next.plus(passed);
+        let (word, bit) = place_of(number, bits)?;
+        if *word & bit != 0 {
+            return Some(false);
+        }
+        *word |= bit;
+        if ahead >= self.end.since(self.next) {
+            self.end = number.plus(1);
+        }
+        while let Some((word, bit)) = place_of(self.next, bits).filter(|(word, bit)| **word & bit != 0) {
+            *word &= !bit;
+            self.next = self.next.plus(1);
+        }
         Some(true)
     }
 
-    /// As it is said in an acknowledgement: of the first ones past the gap.
-    const fn said(&self) -> Received {
+    /// Whether one is missing before one that has been received.
+    fn misses_some(&self) -> bool {
+        self.next != self.end
+    }
+
+    /// As it is said in an acknowledgement.
+    fn said(&self, bits: &[u64]) -> Received {
+        let from = self.next.plus(first_said(self.next, self.end, self.latest));
+        let at = from.index() / SAID as usize;
+        let word = |at: usize| bits.get(at & (bits.len().wrapping_sub(1))).copied().unwrap_or(0);
+        let both = u128::from(word(at)) | u128::from(word(at + 1)) << SAID;
         Received {
             next: self.next,
-            beyond: (self.seen >> 1) as u64,
+            from,
+            beyond: (both >> (from.0 % SAID)) as u64,
         }
     }
+}
+
+/// The bit of a number: as many as there are are a power of two.
+fn place_of(number: Seq, bits: &mut [u64]) -> Option<(&mut u64, u64)> {
+    let words = bits.len();
+    let word = bits.get_mut((number.index() / SAID as usize) & words.checked_sub(1)?)?;
+    Some((word, 1 << (number.0 % SAID)))
+}
+
+/// How far past `next` the bits of an acknowledgement begin: right behind it, if they reach `end`; else so that they reach
+/// some numbers past the one that arrived last.
+fn first_said(next: Seq, end: Seq, latest: Seq) -> u32 {
+    let known = end.since(next) as i32;
+    let reach = known.min((latest.since(next) as i32).saturating_add(PAST_LATEST));
+    if known <= SAID as i32 {
+        return 1;
+    }
+    (reach - SAID as i32).max(1) as u32
 }
 
 /// The receiving side of a link.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrivals {
     answers: Answers,
+    /// The request that arrived last of those that did not come in order.
+    latest: Seq,
     /// Answers since the last acknowledgement.
     unsaid: u8,
     /// The stamp of the frame that arrived last, and when.
@@ -72,10 +140,11 @@ impl Arrivals {
         Self::begin(Seq(0))
     }
 
-    /// Of a life whose first answer has this number.
+    /// Of a life whose first request, and whose first answer, have this number.
     pub(super) const fn begin(first: Seq) -> Self {
         Self {
-            answers: Answers { next: first, seen: 0 },
+            answers: Answers::begin(first),
+            latest: first,
             unsaid: 0,
             echo: None,
             repeats: 0,
@@ -100,15 +169,21 @@ impl Peer {
 
     /// Whether the answer to a request that has just come would find a number. If not, it is as if the wire had lost the
     /// request: it comes again, when the other card has said what it has of the answers before. Each request that has
-    /// not ended may ask for an answer, a window of the usual size at most.
+    /// not ended may ask for an answer.
     #[inline]
     pub(crate) fn has_room_for_answer(&self, seq: Seq) -> bool {
         let out = self.resend.answers_out();
-        out == 0 || out + (self.sequence.ahead_of_lsn(seq) + 1).min(ANSWERS / 2) <= ANSWERS
+        out == 0 || out + self.sequence.ahead_of_lsn(seq) < ANSWERS_PER_SLOT * self.sequence.size()
+    }
+
+    /// A request has come again: its sender has not heard that it is here.
+    pub(crate) const fn request_repeated(&mut self, seq: Seq) {
+        self.arrivals.latest = seq;
+        self.repeated();
     }
 
     /// A message has come again.
-    pub(crate) const fn repeated(&mut self) {
+    const fn repeated(&mut self) {
         self.arrivals.repeats = self.arrivals.repeats.wrapping_add(1);
         self.arrivals.news = true;
     }
@@ -142,11 +217,20 @@ pub(crate) enum Numbered {
 
 impl<S: Storage> Links<S> {
     /// A numbered answer has arrived in the present life of its link.
-    pub(crate) fn answer_numbered(&mut self, now: Nanos, id: NodeId, number: Seq, stamp: Stamp) -> Numbered {
-        let Some(peer) = self.get_mut(id) else {
+    pub(crate) fn answer_numbered(
+        &mut self,
+        env: &Env<S>,
+        now: Nanos,
+        (id, number): (NodeId, Seq),
+        stamp: Stamp,
+    ) -> Numbered {
+        let words = answer_words(env.config.geometry.window);
+        let at = id.index() * words;
+        let bits = self.answered.get_mut(at..at + words);
+        let (Some(peer), Some(bits)) = (self.peers.get_mut(id.index()), bits) else {
             return Numbered::Nonsense;
         };
-        match peer.arrivals.answers.take(number) {
+        match peer.arrivals.answers.take(number, bits) {
             None => Numbered::Nonsense,
             Some(false) => {
                 peer.stamped(now, stamp);
@@ -157,7 +241,7 @@ impl<S: Storage> Links<S> {
                 peer.stamped(now, stamp);
                 let arrivals = &mut peer.arrivals;
                 arrivals.unsaid += 1;
-                let gap = arrivals.answers.seen != 0;
+                let gap = arrivals.answers.misses_some();
                 Numbered::New {
                     acknowledge: gap || arrivals.unsaid >= ANSWERS_PER_ACK,
                 }
@@ -173,15 +257,19 @@ impl<S: Storage> Links<S> {
         has_arrived: impl Fn(BounceId) -> bool,
     ) -> Receipt {
         let window = u32::from(env.config.geometry.window);
-        let Some(peer) = self.get_mut(id) else {
+        let words = answer_words(env.config.geometry.window);
+        let at = id.index() * words;
+        let bits = self.answered.get(at..at + words).unwrap_or_default();
+        let Some(peer) = self.peers.get_mut(id.index()) else {
             return Receipt::default();
         };
         let (received, seen) = peer.sequence.received();
+        let from = first_said(received, seen, peer.arrivals.latest);
         let mut beyond = 0;
-        for ahead in 1..seen.since(received).min(65).min(window) {
+        for ahead in from..seen.since(received).min(from + SAID).min(window) {
             let number = received.plus(ahead);
             let arrived = has_arrived(env.config.slot_id(id, (number.0 & (window - 1)) as u16));
-            beyond |= u64::from(arrived) << (ahead - 1);
+            beyond |= u64::from(arrived) << (ahead - from);
         }
         let arrivals = &mut peer.arrivals;
         (arrivals.unsaid, arrivals.news) = (0, false);
@@ -195,8 +283,12 @@ impl<S: Storage> Links<S> {
             received
         };
         Receipt {
-            requests: Received { next, beyond },
-            answers: arrivals.answers.said(),
+            requests: Received {
+                next,
+                from: received.plus(from),
+                beyond,
+            },
+            answers: arrivals.answers.said(bits),
             echo,
             held,
             repeats: arrivals.repeats,
@@ -217,6 +309,7 @@ impl<S: Storage> Links<S> {
         let Some(peer) = self.peers.get_mut(id.index()) else {
             return false;
         };
+        peer.arrivals.latest = seq;
         // Not only the lowest that was missing: what has left again asks to be heard of.
         let filled = peer.sequence.received().1 != seq.plus(1);
         for _ in 0..window {
@@ -236,43 +329,84 @@ impl<S: Storage> Links<S> {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
     use super::*;
+    use netvm_abi::wire::answers;
+    use std::vec;
 
     #[test]
     fn each_answer_is_new_once_in_whatever_order() {
-        for start in [0u32, 5, u32::MAX - 70, u32::MAX] {
-            let mut answers = Answers {
-                next: Seq(start),
-                seen: 0,
-            };
-            for block in 0..20u32 {
-                for step in 0..ANSWERS {
-                    // All numbers of the block, in a scattered order.
-                    let number = Seq(start).plus(block * ANSWERS + (step * 37 + block) % ANSWERS);
-                    assert_eq!(answers.take(number), Some(true), "{number}");
-                    assert_eq!(answers.take(number), Some(false));
+        for window in [64u16, 256, 1024] {
+            let most = answers(window);
+            for start in [0u32, 5, u32::MAX - 70, u32::MAX] {
+                let mut answers = Answers::begin(Seq(start));
+                let mut bits = vec![0; answer_words(window)];
+                for block in 0..20u32 {
+                    for step in 0..most {
+                        // All numbers of the block, in a scattered order.
+                        let number = Seq(start).plus(block * most + (step * 37 + block) % most);
+                        assert_eq!(answers.take(number, &mut bits), Some(true), "{number}");
+                        assert_eq!(answers.take(number, &mut bits), Some(false));
+                    }
+                    assert_eq!(answers.next, Seq(start).plus((block + 1) * most));
+                    assert!(!answers.misses_some());
+                    assert!(bits.iter().all(|&word| word == 0));
+                    let far = |number: u32| Seq(answers.next.0.wrapping_sub(number));
+                    let (next, last, old) = (answers.next, far(1), far(most + 1));
+                    assert_eq!(answers.take(next.plus(most), &mut bits), None);
+                    assert_eq!(answers.take(last, &mut bits), Some(false));
+                    assert_eq!(answers.take(old, &mut bits), None);
                 }
-                assert_eq!(answers.next, Seq(start).plus((block + 1) * ANSWERS));
-                assert_eq!(answers.said().beyond, 0);
-                assert_eq!(answers.take(answers.next.plus(ANSWERS)), None);
-                assert_eq!(answers.take(Seq(answers.next.0.wrapping_sub(1))), Some(false));
-                assert_eq!(answers.take(Seq(answers.next.0.wrapping_sub(ANSWERS + 1))), None);
             }
         }
     }
 
     #[test]
     fn what_is_past_a_gap_is_said_by_a_bit_each() {
-        let mut answers = Answers {
-            next: Seq(10),
-            seen: 0,
+        let (mut answers, mut bits) = (Answers::begin(Seq(10)), [0; 2]);
+        assert_eq!(answers.take(Seq(11), &mut bits), Some(true));
+        assert_eq!(answers.take(Seq(13), &mut bits), Some(true));
+        let said = |next, from, beyond| Received {
+            next: Seq(next),
+            from: Seq(from),
+            beyond,
         };
-        assert_eq!(answers.take(Seq(11)), Some(true));
-        assert_eq!(answers.take(Seq(13)), Some(true));
-        let said = answers.said();
-        assert_eq!((said.next, said.beyond), (Seq(10), 0b101));
-        assert_eq!(answers.take(Seq(10)), Some(true));
-        let said = answers.said();
-        assert_eq!((said.next, said.beyond), (Seq(12), 0b1));
+        assert_eq!(answers.said(&bits), said(10, 11, 0b101));
+        assert_eq!(answers.take(Seq(10), &mut bits), Some(true));
+        assert_eq!(answers.said(&bits), said(12, 13, 0b1));
+    }
+
+    #[test]
+    fn where_not_all_can_be_said_the_latest_is() {
+        for start in [0u32, u32::MAX - 100] {
+            let first = Seq(start);
+            let (mut answers, mut bits) = (Answers::begin(first), [0; 8]);
+            for ahead in 1..300 {
+                let number = first.plus(ahead);
+                assert_eq!(answers.take(number, &mut bits), Some(true));
+                let said = answers.said(&bits);
+                let (from, known) = (said.from.since(first), ahead.min(SAID));
+                assert_eq!(
+                    (said.next, from),
+                    (first, (ahead + 1).saturating_sub(SAID).max(1))
+                );
+                let all = u64::MAX >> (SAID - known.min(ahead + 1 - from));
+                assert_eq!(said.beyond, all, "{ahead}");
+            }
+            // One that comes again in the middle is spoken of, with those about it.
+            assert_eq!(answers.take(first.plus(100), &mut bits), Some(false));
+            let said = answers.said(&bits);
+            assert_eq!((said.from, said.beyond), (first.plus(100 + 17 - 64), u64::MAX));
+        }
+    }
+
+    #[test]
+    fn the_bits_reach_all_where_they_can() {
+        let at = |end: u32, latest: u32| first_said(Seq(7), Seq(7).plus(end), Seq(7).plus(latest));
+        assert_eq!([at(0, 0), at(1, 0), at(64, 3), at(64, 63)], [1; 4]);
+        assert_eq!([at(300, 299), at(300, 290), at(300, 100)], [236, 236, 53]);
+        assert_eq!(at(300, 2), 1);
+        assert_eq!(at(300, u32::MAX), 1, "before the first that is missing");
     }
 }

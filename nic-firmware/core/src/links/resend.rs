@@ -23,7 +23,7 @@ use crate::config::{Config, Timers};
 use crate::env::Env;
 use crate::platform::Payload;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{ANSWERS, OwnHeader, Receipt};
+use netvm_abi::wire::{OwnHeader, Receipt, answers};
 use netvm_abi::{Nanos, NodeId, Seq, StagingId, Stamp};
 
 /// A message leaves again so often as soon as it has been overtaken; then it waits, longer each time.
@@ -263,7 +263,7 @@ impl<S: Storage> Links<S> {
         let next = peer.credits.next();
         let resend = &mut peer.resend;
         let number = resend.next_answer;
-        if resend.answers_out() >= ANSWERS || !self.copies.reserve() {
+        if resend.answers_out() >= answers(env.config.geometry.window) || !self.copies.reserve() {
             env.counters.answers_unkept += 1;
             return false;
         }
@@ -599,9 +599,10 @@ pub(super) fn pass<S: Storage>(
 #[inline(always)]
 pub(super) fn kept_index(config: &Config, id: NodeId, (lane, number): (Lane, Seq)) -> usize {
     let window = usize::from(config.geometry.window);
-    let own = id.index() * (window + ANSWERS as usize);
+    let answers = answers(config.geometry.window) as usize;
+    let own = id.index() * (window + answers);
     match lane {
         Lane::Requests => own + (number.index() & (window - 1)),
-        Lane::Answers => own + window + number.index() % ANSWERS as usize,
+        Lane::Answers => own + window + (number.index() & (answers - 1)),
     }
 }

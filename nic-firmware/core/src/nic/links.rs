@@ -8,7 +8,7 @@ use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::port_area::ErrorRecord;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Header, Receipt};
+use netvm_abi::wire::{Header, Receipt, Received};
 use netvm_abi::{BounceId, Incarnation, Nanos, NodeId, Seq};
 
 /// Peers of each kind that one call serves at most.
@@ -70,7 +70,7 @@ impl<S: Storage> Nic<S> {
         // What has ended has been received, whatever the receipt says: its number may come again.
         let mut receipt = *receipt;
         if seq.is_after(receipt.requests.next) {
-            (receipt.requests.next, receipt.requests.beyond) = (seq, 0);
+            receipt.requests = Received::before(seq);
         }
         self.receipt_arrives(p, now, id, &receipt);
     }

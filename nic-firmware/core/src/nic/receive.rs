@@ -154,7 +154,10 @@ impl<S: Storage> Nic<S> {
             return true;
         };
         let id = header.source();
-        match self.links.answer_numbered(now, id, number, header.stamp()) {
+        match self
+            .links
+            .answer_numbered(&self.env, now, (id, number), header.stamp())
+        {
             Numbered::New { acknowledge: false } => self.links.arm_ack(&self.env, id, now),
             Numbered::New { acknowledge: true } => self.send_ack(p, id),
             Numbered::Again => {
@@ -362,7 +365,7 @@ impl<S: Storage> Nic<S> {
         let id = header.source();
         if let Some(peer) = self.links.get_mut(id).filter(|peer| peer.is_lossy()) {
             peer.stamped(now, header.stamp());
-            peer.repeated();
+            peer.request_repeated(header.seq());
             self.send_ack(p, id);
         }
     }

@@ -133,9 +133,9 @@ impl Again {
     fn said(&mut self, frame: &[u8], message: &Message) -> Result<(), String> {
         let pair = |at| u64::from(word(frame, at)) | u64::from(word(frame, at + 4)) << 32;
         let lives = (message.destination_life, message.source_life);
-        for (answers, next, beyond) in [
-            (false, word(frame, 28), pair(32)),
-            (true, word(frame, NUMBER), pair(64)),
+        for (answers, next, from, beyond) in [
+            (false, word(frame, 28), word(frame, 72), pair(32)),
+            (true, word(frame, NUMBER), word(frame, 76), pair(64)),
         ] {
             let lane = (message.destination, message.source, answers);
             let Some(numbers) = self.lanes.get_mut(&lane).filter(|numbers| numbers.lives == lives) else {
@@ -152,7 +152,7 @@ impl Again {
             claimed.extend(
                 (0..64)
                     .filter(|bit| beyond >> bit & 1 != 0)
-                    .map(|bit| next.wrapping_add(1 + bit)),
+                    .map(|bit| from.wrapping_add(bit)),
             );
             if let Some(number) = claimed.iter().find(|number| !numbers.arrived.contains(number)) {
                 return Err(format!(
@@ -187,8 +187,8 @@ mod tests {
         header.destination_incarnation = Incarnation(7);
         header.set_receipt(&Receipt {
             requests: Received {
-                next: Seq(next),
                 beyond,
+                ..Received::before(Seq(next))
             },
             ..Receipt::default()
         });
