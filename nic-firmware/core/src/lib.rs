@@ -22,7 +22,6 @@ pub mod counters;
 mod dispatch;
 mod dmas;
 mod env;
-mod free_set;
 mod inbound;
 mod links;
 mod nic;

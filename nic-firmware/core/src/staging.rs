@@ -11,7 +11,6 @@
 
 use crate::dmas::{Access, Dmas, Holder, PageWanted};
 use crate::env::Env;
-use crate::free_set::FreeSet;
 use crate::platform::{Dma, Platform};
 use crate::ports::{Port, Ports};
 use crate::queue::Fifo;
@@ -20,6 +19,9 @@ use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::{BounceId, ByteLen, Generation, PageOffset, PortId, SegmentId, StagingId, VirtAddr, Vpn};
+
+/// No buffer.
+const NONE: u16 = u16::MAX;
 
 /// What a buffer is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +79,8 @@ pub struct Buffer {
     copied: bool,
     /// Its message has a copy: it is free when that message has been received.
     kept: bool,
+    /// Of a free buffer, the one that is free below it.
+    below: u16,
 }
 
 impl Buffer {
@@ -92,6 +96,7 @@ impl Buffer {
         attempts: 0,
         copied: false,
         kept: false,
+        below: NONE,
     };
 }
 
@@ -109,7 +114,8 @@ pub(crate) enum Answered {
 /// All staging buffers: which are free, and how many each share has.
 pub(crate) struct Staging<S: Storage> {
     table: S::Table<Buffer>,
-    free: FreeSet,
+    /// The free buffer that is taken next, which is the one that became free last; the others stand below it.
+    top: u16,
     for_ports: u16,
     for_reads: u16,
     /// Of those for ports, those whose page the host has been asked for.
@@ -120,19 +126,31 @@ pub(crate) struct Staging<S: Storage> {
 
 impl<S: Storage> Staging<S> {
     pub(crate) fn new(table: S::Table<Buffer>) -> Self {
-        Self {
-            free: FreeSet::all(table.len() as u16),
-            table,
+        let mut staging = Self {
+            top: NONE,
             for_ports: 0,
             for_reads: 0,
             missing: 0,
             waiting_reads: Fifo::new(),
+            table,
+        };
+        for index in (0..staging.count()).rev() {
+            staging.push_free(StagingId(index));
+        }
+        staging
+    }
+
+    /// A buffer is free: it is the next to be taken.
+    fn push_free(&mut self, id: StagingId) {
+        if let Some(buffer) = self.table.get_mut(id.index()) {
+            buffer.below = self.top;
+            self.top = id.0;
         }
     }
 
     /// Buffers that are not free.
     pub(crate) fn held(&self) -> u32 {
-        u32::from(self.count().saturating_sub(self.free.len()))
+        u32::from(self.for_ports) + u32::from(self.for_reads)
     }
 
     /// The number of buffers.
@@ -199,8 +217,9 @@ impl<S: Storage> Staging<S> {
     }
 
     fn take(&mut self, new: Buffer) -> Option<StagingId> {
-        let index = self.free.take()?;
+        let index = self.top;
         let buffer = self.table.get_mut(usize::from(index))?;
+        self.top = buffer.below;
         let generation = buffer.generation.wrapping_add(1);
         *buffer = Buffer {
             state: State::Waiting,
@@ -213,7 +232,7 @@ impl<S: Storage> Staging<S> {
     /// Whether a served read could get a buffer.
     fn has_one_for_reads(&self) -> bool {
         let count = self.count();
-        !self.free.is_empty() && self.for_reads < count - count / 4
+        self.top != NONE && self.for_reads < count - count / 4
     }
 
     /// Lets a read of another node wait for a buffer.
@@ -252,8 +271,9 @@ impl<S: Storage> Staging<S> {
         buffer.state = State::Free;
         buffer.kept = false;
         buffer.owner = StagingFor::Nothing;
-        self.free.put(id.0);
-        match buffer.payer {
+        let payer = buffer.payer;
+        self.push_free(id);
+        match payer {
             Payer::Port(port) => {
                 self.for_ports = self.for_ports.saturating_sub(1);
                 if let Some(port) = ports.get_mut(port) {
@@ -370,7 +390,7 @@ impl<S: Storage> Staging<S> {
             buffer.owner = StagingFor::Nothing;
         }
         if mutant::is(Mutant::StagingFreedEarly) {
-            self.free.put(id.0);
+            self.push_free(id);
         }
     }
 
