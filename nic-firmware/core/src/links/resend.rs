@@ -27,7 +27,7 @@ use netvm_abi::wire::{OwnHeader, Receipt, answers};
 use netvm_abi::{Nanos, NodeId, Seq, StagingId, Stamp};
 
 /// A message leaves again so often as soon as it has been overtaken; then it waits, longer each time.
-const AT_ONCE: u8 = 3;
+const AT_ONCE: u8 = 8;
 /// So many of those that wait longer are looked at, at most.
 const LOOKS: usize = 64;
 /// The reordering window grows at most by this factor.
