@@ -60,6 +60,7 @@ f.answer = ProtoField.uint32("netvm.answer", "Number of the answer")
 f.requests_next = ProtoField.uint32("netvm.ack.requests.next", "Lowest request not received")
 f.requests_from = ProtoField.uint32("netvm.ack.requests.from", "Request of the first bit")
 f.requests_beyond = ProtoField.uint64("netvm.ack.requests.beyond", "Requests received from there", base.HEX)
+f.requests_ended = ProtoField.uint16("netvm.ack.requests.ended", "Requests from there that have landed, if received")
 f.answers_next = ProtoField.uint32("netvm.ack.answers.next", "Lowest answer not received")
 f.answers_from = ProtoField.uint32("netvm.ack.answers.from", "Answer of the first bit")
 f.answers_beyond = ProtoField.uint64("netvm.ack.answers.beyond", "Answers received from there", base.HEX)
@@ -85,7 +86,7 @@ local message = {
 local receipt = {
     { 28, 4, "requests_next" }, { 32, 8, "requests_beyond" }, { 40, 4, "answers_next" }, { 44, 4, "echo" },
     { 48, 4, "held" }, { 52, 4, "repeats" }, { 64, 8, "answers_beyond" }, { 72, 4, "requests_from" },
-    { 76, 4, "answers_from" },
+    { 76, 4, "answers_from" }, { 58, 2, "requests_ended" },
 }
 
 local function is_message(buffer)

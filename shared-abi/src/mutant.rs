@@ -145,6 +145,8 @@ pub enum Mutant {
     GapReceived = 101,
     /// P6: the copy of an answer that has been received is kept.
     CopyKept = 102,
+    /// P2: what is held and has not landed counts as ended, past a message that is missing.
+    HeldEnded = 103,
 }
 
 /// Whether this process runs `mutant`.

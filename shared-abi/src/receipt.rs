@@ -9,7 +9,7 @@
 //! a receipt takes; this file is the one place that knows.
 
 use crate::raw_header::RawHeader;
-use crate::units::{CapabilitySlot, NotificationId, OpId, Seq, Stamp, VirtAddr};
+use crate::units::{CapabilitySlot, Epoch, NotificationId, OpId, Seq, Stamp, VirtAddr};
 use crate::wire::{HEADER_WORDS, Header, Kind, MessageFlags};
 use crate::words::join;
 use core::borrow::Borrow;
@@ -56,6 +56,9 @@ impl Received {
 pub struct Receipt {
     /// Requests received.
     pub requests: Received,
+    /// Of the numbers from [`requests.from`](Received::from) on so many: those that have been received have ended, too. They
+    /// have landed, or failed.
+    pub ended: u16,
     /// Numbered answers received.
     pub answers: Received,
     /// The stamp of the frame that arrived last, repeated.
@@ -67,6 +70,15 @@ pub struct Receipt {
 }
 
 impl Receipt {
+    /// The requests past one that is missing of which it says that they have ended.
+    pub fn ended_beyond(&self) -> impl Iterator<Item = Seq> {
+        let Received { from, beyond, .. } = self.requests;
+        let count = u32::from(self.ended).min(u64::BITS);
+        (0..count)
+            .filter(move |bit| beyond >> bit & 1 != 0)
+            .map(move |bit| from.plus(bit))
+    }
+
     /// In [`held`](Self::held): no frame of this life has arrived yet.
     pub const NO_ECHO: u32 = u32::MAX;
 }
@@ -75,6 +87,7 @@ impl Header {
     /// Makes an acknowledgement say what has been received.
     pub const fn set_receipt(&mut self, receipt: &Receipt) {
         self.notification = NotificationId(receipt.requests.next.0);
+        self.epoch = Epoch(receipt.ended);
         self.address = VirtAddr(receipt.requests.beyond);
         self.capability = CapabilitySlot(receipt.answers.next.0);
         self.raw.operand = receipt.answers.beyond;
@@ -96,6 +109,7 @@ impl<W: Borrow<[u32; HEADER_WORDS]>> RawHeader<W> {
                 from: requests_from,
                 beyond: self.address().0,
             },
+            ended: self.epoch().0,
             answers: Received {
                 next: Seq(self.capability().0),
                 from: answers_from,
@@ -142,6 +156,7 @@ mod tests {
                 from: Seq(3),
                 beyond: 0x8000_0000_0000_0005,
             },
+            ended: 0xBEEF,
             answers: Received {
                 next: Seq(7),
                 from: Seq(0xFFFF_0000),

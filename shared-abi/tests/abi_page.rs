@@ -321,6 +321,7 @@ fn acknowledgement_fields() {
         said(|_, r| r.echo = Stamp(u32::MAX)),
         said(|_, r| r.held = u32::MAX),
         said(|_, r| r.repeats = u32::MAX),
+        said(|_, r| r.ended = u16::MAX),
         said(|_, r| r.answers.beyond = u64::MAX),
         said(|_, r| r.requests.from = Seq(u32::MAX)),
         said(|_, r| r.answers.from = Seq(u32::MAX)),

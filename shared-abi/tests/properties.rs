@@ -320,9 +320,10 @@ proptest! {
 
     /// An acknowledgement says what its receipt says, its sequence number and its stamp, and nothing else.
     #[test]
-    fn receipts_come_back(header in headers(), word in any::<[u32; 7]>(), beyond in any::<[u64; 2]>()) {
+    fn receipts_come_back(header in headers(), word in any::<[u32; 7]>(), beyond in any::<[u64; 2]>(), ended: u16) {
         let receipt = Receipt {
             requests: Received { next: Seq(word[0]), from: Seq(word[5]), beyond: beyond[0] },
+            ended,
             answers: Received { next: Seq(word[1]), from: Seq(word[6]), beyond: beyond[1] },
             echo: Stamp(word[2]),
             held: word[3],

@@ -6,7 +6,7 @@ mod streams;
 mod units;
 
 pub(crate) use slot::Slot;
-pub(crate) use slot::SlotState;
+pub(crate) use slot::{Presence, SlotState};
 pub(crate) use streams::Stream;
 pub(crate) use units::UNITS;
 pub(crate) use units::Unit;
@@ -96,6 +96,15 @@ impl<S: Storage> Inbound<S> {
 
     /// Whether a message is in a slot.
     pub(crate) fn has_arrived(&self, at: BounceId) -> bool {
-        self.state(at).is_some_and(|state| state != SlotState::Missing)
+        self.presence(at) != Presence::Missing
+    }
+
+    /// What a slot has of its message.
+    pub(crate) fn presence(&self, at: BounceId) -> Presence {
+        match self.state(at) {
+            None | Some(SlotState::Missing) => Presence::Missing,
+            Some(SlotState::Landed | SlotState::Failed) => Presence::Ended,
+            Some(_) => Presence::Held,
+        }
     }
 }

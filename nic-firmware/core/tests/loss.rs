@@ -339,6 +339,7 @@ fn receipts_that_no_honest_card_sends_are_ignored() {
             (ack.source_incarnation, ack.destination_incarnation) = (Incarnation(1), Incarnation(2));
             ack.set_receipt(&Receipt {
                 requests: received,
+                ended: next as u16,
                 answers: received,
                 echo: Stamp(next),
                 held: next,

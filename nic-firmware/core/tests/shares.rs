@@ -137,3 +137,29 @@ fn ports_whose_sources_do_not_come_leave_some_for_one_whose_pages_are_there() {
     fill(&mut world, 1, THERE);
     assert!(filling(&world) > 0, "a port whose pages are there finds a buffer");
 }
+
+/// Past a message that the wire loses, a port has the place of each message back that has landed, up to the whole window.
+/// What waits for its page holds its place: half of a window, and no more.
+#[test]
+fn a_lost_message_keeps_what_has_landed_from_no_port() {
+    for (there, left) in [(true, 64), (false, 32)] {
+        let mut world = World::connect(World::with(2, 0, geometry(2), |_| {}).lossy());
+        world.nodes[1].grant(3, &capability(0));
+        world.nodes[1].map(1, 0x10000, 5, true);
+        let first = world.nodes[0].counters().messages_sent;
+        world.lost =
+            Box::new(|message| message.header.kind == wire::Kind::Write && message.header.op == OpId(1));
+        let to = |op: u32| if there || op == 1 { 0x10000 } else { 0x11000 };
+        for op in 1..=80 {
+            while !world.nodes[0].post(1, &inline(op, to(op), 8), &[1; 8]) {
+                if !world.step() {
+                    break;
+                }
+            }
+            world.run();
+        }
+        let counters = world.nodes[0].counters();
+        assert_eq!(counters.messages_sent - first, left, "pages there: {there}");
+        assert_eq!(counters.links_lost, 0);
+    }
+}

@@ -79,6 +79,7 @@ const RECEIPT: Receipt = Receipt {
         from: Seq(41),
         beyond: 0x8000_0000_0000_0005,
     },
+    ended: 2,
     answers: Received {
         next: Seq(7),
         from: Seq(8),

@@ -146,6 +146,7 @@ fn every_mutant_is_caught_by_its_checker() {
         (Mutant::AnswerActsAgain, Promise::P2),
         (Mutant::GapReceived, Promise::P2),
         (Mutant::CopyKept, Promise::P6),
+        (Mutant::HeldEnded, Promise::P2),
     ];
     let mut survivors = Vec::new();
     for (broken, promise) in cases {

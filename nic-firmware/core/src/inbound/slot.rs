@@ -33,6 +33,17 @@ pub(crate) enum SlotState {
     Failed,
 }
 
+/// What a slot has of its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// Nothing.
+    Missing,
+    /// The message, which has not landed.
+    Held,
+    /// It has landed or failed.
+    Ended,
+}
+
 /// A slot.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot {

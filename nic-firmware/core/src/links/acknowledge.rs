@@ -2,26 +2,48 @@
 
 use super::Links;
 use crate::env::Env;
+use crate::inbound::Presence;
 use crate::platform::{Payload, Platform};
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Body, OwnHeader};
 use netvm_abi::{BounceId, Nanos, NodeId, Seq, Stamp};
 
 impl<S: Storage> Links<S> {
-    /// Acknowledges what has landed and what has been received; `has_arrived` knows of each request.
+    /// Acknowledges what has landed and what has been received; `presence` knows of each request. Of a wide window what
+    /// arrived last may be far from the highest number: it takes a second one to speak of both.
     pub(crate) fn send_ack<P: Platform>(
         &mut self,
         p: &mut P,
         env: &mut Env<S>,
         id: NodeId,
-        has_arrived: impl Fn(BounceId) -> bool,
+        presence: impl Fn(BounceId) -> Presence,
+    ) {
+        let Some(peer) = self.get_mut(id) else {
+            return;
+        };
+        if peer.leaves_some_unsaid() {
+            let latest = peer.speaks_of_highest();
+            self.send_one_ack(p, env, id, &presence);
+            if let Some(peer) = self.get_mut(id) {
+                peer.speaks_of(latest);
+            }
+        }
+        self.send_one_ack(p, env, id, presence);
+    }
+
+    fn send_one_ack<P: Platform>(
+        &mut self,
+        p: &mut P,
+        env: &mut Env<S>,
+        id: NodeId,
+        presence: impl Fn(BounceId) -> Presence,
     ) {
         let Some(peer) = self.get_mut(id) else {
             return;
         };
         peer.sequence.acknowledged();
         let lsn = peer.sequence.lsn();
-        let receipt = self.receipt(env, id, has_arrived);
+        let receipt = self.receipt(env, id, presence);
         let mut header = self.session_header(env, Body::Ack, id);
         (header.seq, header.stamp) = (lsn, Stamp::of(env.now));
         header.set_receipt(&receipt);
@@ -47,7 +69,7 @@ impl<S: Storage> Links<S> {
             peer.has_credits_back();
         }
         for step in 0..freed.min(window) {
-            self.settle(&env.config, id, first.plus(step).0);
+            self.settle(&env.config, id, first.plus(step));
         }
         true
     }

@@ -5,13 +5,13 @@ use super::{Links, Peer, Timer};
 use crate::config::Config;
 use crate::env::Env;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::OwnHeader;
+use netvm_abi::wire::{OwnHeader, Receipt};
 use netvm_abi::{Epoch, Generation, Incarnation, Nanos, NodeId, OpId, PortId, Seq, Stamp};
 
 /// A port's sending side towards one node.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sender {
-    /// Window slots that it holds: reserved or not acknowledged.
+    /// Window slots that it holds: reserved, or of a message that has not ended as far as this side knows.
     share: u16,
     /// In which epoch an operation was lost before the receiver could know of it: what follows is held back.
     lost: Option<Epoch>,
@@ -34,6 +34,8 @@ pub struct Outgoing {
     pub(crate) epoch: Epoch,
     pub(crate) op: OpId,
     pub(crate) generation: Generation,
+    /// It is known to have ended, and its port has its slot back, though one before it has not.
+    pub(crate) settled: bool,
 }
 
 /// A port's way to a node.
@@ -176,14 +178,34 @@ impl<S: Storage> Links<S> {
         }
     }
 
-    /// A message has been acknowledged, or has been lost: its port has one window slot more.
-    pub(super) fn settle(&mut self, config: &Config, id: NodeId, seq: u32) -> Option<Outgoing> {
-        let slot = config.slot_id(id, (seq % u32::from(config.geometry.window)) as u16);
-        let out = self.outgoing.get(slot.index()).copied()?;
-        if let Some(sender) = self.senders.get_mut(config.stream_index(id, out.port)) {
+    /// A message has been acknowledged, or has been lost: its port has one window slot more, if it has not got it before.
+    pub(super) fn settle(&mut self, config: &Config, id: NodeId, seq: Seq) -> Option<Outgoing> {
+        let window = u32::from(config.geometry.window);
+        let slot = config.slot_id(id, (seq.0 & (window - 1)) as u16);
+        let place = self.outgoing.get_mut(slot.index())?;
+        let out = *place;
+        place.settled = true;
+        if !out.settled
+            && let Some(sender) = self.senders.get_mut(config.stream_index(id, out.port))
+        {
             sender.share = sender.share.saturating_sub(1);
         }
         Some(out)
+    }
+
+    /// Messages past one that is missing have ended. Their ports may have others on the way: the window's slots stay
+    /// taken until the LSN has passed them, but a port that has little waiting at the receiver is not held up by the loss of
+    /// one message before it has used the whole window.
+    pub(crate) fn settle_ended(&mut self, config: &Config, id: NodeId, receipt: &Receipt) {
+        for seq in receipt.ended_beyond() {
+            let Some(credits) = self.get(id).map(|peer| peer.credits) else {
+                return;
+            };
+            // Of what has not been sent an honest card says nothing.
+            if seq.since(credits.acked()) < credits.in_flight() {
+                self.settle(config, id, seq);
+            }
+        }
     }
 
     /// Takes the oldest message that has left and is not acknowledged. The link is lost, so it is not known whether
@@ -195,6 +217,6 @@ impl<S: Storage> Links<S> {
         }
         let seq = peer.credits.acked();
         peer.credits.acknowledge(seq.plus(1));
-        self.settle(&env.config, id, seq.0)
+        self.settle(&env.config, id, seq)
     }
 }

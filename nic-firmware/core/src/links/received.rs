@@ -7,6 +7,7 @@
 
 use super::{Links, Peer};
 use crate::env::Env;
+use crate::inbound::Presence;
 use crate::tables::answer_words;
 use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::storage::Storage;
@@ -19,8 +20,18 @@ const ANSWERS_PER_ACK: u8 = 16;
 const SAID: u32 = u64::BITS;
 /// It speaks of so many past the message that arrived last, where it cannot speak of all.
 const PAST_LATEST: i32 = 17;
-/// Of messages that arrive past one that is missing, one in so many is acknowledged at once.
-const EARLY_PER_ACK: u8 = 8;
+/// Messages past one that is missing are counted up to here, and then anew.
+const EARLY_ROUND: u8 = 128;
+
+/// Of messages that arrive past one that is missing, one in so many is acknowledged at once: each is spoken of at least
+/// twice, and in a window often enough.
+const fn early_per_ack(window: u32) -> u8 {
+    match window / 8 {
+        ..=8 => 8,
+        few @ ..32 => few as u8,
+        _ => SAID as u8 / 2,
+    }
+}
 
 /// Which answers have been received. The bits stand elsewhere ([`Links::answered_of`]): one for each number that may be
 /// out, at its number modulo their count; those before `next` and from `end` on are clear.
@@ -87,6 +98,9 @@ impl Answers {
 
     /// As it is said in an acknowledgement.
     fn said(&self, bits: &[u64]) -> Received {
+        if !self.misses_some() {
+            return Received::before(self.next);
+        }
         let from = self.next.plus(first_said(self.next, self.end, self.latest));
         let at = from.index() / SAID as usize;
         let word = |at: usize| bits.get(at & (bits.len().wrapping_sub(1))).copied().unwrap_or(0);
@@ -131,6 +145,9 @@ pub(super) struct Arrivals {
     repeats: u32,
     /// Messages since the last one that was acknowledged for coming past one that is missing.
     early: u8,
+    /// Messages have arrived ahead of all others, past one that is missing, and no acknowledgement has spoken of them. One
+    /// that speaks of lower numbers vouches for the time at which these left, and its reader would take them for lost.
+    unsaid_ahead: bool,
     /// Something has been received since the last acknowledgement.
     news: bool,
 }
@@ -147,6 +164,7 @@ impl Arrivals {
             latest: first,
             unsaid: 0,
             echo: None,
+            unsaid_ahead: false,
             repeats: 0,
             early: 0,
             news: false,
@@ -182,6 +200,37 @@ impl Peer {
         self.repeated();
     }
 
+    /// Whether an acknowledgement now would not speak of what has arrived ahead of all others since the one before.
+    #[inline]
+    pub(super) fn leaves_some_unsaid(&self) -> bool {
+        self.arrivals.unsaid_ahead && !self.speaks_of_end()
+    }
+
+    /// Whether an acknowledgement now speaks of the highest numbers that have arrived.
+    #[cold]
+    fn speaks_of_end(&self) -> bool {
+        let ((received, seen), Arrivals { answers, latest, .. }) = (self.sequence.received(), &self.arrivals);
+        [
+            (received, seen, *latest),
+            (answers.next, answers.end, answers.latest),
+        ]
+        .into_iter()
+        .all(|(next, end, latest)| end.since(next) <= first_said(next, end, latest) + SAID)
+    }
+
+    /// Has the next acknowledgement speak of the highest numbers. Gives what it would have spoken of.
+    pub(super) const fn speaks_of_highest(&mut self) -> [Seq; 2] {
+        let arrivals = &mut self.arrivals;
+        let before = [arrivals.latest, arrivals.answers.latest];
+        (arrivals.latest, arrivals.answers.latest) = (self.sequence.received().1, arrivals.answers.end);
+        before
+    }
+
+    /// Has the next acknowledgement speak of these, of requests and answers.
+    pub(super) const fn speaks_of(&mut self, [requests, answers]: [Seq; 2]) {
+        (self.arrivals.latest, self.arrivals.answers.latest) = (requests, answers);
+    }
+
     /// A message has come again.
     const fn repeated(&mut self) {
         self.arrivals.repeats = self.arrivals.repeats.wrapping_add(1);
@@ -189,15 +238,16 @@ impl Peer {
     }
 
     /// A request has arrived past one that is missing, or has filled such a gap: whether its sender is to hear at once.
-    /// It is, of the first one past a gap, of some that follow, and of each that fills one.
+    /// It is, of the first ones past a gap, of some that follow, and of each that fills one. The very first may have left
+    /// too shortly after the missing one to tell that it is lost; one that soon follows has not.
     const fn gap_is_news(&mut self, filled: bool) -> bool {
-        let first = self.arrivals.early == 0;
-        self.arrivals.early = (self.arrivals.early + 1) % EARLY_PER_ACK;
+        let past = self.arrivals.early;
+        self.arrivals.early = (past + 1) % EARLY_ROUND;
         let (received, seen) = self.sequence.received();
         if received.0 == seen.0 {
             self.arrivals.early = 0;
         }
-        first || filled
+        filled || matches!(past, 0 | 3) || past.is_multiple_of(early_per_ack(self.sequence.size()))
     }
 }
 
@@ -242,6 +292,7 @@ impl<S: Storage> Links<S> {
                 let arrivals = &mut peer.arrivals;
                 arrivals.unsaid += 1;
                 let gap = arrivals.answers.misses_some();
+                arrivals.unsaid_ahead |= gap && arrivals.answers.end == number.plus(1);
                 Numbered::New {
                     acknowledge: gap || arrivals.unsaid >= ANSWERS_PER_ACK,
                 }
@@ -254,7 +305,7 @@ impl<S: Storage> Links<S> {
         &mut self,
         env: &Env<S>,
         id: NodeId,
-        has_arrived: impl Fn(BounceId) -> bool,
+        presence: impl Fn(BounceId) -> Presence,
     ) -> Receipt {
         let window = u32::from(env.config.geometry.window);
         let words = answer_words(env.config.geometry.window);
@@ -264,15 +315,22 @@ impl<S: Storage> Links<S> {
             return Receipt::default();
         };
         let (received, seen) = peer.sequence.received();
-        let from = first_said(received, seen, peer.arrivals.latest);
-        let mut beyond = 0;
-        for ahead in from..seen.since(received).min(from + SAID).min(window) {
-            let number = received.plus(ahead);
-            let arrived = has_arrived(env.config.slot_id(id, (number.0 & (window - 1)) as u16));
-            beyond |= u64::from(arrived) << (ahead - from);
+        let (mut from, mut beyond, mut ended) = (1, 0, None);
+        if received != seen {
+            from = first_said(received, seen, peer.arrivals.latest);
+            for ahead in from..seen.since(received).min(from + SAID).min(window) {
+                let number = received.plus(ahead);
+                let presence = presence(env.config.slot_id(id, (number.0 & (window - 1)) as u16));
+                beyond |= u64::from(presence != Presence::Missing) << (ahead - from);
+                if presence == Presence::Held && !mutant::is(Mutant::HeldEnded) {
+                    ended = ended.or(Some(ahead - from));
+                }
+            }
         }
         let arrivals = &mut peer.arrivals;
         (arrivals.unsaid, arrivals.news) = (0, false);
+        let answers = arrivals.answers.said(bits);
+        arrivals.unsaid_ahead = false;
         let (echo, held) = match arrivals.echo {
             Some((stamp, at)) => (stamp, Stamp::of(env.now).since(at)),
             None => (Stamp(0), Receipt::NO_ECHO),
@@ -288,7 +346,8 @@ impl<S: Storage> Links<S> {
                 from: received.plus(from),
                 beyond,
             },
-            answers: arrivals.answers.said(bits),
+            ended: ended.unwrap_or(SAID) as u16,
+            answers,
             echo,
             held,
             repeats: arrivals.repeats,
@@ -312,6 +371,7 @@ impl<S: Storage> Links<S> {
         peer.arrivals.latest = seq;
         // Not only the lowest that was missing: what has left again asks to be heard of.
         let filled = peer.sequence.received().1 != seq.plus(1);
+        peer.arrivals.unsaid_ahead |= !filled;
         for _ in 0..window {
             let (received, seen) = peer.sequence.received();
             let at = env.config.slot_id(id, (received.0 & (window - 1)) as u16);

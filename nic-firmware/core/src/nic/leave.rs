@@ -114,6 +114,7 @@ impl<S: Storage> Nic<S> {
             epoch,
             op: header.op(),
             generation: owner,
+            settled: false,
         };
         let seq = way.assign();
         let watched = way.number(&self.env.config, now, header, out, seq);

@@ -49,7 +49,7 @@ impl<S: Storage> Nic<S> {
     pub(super) fn send_ack<P: Platform>(&mut self, p: &mut P, id: NodeId) {
         let inbound = &self.inbound;
         self.links
-            .send_ack(p, &mut self.env, id, |at| inbound.has_arrived(at));
+            .send_ack(p, &mut self.env, id, |at| inbound.presence(at));
     }
 
     /// An acknowledgement: gives window slots back to their ports, lets go of what has been received, and sends again
@@ -77,6 +77,7 @@ impl<S: Storage> Nic<S> {
 
     #[inline(never)]
     fn receipt_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId, receipt: &Receipt) {
+        self.links.settle_ended(&self.env.config, id, receipt);
         let (staging, ports) = (&mut self.staging, &mut self.ports);
         self.links.confirm(&self.env.config, now, id, receipt, |buffer| {
             staging.received(ports, buffer)

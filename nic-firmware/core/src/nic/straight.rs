@@ -60,6 +60,7 @@ impl<S: Storage> Nic<S> {
             epoch: header.epoch(),
             op: header.op(),
             generation,
+            settled: false,
         };
         let watched = way.number(config, now, header, out, seq);
         env.counters.commands += 1;

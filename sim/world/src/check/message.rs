@@ -84,6 +84,14 @@ impl Message {
         (bytes.len() >= HEAD + message.len as usize).then_some(message)
     }
 
+    /// Of an acknowledgement: the requests past one that is missing of which it says that they have landed or failed.
+    pub(crate) fn ended_beyond(&self) -> impl Iterator<Item = u32> {
+        let (from, beyond) = (self.compare as u32, self.address);
+        (0..u32::from(self.epoch).min(64))
+            .filter(move |bit| beyond >> bit & 1 != 0)
+            .map(move |bit| from.wrapping_add(bit))
+    }
+
     /// Bytes of an atomic request's operand: 4 or 8, or 32 for the opcodes from 32 on.
     pub(crate) const fn operand_bytes(&self) -> u32 {
         match (self.status, self.flags & 4) {

@@ -146,7 +146,7 @@ impl Checkers {
                 Box::new(p6_owners::Owners::default()),
                 Box::new(p5_isolation::Isolation::new(limits.window)),
                 Box::new(p5_notify::Notifies::default()),
-                Box::new(p7_bounded_work::BoundedWork),
+                Box::new(p7_bounded_work::BoundedWork::new(limits.window)),
                 Box::new(p1_stale_dma::StaleDma::default()),
                 Box::new(p1_buffers::Buffers::default()),
                 Box::new(p3_truthful_pages::TruthfulPages::default()),

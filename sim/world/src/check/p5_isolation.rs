@@ -116,7 +116,7 @@ impl Isolation {
             .entries
             .iter()
             .skip(skip)
-            .filter(|entry| entry.message.source_port == port && !entry.acked)
+            .filter(|entry| entry.message.source_port == port && !entry.settled)
             .count() as u32;
         if port != 0 && held > self.window / 2 {
             return Err(format!(

@@ -35,6 +35,8 @@ pub(in crate::check) struct Entry {
     pub(in crate::check) op: u32,
     /// The sender knows that it has landed.
     pub(in crate::check) acked: bool,
+    /// The same, or an acknowledgement has said so before its turn: the port has its slot back.
+    pub(in crate::check) settled: bool,
     /// It left after one of its stream and epoch that was lost.
     pub(super) behind: bool,
     /// Of an append: its bytes lie in a place.
@@ -155,8 +157,13 @@ impl Lane {
         while self.acked != message.seq && (message.seq.wrapping_sub(self.acked) as i32) > 0 {
             let seq = self.acked;
             let Some(entry) = self.entry_mut(seq) else { break };
-            entry.acked = true;
+            (entry.acked, entry.settled) = (true, true);
             self.acked = self.acked.wrapping_add(1);
+        }
+        for seq in message.ended_beyond() {
+            if let Some(entry) = self.entry_mut(seq) {
+                entry.settled = true;
+            }
         }
         if self.acked != before {
             self.progress = now;

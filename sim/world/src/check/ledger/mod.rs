@@ -265,6 +265,7 @@ impl Ledger {
                     covered.push(seq);
                     seq = seq.wrapping_add(1);
                 }
+                covered.extend(message.ended_beyond());
                 for &seq in &covered {
                     self.acknowledged(lane_of, seq, message.seq, &covered, news);
                 }
@@ -413,6 +414,7 @@ impl Ledger {
             stage: Stage::Sent,
             port_life,
             acked: false,
+            settled: false,
             stored: false,
             refused: false,
         };

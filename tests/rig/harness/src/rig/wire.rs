@@ -420,7 +420,7 @@ mod tests {
         let table = text.split("local receipt = {").nth(1).unwrap();
         let table = table.split("\n}").next().unwrap();
         type Set = fn(&mut Receipt);
-        let fields: [(&str, Set); 9] = [
+        let fields: [(&str, Set); 10] = [
             ("requests_next", |r| r.requests.next.0 = u32::MAX),
             ("requests_beyond", |r| r.requests.beyond = u64::MAX),
             ("answers_next", |r| r.answers.next.0 = u32::MAX),
@@ -430,6 +430,7 @@ mod tests {
             ("answers_beyond", |r| r.answers.beyond = u64::MAX),
             ("requests_from", |r| r.requests.from.0 = u32::MAX),
             ("answers_from", |r| r.answers.from.0 = u32::MAX),
+            ("requests_ended", |r| r.ended = u16::MAX),
         ];
         let bytes = |receipt: &Receipt| {
             let mut ack = Header::new(Kind::Ack, NodeId(0), NodeId(0));
