@@ -15,7 +15,7 @@ use crate::trace::NoTrace;
 use crate::workload::{Env, Role};
 use crate::world::World;
 use netvm::{Node, Port, PortConfig, Result, Timeout};
-use netvm_abi::{Nanos, NodeId};
+use netvm_abi::{Geometry, Nanos, NodeId};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::{Rc, Weak};
@@ -172,6 +172,7 @@ pub struct Stand {
     script: Option<(Script, Blow)>,
     shipped_timers: bool,
     loss: Option<(u32, u64)>,
+    window: Option<(u16, u16)>,
 }
 
 /// How long a process waits for a name.
@@ -188,6 +189,7 @@ impl Stand {
             script: None,
             shipped_timers: false,
             loss: None,
+            window: None,
         }
     }
 
@@ -226,6 +228,11 @@ impl Stand {
         self.shipped_timers = true;
     }
 
+    /// Its cards have windows of so many messages, and so many staging buffers.
+    pub const fn with_window(&mut self, window: u16, staging: u16) {
+        self.window = Some((window, staging));
+    }
+
     /// The frame of this script arrives so much later.
     pub fn delay(&mut self, script: Script, span: Nanos) {
         self.script = Some((script, Blow::Late(span)));
@@ -258,7 +265,16 @@ impl Stand {
             deadline: Nanos::from_millis(100),
             patience: Nanos::from_millis(60_000),
         };
-        let mut world = World::modelled(config, &self.model, clients, self.roles, self.shipped_timers);
+        let tables = |usual: Geometry| match self.window {
+            Some((window, staging)) => Geometry {
+                window,
+                staging,
+                ..usual
+            },
+            None => usual,
+        };
+        let timers = self.shipped_timers;
+        let mut world = World::modelled(config, &self.model, clients, self.roles, timers, tables);
         if let Some(modest) = self.modest {
             world.watch(modest);
         }

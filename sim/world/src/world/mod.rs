@@ -113,7 +113,6 @@ enum Stop {
 /// How often a host looks around.
 const TICK: Nanos = Nanos::from_micros(20);
 
-/// The tables of a card. Windows are the same everywhere: cards with others refuse each other's greetings.
 /// Where the counts of commands begin: in a quarter of the worlds shortly before they wrap, in another where half of all
 /// numbers are behind them.
 fn drawn_counts(seed: u64) -> u32 {
@@ -127,14 +126,29 @@ fn drawn_counts(seed: u64) -> u32 {
     }
 }
 
-fn drawn_geometry(dice: &mut Dice, config: &Config) -> Geometry {
+/// Messages of a window: in a quarter of the worlds more than an acknowledgement speaks of one by one. Windows are the same
+/// everywhere: cards with others refuse each other's greetings.
+fn drawn_window(seed: u64) -> u16 {
+    // Of dice of their own, too.
+    let mut dice = Dice::new(seed.rotate_left(32) ^ 0x0057_494E_444F_5753);
+    match dice.below(8) {
+        0 => 256,
+        1 => 128,
+        _ => Geometry::default().window,
+    }
+}
+
+/// The tables of a card. Those of one with wide windows have room for what these let it send.
+fn drawn_geometry(dice: &mut Dice, config: &Config, window: u16) -> Geometry {
+    let wide = window / Geometry::default().window;
     Geometry {
         payload: [4096, 4096, 1408, 512][dice.index(4)],
         ports: workload::PORTS + [0, 0, workload::EXTRA_PORTS][dice.index(3)],
         nodes: config.nodes + 1,
         page_rows: [16, 64, 256][dice.index(3)],
         capabilities: 128,
-        staging: [8, 16, 64][dice.index(3)],
+        staging: [8, 16, 64][dice.index(3)] * wide,
+        window,
         reads: [4, 16, 64][dice.index(3)],
         ..Geometry::default()
     }
@@ -172,13 +186,14 @@ impl World {
         };
         let speed = LinkSpeed::draw(&mut dice);
         let dma = DmaSpeed::draw(&mut dice);
-        let common = drawn_geometry(&mut dice, &config);
+        let window = drawn_window(seed);
+        let common = drawn_geometry(&mut dice, &config, window);
         // In half of the worlds each card has tables of its own sizes.
         let mixed = dice.below(2) == 0;
         let geometries = (0..config.nodes)
             .map(|_| {
                 if mixed {
-                    drawn_geometry(&mut dice, &config)
+                    drawn_geometry(&mut dice, &config, window)
                 } else {
                     common
                 }
@@ -210,23 +225,25 @@ impl World {
     }
 
     /// A world in which nothing goes wrong and what happens takes what `model` says, with `clients` processes or threads
-    /// on each node at most. Its cards have the deadlines of drawn worlds, or those that are shipped.
+    /// on each node at most. Its cards have the deadlines of drawn worlds, or those that are shipped, and the usual tables
+    /// but for what `tables` changes.
     pub(crate) fn modelled(
         config: Config,
         model: &CostModel,
         clients: u16,
         roles: Vec<Role>,
         shipped_timers: bool,
+        tables: impl Fn(Geometry) -> Geometry,
     ) -> Self {
         let clients = clients.max(4);
         let places = u32::from(clients) * u32::from(config.nodes);
-        let geometry = Geometry {
+        let geometry = tables(Geometry {
             ports: clients + 8,
             nodes: config.nodes + 1,
             page_rows: 1024,
             capabilities: 1024 + 64 * places,
             ..Geometry::default()
-        };
+        });
         let shape = Shape {
             geometries: vec![geometry; config.nodes.into()],
             speed: LinkSpeed::modelled(model),
