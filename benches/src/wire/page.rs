@@ -12,14 +12,19 @@ use std::path::Path;
 const WHY: &str = "
 ## What is not reached, and why
 
-- *Goodput.* Credits follow the LSN, so one lost message holds up a window of 64, which a stream uses up anyway (*credits*). With
-  1 % lost, 4 KiB and 10 us a loss costs about 10 us, one round trip; *staging* is 0: staging buffers hold nothing up.
-- *Goodput where much is lost.* A window whose credits are used up has nothing behind a message that is lost again, so time alone
-  finds the loss. *Asked* counts these waits. With 10 us the first is a round trip and a little; those after the third double.
+- *Goodput where a round trip takes 100 us.* A number is a slot of the receiver's window, and the LSN waits for what is missing. So
+  what may be on its way past a lost message is a window, and it has to last for the round trips in which that message comes
+  again: one for each time that it is lost, and a quarter to see it. Of 64 B a round trip of 100 us holds 310 messages at full speed:
+  a window of 1,024 has room for two repetitions, and one of 64 for none. A port has half of the window for what has not
+  landed, and more while messages past the missing one land.
+- *Goodput of a wide window.* The card is the bottleneck there, not the wire. What it loses is work: each loss costs some four
+  acknowledgements, at both ends. The model takes each for one that frees 32 messages, which is too much for these.
+- *Goodput where much is lost, with the usual window.* When the window is used up nothing follows what is lost again, so time alone
+  finds the loss. *Asked* counts these waits.
 - *Stalls* are waits of up to 100 ms. A card whose messages have all been received asks for the credits that are missing, and
   asks less often each time; where much is lost, some of these questions are.
-- *In a stream* 2.8 round trips: of the messages past a gap the first and each eighth are acknowledged at once, and the first says
-  too little, because it left less than a reordering window after the lost one.
+- *In a stream* with 10 us: of the messages past a gap the first, the fourth and each eighth are acknowledged at once. The first says
+  too little, because it left less than a reordering window after the lost one; in some worlds so does the fourth.
 - *At the tail* with 10 us: the sender asks after a round trip and four times its variation, at least 1 us. What it hears takes
   a round trip more, the message sent again another one. The answer of a flush comes half a round trip after that.
 ";
@@ -67,21 +72,23 @@ fn streams(page: &mut String, all: &Measured) -> Result<()> {
         page,
         "\n## A stream\n\n\
          One port writes to 16 pages of another node as fast as it can, until a `flush_remote` after the last write is \
-         answered. All pages are there. 64 B travel in the descriptor, 4 KiB through a staging buffer. *Again* is what left again, \
+         answered. All pages are there. 64 B travel in the descriptor, 4 KiB through a staging buffer. *Window*: the messages that may be on their way, of all ports together; a wide one has \
+         as many staging buffers. *Again* is what left again, \
          as a share of the messages; its bound is {AGAIN} p/(1-p), where p is the loss of one frame. *In vain* counts frames that \
          came again and had not been lost, *asked* the times that nothing came back and a message left again to ask, *stalls* \
          the looks, one in 100 ms, that found that nothing had moved since the one before, *credits* and *staging* the writes that waited for one.\n\n\
          ![goodput by loss](wire.svg)\n\n\
-         | write | round trip, us | lost | MB/s | of whole | again | bound | in vain | asked | stalls | credits | staging | links lost |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|---|---|"
+         | write | round trip, us | window | lost | MB/s | of whole | again | bound | in vain | asked | stalls | credits | staging | links lost |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
     )?;
     for stream in &all.streams {
         let (at, counted, loss) = (stream.setting, stream.counted, stream.loss());
         writeln!(
             page,
-            "| {} B | {} | {} % | {:.1} | {:.1} % | {:.2} % | {:.2} % | {} | {} | {} | {} | {} | {} |",
+            "| {} B | {} | {} | {} % | {:.1} | {:.1} % | {:.2} % | {:.2} % | {} | {} | {} | {} | {} | {} |",
             at.bytes,
             at.round_trip / 1_000,
+            at.window,
             loss * 100.0,
             stream.megabytes,
             stream.share * 100.0,

@@ -6,11 +6,16 @@ use netvm_bench_wire::verdict::SHARES;
 use plotters::prelude::*;
 use std::path::Path;
 
-const COLORS: [RGBColor; 4] = [
-    RGBColor(70, 120, 180),
-    RGBColor(80, 150, 90),
-    RGBColor(200, 70, 60),
-    RGBColor(150, 110, 60),
+/// The usual window is pale, the wide one strong.
+const COLORS: [RGBColor; 8] = [
+    RGBColor(160, 190, 225),
+    RGBColor(165, 210, 170),
+    RGBColor(235, 165, 155),
+    RGBColor(215, 190, 150),
+    RGBColor(50, 100, 170),
+    RGBColor(50, 130, 70),
+    RGBColor(195, 50, 45),
+    RGBColor(140, 95, 40),
 ];
 const WANTED: RGBColor = RGBColor(150, 150, 150);
 
@@ -32,10 +37,16 @@ fn draw(streams: &[Stream], file: &Path) -> Result<(), Box<dyn std::error::Error
         let at = stream.setting;
         let same = streams.iter().filter(|other| {
             let other = other.setting;
-            other.loss > 0 && (other.round_trip, other.bytes) == (at.round_trip, at.bytes)
+            other.loss > 0
+                && (other.round_trip, other.bytes, other.window) == (at.round_trip, at.bytes, at.window)
         });
         lines.push((
-            format!("{} B, {} us", at.bytes, at.round_trip / 1_000),
+            format!(
+                "{} B, {} us, window {}",
+                at.bytes,
+                at.round_trip / 1_000,
+                at.window
+            ),
             color,
             same.map(|stream| (stream.loss() * 100.0, stream.share * 100.0))
                 .collect(),
@@ -44,23 +55,23 @@ fn draw(streams: &[Stream], file: &Path) -> Result<(), Box<dyn std::error::Error
     let wanted = SHARES.map(|(rate, share)| (f64::from(rate) / 1e4, share * 100.0));
     lines.push(("wanted".to_owned(), WANTED, wanted.to_vec()));
 
-    let root = SVGBackend::new(file, (640, 400)).into_drawing_area();
+    let root = SVGBackend::new(file, (640, 460)).into_drawing_area();
     root.fill(&WHITE)?;
     root.draw(&Text::new(
         "Goodput, in % of what arrives when nothing is lost, by frames lost each way",
         (12, 10),
         ("sans-serif", 18).into_font(),
     ))?;
-    let (head, below) = root.split_vertically(60);
+    let (head, below) = root.split_vertically(120);
     for (at, (name, color, _)) in (0..).zip(&lines) {
-        let left = 12 + 122 * at;
+        let (left, line) = (12 + 205 * (at % 3), 44 + 24 * (at / 3));
         head.draw(&PathElement::new(
-            vec![(left, 44), (left + 20, 44)],
+            vec![(left, line), (left + 20, line)],
             color.stroke_width(3),
         ))?;
         head.draw(&Text::new(
             name.clone(),
-            (left + 26, 37),
+            (left + 26, line - 7),
             ("sans-serif", 14).into_font(),
         ))?;
     }

@@ -16,6 +16,10 @@ pub struct Setting {
     pub round_trip: u64,
     /// Bytes of a write.
     pub bytes: u64,
+    /// Messages that may be on their way from one node to another; a port has half of them.
+    pub window: u16,
+    /// Staging buffers of a card.
+    pub staging: u16,
     /// Frames that are lost, of a million.
     pub loss: u32,
     /// Writes of a world.
@@ -158,6 +162,7 @@ fn world(model: &CostModel, setting: Setting, seed: u64) -> std::result::Result<
     });
     let mut stand = Stand::new(&model, 2);
     stand.with_shipped_timers();
+    stand.with_window(setting.window, setting.staging);
     if setting.loss > 0 {
         stand.lose_at_random(setting.loss, seed);
     }

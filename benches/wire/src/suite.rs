@@ -15,7 +15,9 @@ pub struct Sizes {
     pub round_trips: &'static [u64],
     /// Bytes of a write.
     pub bytes: &'static [u64],
-    /// Frames that are lost, of a million; and writes of a world, and worlds.
+    /// Messages of a window, and staging buffers.
+    pub windows: &'static [(u16, u16)],
+    /// Frames that are lost, of a million; and writes of a world whose window is the usual one, and worlds.
     pub losses: &'static [(u32, u32, u32)],
     /// Worlds of each lost frame.
     pub worlds: u32,
@@ -26,6 +28,7 @@ impl Sizes {
     pub const QUICK: Self = Self {
         round_trips: &[10_000, 100_000],
         bytes: &[64, 4096],
+        windows: &[(64, 64), (1024, 1024)],
         losses: &[(10_000, 4_000, 1), (300_000, 2_000, 1)],
         worlds: 4,
     };
@@ -34,6 +37,7 @@ impl Sizes {
     pub const WHOLE: Self = Self {
         round_trips: &[10_000, 100_000],
         bytes: &[64, 4096],
+        windows: &[(64, 64), (1024, 1024)],
         losses: &[
             (1_000, 20_000, 3),
             (10_000, 10_000, 3),
@@ -55,6 +59,11 @@ pub struct Measured {
     pub goals: Vec<Goal>,
 }
 
+/// How many times as many writes a world has whose window is wide, so that what it holds at the end is a small part.
+fn longer(window: u16) -> u32 {
+    u32::from(window / 64).clamp(1, 4)
+}
+
 /// Measures; `tell` hears what it is at. Worlds run side by side, on as many threads as asked for; that changes no
 /// number.
 ///
@@ -70,14 +79,20 @@ pub fn measure(
         .round_trips
         .iter()
         .flat_map(|&trip| sizes.bytes.iter().map(move |&bytes| (trip, bytes)));
+    let kinds = sizes
+        .windows
+        .iter()
+        .flat_map(|&window| pairs.clone().map(move |pair| (window, pair)));
     tell("streams that lose nothing ...");
     let mut settings = Vec::new();
-    for (round_trip, bytes) in pairs {
+    for ((window, staging), (round_trip, bytes)) in kinds {
         settings.push(goodput::Setting {
             round_trip,
             bytes,
+            window,
+            staging,
             loss: 0,
-            writes: sizes.losses.iter().map(|loss| loss.1).max().unwrap_or(1_000),
+            writes: longer(window) * sizes.losses.iter().map(|loss| loss.1).max().unwrap_or(1_000),
             worlds: 1,
         });
     }
@@ -90,7 +105,7 @@ pub fn measure(
         lossy.extend(sizes.losses.iter().map(|&(loss, writes, worlds)| {
             let setting = goodput::Setting {
                 loss,
-                writes,
+                writes: longer(whole.setting.window) * writes,
                 worlds,
                 ..whole.setting
             };
