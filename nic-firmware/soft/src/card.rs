@@ -23,6 +23,7 @@ use netvm_abi::{Nanos, NodeId, PortId};
 use netvm_nic::Counters;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
+use tracing::{info, warn};
 
 use crate::board::Engine as _;
 use crate::clock;
@@ -32,6 +33,7 @@ use crate::shm::question::Question;
 pub use crate::shm::wires::Carrier;
 use crate::shm::wires::{Lines, Wires};
 use crate::turn::{Holder, Turn};
+use crate::udp::refusals::Refusals;
 use crate::udp::{Udp, UdpStats};
 
 pub use report::LinkStats;
@@ -277,6 +279,7 @@ impl SoftCard {
         // Without it the kernel adds 50 us to each wait.
         let _ = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(1));
         let (mut seen, mut when) = (self.runs.load(Ordering::Relaxed), Nanos(0));
+        let mut refusals = Refusals::default();
         while !self.stop.load(Ordering::Acquire) {
             self.work();
             self.introduce();
@@ -293,9 +296,14 @@ impl SoftCard {
             };
             let wires = &mut core.board.wire;
             let ended = wires.take_ended();
+            let refused = wires.udp().map(|udp| udp.stats()).unwrap_or_default();
             let quiet = wires.set_asleep(!busy);
             let again = core.done();
+            // Events are told without the turn: what listens to them may take its time.
             self.forget(&ended);
+            if let Some((forged, replayed)) = refusals.news(self.now(), &refused) {
+                warn!(node = self.node.0, forged, replayed, "UDP: datagrams are refused");
+            }
             match again {
                 Some(core) => self.serve(core),
                 None if busy => self.block(Some(TICK)),
@@ -311,8 +319,16 @@ impl SoftCard {
             return;
         }
         let met = std::mem::take(&mut self.peers().met);
-        if let Some(linked) = self.linked.get() {
-            met.into_iter().for_each(linked);
+        for peer in met {
+            info!(
+                node = self.node.0,
+                peer = peer.0,
+                carrier = "UDP",
+                "a link is made"
+            );
+            if let Some(linked) = self.linked.get() {
+                linked(peer);
+            }
         }
     }
 
@@ -411,6 +427,11 @@ impl SoftCard {
 
     /// A peer has ended.
     fn end(&self, peer: NodeId, lines: &Arc<Lines>) {
+        info!(
+            node = self.node.0,
+            peer = peer.0,
+            "a link is lost: the peer's process has ended"
+        );
         self.peers().lines.retain(|(_, known)| !Arc::ptr_eq(known, lines));
         self.visit(|core| core.board.wire.end(peer, lines));
     }
@@ -427,7 +448,20 @@ impl SoftCard {
     fn forget(&self, ended: &[Arc<Lines>]) {
         if !ended.is_empty() {
             let known = |lines: &Arc<Lines>| ended.iter().any(|ended| Arc::ptr_eq(ended, lines));
-            self.peers().lines.retain(|(_, lines)| !known(lines));
+            let mut peers = self.peers();
+            let (over, lines): (Vec<_>, Vec<_>) = std::mem::take(&mut peers.lines)
+                .into_iter()
+                .partition(|(_, lines)| known(lines));
+            peers.lines = lines;
+            drop(peers);
+            // Those of processes that have ended were forgotten when they did.
+            for (peer, _) in over {
+                warn!(
+                    node = self.node.0,
+                    peer = peer.0,
+                    "a link is lost: what the peer writes makes no sense, or it reads nothing"
+                );
+            }
         }
     }
 

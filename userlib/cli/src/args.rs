@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use netvm_process::soft::PEER_TIMEOUT_MILLIS;
 use netvm_world::points::{Crash, Point};
 
@@ -29,6 +29,10 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+    /// Tell on standard error what happens to links: -v that they are made and lost, -vv more. Without it NETVM_LOG says what to tell
+    /// (for example `netvm_soft=debug,netvm_process=info`), and without that nothing is told.
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub verbose: u8,
 }
 
 /// What to do.

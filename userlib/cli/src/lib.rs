@@ -5,6 +5,7 @@ pub mod bench;
 pub mod demo;
 pub mod doctor;
 pub mod failure;
+pub mod logs;
 pub mod observe;
 pub mod output;
 pub mod pages;
@@ -20,6 +21,7 @@ use crate::failure::Failure;
 /// # Errors
 /// Whatever the subcommand ends with; [`Failure::status`] is the exit status.
 pub fn run(cli: &Cli) -> Result<(), Failure> {
+    logs::begin(cli.verbose)?;
     match &cli.command {
         Command::Serve(options) => processes::serve::run(options),
         Command::Key(options) => processes::key::run(options),

@@ -11,6 +11,7 @@ use std::time::Duration;
 use netvm_abi::control::Grant;
 use netvm_abi::words::SharedWords;
 use netvm_abi::{BounceId, Incarnation, Nanos, NodeId, PortId, Status, Token};
+use netvm_host::host::CardFailure;
 use netvm_host::platform::{PageGone, Platform};
 use netvm_host::{Host, Progress};
 use netvm_host_platform::System;
@@ -19,6 +20,7 @@ use netvm_host_platform::notice::{self, Handler};
 use netvm_memory::copy;
 use netvm_soft::memory::{Heap, SharedPages, WordSpace};
 use netvm_soft::{EventCount, PAGE_BYTES, Parts};
+use tracing::{debug, error, info};
 
 use crate::machine::Machine;
 
@@ -191,11 +193,12 @@ impl<M: Machine> HostSide<M> {
         }
     }
 
-    fn set_peer(&self, peer: NodeId, up: bool) {
-        if let Some(known) = self.peers_up.get(peer.index()) {
-            known.store(up, Ordering::Release);
-        }
+    /// Says whether it was up before.
+    fn set_peer(&self, peer: NodeId, up: bool) -> bool {
+        let known = self.peers_up.get(peer.index());
+        let before = known.is_some_and(|known| known.swap(up, Ordering::AcqRel));
         self.steps.notify();
+        before
     }
 
     /// Whether the link to a peer is up.
@@ -278,10 +281,31 @@ impl<M: Machine> Handler for HostSide<M> {
 
     fn peer_up(&self, peer: NodeId, _: Incarnation) {
         self.set_peer(peer, true);
+        debug!(node = self.node.0, peer = peer.0, "a peer is there");
     }
 
     fn peer_down(&self, peer: NodeId) {
-        self.set_peer(peer, false);
+        if self.set_peer(peer, false) {
+            info!(
+                node = self.node.0,
+                peer = peer.0,
+                "a peer is gone: what was under way to it has failed"
+            );
+        } else {
+            let (node, peer) = (self.node.0, peer.0);
+            debug!(
+                node,
+                peer, "a link that was not up begins anew, or its greetings have had no answer"
+            );
+        }
+    }
+
+    fn card_dead(&self, cause: CardFailure) {
+        error!(
+            node = self.node.0,
+            ?cause,
+            "the card is dead: the node is of no use any more"
+        );
     }
 
     fn progress(&self) {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use netvm_abi::NodeId;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
+use tracing::{debug, info};
 
 use super::{Core, LOOK_AGAIN, PATIENCE, SoftCard};
 use crate::shm::introduce::{self, Caller, Half, Introduction, LinkError, Met, Wants};
@@ -76,6 +77,11 @@ impl SoftCard {
         let peer = them.node;
         let me = Introduction::of(self.node);
         if !self.can_link(peer) {
+            debug!(
+                node = self.node.0,
+                peer = peer.0,
+                "a link is refused: no such number here"
+            );
             return link.refuse(self.node, false);
         }
         // Two that connect to each other at the same time keep the link that the lower number began.
@@ -103,6 +109,8 @@ impl SoftCard {
         peers.lines.retain(|(known, _)| *known != peer);
         peers.lines.push((peer, lines));
         drop(peers);
+        let (node, number, carrier) = (self.node.0, peer.0, "shared memory");
+        info!(node, peer = number, carrier, "a link is made");
         self.visit(|core| core.board.wire.add(peer, link));
         // The helper waits for what it knew of.
         self.wake_helper();

@@ -17,6 +17,7 @@ pub mod key;
 pub mod key_file;
 pub mod links;
 mod meeting;
+pub(crate) mod refusals;
 mod replay;
 pub mod sealed;
 mod socket;

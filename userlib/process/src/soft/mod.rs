@@ -40,6 +40,7 @@ use netvm_soft::shm::wires::Wires;
 pub use netvm_soft::udp::{ClusterKey, KeyFileError, UdpStats};
 use netvm_soft::udp::{Udp, sealed};
 use rustix::io::Errno;
+use tracing::info;
 
 use crate::backend::NodeBackend;
 use crate::machine::{Threads, Whole};
@@ -430,7 +431,15 @@ impl SoftNode {
         if !self.inner.node.host.machine.is_this_process() {
             return Err(SoftError::Forked);
         }
-        let end = Instant::now() + patience;
+        let linked = self.link(name, Instant::now() + patience);
+        if let Err(error) = &linked {
+            info!(node = self.number().0, to = name, %error, "a node is given up");
+        }
+        linked
+    }
+
+    /// A link that is up by then.
+    fn link(&self, name: &str, end: Instant) -> Result<NodeId, SoftError> {
         let peer = match name.strip_prefix(UDP_SCHEME) {
             Some(address) => self.inner.card.dial(socket_address(address)?, end)?,
             None => self.inner.card.connect(name, end)?,

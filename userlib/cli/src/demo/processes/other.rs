@@ -11,6 +11,7 @@ use netvm::NodeId;
 use super::{PATIENCE, Said};
 use crate::args::Demo;
 use crate::failure::Failure;
+use crate::logs;
 
 /// A process that runs [`super::receiver`].
 pub(super) struct Other {
@@ -33,6 +34,7 @@ impl Other {
         if let Some(mib) = options.resident_mib {
             command.args(["--resident-mib", &mib.to_string()]);
         }
+        command.args(logs::flags());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command
             .spawn()
