@@ -1,6 +1,7 @@
 //! The command line.
 
 mod observe;
+mod size;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use netvm_world::points::{Crash, Point};
 use crate::failure::EXIT_STATUSES;
 use observe::TOP_KEYS;
 pub use observe::{Info, Show, Shown, Stat, Top, Which};
+pub use size::Size;
 
 /// The largest `--mib`: more than this shows nothing new and takes long.
 pub const MAX_MIB: u64 = 16 * 1024;
@@ -173,6 +175,12 @@ pub struct Serve {
     /// Of UDP.
     #[command(flatten)]
     pub options: UdpOptions,
+    /// Offer each `netvm perf --overcommit` a file mapping of this size for its time: 512M, 48G or 1T, or 1.5x, so many times the memory
+    /// that this process may use. The file has no name, is sparse, and lies in the folder of temporary files (TMPDIR). Pages that are
+    /// written take room there until the measurement ends: as many as the --touch of `netvm perf` says, though a client could
+    /// write all of them.
+    #[arg(long, value_name = "SIZE", value_parser = Size::read)]
+    pub overcommit: Option<Size>,
     /// End after so many seconds; without it, Ctrl-C ends it.
     #[arg(long, value_name = "SECONDS", value_parser = |text: &str| number::<u64>(text, 1, 1_000_000))]
     pub seconds: Option<u64>,
@@ -246,6 +254,8 @@ pub const MAX_TRANSFER: u32 = 1 << 20;
 pub const MAX_DEPTH: u32 = 1_000_000;
 /// The largest `--time` of `netvm perf`: a quarter of an hour.
 pub const MAX_MILLIS: u64 = 1_000_000;
+/// The largest `--touch` of `netvm perf`: 64 GiB.
+pub const MAX_TOUCH_MIB: u64 = 1 << 16;
 
 /// What `netvm perf` measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -267,12 +277,22 @@ pub enum Operation {
 pub struct Perf {
     /// The name that was given to `netvm serve`, or udp://HOST:PORT of its --udp.
     pub name: String,
-    /// What to measure; by default all of it, with --both all but channels.
+    /// What to measure; by default all of it, with --both all but channels, with --overcommit writes, reads and atomics.
     #[arg(long, value_name = "OPERATION", value_delimiter = ',')]
     pub what: Vec<Operation>,
     /// Measure both directions at once: the server does to memory of this process what this process does to the server's.
     #[arg(long)]
     pub both: bool,
+    /// Measure at random pages of a file mapping of the server, larger than the memory that it may use: `netvm serve --overcommit SIZE`
+    /// offers one. The result says how much of it was resident there at the end, what its file took, the server's page faults, and
+    /// that none of its memory was locked or pinned.
+    #[arg(long, conflicts_with = "both")]
+    pub overcommit: bool,
+    /// With --overcommit, how many MiB of pages are touched at most: 1 to 65536. The measurements share them. Once it has touched its
+    /// share, each goes on with the same pages. This bounds the memory and the disk that a run takes at the server.
+    #[arg(long, value_name = "MIB", default_value_t = 64, requires = "overcommit",
+          value_parser = |text: &str| number::<u64>(text, 1, MAX_TOUCH_MIB))]
+    pub touch: u64,
     /// Sizes of writes, reads and messages, in bytes: 1 to 1048576.
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "8,4096,65536,1048576",
           value_parser = |text: &str| number::<u32>(text, 1, MAX_TRANSFER.into()))]

@@ -12,6 +12,7 @@ pub mod pages;
 pub mod process;
 pub mod processes;
 pub mod sim;
+mod unnamed;
 
 use crate::args::{Cli, Command};
 use crate::failure::Failure;

@@ -19,6 +19,11 @@ pub fn resident_bytes() -> Option<u64> {
     kib(&fs::read_to_string("/proc/self/status").ok()?, "VmRSS:").map(|kib| kib * 1024)
 }
 
+/// Bytes of the machine's memory.
+pub fn machine_bytes() -> Option<u64> {
+    kib(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:").map(|kib| kib * 1024)
+}
+
 /// Bytes that the machine could still give to programs.
 pub fn available_bytes() -> Option<u64> {
     kib(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:").map(|kib| kib * 1024)

@@ -2,6 +2,7 @@
 
 pub mod key;
 pub mod nodes;
+mod overcommit;
 pub mod perf;
 pub mod ping;
 pub mod relay;

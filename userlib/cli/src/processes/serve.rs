@@ -9,9 +9,10 @@ use netvm_process::SoftNode;
 use netvm_process::soft::DEFAULT_NODES;
 use serde::Serialize;
 
-use super::session::{REQUEST_BYTES, REQUESTS, Sessions};
+use super::overcommit::{SparseFile, memory_bytes, size};
+use super::session::{Offer, REQUEST_BYTES, REQUESTS, Sessions};
 use super::{EXPORT, PART, PORT, SIGNAL, by_udp, cannot_start, wrong};
-use crate::args::Serve;
+use crate::args::{Serve, Size};
 use crate::failure::Failure;
 use crate::output;
 
@@ -22,6 +23,9 @@ struct Served<'a> {
     bytes: u64,
     process: u32,
     udp: Option<SocketAddr>,
+    /// Of the mapping for `netvm perf --overcommit`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overcommit_bytes: Option<u64>,
 }
 
 /// Runs it.
@@ -29,6 +33,7 @@ struct Served<'a> {
 /// # Errors
 /// The name is taken, or the node cannot be started.
 pub fn run(options: &Serve) -> Result<(), Failure> {
+    let offer = options.overcommit.map(offer).transpose()?;
     let mut builder = SoftNode::builder().name(&options.name);
     if let Some(number) = options.number {
         builder = builder.number(number);
@@ -44,25 +49,33 @@ pub fn run(options: &Serve) -> Result<(), Failure> {
     let _export = port.export(EXPORT, &memory, .., access).map_err(wrong)?;
     let config = SharedConfig::default().message_bytes(REQUEST_BYTES);
     let mut requests = SharedReceiver::open(&port, REQUESTS, config).map_err(wrong)?;
-    let mut sessions = Sessions::new(node.node());
+    let mut sessions = Sessions::new(node.node(), offer);
     let served = Served {
         name: &options.name,
         node: node.number().0,
         bytes,
         process: std::process::id(),
         udp: node.udp_address(),
+        overcommit_bytes: offer.map(|offer| offer.bytes),
     };
     if options.json {
         output::print_json(&served)?;
     } else {
         output::print(&format!(
-            "node {}: serves {} MiB as '{}'{}, none of it pinned; Ctrl-C ends it\n",
+            "node {}: serves {} MiB as '{}'{}{}, none of it pinned; Ctrl-C ends it\n",
             served.node,
             bytes >> 20,
             options.name,
             served
                 .udp
                 .map(|udp| format!(" and at udp://{udp}"))
+                .unwrap_or_default(),
+            offer
+                .map(|offer| format!(
+                    ", and each `netvm perf --overcommit` {} of a file ({:.2} x its memory)",
+                    size(offer.bytes),
+                    offer.bytes as f64 / offer.memory.max(1) as f64
+                ))
                 .unwrap_or_default()
         ))?;
     }
@@ -71,6 +84,19 @@ pub fn run(options: &Serve) -> Result<(), Failure> {
         &mut sessions,
         options.seconds.map(Duration::from_secs),
     )
+}
+
+/// The mapping that sessions may have, after it was tried whether this process can have one.
+fn offer(wanted: Size) -> Result<Offer, Failure> {
+    let memory = memory_bytes().ok_or_else(|| Failure::Unavailable {
+        what: "/proc/meminfo does not say how much memory there is".into(),
+        fix: "mount /proc".into(),
+    })?;
+    let bytes = wanted
+        .bytes(memory)
+        .map_err(|why| Failure::Usage(format!("--overcommit: {why}")))?;
+    SparseFile::map(&std::env::temp_dir(), bytes)?;
+    Ok(Offer { bytes, memory })
 }
 
 /// Begins sessions for clients that ask for one, until the time is over.

@@ -11,8 +11,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::PAGE;
+use crate::unnamed;
 use netvm::{Port, Region};
-use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
@@ -162,25 +163,10 @@ impl PagedFile {
 /// # Errors
 /// One of them cannot be had, in words.
 pub(super) fn probe(folder: &Path) -> Result<(OwnedFd, File), String> {
-    let file = open(folder).map_err(|errno| format!("no file in {} (TMPDIR): {errno}", folder.display()))?;
+    let file = unnamed::open(folder)
+        .map_err(|errno| format!("no file in {} (TMPDIR): {errno}", folder.display()))?;
     let pages = File::open("/proc/self/pagemap").map_err(|error| format!("/proc/self/pagemap: {error}"))?;
     Ok((file, pages))
-}
-
-/// A file that has no name, and goes with the process.
-fn open(folder: &Path) -> Result<OwnedFd, Errno> {
-    let mode = Mode::RUSR | Mode::WUSR;
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    match rustix::fs::open(folder, flags, mode) {
-        // Not every file system has files without a name.
-        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
-        other => return other,
-    }
-    let path = folder.join(format!("netvm-demo-{}", std::process::id()));
-    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
-    let file = rustix::fs::open(&path, flags, mode)?;
-    rustix::fs::unlink(&path)?;
-    Ok(file)
 }
 
 #[cfg(test)]

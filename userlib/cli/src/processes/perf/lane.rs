@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use netvm::{NodeId, Port, Region, RemoteSegment, Result};
 use serde::{Deserialize, Serialize};
 
+use super::places::Places;
 use crate::args::MAX_TRANSFER;
 use crate::processes::SIGNAL;
 
@@ -50,13 +51,15 @@ impl Kind {
     }
 }
 
-/// The way from a port to a part of another node's memory, of [`PART`](crate::processes::PART) bytes.
+/// The way from a port to another node's memory: to a part of it, of [`PART`](crate::processes::PART) bytes, or to random pages.
 pub(in crate::processes) struct Lane<'a> {
     port: &'a Port,
     peer: NodeId,
     remote: RemoteSegment,
     /// Where that part begins.
     part: u64,
+    /// Where operations take place instead.
+    places: Option<Places>,
     /// Ends what is under way early.
     stop: Option<&'a AtomicBool>,
     /// Memory of the port's own, as senders of large data have it: it is not copied to be sent.
@@ -77,6 +80,7 @@ impl<'a> Lane<'a> {
             peer: remote.node(),
             remote,
             part,
+            places: None,
             stop: None,
             source,
             target: vec![0; MAX_TRANSFER as usize],
@@ -89,6 +93,11 @@ impl<'a> Lane<'a> {
             stop: Some(stop),
             ..self
         }
+    }
+
+    /// From now on operations take place there, and not in the part.
+    pub(super) fn scatter(&mut self, places: Places) {
+        self.places = Some(places);
     }
 
     fn is_stopped(&self) -> bool {
@@ -150,22 +159,28 @@ impl<'a> Lane<'a> {
     }
 
     fn post(&mut self, kind: Kind) -> Result<()> {
-        let (remote, part) = (&self.remote, self.part);
+        // A word has a page of its own.
+        let beside = match kind {
+            Kind::Atomic => u64::from(MAX_TRANSFER),
+            _ => 0,
+        };
+        let at = self.places.as_mut().map(Places::next);
+        let (remote, at) = (&self.remote, at.unwrap_or(self.part + beside));
         match kind {
             Kind::Write(size) if size <= SHORT => {
                 let bytes = self.target.get(..size as usize).unwrap_or_default();
-                remote.write(part, bytes).post().map(drop)
+                remote.write(at, bytes).post().map(drop)
             }
             Kind::Write(size) => {
                 let source = self.source.slice(0..u64::from(size))?;
-                remote.write(part, source).post().map(drop)
+                remote.write(at, source).post().map(drop)
             }
             Kind::Read(size) => {
                 let bytes = self.target.get_mut(..size as usize).unwrap_or_default();
-                remote.read(part, bytes).call()
+                remote.read(at, bytes).call()
             }
             Kind::Atomic => {
-                let word = remote.word64(part + u64::from(MAX_TRANSFER))?;
+                let word = remote.word64(at)?;
                 word.fetch_add(1).map(drop)
             }
             Kind::Notify => remote.notify(SIGNAL).map(drop),

@@ -5,6 +5,8 @@ mod channel;
 mod landed;
 pub(super) mod lane;
 mod line;
+mod overcommit;
+mod places;
 
 use std::time::Duration;
 
@@ -21,12 +23,15 @@ use channel::Channel;
 use landed::Watch;
 use lane::{Kind, Lane};
 use line::Line;
+use overcommit::{Outcome, Overcommit};
 
 #[derive(Serialize)]
 struct Report<'a> {
     name: &'a str,
     depth: u32,
     lines: Vec<Line>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overcommit: Option<Outcome>,
 }
 
 /// What a line is of.
@@ -43,9 +48,12 @@ enum Task {
 /// There is no such server, it is of another release, or the link ends.
 pub fn run(options: &Perf) -> Result<(), Failure> {
     let tasks = tasks(options)?;
+    if options.overcommit {
+        overcommit::check(options, &tasks)?;
+    }
     let client = Client::connect(&options.name, &options.options)?;
     let mut session = None;
-    if options.both || tasks.iter().any(|task| matches!(task, Task::Channel(_))) {
+    if options.both || options.overcommit || tasks.iter().any(|task| matches!(task, Task::Channel(_))) {
         // Before anything is measured: the server may not know them.
         session = Some(Session::begin(&client)?);
     }
@@ -53,11 +61,22 @@ pub fn run(options: &Perf) -> Result<(), Failure> {
         Some(session) if options.both => Some(Mirror::open(&client, session)?),
         _ => None,
     };
-    let mut lane = Lane::new(&client.port, client.remote.clone(), client.part).map_err(wrong)?;
+    let overcommit = match &mut session {
+        Some(session) if options.overcommit => Some(Overcommit::open(&client, session, options, &tasks)?),
+        _ => None,
+    };
+    let lane = match &overcommit {
+        Some(overcommit) => Lane::new(&client.port, overcommit.remote.clone(), 0),
+        None => Lane::new(&client.port, client.remote.clone(), client.part),
+    };
+    let mut lane = lane.map_err(wrong)?;
     let (depth, time) = (options.depth, Duration::from_millis(options.time));
     let watch = Watch::new(&client, &options.name);
     let mut lines = Vec::new();
-    for task in tasks {
+    for (number, task) in tasks.into_iter().enumerate() {
+        if let Some(overcommit) = &overcommit {
+            lane.scatter(overcommit.places(task, number));
+        }
         lines.push(match (task, &mut session) {
             (Task::Memory(kind), session) => {
                 lane.single(kind).map_err(wrong)?;
@@ -80,14 +99,23 @@ pub fn run(options: &Perf) -> Result<(), Failure> {
             (Task::Channel(_), None) => continue,
         });
     }
+    let overcommit = match (&overcommit, &mut session) {
+        (Some(overcommit), Some(session)) => Some(overcommit.outcome(session)?),
+        _ => None,
+    };
+    let report = Report {
+        name: &options.name,
+        depth: options.depth,
+        lines,
+        overcommit,
+    };
     if options.json {
-        return output::print_json(&Report {
-            name: &options.name,
-            depth: options.depth,
-            lines,
-        });
+        output::print_json(&report)?;
+    } else {
+        let outcome = report.overcommit.as_ref().map(Outcome::text);
+        output::print(&(line::table(&report.lines) + &outcome.unwrap_or_default()))?;
     }
-    output::print(&line::table(&lines))
+    report.overcommit.as_ref().map_or(Ok(()), Outcome::check)
 }
 
 /// What is measured unless a command line says.
@@ -107,9 +135,17 @@ fn tasks(options: &Perf) -> Result<Vec<Task>, Failure> {
             "--both measures writes, reads, atomics and notifications: leave `channel` out of --what".into(),
         ));
     }
+    let has_page = |what: &Operation| !matches!(what, Operation::Notify | Operation::Channel);
+    if options.overcommit && !what.iter().all(has_page) {
+        return Err(Failure::Usage(
+            "--overcommit measures writes, reads and atomics: leave `notify` and `channel` out of --what"
+                .into(),
+        ));
+    }
     if what.is_empty() {
         what.extend(ALL);
         what.retain(|what| !options.both || *what != Operation::Channel);
+        what.retain(|what| !options.overcommit || has_page(what));
     }
     let sizes = || options.sizes.iter().copied();
     let of = |what: &Operation| -> Vec<Task> {

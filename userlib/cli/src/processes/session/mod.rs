@@ -10,13 +10,14 @@ mod echo;
 mod server;
 
 pub(super) use client::{Session, nonsense};
-pub(super) use server::Sessions;
+pub(super) use server::{Offer, Sessions};
 
 use netvm::{Error, Message};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::args::{MAX_DEPTH, MAX_MILLIS, MAX_TRANSFER};
+use crate::args::{MAX_DEPTH, MAX_MILLIS, MAX_TOUCH_MIB, MAX_TRANSFER};
+use crate::processes::overcommit::Held;
 use crate::processes::perf::lane::Kind;
 use crate::processes::spread::Spread;
 
@@ -66,6 +67,13 @@ pub(super) enum Order {
     Singles(Work),
     /// Do operations on it, many at once.
     Rate(Work),
+    /// Offer a file mapping that is larger than the memory.
+    Overcommit {
+        /// Bytes of it that the client touches at most.
+        touch: u64,
+    },
+    /// Say what of that mapping is held.
+    Held,
 }
 
 /// What is to be done to the client's memory.
@@ -120,6 +128,15 @@ pub(super) enum Answer {
         /// All but the one that asked.
         messages: u64,
     },
+    /// The mapping is offered, as [`OVERCOMMIT`](crate::processes::overcommit::OVERCOMMIT) of the session's port.
+    Overcommit {
+        /// Bytes of memory that the server may use.
+        memory: u64,
+    },
+    /// The server was started without one.
+    NoOvercommit,
+    /// What is held of it.
+    Held(Held),
     /// The client has left the channel, and it is gone.
     Closed,
 }
@@ -166,6 +183,11 @@ pub(super) fn capacity(size: u32, wanted: u32) -> u32 {
 const fn is_fair(size: u32, capacity: u32) -> bool {
     let bytes = size as u64 * capacity as u64;
     size > 0 && size <= MAX_TRANSFER && capacity > 0 && capacity <= MOST_MESSAGES && bytes <= MOST_BYTES
+}
+
+/// Whether a client may ask for so much of a mapping: as the command line bounds it.
+const fn is_fair_touch(touch: u64) -> bool {
+    touch > 0 && touch <= MAX_TOUCH_MIB << 20
 }
 
 /// A message as a value, if it is one.

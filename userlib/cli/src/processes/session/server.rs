@@ -8,7 +8,8 @@ use std::time::Duration;
 use netvm::{Error, Node, NodeId, Port, PortConfig, PortId, Receiver, Sender};
 
 use super::client::texts;
-use super::{Answer, MIRROR, ORDERS, Order, Request, VERSION, echo, is_fair, read, text};
+use super::{Answer, MIRROR, ORDERS, Order, Request, VERSION, echo, is_fair, is_fair_touch, read, text};
+use crate::processes::overcommit::Offered;
 use crate::processes::perf::lane::Lane;
 use crate::processes::spread::Spread;
 use crate::processes::{PART, PATIENCE};
@@ -19,8 +20,18 @@ pub(super) const LOOK: Duration = Duration::from_millis(200);
 /// The sessions of a server: one for each client's node at a time, so that no client takes another one's place.
 pub(in crate::processes) struct Sessions {
     node: Node,
+    offer: Option<Offer>,
     /// By the clients' nodes.
     clients: BTreeMap<NodeId, Arc<Shared>>,
+}
+
+/// The mapping that a session may have, if the server offers one.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::processes) struct Offer {
+    /// Its bytes.
+    pub(in crate::processes) bytes: u64,
+    /// Bytes of memory that the server may use.
+    pub(in crate::processes) memory: u64,
 }
 
 /// What the thread for a client's node shares with the one that takes requests.
@@ -65,9 +76,10 @@ impl Shared {
 
 impl Sessions {
     /// None yet, of this server.
-    pub(in crate::processes) fn new(node: Node) -> Self {
+    pub(in crate::processes) fn new(node: Node, offer: Option<Offer>) -> Self {
         Self {
             node,
+            offer,
             clients: BTreeMap::new(),
         }
     }
@@ -82,12 +94,12 @@ impl Sessions {
         if !client.put(Some((port, request))) {
             return;
         }
-        let (node, shared) = (self.node.clone(), Arc::clone(client));
+        let (node, offer, shared) = (self.node.clone(), self.offer, Arc::clone(client));
         let thread = std::thread::Builder::new().name("netvm-session".into());
         let spawned = thread.spawn(move || {
             while let Some((port, request)) = shared.take() {
                 // The client hears of the end, or finds its port gone; nothing else depends on it.
-                let _ = serve(&node, (from, port), &request, &shared.stop);
+                let _ = serve(&node, offer, (from, port), &request, &shared.stop);
             }
         });
         if spawned.is_err() {
@@ -115,11 +127,20 @@ pub(super) struct Served<'a> {
     pub(super) peer: (NodeId, PortId),
     /// The way to the client's memory, once the client has offered some.
     lane: Option<Lane<'a>>,
+    offer: Option<Offer>,
+    /// What the client has asked for of it.
+    overcommit: Option<Offered>,
     stop: &'a AtomicBool,
 }
 
 /// Runs a session until its client leaves, or another one is to begin.
-fn serve(node: &Node, peer: (NodeId, PortId), request: &Request, stop: &AtomicBool) -> Result<(), Error> {
+fn serve(
+    node: &Node,
+    offer: Option<Offer>,
+    peer: (NodeId, PortId),
+    request: &Request,
+    stop: &AtomicBool,
+) -> Result<(), Error> {
     let port = Port::open(node, PortConfig::default())?;
     let mut answers = Sender::join(&port, peer.0, peer.1, &request.answers(), PATIENCE)?;
     let orders = Receiver::open(&port, ORDERS, texts().from_port(peer.0, peer.1))?;
@@ -137,6 +158,8 @@ fn serve(node: &Node, peer: (NodeId, PortId), request: &Request, stop: &AtomicBo
         port: &port,
         peer,
         lane: None,
+        offer,
+        overcommit: None,
         stop,
     };
     served.say(&Answer::Ready {
@@ -184,6 +207,13 @@ impl Served<'_> {
             Order::Channel { size, capacity } if is_fair(size, capacity) => echo::run(self, size, capacity),
             Order::Channel { .. } => self.refuse("a channel of that size is not offered"),
             Order::Mirror => self.mirror(),
+            Order::Overcommit { touch } if is_fair_touch(touch) => self.overcommit(touch),
+            Order::Overcommit { .. } => self.refuse("no client may touch that much"),
+            Order::Held => match self.overcommit.as_ref().map(Offered::held) {
+                Some(Ok(held)) => self.say(&Answer::Held(held)),
+                Some(Err(error)) => self.refuse(error),
+                None => self.refuse("no mapping has been asked for"),
+            },
             Order::Singles(work) | Order::Rate(work) if !work.is_fair() => {
                 self.refuse("no client may ask for that much")
             }
@@ -215,6 +245,20 @@ impl Served<'_> {
             Err(error) => return self.refuse(error.to_string()),
         }
         self.say(&Answer::Open)
+    }
+
+    /// Offers this client, and no other, a mapping of its own.
+    fn overcommit(&mut self, touch: u64) -> Result<(), Error> {
+        let Some(Offer { bytes, memory }) = self.offer else {
+            return self.say(&Answer::NoOvercommit);
+        };
+        // An earlier one goes first: one client has the room of one.
+        self.overcommit = None;
+        match Offered::new(self.port, self.peer, bytes, touch) {
+            Ok(offered) => self.overcommit = Some(offered),
+            Err(why) => return self.refuse(why),
+        }
+        self.say(&Answer::Overcommit { memory })
     }
 
     /// Does something to the client's memory. A failure is the client's doing, or its end.
