@@ -13,14 +13,6 @@ const KEY: &str = "netvm-key-1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8";
 const NODES: [NodeId; 2] = [NodeId(7), NodeId(9)];
 const IDS: [u64; 2] = [0x1234_5678_9ABC, 0xDEF0];
 const NONCES: [[u8; NONCE_BYTES]; 2] = [[0x11; NONCE_BYTES], [0x22; NONCE_BYTES]];
-const KINDS: [Kind; 6] = [
-    Kind::Hello,
-    Kind::Challenge,
-    Kind::Confirm,
-    Kind::Welcome,
-    Kind::Refusal,
-    Kind::Message,
-];
 
 fn file(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
@@ -196,7 +188,7 @@ fn a_sealed_datagram() {
 
 #[test]
 fn kinds_and_reasons() {
-    let named: Vec<(String, String)> = KINDS
+    let named: Vec<(String, String)> = Kind::ALL
         .iter()
         .map(|kind| ((*kind as u8).to_string(), format!("{kind:?}")))
         .collect();

@@ -11,14 +11,6 @@ use netvm_soft::udp::datagram::{self, Kind, Letter};
 use proptest::prelude::*;
 use zerocopy::IntoBytes as _;
 
-const KINDS: [Kind; 6] = [
-    Kind::Hello,
-    Kind::Challenge,
-    Kind::Confirm,
-    Kind::Welcome,
-    Kind::Refusal,
-    Kind::Message,
-];
 const HERE: &str = "127.0.0.1:0";
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -177,7 +169,7 @@ proptest! {
         cut in 0usize..24,
     ) {
         let mut stand = Stand::new();
-        let bytes = write(KINDS[kind], link, &content);
+        let bytes = write(Kind::ALL[kind], link, &content);
         stand.send(&bytes);
         stand.send(&bytes[..bytes.len() - cut.min(bytes.len())]);
         stand.send(&content);

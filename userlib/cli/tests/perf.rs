@@ -1,29 +1,22 @@
 //! `netvm perf` and the part that a `netvm serve` takes in it.
 
+mod support;
+
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use netvm::{Access, ChannelConfig, Port, PortConfig, PortId, Receiver, Sender, SharedSender, Timeout};
 use netvm_process::SoftNode;
 use serde_json::Value;
+use support::{netvm, text};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-
-fn netvm(args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_netvm"));
-    command
-        .args(args)
-        .stdin(Stdio::null())
-        .output()
-        .expect("netvm starts")
-}
 
 /// Runs it, wants this exit status, gives standard output and standard error.
 fn exits(status: i32, args: &[&str]) -> (String, String) {
     let output = netvm(args);
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(status), "netvm {args:?}\n{out}\n{err}");
     (out, err)

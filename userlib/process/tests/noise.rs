@@ -34,14 +34,6 @@ const PART: u64 = 1 << 16;
 const SPRAYED: u64 = 12 << 20;
 const MAY_GROW: u64 = SPRAYED / 3;
 
-const KINDS: [Kind; 6] = [
-    Kind::Hello,
-    Kind::Challenge,
-    Kind::Confirm,
-    Kind::Welcome,
-    Kind::Refusal,
-    Kind::Message,
-];
 /// Datagrams of each direction that are kept to be sent again: the first ones, which make the link, and some of the others.
 const FIRST: usize = 16;
 const KEPT: usize = 256;
@@ -137,7 +129,7 @@ impl Hostile {
 
     /// A letter that says anything, as any node of the test or none.
     fn letter(&mut self, id: u64) -> (Kind, Letter) {
-        let kind = KINDS[self.random.random_range(0..KINDS.len())];
+        let kind = Kind::ALL[self.random.random_range(0..Kind::ALL.len())];
         let node = NodeId(self.target.number + self.random.random_range(0..CLIENTS + 2));
         let letter = Letter::from(
             node,

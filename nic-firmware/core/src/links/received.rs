@@ -371,7 +371,7 @@ impl<S: Storage> Links<S> {
         peer.arrivals.latest = seq;
         // Not only the lowest that was missing: what has left again asks to be heard of.
         let filled = peer.sequence.received().1 != seq.plus(1);
-        peer.arrivals.unsaid_ahead |= !filled;
+        peer.arrivals.unsaid_ahead |= !filled && peer.lossy;
         for _ in 0..window {
             let (received, seen) = peer.sequence.received();
             let at = env.config.slot_id(id, (received.0 & (window - 1)) as u16);

@@ -42,7 +42,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 6] = [
+    /// All of them.
+    pub const ALL: [Self; 6] = [
         Self::Hello,
         Self::Challenge,
         Self::Confirm,
