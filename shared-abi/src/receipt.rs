@@ -73,10 +73,14 @@ impl Receipt {
     /// The requests past one that is missing of which it says that they have ended.
     pub fn ended_beyond(&self) -> impl Iterator<Item = Seq> {
         let Received { from, beyond, .. } = self.requests;
-        let count = u32::from(self.ended).min(u64::BITS);
-        (0..count)
-            .filter(move |bit| beyond >> bit & 1 != 0)
-            .map(move |bit| from.plus(bit))
+        let others = u64::BITS.saturating_sub(u32::from(self.ended));
+        // Nearly every acknowledgement has no bit at all.
+        let mut bits = beyond & u64::MAX.checked_shr(others).unwrap_or(0);
+        core::iter::from_fn(move || {
+            let bit = bits.trailing_zeros();
+            bits &= bits.checked_sub(1)?;
+            Some(from.plus(bit))
+        })
     }
 
     /// In [`held`](Self::held): no frame of this life has arrived yet.
@@ -173,6 +177,31 @@ mod tests {
         let raw = RawHeader::of(&words).expect("an acknowledgement");
         assert_eq!((raw.receipt(), raw.seq()), (receipt, Seq(41)));
         assert_eq!(raw.answer_number(), None);
+    }
+
+    #[test]
+    fn what_has_ended_is_received_and_among_the_first_bits() {
+        let ended = |ended, beyond| {
+            let requests = Received {
+                next: Seq(u32::MAX - 2),
+                from: Seq(u32::MAX),
+                beyond,
+            };
+            let receipt = Receipt {
+                requests,
+                ended,
+                ..Receipt::default()
+            };
+            receipt.ended_beyond().count()
+        };
+        for count in [0u16, 1, 5, 63, 64, 65, u16::MAX] {
+            assert_eq!(ended(count, u64::MAX), usize::from(count.min(64)), "{count}");
+            assert_eq!(ended(count, 0), 0);
+        }
+        assert_eq!(
+            [0, 3, 4, 64].map(|count| ended(count, 1 << 3 | 1 << 63)),
+            [0, 0, 1, 2]
+        );
     }
 
     #[test]

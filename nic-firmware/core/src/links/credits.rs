@@ -178,17 +178,11 @@ impl<S: Storage> Links<S> {
         }
     }
 
-    /// A message has been acknowledged, or has been lost: its port has one window slot more, if it has not got it before.
+    /// The LSN has passed a message, or it has been lost: its port has one window slot more, if it has not got it before.
     pub(super) fn settle(&mut self, config: &Config, id: NodeId, seq: Seq) -> Option<Outgoing> {
-        let window = u32::from(config.geometry.window);
-        let slot = config.slot_id(id, (seq.0 & (window - 1)) as u16);
-        let place = self.outgoing.get_mut(slot.index())?;
-        let out = *place;
-        place.settled = true;
-        if !out.settled
-            && let Some(sender) = self.senders.get_mut(config.stream_index(id, out.port))
-        {
-            sender.share = sender.share.saturating_sub(1);
+        let out = *self.outgoing_at(config, id, seq)?;
+        if !out.settled {
+            self.give_back(config, id, out.port);
         }
         Some(out)
     }
@@ -197,14 +191,34 @@ impl<S: Storage> Links<S> {
     /// taken until the LSN has passed them, but a port that has little waiting at the receiver is not held up by the loss of
     /// one message before it has used the whole window.
     pub(crate) fn settle_ended(&mut self, config: &Config, id: NodeId, receipt: &Receipt) {
+        let Some(credits) = self.get(id).map(|peer| peer.credits) else {
+            return;
+        };
         for seq in receipt.ended_beyond() {
-            let Some(credits) = self.get(id).map(|peer| peer.credits) else {
-                return;
-            };
             // Of what has not been sent an honest card says nothing.
-            if seq.since(credits.acked()) < credits.in_flight() {
-                self.settle(config, id, seq);
+            if seq.since(credits.acked()) >= credits.in_flight() {
+                continue;
             }
+            if let Some(out) = self.outgoing_at(config, id, seq)
+                && !core::mem::replace(&mut out.settled, true)
+            {
+                let port = out.port;
+                self.give_back(config, id, port);
+            }
+        }
+    }
+
+    #[inline]
+    fn outgoing_at(&mut self, config: &Config, id: NodeId, seq: Seq) -> Option<&mut Outgoing> {
+        let slot = (seq.0 & (u32::from(config.geometry.window) - 1)) as u16;
+        self.outgoing.get_mut(config.slot_id(id, slot).index())
+    }
+
+    /// A port has one window slot more.
+    #[inline]
+    fn give_back(&mut self, config: &Config, id: NodeId, port: PortId) {
+        if let Some(sender) = self.senders.get_mut(config.stream_index(id, port)) {
+            sender.share = sender.share.saturating_sub(1);
         }
     }
 
