@@ -5,13 +5,16 @@ use netvm_abi::control::Modes;
 use netvm_abi::descriptor::{Command, Opcode};
 use netvm_abi::port_area::{AREA_WORDS, Reply};
 use netvm_abi::shared_map::SharedMap;
-use netvm_abi::wire::Kind;
+use netvm_abi::wire::{Kind, RawHeader, Received};
 use netvm_abi::words::Part;
 use netvm_abi::*;
 use netvm_kit::nic::*;
 use netvm_nic::Timers;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
 
 const COUNTER: u64 = 0x12008;
 
@@ -450,4 +453,48 @@ fn a_wide_window_loses_nothing() {
             assert_eq!(held, [], "{which}");
         }
     }
+}
+
+/// Of a wide window an acknowledgement speaks of a part. What arrived ahead of all others since the last one is spoken of
+/// before one about lower numbers goes out: its time would have the sender take these for lost.
+#[test]
+fn of_a_wide_window_nothing_that_arrived_stays_unsaid() {
+    let geometry = Geometry {
+        window: 256,
+        ..geometry(2)
+    };
+    let mut world = streaming(World::with(2, 0, geometry, |_| {}));
+    let (writes, said) = (Rc::new(RefCell::new(Vec::new())), Rc::new(RefCell::new(BTreeSet::new())));
+    let (left, spoken_of) = (Rc::clone(&writes), Rc::clone(&said));
+    world.lost = Box::new(move |message| {
+        match message.header.kind {
+            Kind::Write => left.borrow_mut().push(message.clone()),
+            Kind::Ack => {
+                let words = message.header.encode_words();
+                let Received { from, beyond, .. } = RawHeader::of(&words).unwrap().receipt().requests;
+                let bits = (0..64).filter(|bit| beyond >> bit & 1 != 0);
+                spoken_of.borrow_mut().extend(bits.map(|bit| from.plus(bit).0));
+            }
+            _ => {}
+        }
+        true
+    });
+    for op in 1..=128 {
+        assert!(world.nodes[0].post(1, &inline(op, 0x10000, 8), &[1; 8]));
+        world.run();
+    }
+    let writes = writes.borrow();
+    assert_eq!(writes.len(), 128);
+    let now = world.now;
+    // The first and the tenth are late; then the first comes.
+    let early = (1..128).filter(|&at| at != 9);
+    for at in early.clone().chain([0]) {
+        world.nodes[1].deliver(now, &writes[at]);
+        world.run();
+    }
+    let said = said.borrow();
+    let unsaid: Vec<_> = early
+        .filter(|&at| at > 9 && !said.contains(&writes[at].header.seq.0))
+        .collect();
+    assert_eq!(unsaid, [0; 0]);
 }
