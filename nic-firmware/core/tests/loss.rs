@@ -464,7 +464,10 @@ fn of_a_wide_window_nothing_that_arrived_stays_unsaid() {
         ..geometry(2)
     };
     let mut world = streaming(World::with(2, 0, geometry, |_| {}));
-    let (writes, said) = (Rc::new(RefCell::new(Vec::new())), Rc::new(RefCell::new(BTreeSet::new())));
+    let (writes, said) = (
+        Rc::new(RefCell::new(Vec::new())),
+        Rc::new(RefCell::new(BTreeSet::new())),
+    );
     let (left, spoken_of) = (Rc::clone(&writes), Rc::clone(&said));
     world.lost = Box::new(move |message| {
         match message.header.kind {
