@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 /// An empty file on the file system of `folder`, for reading and writing.
 ///
@@ -21,7 +22,12 @@ pub(crate) fn open(folder: &Path) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// The same, of a file that has a name until it is open.
+/// The size that files of this process may have, if that is less than `len`: beyond it the kernel ends the process by a signal.
+pub(crate) fn limit_below(len: u64) -> Option<u64> {
+    getrlimit(Resource::Fsize).current.filter(|most| *most < len)
+}
+
+/// What [`open`] gives, of a file that has a name until it is open.
 fn named_for_a_moment(folder: &Path) -> Result<OwnedFd, Errno> {
     /// Threads of this process do not meet.
     static SERIAL: AtomicU32 = AtomicU32::new(0);

@@ -188,6 +188,13 @@ fn what_makes_no_sense_is_refused() {
     let err = text(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{err}");
     assert!(err.contains("/nowhere") && err.contains("set TMPDIR"), "{err}");
+    let mut shell = Command::new("sh");
+    let script = "ulimit -f 1000; exec \"$0\" demo --processes --mib 64";
+    let output = shell.args(["-c", script, env!("CARGO_BIN_EXE_netvm")]).output();
+    let output = output.expect("sh starts");
+    let err = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{err}");
+    assert!(err.contains("ulimit -f unlimited"), "{err}");
     // There is no such node, and no order ever comes: it ends with its standard input.
     let output = netvm(&["demo", "--processes", "--receiver-for", "63", "--mib", "1"]);
     assert_eq!(output.status.code(), Some(1));

@@ -88,9 +88,10 @@ pub(super) fn perform(
     tell: &dyn Fn(String) -> Result<(), Failure>,
 ) -> Result<Report, Failure> {
     let started = Instant::now();
-    paged::probe(&std::env::temp_dir()).map_err(|what| Failure::Unavailable {
+    let paged = plan.bytes - split_at(plan.resident_bytes);
+    paged::probe(&std::env::temp_dir(), paged).map_err(|(what, fix)| Failure::Unavailable {
         what,
-        fix: "set TMPDIR to a folder where files can be made; /proc has to be mounted".into(),
+        fix: fix.into(),
     })?;
     let node = SoftNode::builder().start().map_err(cannot_start)?;
     let mut other = Other::start(options, node.number())?;

@@ -51,7 +51,7 @@ impl PagedFile {
     /// # Errors
     /// What the kernel refuses, in words.
     pub(super) fn map(folder: &Path, len: u64, resident: u64) -> Result<Self, String> {
-        let (file, pages) = probe(folder)?;
+        let (file, pages) = probe(folder, len).map_err(|(what, fix)| format!("{what}: {fix}"))?;
         // Room for all of it: a full disk would end the demo in its middle.
         match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len) {
             Err(Errno::OPNOTSUPP) => rustix::fs::ftruncate(&file, len),
@@ -158,14 +158,25 @@ impl PagedFile {
     }
 }
 
-/// The file, still empty, and where the kernel says which pages there are.
+/// The file, still empty, that is to have `len` bytes, and where the kernel says which pages there are.
 ///
 /// # Errors
-/// One of them cannot be had, in words.
-pub(super) fn probe(folder: &Path) -> Result<(OwnedFd, File), String> {
-    let file = unnamed::open(folder)
-        .map_err(|errno| format!("no file in {} (TMPDIR): {errno}", folder.display()))?;
-    let pages = File::open("/proc/self/pagemap").map_err(|error| format!("/proc/self/pagemap: {error}"))?;
+/// What cannot be had, and what changes that.
+pub(super) fn probe(folder: &Path, len: u64) -> Result<(OwnedFd, File), (String, &'static str)> {
+    if let Some(most) = unnamed::limit_below(len) {
+        let what = format!(
+            "files of this process may have {} MiB, not {} MiB",
+            most >> 20,
+            len >> 20
+        );
+        return Err((what, "give a smaller --mib, or `ulimit -f unlimited`"));
+    }
+    let file = unnamed::open(folder).map_err(|errno| {
+        let what = format!("no file in {} (TMPDIR): {errno}", folder.display());
+        (what, "set TMPDIR to a folder where files can be made")
+    })?;
+    let pages = File::open("/proc/self/pagemap")
+        .map_err(|error| (format!("/proc/self/pagemap: {error}"), "/proc has to be mounted"))?;
     Ok((file, pages))
 }
 

@@ -14,7 +14,6 @@ use std::ptr::NonNull;
 use netvm::{Access, Export, Modes, NodeId, Port, PortId, Region};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-use rustix::process::{Resource, getrlimit};
 
 use crate::failure::Failure;
 use crate::unnamed;
@@ -69,8 +68,7 @@ impl SparseFile {
     /// What this process, the file system or the machine has not.
     pub(super) fn map(folder: &Path, len: u64) -> Result<Self, Lack> {
         let lacks = |what: String, fix| Lack { what, fix };
-        // Beyond the limit the kernel ends the process by a signal.
-        if let Some(most) = getrlimit(Resource::Fsize).current.filter(|most| *most < len) {
+        if let Some(most) = unnamed::limit_below(len) {
             let what = format!("files of this process may have {}, not {}", size(most), size(len));
             return Err(lacks(what, "ulimit -f unlimited"));
         }
