@@ -17,8 +17,9 @@ const WHY: &str = "
   again: one for each time that it is lost, and a quarter to see it. Of 64 B a round trip of 100 us holds 310 messages at full speed:
   a window of 1,024 has room for two repetitions, and one of 64 for none. A port has half of the window for what has not
   landed, and more while messages past the missing one land.
-- *Goodput of a wide window.* The card is the bottleneck there, not the wire. What it loses is work: each loss costs some four
-  acknowledgements, at both ends. The model takes each for one that frees 32 messages, which is too much for these.
+- *Goodput of a wide window.* The card is the bottleneck there, not the wire. What it loses is work: each loss costs three to six
+  acknowledgements, at both ends (`--json` counts them). The model takes each for one that frees 32 messages, which is too much
+  for these.
 - *Goodput where much is lost, with the usual window.* When the window is used up nothing follows what is lost again, so time alone
   finds the loss. *Asked* counts these waits.
 - *Stalls* are waits of up to 100 ms. A card whose messages have all been received asks for the credits that are missing, and
