@@ -125,7 +125,7 @@ impl Geometry {
         if self.payload < MIN_PAYLOAD || self.payload > PAGE_SIZE || !self.payload.is_multiple_of(8) {
             return Err(GeometryError::Payload { asked: self.payload });
         }
-        if !self.window.is_power_of_two() || self.window < 64 || self.window > 1024 {
+        if !Self::has_window(self.window) {
             return Err(GeometryError::Window { asked: self.window });
         }
         if self.ports < 2 || self.ports > 1024 {
@@ -152,6 +152,12 @@ impl Geometry {
             });
         }
         Ok(())
+    }
+
+    /// Whether a window can be of this size: a power of two from 64 to 1024.
+    #[must_use]
+    pub const fn has_window(window: u16) -> bool {
+        window.is_power_of_two() && window >= 64 && window <= 1024
     }
 
     /// Number of bounce pages and records: window slots of all peers, read replies, read sources.

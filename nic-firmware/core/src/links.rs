@@ -45,7 +45,7 @@ use netvm_abi::event::NicEvent;
 use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::shared_map::status_page;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Body, Header, Kind, OwnHeader};
+use netvm_abi::wire::{Body, Greeting, Header, Kind, OwnHeader};
 use netvm_abi::words::SharedWords;
 use netvm_abi::{Incarnation, Nanos, NodeId, Seq};
 use received::Arrivals;
@@ -73,7 +73,23 @@ enum State {
 pub(crate) struct Offer {
     incarnation: Incarnation,
     first: Seq,
-    payload: u32,
+    // As small as they are: an index into the peers is a shift as long as one has 256 bytes.
+    payload: u16,
+    window: u16,
+}
+
+const _: () = assert!(size_of::<Peer>() == 256, "an index into the peers is a shift");
+
+impl Offer {
+    /// What a greeting that a link can be made of says, of this life and from this number on.
+    fn of(greeting: &Greeting, incarnation: Incarnation, first: Seq) -> Self {
+        Self {
+            incarnation,
+            first,
+            payload: u16::try_from(greeting.payload).unwrap_or(u16::MAX),
+            window: greeting.window,
+        }
+    }
 }
 
 /// Another node (or this one: its link to itself needs no greeting).
@@ -190,6 +206,11 @@ impl Peer {
     #[inline]
     pub(crate) const fn life(&self) -> Incarnation {
         self.local
+    }
+
+    /// Messages that may be on their way to it.
+    pub(crate) const fn window(&self) -> u32 {
+        self.credits.size()
     }
 
     /// Largest payload on this path in bytes.
@@ -431,8 +452,10 @@ impl<S: Storage> Links<S> {
 
     /// A new life of a link begins.
     fn begin_life(&mut self, env: &Env<S>, now: Nanos, id: NodeId, offer: Offer, lossy: bool) {
-        let window = env.config.geometry.window;
-        self.answered_of(id, window).fill(0);
+        let own = env.config.geometry.window;
+        self.answered_of(id, own).fill(0);
+        // Either end finds a number's slot by its own window, of which the link uses no more than the other end has.
+        let window = own.min(offer.window);
         if let Some(peer) = self.get_mut(id) {
             peer.lossy = lossy && id != env.config.node;
             peer.resend = Resend::begin(Self::first_seq(peer.local));
@@ -441,7 +464,7 @@ impl<S: Storage> Links<S> {
             peer.greeted = false;
             peer.credits = Credits::new(window, Self::first_seq(peer.local));
             peer.sequence = Sequence::new(window, offer.first);
-            peer.payload = env.config.geometry.payload.min(offer.payload);
+            peer.payload = env.config.geometry.payload.min(offer.payload.into());
             peer.unanswered = 0;
             peer.oldest = None;
             peer.heard_at = now;

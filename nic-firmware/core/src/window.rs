@@ -11,6 +11,10 @@ use netvm_abi::Seq;
 #[derive(Clone, Copy, Debug)]
 pub struct Credits {
     size: u32,
+    /// Most messages of one port.
+    share: u16,
+    /// The bits of a number that say where in a quarter it stands.
+    quarter: u16,
     next: Seq,
     acked: Seq,
     reserved: u32,
@@ -22,10 +26,33 @@ impl Credits {
     pub const fn new(size: u16, first: Seq) -> Self {
         Self {
             size: size as u32,
+            share: size / 2,
+            quarter: size / 4 - 1,
             next: first,
             acked: first,
             reserved: 0,
         }
+    }
+
+    /// Its size in messages.
+    #[must_use]
+    #[inline]
+    pub const fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// How many messages of one port may be outstanding: a half of the window.
+    #[must_use]
+    #[inline]
+    pub const fn share(&self) -> u16 {
+        self.share
+    }
+
+    /// Whether a number is the last one of a quarter of the window.
+    #[must_use]
+    #[inline]
+    pub const fn ends_a_quarter(&self, number: Seq) -> bool {
+        number.plus(1).0 as u16 & self.quarter == 0
     }
 
     /// The next number to be given out.

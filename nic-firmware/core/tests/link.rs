@@ -3,11 +3,13 @@
 use netvm_abi::descriptor::Command;
 use netvm_abi::event::{HostEvent, NicEvent};
 use netvm_abi::shared_map::status_page;
-use netvm_abi::wire::{Header, Kind};
+use netvm_abi::wire::{Body, Greeting, Header, Kind};
 use netvm_abi::words::SharedWords;
 use netvm_abi::{Epoch, Geometry, Incarnation, Nanos, NodeId, Status, Token};
 use netvm_kit::nic::*;
 use netvm_nic::Config;
+use std::cell::Cell;
+use std::rc::Rc;
 
 fn linked() -> World {
     let mut world = World::connected(2, 0);
@@ -304,15 +306,42 @@ fn messages_outside_of_the_window_and_repeated_ones_are_refused() {
 }
 
 #[test]
-fn other_windows_are_refused_by_name_and_a_smaller_payload_is_agreed_on() {
+fn a_greeting_with_what_no_card_has_is_refused() {
     let mut world = World::new(2, 0);
-    world.nodes[1] = Node::new(Config {
-        node: NodeId(1),
-        geometry: Geometry {
-            window: 128,
-            ..geometry(2)
+    let good = Greeting {
+        page_size: 4096,
+        payload: 4096,
+        window: 64,
+        version: netvm_abi::ABI_VERSION,
+    };
+    let bad = [
+        Greeting { window: 32, ..good },
+        Greeting { window: 100, ..good },
+        Greeting { window: 2048, ..good },
+        Greeting { payload: 8, ..good },
+        Greeting {
+            page_size: 8192,
+            ..good
         },
-        ..Config::default()
+    ];
+    for (refused, greeting) in (1..).zip(bad) {
+        let mut hello = Header::of(Body::Hello { greeting }, NodeId(0), NodeId(1));
+        hello.source_incarnation = Incarnation(refused as u32);
+        world.nodes[1].deliver_bytes(world.now, &hello.encode());
+        world.run();
+        assert_eq!(world.nodes[1].counters().hellos_refused, refused, "{greeting:?}");
+    }
+    assert_eq!(world.nodes[1].counters().links_up, 0);
+}
+
+#[test]
+fn a_refused_greeting_is_told_by_name() {
+    let mut world = World::new(2, 0);
+    let life = Rc::new(Cell::new(Incarnation(0)));
+    let seen = Rc::clone(&life);
+    world.lost = Box::new(move |message| {
+        seen.set(message.header.source_incarnation);
+        true
     });
     world.nodes[0].tell(HostEvent::SendControl {
         peer: NodeId(1),
@@ -320,14 +349,60 @@ fn other_windows_are_refused_by_name_and_a_smaller_payload_is_agreed_on() {
         token: Token(7),
     });
     world.run();
+    let body = Body::HelloAck {
+        status: Status::VersionMismatch,
+        greeting: Greeting::default(),
+    };
+    let mut refusal = Header::of(body, NodeId(1), NodeId(0));
+    refusal.source_incarnation = Incarnation(u32::MAX);
+    refusal.destination_incarnation = life.get();
+    world.nodes[0].deliver_bytes(world.now, &refusal.encode());
+    world.run();
     let sent = world.nodes[0].event(|event| matches!(event, NicEvent::ControlSent { .. }));
     let expected = NicEvent::ControlSent {
         token: Token(7),
         status: Status::VersionMismatch,
     };
     assert_eq!(sent, Some(expected));
-    assert_eq!(world.nodes[1].counters().hellos_refused, 1);
+    assert_eq!(world.nodes[0].counters().hellos_refused, 1);
+}
 
+/// As many messages are on their way as the smaller window has room for, a half of them of one port.
+#[test]
+fn of_two_windows_the_smaller_one_counts() {
+    for (own, others) in [(256, 64), (64, 256)] {
+        let with = |window| Geometry {
+            window,
+            ..geometry(2)
+        };
+        let mut world = World::with(2, 0, with(own), |_| {});
+        world.nodes[1] = Node::new(Config {
+            node: NodeId(1),
+            geometry: with(others),
+            ..Config::default()
+        });
+        let mut world = World::connect(world.lossy());
+        world.nodes[1].grant(3, &capability(0));
+        world.nodes[1].map(1, 0x10000, 5, true);
+        for port in 2..=3 {
+            world.nodes[0].open(port, 7);
+        }
+        world.run();
+        let before = world.nodes[0].counters().messages_sent;
+        world.lost = Box::new(|message| message.header.kind == Kind::Ack);
+        for (ports, left) in [(1..=1, 32), (2..=3, 64)] {
+            for (port, op) in ports.flat_map(|port| (1..=40).map(move |op| (port, op))) {
+                world.nodes[0].post(port, &inline(op, 0x10000, 8), &[1; 8]);
+                world.run();
+            }
+            let sent = world.nodes[0].counters().messages_sent - before;
+            assert_eq!(sent, left, "windows of {own} and {others}");
+        }
+    }
+}
+
+#[test]
+fn a_smaller_payload_is_agreed_on() {
     let mut small = World::new(2, 0);
     small.nodes[1] = Node::new(Config {
         node: NodeId(1),

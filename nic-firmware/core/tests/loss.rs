@@ -9,7 +9,7 @@ use netvm_abi::wire::{Kind, RawHeader, Received};
 use netvm_abi::words::Part;
 use netvm_abi::*;
 use netvm_kit::nic::*;
-use netvm_nic::Timers;
+use netvm_nic::{Config, Timers};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::cell::RefCell;
@@ -405,17 +405,27 @@ fn a_stream_of_reads_loses_no_link() {
     assert!(put_off > 0, "that tries too little");
 }
 
-/// Windows of more messages than an acknowledgement speaks of one by one, and more staging buffers than bits of a word.
+/// Windows of more messages than an acknowledgement speaks of one by one, and more staging buffers than bits of a word. The
+/// receiver's window may be the smaller one, or the larger one.
 #[test]
 fn a_wide_window_loses_nothing() {
-    for (window, staging) in [(256, 100), (1024, 512)] {
+    for (window, others, staging) in [(256, 256, 100), (1024, 1024, 512), (256, 64, 100), (64, 512, 64)] {
         let geometry = Geometry {
             window,
             staging,
             ..geometry(2)
         };
         for (loss, seed) in [(10, 1u64), (50, 2), (300, 3)] {
-            let mut world = streaming(World::with(2, seed, geometry, |_| {}));
+            let mut world = World::with(2, seed, geometry, |_| {});
+            world.nodes[1] = Node::new(Config {
+                node: NodeId(1),
+                geometry: Geometry {
+                    window: others,
+                    ..geometry
+                },
+                ..Config::default()
+            });
+            let mut world = streaming(world);
             let mut fates = ChaCha8Rng::seed_from_u64(seed ^ 0x1055);
             world.lost = Box::new(move |_| fates.random_range(0..1000) < loss);
             let value = |op: u32| (u64::from(op) << 32 | seed).to_le_bytes();
@@ -439,7 +449,7 @@ fn a_wide_window_loses_nothing() {
             }
             world.pass(Nanos::from_millis(30_000));
             let [sender, receiver] = [0, 1].map(|node: usize| world.nodes[node].counters());
-            let which = format!("window {window}, loss {loss}");
+            let which = format!("windows {window} and {others}, loss {loss}");
             assert_eq!((sender.links_lost, receiver.links_lost), (0, 0), "{which}");
             assert_eq!(receiver.messages_received, sender.messages_sent, "{which}");
             for op in 6_000 - 2_047..=6_000u32 {

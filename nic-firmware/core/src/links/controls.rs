@@ -77,7 +77,7 @@ impl<S: Storage> Links<S> {
         let Some(mut way) = self.way(&env.config, id, PortId::DRIVER) else {
             return false;
         };
-        if !way.peer().is_up() || !way.reserve(env.config.geometry.window) {
+        if !way.peer().is_up() || !way.reserve() {
             return false;
         }
         let mut words = [0; CONTROL_WORDS];

@@ -55,8 +55,8 @@ impl<S: Storage> Way<'_, S> {
 
     /// Takes a window slot for the port, which gets at most half of them (promise P5).
     #[inline(always)]
-    pub(crate) fn reserve(&mut self, window: u16) -> bool {
-        if self.sender.share >= window / 2 || !self.reserve_copy() {
+    pub(crate) fn reserve(&mut self) -> bool {
+        if self.has_its_share() || !self.reserve_copy() {
             return false;
         }
         if !self.peer.credits.reserve() {
@@ -65,6 +65,11 @@ impl<S: Storage> Way<'_, S> {
         }
         self.sender.share += 1;
         true
+    }
+
+    #[inline(always)]
+    fn has_its_share(&self) -> bool {
+        self.sender.share >= self.peer.credits.share()
     }
 
     /// Reserves a copy for a message, if the wire may lose it.
@@ -99,8 +104,8 @@ impl<S: Storage> Way<'_, S> {
 
     /// Takes a window slot for a message that leaves at once. Gives its number.
     #[inline(always)]
-    pub(crate) fn take(&mut self, window: u16) -> Option<Seq> {
-        if self.sender.share >= window / 2 || !self.reserve_copy() {
+    pub(crate) fn take(&mut self) -> Option<Seq> {
+        if self.has_its_share() || !self.reserve_copy() {
             return None;
         }
         let Some(seq) = self.peer.credits.take() else {
@@ -132,7 +137,7 @@ impl<S: Storage> Way<'_, S> {
         header.set_stamp(Stamp::of(now));
         // One request in every quarter of a window, at its end: so a holder of a half (a port) or of the whole has
         // asked, not every message asks when the window is full, and what a half asks for comes with the half.
-        if seq.plus(1).0 & (window / 4 - 1) == 0 {
+        if peer.credits.ends_a_quarter(seq) {
             header.request_ack();
         }
         let slot = config.slot_id(header.destination(), (seq.0 & (window - 1)) as u16);

@@ -13,7 +13,7 @@ use netvm_abi::frame::MIN_PAYLOAD;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Body, Greeting, Header, OwnHeader};
-use netvm_abi::{ABI_VERSION, Incarnation, Nanos, NodeId, PAGE_SIZE};
+use netvm_abi::{ABI_VERSION, Geometry, Incarnation, Nanos, NodeId, PAGE_SIZE};
 
 /// What a greeting leads to beyond its link.
 #[derive(Clone, Copy, Debug)]
@@ -40,9 +40,10 @@ const fn offered<S: Storage>(env: &Env<S>) -> Greeting {
     }
 }
 
-fn agrees<S: Storage>(env: &Env<S>, greeting: &Greeting) -> bool {
+/// Whether a link can be made of what the other end offers: of payload and window the smaller one of both counts.
+fn agrees(greeting: &Greeting) -> bool {
     greeting.page_size == PAGE_SIZE
-        && greeting.window == env.config.geometry.window
+        && Geometry::has_window(greeting.window)
         && greeting.version == ABI_VERSION
         && (MIN_PAYLOAD..=PAGE_SIZE).contains(&greeting.payload)
 }
@@ -64,11 +65,7 @@ impl<S: Storage> Links<S> {
         peer.local = local;
         peer.unanswered = 0;
         if id == env.config.node {
-            let offer = Offer {
-                incarnation: local,
-                first: Self::first_seq(local),
-                payload: env.config.geometry.payload,
-            };
+            let offer = Offer::of(&offered(env), local, Self::first_seq(local));
             self.begin_life(env, now, id, offer, false);
             self.comes_up(p, env, id);
             return;
@@ -119,7 +116,7 @@ impl<S: Storage> Links<S> {
         match header.body() {
             Body::Hello { greeting } => self.hello_arrives(p, env, header, greeting),
             Body::HelloAck { status, greeting } => {
-                let accepted = status == Status::Ok && agrees(env, &greeting);
+                let accepted = status == Status::Ok && agrees(&greeting);
                 self.hello_ack_arrives(p, env, now, header, accepted.then_some(greeting))
             }
             _ => self.bye_arrives(env, header),
@@ -134,7 +131,7 @@ impl<S: Storage> Links<S> {
         greeting: Greeting,
     ) -> Greeted {
         let id = header.source;
-        if !agrees(env, &greeting) {
+        if !agrees(&greeting) {
             env.counters.hellos_refused += 1;
             let body = Body::HelloAck {
                 status: Status::VersionMismatch,
@@ -146,11 +143,7 @@ impl<S: Storage> Links<S> {
             p.transmit(&OwnHeader::new(&refusal), Payload::Empty);
             return Greeted::Done;
         }
-        let offer = Offer {
-            incarnation: header.source_incarnation,
-            first: header.seq,
-            payload: greeting.payload,
-        };
+        let offer = Offer::of(&greeting, header.source_incarnation, header.seq);
         let lower = env.config.node < id;
         let Some(peer) = self.get_mut(id) else {
             return Greeted::Done;
@@ -217,11 +210,7 @@ impl<S: Storage> Links<S> {
             self.fail_controls(p, env, id, Status::VersionMismatch);
             return Greeted::Done;
         };
-        let offer = Offer {
-            incarnation: header.source_incarnation,
-            first: header.seq,
-            payload: greeting.payload,
-        };
+        let offer = Offer::of(&greeting, header.source_incarnation, header.seq);
         self.begin_life(env, now, id, offer, p.loses_frames(id));
         self.comes_up(p, env, id);
         self.arm_probe(env, id, now);

@@ -23,7 +23,7 @@ use crate::config::{Config, Timers};
 use crate::env::Env;
 use crate::platform::Payload;
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{OwnHeader, Receipt, answers};
+use netvm_abi::wire::{ANSWERS_PER_SLOT, OwnHeader, Receipt, answers};
 use netvm_abi::{Nanos, NodeId, Seq, StagingId, Stamp};
 
 /// A message leaves again so often as soon as it has been overtaken; then it waits, longer each time.
@@ -263,7 +263,7 @@ impl<S: Storage> Links<S> {
         let next = peer.credits.next();
         let resend = &mut peer.resend;
         let number = resend.next_answer;
-        if resend.answers_out() >= answers(env.config.geometry.window) || !self.copies.reserve() {
+        if resend.answers_out() >= ANSWERS_PER_SLOT * peer.credits.size() || !self.copies.reserve() {
             env.counters.answers_unkept += 1;
             return false;
         }

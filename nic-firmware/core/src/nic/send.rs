@@ -207,9 +207,9 @@ impl<S: Storage> Nic<S> {
             }
             // Behind a source that its host has to bring, a port holds credits that it cannot use yet. Such ports
             // together get few of them, and one each.
-            let patient = !awaits_host || peer.reserved() < u32::from(self.env.config.geometry.window / 4);
+            let patient = !awaits_host || peer.reserved() < peer.window() / 4;
             let life = peer.life();
-            if !patient || !way.reserve(self.env.config.geometry.window) {
+            if !patient || !way.reserve() {
                 return self.stall(id, index, |c| &mut c.credit_stalls);
             }
             entry.session = life;

@@ -52,7 +52,7 @@ impl<S: Storage> Nic<S> {
         if !peer.is_up() || u32::from(len) > peer.payload() || way.has_lost() {
             return false;
         }
-        let Some(seq) = way.take(config.geometry.window) else {
+        let Some(seq) = way.take() else {
             return false;
         };
         let out = Outgoing {
