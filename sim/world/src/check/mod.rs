@@ -28,6 +28,7 @@ mod shared_queue;
 
 use crate::seen::Seen;
 use ledger::{Ledger, News};
+use netvm_abi::Geometry;
 use netvm_abi::Nanos;
 pub(crate) use p5_turns::Modest;
 use serde::Serialize;
@@ -113,8 +114,6 @@ trait Checker {
 pub(crate) struct Limits {
     /// Honest nodes: those with lower numbers.
     pub(crate) nodes: u16,
-    /// Messages of a link's window.
-    pub(crate) window: u32,
     /// How long a message may take from its arrival to its end.
     pub(crate) deadline: Nanos,
     /// How much longer it may take, from when it leaves, until its sender knows how it ended, or of `LinkLost`.
@@ -135,8 +134,11 @@ pub(crate) struct Checkers {
 }
 
 impl Checkers {
-    /// The checkers of a run that keeps to these, and whose nodes have tables of these many ports.
-    pub(crate) fn new(limits: Limits, ports: Vec<u16>) -> Self {
+    /// The checkers of a run that keeps to these, and whose honest nodes have these tables.
+    pub(crate) fn new(limits: Limits, tables: &[Geometry]) -> Self {
+        let ports = tables.iter().map(|tables| tables.ports).collect();
+        let windows: Vec<u32> = tables.iter().map(|tables| tables.window.into()).collect();
+        let widest = windows.iter().max().copied().unwrap_or_default();
         Self {
             again: again::Again::default(),
             ledger: Ledger::with_background(limits.background),
@@ -144,9 +146,9 @@ impl Checkers {
             all: vec![
                 Box::new(p6_crash::CrashSafety::default()),
                 Box::new(p6_owners::Owners::default()),
-                Box::new(p5_isolation::Isolation::new(limits.window)),
+                Box::new(p5_isolation::Isolation::new(windows)),
                 Box::new(p5_notify::Notifies::default()),
-                Box::new(p7_bounded_work::BoundedWork::new(limits.window)),
+                Box::new(p7_bounded_work::BoundedWork::new(widest)),
                 Box::new(p1_stale_dma::StaleDma::default()),
                 Box::new(p1_buffers::Buffers::default()),
                 Box::new(p3_truthful_pages::TruthfulPages::default()),

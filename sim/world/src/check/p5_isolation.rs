@@ -15,7 +15,7 @@ type Asked = (NodeId, u64, u32, u16);
 
 /// Knows the exports as their owners asked for them, and what each port posted.
 pub(super) struct Isolation {
-    window: u32,
+    windows: Vec<u32>,
     exports: BTreeMap<(NodeId, PortId), Vec<Rc<ExportFact>>>,
     /// Local ranges that a port named in its own commands.
     named: BTreeSet<(NodeId, PortId, u64, u32)>,
@@ -28,10 +28,10 @@ pub(super) struct Isolation {
 }
 
 impl Isolation {
-    /// A checker for links with windows of `window` messages.
-    pub(super) fn new(window: u32) -> Self {
+    /// A checker for cards with windows of so many messages.
+    pub(super) const fn new(windows: Vec<u32>) -> Self {
         Self {
-            window,
+            windows,
             exports: BTreeMap::new(),
             named: BTreeSet::new(),
             hostile: BTreeSet::new(),
@@ -104,6 +104,13 @@ impl Isolation {
         ))
     }
 
+    /// The window of a link: the smaller one of both. A node that is not honest offers what the first one has.
+    fn window(&self, (source, destination): (u16, u16)) -> u32 {
+        let of = |node: u16| self.windows.get(usize::from(node)).or(self.windows.first());
+        let both = [of(source), of(destination)].into_iter().flatten();
+        both.min().copied().unwrap_or_default()
+    }
+
     fn share(&self, ledger: &Ledger, lane: (u16, u16), seq: u32) -> Verdict {
         let Some(lane_of) = ledger.lanes.get(&lane) else {
             return Ok(());
@@ -111,6 +118,7 @@ impl Isolation {
         let Some(port) = lane_of.entry(seq).map(|entry| entry.message.source_port) else {
             return Ok(());
         };
+        let window = self.window(lane);
         let skip = lane_of.acked.wrapping_sub(lane_of.first) as usize;
         let held = lane_of
             .entries
@@ -118,14 +126,14 @@ impl Isolation {
             .skip(skip)
             .filter(|entry| entry.message.source_port == port && !entry.settled)
             .count() as u32;
-        if port != 0 && held > self.window / 2 {
+        if port != 0 && held > window / 2 {
             return Err(format!(
                 "port {port} of node {} holds {held} slots of node {}",
                 lane.0, lane.1
             ));
         }
         let all = lane_of.entries.len() - skip.min(lane_of.entries.len());
-        if all as u32 > self.window {
+        if all as u32 > window {
             return Err(format!(
                 "node {} has {all} messages in flight to node {}",
                 lane.0, lane.1
@@ -298,7 +306,7 @@ mod tests {
     use netvm_abi::{Incarnation, Seq};
 
     fn checker() -> Isolation {
-        Isolation::new(64)
+        Isolation::new(vec![64, 64])
     }
 
     fn write() -> [Seen; 3] {
@@ -387,12 +395,16 @@ mod tests {
     }
 
     #[test]
-    fn half_a_window_is_the_share_of_a_port() {
-        let facts: Vec<Seen> = (0..33)
+    fn half_of_the_smaller_window_is_the_share_of_a_port() {
+        let facts: Vec<Seen> = (0..65)
             .map(|seq| sent(frame(Kind::Write, seq, 0x1000, b"data", 0)))
             .collect();
-        assert_eq!(feed(&mut checker(), &facts[..32]), Ok(()));
-        caught(feed(&mut checker(), &facts), "holds 33 slots");
+        for (windows, share) in [([64, 64], 32), ([64, 256], 32), ([256, 128], 64)] {
+            let mut checker = Isolation::new(windows.to_vec());
+            assert_eq!(feed(&mut checker, &facts[..share]), Ok(()));
+            let mut checker = Isolation::new(windows.to_vec());
+            caught(feed(&mut checker, &facts), &format!("holds {} slots", share + 1));
+        }
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(super) struct BoundedWork {
 }
 
 impl BoundedWork {
-    /// A checker for links with windows of `window` messages.
+    /// A checker for worlds whose widest window has so many messages.
     pub(super) const fn new(window: u32) -> Self {
         Self { window }
     }

@@ -126,31 +126,41 @@ fn drawn_counts(seed: u64) -> u32 {
     }
 }
 
-/// Messages of a window: in a quarter of the worlds more than an acknowledgement speaks of one by one. Windows are the same
-/// everywhere: cards with others refuse each other's greetings.
-fn drawn_window(seed: u64) -> u16 {
+/// Messages of each card's window: in a quarter of the worlds more than an acknowledgement speaks of one by one. In a half of
+/// these each card has a window of its own, and the smaller one of a link's two counts.
+fn drawn_windows(seed: u64, nodes: u16) -> Vec<u16> {
     // Of dice of their own, too.
     let mut dice = Dice::new(seed.rotate_left(32) ^ 0x0057_494E_444F_5753);
-    match dice.below(8) {
-        0 => 256,
-        1 => 128,
-        _ => Geometry::default().window,
-    }
+    let usual = Geometry::default().window;
+    let kind = dice.below(8);
+    let of_card = |_| match kind {
+        0 => 4 * usual,
+        1 => usual << dice.below(3),
+        _ => usual,
+    };
+    (0..nodes).map(of_card).collect()
 }
 
-/// The tables of a card. Those of one with wide windows have room for what these let it send.
-fn drawn_geometry(dice: &mut Dice, config: &Config, window: u16) -> Geometry {
-    let wide = window / Geometry::default().window;
+/// The tables of a card.
+fn drawn_geometry(dice: &mut Dice, config: &Config) -> Geometry {
     Geometry {
         payload: [4096, 4096, 1408, 512][dice.index(4)],
         ports: workload::PORTS + [0, 0, workload::EXTRA_PORTS][dice.index(3)],
         nodes: config.nodes + 1,
         page_rows: [16, 64, 256][dice.index(3)],
         capabilities: 128,
-        staging: [8, 16, 64][dice.index(3)] * wide,
-        window,
+        staging: [8, 16, 64][dice.index(3)],
         reads: [4, 16, 64][dice.index(3)],
         ..Geometry::default()
+    }
+}
+
+/// The same with this window, and with room for what that lets it send.
+fn widened(geometry: Geometry, window: u16) -> Geometry {
+    Geometry {
+        staging: geometry.staging * (window / Geometry::default().window),
+        window,
+        ..geometry
     }
 }
 
@@ -186,19 +196,19 @@ impl World {
         };
         let speed = LinkSpeed::draw(&mut dice);
         let dma = DmaSpeed::draw(&mut dice);
-        let window = drawn_window(seed);
-        let common = drawn_geometry(&mut dice, &config, window);
+        let common = drawn_geometry(&mut dice, &config);
         // In half of the worlds each card has tables of its own sizes.
         let mixed = dice.below(2) == 0;
-        let geometries = (0..config.nodes)
-            .map(|_| {
-                if mixed {
-                    drawn_geometry(&mut dice, &config, window)
+        let geometries = drawn_windows(seed, config.nodes)
+            .into_iter()
+            .map(|window| {
+                let drawn = if mixed {
+                    drawn_geometry(&mut dice, &config)
                 } else {
                     common
-                }
+                };
+                tables(widened(drawn, window))
             })
-            .map(tables)
             .collect();
         let roles = roles(&mut dice, &config);
         let per_node = roles.len().div_ceil(usize::from(config.nodes.max(1)));
@@ -291,10 +301,8 @@ impl World {
             sim.points.draw(drawn);
         }
         let alive_roles = vec![false; roles.len()];
-        let window = shape.geometries.first().map_or(0, |geometry| geometry.window);
         let limits = Limits {
             nodes: config.nodes,
-            window: u32::from(window),
             deadline: config.deadline,
             loss: shape.timers.loss_bound(),
             greeting: Nanos(shape.timers.hello_interval.0 * u64::from(shape.timers.hello_limit)),
@@ -309,10 +317,7 @@ impl World {
             seed,
             config,
             sim,
-            checkers: Checkers::new(
-                limits,
-                shape.geometries.iter().map(|tables| tables.ports).collect(),
-            ),
+            checkers: Checkers::new(limits, &shape.geometries),
             roles,
             stage: Arc::new(Stage::default()),
             rogue: Rogue::new(NodeId(config.nodes)),
