@@ -72,7 +72,7 @@ statuses! {
     TimedOut = 20,
     /// The card is gone or does not answer.
     CardGone = 21,
-    /// The two sides speak different versions, page sizes or windows.
+    /// The two sides speak different versions, or have different page sizes.
     VersionMismatch = 22,
     /// The operation was cut off by a revocation or an unexport.
     Revoked = 23,

@@ -4,6 +4,8 @@
 //! of its own towards the target, so the target tells them apart by port.
 #![forbid(unsafe_code)]
 
+mod line;
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -12,10 +14,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use line::Line;
+
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// How many of a thousand datagrams, each way, suffer what.
+/// What a bad network does, each way: how many of a thousand datagrams suffer what, and how long all take.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     /// They are lost.
@@ -26,6 +30,8 @@ pub struct Faults {
     pub late: u32,
     /// A bit of them is another one.
     pub spoilt: u32,
+    /// How long each datagram takes: a half of what it adds to a round trip.
+    pub delay: Duration,
 }
 
 /// How often a thread of the relay looks whether it shall end.
@@ -102,17 +108,32 @@ struct Road<'a> {
     /// A datagram that the next one overtakes.
     late: Option<Vec<u8>>,
     counts: &'a Counts,
+    line: Line,
 }
 
-impl Road<'_> {
-    fn pass(&mut self, datagram: &[u8], send: impl Fn(&[u8])) {
+impl<'a> Road<'a> {
+    /// A road whose datagrams leave by `send`.
+    fn new(faults: Faults, seed: u64, counts: &'a Counts, send: impl Fn(&[u8]) + Send + 'static) -> Self {
+        Self {
+            faults,
+            random: SmallRng::seed_from_u64(seed),
+            late: None,
+            counts,
+            line: Line::new(faults.delay, send),
+        }
+    }
+
+    fn pass(&mut self, datagram: &[u8]) {
         let of_thousand = self.random.random_range(0..1000);
         let Faults {
             lost,
             doubled,
             late,
             spoilt,
+            delay: _,
         } = self.faults;
+        let line = &self.line;
+        let send = |datagram: &[u8]| line.send(datagram);
         self.counts.passed.fetch_add(1, Ordering::Relaxed);
         if self.counts.cut.load(Ordering::Relaxed) {
             return;
@@ -142,7 +163,7 @@ impl Road<'_> {
 }
 
 fn run(socket: &Arc<UdpSocket>, target: SocketAddr, faults: Faults, seed: u64, counts: &Arc<Counts>) {
-    let mut flows: HashMap<SocketAddr, (Arc<UdpSocket>, Road<'_>)> = HashMap::new();
+    let mut flows: HashMap<SocketAddr, Road<'_>> = HashMap::new();
     let mut back = Vec::new();
     let mut buffer = [0; 1 << 16];
     while !counts.stop.load(Ordering::Relaxed) {
@@ -150,7 +171,7 @@ fn run(socket: &Arc<UdpSocket>, target: SocketAddr, faults: Faults, seed: u64, c
             continue;
         };
         let number = flows.len() as u64;
-        let (flow, road) = match flows.entry(from) {
+        let road = match flows.entry(from) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => {
                 // Without a socket the datagram is lost, as others are.
@@ -160,18 +181,13 @@ fn run(socket: &Arc<UdpSocket>, target: SocketAddr, faults: Faults, seed: u64, c
                 back.push(std::thread::spawn(move || {
                     come_back(&ways, from, faults, seed ^ 0x5A5A ^ number << 32);
                 }));
-                let road = Road {
-                    faults,
-                    random: SmallRng::seed_from_u64(seed ^ number << 32),
-                    late: None,
-                    counts,
+                let send = move |bytes: &[u8]| {
+                    let _ = flow.send(bytes);
                 };
-                place.insert((flow, road))
+                place.insert(Road::new(faults, seed ^ number << 32, counts, send))
             }
         };
-        road.pass(buffer.get(..len).unwrap_or_default(), |bytes| {
-            let _ = flow.send(bytes);
-        });
+        road.pass(buffer.get(..len).unwrap_or_default());
     }
     for thread in back {
         let _ = thread.join();
@@ -196,24 +212,21 @@ fn come_back(
     faults: Faults,
     seed: u64,
 ) {
-    let mut road = Road {
-        faults,
-        random: SmallRng::seed_from_u64(seed),
-        late: None,
-        counts,
-    };
+    let socket = Arc::clone(socket);
+    let mut road = Road::new(faults, seed, counts, move |bytes: &[u8]| {
+        let _ = socket.send_to(bytes, to);
+    });
     let mut buffer = [0; 1 << 16];
     while !counts.stop.load(Ordering::Relaxed) {
         let Ok(len) = flow.recv(&mut buffer) else { continue };
-        road.pass(buffer.get(..len).unwrap_or_default(), |bytes| {
-            let _ = socket.send_to(bytes, to);
-        });
+        road.pass(buffer.get(..len).unwrap_or_default());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     /// How many of a thousand datagrams come out at the other end.
     fn arrived(faults: Faults) -> usize {
@@ -260,5 +273,38 @@ mod tests {
             ..Faults::default()
         };
         assert!((999..=1000).contains(&arrived(late)), "the last may stay");
+    }
+
+    #[test]
+    fn all_take_as_long_as_it_is_told_in_the_order_in_which_they_came() {
+        const DELAY: Duration = Duration::from_millis(30);
+        let target = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let here = SocketAddr::from(([127, 0, 0, 1], 0));
+        let faults = Faults {
+            delay: DELAY,
+            ..Faults::default()
+        };
+        let relay = Relay::start(here, target.local_addr().unwrap(), faults, 7).unwrap();
+        let source = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let begin = Instant::now();
+        for number in 0..100u8 {
+            source.send_to(&[number], relay.address()).unwrap();
+        }
+        let sent = begin.elapsed();
+        for number in 0..100 {
+            let mut byte = [0];
+            let (_, from) = target.recv_from(&mut byte).unwrap();
+            assert_eq!(byte, [number]);
+            assert!(begin.elapsed() >= DELAY, "too early");
+            // The way back is as long.
+            if number == 99 {
+                let begin = Instant::now();
+                target.send_to(&[1], from).unwrap();
+                source.recv(&mut byte).unwrap();
+                assert!(begin.elapsed() >= DELAY, "too early");
+            }
+        }
+        // All are on their way at once.
+        assert!(begin.elapsed() < sent + 50 * DELAY, "one after the other");
     }
 }

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use netvm::abi::Geometry;
 use netvm_process::soft::PEER_TIMEOUT_MILLIS;
 use netvm_world::points::{Crash, Point};
 
@@ -149,10 +150,23 @@ pub struct UdpOptions {
     /// more. The smaller one of both ends counts.
     #[arg(long, value_name = "BYTES", value_parser = |text: &str| number::<u32>(text, 256, 4096))]
     pub payload: Option<u32>,
+    /// How many messages may be on their way to a peer: 64, 128, 256, 512 or 1024. A stream of writes moves a half of them in a round
+    /// trip; more of them cost memory. The smaller one of both ends counts. Without it, 64.
+    #[arg(long, value_name = "MESSAGES", value_parser = window)]
+    pub window: Option<u16>,
     /// How long the other end may be silent while something is outstanding, in milliseconds: 200 to 600000. Then its link is lost, and what
     /// waits for it fails. Without it, 3200. Each end has a time of its own.
     #[arg(long, value_name = "MS", value_parser = peer_timeout)]
     pub peer_timeout: Option<Duration>,
+}
+
+fn window(text: &str) -> Result<u16, String> {
+    let window = number::<u16>(text, 64, 1024)?;
+    if Geometry::has_window(window) {
+        Ok(window)
+    } else {
+        Err("it is 64, 128, 256, 512 or 1024".into())
+    }
 }
 
 fn peer_timeout(text: &str) -> Result<Duration, String> {
@@ -230,12 +244,24 @@ pub struct Relay {
     /// How many have a bit changed.
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent)]
     pub spoilt: f64,
+    /// How long each datagram takes, in milliseconds, each way: 5 makes a round trip 10 ms longer.
+    #[arg(long, value_name = "MS", default_value = "0", value_parser = delay)]
+    pub delay: Duration,
     /// What decides which ones.
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     pub seed: u64,
     /// End after so many seconds; without it, Ctrl-C ends it.
     #[arg(long, value_name = "SECONDS", value_parser = |text: &str| number::<u64>(text, 1, 1_000_000))]
     pub seconds: Option<u64>,
+}
+
+fn delay(text: &str) -> Result<Duration, String> {
+    let millis: f64 = text.parse().map_err(|_| "this is no number".to_owned())?;
+    if (0.0..=1000.0).contains(&millis) {
+        Ok(Duration::from_secs_f64(millis / 1000.0))
+    } else {
+        Err("it is 0 to 1000".into())
+    }
 }
 
 fn percent(text: &str) -> Result<f64, String> {

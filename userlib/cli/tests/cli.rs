@@ -563,6 +563,11 @@ fn a_process_serves_by_udp_and_says_what_is_wrong_with_an_address() {
         let (_, err) = exits(2, &["ping", &name, "--peer-timeout", time]);
         assert!(err.contains("--peer-timeout"), "{err}");
     }
+    for window in ["32", "100", "2048"] {
+        let (_, err) = exits(2, &["perf", &name, "--window", window]);
+        assert!(err.contains("--window"), "{err}");
+    }
+    exits(2, &["relay", "127.0.0.1:0", "127.0.0.1:9", "--delay", "-1"]);
     exits(2, &["relay", "127.0.0.1:0", "nowhere"]);
     exits(2, &["relay", "127.0.0.1:0", "127.0.0.1:9", "--lost", "99"]);
 }

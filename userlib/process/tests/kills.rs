@@ -331,6 +331,7 @@ fn what_was_posted_before_a_normal_exit_arrives_over_a_network_that_loses() {
         doubled: 10,
         late: 10,
         spoilt: 10,
+        ..Faults::default()
     };
     let to = server.node.udp_address().unwrap();
     let relay = Relay::start("127.0.0.1:0".parse().unwrap(), to, faults, 3).unwrap();

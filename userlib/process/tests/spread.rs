@@ -101,6 +101,7 @@ fn node(number: u16, others: &[u16]) -> Linked {
                     doubled: 10,
                     late: 10,
                     spoilt: 10,
+                    ..Faults::default()
                 };
                 let seed = u64::from(number) << 16 | u64::from(*other);
                 let relay = Relay::start(

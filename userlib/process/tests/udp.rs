@@ -20,6 +20,7 @@ const FAULTS: Faults = Faults {
     doubled: 20,
     late: 20,
     spoilt: 10,
+    delay: Duration::ZERO,
 };
 
 /// Node numbers that no other test of the machine claims: `spread` has those from 44 on, programs the lowest.
@@ -113,6 +114,49 @@ fn what_a_network_loses_doubles_delays_and_spoils_is_made_good() {
     assert!(strange > 0, "spoilt datagrams are not taken");
     let again: u64 = sides.iter().map(|side| side.counters.retransmitted).sum();
     assert!(again > 0);
+}
+
+/// Where a round trip takes long, a port has half of the link's window on its way, and the link's window is the smaller one.
+#[test]
+fn as_much_is_on_its_way_as_the_smaller_window_allows() {
+    const DELAY: Duration = Duration::from_millis(150);
+    let with = |number: u16, window: u16| {
+        let builder = SoftNode::builder().number(number).udp("127.0.0.1:0");
+        builder.window(window).start().unwrap()
+    };
+    let server = Server::on(with(42, 256), 1 << 16);
+    let faults = Faults {
+        delay: DELAY,
+        ..Faults::default()
+    };
+    let relay = Relay::start(HERE, server.node.udp_address().unwrap(), faults, 1).unwrap();
+    let client = with(43, 1024);
+    let to = client
+        .connect(&format!("udp://{}", relay.address()), PATIENCE)
+        .unwrap();
+    let port = Port::open(&client.node(), PortConfig::default()).unwrap();
+    let remote = import(&port, to);
+    let first = server.memory.word64(0).unwrap();
+    let before = client.stats().counters.messages_sent;
+    for word in 0..160u64 {
+        remote
+            .write(8 * word, &(word + 1).to_le_bytes()[..])
+            .post()
+            .unwrap();
+    }
+    let mut left = 0;
+    // The first has arrived, and what it frees takes as long to come back.
+    while first.load().unwrap() == 0 {
+        left = client.stats().counters.messages_sent - before;
+    }
+    assert_eq!(left, 128);
+    port.flush_remote(to).unwrap();
+    for word in 0..160 {
+        let there = server.memory.word64(8 * word).unwrap().load().unwrap();
+        assert_eq!(there, word + 1);
+    }
+    let refused = SoftNode::builder().window(100).start();
+    assert!(matches!(refused, Err(SoftError::Config(_))), "{refused:?}");
 }
 
 #[test]

@@ -13,6 +13,8 @@ pub struct LinkReport {
     pub lossy: bool,
     /// Slots of the other node's window that messages have, sent or about to be.
     pub window_used: u32,
+    /// Messages that may be on their way to it: the smaller one of both nodes' windows.
+    pub window: u32,
     /// Sequence number of the next message to the other node.
     pub next_seq: u32,
     /// Lowest sequence number from it that has not landed here.
@@ -32,7 +34,10 @@ impl<S: Storage> Links<S> {
     pub(crate) fn report(&self, id: NodeId) -> Option<LinkReport> {
         let peer = self.get(id)?;
         if peer.state == State::Down {
-            return Some(LinkReport::default());
+            return Some(LinkReport {
+                window: peer.window(),
+                ..LinkReport::default()
+            });
         }
         let resend = &peer.resend;
         let unconfirmed = resend.answers_out() + peer.credits.next().since(resend.requests);
@@ -40,6 +45,7 @@ impl<S: Storage> Links<S> {
             up: peer.is_up(),
             lossy: peer.lossy,
             window_used: peer.credits.in_flight() + peer.credits.reserved(),
+            window: peer.window(),
             next_seq: peer.credits.next().0,
             waits_for_seq: peer.sequence.lsn().0,
             unconfirmed: if peer.lossy { unconfirmed } else { 0 },

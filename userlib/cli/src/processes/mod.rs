@@ -143,6 +143,9 @@ fn by_udp(mut builder: SoftBuilder, address: &str, options: &UdpOptions) -> Resu
     if let Some(timeout) = options.peer_timeout {
         builder = builder.peer_timeout(timeout);
     }
+    if let Some(window) = options.window {
+        builder = builder.window(window);
+    }
     Ok(match options.payload {
         Some(payload) => builder.payload(payload),
         None => builder,

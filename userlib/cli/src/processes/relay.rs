@@ -22,14 +22,16 @@ pub fn run(options: &args::Relay) -> Result<(), Failure> {
         doubled: of_thousand(options.doubled),
         late: of_thousand(options.late),
         spoilt: of_thousand(options.spoilt),
+        delay: options.delay,
     };
     let relay = Relay::start(options.listen, options.target, faults, options.seed)
         .map_err(|error| Failure::Usage(format!("{}: {error}", options.listen)))?;
     output::print(&format!(
-        "udp://{} is udp://{} over a bad network: of 100 datagrams {} are lost; Ctrl-C ends it\n",
+        "udp://{} is udp://{} over a bad network: of 100 datagrams {} are lost{}; Ctrl-C ends it\n",
         relay.address(),
         options.target,
-        options.lost
+        options.lost,
+        longer(options.delay)
     ))?;
     let end = options.seconds.map(Duration::from_secs);
     let begin = std::time::Instant::now();
@@ -38,4 +40,12 @@ pub fn run(options: &args::Relay) -> Result<(), Failure> {
     }
     let (passed, harmed) = relay.counts();
     output::print(&format!("{passed} datagrams, {harmed} of them harmed\n"))
+}
+
+/// What a delay does to a round trip.
+fn longer(delay: Duration) -> String {
+    if delay.is_zero() {
+        return String::new();
+    }
+    format!(", and a round trip takes {:?} longer", 2 * delay)
 }

@@ -188,7 +188,7 @@ fn one_link(node: &Parts, link: &LinkStats) -> Entry {
     let mut counted = named(
         [
             ("window_used", report.window_used.into()),
-            ("window", node.card.geometry.window.into()),
+            ("window", report.window.into()),
             ("next_seq", report.next_seq.into()),
             ("waits_for_seq", report.waits_for_seq.into()),
             ("unconfirmed", report.unconfirmed.into()),
