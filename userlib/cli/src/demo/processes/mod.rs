@@ -206,6 +206,8 @@ fn play(
     bar.finish_and_clear();
     let after = counted(peer, Section::Card)?;
     let sizes = counted(peer, Section::Node)?;
+    // Before the other node goes: what it still says to this one, of its exports, may end with the link.
+    let own = node.stats().counters;
     other.tell(END)?;
     let done = match other.hear(PATIENCE)? {
         Said::Done(done) => done,
@@ -213,7 +215,6 @@ fn play(
     };
     pinned.look();
 
-    let own = node.stats().counters;
     let report = Report {
         bytes: plan.bytes,
         digest_match: right && read_back == sent,
