@@ -25,8 +25,15 @@ const UP: &str = "PM: suspend exit";
 /// How it went.
 const AWAKE: &str = "for i in $(seq 500); do test -s /tmp/slept && break; sleep 0.1; done; cat /tmp/slept";
 /// What a sender may be told of another card that is withdrawn. One with nothing under way loses only its import: the card
-/// that lets go says farewell to its links.
-const TOLD: [&str; 4] = ["CardGone", "LinkLost", "StaleIncarnation", "CapabilityRefused"];
+/// that lets go says farewell to its links. Or it comes between: the server's port is closed before that, and opened again
+/// after the link is up.
+const TOLD: [&str; 5] = [
+    "CardGone",
+    "LinkLost",
+    "StaleIncarnation",
+    "CapabilityRefused",
+    "NoSuchPort",
+];
 /// What a driver says that has its card let go.
 const WITHDRAWN: &str = "the card is withdrawn";
 /// Before it attaches to it again.
