@@ -65,7 +65,7 @@ const PORT: u16 = 1;
 /// Nodes of the senders.
 const NODES: u16 = 8;
 /// How long they are watched, in rounds: so many messages each has a share of. A sender that has waited long is no longer behind
-/// after some ten rounds; of 100 rounds Jain's index was 0.87 to 0.97, by chance.
+/// after some ten rounds; of 100 rounds Jain's index was 0.87 to 0.97, by chance (`netvm bench sync`).
 const ROUNDS: u64 = 200;
 /// Rounds before that.
 const WARM: u64 = 20;

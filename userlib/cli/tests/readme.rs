@@ -11,7 +11,7 @@ const README: &str = include_str!("../../../README.md");
 /// Ends at the first command that fails.
 const RULES: &str = "set -eu\nexport PATH=\"$PWD:$PATH\" TMPDIR=\"$PWD/files\"\nmkdir files\n";
 
-/// What no user has.
+/// Gives up what an ordinary user does not have.
 const POWERLESS: &str = "prlimit --memlock=0:0 setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all \
                          --bounding-set=-all --no-new-privs";
 

@@ -13,7 +13,7 @@ pub struct LinkReport {
     pub lossy: bool,
     /// Slots of the other node's window that messages have, sent or about to be.
     pub window_used: u32,
-    /// Messages that may be on their way to it: the smaller one of both nodes' windows.
+    /// Messages that may be on their way to the other node: the smaller one of both nodes' windows.
     pub window: u32,
     /// Sequence number of the next message to the other node.
     pub next_seq: u32,
