@@ -334,6 +334,40 @@ fn a_greeting_with_what_no_card_has_is_refused() {
     assert_eq!(world.nodes[1].counters().links_up, 0);
 }
 
+/// The wire may keep a greeting for as long as it likes, and anybody may make one up.
+#[test]
+fn a_greeting_of_another_life_ends_none_that_goes_on() {
+    let mut world = linked();
+    let greeting = Greeting {
+        page_size: 4096,
+        payload: 4096,
+        window: 64,
+        version: netvm_abi::ABI_VERSION,
+    };
+    let mut hello = Header::of(Body::Hello { greeting }, NodeId(0), NodeId(1));
+    hello.source_incarnation = Incarnation(0x01D);
+    let before = world.nodes[1].counters();
+    for _ in 0..3 {
+        world.nodes[1].deliver_bytes(world.now, &hello.encode());
+        world.run();
+    }
+    let after = world.nodes[1].counters();
+    assert_eq!(after.greetings, before.greetings + 3);
+    assert_eq!((after.links_lost, after.peer_resets), (0, before.peer_resets));
+    assert_eq!(after.acks_received, before.acks_received + 3, "asked each time");
+    world.nodes[1].grant(3, &capability(0));
+    world.nodes[1].map(1, 0x12000, 5, true);
+    assert!(world.nodes[0].post(1, &notify(inline(1, 0x12000, 8), 2), &[1; 8]));
+    world.run();
+    assert_eq!(world.nodes[1].signals(1, 2), 1);
+    // What was offered is forgotten: a farewell is one.
+    let Node { nic, board, .. } = &mut world.nodes[0];
+    nic.leave(board);
+    world.run();
+    let lost = world.nodes[1].event(|event| matches!(event, NicEvent::PeerLost { .. }));
+    assert!(lost.is_some());
+}
+
 #[test]
 fn a_refused_greeting_is_told_by_name() {
     let mut world = World::new(2, 0);

@@ -65,6 +65,8 @@ impl<S: Storage> Links<S> {
             return false;
         };
         peer.unanswered = 0;
+        // It is in this life: what offers another one is older.
+        peer.offer = None;
         if freed != 0 {
             peer.has_credits_back();
         }

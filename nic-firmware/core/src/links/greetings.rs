@@ -5,6 +5,10 @@
 //! sends nothing windowed until the first message of the new life shows that the answer has
 //! arrived, so that no message is refused for coming too early. When both greet at once, the lower
 //! node number's greeting stands.
+//!
+//! A greeting alone ends no life that is under way: it may be older than this life, kept by the wire, however long. The
+//! other side is asked within the life (a probe). If that is over for it, it says farewell to it, and only then is the
+//! offer taken up; if not, it acknowledges, and the offer is forgotten.
 
 use super::{Links, Offer, State};
 use crate::env::Env;
@@ -114,7 +118,7 @@ impl<S: Storage> Links<S> {
         }
         env.counters.greetings += 1;
         match header.body() {
-            Body::Hello { greeting } => self.hello_arrives(p, env, header, greeting),
+            Body::Hello { greeting } => self.hello_arrives(p, env, now, header, greeting),
             Body::HelloAck { status, greeting } => {
                 let accepted = status == Status::Ok && agrees(&greeting);
                 self.hello_ack_arrives(p, env, now, header, accepted.then_some(greeting))
@@ -127,6 +131,7 @@ impl<S: Storage> Links<S> {
         &mut self,
         p: &mut P,
         env: &mut Env<S>,
+        now: Nanos,
         header: &Header,
         greeting: Greeting,
     ) -> Greeted {
@@ -156,7 +161,11 @@ impl<S: Storage> Links<S> {
             State::Connecting if lower => {}
             _ if peer.past == offer.incarnation => env.counters.stale_greetings += 1,
             State::Releasing => peer.offer = Some(offer),
-            State::Down | State::Connecting | State::Up | State::Accepted => {
+            State::Up => {
+                peer.offer = Some(offer);
+                self.probe(p, env, now, id);
+            }
+            State::Down | State::Connecting | State::Accepted => {
                 env.counters.peer_resets += 1;
                 return Greeted::Replaced(offer);
             }
@@ -218,12 +227,16 @@ impl<S: Storage> Links<S> {
     }
 
     /// The other side says that the life we know is over.
-    fn bye_arrives(&self, env: &mut Env<S>, header: &Header) -> Greeted {
-        let Some(peer) = self.get(header.source) else {
+    fn bye_arrives(&mut self, env: &mut Env<S>, header: &Header) -> Greeted {
+        let Some(peer) = self.get_mut(header.source) else {
             return Greeted::Done;
         };
         if peer.is_life_of(header.source_incarnation, header.destination_incarnation) {
-            return Greeted::Ended;
+            let Some(offer) = peer.offer.take() else {
+                return Greeted::Ended;
+            };
+            env.counters.peer_resets += 1;
+            return Greeted::Replaced(offer);
         }
         env.counters.stale_greetings += 1;
         Greeted::Done

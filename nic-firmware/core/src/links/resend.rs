@@ -426,7 +426,6 @@ impl<S: Storage> Links<S> {
                 let resend = &mut peer.resend;
                 (resend.asks, resend.since) = (resend.asks.saturating_add(1), now);
             }
-            env.counters.probes_sent += 1;
             self.arm_resend(&env.config, id, now);
             return Overdue::Ask;
         }

@@ -260,7 +260,6 @@ impl<S: Storage> Links<S> {
         }
         if in_doubt {
             peer.unanswered = peer.unanswered.saturating_add(1);
-            env.counters.probes_sent += 1;
             self.probe(p, env, now, id);
         }
         self.arm_probe(env, id, now);
@@ -269,10 +268,11 @@ impl<S: Storage> Links<S> {
 
     /// Asks a peer for an acknowledgement, and says how far this side has sent: so a last message that is lost leaves a gap,
     /// too.
-    pub(crate) fn probe<P: Platform>(&self, p: &mut P, env: &Env<S>, now: Nanos, id: NodeId) {
+    pub(crate) fn probe<P: Platform>(&self, p: &mut P, env: &mut Env<S>, now: Nanos, id: NodeId) {
         let Some(peer) = self.get(id) else {
             return;
         };
+        env.counters.probes_sent += 1;
         let next = peer.credits.next();
         let mut probe = self.session_header(env, Body::Probe, id);
         (probe.seq, probe.stamp) = (next, Stamp::of(now));

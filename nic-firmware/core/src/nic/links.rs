@@ -128,7 +128,7 @@ impl<S: Storage> Nic<S> {
                         return;
                     }
                 }
-                Overdue::Ask => return self.links.probe(p, &self.env, now, id),
+                Overdue::Ask => return self.links.probe(p, &mut self.env, now, id),
                 Overdue::Nothing => return,
             }
         }
