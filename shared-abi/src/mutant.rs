@@ -147,6 +147,8 @@ pub enum Mutant {
     CopyKept = 102,
     /// P2: what is held and has not landed counts as ended, past a message that is missing.
     HeldEnded = 103,
+    /// P2: a greeting of another life ends the one that is under way.
+    GreetingEndsLife = 104,
 }
 
 /// Whether this process runs `mutant`.

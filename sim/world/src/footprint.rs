@@ -141,10 +141,10 @@ fn parts(sim: &Sim, checkers: &Checkers) -> Vec<Part> {
     let [messages, books] = checkers.bytes();
     add(SIMULATOR, "the checkers' messages", messages);
     add(SIMULATOR, "the checkers' other books", books);
-    let overheard = sim
-        .overheard
-        .borrow()
+    let (overheard, greetings) = (sim.overheard.borrow(), sim.greetings.borrow());
+    let overheard = overheard
         .iter()
+        .chain(greetings.values().flatten())
         .map(|frame| frame.len() as u64)
         .sum();
     add(SIMULATOR, "frames to be played again", overheard);

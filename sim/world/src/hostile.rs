@@ -180,7 +180,9 @@ pub(crate) fn spoilt_frame(sim: &Sim) {
         return;
     }
     let mut bytes = frame.to_vec();
-    match sim.below(7) {
+    match sim.below(8) {
+        // A greeting of a life that no card has begun.
+        7 => bytes = made_up_greeting(sim, &header).encode().to_vec(),
         0 => bytes[0] ^= 0xFF,
         1 => bytes[2] = bytes[2].wrapping_add(1),
         2 => bytes[3] = 200,
@@ -192,6 +194,15 @@ pub(crate) fn spoilt_frame(sim: &Sim) {
         _ => bytes[7] = 0x7F,
     }
     card::arrive(sim, to, Rc::from(bytes));
+}
+
+/// A greeting between the nodes of a frame.
+fn made_up_greeting(sim: &Sim, of: &Header) -> Header {
+    let greeting = offered(sim);
+    let mut hello = Header::of(Body::Hello { greeting }, of.source, of.destination);
+    hello.source_incarnation = Incarnation(1 + sim.below(u64::from(u32::MAX - 1)) as u32);
+    hello.seq = Seq(sim.below(1 << 32) as u32);
+    hello
 }
 
 /// The body of the hostile app: it opens a port and posts anything until told to stop.

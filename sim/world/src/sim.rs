@@ -21,6 +21,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
+/// Frames that are kept.
+type Frames = Vec<Rc<[u8]>>;
+
 /// Something that happens at a time. Those of a node carry the node's life: a restart voids them.
 pub(crate) enum Event {
     /// An app goes on, if it has not done so since.
@@ -120,7 +123,9 @@ pub(crate) struct Sim {
     /// What things cost, where that is not left to the dice.
     pub(crate) model: Option<CostModel>,
     /// Genuine frames to be played again.
-    pub(crate) overheard: RefCell<Vec<Rc<[u8]>>>,
+    pub(crate) overheard: RefCell<Frames>,
+    /// Greetings of each node to each other one, of all lives, to be played again.
+    pub(crate) greetings: RefCell<BTreeMap<(NodeId, NodeId), Frames>>,
     /// Looks for the world that apps may still have after its end; none while it lasts.
     looks_left: Cell<Option<u32>>,
     /// The longest steps of the cores.
@@ -174,6 +179,7 @@ impl Sim {
             next_dma: Cell::new(1),
             model,
             overheard: RefCell::default(),
+            greetings: RefCell::default(),
             looks_left: Cell::new(None),
             longest: Longest::default(),
             histories: RefCell::new(Histories::new(faulty)),

@@ -98,7 +98,17 @@ impl Peer {
 
     /// Takes up what the target has sent; what must be said at once, if anything.
     pub fn hear(&mut self, header: &Header) -> Option<Header> {
+        let is_of_this_life =
+            header.source_incarnation == self.theirs && header.destination_incarnation == self.own;
         match header.body() {
+            // The target may not take up a greeting before it hears that its life is over.
+            Body::Probe if !is_of_this_life => {
+                return Some(Header {
+                    source_incarnation: header.destination_incarnation,
+                    destination_incarnation: header.source_incarnation,
+                    ..self.header(Kind::Bye)
+                });
+            }
             Body::Hello { .. } => {
                 self.live();
                 self.theirs = header.source_incarnation;
@@ -122,11 +132,7 @@ impl Peer {
                 // The first message of the life tells the target that its answer has arrived.
                 return Some(self.header(Kind::Probe));
             }
-            Body::Bye
-                if header.destination_incarnation == self.own && header.source_incarnation == self.theirs =>
-            {
-                self.up = false;
-            }
+            Body::Bye if is_of_this_life => self.up = false,
             Body::Ack => self.acked = header.seq,
             Body::ReadRequest { .. } | Body::AtomicRequest { .. } | Body::Flush { .. } => {
                 self.received = header.seq.plus(1);

@@ -14,6 +14,7 @@ use super::{Links, Offer, State};
 use crate::env::Env;
 use crate::platform::{Payload, Platform};
 use netvm_abi::frame::MIN_PAYLOAD;
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Body, Greeting, Header, OwnHeader};
@@ -161,11 +162,11 @@ impl<S: Storage> Links<S> {
             State::Connecting if lower => {}
             _ if peer.past == offer.incarnation => env.counters.stale_greetings += 1,
             State::Releasing => peer.offer = Some(offer),
-            State::Up => {
+            State::Up | State::Accepted if !mutant::is(Mutant::GreetingEndsLife) => {
                 peer.offer = Some(offer);
                 self.probe(p, env, now, id);
             }
-            State::Down | State::Connecting | State::Accepted => {
+            _ => {
                 env.counters.peer_resets += 1;
                 return Greeted::Replaced(offer);
             }

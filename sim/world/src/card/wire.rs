@@ -56,7 +56,7 @@ pub(super) fn transmit(sim: &Sim, now: Nanos, from: NodeId, header: &Header, fra
     };
     match fate {
         Fate::Arrives(at) => {
-            overhear(sim, from, to, &frame);
+            overhear(sim, header, &frame);
             sim.at(at, Event::Arrive { to, frame });
         }
         Fate::Twice(first, second) => {
@@ -114,17 +114,25 @@ fn flipped(sim: &Sim, header: &Header, message: &[u8]) -> Result<(), bool> {
     }
 }
 
-/// Now and then a genuine frame is kept, to be played again.
-fn overhear(sim: &Sim, from: NodeId, to: NodeId, frame: &Rc<[u8]>) {
+/// Now and then a genuine frame is kept, to be played again. A greeting always is: it may come when any number of lives
+/// of its link are over.
+fn overhear(sim: &Sim, header: &Header, frame: &Rc<[u8]>) {
+    let (from, to) = (header.source, header.destination);
+    if header.kind == Kind::Hello {
+        sim.greetings
+            .borrow_mut()
+            .entry((from, to))
+            .or_default()
+            .push(frame.clone());
+    }
     if sim.fires(FaultKind::HostileReplay, from) {
         let delay = sim.span(Nanos::from_micros(1), Nanos::from_micros(500));
-        sim.after(
-            delay,
-            Event::Arrive {
-                to,
-                frame: frame.clone(),
-            },
-        );
+        let greetings = sim.greetings.borrow();
+        let frame = match greetings.get(&(from, to)) {
+            Some(kept) if sim.below(4) == 0 => kept[sim.below(kept.len() as u64) as usize].clone(),
+            _ => frame.clone(),
+        };
+        sim.after(delay, Event::Arrive { to, frame });
     } else if sim.below(200) == 0 {
         let mut kept = sim.overheard.borrow_mut();
         if kept.len() < 64 {
