@@ -188,9 +188,9 @@ impl Sequence {
         self.lsn
     }
 
-    /// Slot of a number: the size is a power of two.
+    /// Slot of a number: the size, of the link's window and not of this end's, is a power of two.
     #[inline]
-    const fn slot_of(&self, seq: Seq) -> u16 {
+    pub(crate) const fn slot_of(&self, seq: Seq) -> u16 {
         (seq.0 & (self.size - 1)) as u16
     }
 

@@ -465,6 +465,51 @@ fn a_wide_window_loses_nothing() {
     }
 }
 
+/// What has been received past a lost frame is known as that, whichever end has the larger window: while a page does not come
+/// the credits stand still, and the sender would send everything again until it gives the link up.
+#[test]
+fn windows_that_differ_do_not_hide_what_has_been_received() {
+    for (own, others) in [(64, 512), (512, 64), (64, 64)] {
+        let with = |window| Geometry {
+            window,
+            ..geometry(2)
+        };
+        let mut world = World::with(2, 0, with(own), |_| {});
+        world.nodes[1] = Node::new(Config {
+            node: NodeId(1),
+            geometry: with(others),
+            ..Config::default()
+        });
+        let mut world = streaming(world);
+        // The numbers of a window, twice: the second time the slots of the larger one begin anew.
+        for round in 0..3u8 {
+            let missing = 0x14000 + u64::from(round) * 0x1000;
+            let mut first = true;
+            world.lost = Box::new(move |message| {
+                let is_second = message.header.kind == Kind::Write && message.header.address.0 == 0x10008;
+                is_second && core::mem::take(&mut first)
+            });
+            let before = world.nodes[0].counters().retransmitted;
+            world.hosts = false;
+            assert!(world.nodes[0].post(1, &inline(1, missing, 8), &[1; 8]));
+            for op in 1..30u32 {
+                assert!(world.nodes[0].post(1, &inline(op, 0x10000 + u64::from(op) * 8, 8), &[2; 8]));
+                world.run();
+            }
+            world.pass(Nanos::from_millis(5_000));
+            let again = world.nodes[0].counters().retransmitted - before;
+            assert!(
+                (1..=4).contains(&again),
+                "windows {own} and {others}: {again} left again"
+            );
+            world.hosts = true;
+            world.pass(Nanos::from_millis(50));
+            assert_eq!(world.nodes[1].memory(1, missing, 8), [1; 8]);
+        }
+        assert_eq!(world.nodes[0].counters().links_lost, 0);
+    }
+}
+
 /// Of a wide window an acknowledgement speaks of a part. What arrived ahead of all others since the last one is spoken of
 /// before one about lower numbers goes out: its time would have the sender take these for lost.
 #[test]

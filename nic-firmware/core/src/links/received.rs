@@ -307,7 +307,6 @@ impl<S: Storage> Links<S> {
         id: NodeId,
         presence: impl Fn(BounceId) -> Presence,
     ) -> Receipt {
-        let window = u32::from(env.config.geometry.window);
         let words = answer_words(env.config.geometry.window);
         let at = id.index() * words;
         let bits = self.answered.get(at..at + words).unwrap_or_default();
@@ -318,9 +317,10 @@ impl<S: Storage> Links<S> {
         let (mut from, mut beyond, mut ended) = (1, 0, None);
         if received != seen {
             from = first_said(received, seen, peer.arrivals.latest);
+            let window = peer.sequence.size();
             for ahead in from..seen.since(received).min(from + SAID).min(window) {
-                let number = received.plus(ahead);
-                let presence = presence(env.config.slot_id(id, (number.0 & (window - 1)) as u16));
+                let slot = peer.sequence.slot_of(received.plus(ahead));
+                let presence = presence(env.config.slot_id(id, slot));
                 beyond |= u64::from(presence != Presence::Missing) << (ahead - from);
                 if presence == Presence::Held && !mutant::is(Mutant::HeldEnded) {
                     ended = ended.or(Some(ahead - from));
@@ -364,7 +364,6 @@ impl<S: Storage> Links<S> {
         seq: Seq,
         has_arrived: impl Fn(BounceId) -> bool,
     ) -> bool {
-        let window = u32::from(env.config.geometry.window);
         let Some(peer) = self.peers.get_mut(id.index()) else {
             return false;
         };
@@ -372,9 +371,9 @@ impl<S: Storage> Links<S> {
         // Not only the lowest that was missing: what has left again asks to be heard of.
         let filled = peer.sequence.received().1 != seq.plus(1);
         peer.arrivals.unsaid_ahead |= !filled && peer.lossy;
-        for _ in 0..window {
+        for _ in 0..peer.sequence.size() {
             let (received, seen) = peer.sequence.received();
-            let at = env.config.slot_id(id, (received.0 & (window - 1)) as u16);
+            let at = env.config.slot_id(id, peer.sequence.slot_of(received));
             if received == seen || !has_arrived(at) {
                 break;
             }
