@@ -201,8 +201,12 @@ impl Network {
             return;
         };
         let mut idle = 0;
-        while !self.stop.load(Ordering::Acquire) {
+        loop {
+            // Before `stop` is looked at, or the call that tells of it could come between the look and the token.
             let token = socket.wake.token();
+            if self.stop.load(Ordering::Acquire) {
+                return;
+            }
             let mut guard = card.core.wait();
             let core = &mut *guard;
             core.board.now = self.now();

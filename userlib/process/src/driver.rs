@@ -181,8 +181,12 @@ impl<M: Machine> HostSide<M> {
 
     /// The interrupt thread's body: hears what the card says until it is stopped.
     pub fn listen(&self) {
-        while !self.stop.load(Ordering::Acquire) {
+        loop {
+            // Before `stop` is looked at, or a call that says it could come between the look and the token, and be waited for.
             let token = self.interrupt.token();
+            if self.stop.load(Ordering::Acquire) {
+                return;
+            }
             notice::hear(self);
             // Events taken may be what a step waits for, even without a notice.
             self.steps.notify();

@@ -17,8 +17,12 @@ where
     let Some(work) = host.work.get(port.index()) else {
         return;
     };
-    while !closed.load(Ordering::Acquire) && !host.stop.load(Ordering::Acquire) {
+    loop {
+        // Before the ends are looked at, or the call that tells of one could come between the look and the token.
         let token = work.token();
+        if closed.load(Ordering::Acquire) || host.stop.load(Ordering::Acquire) {
+            break;
+        }
         if paging::serve_one(pager).is_none() {
             work.wait(token, None);
         }
