@@ -454,7 +454,8 @@ impl<S: Storage> Links<S> {
     fn begin_life(&mut self, env: &Env<S>, now: Nanos, id: NodeId, offer: Offer, lossy: bool) {
         let own = env.config.geometry.window;
         self.answered_of(id, own).fill(0);
-        // Either end finds a number's slot by its own window, of which the link uses no more than the other end has.
+        // The link uses the first slots of either end's window, as many as the smaller one has. (What has left is noted at its
+        // number in this end's own window: only this end looks there.)
         let window = own.min(offer.window);
         if let Some(peer) = self.get_mut(id) {
             peer.lossy = lossy && id != env.config.node;
