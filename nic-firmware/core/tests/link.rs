@@ -405,17 +405,7 @@ fn a_refused_greeting_is_told_by_name() {
 #[test]
 fn of_two_windows_the_smaller_one_counts() {
     for (own, others) in [(256, 64), (64, 256)] {
-        let with = |window| Geometry {
-            window,
-            ..geometry(2)
-        };
-        let mut world = World::with(2, 0, with(own), |_| {});
-        world.nodes[1] = Node::new(Config {
-            node: NodeId(1),
-            geometry: with(others),
-            ..Config::default()
-        });
-        let mut world = World::connect(world.lossy());
+        let mut world = World::connect(World::of_windows([own, others]).lossy());
         world.nodes[1].grant(3, &capability(0));
         world.nodes[1].map(1, 0x10000, 5, true);
         for port in 2..=3 {

@@ -470,17 +470,7 @@ fn a_wide_window_loses_nothing() {
 #[test]
 fn windows_that_differ_do_not_hide_what_has_been_received() {
     for (own, others) in [(64, 512), (512, 64), (64, 64)] {
-        let with = |window| Geometry {
-            window,
-            ..geometry(2)
-        };
-        let mut world = World::with(2, 0, with(own), |_| {});
-        world.nodes[1] = Node::new(Config {
-            node: NodeId(1),
-            geometry: with(others),
-            ..Config::default()
-        });
-        let mut world = streaming(world);
+        let mut world = streaming(World::of_windows([own, others]));
         // The numbers of a window, twice: the second time the slots of the larger one begin anew.
         for round in 0..3u8 {
             let missing = 0x14000 + u64::from(round) * 0x1000;

@@ -155,6 +155,22 @@ impl World {
         self
     }
 
+    /// Two nodes with windows of these sizes, that are not linked yet.
+    #[must_use]
+    pub fn of_windows([first, second]: [u16; 2]) -> Self {
+        let with = |window| Geometry {
+            window,
+            ..geometry(2)
+        };
+        let mut world = Self::with(2, 0, with(first), |_| {});
+        world.nodes[1] = Node::new(Config {
+            node: NodeId(1),
+            geometry: with(second),
+            ..Config::default()
+        });
+        world
+    }
+
     /// Opens port 1 on every node, links all, and lets node 0 reach node 1's pages at `0x10000..`.
     pub fn connected(count: u16, seed: u64) -> Self {
         Self::connect(Self::new(count, seed))
