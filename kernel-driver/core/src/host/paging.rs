@@ -20,31 +20,29 @@ const EVICTIONS: u8 = 32;
 const ATTEMPTS: u8 = 3;
 
 impl<S: Storage> Host<S> {
-    /// Takes a port's next piece of work, if it has any. Work that must be refused is answered on the
-    /// way.
+    /// Takes a port's next piece of work, if it has any. Work that must be refused is answered at once, and is a step of
+    /// its own: a port may have windows full of it, and the driver is held during a step (promise P7).
     pub fn work_next<P: Platform>(&mut self, platform: &mut P, port: PortId, now: Nanos) -> Option<WorkStep> {
-        loop {
-            let index = self
-                .ports
-                .get_mut(port.index())?
-                .queue
-                .pop_front(&mut self.work)?;
-            match self.authorise(index, now) {
-                Ok(segment) => {
-                    if let Some(work) = self.work.get_mut(index as usize) {
-                        work.near = Some(segment);
-                    }
-                    if let Some(port) = self.ports.get_mut(port.index()) {
-                        port.in_hand += 1;
-                    }
-                    return Some(self.page_in(index));
-                }
-                Err(status) => {
-                    self.count_refused(index);
-                    self.answer(platform, index, status, now);
-                }
+        let index = self
+            .ports
+            .get_mut(port.index())?
+            .queue
+            .pop_front(&mut self.work)?;
+        let segment = match self.authorise(index, now) {
+            Ok(segment) => segment,
+            Err(status) => {
+                self.count_refused(index);
+                self.answer(platform, index, status, now);
+                return Some(WorkStep::Ended { status });
             }
+        };
+        if let Some(work) = self.work.get_mut(index as usize) {
+            work.near = Some(segment);
         }
+        if let Some(port) = self.ports.get_mut(port.index()) {
+            port.in_hand += 1;
+        }
+        Some(self.page_in(index))
     }
 
     /// Takes back what workers of a port page in, and refuses it with [`Status::NoSuchPort`]. A page may never come: its

@@ -158,6 +158,29 @@ pub(crate) fn a_capability_to_read_does_not_let_a_bounced_write_in() {
     assert_eq!(w.ended(), [(id.bounce, id.generation, Status::ModeRefused)]);
 }
 
+/// The driver is held during a step, and a port may have windows full of work that is refused.
+#[test]
+pub(crate) fn a_step_refuses_one_piece_of_work() {
+    let mut w = world();
+    w.grant = w
+        .stand
+        .granted(PEER, PortId(2), w.port, "data", Modes::READ, 2)
+        .expect("granted");
+    w.stand.heard();
+    for slot in 0..3 {
+        w.bounce(slot, PAGE_17, 8);
+    }
+    w.stand.poll();
+    for _ in 0..3 {
+        let refused = WorkStep::Ended {
+            status: Status::ModeRefused,
+        };
+        assert_eq!(w.stand.take(w.port), Some(refused));
+        assert_eq!(w.ended().len(), 1);
+    }
+    assert_eq!(w.stand.take(w.port), None);
+}
+
 #[test]
 pub(crate) fn a_revoked_capability_refuses_what_waits_and_waits_for_what_is_copied() {
     let mut w = world();

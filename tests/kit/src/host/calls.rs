@@ -190,9 +190,19 @@ impl Stand {
         step
     }
 
-    /// The next step of work for a port.
-    pub fn next(&mut self, port: OpenPort) -> Option<WorkStep> {
+    /// The next piece of work for a port, if only to hear that it is refused.
+    pub fn take(&mut self, port: OpenPort) -> Option<WorkStep> {
         self.host.work_next(&mut self.platform, port.port, self.now)
+    }
+
+    /// The next piece of work for a port that is not refused at once.
+    pub fn next(&mut self, port: OpenPort) -> Option<WorkStep> {
+        loop {
+            match self.take(port)? {
+                WorkStep::Ended { .. } => {}
+                step => return Some(step),
+            }
+        }
     }
 
     /// A page is in, or cannot be had.
