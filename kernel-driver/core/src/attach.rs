@@ -34,6 +34,10 @@ pub struct HostConfig {
     /// looks, counted from a call where the card sleeps. [`Nanos::MAX`]: for ever, except while
     /// something waits for the card.
     pub heartbeat_deadline: Nanos,
+    /// How long a port's worker may page in one page before the message that waits for it fails with
+    /// [`Status::TimedOut`](netvm_abi::Status::TimedOut): time in which the host looks. What lies behind it and is as old
+    /// fails after as long again. [`Nanos::MAX`]: never.
+    pub page_deadline: Nanos,
     /// How long a pending import waits before it asks again.
     pub import_retry: Nanos,
 }
@@ -49,6 +53,7 @@ impl Default for HostConfig {
             counts_from: 0,
             nic_deadline: Nanos::from_millis(10),
             heartbeat_deadline: Nanos::from_millis(1000),
+            page_deadline: Nanos::from_millis(30_000),
             import_retry: Nanos::from_millis(2),
         }
     }

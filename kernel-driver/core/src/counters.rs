@@ -166,6 +166,8 @@ counters! {
         bounce_refused,
         /// Bounced messages whose page could not be had.
         bounce_failed,
+        /// Messages and sources whose page did not come in time.
+        pages_overdue,
         /// Bounced messages of a peer's earlier life, dropped.
         bounce_dropped,
         /// Bounced messages copied without mapping the page, after lost races.

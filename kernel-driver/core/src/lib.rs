@@ -45,6 +45,7 @@
 //! | `import`, `answers`, `control` | importing, and messages between host drivers |
 //! | `map`, `unmap` | mapping pages, and unmapping ranges |
 //! | `bounce`, `paging` | from the NIC's event to a port's queue, and what workers tell |
+//! | `overdue` | pages that do not come in time |
 //! | `peer` | what a lost link ends |
 //! | `tally` | the books of one port, one segment, one link |
 #![no_std]

@@ -20,6 +20,10 @@ impl Links {
         next: NIL,
         listed: false,
     };
+
+    pub(crate) const fn is_listed(&self) -> bool {
+        self.listed
+    }
 }
 
 /// A table entry that can be in the list `WHICH`; an entry may be in several kinds of lists, and in

@@ -10,7 +10,7 @@
 use crate::lists::{Links, List, linked};
 use crate::tally::WorkTally;
 use crate::watch::CardWait;
-use netvm_abi::{Generation, Incarnation, PortId};
+use netvm_abi::{Generation, Incarnation, Nanos, PortId};
 
 /// An open port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,11 +73,17 @@ pub(crate) struct Port {
     pub(crate) nic_closed: bool,
     /// When only the NIC was left to wait for.
     pub(crate) waiting_since: Option<CardWait>,
+    /// When its worker was last looked at ([`Host::look_at_workers`](crate::Host::look_at_workers)).
+    pub(crate) looked_at: Nanos,
+    /// Looks since the worker has moved.
+    pub(crate) looks: u8,
     /// Its place among the ports that wait for the NIC.
     waiting: Links,
+    /// Its place among the ports that wait for their workers.
+    pub(crate) awaited: Links,
 }
 
-linked!(Port: 0 => waiting);
+linked!(Port: 0 => waiting, 1 => awaited);
 
 impl Port {
     /// One that is free, of a card that says this incarnation.
@@ -97,7 +103,10 @@ impl Port {
             tally: WorkTally::default(),
             nic_closed: true,
             waiting_since: None,
+            looked_at: Nanos(0),
+            looks: 0,
             waiting: Links::NONE,
+            awaited: Links::NONE,
         }
     }
 

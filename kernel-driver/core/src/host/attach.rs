@@ -81,6 +81,7 @@ impl<S: MakeTable> Host<S> {
             ports: tables.table(usize::from(geometry.ports), |_| Port::new(card.incarnation)),
             numbers: Numbers::new(geometry.ports),
             closing: List::EMPTY,
+            awaited: List::EMPTY,
             segments: Segments::new(tables, config.segments, geometry.ports),
             exports: Exports::new(tables, config.exports, geometry.ports),
             grants: Grants::new(tables, geometry.capabilities),

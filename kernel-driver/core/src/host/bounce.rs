@@ -168,13 +168,14 @@ impl<S: Storage> Host<S> {
     }
 
     fn enqueue(&mut self, bounce: BounceId, work: Work) {
-        let port = work.port;
+        let (port, now) = (work.port, work.since);
         if let Some(place) = self.work.get_mut(bounce.index()) {
             *place = work;
         }
         if let Some(port) = self.ports.get_mut(port.index()) {
             port.queue.push_back(&mut self.work, bounce.0);
         }
+        self.has_page_work(port, now);
     }
 
     /// A message for this driver: copied, its slot ended, then acted upon.
@@ -331,7 +332,17 @@ impl<S: Storage> Host<S> {
                     }
                     self.counters.bounce_dropped += 1;
                 }
-                State::Paging | State::Copying => {
+                // Its page may never come, and its worker will find that it is over. A copy must come back: it is waited
+                // for.
+                State::Paging => {
+                    work.state = State::Idle;
+                    work.ticket = None;
+                    if let Some(port) = self.put_down(index) {
+                        self.worker_moves(port, now);
+                    }
+                    self.counters.bounce_dropped += 1;
+                }
+                State::Copying => {
                     if !core::mem::replace(&mut work.orphan, true)
                         && let Some(peer) = self.peers.get_mut(peer.index())
                     {

@@ -59,7 +59,7 @@ impl<S: Storage> Host<S> {
         if !self.is_alive() {
             return Nanos::MAX;
         }
-        self.imports.due().min(self.watch_due())
+        self.imports.due().min(self.watch_due()).min(self.pages_due())
     }
 
     fn do_what_is_due<P: Platform>(&mut self, platform: &mut P, now: Nanos) -> bool {
@@ -69,7 +69,8 @@ impl<S: Storage> Host<S> {
             self.tell_holders(platform);
         }
         let peers = self.is_alive() && self.release_first(platform, now);
-        imports || peers
+        let pages = self.look_at_workers(platform, now);
+        imports || peers || pages
     }
 
     fn untold<P: Platform>(&mut self, platform: &mut P, now: Nanos) -> Option<Notice> {

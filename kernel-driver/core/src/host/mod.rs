@@ -12,6 +12,7 @@ mod export;
 mod grant;
 mod import;
 mod map;
+mod overdue;
 mod paging;
 mod peer;
 mod port;
@@ -70,6 +71,8 @@ pub struct Host<S: Storage> {
     pub(crate) numbers: Numbers,
     /// Ports that wait for nothing but the NIC, the longest first.
     pub(crate) closing: List<0>,
+    /// Ports that have work for their workers, the one whose worker was looked at first before the others.
+    pub(crate) awaited: List<1>,
     pub(crate) segments: Segments<S>,
     pub(crate) exports: Exports<S>,
     pub(crate) grants: Grants<S>,

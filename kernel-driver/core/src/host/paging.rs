@@ -32,6 +32,7 @@ impl<S: Storage> Host<S> {
             Ok(segment) => segment,
             Err(status) => {
                 self.count_refused(index);
+                self.worker_moves(port, now);
                 self.answer(platform, index, status, now);
                 return Some(WorkStep::Ended { status });
             }
@@ -42,7 +43,7 @@ impl<S: Storage> Host<S> {
         if let Some(port) = self.ports.get_mut(port.index()) {
             port.in_hand += 1;
         }
-        Some(self.page_in(index))
+        Some(self.page_in(index, now))
     }
 
     /// Takes back what workers of a port page in, and refuses it with [`Status::NoSuchPort`]. A page may never come: its
@@ -99,10 +100,7 @@ impl<S: Storage> Host<S> {
             // The data is there; only the mapping is not.
             Err(_) if copied => self.finish(platform, index, Status::Ok, now),
             Err(status) => {
-                match kind {
-                    WorkKind::Source => {}
-                    _ => self.counters.bounce_failed += 1,
-                }
+                self.count_failed(index);
                 self.finish(platform, index, status, now)
             }
             Ok(None) => {
@@ -137,7 +135,7 @@ impl<S: Storage> Host<S> {
                         }
                         self.finish(platform, index, Status::Ok, now)
                     }
-                    Err(MapError::Raced) if self.may_race_again(index) => self.page_in(index),
+                    Err(MapError::Raced) if self.may_race_again(index) => self.page_in(index, now),
                     Err(_) => self.copy(platform, index, now),
                 }
             }
@@ -187,13 +185,13 @@ impl<S: Storage> Host<S> {
                 self.counters.copies_evicted += 1;
                 work.evictions = work.evictions.saturating_add(1);
                 if work.evictions < EVICTIONS {
-                    return self.page_in(index);
+                    return self.page_in(index, now);
                 }
-                self.counters.bounce_failed += u64::from(work.kind != WorkKind::Source);
+                self.count_failed(index);
                 self.finish(platform, index, Status::NoMemory, now)
             }
             CopyEnd::Failed(status) => {
-                self.counters.bounce_failed += u64::from(work.kind != WorkKind::Source);
+                self.count_failed(index);
                 self.finish(platform, index, status, now)
             }
         }
@@ -206,7 +204,7 @@ impl<S: Storage> Host<S> {
     }
 
     /// Looks at the page events and asks for the page.
-    fn page_in(&mut self, index: u32) -> WorkStep {
+    fn page_in(&mut self, index: u32, now: Nanos) -> WorkStep {
         let (near, vpn) = self
             .work
             .get(index as usize)
@@ -235,6 +233,7 @@ impl<S: Storage> Host<S> {
         if let Some(port) = self.ports.get_mut(port.index()) {
             port.paging.push_back(&mut self.work, index);
         }
+        self.worker_moves(port, now);
         step
     }
 
@@ -275,6 +274,7 @@ impl<S: Storage> Host<S> {
         if let Some(port) = self.ports.get_mut(port.index()) {
             port.paging.remove(&mut self.work, index);
         }
+        self.worker_moves(port, now);
         self.segment_in_hand(segment, true);
         if let Some(slot) = grant {
             self.grant_in_hand(slot, true);
@@ -362,7 +362,7 @@ impl<S: Storage> Host<S> {
     ) -> WorkStep {
         match self.map_work(platform, index, gone) {
             Ok(()) => {}
-            Err(MapError::Raced) if self.may_race_again(index) => return self.page_in(index),
+            Err(MapError::Raced) if self.may_race_again(index) => return self.page_in(index, now),
             Err(_) => self.counters.bounce_unmapped += 1,
         }
         self.finish(platform, index, Status::Ok, now)
@@ -376,15 +376,30 @@ impl<S: Storage> Host<S> {
         self.counters.bounce_refused += u64::from(!source);
     }
 
+    pub(crate) fn count_failed(&mut self, index: u32) {
+        let source = self
+            .work
+            .get(index as usize)
+            .is_some_and(|work| work.kind == WorkKind::Source);
+        self.counters.bounce_failed += u64::from(!source);
+    }
+
     /// Ends work that a worker has in its hands.
     fn finish<P: Platform>(&mut self, platform: &mut P, index: u32, status: Status, now: Nanos) -> WorkStep {
-        let port = self.work.get(index as usize).map(|work| work.port);
-        if let Some(port) = port.and_then(|port| self.ports.get_mut(port.index())) {
-            port.paging.remove(&mut self.work, index);
-            port.in_hand = port.in_hand.saturating_sub(1);
+        if let Some(port) = self.put_down(index) {
+            self.worker_moves(port, now);
         }
         self.answer(platform, index, status, now);
         WorkStep::Ended { status }
+    }
+
+    /// Takes a piece of work out of its worker's hands; whose it was.
+    pub(crate) fn put_down(&mut self, index: u32) -> Option<PortId> {
+        let port = self.work.get(index as usize)?.port;
+        let entry = self.ports.get_mut(port.index())?;
+        entry.paging.remove(&mut self.work, index);
+        entry.in_hand = entry.in_hand.saturating_sub(1);
+        Some(port)
     }
 
     /// Answers the NIC: the work is over.

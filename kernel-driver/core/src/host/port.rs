@@ -176,6 +176,7 @@ impl<S: Storage> Host<S> {
         }
         entry.state = State::Free;
         self.closing.remove(&mut self.ports, u32::from(port.0));
+        self.awaited.remove(&mut self.ports, u32::from(port.0));
         self.numbers.give(port);
         self.counters.ports_closed += 1;
         Progress::Done

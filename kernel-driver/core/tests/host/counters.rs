@@ -35,6 +35,7 @@ fn every_counter_is_driven_above_zero() {
     imports::without_a_link_it_fails_or_waits_for_it();
     imports::a_request_that_cannot_be_answered_now_is_dropped_without_a_grant();
     releases::a_release_that_cannot_be_sent_now_is_sent_later();
+    stuck::a_page_that_does_not_come_in_time_fails_its_message();
     stuck::a_page_out_of_the_cards_reach_is_copied_and_not_mapped();
     life::a_dead_process_leaves_nothing();
     life::a_new_incarnation_comes_after_the_old_one_is_let_go();

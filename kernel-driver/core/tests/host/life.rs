@@ -453,7 +453,7 @@ pub(crate) fn a_peer_with_many_grants_is_let_go_in_slices() {
     assert_eq!(stand.count("grants_revoked"), 1200);
 }
 
-/// A worker has a message of the first one in hand until the second one is lost, too: then both may be let go of.
+/// A worker copies a message of the first one until the second one is lost, too: then both may be let go of.
 #[test]
 pub(crate) fn of_two_lost_peers_a_look_lets_go_of_one_slice() {
     let large = Geometry {
@@ -480,6 +480,7 @@ pub(crate) fn of_two_lost_peers_a_look_lets_go_of_one_slice() {
     let held = stand.bounce(Stand::window(PEER, 0), &write(port, &grants[0], 16 * PAGE, 8));
     stand.poll();
     assert!(stand.next(port).is_some());
+    let (_, _) = job(stand.paged(held, Ok(1)));
     for peer in peers {
         stand.say(NicEvent::PeerReset {
             peer,
@@ -491,7 +492,10 @@ pub(crate) fn of_two_lost_peers_a_look_lets_go_of_one_slice() {
         );
     }
     assert_eq!(stand.count("grants_revoked"), 2 * 64);
-    assert!(matches!(stand.paged(held, Ok(1)), WorkStep::Ended { .. }));
+    assert!(matches!(
+        stand.copied(held, CopyEnd::Done),
+        WorkStep::Ended { .. }
+    ));
     let mut before = stand.count("grants_revoked");
     while stand.host.poll(&mut stand.platform, stand.now).is_some() {
         let after = stand.count("grants_revoked");

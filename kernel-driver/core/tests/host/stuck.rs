@@ -1,7 +1,7 @@
 //! Pages that never come, and pages that the card cannot reach.
 
 use crate::paging::{PAGE_17, World, world};
-use netvm_abi::event::SourceAnswer;
+use netvm_abi::event::{HostEvent, NicEvent, SourceAnswer};
 use netvm_abi::*;
 use netvm_host::Progress;
 use netvm_host::paging::WorkStep;
@@ -159,4 +159,144 @@ pub(crate) fn a_page_out_of_the_cards_reach_is_copied_and_not_mapped() {
     assert!(matches!(again, WorkStep::PageIn { .. }), "{again:?}");
     let end = w.stand.paged_out_of_reach(id);
     assert_eq!(end, WorkStep::Ended { status: Status::Ok });
+}
+
+/// The default of [`netvm_host::attach::HostConfig::page_deadline`].
+const DEADLINE: Nanos = Nanos(30_000_000_000);
+
+impl World {
+    /// Time goes by in which the card works and the driver looks as often as it must.
+    fn wait(&mut self, span: Nanos) {
+        let end = self.stand.now.after(span);
+        while self.stand.now < end {
+            let next = self.stand.host.next_deadline().min(end);
+            self.stand.now = next.max(self.stand.now.after(Nanos(1)));
+            self.stand.beat();
+            self.stand.poll();
+        }
+    }
+
+    fn statuses(&mut self) -> Vec<Status> {
+        self.ended().into_iter().map(|(_, _, status)| status).collect()
+    }
+}
+
+/// The slots of a port end although one page never comes, and what comes back late changes nothing.
+#[test]
+pub(crate) fn a_page_that_does_not_come_in_time_fails_its_message() {
+    let mut w = world();
+    let stuck = w.bounce(0, PAGE_17, 100);
+    w.stand.poll();
+    assert_eq!(w.page_in(), stuck);
+    w.wait(Nanos(DEADLINE.0 / 2));
+    let behind = w.bounce(1, PAGE_17 + PAGE, 100);
+    w.stand.source_miss(0, page_of(w.port, 17), 100, 0);
+    w.stand.poll();
+    w.wait(Nanos(DEADLINE.0 / 2 - 1));
+    assert!(w.ended().is_empty(), "not before its time");
+    w.wait(Nanos(1));
+    assert_eq!(w.ended(), [(stuck.bounce, stuck.generation, Status::TimedOut)]);
+    w.wait(Nanos(DEADLINE.0 - 1));
+    assert!(w.ended().is_empty());
+    w.wait(Nanos(1));
+    let heard = w.stand.heard();
+    let behind = HostEvent::BounceEnded {
+        bounce: behind.bounce,
+        generation: behind.generation,
+        status: Status::TimedOut,
+    };
+    assert!(heard.contains(&behind), "{heard:?}");
+    let failed = |event: &HostEvent| {
+        let answer = SourceAnswer::Failed(Status::TimedOut);
+        matches!(event, HostEvent::SourceAnswer { answer: said, .. } if *said == answer)
+    };
+    assert!(heard.iter().any(failed), "{heard:?}");
+    assert_eq!(
+        (w.stand.count("pages_overdue"), w.stand.count("bounce_failed")),
+        (3, 2)
+    );
+
+    // The slot is another message's when the worker comes back.
+    let next = w.bounce(0, PAGE_17, 50);
+    w.stand.poll();
+    let stale = WorkStep::Ended {
+        status: Status::StaleIncarnation,
+    };
+    assert_eq!(w.stand.paged(stuck, Ok(5)), stale);
+    assert!(w.stand.host.mapping(page_of(w.port, 17)).is_none());
+    assert_eq!(w.page_in(), next);
+    let (_, _) = job(w.stand.paged(next, Ok(5)));
+    let end = w.stand.copied(next, CopyEnd::Done);
+    assert_eq!(end, WorkStep::Ended { status: Status::Ok });
+    assert_eq!(w.statuses(), [Status::Ok]);
+}
+
+/// Slow is not stuck: however long a piece of work lies in its queue, the worker gets to it.
+#[test]
+pub(crate) fn a_worker_that_moves_is_waited_for() {
+    let mut w = world();
+    let sent: Vec<_> = (0..8).map(|slot| w.bounce(slot, PAGE_17 + 100, 10)).collect();
+    w.stand.poll();
+    for id in sent {
+        assert_eq!(w.page_in(), id);
+        w.wait(Nanos(DEADLINE.0 / 10 * 9));
+        let (_, _) = job(w.stand.paged(id, Ok(5)));
+        let end = w.stand.copied(id, CopyEnd::Done);
+        assert_eq!(end, WorkStep::Ended { status: Status::Ok });
+    }
+    assert_eq!(w.statuses(), [Status::Ok; 8]);
+    assert_eq!(w.stand.count("pages_overdue"), 0);
+}
+
+/// A process that was stopped finds everything late: its worker gets its time once both run again.
+#[test]
+pub(crate) fn a_driver_that_stood_still_gives_its_worker_time() {
+    let mut w = world();
+    w.bounce(0, PAGE_17, 100);
+    w.stand.poll();
+    w.page_in();
+    w.stand.now = w.stand.now.after(Nanos(DEADLINE.0 * 10));
+    w.stand.poll();
+    w.wait(Nanos(DEADLINE.0 / 8 * 7 - 1));
+    assert!(w.ended().is_empty());
+    w.wait(Nanos(1));
+    assert_eq!(w.statuses(), [Status::TimedOut]);
+}
+
+/// Its bounce page is in use. What lies behind it ends all the same.
+#[test]
+pub(crate) fn a_copy_is_not_ended_by_any_deadline() {
+    let mut w = world();
+    let id = w.bounce(0, PAGE_17, 100);
+    w.stand.poll();
+    w.page_in();
+    let (_, _) = job(w.stand.paged(id, Ok(5)));
+    w.bounce(1, PAGE_17, 100);
+    w.stand.poll();
+    w.wait(Nanos(DEADLINE.0 * 2));
+    assert_eq!(w.statuses(), [Status::TimedOut]);
+    let end = w.stand.copied(id, CopyEnd::Done);
+    assert_eq!(end, WorkStep::Ended { status: Status::Ok });
+    assert_eq!(w.statuses(), [Status::Ok]);
+}
+
+/// A link that is lost comes again at once, although a message of its last life waits for a page.
+#[test]
+pub(crate) fn a_link_is_released_although_a_page_never_comes() {
+    let mut w = world();
+    let stuck = w.bounce(0, PAGE_17, 100);
+    w.stand.poll();
+    assert_eq!(w.page_in(), stuck);
+    w.stand.say(NicEvent::PeerLost {
+        peer: PEER,
+        incarnation: LINK,
+    });
+    w.stand.poll();
+    assert_eq!(w.stand.count("peers_released"), 1);
+    assert_eq!(w.stand.count("bounce_dropped"), 1);
+    let stale = WorkStep::Ended {
+        status: Status::StaleIncarnation,
+    };
+    assert_eq!(w.stand.paged(stuck, Ok(5)), stale);
+    assert!(w.statuses().is_empty(), "the card has forgotten it");
 }
