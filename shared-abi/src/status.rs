@@ -68,7 +68,7 @@ statuses! {
     NotAllowed = 18,
     /// A table is full.
     TableFull = 19,
-    /// It took longer than it may.
+    /// It took longer than it may: an answer did not come, or a page of the target or of the source.
     TimedOut = 20,
     /// The card is gone or does not answer.
     CardGone = 21,

@@ -363,7 +363,7 @@ pub const fn explain(status: Status) -> &'static str {
         Status::NoSuchExport => "nothing is exported there under that name",
         Status::NotAllowed => "not allowed: not on the export's allow-list, or the name or number is taken",
         Status::TableFull => "a table is full; close or release something",
-        Status::TimedOut => "no answer in time",
+        Status::TimedOut => "no answer in time, or a page of its memory did not come in time",
         Status::CardGone => "the card does not answer; reset it",
         Status::VersionMismatch => "the two sides speak different versions",
         Status::Revoked => "the exporter has revoked it",

@@ -24,7 +24,8 @@
 //!
 //! **T**, within which a slot ends once the link and the host work: the worker of a port has at most
 //! the slots of its senders before it, so T = slots x (page in + copy), and nothing in it waits for
-//! another node.
+//! another node. A page-in that takes longer than [`HostConfig::page_deadline`](crate::attach::HostConfig::page_deadline) is
+//! taken out of its worker's hands; the worker comes back to find that it is over (`host/overdue.rs`).
 
 use crate::platform::{Access, CopyJob};
 use netvm_abi::{BounceId, Generation, Status, Vpn};

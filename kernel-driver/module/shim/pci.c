@@ -28,6 +28,10 @@ static unsigned int heartbeat_ms = 1000;
 module_param(heartbeat_ms, uint, 0444);
 MODULE_PARM_DESC(heartbeat_ms, "a card whose heartbeat stands still longer is dead (10 to 600000 ms)");
 
+static unsigned int page_ms = 30000;
+module_param(page_ms, uint, 0444);
+MODULE_PARM_DESC(page_ms, "a message whose page does not come within this time fails (100 to 3600000 ms)");
+
 /*
  * An invalidation waits for a card as long as this, and the kernel's memory reclaim with it. An
  * eighth of a deadline is the step in which time counts.
@@ -35,6 +39,8 @@ MODULE_PARM_DESC(heartbeat_ms, "a card whose heartbeat stands still longer is de
 #define NV_DEADLINES_MS 10000
 #define NV_HEARTBEAT_MIN_MS 10
 #define NV_HEARTBEAT_MAX_MS 600000
+#define NV_PAGE_MIN_MS 100
+#define NV_PAGE_MAX_MS 3600000
 
 /* Memory of the card, and the bell that interrupts it. */
 #define NV_BELL_BAR 0
@@ -67,6 +73,12 @@ unsigned int nv_deadline_ms(void)
 unsigned int nv_heartbeat_ms(void)
 {
 	return heartbeat_ms;
+}
+
+/* C: as above. */
+unsigned int nv_page_ms(void)
+{
+	return page_ms;
 }
 
 static void nv_card_release(struct kref *refs)
@@ -492,6 +504,10 @@ int nv_pci_register(void)
 	if (heartbeat_ms < NV_HEARTBEAT_MIN_MS || heartbeat_ms > NV_HEARTBEAT_MAX_MS) {
 		pr_err("netvm: heartbeat_ms=%u: from %u to %u\n", heartbeat_ms,
 		       NV_HEARTBEAT_MIN_MS, NV_HEARTBEAT_MAX_MS);
+		return -EINVAL;
+	}
+	if (page_ms < NV_PAGE_MIN_MS || page_ms > NV_PAGE_MAX_MS) {
+		pr_err("netvm: page_ms=%u: from %u to %u\n", page_ms, NV_PAGE_MIN_MS, NV_PAGE_MAX_MS);
 		return -EINVAL;
 	}
 	return pci_register_driver(&nv_driver);

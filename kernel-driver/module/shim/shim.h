@@ -28,6 +28,7 @@ struct nv_watch;
 /* Deadlines of the module's parameters, in milliseconds. */
 unsigned int nv_deadline_ms(void);
 unsigned int nv_heartbeat_ms(void);
+unsigned int nv_page_ms(void);
 
 /* pci.c: the card on its bus. */
 int nv_pci_register(void);

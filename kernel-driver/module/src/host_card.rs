@@ -161,6 +161,7 @@ fn config() -> HostConfig {
     HostConfig {
         nic_deadline: Nanos::from_millis(shim::nv_deadline_ms().into()),
         heartbeat_deadline: Nanos::from_millis(shim::nv_heartbeat_ms().into()),
+        page_deadline: Nanos::from_millis(shim::nv_page_ms().into()),
         reserved_ports: u16::try_from(shim::nv_reserved_ports()).unwrap_or(u16::MAX),
         ..HostConfig::default()
     }

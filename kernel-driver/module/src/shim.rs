@@ -45,6 +45,7 @@ pub(crate) const PFN_WRITE: usize = 1 << 62;
 unsafe extern "C" {
     pub(crate) safe fn nv_deadline_ms() -> u32;
     pub(crate) safe fn nv_heartbeat_ms() -> u32;
+    pub(crate) safe fn nv_page_ms() -> u32;
 
     pub(crate) fn nv_pci_register() -> c_int;
     pub(crate) fn nv_pci_unregister();

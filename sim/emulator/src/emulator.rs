@@ -9,6 +9,7 @@ use std::time::Duration;
 use netvm_abi::frame::payload_for_mtu;
 use netvm_abi::page_table::PageTable;
 use netvm_abi::{Geometry, Nanos, NodeId, PortId};
+use netvm_host::attach::HostConfig;
 use netvm_nic::Timers;
 use netvm_process::{NodeBackend, NodeParts, Threads, Whole, node};
 use netvm_soft::Parts;
@@ -297,7 +298,8 @@ impl NodeSeed {
             places: Arc::default(),
         };
         let places = Arc::clone(&card.places);
-        let host = node::attach(&self.card, card).map_err(|error| {
+        let page_deadline = HostConfig::default().page_deadline;
+        let host = node::attach(&self.card, card, page_deadline).map_err(|error| {
             EmulatorError::Config(format!("driver of node {}: {error:?}", self.card.node))
         })?;
         let pager = PagerConfig {

@@ -109,6 +109,8 @@ impl Platform for HostPlatform {
 
 /// How long a page-in is tried before the host says that it has no memory.
 const PATIENCE: Nanos = Nanos::from_millis(4);
+/// How long a page does not come: three times the deadline of drawn worlds.
+const SILENCE: Nanos = Nanos::from_millis(60);
 
 impl Driver {
     /// Attaches to a card that is up.
@@ -406,6 +408,9 @@ impl<'a> Pager for Memory<'a> {
     /// What it finds is told to the core a little later, as on a real machine: the page may be gone again by then.
     fn page_in(&self, vpn: Vpn, access: Access) -> Result<Result<Resident, Status>, Nanos> {
         let Desk { sim, node } = self.desk;
+        if sim.fires(FaultKind::VmStuck, node.id) {
+            return Err(SILENCE);
+        }
         let found = resident(sim, node, vpn, access == Access::Write, self.since())?;
         if found.is_ok()
             && sim.fires(FaultKind::VmRace, node.id)

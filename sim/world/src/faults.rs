@@ -72,6 +72,8 @@ kinds! {
         VmRefuse = "vm: refuse",
         /// A page-in takes very long.
         VmSlow = "vm: slow page-in",
+        /// A page does not come before its message has failed, as behind a file whose server is silent.
+        VmStuck = "vm: page does not come",
         /// A mapping attempt loses its race against an invalidation.
         VmRace = "vm: lost race",
         /// A process dies without running a destructor.
@@ -345,6 +347,7 @@ impl FaultKind {
                 | Self::DmaFails
                 | Self::VmNoMemory
                 | Self::VmSlow
+                | Self::VmStuck
                 | Self::VmDiscard
                 | Self::ProcessDies
                 | Self::NodeRestarts
@@ -408,6 +411,7 @@ const fn usual_rate(kind: FaultKind) -> u32 {
         FaultKind::VmNoMemory => 1_000,
         FaultKind::VmRefuse => 500,
         FaultKind::VmSlow => 20_000,
+        FaultKind::VmStuck => 200,
         FaultKind::VmRace => 20_000,
         FaultKind::CardPauses => 2_000,
         FaultKind::HostileDescriptor => 20_000,

@@ -37,10 +37,15 @@ pub struct NodeParts<M: Machine, R> {
 ///
 /// # Errors
 /// The card does not answer as it should.
-pub fn attach<M: Machine>(parts: &Parts, machine: M) -> Result<Arc<HostSide<M>>, AttachError> {
+pub fn attach<M: Machine>(
+    parts: &Parts,
+    machine: M,
+    page_deadline: Nanos,
+) -> Result<Arc<HostSide<M>>, AttachError> {
     let mut glue = Glue::new(parts);
     let config = HostConfig {
         geometry: Some(parts.geometry),
+        page_deadline,
         // A thread that holds a page lock may lose its processor for long.
         nic_deadline: Nanos::from_millis(20_000),
         heartbeat_deadline: Nanos::MAX,

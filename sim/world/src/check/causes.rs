@@ -102,7 +102,10 @@ impl Causes {
             Status::LocalAddress | Status::Unmapped => {
                 self.unregistered.contains(&from) || self.unregistered.contains(&to)
             }
-            Status::CardGone | Status::TimedOut => self.hung.contains_key(&from.0),
+            Status::TimedOut => {
+                self.hung.contains_key(&from.0) || self.struck(now, FaultKind::VmStuck, nodes)
+            }
+            Status::CardGone => self.hung.contains_key(&from.0),
             // The ledger judges these: full queues, and what is held back behind a failure.
             Status::QueueFull | Status::NoPlace | Status::HeldBack => true,
             // The library lets no program ask for what ends so.
@@ -299,6 +302,7 @@ mod tests {
             (Status::BusError, Some(fault(TO.0, FaultKind::VmRefuse))),
             (Status::BusError, Some(fault(NODE, FaultKind::DmaFails))),
             (Status::NoMemory, Some(fault(NODE, FaultKind::VmNoMemory))),
+            (Status::TimedOut, Some(fault(TO.0, FaultKind::VmStuck))),
             (Status::LinkLost, Some(down)),
             (Status::NoSuchPort, Some(ends(Ending::Port))),
             (Status::CapabilityRefused, Some(ends(Ending::Export))),

@@ -219,6 +219,7 @@ pub(super) fn host_config() -> HostConfig {
         counts_from: 0,
         nic_deadline: Nanos::from_millis(10),
         heartbeat_deadline: Nanos::from_millis(20),
+        page_deadline: Nanos::from_millis(20),
         import_retry: Nanos::from_micros(500),
     }
 }

@@ -27,6 +27,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use netvm_abi::{Geometry, Nanos, NodeId};
+use netvm_host::attach::HostConfig;
 use netvm_soft::Parts;
 use netvm_soft::card::{CardStats, Core, SoftCard};
 use netvm_soft::direct::Direct;
@@ -61,6 +62,9 @@ const _: () = assert!(
 );
 /// How long a peer may be silent before its link is lost ([`SoftBuilder::peer_timeout`]), in milliseconds.
 pub const PEER_TIMEOUT_MILLIS: std::ops::RangeInclusive<u64> = 200..=600_000;
+
+/// How long a page may take to come before its operation fails ([`SoftBuilder::page_timeout`]), in milliseconds.
+pub const PAGE_TIMEOUT_MILLIS: std::ops::RangeInclusive<u64> = 100..=3_600_000;
 /// How a name begins that is an address for UDP ([`SoftNode::connect`]).
 pub const UDP_SCHEME: &str = "udp://";
 /// Address space that must be free when a node starts: for tables, threads, links and ports. What is missing later may end the process:
@@ -126,6 +130,7 @@ pub struct SoftBuilder {
     insecure: bool,
     key: Option<ClusterKey>,
     peer_timeout: Option<Duration>,
+    page_timeout: Option<Duration>,
 }
 
 impl SoftBuilder {
@@ -208,6 +213,17 @@ impl SoftBuilder {
         self
     }
 
+    /// How long one page of this node's memory may take to come before the operation that waits for it fails with
+    /// [`TimedOut`](netvm::Status::TimedOut); 30 s if not set. 100 ms to an hour ([`PAGE_TIMEOUT_MILLIS`]).
+    ///
+    /// Most memory comes within milliseconds. A file's server may be silent, and so may a handler of `userfaultfd`. What waits
+    /// behind such a page in the same port fails after as long again; a page that comes late is used by the next operation.
+    #[must_use]
+    pub fn page_timeout(mut self, timeout: Duration) -> Self {
+        self.page_timeout = Some(timeout);
+        self
+    }
+
     /// UDP may be bound to an address that other machines reach, though there is no [key](Self::key) and nothing is encrypted.
     #[must_use]
     pub fn insecure(mut self) -> Self {
@@ -227,6 +243,7 @@ impl SoftBuilder {
             )));
         }
         self.check_peer_timeout()?;
+        let page_deadline = self.page_deadline()?;
         let (number, listener) = introduce::claim(self.number, self.nodes)?;
         let mut listeners = vec![listener];
         if let Some(name) = &self.name {
@@ -268,8 +285,8 @@ impl SoftBuilder {
         let soft = Arc::new(soft);
         let marker = Marker::new().map_err(|errno| SoftError::System("memory of a card", errno))?;
         let machine = ProcessCard::new(Arc::clone(&soft), marker, &parts);
-        let host =
-            node::attach(&parts, machine).map_err(|error| SoftError::Config(format!("driver: {error:?}")))?;
+        let host = node::attach(&parts, machine, page_deadline)
+            .map_err(|error| SoftError::Config(format!("driver: {error:?}")))?;
         let node = Arc::new(NodeParts::new(parts, host, ProcessMemory::default()));
         let inner = Arc::new(Inner {
             node,
@@ -295,6 +312,20 @@ impl SoftBuilder {
             Some(timeout) => bound.with_silence(Nanos(timeout.as_nanos() as u64)),
             None => bound,
         })
+    }
+
+    fn page_deadline(&self) -> Result<Nanos, SoftError> {
+        let Some(timeout) = self.page_timeout else {
+            return Ok(HostConfig::default().page_deadline);
+        };
+        let (least, most) = (*PAGE_TIMEOUT_MILLIS.start(), *PAGE_TIMEOUT_MILLIS.end());
+        let millis = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        if PAGE_TIMEOUT_MILLIS.contains(&millis) {
+            return Ok(Nanos::from_millis(millis));
+        }
+        Err(SoftError::Config(format!(
+            "`page_timeout` is {least} to {most} milliseconds, not {timeout:?}"
+        )))
     }
 
     fn check_peer_timeout(&self) -> Result<(), SoftError> {
@@ -419,6 +450,7 @@ impl SoftNode {
             insecure: false,
             key: None,
             peer_timeout: None,
+            page_timeout: None,
         }
     }
 

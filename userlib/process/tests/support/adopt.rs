@@ -20,7 +20,11 @@ pub(crate) struct Pair {
 
 impl Pair {
     pub(crate) fn new() -> Self {
-        let target = SoftNode::builder().start().unwrap();
+        Self::to(SoftNode::builder().start().unwrap())
+    }
+
+    /// The same with this target.
+    pub(crate) fn to(target: SoftNode) -> Self {
         let sender = SoftNode::builder().start().unwrap();
         let target_id = sender
             .connect(&format!("#{}", target.number()), PATIENCE)

@@ -123,6 +123,7 @@ const fn has_no_place(error: &Error) -> bool {
         failure.status,
         Status::BusError
             | Status::NoMemory
+            | Status::TimedOut
             | Status::NoSuchPort
             | Status::CapabilityRefused
             | Status::Revoked

@@ -341,6 +341,8 @@ fn boots(rack: &mut Rack) -> Result<String> {
             "deadline_ms=10001",
             "heartbeat_ms=9",
             "heartbeat_ms=600001",
+            "page_ms=99",
+            "page_ms=3600001",
         ] {
             host.run(&format!(
                 "! insmod /lib/netvm.ko {bad} 2> /dev/null && dmesg | grep -q 'netvm: {bad}: from'"
