@@ -149,6 +149,8 @@ pub enum Mutant {
     HeldEnded = 103,
     /// P2: a greeting of another life ends the one that is under way.
     GreetingEndsLife = 104,
+    /// P4: past a message that waits for its host, a message does not wait for its own stream either.
+    TurnNotWaitedFor = 105,
 }
 
 /// Whether this process runs `mutant`.

@@ -203,6 +203,8 @@ counters! {
     links_up,
     /// Links that failed.
     links_lost,
+    /// Times that messages of other ports went past one that waited for its host.
+    links_held_up,
     /// Peers that came back with a new incarnation.
     peer_resets,
     /// Host events of an unknown kind, or naming what does not exist.

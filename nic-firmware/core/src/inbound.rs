@@ -1,6 +1,7 @@
 //! What arrives from other nodes: the slots of all receiving windows, the streams that the messages belong to, and the
 //! units that atomics take.
 
+mod order;
 mod slot;
 mod streams;
 mod units;
@@ -25,6 +26,8 @@ pub(crate) struct Inbound<S: Storage> {
     ready: Fifo,
     /// A stream has been poisoned once: from then on each message's stream is looked at.
     wary: bool,
+    /// Links that are held up ([`order`]).
+    held_up: u16,
 }
 
 impl<S: Storage> Inbound<S> {
@@ -35,6 +38,7 @@ impl<S: Storage> Inbound<S> {
             units,
             ready: Fifo::new(),
             wary: false,
+            held_up: 0,
         }
     }
 
@@ -50,10 +54,10 @@ impl<S: Storage> Inbound<S> {
         self.slots.get_mut(at.index())
     }
 
-    /// Whether a message may belong to a stream that is poisoned.
+    /// Whether a message may belong to a stream that is poisoned, or to a link that is held up.
     #[inline]
     pub(crate) const fn wary(&self) -> bool {
-        self.wary
+        self.wary | (self.held_up != 0)
     }
 
     /// What the message in a slot waits for.
@@ -103,7 +107,7 @@ impl<S: Storage> Inbound<S> {
     pub(crate) fn presence(&self, at: BounceId) -> Presence {
         match self.state(at) {
             None | Some(SlotState::Missing) => Presence::Missing,
-            Some(SlotState::Landed | SlotState::Failed) => Presence::Ended,
+            Some(SlotState::Landed | SlotState::Failed | SlotState::Passed) => Presence::Ended,
             Some(_) => Presence::Held,
         }
     }

@@ -111,7 +111,7 @@ pub struct Peer {
     resend: Resend,
     arrivals: Arrivals,
     /// Largest payload on this path in bytes.
-    payload: u32,
+    payload: u16,
     /// When it was last heard.
     heard_at: Nanos,
     /// Since when the LSN has been missing while later messages are there.
@@ -127,6 +127,8 @@ pub struct Peer {
     /// The release that the host owes.
     awaited: Option<Incarnation>,
     offer: Option<Offer>,
+    /// While the link is held up: the lower half of the next number that joins the line of its stream.
+    admits: Option<u16>,
     /// The host wants a link to this node.
     wanted: bool,
     /// The alarms that are set, a bit for each [`Timer`]: where nearly always nothing is to be set, one look finds it.
@@ -156,6 +158,7 @@ impl Peer {
             draining: 0,
             awaited: None,
             offer: None,
+            admits: None,
             wanted: false,
             alarms: 0,
         }
@@ -216,7 +219,7 @@ impl Peer {
     /// Largest payload on this path in bytes.
     #[inline]
     pub(crate) const fn payload(&self) -> u32 {
-        self.payload
+        self.payload as u32
     }
 
     /// Window slots reserved for messages that have not left.
@@ -282,6 +285,45 @@ impl Peer {
     pub(crate) const fn advanced(&mut self, now: Nanos) -> bool {
         self.gap_since = now;
         self.sequence.ack_due()
+    }
+
+    /// Whether the LSN waits for a host, and streams go on without it.
+    #[inline]
+    pub(crate) const fn is_held_up(&self) -> bool {
+        self.admits.is_some()
+    }
+
+    /// The LSN waits for a host: false, if it is known.
+    pub(crate) fn hold_up(&mut self) -> bool {
+        let begins = self.admits.is_none();
+        if begins {
+            self.admits = Some(self.sequence.lsn().0 as u16);
+        }
+        begins
+    }
+
+    /// The slot of the next number that joins its stream, if all before it have arrived, and it has.
+    pub(crate) fn admit(&mut self) -> Option<u16> {
+        let received = self.sequence.received().0.0 as u16;
+        let number = self.admits.filter(|number| *number != received)?;
+        self.admits = Some(number.wrapping_add(1));
+        Some(number & (self.sequence.size() - 1) as u16)
+    }
+
+    /// Whether the LSN has passed all that has joined: the link is held up no more.
+    pub(crate) fn catches_up(&mut self) -> bool {
+        let lsn = self.sequence.lsn().0 as u16;
+        self.admits.take_if(|number| *number == lsn).is_some()
+    }
+
+    /// The life of the link is over. Whether it was held up.
+    pub(crate) const fn lets_go(&mut self) -> bool {
+        self.admits.take().is_some()
+    }
+
+    /// Whether something past the LSN has arrived or has been sent.
+    pub(crate) const fn leads(&self) -> bool {
+        self.sequence.past_lsn() != 0
     }
 
     /// Read slots that wait for its answers.
@@ -465,7 +507,9 @@ impl<S: Storage> Links<S> {
             peer.greeted = false;
             peer.credits = Credits::new(window, Self::first_seq(peer.local));
             peer.sequence = Sequence::new(window, offer.first);
-            peer.payload = env.config.geometry.payload.min(offer.payload.into());
+            peer.payload = offer
+                .payload
+                .min(u16::try_from(env.config.geometry.payload).unwrap_or(u16::MAX));
             peer.unanswered = 0;
             peer.oldest = None;
             peer.heard_at = now;
@@ -482,7 +526,8 @@ impl<S: Storage> Links<S> {
         let (incarnation, payload) = (peer.remote, peer.payload);
         env.counters.links_up += 1;
         let at = status_page::peer(id);
-        p.shared().store_release(status_page::peer_payload(id), payload);
+        p.shared()
+            .store_release(status_page::peer_payload(id), payload.into());
         p.shared().store_release(at, incarnation.0);
         let peer = id;
         env.tell_host(p, NicEvent::PeerUp { peer, incarnation });

@@ -12,6 +12,7 @@ mod flushes;
 mod host_events;
 mod leave;
 mod links;
+mod overtake;
 mod reads;
 mod receive;
 mod replies;

@@ -312,7 +312,7 @@ impl<S: Storage> Staging<S> {
         Some((buffer.owner, buffer.vpn.port()))
     }
 
-    /// Starts to fill a buffer from a page of `port`, or asks the host for the page. The page of a read belongs to a
+    /// Starts to fill a buffer from a page of `port`, or asks the host for the page: true. The page of a read belongs to a
     /// segment.
     #[inline(always)]
     pub(crate) fn fill<P: Platform>(
@@ -322,15 +322,15 @@ impl<S: Storage> Staging<S> {
         dmas: &mut Dmas,
         port: &mut Port,
         (id, segment): (StagingId, Option<SegmentId>),
-    ) {
+    ) -> bool {
         let Some(buffer) = self.table.get_mut(id.index()) else {
-            return;
+            return false;
         };
         let holder = Holder::Source(id);
         let Some(ticket) = dmas.ticket() else {
             buffer.state = State::Waiting;
             dmas.park(env, holder);
-            return;
+            return false;
         };
         let wanted = PageWanted {
             vpn: buffer.vpn,
@@ -347,13 +347,13 @@ impl<S: Storage> Staging<S> {
                 len: wanted.len,
             };
             dmas.start(p, env, (ticket, holder), dma);
-            return;
+            return false;
         }
         let started = dmas.start_with_page(p, env, port, (ticket, holder), &wanted, |page| {
             Dma::PageToStaging { page, staging: id }
         });
         if started.is_ok() {
-            return;
+            return false;
         }
         buffer.state = State::Missing;
         if buffer.payer != Payer::Reads {
@@ -370,6 +370,7 @@ impl<S: Storage> Staging<S> {
             attempt: buffer.attempts,
         };
         env.tell_host(p, miss);
+        true
     }
 
     /// A buffer's DMA has ended: it is full. Gives what it was filled for.

@@ -33,6 +33,7 @@ const TABLE: &[(Scenario, &str)] = &[
          errors_received error_records errors_lost streams_poisoned notifications_suppressed \
          bounced_read_only bounced_segment failed one_shot_refused",
     ),
+    (order_by_port, "links_held_up"),
     (
         atomics,
         "atomics_sent atomics_served atomics_queued atomics_missed atomic_replays atomics_by_host \
@@ -137,7 +138,7 @@ fn losses() -> Vec<Counters> {
     counters(&world)
 }
 
-/// Six nodes whose requests wait for a write each and are then answered all at once: more answers than there are copies.
+/// Six nodes whose requests wait for a write of their port each and are then answered all at once: more answers than there are copies.
 fn all_at_once() -> Vec<Counters> {
     let geometry = Geometry {
         window: 256,
@@ -146,22 +147,26 @@ fn all_at_once() -> Vec<Counters> {
     };
     let mut world = World::connect(World::with(7, 0, geometry, |_| {}).lossy());
     for sender in [0, 2, 3, 4, 5, 6] {
-        let slot = 10 + u32::from(sender);
-        world.nodes[1].grant(slot, &capability(sender));
-        let to = |op| Command {
-            capability: CapabilitySlot(slot),
-            ..write(op, 0x12000, 0, 0)
-        };
-        let first = Command {
-            flags: CommandFlags::INLINE,
-            len: ByteLen(8),
-            ..to(1)
-        };
         let node = usize::from(sender);
-        assert!(world.nodes[node].post(1, &first, &[1; 8]));
-        world.run();
         for port in 2..6 {
+            let slot = u32::from(sender * 8 + port);
+            let grant = Capability {
+                holder_port: PortId(port),
+                ..capability(sender)
+            };
+            world.nodes[1].grant(slot, &grant);
             world.nodes[node].open(port, 7);
+            let to = |op| Command {
+                capability: CapabilitySlot(slot),
+                ..write(op, 0x12000, 0, 0)
+            };
+            let first = Command {
+                flags: CommandFlags::INLINE,
+                len: ByteLen(8),
+                ..to(1)
+            };
+            assert!(world.nodes[node].post(port, &first, &[1; 8]));
+            world.run();
             for op in 1..=50 {
                 let flush = Command {
                     opcode: Opcode::FlushRemote,
@@ -231,6 +236,15 @@ fn traffic() -> Vec<Counters> {
         port: PortId(1),
         generation: Generation(7),
     });
+    world.run();
+    counters(&world)
+}
+
+fn order_by_port() -> Vec<Counters> {
+    let mut world = linked();
+    world.nodes[1].map(1, 0x12000, 5, true);
+    post(&mut world, inline(1, 0x13000, 8));
+    post(&mut world, inline(2, 0x12000, 8));
     world.run();
     counters(&world)
 }

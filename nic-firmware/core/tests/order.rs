@@ -1,8 +1,10 @@
 //! Order (promise P4, thesis 6.2) under everything that can disturb it: a wire that reorders, DMAs
 //! that end in any order, source misses, pages that come and go, full windows.
 
-use netvm_abi::descriptor::CommandFlags;
-use netvm_abi::{CapabilitySlot, Epoch, Nanos, PortId};
+use netvm_abi::control::Modes;
+use netvm_abi::descriptor::{Command, CommandFlags, Opcode};
+use netvm_abi::event::{HostEvent, NicEvent};
+use netvm_abi::{CapabilitySlot, Epoch, Nanos, NodeId, OpId, PortId, ReplySlot, Status, VirtAddr};
 use netvm_kit::nic::*;
 use proptest::prelude::*;
 use rand::{Rng, SeedableRng};
@@ -48,7 +50,8 @@ fn check(world: &mut World, sender: &mut Sender) {
     assert!(signals <= notified, "more signals than notifying writes");
 }
 
-fn run(seed: u64, count: usize) {
+/// How often a link was held up.
+fn run(seed: u64, count: usize) -> u64 {
     let mut world = World::connected(2, seed);
     world.hosts = true;
     let mut senders = Vec::new();
@@ -147,13 +150,171 @@ fn run(seed: u64, count: usize) {
         );
         assert_eq!(node.nic.dmas_in_flight(), 0);
     }
+    counters.links_held_up
 }
 
 #[test]
 fn notifications_follow_all_earlier_data_in_many_worlds() {
-    for seed in 1..=40 {
-        run(seed, 60);
+    let held_up: u64 = (1..=40).map(|seed| run(seed, 60)).sum();
+    assert!(held_up > 40, "links were held up {held_up} times");
+}
+
+/// Two ports of node 0 may use memory of node 1: page 0x12000 is not there, 0x13000 is.
+fn two_ports() -> World {
+    let mut world = World::connected(2, 0);
+    world.nodes[0].open(2, 3);
+    for port in [1, 2] {
+        let mut grant = capability(0);
+        grant.holder_port = PortId(port);
+        grant.modes = Modes::all();
+        world.nodes[1].grant(u32::from(port), &grant);
     }
+    world.nodes[1].map(1, 0x13000, 5, true);
+    world
+}
+
+fn of(port: u16, mut command: Command) -> Command {
+    command.capability = CapabilitySlot(u32::from(port));
+    command
+}
+
+fn bell(op: u32, address: u64, id: u32) -> Command {
+    let mut bell = notify(inline(op, address, 8), id);
+    bell.flags |= CommandFlags::ORDERED;
+    bell
+}
+
+/// What waits for a page: a write, a read and an atomic.
+fn slow() -> [Command; 3] {
+    let read = Command {
+        opcode: Opcode::Read,
+        local: VirtAddr(0x40000),
+        reply: ReplySlot(0),
+        ..inline(1, 0x12000, 8)
+    };
+    let add = Command {
+        opcode: Opcode::FetchAdd,
+        flags: CommandFlags::WIDE,
+        operand: 1,
+        reply: ReplySlot(0),
+        ..write(1, 0x12000, 0, 0)
+    };
+    [inline(1, 0x12000, 8), read, add]
+}
+
+#[test]
+fn a_port_does_not_wait_for_the_page_of_another_one() {
+    for slow in slow() {
+        let what = slow.opcode;
+        let mut world = two_ports();
+        assert!(world.nodes[0].post(1, &of(1, slow), &[9; 8]));
+        world.run();
+        // One port goes on, by every operation that asks for order; the other one waits.
+        for round in 0..5 {
+            assert!(world.nodes[0].post(2, &of(2, bell(2 + round, 0x13000, 5)), &[round as u8; 8]));
+            assert!(world.nodes[0].post(2, &of(2, notify(inline(9, 0x13010, 8), 6)), &[1; 8]));
+            world.run();
+            assert_eq!(world.nodes[1].memory(1, 0x13000, 8), [round as u8; 8], "{what:?}");
+            let signals = [5, 6].map(|id| world.nodes[1].signals(1, id));
+            assert_eq!(signals, [round + 1; 2], "{what:?}");
+        }
+        assert!(world.nodes[0].post(1, &of(1, bell(20, 0x13020, 7)), &[3; 8]));
+        assert!(world.nodes[0].post(1, &of(1, notify(inline(21, 0x13030, 8), 8)), &[4; 8]));
+        world.run();
+        assert_eq!(world.nodes[1].memory(1, 0x13020, 8), [0; 8], "{what:?}");
+        assert_eq!(
+            world.nodes[1].memory(1, 0x13030, 8),
+            [4; 8],
+            "plain data waits for nothing"
+        );
+        assert_eq!([7, 8].map(|id| world.nodes[1].signals(1, id)), [0; 2], "{what:?}");
+        assert_eq!(world.nodes[1].counters().links_held_up, 1);
+
+        world.hosts = true;
+        world.run();
+        assert_eq!(world.nodes[1].memory(1, 0x13020, 8), [3; 8], "{what:?}");
+        assert_eq!([7, 8].map(|id| world.nodes[1].signals(1, id)), [1; 2], "{what:?}");
+        // The link goes on as ever.
+        for op in 30..200 {
+            assert!(world.nodes[0].post(1, &of(1, bell(op, 0x13000, 9)), &[1; 8]));
+            world.run();
+        }
+        assert_eq!(world.nodes[1].signals(1, 9), 170);
+        assert_eq!(world.nodes[1].counters().links_held_up, 1, "{what:?}");
+    }
+}
+
+/// The stream of the port that waits is poisoned, and no other one.
+#[test]
+fn a_page_that_does_not_come_fails_its_own_stream() {
+    let mut world = two_ports();
+    assert!(world.nodes[0].post(1, &of(1, inline(1, 0x12000, 8)), &[9; 8]));
+    assert!(world.nodes[0].post(1, &of(1, bell(2, 0x13000, 5)), &[1; 8]));
+    assert!(world.nodes[0].post(2, &of(2, bell(3, 0x13010, 6)), &[2; 8]));
+    world.run();
+    let Some(NicEvent::Bounced { bounce, generation }) =
+        world.nodes[1].event(|event| matches!(event, NicEvent::Bounced { .. }))
+    else {
+        panic!("nothing bounced");
+    };
+    let status = Status::TimedOut;
+    world.nodes[1].tell(HostEvent::BounceEnded {
+        bounce,
+        generation,
+        status,
+    });
+    world.run();
+    assert!(world.nodes[0].post(2, &of(2, bell(4, 0x13010, 6)), &[3; 8]));
+    world.run();
+    assert_eq!(world.nodes[1].memory(1, 0x13000, 8), [0; 8]);
+    assert_eq!(world.nodes[1].memory(1, 0x13010, 8), [3; 8]);
+    assert_eq!([5, 6].map(|id| world.nodes[1].signals(1, id)), [0, 2]);
+    let error = world.nodes[0].error(1).expect("it is told");
+    assert_eq!((error.op, error.status), (OpId(1), status));
+    assert_eq!(world.nodes[0].error(2), None);
+}
+
+/// A link is lost while it is held up. In its next life nothing waits for what was in the last one.
+#[test]
+fn nothing_waits_for_a_message_of_a_life_that_is_over() {
+    let mut world = two_ports();
+    assert!(world.nodes[0].post(1, &of(1, inline(1, 0x12000, 8)), &[9; 8]));
+    for port in [1, 2, 1, 2] {
+        assert!(world.nodes[0].post(port, &of(port, bell(2, 0x13000, 5)), &[1; 8]));
+    }
+    world.run();
+    assert_eq!(world.nodes[1].counters().links_held_up, 1);
+    assert_eq!(world.nodes[1].signals(1, 5), 2);
+    let Node { nic, board, .. } = &mut world.nodes[0];
+    nic.leave(board);
+    world.run();
+    world.nodes[1].tell(HostEvent::PeerConnect { peer: NodeId(0) });
+    for _ in 0..4 {
+        world.run();
+        for node in &mut world.nodes {
+            node.take_events();
+            for event in std::mem::take(&mut node.inbox) {
+                if let NicEvent::PeerLost { peer, incarnation } | NicEvent::PeerReset { peer, incarnation } =
+                    event
+                {
+                    node.tell(HostEvent::PeerReleased { peer, incarnation });
+                }
+            }
+        }
+    }
+    assert_eq!(
+        [0, 1].map(|at: usize| world.nodes[at].counters().links_lost),
+        [1, 1]
+    );
+    let before = world.nodes[1].signals(1, 5);
+    for port in [1, 2] {
+        let mut again = of(port, bell(10, 0x13000, 5));
+        again.epoch = Epoch(1);
+        assert!(world.nodes[0].post(port, &again, &[port as u8; 8]));
+        world.run();
+        assert_eq!(world.nodes[1].memory(1, 0x13000, 8), [port as u8; 8]);
+    }
+    assert_eq!(world.nodes[1].signals(1, 5), before + 2);
 }
 
 /// A whole window of ordered messages that wait for one write: each ends in the moment in which the

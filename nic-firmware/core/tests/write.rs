@@ -56,7 +56,7 @@ fn a_missing_page_bounces_and_the_notification_waits_for_the_host() {
     let mut world = linked(0);
     let command = notify(inline(1, 0x12000, 8), 4);
     assert!(world.nodes[0].post(1, &command, &[9; 8]));
-    // A second, to a page that is there: its notification may not overtake.
+    // A second of the same port, to a page that is there: its notification may not overtake.
     world.nodes[1].map(1, 0x13000, 5, true);
     assert!(world.nodes[0].post(1, &notify(inline(2, 0x13000, 8), 5), &[8; 8]));
     world.run();

@@ -148,6 +148,7 @@ fn every_mutant_is_caught_by_its_checker() {
         (Mutant::CopyKept, Promise::P6),
         (Mutant::HeldEnded, Promise::P2),
         (Mutant::GreetingEndsLife, Promise::P2),
+        (Mutant::TurnNotWaitedFor, Promise::P4),
     ];
     let mut survivors = Vec::new();
     for (broken, promise) in cases {

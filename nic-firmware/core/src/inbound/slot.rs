@@ -31,6 +31,19 @@ pub(crate) enum SlotState {
     Landed,
     /// The LSN. It has failed.
     Failed,
+    /// The LSN. Its stream has passed it ([`order`](super::order)).
+    Passed,
+}
+
+/// Where a message stands in its stream, while its link is held up ([`order`](super::order)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// That is not known, or no matter.
+    Unknown,
+    /// Behind one that its stream has not passed.
+    Waits,
+    /// Its stream has passed all before it.
+    Come,
 }
 
 /// What a slot has of its message.
@@ -43,6 +56,9 @@ pub(crate) enum Presence {
     /// It has landed or failed.
     Ended,
 }
+
+/// No message of its stream waits for this one: no window is that large.
+pub(super) const NO_NEXT: u16 = u16::MAX;
 
 /// A slot.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +79,12 @@ pub struct Slot {
     port_generation: Generation,
     /// Whether an append has got its place of a shared queue, and its record is not stored yet.
     has_place: bool,
+    /// Whether the data that a read asks for waits for the host.
+    misses_source: bool,
+    /// Where it stands in its stream.
+    pub(super) turn: Turn,
+    /// The slot of the next message of its stream, while that waits for this one; [`NO_NEXT`].
+    pub(super) next: u16,
     header: RawHeader<[u32; HEADER_WORDS]>,
 }
 
@@ -78,6 +100,9 @@ impl Slot {
         attempts: 0,
         port_generation: Generation(0),
         has_place: false,
+        misses_source: false,
+        turn: Turn::Unknown,
+        next: NO_NEXT,
         header: RawHeader::new(&Header::new(Kind::Write, NodeId(0), NodeId(0))),
     };
 
@@ -91,6 +116,20 @@ impl Slot {
         self.status = Status::Ok;
         // From now on the slot is not empty.
         self.state = SlotState::Queued;
+    }
+
+    /// Whether it waits for the host, which takes as long as a page takes to come.
+    pub(crate) const fn awaits_host(&self) -> bool {
+        match self.state {
+            SlotState::Bounced => true,
+            SlotState::Sourcing => self.misses_source,
+            _ => false,
+        }
+    }
+
+    /// Whether the data that a read asks for waits for the host.
+    pub(crate) const fn misses_source(&mut self, misses: bool) {
+        self.misses_source = misses;
     }
 
     /// What the message waits for.

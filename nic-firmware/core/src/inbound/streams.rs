@@ -2,6 +2,7 @@
 //! their sender knows (promise P4).
 
 use super::Inbound;
+use super::order::Line;
 use crate::config::Config;
 use crate::env::Env;
 use netvm_abi::status::Status;
@@ -20,6 +21,8 @@ pub struct Stream {
     /// The latest append of it that found its queue full; 0: none. Behind it no append gets a place, until one names it
     /// (`docs/decisions/0023-refused-append.md`).
     refused: OpId,
+    /// Its messages while the link is held up, whoever's they are.
+    pub(super) line: Line,
 }
 
 impl Stream {
@@ -34,6 +37,7 @@ impl Stream {
         if self.owner != owner {
             *self = Self {
                 owner,
+                line: self.line,
                 ..Self::default()
             };
         }

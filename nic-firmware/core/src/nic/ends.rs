@@ -28,7 +28,7 @@ impl<S: Storage> Nic<S> {
         if self.mark_step(p, at, step)
             && let Some(peer) = self.inbound.get(at).map(|slot| slot.header().source())
         {
-            self.advance(p, now, peer);
+            self.advance(p, now, peer, at);
         }
     }
 
@@ -47,7 +47,7 @@ impl<S: Storage> Nic<S> {
         }
         let source = slot.header().source();
         self.env.counters.messages_landed += 1;
-        self.advance(p, now, source);
+        self.advance(p, now, source, at);
     }
 
     /// Says in its slot how a message has ended, if it has.
@@ -68,7 +68,7 @@ impl<S: Storage> Nic<S> {
     pub(super) fn end<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId, status: Status) {
         self.mark_ended(p, at, status);
         if let Some(peer) = self.inbound.get(at).map(|slot| slot.header().source()) {
-            self.advance(p, now, peer);
+            self.advance(p, now, peer, at);
         }
     }
 
@@ -115,9 +115,9 @@ impl<S: Storage> Nic<S> {
         }
     }
 
-    /// Moves the LSN over what has ended, and acts on ordered messages that it reaches.
+    /// A message has ended: moves the LSN over what has, and acts on ordered messages that it reaches.
     #[inline(always)]
-    pub(super) fn advance<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId) {
+    pub(super) fn advance<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId, ended: BounceId) {
         let Some(peer) = self.links.get_mut(id) else {
             return;
         };
@@ -129,7 +129,7 @@ impl<S: Storage> Nic<S> {
         // Nearly every message is at the LSN when it has landed, and tells nothing to anyone.
         let quiet = slot.state() == SlotState::Landed && !slot.header().notification().is_some() && !wary;
         if !quiet {
-            return self.advance_on(p, now, id, false);
+            return self.advance_slowly(p, now, id, ended);
         }
         slot.set(SlotState::Missing);
         if peer.advance() {
@@ -142,6 +142,16 @@ impl<S: Storage> Nic<S> {
             self.send_ack(p, id);
         } else {
             self.links.arm_ack(&self.env, id, now);
+        }
+    }
+
+    /// The same where there may be more to do.
+    #[inline(never)]
+    fn advance_slowly<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId, ended: BounceId) {
+        if self.links.get(id).is_some_and(Peer::is_held_up) {
+            self.goes_on(p, now, id, ended);
+        } else {
+            self.advance_on(p, now, id, false);
         }
     }
 
@@ -174,6 +184,7 @@ impl<S: Storage> Nic<S> {
         if moved {
             self.after_advance(p, now, id);
         }
+        self.held_up(p, now, id);
     }
 
     /// The LSN passes a message: now its notification is due. Returns whether something past it has arrived.
@@ -183,12 +194,7 @@ impl<S: Storage> Nic<S> {
             return false;
         };
         let (status, number) = (slot.status(), slot.header().notification());
-        let poisoned = if status == Status::Ok {
-            self.inbound.follows_failure(&self.env.config, at)
-        } else {
-            self.inbound.stream_fails(&mut self.env, at, status);
-            true
-        };
+        let poisoned = self.is_poisoned(at, status);
         // The header stays in the slot until the next message comes into it.
         self.inbound.set(at, SlotState::Missing);
         let more = self.links.get_mut(id).is_some_and(Peer::advance);
@@ -198,9 +204,19 @@ impl<S: Storage> Nic<S> {
         more
     }
 
+    /// Whether a message has failed, or an earlier one of its stream. It is the turn of this one.
+    #[inline(always)]
+    pub(super) fn is_poisoned(&mut self, at: BounceId, status: Status) -> bool {
+        if status == Status::Ok {
+            return self.inbound.follows_failure(&self.env.config, at);
+        }
+        self.inbound.stream_fails(&mut self.env, at, status);
+        true
+    }
+
     /// Delivers the notification of a message, if it has one and its port is well, and its stream.
     #[inline(never)]
-    fn deliver<P: Platform>(&mut self, p: &mut P, at: BounceId, poisoned: bool) {
+    pub(super) fn deliver<P: Platform>(&mut self, p: &mut P, at: BounceId, poisoned: bool) {
         let Some(slot) = self.inbound.get(at) else {
             return;
         };

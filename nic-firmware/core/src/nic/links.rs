@@ -257,8 +257,12 @@ impl<S: Storage> Nic<S> {
     /// Empties the receiving window. Bounced messages stay with the host until it releases them;
     /// what a DMA or a queue holds goes when that lets go.
     fn clear_window<P: Platform>(&mut self, p: &mut P, id: NodeId) {
+        if self.links.get_mut(id).is_some_and(Peer::lets_go) {
+            self.inbound.goes_on();
+        }
         for index in 0..self.env.config.geometry.window {
             let at = self.env.config.slot_id(id, index);
+            self.inbound.leaves_line(&self.env.config, at);
             let Some(slot) = self.inbound.get_mut(at) else {
                 return;
             };
@@ -275,11 +279,13 @@ impl<S: Storage> Nic<S> {
                 | SlotState::Ordered
                 | SlotState::Sourcing
                 | SlotState::Landed
-                | SlotState::Failed => SlotState::Missing,
+                | SlotState::Failed
+                | SlotState::Passed => SlotState::Missing,
             };
             slot.set(left);
             let drains = left == SlotState::Dead && state != SlotState::Dead;
-            let lost = !matches!(state, SlotState::Missing | SlotState::Landed | SlotState::Failed);
+            let ended = matches!(state, SlotState::Landed | SlotState::Failed | SlotState::Passed);
+            let lost = !ended && state != SlotState::Missing;
             if left == SlotState::Missing
                 && let Some(receive) = slot.let_go()
             {

@@ -106,8 +106,10 @@ impl<S: Storage> Nic<S> {
             return Step::Pending;
         };
         slot.set(SlotState::Sourcing);
-        self.staging
+        let misses = self
+            .staging
             .fill(p, &mut self.env, &mut self.dmas, port, (staging, Some(segment)));
+        slot.misses_source(misses);
         Step::Pending
     }
 

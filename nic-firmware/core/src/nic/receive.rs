@@ -259,7 +259,7 @@ impl<S: Storage> Nic<S> {
                 return self.request_arrives(p, now, at, kind);
             }
             if !self.is_plain_write(p, now, at, early) {
-                return;
+                return self.admit(p, now, id);
             }
             let Some(again) = self.inbound.get_mut(at) else {
                 return;
@@ -275,6 +275,9 @@ impl<S: Storage> Nic<S> {
         let begun = parts.begin(p, now, (at, slot), Modes::WRITE);
         if let Step::Ended(status) = self.write_begun(p, at, begun) {
             self.end(p, now, at, status);
+        }
+        if early {
+            self.admit(p, now, id);
         }
     }
 
@@ -305,6 +308,8 @@ impl<S: Storage> Nic<S> {
         if ordered || kind == Kind::Flush || header.source_port().0 >= self.env.config.geometry.ports {
             if !early || !self.waits_for_earlier(now, at) {
                 self.carry_out(p, now, at);
+            } else {
+                self.held_up(p, now, source);
             }
             return false;
         }

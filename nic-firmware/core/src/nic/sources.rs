@@ -23,8 +23,14 @@ impl<S: Storage> Nic<S> {
             StagingFor::Nothing | StagingFor::Port { .. } => None,
         };
         let port = self.ports.get_mut(port).ok_or(Status::NoSuchPort)?;
-        self.staging
+        let misses = self
+            .staging
             .fill(p, &mut self.env, &mut self.dmas, port, (id, segment));
+        if let StagingFor::Read(request) = owner
+            && let Some(slot) = self.inbound.get_mut(request)
+        {
+            slot.misses_source(misses);
+        }
         Ok(())
     }
 

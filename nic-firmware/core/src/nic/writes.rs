@@ -162,7 +162,12 @@ impl<S: Storage> Nic<S> {
     ) {
         match state {
             SlotState::Fetching | SlotState::Storing => self.operand_fails(p, now, at),
-            SlotState::Bouncing if ok => self.message_bounced(p, at),
+            SlotState::Bouncing if ok => {
+                self.message_bounced(p, at);
+                if let Some(peer) = self.inbound.get(at).map(|slot| slot.header().source()) {
+                    self.held_up(p, now, peer);
+                }
+            }
             SlotState::Moving | SlotState::Bouncing => {
                 self.env.counters.failed += 1;
                 self.end(p, now, at, Status::BusError);
