@@ -98,7 +98,7 @@ impl Withheld {
     }
 }
 
-/// Writes, reads and atomics fail in their time, other nodes do not notice, and a page that comes late is an ordinary one.
+/// Writes, reads and atomics fail in their time, other ports do not notice, and a page that comes late is an ordinary one.
 #[test]
 fn what_waits_for_a_page_that_does_not_come_fails_in_time() {
     let timeout = Duration::from_millis(400);
@@ -108,24 +108,24 @@ fn what_waits_for_a_page_that_does_not_come_fails_in_time() {
         return;
     };
     let lent = pair.lend("withheld", withheld.start, withheld.len).unwrap();
-    // Another port of that node, and another node that uses it.
+    // Other ports of the same two nodes.
     let other = Port::open(&node.node(), PortConfig::number(8)).unwrap();
     let memory = other.alloc(PAGE as u64).unwrap();
     let _export = other.export("there", &memory, .., Access::everyone()).unwrap();
-    let third = SoftNode::builder().start().unwrap();
-    let target = third.connect(&format!("#{}", node.number()), PATIENCE).unwrap();
-    let beside = Port::open(&third.node(), PortConfig::default()).unwrap();
-    let there = beside.import(target, PortId(8), "there", PATIENCE).unwrap();
+    let beside = Port::open(&pair.nodes[1].node(), PortConfig::default()).unwrap();
+    let there = beside
+        .import(pair.target_id, PortId(8), "there", PATIENCE)
+        .unwrap();
 
     let begun = Instant::now();
     lent.remote.write(0, &[1; 100]).post().unwrap();
-    for round in 0..20u8 {
+    for round in 0..10u8 {
         there.write(0, &[round; 8]).post().unwrap();
         assert_eq!(read::<8>(&there, 0).unwrap(), [round; 8]);
     }
     assert!(
         begun.elapsed() < timeout,
-        "{:?}: no other node waits",
+        "{:?}: no other port waits",
         begun.elapsed()
     );
     assert_eq!(failed(pair.sender.flush_remote(pair.target_id)), Status::TimedOut);

@@ -92,7 +92,7 @@ impl<S: Storage> Nic<S> {
     }
 
     /// A message that had a place has ended, or is not awaited any more: the receiver learns what became of it. The
-    /// event count for one that has landed follows when the LSN passes it; that for a place to be skipped is raised
+    /// event count for one that has landed follows when its stream passes it; that for a place to be skipped is raised
     /// here, because a message that has failed delivers none.
     #[cold]
     #[inline(never)]

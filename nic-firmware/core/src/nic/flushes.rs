@@ -1,6 +1,6 @@
 //! Remote completion: a flush is answered when everything that its port sent before has landed.
 //!
-//! It is an ordered message, so it acts when the LSN reaches it: by then every earlier message has
+//! It is an ordered message, so it acts when its turn comes: by then every earlier message of its port has
 //! landed or failed, and the stream knows of the first failure, and of the latest append that found no place.
 
 use super::Nic;
@@ -12,7 +12,7 @@ use netvm_abi::wire::{Body, OwnHeader};
 use netvm_abi::{BounceId, OpId};
 
 impl<S: Storage> Nic<S> {
-    /// A flush has been reached by the LSN.
+    /// The turn of a flush has come.
     pub(super) fn flush_arrives<P: Platform>(&mut self, p: &mut P, at: BounceId) -> Step {
         let Some(slot) = self.inbound.get(at) else {
             return Step::Ended(Status::Malformed);

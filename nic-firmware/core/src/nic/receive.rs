@@ -397,7 +397,7 @@ impl<S: Storage> Nic<S> {
         if slot.header().source_port().0 >= self.env.config.geometry.ports {
             return self.refuse_sender(p, at);
         }
-        // What asks for order acts at the LSN, so everything before it has ended.
+        // What asks for order acts at its turn, so everything before it has ended.
         if is_held_back(slot.header().kind(), slot.header().flags())
             && self.inbound.follows_failure(&self.env.config, at)
         {

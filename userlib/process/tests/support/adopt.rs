@@ -15,7 +15,7 @@ pub(crate) struct Pair {
     pub(crate) target: Port,
     pub(crate) sender: Port,
     pub(crate) target_id: NodeId,
-    _nodes: [SoftNode; 2],
+    pub(crate) nodes: [SoftNode; 2],
 }
 
 impl Pair {
@@ -33,7 +33,7 @@ impl Pair {
             target: Port::open(&target.node(), PortConfig::number(7)).unwrap(),
             sender: Port::open(&sender.node(), PortConfig::default()).unwrap(),
             target_id,
-            _nodes: [target, sender],
+            nodes: [target, sender],
         }
     }
 
