@@ -154,10 +154,13 @@ impl Geometry {
         Ok(())
     }
 
-    /// Whether a window can be of this size: a power of two from 64 to 1024.
+    /// The largest window, in messages.
+    pub const MAX_WINDOW: u16 = 1024;
+
+    /// Whether a window can be of this size: a power of two from 64 to [`MAX_WINDOW`](Self::MAX_WINDOW).
     #[must_use]
     pub const fn has_window(window: u16) -> bool {
-        window.is_power_of_two() && window >= 64 && window <= 1024
+        window.is_power_of_two() && window >= 64 && window <= Self::MAX_WINDOW
     }
 
     /// Number of bounce pages and records: window slots of all peers, read replies, read sources.

@@ -269,7 +269,7 @@ const ROWS: [(&str, &str, &str, f64); 4] = [
         "miss_heard",
         "host: a bounced write's event to its worker's queue",
         "probe_heard",
-        560.0,
+        615.0,
     ),
     (
         "miss_taken",
@@ -277,7 +277,7 @@ const ROWS: [(&str, &str, &str, f64); 4] = [
         "probe_taken",
         470.0,
     ),
-    ("miss_paged", "host: page there to the copy", "probe_paged", 410.0),
+    ("miss_paged", "host: page there to the copy", "probe_paged", 430.0),
     (
         "miss_copied",
         "host: copied to mapped, and the card's answer",

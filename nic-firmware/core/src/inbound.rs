@@ -24,11 +24,12 @@ pub(crate) struct Inbound<S: Storage> {
     units: S::Table<Unit>,
     /// Atomics that have got their unit and wait for the next pass.
     ready: Fifo,
-    /// A stream has been poisoned once: from then on each message's stream is looked at.
-    wary: bool,
-    /// Links that are held up ([`order`]).
-    held_up: u16,
+    /// Why each message's stream is looked at: how many links are held up ([`order`]), and [`POISONED`].
+    wary: u16,
 }
+
+/// A stream has been poisoned once.
+const POISONED: u16 = 1 << 15;
 
 impl<S: Storage> Inbound<S> {
     pub(crate) fn new(slots: S::Table<Slot>, streams: S::Table<Stream>, units: S::Table<Unit>) -> Self {
@@ -37,8 +38,7 @@ impl<S: Storage> Inbound<S> {
             streams,
             units,
             ready: Fifo::new(),
-            wary: false,
-            held_up: 0,
+            wary: 0,
         }
     }
 
@@ -57,7 +57,7 @@ impl<S: Storage> Inbound<S> {
     /// Whether a message may belong to a stream that is poisoned, or to a link that is held up.
     #[inline]
     pub(crate) const fn wary(&self) -> bool {
-        self.wary | (self.held_up != 0)
+        self.wary != 0
     }
 
     /// What the message in a slot waits for.

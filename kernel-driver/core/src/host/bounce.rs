@@ -338,7 +338,7 @@ impl<S: Storage> Host<S> {
                     work.state = State::Idle;
                     work.ticket = None;
                     if let Some(port) = self.put_down(index) {
-                        self.worker_moves(port, now);
+                        self.worker_moves(port);
                     }
                     self.counters.bounce_dropped += 1;
                 }

@@ -17,7 +17,6 @@
 
 use super::Host;
 use crate::platform::Platform;
-use crate::ports::Port;
 use crate::watch::LOOKS;
 use netvm_abi::storage::Storage;
 use netvm_abi::{Nanos, PortId, Status};
@@ -34,7 +33,7 @@ impl<S: Storage> Host<S> {
         }
     }
 
-    /// A port has work for its worker.
+    /// A port has work for its worker, or in its hands.
     pub(crate) fn has_page_work(&mut self, port: PortId, now: Nanos) {
         let index = u32::from(port.0);
         if let Some(entry) = self.ports.get_mut(port.index())
@@ -46,11 +45,13 @@ impl<S: Storage> Host<S> {
     }
 
     /// A port's worker has moved: it has taken a piece of work, or put one down.
-    pub(crate) fn worker_moves(&mut self, port: PortId, now: Nanos) {
-        self.awaited.remove(&mut self.ports, u32::from(port.0));
-        let waits = |entry: &Port| !entry.queue.is_empty() || !entry.paging.is_empty();
-        if self.ports.get(port.index()).is_some_and(waits) {
-            self.has_page_work(port, now);
+    pub(crate) fn worker_moves(&mut self, port: PortId) {
+        let Some(entry) = self.ports.get_mut(port.index()) else {
+            return;
+        };
+        entry.looks = 0;
+        if entry.queue.is_empty() && entry.paging.is_empty() {
+            self.awaited.remove(&mut self.ports, u32::from(port.0));
         }
     }
 
@@ -75,23 +76,39 @@ impl<S: Storage> Host<S> {
         let Some(entry) = self.ports.get_mut(port.index()) else {
             return false;
         };
-        entry.looks += 1;
+        // The first of these looks may come right after the worker has moved.
         if u64::from(entry.looks) < LOOKS {
-            entry.looked_at = now;
-            self.awaited.remove(&mut self.ports, index);
-            self.awaited.push_back(&mut self.ports, index);
+            entry.looks += 1;
+            self.looked_at(index, now);
             return self.pages_due() <= now;
         }
         for _ in 0..SLICE {
             let Some(work) = self.take_overdue(port, now) else {
-                self.worker_moves(port, now);
+                self.looked_at(index, now);
+                self.worker_moves(port);
                 return self.pages_due() <= now;
             };
             self.counters.pages_overdue += 1;
-            self.count_failed(work);
-            self.answer(platform, work, Status::TimedOut, now);
+            // The data may be there, and only the mapping is not.
+            let copied = self.work.get(work as usize).is_some_and(|work| work.copied);
+            if copied {
+                self.counters.bounce_unmapped += 1;
+                self.answer(platform, work, Status::Ok, now);
+            } else {
+                self.count_failed(work);
+                self.answer(platform, work, Status::TimedOut, now);
+            }
         }
         true
+    }
+
+    /// A port's worker has been looked at: the next look at it is after those at all others.
+    fn looked_at(&mut self, index: u32, now: Nanos) {
+        if let Some(entry) = self.ports.get_mut(index as usize) {
+            entry.looked_at = now;
+        }
+        self.awaited.remove(&mut self.ports, index);
+        self.awaited.push_back(&mut self.ports, index);
     }
 
     /// Takes what the port's worker pages in out of its hands, or the first piece of work that lies behind for too long.

@@ -32,7 +32,7 @@ impl<S: Storage> Host<S> {
             Ok(segment) => segment,
             Err(status) => {
                 self.count_refused(index);
-                self.worker_moves(port, now);
+                self.worker_moves(port);
                 self.answer(platform, index, status, now);
                 return Some(WorkStep::Ended { status });
             }
@@ -232,8 +232,9 @@ impl<S: Storage> Host<S> {
         };
         if let Some(port) = self.ports.get_mut(port.index()) {
             port.paging.push_back(&mut self.work, index);
+            port.looks = 0;
         }
-        self.worker_moves(port, now);
+        self.has_page_work(port, now);
         step
     }
 
@@ -274,7 +275,7 @@ impl<S: Storage> Host<S> {
         if let Some(port) = self.ports.get_mut(port.index()) {
             port.paging.remove(&mut self.work, index);
         }
-        self.worker_moves(port, now);
+        self.worker_moves(port);
         self.segment_in_hand(segment, true);
         if let Some(slot) = grant {
             self.grant_in_hand(slot, true);
@@ -387,7 +388,7 @@ impl<S: Storage> Host<S> {
     /// Ends work that a worker has in its hands.
     fn finish<P: Platform>(&mut self, platform: &mut P, index: u32, status: Status, now: Nanos) -> WorkStep {
         if let Some(port) = self.put_down(index) {
-            self.worker_moves(port, now);
+            self.worker_moves(port);
         }
         self.answer(platform, index, status, now);
         WorkStep::Ended { status }

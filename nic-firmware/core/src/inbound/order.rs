@@ -18,8 +18,8 @@
 //! A slot that its stream has passed stays taken until the LSN gets there: its number is its credit. When the LSN has
 //! passed all that has been taken in, the link is held up no more, and all lines are empty.
 
-use super::slot::{NO_NEXT, Turn};
-use super::{Inbound, SlotState};
+use super::slot::Standing;
+use super::{Inbound, POISONED, SlotState};
 use crate::config::Config;
 use netvm_abi::BounceId;
 use netvm_abi::mutant::{self, Mutant};
@@ -38,17 +38,17 @@ impl<S: Storage> Inbound<S> {
     /// Whether any link is held up.
     #[inline]
     pub(crate) const fn any_held_up(&self) -> bool {
-        self.held_up != 0
+        self.wary & !POISONED != 0
     }
 
     /// A link is held up.
     pub(crate) const fn holds_up(&mut self) {
-        self.held_up += 1;
+        self.wary += 1;
     }
 
     /// A link is held up no more.
-    pub(crate) const fn goes_on(&mut self) {
-        self.held_up = self.held_up.saturating_sub(1);
+    pub(crate) fn goes_on(&mut self) {
+        self.wary -= u16::from(self.any_held_up());
     }
 
     /// The line of a message's stream. A port whose number is past the last stream has none.
@@ -74,13 +74,12 @@ impl<S: Storage> Inbound<S> {
         if let Some(before) = before
             && let Some(slot) = self.slots.get_mut((first + u32::from(before)) as usize)
         {
-            slot.next = index;
+            slot.standing.precedes(index);
         }
         if let Some(slot) = self.slots.get_mut(at.index()) {
-            slot.next = NO_NEXT;
-            slot.turn = match before {
-                Some(_) if !mutant::is(Mutant::TurnNotWaitedFor) => Turn::Waits,
-                _ => Turn::Come,
+            slot.standing = match before {
+                Some(_) if !mutant::is(Mutant::TurnNotWaitedFor) => Standing::WAITS,
+                _ => Standing::COME,
             };
         }
     }
@@ -92,7 +91,7 @@ impl<S: Storage> Inbound<S> {
                 slot.state(),
                 SlotState::Landed | SlotState::Failed | SlotState::Ordered
             );
-            slot.turn == Turn::Come && ends
+            slot.standing.has_come() && ends
         })
     }
 
@@ -103,23 +102,19 @@ impl<S: Storage> Inbound<S> {
         }
         let slot = self.get_mut(at)?;
         slot.set(SlotState::Passed);
-        slot.turn = Turn::Unknown;
-        let next = core::mem::replace(&mut slot.next, NO_NEXT);
-        if next == NO_NEXT {
-            return None;
-        }
+        let next = core::mem::replace(&mut slot.standing, Standing::NONE).next()?;
         let window = u32::from(config.geometry.window);
         let next = BounceId(at.0 - at.0 % window + u32::from(next));
-        self.get_mut(next)?.turn = Turn::Come;
+        self.get_mut(next)?.standing.comes();
         Some(next)
     }
 
     /// The life of a message's link is over: it stands in no line any more, and neither does any other one of its stream.
     pub(crate) fn leaves_line(&mut self, config: &Config, at: BounceId) {
-        let Some(slot) = self.get_mut(at).filter(|slot| slot.turn != Turn::Unknown) else {
+        let Some(slot) = self.get_mut(at).filter(|slot| slot.standing.is_in_line()) else {
             return;
         };
-        (slot.turn, slot.next) = (Turn::Unknown, NO_NEXT);
+        slot.standing = Standing::NONE;
         if let Some(line) = self.line_of(config, at) {
             *line = Line::default();
         }

@@ -2,7 +2,7 @@
 
 use netvm_abi::status::Status;
 use netvm_abi::wire::{HEADER_WORDS, Header, Kind, RawHeader};
-use netvm_abi::{Generation, NodeId, NotificationId, ReceiveId, VirtAddr, Vpn};
+use netvm_abi::{Generation, Geometry, NodeId, NotificationId, ReceiveId, VirtAddr, Vpn};
 
 /// What a message is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,16 +35,52 @@ pub(crate) enum SlotState {
     Passed,
 }
 
-/// Where a message stands in its stream, while its link is held up ([`order`](super::order)).
+/// Where a message stands in the line of its stream, while its link is held up ([`order`](super::order)). As small as it is, a
+/// slot has 104 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// That is not known, or no matter.
-    Unknown,
+pub(super) struct Standing(u16);
+
+impl Standing {
+    /// In no line.
+    pub(super) const NONE: Self = Self(0);
     /// Behind one that its stream has not passed.
-    Waits,
+    pub(super) const WAITS: Self = Self(1 << 15);
     /// Its stream has passed all before it.
-    Come,
+    pub(super) const COME: Self = Self(1 << 14);
+    /// One of its stream waits for it, in the slot that the bits below say.
+    const NEXT: u16 = 1 << 13;
+
+    /// Whether it is in a line.
+    pub(super) const fn is_in_line(self) -> bool {
+        self.0 & (Self::WAITS.0 | Self::COME.0) != 0
+    }
+
+    /// Whether its turn has come.
+    pub(super) const fn has_come(self) -> bool {
+        self.0 & Self::COME.0 != 0
+    }
+
+    /// Its turn has come.
+    pub(super) const fn comes(&mut self) {
+        self.0 = self.0 & !Self::WAITS.0 | Self::COME.0;
+    }
+
+    /// The message in this slot waits for it.
+    pub(super) const fn precedes(&mut self, slot: u16) {
+        self.0 |= Self::NEXT | slot;
+    }
+
+    /// The slot of the message that waits for it.
+    pub(super) fn next(self) -> Option<u16> {
+        (self.0 & Self::NEXT != 0).then_some(self.0 & (Self::NEXT - 1))
+    }
 }
+
+const _: () = assert!(
+    Geometry::MAX_WINDOW <= Standing::NEXT,
+    "a slot's index has 13 bits"
+);
+const _: () = assert!(size_of::<Slot>() == 104);
 
 /// What a slot has of its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,9 +92,6 @@ pub(crate) enum Presence {
     /// It has landed or failed.
     Ended,
 }
-
-/// No message of its stream waits for this one: no window is that large.
-pub(super) const NO_NEXT: u16 = u16::MAX;
 
 /// A slot.
 #[derive(Clone, Copy, Debug)]
@@ -73,18 +106,14 @@ pub struct Slot {
     generation: Generation,
     /// Whether an atomic holds its page's unit.
     pub(super) in_unit: bool,
-    /// How often it has missed its page.
+    /// How often an atomic has missed its page, or whether a read's data waits for the host.
     attempts: u8,
     /// Generation of the receiving port when the message was let through.
     port_generation: Generation,
     /// Whether an append has got its place of a shared queue, and its record is not stored yet.
     has_place: bool,
-    /// Whether the data that a read asks for waits for the host.
-    misses_source: bool,
     /// Where it stands in its stream.
-    pub(super) turn: Turn,
-    /// The slot of the next message of its stream, while that waits for this one; [`NO_NEXT`].
-    pub(super) next: u16,
+    pub(super) standing: Standing,
     header: RawHeader<[u32; HEADER_WORDS]>,
 }
 
@@ -100,9 +129,7 @@ impl Slot {
         attempts: 0,
         port_generation: Generation(0),
         has_place: false,
-        misses_source: false,
-        turn: Turn::Unknown,
-        next: NO_NEXT,
+        standing: Standing::NONE,
         header: RawHeader::new(&Header::new(Kind::Write, NodeId(0), NodeId(0))),
     };
 
@@ -122,14 +149,14 @@ impl Slot {
     pub(crate) const fn awaits_host(&self) -> bool {
         match self.state {
             SlotState::Bounced => true,
-            SlotState::Sourcing => self.misses_source,
+            SlotState::Sourcing => self.attempts != 0,
             _ => false,
         }
     }
 
     /// Whether the data that a read asks for waits for the host.
     pub(crate) const fn misses_source(&mut self, misses: bool) {
-        self.misses_source = misses;
+        self.attempts = misses as u8;
     }
 
     /// What the message waits for.

@@ -1,8 +1,8 @@
 //! The streams of messages: what the failure of one means for those behind it, or the refusal of an append, until
 //! their sender knows (promise P4).
 
-use super::Inbound;
 use super::order::Line;
+use super::{Inbound, POISONED};
 use crate::config::Config;
 use crate::env::Env;
 use netvm_abi::status::Status;
@@ -58,7 +58,7 @@ impl<S: Storage> Inbound<S> {
     /// sender's library has surfaced the error. Another owner of its port did nothing wrong.
     #[inline]
     pub(crate) fn follows_failure(&mut self, config: &Config, at: BounceId) -> bool {
-        if !self.wary {
+        if self.wary & POISONED == 0 {
             return false;
         }
         let Some(slot) = self.slots.get(at.index()) else {
@@ -102,7 +102,7 @@ impl<S: Storage> Inbound<S> {
                 status,
                 op: header.op(),
             });
-            self.wary = true;
+            self.wary |= POISONED;
             env.counters.streams_poisoned += 1;
         }
     }

@@ -298,6 +298,7 @@ impl<S: Storage> Nic<S> {
                 self.links.drains(id);
             }
             if state == SlotState::Sourcing {
+                slot.misses_source(false);
                 self.staging.orphan(&mut self.ports, at);
             }
         }

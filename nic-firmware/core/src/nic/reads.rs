@@ -141,12 +141,13 @@ impl<S: Storage> Nic<S> {
         at: BounceId,
         data: Result<StagingId, Status>,
     ) {
-        let Some(slot) = self.inbound.get(at) else {
+        let Some(slot) = self.inbound.get_mut(at) else {
             return;
         };
         if slot.state() != SlotState::Sourcing {
             return;
         }
+        slot.misses_source(false);
         let kept = reply(p, &mut self.env, &mut self.links, slot.header(), data);
         if let Ok(staging) = data
             && kept
