@@ -33,11 +33,13 @@ fn some<'a>(answer: &'a Value, list: &str, is: impl Fn(&Value) -> bool) -> Optio
 #[test]
 fn ports_segments_exports_and_links_of_another_process_are_shown() {
     let name = name("show");
-    let (_server, node, udp) = serve(&name);
+    // Of two windows the smaller one is the link's.
+    let (_server, node, udp) = serve_with(&name, &["--window", "256"]);
     let node = node.as_str();
     let by_udp = format!("udp://{udp}");
-    let _near = Running::in_background(&["ping", &name, "--count", "1000000", "--interval", "1"]);
-    let _far = Running::in_background(&["ping", &by_udp, "--count", "1000000", "--interval", "1"]);
+    let often = ["--count", "1000000", "--interval", "1"];
+    let _near = Running::in_background(&[&["ping", &name][..], &often].concat());
+    let _far = Running::in_background(&[&["ping", &by_udp, "--window", "128"][..], &often].concat());
 
     let is_up = |answer: &Value, kind: &str| {
         some(answer, "links", |link| {
@@ -57,8 +59,9 @@ fn ports_segments_exports_and_links_of_another_process_are_shown() {
         "{far}"
     );
     assert_eq!(far["encrypted"], "no");
-    assert_eq!(far["window"], 64);
+    assert_eq!(far["window"], 128);
     let near = some(&links, "links", |link| link["kind"] == "shared memory").expect("a link");
+    assert_eq!(near["window"], 64);
     assert!(near["ring_memory_bytes"].as_u64() > Some(1 << 20), "{near}");
 
     // The server measures its round trip by answers that it has sent.
@@ -90,12 +93,13 @@ fn ports_segments_exports_and_links_of_another_process_are_shown() {
 
     let about = json(&["show", "nodes", "--node", node, "--json"]);
     assert_eq!(about["udp"], udp.as_str());
+    assert_eq!(about["window"], 256);
     assert!(about["bounce_memory_bytes"].as_u64() > Some(0), "{about}");
 
     // A person reads the same.
     for (what, words) in [
         ("nodes", &["key", "encrypted", "127.0.0.1:", &name][..]),
-        ("links", &["shared memory", "udp", "/64", "us"]),
+        ("links", &["shared memory", "udp", "/64", "/128", "us"]),
         ("ports", &["commands", "bounced"]),
         ("segments", &["pages mapped", "MiB"]),
         ("exports", &["netvm-serve", "read+write+atomic+notify", "1 to 1"]),

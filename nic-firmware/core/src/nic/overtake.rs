@@ -1,4 +1,4 @@
-//! A message waits for its host, and those of other ports go on past it ([`crate::inbound::order`]).
+//! A message waits for its host, and those of other ports go on past it (`inbound/order.rs`).
 //!
 //! The LSN stands at that message. So each message that ends, or whose turn has come, is looked at in the line of its own
 //! stream; the LSN follows when it can.
