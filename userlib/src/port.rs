@@ -486,6 +486,7 @@ impl Port {
 impl Drop for Port {
     fn drop(&mut self) {
         let inner = &self.inner;
+        let _last = LetGo(inner);
         inner.closed.store(true, Ordering::Release);
         // The words are the next owner's of the number from here on. Each lock under which they are changed is taken once:
         // a thread that has it before sees the port end after its changes, one that has it later sees that it has ended.
@@ -495,13 +496,21 @@ impl Drop for Port {
         // Threads that wait at the port return before it closes: that takes as long as its transfers and page faults.
         inner.backend.wake();
         inner.backend.close();
+    }
+}
+
+/// Lets go of what the library holds for a port that is closed, also where its closing is unwound.
+struct LetGo<'a>(&'a PortInner);
+
+impl Drop for LetGo<'_> {
+    fn drop(&mut self) {
         // What the library itself held for transfers that now have ended one way or another. Regions
         // may park when they are dropped, so outside of every lock.
-        let held = inner.poster().clear();
-        let staged = inner.staging.lock().take();
+        let held = self.0.poster().clear();
+        let staged = self.0.staging.lock().take();
         // They hold the port, and the port holds them.
-        let seats = inner.seats.lock().take();
-        inner.close_inbox();
+        let seats = self.0.seats.lock().take();
+        self.0.close_inbox();
         drop((held, staged, seats));
     }
 }
