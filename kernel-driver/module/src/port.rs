@@ -29,6 +29,7 @@ use netvm_abi::{Generation, Nanos, PortId, Status, Vpn};
 use netvm_host::host::{CardFailure, CardState};
 use netvm_host::ports::{OpenPort, PortError};
 use netvm_host::{Host, Progress};
+use netvm_host_platform::page_wait::PageWait;
 
 /// Opens a port's number. A card that was reset while no port was open is noticed only now; it is attached again first.
 fn open_number(card: &HostCard, wanted: Option<PortId>) -> Result<OpenPort, PortError> {
@@ -213,8 +214,8 @@ pub(crate) struct Port {
     _seat: Seat,
     /// It is being closed: its worker takes nothing from the core any more. Set under the card's lock.
     ending: AtomicBool,
-    /// Its worker waits for a page.
-    paging: AtomicBool,
+    /// Its worker's waits for pages.
+    page_wait: PageWait,
     /// Nothing of it is left in the core; its number may be another's.
     closed: AtomicBool,
     #[pin]
@@ -261,7 +262,7 @@ impl Port {
                 space,
                 _seat: seat,
                 ending: AtomicBool::new(false),
-                paging: AtomicBool::new(false),
+                page_wait: PageWait::default(),
                 closed: AtomicBool::new(false),
                 chunks <- new_mutex!(Chunks::new(), "netvm_chunks"),
                 servants <- new_mutex!(
@@ -337,28 +338,27 @@ impl Port {
 
     /// Its worker waits for a page while `wait` runs. The process may end meanwhile, and its port with it.
     pub(crate) fn while_paging<R>(&self, wait: impl FnOnce() -> R) -> R {
-        self.paging.store(true, Ordering::Release);
-        {
+        self.page_wait.during(|| {
             let servants = self.servants.lock();
             if !servants.watch.is_null() {
                 // SAFETY: `close` takes it out under this mutex before it is freed.
                 unsafe { shim::nv_watch_look(servants.watch) }
             }
-        }
-        let result = wait();
-        self.paging.store(false, Ordering::Release);
-        result
+            drop(servants);
+            wait()
+        })
     }
 
     /// Whether its worker waits for a page, for a port that is not ending.
     pub(crate) fn is_paging(&self) -> bool {
-        self.paging.load(Ordering::Acquire) && !self.is_ending()
+        self.page_wait.is_waiting() && !self.is_ending()
     }
 
     /// Whether its process has ended and only the worker, which waits for a page, keeps the address space.
     pub(crate) fn is_orphan(&self) -> bool {
         // SAFETY: the address space's structure lives.
-        self.is_paging() && unsafe { shim::nv_mm_users(self.mm()) } <= 1
+        let references = || unsafe { shim::nv_mm_users(self.mm()) };
+        !self.is_ending() && self.page_wait.is_last(references)
     }
 
     /// Calls the core as its worker; nothing once the port is ending, whose number may be another's by then.

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod notice;
+pub mod page_wait;
 pub mod paging;
 pub mod unmap;
 

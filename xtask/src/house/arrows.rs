@@ -62,7 +62,10 @@ const ARROWS: [(&str, &[&str]); 24] = [
     ("netvm-kit", &["netvm", "netvm-abi", "netvm-nic", "netvm-host"]),
     ("netvm-faults", &["netvm-abi", "netvm-kit", "netvm-nic"]),
     ("netvm-rig", &["netvm", "netvm-conformance"]),
-    ("netvm-loom", &["netvm-abi", "netvm-nic", "netvm-platform"]),
+    (
+        "netvm-loom",
+        &["netvm-abi", "netvm-host-platform", "netvm-nic", "netvm-platform"],
+    ),
     ("netvm-models", &["netvm", "netvm-abi"]),
     ("netvm-bench-sync", &["netvm", "netvm-abi", "netvm-world"]),
     ("netvm-bench-wire", &["netvm", "netvm-abi", "netvm-world"]),

@@ -3,6 +3,7 @@
 
 mod desk;
 mod notice;
+mod page_wait;
 mod paging;
 mod process;
 mod unmap;

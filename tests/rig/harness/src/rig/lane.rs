@@ -165,6 +165,10 @@ impl Lane {
 
     fn end_before(&mut self, limit: Instant) -> Result<Option<Reply>> {
         loop {
+            // Also where no time is left: two hosts have one limit, and the second may have ended long before it.
+            while let Ok(said) = self.heard.try_recv() {
+                self.pending.extend(said.context("reading from a host")?);
+            }
             if let Some(reply) = ended(&mut self.pending, self.number) {
                 return Ok(Some(reply));
             }
@@ -239,6 +243,23 @@ mod tests {
     fn lane(stream: UnixStream) -> Lane {
         let nowhere = File::options().write(true).open("/dev/null").expect("/dev/null");
         Lane::over(stream, nowhere, &Arc::new(AtomicBool::new(false))).expect("a lane")
+    }
+
+    /// Of two hosts, one may be waited for to the limit: the reason is what the other one has said by then.
+    #[test]
+    fn what_a_host_has_said_is_read_when_no_time_is_left() {
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair of sockets");
+        let mut lane = lane(ours);
+        lane.begin("fails").expect("room for a line");
+        theirs.write_all(b"why\nrig-end 1 1\n").expect("the lane reads");
+        let limit = Instant::now() + Duration::from_secs(10);
+        let reply = loop {
+            match lane.end(Duration::ZERO) {
+                Ok(reply) => break reply,
+                Err(error) => assert!(Instant::now() < limit, "{error}"),
+            }
+        };
+        assert_eq!((reply.status, reply.text.trim()), (1, "why"));
     }
 
     /// Two programs of a scenario wait for each other, and one of them has much to say before its turn comes.
