@@ -179,6 +179,27 @@ fn a_number_that_is_taken_is_named_with_one_that_is_free() {
     assert_eq!(dial_as(NodeId(26), to), None);
 }
 
+/// The farewell of the first one is lost, as far as the server knows when the second one asks. Its own patience is short, so
+/// the number becomes free while that goes on asking.
+#[test]
+fn a_number_of_a_node_that_has_just_ended_is_asked_for_again() {
+    let server = SoftNode::builder()
+        .number(45)
+        .udp("127.0.0.1:0")
+        .peer_timeout(std::time::Duration::from_millis(250))
+        .start()
+        .unwrap();
+    let relay = Relay::start(HERE, server.udp_address().unwrap(), Faults::default(), 1).unwrap();
+    let first = udp_node(46);
+    first
+        .connect(&format!("udp://{}", relay.address()), PATIENCE)
+        .unwrap();
+    relay.cut(true);
+    drop(first);
+    let second = udp_node(46);
+    assert_eq!(second.connect(&address(&server), PATIENCE).unwrap(), NodeId(45));
+}
+
 /// What a node says to a `Hello` of a node with this number.
 fn dial_as(node: NodeId, to: std::net::SocketAddr) -> Option<netvm_soft::udp::datagram::Reason> {
     use netvm_soft::udp::datagram::{self, Kind, Letter};

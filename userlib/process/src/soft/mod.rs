@@ -74,6 +74,8 @@ const ROOM: usize = 64 << 20;
 const PAGE_ROWS: u32 = 1 << 15;
 /// How long a look at a link that is being greeted takes.
 const GREETING: Duration = Duration::from_millis(20);
+/// How long a number may be taken by a node that has ended, at another one that has not heard its farewell.
+const FAREWELL: Duration = Duration::from_millis(500);
 /// How long a port or a node that ends waits for what was posted: until it has left, is in its peers' rings, or, over UDP, has been
 /// received.
 const LINGER: Duration = Duration::from_secs(1);
@@ -492,7 +494,7 @@ impl SoftNode {
     /// A link that is up by then.
     fn link(&self, name: &str, end: Instant) -> Result<NodeId, SoftError> {
         let peer = match name.strip_prefix(UDP_SCHEME) {
-            Some(address) => self.inner.card.dial(socket_address(address)?, end)?,
+            Some(address) => self.dial(socket_address(address)?, end)?,
             None => self.inner.card.connect(name, end)?,
         };
         let host = &self.inner.node.host;
@@ -507,6 +509,20 @@ impl SoftNode {
             host.with(|core, glue, _| core.connect(glue, peer));
         }
         Ok(peer)
+    }
+
+    /// A link over UDP. The number of this node may just have been that of another one, whose farewell the other side has not
+    /// heard yet: then it is asked again for a while.
+    fn dial(&self, address: SocketAddr, end: Instant) -> Result<NodeId, LinkError> {
+        let farewell = end.min(Instant::now() + FAREWELL);
+        loop {
+            match self.inner.card.dial(address, end) {
+                Err(LinkError::NumberTaken { .. }) if Instant::now() < farewell => {
+                    std::thread::sleep(FAREWELL / 50);
+                }
+                dialed => return dialed,
+            }
+        }
     }
 
     /// The address that the node's UDP is bound to.
