@@ -1,6 +1,6 @@
 //! Bounced messages that the host refuses: each ends its slot with the reason.
 
-use crate::paging::{PAGE_17, world};
+use crate::paging::{PAGE_17, World, world};
 use netvm_abi::control::Modes;
 use netvm_abi::wire::{Header, Kind};
 use netvm_abi::*;
@@ -144,14 +144,20 @@ pub(crate) fn what_is_wrong_with_a_bounced_write_ends_its_slot() {
     assert!(w.stand.count("bounce_refused") > 0 && w.stand.count("bounce_bad") > 0);
 }
 
-#[test]
-pub(crate) fn a_capability_to_read_does_not_let_a_bounced_write_in() {
+/// A world whose peer may read, and no more.
+fn readable() -> World {
     let mut w = world();
     w.grant = w
         .stand
         .granted(PEER, PortId(2), w.port, "data", Modes::READ, 2)
         .expect("granted");
     w.stand.heard();
+    w
+}
+
+#[test]
+pub(crate) fn a_capability_to_read_does_not_let_a_bounced_write_in() {
+    let mut w = readable();
     let id = w.bounce(0, PAGE_17, 8);
     w.stand.poll();
     assert_eq!(w.stand.next(w.port), None);
@@ -161,12 +167,7 @@ pub(crate) fn a_capability_to_read_does_not_let_a_bounced_write_in() {
 /// The driver is held during a step, and a port may have windows full of work that is refused.
 #[test]
 pub(crate) fn a_step_refuses_one_piece_of_work() {
-    let mut w = world();
-    w.grant = w
-        .stand
-        .granted(PEER, PortId(2), w.port, "data", Modes::READ, 2)
-        .expect("granted");
-    w.stand.heard();
+    let mut w = readable();
     for slot in 0..3 {
         w.bounce(slot, PAGE_17, 8);
     }

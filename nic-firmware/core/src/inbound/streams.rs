@@ -21,7 +21,7 @@ pub struct Stream {
     /// The latest append of it that found its queue full; 0: none. Behind it no append gets a place, until one names it
     /// (`docs/decisions/0023-refused-append.md`).
     refused: OpId,
-    /// Its messages while the link is held up, whoever's they are.
+    /// Its messages while the link is held up, of all owners of the port.
     pub(super) line: Line,
 }
 
