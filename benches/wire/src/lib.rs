@@ -11,6 +11,7 @@
 
 pub mod completion;
 pub mod goodput;
+pub mod incast;
 pub mod suite;
 pub mod verdict;
 

@@ -23,6 +23,10 @@ pub struct Timers {
     pub hello_interval: Nanos,
     /// Greetings without an answer that fail what waits for the link.
     pub hello_limit: u8,
+    /// How long the messages of a link may wait in queues of the network, on their way there and back: what is longer is taken
+    /// for congestion, if it is also longer than half of the way itself. [`Nanos::MAX`]: a network without queues; then all that the
+    /// other card takes may be on the wire.
+    pub queueing: Nanos,
     /// Probe also peers with which nothing is outstanding. Without it an idle NIC has no deadline.
     pub keepalive: bool,
 }
@@ -71,6 +75,7 @@ impl Default for Timers {
             gap_timeout: Nanos::from_millis(500),
             hello_interval: Nanos::from_millis(20),
             hello_limit: 50,
+            queueing: Nanos::from_micros(25),
             keepalive: false,
         }
     }

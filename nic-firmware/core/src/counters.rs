@@ -205,6 +205,8 @@ counters! {
     links_lost,
     /// Times that messages of other ports went past one that waited for its host.
     links_held_up,
+    /// Times that fewer messages of a link were allowed on the wire, because its round trips took long.
+    windows_cut,
     /// Peers that came back with a new incarnation.
     peer_resets,
     /// Host events of an unknown kind, or naming what does not exist.

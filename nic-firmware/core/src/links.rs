@@ -12,6 +12,7 @@
 
 mod acknowledge;
 mod confirm;
+mod congestion;
 mod controls;
 mod copies;
 mod credits;
@@ -37,6 +38,7 @@ use crate::platform::Platform;
 use crate::queue::Deadline;
 use crate::tables::{LinkTables, answer_words};
 use crate::window::{Credits, Place, Sequence};
+use congestion::Congestion;
 use controls::Waiting;
 use copies::Copies;
 use heapless::Vec;
@@ -507,6 +509,11 @@ impl<S: Storage> Links<S> {
             peer.greeted = false;
             peer.credits = Credits::new(window, Self::first_seq(peer.local));
             peer.sequence = Sequence::new(window, offer.first);
+            if peer.lossy {
+                peer.resend.congestion = Congestion::of(window.into(), &env.config.timers);
+                let messages = peer.resend.congestion.window();
+                peer.credits.fits_wire(messages);
+            }
             peer.payload = offer
                 .payload
                 .min(u16::try_from(env.config.geometry.payload).unwrap_or(u16::MAX));

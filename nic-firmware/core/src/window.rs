@@ -48,7 +48,16 @@ impl Credits {
         self.share
     }
 
-    /// Whether a number is the last one of a quarter of the window.
+    /// So many messages may be on the wire at once: what ends a quarter of them is acknowledged soon.
+    pub(crate) const fn fits_wire(&mut self, messages: u32) {
+        let most = if messages < self.size { messages } else { self.size };
+        self.quarter = match (most / 4).checked_ilog2() {
+            Some(bits) => (1 << bits) - 1,
+            None => 0,
+        };
+    }
+
+    /// Whether a number is the last one of a quarter of the window, or of what the wire has room for.
     #[must_use]
     #[inline]
     pub const fn ends_a_quarter(&self, number: Seq) -> bool {

@@ -34,6 +34,7 @@ const TABLE: &[(Scenario, &str)] = &[
          bounced_read_only bounced_segment failed one_shot_refused",
     ),
     (order_by_port, "links_held_up"),
+    (slow_way, "windows_cut"),
     (
         atomics,
         "atomics_sent atomics_served atomics_queued atomics_missed atomic_replays atomics_by_host \
@@ -138,6 +139,16 @@ fn losses() -> Vec<Counters> {
     counters(&world)
 }
 
+/// A way that takes long with one message, and no less with more.
+fn slow_way() -> Vec<Counters> {
+    let mut slow = Slow::new(2);
+    for took in [10, 10, 400, 400] {
+        slow.fill();
+        slow.round(Nanos::from_micros(took));
+    }
+    counters(&slow.world)
+}
+
 /// Six nodes whose requests wait for a write of their port each and are then answered all at once: more answers than there are copies.
 fn all_at_once() -> Vec<Counters> {
     let geometry = Geometry {
@@ -174,7 +185,8 @@ fn all_at_once() -> Vec<Counters> {
                     ..to(op)
                 };
                 assert!(world.nodes[node].post(port, &flush, &[]));
-                world.run();
+                // Time for acknowledgements, which make room on the wire.
+                world.pass(Nanos::from_micros(200));
             }
         }
     }

@@ -405,7 +405,7 @@ fn a_refused_greeting_is_told_by_name() {
 #[test]
 fn of_two_windows_the_smaller_one_counts() {
     for (own, others) in [(256, 64), (64, 256)] {
-        let mut world = World::connect(World::of_windows([own, others]).lossy());
+        let mut world = World::connect(World::of_windows([own, others]));
         world.nodes[1].grant(3, &capability(0));
         world.nodes[1].map(1, 0x10000, 5, true);
         for port in 2..=3 {

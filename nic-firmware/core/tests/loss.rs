@@ -508,7 +508,10 @@ fn of_a_wide_window_nothing_that_arrived_stays_unsaid() {
         window: 256,
         ..geometry(2)
     };
-    let mut world = streaming(World::with(2, 0, geometry, |_| {}));
+    let mut world = streaming(World::with(2, 0, geometry, |config| {
+        // All of them are on the wire at once.
+        config.timers.queueing = Nanos::MAX;
+    }));
     let (writes, said) = (
         Rc::new(RefCell::new(Vec::new())),
         Rc::new(RefCell::new(BTreeSet::new())),

@@ -78,6 +78,15 @@ pub(crate) struct Fabric {
     /// How long a cut lasts: longer than the nodes' gap deadline, or it would only be a pause.
     cut: Nanos,
     loss: Option<Loss>,
+    switch: Option<Switch>,
+}
+
+/// A switch in the middle of all ways: frames to one node leave it one after the other.
+struct Switch {
+    /// Bytes that it keeps for each node.
+    bytes: u64,
+    /// When its way to each node is free.
+    free: Vec<Nanos>,
 }
 
 /// Frames are lost at random: of all kinds, in all directions, each alone.
@@ -97,7 +106,34 @@ impl Fabric {
             links: BTreeMap::new(),
             cut,
             loss: None,
+            switch: None,
         }
+    }
+
+    /// From now on there is a switch, and what finds so many bytes before it there is lost.
+    pub(crate) fn set_switch(&mut self, bytes: u64) {
+        let free = vec![Nanos(0); self.free.len()];
+        self.switch = Some(Switch { bytes, free });
+    }
+
+    /// Whether there is a switch.
+    pub(crate) const fn has_switch(&self) -> bool {
+        self.switch.is_some()
+    }
+
+    /// A frame of `len` bytes to a node is at the switch. When it is there, if there is room.
+    pub(crate) fn leaves_switch(&mut self, now: Nanos, to: NodeId, len: usize) -> Option<Nanos> {
+        let rate = self.speed.bytes_per_micro;
+        let switch = self.switch.as_mut()?;
+        let free = switch.free.get_mut(to.index())?;
+        let waiting = Nanos(free.0.saturating_sub(now.0));
+        if waiting.0 * rate / 1_000 > switch.bytes {
+            return None;
+        }
+        // What finds nothing before it goes on as it comes.
+        let leaves = now.after(waiting);
+        *free = leaves.after(Nanos(len as u64 * 1_000 / rate + 1));
+        Some(leaves)
     }
 
     /// From now on, `rate` of a million frames between nodes are lost. The seed says which.
@@ -302,6 +338,20 @@ mod tests {
         assert!((900..1_100).contains(&lost(AB)));
         assert!((900..1_100).contains(&lost((NodeId(1), NodeId(0)))));
         assert_eq!(lost((NodeId(0), NodeId(0))), 0);
+    }
+
+    #[test]
+    fn frames_to_one_node_queue_in_the_switch_and_the_last_are_lost() {
+        let mut fabric = fabric();
+        assert!(!fabric.has_switch());
+        fabric.set_switch(2_000);
+        let mut leaves = |now, to| fabric.leaves_switch(Nanos(now), NodeId(to), 1_000);
+        for after in [500, 1_501, 2_502] {
+            assert_eq!(leaves(500, 0), Some(Nanos(after)));
+        }
+        assert_eq!(leaves(500, 0), None, "3,003 bytes are before it");
+        assert_eq!(leaves(500, 1), Some(Nanos(500)), "another way");
+        assert_eq!(leaves(2_000, 0), Some(Nanos(3_503)), "there is room again");
     }
 
     #[test]

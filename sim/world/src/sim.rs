@@ -42,6 +42,8 @@ pub(crate) enum Event {
         life: u32,
         staging: StagingId,
     },
+    /// A frame is at the switch.
+    Switch { to: NodeId, frame: Rc<[u8]> },
     /// A frame arrives.
     Arrive { to: NodeId, frame: Rc<[u8]> },
     /// The driver is interrupted, or its deadline has come.

@@ -173,6 +173,7 @@ pub struct Stand {
     shipped_timers: bool,
     loss: Option<(u32, u64)>,
     window: Option<(u16, u16)>,
+    switch: Option<u64>,
 }
 
 /// How long a process waits for a name.
@@ -190,6 +191,7 @@ impl Stand {
             shipped_timers: false,
             loss: None,
             window: None,
+            switch: None,
         }
     }
 
@@ -231,6 +233,11 @@ impl Stand {
     /// Its cards have windows of so many messages, and so many staging buffers.
     pub const fn with_window(&mut self, window: u16, staging: u16) {
         self.window = Some((window, staging));
+    }
+
+    /// A switch keeps so many bytes for each node, and loses what comes when they are full.
+    pub const fn with_switch(&mut self, bytes: u64) {
+        self.switch = Some(bytes);
     }
 
     /// The frame of this script arrives so much later.
@@ -280,6 +287,9 @@ impl Stand {
         }
         if let Some((rate, seed)) = self.loss {
             world.lose(rate, seed);
+        }
+        if let Some(bytes) = self.switch {
+            world.set_switch(bytes);
         }
         if let Some((script, blow)) = self.script {
             world.play(script, blow);

@@ -9,6 +9,15 @@ use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Receipt, Received};
 use netvm_abi::{Nanos, NodeId, Seq, StagingId};
 
+/// What a receipt has told.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Heard {
+    /// The way is congested.
+    pub(crate) congested: bool,
+    /// So many messages that are lost may leave again.
+    pub(crate) again: u32,
+}
+
 impl<S: Storage> Links<S> {
     /// Takes in what the other card has received. `freed` gets each staging buffer that is not needed any more.
     pub(crate) fn confirm(
@@ -18,9 +27,9 @@ impl<S: Storage> Links<S> {
         id: NodeId,
         receipt: &Receipt,
         mut freed: impl FnMut(StagingId),
-    ) {
+    ) -> Heard {
         let Some(peer) = self.peers.get_mut(id.index()) else {
-            return;
+            return Heard::default();
         };
         let next = peer.credits.next();
         let resend = &mut peer.resend;
@@ -29,21 +38,36 @@ impl<S: Storage> Links<S> {
             kept: &mut self.kept,
             line: &mut resend.line,
             freed: &mut freed,
+            count: 0,
         };
         let of = |lane| move |number| kept_index(config, id, (lane, number));
+        let before = resend.requests;
         lane.confirm(&mut resend.requests, next, &receipt.requests, of(Lane::Requests));
+        // Each number that is passed has been let go, now or as one beyond.
+        let beyond = u32::from(resend.beyond) + lane.count;
+        resend.beyond = beyond.saturating_sub(resend.requests.since(before)) as u16;
         lane.confirm(
             &mut resend.answers,
             resend.next_answer,
             &receipt.answers,
             of(Lane::Answers),
         );
-        resend.hears(now, receipt, &config.timers);
+        let received = lane.count;
+        let size = peer.credits.size();
+        let congested = resend.hears(now, receipt, size, &config.timers);
+        let window = resend.congestion.window();
+        peer.credits.fits_wire(window);
+        let out = resend.requests_out(next);
         pass(resend, next, &self.copies, |place| {
             self.kept.get(kept_index(config, id, place)).copied()
         });
         if resend.awaits(next) || peer.credits.in_flight() != 0 {
             self.arm_resend(config, id, now);
+        }
+        Heard {
+            congested,
+            // Where more is out than the wire has room for, what comes back makes room.
+            again: if out > window { received + 1 } else { u32::MAX },
         }
     }
 
@@ -61,12 +85,14 @@ impl<S: Storage> Links<S> {
                 kept: &mut self.kept,
                 line: &mut resend.line,
                 freed: &mut freed,
+                count: 0,
             };
             for ahead in 0..end.since(first) {
                 all.let_go(kept_index(config, id, (lane, first.plus(ahead))));
             }
         }
         (resend.requests, resend.answers) = (next, resend.next_answer);
+        resend.beyond = 0;
         (resend.fresh_requests, resend.fresh_answers) = (next, resend.next_answer);
     }
 }
@@ -77,6 +103,8 @@ struct Confirmed<'a, S: Storage, F> {
     kept: &'a mut [u16],
     line: &'a mut Line,
     freed: &'a mut F,
+    /// Messages whose copies have been let go.
+    count: u32,
 }
 
 impl<S: Storage, F: FnMut(StagingId)> Confirmed<'_, S, F> {
@@ -114,7 +142,11 @@ impl<S: Storage, F: FnMut(StagingId)> Confirmed<'_, S, F> {
             *kept = NONE;
         }
         let copy = core::mem::replace(kept, NONE);
-        if let Some(Some(staging)) = self.copies.release(copy, self.line) {
+        let Some(staging) = self.copies.release(copy, self.line) else {
+            return;
+        };
+        self.count += 1;
+        if let Some(staging) = staging {
             (self.freed)(staging);
         }
     }

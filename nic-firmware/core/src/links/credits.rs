@@ -78,6 +78,13 @@ impl<S: Storage> Way<'_, S> {
         !self.peer.lossy || self.copies.reserve()
     }
 
+    /// Whether the wire has room for a message that could leave now. A message that is only reserved takes none: its page may not
+    /// come for long.
+    #[inline(always)]
+    pub(crate) fn finds_room(&mut self) -> bool {
+        !self.peer.lossy || self.peer.has_room_on_wire()
+    }
+
     #[inline]
     fn unreserve_copy(&mut self) {
         self.copies.unreserve(u32::from(self.peer.lossy));
@@ -105,7 +112,7 @@ impl<S: Storage> Way<'_, S> {
     /// Takes a window slot for a message that leaves at once. Gives its number.
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Option<Seq> {
-        if self.has_its_share() || !self.reserve_copy() {
+        if self.has_its_share() || !self.finds_room() || !self.reserve_copy() {
             return None;
         }
         let Some(seq) = self.peer.credits.take() else {
@@ -145,6 +152,15 @@ impl<S: Storage> Way<'_, S> {
             *place = out;
         }
         peer.is_set(Timer::Probe)
+    }
+}
+
+impl Peer {
+    /// Whether fewer messages are on the wire than the congestion window allows.
+    #[inline]
+    fn has_room_on_wire(&mut self) -> bool {
+        let out = self.resend.requests_out(self.credits.next());
+        self.resend.congestion.has_room(out)
     }
 }
 

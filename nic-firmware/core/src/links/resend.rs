@@ -16,6 +16,7 @@
 //! A message that has left again too often ends the life of the link; so does a peer that acknowledges nothing
 //! ([`super::timers`]). Whether a message is new, the receiver knows by its number: [`super::received`].
 
+use super::congestion::Congestion;
 use super::copies::{Copies, Copy, Lane, Line};
 use super::round_trip_time::{FIRST_WAIT, LEAST_REORDERING, RoundTripTime};
 use super::{Links, Peer};
@@ -37,12 +38,15 @@ const MOST_REORDERING: u8 = 8;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Resend {
     time: RoundTripTime,
+    pub(super) congestion: Congestion,
     /// The latest stamp that has come back: what left a reordering window before it, and has not arrived, is lost.
     newest: Stamp,
     /// The echo of the last round trip that was measured.
     measured: Stamp,
     /// Every request before it has been received.
     pub(super) requests: Seq,
+    /// Requests past it that have been received, too.
+    pub(super) beyond: u16,
     /// The next answer's number, and the lowest that has not been received.
     pub(super) next_answer: Seq,
     pub(super) answers: Seq,
@@ -78,9 +82,11 @@ impl Resend {
     pub(super) const fn begin(first: Seq) -> Self {
         Self {
             time: RoundTripTime::UNKNOWN,
+            congestion: Congestion::new(),
             newest: Stamp(0),
             measured: Stamp(0),
             requests: first,
+            beyond: 0,
             next_answer: first,
             answers: first,
             fresh_requests: first,
@@ -100,6 +106,12 @@ impl Resend {
     /// next request.
     pub(super) const fn awaits(&self, next: Seq) -> bool {
         self.requests.0 != next.0 || self.answers.0 != self.next_answer.0
+    }
+
+    /// Requests that have left and are not known to have been received. `next` is the number of the next one.
+    #[inline]
+    pub(super) const fn requests_out(&self, next: Seq) -> u32 {
+        next.since(self.requests).saturating_sub(self.beyond as u32)
     }
 
     /// Answers that have left and are not known to have been received, up to the last.
@@ -128,13 +140,13 @@ impl Resend {
 
     /// The smoothed round trip in ticks, if one has been measured.
     pub(super) fn round_trip(&self) -> Option<u32> {
-        self.time.measured.then_some(self.time.smoothed)
+        self.time.is_known().then_some(self.time.smoothed)
     }
 
     /// The reordering window in ticks.
     fn window(&self) -> u32 {
-        if !self.time.measured {
-            return (FIRST_WAIT / Stamp::TICK) as u32;
+        if !self.time.is_known() {
+            return FIRST_WAIT;
         }
         let grown = (self.time.least / 4).saturating_mul(u32::from(self.reordering));
         grown.min(self.time.smoothed).max(LEAST_REORDERING)
@@ -161,8 +173,9 @@ impl Resend {
         Judged::In(hold - age)
     }
 
-    /// An acknowledgement has come: what it says of time.
-    pub(super) fn hears(&mut self, now: Nanos, receipt: &Receipt, timers: &Timers) {
+    /// An acknowledgement has come: what it says of time. `most` is the window of the credits. Whether the way is found to be
+    /// congested.
+    pub(super) fn hears(&mut self, now: Nanos, receipt: &Receipt, most: u32, timers: &Timers) -> bool {
         // The wait counts from when something last left: what is heard of others says nothing of that.
         self.waits = 0;
         if receipt.repeats != self.repeats {
@@ -170,20 +183,24 @@ impl Resend {
             self.reordering = (self.reordering + 1).min(MOST_REORDERING);
         }
         if receipt.held == Receipt::NO_ECHO {
-            return;
+            return false;
         }
         let took = Stamp::of(now).since(receipt.echo).wrapping_sub(receipt.held);
         // A stamp of the future, or a time that cannot be: of a card that does not keep to the protocol.
         if took as i32 <= 0 {
-            return;
+            return false;
         }
+        let mut congested = false;
         if receipt.echo != self.measured {
             self.measured = receipt.echo;
             self.time.add(took, timers);
+            let (now, time) = (Stamp::of(now), &mut self.time);
+            congested = self.congestion.hears(now, took, time, most, timers);
         }
         if receipt.echo.is_after(self.newest) {
             self.newest = receipt.echo;
         }
+        congested
     }
 }
 
@@ -239,7 +256,7 @@ impl<S: Storage> Links<S> {
         if let Some(kept) = self.kept.get_mut(at) {
             *kept = copies.keep(stamp, header, payload);
         }
-        let at = now.0 + resend.time.first;
+        let at = now.0 + u64::from(resend.time.first) * Stamp::TICK;
         if !self.rings_before(id, at) {
             self.ring_at(id, now, Nanos(at));
         }
@@ -279,7 +296,7 @@ impl<S: Storage> Links<S> {
         if let Some(kept) = self.kept.get_mut(at) {
             *kept = copies.keep(stamp, header, payload);
         }
-        let at = now.0 + resend.time.first;
+        let at = now.0 + u64::from(resend.time.first) * Stamp::TICK;
         if !self.rings_before(id, at) {
             self.ring_at(id, now, Nanos(at));
         }
@@ -450,6 +467,9 @@ impl<S: Storage> Links<S> {
         if let Some(peer) = self.get_mut(id) {
             let resend = &mut peer.resend;
             (resend.waits, resend.since) = (resend.waits.saturating_add(1), now);
+            if resend.waits == AT_ONCE {
+                resend.congestion.hears_nothing();
+            }
         }
         env.counters.tail_probes += 1;
         Overdue::Resend(again)
@@ -462,10 +482,7 @@ impl<S: Storage> Links<S> {
     fn patience(&self, config: &Config, id: NodeId, peer: &Peer) -> Nanos {
         let resend = &peer.resend;
         if !resend.awaits(peer.credits.next()) {
-            let wait = resend.time.wait << u32::from(resend.asks).min(16);
-            return resend
-                .since
-                .after(Nanos(wait.min(config.timers.probe_interval.0)));
+            return resend.since.after(grown(config, resend.time.wait, resend.asks));
         }
         let (times, asks) = self.last_again(config, id, resend);
         let once = if asks || resend.asked || resend.time.asks_early(&config.timers) {
@@ -474,10 +491,7 @@ impl<S: Storage> Links<S> {
             resend.time.wait
         };
         let vain = resend.waits.max(times).saturating_sub(AT_ONCE - 1);
-        let wait = once << u32::from(vain).min(16);
-        resend
-            .since
-            .after(Nanos(wait.min(config.timers.probe_interval.0)))
+        resend.since.after(grown(config, once, vain))
     }
 
     /// Whether the other card is to be asked before anything leaves again: not of what asks by itself.
@@ -511,6 +525,7 @@ impl<S: Storage> Links<S> {
     pub(crate) fn resend(&mut self, env: &Env<S>, now: Nanos, id: NodeId, copy: u16) -> Option<&Copy> {
         let resend = &mut self.peers.get_mut(id.index())?.resend;
         resend.resent = resend.resent.wrapping_add(1);
+        resend.congestion.loses();
         self.copies.leave_again(copy, &mut resend.line, Stamp::of(now));
         self.has_lined_up(env, now, id);
         self.copies.get(copy)
@@ -563,6 +578,12 @@ impl Resend {
         }
         (self.since, self.asked) = (now, false);
     }
+}
+
+/// A wait of so many ticks that doubles with each time that it was in vain, up to the probe interval.
+fn grown(config: &Config, wait: u32, vain: u8) -> Nanos {
+    let wait = (u64::from(wait) * Stamp::TICK) << u32::from(vain).min(16);
+    Nanos(wait.min(config.timers.probe_interval.0))
 }
 
 /// Moves past what has been received, and past what stands in the line. Each number is passed once; `kept` tells its copy.

@@ -3,24 +3,24 @@
 use crate::config::Timers;
 use netvm_abi::Stamp;
 
-/// The wait for an acknowledgement before any round trip has been measured, in nanoseconds.
-pub(super) const FIRST_WAIT: u64 = 3_000_000;
+/// The wait for an acknowledgement before any round trip has been measured, in ticks of a stamp: 3 ms.
+pub(super) const FIRST_WAIT: u32 = (3_000_000 / Stamp::TICK) as u32;
 /// The reordering window is never shorter, in ticks of a stamp: 1 us.
 pub(super) const LEAST_REORDERING: u32 = 16;
 
-/// Round trips of a link, in ticks of a stamp.
+/// Round trips of a link, and waits for them, in ticks of a stamp.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RoundTripTime {
     pub(super) smoothed: u32,
     variation: u32,
+    /// The shortest one, or the most that there can be before one is measured, until the way is found to have become longer ([`super::congestion`]).
     pub(super) least: u32,
-    pub(super) measured: bool,
-    /// How long an acknowledgement may take that is delayed, in nanoseconds.
-    pub(super) wait: u64,
+    /// How long an acknowledgement may take that is delayed.
+    pub(super) wait: u32,
     /// The same of one that is not.
-    pub(super) at_once: u64,
+    pub(super) at_once: u32,
     /// When what has left is first looked at.
-    pub(super) first: u64,
+    pub(super) first: u32,
 }
 
 impl RoundTripTime {
@@ -28,26 +28,31 @@ impl RoundTripTime {
         smoothed: 0,
         variation: 0,
         least: u32::MAX,
-        measured: false,
         wait: FIRST_WAIT,
         at_once: FIRST_WAIT,
         first: FIRST_WAIT,
     };
 
+    /// Whether one has been measured.
+    pub(super) const fn is_known(&self) -> bool {
+        self.least != u32::MAX
+    }
+
     /// A round trip has taken this long (RFC 6298).
     pub(super) fn add(&mut self, took: u32, timers: &Timers) {
-        // The shortest one is forgotten little by little: the path may have changed.
-        self.least = took.min(self.least.saturating_add(self.least / 4096));
-        if self.measured {
+        let first = !self.is_known();
+        self.least = took.min(self.least);
+        if !first {
             let off = self.smoothed.abs_diff(took);
             self.variation = self.variation - self.variation / 4 + off / 4;
             self.smoothed = self.smoothed - self.smoothed / 8 + took / 8;
         } else {
-            (self.smoothed, self.variation, self.measured) = (took, took / 2, true);
+            (self.smoothed, self.variation) = (took, took / 2);
         }
-        let spread = (4 * u64::from(self.variation)).max(u64::from(LEAST_REORDERING));
-        self.at_once = (u64::from(self.smoothed) + spread) * Stamp::TICK;
-        self.wait = self.at_once + timers.ack_delay.0;
+        let spread = self.variation.saturating_mul(4).max(LEAST_REORDERING);
+        self.at_once = self.smoothed.saturating_add(spread);
+        let delay = u32::try_from(timers.ack_delay.0.div_ceil(Stamp::TICK)).unwrap_or(u32::MAX);
+        self.wait = self.at_once.saturating_add(delay);
         self.first = if self.asks_early(timers) {
             self.at_once
         } else {
@@ -57,6 +62,6 @@ impl RoundTripTime {
 
     /// Whether to wait for the delay of an acknowledgement takes longer than to ask for one.
     pub(super) fn asks_early(&self, timers: &Timers) -> bool {
-        self.measured && u64::from(self.smoothed) * Stamp::TICK < timers.ack_delay.0
+        self.is_known() && u64::from(self.smoothed) * Stamp::TICK < timers.ack_delay.0
     }
 }

@@ -16,6 +16,17 @@ use netvm_abi::wire::MessageFlags;
 use netvm_abi::words::Part;
 use netvm_abi::{Nanos, NotificationId, PortId, StagingId};
 
+/// What became of the entry at the head of a pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sent {
+    /// It stays there.
+    Nothing,
+    /// It was the last one, and the count of commands taken has been told where it is due.
+    Last,
+    /// There may be more to send, or to tell.
+    MoreToCome,
+}
+
 impl<S: Storage> Nic<S> {
     /// What became of an entry's staging.
     pub(super) fn staged<P: Platform>(
@@ -45,12 +56,14 @@ impl<S: Storage> Nic<S> {
     pub(super) fn send_ready<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId) -> bool {
         match self.ports.get(id).and_then(Port::head_stage) {
             // Nearly always it is one.
-            Some(Stage::Ready) => {
-                if self.send(p, now, id) {
+            Some(Stage::Ready) => match self.send(p, now, id) {
+                Sent::Nothing => false,
+                Sent::Last => true,
+                Sent::MoreToCome => {
                     self.send_all(p, now, id);
+                    true
                 }
-                true
-            }
+            },
             Some(Stage::Failed(_)) => {
                 self.send_all(p, now, id);
                 true
@@ -65,7 +78,9 @@ impl<S: Storage> Nic<S> {
         while let Some(stage) = self.ports.get(id).and_then(Port::head_stage) {
             match stage {
                 Stage::Ready => {
-                    self.send(p, now, id);
+                    if self.send(p, now, id) == Sent::Nothing {
+                        break;
+                    }
                 }
                 Stage::Failed(status) => self.give_up(p, id, status),
                 Stage::Wanting | Stage::Filling => break,
@@ -76,24 +91,27 @@ impl<S: Storage> Nic<S> {
         }
     }
 
-    /// Sends the entry at the head of the pipeline, from its place there. Returns whether there may be more to send, or
-    /// to tell; else the count of commands taken has been told where it is due.
+    /// Sends the entry at the head of the pipeline, from its place there, if the wire has room for it.
     #[inline(always)]
-    fn send<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId) -> bool {
+    fn send<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId) -> Sent {
         let Some(port) = self.ports.get_mut(id) else {
-            return false;
+            return Sent::Nothing;
         };
         let (owner, queue) = (port.generation(), port.pipeline.leaving());
         let Some(entry) = port.pipeline.head() else {
-            return false;
+            return Sent::Nothing;
         };
         let node = entry.header.destination();
         let Some(mut way) = self.links.way(&self.env.config, node, id) else {
-            return false;
+            return Sent::Nothing;
         };
         if !way.peer().is_up_in(entry.session) {
             self.give_up(p, id, Status::LinkLost);
-            return true;
+            return Sent::MoreToCome;
+        }
+        // An acknowledgement gives all ports another turn.
+        if !way.finds_room() {
+            return Sent::Nothing;
         }
         let header = &mut entry.header;
         // An earlier operation never reached the receiver, so only this side can keep the promise that what asks
@@ -102,7 +120,7 @@ impl<S: Storage> Nic<S> {
         if way.follows(Lost { owner, epoch }) {
             if is_held_back(header.kind(), header.flags()) {
                 self.hold_back(p, id);
-                return true;
+                return Sent::MoreToCome;
             }
             if header.notification().is_some() && !header.flags().contains(MessageFlags::REGARDLESS) {
                 header.set_notification(NotificationId::NONE);
@@ -172,7 +190,7 @@ impl<S: Storage> Nic<S> {
         if !watched {
             self.links.arm_probe(&self.env, node, now);
         }
-        more
+        if more { Sent::MoreToCome } else { Sent::Last }
     }
 
     /// Ends the entry at the head of the pipeline with an error.

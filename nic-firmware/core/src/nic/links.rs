@@ -79,11 +79,12 @@ impl<S: Storage> Nic<S> {
     fn receipt_arrives<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId, receipt: &Receipt) {
         self.links.settle_ended(&self.env.config, id, receipt);
         let (staging, ports) = (&mut self.staging, &mut self.ports);
-        self.links.confirm(&self.env.config, now, id, receipt, |buffer| {
+        let heard = self.links.confirm(&self.env.config, now, id, receipt, |buffer| {
             staging.received(ports, buffer)
         });
+        self.env.counters.windows_cut += u64::from(heard.congested);
         self.resume_reads(p, now);
-        for _ in 0..BATCH_AGAIN {
+        for _ in 0..heard.again.min(BATCH_AGAIN as u32) {
             let Some(copy) = self.links.next_lost_copy(&self.env, now, id) else {
                 return;
             };

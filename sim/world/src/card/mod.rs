@@ -26,7 +26,7 @@ use std::rc::{Rc, Weak};
 
 pub(crate) use dma::{dma_done, dma_move, sent};
 pub(crate) use held::{HeldPass, held_up, resume};
-pub(crate) use wire::arrive;
+pub(crate) use wire::{arrive, at_switch};
 
 use dma::{Progress, buffers_of, fields_of, page_of, place_of};
 use paced::{Line, Pace, Source};

@@ -57,7 +57,12 @@ pub(super) fn transmit(sim: &Sim, now: Nanos, from: NodeId, header: &Header, fra
     match fate {
         Fate::Arrives(at) => {
             overhear(sim, header, &frame);
-            sim.at(at, Event::Arrive { to, frame });
+            let next = if from != to && sim.fabric.borrow().has_switch() {
+                Event::Switch { to, frame }
+            } else {
+                Event::Arrive { to, frame }
+            };
+            sim.at(at, next);
         }
         Fate::Twice(first, second) => {
             let again = frame.clone();
@@ -86,6 +91,15 @@ pub(super) fn transmit(sim: &Sim, now: Nanos, from: NodeId, header: &Header, fra
                 Err(false) => sim.complain("a frame's checksum let a flipped bit through".into()),
             }
         }
+    }
+}
+
+/// A frame is at the switch.
+pub(crate) fn at_switch(sim: &Sim, to: NodeId, frame: Rc<[u8]>) {
+    let leaves = sim.fabric.borrow_mut().leaves_switch(sim.now(), to, frame.len());
+    match leaves {
+        Some(at) => sim.at(at, Event::Arrive { to, frame }),
+        None => sim.see(Seen::FrameLost { frame }),
     }
 }
 

@@ -352,6 +352,11 @@ impl World {
         self.sim.play.begin(script, blow);
     }
 
+    /// Puts a switch into all ways, which keeps so many bytes for each node.
+    pub(crate) fn set_switch(&self, bytes: u64) {
+        self.sim.fabric.borrow_mut().set_switch(bytes);
+    }
+
     /// From now on, `rate` of a million frames are lost.
     pub(crate) fn lose(&self, rate: u32, seed: u64) {
         self.sim.fabric.borrow_mut().lose(rate, seed);
@@ -466,6 +471,7 @@ impl World {
             Event::Sent { node, life, staging } if alive(node, life) => {
                 card::sent(&sim, sim.node(node), staging);
             }
+            Event::Switch { to, frame } => card::at_switch(&sim, to, frame),
             Event::Arrive { to, frame } => {
                 if to.index() < sim.nodes.len() {
                     card::arrive(&sim, to, frame);

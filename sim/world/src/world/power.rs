@@ -204,6 +204,7 @@ pub(super) fn timers() -> Timers {
         gap_timeout: Nanos::from_millis(15),
         hello_interval: Nanos::from_micros(500),
         hello_limit: 200,
+        queueing: Nanos::from_micros(50),
         keepalive: false,
     }
 }

@@ -1,15 +1,17 @@
 //! A scripted platform for the NIC core: memory in vectors, DMAs and messages that wait until the test lets them
 //! happen, in whatever order it likes. [`Board`] is a card's surroundings, [`Node`] a card with its
 //! rings and ports, its pages and the plain host that serves them, [`World`] several nodes
-//! with a wire. Here: the words in which the tests talk about them.
+//! with a wire, [`Slow`] two or more with a way that takes long. Here: the words in which the tests talk about them.
 
 mod board;
 mod host;
 mod node;
+mod slow;
 mod world;
 
 pub use board::{Board, Message, PAGE};
 pub use node::Node;
+pub use slow::Slow;
 pub use world::World;
 
 use netvm_abi::capability::Capability;

@@ -23,7 +23,10 @@ use crate::machine::Machine;
 /// UDP does lose, and tells of no death: with it a peer is asked each 100 ms while something is outstanding, and is lost when
 /// it has been silent for some 3 s, or for `peer_timeout`.
 pub(super) fn timers(udp: bool, peer_timeout: Option<Duration>) -> netvm_soft::Timers {
-    let usual = netvm_soft::Timers::default();
+    let usual = netvm_soft::Timers {
+        queueing: SOFT_QUEUEING,
+        ..netvm_soft::Timers::default()
+    };
     if udp {
         return peer_timeout.map_or(usual, |timeout| within(timeout, usual));
     }
@@ -35,6 +38,9 @@ pub(super) fn timers(udp: bool, peer_timeout: Option<Duration>) -> netvm_soft::T
         ..usual
     }
 }
+
+/// A datagram waits in a socket until its process gets a processor, as one in a switch waits for its link.
+const SOFT_QUEUEING: Nanos = Nanos::from_millis(2);
 
 /// The most probes in a row. A message may be sent again twice as often and some, which is a byte: for twice the time, so that the
 /// probes decide.
