@@ -63,6 +63,7 @@ pub fn page(model: &CostModel, all: &Measured) -> Result<String> {
     }
     streams(&mut page, all)?;
     completions(&mut page, all)?;
+    incasts(&mut page, all)?;
     goals(&mut page, all)?;
     page.push_str(WHY);
     Ok(page)
@@ -126,6 +127,38 @@ fn completions(page: &mut String, all: &Measured) -> Result<()> {
             one.median,
             one.worst,
             one.again as f64 / f64::from(one.setting.worlds)
+        )?;
+    }
+    Ok(())
+}
+
+fn incasts(page: &mut String, all: &Measured) -> Result<()> {
+    writeln!(
+        page,
+        "\n## Many to one\n\n\
+         All nodes stream writes of 4 KiB to one, through a switch whose links carry 25 Gbit/s each, and which keeps so many bytes \
+         for that node: what finds no room is lost, and nothing else is. Another node writes 8 B there, with a `flush_remote`, again \
+         and again. *Share*: what arrives, of what the link carries. *Jain*: of the senders' shares, 1 where they are equal. *Small*: \
+         what the small write takes, half of the time and 99 times of 100, in times of what it takes alone.\n\n\
+         | senders | round trip, us | switch, KiB | MB/s | share | Jain | again | small alone, us | median | 99 % | links lost |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|"
+    )?;
+    for one in &all.incasts {
+        let at = one.setting;
+        writeln!(
+            page,
+            "| {} | {} | {} | {:.1} | {:.1} % | {:.3} | {:.2} % | {:.1} | {:.1} | {:.1} | {} |",
+            at.senders,
+            at.round_trip / 1_000,
+            at.switch >> 10,
+            one.megabytes,
+            one.share * 100.0,
+            one.jain,
+            one.again_share * 100.0,
+            one.small_alone as f64 / 1e3,
+            one.small_median as f64 / one.small_alone.max(1) as f64,
+            one.slowness(),
+            one.links_lost
         )?;
     }
     Ok(())

@@ -122,6 +122,14 @@ pub fn measure(model: &CostModel, setting: Setting) -> std::result::Result<Incas
     })
 }
 
+impl Incast {
+    /// What 99 in 100 small writes do not exceed, in times of what one takes alone.
+    #[must_use]
+    pub fn slowness(&self) -> f64 {
+        self.small_slow as f64 / self.small_alone.max(1) as f64
+    }
+}
+
 /// Jain's index of fairness.
 fn jain(shares: &[u64]) -> f64 {
     let sum = shares.iter().sum::<u64>() as f64;

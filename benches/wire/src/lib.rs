@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`goodput`] | one port streams writes to one node while frames of both directions are lost at random |
 //! | [`completion`] | one operation with one lost frame: in the middle of a stream, and at its tail |
+//! | [`incast`] | many nodes stream to one through a switch that has little room, and another one writes little |
 //! | [`suite`] | all of it, in a size that is asked for; [`verdict`]: the goals, and which of them must be reached |
 //!
 //! Every world is watched by the checkers of the promises, as those of a seed are.

@@ -3,6 +3,7 @@
 use super::Trouble;
 use super::completion::{self, CASES, Completion};
 use super::goodput::{self, Stream};
+use super::incast::{self, Incast};
 use super::verdict::{self, Goal};
 use netvm_world::stand::side_by_side;
 use netvm_world::timing::CostModel;
@@ -21,6 +22,10 @@ pub struct Sizes {
     pub losses: &'static [(u32, u32, u32)],
     /// Worlds of each lost frame.
     pub worlds: u32,
+    /// Nodes that stream to one, the round trip, and bytes that the switch keeps.
+    pub incasts: &'static [(u16, u64, u64)],
+    /// How long an incast is measured, in nanoseconds.
+    pub incast_span: u64,
 }
 
 impl Sizes {
@@ -31,6 +36,8 @@ impl Sizes {
         windows: &[(64, 64), (1024, 1024)],
         losses: &[(10_000, 4_000, 1), (300_000, 2_000, 1)],
         worlds: 4,
+        incasts: &[(32, 10_000, 256 << 10)],
+        incast_span: 5_000_000,
     };
 
     /// What the evaluation shows.
@@ -45,6 +52,13 @@ impl Sizes {
             (300_000, 4_000, 3),
         ],
         worlds: 16,
+        incasts: &[
+            (8, 10_000, 256 << 10),
+            (32, 10_000, 256 << 10),
+            (32, 10_000, 1 << 20),
+            (32, 100_000, 256 << 10),
+        ],
+        incast_span: 20_000_000,
     };
 }
 
@@ -55,9 +69,15 @@ pub struct Measured {
     pub streams: Vec<Stream>,
     /// One lost frame.
     pub completions: Vec<Completion>,
+    /// Many to one.
+    pub incasts: Vec<Incast>,
     /// What was wanted, and whether it is so.
     pub goals: Vec<Goal>,
 }
+
+/// Bytes in a microsecond of a link where many write to one: 25 Gbit/s. The cards and their buses carry more, so the queue is in
+/// the network.
+const INCAST_LINK: u64 = 3_125;
 
 /// How many times as many writes a world has whose window is wide, so that what it holds at the end is a small part.
 fn longer(window: u16) -> u32 {
@@ -125,11 +145,26 @@ pub fn measure(
         }));
     }
     let completions = side_by_side(&settings, threads, |&setting| completion::measure(model, setting))?;
+    tell("many to one ...");
+    let settings: Vec<_> = sizes
+        .incasts
+        .iter()
+        .map(|&(senders, round_trip, switch)| incast::Setting {
+            senders,
+            round_trip,
+            bytes: 4096,
+            link: INCAST_LINK,
+            switch,
+            span: sizes.incast_span,
+        })
+        .collect();
+    let incasts = side_by_side(&settings, threads, |&setting| incast::measure(model, setting))?;
     let streams = [lossless, lossy].concat();
-    let goals = verdict::goals(&streams, &completions);
+    let goals = verdict::goals(&streams, &completions, &incasts);
     Ok(Measured {
         streams,
         completions,
+        incasts,
         goals,
     })
 }

@@ -2,6 +2,7 @@
 
 use super::completion::{Case, Completion};
 use super::goodput::{Setting, Stream};
+use super::incast::Incast;
 use serde::Serialize;
 
 /// Shares of the lossless goodput that are wanted, by frames lost of a million.
@@ -12,6 +13,12 @@ pub const AGAIN: f64 = 1.3;
 pub const MIDDLE: f64 = 2.5;
 /// Round trips to the completion of a tail that is lost.
 pub const TAIL: f64 = 4.0;
+/// What many that write to one get of its link.
+pub const INCAST_SHARE: f64 = 0.90;
+/// Jain's index of their shares.
+pub const INCAST_JAIN: f64 = 0.95;
+/// What a small write of another node takes meanwhile, 99 times of 100, in times of what it takes alone.
+pub const INCAST_SMALL: f64 = 10.0;
 
 /// Something that is wanted.
 #[derive(Clone, Debug, Serialize)]
@@ -68,7 +75,7 @@ impl Goal {
 
 /// All goals of what was measured.
 #[must_use]
-pub fn goals(streams: &[Stream], completions: &[Completion]) -> Vec<Goal> {
+pub fn goals(streams: &[Stream], completions: &[Completion], incasts: &[Incast]) -> Vec<Goal> {
     let mut goals = Vec::new();
     for stream in streams.iter().filter(|stream| stream.setting.loss > 0) {
         let (at, loss) = (stream.setting, stream.loss());
@@ -105,11 +112,26 @@ pub fn goals(streams: &[Stream], completions: &[Completion]) -> Vec<Goal> {
         );
         goals.push(Goal::at_most(what, one.worst, wanted).not_yet(is_not_yet(one)));
     }
+    for one in incasts {
+        let at = one.setting;
+        let of = |what: &str| {
+            format!(
+                "{} to 1, round trip {} us, switch {} KiB: {what}",
+                at.senders,
+                at.round_trip / 1_000,
+                at.switch >> 10
+            )
+        };
+        goals.push(Goal::at_least(of("goodput"), one.share, INCAST_SHARE));
+        goals.push(Goal::at_least(of("Jain's index"), one.jain, INCAST_JAIN));
+        goals.push(Goal::at_most(of("a small write"), one.slowness(), INCAST_SMALL));
+    }
     let lost = streams
         .iter()
         .map(|stream| stream.counted.links_lost)
         .sum::<u64>()
-        + completions.iter().map(|one| one.links_lost).sum::<u64>();
+        + completions.iter().map(|one| one.links_lost).sum::<u64>()
+        + incasts.iter().map(|one| one.links_lost).sum::<u64>();
     goals.push(Goal::at_most("links lost".to_owned(), lost as f64, 0.0));
     goals
 }
@@ -164,14 +186,14 @@ mod tests {
     #[test]
     fn what_is_sent_again_has_a_bound_and_no_link_is_lost() {
         let reached = |streams: &[Stream]| {
-            goals(streams, &[])
+            goals(streams, &[], &[])
                 .iter()
                 .map(|goal| goal.reached)
                 .collect::<Vec<_>>()
         };
         assert_eq!(reached(&[stream(0.97, 0.0131, 0)]), [true, true, true]);
         assert_eq!(reached(&[stream(0.96, 0.0132, 1)]), [false, false, false]);
-        let all = goals(&[stream(0.96, 0.0132, 1)], &[]);
+        let all = goals(&[stream(0.96, 0.0132, 1)], &[], &[]);
         assert!(all[1].must && all[2].must, "{all:?}");
         assert_eq!(all[2].told(), "links lost: 1.000, wanted at most 0.000");
     }
@@ -180,6 +202,34 @@ mod tests {
     fn a_stream_that_loses_nothing_has_no_goal_of_its_own() {
         let mut whole = stream(1.0, 0.0, 0);
         whole.setting.loss = 0;
-        assert_eq!(goals(&[whole], &[]).len(), 1);
+        assert_eq!(goals(&[whole], &[], &[]).len(), 1);
+    }
+
+    #[test]
+    fn many_that_write_to_one_have_three_goals() {
+        let incast = |share, jain, small_slow| Incast {
+            setting: crate::incast::Setting {
+                senders: 32,
+                round_trip: 10_000,
+                bytes: 4096,
+                link: 3_125,
+                switch: 262_144,
+                span: 1,
+            },
+            megabytes: 0.0,
+            share,
+            jain,
+            small_median: 0,
+            small_slow,
+            small_alone: 100,
+            again_share: 0.0,
+            links_lost: 0,
+        };
+        let reached = |one| {
+            let all = goals(&[], &[], &[one]);
+            all.iter().map(|goal| goal.reached).collect::<Vec<_>>()
+        };
+        assert_eq!(reached(incast(0.9, 0.95, 1_000)), [true; 4]);
+        assert_eq!(reached(incast(0.89, 0.94, 1_001)), [false, false, false, true]);
     }
 }

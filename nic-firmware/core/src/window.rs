@@ -48,16 +48,17 @@ impl Credits {
         self.share
     }
 
-    /// So many messages may be on the wire at once: what ends a quarter of them is acknowledged soon.
+    /// So many messages may be on the wire at once: what ends a half of them is acknowledged soon, too.
     pub(crate) const fn fits_wire(&mut self, messages: u32) {
-        let most = if messages < self.size { messages } else { self.size };
-        self.quarter = match (most / 4).checked_ilog2() {
+        let (quarter, half) = (self.size / 4, messages / 2);
+        let run = if half < quarter { half } else { quarter };
+        self.quarter = match run.checked_ilog2() {
             Some(bits) => (1 << bits) - 1,
             None => 0,
         };
     }
 
-    /// Whether a number is the last one of a quarter of the window, or of what the wire has room for.
+    /// Whether a number is the last one of a quarter of the window, or of a half of what the wire has room for.
     #[must_use]
     #[inline]
     pub const fn ends_a_quarter(&self, number: Seq) -> bool {

@@ -37,6 +37,7 @@ pub(crate) fn run(arena: &mut Arena, map: &mut mmu::Map) -> &'static str {
     for (time, patience) in [
         (&mut timers.probe_interval, board::PATIENCE_FOR_PEERS),
         (&mut timers.gap_timeout, board::PATIENCE_FOR_ANSWERS),
+        (&mut timers.queueing, board::PATIENCE_FOR_QUEUES),
     ] {
         *time = Nanos(time.0.saturating_mul(patience));
     }

@@ -21,6 +21,8 @@ pub struct LinkReport {
     pub waits_for_seq: u32,
     /// Requests and answers that have left and are not known to have been received. 0 where nothing is lost.
     pub unconfirmed: u32,
+    /// Requests that may be on the wire at once. 0 where nothing is lost: as many as the window.
+    pub congestion_window: u32,
     /// Read slots that wait for answers of the other node.
     pub reads: u16,
     /// Messages and answers that were sent again in this life of the link.
@@ -49,6 +51,7 @@ impl<S: Storage> Links<S> {
             next_seq: peer.credits.next().0,
             waits_for_seq: peer.sequence.lsn().0,
             unconfirmed: if peer.lossy { unconfirmed } else { 0 },
+            congestion_window: if peer.lossy { resend.congestion.window() } else { 0 },
             reads: peer.reads,
             retransmitted: resend.resent,
             round_trip: resend.round_trip().map(|ticks| u64::from(ticks) * Stamp::TICK),

@@ -119,6 +119,7 @@ impl Report {
                 one.again as f64 / f64::from(one.setting.worlds)
             );
         }
+        self.show_incasts(&mut text);
         let _ = writeln!(text, "\n{:<72} {:>9} {:>9}", "goal", "wanted", "measured");
         for goal in &self.measured.goals {
             let sign = if goal.at_least { ">=" } else { "<=" };
@@ -138,5 +139,41 @@ impl Report {
             let _ = writeln!(text, "bench wire: ok");
         }
         text
+    }
+
+    /// Many to one.
+    fn show_incasts(&self, text: &mut String) {
+        let _ = writeln!(
+            text,
+            "\n{:<50} {:>9} {:>7} {:>6} {:>7} {:>9} {:>7} {:>7}",
+            "many to one, small writes beside",
+            "MB/s",
+            "share",
+            "Jain",
+            "again",
+            "alone, us",
+            "median",
+            "99 %"
+        );
+        for one in &self.measured.incasts {
+            let at = one.setting;
+            let what = format!(
+                "{} senders, {} us, switch {} KiB",
+                at.senders,
+                at.round_trip / 1_000,
+                at.switch >> 10
+            );
+            let _ = writeln!(
+                text,
+                "  {what:<48} {:>9.1} {:>5.1} % {:>6.3} {:>5.2} % {:>9.1} {:>7.1} {:>7.1}",
+                one.megabytes,
+                one.share * 100.0,
+                one.jain,
+                one.again_share * 100.0,
+                one.small_alone as f64 / 1e3,
+                one.small_median as f64 / one.small_alone.max(1) as f64,
+                one.slowness()
+            );
+        }
     }
 }

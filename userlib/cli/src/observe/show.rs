@@ -61,6 +61,14 @@ pub(super) fn count(entry: &Entry, name: &str) -> String {
     entry.count(name).map_or_else(|| "-".into(), output::grouped)
 }
 
+/// How many requests may be on the wire, where that is not the window.
+fn on_the_wire(entry: &Entry) -> String {
+    match entry.count("congestion_window") {
+        None | Some(0) => "-".into(),
+        Some(most) => output::grouped(most),
+    }
+}
+
 pub(super) fn size(entry: &Entry, name: &str) -> String {
     entry.count(name).map_or_else(|| "-".into(), bytes)
 }
@@ -113,6 +121,7 @@ const LINKS: &[Column] = &[
         (Some(used), Some(window)) => format!("{used}/{window}"),
         _ => count(e, "in_flight"),
     }),
+    ("on the wire", on_the_wire),
     ("retransmitted", |e| count(e, "retransmitted")),
     ("round trip", round_trip),
     ("no room", |e| count(e, "waiting_for_room")),
@@ -201,6 +210,18 @@ mod tests {
                 ("bytes".into(), 4096),
             ],
         }
+    }
+
+    #[test]
+    fn a_wire_that_loses_nothing_has_no_window_of_its_own() {
+        let with = |most| Entry {
+            counted: vec![("congestion_window".into(), most)],
+            ..entry()
+        };
+        assert_eq!(
+            [entry(), with(0), with(16)].map(|entry| on_the_wire(&entry)),
+            ["-", "-", "16"]
+        );
     }
 
     #[test]

@@ -36,6 +36,9 @@ pub(crate) const PATIENCE_FOR_ANSWERS: u64 = 8;
 /// A peer is asked each of this many times as long whether it lives: one that says nothing is lost after 31 of them, some
 /// 6 s, which a machine without time seldom takes, and a person who waits bears.
 pub(crate) const PATIENCE_FOR_PEERS: u64 = 2;
+/// Frames wait this many times as long, some 10 ms, before that is taken for a full network: they wait for a machine that has no
+/// time.
+pub(crate) const PATIENCE_FOR_QUEUES: u64 = 400;
 /// The page of the boot words; [`BootPage`] says what is in it.
 pub(crate) const BOOT_PAGE: core::ops::Range<usize> = 0x4007_0000..0x4007_1000;
 /// Virtual timer of the core: ends a sleep.

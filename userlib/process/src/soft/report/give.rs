@@ -192,6 +192,7 @@ fn one_link(node: &Parts, link: &LinkStats) -> Entry {
             ("next_seq", report.next_seq.into()),
             ("waits_for_seq", report.waits_for_seq.into()),
             ("unconfirmed", report.unconfirmed.into()),
+            ("congestion_window", report.congestion_window.into()),
             ("reads_waiting", report.reads.into()),
             ("retransmitted", report.retransmitted.into()),
             ("waiting_for_room", link.waiting.into()),
