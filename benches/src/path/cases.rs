@@ -450,7 +450,7 @@ pub fn steps(profile: &Profile) -> Result<Vec<Step>> {
             "command_8",
             "NIC: descriptor to frame, 8 B",
             count("case_small", "probe_command")?,
-            Some(490.0),
+            Some(500.0),
         ),
         step(
             "command_4096",

@@ -21,7 +21,7 @@ use netvm_abi::words::{Part, SharedWords};
 use netvm_abi::*;
 use netvm_kit::Heap;
 use netvm_nic::platform::{Dma, DmaId, Interrupt, Operands, Payload, Platform};
-use netvm_nic::{Config, Frame, Nic};
+use netvm_nic::{Config, Frame, Nic, Timers};
 use std::sync::atomic::AtomicU32;
 
 /// The port that everything happens on.
@@ -107,6 +107,11 @@ impl End {
         let config = Config {
             node: NodeId(node),
             incarnation_seed: 0x1000 + u32::from(node),
+            // As of a link that has been used on an idle network: all of its window may be on the wire.
+            timers: Timers {
+                queueing: Nanos::MAX,
+                ..Timers::default()
+            },
             ..Config::default()
         };
         let geometry = config.geometry;

@@ -37,7 +37,7 @@ impl Sizes {
         losses: &[(10_000, 4_000, 1), (300_000, 2_000, 1)],
         worlds: 4,
         incasts: &[(32, 10_000, 256 << 10)],
-        incast_span: 5_000_000,
+        incast_span: 15_000_000,
     };
 
     /// What the evaluation shows.

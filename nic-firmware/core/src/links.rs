@@ -511,6 +511,7 @@ impl<S: Storage> Links<S> {
             peer.sequence = Sequence::new(window, offer.first);
             if peer.lossy {
                 peer.resend.congestion = Congestion::of(window.into(), &env.config.timers);
+                peer.resend.makes_room();
                 let messages = peer.resend.congestion.window();
                 peer.credits.fits_wire(messages);
             }

@@ -344,7 +344,7 @@ mod tests {
     fn frames_to_one_node_queue_in_the_switch_and_the_last_are_lost() {
         let mut fabric = fabric();
         assert!(!fabric.has_switch());
-        fabric.set_switch(2_000);
+        fabric.set_switch(2_500);
         let mut leaves = |now, to| fabric.leaves_switch(Nanos(now), NodeId(to), 1_000);
         for after in [500, 1_501, 2_502] {
             assert_eq!(leaves(500, 0), Some(Nanos(after)));

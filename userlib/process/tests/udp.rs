@@ -116,6 +116,14 @@ fn what_a_network_loses_doubles_delays_and_spoils_is_made_good() {
     assert!(again > 0);
 }
 
+/// How many requests of a node to another one may be on the wire.
+fn on_the_wire(node: NodeId, to: NodeId) -> u64 {
+    use netvm_process::soft::report::{self, Section};
+    let links = report::all(&format!("#{node}"), Section::Links, Instant::now() + PATIENCE).unwrap();
+    let link = links.iter().find(|link| link.number == u32::from(to.0));
+    link.and_then(|link| link.count("congestion_window")).unwrap()
+}
+
 /// Of what is not acknowledged a port has half of the link's window, and the link's window is the smaller one.
 #[test]
 fn as_much_is_on_its_way_as_the_smaller_window_allows() {
@@ -131,7 +139,15 @@ fn as_much_is_on_its_way_as_the_smaller_window_allows() {
         .unwrap();
     let port = Port::open(&client.node(), PortConfig::default()).unwrap();
     let remote = import(&port, to);
-    port.flush_remote(to).unwrap();
+    // The wire must have room for as many, too: that grows as it is used up.
+    let begin = Instant::now();
+    while on_the_wire(client.number(), to) < 128 {
+        assert!(begin.elapsed() < PATIENCE, "the congestion window stays small");
+        for word in 0..160u64 {
+            remote.write(8 * word, &0u64.to_le_bytes()[..]).post().unwrap();
+        }
+        port.flush_remote(to).unwrap();
+    }
     let before = client.stats().counters;
     relay.cut(true);
     for word in 0..160u64 {

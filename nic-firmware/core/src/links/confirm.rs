@@ -55,6 +55,7 @@ impl<S: Storage> Links<S> {
         let received = lane.count;
         let size = peer.credits.size();
         let congested = resend.hears(now, receipt, size, &config.timers);
+        resend.makes_room();
         let window = resend.congestion.window();
         peer.credits.fits_wire(window);
         let out = resend.requests_out(next);
@@ -93,6 +94,7 @@ impl<S: Storage> Links<S> {
         }
         (resend.requests, resend.answers) = (next, resend.next_answer);
         resend.beyond = 0;
+        resend.makes_room();
         (resend.fresh_requests, resend.fresh_answers) = (next, resend.next_answer);
     }
 }

@@ -90,18 +90,22 @@ impl Congestion {
     }
 
     /// A message could leave, and so many others are on the wire. Whether there is room for it.
-    #[inline(always)]
     pub(super) fn has_room(&mut self, out: u32) -> bool {
-        let window = self.window();
-        let room = out < window;
-        if 2 * out >= window {
-            self.marks |= if room {
-                Marks::HALF_USED
-            } else {
-                Marks::HALF_USED.union(Marks::USED_UP)
-            };
+        if out < self.half() {
+            return true;
         }
+        let room = out < self.window();
+        self.marks |= if room {
+            Marks::HALF_USED
+        } else {
+            Marks::HALF_USED.union(Marks::USED_UP)
+        };
         room
+    }
+
+    /// Messages that are less than half of the window: for them there is room, and they are not taken note of.
+    pub(super) const fn half(&self) -> u32 {
+        self.window().div_ceil(2)
     }
 
     /// A message is lost.
@@ -110,7 +114,10 @@ impl Congestion {
     }
 
     /// Nothing has come back for long: it is begun anew, with one message.
-    pub(super) fn hears_nothing(&mut self) {
+    pub(super) fn hears_nothing(&mut self, timers: &Timers) {
+        if timers.queueing == Nanos::MAX {
+            return;
+        }
         *self = Self {
             window: MESSAGE,
             ..Self::new()
@@ -258,6 +265,7 @@ mod tests {
         let mut links = [Congestion::of(64, &way.timers)];
         for _ in 0..5 {
             way.round(&mut links);
+            links[0].hears_nothing(&way.timers);
             assert_eq!(links[0].window(), 64);
         }
         way.timers = Timers::default();
@@ -368,7 +376,7 @@ mod tests {
         way.now += SILENCE;
         way.round(&mut links);
         assert_eq!(links[0].window(), u32::from(FIRST));
-        links[0].hears_nothing();
+        links[0].hears_nothing(&way.timers);
         assert_eq!(links[0].window(), 1);
     }
 }

@@ -112,7 +112,12 @@ impl<S: Storage> Way<'_, S> {
     /// Takes a window slot for a message that leaves at once. Gives its number.
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Option<Seq> {
-        if self.has_its_share() || !self.finds_room() || !self.reserve_copy() {
+        if self.has_its_share() {
+            return None;
+        }
+        // Where it takes a look to know, the message goes through the pipeline, which takes that look.
+        let next = self.peer.credits.next();
+        if self.peer.lossy && !(self.peer.resend.surely_has_room(next) && self.copies.reserve()) {
             return None;
         }
         let Some(seq) = self.peer.credits.take() else {
@@ -157,10 +162,10 @@ impl<S: Storage> Way<'_, S> {
 
 impl Peer {
     /// Whether fewer messages are on the wire than the congestion window allows.
-    #[inline]
+    #[inline(always)]
     fn has_room_on_wire(&mut self) -> bool {
-        let out = self.resend.requests_out(self.credits.next());
-        self.resend.congestion.has_room(out)
+        let next = self.credits.next();
+        self.resend.surely_has_room(next) || self.resend.has_room(next)
     }
 }
 

@@ -47,6 +47,8 @@ pub(super) struct Resend {
     pub(super) requests: Seq,
     /// Requests past it that have been received, too.
     pub(super) beyond: u16,
+    /// The lower half of a number: for all before it the wire has room, whatever comes back.
+    room_to: u16,
     /// The next answer's number, and the lowest that has not been received.
     pub(super) next_answer: Seq,
     pub(super) answers: Seq,
@@ -87,6 +89,7 @@ impl Resend {
             measured: Stamp(0),
             requests: first,
             beyond: 0,
+            room_to: first.0 as u16,
             next_answer: first,
             answers: first,
             fresh_requests: first,
@@ -112,6 +115,26 @@ impl Resend {
     #[inline]
     pub(super) const fn requests_out(&self, next: Seq) -> u32 {
         next.since(self.requests).saturating_sub(self.beyond as u32)
+    }
+
+    /// Whether the wire has room for the request of this number, as one subtraction tells.
+    #[inline(always)]
+    pub(super) const fn surely_has_room(&self, next: Seq) -> bool {
+        self.room_to.wrapping_sub(next.0 as u16) as i16 > 0
+    }
+
+    /// Whether it has, as the congestion window tells.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn has_room(&mut self, next: Seq) -> bool {
+        let out = self.requests_out(next);
+        self.congestion.has_room(out)
+    }
+
+    /// The congestion window has changed, or what has been received.
+    pub(super) fn makes_room(&mut self) {
+        let surely = u32::from(self.beyond) + self.congestion.half();
+        self.room_to = self.requests.plus(surely).0 as u16;
     }
 
     /// Answers that have left and are not known to have been received, up to the last.
@@ -468,7 +491,8 @@ impl<S: Storage> Links<S> {
             let resend = &mut peer.resend;
             (resend.waits, resend.since) = (resend.waits.saturating_add(1), now);
             if resend.waits == AT_ONCE {
-                resend.congestion.hears_nothing();
+                resend.congestion.hears_nothing(&env.config.timers);
+                resend.makes_room();
             }
         }
         env.counters.tail_probes += 1;

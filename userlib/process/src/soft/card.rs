@@ -186,7 +186,10 @@ mod tests {
 
     #[test]
     fn a_peer_is_lost_after_the_time_that_was_chosen() {
-        let usual = netvm_soft::Timers::default();
+        let usual = netvm_soft::Timers {
+            queueing: SOFT_QUEUEING,
+            ..netvm_soft::Timers::default()
+        };
         assert_eq!(timers(true, None), usual);
         for millis in [200, 500, 3_200, 3_300, 10_000, 12_100, 60_000, 600_000] {
             let chosen = timers(true, Some(Duration::from_millis(millis)));
