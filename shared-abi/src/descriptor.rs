@@ -51,6 +51,8 @@ opcodes! {
     Read = 2,
     /// Answer when everything earlier from this port to that node has landed.
     FlushRemote = 3,
+    /// End when that node's card has received everything earlier from this port. Nothing leaves for it but a question.
+    FlushReceived = 4,
     /// Atomic: set to `operand` if zero; reply is the old value.
     TestAndSet = 16,
     /// Atomic: add `operand`, wrapping; reply is the old value.

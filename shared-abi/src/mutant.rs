@@ -151,6 +151,8 @@ pub enum Mutant {
     GreetingEndsLife = 104,
     /// P4: past a message that waits for its host, a message does not wait for its own stream either.
     TurnNotWaitedFor = 105,
+    /// P2: what has left counts as received.
+    ReceivedUnasked = 106,
 }
 
 /// Whether this process runs `mutant`.

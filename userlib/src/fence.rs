@@ -16,6 +16,15 @@ use netvm_abi::port_area::{READS_DONE, Reply, WRITES_DONE};
 use netvm_abi::words::SharedWords;
 use netvm_abi::{NodeId, OpId, PortId, Status, VirtAddr, WordIndex};
 
+/// How far something that was sent has to have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// The other node's card has it.
+    Received,
+    /// It lies in memory there.
+    Landed,
+}
+
 /// What the fence words hold.
 #[derive(Debug)]
 pub(crate) struct Fences {
@@ -197,7 +206,19 @@ impl PortInner {
     /// Posts a remote flush and waits for its record.
     pub(crate) fn await_flush(&self, node: NodeId) -> Result<(Posted, Reply)> {
         let before = self.poster().queue.commands();
-        let posted = self.post_flush(node)?;
+        let posted = self.post_flush(node, Until::Landed)?;
+        let reply = self.await_reply(&posted, |poster, reply| {
+            poster.failures.stream(node).settled(before);
+            // The error records first: they say more.
+            poster.failures.drain(&self.area, &self.block);
+            let refused = OpId((reply.value >> 32) as u32);
+            poster.failures.flushed(node, posted.epoch, refused);
+        })?;
+        Ok((posted, reply))
+    }
+
+    /// Waits for the record of a flush. `take` sees it in the same step in which the poster lets go of it.
+    fn await_reply(&self, posted: &Posted, take: impl Fn(&mut Poster, &Reply)) -> Result<Reply> {
         let mut rounds = 0;
         loop {
             let mut dropped = Vec::new();
@@ -206,11 +227,7 @@ impl PortInner {
                 poster.harvest(self, &mut dropped);
                 let reply = poster.replies.take_result(posted.op);
                 if let Some(reply) = &reply {
-                    poster.failures.stream(node).settled(before);
-                    // The error records first: they say more.
-                    poster.failures.drain(&self.area, &self.block);
-                    let refused = OpId((reply.value >> 32) as u32);
-                    poster.failures.flushed(node, posted.epoch, refused);
+                    take(&mut poster, reply);
                 }
                 // Any end is worth another look. Reads and flushes end in any order, and one to a node that does not
                 // answer must not hold this one up.
@@ -218,7 +235,7 @@ impl PortInner {
             };
             drop(dropped);
             if let Some(reply) = reply {
-                return Ok((posted, reply));
+                return Ok(reply);
             }
             if rounds > 0 {
                 // As in `wait_reads`: counted, and its record is not here.
@@ -242,6 +259,23 @@ impl PortInner {
         self.tell(landed)
     }
 
+    /// Waits until everything sent to `node` has been received there, or has failed, and reports what has failed so far.
+    pub(crate) fn flush_received(&self, node: NodeId) -> Result<()> {
+        self.check_node(node)?;
+        let posted = self.post_flush(node, Until::Received)?;
+        let reply = self.await_reply(&posted, |_, _| ())?;
+        let mut poster = self.poster();
+        poster.failures.drain(&self.area, &self.block);
+        // What has failed says more than that this wait has.
+        poster.failures.take(Some(node))?;
+        if reply.status == Status::Ok {
+            return Ok(());
+        }
+        Err(poster
+            .failures
+            .report_flush(unanswered(node, &posted, reply.status, posted.op)))
+    }
+
     /// As [`settle`](Self::settle), for a caller that [tells](Self::tell) later, or leaves it to the next call.
     pub(crate) fn land(&self, node: NodeId) -> Result<Landed> {
         let (posted, reply) = self.await_flush(node)?;
@@ -255,18 +289,8 @@ impl PortInner {
             0 => posted.op,
             op => OpId(op),
         };
-        let known = poster.failures.known(op).unwrap_or(Known {
-            failure: Failure {
-                op,
-                status: reply.status,
-                node,
-                port: PortId(0),
-                address: VirtAddr(0),
-                others: 0,
-            },
-            epoch: posted.epoch,
-            write: op != posted.op,
-        });
+        let known = poster.failures.known(op);
+        let known = known.unwrap_or_else(|| unanswered(node, &posted, reply.status, op));
         let lost = Some(known);
         Ok(Landed { node, lost })
     }
@@ -292,6 +316,22 @@ impl PortInner {
             }
         }
         told
+    }
+}
+
+/// What a flush says of itself, or of an operation before it, where no record says more.
+const fn unanswered(node: NodeId, flush: &Posted, status: Status, op: OpId) -> Known {
+    Known {
+        failure: Failure {
+            op,
+            status,
+            node,
+            port: PortId(0),
+            address: VirtAddr(0),
+            others: 0,
+        },
+        epoch: flush.epoch,
+        write: op.0 != flush.op.0,
     }
 }
 

@@ -9,7 +9,7 @@
 //! | use theirs | [`Port::import`], [`RemoteSegment`] |
 //! | change their words atomically | [`RemoteSegment::word64`], [`RemoteSegment::atomic`] |
 //! | write and read | [`RemoteSegment::write`], [`RemoteSegment::read`] |
-//! | know when it is done here, or there | [`Port::flush`], [`Port::flush_remote`] |
+//! | know when it is done here, received there, or landed there | [`Port::flush`], [`Port::flush_received`], [`Port::flush_remote`] |
 //! | be told | [`Notification`], [`NotificationQueue`] |
 //! | send and receive messages | [`Sender`], [`Receiver`], [`ReceiverSet`] |
 //! | ... from many to one queue | [`SharedSender`], [`SharedReceiver`] |

@@ -437,6 +437,19 @@ impl Port {
         self.inner.flush(true, true)
     }
 
+    /// Returns when the card of `node` has received every earlier operation to it. From then on none needs anything of
+    /// this process, or of this node's copy of it. It takes one round trip at most, however many they were, and waits for no
+    /// page. That they have landed is another thing: see [`flush_remote`](Self::flush_remote). If this node dies, or its
+    /// link does, what waits there for a page or for an earlier operation is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] for an operation to `node` that failed and was not yet reported, or if the link to it is lost
+    /// meanwhile. An operation that has been received may still fail: [`flush_remote`](Self::flush_remote) tells.
+    /// [`Error::NoSuchNode`], [`Error::PortClosed`], [`Error::PortEnded`].
+    pub fn flush_received(&self, node: NodeId) -> Result<()> {
+        self.inner.flush_received(node)
+    }
+
     /// Returns when every earlier write to `node` has landed there, at the cost of one round trip
     /// however many they were.
     ///

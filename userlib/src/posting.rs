@@ -1,6 +1,7 @@
 //! Posting: a call becomes command descriptors in the port's queue (thesis 5.2).
 
 use crate::error::{Error, Result};
+use crate::fence::Until;
 use crate::port::PortInner;
 use crate::poster::Poster;
 use crate::region::Region;
@@ -274,8 +275,8 @@ impl PortInner {
         Ok(posted)
     }
 
-    /// Posts a remote flush, whose record its poster will collect.
-    pub(crate) fn post_flush(&self, node: NodeId) -> Result<Posted> {
+    /// Posts a flush of what was posted before it to a node, whose record its poster will collect.
+    pub(crate) fn post_flush(&self, node: NodeId, until: Until) -> Result<Posted> {
         let mut spins = 0;
         let mut dropped = Vec::new();
         let mut poster = self.poster();
@@ -286,8 +287,14 @@ impl PortInner {
             }
         };
         let command = Command {
-            opcode: Opcode::FlushRemote,
-            flags: CommandFlags::ORDERED,
+            opcode: match until {
+                Until::Received => Opcode::FlushReceived,
+                Until::Landed => Opcode::FlushRemote,
+            },
+            flags: match until {
+                Until::Received => CommandFlags::empty(),
+                Until::Landed => CommandFlags::ORDERED,
+            },
             node,
             op: poster.next_op(),
             reply: slot,
@@ -297,7 +304,10 @@ impl PortInner {
         poster.queue.post(&self.block, &command.encode(), &[]);
         poster.round_trips += 1;
         poster.await_reply(&command, command.op, None);
-        poster.stats.remote_flushes += 1;
+        match until {
+            Until::Received => poster.stats.received_flushes += 1,
+            Until::Landed => poster.stats.remote_flushes += 1,
+        }
         let posted = Posted {
             op: command.op,
             epoch: command.epoch,

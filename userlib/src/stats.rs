@@ -16,6 +16,8 @@ pub struct PortStats {
     pub read_messages: u64,
     /// Remote flushes posted.
     pub remote_flushes: u64,
+    /// Waits posted for what the other card has received.
+    pub received_flushes: u64,
     /// Atomics posted.
     pub atomics: u64,
     /// Bytes that travelled inside of descriptors.

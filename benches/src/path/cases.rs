@@ -462,7 +462,7 @@ pub fn steps(profile: &Profile) -> Result<Vec<Step>> {
             "fetched_4096",
             "NIC: source DMA done to frame, 4 KiB",
             count("case_bulk", "probe_done")?,
-            Some(453.0),
+            Some(456.0),
         ),
         step(
             "frame_8",

@@ -41,6 +41,8 @@ counters! {
     reads_sent,
     /// Flushes sent.
     flushes_sent,
+    /// Waits for what another card has received.
+    receipts_awaited,
     /// Atomics sent.
     atomics_sent,
     /// Control messages sent.

@@ -88,7 +88,11 @@ pub(crate) fn plan(config: &Config, generation: Generation, command: &RawCommand
     }
     let message = match command.opcode() {
         Opcode::Read => read_command(config, command.remote(), command.local(), command.len(), flags)?,
-        Opcode::FlushRemote => flush_command(command.len(), flags, owner)?,
+        Opcode::FlushRemote => flush_command(command.len(), flags | MessageFlags::ORDERED, owner)?,
+        Opcode::FlushReceived => {
+            let message = flush_command(command.len(), MessageFlags::empty(), owner)?;
+            return Ok((message, Source::NoMessage));
+        }
         _ => atomic_command(command, flags)?,
     };
     Ok((message, Source::Nothing))
@@ -165,7 +169,7 @@ fn read_command(
     Ok(request(body, flags))
 }
 
-/// A flush: waits at the receiver until everything earlier of this port has landed.
+/// A flush: waits at the receiver until everything earlier of this port has landed, or here until it has been received.
 #[inline]
 fn flush_command(len: ByteLen, flags: MessageFlags, owner: Owner) -> Result<Message, Status> {
     if len.0 != 0 {
@@ -175,7 +179,7 @@ fn flush_command(len: ByteLen, flags: MessageFlags, owner: Owner) -> Result<Mess
         ticket: NO_TICKET,
         owner,
     };
-    Ok(request(body, flags | MessageFlags::ORDERED))
+    Ok(request(body, flags))
 }
 
 /// An atomic: everything that the other side needs is in the header.
@@ -249,7 +253,7 @@ const fn kind_of(opcode: Opcode) -> Kind {
     match opcode {
         Opcode::Write => Kind::Write,
         Opcode::Read => Kind::ReadRequest,
-        Opcode::FlushRemote => Kind::Flush,
+        Opcode::FlushRemote | Opcode::FlushReceived => Kind::Flush,
         _ => Kind::AtomicRequest,
     }
 }

@@ -14,6 +14,7 @@ mod leave;
 mod links;
 mod overtake;
 mod reads;
+mod receipts;
 mod receive;
 mod replies;
 mod send;

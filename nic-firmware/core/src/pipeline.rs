@@ -21,6 +21,8 @@ pub(crate) enum Source {
     Descriptor,
     /// A page of the port (at the entry's local address), through a staging buffer.
     Page,
+    /// Nothing leaves: the command waits for what the other card has received.
+    NoMessage,
 }
 
 /// How far an entry is.
@@ -32,6 +34,8 @@ pub(crate) enum Stage {
     Filling,
     /// It may leave.
     Ready,
+    /// It does not leave: at its turn it asks what the other card has received.
+    Asking,
     /// It will not leave.
     Failed(Status),
 }
@@ -65,6 +69,11 @@ impl Entry {
         staging: None,
         stalled: false,
     };
+
+    /// Whether it has a window slot of its destination.
+    pub(crate) fn has_credit(&self) -> bool {
+        self.session.0 != 0 && self.source != Source::NoMessage
+    }
 
     /// Whether it counts as a write.
     #[inline]
@@ -228,7 +237,10 @@ impl Pipeline {
     /// Whether the entry at the head waits for nothing any more.
     #[inline]
     pub(crate) fn head_may_leave(&self) -> bool {
-        matches!(self.head_stage(), Some(Stage::Ready | Stage::Failed(_)))
+        matches!(
+            self.head_stage(),
+            Some(Stage::Ready | Stage::Asking | Stage::Failed(_))
+        )
     }
 
     /// Gives the next entry to a command that has been copied.

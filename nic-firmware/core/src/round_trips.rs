@@ -28,6 +28,8 @@ pub(crate) enum RoundTripKind {
     Read,
     /// That everything earlier has landed.
     Flush,
+    /// That everything earlier has been received. No message asks for it, and no answer names it.
+    Received,
     /// An atomic operation.
     Atomic,
 }
@@ -190,6 +192,11 @@ impl RoundTrip {
         }
     }
 
+    /// Whether it waits until a node has received something.
+    fn awaits_receipt(&self) -> bool {
+        self.kind == RoundTripKind::Received && self.state == State::Asked
+    }
+
     /// Whether an answer of `node` is awaited.
     fn asks(&self, node: NodeId) -> bool {
         self.state == State::Asked && self.node == node
@@ -200,6 +207,8 @@ impl RoundTrip {
 pub(crate) struct RoundTrips<S: Storage> {
     table: S::Table<RoundTrip>,
     free: Fifo,
+    /// Some may wait until a node has received something.
+    receipts: bool,
 }
 
 impl<S: Storage> RoundTrips<S> {
@@ -209,7 +218,11 @@ impl<S: Storage> RoundTrips<S> {
             let link = BounceUse::Reply(ReadSlot(read)).id(&env.config.geometry);
             free.push(&mut env.lines, link.0);
         }
-        Self { table, free }
+        Self {
+            table,
+            free,
+            receipts: false,
+        }
     }
 
     /// Slots that are not free.
@@ -280,6 +293,40 @@ impl<S: Storage> RoundTrips<S> {
         if let Some(read) = self.get_mut(slot) {
             *read.issue(header, slot, local, counters) += 1;
         }
+    }
+
+    /// A port's command waits until its node has received everything before `next`.
+    #[cold]
+    pub(crate) fn await_receipt(&mut self, command: &OwnHeader, slot: ReadSlot, next: Seq) {
+        let Some(read) = self.get_mut(slot) else {
+            return;
+        };
+        read.state = State::Asked;
+        read.kind = RoundTripKind::Received;
+        read.node = command.destination();
+        read.op = command.op();
+        read.reply = command.reply();
+        read.epoch = command.epoch();
+        // The last number that is waited for.
+        read.seq = next.plus(u32::MAX);
+        self.receipts = true;
+    }
+
+    /// Whether anything may wait until some node has received it.
+    #[inline]
+    pub(crate) const fn await_receipts(&self) -> bool {
+        self.receipts
+    }
+
+    /// Finds out whether anything still does. A link that ends takes its waits with it without a word here.
+    pub(crate) fn look_for_receipts(&mut self) {
+        self.receipts = self.table.iter().any(RoundTrip::awaits_receipt);
+    }
+
+    /// Whether the wait in a slot is over: it is for a node that has received everything before `next`.
+    pub(crate) fn is_received(&self, slot: ReadSlot, node: NodeId, next: Seq) -> bool {
+        self.get(slot)
+            .is_some_and(|read| read.awaits_receipt() && read.node == node && next.is_after(read.seq))
     }
 
     /// Whether an answer is the one that a slot waits for.

@@ -19,7 +19,7 @@ type Scenario = fn() -> Vec<Counters>;
 const TABLE: &[(Scenario, &str)] = &[
     (
         traffic,
-        "commands messages_sent bytes_sent inline_sent staged_sent reads_sent flushes_sent frames \
+        "commands messages_sent bytes_sent inline_sent staged_sent reads_sent flushes_sent receipts_awaited frames \
          messages_received messages_landed bytes_received zero_copy bounced_not_found bounces_ended \
          ordered_parked reads_served read_replies flush_replies flushes_served source_misses \
          source_retries acks_sent acks_received notifications_delivered notifications_coalesced \
@@ -231,6 +231,13 @@ fn traffic() -> Vec<Counters> {
         Command {
             opcode: Opcode::FlushRemote,
             ..write(5, 0, 0, 0)
+        },
+    );
+    post(
+        &mut world,
+        Command {
+            opcode: Opcode::FlushReceived,
+            ..write(6, 0, 0, 0)
         },
     );
     world.nodes[0].set_bar_word(1, bar_port::WRITE_FENCE, 3);

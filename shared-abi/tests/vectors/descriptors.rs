@@ -81,6 +81,18 @@ fn descriptors() {
             vec![],
         ),
         (
+            "flush_received",
+            Command {
+                opcode: Opcode::FlushReceived,
+                node: NodeId(3),
+                op: OpId(82),
+                reply: ReplySlot(14),
+                epoch: Epoch(1),
+                ..Command::default()
+            },
+            vec![],
+        ),
+        (
             "compare_swap",
             Command {
                 opcode: Opcode::CompareSwap,

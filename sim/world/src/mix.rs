@@ -315,6 +315,7 @@ impl Writer<'_> {
         match self.env.dice.below(4) {
             0 => self.port.flush_writes()?,
             1 => self.port.flush()?,
+            2 => self.port.flush_received(to)?,
             _ => {}
         }
         self.port.flush_remote(to)?;

@@ -149,6 +149,7 @@ fn every_mutant_is_caught_by_its_checker() {
         (Mutant::HeldEnded, Promise::P2),
         (Mutant::GreetingEndsLife, Promise::P2),
         (Mutant::TurnNotWaitedFor, Promise::P4),
+        (Mutant::ReceivedUnasked, Promise::P2),
     ];
     let mut survivors = Vec::new();
     for (broken, promise) in cases {

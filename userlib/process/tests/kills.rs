@@ -234,7 +234,7 @@ fn a_kill_at_any_instruction_leaves_nothing_over_udp() {
 
 const LEFT: u64 = 3000;
 
-/// Posts much and ends, without waiting for any of it.
+/// Posts much and ends, without waiting for more of it than that the other side has received it.
 fn leaver() {
     let how = told("NETVM_HOW");
     let name = told("NETVM_PEER");
@@ -256,6 +256,11 @@ fn leaver() {
         "drops" => {}
         "exits" => std::process::exit(0),
         "forgets" => std::mem::forget((node, port, remote, source)),
+        "dies" => {
+            port.flush_received(peer).unwrap();
+            // SAFETY: it ends this process, and touches no memory.
+            unsafe { libc::raise(libc::SIGKILL) };
+        }
         other => panic!("no way to end: {other}"),
     }
 }
@@ -268,7 +273,11 @@ fn leave(server: &Server, name: &str, how: &str, number: u16) {
         ("NETVM_PEER", name),
         ("NETVM_NUMBER", &number),
     ];
-    Player::start("leaver", &told).end();
+    let leaver = Player::start("leaver", &told);
+    match how {
+        "dies" => leaver.dies(),
+        _ => leaver.end(),
+    }
     // It is gone. What is in the ring or in the socket is still received.
     let arrived = server.port.notification(1).unwrap();
     let all = arrived.wait(Duration::from_secs(5));
@@ -316,15 +325,15 @@ fn what_was_posted_before_a_port_is_closed_arrives() {
 }
 
 #[test]
-fn what_was_posted_before_a_normal_exit_arrives() {
+fn what_was_posted_before_a_normal_exit_or_received_before_a_kill_arrives() {
     let server = Server::start(FIRST + 20, false);
-    for how in ["drops", "exits", "forgets"] {
+    for how in ["drops", "exits", "forgets", "dies"] {
         leave(&server, &server.name(), how, FIRST + 21);
     }
 }
 
 #[test]
-fn what_was_posted_before_a_normal_exit_arrives_over_a_network_that_loses() {
+fn what_was_posted_before_a_normal_exit_or_received_before_a_kill_arrives_over_a_network_that_loses() {
     let server = Server::start(FIRST + 22, true);
     let faults = Faults {
         lost: 50,
@@ -335,7 +344,7 @@ fn what_was_posted_before_a_normal_exit_arrives_over_a_network_that_loses() {
     };
     let to = server.node.udp_address().unwrap();
     let relay = Relay::start("127.0.0.1:0".parse().unwrap(), to, faults, 3).unwrap();
-    for (at, how) in ["drops", "exits", "forgets"].into_iter().enumerate() {
+    for (at, how) in ["drops", "exits", "forgets", "dies"].into_iter().enumerate() {
         let number = FIRST + 23 + at as u16;
         leave(&server, &format!("udp://{}", relay.address()), how, number);
     }

@@ -205,6 +205,17 @@ impl<S: Storage> Links<S> {
             .is_some_and(|peer| peer.is_alive() && (peer.sequence.ack_useful() || peer.arrivals.has_news()))
     }
 
+    /// What a peer is known to have received, all before the first number, and the number that leaves next.
+    pub(crate) fn sent_to(&self, id: NodeId) -> Option<(Seq, Seq)> {
+        let peer = self.get(id)?;
+        let received = if peer.lossy {
+            peer.resend.requests
+        } else {
+            peer.credits.acked()
+        };
+        Some((received, peer.credits.next()))
+    }
+
     /// What a peer whose link is alive has acknowledged.
     pub(crate) fn acked_of_living(&self, id: NodeId) -> Option<Seq> {
         let peer = self.get(id).filter(|peer| peer.is_alive())?;

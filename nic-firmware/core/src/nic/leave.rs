@@ -64,7 +64,7 @@ impl<S: Storage> Nic<S> {
                     true
                 }
             },
-            Some(Stage::Failed(_)) => {
+            Some(Stage::Asking | Stage::Failed(_)) => {
                 self.send_all(p, now, id);
                 true
             }
@@ -82,6 +82,7 @@ impl<S: Storage> Nic<S> {
                         break;
                     }
                 }
+                Stage::Asking => self.await_receipt(p, now, id),
                 Stage::Failed(status) => self.give_up(p, id, status),
                 Stage::Wanting | Stage::Filling => break,
             }
@@ -195,7 +196,7 @@ impl<S: Storage> Nic<S> {
 
     /// Ends the entry at the head of the pipeline with an error.
     #[cold]
-    fn give_up<P: Platform>(&mut self, p: &mut P, id: PortId, status: Status) {
+    pub(super) fn give_up<P: Platform>(&mut self, p: &mut P, id: PortId, status: Status) {
         let Some(entry) = self.take_head(id) else {
             return;
         };
@@ -272,7 +273,7 @@ impl<S: Storage> Nic<S> {
 
     /// Gives back what an entry holds.
     pub(super) fn release_entry(&mut self, id: PortId, entry: Entry) {
-        if entry.session.0 != 0 {
+        if entry.has_credit() {
             self.links
                 .return_credit(&self.env.config, entry.header.destination(), id, entry.session);
             self.ports.stir();

@@ -64,13 +64,19 @@ impl<S: Storage> Nic<S> {
     ) {
         let honest = self.links.acknowledged(&mut self.env, id, seq);
         self.ports.stir();
-        if !honest || !self.links.get(id).is_some_and(Peer::is_lossy) {
+        if !honest {
             return;
         }
         // What has ended has been received, whatever the receipt says: its number may come again.
         let mut receipt = *receipt;
         if seq.is_after(receipt.requests.next) {
             receipt.requests = Received::before(seq);
+        }
+        if self.round_trips.await_receipts() {
+            self.node_has_received(p, id, receipt.requests.next);
+        }
+        if !self.links.get(id).is_some_and(Peer::is_lossy) {
+            return;
         }
         self.receipt_arrives(p, now, id, &receipt);
     }

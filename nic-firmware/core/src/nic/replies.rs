@@ -122,7 +122,7 @@ impl<S: Storage> Nic<S> {
     }
 
     /// A round trip is over: first its port is told, then the counter moves.
-    fn end_round_trip<P: Platform>(
+    pub(super) fn end_round_trip<P: Platform>(
         &mut self,
         p: &mut P,
         slot: ReadSlot,

@@ -209,7 +209,8 @@ impl<S: Storage> Nic<S> {
             // together get few of them, and one each.
             let patient = !awaits_host || peer.reserved() < peer.window() / 4;
             let life = peer.life();
-            if !patient || !way.reserve() {
+            // What sends no message takes no slot: it has not to wait for what has landed.
+            if entry.source != Source::NoMessage && (!patient || !way.reserve()) {
                 return self.stall(id, index, |c| &mut c.credit_stalls);
             }
             entry.session = life;
@@ -244,7 +245,10 @@ impl<S: Storage> Nic<S> {
         };
         if source != Source::Page {
             if let Some(entry) = port.pipeline.entry(index) {
-                entry.stage = Stage::Ready;
+                entry.stage = match source {
+                    Source::NoMessage => Stage::Asking,
+                    _ => Stage::Ready,
+                };
             }
             return true;
         }

@@ -27,6 +27,8 @@ pub(crate) const WRITE: u8 = 1;
 pub(crate) const READ_REQUEST: u8 = 2;
 pub(crate) const ATOMIC_REQUEST: u8 = 3;
 pub(crate) const FLUSH: u8 = 4;
+/// Opcode of the command that waits for what has been received.
+const FLUSH_RECEIVED: u8 = 4;
 pub(crate) const CONTROL: u8 = 5;
 pub(crate) const READ_REPLY: u8 = 16;
 pub(crate) const ATOMIC_REPLY: u8 = 17;
@@ -192,6 +194,11 @@ impl Posted {
     /// Whether it is a write: alone of its kind, nothing is told of its end if it succeeds.
     pub(crate) const fn is_write(&self) -> bool {
         self.kind() == WRITE
+    }
+
+    /// Whether it sends nothing, and ends when its node has received what left before it.
+    pub(crate) const fn awaits_receipt(&self) -> bool {
+        self.opcode == FLUSH_RECEIVED
     }
 
     /// Whether it is held back behind one of its stream that has failed.

@@ -128,6 +128,7 @@ cases! {
     order::one_shot_order, 2, Nothing, "one-shot notifications in issue order";
     order::ordered_flag, 2, Nothing, "an ordered word lands after all earlier data";
     order::flush_remote, 3, Nothing, "after a remote flush a third node reads what was written";
+    order::flush_received, 2, Nothing, "what the other card has received lands";
     order::import_ends, 2, Nothing, "an import that ends takes no write with it";
     order::fenced_reuse, 2, Nothing, "a source may change after a fence";
     notifications::event_counts, 2, Nothing, "signals are counted, none lost or doubled";

@@ -230,6 +230,40 @@ pub(super) fn flush_remote(env: &Env) -> Outcome {
     worse(worse(mine, target.join()), reader.join())
 }
 
+/// What the other side has received lands: each third time a remote flush says so, and at the end a signal.
+pub(super) fn flush_received(env: &Env) -> Outcome {
+    const LEN: u64 = 4096 + 512;
+    let rounds = u64::from(env.scaled(12));
+    env.pair(
+        move |side| {
+            let memory = side.share("copies", LEN * rounds)?;
+            side.take_signal(DONE)?;
+            for round in 0..rounds {
+                pattern::check(&memory, round * LEN, round, 0, LEN, "written and received")?;
+            }
+            Ok(())
+        },
+        move |side| {
+            let copies = side.import_peer("copies")?;
+            for round in 0..rounds {
+                let bytes = pattern::bytes(round, 0, LEN as usize);
+                copies.write(round * LEN, &bytes).post()?;
+                side.flush_received(side.peer())?;
+                if round % 3 == 0 {
+                    side.flush_peer()?;
+                    let mut back = vec![0; LEN as usize];
+                    copies.read(round * LEN, &mut back).call()?;
+                    pattern::same(&back, &bytes, 0, "received, then landed")?;
+                }
+            }
+            let waited = side.stats().received_flushes;
+            right!(waited == rounds, "{waited} waits were counted, of {rounds}");
+            copies.notify(DONE)?;
+            side.flush_peer()
+        },
+    )
+}
+
 pub(super) fn fenced_reuse(env: &Env) -> Outcome {
     const LEN: u64 = 4096 + 512;
     let rounds = u64::from(env.scaled(16));

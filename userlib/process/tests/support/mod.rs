@@ -6,6 +6,7 @@ pub(crate) mod adopt;
 pub(crate) mod tap;
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -102,6 +103,14 @@ impl Player {
     pub(crate) fn end(mut self) {
         drop(self.input.take());
         assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Player {
+    /// Waits until it has killed itself.
+    pub(crate) fn dies(mut self) {
+        let ended = self.child.wait().unwrap();
+        assert_eq!(ended.signal(), Some(libc::SIGKILL), "{ended}");
     }
 }
 

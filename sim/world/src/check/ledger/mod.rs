@@ -125,6 +125,11 @@ impl Ledger {
         (entries * size_of::<lane::Entry>() + self.lanes.len() * size_of::<Lane>()) as u64
     }
 
+    /// The number of the next message that leaves on a lane.
+    pub(in crate::check) fn next_seq(&self, lane: Direction) -> u32 {
+        self.lanes.get(&lane).map_or(0, Lane::next_seq)
+    }
+
     /// Takes in a fact.
     pub(in crate::check) fn see(&mut self, now: Nanos, fact: &Seen) -> Vec<News> {
         let mut news = Vec::new();

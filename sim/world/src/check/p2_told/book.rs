@@ -48,6 +48,14 @@ pub(super) struct Trip {
     pub(super) answer: Option<Answer>,
 }
 
+/// A command that ends when its node has received what left before it. Its turn has come.
+#[derive(Clone, Copy)]
+pub(super) struct Wait {
+    pub(super) command: Posted,
+    /// Of the messages to that node so many had left.
+    pub(super) next: u32,
+}
+
 /// What is known of the operations of a port's present owner.
 #[derive(Default)]
 pub(super) struct Book {
@@ -58,6 +66,7 @@ pub(super) struct Book {
     /// Commands that were passed by, since when. What is held back may fail by itself before that, and is told of then.
     pub(super) passed: Vec<(Nanos, Posted)>,
     pub(super) trips: BTreeMap<Asked, Trip>,
+    pub(super) waits: Vec<Wait>,
     pub(super) owed: Vec<Owed>,
     /// Messages of which an error has come.
     pub(super) heard: BTreeSet<Asked>,
@@ -84,9 +93,23 @@ impl Book {
         self.counts[Counts::Reads as usize] += 1;
     }
 
+    /// The command at this place leaves: what stands before it has had its turn. Of those that wait for what has been
+    /// received, `next` gives the number that their node's next message had then.
+    pub(super) fn overtakes_waits(&mut self, place: usize, next: impl Fn(u16) -> u32) {
+        for command in self.queue.iter().take(place) {
+            if command.awaits_receipt() {
+                let (command, next) = (*command, next(command.node));
+                self.waits.push(Wait { command, next });
+            }
+        }
+    }
+
     /// A command is over, and those before it: what is told of them may come from the card's store buffer a little later.
     pub(super) fn pass(&mut self, now: Nanos, place: usize) {
-        let before = self.queue.drain(..place);
+        let before = self
+            .queue
+            .drain(..place)
+            .filter(|command| !command.awaits_receipt());
         self.passed.extend(before.map(|command| (now, command)));
         self.queue.pop_front();
         let surplus = self.passed.len().saturating_sub(KEPT);
@@ -108,6 +131,20 @@ impl Book {
         let command = self.queue[place];
         self.pass(now, place);
         Some(command)
+    }
+
+    /// A command has ended that waits for what has been received. If nothing has left after it, its turn has come by now.
+    pub(super) fn wait_ends(&mut self, now: Nanos, op: u32, next: impl Fn(u16) -> u32) -> Option<Wait> {
+        if let Some(place) = self.waits.iter().position(|wait| wait.command.op == op) {
+            return Some(self.waits.remove(place));
+        }
+        let is_it = |command: &Posted| command.op == op && command.awaits_receipt();
+        let place = self.queue.iter().position(is_it)?;
+        let command = self.queue[place];
+        self.overtakes_waits(place, &next);
+        self.pass(now, place);
+        let next = next(command.node);
+        Some(Wait { command, next })
     }
 
     /// An operation has ended. A frame does not say which of equal atomics it is: if this one has left and has no answer, it

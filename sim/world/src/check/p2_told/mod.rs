@@ -13,13 +13,13 @@ mod book;
 #[cfg(test)]
 mod tests;
 
-use super::ledger::{Direction, Entry};
+use super::ledger::{Direction, Entry, Stage};
 use super::message::{
     ATOMIC_REPLY, ERROR, FLUSH_REPLY, HEAD, Message, NUMBERED, Posted, READ_REPLY, REGARDLESS,
 };
 use super::{Checker, Ledger, Limits, News, Promise, Verdict};
 use crate::seen::{Counts, Ending, Seen, Stored, digest};
-use book::{Answer, Book, Owed, Trip};
+use book::{Answer, Book, Owed, Trip, Wait};
 use netvm_abi::port_area::ErrorRecord;
 use netvm_abi::{Epoch, Nanos, NodeId, OpId, PortId, Status, VirtAddr};
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ impl Told {
     }
 
     /// A command has become a message. Of equal atomics it is the first of which nothing has been told.
-    fn left(&mut self, now: Nanos, (lane, entry): (Direction, &Entry)) {
+    fn left(&mut self, now: Nanos, (lane, entry): (Direction, &Entry), ledger: &Ledger) {
         let message = &entry.message;
         let at = (NodeId(message.source), PortId(message.source_port));
         let Some(book) = self.books.get_mut(&at) else {
@@ -74,6 +74,10 @@ impl Told {
             return;
         };
         let command = book.queue[place];
+        book.overtakes_waits(place, |node| match node {
+            node if node == lane.1 => message.seq,
+            node => ledger.next_seq((lane.0, node)),
+        });
         book.pass(now, place);
         if !command.is_write() {
             let trip = Trip {
@@ -215,7 +219,7 @@ impl Told {
     }
 
     /// A reply stands in its slot.
-    fn replied(&mut self, now: Nanos, at: At, slot: u16, words: &[u32; 8]) -> Verdict {
+    fn replied(&mut self, now: Nanos, at: At, slot: u16, words: &[u32; 8], ledger: &Ledger) -> Verdict {
         let Some(book) = self.books.get_mut(&at) else {
             return Ok(());
         };
@@ -253,6 +257,19 @@ impl Told {
                 Ok(())
             };
         }
+        if let Some(wait) = book.wait_ends(now, op, |node| ledger.next_seq((at.0.0, node))) {
+            book.trip_ends();
+            let missing = (status == 0).then(|| not_received(at, &wait, ledger)).flatten();
+            return if wait.command.reply != slot {
+                says("it asks for another slot")
+            } else if let Some(missing) = missing {
+                says(&format!(
+                    "message {missing} has left before it, and has not arrived"
+                ))
+            } else {
+                Ok(())
+            };
+        }
         let of_op = |command: &Posted| command.op == op && !command.is_write();
         let Some(command) = book.take(now, of_op) else {
             return says("no answer to it has come that was not told, and it has left");
@@ -282,6 +299,19 @@ impl Told {
     fn forget_node(&mut self, node: NodeId) {
         self.books.retain(|at, _| at.0 != node);
     }
+}
+
+/// A message of a port that had left when a command's turn came, and has not arrived.
+fn not_received(at: At, wait: &Wait, ledger: &Ledger) -> Option<u32> {
+    let lane = ledger.lanes.get(&(at.0.0, wait.command.node))?;
+    let owner = ledger.port_life(at.0.0, at.1.0);
+    let is_missing = |entry: &&Entry| {
+        let message = &entry.message;
+        let of_owner = (message.source_port, entry.source_life) == (at.1.0, owner);
+        of_owner && entry.stage == Stage::Sent && (message.seq.wrapping_sub(wait.next) as i32) < 0
+    };
+    let entry = lane.entries.iter().filter(|_| !lane.told).find(is_missing)?;
+    Some(entry.message.seq)
 }
 
 /// A round trip has its answer.
@@ -321,7 +351,7 @@ impl Checker for Told {
             match item {
                 News::Left { lane, seq, .. } => {
                     if let Some(entry) = ledger.lanes.get(lane).and_then(|lane| lane.entry(*seq)) {
-                        self.left(now, (*lane, entry));
+                        self.left(now, (*lane, entry), ledger);
                     }
                 }
                 News::LinkDown { lane, anew: true, .. } => self.link_down(now, *lane, ledger),
@@ -366,7 +396,7 @@ impl Checker for Told {
                 port,
                 slot,
                 words,
-            } => return self.replied(now, (*node, *port), *slot, words),
+            } => return self.replied(now, (*node, *port), *slot, words, ledger),
             Seen::Counted {
                 node,
                 port,
