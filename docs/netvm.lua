@@ -23,9 +23,11 @@ local statuses = {
     [25] = "NoPlace",
 }
 
+local CHECKSUM = 4
 local HEADER = 80
 local WIRE_VERSION = 2
 local f = netvm.fields
+f.checksum = ProtoField.uint32("netvm.checksum", "CRC32C of what follows", base.HEX)
 f.magic = ProtoField.string("netvm.magic", "Magic")
 f.version = ProtoField.uint8("netvm.version", "Wire version")
 f.kind = ProtoField.uint8("netvm.kind", "Kind", base.DEC, kinds)
@@ -89,17 +91,19 @@ local receipt = {
     { 76, 4, "answers_from" }, { 58, 2, "requests_ended" },
 }
 
-local function is_message(buffer)
-    return buffer:len() >= HEADER and buffer(0, 2):string() == "NV"
+local function is_message(frame)
+    return frame:len() >= CHECKSUM + HEADER and frame(CHECKSUM, 2):string() == "NV"
 end
 
-function netvm.dissector(buffer, pinfo, tree)
-    if not is_message(buffer) then
+function netvm.dissector(frame, pinfo, tree)
+    if not is_message(frame) then
         return 0
     end
+    local buffer = frame(CHECKSUM):tvb()
     local kind, status, len = buffer(3, 1):uint(), buffer(5, 1):uint(), buffer(6, 2):le_uint()
     local name = kinds[kind] or ("kind " .. kind)
     local top = tree:add(netvm, buffer(0, math.min(HEADER + len, buffer:len())), "NetVM " .. name)
+    top:add_le(f.checksum, frame(0, CHECKSUM))
     top:add(f.magic, buffer(0, 2))
     top:add(f.version, buffer(2, 1))
     top:add(f.kind, buffer(3, 1))
@@ -143,14 +147,14 @@ function netvm.dissector(buffer, pinfo, tree)
         text = text .. ", " .. (statuses[status] or ("status " .. status))
     end
     pinfo.cols.info = text
-    return HEADER + len
+    return CHECKSUM + HEADER + len
 end
 
 -- By their first bytes: the node table says which UDP port a node listens on.
-netvm:register_heuristic("udp", function(buffer, pinfo, tree)
-    if not is_message(buffer) or buffer(2, 1):uint() ~= WIRE_VERSION then
+netvm:register_heuristic("udp", function(frame, pinfo, tree)
+    if not is_message(frame) or frame(CHECKSUM + 2, 1):uint() ~= WIRE_VERSION then
         return false
     end
-    netvm.dissector(buffer, pinfo, tree)
+    netvm.dissector(frame, pinfo, tree)
     return true
 end)

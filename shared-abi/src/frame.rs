@@ -1,4 +1,4 @@
-//! NetVM messages on Ethernet: an 80-byte header and payload in UDP over IPv4 without options.
+//! NetVM messages on Ethernet: a checksum, an 80-byte header and payload in UDP over IPv4 without options.
 //!
 //! Ethernet, IPv4 and UDP are not what NetVM exists for, so `etherparse` writes and reads them (no heap, no
 //! standard library, one small dependency). `smoltcp` would do as well, but brings its sockets' dependencies along
@@ -7,6 +7,11 @@
 //!
 //! A frame is refused unless all of it makes sense: lengths agree with each other and with the message's own,
 //! checksums hold, nothing is fragmented. What Ethernet adds behind a short frame (padding) is ignored.
+//!
+//! **The message's checksum is CRC32C**, over header and payload, as iSCSI and RDMA over IP have it: Ethernet's own ends
+//! at each switch, and UDP's 16 bits do not see words that change places. So UDP's is left out (0, RFC 768). Addresses
+//! are in IPv4's header checksum, and ports are compared with the node table. The `crc` crate computes it from tables; a
+//! card whose processor has an instruction for it is free to use that instead.
 
 use crate::PAGE_SIZE;
 use crate::wire::HEADER_BYTES;
@@ -17,8 +22,10 @@ pub const ETHERNET_BYTES: usize = 14;
 pub const IPV4_BYTES: usize = 20;
 /// Bytes of a UDP header.
 pub const UDP_BYTES: usize = 8;
+/// Bytes of the checksum of header and payload.
+pub const CHECKSUM_BYTES: usize = 4;
 /// Bytes before the NetVM header.
-pub const OUTER_BYTES: usize = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES;
+pub const OUTER_BYTES: usize = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES + CHECKSUM_BYTES;
 /// Bytes before the payload.
 pub const HEAD_BYTES: usize = OUTER_BYTES + HEADER_BYTES;
 /// Bytes of the largest frame, without Ethernet's own check sequence.
@@ -27,11 +34,11 @@ pub const MAX_FRAME_BYTES: usize = HEAD_BYTES + PAGE_SIZE as usize;
 pub const MIN_PAYLOAD: u32 = 512;
 
 /// The largest payload, in bytes, of a message on a link whose MTU (bytes of an IPv4 packet) is `mtu`: what IPv4,
-/// UDP and the NetVM header leave, rounded down to a multiple of 8, at most a page. Nothing when that is less than
+/// UDP, checksum and NetVM header leave, rounded down to a multiple of 8, at most a page. Nothing when that is less than
 /// [`MIN_PAYLOAD`].
 #[must_use]
 pub const fn payload_for_mtu(mtu: u32) -> Option<u32> {
-    let Some(room) = mtu.checked_sub((IPV4_BYTES + UDP_BYTES + HEADER_BYTES) as u32) else {
+    let Some(room) = mtu.checked_sub((IPV4_BYTES + UDP_BYTES + CHECKSUM_BYTES + HEADER_BYTES) as u32) else {
         return None;
     };
     let payload = room & !7;
@@ -49,13 +56,16 @@ pub use ethernet::{Endpoint, Frame, FrameError, decode, encode, encode_head};
 
 #[cfg(feature = "frame")]
 mod ethernet {
-    use super::{ETHERNET_BYTES, HEAD_BYTES, IPV4_BYTES, OUTER_BYTES, UDP_BYTES};
+    use super::{CHECKSUM_BYTES, ETHERNET_BYTES, HEAD_BYTES, IPV4_BYTES, OUTER_BYTES, UDP_BYTES};
     use crate::wire::{HEADER_BYTES, Header, HeaderError, OwnHeader};
     use core::fmt;
-    use etherparse::checksum::u64_16bit_word as checksum;
+    use crc::{CRC_32_ISCSI, Crc, Table};
+    use etherparse::checksum::u64_16bit_word as internet;
     use etherparse::{EtherType, Ethernet2Header, IpNumber, Ipv4Header, UdpHeader};
 
     const TIME_TO_LIVE: u8 = 64;
+    /// CRC32C, 16 bytes at a time.
+    static CASTAGNOLI: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
 
     /// One end of a path: what the node table says of a node.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -96,8 +106,8 @@ mod ethernet {
         Ipv4Checksum,
         /// Not UDP (the protocol number).
         Protocol(u8),
-        /// The UDP checksum is wrong.
-        UdpChecksum,
+        /// The checksum of header and payload is wrong.
+        Checksum,
         /// The lengths of IPv4, UDP and message do not agree.
         Length,
         /// What UDP carries is no message.
@@ -113,7 +123,7 @@ mod ethernet {
                 Self::Fragment => write!(f, "a fragment of an IPv4 packet"),
                 Self::Ipv4Checksum => write!(f, "wrong IPv4 header checksum"),
                 Self::Protocol(protocol) => write!(f, "IP protocol {protocol} is not UDP"),
-                Self::UdpChecksum => write!(f, "wrong UDP checksum"),
+                Self::Checksum => write!(f, "wrong CRC32C of header and payload"),
                 Self::Length => write!(f, "the lengths of IPv4, UDP and message do not agree"),
                 Self::Message(error) => error.fmt(f),
             }
@@ -142,7 +152,7 @@ mod ethernet {
         if payload.len() != usize::from(header.payload_len()) {
             return Err(FrameError::Length);
         }
-        let datagram = UDP_BYTES + HEADER_BYTES + payload.len();
+        let datagram = UDP_BYTES + CHECKSUM_BYTES + HEADER_BYTES + payload.len();
         let datagram = u16::try_from(datagram).map_err(|_| FrameError::Length)?;
 
         let ethernet = Ethernet2Header {
@@ -154,17 +164,22 @@ mod ethernet {
             .map_err(|_| FrameError::Length)?;
         ipv4.header_checksum = ipv4.calc_header_checksum();
         let message = header.to_bytes();
-        let mut udp = UdpHeader {
+        let udp = UdpHeader {
             source_port: from.port,
             destination_port: to.port,
             length: datagram,
             checksum: 0,
         };
-        let sum = sum(from.ip, to.ip, datagram, [&udp.to_bytes(), &message, payload]);
-        udp.checksum = checksum::ones_complement_with_no_zero(sum).to_be();
+        let checksum = checksum([&message, payload]).to_le_bytes();
 
         let mut head = [0; HEAD_BYTES];
-        let parts: [&[u8]; 4] = [&ethernet.to_bytes(), &ipv4.to_bytes(), &udp.to_bytes(), &message];
+        let parts: [&[u8]; 5] = [
+            &ethernet.to_bytes(),
+            &ipv4.to_bytes(),
+            &udp.to_bytes(),
+            &checksum,
+            &message,
+        ];
         let bytes = parts.into_iter().flatten();
         head.iter_mut().zip(bytes).for_each(|(to, &from)| *to = from);
         Ok(head)
@@ -197,7 +212,7 @@ mod ethernet {
     }
 
     /// Reads a frame. The caller compares the destination and the claimed sender with its node
-    /// table. A UDP checksum of zero means that the sender computed none (RFC 768) and is accepted.
+    /// table. What UDP's checksum says does not matter.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -213,7 +228,7 @@ mod ethernet {
             return Err(FrameError::Ipv4);
         }
         // Over the bytes: the parsed header has lost a reserved bit.
-        if checksum::ones_complement(checksum::add_slice(0, head)) != 0 {
+        if internet::ones_complement(internet::add_slice(0, head)) != 0 {
             return Err(FrameError::Ipv4Checksum);
         }
         if ipv4.is_fragmenting_payload() {
@@ -227,19 +242,13 @@ mod ethernet {
             return Err(FrameError::Length);
         }
         let datagram = packet.get(IPV4_BYTES..total).ok_or(short)?;
-        let (udp, message) = UdpHeader::from_slice(datagram).map_err(|_| short)?;
+        let (udp, checked) = UdpHeader::from_slice(datagram).map_err(|_| short)?;
         if usize::from(udp.length) != datagram.len() {
             return Err(FrameError::Length);
         }
-        if udp.checksum != 0
-            && checksum::ones_complement(sum(
-                ipv4.source,
-                ipv4.destination,
-                udp.length,
-                [datagram, &[], &[]],
-            )) != 0
-        {
-            return Err(FrameError::UdpChecksum);
+        let (sum, message) = checked.split_first_chunk().ok_or(FrameError::Length)?;
+        if u32::from_le_bytes(*sum) != checksum([message, &[]]) {
+            return Err(FrameError::Checksum);
         }
         let header = Header::decode(message)?;
         let payload = message.get(HEADER_BYTES..).ok_or(short)?;
@@ -262,18 +271,15 @@ mod ethernet {
         })
     }
 
-    /// The sum that UDP's checksum is made of: pseudo header and datagram. All parts but the last have an even
-    /// number of bytes.
-    fn sum(source: [u8; 4], destination: [u8; 4], length: u16, parts: [&[u8]; 3]) -> u64 {
-        let mut sum = checksum::add_4bytes(0, source);
-        sum = checksum::add_4bytes(sum, destination);
-        sum = checksum::add_2bytes(sum, [0, IpNumber::UDP.0]);
-        sum = checksum::add_2bytes(sum, length.to_be_bytes());
+    /// CRC32C of a message, of which header and payload may lie apart.
+    fn checksum(parts: [&[u8]; 2]) -> u32 {
+        let mut sum = CASTAGNOLI.digest();
         for part in parts {
-            sum = checksum::add_slice(sum, part);
+            sum.update(part);
         }
-        sum
+        sum.finalize()
     }
 
-    const _: () = assert!(OUTER_BYTES == ETHERNET_BYTES + Ipv4Header::MIN_LEN + UdpHeader::LEN);
+    const _: () =
+        assert!(OUTER_BYTES == ETHERNET_BYTES + Ipv4Header::MIN_LEN + UdpHeader::LEN + CHECKSUM_BYTES);
 }

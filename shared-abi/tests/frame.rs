@@ -1,8 +1,8 @@
 //! What a frame must satisfy, one broken thing at a time.
 
 use netvm_abi::frame::{
-    Endpoint, FrameError, HEAD_BYTES, IPV4_BYTES, MAX_FRAME_BYTES, MIN_PAYLOAD, OUTER_BYTES, UDP_BYTES,
-    decode, encode, encode_head, payload_for_mtu,
+    CHECKSUM_BYTES, Endpoint, FrameError, HEAD_BYTES, IPV4_BYTES, MAX_FRAME_BYTES, MIN_PAYLOAD, OUTER_BYTES,
+    UDP_BYTES, decode, encode, encode_head, payload_for_mtu,
 };
 use netvm_abi::wire::{HEADER_BYTES, Header, HeaderError, Kind, OwnHeader};
 use netvm_abi::{NodeId, PAGE_SIZE};
@@ -32,35 +32,31 @@ fn frame(payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Sets both checksums right again, by RFC 1071.
+/// Sets both checksums right again: IPv4's by RFC 1071, and CRC32C, a bit at a time.
 fn mend(bytes: &mut [u8]) {
-    fn sum(bytes: &[u8]) -> u32 {
-        bytes
-            .chunks(2)
-            .map(|pair| u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |&low| u32::from(low)))
-            .sum()
-    }
-    fn fold(mut sum: u32) -> u16 {
-        while sum >> 16 != 0 {
-            sum = (sum & 0xFFFF) + (sum >> 16);
-        }
-        !(sum as u16)
-    }
     bytes[24..26].fill(0);
-    let checksum = fold(sum(&bytes[14..34]));
-    bytes[24..26].copy_from_slice(&checksum.to_be_bytes());
-    bytes[40..42].fill(0);
+    let mut sum: u32 = bytes[14..34]
+        .chunks(2)
+        .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]))
+        .sum();
+    while sum >> 16 != 0 {
+        sum = (sum & 0xFFFF) + (sum >> 16);
+    }
+    bytes[24..26].copy_from_slice(&(!(sum as u16)).to_be_bytes());
     let length = u16::from_be_bytes([bytes[38], bytes[39]]);
     let end = (34 + usize::from(length)).min(bytes.len());
-    let pseudo = sum(&bytes[26..34]) + 17 + u32::from(length);
-    let checksum = fold(pseudo + sum(&bytes[34..end]));
-    bytes[40..42].copy_from_slice(&checksum.to_be_bytes());
+    let crc = !bytes[OUTER_BYTES..end].iter().fold(u32::MAX, |crc, &byte| {
+        (0..8).fold(crc ^ u32::from(byte), |crc, _| {
+            crc >> 1 ^ if crc & 1 != 0 { 0x82F6_3B78 } else { 0 }
+        })
+    });
+    bytes[42..OUTER_BYTES].copy_from_slice(&crc.to_le_bytes());
 }
 
 #[test]
 fn payload_follows_from_the_mtu() {
-    let outer = (IPV4_BYTES + UDP_BYTES + HEADER_BYTES) as u32;
-    assert_eq!(payload_for_mtu(1500), Some(1392));
+    let outer = (IPV4_BYTES + UDP_BYTES + CHECKSUM_BYTES + HEADER_BYTES) as u32;
+    assert_eq!(payload_for_mtu(1500), Some(1384));
     assert_eq!(payload_for_mtu(9000), Some(PAGE_SIZE));
     assert_eq!(payload_for_mtu(u32::MAX), Some(PAGE_SIZE));
     for mtu in 0..10_000 {
@@ -151,7 +147,7 @@ fn each_broken_part_is_named() {
             },
             FrameError::Length,
         ),
-        (|b| *b.last_mut().unwrap() ^= 0x10, FrameError::UdpChecksum),
+        (|b| *b.last_mut().unwrap() ^= 0x10, FrameError::Checksum),
         (
             |b| {
                 b[OUTER_BYTES] = b'X';
@@ -176,10 +172,29 @@ fn each_broken_part_is_named() {
 }
 
 #[test]
-fn a_datagram_without_a_checksum_is_taken() {
+fn words_that_change_places_are_found() {
+    let good = frame(b"12345678abcdefgh");
+    let mut bytes = good.clone();
+    bytes[HEAD_BYTES..].rotate_left(8);
+    assert_eq!(
+        decode(&bytes),
+        Err(FrameError::Checksum),
+        "UDP's own sum is the same"
+    );
+    bytes[40..42].copy_from_slice(&[0x12, 0x34]);
+    bytes[HEAD_BYTES..].rotate_left(8);
+    assert_eq!(
+        decode(&bytes).unwrap(),
+        decode(&good).unwrap(),
+        "which is not looked at"
+    );
+}
+
+#[test]
+fn a_checksum_of_zero_is_none() {
     let mut bytes = frame(b"data");
-    bytes[40..42].fill(0);
-    assert_eq!(decode(&bytes).unwrap().payload, b"data");
+    bytes[42..OUTER_BYTES].fill(0);
+    assert_eq!(decode(&bytes), Err(FrameError::Checksum));
 }
 
 #[test]
@@ -190,12 +205,18 @@ fn any_single_flipped_bit_is_found_or_harmless() {
         let mut bytes = good.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
         match decode(&bytes) {
-            // Only Ethernet's own addresses are outside of the checksums.
+            // Outside of the checksums are only Ethernet's own addresses, UDP's ports, which the receiver compares with its
+            // node table, and UDP's sum.
             Ok(frame) => {
-                assert!(bit / 8 < 12, "bit {bit} was changed and not found");
+                assert!(
+                    matches!(bit / 8, 0..12 | 34..38 | 40..42),
+                    "bit {bit} was changed and not found"
+                );
                 assert_eq!((frame.header, frame.payload), (expected.header, expected.payload));
+                let same = (frame.from, frame.to) == (expected.from, expected.to);
+                assert_eq!(same, bit / 8 >= 40, "bit {bit}");
             }
-            Err(_) => assert!(bit / 8 >= 12, "bit {bit}"),
+            Err(_) => assert!(!matches!(bit / 8, 0..12 | 34..38 | 40..42), "bit {bit}"),
         }
     }
 }

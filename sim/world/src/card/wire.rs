@@ -85,7 +85,7 @@ pub(super) fn transmit(sim: &Sim, now: Nanos, from: NodeId, header: &Header, fra
         Fate::Spoilt => {
             sim.note(from, "bit flip", &[("to", u64::from(to.0))]);
             match flipped(sim, header, &frame) {
-                // The flip hit what does not matter: the checksum field of a frame whose checksum has one bit.
+                // The flip hit what does not matter: UDP's own checksum.
                 Ok(()) => sim.at(now, Event::Arrive { to, frame }),
                 Err(true) => sim.see(Seen::FrameLost { frame }),
                 Err(false) => sim.complain("a frame's checksum let a flipped bit through".into()),
@@ -121,9 +121,9 @@ fn flipped(sim: &Sim, header: &Header, message: &[u8]) -> Result<(), bool> {
     bytes[at] ^= 1 << (bit % 8);
     match decode(&bytes) {
         Err(_) => Err(true),
-        Ok(got) if got.header == *header && got.payload == payload && got.from == from && got.to == to => {
-            Ok(())
-        }
+        // From or to another port: that is no node of the table.
+        Ok(got) if got.from != from || got.to != to => Err(true),
+        Ok(got) if got.header == *header && got.payload == payload => Ok(()),
         Ok(_) => Err(false),
     }
 }

@@ -11,7 +11,7 @@ use netvm_platform::Frame;
 use virtio_drivers::transport::Transport;
 
 /// Bytes before the device's header, so that payload is aligned to 8 bytes.
-const PAD: usize = 2;
+const PAD: usize = 6;
 const _: () = assert!((PAD + DEVICE_HEADER + HEAD_BYTES).is_multiple_of(8));
 /// Frames of others that one poll throws away at most.
 const REFUSALS: u32 = 8;
