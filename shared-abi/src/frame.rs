@@ -65,7 +65,7 @@ mod ethernet {
 
     const TIME_TO_LIVE: u8 = 64;
     /// CRC32C, 16 bytes at a time.
-    static CASTAGNOLI: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
+    const CASTAGNOLI: &Crc<u32, Table<16>> = &Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
 
     /// One end of a path: what the node table says of a node.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
