@@ -42,7 +42,7 @@ pub(super) struct Link {
     /// The pair to send by, and others to take messages by, the newest first; zeros: none.
     pub(super) pairs: [Pair; PAIRS],
     pub(super) heard: Nanos,
-    /// The last message was a farewell.
+    /// There was a farewell, and no greeting after it.
     pub(super) left: bool,
     /// The stamp of the last `Confirm` of this node, of whatever address. An older one makes no link.
     pub(super) confirmed: u64,
@@ -376,8 +376,13 @@ impl Udp {
             self.strange += 1;
             return;
         };
-        // After a farewell the number is free for a node at another address.
-        link.left = is_farewell(&message);
+        // After a farewell the number is free for a node at another address, until that card greets again. Other messages may
+        // have been overtaken by it.
+        link.left = match kind_of(&message) {
+            Some(wire::Kind::Bye) => true,
+            Some(wire::Kind::Hello | wire::Kind::HelloAck) => false,
+            _ => link.left,
+        };
         link.heard = self.now;
         if let Some(pairs) = link.pairs.get_mut(..=at) {
             pairs.rotate_right(1);
@@ -453,9 +458,9 @@ impl Udp {
     }
 }
 
-/// Whether a message ends its sender's life.
-fn is_farewell(message: &Message) -> bool {
-    message.len == 0 && message.word(0) >> 24 == wire::Kind::Bye as u32
+/// What a message is, by its own account.
+fn kind_of(message: &Message) -> Option<wire::Kind> {
+    wire::Kind::from_code((message.word(0) >> 24) as u8)
 }
 
 /// A number for a link: not 0, and not to be guessed.
