@@ -139,34 +139,41 @@ fn as_much_is_on_its_way_as_the_smaller_window_allows() {
         .unwrap();
     let port = Port::open(&client.node(), PortConfig::default()).unwrap();
     let remote = import(&port, to);
-    // The wire must have room for as many, too: that grows as it is used up.
+    // The wire must have room for as many, too: that grows as it is used up. On a busy machine it may be less by the time that
+    // counts, and then it is tried again.
     let begin = Instant::now();
-    while on_the_wire(client.number(), to) < 128 {
-        assert!(begin.elapsed() < PATIENCE, "the congestion window stays small");
-        for word in 0..160u64 {
-            remote.write(8 * word, &0u64.to_le_bytes()[..]).post().unwrap();
+    loop {
+        while on_the_wire(client.number(), to) < 128 {
+            assert!(begin.elapsed() < PATIENCE, "the congestion window stays small");
+            for word in 0..160u64 {
+                remote.write(8 * word, &0u64.to_le_bytes()[..]).post().unwrap();
+            }
+            port.flush_remote(to).unwrap();
         }
+        let before = client.stats().counters;
+        relay.cut(true);
+        for word in 0..160u64 {
+            remote
+                .write(8 * word, &(word + 1).to_le_bytes()[..])
+                .post()
+                .unwrap();
+        }
+        // What can leave has left when some of it leaves again.
+        let again = client.stats().counters.retransmitted;
+        while client.stats().counters.retransmitted < again + 2 {
+            assert!(begin.elapsed() < PATIENCE, "nothing leaves again");
+            std::thread::yield_now();
+        }
+        // Some of what left before the cut may not be acknowledged, too.
+        let left = client.stats().counters.messages_sent - before.messages_sent;
+        relay.cut(false);
         port.flush_remote(to).unwrap();
+        assert!(left <= 128, "{left} messages have left");
+        if left >= 120 {
+            break;
+        }
+        assert!(begin.elapsed() < PATIENCE, "only {left} messages have left");
     }
-    let before = client.stats().counters;
-    relay.cut(true);
-    for word in 0..160u64 {
-        remote
-            .write(8 * word, &(word + 1).to_le_bytes()[..])
-            .post()
-            .unwrap();
-    }
-    // What can leave has left when some of it leaves again.
-    let (begin, again) = (Instant::now(), client.stats().counters.retransmitted);
-    while client.stats().counters.retransmitted < again + 2 {
-        assert!(begin.elapsed() < PATIENCE, "nothing leaves again");
-        std::thread::yield_now();
-    }
-    // Some of what left before the cut may not be acknowledged, too.
-    let left = client.stats().counters.messages_sent - before.messages_sent;
-    assert!((120..=128).contains(&left), "{left} messages have left");
-    relay.cut(false);
-    port.flush_remote(to).unwrap();
     for word in 0..160 {
         let there = server.memory.word64(8 * word).unwrap().load().unwrap();
         assert_eq!(there, word + 1);
