@@ -438,8 +438,8 @@ impl Port {
     }
 
     /// Returns when the card of `node` has received every earlier operation to it. From then on none needs anything of
-    /// this process, or of this node's copy of it. It takes one round trip at most, however many they were, and waits for no
-    /// page. That they have landed is another thing: see [`flush_remote`](Self::flush_remote). If this node dies, or its
+    /// this process, or of this node's copy of it. It takes a round trip, however many they were, and more only where
+    /// frames are lost; it waits for no page. That they have landed is another thing: see [`flush_remote`](Self::flush_remote). If this node dies, or its
     /// link does, what waits there for a page or for an earlier operation is dropped.
     ///
     /// # Errors

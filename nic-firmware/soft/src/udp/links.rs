@@ -376,13 +376,7 @@ impl Udp {
             self.strange += 1;
             return;
         };
-        // After a farewell the number is free for a node at another address, until that card greets again. Other messages may
-        // have been overtaken by it.
-        link.left = match kind_of(&message) {
-            Some(wire::Kind::Bye) => true,
-            Some(wire::Kind::Hello | wire::Kind::HelloAck) => false,
-            _ => link.left,
-        };
+        link.left = has_left(link.left, kind_of(&message));
         link.heard = self.now;
         if let Some(pairs) = link.pairs.get_mut(..=at) {
             pairs.rotate_right(1);
@@ -458,6 +452,16 @@ impl Udp {
     }
 }
 
+/// Whether a card has left, after a message of this kind: from its farewell on its number is free for a node at another
+/// address, until it greets again. What else comes after a farewell may have been overtaken by it.
+fn has_left(before: bool, kind: Option<wire::Kind>) -> bool {
+    match kind {
+        Some(wire::Kind::Bye) => true,
+        Some(wire::Kind::Hello | wire::Kind::HelloAck) => false,
+        _ => before,
+    }
+}
+
 /// What a message is, by its own account.
 fn kind_of(message: &Message) -> Option<wire::Kind> {
     wire::Kind::from_code((message.word(0) >> 24) as u8)
@@ -488,4 +492,20 @@ fn message(content: &[u8], spare: &mut Spare) -> Option<Box<Message>> {
         message.buffer = Some(buffer);
     }
     Some(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_left;
+    use netvm_abi::wire::Kind;
+
+    #[test]
+    fn what_a_farewell_has_overtaken_takes_no_number_again() {
+        let after = |kinds: &[Kind]| kinds.iter().fold(false, |left, kind| has_left(left, Some(*kind)));
+        assert!(after(&[Kind::Hello, Kind::Bye]));
+        assert!(after(&[Kind::Bye, Kind::Probe, Kind::Ack, Kind::Write]));
+        assert!(!after(&[Kind::Bye, Kind::Probe, Kind::Hello]));
+        assert!(!after(&[Kind::Bye, Kind::HelloAck, Kind::Write]));
+        assert!(!has_left(false, None));
+    }
 }
