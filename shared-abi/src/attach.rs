@@ -90,7 +90,7 @@ impl CardHeader {
                 halves(g.window, g.staging),
                 g.page_rows,
                 g.capabilities,
-                u32::from(g.reads),
+                halves(g.reads, g.windows),
                 g.notification_queue,
                 self.incarnation.0,
             ],
@@ -115,6 +115,7 @@ impl CardHeader {
         let version = word(header::VERSION);
         let ports_nodes = word(header::PORTS_NODES);
         let window_staging = word(header::WINDOW_STAGING);
+        let reads_windows = word(header::READS_WINDOWS);
         let geometry = Geometry {
             version: low(version),
             page_size: word(header::PAGE_SIZE),
@@ -122,10 +123,11 @@ impl CardHeader {
             ports: low(ports_nodes),
             nodes: high(ports_nodes),
             window: low(window_staging),
+            windows: high(reads_windows),
             page_rows: word(header::PAGE_ROWS),
             capabilities: word(header::CAPABILITIES),
             staging: high(window_staging),
-            reads: u16::try_from(word(header::READS)).unwrap_or(u16::MAX),
+            reads: low(reads_windows),
             notification_queue: word(header::NOTIFICATION_QUEUE),
         };
         geometry.validate()?;
@@ -203,7 +205,7 @@ const _: () = {
     assert!(header::WINDOW_STAGING.0 == header::VERSION.0 + 4);
     assert!(header::PAGE_ROWS.0 == header::VERSION.0 + 5);
     assert!(header::CAPABILITIES.0 == header::VERSION.0 + 6);
-    assert!(header::READS.0 == header::VERSION.0 + 7);
+    assert!(header::READS_WINDOWS.0 == header::VERSION.0 + 7);
     assert!(header::NOTIFICATION_QUEUE.0 == header::VERSION.0 + 8);
     assert!(header::INCARNATION.0 == header::VERSION.0 + 9);
 };

@@ -41,8 +41,8 @@ pub mod header {
     pub const PAGE_ROWS: WordIndex = WordIndex(6);
     /// Entries of the capability table.
     pub const CAPABILITIES: WordIndex = WordIndex(7);
-    /// Reads in flight.
-    pub const READS: WordIndex = WordIndex(8);
+    /// Round trips in flight (low half), windows in each direction (high half).
+    pub const READS_WINDOWS: WordIndex = WordIndex(8);
     /// Entries of each notification queue.
     pub const NOTIFICATION_QUEUE: WordIndex = WordIndex(9);
     /// Incarnation of this NIC, from which link incarnations are made.

@@ -81,6 +81,8 @@ pub struct Greeting {
     pub window: u16,
     /// [`ABI_VERSION`](crate::ABI_VERSION) of this end.
     pub version: u16,
+    /// This end may refuse a message for lack of a window: what is refused has to be sent again, whatever the wire is.
+    pub refuses: bool,
 }
 
 impl Greeting {
@@ -88,7 +90,7 @@ impl Greeting {
     const fn pack(self) -> (u64, u64) {
         (
             join(self.page_size, self.payload),
-            self.window as u64 | ((self.version as u64) << 16),
+            self.window as u64 | ((self.version as u64) << 16) | ((self.refuses as u64) << 32),
         )
     }
 
@@ -100,6 +102,7 @@ impl Greeting {
             payload,
             window: compare as u16,
             version: (compare >> 16) as u16,
+            refuses: (compare >> 32) & 1 != 0,
         }
     }
 }

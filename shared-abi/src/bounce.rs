@@ -3,7 +3,7 @@
 //! A bounce page is named by a [`BounceId`]. Three groups follow one another, so that everything
 //! that may need one owns one, and none can overflow:
 //!
-//! 1. window slots: `peer * window + seq % window`, owned by the message in that slot;
+//! 1. slots of windows: `window * messages of a window + seq % messages`, owned by the message in that slot;
 //! 2. read replies: one for each read slot of the requester, reserved when the read is issued;
 //! 3. sources: one for each staging buffer, into which the host copies a page that the NIC could
 //!    not map three times running.
@@ -11,7 +11,7 @@
 //! The record beside it is the message's header, written by the NIC before the event.
 
 use crate::geometry::Geometry;
-use crate::units::{BounceId, NodeId, ReadSlot, Seq, StagingId};
+use crate::units::{BounceId, ReadSlot, StagingId};
 use crate::wire::{HEADER_WORDS, Header, HeaderError};
 use crate::words::SharedWords;
 
@@ -21,11 +21,11 @@ pub const RECORD_WORDS: usize = 32;
 /// What a bounce page is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BounceUse {
-    /// A message in this slot of this peer's sequence window.
+    /// A message in a slot of a window. Which node the window is for at the time, the message's header says.
     Window {
-        /// The sending node.
-        peer: NodeId,
-        /// `seq % window`.
+        /// The window.
+        window: u16,
+        /// `seq % messages of a window`.
         slot: u16,
     },
     /// The reply to a read.
@@ -35,21 +35,12 @@ pub enum BounceUse {
 }
 
 impl BounceUse {
-    /// The page of window slot `seq` of `peer`.
-    #[must_use]
-    pub const fn of_message(geometry: &Geometry, peer: NodeId, seq: Seq) -> Self {
-        Self::Window {
-            peer,
-            slot: (seq.0 % geometry.window as u32) as u16,
-        }
-    }
-
     /// Its number.
     #[must_use]
     pub const fn id(self, geometry: &Geometry) -> BounceId {
-        let windows = geometry.nodes as u32 * geometry.window as u32;
+        let windows = geometry.window_slots();
         BounceId(match self {
-            Self::Window { peer, slot } => peer.0 as u32 * geometry.window as u32 + slot as u32,
+            Self::Window { window, slot } => window as u32 * geometry.window as u32 + slot as u32,
             Self::Reply(read) => windows + read.0 as u32,
             Self::Source(staging) => windows + geometry.reads as u32 + staging.0 as u32,
         })
@@ -58,13 +49,13 @@ impl BounceUse {
     /// From its number; nothing when there is no such page.
     #[must_use]
     pub const fn from_id(geometry: &Geometry, id: BounceId) -> Option<Self> {
-        let window = geometry.window as u32;
-        let windows = geometry.nodes as u32 * window;
+        let messages = geometry.window as u32;
+        let windows = geometry.window_slots();
         let reads = geometry.reads as u32;
         Some(if id.0 < windows {
             Self::Window {
-                peer: NodeId((id.0 / window) as u16),
-                slot: (id.0 % window) as u16,
+                window: (id.0 / messages) as u16,
+                slot: (id.0 % messages) as u16,
             }
         } else if id.0 < windows + reads {
             Self::Reply(ReadSlot((id.0 - windows) as u16))

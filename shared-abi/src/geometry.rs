@@ -18,8 +18,11 @@ pub struct Geometry {
     pub ports: u16,
     /// Nodes in the network, this one included.
     pub nodes: u16,
-    /// Sequence window of each peer: messages in flight, credits and bounce slots alike.
+    /// Messages of a window: in flight, credits and bounce pages alike.
     pub window: u16,
+    /// Windows in each direction: to so many nodes messages may be under way at once, and from so many. Where there are more nodes,
+    /// a link has a window only while it needs one (`docs/decisions/0033-windows.md`).
+    pub windows: u16,
     /// Rows of the page table; each holds [`ROW_SLOTS`](crate::page_table::ROW_SLOTS) entries.
     pub page_rows: u32,
     /// Entries of the capability table.
@@ -99,6 +102,7 @@ impl Default for Geometry {
             ports: 64,
             nodes: 2,
             window: 64,
+            windows: 64,
             page_rows: 8192,
             capabilities: 1024,
             staging: 64,
@@ -127,6 +131,9 @@ impl Geometry {
         }
         if !Self::has_window(self.window) {
             return Err(GeometryError::Window { asked: self.window });
+        }
+        if self.windows < 2 || self.windows > 4096 {
+            return Err(GeometryError::Table { name: "windows" });
         }
         if self.ports < 2 || self.ports > 1024 {
             return Err(GeometryError::Table { name: "ports" });
@@ -163,10 +170,32 @@ impl Geometry {
         window.is_power_of_two() && window >= 64 && window <= Self::MAX_WINDOW
     }
 
-    /// Number of bounce pages and records: window slots of all peers, read replies, read sources.
+    /// Windows that there are in each direction: no more than there are nodes.
+    #[must_use]
+    pub const fn window_count(&self) -> u16 {
+        if self.windows < self.nodes {
+            self.windows
+        } else {
+            self.nodes
+        }
+    }
+
+    /// Whether a node may have to wait for a window, so that a message from it may be refused.
+    #[must_use]
+    pub const fn shares_windows(&self) -> bool {
+        self.windows < self.nodes
+    }
+
+    /// Slots of all windows of one direction.
+    #[must_use]
+    pub const fn window_slots(&self) -> u32 {
+        self.window_count() as u32 * self.window as u32
+    }
+
+    /// Number of bounce pages and records: slots of all windows, read replies, read sources.
     #[must_use]
     pub const fn bounce_slots(&self) -> u32 {
-        self.nodes as u32 * self.window as u32 + self.reads as u32 + self.staging as u32
+        self.window_slots() + self.reads as u32 + self.staging as u32
     }
 
     /// Entries that an event ring needs so that it can never overflow: one for each thing that

@@ -56,7 +56,7 @@ pub use units::*;
 
 /// Version of everything in this crate. Two sides that differ refuse each other at attach (host
 /// and NIC) or in the greeting (NIC and NIC). The policy is in `docs/ABI.md`.
-pub const ABI_VERSION: u16 = 7;
+pub const ABI_VERSION: u16 = 8;
 
 /// The only page size of the first release, in bytes; negotiated at attach, others are refused.
 pub const PAGE_SIZE: u32 = 4096;

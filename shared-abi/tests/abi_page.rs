@@ -112,7 +112,7 @@ fn maps() {
         "Header",
         (0, 1),
         &words! { header::{
-            MAGIC, VERSION, PAGE_SIZE, PAYLOAD, PORTS_NODES, WINDOW_STAGING, PAGE_ROWS, CAPABILITIES, READS,
+            MAGIC, VERSION, PAGE_SIZE, PAYLOAD, PORTS_NODES, WINDOW_STAGING, PAGE_ROWS, CAPABILITIES, READS_WINDOWS,
             NOTIFICATION_QUEUE, INCARNATION, HASH_KEY, HOST_EVENT_TAIL, NIC_EVENT_HEAD, DRIVER_MEMORY,
             BOUNCE_PAGES, DRIVER_READY,
         } },
@@ -144,12 +144,13 @@ type SetField = fn(&mut Geometry, u64);
 
 #[test]
 fn geometry_limits() {
-    let fields: [(&str, SetField); 10] = [
+    let fields: [(&str, SetField); 11] = [
         ("page_size", |g, v| g.page_size = v as u32),
         ("payload", |g, v| g.payload = v as u32),
         ("ports", |g, v| g.ports = v as u16),
         ("nodes", |g, v| g.nodes = v as u16),
         ("window", |g, v| g.window = v as u16),
+        ("windows", |g, v| g.windows = v as u16),
         ("page_rows", |g, v| g.page_rows = v as u32),
         ("capabilities", |g, v| g.capabilities = v as u32),
         ("staging", |g, v| g.staging = v as u16),

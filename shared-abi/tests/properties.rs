@@ -108,13 +108,20 @@ fn headers() -> impl Strategy<Value = Header> {
 fn geometries() -> impl Strategy<Value = Geometry> {
     (
         (2..=1024_u16, 1..=4096_u16, 6..=10_u32, 0..=14_u32),
-        (1..=1_u32 << 14, 4..=64_u16, 1..=1024_u16, 64..=512_u32),
+        (
+            1..=1_u32 << 14,
+            4..=64_u16,
+            1..=1024_u16,
+            64..=512_u32,
+            2..=4096_u16,
+        ),
     )
         .prop_map(
-            |((ports, nodes, window, rows), (capabilities, staging, reads, payload))| Geometry {
+            |((ports, nodes, window, rows), (capabilities, staging, reads, payload, windows))| Geometry {
                 ports,
                 nodes,
                 window: 1 << window,
+                windows,
                 page_rows: 1 << rows,
                 capabilities,
                 staging,

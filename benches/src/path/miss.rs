@@ -185,7 +185,7 @@ impl End {
     fn bounce(&mut self, round: u32, header: &Header) -> Result<WorkId> {
         let geometry = *self.host.geometry();
         let place = BounceUse::Window {
-            peer: PEER,
+            window: PEER.0,
             slot: (round % u32::from(geometry.window)) as u16,
         };
         let (bounce, generation) = (place.id(&geometry), Generation(round + 1));

@@ -18,6 +18,9 @@ pub(crate) struct Peer {
     pub(crate) connected: bool,
     /// The incarnation whose `PeerReset` or `PeerLost` is not answered yet.
     pub(crate) releasing: Option<Incarnation>,
+    /// The window that its last bounced message stood in. The card takes no window from a link whose message is here, so all of the
+    /// node's messages that are here stand in it.
+    pub(crate) window: u16,
     /// Dropped messages of it in workers' hands.
     pub(crate) orphans: u32,
     /// Grants that it holds.
@@ -37,6 +40,7 @@ impl Peer {
             up: None,
             connected: false,
             releasing: None,
+            window: 0,
             orphans: 0,
             grants: List::EMPTY,
             imports: List::EMPTY,

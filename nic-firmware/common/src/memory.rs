@@ -50,7 +50,7 @@ pub fn parts(geometry: &Geometry) -> [Part; 12] {
         bytes,
         on_host: true,
     };
-    let receive = receive_buffers(geometry.nodes, geometry.window, geometry.reads) * RECEIVE_BYTES;
+    let receive = receive_buffers(geometry.window_count(), geometry.window, geometry.reads) * RECEIVE_BYTES;
     let staging = usize::from(geometry.staging) * STAGING_BYTES;
     let home = receive_buffers(1, geometry.window, geometry.reads) * MESSAGE_BYTES;
     [

@@ -1,5 +1,6 @@
 //! What a platform decides before it starts a NIC.
 
+use crate::windows::WindowId;
 use core::fmt;
 use netvm_abi::geometry::GeometryError;
 use netvm_abi::page_table::HashKey;
@@ -102,17 +103,23 @@ pub struct Config {
 
 /// Places in the tables.
 impl Config {
-    /// Index of a port and a node in the tables of streams.
+    /// Index of a port and a window in the tables of streams.
     #[inline]
-    pub(crate) const fn stream_index(&self, node: NodeId, port: PortId) -> usize {
-        node.index() * self.geometry.ports as usize + port.index()
+    pub(crate) const fn stream_index(&self, window: WindowId, port: PortId) -> usize {
+        window.index() * self.geometry.ports as usize + port.index()
     }
 
     /// The name of a message in a receiving window: the number of its bounce page, which is also the
     /// index of its slot (and, on the sending side, of the note of what left in that slot).
     #[inline]
-    pub(crate) const fn slot_id(&self, node: NodeId, slot: u16) -> BounceId {
-        BounceId(node.0 as u32 * self.geometry.window as u32 + slot as u32)
+    pub(crate) const fn slot_id(&self, window: WindowId, slot: u16) -> BounceId {
+        BounceId(window.index() as u32 * self.geometry.window as u32 + slot as u32)
+    }
+
+    /// The window of a slot.
+    #[inline]
+    pub(crate) const fn window_of(&self, at: BounceId) -> WindowId {
+        WindowId::at((at.0 / self.geometry.window as u32) as u16)
     }
 }
 

@@ -49,6 +49,14 @@ counters! {
     control_sent,
     /// Times that a command waited for a window slot.
     credit_stalls,
+    /// Times that a command waited for a window to its node.
+    window_stalls,
+    /// Messages refused because their link had no window, and got none: they are sent again.
+    windows_refused,
+    /// Windows that a link at rest has lost to another.
+    windows_moved,
+    /// Links that were to end what they had under way, for another link to get their window.
+    windows_called,
     /// Times that something waited for a staging buffer.
     staging_stalls,
     /// Times that a round trip waited for a read slot.

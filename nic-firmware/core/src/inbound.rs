@@ -14,6 +14,7 @@ pub(crate) use units::Unit;
 pub(crate) use units::leave;
 
 use crate::queue::Fifo;
+use crate::windows::Aside;
 use netvm_abi::BounceId;
 use netvm_abi::storage::Storage;
 
@@ -21,6 +22,8 @@ use netvm_abi::storage::Storage;
 pub(crate) struct Inbound<S: Storage> {
     slots: S::Table<Slot>,
     streams: S::Table<Stream>,
+    /// Streams of nodes that have no window.
+    aside: S::Table<Aside<Stream>>,
     units: S::Table<Unit>,
     /// Atomics that have got their unit and wait for the next pass.
     ready: Fifo,
@@ -32,10 +35,16 @@ pub(crate) struct Inbound<S: Storage> {
 const POISONED: u16 = 1 << 15;
 
 impl<S: Storage> Inbound<S> {
-    pub(crate) fn new(slots: S::Table<Slot>, streams: S::Table<Stream>, units: S::Table<Unit>) -> Self {
+    pub(crate) fn new(
+        slots: S::Table<Slot>,
+        streams: S::Table<Stream>,
+        aside: S::Table<Aside<Stream>>,
+        units: S::Table<Unit>,
+    ) -> Self {
         Self {
             slots,
             streams,
+            aside,
             units,
             ready: Fifo::new(),
             wary: 0,

@@ -34,6 +34,7 @@ mod round_trips;
 mod staging;
 pub mod tables;
 pub mod window;
+mod windows;
 
 pub use config::{Config, ConfigError, Timers};
 pub use counters::Counters;

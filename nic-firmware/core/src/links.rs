@@ -11,6 +11,7 @@
 //! and queued messages of its window (counted in `draining`).
 
 mod acknowledge;
+mod at_rest;
 mod confirm;
 mod congestion;
 mod controls;
@@ -38,6 +39,8 @@ use crate::platform::Platform;
 use crate::queue::Deadline;
 use crate::tables::{LinkTables, answer_words};
 use crate::window::{Credits, Place, Sequence};
+use crate::windows::{Aside, WindowId, Windows};
+use at_rest::{HeldWindows, Inflow};
 use congestion::Congestion;
 use controls::Waiting;
 use copies::Copies;
@@ -78,6 +81,8 @@ pub(crate) struct Offer {
     // As small as they are: an index into the peers is a shift as long as one has 256 bytes.
     payload: u16,
     window: u16,
+    /// The other end may refuse messages.
+    refuses: bool,
 }
 
 const _: () = assert!(size_of::<Peer>() == 256, "an index into the peers is a shift");
@@ -90,6 +95,7 @@ impl Offer {
             first,
             payload: u16::try_from(greeting.payload).unwrap_or(u16::MAX),
             window: greeting.window,
+            refuses: greeting.refuses,
         }
     }
 }
@@ -108,6 +114,8 @@ pub struct Peer {
     past: Incarnation,
     /// Frames between the nodes may be lost, and are sent again.
     lossy: bool,
+    windows: HeldWindows,
+    inflow: Inflow,
     credits: Credits,
     sequence: Sequence,
     resend: Resend,
@@ -123,11 +131,13 @@ pub struct Peer {
     /// Probes since the last acknowledgement, or greetings without an answer.
     unanswered: u8,
     /// The oldest number without an acknowledgement at the last look, if there was one.
-    oldest: Option<Seq>,
+    oldest: Seq,
+    had_oldest: bool,
     /// Messages of the last life that DMAs or queues still hold.
     draining: u16,
-    /// The release that the host owes.
-    awaited: Option<Incarnation>,
+    /// The host owes the release of this incarnation.
+    awaits_release: bool,
+    awaited: Incarnation,
     offer: Option<Offer>,
     /// While the link is held up: the lower half of the next number that joins the line of its stream.
     admits: Option<u16>,
@@ -147,6 +157,8 @@ impl Peer {
             greeted: false,
             past: Incarnation(0),
             lossy: false,
+            windows: HeldWindows::NONE,
+            inflow: Inflow::Closed,
             credits: Credits::new(64, Seq(0)),
             sequence: Sequence::new(64, Seq(0)),
             resend: Resend::new(),
@@ -156,9 +168,11 @@ impl Peer {
             gap_since: Nanos(0),
             reads: 0,
             unanswered: 0,
-            oldest: None,
+            oldest: Seq(0),
+            had_oldest: false,
             draining: 0,
-            awaited: None,
+            awaits_release: false,
+            awaited: Incarnation(0),
             offer: None,
             admits: None,
             wanted: false,
@@ -347,9 +361,9 @@ impl Peer {
     /// once in each look; so nothing needs to be stored when a message leaves. Numbers do not come again within a
     /// life, so the same oldest number at two looks has been the oldest all the time between them.
     fn stalls(&mut self) -> bool {
-        let oldest = (self.credits.in_flight() != 0).then_some(self.credits.acked());
-        let stalls = oldest.is_some() && oldest == self.oldest;
-        self.oldest = oldest;
+        let (has_oldest, oldest) = (self.credits.in_flight() != 0, self.credits.acked());
+        let stalls = has_oldest && self.had_oldest && oldest == self.oldest;
+        (self.had_oldest, self.oldest) = (has_oldest, oldest);
         stalls
     }
 
@@ -382,11 +396,15 @@ pub(crate) struct Links<S: Storage> {
     peers: S::Table<Peer>,
     outgoing: S::Table<Outgoing>,
     senders: S::Table<Sender>,
+    losses_aside: S::Table<Aside<Sender>>,
+    /// Which links have windows: to send, and to receive.
+    to: Windows<S>,
+    from: Windows<S>,
     deadlines: S::Table<Deadline>,
     copies: Copies<S>,
     /// For each number of a message that has not been received, its copy.
     kept: S::Table<u16>,
-    /// What has been received of answers past one that is missing, [`answer_words`] for each node.
+    /// What has been received of answers past one that is missing, [`answer_words`] for each sending window.
     answered: S::Table<u64>,
     wheel: Wheel,
     hands: S::Table<Hand>,
@@ -398,10 +416,14 @@ pub(crate) struct Links<S: Storage> {
 
 impl<S: Storage> Links<S> {
     pub(crate) fn new(env: &Env<S>, tables: LinkTables<S>) -> Self {
-        Self {
+        let own = env.config.node;
+        let mut links = Self {
             peers: tables.peers,
             outgoing: tables.outgoing,
             senders: tables.senders,
+            losses_aside: tables.losses_aside,
+            to: Windows::new(tables.senders_of, own),
+            from: Windows::new(tables.receivers_of, own),
             deadlines: tables.deadlines,
             copies: Copies::new(tables.copies),
             kept: tables.kept,
@@ -411,7 +433,9 @@ impl<S: Storage> Links<S> {
             controls: Vec::new(),
             alarms: Alarms::new(&env.config.timers),
             lives: 0,
-        }
+        };
+        links.has_own_windows(own);
+        links
     }
 
     /// Credits that messages have, of links that live.
@@ -490,7 +514,8 @@ impl<S: Storage> Links<S> {
     /// What has been received of a node's answers: a bit each.
     fn answered_of(&mut self, id: NodeId, window: u16) -> &mut [u64] {
         let words = answer_words(window);
-        let at = id.index() * words;
+        let sends = self.get(id).map_or(WindowId::NONE, |peer| peer.windows.to);
+        let at = sends.index() * words;
         self.answered.get_mut(at..at + words).unwrap_or_default()
     }
 
@@ -498,6 +523,8 @@ impl<S: Storage> Links<S> {
     fn begin_life(&mut self, env: &Env<S>, now: Nanos, id: NodeId, offer: Offer, lossy: bool) {
         let own = env.config.geometry.window;
         self.answered_of(id, own).fill(0);
+        // What is refused for lack of a window has to be sent again, at either end.
+        let lossy = lossy || offer.refuses || env.config.geometry.shares_windows();
         // The link uses the first slots of either end's window, as many as the smaller one has. (What has left is noted at its
         // number in this end's own window: only this end looks there.)
         let window = own.min(offer.window);
@@ -509,6 +536,7 @@ impl<S: Storage> Links<S> {
             peer.greeted = false;
             peer.credits = Credits::new(window, Self::first_seq(peer.local));
             peer.sequence = Sequence::new(window, offer.first);
+            peer.begins_open();
             if peer.lossy {
                 peer.resend.congestion = Congestion::of(window.into(), &env.config.timers);
                 peer.resend.makes_room();
@@ -519,7 +547,7 @@ impl<S: Storage> Links<S> {
                 .payload
                 .min(u16::try_from(env.config.geometry.payload).unwrap_or(u16::MAX));
             peer.unanswered = 0;
-            peer.oldest = None;
+            peer.had_oldest = false;
             peer.heard_at = now;
         }
     }
@@ -571,7 +599,8 @@ impl<S: Storage> Links<S> {
         peer.state = State::Releasing;
         peer.offer = offer;
         peer.unanswered = 0;
-        peer.awaited = Some(offer.map_or(over, |offer| offer.incarnation));
+        peer.awaits_release = true;
+        peer.awaited = offer.map_or(over, |offer| offer.incarnation);
         if was_up && peer.lossy {
             let reserved = peer.credits.reserved();
             self.copies.unreserve(reserved);
@@ -618,11 +647,11 @@ impl<S: Storage> Links<S> {
             env.counters.host_events_refused += 1;
             return false;
         };
-        if peer.state != State::Releasing || peer.awaited != Some(incarnation) {
+        if peer.state != State::Releasing || !peer.awaits_release || peer.awaited != incarnation {
             env.counters.late_answers += 1;
             return false;
         }
-        peer.awaited = None;
+        peer.awaits_release = false;
         true
     }
 
@@ -631,7 +660,7 @@ impl<S: Storage> Links<S> {
         let Some(peer) = self.get_mut(id) else {
             return;
         };
-        if peer.state != State::Releasing || peer.awaited.is_some() || peer.draining != 0 {
+        if peer.state != State::Releasing || peer.awaits_release || peer.draining != 0 {
             return;
         }
         if let Some(offer) = peer.offer.take() {

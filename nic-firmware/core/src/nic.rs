@@ -135,6 +135,9 @@ impl<S: Storage> Nic<S> {
             peers: tables.peers,
             outgoing: tables.outgoing,
             senders: tables.senders,
+            losses_aside: tables.losses_aside,
+            senders_of: tables.senders_of,
+            receivers_of: tables.receivers_of,
             deadlines: tables.deadlines,
             copies: tables.copies,
             kept: tables.kept,
@@ -144,7 +147,7 @@ impl<S: Storage> Nic<S> {
         let links = Links::new(&env, links);
         Ok(Self {
             ports: Ports::new(tables.ports, tables.queued),
-            inbound: Inbound::new(tables.slots, tables.streams, tables.units),
+            inbound: Inbound::new(tables.slots, tables.streams, tables.streams_aside, tables.units),
             staging: Staging::new(tables.staging),
             round_trips: RoundTrips::new(&mut env, tables.reads),
             links,

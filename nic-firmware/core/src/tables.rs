@@ -7,6 +7,7 @@ use crate::ports::{NOTIFICATION_ENTRIES, Port};
 use crate::queue::Deadline;
 use crate::round_trips::RoundTrip;
 use crate::staging::Buffer;
+use crate::windows::{ASIDE, Aside, Holder};
 use core::fmt;
 use netvm_abi::Geometry;
 use netvm_abi::storage::{MakeTable, Storage};
@@ -78,22 +79,30 @@ tables! {
     ports: Port = Port::closed(), |g: &Geometry| usize::from(g.ports);
     /// Copies of the notification queues: what stands where.
     queued: u16 = 0, |g: &Geometry| usize::from(g.ports) * NOTIFICATION_ENTRIES as usize;
+    /// The links that have a window to send.
+    senders_of: Holder = Holder::NONE, |g: &Geometry| usize::from(g.window_count());
+    /// The links that have a window to receive.
+    receivers_of: Holder = Holder::NONE, |g: &Geometry| usize::from(g.window_count());
     /// Nodes.
     peers: Peer = Peer::unknown(), |g: &Geometry| usize::from(g.nodes);
     /// Slots of all receiving windows.
-    slots: Slot = Slot::MISSING, window_slots;
+    slots: Slot = Slot::MISSING, |g: &Geometry| g.window_slots() as usize;
     /// Messages sent and not acknowledged.
-    outgoing: Outgoing = Outgoing::default(), window_slots;
+    outgoing: Outgoing = Outgoing::default(), |g: &Geometry| g.window_slots() as usize;
     /// Copies of messages that have left and may be lost.
     copies: Copy = Copy::FREE, |g: &Geometry| copies_at_once(g).min(COPIES.max(2 * usize::from(g.window)));
     /// For each message that is numbered and not received, its copy.
     kept: u16 = NO_COPY, copies_at_once;
     /// For each number of an answer that has been received past one that is missing, a bit.
-    answered: u64 = 0, |g: &Geometry| usize::from(g.nodes) * answer_words(g.window);
-    /// This node's ports as senders to each node.
+    answered: u64 = 0, |g: &Geometry| usize::from(g.window_count()) * answer_words(g.window);
+    /// This node's ports as senders, for each sending window.
     senders: Sender = Sender::default(), port_pairs;
-    /// Other nodes' ports as senders to this one.
+    /// Other nodes' ports as senders to this one, for each receiving window.
     streams: Stream = Stream::default(), port_pairs;
+    /// What senders have lost towards nodes without a window.
+    losses_aside: Aside<Sender> = Aside::NONE, entries_aside;
+    /// Streams of nodes without a window that say something.
+    streams_aside: Aside<Stream> = Aside::NONE, entries_aside;
     /// Staging buffers (without their bytes).
     staging: Buffer = Buffer::FREE, |g: &Geometry| usize::from(g.staging);
     /// Round trips under way.
@@ -113,6 +122,9 @@ pub(crate) struct LinkTables<S: Storage> {
     pub(crate) peers: S::Table<Peer>,
     pub(crate) outgoing: S::Table<Outgoing>,
     pub(crate) senders: S::Table<Sender>,
+    pub(crate) losses_aside: S::Table<Aside<Sender>>,
+    pub(crate) senders_of: S::Table<Holder>,
+    pub(crate) receivers_of: S::Table<Holder>,
     pub(crate) deadlines: S::Table<Deadline>,
     pub(crate) copies: S::Table<Copy>,
     pub(crate) kept: S::Table<u16>,
@@ -125,17 +137,17 @@ pub(crate) fn answer_words(window: u16) -> usize {
     answers(window) as usize / u64::BITS as usize
 }
 
-fn window_slots(g: &Geometry) -> usize {
-    usize::from(g.nodes) * usize::from(g.window)
-}
-
-/// Requests and answers that may be on their way to all nodes.
+/// Requests and answers that may be on their way at once.
 fn copies_at_once(g: &Geometry) -> usize {
-    usize::from(g.nodes) * (usize::from(g.window) + answers(g.window) as usize)
+    usize::from(g.window_count()) * (usize::from(g.window) + answers(g.window) as usize)
 }
 
 fn port_pairs(g: &Geometry) -> usize {
-    usize::from(g.nodes) * usize::from(g.ports)
+    usize::from(g.window_count()) * usize::from(g.ports)
+}
+
+fn entries_aside(g: &Geometry) -> usize {
+    if g.shares_windows() { ASIDE } else { 0 }
 }
 
 /// One table's memory.

@@ -17,7 +17,7 @@ pub struct Credits {
     quarter: u16,
     next: Seq,
     acked: Seq,
-    reserved: u32,
+    reserved: u16,
 }
 
 impl Credits {
@@ -39,6 +39,16 @@ impl Credits {
     #[inline]
     pub const fn size(&self) -> u32 {
         self.size
+    }
+
+    /// No message gets a credit any more, until the window [opens](Self::open).
+    pub(crate) const fn close(&mut self) {
+        self.share = 0;
+    }
+
+    /// Messages get credits.
+    pub(crate) const fn open(&mut self) {
+        self.share = (self.size / 2) as u16;
     }
 
     /// How many messages of one port may be outstanding: a half of the window.
@@ -86,13 +96,13 @@ impl Credits {
     /// Numbers that may be given out, each reserved for a message that has not left.
     #[must_use]
     pub const fn reserved(&self) -> u32 {
-        self.reserved
+        self.reserved as u32
     }
 
     /// Credits not taken.
     #[must_use]
     pub const fn free(&self) -> u32 {
-        self.size - self.in_flight() - self.reserved
+        self.size - self.in_flight() - self.reserved as u32
     }
 
     /// Reserves a credit; false when there is none.
@@ -325,8 +335,8 @@ mod tests {
                 for round in 0..5 * u32::from(size) {
                     while credits.reserve() {}
                     assert_eq!(credits.free(), 0);
-                    assert_eq!(credits.in_flight() + credits.reserved, u32::from(size));
-                    let send = (round % u32::from(size)).min(credits.reserved);
+                    assert_eq!(credits.in_flight() + credits.reserved(), u32::from(size));
+                    let send = (round % u32::from(size)).min(credits.reserved());
                     for _ in 0..send {
                         assert_eq!(credits.assign(), expected);
                         expected = expected.plus(1);

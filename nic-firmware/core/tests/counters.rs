@@ -51,6 +51,10 @@ const TABLE: &[(Scenario, &str)] = &[
          probes_received links_lost dropped hellos_refused late_replies late_answers",
     ),
     (losses, "retransmitted tail_probes put_off"),
+    (
+        few_windows,
+        "window_stalls windows_refused windows_moved windows_called",
+    ),
     (all_at_once, "answers_unkept"),
     (
         accidents,
@@ -107,6 +111,33 @@ fn shared_queue() -> Vec<Counters> {
         post(&mut world, command);
         world.run();
     }
+    counters(&world)
+}
+
+/// Five nodes that write to one another at once, each with one window besides its own.
+fn few_windows() -> Vec<Counters> {
+    let geometry = Geometry {
+        windows: 2,
+        ..geometry(5)
+    };
+    let mut world = World::connect(World::with(5, 1, geometry, |_| {}));
+    for node in &mut world.nodes {
+        for writer in 0..5 {
+            node.grant(u32::from(writer), &capability(writer));
+        }
+        node.map(1, 0x12000, 5, true);
+    }
+    for op in 0..40 {
+        for from in 0..5u16 {
+            let command = Command {
+                node: NodeId((from + 1 + op % 4) % 5),
+                capability: CapabilitySlot(from.into()),
+                ..inline(op.into(), 0x12000, 8)
+            };
+            assert!(world.nodes[usize::from(from)].post(1, &command, &[1; 8]));
+        }
+    }
+    world.pass(Nanos::from_millis(5_000));
     counters(&world)
 }
 

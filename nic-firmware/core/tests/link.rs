@@ -313,6 +313,7 @@ fn a_greeting_with_what_no_card_has_is_refused() {
         payload: 4096,
         window: 64,
         version: netvm_abi::ABI_VERSION,
+        refuses: false,
     };
     let bad = [
         Greeting { window: 32, ..good },
@@ -343,6 +344,7 @@ fn a_greeting_of_another_life_ends_none_that_goes_on() {
         payload: 4096,
         window: 64,
         version: netvm_abi::ABI_VERSION,
+        refuses: false,
     };
     let mut hello = Header::of(Body::Hello { greeting }, NodeId(0), NodeId(1));
     hello.source_incarnation = Incarnation(0x01D);

@@ -122,6 +122,7 @@ const fn greeting(page_size: u32, payload: u32, window: u16) -> Greeting {
         payload,
         window,
         version: ABI_VERSION,
+        refuses: window == 128,
     }
 }
 

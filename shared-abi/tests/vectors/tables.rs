@@ -118,6 +118,7 @@ fn the_cards_header() {
             ports: 64,
             nodes: 4,
             window: 64,
+            windows: 64,
             page_rows: 8192,
             capabilities: 1024,
             staging: 64,

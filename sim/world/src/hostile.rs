@@ -121,6 +121,7 @@ fn offered(sim: &Sim) -> Greeting {
         payload: geometry.payload,
         window: geometry.window,
         version: ABI_VERSION,
+        refuses: false,
     }
 }
 

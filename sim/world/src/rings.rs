@@ -3,9 +3,11 @@
 
 use crate::seen::Seen;
 use netvm_abi::bar::BarMap;
+use netvm_abi::bounce::BounceUse;
 use netvm_abi::event::EVENT_WORDS;
 use netvm_abi::shared_map::SharedMap;
-use netvm_abi::{BounceId, Geometry, NodeId, WordIndex};
+use netvm_abi::wire::RawHeader;
+use netvm_abi::{BounceId, Geometry, NodeId, StagingId, WordIndex};
 
 /// Events of a card that give a bounce page to the driver.
 const BOUNCED: u32 = 1;
@@ -18,9 +20,8 @@ const PEER_RELEASED: u32 = 6;
 const ATOMIC_ANSWER: u32 = 9;
 
 /// The bounce page of a staging buffer.
-fn of_source(geometry: &Geometry, word: u32) -> u32 {
-    let replies = u32::from(geometry.nodes) * u32::from(geometry.window);
-    replies + u32::from(geometry.reads) + (word & 0xFFFF)
+fn of_source(geometry: &Geometry, word: u32) -> BounceId {
+    BounceUse::Source(StagingId(word as u16)).id(geometry)
 }
 
 /// Kind and first word of the event that was written last.
@@ -37,15 +38,18 @@ pub(crate) fn from_card(
     written: u32,
     word: impl Fn(WordIndex) -> u32,
 ) -> Option<Seen> {
-    let bounce = match last(geometry, SharedMap::new(geometry).nic_events, written, word) {
-        [BOUNCED | ATOMIC_MISS, bounce] => bounce,
-        [SOURCE_MISS, staging] => of_source(geometry, staging),
+    let map = SharedMap::new(geometry);
+    let (bounce, from) = match last(geometry, map.nic_events, written, &word) {
+        [BOUNCED | ATOMIC_MISS, bounce] => {
+            let bounce = BounceId(bounce);
+            let record = map.bounce_record(bounce);
+            let head = std::array::from_fn(|index| word(record.plus(index as u32)));
+            (bounce, RawHeader::of(&head).ok()?.source())
+        }
+        [SOURCE_MISS, staging] => (of_source(geometry, staging), node),
         _ => return None,
     };
-    Some(Seen::BounceGiven {
-        node,
-        bounce: BounceId(bounce),
-    })
+    Some(Seen::BounceGiven { node, bounce, from })
 }
 
 /// The same the other way.
@@ -55,16 +59,14 @@ pub(crate) fn from_driver(
     written: u32,
     word: impl Fn(WordIndex) -> u32,
 ) -> Option<Seen> {
-    let window = u32::from(geometry.window);
-    let (first, count) = match last(geometry, BarMap::new(geometry).host_events, written, word) {
-        [BOUNCE_ENDED | ATOMIC_ANSWER, bounce] => (bounce, 1),
-        [SOURCE_ANSWER, staging] => (of_source(geometry, staging), 1),
-        [PEER_RELEASED, peer] => (peer * window, window),
+    let bounce = match last(geometry, BarMap::new(geometry).host_events, written, word) {
+        [BOUNCE_ENDED | ATOMIC_ANSWER, bounce] => BounceId(bounce),
+        [SOURCE_ANSWER, staging] => of_source(geometry, staging),
+        [PEER_RELEASED, peer] => {
+            let from = NodeId(peer as u16);
+            return Some(Seen::MessagesEnded { node, from });
+        }
         _ => return None,
     };
-    Some(Seen::BouncesEnded {
-        node,
-        first: BounceId(first),
-        count,
-    })
+    Some(Seen::BounceEnded { node, bounce })
 }

@@ -181,13 +181,16 @@ pub(crate) enum Seen {
     /// It has left.
     StagingLeft { node: NodeId, staging: StagingId },
     /// The card has told the driver of a bounce page, which is the driver's from now on.
-    BounceGiven { node: NodeId, bounce: BounceId },
-    /// The driver has told the card that it is done with some bounce pages.
-    BouncesEnded {
+    BounceGiven {
         node: NodeId,
-        first: BounceId,
-        count: u32,
+        bounce: BounceId,
+        /// The node whose message it is.
+        from: NodeId,
     },
+    /// The driver has told the card that it is done with a bounce page.
+    BounceEnded { node: NodeId, bounce: BounceId },
+    /// The driver has told the card that it is done with all messages of a node.
+    MessagesEnded { node: NodeId, from: NodeId },
     /// A DMA begins to touch an app's page.
     DmaStart {
         node: NodeId,

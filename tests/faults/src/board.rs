@@ -281,7 +281,10 @@ impl Platform for Board {
                 assert_eq!(len, ByteLen(u32::from(header.len)), "another length");
                 match header.kind {
                     Kind::Write | Kind::Control => {
-                        let id = BounceUse::of_message(&self.geometry, header.source, header.seq);
+                        // As many windows as nodes: each node has the one with its number.
+                        let slot = (header.seq.0 % u32::from(self.geometry.window)) as u16;
+                        let window = header.source.0;
+                        let id = BounceUse::Window { window, slot };
                         assert_eq!(bounce, id.id(&self.geometry), "another message's bounce page");
                     }
                     Kind::ReadReply => assert!(is_reply(&self.geometry, bounce), "no reply's bounce page"),

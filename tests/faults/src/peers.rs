@@ -72,6 +72,7 @@ impl Peer {
             payload: PAGE_SIZE,
             window: self.window,
             version: ABI_VERSION,
+            refuses: false,
         }
     }
 

@@ -235,7 +235,7 @@ impl Stand {
 
     /// The NIC reports a bounced message.
     fn bounce(&mut self, slot: u16, header: &Header, payload: [u32; CONTROL_WORDS]) {
-        let bounce = BounceUse::Window { peer: PEER, slot }.id(&self.geometry);
+        let bounce = BounceUse::Window { window: PEER.0, slot }.id(&self.geometry);
         let generation = Generation(u32::from(slot) + 1);
         if self.open.contains_key(&bounce) {
             return;

@@ -93,14 +93,14 @@ impl<S: Storage> Host<S> {
         attempt: Option<u8>,
         now: Nanos,
     ) -> Result<Option<PortId>, Status> {
+        if let Some(BounceUse::Window { window, .. }) = place {
+            let peer = self.peers.get_mut(header.source.index());
+            peer.ok_or(Status::Malformed)?.window = window;
+        }
         let kind = match (place, header.kind) {
-            (Some(BounceUse::Window { peer, .. }), Kind::AtomicRequest)
-                if header.source == peer && attempt.is_some() =>
-            {
-                WorkKind::Atomic
-            }
+            (Some(BounceUse::Window { .. }), Kind::AtomicRequest) if attempt.is_some() => WorkKind::Atomic,
             (_, _) if attempt.is_some() => return Err(Status::Malformed),
-            (Some(BounceUse::Window { peer, .. }), kind) if header.source == peer => match kind {
+            (Some(BounceUse::Window { .. }), kind) => match kind {
                 Kind::Control => {
                     return self.take_control(platform, bounce, generation, header, now);
                 }
@@ -317,12 +317,16 @@ impl<S: Storage> Host<S> {
 
     /// Lets go of everything of a peer's old incarnation.
     pub(crate) fn drop_work_of<P: Platform>(&mut self, platform: &mut P, peer: NodeId, now: Nanos) {
-        let window = u32::from(self.geometry.window);
-        let windows = u32::from(self.geometry.nodes) * window;
-        for index in u32::from(peer.0) * window..(u32::from(peer.0) + 1) * window {
+        let messages = u32::from(self.geometry.window);
+        let windows = self.geometry.window_slots();
+        let window = self.peers.get(peer.index()).map_or(0, |peer| peer.window);
+        for index in u32::from(window) * messages..(u32::from(window) + 1) * messages {
             let Some(work) = self.work.get_mut(index as usize) else {
                 return;
             };
+            if work.peer != peer {
+                continue;
+            }
             match work.state {
                 State::Idle => {}
                 State::Queued => {

@@ -88,12 +88,22 @@ pub(crate) fn the_memory_it_takes_is_known_beforehand_and_linear() {
         config().table_bytes(&Geometry {
             nodes,
             page_rows,
+            windows: 4096,
             ..geometry()
         })
     };
     let per_peer = bytes(3, 64) - bytes(2, 64);
     assert_eq!(bytes(256, 64) - bytes(2, 64), 254 * per_peer);
     assert!(per_peer < 64 * 256, "{per_peer} bytes for a window of 64");
+    let shared = |nodes| {
+        config().table_bytes(&Geometry {
+            nodes,
+            windows: 64,
+            ..geometry()
+        })
+    };
+    let at_rest = (shared(4096) - shared(64)) / 4032;
+    assert!(at_rest <= 256, "{at_rest} bytes for a peer without a window");
     let per_slot = (bytes(2, 128) - bytes(2, 64)) / 128;
     assert_eq!(bytes(2, 1 << 20), bytes(2, 64) + per_slot * 2 * ((1 << 20) - 64));
     assert!(per_slot <= 48, "{per_slot} bytes for a page slot");

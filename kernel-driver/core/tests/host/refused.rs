@@ -108,7 +108,7 @@ pub(crate) fn what_is_wrong_with_a_bounced_write_ends_its_slot() {
         (
             Status::Malformed,
             Header {
-                source: NodeId(2),
+                source: NodeId(u16::MAX),
                 ..good
             },
         ),

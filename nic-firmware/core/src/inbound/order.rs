@@ -54,11 +54,13 @@ impl<S: Storage> Inbound<S> {
     /// The line of a message's stream. A port whose number is past the last stream has none.
     fn line_of(&mut self, config: &Config, at: BounceId) -> Option<&mut Line> {
         let header = self.slots.get(at.index())?.header();
-        let (source, port) = (header.source(), header.source_port());
+        let port = header.source_port();
         if port.0 >= config.geometry.ports {
             return None;
         }
-        let stream = self.streams.get_mut(config.stream_index(source, port))?;
+        let stream = self
+            .streams
+            .get_mut(config.stream_index(config.window_of(at), port))?;
         Some(&mut stream.line)
     }
 

@@ -5,10 +5,11 @@ use super::order::Line;
 use super::{Inbound, POISONED};
 use crate::config::Config;
 use crate::env::Env;
+use crate::windows::{WindowId, free_aside, set_aside, take_back};
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Kind, MessageFlags, Owner};
-use netvm_abi::{BounceId, Epoch, OpId};
+use netvm_abi::{BounceId, Epoch, NodeId, OpId, PortId};
 
 /// A port of another node as a sender to this one.
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,6 +27,11 @@ pub struct Stream {
 }
 
 impl Stream {
+    /// Whether it has something to say to messages that come.
+    fn remembers(&self) -> bool {
+        self.poison.is_some() || self.refused != OpId(0)
+    }
+
     /// What is known of this owner.
     #[inline(always)]
     fn of(&self, owner: Owner) -> Option<&Self> {
@@ -54,6 +60,43 @@ pub(crate) struct Poison {
 }
 
 impl<S: Storage> Inbound<S> {
+    /// Whether there is room aside for what the streams of a window have to remember.
+    pub(crate) fn has_room_aside(&self, config: &Config, window: WindowId) -> bool {
+        let ports = usize::from(config.geometry.ports);
+        let room = free_aside(&self.aside);
+        let at = window.index() * ports;
+        let row = self.streams.get(at..at + ports).unwrap_or_default();
+        room >= ports || row.iter().filter(|stream| stream.remembers()).count() <= room
+    }
+
+    /// A window goes from one node, if any had it, to another: what the streams have to remember goes aside, and comes back.
+    #[cold]
+    pub(crate) fn window_moves(
+        &mut self,
+        config: &Config,
+        window: WindowId,
+        from: Option<NodeId>,
+        to: NodeId,
+    ) {
+        for port in 0..config.geometry.ports {
+            let at = config.stream_index(window, PortId(port));
+            if let Some(stream) = self.streams.get_mut(at).map(core::mem::take)
+                && stream.remembers()
+                && let Some(from) = from
+            {
+                let kept = set_aside(&mut self.aside, from, port, stream);
+                debug_assert!(kept, "a link that finds no room keeps its window");
+            }
+        }
+        let streams = &mut self.streams;
+        let back = |port, stream| {
+            if let Some(place) = streams.get_mut(config.stream_index(window, PortId(port))) {
+                *place = stream;
+            }
+        };
+        take_back(&mut self.aside, to, |_| true, back);
+    }
+
     /// Whether an earlier message of the same owner and epoch of its port has failed. A new epoch lifts that: the
     /// sender's library has surfaced the error. Another owner of its port did nothing wrong.
     #[inline]
@@ -65,7 +108,7 @@ impl<S: Storage> Inbound<S> {
             return false;
         };
         let header = slot.header();
-        let stream = config.stream_index(header.source(), header.source_port());
+        let stream = config.stream_index(config.window_of(at), header.source_port());
         let Some(stream) = self.streams.get_mut(stream) else {
             return false;
         };
@@ -92,7 +135,9 @@ impl<S: Storage> Inbound<S> {
         if header.flags().contains(MessageFlags::REGARDLESS) {
             return;
         }
-        let stream = env.config.stream_index(header.source(), header.source_port());
+        let stream = env
+            .config
+            .stream_index(env.config.window_of(at), header.source_port());
         if let Some(stream) = self.streams.get_mut(stream)
             && let Stream { poison, .. } = stream.of_mut(header.owner())
             && poison.is_none()
@@ -123,7 +168,7 @@ impl<S: Storage> Inbound<S> {
     /// The failure of its stream that a flush is told of.
     pub(crate) fn failure_before(&self, config: &Config, at: BounceId) -> Option<Poison> {
         let header = self.get(at)?.header();
-        let stream = config.stream_index(header.source(), header.source_port());
+        let stream = config.stream_index(config.window_of(at), header.source_port());
         let poison = self.streams.get(stream)?.of(header.owner())?.poison?;
         (poison.epoch == header.epoch()).then_some(poison)
     }
@@ -132,7 +177,7 @@ impl<S: Storage> Inbound<S> {
     pub(crate) fn refusal_before(&self, config: &Config, at: BounceId) -> OpId {
         let refused = || {
             let header = self.get(at)?.header();
-            let stream = config.stream_index(header.source(), header.source_port());
+            let stream = config.stream_index(config.window_of(at), header.source_port());
             Some(self.streams.get(stream)?.of(header.owner())?.refused)
         };
         refused().unwrap_or_default()
@@ -145,7 +190,7 @@ impl<S: Storage> Inbound<S> {
             return;
         };
         let header = slot.header();
-        let stream = config.stream_index(header.source(), header.source_port());
+        let stream = config.stream_index(config.window_of(at), header.source_port());
         if let Some(stream) = self.streams.get_mut(stream) {
             stream.of_mut(header.owner()).refused = header.op();
         }

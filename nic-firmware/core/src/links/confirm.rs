@@ -31,7 +31,7 @@ impl<S: Storage> Links<S> {
         let Some(peer) = self.peers.get_mut(id.index()) else {
             return Heard::default();
         };
-        let next = peer.credits.next();
+        let (next, held) = (peer.credits.next(), peer.windows);
         let resend = &mut peer.resend;
         let mut lane = Confirmed {
             copies: &mut self.copies,
@@ -40,7 +40,7 @@ impl<S: Storage> Links<S> {
             freed: &mut freed,
             count: 0,
         };
-        let of = |lane| move |number| kept_index(config, id, (lane, number));
+        let of = |lane| move |number| kept_index(config, held, (lane, number));
         let before = resend.requests;
         lane.confirm(&mut resend.requests, next, &receipt.requests, of(Lane::Requests));
         // Each number that is passed has been let go, now or as one beyond.
@@ -60,7 +60,7 @@ impl<S: Storage> Links<S> {
         peer.credits.fits_wire(window);
         let out = resend.requests_out(next);
         pass(resend, next, &self.copies, |place| {
-            self.kept.get(kept_index(config, id, place)).copied()
+            self.kept.get(kept_index(config, held, place)).copied()
         });
         if resend.awaits(next) || peer.credits.in_flight() != 0 {
             self.arm_resend(config, id, now);
@@ -77,7 +77,7 @@ impl<S: Storage> Links<S> {
         let Some(peer) = self.peers.get_mut(id.index()).filter(|peer| peer.lossy) else {
             return;
         };
-        let next = peer.credits.next();
+        let (next, held) = (peer.credits.next(), peer.windows);
         let resend = &mut peer.resend;
         for lane in [Lane::Requests, Lane::Answers] {
             let (first, end) = resend.out(lane, next);
@@ -89,7 +89,7 @@ impl<S: Storage> Links<S> {
                 count: 0,
             };
             for ahead in 0..end.since(first) {
-                all.let_go(kept_index(config, id, (lane, first.plus(ahead))));
+                all.let_go(kept_index(config, held, (lane, first.plus(ahead))));
             }
         }
         (resend.requests, resend.answers) = (next, resend.next_answer);

@@ -2,7 +2,7 @@
 //! peer, and at the other side always handed to the driver through the bounce page of their window
 //! slot.
 
-use super::{Links, Outgoing};
+use super::{Links, Outgoing, Peer};
 use crate::env::Env;
 use crate::platform::{Payload, Platform};
 use netvm_abi::control::{CONTROL_BYTES, CONTROL_SLOTS, CONTROL_WORDS};
@@ -74,10 +74,13 @@ impl<S: Storage> Links<S> {
         control: Waiting,
     ) -> bool {
         let id = control.peer;
+        if !self.get(id).is_some_and(Peer::is_up) || !self.has_window_to(env, now, id) {
+            return false;
+        }
         let Some(mut way) = self.way(&env.config, id, PortId::DRIVER) else {
             return false;
         };
-        if !way.peer().is_up() || !way.reserve() {
+        if !way.reserve() {
             return false;
         }
         let mut words = [0; CONTROL_WORDS];

@@ -19,6 +19,25 @@ pub struct Sender {
     owner: Generation,
 }
 
+impl Sender {
+    /// An operation was lost. Returns whether the last loss was of another epoch, or there was none.
+    pub(super) fn loses(&mut self, loss: Lost) -> bool {
+        let before = (self.owner, self.lost);
+        (self.owner, self.lost) = (loss.owner, Some(loss.epoch));
+        before != (self.owner, self.lost)
+    }
+
+    /// Whether it holds no slot of the window.
+    pub(super) const fn is_idle(&self) -> bool {
+        self.share == 0
+    }
+
+    /// Whether it has lost an operation.
+    pub(super) const fn remembers(&self) -> bool {
+        self.lost.is_some()
+    }
+}
+
 /// In which epoch of which life of its port an operation was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lost {
@@ -90,6 +109,11 @@ impl<S: Storage> Way<'_, S> {
         self.copies.unreserve(u32::from(self.peer.lossy));
     }
 
+    /// An operation was lost. Returns whether the last loss was of another epoch, or there was none.
+    pub(super) fn loses(self, loss: Lost) -> bool {
+        self.sender.loses(loss)
+    }
+
     /// Whether an operation of this way was lost at this side.
     #[inline]
     pub(crate) const fn has_lost(&self) -> bool {
@@ -152,7 +176,7 @@ impl<S: Storage> Way<'_, S> {
         if peer.credits.ends_a_quarter(seq) {
             header.request_ack();
         }
-        let slot = config.slot_id(header.destination(), (seq.0 & (window - 1)) as u16);
+        let slot = config.slot_id(peer.windows.to, (seq.0 & (window - 1)) as u16);
         if let Some(place) = self.outgoing.get_mut(slot.index()) {
             *place = out;
         }
@@ -170,12 +194,13 @@ impl Peer {
 }
 
 impl<S: Storage> Links<S> {
-    /// The way of a port to a node.
+    /// The way of a port to a node; nothing, if the link has no window to send.
     #[inline(always)]
     pub(crate) fn way(&mut self, config: &Config, node: NodeId, port: PortId) -> Option<Way<'_, S>> {
+        let peer = self.peers.get_mut(node.index())?;
         Some(Way {
-            peer: self.peers.get_mut(node.index())?,
-            sender: self.senders.get_mut(config.stream_index(node, port))?,
+            sender: self.senders.get_mut(config.stream_index(peer.windows.to, port))?,
+            peer,
             outgoing: &mut self.outgoing,
             copies: &mut self.copies,
         })
@@ -183,13 +208,11 @@ impl<S: Storage> Links<S> {
 
     /// An operation of a port towards a node was lost before the receiver could know of it. Returns whether the last loss
     /// of that way was of another epoch, or there was none.
-    pub(crate) fn note_loss(&mut self, config: &Config, node: NodeId, port: PortId, loss: Lost) -> bool {
-        let Some(sender) = self.senders.get_mut(config.stream_index(node, port)) else {
-            return false;
-        };
-        let before = (sender.owner, sender.lost);
-        (sender.owner, sender.lost) = (loss.owner, Some(loss.epoch));
-        before != (sender.owner, sender.lost)
+    pub(crate) fn note_loss(&mut self, env: &mut Env<S>, node: NodeId, port: PortId, loss: Lost) -> bool {
+        match self.way(&env.config, node, port) {
+            Some(way) => way.loses(loss),
+            None => self.note_loss_aside(env, node, port, loss),
+        }
     }
 
     /// Gives back a window slot that was not used.
@@ -237,14 +260,15 @@ impl<S: Storage> Links<S> {
     #[inline]
     fn outgoing_at(&mut self, config: &Config, id: NodeId, seq: Seq) -> Option<&mut Outgoing> {
         let slot = (seq.0 & (u32::from(config.geometry.window) - 1)) as u16;
-        self.outgoing.get_mut(config.slot_id(id, slot).index())
+        let sends = self.get(id)?.windows.to;
+        self.outgoing.get_mut(config.slot_id(sends, slot).index())
     }
 
     /// A port has one window slot more.
     #[inline]
     fn give_back(&mut self, config: &Config, id: NodeId, port: PortId) {
-        if let Some(sender) = self.senders.get_mut(config.stream_index(id, port)) {
-            sender.share = sender.share.saturating_sub(1);
+        if let Some(way) = self.way(config, id, port) {
+            way.sender.share = way.sender.share.saturating_sub(1);
         }
     }
 

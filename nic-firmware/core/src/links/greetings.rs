@@ -42,6 +42,7 @@ const fn offered<S: Storage>(env: &Env<S>) -> Greeting {
         payload: geometry.payload,
         window: geometry.window,
         version: geometry.version,
+        refuses: geometry.shares_windows(),
     }
 }
 

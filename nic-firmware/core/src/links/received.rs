@@ -171,6 +171,11 @@ impl Arrivals {
         }
     }
 
+    /// Whether an answer is missing before one that has been received.
+    pub(super) fn misses_answers(&self) -> bool {
+        self.answers.misses_some()
+    }
+
     /// Whether something has been received since the last acknowledgement.
     pub(super) const fn has_news(&self) -> bool {
         self.news
@@ -275,11 +280,12 @@ impl<S: Storage> Links<S> {
         stamp: Stamp,
     ) -> Numbered {
         let words = answer_words(env.config.geometry.window);
-        let at = id.index() * words;
-        let bits = self.answered.get_mut(at..at + words);
-        let (Some(peer), Some(bits)) = (self.peers.get_mut(id.index()), bits) else {
+        let Some(peer) = self.peers.get_mut(id.index()) else {
             return Numbered::Nonsense;
         };
+        // Without a window no request is under way: an answer that comes now has come before.
+        let at = peer.windows.to.index() * words;
+        let bits = self.answered.get_mut(at..at + words).unwrap_or_default();
         match peer.arrivals.answers.take(number, bits) {
             None => Numbered::Nonsense,
             Some(false) => {
@@ -308,11 +314,11 @@ impl<S: Storage> Links<S> {
         presence: impl Fn(BounceId) -> Presence,
     ) -> Receipt {
         let words = answer_words(env.config.geometry.window);
-        let at = id.index() * words;
-        let bits = self.answered.get(at..at + words).unwrap_or_default();
         let Some(peer) = self.peers.get_mut(id.index()) else {
             return Receipt::default();
         };
+        let at = peer.windows.to.index() * words;
+        let bits = self.answered.get(at..at + words).unwrap_or_default();
         let (received, seen) = peer.sequence.received();
         let (mut from, mut beyond, mut ended) = (1, 0, None);
         if received != seen {
@@ -320,7 +326,7 @@ impl<S: Storage> Links<S> {
             let window = peer.sequence.size();
             for ahead in from..seen.since(received).min(from + SAID).min(window) {
                 let slot = peer.sequence.slot_of(received.plus(ahead));
-                let presence = presence(env.config.slot_id(id, slot));
+                let presence = presence(env.config.slot_id(peer.windows.from, slot));
                 beyond |= u64::from(presence != Presence::Missing) << (ahead - from);
                 if presence == Presence::Held && !mutant::is(Mutant::HeldEnded) {
                     ended = ended.or(Some(ahead - from));
@@ -373,7 +379,9 @@ impl<S: Storage> Links<S> {
         peer.arrivals.unsaid_ahead |= !filled && peer.lossy;
         for _ in 0..peer.sequence.size() {
             let (received, seen) = peer.sequence.received();
-            let at = env.config.slot_id(id, peer.sequence.slot_of(received));
+            let at = env
+                .config
+                .slot_id(peer.windows.from, peer.sequence.slot_of(received));
             if received == seen || !has_arrived(at) {
                 break;
             }

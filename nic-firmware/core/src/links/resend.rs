@@ -19,7 +19,7 @@
 use super::congestion::Congestion;
 use super::copies::{Copies, Copy, Lane, Line};
 use super::round_trip_time::{FIRST_WAIT, LEAST_REORDERING, RoundTripTime};
-use super::{Links, Peer};
+use super::{HeldWindows, Links, Peer};
 use crate::config::{Config, Timers};
 use crate::env::Env;
 use crate::platform::Payload;
@@ -275,7 +275,8 @@ impl<S: Storage> Links<S> {
         let (seq, stamp) = (header.seq(), Stamp::of(now));
         let resend = &mut peer.resend;
         resend.leaves(now, seq);
-        let (copies, at) = (&mut self.copies, kept_index(config, id, (Lane::Requests, seq)));
+        let place = (Lane::Requests, seq);
+        let (copies, at) = (&mut self.copies, kept_index(config, peer.windows, place));
         if let Some(kept) = self.kept.get_mut(at) {
             *kept = copies.keep(stamp, header, payload);
         }
@@ -314,7 +315,7 @@ impl<S: Storage> Links<S> {
         header.set_stamp(stamp);
         let (copies, at) = (
             &mut self.copies,
-            kept_index(&env.config, id, (Lane::Answers, number)),
+            kept_index(&env.config, peer.windows, (Lane::Answers, number)),
         );
         if let Some(kept) = self.kept.get_mut(at) {
             *kept = copies.keep(stamp, header, payload);
@@ -329,7 +330,7 @@ impl<S: Storage> Links<S> {
     /// Looks later whether an acknowledgement has come.
     pub(super) fn arm_resend(&mut self, config: &Config, id: NodeId, now: Nanos) {
         if let Some(peer) = self.peers.get(id.index()) {
-            let at = self.patience(config, id, peer);
+            let at = self.patience(config, peer);
             if !self.rings_before(id, at.0) {
                 self.ring_at(id, now, at);
             }
@@ -374,7 +375,7 @@ impl<S: Storage> Links<S> {
             index = copy.after();
         }
         for lane in [Lane::Requests, Lane::Answers] {
-            let Some((index, copy)) = self.fresh_of(config, id, resend, lane) else {
+            let Some((index, copy)) = self.fresh_of(config, peer, lane) else {
                 continue;
             };
             match resend.judge(copy, Stamp::of(now), &config.timers) {
@@ -389,22 +390,22 @@ impl<S: Storage> Links<S> {
     }
 
     /// What left first of a lane, of what has left once and has not been received.
-    fn fresh_of(&self, config: &Config, id: NodeId, resend: &Resend, lane: Lane) -> Option<(u16, &Copy)> {
-        self.copy_of(config, id, (lane, resend.fresh(lane)))
+    fn fresh_of(&self, config: &Config, peer: &Peer, lane: Lane) -> Option<(u16, &Copy)> {
+        self.copy_of(config, peer.windows, (lane, peer.resend.fresh(lane)))
     }
 
     /// The copy of a message that has not been received.
-    fn copy_of(&self, config: &Config, id: NodeId, place: (Lane, Seq)) -> Option<(u16, &Copy)> {
-        let index = *self.kept.get(kept_index(config, id, place))?;
+    fn copy_of(&self, config: &Config, held: HeldWindows, place: (Lane, Seq)) -> Option<(u16, &Copy)> {
+        let index = *self.kept.get(kept_index(config, held, place))?;
         Some((index, self.copies.get(index)?))
     }
 
     /// The message of a link that left first of those that have not been received.
-    fn first_out(&self, config: &Config, id: NodeId, resend: &Resend) -> Option<u16> {
-        let lined = self.lined(resend.line.first());
+    fn first_out(&self, config: &Config, peer: &Peer) -> Option<u16> {
+        let lined = self.lined(peer.resend.line.first());
         [Lane::Requests, Lane::Answers]
             .into_iter()
-            .filter_map(|lane| self.fresh_of(config, id, resend, lane))
+            .filter_map(|lane| self.fresh_of(config, peer, lane))
             .chain(lined)
             .reduce(|one, other| {
                 if one.1.sent().is_after(other.1.sent()) {
@@ -417,7 +418,7 @@ impl<S: Storage> Links<S> {
     }
 
     /// The message of a link that left last, if it has not been received; else one that has not.
-    fn last_out(&self, config: &Config, id: NodeId, peer: &Peer) -> Option<u16> {
+    fn last_out(&self, config: &Config, peer: &Peer) -> Option<u16> {
         let resend = &peer.resend;
         let lined = self.lined(resend.line.last());
         [Lane::Requests, Lane::Answers]
@@ -425,7 +426,7 @@ impl<S: Storage> Links<S> {
             .filter_map(|lane| {
                 let (first, end) = resend.out(lane, peer.credits.next());
                 let last = (first != end).then(|| end.plus(u32::MAX))?;
-                self.copy_of(config, id, (lane, last))
+                self.copy_of(config, peer.windows, (lane, last))
             })
             .chain(lined)
             .reduce(|one, other| {
@@ -436,7 +437,7 @@ impl<S: Storage> Links<S> {
                 }
             })
             .map(|(index, _)| index)
-            .or_else(|| self.first_out(config, id, resend))
+            .or_else(|| self.first_out(config, peer))
     }
 
     /// A copy at an end of the line.
@@ -454,7 +455,7 @@ impl<S: Storage> Links<S> {
         if !awaits && peer.credits.in_flight() == 0 {
             return Overdue::Nothing;
         }
-        if now < self.patience(&env.config, id, peer) {
+        if now < self.patience(&env.config, peer) {
             if let Some(copy) = self.next_lost_copy(env, now, id) {
                 return Overdue::Resend(copy);
             }
@@ -470,7 +471,7 @@ impl<S: Storage> Links<S> {
             return Overdue::Ask;
         }
         // The tail may be lost, or the acknowledgement is delayed.
-        if self.asks_early(&env.config, id, peer) {
+        if self.asks_early(&env.config, peer) {
             if let Some(peer) = self.get_mut(id) {
                 (peer.resend.asked, peer.resend.since) = (true, now);
             }
@@ -480,9 +481,9 @@ impl<S: Storage> Links<S> {
         }
         // No answer. Each second time what left first goes again instead of what left last.
         let again = if peer.resend.waits.is_multiple_of(2) {
-            self.last_out(&env.config, id, peer)
+            self.last_out(&env.config, peer)
         } else {
-            self.first_out(&env.config, id, &peer.resend)
+            self.first_out(&env.config, peer)
         };
         let Some(again) = again else {
             return Overdue::Nothing;
@@ -503,12 +504,12 @@ impl<S: Storage> Links<S> {
     /// If it has left again, it asks to be acknowledged at once. The wait doubles with each that was in vain after the
     /// first ones: where much is lost, two in a row are an everyday event, and a peer that is gone is asked seldom soon.
     /// Where all has been received, the credits are waited for: word of them may be lost, or a page takes its time.
-    fn patience(&self, config: &Config, id: NodeId, peer: &Peer) -> Nanos {
+    fn patience(&self, config: &Config, peer: &Peer) -> Nanos {
         let resend = &peer.resend;
         if !resend.awaits(peer.credits.next()) {
             return resend.since.after(grown(config, resend.time.wait, resend.asks));
         }
-        let (times, asks) = self.last_again(config, id, resend);
+        let (times, asks) = self.last_again(config, peer);
         let once = if asks || resend.asked || resend.time.asks_early(&config.timers) {
             resend.time.at_once
         } else {
@@ -519,20 +520,21 @@ impl<S: Storage> Links<S> {
     }
 
     /// Whether the other card is to be asked before anything leaves again: not of what asks by itself.
-    fn asks_early(&self, config: &Config, id: NodeId, peer: &Peer) -> bool {
+    fn asks_early(&self, config: &Config, peer: &Peer) -> bool {
         let resend = &peer.resend;
         let first = resend.time.asks_early(&config.timers) && !resend.asked && resend.waits == 0;
-        first && !self.last_again(config, id, resend).1
+        first && !self.last_again(config, peer).1
     }
 
     /// Of the message that left last, if it has left again: how often, and whether it asks for an acknowledgement.
-    fn last_again(&self, config: &Config, id: NodeId, resend: &Resend) -> (u8, bool) {
+    fn last_again(&self, config: &Config, peer: &Peer) -> (u8, bool) {
+        let resend = &peer.resend;
         let Some((_, last)) = self.lined(resend.line.last()) else {
             return (0, false);
         };
         let fresh = [Lane::Requests, Lane::Answers]
             .into_iter()
-            .any(|lane| self.fresh_of(config, id, resend, lane).is_some());
+            .any(|lane| self.fresh_of(config, peer, lane).is_some());
         if fresh && Stamp::of(resend.since).is_after(last.sent()) {
             return (0, false);
         }
@@ -574,11 +576,11 @@ impl<S: Storage> Links<S> {
         let Some(peer) = self.peers.get_mut(id.index()) else {
             return;
         };
-        let next = peer.credits.next();
+        let (next, held) = (peer.credits.next(), peer.windows);
         let resend = &mut peer.resend;
         (resend.since, resend.asked) = (now, false);
         pass(resend, next, &self.copies, |place| {
-            self.kept.get(kept_index(&env.config, id, place)).copied()
+            self.kept.get(kept_index(&env.config, held, place)).copied()
         });
         self.arm_resend(&env.config, id, now);
     }
@@ -639,14 +641,15 @@ pub(super) fn pass<S: Storage>(
     }
 }
 
-/// Where the number of a message's copy is found.
+/// Where the number of a message's copy is found. Requests of a sending window and answers of the receiving one with the same
+/// index stand together, though they may be of two links.
 #[inline(always)]
-pub(super) fn kept_index(config: &Config, id: NodeId, (lane, number): (Lane, Seq)) -> usize {
+pub(super) fn kept_index(config: &Config, held: HeldWindows, (lane, number): (Lane, Seq)) -> usize {
     let window = usize::from(config.geometry.window);
     let answers = answers(config.geometry.window) as usize;
-    let own = id.index() * (window + answers);
+    let row = window + answers;
     match lane {
-        Lane::Requests => own + (number.index() & (window - 1)),
-        Lane::Answers => own + window + (number.index() & (answers - 1)),
+        Lane::Requests => held.to.index() * row + (number.index() & (window - 1)),
+        Lane::Answers => held.from.index() * row + window + (number.index() & (answers - 1)),
     }
 }

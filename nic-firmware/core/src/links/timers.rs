@@ -260,7 +260,7 @@ impl<S: Storage> Links<S> {
         let gap_stays = !peer.lossy
             && peer.sequence.anything_past_lsn()
             && peer.gap_since.after(timers.gap_timeout) <= now;
-        let lsn = env.config.slot_id(id, peer.lsn_slot());
+        let lsn = env.config.slot_id(peer.windows.from, peer.lsn_slot());
         let hole = witness.overdue || (gap_stays && (witness.is_missing)(lsn));
         if hole || (in_doubt && peer.unanswered >= timers.probe_limit && owes) {
             send_bye(p, env, id, peer.local, peer.remote);

@@ -121,7 +121,7 @@ impl<S: Storage> Nic<S> {
         let Some(peer) = self.links.get_mut(id) else {
             return;
         };
-        let at = self.env.config.slot_id(id, peer.lsn_slot());
+        let at = self.env.config.slot_id(peer.window_from(), peer.lsn_slot());
         let wary = self.inbound.wary();
         let Some(slot) = self.inbound.get_mut(at) else {
             return;
@@ -133,7 +133,7 @@ impl<S: Storage> Nic<S> {
         }
         slot.set(SlotState::Missing);
         if peer.advance() {
-            let next = self.env.config.slot_id(id, peer.lsn_slot());
+            let next = self.env.config.slot_id(peer.window_from(), peer.lsn_slot());
             if self.inbound.could_pass(next) {
                 return self.advance_on(p, now, id, true);
             }
@@ -162,7 +162,7 @@ impl<S: Storage> Nic<S> {
             let Some(peer) = self.links.get(id) else {
                 return;
             };
-            let at = self.env.config.slot_id(id, peer.lsn_slot());
+            let at = self.env.config.slot_id(peer.window_from(), peer.lsn_slot());
             let has_ended = match self.inbound.state(at) {
                 Some(SlotState::Landed | SlotState::Failed) => true,
                 Some(SlotState::Ordered) => {

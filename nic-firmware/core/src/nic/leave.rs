@@ -209,7 +209,7 @@ impl<S: Storage> Nic<S> {
                 // Each entry that gives up has a record of its own.
                 let _ = self
                     .links
-                    .note_loss(&self.env.config, entry.header.destination(), id, loss);
+                    .note_loss(&mut self.env, entry.header.destination(), id, loss);
             }
         }
         self.end_entry(p, id, &entry, Some(status));

@@ -184,6 +184,9 @@ impl<S: Storage> Nic<S> {
 
     /// Whether a peer lives, and its sequence has no hole that stays; if not, the link is lost.
     fn check_peer<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId) {
+        if self.links.call_ends(&self.env, now, id) {
+            self.ports.stir();
+        }
         let Some(acked) = self.links.acked_of_living(id) else {
             return;
         };
@@ -200,7 +203,7 @@ impl<S: Storage> Nic<S> {
         let witness = Witness {
             asked: self.round_trips.ask(id),
             overdue: self.round_trips.is_overdue(now, id, acked, window, patience),
-            is_missing: &|at| inbound.state(at) == Some(SlotState::Missing),
+            is_missing: &|at| !inbound.has_arrived(at),
         };
         if self.links.check(p, &mut self.env, now, id, &witness) == Verdict::Dead {
             self.lose_link(p, now, id, None);
@@ -242,7 +245,7 @@ impl<S: Storage> Nic<S> {
                 owner: out.generation,
                 epoch: out.epoch,
             };
-            let other_epoch = self.links.note_loss(&self.env.config, id, out.port, loss);
+            let other_epoch = self.links.note_loss(&mut self.env, id, out.port, loss);
             let bit = 1 << (out.port.0 % 64);
             let Some(word) = told.get_mut(out.port.index() / 64) else {
                 continue;
@@ -267,8 +270,9 @@ impl<S: Storage> Nic<S> {
         if self.links.get_mut(id).is_some_and(Peer::lets_go) {
             self.inbound.goes_on();
         }
+        let receives = self.links.window_from(id);
         for index in 0..self.env.config.geometry.window {
-            let at = self.env.config.slot_id(id, index);
+            let at = self.env.config.slot_id(receives, index);
             self.inbound.leaves_line(&self.env.config, at);
             let Some(slot) = self.inbound.get_mut(at) else {
                 return;
@@ -353,8 +357,9 @@ impl<S: Storage> Nic<S> {
         if !self.links.released(&mut self.env, id, incarnation) {
             return;
         }
+        let receives = self.links.window_from(id);
         for index in 0..self.env.config.geometry.window {
-            let at = self.env.config.slot_id(id, index);
+            let at = self.env.config.slot_id(receives, index);
             if self.inbound.state(at) == Some(SlotState::Bounced) {
                 self.forget(p, at);
             }

@@ -19,7 +19,7 @@ impl<S: Storage> Nic<S> {
         let Some(peer) = self.links.get_mut(id) else {
             return;
         };
-        let at = self.env.config.slot_id(id, peer.lsn_slot());
+        let at = self.env.config.slot_id(peer.window_from(), peer.lsn_slot());
         let waits = peer.leads() && self.inbound.get(at).is_some_and(Slot::awaits_host);
         if waits && peer.hold_up() {
             self.inbound.holds_up();
@@ -39,10 +39,13 @@ impl<S: Storage> Nic<S> {
     #[inline(never)]
     fn admit_all<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId) {
         for _ in 0..self.env.config.geometry.window {
-            let Some(slot) = self.links.get_mut(id).and_then(Peer::admit) else {
+            let Some(peer) = self.links.get_mut(id) else {
                 break;
             };
-            let at = self.env.config.slot_id(id, slot);
+            let Some(slot) = peer.admit() else {
+                break;
+            };
+            let at = self.env.config.slot_id(peer.window_from(), slot);
             self.inbound.joins(&self.env.config, at);
             self.pass_all(p, now, at);
         }
@@ -88,7 +91,7 @@ impl<S: Storage> Nic<S> {
             let Some(peer) = self.links.get_mut(id) else {
                 return;
             };
-            let at = self.env.config.slot_id(id, peer.lsn_slot());
+            let at = self.env.config.slot_id(peer.window_from(), peer.lsn_slot());
             if self.inbound.state(at) != Some(SlotState::Passed) {
                 break;
             }

@@ -220,7 +220,18 @@ impl<S: Storage> Nic<S> {
         }
         peer.heard(now);
         let at = match peer.place(seq) {
-            Place::Slot(index) => self.env.config.slot_id(id, index),
+            Place::Slot(index) => {
+                if peer.is_closed_to_new() {
+                    if !self.lets_in(now, id, seq) {
+                        return p.release_receive(receive);
+                    }
+                    let Some(open) = self.links.get_mut(id) else {
+                        return;
+                    };
+                    peer = open;
+                }
+                self.env.config.slot_id(peer.window_from(), index)
+            }
             place => return self.out_of_place(p, now, frame, place),
         };
         let Some(slot) = self.inbound.get_mut(at) else {
@@ -352,6 +363,21 @@ impl<S: Storage> Nic<S> {
         }
         self.links.arm_probe(&self.env, id, now);
         waits
+    }
+
+    /// A message has come whose link has no window, or is to leave it: whether it may come in. If not, it is as if the wire had lost
+    /// it.
+    #[cold]
+    #[inline(never)]
+    fn lets_in(&mut self, now: Nanos, id: NodeId, seq: Seq) -> bool {
+        let config = self.env.config;
+        let inbound = core::cell::RefCell::new(&mut self.inbound);
+        let keeps = |window| inbound.borrow().has_room_aside(&config, window);
+        let moves =
+            |config: &Config, window, from| inbound.borrow_mut().window_moves(config, window, from, id);
+        let lets_in = self.links.lets_in(&mut self.env, now, (id, seq), keeps, moves);
+        self.env.counters.windows_refused += u64::from(!lets_in);
+        lets_in
     }
 
     /// A message that has been here before, or that its sender had no credit for.

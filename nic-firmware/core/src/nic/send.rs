@@ -94,7 +94,7 @@ impl<S: Storage> Nic<S> {
                 }
                 None => return turn,
             };
-            if !self.equip(p, id, index) {
+            if !self.equip(p, now, id, index) {
                 return turn;
             }
             (turn.moved, turn.served) = (true, true);
@@ -175,7 +175,7 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Gets an entry what it lacks. Returns whether it lacks nothing any more.
-    fn equip<P: Platform>(&mut self, p: &mut P, id: PortId, index: u8) -> bool {
+    fn equip<P: Platform>(&mut self, p: &mut P, now: Nanos, id: PortId, index: u8) -> bool {
         let Some(port) = self.ports.get_mut(id) else {
             return false;
         };
@@ -187,10 +187,9 @@ impl<S: Storage> Nic<S> {
             return true;
         }
         let node = entry.header.destination();
-        let Some(mut way) = self.links.way(&self.env.config, node, id) else {
+        let Some(peer) = self.links.get(node) else {
             return false;
         };
-        let peer = way.peer();
         let earlier_life = entry.session.0 != 0 && entry.session != peer.life();
         if earlier_life || (!peer.is_up() && !peer.will_come_up()) {
             entry.stage = Stage::Failed(Status::LinkLost);
@@ -200,6 +199,7 @@ impl<S: Storage> Nic<S> {
             return self.stall(id, index, |c| &mut c.credit_stalls);
         }
         if entry.session.0 == 0 {
+            let (life, window) = (peer.life(), peer.window());
             if u32::from(entry.moves()) > peer.payload() {
                 self.env.counters.commands_refused += 1;
                 entry.stage = Stage::Failed(Status::Malformed);
@@ -207,11 +207,16 @@ impl<S: Storage> Nic<S> {
             }
             // Behind a source that its host has to bring, a port holds credits that it cannot use yet. Such ports
             // together get few of them, and one each.
-            let patient = !awaits_host || peer.reserved() < peer.window() / 4;
-            let life = peer.life();
+            let patient = !awaits_host || peer.reserved() < window / 4;
             // What sends no message takes no slot: it has not to wait for what has landed.
-            if entry.source != Source::NoMessage && (!patient || !way.reserve()) {
-                return self.stall(id, index, |c| &mut c.credit_stalls);
+            if entry.source != Source::NoMessage {
+                if !self.links.has_window_to(&mut self.env, now, node) {
+                    return self.stall(id, index, |c| &mut c.window_stalls);
+                }
+                let way = self.links.way(&self.env.config, node, id);
+                if !patient || !way.is_some_and(|mut way| way.reserve()) {
+                    return self.stall(id, index, |c| &mut c.credit_stalls);
+                }
             }
             entry.session = life;
         }

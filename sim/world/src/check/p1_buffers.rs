@@ -19,8 +19,8 @@ pub(super) struct Buffers {
     leaving: BTreeSet<(NodeId, StagingId)>,
     /// Digests of what DMAs have put into bounce pages, until the kernel has copied it.
     filled: BTreeMap<(NodeId, BounceId), u64>,
-    /// Bounce pages that the driver has been told of, and that it is not done with.
-    given: BTreeSet<(NodeId, BounceId)>,
+    /// Bounce pages that the driver has been told of, and that it is not done with: whose messages they are.
+    given: BTreeMap<(NodeId, BounceId), NodeId>,
 }
 
 impl Buffers {
@@ -42,7 +42,7 @@ impl Buffers {
             Buffer::Staging(staging) if self.leaving.contains(&(node, staging)) => {
                 Err(format!("node {node}: {by} fills {buffer} before it has left"))
             }
-            Buffer::Bounce(bounce) if self.given.contains(&(node, bounce)) => Err(format!(
+            Buffer::Bounce(bounce) if self.given.contains_key(&(node, bounce)) => Err(format!(
                 "node {node}: {by} fills {buffer} before the host has dealt with what lies in it"
             )),
             _ => Ok(()),
@@ -63,7 +63,7 @@ impl Buffers {
         self.active.retain(|key, _| key.0 != node);
         self.leaving.retain(|key| key.0 != node);
         self.filled.retain(|key, _| key.0 != node);
-        self.given.retain(|key| key.0 != node);
+        self.given.retain(|key, _| key.0 != node);
     }
 }
 
@@ -141,14 +141,15 @@ impl Checker for Buffers {
                     ));
                 }
             }
-            Seen::BounceGiven { node, bounce } => {
+            Seen::BounceGiven { node, bounce, from } => {
                 self.drain(*node, Buffer::Bounce(*bounce), format_args!("the driver"))?;
-                self.given.insert((*node, *bounce));
+                self.given.insert((*node, *bounce), *from);
             }
-            Seen::BouncesEnded { node, first, count } => {
-                for bounce in (first.0..).take(*count as usize).map(BounceId) {
-                    self.given.remove(&(*node, bounce));
-                }
+            Seen::BounceEnded { node, bounce } => {
+                self.given.remove(&(*node, *bounce));
+            }
+            Seen::MessagesEnded { node, from } => {
+                self.given.retain(|key, of| key.0 != *node || of != from);
             }
             Seen::Restarted { node } | Seen::CardDead { node } => self.forget(*node),
             _ => {}
@@ -214,16 +215,22 @@ mod tests {
         let given = Seen::BounceGiven {
             node: NODE,
             bounce: BounceId(3),
+            from: NodeId(1),
         };
         let begun = [fill(1), filled(b"data"), done(1), given.clone()];
         let after = |facts: &[Seen]| judge(&[&begun[..], facts].concat());
-        let ended = Seen::BouncesEnded {
+        let ended = Seen::BounceEnded {
             node: NODE,
-            first: BounceId(2),
-            count: 2,
+            bounce: BounceId(3),
+        };
+        let all_of = |from| Seen::MessagesEnded {
+            node: NODE,
+            from: NodeId(from),
         };
         assert_eq!(after(&[copied(b"data"), ended.clone(), fill(2)]), Ok(()));
         assert_eq!(after(&[ended, fill(2)]), Ok(()));
+        assert_eq!(after(&[all_of(1), fill(2)]), Ok(()));
+        caught(after(&[all_of(2), fill(2)]), "before the host has dealt with");
         caught(after(&[fill(2)]), "before the host has dealt with");
         caught(
             after(&[copied(b"data"), fill(2)]),

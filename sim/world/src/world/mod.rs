@@ -141,6 +141,24 @@ fn drawn_windows(seed: u64, nodes: u16) -> Vec<u16> {
     (0..nodes).map(of_card).collect()
 }
 
+/// Windows in each direction of each card: in three of eight worlds some cards have fewer than there are nodes, down to one besides the
+/// own one.
+fn drawn_counts_of_windows(seed: u64, nodes: u16) -> Vec<u16> {
+    // Of dice of their own, too.
+    let mut dice = Dice::new(seed.rotate_left(16) ^ 0x0043_524F_5744_4544);
+    let usual = Geometry::default().windows;
+    let kind = dice.below(8);
+    let few = |dice: &mut Dice| 2 + dice.below(u64::from(nodes)) as u16;
+    let common = few(&mut dice);
+    let of_card = |_| match kind {
+        0 => 2,
+        1 => common,
+        2 if dice.below(2) == 0 => few(&mut dice),
+        _ => usual,
+    };
+    (0..nodes).map(of_card).collect()
+}
+
 /// The tables of a card.
 fn drawn_geometry(dice: &mut Dice, config: &Config) -> Geometry {
     Geometry {
@@ -201,13 +219,17 @@ impl World {
         let mixed = dice.below(2) == 0;
         let geometries = drawn_windows(seed, config.nodes)
             .into_iter()
-            .map(|window| {
+            .zip(drawn_counts_of_windows(seed, config.nodes))
+            .map(|(window, windows)| {
                 let drawn = if mixed {
                     drawn_geometry(&mut dice, &config)
                 } else {
                     common
                 };
-                tables(widened(drawn, window))
+                tables(Geometry {
+                    windows,
+                    ..widened(drawn, window)
+                })
             })
             .collect();
         let roles = roles(&mut dice, &config);

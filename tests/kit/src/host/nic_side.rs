@@ -168,10 +168,11 @@ impl Stand {
         WorkId { bounce, generation }
     }
 
-    /// A slot of a window.
+    /// A slot of the window that a peer has: the one with its number.
     #[must_use]
     pub fn window(peer: NodeId, slot: u16) -> BounceUse {
-        BounceUse::Window { peer, slot }
+        let window = peer.0;
+        BounceUse::Window { window, slot }
     }
 
     /// The NIC misses a source page.
