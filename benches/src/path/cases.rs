@@ -456,7 +456,7 @@ pub fn steps(profile: &Profile) -> Result<Vec<Step>> {
             "command_4096",
             "NIC: descriptor to source DMA, 4 KiB",
             count("case_bulk", "probe_command")?,
-            Some(751.0),
+            Some(765.0),
         ),
         step(
             "fetched_4096",
@@ -468,25 +468,25 @@ pub fn steps(profile: &Profile) -> Result<Vec<Step>> {
             "frame_8",
             "NIC: frame to DMA, 8 B",
             count("case_small", "probe_frame")?,
-            Some(374.0),
+            Some(385.0),
         ),
         step(
             "frame_4096",
             "NIC: frame to DMA, 4 KiB",
             count("case_bulk", "probe_frame")?,
-            Some(374.0),
+            Some(385.0),
         ),
         step(
             "frame_miss",
             "NIC: frame to bounce DMA, page not there",
             count("case_bounced", "probe_frame")?,
-            Some(384.0),
+            Some(396.0),
         ),
         step(
             "landed",
             "NIC: DMA done to landed, with its share of acknowledgements",
             count("case_small", "probe_done")?,
-            Some(174.0),
+            Some(178.0),
         ),
         step("notification", "NIC: deliver a notification", notified, None),
         step(

@@ -81,3 +81,29 @@ pub fn totals(geometry: &Geometry) -> (u64, u64) {
     };
     (sum(false), sum(true))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With 64 windows, what every further node costs that has none: bytes of the card, and of the host.
+    #[test]
+    fn a_node_at_rest_costs_little_and_no_page() {
+        let with = |nodes| Geometry {
+            nodes,
+            ..Geometry::default()
+        };
+        let of = |name| {
+            let bytes = |nodes| parts(&with(nodes)).into_iter().filter(|part| part.name == name);
+            let sum = |nodes| bytes(nodes).map(|part| part.bytes).sum::<u64>();
+            sum(4096) - sum(64)
+        };
+        assert_eq!(
+            (of("receive buffers"), of("bounce pages"), of("staging buffers")),
+            (0, 0, 0)
+        );
+        let (few, many) = (totals(&with(64)), totals(&with(4096)));
+        let each = [many.0 - few.0, many.1 - few.1].map(|bytes| bytes / 4032);
+        assert!(each[0] <= 1024 && each[1] <= 1024, "{each:?}");
+    }
+}

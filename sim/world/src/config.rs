@@ -21,6 +21,8 @@ pub struct Config {
     pub nodes: u16,
     /// Messages that the run carries at least.
     pub messages: u64,
+    /// Very many nodes that say little ([`crate`]'s `sparse`): only frames are lost, and no other fault is thrown.
+    pub sparse: bool,
     /// Which faults it throws.
     pub faults: FaultLevel,
     /// How long a message may take from its arrival to its end (promise P2's T).
@@ -34,6 +36,7 @@ impl Default for Config {
         Self {
             nodes: 4,
             messages: 10_000,
+            sparse: false,
             faults: FaultLevel::All,
             deadline: Nanos::from_millis(100),
             patience: Nanos::from_millis(4_000),
@@ -51,7 +54,10 @@ impl Config {
         } else {
             format!(" --messages {messages}")
         };
-        format!("cargo run --release --bin netvm -- sim --seed {seed} --nodes {nodes}{messages} --trace")
+        let sparse = if self.sparse { " --sparse" } else { "" };
+        format!(
+            "cargo run --release --bin netvm -- sim --seed {seed} --nodes {nodes}{messages}{sparse} --trace"
+        )
     }
 }
 

@@ -50,6 +50,7 @@ mod script;
 mod seen;
 mod sim;
 mod solo;
+mod sparse;
 pub mod stand;
 pub mod timing;
 pub mod trace;

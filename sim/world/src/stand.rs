@@ -268,6 +268,7 @@ impl Stand {
         let config = Config {
             nodes: self.nodes,
             messages: 0,
+            sparse: false,
             faults: FaultLevel::Off,
             deadline: Nanos::from_millis(100),
             patience: Nanos::from_millis(60_000),

@@ -29,6 +29,7 @@ use crate::report::{Failure, Report};
 use crate::reunion::{self, Apart};
 use crate::script::{Blow, Script};
 use crate::sim::{Event, Sim};
+use crate::sparse;
 use crate::timing::CostModel;
 use crate::trace::TraceSink;
 use crate::words::Side;
@@ -146,9 +147,13 @@ fn drawn_windows(seed: u64, nodes: u16) -> Vec<u16> {
 fn drawn_counts_of_windows(seed: u64, nodes: u16) -> Vec<u16> {
     // Of dice of their own, too.
     let mut dice = Dice::new(seed.rotate_left(16) ^ 0x0043_524F_5744_4544);
-    let usual = Geometry::default().windows;
+    // With very many nodes a window for each would be most of a world's memory.
+    let usual = match nodes {
+        ..=128 => Geometry::default().windows,
+        _ => 8,
+    };
     let kind = dice.below(8);
-    let few = |dice: &mut Dice| 2 + dice.below(u64::from(nodes)) as u16;
+    let few = |dice: &mut Dice| 2 + dice.below(u64::from(nodes.min(usual))) as u16;
     let common = few(&mut dice);
     let of_card = |_| match kind {
         0 => 2,
@@ -185,7 +190,44 @@ fn widened(geometry: Geometry, window: u16) -> Geometry {
 impl World {
     /// A world in which nothing has happened yet, with a workload of its own making.
     pub(crate) fn new(seed: u64, config: Config, wants_lines: bool) -> Self {
+        if config.sparse {
+            return Self::sparse(seed, config, wants_lines);
+        }
         Self::with_roles(seed, config, wants_lines, workload::roles)
+    }
+
+    /// A world of very many nodes that say little.
+    fn sparse(seed: u64, config: Config, wants_lines: bool) -> Self {
+        let mut dice = Dice::new(seed);
+        let shape = Shape {
+            geometries: vec![sparse::geometry(&config); config.nodes.into()],
+            speed: LinkSpeed::draw(&mut dice),
+            dma: DmaSpeed::draw(&mut dice),
+            frames: 24,
+            inline: 64,
+            fuse: u32::MAX,
+            host: HostConfig {
+                segments: 16,
+                exports: 16,
+                imports: 16,
+                ..power::host_config()
+            },
+            tick: Nanos(TICK.0 * u64::from(config.nodes).div_ceil(8)),
+            timers: power::timers(),
+            model: None,
+        };
+        let (config, roles) = (
+            Config {
+                faults: FaultLevel::Off,
+                patience: Nanos::from_millis(20_000),
+                ..config
+            },
+            sparse::roles(&config),
+        );
+        let faults = Faults::none();
+        let world = Self::of_shape(seed, config, wants_lines, roles, shape, (dice, faults));
+        world.lose(sparse::LOSS, seed);
+        world
     }
 
     /// A world with these roles.

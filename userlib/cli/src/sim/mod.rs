@@ -42,6 +42,7 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
     let config = Config {
         nodes: options.nodes,
         messages: options.messages,
+        sparse: options.sparse,
         ..Config::default()
     };
     run_with(options, config, &evidence::folder())
@@ -67,8 +68,13 @@ fn run_with(options: &Sim, config: Config, folder: &Path) -> Result<(), Failure>
     };
     if !options.json {
         output::print(&format!(
-            "seeds {first} to {last}, {} nodes each, all faults\n",
-            config.nodes
+            "seeds {first} to {last}, {} nodes each, {}\n",
+            config.nodes,
+            if config.sparse {
+                "sparse, 1 % loss"
+            } else {
+                "all faults"
+            }
         ))?;
     }
 
