@@ -122,7 +122,7 @@ fn greet(env: &Env, port: &Port, to: NodeId) -> Result<()> {
     let patience = Timeout::After(Duration::from_millis(2));
     let remote: RemoteSegment = port.import_with(to, REUNION, "here", Modes::WRITE, patience)?;
     remote
-        .write(u64::from(env.id.0) * 8, &u64::MAX.to_le_bytes()[..])
+        .write(u64::from(env.id.0) % 512 * 8, &u64::MAX.to_le_bytes()[..])
         .post()?;
     port.flush_remote(to)
 }

@@ -5,7 +5,7 @@
 //! closed from time to time: what every sender's landed prefix owed when they were closed last has been delivered; and when
 //! nothing has become due or been delivered since, what might still have been due, and was not delivered, never is.
 
-use super::p4_order::Key;
+use super::p4_order::{Key, forget_port};
 use super::{Ledger, Limits, Verdict};
 use netvm_abi::{Nanos, NodeId, NotificationId, PortId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,10 +44,16 @@ impl Debts {
         self.paused.insert(node, until);
     }
 
-    /// These numbers are another owner's from now on.
-    pub(super) fn forget(&mut self, gone: impl Fn(Key) -> bool) {
-        self.last.retain(|&key, _| !gone(key));
-        self.never.retain(|&key, _| !gone(key));
+    /// A port's numbers are another owner's from now on.
+    pub(super) fn forget_port(&mut self, node: NodeId, port: PortId) {
+        forget_port(&mut self.last, node, port);
+        forget_port(&mut self.never, node, port);
+    }
+
+    /// So are those of all ports of a node.
+    pub(super) fn forget_node(&mut self, node: NodeId) {
+        self.last.retain(|key, _| key.0 != node);
+        self.never.retain(|key, _| key.0 != node);
     }
 
     /// Closes the books, if it is time.

@@ -11,6 +11,15 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A notification of a port.
 pub(super) type Key = (NodeId, PortId, NotificationId);
 
+/// A port has another owner: forgets what was kept of it, without a look at all others.
+pub(super) fn forget_port<T>(of: &mut BTreeMap<Key, T>, node: NodeId, port: PortId) {
+    let [first, last] = [0, u32::MAX].map(|id| (node, port, NotificationId(id)));
+    let gone: Vec<Key> = of.range(first..=last).map(|(&key, _)| key).collect();
+    for key in gone {
+        of.remove(&key);
+    }
+}
+
 /// Compares the notifications that a port got with those that were due.
 #[derive(Default)]
 pub(super) struct Order {
@@ -132,9 +141,9 @@ impl Checker for Order {
             Seen::CardPaused { node, until } => self.debts.pause(node, until),
             Seen::PortOpened { node, port, .. } => {
                 self.open.insert((node, port));
-                self.counts.retain(|key, _| (key.0, key.1) != (node, port));
-                self.delivered.retain(|key, _| (key.0, key.1) != (node, port));
-                self.debts.forget(|key| (key.0, key.1) == (node, port));
+                forget_port(&mut self.counts, node, port);
+                forget_port(&mut self.delivered, node, port);
+                self.debts.forget_port(node, port);
             }
             Seen::Overslept { node, port } => {
                 return Err(format!(
@@ -145,7 +154,7 @@ impl Checker for Order {
                 self.open.retain(|key| key.0 != node);
                 self.counts.retain(|key, _| key.0 != node);
                 self.delivered.retain(|key, _| key.0 != node);
-                self.debts.forget(|key| key.0 == node);
+                self.debts.forget_node(node);
             }
             Seen::Signalled {
                 node,

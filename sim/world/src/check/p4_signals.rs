@@ -1,6 +1,6 @@
 //! P4: an app reads each signal. The count that apps read is the shadow of the card's own; each signal reaches it, in order.
 
-use super::p4_order::Key;
+use super::p4_order::{Key, forget_port};
 use super::{Checker, Ledger, News, Promise, Verdict};
 use crate::seen::Seen;
 use netvm_abi::Nanos;
@@ -51,7 +51,7 @@ impl Checker for Signals {
                     ));
                 }
             }
-            Seen::PortOpened { node, port, .. } => self.0.retain(|key, _| (key.0, key.1) != (node, port)),
+            Seen::PortOpened { node, port, .. } => forget_port(&mut self.0, node, port),
             Seen::Restarted { node } | Seen::CardDead { node } => self.0.retain(|key, _| key.0 != node),
             _ => {}
         }
