@@ -352,6 +352,10 @@ fn sim(context: &mut Context<'_>) -> Result<Outcome> {
         netvm.args(["--first-seed", &first.to_string()]);
     }
     context.exec(&mut netvm)?;
+    // Very many nodes, whose links share windows. The most that there can be take 12 GB.
+    let nodes = if context.long { "4096" } else { "512" };
+    let sparse = ["sim", "--sparse", "--seeds", "1", "--nodes", nodes];
+    context.exec(cargo(&["run", "--release", "--locked", "--bin", "netvm", "--"]).args(sparse))?;
     // What has to hold of the synchronization operations' costs, it judges itself.
     context.cargo(&[
         "run",
@@ -368,7 +372,9 @@ fn sim(context: &mut Context<'_>) -> Result<Outcome> {
     let wire = ["bench", "wire", "--quick"];
     context.exec(cargo(&["run", "--release", "--locked", "--bin", "netvm", "--"]).args(wire))?;
     match tests {
-        Outcome::Passed(tests) => passed(&format!("{tests}; {fresh} fresh seeds; bench sync, bench wire")),
+        Outcome::Passed(tests) => passed(&format!(
+            "{tests}; {fresh} fresh seeds; {nodes} nodes; bench sync, bench wire"
+        )),
         skipped @ Outcome::Skipped(_) => Ok(skipped),
     }
 }
