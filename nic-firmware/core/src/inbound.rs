@@ -14,7 +14,7 @@ pub(crate) use units::Unit;
 pub(crate) use units::leave;
 
 use crate::queue::Fifo;
-use crate::windows::Aside;
+use crate::windows::{Aside, SetAside};
 use netvm_abi::BounceId;
 use netvm_abi::storage::Storage;
 
@@ -23,7 +23,7 @@ pub(crate) struct Inbound<S: Storage> {
     slots: S::Table<Slot>,
     streams: S::Table<Stream>,
     /// Streams of nodes that have no window.
-    aside: S::Table<Aside<Stream>>,
+    aside: SetAside<S, Stream>,
     units: S::Table<Unit>,
     /// Atomics that have got their unit and wait for the next pass.
     ready: Fifo,
@@ -44,7 +44,7 @@ impl<S: Storage> Inbound<S> {
         Self {
             slots,
             streams,
-            aside,
+            aside: SetAside::new(aside),
             units,
             ready: Fifo::new(),
             wary: 0,

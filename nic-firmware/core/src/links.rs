@@ -39,7 +39,7 @@ use crate::platform::Platform;
 use crate::queue::Deadline;
 use crate::tables::{LinkTables, answer_words};
 use crate::window::{Credits, Place, Sequence};
-use crate::windows::{Aside, WindowId, Windows};
+use crate::windows::{SetAside, WindowId, Windows};
 use at_rest::{HeldWindows, Inflow};
 use congestion::Congestion;
 use controls::Waiting;
@@ -396,7 +396,7 @@ pub(crate) struct Links<S: Storage> {
     peers: S::Table<Peer>,
     outgoing: S::Table<Outgoing>,
     senders: S::Table<Sender>,
-    losses_aside: S::Table<Aside<Sender>>,
+    losses_aside: SetAside<S, Sender>,
     /// Which links have windows: to send, and to receive.
     to: Windows<S>,
     from: Windows<S>,
@@ -421,7 +421,7 @@ impl<S: Storage> Links<S> {
             peers: tables.peers,
             outgoing: tables.outgoing,
             senders: tables.senders,
-            losses_aside: tables.losses_aside,
+            losses_aside: SetAside::new(tables.losses_aside),
             to: Windows::new(tables.senders_of, own),
             from: Windows::new(tables.receivers_of, own),
             deadlines: tables.deadlines,

@@ -222,27 +222,47 @@ impl<T> Aside<T> {
 /// Entries of such a table.
 pub(crate) const ASIDE: usize = 1024;
 
-/// Entries of such a table that are free.
-pub(crate) fn free_aside<T>(table: &[Aside<T>]) -> usize {
-    table.iter().filter(|aside| aside.0.is_none()).count()
+/// All that is set aside. Nearly always it is nothing, and nothing looks through the table.
+pub(crate) struct SetAside<S: Storage, T: 'static> {
+    table: S::Table<Aside<T>>,
+    held: usize,
 }
 
-/// Sets something of a port aside; false where there is no room.
-pub(crate) fn set_aside<T>(table: &mut [Aside<T>], node: NodeId, port: u16, what: T) -> bool {
-    let free = table.iter_mut().find(|aside| aside.0.is_none());
-    free.map(|free| free.0 = Some((node, port, what))).is_some()
-}
+impl<S: Storage, T> SetAside<S, T> {
+    pub(crate) const fn new(table: S::Table<Aside<T>>) -> Self {
+        Self { table, held: 0 }
+    }
 
-/// Takes back all that was set aside of a node, of the ports that `wanted` names.
-pub(crate) fn take_back<T>(
-    table: &mut [Aside<T>],
-    node: NodeId,
-    wanted: impl Fn(u16) -> bool,
-    mut back: impl FnMut(u16, T),
-) {
-    for aside in table {
-        if let Some((_, port, what)) = aside.0.take_if(|(of, port, _)| *of == node && wanted(*port)) {
-            back(port, what);
+    /// How many more things may be set aside.
+    pub(crate) fn room(&self) -> usize {
+        self.table.len() - self.held
+    }
+
+    /// Sets something of a port aside; false where there is no room.
+    pub(crate) fn put(&mut self, node: NodeId, port: u16, what: T) -> bool {
+        let Some(free) = self.table.iter_mut().find(|aside| aside.0.is_none()) else {
+            return false;
+        };
+        free.0 = Some((node, port, what));
+        self.held += 1;
+        true
+    }
+
+    /// Takes back all that was set aside of a node, of the ports that `wanted` names.
+    pub(crate) fn take_back(
+        &mut self,
+        node: NodeId,
+        wanted: impl Fn(u16) -> bool,
+        mut back: impl FnMut(u16, T),
+    ) {
+        if self.held == 0 {
+            return;
+        }
+        for aside in self.table.iter_mut() {
+            if let Some((_, port, what)) = aside.0.take_if(|(of, port, _)| *of == node && wanted(*port)) {
+                self.held -= 1;
+                back(port, what);
+            }
         }
     }
 }
@@ -344,25 +364,16 @@ mod tests {
 
     #[test]
     fn all_that_was_set_aside_of_a_node_comes_back() {
-        let mut table = [Aside::NONE; 4];
+        let table = Box::leak(Box::new([Aside::NONE; 4]));
+        let mut aside = SetAside::<Static, u16>::new(table);
         for (node, port) in [(1, 7), (2, 7), (1, 9), (3, 1)] {
-            assert!(set_aside(&mut table, NodeId(node), port, node * 100 + port));
+            assert!(aside.put(NodeId(node), port, node * 100 + port));
         }
-        assert!(!set_aside(&mut table, NodeId(4), 0, 0));
+        assert!(!aside.put(NodeId(4), 0, 0));
         let mut back = Vec::new();
-        take_back(
-            &mut table,
-            NodeId(1),
-            |port| port == 9,
-            |port, what| back.push((port, what)),
-        );
-        take_back(
-            &mut table,
-            NodeId(1),
-            |_| true,
-            |port, what| back.push((port, what)),
-        );
+        aside.take_back(NodeId(1), |port| port == 9, |port, what| back.push((port, what)));
+        aside.take_back(NodeId(1), |_| true, |port, what| back.push((port, what)));
         assert_eq!(back, [(9, 109), (7, 107)]);
-        assert_eq!(free_aside(&table), 2);
+        assert_eq!(aside.room(), 2);
     }
 }

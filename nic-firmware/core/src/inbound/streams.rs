@@ -5,7 +5,7 @@ use super::order::Line;
 use super::{Inbound, POISONED};
 use crate::config::Config;
 use crate::env::Env;
-use crate::windows::{WindowId, free_aside, set_aside, take_back};
+use crate::windows::WindowId;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::wire::{Kind, MessageFlags, Owner};
@@ -63,7 +63,7 @@ impl<S: Storage> Inbound<S> {
     /// Whether there is room aside for what the streams of a window have to remember.
     pub(crate) fn has_room_aside(&self, config: &Config, window: WindowId) -> bool {
         let ports = usize::from(config.geometry.ports);
-        let room = free_aside(&self.aside);
+        let room = self.aside.room();
         let at = window.index() * ports;
         let row = self.streams.get(at..at + ports).unwrap_or_default();
         room >= ports || row.iter().filter(|stream| stream.remembers()).count() <= room
@@ -84,7 +84,7 @@ impl<S: Storage> Inbound<S> {
                 && stream.remembers()
                 && let Some(from) = from
             {
-                let kept = set_aside(&mut self.aside, from, port, stream);
+                let kept = self.aside.put(from, port, stream);
                 debug_assert!(kept, "a link that finds no room keeps its window");
             }
         }
@@ -94,7 +94,7 @@ impl<S: Storage> Inbound<S> {
                 *place = stream;
             }
         };
-        take_back(&mut self.aside, to, |_| true, back);
+        self.aside.take_back(to, |_| true, back);
     }
 
     /// Whether an earlier message of the same owner and epoch of its port has failed. A new epoch lifts that: the

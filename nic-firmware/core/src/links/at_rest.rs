@@ -16,7 +16,7 @@
 use super::{Links, Lost, Peer, Sender};
 use crate::config::Config;
 use crate::env::Env;
-use crate::windows::{NoneFree, WindowId, free_aside, set_aside, take_back};
+use crate::windows::{NoneFree, WindowId};
 use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::storage::Storage;
 use netvm_abi::{Nanos, NodeId, PortId, Seq};
@@ -116,7 +116,7 @@ impl<S: Storage> Links<S> {
     fn gets_window_to(&mut self, env: &mut Env<S>, now: Nanos, id: NodeId) -> bool {
         let (own, ports) = (env.config.node, usize::from(env.config.geometry.ports));
         let (peers, senders) = (&self.peers, &self.senders);
-        let room = free_aside(&self.losses_aside);
+        let room = self.losses_aside.room();
         let rests = |node: NodeId, window: WindowId| {
             let at = window.index() * ports;
             let row = senders.get(at..at + ports).unwrap_or_default();
@@ -148,7 +148,7 @@ impl<S: Storage> Links<S> {
                 *place = sender;
             }
         };
-        take_back(&mut self.losses_aside, id, |_| true, put);
+        self.losses_aside.take_back(id, |_| true, put);
         if let Some(peer) = self.get_mut(id) {
             peer.windows.to = given.window;
             peer.credits.open();
@@ -166,7 +166,7 @@ impl<S: Storage> Links<S> {
             if let Some(sender) = self.senders.get_mut(at).map(core::mem::take)
                 && sender.remembers()
             {
-                let kept = set_aside(&mut self.losses_aside, id, port, sender);
+                let kept = self.losses_aside.put(id, port, sender);
                 debug_assert!(kept, "a link that finds no room keeps its window");
             }
         }
@@ -274,9 +274,9 @@ impl<S: Storage> Links<S> {
         }
         let mut sender = Sender::default();
         let aside = &mut self.losses_aside;
-        take_back(aside, node, |of| of == port.0, |_, before| sender = before);
+        aside.take_back(node, |of| of == port.0, |_, before| sender = before);
         let other = sender.loses(loss);
-        if !set_aside(aside, node, port.0, sender)
+        if !aside.put(node, port.0, sender)
             && self.gets_window_to(env, env.now, node)
             && let Some(way) = self.way(&env.config, node, port)
         {
