@@ -112,6 +112,8 @@ bitflags! {
         const APPEND = 16;
         /// An answer that has a number of its own: its sender keeps it until it has been received.
         const NUMBERED = 32;
+        /// An `Ack` that answers a request which found no window: it is to come again, however often.
+        const REFUSED = 64;
     }
 }
 

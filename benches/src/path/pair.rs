@@ -76,7 +76,7 @@ impl Platform for Board {
 
     #[inline]
     fn transmit(&mut self, header: &OwnHeader, payload: Payload<'_>) {
-        if let Payload::Staging(staging) = payload {
+        if let Payload::Staging(staging) | Payload::Kept(staging) = payload {
             self.sent.push(staging);
         }
         self.outbox.push(*header);

@@ -116,6 +116,8 @@ pub struct Peer {
     lossy: bool,
     windows: HeldWindows,
     inflow: Inflow,
+    /// The other end has no window for what this one sends, as it said last.
+    refused: bool,
     credits: Credits,
     sequence: Sequence,
     resend: Resend,
@@ -130,9 +132,8 @@ pub struct Peer {
     reads: u16,
     /// Probes since the last acknowledgement, or greetings without an answer.
     unanswered: u8,
-    /// The oldest number without an acknowledgement at the last look, if there was one.
+    /// The oldest number without an acknowledgement at the last look; if there was none, one that is acknowledged.
     oldest: Seq,
-    had_oldest: bool,
     /// Messages of the last life that DMAs or queues still hold.
     draining: u16,
     /// The host owes the release of this incarnation.
@@ -159,6 +160,7 @@ impl Peer {
             lossy: false,
             windows: HeldWindows::NONE,
             inflow: Inflow::Closed,
+            refused: false,
             credits: Credits::new(64, Seq(0)),
             sequence: Sequence::new(64, Seq(0)),
             resend: Resend::new(),
@@ -168,8 +170,7 @@ impl Peer {
             gap_since: Nanos(0),
             reads: 0,
             unanswered: 0,
-            oldest: Seq(0),
-            had_oldest: false,
+            oldest: Seq(u32::MAX),
             draining: 0,
             awaits_release: false,
             awaited: Incarnation(0),
@@ -361,9 +362,9 @@ impl Peer {
     /// once in each look; so nothing needs to be stored when a message leaves. Numbers do not come again within a
     /// life, so the same oldest number at two looks has been the oldest all the time between them.
     fn stalls(&mut self) -> bool {
-        let (has_oldest, oldest) = (self.credits.in_flight() != 0, self.credits.acked());
-        let stalls = has_oldest && self.had_oldest && oldest == self.oldest;
-        (self.had_oldest, self.oldest) = (has_oldest, oldest);
+        let (waits, acked) = (self.credits.in_flight() != 0, self.credits.acked());
+        let stalls = waits && self.oldest == acked;
+        self.oldest = if waits { acked } else { acked.plus(u32::MAX) };
         stalls
     }
 
@@ -537,6 +538,7 @@ impl<S: Storage> Links<S> {
             peer.credits = Credits::new(window, Self::first_seq(peer.local));
             peer.sequence = Sequence::new(window, offer.first);
             peer.begins_open();
+            peer.refused = false;
             if peer.lossy {
                 peer.resend.congestion = Congestion::of(window.into(), &env.config.timers);
                 peer.resend.makes_room();
@@ -547,7 +549,7 @@ impl<S: Storage> Links<S> {
                 .payload
                 .min(u16::try_from(env.config.geometry.payload).unwrap_or(u16::MAX));
             peer.unanswered = 0;
-            peer.had_oldest = false;
+            peer.oldest = peer.credits.acked().plus(u32::MAX);
             peer.heard_at = now;
         }
     }

@@ -94,6 +94,20 @@ pub enum Payload<'a> {
     /// The first bytes of a staging buffer, as many as the header says. It stays untouched until the platform
     /// reports it sent.
     Staging(StagingId),
+    /// The same, of a message that may have to leave again: afterwards the buffer still holds what it held.
+    Kept(StagingId),
+}
+
+impl Payload<'_> {
+    /// The same payload, of a message of which the core keeps a copy.
+    #[must_use]
+    #[inline(always)]
+    pub(crate) const fn kept(self, kept: bool) -> Self {
+        match self {
+            Self::Staging(staging) if kept => Self::Kept(staging),
+            payload => payload,
+        }
+    }
 }
 
 /// Operands of atomics on their way, one for each DMA slot: what a platform needs to keep for

@@ -125,20 +125,18 @@ impl<E: Engine, W: Wire> Platform for Board<E, W> {
                 message.buffer = Some(buffer);
             }
             Payload::Staging(staging) => {
-                let keeps = self.wire.loses_frames(header.destination());
-                let Some(slot) = self.buffers.staging.get_mut(staging.index()) else {
-                    return;
-                };
-                if keeps && let Some(kept) = slot {
-                    // It may have to leave again.
+                // The buffer itself goes; the slot is free at once, and gets another one when it needs one.
+                let slot = self.buffers.staging.get_mut(staging.index());
+                message.buffer = slot.and_then(Option::take);
+                self.sent.push_back(staging);
+            }
+            Payload::Kept(staging) => {
+                if let Some(Some(kept)) = self.buffers.staging.get(staging.index()) {
                     let mut copy = self.buffers.spare.pages.take();
                     for (to, from) in copy.0.iter_mut().zip(&kept.0).take(len) {
                         *to = *from;
                     }
                     message.buffer = Some(copy);
-                } else {
-                    // The buffer itself goes; the slot is free at once, and gets another one when it needs one.
-                    message.buffer = slot.take();
                 }
                 self.sent.push_back(staging);
             }

@@ -322,7 +322,7 @@ impl Platform for Board {
         match payload {
             Payload::Empty => assert_eq!(header.len, 0),
             Payload::Inline(words) => assert!(usize::from(header.len) <= words.len() * 4),
-            Payload::Staging(staging) => {
+            Payload::Staging(staging) | Payload::Kept(staging) => {
                 assert!(staging.0 < self.geometry.staging);
                 self.left.push_back(staging);
             }

@@ -82,7 +82,7 @@ impl Bytes {
                 bytes[..len].to_vec()
             }
             // One that nothing was moved into holds zeros.
-            Payload::Staging(staging) => {
+            Payload::Staging(staging) | Payload::Kept(staging) => {
                 let all = self.staging.get(&staging.0).and_then(|all| all.get(..len));
                 all.map_or_else(|| vec![0; len], <[u8]>::to_vec)
             }

@@ -124,7 +124,7 @@ fn a_command_line_that_makes_no_sense_is_refused() {
     }
     for (args, says) in [
         (&["demo", "--mib", "-1"][..], "a whole number from 1 to 16384"),
-        (&["sim", "--nodes", "-1"], "a whole number from 2 to 512"),
+        (&["sim", "--nodes", "-1"], "a whole number from 2 to 4096"),
         (
             &["sim", "--first-seed", "-1"],
             "a whole number from 0 to 18446744073709551615",

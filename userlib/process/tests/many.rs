@@ -44,7 +44,12 @@ fn written(at: u16, turn: u64) -> Vec<u8> {
 }
 
 fn one(at: u16, turns: u64) {
-    let builder = SoftNode::builder().nodes(FIRST + PROCESSES).number(FIRST + at);
+    // Each second one has two windows for its four peers, and for the four whose peer it is.
+    let windows = if at % 2 == 0 { 3 } else { 64 };
+    let builder = SoftNode::builder()
+        .nodes(FIRST + PROCESSES)
+        .windows(windows)
+        .number(FIRST + at);
     let node = builder.start().unwrap();
     let served = Port::open(&node.node(), PortConfig::number(SERVED.0)).unwrap();
     let memory = served.alloc(PART * OTHERS.len() as u64).unwrap();
@@ -87,6 +92,10 @@ fn one(at: u16, turns: u64) {
         memory.read_into(part + 4096, &mut held).unwrap();
         assert!(bytes == held, "what {far} before {at} has written");
     }
+    assert!(
+        windows > 8 || node.stats().counters.windows_moved > 0,
+        "links share windows"
+    );
     println!("\nlinks {}", node.stats().counters.links_up);
     // Others may still wait for this one's answers.
     wait_for_test();

@@ -5,7 +5,7 @@ use crate::env::Env;
 use crate::inbound::Presence;
 use crate::platform::{Payload, Platform};
 use netvm_abi::storage::Storage;
-use netvm_abi::wire::{Body, OwnHeader};
+use netvm_abi::wire::{Body, MessageFlags, OwnHeader};
 use netvm_abi::{BounceId, Nanos, NodeId, Seq, Stamp};
 
 impl<S: Storage> Links<S> {
@@ -23,12 +23,24 @@ impl<S: Storage> Links<S> {
         };
         if peer.leaves_some_unsaid() {
             let latest = peer.speaks_of_highest();
-            self.send_one_ack(p, env, id, &presence);
+            self.send_one_ack(p, env, id, MessageFlags::empty(), &presence);
             if let Some(peer) = self.get_mut(id) {
                 peer.speaks_of(latest);
             }
         }
-        self.send_one_ack(p, env, id, presence);
+        self.send_one_ack(p, env, id, MessageFlags::empty(), presence);
+    }
+
+    /// Says that a request has found no window, with what an acknowledgement says: so its sender knows that the link is well.
+    #[cold]
+    pub(crate) fn send_refusal<P: Platform>(
+        &mut self,
+        p: &mut P,
+        env: &mut Env<S>,
+        id: NodeId,
+        presence: impl Fn(BounceId) -> Presence,
+    ) {
+        self.send_one_ack(p, env, id, MessageFlags::REFUSED, presence);
     }
 
     fn send_one_ack<P: Platform>(
@@ -36,6 +48,7 @@ impl<S: Storage> Links<S> {
         p: &mut P,
         env: &mut Env<S>,
         id: NodeId,
+        flags: MessageFlags,
         presence: impl Fn(BounceId) -> Presence,
     ) {
         let Some(peer) = self.get_mut(id) else {
@@ -45,7 +58,7 @@ impl<S: Storage> Links<S> {
         let lsn = peer.sequence.lsn();
         let receipt = self.receipt(env, id, presence);
         let mut header = self.session_header(env, Body::Ack, id);
-        (header.seq, header.stamp) = (lsn, Stamp::of(env.now));
+        (header.seq, header.stamp, header.flags) = (lsn, Stamp::of(env.now), flags);
         header.set_receipt(&receipt);
         env.counters.acks_sent += 1;
         p.transmit(&OwnHeader::new(&header), Payload::Empty);

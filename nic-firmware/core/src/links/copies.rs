@@ -120,7 +120,7 @@ impl Copy {
         let payload = match self.kept {
             Kept::Nothing => Payload::Empty,
             Kept::Words => Payload::Inline(&self.words),
-            Kept::Staging(staging) => Payload::Staging(staging),
+            Kept::Staging(staging) => Payload::Kept(staging),
         };
         (&self.header, payload)
     }
@@ -210,7 +210,7 @@ impl<S: Storage> Copies<S> {
         copy.header = *header;
         copy.kept = match payload {
             Payload::Empty => Kept::Nothing,
-            Payload::Staging(staging) => Kept::Staging(staging),
+            Payload::Staging(staging) | Payload::Kept(staging) => Kept::Staging(staging),
             Payload::Inline(words) => {
                 copy_words(&mut copy.words, words, header.payload_len());
                 Kept::Words
@@ -241,6 +241,14 @@ impl<S: Storage> Copies<S> {
         self.line_up(index, line, now);
         if let Some(copy) = self.table.get_mut(usize::from(index)) {
             copy.leaves_again(now);
+        }
+    }
+
+    /// Of the times that a message has left again, so many count at most.
+    #[cold]
+    pub(super) fn counts_at_most(&mut self, index: u16, times: u8) {
+        if let Some(copy) = self.table.get_mut(usize::from(index)) {
+            copy.times = copy.times.min(times);
         }
     }
 

@@ -54,20 +54,20 @@ impl Answers {
         }
     }
 
-    /// Takes note of a number. Whether it is new; nothing, if no honest card sends it now.
+    /// Takes note of a number, of which `most` may be out. Whether it is new; nothing, if no honest card sends it now. A link at rest
+    /// has no bits, and needs none: what comes then has come before.
     #[inline]
-    fn take(&mut self, number: Seq, bits: &mut [u64]) -> Option<bool> {
+    fn take(&mut self, number: Seq, most: u32, bits: &mut [u64]) -> Option<bool> {
         if number == self.next && number == self.end {
             self.next = number.plus(1);
             self.end = self.next;
             return Some(true);
         }
-        self.take_out_of_order(number, bits)
+        self.take_out_of_order(number, most, bits)
     }
 
     #[cold]
-    fn take_out_of_order(&mut self, number: Seq, bits: &mut [u64]) -> Option<bool> {
-        let most = bits.len() as u32 * u64::BITS;
+    fn take_out_of_order(&mut self, number: Seq, most: u32, bits: &mut [u64]) -> Option<bool> {
         let ahead = number.since(self.next);
         if ahead >= most && self.next.since(number) > most {
             return None;
@@ -283,10 +283,10 @@ impl<S: Storage> Links<S> {
         let Some(peer) = self.peers.get_mut(id.index()) else {
             return Numbered::Nonsense;
         };
-        // Without a window no request is under way: an answer that comes now has come before.
         let at = peer.windows.to.index() * words;
         let bits = self.answered.get_mut(at..at + words).unwrap_or_default();
-        match peer.arrivals.answers.take(number, bits) {
+        let most = words as u32 * u64::BITS;
+        match peer.arrivals.answers.take(number, most, bits) {
             None => Numbered::Nonsense,
             Some(false) => {
                 peer.stamped(now, stamp);
@@ -413,17 +413,20 @@ mod tests {
                     for step in 0..most {
                         // All numbers of the block, in a scattered order.
                         let number = Seq(start).plus(block * most + (step * 37 + block) % most);
-                        assert_eq!(answers.take(number, &mut bits), Some(true), "{number}");
-                        assert_eq!(answers.take(number, &mut bits), Some(false));
+                        assert_eq!(answers.take(number, most, &mut bits), Some(true), "{number}");
+                        assert_eq!(answers.take(number, most, &mut bits), Some(false));
                     }
                     assert_eq!(answers.next, Seq(start).plus((block + 1) * most));
                     assert!(!answers.misses_some());
                     assert!(bits.iter().all(|&word| word == 0));
                     let far = |number: u32| Seq(answers.next.0.wrapping_sub(number));
                     let (next, last, old) = (answers.next, far(1), far(most + 1));
-                    assert_eq!(answers.take(next.plus(most), &mut bits), None);
-                    assert_eq!(answers.take(last, &mut bits), Some(false));
-                    assert_eq!(answers.take(old, &mut bits), None);
+                    assert_eq!(answers.take(next.plus(most), most, &mut bits), None);
+                    assert_eq!(answers.take(last, most, &mut bits), Some(false));
+                    assert_eq!(answers.take(old, most, &mut bits), None);
+                    // Of a link at rest, too.
+                    assert_eq!(answers.take(last, most, &mut []), Some(false));
+                    assert_eq!(answers.take(old, most, &mut []), None);
                 }
             }
         }
@@ -432,15 +435,15 @@ mod tests {
     #[test]
     fn what_is_past_a_gap_is_said_by_a_bit_each() {
         let (mut answers, mut bits) = (Answers::begin(Seq(10)), [0; 2]);
-        assert_eq!(answers.take(Seq(11), &mut bits), Some(true));
-        assert_eq!(answers.take(Seq(13), &mut bits), Some(true));
+        assert_eq!(answers.take(Seq(11), 128, &mut bits), Some(true));
+        assert_eq!(answers.take(Seq(13), 128, &mut bits), Some(true));
         let said = |next, from, beyond| Received {
             next: Seq(next),
             from: Seq(from),
             beyond,
         };
         assert_eq!(answers.said(&bits), said(10, 11, 0b101));
-        assert_eq!(answers.take(Seq(10), &mut bits), Some(true));
+        assert_eq!(answers.take(Seq(10), 128, &mut bits), Some(true));
         assert_eq!(answers.said(&bits), said(12, 13, 0b1));
     }
 
@@ -451,7 +454,7 @@ mod tests {
             let (mut answers, mut bits) = (Answers::begin(first), [0; 8]);
             for ahead in 1..300 {
                 let number = first.plus(ahead);
-                assert_eq!(answers.take(number, &mut bits), Some(true));
+                assert_eq!(answers.take(number, 512, &mut bits), Some(true));
                 let said = answers.said(&bits);
                 let (from, known) = (said.from.since(first), ahead.min(SAID));
                 assert_eq!(
@@ -462,7 +465,7 @@ mod tests {
                 assert_eq!(said.beyond, all, "{ahead}");
             }
             // One that comes again in the middle is spoken of, with those about it.
-            assert_eq!(answers.take(first.plus(100), &mut bits), Some(false));
+            assert_eq!(answers.take(first.plus(100), 512, &mut bits), Some(false));
             let said = answers.said(&bits);
             assert_eq!((said.from, said.beyond), (first.plus(100 + 17 - 64), u64::MAX));
         }

@@ -542,16 +542,32 @@ impl<S: Storage> Links<S> {
     }
 
     /// Whether a message has left again so often that its link is lost.
-    pub(crate) fn has_left_too_often(&self, env: &Env<S>, copy: u16) -> bool {
+    pub(crate) fn has_left_too_often(&self, env: &Env<S>, id: NodeId, copy: u16) -> bool {
         let limit = env.config.timers.resend_limit();
-        self.copies.get(copy).is_some_and(|copy| copy.times() >= limit)
+        let refused = self.get(id).is_some_and(|peer| peer.refused);
+        !refused && self.copies.get(copy).is_some_and(|copy| copy.times() >= limit)
+    }
+
+    /// An acknowledgement says whether a request was refused for lack of a window. As long as that is so it comes again after the
+    /// usual wait, and the link is not lost for it.
+    pub(crate) fn hears_of_refusal(&mut self, id: NodeId, refused: bool) {
+        if let Some(peer) = self.get_mut(id) {
+            peer.refused = refused;
+            if refused {
+                peer.resend.waits = 0;
+            }
+        }
     }
 
     /// A message leaves again, and is given.
     pub(crate) fn resend(&mut self, env: &Env<S>, now: Nanos, id: NodeId, copy: u16) -> Option<&Copy> {
-        let resend = &mut self.peers.get_mut(id.index())?.resend;
+        let peer = self.peers.get_mut(id.index())?;
+        let resend = &mut peer.resend;
         resend.resent = resend.resent.wrapping_add(1);
         resend.congestion.loses();
+        if peer.refused {
+            self.copies.counts_at_most(copy, AT_ONCE);
+        }
         self.copies.leave_again(copy, &mut resend.line, Stamp::of(now));
         self.has_lined_up(env, now, id);
         self.copies.get(copy)

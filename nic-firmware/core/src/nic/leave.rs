@@ -165,13 +165,13 @@ impl<S: Storage> Nic<S> {
                     staging
                 };
                 let payload = Payload::Staging(staging);
-                if self
+                let kept = self
                     .links
-                    .keep_request(&self.env.config, now, node, header, payload)
-                {
+                    .keep_request(&self.env.config, now, node, header, payload);
+                if kept {
                     self.staging.keep(staging);
                 }
-                p.transmit(header, payload);
+                p.transmit(header, payload.kept(kept));
             }
             _ => {
                 self.links

@@ -102,7 +102,7 @@ impl<S: Storage> Nic<S> {
 
     /// Sends a message again. If that has been done too often, its link is lost: false.
     fn send_again<P: Platform>(&mut self, p: &mut P, now: Nanos, id: NodeId, copy: u16) -> bool {
-        if self.links.has_left_too_often(&self.env, copy) {
+        if self.links.has_left_too_often(&self.env, id, copy) {
             self.links.end_at_peer(p, &self.env, id);
             self.lose_link(p, now, id, None);
             return false;

@@ -45,7 +45,7 @@ fn reply<P: Platform, S: Storage>(
     let body = Body::ReadReply { ticket, status };
     let mut header = links.answer(body, len, request);
     let kept = links.keep_answer(env, &mut header, payload);
-    p.transmit(&header, payload);
+    p.transmit(&header, payload.kept(kept));
     kept
 }
 

@@ -114,7 +114,11 @@ impl<S: Storage> Nic<S> {
                     status,
                     result,
                 } => self.atomic_reply_arrives(p, node, ticket, status, result),
-                Body::Ack => self.ack_arrives(p, now, node, header.seq(), &header.receipt()),
+                Body::Ack => {
+                    let refused = header.flags().contains(MessageFlags::REFUSED);
+                    self.links.hears_of_refusal(node, refused);
+                    self.ack_arrives(p, now, node, header.seq(), &header.receipt());
+                }
                 Body::Error { status, owner } => self.error_arrives(p, &header.decode(), status, owner),
                 Body::Probe => {
                     self.env.counters.probes_received += 1;
@@ -223,6 +227,9 @@ impl<S: Storage> Nic<S> {
             Place::Slot(index) => {
                 if peer.is_closed_to_new() {
                     if !self.lets_in(now, id, seq) {
+                        let inbound = &self.inbound;
+                        self.links
+                            .send_refusal(p, &mut self.env, id, |at| inbound.presence(at));
                         return p.release_receive(receive);
                     }
                     let Some(open) = self.links.get_mut(id) else {

@@ -150,7 +150,7 @@ impl<W: Wire> Platform for Surroundings<W> {
         let (bytes, staging) = match payload {
             Payload::Empty => (None, None),
             Payload::Inline(words) => (words.as_bytes().get(..len), None),
-            Payload::Staging(id) => {
+            Payload::Staging(id) | Payload::Kept(id) => {
                 let buffer = self.staging.get(id.index());
                 (buffer.and_then(|buffer| buffer.0.get(..len)), Some(id))
             }

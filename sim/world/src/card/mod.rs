@@ -455,7 +455,7 @@ impl Platform for CardDevice {
                 bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()).take(len));
                 None
             }
-            Payload::Staging(staging) => {
+            Payload::Staging(staging) | Payload::Kept(staging) => {
                 let bus = node.bus.borrow();
                 if let Some(buffer) = bus.staging.get(staging.index()) {
                     bytes.extend_from_slice(&buffer[..len.min(PAGE)]);

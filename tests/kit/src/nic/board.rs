@@ -126,7 +126,7 @@ impl Platform for Board {
                 .flat_map(|word| word.to_le_bytes())
                 .take(len)
                 .collect(),
-            Payload::Staging(staging) => {
+            Payload::Staging(staging) | Payload::Kept(staging) => {
                 self.sent.push_back(staging);
                 self.staging[staging.index()][..len].to_vec()
             }
