@@ -230,6 +230,27 @@ fn a_page_that_does_not_come_keeps_one_window() {
     crowd.check();
 }
 
+/// The only window waits for a page, far longer than a message may be sent again.
+#[test]
+fn a_link_that_is_refused_for_long_is_not_lost() {
+    let mut crowd = Crowd::new(4, 2, 0);
+    let stuck = Crowd::command(1, 0, 1, AWAY);
+    assert!(crowd.world.nodes[1].post(1, &stuck, &[9; 4]));
+    crowd.world.pass(Nanos::from_millis(10));
+    assert!(crowd.write(2, 0) && crowd.write(3, 0));
+    crowd.world.pass(Nanos::from_millis(60_000));
+    let refused = crowd.sum(|c| c.windows_refused);
+    assert!(
+        (1_000..60_000).contains(&refused),
+        "{refused}: again, but not all the time"
+    );
+    assert_eq!(crowd.sum(|c| c.links_lost), 0);
+    crowd.world.hosts = true;
+    crowd.world.nodes[0].take_events();
+    crowd.world.pass(Nanos::from_millis(5_000));
+    crowd.check();
+}
+
 /// A stream that has failed stays so while its link has no window, at either end.
 #[test]
 fn a_failure_is_remembered_without_a_window() {

@@ -29,6 +29,8 @@ use netvm_abi::{Nanos, NodeId, Seq, StagingId, Stamp};
 
 /// A message leaves again so often as soon as it has been overtaken; then it waits, longer each time.
 const AT_ONCE: u8 = 8;
+/// What was refused comes again so often in a probe interval.
+const REFUSED_AGAIN: u64 = 16;
 /// So many of those that wait longer are looked at, at most.
 const LOOKS: usize = 64;
 /// The reordering window grows at most by this factor.
@@ -516,7 +518,11 @@ impl<S: Storage> Links<S> {
             resend.time.wait
         };
         let vain = resend.waits.max(times).saturating_sub(AT_ONCE - 1);
-        resend.since.after(grown(config, once, vain))
+        let wait = grown(config, once, vain);
+        let least = Nanos(config.timers.probe_interval.0 / REFUSED_AGAIN);
+        resend
+            .since
+            .after(if peer.refused { wait.max(least) } else { wait })
     }
 
     /// Whether the other card is to be asked before anything leaves again: not of what asks by itself.
@@ -548,14 +554,13 @@ impl<S: Storage> Links<S> {
         !refused && self.copies.get(copy).is_some_and(|copy| copy.times() >= limit)
     }
 
-    /// An acknowledgement says whether a request was refused for lack of a window. As long as that is so it comes again after the
-    /// usual wait, and the link is not lost for it.
-    pub(crate) fn hears_of_refusal(&mut self, id: NodeId, refused: bool) {
+    /// A request was refused for lack of a window. Until one is received they come again after a part of the probe interval, and the
+    /// link is not lost for it.
+    #[cold]
+    pub(crate) fn hears_of_refusal(&mut self, id: NodeId) {
         if let Some(peer) = self.get_mut(id) {
-            peer.refused = refused;
-            if refused {
-                peer.resend.waits = 0;
-            }
+            peer.refused = true;
+            peer.resend.waits = 0;
         }
     }
 

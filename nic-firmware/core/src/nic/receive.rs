@@ -115,8 +115,9 @@ impl<S: Storage> Nic<S> {
                     result,
                 } => self.atomic_reply_arrives(p, node, ticket, status, result),
                 Body::Ack => {
-                    let refused = header.flags().contains(MessageFlags::REFUSED);
-                    self.links.hears_of_refusal(node, refused);
+                    if header.flags().contains(MessageFlags::REFUSED) {
+                        self.links.hears_of_refusal(node);
+                    }
                     self.ack_arrives(p, now, node, header.seq(), &header.receipt());
                 }
                 Body::Error { status, owner } => self.error_arrives(p, &header.decode(), status, owner),
