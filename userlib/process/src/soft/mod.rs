@@ -128,7 +128,7 @@ pub struct SoftBuilder {
     ports: u16,
     payload: Option<u32>,
     window: u16,
-    windows: u16,
+    windows: Option<u16>,
     udp: Option<String>,
     insecure: bool,
     key: Option<ClusterKey>,
@@ -173,12 +173,12 @@ impl SoftBuilder {
         self
     }
 
-    /// With how many nodes messages may be under way at once, in each direction, this one included: 64 if not set. Where
-    /// [`nodes`](Self::nodes) allows more, links share them: one that is at rest has none. Each takes memory for its messages; a node
-    /// at rest takes half a KiB.
+    /// With how many nodes messages may be under way at once, in each direction, this one included: with all [`nodes`](Self::nodes) if
+    /// not set. If fewer, links share them: one that is at rest has none. Each takes memory for its messages; a node at rest takes half
+    /// a KiB.
     #[must_use]
     pub fn windows(mut self, windows: u16) -> Self {
-        self.windows = windows;
+        self.windows = Some(windows);
         self
     }
 
@@ -188,7 +188,7 @@ impl SoftBuilder {
     /// A port has a half of it, so one stream of writes moves half a window of [payloads](Self::payload) in a round trip. With 64
     /// and 1,024 bytes those are 32 KiB: 320 MB/s where a round trip takes 100 us, 3 MB/s where it takes 10 ms. A wide window
     /// also keeps a stream going where the network loses much. It costs memory: half a KiB for each message of each
-    /// window, so 26 MiB more for 1,024 messages and 64 [`windows`](Self::windows).
+    /// window, so 26 MiB more for 1,024 messages and [`DEFAULT_NODES`].
     #[must_use]
     pub fn window(mut self, messages: u16) -> Self {
         self.window = messages;
@@ -278,7 +278,7 @@ impl SoftBuilder {
             nodes: self.nodes,
             page_rows: PAGE_ROWS,
             window: self.window,
-            windows: self.windows,
+            windows: self.windows.unwrap_or(self.nodes).max(2),
             // What is on its way stands in one each, until the other end has it.
             staging: usual.staging.max(self.window),
             ..usual
@@ -459,7 +459,7 @@ impl SoftNode {
             ports: 64,
             payload: None,
             window: Geometry::default().window,
-            windows: Geometry::default().windows,
+            windows: None,
             udp: None,
             insecure: false,
             key: None,
