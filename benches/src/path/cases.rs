@@ -480,7 +480,7 @@ pub fn steps(profile: &Profile) -> Result<Vec<Step>> {
             "frame_miss",
             "NIC: frame to bounce DMA, page not there",
             count("case_bounced", "probe_frame")?,
-            Some(396.0),
+            Some(398.0),
         ),
         step(
             "landed",

@@ -282,7 +282,7 @@ const ROWS: [(&str, &str, &str, f64); 4] = [
         "miss_copied",
         "host: copied to mapped, and the card's answer",
         "probe_copied",
-        870.0,
+        895.0,
     ),
 ];
 
