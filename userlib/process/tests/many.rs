@@ -45,7 +45,7 @@ fn written(at: u16, turn: u64) -> Vec<u8> {
 
 fn one(at: u16, turns: u64) {
     // Each second one has two windows for its four peers, and for the four whose peer it is.
-    let windows = if at % 2 == 0 { 3 } else { 64 };
+    let windows = if at.is_multiple_of(2) { 3 } else { 64 };
     let builder = SoftNode::builder()
         .nodes(FIRST + PROCESSES)
         .windows(windows)
