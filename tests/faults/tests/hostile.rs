@@ -106,6 +106,11 @@ fn ten_million_cases() {
         "put_off",
         "answers_unkept",
         "windows_cut",
+        // There are as many windows as nodes.
+        "window_stalls",
+        "windows_refused",
+        "windows_moved",
+        "windows_called",
     ];
     let never = ["events_lost", "host_events_refused"];
     let silent: Vec<_> = sums
