@@ -153,8 +153,6 @@ pub enum Mutant {
     TurnNotWaitedFor = 105,
     /// P2: what has left counts as received.
     ReceivedUnasked = 106,
-    /// P2: a link loses its window to receive while messages are in it.
-    WindowNotAtRest = 107,
 }
 
 /// Whether this process runs `mutant`.
