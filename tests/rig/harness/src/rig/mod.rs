@@ -3,7 +3,7 @@
 //!
 //! | question | file |
 //! |---|---|
-//! | what is built for it? | [`parts`], [`initramfs`]; the hosts' first program: `tests/rig/init` |
+//! | what is built for it? | [`parts`], [`programs`], [`initramfs`]; the hosts' first program: `tests/rig/init` |
 //! | what is a machine? | [`machines`], all of them together: [`rack`]; where their memory is: [`folder`] |
 //! | how does a host get commands? | [`lane`] |
 //! | what may happen to a frame? | [`wire`] |
@@ -25,6 +25,7 @@ mod measure;
 mod parts;
 mod power;
 mod pressure;
+mod programs;
 mod quota;
 mod rack;
 mod reports;

@@ -1,18 +1,20 @@
 //! What the machines are made of: kernel, module, image, programs, root file system.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
-use cargo_metadata::Message;
 
 use super::initramfs::Archive;
-use crate::cargo::{cargo, root, target};
+use super::programs::{self, Programs, STRIP};
+use crate::cargo::{root, target};
 use crate::kernel::{Kernel, tools};
 use crate::packages::{self, Probe, Tool};
 use crate::{image, module};
 
-static PACKAGES: [Tool; 5] = [
+static PACKAGES: [Tool; 6] = [
+    STRIP,
     Tool {
         package: "qemu-system-x86",
         needed_for: "the hosts",
@@ -39,11 +41,6 @@ static PACKAGES: [Tool; 5] = [
         probe: Probe::Runs("setpriv", &["--version"]),
     },
 ];
-
-/// Static programs run in a file system that holds no library.
-const TARGET: &str = "x86_64-unknown-linux-gnu";
-/// Packages whose programs the hosts have.
-const PROGRAMS: [&str; 2] = ["netvm-cli", "netvm-rig"];
 
 /// Names a folder whose files the hosts have in `/bin` as well.
 const EXTRA: &str = "NETVM_RIG_EXTRA";
@@ -84,7 +81,7 @@ pub(crate) fn ready(debug: bool) -> Result<Option<Parts>> {
     if !image::build().status().context("cannot start cargo")?.success() {
         return Ok(None);
     }
-    let Some(programs) = programs()? else {
+    let Some(programs) = programs::build()? else {
         return Ok(None);
     };
     let initramfs = target().join("rig").join(if debug {
@@ -100,44 +97,17 @@ pub(crate) fn ready(debug: bool) -> Result<Option<Parts>> {
     }))
 }
 
-/// Builds the programs of the workspace for the hosts.
-fn programs() -> Result<Option<Vec<PathBuf>>> {
-    let folder = target().join("rig");
-    let mut command = cargo(&["build", "--release", "--locked", "--bins", "--target", TARGET]);
-    for package in PROGRAMS {
-        command.args(["--package", package]);
-    }
-    command
-        .args(["--config", "profile.release.strip=\"symbols\""])
-        .arg("--message-format=json-render-diagnostics")
-        .arg("--target-dir")
-        .arg(&folder)
-        .env("RUSTFLAGS", "-Ctarget-feature=+crt-static")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped());
-    let mut cargo = command.spawn().context("cannot start cargo")?;
-    let output = cargo.stdout.take().context("cargo without its output")?;
-    let mut programs = Vec::new();
-    for message in Message::parse_stream(std::io::BufReader::new(output)) {
-        if let Message::CompilerArtifact(artifact) = message.context("reading what cargo says")?
-            && let Some(program) = artifact.executable
-            && program.starts_with(folder.join(TARGET))
-        {
-            programs.push(program.into_std_path_buf());
-        }
-    }
-    if !cargo.wait()?.success() {
-        return Ok(None);
-    }
-    Ok(Some(programs))
-}
-
-fn archive(modules: &[&Path], programs: &[PathBuf]) -> Result<Vec<u8>> {
+fn archive(modules: &[&Path], programs: &Programs) -> Result<Vec<u8>> {
     let read = |path: &Path| std::fs::read(path).with_context(|| format!("reading {}", path.display()));
     let mut archive = Archive::default();
-    for folder in [
-        "bin", "dev", "etc", "lib", "mnt", "proc", "root", "run", "sys", "tmp",
-    ] {
+    let mut folders = folders(&programs.libraries);
+    folders.extend(
+        [
+            "bin", "dev", "etc", "lib", "mnt", "proc", "root", "run", "sys", "tmp",
+        ]
+        .map(str::to_owned),
+    );
+    for folder in &folders {
         archive.folder(folder)?;
     }
     archive.device("dev/console", 5, 1)?;
@@ -160,7 +130,10 @@ fn archive(modules: &[&Path], programs: &[PathBuf]) -> Result<Vec<u8>> {
     for name in applets()? {
         archive.link(&format!("bin/{name}"), "busybox")?;
     }
-    for program in programs {
+    for library in &programs.libraries {
+        archive.program(&inside(library), &read(library)?)?;
+    }
+    for program in &programs.programs {
         let name = program.file_name().context("a program without a name")?;
         archive.program(&format!("bin/{}", name.to_string_lossy()), &read(program)?)?;
     }
@@ -175,6 +148,21 @@ fn archive(modules: &[&Path], programs: &[PathBuf]) -> Result<Vec<u8>> {
         }
     }
     archive.finish()
+}
+
+/// A path of this machine, as an archive names it.
+fn inside(path: &Path) -> String {
+    path.to_string_lossy().trim_start_matches('/').to_owned()
+}
+
+/// The folders of these files, each after the one that it is in.
+fn folders(files: &BTreeSet<PathBuf>) -> BTreeSet<String> {
+    files
+        .iter()
+        .flat_map(|file| file.ancestors().skip(1))
+        .map(inside)
+        .filter(|folder| !folder.is_empty())
+        .collect()
 }
 
 /// A squashfs with one file, `read`, of some pages.
