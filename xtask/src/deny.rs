@@ -7,9 +7,9 @@ use anyhow::{Context as _, Result};
 
 use crate::run::{Context, Outcome};
 use netvm_harness::cache;
-use netvm_harness::cargo::{WORKSPACES, cargo, root, works};
+use netvm_harness::cargo::{WORKSPACES, install, root, works};
 
-/// The release that is installed where there is none (two to three minutes on two cores, once a machine).
+/// The release that is installed where there is none (some two minutes on two cores, once a machine).
 const VERSION: &str = "0.20.2";
 
 /// Runs cargo-deny, installing it into a cache outside the checkout if the machine has none.
@@ -20,21 +20,7 @@ pub(crate) fn deny(context: &mut Context<'_>) -> Result<Outcome> {
         let tools = cache::folder()?.join(format!("cargo-deny-{VERSION}"));
         let program = tools.join("bin/cargo-deny");
         if !program.exists() {
-            let mut install = cargo(&[
-                "install",
-                "cargo-deny",
-                "--locked",
-                "--version",
-                VERSION,
-                "--root",
-            ]);
-            // Not the workspace's target folder: its lock and its profiles are none of the tool's business.
-            context.exec(
-                install
-                    .arg(&tools)
-                    .env_remove("CARGO_TARGET_DIR")
-                    .env_remove("RUSTFLAGS"),
-            )?;
+            context.exec(&mut install("cargo-deny", VERSION, &tools))?;
         }
         program
     };

@@ -50,6 +50,21 @@ pub fn cargo(args: &[&str]) -> Command {
     command
 }
 
+/// Installs a program of the registry below `folder`. It is built to be there soon, not to be fast: each runs for seconds, and a new
+/// machine builds them all.
+pub fn install(program: &str, version: &str, folder: &Path) -> Command {
+    let mut command = cargo(&["install", program, "--locked", "--version", version, "--root"]);
+    // Not the workspace's target folder: its lock and its profiles are none of the program's business.
+    command
+        .arg(folder)
+        .env_remove("CARGO_TARGET_DIR")
+        .env_remove("RUSTFLAGS")
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+    command
+}
+
 /// Does `program args` start and succeed? For looking at what the machine has.
 pub fn works(program: &str, args: &[&str]) -> bool {
     Command::new(program)

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 
 use crate::cache;
-use crate::cargo::{cargo, output_of};
+use crate::cargo::{self, output_of};
 use crate::packages::{self, Probe, Tool};
 
 /// The sources; the archive's name below `/usr/src` begins the same.
@@ -137,21 +137,8 @@ fn bindgen() -> Result<PathBuf> {
         return Ok(bin);
     }
     eprintln!("installing bindgen {BINDGEN} (about a minute)");
-    let mut install = cargo(&[
-        "install",
-        "bindgen-cli",
-        "--locked",
-        "--version",
-        BINDGEN,
-        "--root",
-    ]);
-    // Not the workspace's target folder: its lock and its profiles are none of the tool's business.
-    install
-        .arg(folder.join(&name))
-        .current_dir(&folder)
-        .stdout(std::io::stderr())
-        .env_remove("CARGO_TARGET_DIR")
-        .env_remove("RUSTFLAGS");
+    let mut install = cargo::install("bindgen-cli", BINDGEN, &folder.join(&name));
+    install.current_dir(&folder).stdout(std::io::stderr());
     if !install.status().context("cannot start cargo")?.success() {
         bail!("bindgen {BINDGEN} could not be installed");
     }
