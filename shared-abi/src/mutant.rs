@@ -153,6 +153,8 @@ pub enum Mutant {
     TurnNotWaitedFor = 105,
     /// P2: what has left counts as received.
     ReceivedUnasked = 106,
+    /// P2: a link loses its window while messages wait in it for one that is missing.
+    WindowTakenEarly = 107,
 }
 
 /// Whether this process runs `mutant`.

@@ -147,6 +147,7 @@ fn every_mutant_is_caught_by_its_checker() {
         (Mutant::GapReceived, Promise::P2),
         (Mutant::CopyKept, Promise::P6),
         (Mutant::HeldEnded, Promise::P2),
+        (Mutant::WindowTakenEarly, Promise::P2),
         (Mutant::GreetingEndsLife, Promise::P2),
         (Mutant::TurnNotWaitedFor, Promise::P4),
         (Mutant::ReceivedUnasked, Promise::P2),

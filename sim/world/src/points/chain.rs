@@ -44,8 +44,11 @@ pub(super) fn addresses(floor: Option<usize>) -> Vec<usize> {
 pub(super) fn describe(addresses: &[usize]) -> String {
     let mut calls = Vec::new();
     for &address in addresses {
-        let address = std::ptr::without_provenance_mut(address - 1);
-        backtrace::resolve(address, |symbol| {
+        // The call stands before the return address. Some chains end with a frame at 0.
+        let Some(call) = address.checked_sub(1) else {
+            continue;
+        };
+        backtrace::resolve(std::ptr::without_provenance_mut(call), |symbol| {
             let Some(name) = symbol.name().map(|name| format!("{name:#}")) else {
                 return;
             };
