@@ -295,10 +295,20 @@ fn leave(server: &Server, name: &str, how: &str, number: u16) {
 /// The peer takes nothing until the port is being closed.
 #[test]
 fn what_was_posted_before_a_port_is_closed_arrives() {
-    let number = (FIRST + 30).to_string();
+    close_what_was_posted(FIRST + 30, NODES);
+}
+
+/// What has left is kept until it has been received, and the peer takes as much.
+#[test]
+fn what_was_posted_before_a_port_is_closed_arrives_where_links_share_windows() {
+    close_what_was_posted(FIRST + 60, 4);
+}
+
+fn close_what_was_posted(first: u16, windows: u16) {
+    let number = first.to_string();
     let mut server = Player::start("served", &[("NETVM_NUMBER", &number)]);
     let name = format!("#{}", server.hear("ready "));
-    let node = builder(FIRST + 31, false).start().unwrap();
+    let node = builder(first + 1, false).windows(windows).start().unwrap();
     let peer = node.connect(&name, PATIENCE).unwrap();
     let port = Port::open(&node.node(), PortConfig::default()).unwrap();
     let remote = port.import(peer, SERVED, "memory", PATIENCE).unwrap();

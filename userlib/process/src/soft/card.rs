@@ -35,6 +35,8 @@ pub(super) fn timers(udp: bool, peer_timeout: Option<Duration>) -> netvm_soft::T
         gap_timeout: Nanos::from_millis(60_000),
         hello_interval: Nanos::from_millis(4),
         hello_limit: 8,
+        // A ring holds a window: what waits in it is in no other link's way.
+        queueing: Nanos::MAX,
         ..usual
     }
 }
