@@ -3,7 +3,7 @@
 //! | command | file |
 //! |---|---|
 //! | `cargo xtask setup` | [`setup`] |
-//! | `cargo xtask test` | [`stages`] lists what it runs, [`run`] runs it, [`netvm_harness::report`] shows it |
+//! | `cargo xtask test` | [`stages`] lists what it runs, [`run`] runs it, the test programs are in [`suite`], [`netvm_harness::report`] shows it |
 //! | `cargo xtask bench` | [`mod@bench`] |
 //! | `cargo xtask firmware` | [`image`] |
 //! | `cargo xtask kernel` | [`mod@kernel`] |
@@ -20,6 +20,7 @@ mod house;
 mod run;
 mod setup;
 mod stages;
+mod suite;
 
 use std::process::ExitCode;
 

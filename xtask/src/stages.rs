@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 
 use crate::run::{Context, Outcome};
-use crate::{deny, fuzz, house};
+use crate::{deny, fuzz, house, suite};
 use netvm_harness::cargo::{WORKSPACES, cargo, root, target};
 use netvm_harness::exec;
 
@@ -15,7 +15,7 @@ pub(crate) struct Stage {
     pub(crate) name: &'static str,
     /// One line for a person.
     pub(crate) about: &'static str,
-    /// Its share of the whole run's time: with the default limit, minutes. What earlier stages leave of theirs, it has, too.
+    /// What it takes on two usual cores where nothing has been built: so much is kept for it, however slow those before it are.
     pub(crate) minutes: u64,
     /// Stages whose failure makes this one pointless.
     pub(crate) needs: &'static [&'static str],
@@ -49,7 +49,7 @@ pub(crate) static STAGES: [Stage; 21] = [
     Stage {
         name: "docs",
         about: "documentation; a warning is an error",
-        minutes: 2,
+        minutes: 1,
         needs: &[],
         run: docs,
     },
@@ -63,7 +63,7 @@ pub(crate) static STAGES: [Stage; 21] = [
     Stage {
         name: "unit",
         about: "unit, property, golden-vector and documentation tests of every crate",
-        minutes: 11,
+        minutes: 13,
         needs: &[],
         run: unit,
     },
@@ -77,14 +77,14 @@ pub(crate) static STAGES: [Stage; 21] = [
     Stage {
         name: "budgets",
         about: "instructions of each step of the NIC's paths, counted, against their budgets",
-        minutes: 2,
+        minutes: 1,
         needs: &[],
         run: budgets,
     },
     Stage {
         name: "conformance",
         about: "the emulator, and one suite of application bodies on it",
-        minutes: 2,
+        minutes: 1,
         needs: &[],
         run: conformance,
     },
@@ -98,21 +98,21 @@ pub(crate) static STAGES: [Stage; 21] = [
     Stage {
         name: "loom",
         about: "model checking of the shipped lock, words and queue",
-        minutes: 2,
+        minutes: 1,
         needs: &[],
         run: loom,
     },
     Stage {
         name: "models",
         about: "model checking of the shipped synchronization algorithms",
-        minutes: 2,
+        minutes: 1,
         needs: &[],
         run: models,
     },
     Stage {
         name: "sim",
         about: "the simulator: its tests, the suite on it, fixed and fresh seeds, what operations cost in it",
-        minutes: 8,
+        minutes: 6,
         needs: &["program"],
         run: sim,
     },
@@ -126,7 +126,7 @@ pub(crate) static STAGES: [Stage; 21] = [
     Stage {
         name: "mutants",
         about: "deliberately broken builds are caught by the right checker",
-        minutes: 6,
+        minutes: 4,
         needs: &[],
         run: mutants,
     },
@@ -140,35 +140,35 @@ pub(crate) static STAGES: [Stage; 21] = [
     Stage {
         name: "fuzz",
         about: "fuzz targets for descriptors, frames, control messages, and what is written for the library",
-        minutes: 5,
+        minutes: 4,
         needs: &[],
         run: fuzz::fuzz,
     },
     Stage {
         name: "image",
         about: "the firmware image: lints; it builds, boots in QEMU, and reports what goes wrong",
-        minutes: 2,
+        minutes: 1,
         needs: &[],
         run: image,
     },
     Stage {
         name: "readme",
-        about: "the README's example is the example, and runs",
-        minutes: 2,
+        about: "the README's example is the one that stage program runs",
+        minutes: 1,
         needs: &[],
         run: readme,
     },
     Stage {
         name: "deny",
         about: "licences, bans and sources of every workspace's dependencies",
-        minutes: 3,
+        minutes: 2,
         needs: &[],
         run: deny::deny,
     },
     Stage {
         name: "rig",
         about: "kernel, module and image together: two hosts and their cards in QEMU, every scenario",
-        minutes: 17,
+        minutes: 12,
         needs: &["image"],
         run: rig,
     },
@@ -233,34 +233,26 @@ fn no_std(context: &mut Context<'_>) -> Result<Outcome> {
     passed(&house::CORES.join(", "))
 }
 
+/// Runs the tests of some packages.
+fn tests_of(context: &mut Context<'_>, packages: &[&str]) -> Result<Outcome> {
+    suite::run(context, &|package| packages.contains(&package), &fresh_cases())?;
+    context.tests()
+}
+
+/// Property tests begin with other cases for every tree that is committed.
+fn fresh_cases() -> Vec<(&'static str, String)> {
+    let first = seeds_of_the_tree();
+    let variable = |first: u64| ("PROPTEST_RNG_SEED", first.to_string());
+    first.map(variable).into_iter().collect()
+}
+
 fn unit(context: &mut Context<'_>) -> Result<Outcome> {
-    let mut command = cargo(&[
-        "test",
-        "--workspace",
-        "--profile",
-        "checked",
-        "--locked",
-        "--no-fail-fast",
-    ]);
-    for elsewhere in [
-        "netvm-loom",
-        "netvm-models",
-        "netvm-faults",
-        "netvm-conformance",
-        "netvm-emulator",
-        "netvm-world",
-        "netvm-bench-sync",
-        "netvm-bench-wire",
-    ] {
-        command.args(["--exclude", elsewhere]);
-    }
-    if let Some(first) = seeds_of_the_tree() {
-        command.env("PROPTEST_RNG_SEED", first.to_string());
-    }
+    let mut env = fresh_cases();
     if context.long {
-        command.env("NETVM_LONG", "1");
+        env.push(("NETVM_LONG", "1".to_owned()));
     }
-    context.exec(&mut command)?;
+    let programs = suite::run(context, &suite::is_unit, &env);
+    suite::documentation(context).and(programs)?;
     context.tests()
 }
 
@@ -277,8 +269,12 @@ fn program(context: &mut Context<'_>) -> Result<Outcome> {
 }
 
 fn budgets(context: &mut Context<'_>) -> Result<Outcome> {
-    let counts = ["--package", "netvm-benches", "--bin", "path", "--", "--counts"];
-    context.exec(cargo(&["run", "--release", "--locked"]).args(counts))?;
+    // With the program, so that both are built from the same features: else most of the workspace is built again.
+    let packages = ["--package", "netvm-cli", "--package", "netvm-benches"];
+    let mut build = cargo(&["build", "--release", "--locked", "--bin", "path"]);
+    context.exec(build.args(packages))?;
+    let mut path = std::process::Command::new(target().join("release/path"));
+    context.exec(path.current_dir(root()).arg("--counts"))?;
     passed(
         exec::tail(context.log(), 2_000)
             .trim()
@@ -289,13 +285,7 @@ fn budgets(context: &mut Context<'_>) -> Result<Outcome> {
 }
 
 fn conformance(context: &mut Context<'_>) -> Result<Outcome> {
-    let mut command = cargo(&["test", "--release", "--locked", "--no-fail-fast"]);
-    command.args(["--package", "netvm-conformance", "--package", "netvm-emulator"]);
-    if let Some(first) = seeds_of_the_tree() {
-        command.env("PROPTEST_RNG_SEED", first.to_string());
-    }
-    context.exec(&mut command)?;
-    context.tests()
+    tests_of(context, suite::CONFORMANCE)
 }
 
 fn demo(context: &mut Context<'_>) -> Result<Outcome> {
@@ -316,34 +306,19 @@ fn demo(context: &mut Context<'_>) -> Result<Outcome> {
 }
 
 fn loom(context: &mut Context<'_>) -> Result<Outcome> {
-    context.cargo(&["test", "--release", "--package", "netvm-loom", "--locked"])?;
-    context.tests()
+    tests_of(context, suite::LOOM)
 }
 
 fn models(context: &mut Context<'_>) -> Result<Outcome> {
-    context.cargo(&["test", "--release", "--package", "netvm-models", "--locked"])?;
-    context.tests()
+    tests_of(context, suite::MODELS)
 }
 
 fn hostile(context: &mut Context<'_>) -> Result<Outcome> {
-    context.cargo(&["test", "--release", "--package", "netvm-faults", "--locked"])?;
-    context.tests()
+    tests_of(context, suite::HOSTILE)
 }
 
 fn sim(context: &mut Context<'_>) -> Result<Outcome> {
-    context.cargo(&[
-        "test",
-        "--release",
-        "--locked",
-        "--no-fail-fast",
-        "--package",
-        "netvm-world",
-        "--package",
-        "netvm-bench-sync",
-        "--package",
-        "netvm-bench-wire",
-    ])?;
-    let tests = context.tests()?;
+    let tests = tests_of(context, suite::SIM)?;
     // What fails names the command that replays it, and the file with its trace. The other seeds run, so one run tells all.
     let fresh = context.seeds.to_string();
     let mut netvm = cargo(&["run", "--release", "--locked", "--bin", "netvm", "--", "sim"]);
@@ -405,45 +380,22 @@ fn seeds_of_the_tree() -> Option<u64> {
 }
 
 fn mutants(context: &mut Context<'_>) -> Result<Outcome> {
-    let in_worlds = [
-        "--package",
-        "netvm-world",
-        "--package",
-        "netvm-faults",
-        "--test",
-        "mutants",
-        "--test",
-        "idioms",
-    ];
-    // Each of these has one test for it, beside those that such a build breaks.
-    let in_tests = [
-        "--package",
-        "netvm-emulator",
-        "--package",
-        "netvm-host",
-        "--package",
-        "netvm-nic",
-        "--package",
-        "netvm",
-        "--test",
-        "crossed",
-        "--test",
-        "host",
-        "--test",
-        "read",
-        "--test",
-        "progress",
-        "--test",
-        "library",
-        "broken_builds_are_found",
-    ];
-    for tests in [&in_worlds[..], &in_tests] {
-        let mut command = cargo(&["test", "--release", "--locked"]);
-        command
-            .args(tests)
-            .arg("--target-dir")
-            .arg(target().join("mutant"));
-        context.exec(command.env("RUSTFLAGS", "--cfg netvm_mutant"))?;
+    // Whole programs of worlds, and tests beside those that such a build breaks: each of these is one.
+    let (in_worlds, in_tests) = (
+        ["mutants", "idioms"],
+        ["crossed", "host", "read", "progress", "library"],
+    );
+    for (programs, only) in [
+        (&in_worlds[..], None),
+        (&in_tests[..], Some("broken_builds_are_found")),
+    ] {
+        let mut command = suite::cargo_test(&[]);
+        for program in programs {
+            command.args(["--test", program]);
+        }
+        command.args(only);
+        // Around the compiler of this workspace's crates: the others are built already.
+        context.exec(command.env("RUSTC_WORKSPACE_WRAPPER", root().join("xtask/mutant-rustc")))?;
     }
     context.tests()
 }
@@ -488,9 +440,7 @@ fn image(context: &mut Context<'_>) -> Result<Outcome> {
     netvm_harness::image::test(&mut |command| context.exec(command)).map(Outcome::Passed)
 }
 
-fn readme(context: &mut Context<'_>) -> Result<Outcome> {
-    context.cargo(&["test", "--doc", "--package", "netvm-cli", "--locked"])?;
-    let outcome = context.tests()?;
+fn readme(_: &mut Context<'_>) -> Result<Outcome> {
     let (readme, example) = (
         std::fs::read_to_string(root().join("README.md"))?,
         std::fs::read_to_string(root().join("examples/hello.rs"))?,
@@ -505,5 +455,5 @@ fn readme(context: &mut Context<'_>) -> Result<Outcome> {
     if !example.ends_with(shown) {
         bail!("README.md's example is not the end of examples/hello.rs");
     }
-    Ok(outcome)
+    passed("the README's example is examples/hello.rs")
 }

@@ -2,6 +2,7 @@
 //! notices. Some bodies alone: `NETVM_CASE=dead_holder,ping_pong`.
 
 use netvm_conformance::ALL;
+use netvm_kit::length::is_whole;
 use netvm_world::{Config, FaultLevel, NoTrace, run_conformance};
 
 fn suite(faults: FaultLevel, seeds: std::ops::Range<u64>) {
@@ -41,5 +42,5 @@ fn every_body_passes_without_faults() {
 
 #[test]
 fn every_body_passes_with_benign_faults() {
-    suite(FaultLevel::Benign, 1..if cfg!(debug_assertions) { 2 } else { 25 });
+    suite(FaultLevel::Benign, 1..if is_whole() { 25 } else { 2 });
 }

@@ -4,6 +4,7 @@
 //! `NETVM_CASES` sets the number of cases, `NETVM_SEED` runs one seed alone.
 
 use netvm_faults::Attack;
+use netvm_kit::length::is_whole;
 use std::time::Instant;
 
 /// Cases of one seed: after so many the books are balanced, everything is released, and a new NIC begins.
@@ -43,11 +44,7 @@ fn ten_million_cases() {
         return;
     }
     // An unoptimised build makes fewer, so that it ends.
-    let default = if cfg!(debug_assertions) {
-        200_000
-    } else {
-        10_000_000
-    };
+    let default = if is_whole() { 10_000_000 } else { 200_000 };
     let seeds = number("NETVM_CASES").unwrap_or(default).div_ceil(CASES_PER_SEED);
     let begun = Instant::now();
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get().min(4) as u64);

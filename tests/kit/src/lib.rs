@@ -5,6 +5,8 @@
 //! `host` has a platform for the host core, and the NIC's ends of its rings. With the feature `port`, the module `port`
 //! has a card made of words for the library.
 //!
+//! [`length`] says how much a test is to do.
+//!
 //! No crate asks for the features of both cores. The books of `tests/faults` are not here: they share nothing with what
 //! the cores are tested with.
 #![deny(unsafe_code)]
@@ -12,6 +14,7 @@
 pub mod heap;
 #[cfg(feature = "host")]
 pub mod host;
+pub mod length;
 #[cfg(feature = "nic")]
 pub mod nic;
 #[cfg(feature = "port")]

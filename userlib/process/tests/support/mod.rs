@@ -13,10 +13,7 @@ use std::time::{Duration, Instant};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const SCENE: &str = "NETVM_SCENE";
 
-/// Whether the whole versions of tests are wanted, which take minutes: `cargo xtask test --long`.
-pub(crate) fn is_long() -> bool {
-    std::env::var_os("NETVM_LONG").is_some_and(|long| !long.is_empty() && long != "0")
-}
+pub(crate) use netvm_kit::length::is_long;
 
 /// The scene that this process is to play, if it was started as a [`Player`].
 pub(crate) fn scene() -> Option<String> {
