@@ -21,6 +21,19 @@ use netvm_abi::{
     Vpn,
 };
 
+/// One read slot in so many is kept for ports and nodes that have none.
+const KEPT: u16 = 8;
+/// A node may owe so many answers for each slot that a port may hold.
+const NODE_SHARE: u16 = 3;
+
+/// Whether a port, or a node, may get one more read slot: while it holds fewer than are free beside those that are kept, so alone it
+/// gets nearly half (a node three quarters). Many that hold what they have leave less and less; what is kept is for those that have
+/// none, one each (promise P5). The first rule is the dynamic threshold of Choudhury and Hahne (IEEE/ACM Transactions on Networking,
+/// 1998).
+const fn may_hold_more(held: u16, free: u16) -> bool {
+    held == 0 || held < free
+}
+
 /// What a round trip asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RoundTripKind {
@@ -207,6 +220,8 @@ impl RoundTrip {
 pub(crate) struct RoundTrips<S: Storage> {
     table: S::Table<RoundTrip>,
     free: Fifo,
+    /// How many are free.
+    left: u16,
     /// Some may wait until a node has received something.
     receipts: bool,
 }
@@ -221,6 +236,7 @@ impl<S: Storage> RoundTrips<S> {
         Self {
             table,
             free,
+            left: env.config.geometry.reads,
             receipts: false,
         }
     }
@@ -234,9 +250,7 @@ impl<S: Storage> RoundTrips<S> {
         self.table.get_mut(slot.index())
     }
 
-    /// Reserves a read slot for a port's round trip to a node. A port gets at most half of the slots, and what one
-    /// node has not answered at most three quarters: a node that does not answer leaves some for the others, and a
-    /// port that asks for what does not come leaves some for other ports that ask the same node (promise P5).
+    /// Reserves a read slot for a port's round trip to a node, as far as their shares go ([`may_hold_more`]).
     pub(crate) fn reserve(
         &mut self,
         env: &Env<S>,
@@ -244,11 +258,12 @@ impl<S: Storage> RoundTrips<S> {
         peer: &mut Peer,
         node: NodeId,
     ) -> Option<ReadSlot> {
-        let reads = env.config.geometry.reads;
-        if port.reads() >= (reads / 2).max(1) || peer.reads() >= reads - reads / 4 {
+        let beyond = self.left.saturating_sub(env.config.geometry.reads / KEPT);
+        if !may_hold_more(port.reads(), beyond) || !may_hold_more(peer.reads(), NODE_SHARE * beyond) {
             return None;
         }
         let link = self.free.pop(&env.lines)?;
+        self.left -= 1;
         let Some(BounceUse::Reply(slot)) = BounceUse::from_id(&env.config.geometry, link.into()) else {
             return None;
         };
@@ -278,6 +293,7 @@ impl<S: Storage> RoundTrips<S> {
         read.owed = false;
         let link = BounceUse::Reply(slot).id(&env.config.geometry);
         self.free.push(&mut env.lines, link.0);
+        self.left += 1;
         Some(over)
     }
 
