@@ -112,7 +112,7 @@ fn reads_of_others_leave_some_for_ports() {
     let mut world = world(8);
     for node in [1, 2] {
         for port in [1, 2] {
-            // A node leaves three quarters of its eight read slots unanswered at most: twelve requests in all.
+            // Two ports leave six of the eight read slots of a node unanswered at most: twelve requests in all.
             read_from_home(&mut world, node, port, 0x12000, 4);
         }
     }
