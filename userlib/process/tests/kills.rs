@@ -8,12 +8,13 @@ mod support;
 use std::time::{Duration, Instant};
 
 use netvm::{Access, NodeId, Port, PortConfig, PortId, RemoteSegment};
+use netvm_kit::length::is_long;
 use netvm_process::{SoftBuilder, SoftNode};
 use netvm_relay::{Faults, Relay};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use support::{Held, PATIENCE, Player, is_long, scene, status, told, until, wait_for_test};
+use support::{Held, PATIENCE, Player, scene, status, told, until, wait_for_test};
 
 /// Node numbers of this program: those from 64 on, which no other test has.
 const NODES: u16 = 160;

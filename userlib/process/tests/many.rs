@@ -5,9 +5,10 @@ mod support;
 use std::time::{Duration, Instant};
 
 use netvm::{Access, Port, PortConfig, PortId, RemoteSegment, Timeout};
+use netvm_kit::length::is_long;
 use netvm_process::SoftNode;
 
-use support::{Held, Player, is_long, scene, told, until, wait_for_test};
+use support::{Held, Player, scene, told, until, wait_for_test};
 
 /// Node numbers of this program: those from 200 on, which no other test has.
 const FIRST: u16 = 200;

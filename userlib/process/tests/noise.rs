@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use netvm::{Access, NodeId, Port, PortConfig, PortId, RemoteSegment};
+use netvm_kit::length::is_long;
 use netvm_process::SoftNode;
 use netvm_process::soft::ClusterKey;
 use netvm_soft::udp::datagram::{self, Kind, Letter, Reason};
@@ -19,7 +20,7 @@ use rand::{Rng, SeedableRng};
 use zerocopy::IntoBytes as _;
 
 use support::tap::{Attack, Tap, Way};
-use support::{PATIENCE, Player, is_long, scene, status};
+use support::{PATIENCE, Player, scene, status};
 
 /// Node numbers of this program, which no other test has: of the server with a key, and of the one without. Its clients have the
 /// next ones.

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use netvm::{Error, Node};
 use netvm_conformance::{ALL, Body, Case, Cluster, Env, Needs, Outcome, Running, Trouble};
+use netvm_kit::length::is_long;
 use netvm_process::soft::LinkError;
 use netvm_process::{SoftError, SoftNode};
 use netvm_relay::{Faults, Relay};
@@ -337,7 +338,7 @@ fn each_part_is_a_process_of_its_own_over_udp_that_loses() {
 /// only the long run has both.
 fn suits(case: &Case, wire: Wire) -> bool {
     let is_slow = case.needs == Needs::Kill && wire == Wire::Lossy;
-    !LEFT_OUT.contains(&case.name) && (!is_slow || support::is_long())
+    !LEFT_OUT.contains(&case.name) && (!is_slow || is_long())
 }
 
 /// One at a time: two that share two processors disturb each other's limits.

@@ -13,8 +13,6 @@ use std::time::{Duration, Instant};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const SCENE: &str = "NETVM_SCENE";
 
-pub(crate) use netvm_kit::length::is_long;
-
 /// The scene that this process is to play, if it was started as a [`Player`].
 pub(crate) fn scene() -> Option<String> {
     std::env::var(SCENE).ok()
