@@ -56,9 +56,9 @@ pub(crate) fn fuzz(context: &mut Context<'_>) -> Result<Outcome> {
         .arg(&built);
     context.exec(build.env("RUSTFLAGS", format!("{COVERAGE} -Zsanitizer=address")))?;
 
+    let mut runs = Vec::new();
     for name in &names {
         let corpus = target().join("fuzz-corpus").join(name);
-        let crashes = target().join("xtask").join(format!("fuzz-{name}-"));
         std::fs::create_dir_all(&corpus)?;
         let mut run = Command::new(built.join(&host).join("release").join(name));
         run.current_dir(&folder).arg(&corpus);
@@ -74,10 +74,11 @@ pub(crate) fn fuzz(context: &mut Context<'_>) -> Result<Outcome> {
             "-print_final_stats=1",
             "-verbosity=1",
         ]);
-        run.arg(format!("-artifact_prefix={}", crashes.display()));
-        context
-            .exec(&mut run)
-            .with_context(|| format!("{name}: the input is at {}*", crashes.display()))?;
+        run.arg(format!("-artifact_prefix={}", crashes(name)));
+        runs.push(run);
+    }
+    for (name, end) in names.iter().zip(context.exec_side_by_side(runs)) {
+        end.with_context(|| format!("{name}: the input is at {}*", crashes(name)))?;
     }
     let runs = executed(context.log());
     if runs == 0 {
@@ -88,6 +89,12 @@ pub(crate) fn fuzz(context: &mut Context<'_>) -> Result<Outcome> {
         names.join(", "),
         context.fuzz_seconds
     )))
+}
+
+/// How the names of files begin into which a target writes what it fails with.
+fn crashes(name: &str) -> String {
+    let prefix = target().join("xtask").join(format!("fuzz-{name}-"));
+    prefix.display().to_string()
 }
 
 fn targets(manifest: &Path) -> Result<Vec<String>> {

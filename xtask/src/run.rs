@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -87,14 +87,44 @@ impl Context<'_> {
     pub(crate) fn exec(&mut self, command: &mut Command) -> Result<()> {
         let limit = self.left();
         let progress = &mut self.progress;
-        match exec::run(command, &self.log, limit, self.interrupted, &mut |line| {
+        let ended = exec::run(command, &self.log, limit, self.interrupted, &mut |line| {
             progress.tick(line)
-        })? {
-            Ended::Well => Ok(()),
-            Ended::Badly => bail!("{} failed", describe(command)),
-            Ended::TimedOut => bail!("{} did not end within the stage's time", describe(command)),
-            Ended::Interrupted => bail!("interrupted"),
-        }
+        })?;
+        judge_end(command, ended)
+    }
+
+    /// Runs commands side by side, one for each processor: for those that compute and look at no clock. All run, however the others
+    /// end; the stage's log has the output of each in one piece. How each has ended, in their order.
+    pub(crate) fn exec_side_by_side(&mut self, commands: Vec<Command>) -> Vec<Result<()>> {
+        let (log, limit, interrupted) = (&self.log, self.left(), self.interrupted);
+        let progress = Mutex::new(&mut self.progress);
+        let mut ends: Vec<Result<()>> = commands.iter().map(|_| bail_out_of_time()).collect();
+        let queue = Mutex::new(commands.into_iter().zip(&mut ends).enumerate());
+        let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let work = || {
+            while let Some((at, (mut command, end))) = next() {
+                let own = log.with_extension(format!("{at}.log"));
+                let _ = std::fs::remove_file(&own);
+                let mut tick = |line: &str| {
+                    progress.lock().unwrap_or_else(PoisonError::into_inner).tick(line);
+                };
+                *end = exec::run(&mut command, &own, limit, interrupted, &mut tick)
+                    .and_then(|ended| judge_end(&command, ended));
+                // In one piece: the others write there, too.
+                let _turn = progress.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Err(error) = exec::append(log, &own)
+                    && end.is_ok()
+                {
+                    *end = Err(error);
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
+                scope.spawn(work);
+            }
+        });
+        ends
     }
 
     /// How long the stage may still take.
@@ -120,6 +150,15 @@ impl Context<'_> {
             bail!("no test ran");
         }
         Ok(Outcome::Passed(format!("{tests} tests")))
+    }
+}
+
+fn judge_end(command: &Command, ended: Ended) -> Result<()> {
+    match ended {
+        Ended::Well => Ok(()),
+        Ended::Badly => bail!("{} failed", describe(command)),
+        Ended::TimedOut => bail!("{} did not end within the stage's time", describe(command)),
+        Ended::Interrupted => bail!("interrupted"),
     }
 }
 
@@ -267,7 +306,7 @@ fn judge(result: Result<Outcome>, no_skips: bool) -> (Verdict, String) {
     }
 }
 
-fn bail_out_of_time() -> Result<Outcome> {
+fn bail_out_of_time<T>() -> Result<T> {
     bail!("not started: its time is spent (--limit)")
 }
 

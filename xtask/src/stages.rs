@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 
 use crate::run::{Context, Outcome};
+use crate::suite::Pace;
 use crate::{deny, fuzz, house, suite};
 use netvm_harness::cargo::{WORKSPACES, cargo, root, target};
 use netvm_harness::exec;
@@ -234,8 +235,13 @@ fn no_std(context: &mut Context<'_>) -> Result<Outcome> {
 }
 
 /// Runs the tests of some packages.
-fn tests_of(context: &mut Context<'_>, packages: &[&str]) -> Result<Outcome> {
-    suite::run(context, &|package| packages.contains(&package), &fresh_cases())?;
+fn tests_of(context: &mut Context<'_>, pace: Pace, packages: &[&str]) -> Result<Outcome> {
+    suite::run(
+        context,
+        pace,
+        &|package| packages.contains(&package),
+        &fresh_cases(),
+    )?;
     context.tests()
 }
 
@@ -251,7 +257,7 @@ fn unit(context: &mut Context<'_>) -> Result<Outcome> {
     if context.long {
         env.push(("NETVM_LONG", "1".to_owned()));
     }
-    let programs = suite::run(context, &suite::is_unit, &env);
+    let programs = suite::run(context, Pace::OneByOne, &suite::is_unit, &env);
     suite::documentation(context).and(programs)?;
     context.tests()
 }
@@ -285,7 +291,7 @@ fn budgets(context: &mut Context<'_>) -> Result<Outcome> {
 }
 
 fn conformance(context: &mut Context<'_>) -> Result<Outcome> {
-    tests_of(context, suite::CONFORMANCE)
+    tests_of(context, Pace::OneByOne, suite::CONFORMANCE)
 }
 
 fn demo(context: &mut Context<'_>) -> Result<Outcome> {
@@ -306,19 +312,19 @@ fn demo(context: &mut Context<'_>) -> Result<Outcome> {
 }
 
 fn loom(context: &mut Context<'_>) -> Result<Outcome> {
-    tests_of(context, suite::LOOM)
+    tests_of(context, Pace::SideBySide, suite::LOOM)
 }
 
 fn models(context: &mut Context<'_>) -> Result<Outcome> {
-    tests_of(context, suite::MODELS)
+    tests_of(context, Pace::SideBySide, suite::MODELS)
 }
 
 fn hostile(context: &mut Context<'_>) -> Result<Outcome> {
-    tests_of(context, suite::HOSTILE)
+    tests_of(context, Pace::OneByOne, suite::HOSTILE)
 }
 
 fn sim(context: &mut Context<'_>) -> Result<Outcome> {
-    let tests = tests_of(context, suite::SIM)?;
+    let tests = tests_of(context, Pace::SideBySide, suite::SIM)?;
     // What fails names the command that replays it, and the file with its trace. The other seeds run, so one run tells all.
     let fresh = context.seeds.to_string();
     let mut netvm = cargo(&["run", "--release", "--locked", "--bin", "netvm", "--", "sim"]);

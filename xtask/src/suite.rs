@@ -43,22 +43,43 @@ pub(crate) fn build(context: &mut Context<'_>) -> Result<()> {
     context.exec(&mut cargo_test(&["--no-run"]))
 }
 
+/// How test programs run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// One after the other: some measure time, or have threads that spin.
+    OneByOne,
+    /// One on each processor: they compute, in virtual time or none.
+    SideBySide,
+}
+
 /// Builds all test programs, and runs those of the packages that are wanted, each with the variables of `env`. All run, however the
 /// others end.
 pub(crate) fn run(
     context: &mut Context<'_>,
+    pace: Pace,
     wanted: &dyn Fn(&str) -> bool,
     env: &[(&str, String)],
 ) -> Result<()> {
     build(context)?;
-    let mut failed = Vec::new();
-    for program in programs()?.iter().filter(|program| wanted(&program.package)) {
+    let programs: Vec<Program> = programs()?
+        .into_iter()
+        .filter(|program| wanted(&program.package))
+        .collect();
+    let commands = programs.iter().map(|program| {
         let mut command = Command::new(&program.executable);
         command
             .current_dir(&program.folder)
             .env("NETVM_WHOLE", "1")
             .envs(env.iter().cloned());
-        if let Err(error) = context.exec(&mut command) {
+        command
+    });
+    let ends: Vec<Result<()>> = match pace {
+        Pace::OneByOne => commands.map(|mut command| context.exec(&mut command)).collect(),
+        Pace::SideBySide => context.exec_side_by_side(commands.collect()),
+    };
+    let mut failed = Vec::new();
+    for (program, end) in programs.iter().zip(ends) {
+        if let Err(error) = end {
             if context.is_over() {
                 return Err(error);
             }

@@ -98,6 +98,18 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
+/// Moves the output in one file to the end of another.
+pub fn append(log: &Path, part: &Path) -> Result<()> {
+    let mut from = File::open(part).with_context(|| format!("reading {}", part.display()))?;
+    let mut to = File::options()
+        .create(true)
+        .append(true)
+        .open(log)
+        .context("cannot write the stage's log")?;
+    std::io::copy(&mut from, &mut to).context("cannot write the stage's log")?;
+    std::fs::remove_file(part).with_context(|| format!("removing {}", part.display()))
+}
+
 /// The last `max` bytes of a file, as text.
 pub fn tail(path: &Path, max: u64) -> String {
     let mut bytes = Vec::new();
