@@ -1,7 +1,6 @@
 //! Acceptance 3: each deliberately broken build is caught, by the checker of the promise it breaks.
 //!
-//! Compiled to something only with `RUSTFLAGS="--cfg netvm_mutant"`, in a target directory of its
-//! own: `cargo xtask test` runs it so.
+//! Compiled to something only with `--cfg netvm_mutant` (`xtask/mutant-rustc`): `cargo xtask test` runs it so.
 #![cfg(netvm_mutant)]
 
 use netvm_abi::mutant::{self, Mutant};
@@ -12,6 +11,7 @@ use netvm_world::points::{self, Crash};
 use netvm_world::timing::CostModel;
 use netvm_world::{Config, Failure, FaultLevel, NoTrace, run_conformance, run_seed, wide};
 use std::collections::BTreeSet;
+use std::process::{Command, ExitStatus};
 
 /// Seeds that a mutant may survive. Most are caught within five; the right checker sees some of them in one of forty.
 const SEEDS: u64 = 150;
@@ -106,9 +106,39 @@ fn greedy_ports() -> Option<Box<Failure>> {
     crowd::play(&model, &[Kind::LargeWrite], 8, Bound::derived(8, alone)).err()
 }
 
-/// Mutants are selected for the whole process, so all of them are one test.
+/// Which mutants a process is to try: those whose place leaves this remainder when it is divided by the number of processes.
+const PART: &str = "NETVM_PART";
+
+/// Mutants are selected for the whole process, so all of them are one test. It starts itself once for each processor.
 #[test]
 fn every_mutant_is_caught_by_its_checker() {
+    let parts = std::thread::available_parallelism().map_or(1, usize::from);
+    if let Some(part) = std::env::var(PART).ok().and_then(|part| part.parse().ok()) {
+        return part_of_the_mutants_is_caught(part, parts);
+    }
+    let this = std::env::current_exe().expect("this program's path");
+    let processes: Vec<_> = (0..parts)
+        .map(|part| {
+            Command::new(&this)
+                .args(["--exact", "every_mutant_is_caught_by_its_checker", "--nocapture"])
+                .env(PART, part.to_string())
+                .spawn()
+                .expect("this program starts again")
+        })
+        .collect();
+    let ends: Vec<_> = processes.into_iter().map(|mut process| process.wait()).collect();
+    assert!(
+        ends.iter().all(|end| end.as_ref().is_ok_and(ExitStatus::success)),
+        "a part has failed, as it says above: {ends:?}"
+    );
+}
+
+fn part_of_the_mutants_is_caught(part: usize, parts: usize) {
+    let mut place = 0;
+    let mut is_mine = || {
+        place += 1;
+        place % parts == part
+    };
     let cases = [
         (Mutant::UnmapDoesNotWait, Promise::P1),
         (Mutant::BounceRecordDropped, Promise::P2),
@@ -153,7 +183,7 @@ fn every_mutant_is_caught_by_its_checker() {
         (Mutant::ReceivedUnasked, Promise::P2),
     ];
     let mut survivors = Vec::new();
-    for (broken, promise) in cases {
+    for (broken, promise) in cases.into_iter().filter(|_| is_mine()) {
         mutant::select(Some(broken));
         let config = Config {
             messages: 5_000,
@@ -173,7 +203,7 @@ fn every_mutant_is_caught_by_its_checker() {
             None => survivors.push(format!("{broken:?} was not caught by {promise}; {others:#?}")),
         }
     }
-    for (broken, faults, words) in PROGRAMS {
+    for (broken, faults, words) in PROGRAMS.into_iter().filter(|_| is_mine()) {
         mutant::select(Some(broken));
         let config = Config {
             faults,
@@ -191,7 +221,7 @@ fn every_mutant_is_caught_by_its_checker() {
             None => survivors.push(format!("{broken:?}: never \"{words}\"; {others:#?}")),
         }
     }
-    for (broken, promise, hunt) in named_worlds() {
+    for (broken, promise, hunt) in named_worlds().into_iter().filter(|_| is_mine()) {
         mutant::select(Some(broken));
         match hunt() {
             Some(failure) if failure.promise == Some(promise) => {
