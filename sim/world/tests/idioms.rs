@@ -1,7 +1,7 @@
 //! Builds that are broken on purpose in reads, paging, locks, channels and shared queues: a body of the suite, or a checker
 //! beside it, finds each.
 //!
-//! Compiled to something only with `RUSTFLAGS="--cfg netvm_mutant"`, as `tests/mutants.rs`. More of them, which no body
+//! Compiled to something only with `--cfg netvm_mutant`, as `tests/mutants.rs`. More of them, which no body
 //! finds, are found by tests of the cores and the library (`broken_builds_are_found` there), and by
 //! `sim/emulator/tests/crossed`.
 #![cfg(netvm_mutant)]
