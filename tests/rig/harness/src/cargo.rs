@@ -38,7 +38,11 @@ pub fn cargo(args: &[&str]) -> Command {
             && name.starts_with("CARGO_")
             && !matches!(
                 name,
-                "CARGO_HOME" | "CARGO_TARGET_DIR" | "CARGO_BUILD_JOBS" | "CARGO_NET_OFFLINE"
+                "CARGO_HOME"
+                    | "CARGO_TARGET_DIR"
+                    | "CARGO_BUILD_JOBS"
+                    | "CARGO_INCREMENTAL"
+                    | "CARGO_NET_OFFLINE"
             )
             && !name.starts_with("CARGO_REGISTR")
             && !name.starts_with("CARGO_HTTP")
