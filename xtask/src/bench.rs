@@ -7,7 +7,7 @@ use netvm_harness::cargo::{cargo, root};
 use netvm_harness::packages::{Probe, Tool, install};
 
 /// What `cargo xtask bench peers` runs beside NetVM.
-const PEERS: [Tool; 2] = [
+const PEERS: [Tool; 3] = [
     Tool {
         package: "ucx-utils",
         needed_for: "measuring UCX",
@@ -17,6 +17,11 @@ const PEERS: [Tool; 2] = [
         package: "libfabric-bin",
         needed_for: "measuring libfabric",
         probe: Probe::Runs("fi_info", &["--version"]),
+    },
+    Tool {
+        package: "netpipe-openmpi",
+        needed_for: "measuring Open MPI",
+        probe: Probe::Package,
     },
 ];
 

@@ -3,6 +3,7 @@
 use super::plot;
 use super::rows::{LIBFABRIC, UCX};
 use super::suite::{Compared, Measured};
+use super::tools::NETPIPE;
 use anyhow::{Context as _, Result};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -44,10 +45,10 @@ pub fn write(measured: &Measured, folder: &Path) -> Result<()> {
 /// None that happens: writing to a string.
 pub fn page(measured: &Measured) -> Result<String> {
     let mut page = format!(
-        "# NetVM beside UCX and libfabric\n\n\
+        "# NetVM beside UCX, libfabric and Open MPI\n\n\
          Written by `cargo xtask bench peers`; `--quick` takes some seconds and writes nothing, `--json` prints one object.\n\n\
          Two processes of one machine, each on a processor of its own (`taskset -c 0`, `-c 1`), helper threads included. NetVM, UCX \
-         1.13 and libfabric 1.17 (Debian's `ucx-utils`, `libfabric-bin`) take turns, {} of them. Numbers are medians. A ratio is NetVM's \
+         1.13, libfabric 1.17 and Open MPI 4.1 (Debian's `ucx-utils`, `libfabric-bin`, `netpipe-openmpi`) take turns, {} of them. Numbers are medians. A ratio is NetVM's \
          number by the peer's of the same turn, and then the median; below it least and most. Only ratios mean something \
          on another machine.\n\n\
          ![NetVM by its peers](peers.svg)\n\n\
@@ -79,6 +80,7 @@ pub fn page(measured: &Measured) -> Result<String> {
             "| {name} | `fi_pingpong -p {provider} -e rdm -S 8 -I 20000 localhost` |"
         )?;
     }
+    writeln!(page, "| mpi tcp 1m | `mpirun -np 2 {NETPIPE}` |")?;
     page.push_str(WHY);
     Ok(page)
 }

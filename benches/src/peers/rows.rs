@@ -139,7 +139,7 @@ const K64: Unit = Unit::Gigabytes(1 << 16);
 const M1: Unit = Unit::Gigabytes(1 << 20);
 
 /// All comparisons.
-pub const ROWS: [Row; 16] = [
+pub const ROWS: [Row; 17] = [
     row(
         "8 B one way, shared memory",
         "write 8",
@@ -211,6 +211,14 @@ pub const ROWS: [Row; 16] = [
         &["ucx tcp 1m"],
         M1,
         Wanted::AtLeast(1.0),
+    ),
+    row(
+        "1 MiB writes, UDP loopback",
+        "udp write 1m",
+        "Open MPI, UCX, tcp",
+        &["mpi tcp 1m"],
+        M1,
+        Wanted::AtLeast(0.6),
     ),
     row(
         "fetch-and-add, UDP loopback",

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::client::{Pair, Wire};
 use super::pinned;
 use super::rows::{LIBFABRIC, ROWS, Row, Turn, UCX, Wanted};
-use super::tools::{Processors, fi_pingpong};
+use super::tools::{Processors, fi_pingpong, open_mpi};
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
@@ -186,6 +186,7 @@ fn take(sizes: &Sizes, processors: Processors) -> Result<Turn> {
     for (name, provider) in LIBFABRIC {
         turn.insert(name, fi_pingpong(provider, processors)?);
     }
+    turn.insert("mpi tcp 1m", open_mpi(processors)?);
     let (lock, every) = pinned::lock(sizes.fresh as usize)?;
     turn.insert("lock", lock);
     turn.insert("lock all", every);
@@ -289,6 +290,7 @@ mod tests {
             "udp fadd",
             "fadd helped",
             "udp fadd helped",
+            "mpi tcp 1m",
             "lock",
             "lock all",
         ];

@@ -1,7 +1,7 @@
-//! The programs of UCX and libfabric: each started twice, on two processors, and what the second one prints.
+//! The programs of UCX, libfabric and Open MPI: each started twice, on two processors, and what one of them prints.
 
 use anyhow::{Context as _, Result, bail};
-use std::io::Read as _;
+use std::io::Read;
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -120,6 +120,41 @@ fn one_way(out: &str) -> Option<f64> {
     values.get(at)?.parse().ok()
 }
 
+/// What [`open_mpi`] starts, after `mpirun -np 2`: UCX over TCP is not among the transports that Open MPI asks UCX for by itself.
+pub const NETPIPE: &str = "--mca pml ucx --mca pml_ucx_tls any --mca pml_ucx_devices any -x UCX_TLS=tcp,self \
+    NPopenmpi -s -l 1048576 -u 1048576 -p 0 -n 1000 -o /dev/null";
+
+/// Messages of 1 MiB, one behind the other, between two processes of Open MPI over UCX and TCP: microseconds of one.
+///
+/// # Errors
+/// The program fails, or prints something else.
+pub fn open_mpi(processors: Processors) -> Result<f64> {
+    let mut command = Command::new("mpirun");
+    let bound = if processors.pinned { "core" } else { "none" };
+    // It does not run as root unless it is told twice.
+    command
+        .args(["-np", "2", "--bind-to", bound])
+        .args(NETPIPE.split_whitespace())
+        .envs(["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"].map(|name| (name, "1")))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let running = Ending(command.spawn().context("starting mpirun")?);
+    let said = printed(running, Instant::now() + PATIENCE, |child| child.stderr.take())?;
+    netpipe(&said).with_context(|| format!("mpirun -np 2 {NETPIPE} printed:\n{said}"))
+}
+
+/// The time of the last line.
+fn netpipe(said: &str) -> Option<f64> {
+    said.trim_end()
+        .rsplit_once(" Mbps in ")?
+        .1
+        .strip_suffix("usec")?
+        .trim()
+        .parse()
+        .ok()
+}
+
 /// A port that no program has; another one may take it first, and then the measurement fails and says so.
 fn free_port() -> Result<u16> {
     let listener = TcpListener::bind("127.0.0.1:0").context("looking for a free port")?;
@@ -172,18 +207,27 @@ fn both(mut server: Command, mut client: Command, port: &str) -> Result<String> 
         std::thread::sleep(Duration::from_millis(2));
     }
     let begun = client.stdout(Stdio::piped()).spawn();
-    let mut running = Ending(begun.with_context(|| format!("starting {client:?}"))?);
+    let running = Ending(begun.with_context(|| format!("starting {client:?}"))?);
+    printed(running, end, |child| child.stdout.take()).with_context(|| format!("waiting for {client:?}"))
+}
+
+/// What a program has printed when it has ended: a few lines, which a pipe holds.
+fn printed<P: Read>(
+    mut running: Ending,
+    end: Instant,
+    pipe: impl FnOnce(&mut Child) -> Option<P>,
+) -> Result<String> {
     while running.0.try_wait()?.is_none() {
         if Instant::now() >= end {
-            bail!("{client:?} does not end");
+            bail!("it does not end");
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-    let mut out = String::new();
-    if let Some(mut pipe) = running.0.stdout.take() {
-        pipe.read_to_string(&mut out)?;
+    let mut said = String::new();
+    if let Some(mut pipe) = pipe(&mut running.0) {
+        pipe.read_to_string(&mut said)?;
     }
-    Ok(out)
+    Ok(said)
 }
 
 #[cfg(test)]
@@ -199,5 +243,8 @@ mod tests {
                   8       10k     =10k     156k        0.08s      1.97       4.07       0.25\n";
         assert_eq!(one_way(fi), Some(4.07));
         assert_eq!(one_way("fi_getinfo: -61\n"), None);
+        let pipe = "Now starting the main loop\n  0: 1048576 bytes   1000 times -->   9875.70 Mbps in     810.07 usec\n";
+        assert_eq!(netpipe(pipe), Some(810.07));
+        assert_eq!(netpipe("PML ucx cannot be selected\n"), None);
     }
 }
