@@ -198,6 +198,32 @@ fn counters_are_told_every_32_and_at_fences() {
     assert!(!world.nodes[0].nic.has_work(&world.nodes[0].board));
 }
 
+/// An application looks at the shadow, asks, and sleeps. A shadow that was stored between may not have reached it when it
+/// looked once more, so it is woken; and once, however often the card looks.
+#[test]
+fn a_fence_that_comes_too_late_wakes_all_the_same() {
+    let mut world = linked();
+    for op in 0..32 {
+        assert!(world.nodes[0].post(1, &inline(op, 0x12000, 8), &[1; 8]));
+    }
+    world.run();
+    let told = world.nodes[0].area_word(1, port_area::WRITES_DONE);
+    assert_eq!(told, 32, "told, and not asked for");
+    for (fence, wakes) in [(30, true), (30, false), (31, true), (40, false)] {
+        let node = &mut world.nodes[0];
+        node.board.interrupts.clear();
+        node.set_bar_word(1, bar_port::WRITE_FENCE, fence);
+        assert_eq!(
+            node.nic.has_work(&node.board),
+            wakes,
+            "no sleep before it is seen"
+        );
+        world.run();
+        let woken: &[Interrupt] = if wakes { &[Interrupt::Port(PortId(1))] } else { &[] };
+        assert_eq!(world.nodes[0].board.interrupts, woken, "fence {fence}");
+    }
+}
+
 /// The second look before a sleep goes by parts, each of which costs the same however many ports are open (promise P7).
 #[test]
 fn a_part_of_the_second_look_costs_the_same_among_ten_ports_and_among_six_hundred() {

@@ -7,6 +7,9 @@
 //! completion that reaches it publishes and interrupts; one that comes after the look is found in
 //! the port's next turn, and the sleep protocol asks [`fence_reached`](Port::fence_reached) after its
 //! barrier before it sleeps. The shadow is stored before the interrupt, so a woken waiter sees it.
+//!
+//! A fence that the NIC sees for the first time interrupts also where the shadow has passed it. The application may have
+//! looked at the shadow before that store reached it, and sleep now: it has to look once more.
 
 use super::{Completion, Count, Port};
 use crate::env::Env;
@@ -79,10 +82,17 @@ impl Completion {
         }
     }
 
-    /// The application has asked to hear of this count.
-    const fn ask(&mut self, fence: u32) {
+    /// The application has asked to hear of this count. Whether it had not before, and the count is reached.
+    const fn ask(&mut self, fence: u32) -> bool {
+        let late = self.asks_late(fence);
         self.fence = fence;
         self.aim();
+        late
+    }
+
+    /// Whether the application asks for a count that it has not asked for before, and that is reached.
+    const fn asks_late(&self, fence: u32) -> bool {
+        fence != self.fence && self.done.wrapping_sub(fence) as i32 >= 0
     }
 
     /// The application is told.
@@ -180,19 +190,23 @@ impl Port {
             (Count::Writes, words.writes),
             (Count::Reads, words.reads),
         ] {
-            self.count(count).ask(fence);
+            let late = self.count(count).ask(fence);
+            let told = !self.count(count).fenced(fence);
             self.publish(p, env, count);
+            if late && told {
+                env.interrupt_port(p, self.id);
+            }
         }
     }
 
-    /// Whether a fence word of the port asks for what could be told at once.
+    /// Whether a fence word of the port asks for what could be told at once, or for what is reached and was not asked for.
     pub(crate) fn fence_reached<P: Platform, S: Storage>(&self, p: &P, env: &Env<S>) -> bool {
         let words = Looked::at(p.bar(), env.bar.port(self.id));
         self.is_open()
             && [words.taken, words.writes, words.reads]
                 .into_iter()
                 .zip(&self.counts)
-                .any(|(fence, counter)| counter.fenced(fence))
+                .any(|(fence, counter)| counter.fenced(fence) || counter.asks_late(fence))
     }
 
     /// Writes the result of a round trip into the port's reply slot. Returns whether it named one.
