@@ -22,17 +22,21 @@
 
 use crate::error::{Error, Failure, Result};
 use crate::failure::Known;
+use crate::fence::Count;
 use crate::import::RemoteSegment;
+use crate::notify::{Want, Watch};
 use crate::port::PortInner;
+use crate::timeout::Timeout;
 use netvm_abi::atomic::{Atomic, AtomicResult};
-use netvm_abi::bar::port::READ_FENCE;
 use netvm_abi::control::Modes;
 use netvm_abi::descriptor::{Command, CommandFlags, Opcode};
-use netvm_abi::port_area::{READS_DONE, Reply};
+use netvm_abi::port_area::Reply;
 use netvm_abi::{Epoch, Nanos, NodeId, OpId, PortId, Status, VirtAddr};
 use std::fmt;
 use std::marker::PhantomData;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 /// An atomic operation about to be posted.
 #[derive(Debug)]
@@ -76,6 +80,18 @@ impl<'a> AtomicOp<'a> {
     /// [`Error::OutOfRange`], [`Error::Misaligned`], [`Error::ModeRefused`], [`Error::Released`],
     /// [`Error::PortClosed`], [`Error::PortEnded`].
     pub fn post(self) -> Result<PendingAtomic> {
+        self.hand_over(false)
+    }
+
+    /// As [`post`](Self::post), and never waits for room.
+    ///
+    /// # Errors
+    /// As [`post`](Self::post), and [`Error::NoRoom`].
+    pub fn try_post(self) -> Result<PendingAtomic> {
+        self.hand_over(true)
+    }
+
+    fn hand_over(self, at_once: bool) -> Result<PendingAtomic> {
         let remote = self.remote.inner();
         remote.check()?;
         let len = u64::from(self.atomic.operand_bytes());
@@ -95,7 +111,7 @@ impl<'a> AtomicOp<'a> {
             .flags
             .set(CommandFlags::WIDE, self.atomic.wide && len == 8);
         let port = Arc::clone(&remote.port);
-        let posted = port.post_atomic(command)?;
+        let posted = port.post_atomic(command, at_once)?;
         Ok(PendingAtomic {
             op: posted.op,
             epoch: posted.epoch,
@@ -103,7 +119,9 @@ impl<'a> AtomicOp<'a> {
             exporter: command.port,
             address: command.remote,
             port,
-            taken: false,
+            end: None,
+            disregarded: false,
+            watch: Watch::new(),
         })
     }
 
@@ -116,7 +134,8 @@ impl<'a> AtomicOp<'a> {
     }
 }
 
-/// An atomic operation under way. Dropping it does not take the operation back: its failure, if it
+/// An atomic operation under way. It can be looked at ([`is_done`](Self::is_done)), waited for ([`wait_for`](Self::wait_for))
+/// and awaited: it is a future that runs under any executor. Dropping it does not take the operation back: its failure, if it
 /// fails, is then reported as one of a write is.
 #[must_use = "an answer is lost unless the caller waits for it"]
 pub struct PendingAtomic {
@@ -126,7 +145,11 @@ pub struct PendingAtomic {
     node: NodeId,
     exporter: PortId,
     address: VirtAddr,
-    taken: bool,
+    /// How it has ended, once that is known here.
+    end: Option<Result<AtomicResult>>,
+    /// It goes on by itself.
+    disregarded: bool,
+    watch: Watch,
 }
 
 impl PendingAtomic {
@@ -146,11 +169,44 @@ impl PendingAtomic {
         let reply = self.port.wait_reply(self.op)?;
         self.answered(reply)
     }
+
+    /// Waits for the answer so long. After [`Error::TimedOut`] it is still under way, and may be waited for again.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait), and [`Error::TimedOut`].
+    pub fn wait_for(&mut self, timeout: impl Into<Timeout>) -> Result<AtomicResult> {
+        let deadline = timeout.into().deadline(self.port.backend.now());
+        self.wait_by(deadline)?.ok_or(Error::TimedOut)
+    }
+
+    /// Whether it has ended. Its answer stays to be waited for. Never waits.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.has_ended()
+    }
+}
+
+impl Future for PendingAtomic {
+    type Output = Result<AtomicResult>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let (port, op) = (Arc::clone(&self.port), self.op);
+        if let Some(end) = self.end {
+            return Poll::Ready(end);
+        }
+        let polled = self.watch.poll(&port, context, || {
+            port.reply(op).ok_or_else(|| Want::Mark(port.next_end(None)))
+        });
+        polled.map(|reply| reply.and_then(|reply| self.answered(reply)))
+    }
 }
 
 impl PendingAtomic {
     /// Waits for the answer until a deadline. Nothing: it is still under way.
     pub(crate) fn wait_by(&mut self, deadline: Nanos) -> Result<Option<AtomicResult>> {
+        if let Some(end) = self.end {
+            return end.map(Some);
+        }
         let reply = if deadline == Nanos::MAX {
             Some(self.port.wait_reply(self.op)?)
         } else {
@@ -163,18 +219,23 @@ impl PendingAtomic {
     }
 
     fn answered(&mut self, reply: Reply) -> Result<AtomicResult> {
-        self.taken = true;
-        if reply.status == Status::Ok {
-            return Ok(AtomicResult {
+        let end = if reply.status == Status::Ok {
+            Ok(AtomicResult {
                 value: reply.value,
                 second: reply.second,
-            });
-        }
-        Err(self.port.answered_badly(self.known(reply.status)))
+            })
+        } else {
+            Err(self.port.answered_badly(self.known(reply.status)))
+        };
+        self.end = Some(end);
+        end
     }
 
     /// Whether it has ended. Its answer stays to be waited for.
     pub(crate) fn has_ended(&self) -> bool {
+        if self.end.is_some() {
+            return true;
+        }
         let mut dropped = Vec::new();
         let mut poster = self.port.poster();
         poster.harvest(&self.port, &mut dropped);
@@ -186,7 +247,7 @@ impl PendingAtomic {
 
     /// It goes on by itself, and its failure is told to no caller.
     pub(crate) fn disregard(mut self) {
-        self.taken = true;
+        self.disregarded = true;
         let mut poster = self.port.poster();
         if poster.replies.take_result(self.op).is_none() {
             poster.replies.abandon(self.op);
@@ -212,7 +273,7 @@ impl PendingAtomic {
 
 impl Drop for PendingAtomic {
     fn drop(&mut self) {
-        if self.taken {
+        if self.disregarded || self.end.is_some() {
             return;
         }
         let mut poster = self.port.poster();
@@ -263,7 +324,7 @@ impl PortInner {
                 self.backend.relax(rounds - 1);
             }
             rounds = rounds.saturating_add(1);
-            self.wait_count(READ_FENCE, READS_DONE, next)?;
+            self.wait_count(Count::Reads, next)?;
         }
     }
 
@@ -352,6 +413,14 @@ impl<T: Word> WordOp<'_, T> {
     /// As [`AtomicOp::post`].
     pub fn post(self) -> Result<PendingAtomic> {
         self.op.post()
+    }
+
+    /// As [`AtomicOp::try_post`].
+    ///
+    /// # Errors
+    /// As [`AtomicOp::try_post`].
+    pub fn try_post(self) -> Result<PendingAtomic> {
+        self.op.try_post()
     }
 
     /// Hands it to the card and waits for the answer, one round trip. Gives the old value.
@@ -489,16 +558,10 @@ words! {
 
 /// Fills in what the queue knows, and posts.
 impl PortInner {
-    fn post_atomic(&self, mut command: Command) -> Result<crate::posting::Posted> {
-        let mut spins = 0;
+    fn post_atomic(&self, mut command: Command, at_once: bool) -> Result<crate::posting::Posted> {
         let mut dropped = Vec::new();
-        let mut poster = self.poster();
-        command.reply = loop {
-            match poster.reply_slot(self, &mut dropped) {
-                Some(slot) => break slot,
-                None => poster = self.wait_for_room(poster, &mut spins)?,
-            }
-        };
+        let (mut poster, slot) = self.take_slot(self.poster(), &mut dropped, at_once)?;
+        command.reply = slot;
         command.op = poster.next_op();
         command.epoch = poster.failures.epoch(command.node);
         poster.queue.post(&self.block, &command.encode(), &[]);

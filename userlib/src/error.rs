@@ -2,6 +2,7 @@
 
 use crate::backend::Refusal;
 use crate::label::Label;
+use crate::room::Lack;
 use netvm_abi::control::Modes;
 use netvm_abi::{NodeId, NotificationId, OpId, PortId, Status, VirtAddr};
 use std::fmt;
@@ -208,6 +209,14 @@ pub enum Error {
     #[error("the shared queue is full; try again, or wait with a longer time-out")]
     QueueFull,
 
+    /// A call that does not wait found too little room, and has done nothing. [`Port::room`](crate::Port::room) tells when there
+    /// is room.
+    #[error("the port has no room now: it lacks {lacks}; try again later, or wait with `Port::room`")]
+    NoRoom {
+        /// What there is too little of.
+        lacks: Lack,
+    },
+
     /// The message does not fit.
     #[error("a message of {len} bytes does not fit into {limit}")]
     MessageTooLong {
@@ -280,6 +289,7 @@ impl From<Error> for std::io::Error {
         use std::io::ErrorKind;
         let kind = match error {
             Error::TimedOut => ErrorKind::TimedOut,
+            Error::NoRoom { .. } => ErrorKind::WouldBlock,
             Error::ChannelClosed => ErrorKind::BrokenPipe,
             Error::ChannelBroken { .. } | Error::MessagesLost => ErrorKind::ConnectionReset,
             Error::PortClosed | Error::PortEnded { .. } => ErrorKind::NotConnected,

@@ -339,6 +339,11 @@ impl Failures {
         }
     }
 
+    /// No thread comes for the failure of a call that was [watched](Self::watch): the next call to its node reports it.
+    pub(crate) fn leave_to_others(&mut self, op: OpId) {
+        self.watched.retain(|&watched| watched != op);
+    }
+
     /// As [`unwatch`](Self::unwatch), of a call of the library's own: of a lost link the program hears by its next call.
     pub(crate) fn unwatch_own(&mut self, op: OpId) -> Result<()> {
         let mut known = self.known.iter().copied();

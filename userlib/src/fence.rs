@@ -11,8 +11,8 @@ use crate::port::PortInner;
 use crate::poster::{Poster, reached};
 use crate::posting::Posted;
 use crate::replies::Replies;
-use netvm_abi::bar::port::{READ_FENCE, WRITE_FENCE};
-use netvm_abi::port_area::{READS_DONE, Reply, WRITES_DONE};
+use netvm_abi::bar::port::{READ_FENCE, TAKEN_FENCE, WRITE_FENCE};
+use netvm_abi::port_area::{READS_DONE, Reply, TAKEN, WRITES_DONE};
 use netvm_abi::words::SharedWords;
 use netvm_abi::{NodeId, OpId, PortId, Status, VirtAddr, WordIndex};
 
@@ -25,42 +25,81 @@ pub(crate) enum Until {
     Landed,
 }
 
+/// What the card counts for a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Count {
+    /// Commands taken out of the queue.
+    Taken,
+    /// Write messages done at this node.
+    Writes,
+    /// Reads, flushes and atomics that have ended.
+    Reads,
+}
+
+impl Count {
+    /// Where it is asked for, and where its shadow is.
+    const fn words(self) -> (WordIndex, WordIndex) {
+        match self {
+            Self::Taken => (TAKEN_FENCE, TAKEN),
+            Self::Writes => (WRITE_FENCE, WRITES_DONE),
+            Self::Reads => (READ_FENCE, READS_DONE),
+        }
+    }
+}
+
+/// A count to come to, modulo 2^32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) count: Count,
+    pub(crate) at: u32,
+}
+
 /// What the fence words hold.
 #[derive(Debug)]
 pub(crate) struct Fences {
-    write: u32,
-    read: u32,
+    taken: u32,
+    writes: u32,
+    reads: u32,
 }
 
 impl Fences {
     /// Of a port whose counts begin at `count`.
     pub(crate) const fn starting_at(count: u32) -> Self {
         Self {
-            write: count,
-            read: count,
+            taken: count,
+            writes: count,
+            reads: count,
         }
     }
 }
 
 impl PortInner {
-    /// Asks the card to tell when the count that `counter` shadows comes to `target`.
-    fn ask(&self, fence: WordIndex, counter: WordIndex, target: u32) {
+    /// Asks the card to tell when a count comes to a mark.
+    pub(crate) fn ask(&self, mark: Mark) {
+        let (fence, _) = mark.count.words();
         let mut fences = self.fences.lock();
         if !self.has_words() {
             return;
         }
-        let asked = if fence == WRITE_FENCE {
-            &mut fences.write
-        } else {
-            &mut fences.read
+        let asked = match mark.count {
+            Count::Taken => &mut fences.taken,
+            Count::Writes => &mut fences.writes,
+            Count::Reads => &mut fences.reads,
         };
-        let done = self.area.load_acquire(counter);
-        if reached(done, *asked) || !reached(target, *asked) {
-            *asked = target;
-            self.block.store_release(fence, target);
+        let passed = self.has_come_to(Mark { at: *asked, ..mark });
+        if passed || !reached(mark.at, *asked) {
+            *asked = mark.at;
+            self.block.store_release(fence, mark.at);
             drop(fences);
             self.ring();
         }
+    }
+
+    /// Whether a count has come to a mark, as far as the card has told. A card that is gone reads as all ones: its death is
+    /// told by the driver.
+    pub(crate) fn has_come_to(&self, mark: Mark) -> bool {
+        let (_, shadow) = mark.count.words();
+        reached(self.area.load_acquire(shadow), mark.at)
     }
 
     /// From now on nothing here changes the port's words: as [`leave_inbox`](Self::leave_inbox).
@@ -68,12 +107,13 @@ impl PortInner {
         drop(self.fences.lock());
     }
 
-    /// Waits until the count at `counter` comes to `target`.
-    pub(crate) fn wait_count(&self, fence: WordIndex, counter: WordIndex, target: u32) -> Result<()> {
+    /// Waits until a count comes to a mark.
+    pub(crate) fn wait_count(&self, count: Count, at: u32) -> Result<()> {
+        let mark = Mark { count, at };
         let mut spins = 0;
-        while !reached(self.area.load_acquire(counter), target) {
+        while !self.has_come_to(mark) {
             self.alive()?;
-            self.ask(fence, counter, target);
+            self.ask(mark);
             self.backend.relax(spins);
             spins = spins.saturating_add(1);
         }
@@ -86,13 +126,19 @@ impl PortInner {
         // What may be long done is judged by its whole number. What is not done is among the latest: so the card's count
         // has not come to it modulo 2^32 either.
         if self.poster().writes_done(&self.area) < number {
-            self.wait_count(WRITE_FENCE, WRITES_DONE, number as u32)?;
+            self.wait_count(Count::Writes, number as u32)?;
         }
+        self.let_go(number);
+        Ok(())
+    }
+
+    /// Lets go of the regions of the writes up to this number, which are done.
+    pub(crate) fn let_go(&self, number: u64) {
         // One at a time, because dropping a region may park.
         loop {
             let unneeded = self.poster().pop_hold(number);
             if unneeded.is_none() {
-                return Ok(());
+                return;
             }
         }
     }
@@ -142,7 +188,7 @@ impl PortInner {
                 self.backend.relax(rounds - 1);
             }
             rounds = rounds.saturating_add(1);
-            self.wait_count(READ_FENCE, READS_DONE, next)?;
+            self.wait_count(Count::Reads, next)?;
         }
     }
 
@@ -206,15 +252,46 @@ impl PortInner {
     /// Posts a remote flush and waits for its record.
     pub(crate) fn await_flush(&self, node: NodeId) -> Result<(Posted, Reply)> {
         let before = self.poster().queue.commands();
-        let posted = self.post_flush(node, Until::Landed)?;
+        let posted = self.post_flush(node, Until::Landed, false)?;
         let reply = self.await_reply(&posted, |poster, reply| {
-            poster.failures.stream(node).settled(before);
-            // The error records first: they say more.
-            poster.failures.drain(&self.area, &self.block);
-            let refused = OpId((reply.value >> 32) as u32);
-            poster.failures.flushed(node, posted.epoch, refused);
+            self.flush_answered(poster, node, &posted, before, reply);
         })?;
         Ok((posted, reply))
+    }
+
+    /// The record of a remote flush has come, before which the port had posted so many commands.
+    fn flush_answered(&self, poster: &mut Poster, node: NodeId, flush: &Posted, before: u64, reply: &Reply) {
+        poster.failures.stream(node).settled(before);
+        // The error records first: they say more.
+        poster.failures.drain(&self.area, &self.block);
+        let refused = OpId((reply.value >> 32) as u32);
+        poster.failures.flushed(node, flush.epoch, refused);
+    }
+
+    /// How a flush has ended that its caller does not wait for, if it has. The port had posted so many commands before it.
+    pub(crate) fn flush_end(
+        &self,
+        node: NodeId,
+        flush: &Posted,
+        until: Until,
+        before: u64,
+    ) -> Option<Result<()>> {
+        let mut dropped = Vec::new();
+        let mut poster = self.poster();
+        poster.harvest(self, &mut dropped);
+        let reply = poster.replies.take_result(flush.op);
+        if let (Some(reply), Until::Landed) = (&reply, until) {
+            self.flush_answered(&mut poster, node, flush, before, reply);
+        }
+        drop(poster);
+        drop(dropped);
+        let Some(reply) = reply else {
+            return self.alive().err().map(Err);
+        };
+        Some(match until {
+            Until::Received => self.received(node, flush, &reply),
+            Until::Landed => self.tell(self.landed(node, flush, &reply)),
+        })
     }
 
     /// Waits for the record of a flush. `take` sees it in the same step in which the poster lets go of it.
@@ -243,7 +320,7 @@ impl PortInner {
                 self.backend.relax(rounds - 1);
             }
             rounds = rounds.saturating_add(1);
-            self.wait_count(READ_FENCE, READS_DONE, next)?;
+            self.wait_count(Count::Reads, next)?;
         }
     }
 
@@ -262,8 +339,13 @@ impl PortInner {
     /// Waits until everything sent to `node` has been received there, or has failed, and reports what has failed so far.
     pub(crate) fn flush_received(&self, node: NodeId) -> Result<()> {
         self.check_node(node)?;
-        let posted = self.post_flush(node, Until::Received)?;
+        let posted = self.post_flush(node, Until::Received, false)?;
         let reply = self.await_reply(&posted, |_, _| ())?;
+        self.received(node, &posted, &reply)
+    }
+
+    /// Reports what has failed so far, or that the flush itself has.
+    fn received(&self, node: NodeId, flush: &Posted, reply: &Reply) -> Result<()> {
         let mut poster = self.poster();
         poster.failures.drain(&self.area, &self.block);
         // What has failed says more than that this wait has.
@@ -273,26 +355,31 @@ impl PortInner {
         }
         Err(poster
             .failures
-            .report_flush(unanswered(node, &posted, reply.status, posted.op)))
+            .report_flush(unanswered(node, flush, reply.status, flush.op)))
     }
 
     /// As [`settle`](Self::settle), for a caller that [tells](Self::tell) later, or leaves it to the next call.
     pub(crate) fn land(&self, node: NodeId) -> Result<Landed> {
         let (posted, reply) = self.await_flush(node)?;
+        Ok(self.landed(node, &posted, &reply))
+    }
+
+    /// What the record of a remote flush says.
+    fn landed(&self, node: NodeId, flush: &Posted, reply: &Reply) -> Landed {
         if reply.status == Status::Ok {
-            return Ok(Landed { node, lost: None });
+            return Landed { node, lost: None };
         }
         let mut poster = self.poster();
         poster.failures.drain(&self.area, &self.block);
         // The failing operation, or the flush itself if it got no answer.
         let op = match reply.value as u32 {
-            0 => posted.op,
+            0 => flush.op,
             op => OpId(op),
         };
         let known = poster.failures.known(op);
-        let known = known.unwrap_or_else(|| unanswered(node, &posted, reply.status, op));
+        let known = known.unwrap_or_else(|| unanswered(node, flush, reply.status, op));
         let lost = Some(known);
-        Ok(Landed { node, lost })
+        Landed { node, lost }
     }
 
     /// Reports what a flush has found, or else what is known of failures to its node.

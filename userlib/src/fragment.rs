@@ -18,6 +18,27 @@ pub(crate) const fn first(len: u64, remote: VirtAddr, local: Option<VirtAddr>, p
     if len < most as u64 { len as u32 } else { most }
 }
 
+/// How many messages such a transfer takes, and how many bytes the first `most` of them hold. Counts no further than that.
+pub(crate) fn count(
+    len: u64,
+    mut remote: VirtAddr,
+    mut local: Option<VirtAddr>,
+    payload: u32,
+    most: u32,
+) -> (u32, u64) {
+    let (mut messages, mut bytes) = (0, 0);
+    while messages < most {
+        let piece = u64::from(first(len - bytes, remote, local, payload));
+        (messages, bytes) = (messages + 1, bytes + piece);
+        if bytes == len {
+            break;
+        }
+        remote = VirtAddr(remote.0.wrapping_add(piece));
+        local = local.map(|local| VirtAddr(local.0.wrapping_add(piece)));
+    }
+    (messages, bytes)
+}
+
 const fn min(a: u32, b: u32) -> u32 {
     if a < b { a } else { b }
 }
@@ -53,6 +74,13 @@ mod tests {
             payload in (64u32..=512).prop_map(|eighths| eighths * 8),
         ) {
             let pieces = cut(len, remote, local, payload);
+            for most in [1, 3, 64] {
+                let (messages, bytes) =
+                    count(len, VirtAddr(remote), local.map(VirtAddr), payload, most);
+                let held = pieces.iter().take(most as usize);
+                prop_assert_eq!(bytes, held.map(|piece| u64::from(piece.1)).sum::<u64>());
+                prop_assert_eq!(messages as usize, pieces.len().clamp(1, most as usize));
+            }
             prop_assert_eq!(pieces.iter().map(|p| u64::from(p.1)).sum::<u64>(), len);
             for (at, piece) in pieces {
                 prop_assert!(piece <= payload);

@@ -3,13 +3,15 @@
 use crate::backend::{Backend, OpenRequest, PortBackend, Refusal, Words};
 use crate::error::{Error, Result};
 use crate::export::{Access, Export};
-use crate::fence::Fences;
+use crate::fence::{Fences, Until};
 use crate::import::RemoteSegment;
 use crate::node::Node;
 use crate::notify::{Inbox, Notification, NotificationQueue};
+use crate::pending::Pending;
 use crate::poster::Poster;
 use crate::ranges::RangeMap;
 use crate::region::Region;
+use crate::room::{Lack, Room};
 use crate::staging::Staging;
 use crate::stats::{Counters, PortStats};
 use crate::timeout::Timeout;
@@ -458,6 +460,43 @@ impl Port {
     /// [`Error::PortClosed`], [`Error::PortEnded`].
     pub fn flush_remote(&self, node: NodeId) -> Result<()> {
         self.inner.flush_remote(node)
+    }
+
+    /// As [`flush_remote`](Self::flush_remote), but gives up after a while.
+    ///
+    /// # Errors
+    /// As [`flush_remote`](Self::flush_remote), and [`Error::TimedOut`]: what was written may land later.
+    pub fn flush_remote_for(&self, node: NodeId, timeout: impl Into<Timeout>) -> Result<()> {
+        self.inner.flush_for(node, Until::Landed, timeout.into())
+    }
+
+    /// As [`flush_received`](Self::flush_received), but gives up after a while.
+    ///
+    /// # Errors
+    /// As [`flush_received`](Self::flush_received), and [`Error::TimedOut`].
+    pub fn flush_received_for(&self, node: NodeId, timeout: impl Into<Timeout>) -> Result<()> {
+        self.inner.flush_for(node, Until::Received, timeout.into())
+    }
+
+    /// Begins what [`flush_remote`](Self::flush_remote) does, and does not wait for it. It is for what was posted before.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`], [`Error::NoSuchNode`], [`Error::PortClosed`], [`Error::PortEnded`].
+    pub fn begin_flush_remote(&self, node: NodeId) -> Result<Pending> {
+        Pending::flush(&self.inner, node, Until::Landed)
+    }
+
+    /// Begins what [`flush_received`](Self::flush_received) does, and does not wait for it. It is for what was posted before.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`], [`Error::NoSuchNode`], [`Error::PortClosed`], [`Error::PortEnded`].
+    pub fn begin_flush_received(&self, node: NodeId) -> Result<Pending> {
+        Pending::flush(&self.inner, node, Until::Received)
+    }
+
+    /// A future that ends when there is room for a call that found none ([`Error::NoRoom`]). It runs under any executor.
+    pub fn room(&self, lacks: Lack) -> Room {
+        Room::new(&self.inner, lacks)
     }
 
     /// An event-count notification of this port, 1 to 1023. Numbers up to 895 are the program's; those above, but 1023, the

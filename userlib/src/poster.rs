@@ -95,6 +95,14 @@ impl Poster {
         self.queue.free() != 0
     }
 
+    /// Whether the queue has room for so many commands, after asking the card how far it is if need be.
+    pub(crate) fn has_places<W: SharedWords + ?Sized>(&mut self, area: &W, count: u32) -> bool {
+        if self.queue.free() < count {
+            self.queue.update_taken(area.load_acquire(TAKEN));
+        }
+        self.queue.free() >= count
+    }
+
     /// As [`has_room`](Self::has_room), for callers that do not ask whether the port is [quiet](Failures::quiet): there
     /// is no room in the queue of a port that is closed.
     pub(crate) fn may_post<W: SharedWords + ?Sized>(&mut self, area: &W) -> bool {

@@ -1,16 +1,16 @@
 //! Posting: a call becomes command descriptors in the port's queue (thesis 5.2).
 
 use crate::error::{Error, Result};
-use crate::fence::Until;
+use crate::fence::{Count, Mark, Until};
 use crate::port::PortInner;
 use crate::poster::Poster;
 use crate::region::Region;
-use netvm_abi::bar::port::TAKEN_FENCE;
+use crate::room::Lack;
 use netvm_abi::descriptor::{Command, CommandFlags, INLINE_BYTES, Opcode, QUEUE_ENTRIES};
 use netvm_abi::frame::MIN_PAYLOAD;
 use netvm_abi::shared_map::status_page;
 use netvm_abi::words::SharedWords;
-use netvm_abi::{ByteLen, Epoch, NodeId, NotificationId, OpId, PAGE_SIZE, VirtAddr};
+use netvm_abi::{ByteLen, Epoch, NodeId, NotificationId, OpId, PAGE_SIZE, ReplySlot, VirtAddr};
 use parking_lot::MutexGuard;
 
 /// What a write takes its bytes from.
@@ -39,6 +39,8 @@ pub(crate) struct WritePlan<'a> {
     pub(crate) watched: bool,
     /// The call is the library's own: earlier failures are not reported instead of it.
     pub(crate) aside: bool,
+    /// Without room for all of it the call posts nothing, and does not wait.
+    pub(crate) at_once: bool,
 }
 
 /// A read call, as far as the queue is concerned.
@@ -57,6 +59,8 @@ pub(crate) struct ReadPlan<'a> {
     pub(crate) watched: bool,
     /// The call is the library's own: earlier failures are not reported instead of it.
     pub(crate) aside: bool,
+    /// Without room for all of it the call posts nothing, and does not wait.
+    pub(crate) at_once: bool,
 }
 
 /// A call that was posted.
@@ -66,6 +70,15 @@ pub(crate) struct Posted {
     pub(crate) epoch: Epoch,
     /// The number of its last message.
     pub(crate) number: u64,
+}
+
+impl Posted {
+    /// Of a call that had nothing to do.
+    pub(crate) const NOTHING: Self = Self {
+        op: OpId(0),
+        epoch: Epoch(0),
+        number: 0,
+    };
 }
 
 impl PortInner {
@@ -94,12 +107,16 @@ impl PortInner {
         spins: &mut u32,
     ) -> Result<MutexGuard<'a, Poster>> {
         poster.stats.queue_full += u64::from(*spins == 0);
-        if poster.queue.free() == 0 && !poster.failures.is_closed() {
-            // Half a queue at a time, so that caller and card do not trade single entries.
-            let half = poster.queue.posted().wrapping_sub(QUEUE_ENTRIES / 2);
-            self.block.store_release(TAKEN_FENCE, half);
-        }
+        // Half a queue at a time, so that caller and card do not trade single entries.
+        let half = poster.queue.posted().wrapping_sub(QUEUE_ENTRIES / 2);
+        let full = poster.queue.free() == 0;
         drop(poster);
+        if full {
+            self.ask(Mark {
+                count: Count::Taken,
+                at: half,
+            });
+        }
         self.ring();
         self.alive()?;
         self.backend.relax(*spins);
@@ -142,6 +159,10 @@ impl PortInner {
                 poster.failures.epoch(node)
             }
         };
+        if plan.at_once {
+            let messages = at_most_a_queue(plan.len, command.remote, local, payload)?;
+            self.has_room_now(&mut poster, messages)?;
+        }
         command.epoch = epoch;
         let (op, number) = loop {
             if poster.failures.epoch(node) != epoch {
@@ -233,6 +254,12 @@ impl PortInner {
         if call.is_none() && !plan.aside {
             self.surface(&mut poster, node)?;
         }
+        if plan.at_once {
+            let messages = at_most_a_queue(rest, command.remote, Some(local), payload)?;
+            poster.harvest(self, &mut dropped);
+            self.has_room_now(&mut poster, messages)?;
+            poster.has_answers_now(messages)?;
+        }
         loop {
             let Some(slot) = poster.reply_slot(self, &mut dropped) else {
                 poster = self.wait_for_room(poster, &mut spins)?;
@@ -275,17 +302,48 @@ impl PortInner {
         Ok(posted)
     }
 
-    /// Posts a flush of what was posted before it to a node, whose record its poster will collect.
-    pub(crate) fn post_flush(&self, node: NodeId, until: Until) -> Result<Posted> {
+    /// Takes a reply slot, with room in the queue for its command. `at_once` fails where there is none, and does not wait.
+    pub(crate) fn take_slot<'a>(
+        &'a self,
+        mut poster: MutexGuard<'a, Poster>,
+        dropped: &mut Vec<Region>,
+        at_once: bool,
+    ) -> Result<(MutexGuard<'a, Poster>, ReplySlot)> {
         let mut spins = 0;
-        let mut dropped = Vec::new();
-        let mut poster = self.poster();
-        let slot = loop {
-            match poster.reply_slot(self, &mut dropped) {
-                Some(slot) => break slot,
+        loop {
+            match poster.reply_slot(self, dropped) {
+                Some(slot) => return Ok((poster, slot)),
+                None if at_once => {
+                    self.has_room_now(&mut poster, 1)?;
+                    poster.has_answers_now(1)?;
+                }
                 None => poster = self.wait_for_room(poster, &mut spins)?,
             }
-        };
+        }
+    }
+
+    /// Whether so many commands can be posted now.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`]; [`Error::PortClosed`], [`Error::PortEnded`].
+    fn has_room_now(&self, poster: &mut Poster, commands: u32) -> Result<()> {
+        self.alive()?;
+        if poster.failures.is_closed() {
+            return Err(Error::PortClosed);
+        }
+        if poster.has_places(&self.area, commands) {
+            return Ok(());
+        }
+        poster.stats.queue_full += 1;
+        Err(Error::NoRoom {
+            lacks: Lack::commands(commands),
+        })
+    }
+
+    /// Posts a flush of what was posted before it to a node, whose record its poster will collect.
+    pub(crate) fn post_flush(&self, node: NodeId, until: Until, at_once: bool) -> Result<Posted> {
+        let mut dropped = Vec::new();
+        let (mut poster, slot) = self.take_slot(self.poster(), &mut dropped, at_once)?;
         let command = Command {
             opcode: match until {
                 Until::Received => Opcode::FlushReceived,
@@ -317,6 +375,27 @@ impl PortInner {
         self.ring();
         Ok(posted)
     }
+}
+
+impl Poster {
+    /// Whether so many answers can be asked for now, after a [look](Self::harvest) at those that were.
+    const fn has_answers_now(&self, count: u32) -> Result<()> {
+        if self.replies.places() >= count {
+            return Ok(());
+        }
+        Err(Error::NoRoom {
+            lacks: Lack::answers(count),
+        })
+    }
+}
+
+/// How many messages a transfer takes that is posted in one piece: no more than the queue holds.
+fn at_most_a_queue(len: u64, remote: VirtAddr, local: Option<VirtAddr>, payload: u32) -> Result<u32> {
+    let (messages, limit) = crate::fragment::count(len, remote, local, payload, QUEUE_ENTRIES);
+    if limit < len {
+        return Err(Error::MessageTooLong { len, limit });
+    }
+    Ok(messages)
 }
 
 /// Packs `len` bytes from `at` on into little-endian words.

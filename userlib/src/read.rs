@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::import::{RemoteInner, RemoteSegment};
+use crate::pending::Pending;
 use crate::posting::{Posted, ReadPlan};
 use crate::region::RegionSlice;
 use crate::staging::Chunk;
@@ -150,28 +151,62 @@ impl Read<'_, RegionSlice> {
     /// # Errors
     /// As [`Write::post`](crate::Write::post).
     pub fn post(self) -> Result<OpId> {
+        self.hand_over(false)
+    }
+
+    /// As [`post`](Self::post), and never waits: a read for which the port has no room now is not posted. One of more than 64
+    /// messages is refused: post it in parts. (A [fenced](Self::fenced) one waits for its end all the same.)
+    ///
+    /// # Errors
+    /// As [`post`](Self::post), and [`Error::NoRoom`], [`Error::MessageTooLong`].
+    pub fn try_post(self) -> Result<OpId> {
+        self.hand_over(true)
+    }
+
+    /// As [`try_post`](Self::try_post), with a value that tells of its end: that its bytes are there.
+    ///
+    /// # Errors
+    /// As [`try_post`](Self::try_post).
+    pub fn begin(self) -> Result<Pending> {
+        let remote = self.remote.inner();
+        Ok(match self.place(true, true)? {
+            Some(posted) => Pending::read(&remote.port, remote.node, posted),
+            None => Pending::nothing(&remote.port, remote.node),
+        })
+    }
+
+    /// Posts it. Nothing: there is nothing to read.
+    fn place(&self, at_once: bool, begun: bool) -> Result<Option<Posted>> {
         let slice = &self.place;
-        let len = slice.len();
         let port = &self.remote.inner().port;
-        let Some(command) = self.command(len)? else {
+        let Some(command) = self.command(slice.len())? else {
+            return Ok(None);
+        };
+        if !slice.region().belongs_to(&port.identity) {
+            return Err(Error::ForeignRegion);
+        }
+        let plan = ReadPlan {
+            command,
+            local: slice.address(),
+            region: slice.region(),
+            len: slice.len(),
+            part_of: None,
+            staged: false,
+            watched: self.fenced || begun,
+            aside: self.aside,
+            at_once,
+        };
+        port.post_read(&plan).map(Some)
+    }
+
+    fn hand_over(self, at_once: bool) -> Result<OpId> {
+        let port = &self.remote.inner().port;
+        let Some(posted) = self.place(at_once, false)? else {
             if self.fenced {
                 port.flush(true, false)?;
             }
             return Ok(OpId(0));
         };
-        if !slice.region().belongs_to(&port.identity) {
-            return Err(Error::ForeignRegion);
-        }
-        let posted = port.post_read(&ReadPlan {
-            command,
-            local: slice.address(),
-            region: slice.region(),
-            len,
-            part_of: None,
-            staged: false,
-            watched: self.fenced,
-            aside: self.aside,
-        })?;
         if self.fenced {
             if self.aside {
                 port.wait_call(posted.op, posted.number)?;
@@ -217,6 +252,7 @@ impl RemoteSegment {
             staged: false,
             watched: true,
             aside: true,
+            at_once: false,
         })
     }
 }
@@ -248,6 +284,7 @@ fn read_staged(remote: &RemoteInner, mut command: Command, bytes: &mut [u8], asi
                 staged: true,
                 watched: true,
                 aside,
+                at_once: false,
             })?;
             call = Some(posted.op);
             command.remote = VirtAddr(command.remote.0.wrapping_add(chunk.len));

@@ -68,6 +68,11 @@ impl Replies {
         Some(ReplySlot(self.busy.trailing_ones() as u16))
     }
 
+    /// How many are free.
+    pub(crate) const fn places(&self) -> u32 {
+        self.busy.count_zeros()
+    }
+
     /// The number that the next message gets.
     pub(crate) const fn next_number(&self) -> u64 {
         self.posted + 1

@@ -2,12 +2,16 @@
 
 use crate::error::{Error, Result};
 use crate::import::{RemoteInner, RemoteSegment};
+use crate::pending::Pending;
+use crate::port::PortInner;
 use crate::posting::{Payload, Posted, WritePlan};
 use crate::region::{Region, RegionSlice};
+use crate::room::Lack;
 use crate::short;
+use crate::staging::Chunk;
 use netvm_abi::control::Modes;
 use netvm_abi::descriptor::{CommandFlags, FlagTag, INLINE_BYTES};
-use netvm_abi::{NotificationId, OpId, VirtAddr};
+use netvm_abi::{NotificationId, OpId, PageOffset, VirtAddr};
 
 /// Where a write takes its bytes from.
 #[derive(Clone, Debug)]
@@ -71,6 +75,10 @@ struct How {
     notified: bool,
     fenced: bool,
     aside: bool,
+    /// Without waiting for room.
+    at_once: bool,
+    /// The caller gets a value that tells of its end.
+    begun: bool,
     flags: CommandFlags,
 }
 
@@ -105,6 +113,8 @@ impl<'a> Write<'a> {
                 notified: false,
                 fenced: false,
                 aside: false,
+                at_once: false,
+                begun: false,
                 flags: CommandFlags::empty(),
             },
         }
@@ -151,6 +161,41 @@ impl<'a> Write<'a> {
     pub(crate) const fn aside(mut self) -> Self {
         self.how.aside = true;
         self
+    }
+
+    /// As [`post`](Self::post), and never waits: a write for which the port has no room now is not posted. One of more than
+    /// 64 messages, or of more bytes than a chunk of staging holds, is refused: post it in parts. (A [fenced](Self::fenced) one
+    /// waits for its end all the same.)
+    ///
+    /// # Errors
+    /// As [`post`](Self::post), and [`Error::NoRoom`], [`Error::MessageTooLong`].
+    #[inline(always)]
+    pub fn try_post(mut self) -> Result<OpId> {
+        self.how.at_once = true;
+        self.post()
+    }
+
+    /// As [`try_post`](Self::try_post), with a value that tells of its end: that its source memory may be used again. What
+    /// fails at the other node fails later: a [flush](crate::Port::begin_flush_remote) tells.
+    ///
+    /// # Errors
+    /// As [`try_post`](Self::try_post).
+    pub fn begin(self) -> Result<Pending> {
+        let remote = self.remote.inner();
+        let how = How {
+            at_once: true,
+            begun: true,
+            ..self.how
+        };
+        let posted = match self.source {
+            Source::Bytes(bytes) => place_bytes(remote, self.offset, bytes, how)?,
+            Source::Part(slice) => place_slice(remote, self.offset, slice, how)?,
+            Source::Slice(slice) => place_slice(remote, self.offset, &slice, how)?,
+        };
+        Ok(match posted {
+            Some(posted) => Pending::write(&remote.port, remote.node, posted),
+            None => Pending::nothing(&remote.port, remote.node),
+        })
     }
 
     /// Hands the write to the card. Returns its number, by which a later [`Error::Failed`] names it.
@@ -205,22 +250,33 @@ fn check(remote: &RemoteInner, offset: u64, len: u64, how: How) -> Result<()> {
 #[cold]
 #[inline(never)]
 fn post_any_bytes(remote: &RemoteInner, offset: u64, bytes: &[u8], how: How) -> Result<OpId> {
+    let posted = place_bytes(remote, offset, bytes, how)?;
+    fence(remote, posted, how)
+}
+
+/// Posts a write of bytes. Nothing: there is none to post.
+fn place_bytes(remote: &RemoteInner, offset: u64, bytes: &[u8], how: How) -> Result<Option<Posted>> {
     let len = bytes.len() as u64;
     check(remote, offset, len, how)?;
     if len == 0 && !how.notified {
-        return nothing(remote, how);
+        return Ok(None);
     }
-    let posted = if len <= remote.port.inline_limit {
-        post_one(remote, offset, Payload::Inline(bytes), len, how)?
+    if len <= remote.port.inline_limit {
+        post_one(remote, offset, Payload::Inline(bytes), len, how).map(Some)
     } else {
-        post_staged(remote, offset, bytes, how)?
-    };
-    fence(remote, posted, how)
+        post_staged(remote, offset, bytes, how).map(Some)
+    }
 }
 
 #[cold]
 #[inline(never)]
 fn post_any_slice(remote: &RemoteInner, offset: u64, slice: &RegionSlice, how: How) -> Result<OpId> {
+    let posted = place_slice(remote, offset, slice, how)?;
+    fence(remote, posted, how)
+}
+
+/// Posts a write of a region's slice. Nothing: there is none to post.
+fn place_slice(remote: &RemoteInner, offset: u64, slice: &RegionSlice, how: How) -> Result<Option<Posted>> {
     let len = slice.len();
     check(remote, offset, len, how)?;
     if !slice.region().belongs_to(&remote.port.identity) {
@@ -231,11 +287,10 @@ fn post_any_slice(remote: &RemoteInner, offset: u64, slice: &RegionSlice, how: H
         let mut buffer = [0; INLINE_BYTES];
         let bytes = buffer.get_mut(..len as usize).unwrap_or_default();
         slice.region().read_into(slice.offset(), bytes)?;
-        return post_any_bytes(remote, offset, bytes, how);
+        return place_bytes(remote, offset, bytes, how);
     }
     let payload = Payload::Local(slice.address(), slice.region());
-    let posted = post_one(remote, offset, payload, len, how)?;
-    fence(remote, posted, how)
+    post_one(remote, offset, payload, len, how).map(Some)
 }
 
 fn post_one(remote: &RemoteInner, offset: u64, payload: Payload<'_>, len: u64, how: How) -> Result<Posted> {
@@ -248,8 +303,9 @@ fn post_one(remote: &RemoteInner, offset: u64, payload: Payload<'_>, len: u64, h
         notification: how.notification,
         part_of: None,
         staged: false,
-        watched: how.fenced,
+        watched: how.fenced || how.begun,
         aside: how.aside,
+        at_once: how.at_once,
     })
 }
 
@@ -261,7 +317,12 @@ fn post_staged(remote: &RemoteInner, offset: u64, bytes: &[u8], how: How) -> Res
     let mut rest = bytes;
     let mut part_of = None;
     loop {
-        let chunk = port.stage(rest.len() as u64, command.remote.page_offset())?;
+        let len = rest.len() as u64;
+        let chunk = if how.at_once {
+            stage_now(port, len, command.remote.page_offset())?
+        } else {
+            port.stage(len, command.remote.page_offset())?
+        };
         let (now, later) = rest.split_at(rest.len().min(chunk.len as usize));
         chunk.region.write_from(chunk.offset, now)?;
         let local = VirtAddr(chunk.region.address().0.wrapping_add(chunk.offset));
@@ -276,8 +337,9 @@ fn post_staged(remote: &RemoteInner, offset: u64, bytes: &[u8], how: How) -> Res
             },
             part_of,
             staged: true,
-            watched: how.fenced,
+            watched: how.fenced || how.begun,
             aside: how.aside,
+            at_once: how.at_once,
         })?;
         chunk.posted(posted.number);
         if later.is_empty() {
@@ -289,7 +351,22 @@ fn post_staged(remote: &RemoteInner, offset: u64, bytes: &[u8], how: How) -> Res
     }
 }
 
-fn fence(remote: &RemoteInner, posted: Posted, how: How) -> Result<OpId> {
+/// A chunk for all of `len` bytes, without waiting for one.
+fn stage_now(port: &PortInner, len: u64, offset: PageOffset) -> Result<Chunk<'_>> {
+    let chunk = port.try_stage(len, offset)?.map_err(|behind| Error::NoRoom {
+        lacks: Lack::staging(behind),
+    })?;
+    if chunk.len < len {
+        let limit = chunk.len;
+        return Err(Error::MessageTooLong { len, limit });
+    }
+    Ok(chunk)
+}
+
+fn fence(remote: &RemoteInner, posted: Option<Posted>, how: How) -> Result<OpId> {
+    let Some(posted) = posted else {
+        return nothing(remote, how);
+    };
     if how.fenced {
         remote.port.wait_writes(posted.number)?;
         remote.port.finish(posted.op, Some(remote.node))?;

@@ -3,10 +3,12 @@
 //! It is started by the first handler or future and ends when the port is closed. Handlers, what they hold, and wakers are
 //! code of the program: none of their panics ends the dispatcher.
 
-use super::future::Waiter;
 use super::inbox::{Handler, Want};
+use super::watch::Waiter;
 use crate::error::{Error, Result};
+use crate::fence::{Count, Mark};
 use crate::port::PortInner;
+use crate::poster::reached;
 use netvm_abi::{Nanos, NotificationId};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -61,6 +63,7 @@ impl PortInner {
                     break;
                 }
             }
+            self.ask_for_waiters();
             self.backend.block(token, Nanos::MAX);
         }
     }
@@ -138,8 +141,35 @@ impl PortInner {
         let (due, rest) = waiters.into_iter().partition(|waiter| match waiter.want {
             Want::Signal(id) => self.pending(id) > 0,
             Want::Entry => state.has_ready(),
+            Want::Mark(mark) => self.has_come_to(mark),
         });
         state.waiters = rest;
         due
+    }
+
+    /// There is one fence word for each count, so it is asked anew for those futures that still wait: the one that was asked
+    /// for may have been passed, or been another thread's. A count that has come to its mark since the last look interrupts
+    /// the port again, after the token was read: the block that follows ends at once.
+    fn ask_for_waiters(&self) {
+        let mut lowest = [None::<Mark>; 3];
+        {
+            let state = self.inbox.state.lock();
+            for waiter in &state.waiters {
+                let Want::Mark(mark) = waiter.want else { continue };
+                let [taken, writes, reads] = &mut lowest;
+                let place = match mark.count {
+                    Count::Taken => taken,
+                    Count::Writes => writes,
+                    Count::Reads => reads,
+                };
+                match place {
+                    Some(lower) if reached(mark.at, lower.at) => {}
+                    _ => *place = Some(mark),
+                }
+            }
+        }
+        for mark in lowest.into_iter().flatten() {
+            self.ask(mark);
+        }
     }
 }

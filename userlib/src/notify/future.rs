@@ -1,6 +1,7 @@
 //! Notifications as futures. They need no runtime: the port's dispatcher wakes them.
 
-use super::inbox::{Interest, Want};
+use super::inbox::Want;
+use super::watch::Watch;
 use crate::backend::PortBackend;
 use crate::error::{Error, Result};
 use crate::port::PortInner;
@@ -10,98 +11,11 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-/// A future that was polled and waits.
-pub(super) struct Waiter {
-    pub(super) key: u64,
-    pub(super) want: Want,
-    pub(super) waker: Waker,
-}
-
-/// What both futures do: look, enable interrupts and leave a waker, look again.
-struct Watch {
-    port: Arc<PortInner>,
-    want: Want,
-    /// Set from the first fruitless look on.
-    left: Option<(u64, Interest)>,
-}
-
-impl Watch {
-    fn poll<T>(&mut self, context: &Context<'_>, look: impl Fn(&PortInner) -> Option<T>) -> Poll<Result<T>> {
-        if let Some(found) = look(&self.port) {
-            self.leave();
-            return Poll::Ready(Ok(found));
-        }
-        let prepared = self.port.alive().and_then(|()| self.port.ensure_dispatcher());
-        if let Err(error) = prepared {
-            self.leave();
-            return Poll::Ready(Err(error));
-        }
-        let key = match &self.left {
-            Some((key, _)) => *key,
-            None => {
-                let interest = Interest::new(&self.port, self.want);
-                let key = {
-                    let mut state = self.port.inbox.state.lock();
-                    state.next_waiter += 1;
-                    state.next_waiter
-                };
-                self.left = Some((key, interest));
-                key
-            }
-        };
-        let waker = context.waker().clone();
-        let before = {
-            let mut state = self.port.inbox.state.lock();
-            let waiter = Waiter {
-                key,
-                want: self.want,
-                waker,
-            };
-            match state.waiters.iter_mut().find(|waiter| waiter.key == key) {
-                Some(place) => Some(std::mem::replace(place, waiter)),
-                None => {
-                    state.waiters.push(waiter);
-                    None
-                }
-            }
-        };
-        drop(before);
-        // The interrupt is enabled and the waker is there: what comes from now on wakes it. What came
-        // before is seen here, a closed port included.
-        if let Some(found) = look(&self.port) {
-            self.leave();
-            return Poll::Ready(Ok(found));
-        }
-        if let Err(error) = self.port.alive() {
-            self.leave();
-            return Poll::Ready(Err(error));
-        }
-        Poll::Pending
-    }
-
-    fn leave(&mut self) {
-        let Some((key, interest)) = self.left.take() else {
-            return;
-        };
-        let removed = {
-            let mut state = self.port.inbox.state.lock();
-            let at = state.waiters.iter().position(|waiter| waiter.key == key);
-            at.map(|at| state.waiters.swap_remove(at))
-        };
-        drop((removed, interest));
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.leave();
-    }
-}
-
 /// Ends when a notification has pending signals, with their number. From
 /// [`Notification::ready`](crate::Notification::ready).
 #[must_use = "futures do nothing unless they are polled"]
 pub struct NotificationReady {
+    port: Arc<PortInner>,
     watch: Watch,
     id: NotificationId,
 }
@@ -109,11 +23,8 @@ pub struct NotificationReady {
 impl NotificationReady {
     pub(super) fn new(port: &Arc<PortInner>, id: NotificationId) -> Self {
         Self {
-            watch: Watch {
-                port: Arc::clone(port),
-                want: Want::Signal(id),
-                left: None,
-            },
+            port: Arc::clone(port),
+            watch: Watch::default(),
             id,
         }
     }
@@ -123,10 +34,10 @@ impl Future for NotificationReady {
     type Output = Result<u32>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let id = self.id;
-        self.watch.poll(context, |port| {
-            let pending = port.pending(id);
-            (pending > 0).then_some(pending)
+        let Self { port, watch, id } = &mut *self;
+        watch.poll(port, context, || match port.pending(*id) {
+            0 => Err(Want::Signal(*id)),
+            pending => Ok(pending),
         })
     }
 }
@@ -135,17 +46,15 @@ impl Future for NotificationReady {
 /// [`NotificationQueue::next`](crate::NotificationQueue::next).
 #[must_use = "futures do nothing unless they are polled"]
 pub struct NextNotification {
+    port: Arc<PortInner>,
     watch: Watch,
 }
 
 impl NextNotification {
     pub(super) fn new(port: &Arc<PortInner>) -> Self {
         Self {
-            watch: Watch {
-                port: Arc::clone(port),
-                want: Want::Entry,
-                left: None,
-            },
+            port: Arc::clone(port),
+            watch: Watch::default(),
         }
     }
 }
@@ -154,7 +63,8 @@ impl Future for NextNotification {
     type Output = Result<NotificationId>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.watch.poll(context, PortInner::pop_ready)
+        let Self { port, watch } = &mut *self;
+        watch.poll(port, context, || port.pop_ready().ok_or(Want::Entry))
     }
 }
 

@@ -39,8 +39,9 @@
 //! a handle of the old one must not store there. Each store is made under a lock, after a look at `closed`. The thread
 //! that closes the port first sets `closed`, then takes each of these locks, then gives the words back.
 
-use super::future::Waiter;
+use super::watch::Waiter;
 use crate::error::{Error, Result};
+use crate::fence::Mark;
 use crate::port::PortInner;
 use netvm_abi::NotificationId;
 use netvm_abi::bar::port::{INTERRUPT_ENABLE, NOTIFICATION_READ, WAKE_ON_QUEUE};
@@ -601,11 +602,13 @@ impl PortInner {
 
 /// What a waiter wants to be interrupted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Want {
+pub(crate) enum Want {
     /// Signals of this number.
     Signal(NotificationId),
     /// Entries of the queue.
     Entry,
+    /// A count that comes to a mark.
+    Mark(Mark),
 }
 
 /// Keeps interrupts enabled while it lives.
@@ -616,12 +619,12 @@ pub(super) struct Interest {
 
 impl Interest {
     pub(super) fn new(port: &Arc<PortInner>, want: Want) -> Self {
-        let mut state = port.inbox.state.lock();
         let wake = match want {
-            Want::Signal(id) => port.add_interest(&mut state, id),
-            Want::Entry => port.add_queue_interest(&mut state),
+            Want::Signal(id) => port.add_interest(&mut port.inbox.state.lock(), id),
+            Want::Entry => port.add_queue_interest(&mut port.inbox.state.lock()),
+            // It is asked for when its waker is there.
+            Want::Mark(_) => false,
         };
-        drop(state);
         if wake {
             port.backend.wake();
         }
@@ -632,12 +635,24 @@ impl Interest {
     }
 }
 
+impl Interest {
+    pub(super) const fn want(&self) -> Want {
+        self.want
+    }
+
+    pub(super) const fn port(&self) -> &Arc<PortInner> {
+        &self.port
+    }
+}
+
 impl Drop for Interest {
     fn drop(&mut self) {
         let mut state = self.port.inbox.state.lock();
         match self.want {
             Want::Signal(id) => self.port.drop_interest(&mut state, id),
             Want::Entry => self.port.drop_queue_interest(&mut state),
+            // The fence word holds no more than a count.
+            Want::Mark(_) => {}
         }
     }
 }

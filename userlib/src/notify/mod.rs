@@ -9,11 +9,13 @@ mod notification;
 mod numbers;
 mod queue;
 mod unsure;
+mod watch;
 
 pub use future::{NextNotification, NotificationReady};
 pub(crate) use future::{block_on, block_on_until};
-pub(crate) use inbox::Inbox;
+pub(crate) use inbox::{Inbox, Want};
 pub(crate) use members::Group;
 pub use notification::Notification;
 pub(crate) use numbers::{GivenAway, OwnNotification};
 pub use queue::NotificationQueue;
+pub(crate) use watch::Watch;

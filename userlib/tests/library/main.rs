@@ -6,6 +6,7 @@ mod failures;
 mod handlers;
 mod handles;
 mod locks;
+mod pending;
 mod posting;
 mod receiving;
 mod seats;

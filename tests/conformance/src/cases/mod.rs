@@ -16,6 +16,7 @@ mod order;
 mod shared;
 mod sync;
 mod threads;
+mod under_way;
 
 use crate::env::Env;
 use crate::outcome::{Outcome, Trouble};
@@ -131,6 +132,7 @@ cases! {
     order::flush_received, 2, Nothing, "what the other card has received lands";
     order::import_ends, 2, Nothing, "an import that ends takes no write with it";
     order::fenced_reuse, 2, Nothing, "a source may change after a fence";
+    under_way::awaited, 2, Nothing, "operations under way are awaited, and no call waits";
     notifications::event_counts, 2, Nothing, "signals are counted, none lost or doubled";
     notifications::queue, 2, Nothing, "the queue names what has pending signals, until acknowledged";
     notifications::handlers, 2, Nothing, "a handler runs once per signal, and may write";

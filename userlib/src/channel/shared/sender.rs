@@ -194,6 +194,7 @@ impl SharedSender {
             staged,
             watched,
             aside: false,
+            at_once: false,
         };
         if len <= port.inline_limit {
             return port.post_write(&plan(Payload::Inline(message), false));
