@@ -73,12 +73,6 @@ impl Producer {
         self.full_at.wrapping_sub(self.posted())
     }
 
-    /// How many commands the NIC has taken, as far as is known; modulo 2^32.
-    #[must_use]
-    pub const fn taken(&self) -> u32 {
-        self.full_at.wrapping_sub(QUEUE_ENTRIES)
-    }
-
     /// Learns how many commands the NIC has taken; a number that cannot be is ignored.
     #[inline]
     pub const fn update_taken(&mut self, taken: u32) {

@@ -10,6 +10,8 @@
 //! | change their words atomically | [`RemoteSegment::word64`], [`RemoteSegment::atomic`] |
 //! | write and read | [`RemoteSegment::write`], [`RemoteSegment::read`] |
 //! | know when it is done here, received there, or landed there | [`Port::flush`], [`Port::flush_received`], [`Port::flush_remote`] |
+//! | ... values of a type | [`RemoteArray`], [`RemoteBox`] |
+//! | ... without waiting inside of a call | [`Write::try_post`], [`Write::begin`], [`Pending`], [`Port::room`] |
 //! | be told | [`Notification`], [`NotificationQueue`] |
 //! | send and receive messages | [`Sender`], [`Receiver`], [`ReceiverSet`] |
 //! | ... from many to one queue | [`SharedSender`], [`SharedReceiver`] |
@@ -59,6 +61,7 @@ mod staging;
 mod stats;
 pub mod sync;
 mod timeout;
+mod typed;
 mod words;
 mod write;
 
@@ -87,4 +90,5 @@ pub use region::{Region, RegionSlice, Word32, Word64};
 pub use room::{Lack, Room};
 pub use stats::PortStats;
 pub use timeout::Timeout;
+pub use typed::{Plain, RemoteArray, RemoteBox};
 pub use write::{Source, Write};

@@ -34,6 +34,19 @@ enum What {
 /// It can be looked at ([`is_done`](Self::is_done)), waited for ([`wait_for`](Self::wait_for)) and awaited: it is a future that
 /// runs under any executor. It keeps the memory that its operation uses. Dropping it takes nothing back: the operation goes on,
 /// and if it fails, the next call to the same node says so.
+///
+/// ```no_run
+/// use netvm::{Error, OpId, Port, RegionSlice, RemoteSegment};
+///
+/// /// Copies a page from one place to another, and waits nowhere inside of a call.
+/// async fn copy(port: &Port, from: &RemoteSegment, to: &RemoteSegment, page: RegionSlice) -> netvm::Result<()> {
+///     from.read(0, &page).begin()?.await?;
+///     while let Err(Error::NoRoom { lacks }) = to.write(0, &page).notify(7).try_post() {
+///         port.room(lacks).await?;
+///     }
+///     port.begin_flush_remote(to.node())?.await
+/// }
+/// ```
 #[must_use = "an operation's end is told to what holds this"]
 pub struct Pending {
     port: Arc<PortInner>,

@@ -9,14 +9,14 @@ use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// A registered piece of memory: the card may read and write it, remote nodes may once it is
 /// exported, and no page of it is pinned.
 ///
 /// Cheap to clone; all clones are the same memory. It is unregistered and given back when the last
 /// clone, slice, export and transfer in flight has gone, whatever happened to the port. Others may
-/// change it at any time, so there is never a `&[u8]` of it: bytes are copied in and out, words are
+/// change it at any time, so there is no `&[u8]` of it but by a [promise](Self::as_slice): bytes are copied in and out, words are
 /// loaded and stored.
 #[derive(Clone)]
 pub struct Region {
@@ -211,6 +211,29 @@ impl Region {
     /// [`Error::OutOfRange`], [`Error::Misaligned`].
     pub fn word64(&self, offset: u64) -> Result<Word64> {
         self.word(offset, Width::Word64).map(Word64)
+    }
+
+    /// Its bytes where they lie, as atomics, which remote nodes may change at any time. Nothing, where this back end reaches its memory
+    /// in another way, and for [adopted](crate::Port::adopt) memory, which may be gone. Where the range of an access of another
+    /// size is the same, Rust wants one of the two to wait for the other.
+    #[must_use]
+    pub fn atomics(&self) -> Option<&[AtomicU8]> {
+        let start = self.inner.mapped?.cast::<AtomicU8>();
+        // SAFETY: the owner keeps the mapping alive, which has at least so many bytes, and no reference to it exists but to
+        // atomics.
+        Some(unsafe { std::slice::from_raw_parts(start.as_ptr(), self.len() as usize) })
+    }
+
+    /// Its bytes where they lie. Nothing, as [`atomics`](Self::atomics).
+    ///
+    /// # Safety
+    /// For as long as the slice is used nothing changes the region: no remote node that may write to it or change it atomically does, no
+    /// read of this port into it is under way, and this process writes to it by no other way.
+    #[must_use]
+    pub unsafe fn as_slice(&self) -> Option<&[u8]> {
+        let start = self.inner.mapped?;
+        // SAFETY: the owner keeps the mapping alive, which has at least so many bytes; the caller promises the rest.
+        Some(unsafe { std::slice::from_raw_parts(start.as_ptr(), self.len() as usize) })
     }
 
     fn word(&self, offset: u64, width: Width) -> Result<Word> {

@@ -64,9 +64,9 @@ impl Poster {
         let mark = |count, at| Err(Mark { count, at });
         match lack.0 {
             Kind::Commands(count) if !self.has_places(&port.area, count) => {
-                // Of a full queue so many have to go.
-                let missing = count.wrapping_sub(self.queue.free());
-                mark(Count::Taken, self.queue.taken().wrapping_add(missing))
+                // All that were posted are taken, but for so many that the rest of the queue has room.
+                let may_stay = QUEUE_ENTRIES.saturating_sub(count);
+                mark(Count::Taken, self.queue.posted().wrapping_sub(may_stay))
             }
             Kind::Answers(count) if self.replies.places() < count => {
                 let missing = count - self.replies.places();

@@ -9,6 +9,7 @@ use crate::region::{Region, RegionSlice};
 use crate::room::Lack;
 use crate::short;
 use crate::staging::Chunk;
+use bitflags::bitflags;
 use netvm_abi::control::Modes;
 use netvm_abi::descriptor::{CommandFlags, FlagTag, INLINE_BYTES};
 use netvm_abi::{NotificationId, OpId, PageOffset, VirtAddr};
@@ -72,21 +73,57 @@ impl<'a> From<&'a Vec<u8>> for Source<'a> {
 #[derive(Clone, Copy, Debug)]
 struct How {
     notification: NotificationId,
-    notified: bool,
-    fenced: bool,
-    aside: bool,
-    /// Without waiting for room.
-    at_once: bool,
-    /// The caller gets a value that tells of its end.
-    begun: bool,
+    manner: Manner,
     flags: CommandFlags,
 }
+
+bitflags! {
+    /// What the library alone does differently. One byte: all of a [`How`] fits the register in which it is handed on.
+    #[derive(Clone, Copy, Debug)]
+    struct Manner: u8 {
+        /// It has a notification, or should have one.
+        const NOTIFIED = 1;
+        /// The call waits for its end.
+        const FENCED = 2;
+        /// It is the library's own.
+        const ASIDE = 4;
+        /// It does not wait for room.
+        const AT_ONCE = 8;
+        /// The caller gets a value that tells of its end.
+        const BEGUN = 16;
+    }
+}
+
+const _: () = assert!(size_of::<How>() == 8);
 
 impl How {
     /// Whether the short way to post can do it.
     #[inline(always)]
     const fn is_plain(self) -> bool {
-        !self.fenced && (!self.notified || self.notification.is_some())
+        let manner = self.manner.intersection(Manner::NOTIFIED.union(Manner::FENCED));
+        manner.is_empty() || (!self.fenced() && self.notification.is_some())
+    }
+
+    const fn notified(self) -> bool {
+        self.manner.contains(Manner::NOTIFIED)
+    }
+
+    #[inline(always)]
+    const fn fenced(self) -> bool {
+        self.manner.contains(Manner::FENCED)
+    }
+
+    const fn aside(self) -> bool {
+        self.manner.contains(Manner::ASIDE)
+    }
+
+    const fn at_once(self) -> bool {
+        self.manner.contains(Manner::AT_ONCE)
+    }
+
+    /// Whether the call's own failure is for its caller.
+    const fn watched(self) -> bool {
+        self.manner.intersects(Manner::FENCED.union(Manner::BEGUN))
     }
 }
 
@@ -110,11 +147,7 @@ impl<'a> Write<'a> {
             source,
             how: How {
                 notification: NotificationId::NONE,
-                notified: false,
-                fenced: false,
-                aside: false,
-                at_once: false,
-                begun: false,
+                manner: Manner::empty(),
                 flags: CommandFlags::empty(),
             },
         }
@@ -124,7 +157,7 @@ impl<'a> Write<'a> {
     /// node, so that their source memory may change. Says nothing about arrival.
     #[inline(always)]
     pub const fn fenced(mut self) -> Self {
-        self.how.fenced = true;
+        self.how.manner = self.how.manner.union(Manner::FENCED);
         self
     }
 
@@ -133,7 +166,7 @@ impl<'a> Write<'a> {
     #[inline(always)]
     pub fn notify(mut self, id: impl Into<NotificationId>) -> Self {
         self.how.notification = id.into();
-        self.how.notified = true;
+        self.how.manner = self.how.manner.union(Manner::NOTIFIED);
         self
     }
 
@@ -159,7 +192,7 @@ impl<'a> Write<'a> {
     /// A write of the library's own: earlier failures are the program's to hear of, and stay where they are. Does not go
     /// with a fence.
     pub(crate) const fn aside(mut self) -> Self {
-        self.how.aside = true;
+        self.how.manner = self.how.manner.union(Manner::ASIDE);
         self
     }
 
@@ -171,7 +204,7 @@ impl<'a> Write<'a> {
     /// As [`post`](Self::post), and [`Error::NoRoom`], [`Error::MessageTooLong`].
     #[inline(always)]
     pub fn try_post(mut self) -> Result<OpId> {
-        self.how.at_once = true;
+        self.how.manner = self.how.manner.union(Manner::AT_ONCE);
         self.post()
     }
 
@@ -183,8 +216,7 @@ impl<'a> Write<'a> {
     pub fn begin(self) -> Result<Pending> {
         let remote = self.remote.inner();
         let how = How {
-            at_once: true,
-            begun: true,
+            manner: self.how.manner.union(Manner::AT_ONCE).union(Manner::BEGUN),
             ..self.how
         };
         let posted = match self.source {
@@ -241,7 +273,7 @@ impl<'a> Write<'a> {
 fn check(remote: &RemoteInner, offset: u64, len: u64, how: How) -> Result<()> {
     remote.check()?;
     remote.check_transfer(offset, len, Modes::WRITE)?;
-    if how.notified {
+    if how.notified() {
         remote.check_notification(how.notification)?;
     }
     Ok(())
@@ -258,7 +290,7 @@ fn post_any_bytes(remote: &RemoteInner, offset: u64, bytes: &[u8], how: How) -> 
 fn place_bytes(remote: &RemoteInner, offset: u64, bytes: &[u8], how: How) -> Result<Option<Posted>> {
     let len = bytes.len() as u64;
     check(remote, offset, len, how)?;
-    if len == 0 && !how.notified {
+    if len == 0 && !how.notified() {
         return Ok(None);
     }
     if len <= remote.port.inline_limit {
@@ -303,9 +335,9 @@ fn post_one(remote: &RemoteInner, offset: u64, payload: Payload<'_>, len: u64, h
         notification: how.notification,
         part_of: None,
         staged: false,
-        watched: how.fenced || how.begun,
-        aside: how.aside,
-        at_once: how.at_once,
+        watched: how.watched(),
+        aside: how.aside(),
+        at_once: how.at_once(),
     })
 }
 
@@ -318,7 +350,7 @@ fn post_staged(remote: &RemoteInner, offset: u64, bytes: &[u8], how: How) -> Res
     let mut part_of = None;
     loop {
         let len = rest.len() as u64;
-        let chunk = if how.at_once {
+        let chunk = if how.at_once() {
             stage_now(port, len, command.remote.page_offset())?
         } else {
             port.stage(len, command.remote.page_offset())?
@@ -337,9 +369,9 @@ fn post_staged(remote: &RemoteInner, offset: u64, bytes: &[u8], how: How) -> Res
             },
             part_of,
             staged: true,
-            watched: how.fenced || how.begun,
-            aside: how.aside,
-            at_once: how.at_once,
+            watched: how.watched(),
+            aside: how.aside(),
+            at_once: how.at_once(),
         })?;
         chunk.posted(posted.number);
         if later.is_empty() {
@@ -367,7 +399,7 @@ fn fence(remote: &RemoteInner, posted: Option<Posted>, how: How) -> Result<OpId>
     let Some(posted) = posted else {
         return nothing(remote, how);
     };
-    if how.fenced {
+    if how.fenced() {
         remote.port.wait_writes(posted.number)?;
         remote.port.finish(posted.op, Some(remote.node))?;
     }
@@ -375,7 +407,7 @@ fn fence(remote: &RemoteInner, posted: Option<Posted>, how: How) -> Result<OpId>
 }
 
 fn nothing(remote: &RemoteInner, how: How) -> Result<OpId> {
-    if how.fenced {
+    if how.fenced() {
         remote.port.flush(false, true)?;
     }
     Ok(OpId(0))

@@ -275,9 +275,9 @@ const ROWS: [(&str, &str, &str, f64); 4] = [
         "miss_taken",
         "host: queue to the page that is wanted",
         "probe_taken",
-        470.0,
+        480.0,
     ),
-    ("miss_paged", "host: page there to the copy", "probe_paged", 430.0),
+    ("miss_paged", "host: page there to the copy", "probe_paged", 440.0),
     (
         "miss_copied",
         "host: copied to mapped, and the card's answer",

@@ -10,3 +10,4 @@ mod pending;
 mod posting;
 mod receiving;
 mod seats;
+mod typed;
