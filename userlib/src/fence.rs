@@ -260,7 +260,14 @@ impl PortInner {
     }
 
     /// The record of a remote flush has come, before which the port had posted so many commands.
-    fn flush_answered(&self, poster: &mut Poster, node: NodeId, flush: &Posted, before: u64, reply: &Reply) {
+    pub(crate) fn flush_answered(
+        &self,
+        poster: &mut Poster,
+        node: NodeId,
+        flush: &Posted,
+        before: u64,
+        reply: &Reply,
+    ) {
         poster.failures.stream(node).settled(before);
         // The error records first: they say more.
         poster.failures.drain(&self.area, &self.block);

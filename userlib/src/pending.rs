@@ -192,11 +192,15 @@ impl Drop for Pending {
         let mut poster = self.port.poster();
         match self.what {
             What::Write | What::Read => poster.failures.leave_to_others(self.posted.op),
-            What::Flush(..) => {
-                if poster.replies.take_result(self.posted.op).is_none() {
-                    poster.replies.abandon(self.posted.op);
+            What::Flush(until, before) => match poster.replies.take_result(self.posted.op) {
+                None => poster.replies.abandon(self.posted.op),
+                // What it says of others is not lost with it.
+                Some(reply) if until == Until::Landed => {
+                    let (node, flush) = (self.node, &self.posted);
+                    self.port.flush_answered(&mut poster, node, flush, before, &reply);
                 }
-            }
+                Some(_) => {}
+            },
             What::Nothing => {}
         }
     }
