@@ -214,8 +214,8 @@ impl Region {
     }
 
     /// Its bytes where they lie, as atomics, which remote nodes may change at any time. Nothing, where this back end reaches its memory
-    /// in another way, and for [adopted](crate::Port::adopt) memory, which may be gone. Where the range of an access of another
-    /// size is the same, Rust wants one of the two to wait for the other.
+    /// in another way, and for [adopted](crate::Port::adopt) memory, which may be gone. Threads of this process must not access the same
+    /// bytes at the same time by atomics of different sizes ([`word64`](Self::word64) is one of eight bytes): `std::sync::atomic` says why.
     #[must_use]
     pub fn atomics(&self) -> Option<&[AtomicU8]> {
         let start = self.inner.mapped?.cast::<AtomicU8>();
