@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Long enough for any machine: a test that waits so long has failed.
 const LONG: Duration = Duration::from_secs(60);
@@ -180,7 +180,9 @@ fn a_write_under_way_is_looked_at_waited_for_and_awaited() {
     told.recv_timeout(LONG).unwrap();
     assert_eq!(poll(&mut other, &first), Poll::Ready(Ok(())));
     assert!(told_second.try_recv().is_err(), "not yet");
+    let end = Instant::now() + LONG;
     while card.block.get(WRITE_FENCE) != 4 {
+        assert!(Instant::now() < end, "the later one is not asked for");
         std::thread::yield_now();
     }
     card.end(&commands[3].0, Status::Ok);
