@@ -46,6 +46,12 @@ impl Credits {
         self.share = 0;
     }
 
+    /// Whether none gets a credit.
+    #[inline]
+    pub(crate) const fn is_closed(&self) -> bool {
+        self.share == 0
+    }
+
     /// Messages get credits.
     pub(crate) const fn open(&mut self) {
         self.share = (self.size / 2) as u16;

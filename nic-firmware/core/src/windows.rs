@@ -7,7 +7,13 @@
 //! - A link that needs a window gets its *home*, if that is free, else any that is free, else that of a link at rest. Where there are
 //!   as many windows as nodes, each keeps its home.
 //! - Where no link is at rest one is *called*: it begins nothing more, and its window goes to the link that asked. A call holds for a
-//!   while; then another link is called, so that one message whose page does not come holds up no other link.
+//!   while; then another link is called for the same asker, so that one message whose page does not come holds up no other link.
+//!
+//! **In turns.** Control messages are always offered first, so without more they would get each window that comes free as long as any
+//! of them waits, and the ports none (promise P5). So calls are made for the two in turns, and each for that which has waited longest
+//! of its kind, as far as this is known: the first to ask in vain since the last call for its kind. A window that is called for a port
+//! goes to a port, even if a control message wants to leave over the same link: else the next one would have the link called again
+//! before the port's turn.
 //!
 //! **No deadlock.** The directions have windows of their own. A message that arrives ends with the help of its host alone, and of an
 //! answer that the asking card takes without a window of this direction; so a receiving window always comes free. A sending window
@@ -50,12 +56,40 @@ impl Holder {
     pub(crate) const NONE: Self = Self(None);
 }
 
+/// What a window is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// A control message to this node.
+    Control(NodeId),
+    /// A port's message to this node; or, where windows are to receive, any message from it.
+    Data(NodeId),
+}
+
+impl Wanted {
+    /// The node whose link wants it.
+    pub(crate) const fn by(self) -> NodeId {
+        match self {
+            Self::Control(node) | Self::Data(node) => node,
+        }
+    }
+
+    const fn kind(self) -> usize {
+        match self {
+            Self::Control(_) => 0,
+            Self::Data(_) => 1,
+        }
+    }
+}
+
 /// A link has to let go of its window.
 #[derive(Clone, Copy, Debug)]
 struct Call {
+    /// None: its link has been spared, and another one is to be called.
     window: WindowId,
-    /// For this link.
-    wanted_by: NodeId,
+    /// For this.
+    wanted: Wanted,
+    /// It is still wanted: it has been asked for again.
+    again: bool,
     /// It holds until then.
     until: Nanos,
 }
@@ -83,6 +117,10 @@ pub(crate) struct NoneFree {
 pub(crate) struct Windows<S: Storage> {
     holders: S::Table<Holder>,
     call: Option<Call>,
+    /// Of each kind, what has asked first in vain since a link was last called for the kind.
+    waiting: [Option<Wanted>; 2],
+    /// The kind whose turn it is.
+    turn: usize,
     /// Where the last look for a link at rest, or for one to call, has ended.
     hand: u16,
 }
@@ -93,6 +131,8 @@ impl<S: Storage> Windows<S> {
         let mut windows = Self {
             holders,
             call: None,
+            waiting: [None; 2],
+            turn: 0,
             hand: 0,
         };
         let home = windows.home(own);
@@ -115,26 +155,26 @@ impl<S: Storage> Windows<S> {
         self.holders.get(window.index())?.0
     }
 
-    /// A link, which has none, asks for a window. `rests` says whether a link is at rest and may lose its window; a link is called
+    /// A link that has no window asks for one. `rests` says whether a link is at rest and may lose its window; a link is called
     /// for so long as `patience`, never this node's own one.
     #[cold]
     pub(crate) fn ask(
         &mut self,
         now: Nanos,
         patience: Nanos,
-        (own, node): (NodeId, NodeId),
+        (own, wanted): (NodeId, Wanted),
         mut rests: impl FnMut(NodeId, WindowId) -> bool,
     ) -> Result<Given, NoneFree> {
-        let home = self.home(node);
+        let home = self.home(wanted.by());
         let count = self.count();
         let first = self.hand;
-        // A link that was called keeps its window for the one that asked for it.
+        // A link that was called keeps its window for what it was called for.
         let kept = self
             .call
-            .filter(|call| call.wanted_by != node && now < call.until)
+            .filter(|call| call.wanted != wanted && now < call.until)
             .map(|call| call.window);
         if self.holder(home).is_none() {
-            return Ok(self.give(home, node));
+            return Ok(self.give(home, wanted));
         }
         let mut resting = None;
         for window in (0..count).map(|step| WindowId((first + step) % count)) {
@@ -142,7 +182,7 @@ impl<S: Storage> Windows<S> {
                 continue;
             }
             match self.holder(window) {
-                None => return Ok(self.give(window, node)),
+                None => return Ok(self.give(window, wanted)),
                 Some(holder) if resting.is_none() && holder != own && rests(holder, window) => {
                     resting = Some(window);
                 }
@@ -150,12 +190,16 @@ impl<S: Storage> Windows<S> {
             }
         }
         match resting {
-            Some(window) => Ok(self.give(window, node)),
-            None => Err(self.call_one(now, patience, (own, node))),
+            Some(window) => Ok(self.give(window, wanted)),
+            None => {
+                self.waits(wanted);
+                Err(self.call_one(now, patience, own))
+            }
         }
     }
 
-    fn give(&mut self, window: WindowId, node: NodeId) -> Given {
+    fn give(&mut self, window: WindowId, wanted: Wanted) -> Given {
+        let node = wanted.by();
         let from = self.holder(window);
         if let Some(holder) = self.holders.get_mut(window.index()) {
             *holder = Holder(Some(node));
@@ -163,7 +207,7 @@ impl<S: Storage> Windows<S> {
         self.hand = (window.0 + 1) % self.count().max(1);
         let done = self
             .call
-            .take_if(|call| call.wanted_by == node || call.window == window);
+            .take_if(|call| call.wanted == wanted || call.window == window);
         let spared = done.and_then(|call| self.holder(call.window));
         Given {
             window,
@@ -172,22 +216,54 @@ impl<S: Storage> Windows<S> {
         }
     }
 
+    /// Something asks in vain: it has no window, or the link that has one is called.
+    #[cold]
+    pub(crate) fn waits(&mut self, wanted: Wanted) {
+        if let Some(call) = self.call.as_mut().filter(|call| call.wanted == wanted) {
+            call.again = true;
+        } else if let Some(first) = self.waiting.get_mut(wanted.kind()) {
+            first.get_or_insert(wanted);
+        }
+    }
+
+    /// What is next to have a link called for it: what this was done for in vain, else the first of the kind whose turn it is.
+    fn next_wanted(&mut self, over: Option<Call>) -> Option<Wanted> {
+        if let Some(call) = over.filter(|call| call.again) {
+            return Some(call.wanted);
+        }
+        for kind in [self.turn, 1 - self.turn] {
+            let first = self.waiting.get_mut(kind).and_then(Option::take);
+            // It may have got one since.
+            let has_none = |wanted: &Wanted| self.holders.iter().all(|holder| holder.0 != Some(wanted.by()));
+            if let Some(wanted) = first.filter(has_none) {
+                self.turn = 1 - kind;
+                return Some(wanted);
+            }
+        }
+        None
+    }
+
     /// Calls the next link, unless one is called.
-    fn call_one(&mut self, now: Nanos, patience: Nanos, (own, node): (NodeId, NodeId)) -> NoneFree {
+    fn call_one(&mut self, now: Nanos, patience: Nanos, own: NodeId) -> NoneFree {
         if self.call.is_some_and(|call| now < call.until) {
             return NoneFree {
                 called: None,
                 spared: None,
             };
         }
-        let spared = self.call.take().and_then(|call| self.holder(call.window));
+        let over = self.call.take();
+        let spared = over.and_then(|call| self.holder(call.window));
+        let Some(wanted) = self.next_wanted(over) else {
+            return NoneFree { called: None, spared };
+        };
         for _ in 0..2 {
             let window = WindowId(self.hand);
             self.hand = (self.hand + 1) % self.count().max(1);
             if let Some(called) = self.holder(window).filter(|holder| *holder != own) {
                 self.call = Some(Call {
                     window,
-                    wanted_by: node,
+                    wanted,
+                    again: false,
                     until: now.after(patience),
                 });
                 return NoneFree {
@@ -204,9 +280,26 @@ impl<S: Storage> Windows<S> {
         self.call.and_then(|call| self.holder(call.window)) == Some(node)
     }
 
-    /// Whether a link is called no more, because its time is over.
+    /// Whether a link is called no more, because its time is over. What it was called for keeps its place.
     pub(crate) fn spares(&mut self, now: Nanos, node: NodeId) -> bool {
-        self.calls(node) && self.call.take_if(|call| call.until <= now).is_some()
+        if !self.calls(node) {
+            return false;
+        }
+        let over = self.call.as_mut().filter(|call| call.until <= now);
+        over.map(|call| call.window = WindowId::NONE).is_some()
+    }
+
+    /// Whether a link is called for this.
+    #[inline]
+    pub(crate) fn calls_for(&self, wanted: Wanted) -> bool {
+        self.call.is_some_and(|call| call.wanted == wanted)
+    }
+
+    /// Its link has a window, from elsewhere: the one that was called for it need not let go any more.
+    #[cold]
+    pub(crate) fn is_served(&mut self, wanted: Wanted) -> Option<NodeId> {
+        let done = self.call.take_if(|call| call.wanted == wanted)?;
+        self.holder(done.window)
     }
 }
 
@@ -285,7 +378,16 @@ mod tests {
     }
 
     fn ask(windows: &mut Windows<Static>, now: u64, node: u16, resting: &[u16]) -> Result<Given, NoneFree> {
-        windows.ask(Nanos(now), PATIENCE, (OWN, NodeId(node)), |holder, _| {
+        ask_for(windows, now, Wanted::Data(NodeId(node)), resting)
+    }
+
+    fn ask_for(
+        windows: &mut Windows<Static>,
+        now: u64,
+        wanted: Wanted,
+        resting: &[u16],
+    ) -> Result<Given, NoneFree> {
+        windows.ask(Nanos(now), PATIENCE, (OWN, wanted), |holder, _| {
             resting.contains(&holder.0)
         })
     }
@@ -349,6 +451,44 @@ mod tests {
         let called = next.called.unwrap();
         assert!(windows.spares(Nanos(210), called));
         assert_eq!(ask(&mut windows, 220, 8, &[called.0]).unwrap().from, Some(called));
+    }
+
+    #[test]
+    fn what_a_call_was_made_for_in_vain_has_the_next_one_made_for_it() {
+        let mut windows = windows(3);
+        ask(&mut windows, 0, 4, &[]).unwrap();
+        ask(&mut windows, 0, 5, &[]).unwrap();
+        let first = ask(&mut windows, 10, 6, &[]).unwrap_err().called.unwrap();
+        let _ = ask(&mut windows, 20, 7, &[]);
+        let _ = ask(&mut windows, 30, 6, &[]);
+        assert!(windows.spares(Nanos(110), first));
+        let next = ask(&mut windows, 120, 7, &[]).unwrap_err();
+        let second = next.called.unwrap();
+        assert_ne!(second, first);
+        assert!(
+            ask(&mut windows, 130, 7, &[second.0]).is_err(),
+            "for node 6, still"
+        );
+        assert_eq!(ask(&mut windows, 130, 6, &[second.0]).unwrap().from, Some(second));
+    }
+
+    #[test]
+    fn calls_are_made_for_ports_and_control_messages_in_turns() {
+        let mut windows = windows(2);
+        let control = |node| Wanted::Control(NodeId(node));
+        let port = Wanted::Data(NodeId(9));
+        ask_for(&mut windows, 0, control(4), &[]).unwrap();
+        // This has a link called; then a port asks, after other control messages.
+        assert!(ask_for(&mut windows, 1, control(5), &[]).is_err());
+        assert!(ask_for(&mut windows, 1, control(6), &[]).is_err());
+        assert!(ask_for(&mut windows, 1, port, &[]).is_err());
+        ask_for(&mut windows, 2, control(5), &[4]).unwrap();
+        // The next control message is first again, and the call is the port's.
+        let called = ask_for(&mut windows, 2, control(6), &[]).unwrap_err().called;
+        assert_eq!(called, Some(NodeId(5)));
+        assert!(ask_for(&mut windows, 3, control(6), &[5]).is_err(), "kept");
+        assert!(ask_for(&mut windows, 3, control(9), &[5]).is_err(), "for ports");
+        ask_for(&mut windows, 3, port, &[5]).unwrap();
     }
 
     #[test]

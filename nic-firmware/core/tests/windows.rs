@@ -3,9 +3,11 @@
 use netvm_abi::capability::Capability;
 use netvm_abi::control::Modes;
 use netvm_abi::descriptor::{Command, CommandFlags, Opcode};
-use netvm_abi::event::NicEvent;
+use netvm_abi::event::{HostEvent, NicEvent};
 use netvm_abi::shared_queue::QueueShape;
-use netvm_abi::{ByteLen, CapabilitySlot, Epoch, Geometry, Nanos, NodeId, OpId, ReplySlot, Status, VirtAddr};
+use netvm_abi::{
+    ByteLen, CapabilitySlot, Epoch, Geometry, Nanos, NodeId, OpId, ReplySlot, Status, Token, VirtAddr,
+};
 use netvm_kit::nic::*;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -206,6 +208,39 @@ fn each_of_many_busy_ways_gets_its_turn() {
     crowd.world.pass(Nanos::from_millis(60_000));
     let heard = crowd.world.nodes.iter().map(|node| node.signals(1, 9));
     assert!(heard.eq(posted), "each write is heard once");
+}
+
+/// Control messages to all nodes wait all the time. They are offered first, and still each port has its turn.
+#[test]
+fn ports_get_windows_beside_control_messages_that_always_wait() {
+    for windows in [2, 3] {
+        let mut crowd = Crowd::new(6, windows, 0);
+        crowd.world.hosts = true;
+        let mut posted = 0;
+        for _ in 0..30_000 {
+            crowd.write(0, 5);
+            while posted < crowd.world.nodes[0].counters().control_sent + 24 {
+                crowd.world.nodes[0].tell(HostEvent::SendControl {
+                    peer: NodeId(1 + posted as u16 % 4),
+                    slot: posted as u16 % 24,
+                    token: Token(0),
+                });
+                posted += 1;
+            }
+            crowd.world.step_in_time();
+        }
+        let (heard, sent) = (
+            crowd.world.nodes[5].signals(1, 100),
+            crowd.world.nodes[0].counters().control_sent,
+        );
+        assert!(sent > 100, "{sent} control messages with {windows} windows");
+        assert!(
+            heard > 100,
+            "{heard} writes and {sent} control messages with {windows} windows"
+        );
+        crowd.world.pass(Nanos::from_millis(5_000));
+        crowd.check();
+    }
 }
 
 #[test]

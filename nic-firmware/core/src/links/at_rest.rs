@@ -16,7 +16,7 @@
 use super::{Links, Lost, Peer, Sender};
 use crate::config::Config;
 use crate::env::Env;
-use crate::windows::{NoneFree, WindowId};
+use crate::windows::{NoneFree, Wanted, WindowId};
 use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::storage::Storage;
 use netvm_abi::{Nanos, NodeId, PortId, Seq};
@@ -106,14 +106,29 @@ impl<S: Storage> Links<S> {
         self.get(id).map_or(WindowId::NONE, |peer| peer.windows.from)
     }
 
-    /// Whether a link has a window to send, or gets one now.
+    /// Whether a link has a window to send what is wanted, or gets one now.
     #[inline]
-    pub(crate) fn has_window_to(&mut self, env: &mut Env<S>, now: Nanos, id: NodeId) -> bool {
-        self.get(id).is_some_and(|peer| peer.windows.to.is_some()) || self.gets_window_to(env, now, id)
+    pub(crate) fn has_window_to(&mut self, env: &mut Env<S>, now: Nanos, wanted: Wanted) -> bool {
+        let Some(peer) = self.get(wanted.by()) else {
+            return false;
+        };
+        if !peer.windows.to.is_some() {
+            return self.gets_window_to(env, now, wanted);
+        }
+        if peer.credits.is_closed() {
+            self.to.waits(wanted);
+            return false;
+        }
+        if self.to.calls_for(wanted) {
+            let spared = self.to.is_served(wanted);
+            self.opens_to(spared);
+        }
+        true
     }
 
     #[cold]
-    fn gets_window_to(&mut self, env: &mut Env<S>, now: Nanos, id: NodeId) -> bool {
+    fn gets_window_to(&mut self, env: &mut Env<S>, now: Nanos, wanted: Wanted) -> bool {
+        let id = wanted.by();
         let (own, ports) = (env.config.node, usize::from(env.config.geometry.ports));
         let (peers, senders) = (&self.peers, &self.senders);
         let room = self.losses_aside.room();
@@ -126,7 +141,7 @@ impl<S: Storage> Links<S> {
         };
         let given = match self
             .to
-            .ask(now, env.config.timers.probe_interval, (own, id), rests)
+            .ask(now, env.config.timers.probe_interval, (own, wanted), rests)
         {
             Ok(given) => given,
             Err(NoneFree { called, spared }) => {
@@ -227,10 +242,12 @@ impl<S: Storage> Links<S> {
         let rests = |node: NodeId, window: WindowId| {
             peers.get(node.index()).is_some_and(Peer::rests_receiving) && keeps(window)
         };
-        let given = match self
-            .from
-            .ask(now, env.config.timers.probe_interval, (own, id), rests)
-        {
+        let given = match self.from.ask(
+            now,
+            env.config.timers.probe_interval,
+            (own, Wanted::Data(id)),
+            rests,
+        ) {
             Ok(given) => given,
             Err(NoneFree { called, spared }) => {
                 self.opens_from(spared);
@@ -277,7 +294,7 @@ impl<S: Storage> Links<S> {
         aside.take_back(node, |of| of == port.0, |_, before| sender = before);
         let other = sender.loses(loss);
         if !aside.put(node, port.0, sender)
-            && self.gets_window_to(env, env.now, node)
+            && self.gets_window_to(env, env.now, Wanted::Data(node))
             && let Some(way) = self.way(&env.config, node, port)
         {
             let _ = way.loses(loss);

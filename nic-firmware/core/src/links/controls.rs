@@ -5,6 +5,7 @@
 use super::{Links, Outgoing, Peer};
 use crate::env::Env;
 use crate::platform::{Payload, Platform};
+use crate::windows::Wanted;
 use netvm_abi::control::{CONTROL_BYTES, CONTROL_SLOTS, CONTROL_WORDS};
 use netvm_abi::event::NicEvent;
 use netvm_abi::status::Status;
@@ -74,7 +75,7 @@ impl<S: Storage> Links<S> {
         control: Waiting,
     ) -> bool {
         let id = control.peer;
-        if !self.get(id).is_some_and(Peer::is_up) || !self.has_window_to(env, now, id) {
+        if !self.get(id).is_some_and(Peer::is_up) || !self.has_window_to(env, now, Wanted::Control(id)) {
             return false;
         }
         let Some(mut way) = self.way(&env.config, id, PortId::DRIVER) else {

@@ -10,6 +10,7 @@ use crate::counters::Counters;
 use crate::pipeline::{Entry, PIPELINE, Source, Stage};
 use crate::platform::Platform;
 use crate::ports::{Looked, News, Port};
+use crate::windows::Wanted;
 use netvm_abi::bar::port::BLOCK_WORDS;
 use netvm_abi::command_queue::Doorbell;
 use netvm_abi::descriptor::HEAD_WORDS;
@@ -210,7 +211,7 @@ impl<S: Storage> Nic<S> {
             let patient = !awaits_host || peer.reserved() < window / 4;
             // What sends no message takes no slot: it has not to wait for what has landed.
             if entry.source != Source::NoMessage {
-                if !self.links.has_window_to(&mut self.env, now, node) {
+                if !self.links.has_window_to(&mut self.env, now, Wanted::Data(node)) {
                     return self.stall(id, index, |c| &mut c.window_stalls);
                 }
                 let way = self.links.way(&self.env.config, node, id);

@@ -132,20 +132,34 @@ impl World {
     pub fn pass(&mut self, span: Nanos) {
         let end = self.now.after(span);
         self.run();
-        while let Some(next) = self
-            .nodes
-            .iter()
-            .filter_map(|node| node.nic.next_deadline())
-            .min()
-            .filter(|next| *next <= end)
-        {
-            self.now = Nanos(self.now.0.max(next.0));
-            for node in &mut self.nodes {
-                while node.nic.handle_timers(&mut node.board, self.now) {}
-            }
+        while self.next_deadline().is_some_and(|next| next <= end) {
+            self.run_timers();
             self.run();
         }
         self.now = Nanos(self.now.0.max(end.0));
+    }
+
+    /// When the next timer of a node is due.
+    fn next_deadline(&self) -> Option<Nanos> {
+        let deadlines = self.nodes.iter().filter_map(|node| node.nic.next_deadline());
+        deadlines.min()
+    }
+
+    /// One small step, with the timers that are due by then; where nothing is left to happen, time passes until one is.
+    pub fn step_in_time(&mut self) {
+        let moved = self.step();
+        if !moved || self.next_deadline().is_some_and(|next| next <= self.now) {
+            self.run_timers();
+        }
+    }
+
+    /// Lets time pass until the next timer is due, and runs it.
+    fn run_timers(&mut self) {
+        let next = self.next_deadline().unwrap_or_default();
+        self.now = Nanos(self.now.0.max(next.0));
+        for node in &mut self.nodes {
+            while node.nic.handle_timers(&mut node.board, self.now) {}
+        }
     }
 
     /// From now on the wires may lose frames, as far as the NICs know. Before the links come up.
