@@ -10,4 +10,5 @@ mod pending;
 mod posting;
 mod receiving;
 mod seats;
+mod threads;
 mod typed;
