@@ -228,13 +228,14 @@ impl<S: Storage> Windows<S> {
 
     /// What is next to have a link called for it: what this was done for in vain, else the first of the kind whose turn it is.
     fn next_wanted(&mut self, over: Option<Call>) -> Option<Wanted> {
-        if let Some(call) = over.filter(|call| call.again) {
-            return Some(call.wanted);
+        // Its link may have got one since.
+        let has_none = |wanted: &Wanted| self.holders.iter().all(|holder| holder.0 != Some(wanted.by()));
+        let again = over.filter(|call| call.again).map(|call| call.wanted);
+        if let Some(wanted) = again.filter(has_none) {
+            return Some(wanted);
         }
         for kind in [self.turn, 1 - self.turn] {
             let first = self.waiting.get_mut(kind).and_then(Option::take);
-            // It may have got one since.
-            let has_none = |wanted: &Wanted| self.holders.iter().all(|holder| holder.0 != Some(wanted.by()));
             if let Some(wanted) = first.filter(has_none) {
                 self.turn = 1 - kind;
                 return Some(wanted);
