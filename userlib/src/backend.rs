@@ -41,6 +41,7 @@ use netvm_abi::{ExportId, Generation, Geometry, Nanos, NodeId, NotificationId, P
 use netvm_abi::{SegmentId, Status, VirtAddr};
 use std::any::Any;
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -200,6 +201,13 @@ pub trait PortBackend: Send + Sync {
 
     /// Changes the event count and lets every blocked caller return.
     fn wake(&self);
+
+    /// A descriptor that becomes readable with each change of the event count, for event loops: 8 bytes are read from it to
+    /// empty it, and it does not block. It stays open for as long as it is kept, also after a close.
+    ///
+    /// # Errors
+    /// [`Refusal::Unsupported`] where the back end has none, or the system's reason.
+    fn descriptor(&self) -> Result<Arc<OwnedFd>, Refusal>;
 
     /// Called where the library would spin on the port's area, the `spins`th time in a row (from
     /// 0): a pause, a yield, a run of an inline NIC, a parked coroutine. Returns within 100 us of

@@ -12,6 +12,7 @@
 //! | know when it is done here, received there, or landed there | [`Port::flush`], [`Port::flush_received`], [`Port::flush_remote`] |
 //! | ... values of a type | [`RemoteArray`], [`RemoteBox`] |
 //! | ... without waiting inside of a call | [`Write::try_post`], [`Write::begin`], [`Pending`], [`Port::room`] |
+//! | ... from an event loop of the program's own | [`Port::events`], [`Events`] |
 //! | be told | [`Notification`], [`NotificationQueue`] |
 //! | send and receive messages | [`Sender`], [`Receiver`], [`ReceiverSet`] |
 //! | ... from many to one queue | [`SharedSender`], [`SharedReceiver`] |
@@ -82,7 +83,7 @@ pub use netvm_abi::{Nanos, NodeId, NotificationId, OpId, PortId, Status, VirtAdd
 #[doc(hidden)]
 pub use netvm_memory::copy;
 pub use node::Node;
-pub use notify::{NextNotification, Notification, NotificationQueue, NotificationReady};
+pub use notify::{Events, NextNotification, Notification, NotificationQueue, NotificationReady};
 pub use pending::Pending;
 pub use port::{Port, PortConfig};
 pub use read::{Read, Target};

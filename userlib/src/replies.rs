@@ -135,6 +135,11 @@ impl Replies {
         }
     }
 
+    /// Whether any message has not ended.
+    pub(crate) const fn any_outstanding(&self) -> bool {
+        self.busy != 0
+    }
+
     /// How many messages up to number `last` have not ended.
     pub(crate) fn outstanding(&self, last: u64) -> u32 {
         self.count(last, |_| true)

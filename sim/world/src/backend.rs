@@ -27,6 +27,7 @@ use netvm_host::ports::{OpenPort, PortError};
 use netvm_host::segments::SegmentError;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -499,6 +500,12 @@ impl PortBackend for SimPort {
     fn wait_token(&self) -> u32 {
         self.here()
             .map_or(0, |(_, node)| process::events(&node, self.open.port))
+    }
+
+    fn descriptor(&self) -> Result<Arc<OwnedFd>, Refusal> {
+        Err(Refusal::Unsupported(
+            "no descriptor follows virtual time: await the port's futures instead",
+        ))
     }
 
     fn block(&self, token: u32, deadline: Nanos) {

@@ -21,7 +21,9 @@ use netvm_abi::shared_queue::QueueShape;
 use netvm_abi::words::SharedWords;
 use netvm_abi::{CapabilitySlot, WordIndex};
 use node::OneCard;
+use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -58,6 +60,8 @@ pub struct Card {
     consumer: Mutex<Consumer>,
     token: Mutex<u32>,
     woken: Condvar,
+    /// Readable when the token has changed.
+    descriptor: Arc<OwnedFd>,
     started: Instant,
     /// The time, once a test has [taken it over](Card::take_clock); 0 before.
     clock: AtomicU64,
@@ -144,6 +148,7 @@ impl Card {
             status: Space::new(4096),
             consumer: Mutex::default(),
             token: Mutex::default(),
+            descriptor: Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap()),
             woken: Condvar::new(),
             started: Instant::now(),
             clock: AtomicU64::new(0),
@@ -300,6 +305,7 @@ impl Card {
     pub fn interrupt(&self) {
         *self.token.lock().unwrap() += 1;
         self.woken.notify_all();
+        let _ = rustix::io::write(&*self.descriptor, &1_u64.to_ne_bytes());
     }
 
     /// From now on time passes only where the library waits, or the test [says so](Self::pass). What the library wants

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -320,6 +321,15 @@ impl<M: Machine, R: Memory<M>> PortBackend for Port<M, R> {
 
     fn wake(&self) {
         self.parts.port_events(self.open.port).notify();
+    }
+
+    fn descriptor(&self) -> Result<Arc<OwnedFd>, Refusal> {
+        self.still_open()?;
+        let descriptor = self.parts.port_events(self.open.port).descriptor();
+        descriptor.map_err(|errno| Refusal::System {
+            what: "an eventfd (`ulimit -n` limits descriptors)",
+            errno: errno.raw_os_error(),
+        })
     }
 
     fn relax(&self, spins: u32) {

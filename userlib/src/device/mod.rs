@@ -10,9 +10,11 @@ mod port;
 
 use crate::backend::{Backend, OpenRequest, PortBackend, Refusal};
 use crate::node::Node;
-use calls::Calls;
+use calls::{Calls, system};
 use netvm_abi::ioctl::{ANY_PORT, Query, Register, StatScope};
 use netvm_abi::{ABI_VERSION, Geometry, NodeId, PAGE_SIZE};
+use rustix::event::{EventfdFlags, eventfd};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -113,10 +115,13 @@ impl Backend for Device {
 
     fn open(&self, request: &OpenRequest) -> Result<Arc<dyn PortBackend>, Refusal> {
         let calls = Calls::open(&self.path)?;
+        // The driver takes it here or never. To signal it costs little beside the interrupt that it tells of.
+        let descriptor = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+            .map_err(|errno| system("make an eventfd", errno))?;
         let mut register = Register {
             version: ABI_VERSION,
             port: request.port.map_or(ANY_PORT, |port| port.0),
-            eventfd: u32::MAX,
+            eventfd: descriptor.as_raw_fd().cast_unsigned(),
             ..Register::default()
         };
         // Signals of the process may end the call before it has done anything.
@@ -128,6 +133,6 @@ impl Backend for Device {
             }
         }
         let status_bytes = self.query.status_bytes as usize;
-        Ok(port::Port::new(calls, &register, status_bytes)?)
+        Ok(port::Port::new((calls, descriptor), &register, status_bytes)?)
     }
 }

@@ -20,6 +20,7 @@ use netvm_abi::{
 use netvm_memory::guard;
 use parking_lot::RwLock;
 use rustix::time::{ClockId, Timespec, clock_gettime};
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -40,6 +41,8 @@ pub(super) struct Port {
     status: Arc<Mapping>,
     /// The area's words, to wait on.
     news: Words,
+    /// Readable when they have changed.
+    descriptor: Arc<OwnedFd>,
     ours: Weak<Self>,
 }
 
@@ -51,7 +54,11 @@ fn words(mapping: &Arc<Mapping>) -> Words {
 
 impl Port {
     /// Maps the words of a port that has been registered.
-    pub(super) fn new(calls: Calls, register: &Register, status_bytes: usize) -> Result<Arc<Self>, Refusal> {
+    pub(super) fn new(
+        (calls, descriptor): (Calls, OwnedFd),
+        register: &Register,
+        status_bytes: usize,
+    ) -> Result<Arc<Self>, Refusal> {
         let map = |offset, len, write| Mapping::device(&calls, offset, len, write).map(Arc::new);
         let block = map(register.block_offset, BLOCK_WORDS as usize * 4, true)?;
         let area = map(register.area_offset, AREA_WORDS as usize * 4, false)?;
@@ -61,6 +68,7 @@ impl Port {
             port: PortId(register.port),
             generation: Generation(register.generation),
             news: words(&area),
+            descriptor: Arc::new(descriptor),
             block,
             area,
             status,
@@ -275,6 +283,10 @@ impl PortBackend for Port {
         if let Ok(calls) = self.calls() {
             calls.nudge();
         }
+    }
+
+    fn descriptor(&self) -> Result<Arc<OwnedFd>, Refusal> {
+        Ok(Arc::clone(&self.descriptor))
     }
 
     fn relax(&self, spins: u32) {

@@ -1,6 +1,7 @@
 //! The dispatcher: the one thread (or coroutine) of a port that calls handlers and wakes futures.
 //!
-//! It is started by the first handler or future and ends when the port is closed. Handlers, what they hold, and wakers are
+//! It is started by the first handler or future and ends when the port is closed, or when a loop of the program takes over
+//! ([`Events`](super::Events)): then the loop is the dispatcher. Handlers, what they hold, and wakers are
 //! code of the program: none of their panics ends the dispatcher.
 
 use super::inbox::{Handler, Want};
@@ -22,7 +23,7 @@ impl PortInner {
     pub(super) fn ensure_dispatcher(self: &Arc<Self>) -> Result<()> {
         {
             let mut state = self.inbox.state.lock();
-            if state.dispatcher_runs {
+            if state.dispatcher_runs || state.looped {
                 return Ok(());
             }
             state.dispatcher_runs = true;
@@ -40,32 +41,49 @@ impl PortInner {
         })
     }
 
-    /// Serves handlers and futures until the port ends. Each turn is one call of one handler, then a look at all futures, so
-    /// a busy number keeps none of them waiting: a signal is handled after at most one call of each other armed number
-    /// (and those before it of its own), and a future is woken after the call under way.
+    /// Serves handlers and futures until the port ends, or a loop of the program takes over.
     fn dispatch(&self) {
         loop {
             let token = self.backend.wait_token();
             loop {
+                if self.hands_over() {
+                    // The loop has waited for this.
+                    self.backend.wake();
+                    return;
+                }
                 if self.alive().is_err() {
                     // Every future learns of it when it is polled again.
                     self.close_inbox();
                     return;
                 }
-                let next = self.pop_dispatch();
-                if let Some(id) = next {
-                    self.call_handler(id);
-                }
-                for waiter in self.due_waiters() {
-                    self.guarded(|| waiter.waker.wake());
-                }
-                if next.is_none() {
+                if !self.turn() {
                     break;
                 }
             }
             self.ask_for_waiters();
             self.backend.block(token, Nanos::MAX);
         }
+    }
+
+    /// Whether the dispatcher's thread ends because a loop has taken over. One lock decides which of the two it is.
+    fn hands_over(&self) -> bool {
+        let mut state = self.inbox.state.lock();
+        state.dispatcher_runs = !state.looped;
+        state.looped
+    }
+
+    /// One call of one handler, then a look at all futures. So
+    /// a busy number keeps none of them waiting: a signal is handled after at most one call of each other armed number
+    /// (and those before it of its own), and a future is woken after the call under way. False if there was nothing to call.
+    pub(super) fn turn(&self) -> bool {
+        let next = self.pop_dispatch();
+        if let Some(id) = next {
+            self.call_handler(id);
+        }
+        for waiter in self.due_waiters() {
+            self.guarded(|| waiter.waker.wake());
+        }
+        next.is_some()
     }
 
     /// Runs code of the program on the dispatcher, which outlives its panics. Each is counted. Tells whether it ended
@@ -150,7 +168,7 @@ impl PortInner {
     /// There is one fence word for each count, so it is asked anew for those futures that still wait: the one that was asked
     /// for may have been passed, or been another thread's. A count that has come to its mark since the last look interrupts
     /// the port again, after the token was read: the block that follows ends at once.
-    fn ask_for_waiters(&self) {
+    pub(super) fn ask_for_waiters(&self) {
         let mut lowest = [None::<Mark>; 3];
         {
             let state = self.inbox.state.lock();

@@ -157,7 +157,10 @@ pub(super) struct State {
     pub(super) queue_interest: u32,
     pub(super) waiters: Vec<Waiter>,
     pub(super) next_waiter: u64,
+    /// The dispatcher's thread runs, or is about to end because a [loop](super::events) has taken over.
     pub(super) dispatcher_runs: bool,
+    /// A loop of the program calls handlers and wakes futures.
+    pub(super) looped: bool,
     pub(super) acknowledged: u64,
     /// Numbers that an object of the library has for itself.
     owned: Ids,
@@ -584,16 +587,16 @@ impl PortInner {
 
     /// The port is closed: forgets handlers and wakes every future.
     pub(crate) fn close_inbox(&self) {
-        let (handlers, waiters) = {
-            let mut state = self.inbox.state.lock();
-            (
-                std::mem::take(&mut state.handlers),
-                std::mem::take(&mut state.waiters),
-            )
-        };
+        let handlers = std::mem::take(&mut self.inbox.state.lock().handlers);
         for (_, armed) in handlers {
             self.guarded(|| drop(armed));
         }
+        self.wake_all();
+    }
+
+    /// Wakes every future.
+    pub(super) fn wake_all(&self) {
+        let waiters = std::mem::take(&mut self.inbox.state.lock().waiters);
         for waiter in waiters {
             self.guarded(|| waiter.waker.wake());
         }

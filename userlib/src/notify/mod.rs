@@ -2,6 +2,7 @@
 
 mod acknowledge;
 mod dispatch;
+mod events;
 mod future;
 mod inbox;
 mod members;
@@ -11,6 +12,7 @@ mod queue;
 mod unsure;
 mod watch;
 
+pub use events::Events;
 pub use future::{NextNotification, NotificationReady};
 pub(crate) use future::{block_on, block_on_until};
 pub(crate) use inbox::{Inbox, Want};

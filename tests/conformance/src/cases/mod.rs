@@ -9,6 +9,7 @@ mod data;
 mod failures;
 mod handled;
 mod handlers;
+mod looped;
 mod memory;
 mod neighbours;
 mod notifications;
@@ -132,6 +133,7 @@ cases! {
     order::flush_received, 2, Nothing, "what the other card has received lands";
     order::import_ends, 2, Nothing, "an import that ends takes no write with it";
     order::fenced_reuse, 2, Nothing, "a source may change after a fence";
+    looped::slept, 2, Nothing, "a program sleeps on a port's descriptor, and no call waits";
     under_way::awaited, 2, Nothing, "operations under way are awaited, and no call waits";
     notifications::event_counts, 2, Nothing, "signals are counted, none lost or doubled";
     notifications::queue, 2, Nothing, "the queue names what has pending signals, until acknowledged";

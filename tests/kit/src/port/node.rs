@@ -7,6 +7,7 @@ use netvm::backend::{
 use netvm::{Nanos, NodeId, PortId, Status, VirtAddr};
 use netvm_abi::control::Grant;
 use netvm_abi::{ExportId, Generation, Geometry, SegmentId};
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -137,6 +138,10 @@ impl PortBackend for OnePort {
 
     fn wake(&self) {
         self.0.interrupt();
+    }
+
+    fn descriptor(&self) -> Result<Arc<OwnedFd>, Refusal> {
+        Ok(Arc::clone(&self.0.descriptor))
     }
 
     fn relax(&self, spins: u32) {
