@@ -69,8 +69,8 @@ mod write;
 pub use atomic::{AtomicOp, PendingAtomic, RemoteWord32, RemoteWord64, WordOp};
 pub use backend::Refusal;
 pub use channel::{
-    ChannelConfig, ChannelReader, ChannelStats, ChannelWriter, Message, Receiver, ReceiverSet, Sender,
-    SharedConfig, SharedMessage, SharedReceiver, SharedSender,
+    ChannelConfig, ChannelReader, ChannelStats, ChannelWriter, Message, MessageReady, Receiver, ReceiverSet,
+    RoomReady, Sender, SharedConfig, SharedMessage, SharedReady, SharedReceiver, SharedSender,
 };
 pub use error::{Error, Failure, Result, explain};
 pub use export::{Access, Export};

@@ -50,6 +50,7 @@ mod config;
 mod layout;
 pub(crate) mod look;
 mod patience;
+mod ready;
 mod receiver;
 mod sender;
 mod set;
@@ -57,6 +58,7 @@ pub mod shared;
 mod stream;
 
 pub use config::ChannelConfig;
+pub use ready::{MessageReady, RoomReady, SharedReady};
 pub use receiver::{Message, Receiver};
 pub use sender::Sender;
 pub use set::ReceiverSet;

@@ -6,12 +6,13 @@ use super::config::ChannelConfig;
 use super::layout::{self, Farewell, HEAD_BYTES, Layout, Owner, credits, queue};
 use super::look::{Look, Meeting, tell_freed};
 use super::patience::Patience;
+use super::ready::MessageReady;
 use super::stream::ChannelReader;
 use crate::backend::Refusal;
 use crate::error::{Error, Result};
 use crate::export::Export;
 use crate::import::RemoteSegment;
-use crate::notify::{Notification, OwnNotification};
+use crate::notify::{Notification, OwnNotification, Want, Wish};
 use crate::port::{Port, PortInner};
 use crate::region::{Region, Word64};
 use crate::timeout::Timeout;
@@ -175,6 +176,27 @@ impl Receiver {
         Ok(Message { receiver: self, len })
     }
 
+    /// A future that ends when [`try_recv`](Self::try_recv) has something to say: a message, or that the channel has ended. It
+    /// runs under any executor, and looks after the sender as a receive that waits does.
+    ///
+    /// ```no_run
+    /// /// Prints each message, until the sender leaves.
+    /// async fn print(receiver: &mut netvm::Receiver) -> netvm::Result<()> {
+    ///     loop {
+    ///         receiver.ready().await?;
+    ///         match receiver.try_recv() {
+    ///             Ok(Some(message)) => println!("{:?}", message.to_vec()?),
+    ///             Ok(None) => {}
+    ///             Err(netvm::Error::ChannelClosed) => return Ok(()),
+    ///             Err(error) => return Err(error),
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    pub const fn ready(&mut self) -> MessageReady<'_> {
+        MessageReady::of(self)
+    }
+
     /// As [`recv`](Self::recv), if there is a message.
     ///
     /// # Errors
@@ -280,6 +302,22 @@ impl Receiver {
                 return Err(self.end.unwrap_or(Error::TimedOut));
             }
         }
+    }
+
+    /// Whether a receive would not wait. If it would, what changes before it does not any more, and when to look again.
+    pub(super) fn await_news(&mut self) -> Result<std::result::Result<(), Wish>> {
+        // Before the look, as where a receive waits.
+        let seen = self.arrived.signals();
+        self.free()?;
+        if self.has_news()? {
+            return Ok(Ok(()));
+        }
+        self.look_when_due()?;
+        if self.has_news()? {
+            return Ok(Ok(()));
+        }
+        let until = self.look_due(self.port.backend.now());
+        Ok(Err(Want::Change(self.arrived.id(), seen).until(until)))
     }
 
     /// Signals of this channel for which nothing was received: of messages, and of a farewell.

@@ -4,11 +4,12 @@ use super::ChannelStats;
 use super::layout::{self, DESCRIPTION_BYTES, Farewell, HEAD_BYTES, Layout, Owner, Serial, credits, queue};
 use super::look::Look;
 use super::patience::{Patience, concerns};
+use super::ready::RoomReady;
 use super::stream::ChannelWriter;
 use crate::error::{Error, Failure, Result};
 use crate::export::{Access, Export};
 use crate::import::RemoteSegment;
-use crate::notify::OwnNotification;
+use crate::notify::{OwnNotification, Want, Wish};
 use crate::port::{Port, PortInner};
 use crate::region::{Region, RegionSlice, Word64};
 use crate::timeout::Timeout;
@@ -160,6 +161,42 @@ impl Sender {
     /// [`Error::Memory`]. Unless the channel has ended, the message was not sent, and can be.
     pub fn send<'a>(&mut self, message: impl Into<Source<'a>>, timeout: impl Into<Timeout>) -> Result<()> {
         self.send_source(&message.into(), timeout.into())
+    }
+
+    /// A future that ends when a [`send`](Self::send) with [`Timeout::Now`] would not fail for want of room: there is some, or
+    /// the channel has ended. It runs under any executor, and looks after the receiver as a send that waits does.
+    pub const fn ready(&mut self) -> RoomReady<'_> {
+        RoomReady::of(self)
+    }
+
+    /// Whether a send would not wait. If it would, what changes before it does not any more, and when to look again.
+    pub(super) fn await_place(&mut self) -> Result<std::result::Result<(), Wish>> {
+        if self.end.is_some() || self.has_room() {
+            return Ok(Ok(()));
+        }
+        // Signals that came before the count is read say nothing more.
+        self.replenished.clear();
+        let seen = self.replenished.signals();
+        self.note_returned()?;
+        if self.left.load()? != 0 {
+            self.end_with(Error::ChannelClosed);
+        }
+        if self.end.is_none() && !self.has_room() {
+            // An end that it finds is told by the send.
+            let looked = self.look_when_due();
+            if self.end.is_none() {
+                looked?;
+            }
+        }
+        if self.end.is_some() || self.has_room() {
+            return Ok(Ok(()));
+        }
+        let until = self.look_due(self.port.backend.now());
+        Ok(Err(Want::Change(self.replenished.id(), seen).until(until)))
+    }
+
+    pub(super) const fn port(&self) -> &Arc<PortInner> {
+        &self.port
     }
 
     fn send_source(&mut self, message: &Source<'_>, timeout: Timeout) -> Result<()> {

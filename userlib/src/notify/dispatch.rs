@@ -60,8 +60,8 @@ impl PortInner {
                     break;
                 }
             }
-            self.ask_for_waiters();
-            self.backend.block(token, Nanos::MAX);
+            let until = self.ask_for_waiters();
+            self.backend.block(token, until);
         }
     }
 
@@ -152,28 +152,37 @@ impl PortInner {
             return Vec::new();
         }
         self.drain(&mut state);
-        if !state.has_ready() && state.waiters.iter().any(|waiter| waiter.want == Want::Entry) {
+        if !state.has_ready() && state.waiters.iter().any(|waiter| waiter.wish.want == Want::Entry) {
             self.make_sure(&mut state);
         }
         let waiters = std::mem::take(&mut state.waiters);
-        let (due, rest) = waiters.into_iter().partition(|waiter| match waiter.want {
+        let times = waiters.iter().any(|waiter| waiter.wish.until != Nanos::MAX);
+        let now = if times { self.backend.now() } else { Nanos(0) };
+        let has_come = |want| match want {
             Want::Signal(id) => self.pending(id) > 0,
+            Want::Change(id, seen) => self.signals(id) != seen,
             Want::Entry => state.has_ready(),
             Want::Mark(mark) => self.has_come_to(mark),
-        });
+        };
+        let (due, rest) = waiters
+            .into_iter()
+            .partition(|waiter| waiter.wish.until <= now || has_come(waiter.wish.want));
         state.waiters = rest;
         due
     }
 
     /// There is one fence word for each count, so it is asked anew for those futures that still wait: the one that was asked
     /// for may have been passed, or been another thread's. A count that has come to its mark since the last look interrupts
-    /// the port again, after the token was read: the block that follows ends at once.
-    pub(super) fn ask_for_waiters(&self) {
+    /// the port again, after the token was read: the block that follows ends at once. Tells when the first of all futures
+    /// wants to look again.
+    pub(super) fn ask_for_waiters(&self) -> Nanos {
         let mut lowest = [None::<Mark>; 3];
-        {
-            let state = self.inbox.state.lock();
+        let next_look = {
+            let mut state = self.inbox.state.lock();
             for waiter in &state.waiters {
-                let Want::Mark(mark) = waiter.want else { continue };
+                let Want::Mark(mark) = waiter.wish.want else {
+                    continue;
+                };
                 let [taken, writes, reads] = &mut lowest;
                 let place = match mark.count {
                     Count::Taken => taken,
@@ -185,9 +194,14 @@ impl PortInner {
                     _ => *place = Some(mark),
                 }
             }
-        }
+            let times = state.waiters.iter().map(|waiter| waiter.wish.until);
+            let next_look = times.min().unwrap_or(Nanos::MAX);
+            state.next_look = next_look;
+            next_look
+        };
         for mark in lowest.into_iter().flatten() {
             self.ask(mark);
         }
+        next_look
     }
 }

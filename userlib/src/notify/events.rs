@@ -3,14 +3,21 @@
 //! **No event is lost.** A turn empties the descriptor first and looks afterwards. What happens before the look is seen by it;
 //! what happens later makes the descriptor readable again, because the back end stores first and then signals. Counts of
 //! operations are signalled only where the card was asked to tell: by [`Events::turn`] for futures, by [`Events::arm`] for the
-//! program. The card tells also where the count has passed the mark when the question arrives (`fence.rs`).
+//! program. The card tells also where the count has passed the mark when the question arrives (`fence.rs`). A future that looks
+//! again at some time has a timer behind the same descriptor, set by the turn; one that comes between two turns and is the
+//! first asks for another turn.
 
 use super::inbox::{Interest, Want};
 use crate::backend::Refusal;
 use crate::error::{Error, Result};
 use crate::fence::{Count, Mark};
 use crate::port::{Port, PortInner};
+use netvm_abi::Nanos;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -55,7 +62,12 @@ const CALLS_PER_TURN: u32 = 64;
 /// Dropping it gives handlers and futures back to a thread of the library.
 pub struct Events {
     port: Arc<PortInner>,
-    descriptor: Arc<OwnedFd>,
+    /// Readable when one of the others is.
+    both: OwnedFd,
+    /// The back end's, readable after a change of the port's event count.
+    count: Arc<OwnedFd>,
+    /// Readable when a future wants to look again.
+    timer: OwnedFd,
     /// Every new notification and failure interrupts.
     _entries: Interest,
 }
@@ -78,25 +90,31 @@ impl Events {
             reason,
         };
         port.alive()?;
-        let descriptor = port.backend.descriptor().map_err(refused)?;
-        let runs = {
+        let count = port.backend.descriptor().map_err(refused)?;
+        let (both, timer) = descriptors(&count).map_err(|errno| {
+            refused(Refusal::System {
+                what: "a timer and an epoll descriptor (`ulimit -n` limits descriptors)",
+                errno: errno.raw_os_error(),
+            })
+        })?;
+        {
             let mut state = port.inbox.state.lock();
             if std::mem::replace(&mut state.looped, true) {
                 return Err(refused(Refusal::Unsupported(
                     "it is in one already: a port has one `Events` at a time",
                 )));
             }
-            state.dispatcher_runs
-        };
+            state.next_look = Nanos(0);
+        }
         let events = Self {
             _entries: Interest::new(port, Want::Entry),
             port: Arc::clone(port),
-            descriptor,
+            both,
+            count,
+            timer,
         };
-        if runs {
-            // Its thread ends, and says so.
-            port.backend.wake();
-        }
+        // The first turn looks at what is there already. A thread of the library ends, and says so.
+        port.backend.wake();
         Ok(events)
     }
 
@@ -123,7 +141,8 @@ impl Events {
                 break;
             }
         }
-        port.ask_for_waiters();
+        let next_look = port.ask_for_waiters();
+        self.set_timer(next_look);
         Ok(())
     }
 
@@ -161,20 +180,52 @@ impl Events {
     /// Empties the descriptor.
     fn empty(&self) {
         let mut count = [0; 8];
-        // Where it is empty already, that is an error of its own.
-        while rustix::io::read(&*self.descriptor, &mut count) == Err(Errno::INTR) {}
+        for each in [&*self.count, &self.timer] {
+            // Where it is empty already, that is an error of its own.
+            while rustix::io::read(each, &mut count) == Err(Errno::INTR) {}
+        }
     }
+
+    /// Makes the descriptor readable at this time of the port's clock.
+    fn set_timer(&self, at: Nanos) {
+        const SECOND: u64 = 1_000_000_000;
+        let left = match at {
+            // Zero stops a timer.
+            Nanos::MAX => 0,
+            at => at.0.saturating_sub(self.port.backend.now().0).max(1),
+        };
+        let once = Itimerspec {
+            it_interval: Timespec::default(),
+            it_value: Timespec {
+                tv_sec: (left / SECOND).cast_signed(),
+                tv_nsec: (left % SECOND).cast_signed(),
+            },
+        };
+        // It fails for times and flags alone that are none.
+        let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
+    }
+}
+
+/// A descriptor that is readable when the count's is, or a timer's; and the timer.
+fn descriptors(count: &OwnedFd) -> std::result::Result<(OwnedFd, OwnedFd), Errno> {
+    let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+    let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+    let both = epoll::create(CreateFlags::CLOEXEC)?;
+    for each in [count, &timer] {
+        epoll::add(&both, each, EventData::new_u64(0), EventFlags::IN)?;
+    }
+    Ok((both, timer))
 }
 
 impl AsFd for Events {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
+        self.both.as_fd()
     }
 }
 
 impl AsRawFd for Events {
     fn as_raw_fd(&self) -> RawFd {
-        self.descriptor.as_raw_fd()
+        self.both.as_raw_fd()
     }
 }
 

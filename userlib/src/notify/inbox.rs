@@ -43,12 +43,12 @@ use super::watch::Waiter;
 use crate::error::{Error, Result};
 use crate::fence::Mark;
 use crate::port::PortInner;
-use netvm_abi::NotificationId;
 use netvm_abi::bar::port::{INTERRUPT_ENABLE, NOTIFICATION_READ, WAKE_ON_QUEUE};
 use netvm_abi::notification::{EVENT_COUNTS, interrupt_bit};
 use netvm_abi::port_area::{NOTIFICATION_WRITE, NOTIFICATIONS, SHADOW_SIGNALS};
 use netvm_abi::shared_queue::free;
 use netvm_abi::words::SharedWords;
+use netvm_abi::{Nanos, NotificationId};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -157,6 +157,8 @@ pub(super) struct State {
     pub(super) queue_interest: u32,
     pub(super) waiters: Vec<Waiter>,
     pub(super) next_waiter: u64,
+    /// When the dispatcher looks next at the latest.
+    pub(super) next_look: Nanos,
     /// The dispatcher's thread runs, or is about to end because a [loop](super::events) has taken over.
     pub(super) dispatcher_runs: bool,
     /// A loop of the program calls handlers and wakes futures.
@@ -610,8 +612,31 @@ pub(crate) enum Want {
     Signal(NotificationId),
     /// Entries of the queue.
     Entry,
+    /// Another number of signals than this. Whether they are acknowledged does not matter.
+    Change(NotificationId, u32),
     /// A count that comes to a mark.
     Mark(Mark),
+}
+
+/// What a future waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wish {
+    pub(super) want: Want,
+    /// It looks again then in any case.
+    pub(super) until: Nanos,
+}
+
+impl Want {
+    /// ... and to look again at this time.
+    pub(crate) const fn until(self, until: Nanos) -> Wish {
+        Wish { want: self, until }
+    }
+}
+
+impl From<Want> for Wish {
+    fn from(want: Want) -> Self {
+        want.until(Nanos::MAX)
+    }
 }
 
 /// Keeps interrupts enabled while it lives.
@@ -623,7 +648,7 @@ pub(super) struct Interest {
 impl Interest {
     pub(super) fn new(port: &Arc<PortInner>, want: Want) -> Self {
         let wake = match want {
-            Want::Signal(id) => port.add_interest(&mut port.inbox.state.lock(), id),
+            Want::Signal(id) | Want::Change(id, _) => port.add_interest(&mut port.inbox.state.lock(), id),
             Want::Entry => port.add_queue_interest(&mut port.inbox.state.lock()),
             // It is asked for when its waker is there.
             Want::Mark(_) => false,
@@ -652,7 +677,7 @@ impl Drop for Interest {
     fn drop(&mut self) {
         let mut state = self.port.inbox.state.lock();
         match self.want {
-            Want::Signal(id) => self.port.drop_interest(&mut state, id),
+            Want::Signal(id) | Want::Change(id, _) => self.port.drop_interest(&mut state, id),
             Want::Entry => self.port.drop_queue_interest(&mut state),
             // The fence word holds no more than a count.
             Want::Mark(_) => {}

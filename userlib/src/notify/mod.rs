@@ -15,7 +15,7 @@ mod watch;
 pub use events::Events;
 pub use future::{NextNotification, NotificationReady};
 pub(crate) use future::{block_on, block_on_until};
-pub(crate) use inbox::{Inbox, Want};
+pub(crate) use inbox::{Inbox, Want, Wish};
 pub(crate) use members::Group;
 pub use notification::Notification;
 pub(crate) use numbers::{GivenAway, OwnNotification};

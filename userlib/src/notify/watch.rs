@@ -1,6 +1,6 @@
 //! What every future of the library does: look, ask to be woken, leave a waker, look again.
 
-use super::inbox::{Interest, Want};
+use super::inbox::{Interest, Want, Wish};
 use crate::error::Result;
 use crate::port::PortInner;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 /// A future that was polled and waits.
 pub(super) struct Waiter {
     pub(super) key: u64,
-    pub(super) want: Want,
+    pub(super) wish: Wish,
     pub(super) waker: Waker,
 }
 
@@ -26,39 +26,45 @@ impl Watch {
     }
 
     /// Looks for something. What is not there says what the waker is to be called for.
-    pub(crate) fn poll<T>(
+    pub(crate) fn poll<T, W: Into<Wish>>(
         &mut self,
         port: &Arc<PortInner>,
         context: &Context<'_>,
-        mut look: impl FnMut() -> std::result::Result<T, Want>,
+        mut look: impl FnMut() -> std::result::Result<T, W>,
     ) -> Poll<Result<T>> {
-        let want = match look() {
+        let wish: Wish = match look() {
             Ok(found) => {
                 self.leave();
                 return Poll::Ready(Ok(found));
             }
-            Err(want) => want,
+            Err(wish) => wish.into(),
         };
         let prepared = port.alive().and_then(|()| port.ensure_dispatcher());
         if let Err(error) = prepared {
             self.leave();
             return Poll::Ready(Err(error));
         }
-        let key = self.asks_for(port, want);
+        let key = self.asks_for(port, wish.want);
         let waker = context.waker().clone();
-        let before = {
+        let (before, sooner) = {
             let mut state = port.inbox.state.lock();
-            let waiter = Waiter { key, want, waker };
-            match state.waiters.iter_mut().find(|waiter| waiter.key == key) {
+            let sooner = wish.until < state.next_look;
+            let waiter = Waiter { key, wish, waker };
+            let before = match state.waiters.iter_mut().find(|waiter| waiter.key == key) {
                 Some(place) => Some(std::mem::replace(place, waiter)),
                 None => {
                     state.waiters.push(waiter);
                     None
                 }
-            }
+            };
+            (before, sooner)
         };
         drop(before);
-        if let Want::Mark(mark) = want {
+        if sooner {
+            // The dispatcher sleeps too long.
+            port.backend.wake();
+        }
+        if let Want::Mark(mark) = wish.want {
             // Only now: where the fence word stands at a lower mark of another, the dispatcher asks for this one when that is
             // passed, if it finds the waker.
             port.ask(mark);

@@ -1,6 +1,6 @@
 //! A port in an event loop of the program.
 
-use netvm::{Error, Events, PortConfig, Status};
+use netvm::{ChannelConfig, Error, Events, PortConfig, Receiver, Status};
 use netvm_abi::bar::port::{READ_FENCE, WAKE_ON_QUEUE, WRITE_FENCE};
 use netvm_kit::port::Card;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -222,4 +222,35 @@ fn a_busy_number_lets_other_descriptors_have_their_turn() {
     events.turn().unwrap();
     assert_eq!(calls.load(Ordering::Relaxed), 64);
     assert!(now(&events), "there is more to do");
+}
+
+#[test]
+fn a_future_that_looks_again_at_a_time_has_its_turn_then() {
+    let card = Card::new();
+    let (port, _remote, _) = card.open(PortConfig::default());
+    let mut receiver = Receiver::open(&port, "queue", ChannelConfig::default()).unwrap();
+    // A port of node 1 has joined, and is not there.
+    let words = card.memories.lock().unwrap().last().unwrap().clone();
+    words[8].store(1 << 48 | 2 << 32 | 1 << 10 | 5, Ordering::Release);
+    *card.grant.lock().unwrap() = Err(netvm::Refusal::Status(Status::NoSuchExport));
+    let mut events = port.events().unwrap();
+    events.turn().unwrap();
+    let count = Arc::new(Count::default());
+    let waker = Waker::from(Arc::clone(&count));
+    let mut ready = receiver.ready();
+    let began = Instant::now();
+    // No event comes: only the time to look after the sender wakes the future, and what it finds.
+    let ended = loop {
+        let woken = count.0.load(Ordering::Relaxed);
+        if let Poll::Ready(ended) = Pin::new(&mut ready).poll(&mut Context::from_waker(&waker)) {
+            break ended;
+        }
+        turn_until(&mut events, || count.0.load(Ordering::Relaxed) > woken);
+    };
+    assert_eq!(ended, Ok(()));
+    assert!(began.elapsed() >= Duration::from_millis(1), "it was not the time");
+    let gone = Error::ChannelBroken {
+        status: Status::NoSuchExport,
+    };
+    assert_eq!(receiver.try_recv().map(drop), Err(gone));
 }

@@ -2,6 +2,7 @@
 
 mod alock;
 mod atomics;
+mod awaited;
 mod behind;
 mod channels;
 mod control;
@@ -73,7 +74,7 @@ impl Case {
             ("sync", "wait_queue_order" | "queue_messages" | "dead_in_wait_queue") => "wait queues",
             ("sync", "bounded_buffer" | "dead_in_monitor") => "monitors",
             ("sync", _) => "locks",
-            ("channels", _) => "channels",
+            ("channels" | "awaited", _) => "channels",
             ("atomics", _) => "atomics",
             ("notifications" | "handlers", _) => "notifications",
             _ => "reads and writes",
@@ -172,6 +173,9 @@ cases! {
     channels::channel_evicted, 2, Nothing, "a channel whose pages are thrown out";
     channels::channel_refusals, 2, Nothing, "a second sender, something else, a receiver that leaves";
     channels::channel_foreign_failure, 2, Nothing, "what suppresses signals ends the channel, for both";
+    awaited::channel_awaited, 2, Nothing, "both ends of a channel are awaited";
+    awaited::channel_awaited_death, 2, Kill, "awaited ends of a channel notice that the other has died";
+    awaited::shared_awaited, 2, Nothing, "the receiver of a shared queue is awaited";
     channels::channel_sender_dies, 2, Kill, "a receiver notices that its sender has died";
     channels::channel_receiver_dies, 2, Kill, "a sender with a full queue notices that its receiver has died";
     shared::shared_many_senders, 2, Nothing, "many senders append to one queue, which is always full";

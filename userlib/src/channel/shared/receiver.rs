@@ -4,9 +4,10 @@ use super::SharedConfig;
 use crate::backend::Refusal;
 use crate::channel::ChannelStats;
 use crate::channel::body::Body;
+use crate::channel::ready::SharedReady;
 use crate::error::{Error, Result};
 use crate::export::Export;
-use crate::notify::{Notification, OwnNotification};
+use crate::notify::{Notification, OwnNotification, Want, Wish};
 use crate::port::{Port, PortInner};
 use crate::region::Region;
 use crate::timeout::Timeout;
@@ -174,6 +175,29 @@ impl SharedReceiver {
             Err(Error::TimedOut) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// A future that ends when a place has come: [`try_recv`](Self::try_recv) gives its message, if there is one in it. It runs
+    /// under any executor.
+    pub const fn ready(&mut self) -> SharedReady<'_> {
+        SharedReady::of(self)
+    }
+
+    /// Whether a place has come. If not, what changes when one does.
+    pub(in crate::channel) fn await_news(&self) -> Result<std::result::Result<(), Wish>> {
+        // In this order, as where a receive waits.
+        let seen = self.arrived.signals();
+        let here = Record::load(&self.port.area, self.next).is_some();
+        self.port.alive()?;
+        if here {
+            return Ok(Ok(()));
+        }
+        self.arrived.acknowledge_to(seen);
+        Ok(Err(Want::Change(self.arrived.id(), seen).into()))
+    }
+
+    pub(in crate::channel) const fn port(&self) -> &Arc<PortInner> {
+        &self.port
     }
 
     fn take(&mut self, timeout: Timeout) -> Result<Record> {

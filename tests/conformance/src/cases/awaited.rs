@@ -1,0 +1,142 @@
+//! Channels and shared queues whose ends are awaited: no call waits.
+
+use super::GONE;
+use crate::env::Env;
+use crate::outcome::{Outcome, Trouble, right};
+use crate::pattern;
+use crate::side::Side;
+use netvm::{
+    ChannelConfig, Error, Receiver, Result, Sender, SharedConfig, SharedReceiver, SharedSender, Timeout,
+};
+
+/// Entries of the queue: fewer than a round sends.
+const CAPACITY: u32 = 8;
+const LEN: usize = 300;
+
+/// Receives until the sender leaves. How many messages came, or which was not as it was sent.
+async fn drain(receiver: &mut Receiver) -> Result<std::result::Result<u64, u64>> {
+    let mut number = 0;
+    loop {
+        receiver.ready().await?;
+        match receiver.try_recv() {
+            Ok(Some(message)) if message.to_vec()? == pattern::bytes(number, 0, LEN) => number += 1,
+            Ok(Some(_)) => return Ok(Err(number)),
+            Ok(None) => {}
+            Err(Error::ChannelClosed) => return Ok(Ok(number)),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Sends so many.
+async fn fill(sender: &mut Sender, messages: u64) -> Result<()> {
+    for number in 0..messages {
+        sender.ready().await?;
+        sender.send(&pattern::bytes(number, 0, LEN), Timeout::Now)?;
+    }
+    Ok(())
+}
+
+fn config() -> ChannelConfig {
+    ChannelConfig::default()
+        .message_bytes(LEN as u64)
+        .capacity(CAPACITY)
+}
+
+fn join(side: &Side) -> Result<Sender> {
+    Sender::join(side, side.peer(), side.peer_port(0), "awaited", side.env.patience)
+}
+
+pub(super) fn channel_awaited(env: &Env) -> Outcome {
+    let messages = 10 * u64::from(env.scaled(20));
+    env.pair(
+        move |side| {
+            let mut receiver = Receiver::open(&side, "awaited", config())?;
+            match side.block_on_for(drain(&mut receiver), side.env.patience)?? {
+                Ok(came) => right!(came == messages, "{came} messages came, {messages} were sent"),
+                Err(number) => right!(false, "message {number} has other bytes"),
+            }
+            Ok(())
+        },
+        move |side| {
+            let mut sender = join(&side)?;
+            side.block_on_for(fill(&mut sender, messages), side.env.patience)??;
+            Ok(sender.close()?)
+        },
+    )
+}
+
+/// What a future of a channel ended with whose other end has died.
+fn ended_by_death<T: std::fmt::Debug>(ended: Result<T>) -> Outcome {
+    match ended {
+        Err(Error::ChannelBroken { status }) if GONE.contains(&status) => Ok(()),
+        Err(error) => Err(error.into()),
+        Ok(value) => Err(Trouble::Unexpected(format!("it ended with {value:?}"))),
+    }
+}
+
+pub(super) fn channel_awaited_death(env: &Env) -> Outcome {
+    let victim = env.spawn(1, "victim", move |env| {
+        let side = env.side(1, 0)?;
+        let _receiver = Receiver::open(&side, "awaited", config())?;
+        let mut sender = Sender::join(&side, side.peer(), side.peer_port(0), "back", env.patience)?;
+        sender.send(&pattern::bytes(0, 0, LEN), env.patience)?;
+        // It says no farewell, and takes no message.
+        side.take_signal(1)
+    });
+    let survivor = || -> Outcome {
+        let side = env.side(0, 1)?;
+        let mut receiver = Receiver::open(&side, "back", config())?;
+        side.block_on_for(receiver.ready(), env.patience)??;
+        right!(
+            receiver.try_recv()?.is_some(),
+            "its future has ended, and there is no message"
+        );
+        let mut sender = join(&side)?;
+        side.block_on_for(fill(&mut sender, CAPACITY.into()), env.patience)??;
+        victim.kill();
+        // Each would wait for ever, if it did not look after the other end.
+        ended_by_death(side.block_on_for(fill(&mut sender, 1), env.patience)?)?;
+        ended_by_death(side.block_on_for(drain(&mut receiver), env.patience)?)
+    };
+    let mine = survivor();
+    match victim.join() {
+        Err(Trouble::Killed) | Ok(()) => mine,
+        other => crate::side::worse(mine, other),
+    }
+}
+
+pub(super) fn shared_awaited(env: &Env) -> Outcome {
+    let messages = u64::from(env.scaled(40));
+    env.pair(
+        move |side| {
+            let mut receiver = SharedReceiver::open(&side, "awaited", SharedConfig::default())?;
+            let all = async {
+                for number in 0..messages {
+                    let message = loop {
+                        receiver.ready().await?;
+                        if let Some(message) = receiver.try_recv()? {
+                            break message.to_vec()?;
+                        }
+                    };
+                    if message != pattern::bytes(number, 0, 24) {
+                        return Ok(Some(number));
+                    }
+                }
+                Ok(None)
+            };
+            let other: Result<Option<u64>> = side.block_on_for(all, side.env.patience)?;
+            let other = other?;
+            right!(other.is_none(), "message {other:?} has other bytes");
+            Ok(())
+        },
+        move |side| {
+            let (node, port) = (side.peer(), side.peer_port(0));
+            let sender = SharedSender::join(&side, node, port, "awaited", side.env.patience)?;
+            for number in 0..messages {
+                sender.send(&pattern::bytes(number, 0, 24), side.env.patience)?;
+            }
+            Ok(())
+        },
+    )
+}
