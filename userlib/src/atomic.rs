@@ -184,6 +184,21 @@ impl PendingAtomic {
     pub fn is_done(&self) -> bool {
         self.has_ended()
     }
+
+    /// How it has ended, if it has. Never waits.
+    pub fn end(&mut self) -> Option<Result<AtomicResult>> {
+        if let Some(end) = self.end {
+            return Some(end);
+        }
+        match self.port.reply(self.op) {
+            Some(reply) => Some(self.answered(reply)),
+            None => self.port.alive().err().map(Err),
+        }
+    }
+
+    pub(crate) const fn port(&self) -> &Arc<PortInner> {
+        &self.port
+    }
 }
 
 impl Future for PendingAtomic {

@@ -110,6 +110,10 @@ pub enum Error {
     #[error("the region belongs to another port; allocate it from the port that transfers it")]
     ForeignRegion,
 
+    /// The operation belongs to another port than the completion queue.
+    #[error("the operation is another port's: make a completion queue for each port")]
+    ForeignOperation,
+
     /// A word that is not aligned to its size.
     #[error("offset {offset} is not a multiple of {width} bytes")]
     Misaligned {

@@ -73,6 +73,17 @@ impl Fences {
     }
 }
 
+impl Mark {
+    pub(crate) const fn is_of_writes(self) -> bool {
+        matches!(self.count, Count::Writes)
+    }
+
+    /// Whether it is come to before another one of the same count.
+    pub(crate) const fn is_before(self, other: Self) -> bool {
+        !reached(self.at, other.at)
+    }
+}
+
 impl PortInner {
     /// Asks the card to tell when a count comes to a mark.
     pub(crate) fn ask(&self, mark: Mark) {

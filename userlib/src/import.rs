@@ -73,6 +73,19 @@ pub(crate) fn import(
     modes: Modes,
     timeout: Timeout,
 ) -> Result<RemoteSegment> {
+    import_while(port, node, exporter, name, modes, timeout, &|| true)
+}
+
+/// As [`import`], and gives up between two requests when the result is not wanted any more.
+pub(crate) fn import_while(
+    port: &Arc<PortInner>,
+    node: NodeId,
+    exporter: PortId,
+    name: &str,
+    modes: Modes,
+    timeout: Timeout,
+    is_wanted: &dyn Fn() -> bool,
+) -> Result<RemoteSegment> {
     port.check_node(node)?;
     let wire_name = Name::new(name).map_err(|_| Error::Name { name: name.into() })?;
     let request = ImportRequest {
@@ -103,7 +116,7 @@ pub(crate) fn import(
             }
             Err(reason) => {
                 let now = port.backend.now();
-                if !passing(&reason) || now >= deadline {
+                if !passing(&reason) || now >= deadline || !is_wanted() {
                     return Err(Error::Import {
                         node,
                         port: exporter,

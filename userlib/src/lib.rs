@@ -11,7 +11,7 @@
 //! | write and read | [`RemoteSegment::write`], [`RemoteSegment::read`] |
 //! | know when it is done here, received there, or landed there | [`Port::flush`], [`Port::flush_received`], [`Port::flush_remote`] |
 //! | ... values of a type | [`RemoteArray`], [`RemoteBox`] |
-//! | ... without waiting inside of a call | [`Write::try_post`], [`Write::begin`], [`Pending`], [`Port::room`] |
+//! | ... without waiting inside of a call | [`Write::try_post`], [`Write::begin`], [`Pending`], [`Port::room`], [`CompletionQueue`], [`Port::begin_import`] |
 //! | ... from an event loop of the program's own | [`Port::events`], [`Events`] |
 //! | be told | [`Notification`], [`NotificationQueue`] |
 //! | send and receive messages | [`Sender`], [`Receiver`], [`ReceiverSet`] |
@@ -33,6 +33,7 @@ mod atomic;
 #[doc(hidden)]
 pub mod backend;
 pub mod channel;
+mod collected;
 #[cfg(target_os = "linux")]
 pub mod device;
 mod error;
@@ -43,6 +44,7 @@ mod fragment;
 #[doc(hidden)]
 pub mod guarded;
 mod import;
+mod importing;
 mod label;
 #[doc(hidden)]
 pub mod mapped;
@@ -72,9 +74,11 @@ pub use channel::{
     ChannelConfig, ChannelReader, ChannelStats, ChannelWriter, Message, MessageReady, Receiver, ReceiverSet,
     RoomReady, Sender, SharedConfig, SharedMessage, SharedReady, SharedReceiver, SharedSender,
 };
+pub use collected::{Completion, CompletionQueue, NextCompletion, Operation};
 pub use error::{Error, Failure, Result, explain};
 pub use export::{Access, Export};
 pub use import::RemoteSegment;
+pub use importing::PendingImport;
 pub use label::Label;
 #[doc(hidden)]
 pub use netvm_abi as abi;

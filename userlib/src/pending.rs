@@ -144,6 +144,10 @@ impl Pending {
         ended.unwrap_or(Err(Error::TimedOut))
     }
 
+    pub(crate) const fn port(&self) -> &Arc<PortInner> {
+        &self.port
+    }
+
     /// How it has ended, if it has.
     fn look(&mut self) -> Option<Result<()>> {
         if self.end.is_none() {
@@ -158,7 +162,7 @@ impl Pending {
     }
 
     /// The count before which it has not ended.
-    fn mark(&self) -> Mark {
+    pub(crate) fn mark(&self) -> Mark {
         match self.what {
             What::Write | What::Nothing => Mark {
                 count: Count::Writes,

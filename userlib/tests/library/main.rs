@@ -2,6 +2,7 @@
 
 mod appends;
 mod channels;
+mod collected;
 mod events;
 mod failures;
 mod handlers;
