@@ -219,5 +219,9 @@ fn an_import_that_is_given_up_asks_no_more() {
         .unwrap();
     go.send(()).unwrap();
     assert!(again.wait().is_err());
-    assert_eq!(asked.load(Ordering::Relaxed), 4, "three requests of the one, one of the other");
+    assert_eq!(
+        asked.load(Ordering::Relaxed),
+        4,
+        "three requests of the one, one of the other"
+    );
 }

@@ -3,9 +3,10 @@
 
 use netvm::sync::{Home, Lock, Monitor, Semaphore, WaitQueue};
 use netvm::{
-    AtomicOp, Error, Export, Failure, Node, Notification, NotificationQueue, Pending, PendingAtomic, Port,
-    Read, Receiver, ReceiverSet, Region, RegionSlice, RemoteArray, RemoteBox, RemoteSegment, RemoteWord32,
-    RemoteWord64, Room, Sender, SharedReceiver, SharedSender, Word32, Word64, WordOp, Write,
+    AtomicOp, CompletionQueue, Error, Events, Export, Failure, Node, Notification, NotificationQueue,
+    Pending, PendingAtomic, PendingImport, Port, Read, Receiver, ReceiverSet, Region, RegionSlice,
+    RemoteArray, RemoteBox, RemoteSegment, RemoteWord32, RemoteWord64, Room, Sender, SharedReceiver,
+    SharedSender, Word32, Word64, WordOp, Write,
 };
 use static_assertions::assert_impl_all;
 use std::error::Error as StdError;
@@ -42,7 +43,10 @@ assert_impl_all!(AtomicOp<'static>: Send);
 assert_impl_all!(WordOp<'static, u64>: Send);
 assert_impl_all!(Pending: Send, Sync);
 assert_impl_all!(PendingAtomic: Send, Sync);
+assert_impl_all!(PendingImport: Send, Sync);
 assert_impl_all!(Room: Send);
+assert_impl_all!(CompletionQueue<u64>: Send);
+assert_impl_all!(Events: Send);
 
 // Errors go where `anyhow` and `?` take them.
 assert_impl_all!(Error: StdError, Send, Sync);
