@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `cargo xtask setup` | [`setup`] |
 //! | `cargo xtask test` | [`stages`] lists what it runs, [`run`] runs it, the test programs are in [`suite`], [`netvm_harness::report`] shows it |
+//! | `cargo xtask api` | [`surface`] |
 //! | `cargo xtask bench` | [`mod@bench`] |
 //! | `cargo xtask firmware` | [`image`] |
 //! | `cargo xtask kernel` | [`mod@kernel`] |
@@ -21,6 +22,7 @@ mod run;
 mod setup;
 mod stages;
 mod suite;
+mod surface;
 
 use std::process::ExitCode;
 
@@ -47,6 +49,8 @@ enum Command {
     Setup,
     /// Run every check there is; CI runs the same.
     Test(run::Options),
+    /// Compare the public API with its list in `docs/api`, or write that list.
+    Api(surface::Options),
     /// Run a benchmark of the `benches` package, for instance `cargo xtask bench path`.
     Bench(bench::Options),
     /// Build the firmware image and print its size, and the memory that a card takes.
@@ -64,6 +68,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Setup => setup::setup(),
         Command::Test(options) => run::run(&options),
+        Command::Api(options) => surface::api(&options),
         Command::Bench(options) => bench::bench(&options),
         Command::Firmware(options) => image::firmware(&options),
         Command::Kernel(options) => kernel::kernel(&options),

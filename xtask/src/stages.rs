@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::run::{Context, Outcome};
 use crate::suite::Pace;
-use crate::{deny, fuzz, house, suite};
+use crate::{deny, fuzz, house, suite, surface};
 use netvm_harness::cargo::{WORKSPACES, cargo, root, target};
 use netvm_harness::exec;
 
@@ -49,8 +49,8 @@ pub(crate) static STAGES: [Stage; 21] = [
     },
     Stage {
         name: "docs",
-        about: "documentation; a warning is an error",
-        minutes: 1,
+        about: "documentation (a warning is an error), the list of the public API, crates as they would be published",
+        minutes: 2,
         needs: &[],
         run: docs,
     },
@@ -224,7 +224,25 @@ fn docs(context: &mut Context<'_>) -> Result<Outcome> {
     // These documents are for developers: they show private items, and link to them.
     const FLAGS: &str = "-D warnings -A rustdoc::private-intra-doc-links";
     context.exec(command.env("RUSTDOCFLAGS", FLAGS))?;
-    passed("no warnings")
+    let mut changes = Vec::new();
+    for package in surface::LISTED {
+        changes.extend(surface::changes(package, &surface::list(package)?)?);
+    }
+    if !changes.is_empty() {
+        bail!(
+            "the public API has changed; `cargo xtask api --write` lists it anew:\n{}",
+            changes.join("\n")
+        );
+    }
+    let mut package = vec!["package", "--locked", "--allow-dirty"];
+    if !context.long {
+        package.push("--no-verify");
+    }
+    for name in surface::PUBLISHED {
+        package.extend(["--package", name]);
+    }
+    context.cargo(&package)?;
+    passed("no warnings, the public API is as listed, the crates can be packed")
 }
 
 fn no_std(context: &mut Context<'_>) -> Result<Outcome> {

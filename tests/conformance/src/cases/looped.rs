@@ -80,11 +80,11 @@ impl<'a> Loop<'a> {
 }
 
 fn send(side: &Side, rounds: u64) -> Outcome {
+    let mut at = Loop::new(side)?;
     let remote = side.import_peer("pages")?;
     let _shared = side.share("answers", PAGE)?;
     let local = side.alloc(PAGES * PAGE)?;
     let seen = side.notification(SEEN)?;
-    let mut at = Loop::new(side)?;
     for seed in 0..rounds {
         local.write_from(0, &pattern::bytes(seed, 0, (PAGES * PAGE) as usize))?;
         let mut writes = Vec::new();
@@ -108,10 +108,10 @@ fn send(side: &Side, rounds: u64) -> Outcome {
 }
 
 fn receive(side: &Side, rounds: u64) -> Outcome {
+    let mut at = Loop::new(side)?;
     let shared = side.share("pages", PAGES * PAGE)?;
     let remote = side.import_peer("answers")?;
     let handled = Arc::new(AtomicU32::new(0));
-    let mut at = Loop::new(side)?;
     let count = Arc::clone(&handled);
     side.notification(HANDLED)?.arm(move |_| {
         count.fetch_add(1, Ordering::Relaxed);
