@@ -8,7 +8,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 use netvm_harness::cargo::root;
 
 /// A crate of ours, and those of ours that its shipped code may use.
-const ARROWS: [(&str, &[&str]); 24] = [
+const ARROWS: [(&str, &[&str]); 25] = [
     ("netvm-abi", &[]),
     ("netvm-nic", &["netvm-abi"]),
     ("netvm-host", &["netvm-abi"]),
@@ -81,6 +81,7 @@ const ARROWS: [(&str, &[&str]); 24] = [
             "netvm-bench-wire",
         ],
     ),
+    ("netvm-guide", &["netvm", "netvm-process"]),
     // Counts the memory of a card from the types of the core.
     ("netvm-fw-common", &["netvm-abi", "netvm-nic"]),
     ("netvm-harness", &["netvm-abi", "netvm-fw-common"]),
