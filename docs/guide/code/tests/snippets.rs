@@ -249,6 +249,28 @@ fn tuned() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+/// The same memory at two ports: each has a worker of its own for the pages that are missing.
+#[test]
+fn two_ports_adopt_the_same_bytes() -> netvm::Result<()> {
+    let pair = Pair::new();
+    let second = Port::open(pair.there.node(), PortConfig::number(8))?;
+    let mut bytes = vec![0_u64; 512];
+    let start = NonNull::new(bytes.as_mut_ptr()).expect("not null").cast();
+    let mut exports = Vec::new();
+    for port in [&pair.there, &second] {
+        // SAFETY: the bytes outlive the regions, and are reached through them alone.
+        let region = unsafe { port.adopt(start, 4096) }?;
+        exports.push(port.export("same", &region, .., Access::everyone())?);
+    }
+    let import = |port: u16| pair.here.import(pair.target, port.into(), "same", PATIENCE);
+    import(7)?.write(8, b"one of them").post()?;
+    pair.here.flush_remote(pair.target)?;
+    let mut other = [0; 11];
+    import(8)?.read(8, &mut other).call()?;
+    assert_eq!(&other, b"one of them");
+    Ok(())
+}
+
 /// Memory of `alloc` as atomics: a program's own threads see what lands without a call of the library.
 #[test]
 fn views() -> netvm::Result<()> {

@@ -42,11 +42,10 @@ fn connect(server: &str) -> Result<Client, StoreError> {
 
 fn serve(choice: &str, file: &Path, mib: u64) -> Result<(), Box<dyn std::error::Error>> {
     let opened = open(choice)?;
-    let server = Server::start(&opened.node(), file, (mib << 20) / BUCKET_BYTES)?;
+    let _server = Server::start(&opened.node(), file, (mib << 20) / BUCKET_BYTES)?;
     println!("serving {} in {mib} MiB", file.display());
     // Clients need nothing of this thread.
     loop {
         std::thread::park();
-        server.sync()?;
     }
 }
