@@ -12,11 +12,12 @@
 //! | `cargo xtask rig` | [`mod@rig`] |
 //!
 //! The last four are in `tests/rig/harness`, which builds the machines and runs them.
-//! The rules that no compiler checks are in [`house`]; the licence and source policy in [`deny`].
+//! The rules that no compiler checks are in [`house`]; the licence and source policy in [`deny`]; the guide's book is built in [`guide`].
 
 mod bench;
 mod deny;
 mod fuzz;
+mod guide;
 mod house;
 mod run;
 mod setup;

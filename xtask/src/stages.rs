@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::run::{Context, Outcome};
 use crate::suite::Pace;
-use crate::{deny, fuzz, house, suite, surface};
+use crate::{deny, fuzz, guide, house, suite, surface};
 use netvm_harness::cargo::{WORKSPACES, cargo, root, target};
 use netvm_harness::exec;
 
@@ -35,7 +35,7 @@ pub(crate) static STAGES: [Stage; 21] = [
     },
     Stage {
         name: "house",
-        about: "file sizes, arrows between crates, no unsafe code in the cores",
+        about: "file sizes, arrows between crates, no unsafe code in the cores, links and anchors of every Markdown file",
         minutes: 1,
         needs: &[],
         run: house::check,
@@ -49,7 +49,7 @@ pub(crate) static STAGES: [Stage; 21] = [
     },
     Stage {
         name: "docs",
-        about: "documentation (a warning is an error), the list of the public API, crates as they would be published",
+        about: "documentation (a warning is an error), the list of the public API, crates as they would be published; with --long, the guide as a book",
         minutes: 2,
         needs: &[],
         run: docs,
@@ -242,7 +242,12 @@ fn docs(context: &mut Context<'_>) -> Result<Outcome> {
         package.extend(["--package", name]);
     }
     context.cargo(&package)?;
-    passed("no warnings, the public API is as listed, the crates can be packed")
+    let detail = "no warnings, the public API is as listed, the crates can be packed";
+    if !context.long {
+        return passed(detail);
+    }
+    let book = guide::build(context)?;
+    passed(&format!("{detail}; the guide is {}", book.display()))
 }
 
 fn no_std(context: &mut Context<'_>) -> Result<Outcome> {

@@ -1,12 +1,23 @@
-//! README's commands, as they are written there: for an ordinary user, with no capability and no memory that may be locked.
+//! The commands of README and of the guide, as they are written there: for an ordinary user, with no capability and no memory that may
+//! be locked.
 //!
 //! As root, they run in a network of their own, so that no port and no name is taken; else beside what the user runs.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const README: &str = include_str!("../../../README.md");
+/// README, and the pages of the guide.
+fn documents() -> Vec<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let guide = root.join("docs/guide/src");
+    let entries = std::fs::read_dir(&guide).expect("the guide");
+    let mut pages: Vec<PathBuf> = entries.map(|entry| entry.expect("a page").path()).collect();
+    pages.sort();
+    pages.insert(0, root.join("README.md"));
+    let read = |path: &PathBuf| std::fs::read_to_string(path).expect("a document");
+    pages.iter().map(read).collect()
+}
 
 /// Ends at the first command that fails.
 const RULES: &str = "set -eu\nexport PATH=\"$PWD:$PATH\" TMPDIR=\"$PWD/files\"\nmkdir files\n";
@@ -15,9 +26,9 @@ const RULES: &str = "set -eu\nexport PATH=\"$PWD:$PATH\" TMPDIR=\"$PWD/files\"\n
 const POWERLESS: &str = "prlimit --memlock=0:0 setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all \
                          --bounding-set=-all --no-new-privs";
 
-/// The commands of each block of shell that run `netvm`.
-fn blocks() -> Vec<Vec<String>> {
-    let blocks = README.split("```sh\n").skip(1);
+/// The commands of each block of shell that run `netvm`, or clean up behind it.
+fn blocks(document: &str) -> Vec<Vec<String>> {
+    let blocks = document.split("```sh\n").skip(1);
     let commands = blocks.map(|rest| {
         let (block, _) = rest.split_once("```").expect("a block ends");
         let lines = block.lines().map(|line| {
@@ -27,7 +38,8 @@ fn blocks() -> Vec<Vec<String>> {
                 .replace("cargo run --release --bin netvm --", "netvm")
                 .replace("10.0.0.1", "127.0.0.1")
         });
-        lines.filter(|line| line.starts_with("netvm ")).collect()
+        let ours = |line: &String| ["netvm ", "rm "].iter().any(|begin| line.starts_with(begin));
+        lines.filter(ours).collect()
     });
     commands.filter(|block: &Vec<_>| !block.is_empty()).collect()
 }
@@ -92,15 +104,21 @@ fn ordinary() -> Vec<String> {
 
 #[test]
 fn every_command_works_for_an_ordinary_user() {
-    let blocks = blocks();
-    let count: usize = blocks.iter().map(Vec::len).sum();
+    let documents = documents();
+    let of_readme = blocks(&documents[0]);
+    let count: usize = of_readme.iter().map(Vec::len).sum();
     assert!(
-        blocks.len() >= 5 && count >= 10,
-        "README has other commands: {blocks:?}"
+        of_readme.len() >= 5 && count >= 10,
+        "README has other commands: {of_readme:?}"
+    );
+    let blocks: Vec<_> = documents.iter().flat_map(|document| blocks(document)).collect();
+    assert!(
+        blocks.len() >= of_readme.len() + 6,
+        "the guide has other commands: {blocks:?}"
     );
     let folder = Folder::new();
     let mut runner = ordinary();
-    runner.extend(["timeout", "240", "bash", "-c"].map(str::to_owned));
+    runner.extend(["timeout", "400", "bash", "-c"].map(str::to_owned));
     let (program, words) = runner.split_first().expect("a program");
     let output = Command::new(program)
         .args(words)
