@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use netvm::sync::Lock;
 use netvm::{
-    Access, ChannelConfig, Error, Modes, NodeId, Port, PortConfig, Receiver, Region, RemoteSegment, Sender,
-    Status, Timeout,
+    Access, ChannelConfig, CompletionQueue, Error, Modes, NodeId, Port, PortConfig, Receiver, Region,
+    RegionSlice, RemoteSegment, Sender, Status, Timeout,
 };
 use netvm_process::SoftNode;
 use netvm_process::soft::ClusterKey;
+use rustix::event::{PollFd, PollFlags};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -246,6 +247,78 @@ fn tuned() -> Result<(), Box<dyn std::error::Error>> {
         .start()?;
     let port = Port::open(&node.node(), PortConfig::default().spins(2_000))?;
     assert_eq!(port.node().id(), node.number());
+    Ok(())
+}
+
+#[test]
+fn a_completion_queue() -> netvm::Result<()> {
+    let pair = Pair::new();
+    let memory = pair.there.alloc(16 * 4096)?;
+    let _export = pair.there.export("pages", &memory, .., Access::everyone())?;
+    let port = &pair.here;
+    let remote = port.import(pair.target, 7.into(), "pages", PATIENCE)?;
+    let local = port.alloc(16 * 4096)?;
+    let mut seen = Vec::new();
+
+    let mut queue = CompletionQueue::new(port);
+    for page in 0..16 {
+        let at = page * 4096;
+        queue.add(remote.read(at, local.slice(at..at + 4096)?).begin()?, page)?;
+    }
+    while let Some(ended) = queue.next_for(PATIENCE)? {
+        ended.result?;
+        seen.push(ended.context);
+    }
+
+    seen.sort_unstable();
+    assert_eq!(seen, (0..16).collect::<Vec<_>>());
+    Ok(())
+}
+
+/// A write, in a loop that polls.
+fn looped(port: &Port, remote: &RemoteSegment) -> netvm::Result<()> {
+    let mut events = port.events()?;
+    remote.write(0, b"hello").try_post()?;
+    let mut landed = port.begin_flush_remote(remote.node())?;
+    loop {
+        events.turn()?; // calls handlers, wakes futures
+        events.arm()?; // the next end of an operation makes it readable
+        if let Some(end) = landed.end() {
+            return end;
+        }
+        let mut ready = [PollFd::new(&events, PollFlags::IN)];
+        rustix::event::poll(&mut ready, None).expect("poll"); // with your other descriptors
+    }
+}
+
+async fn copy(
+    port: &Port,
+    from: &RemoteSegment,
+    to: &RemoteSegment,
+    page: &RegionSlice,
+) -> netvm::Result<()> {
+    from.read(0, page).begin()?.await?;
+    while let Err(Error::NoRoom { lacks }) = to.write(0, page).try_post() {
+        port.room(lacks).await?;
+    }
+    port.begin_flush_remote(to.node())?.await
+}
+
+#[test]
+fn without_blocking() -> netvm::Result<()> {
+    let pair = Pair::new();
+    let (memory, _export, remote) = pair.page();
+    looped(&pair.here, &remote)?;
+    let second = pair.there.alloc(4096)?;
+    let _other = pair.there.export("other", &second, .., Access::everyone())?;
+    let to = pair.here.import(pair.target, 7.into(), "other", PATIENCE)?;
+    let page = pair.here.alloc(4096)?.whole();
+    pair.here
+        .block_on_for(copy(&pair.here, &remote, &to, &page), PATIENCE)??;
+    let mut texts = [[0; 5]; 2];
+    memory.read_into(0, &mut texts[0])?;
+    second.read_into(0, &mut texts[1])?;
+    assert_eq!(texts, [*b"hello"; 2]);
     Ok(())
 }
 
