@@ -1,6 +1,7 @@
 //! The store of the tutorial as a program: `kv serve`, `kv put`, `kv get`, `kv remove`.
 
 use std::path::Path;
+use std::process::ExitCode;
 
 use netvm_guide::store::{BUCKET_BYTES, Client, Server, StoreError};
 use netvm_process::{SoftNode, open};
@@ -10,7 +11,17 @@ const USAGE: &str = "usage: kv serve NODE FILE MIB    NODE: soft:NAME, or soft:/
        kv get SERVER KEY
        kv remove SERVER KEY";
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
