@@ -31,6 +31,7 @@ const ARROWS: [(&str, &[&str]); 25] = [
             "netvm-host-platform",
         ],
     ),
+    ("netvm-c", &["netvm", "netvm-process"]),
     ("netvm-conformance", &["netvm"]),
     (
         "netvm-emulator",
