@@ -6,6 +6,7 @@
 //! | `cargo xtask test` | [`stages`] lists what it runs, [`run`] runs it, the test programs are in [`suite`], [`netvm_harness::report`] shows it |
 //! | `cargo xtask api` | [`surface`] |
 //! | `cargo xtask bench` | [`mod@bench`] |
+//! | `cargo xtask c-library` | [`c_library`] |
 //! | `cargo xtask firmware` | [`image`] |
 //! | `cargo xtask kernel` | [`mod@kernel`] |
 //! | `cargo xtask module` | [`mod@module`] |
@@ -15,6 +16,8 @@
 //! The rules that no compiler checks are in [`house`]; the licence and source policy in [`deny`]; the guide's book is built in [`guide`].
 
 mod bench;
+mod c_library;
+mod c_programs;
 mod deny;
 mod fuzz;
 mod guide;
@@ -54,6 +57,8 @@ enum Command {
     Api(surface::Options),
     /// Run a benchmark of the `benches` package, for instance `cargo xtask bench path`.
     Bench(bench::Options),
+    /// Build the library for C: `libnetvm.so`, `libnetvm.a`, header, manual pages and what pkg-config asks for.
+    CLibrary(c_library::Options),
     /// Build the firmware image and print its size, and the memory that a card takes.
     Firmware(image::Options),
     /// Build the Linux that the rig's hosts run, if the cache has it not.
@@ -71,6 +76,7 @@ fn main() -> ExitCode {
         Command::Test(options) => run::run(&options),
         Command::Api(options) => surface::api(&options),
         Command::Bench(options) => bench::bench(&options),
+        Command::CLibrary(options) => c_library::c_library(&options),
         Command::Firmware(options) => image::firmware(&options),
         Command::Kernel(options) => kernel::kernel(&options),
         Command::Module(options) => module::module(&options),

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::run::{Context, Outcome};
 use crate::suite::Pace;
-use crate::{deny, fuzz, guide, house, suite, surface};
+use crate::{c_programs, deny, fuzz, guide, house, suite, surface};
 use netvm_harness::cargo::{WORKSPACES, cargo, root, target};
 use netvm_harness::exec;
 
@@ -25,7 +25,7 @@ pub(crate) struct Stage {
 }
 
 /// All stages.
-pub(crate) static STAGES: [Stage; 21] = [
+pub(crate) static STAGES: [Stage; 22] = [
     Stage {
         name: "format",
         about: "every file is as rustfmt writes it",
@@ -74,6 +74,13 @@ pub(crate) static STAGES: [Stage; 21] = [
         minutes: 4,
         needs: &[],
         run: program,
+    },
+    Stage {
+        name: "c",
+        about: "the library for C: its header, symbols and manual pages, its tests and examples in C, also under valgrind and ASan",
+        minutes: 6,
+        needs: &[],
+        run: c_programs::stage,
     },
     Stage {
         name: "budgets",
@@ -288,7 +295,10 @@ fn unit(context: &mut Context<'_>) -> Result<Outcome> {
 fn program(context: &mut Context<'_>) -> Result<Outcome> {
     context.cargo(&["build", "--release", "--locked", "--bin", "netvm"])?;
     let mut examples: Vec<_> = std::fs::read_dir(root().join("examples"))?
-        .filter_map(|entry| Some(entry.ok()?.path().file_stem()?.to_str()?.to_owned()))
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        // Those in C are the stage `c`'s.
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
         .collect();
     examples.sort();
     for example in &examples {

@@ -1,0 +1,709 @@
+/* NetVM for C and C++: remote memory without pinning. Made from the library's source; netvm(7) explains the concepts.
+ *
+ * Every call but those that return a text answers 0 or a negative errno. netvm_error_message() and its like say more about the last
+ * error of the calling thread.
+ *
+ * Handles are made by the calls with open, start, alloc, adopt, import, join, create or begin in their names, and ended by the close call of
+ * their kind. A handle that was closed, is NULL, of another kind, or of the parent of a fork, is refused with -EBADF (NULL: -EINVAL).
+ * All calls may be made from all threads; where a handle serves one thread at a time, another one gets -EBUSY.
+ *
+ * A place for a result may be NULL only where the call says so, and is filled only by a call that answers 0. A structure begins with its
+ * size, which the program sets to sizeof of it; everything else that it does not set is to be 0. Bytes that a call is given must not change
+ * during the call. Time-outs are in nanoseconds: 0 is not to wait (-EAGAIN), NETVM_FOREVER never to give up (else -ETIMEDOUT). */
+
+
+#ifndef NETVM_NETVM_H
+#define NETVM_NETVM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// Any node, or any port, in a [`netvm_admission`](access::netvm_admission).
+#define NETVM_ANY 4294967295
+
+// A time-out that never ends.
+#define NETVM_FOREVER -1
+
+// The memory may be read.
+#define NETVM_READ 1
+
+// It may be written.
+#define NETVM_WRITE 2
+
+// Its words may be changed by atomics.
+#define NETVM_ATOMIC 4
+
+// The exporting port may be notified.
+#define NETVM_NOTIFY 8
+
+// The shared queue in it may be appended to.
+#define NETVM_APPEND 16
+
+// Adds the operand, wrapping.
+#define NETVM_FETCH_ADD 1
+
+// Subtracts the operand, wrapping.
+#define NETVM_FETCH_SUB 2
+
+// Stores the operand.
+#define NETVM_SWAP 3
+
+// Stores the operand if the word is what is compared with.
+#define NETVM_COMPARE_SWAP 4
+
+// Stores 1 if the word is 0. The operand counts for nothing.
+#define NETVM_TEST_AND_SET 5
+
+// The other card has received it, and needs nothing of this node any more.
+#define NETVM_RECEIVED 1
+
+// It has landed in the memory there.
+#define NETVM_LANDED 2
+
+// It is done.
+#define NETVM_STATUS_OK 0
+
+// The descriptor or message makes no sense.
+#define NETVM_STATUS_MALFORMED 1
+
+// The operation is not offered by this firmware.
+#define NETVM_STATUS_UNSUPPORTED 2
+
+// No such node, or the node table does not know it.
+#define NETVM_STATUS_NO_SUCH_NODE 3
+
+// The port is not open, or has been closed since.
+#define NETVM_STATUS_NO_SUCH_PORT 4
+
+// The capability is unknown, revoked, of another holder, or its secret is wrong.
+#define NETVM_STATUS_CAPABILITY_REFUSED 5
+
+// Outside of the range that the capability names.
+#define NETVM_STATUS_OUT_OF_RANGE 6
+
+// The capability does not allow this kind of access.
+#define NETVM_STATUS_MODE_REFUSED 7
+
+// The capability's time is over.
+#define NETVM_STATUS_EXPIRED 8
+
+// The destination or source page is not mapped in the process.
+#define NETVM_STATUS_UNMAPPED 9
+
+// The process may only read the page.
+#define NETVM_STATUS_READ_ONLY 10
+
+// The host has no memory to page in with.
+#define NETVM_STATUS_NO_MEMORY 11
+
+// Past the end of the mapped file, or an IO error while paging in.
+#define NETVM_STATUS_BUS_ERROR 12
+
+// The one-shot part of the receiver's notification queue is full.
+#define NETVM_STATUS_QUEUE_FULL 13
+
+// The link to the node has failed; its fate is unknown.
+#define NETVM_STATUS_LINK_LOST 14
+
+// The message belongs to an earlier life of a node.
+#define NETVM_STATUS_STALE_INCARNATION 15
+
+// The local address is not registered, or crosses a page.
+#define NETVM_STATUS_LOCAL_ADDRESS 16
+
+// No export of that name.
+#define NETVM_STATUS_NO_SUCH_EXPORT 17
+
+// The allow-list of the export does not name the caller, or not with these modes.
+#define NETVM_STATUS_NOT_ALLOWED 18
+
+// A table is full.
+#define NETVM_STATUS_TABLE_FULL 19
+
+// It took longer than it may: an answer did not come, or a page of the target or of the source.
+#define NETVM_STATUS_TIMED_OUT 20
+
+// The card is gone or does not answer.
+#define NETVM_STATUS_CARD_GONE 21
+
+// The two sides speak different versions, or have different page sizes.
+#define NETVM_STATUS_VERSION_MISMATCH 22
+
+// The operation was cut off by a revocation or an unexport.
+#define NETVM_STATUS_REVOKED 23
+
+// Not carried out: it asked for order, and an earlier operation of its stream has failed.
+#define NETVM_STATUS_HELD_BACK 24
+
+// Not carried out: the shared queue has no free place. For its stream the append has not failed.
+#define NETVM_STATUS_NO_PLACE 25
+
+// `number` counts, also if it is 0.
+#define NETVM_NODE_NUMBER 1
+
+// UDP may be bound to an address that other machines reach, though there is no key and nothing is encrypted.
+#define NETVM_NODE_INSECURE 2
+
+// Return only when this and all earlier writes (or reads) of the port are done at this node: their memory may be used again.
+#define NETVM_FENCED 1
+
+// Act only after everything earlier from this port to that node has landed.
+#define NETVM_ORDERED 2
+
+// Act, and notify, even if an earlier operation to that node has failed.
+#define NETVM_REGARDLESS 4
+
+// Do not wait for room: -EAGAIN if there is none.
+#define NETVM_NOWAIT 8
+
+// Memory of a port that others may use.
+typedef struct netvm_export netvm_export;
+
+// A node of the network, which this process works on.
+typedef struct netvm_node netvm_node;
+
+// An operation under way, with a word of the program.
+typedef struct netvm_pending netvm_pending;
+
+// An endpoint on a node: it owns regions, exports and imports, posts operations and receives notifications.
+typedef struct netvm_port netvm_port;
+
+// Memory that the card can reach. No page of it is pinned.
+typedef struct netvm_region netvm_region;
+
+// Memory of another port, which this port may use.
+typedef struct netvm_remote netvm_remote;
+
+// A line of an access list: a node or a port, and what it may do.
+typedef struct netvm_admission {
+  // The node.
+  uint32_t node;
+  // Its port, or NETVM_ANY.
+  uint32_t port;
+  // What it may do: NETVM_READ, NETVM_WRITE, NETVM_ATOMIC, NETVM_APPEND.
+  uint32_t modes;
+} netvm_admission;
+
+// What each importer of an export may do. All zeroes: nothing.
+typedef struct netvm_access {
+  // `sizeof(struct netvm_access)`.
+  size_t size;
+  // What every port may do.
+  uint32_t modes;
+  // The first notification that a port which may import may also signal; 0: none.
+  uint32_t notify_first;
+  // The last one.
+  uint32_t notify_last;
+  // How many lines there are, at most 16.
+  uint32_t count;
+  // What single nodes and ports may do beside that. NULL if there are no lines.
+  const struct netvm_admission *admissions;
+} netvm_access;
+
+// What an import is.
+typedef struct netvm_remote_info {
+  // `sizeof(struct netvm_remote_info)`.
+  size_t size;
+  // Its length in bytes.
+  uint64_t len;
+  // Its first address at the exporter.
+  uint64_t address;
+  // What the exporter allows.
+  uint32_t modes;
+  // The exporting node.
+  uint16_t node;
+  // The exporting port.
+  uint16_t port;
+} netvm_remote_info;
+
+// An operation that failed.
+typedef struct netvm_failure {
+  // `sizeof(struct netvm_failure)`.
+  size_t size;
+  // The operation's number, as the call that posted it has told.
+  uint32_t op;
+  // Why: NETVM_STATUS_...
+  uint32_t status;
+  // The node that it went to.
+  uint16_t node;
+  // The port there.
+  uint16_t port;
+  // How many more operations to the same node are known to have failed.
+  uint32_t others;
+  // The address, there or here, at which it failed.
+  uint64_t address;
+} netvm_failure;
+
+// What a software card is to be like. What is 0 or NULL is left to the library.
+typedef struct netvm_node_options {
+  // `sizeof(struct netvm_node_options)`.
+  size_t size;
+  // NETVM_NODE_...
+  uint32_t flags;
+  // The node's number, with NETVM_NODE_NUMBER.
+  uint16_t number;
+  // Node numbers are below this.
+  uint16_t nodes;
+  // A name that others on this machine find the node by.
+  const char *name;
+  // An address for links by UDP, such as "127.0.0.1:4800"; port 0: any.
+  const char *udp;
+  // A file with the key that encrypts UDP; `netvm key new` makes one.
+  const char *key_file;
+  // Ports of the node.
+  uint16_t ports;
+  // Messages that may be under way to a node at once.
+  uint16_t window;
+  // With how many nodes messages may be under way at once.
+  uint16_t windows;
+  // Not used; 0.
+  uint16_t reserved;
+  // Largest payload of a message in bytes.
+  uint32_t payload;
+  // Milliseconds of silence after which a peer is lost.
+  uint32_t peer_timeout_ms;
+  // Milliseconds that a page may take to come.
+  uint32_t page_timeout_ms;
+  // Not used; 0.
+  uint32_t reserved2;
+} netvm_node_options;
+
+// How to open a port. What is 0 is left to the library.
+typedef struct netvm_port_options {
+  // `sizeof(struct netvm_port_options)`.
+  size_t size;
+  // The port's number, which others name to import from it; 0: any free one.
+  uint16_t port;
+  // Not used; 0.
+  uint16_t reserved;
+  // How often a wait looks before it blocks.
+  uint32_t spins;
+  // Bytes of the region through which bytes pass that the card cannot reach where they are.
+  uint64_t staging_bytes;
+  // One-shot notifications that are taken out of the card's queue ahead of the program.
+  uint64_t one_shot_backlog;
+} netvm_port_options;
+
+// What a port has done since it was opened.
+typedef struct netvm_port_stats {
+  // `sizeof(struct netvm_port_stats)`.
+  size_t size;
+  // Write calls posted.
+  uint64_t writes;
+  // Messages that they were cut into.
+  uint64_t write_messages;
+  // Read calls posted.
+  uint64_t reads;
+  // Messages that they were cut into.
+  uint64_t read_messages;
+  // Waits posted for what has landed.
+  uint64_t remote_flushes;
+  // Waits posted for what the other card has received.
+  uint64_t received_flushes;
+  // Atomics posted.
+  uint64_t atomics;
+  // Bytes that travelled inside of descriptors.
+  uint64_t inline_bytes;
+  // Bytes transferred straight from or to a region.
+  uint64_t zero_copy_bytes;
+  // Bytes copied through the port's own region.
+  uint64_t staged_bytes;
+  // How often a call found no room and waited.
+  uint64_t queue_full;
+  // Operations reported as failed.
+  uint64_t failures;
+  // Signals acknowledged.
+  uint64_t acknowledged;
+  // Times a caller blocked instead of spinning.
+  uint64_t blocked;
+} netvm_port_stats;
+
+// A part of a transfer: a range of a region, or bytes of the program.
+typedef struct netvm_part {
+  // A region of the same port; NULL: bytes of the program.
+  struct netvm_region *region;
+  // Where the part begins in the region.
+  uint64_t offset;
+  // Bytes of the program, where there is no region.
+  void *data;
+  // How many bytes.
+  size_t len;
+} netvm_part;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Gives a name to a range of a region, so that others can import it. `len` 0 means to the end of the region. `access` NULL: every
+// port may read, write and do atomics.
+int netvm_export_open(struct netvm_port *port,
+                      const char *name,
+                      struct netvm_region *region,
+                      uint64_t offset,
+                      uint64_t len,
+                      const struct netvm_access *access,
+                      struct netvm_export **export_);
+
+// Ends an export. When this returns no remote operation that it allowed touches the memory any more.
+int netvm_export_close(struct netvm_export *export_);
+
+// The export that holds this address of the process, and the offset in it. The handle is another one of the same export, to be closed
+// by netvm_export_release(). -ENOENT if there is none.
+int netvm_export_find(struct netvm_port *port,
+                      uint64_t address,
+                      struct netvm_export **export_,
+                      uint64_t *offset);
+
+// Lets go of a handle. The export ends with the last handle of it.
+int netvm_export_release(struct netvm_export *export_);
+
+// Binds to a name that a port exports. `modes`: the most that is asked for, or 0 for all that is granted. Waits until the name is there;
+// with a time-out of 0 it asks once, which is a round trip. The error is that of the last attempt: -ENOENT if there is no such name.
+int netvm_import(struct netvm_port *port,
+                 uint16_t node,
+                 uint16_t exporter,
+                 const char *name,
+                 uint32_t modes,
+                 int64_t timeout_ns,
+                 struct netvm_remote **remote);
+
+// What an import is.
+int netvm_remote_get_info(struct netvm_remote *remote, struct netvm_remote_info *info);
+
+// The import that holds this address of another port, and the offset in it. The handle is another one of the same import. -ENOENT if
+// there is none.
+int netvm_remote_find(struct netvm_port *port,
+                      uint16_t node,
+                      uint16_t exporter,
+                      uint64_t address,
+                      struct netvm_remote **remote,
+                      uint64_t *offset);
+
+// Lets go of an import. With its last handle it ends, once everything that was written to that node has landed or failed.
+int netvm_remote_close(struct netvm_remote *remote);
+
+// Changes an aligned 32-bit word by NETVM_FETCH_ADD and the like, and waits for the answer: one round trip. `old` gets what was there; it
+// may be NULL. Flags: NETVM_ORDERED, NETVM_REGARDLESS.
+int netvm_atomic32(struct netvm_remote *remote,
+                   uint64_t offset,
+                   uint32_t what,
+                   uint32_t operand,
+                   uint32_t compare,
+                   uint32_t flags,
+                   uint32_t *old);
+
+// The same for an aligned 64-bit word.
+int netvm_atomic64(struct netvm_remote *remote,
+                   uint64_t offset,
+                   uint32_t what,
+                   uint64_t operand,
+                   uint64_t compare,
+                   uint32_t flags,
+                   uint64_t *old);
+
+// Begins an atomic on an aligned 32-bit word and never waits: -EAGAIN if there is no room. netvm_pending_value() gives the answer.
+int netvm_begin_atomic32(struct netvm_remote *remote,
+                         uint64_t offset,
+                         uint32_t what,
+                         uint32_t operand,
+                         uint32_t compare,
+                         uint32_t flags,
+                         void *context,
+                         struct netvm_pending **pending);
+
+// The same for an aligned 64-bit word.
+int netvm_begin_atomic64(struct netvm_remote *remote,
+                         uint64_t offset,
+                         uint32_t what,
+                         uint64_t operand,
+                         uint64_t compare,
+                         uint32_t flags,
+                         void *context,
+                         struct netvm_pending **pending);
+
+// Returns when every earlier write of the port has left this node: what they were made from may change.
+int netvm_flush_writes(struct netvm_port *port);
+
+// Returns when every earlier read of the port has ended: its bytes are there.
+int netvm_flush_reads(struct netvm_port *port);
+
+// Returns when every earlier operation to a node has come so far: NETVM_RECEIVED or NETVM_LANDED. If one of them has failed, it says
+// which (netvm_error_failure()). After -EAGAIN or -ETIMEDOUT they are still under way.
+int netvm_flush(struct netvm_port *port,
+                uint16_t node,
+                uint32_t level,
+                int64_t timeout_ns);
+
+// Begins the same and never waits: -EAGAIN if there is no room. It is for what was posted before.
+int netvm_begin_flush(struct netvm_port *port,
+                      uint16_t node,
+                      uint32_t level,
+                      void *context,
+                      struct netvm_pending **pending);
+
+// After a call of this thread that has answered -EAGAIN: waits until the port may have room for it. Another thread may take that first.
+int netvm_wait_room(struct netvm_port *port,
+                    int64_t timeout_ns);
+
+// The last error of this thread in words, which say what to do about it. Never NULL; valid until the thread's next error.
+const char *netvm_error_message(void);
+
+// The status of a card or a driver behind the last error of this thread: NETVM_STATUS_..., or 0 where there is none.
+uint32_t netvm_error_status(void);
+
+// The operation that failed, if the last error of this thread is that: it may be one that was posted earlier. -ENODATA if
+// not.
+int netvm_error_failure(struct netvm_failure *failure);
+
+// A status in words, into `text`, which has room for `size` bytes; 128 are enough. -EINVAL if there is no such status.
+int netvm_status_text(uint32_t status,
+                      char *text,
+                      size_t size);
+
+// The version of the library, such as "0.1.0".
+const char *netvm_version(void);
+
+// Makes a region of `len` zeroed bytes.
+int netvm_region_alloc(struct netvm_port *port, uint64_t len, struct netvm_region **region);
+
+// Makes a region of memory that the process already has: heap, stack or a file mapping. It must stay mapped until the region and
+// everything that uses it is closed. Others may change it at any time.
+int netvm_region_adopt(struct netvm_port *port,
+                       void *start,
+                       uint64_t len,
+                       struct netvm_region **region);
+
+// Where the program sees the region: the address of its first byte, valid until the region is closed. Remote nodes may change
+// what is there at any time. -EOPNOTSUPP where the process does not see it.
+int netvm_region_data(struct netvm_region *region,
+                      void **data);
+
+// Its length in bytes, as it was asked for.
+int netvm_region_len(struct netvm_region *region, uint64_t *len);
+
+// Copies bytes out of a region.
+int netvm_region_read(struct netvm_region *region, uint64_t offset, void *into, size_t len);
+
+// Copies bytes into a region. An aligned 1, 2, 4 or 8 bytes is a single store.
+int netvm_region_write(struct netvm_region *region, uint64_t offset, const void *from, size_t len);
+
+// Loads an aligned 32-bit word, with acquire order.
+int netvm_region_load32(struct netvm_region *region, uint64_t offset, uint32_t *value);
+
+// Loads an aligned 64-bit word, with acquire order.
+int netvm_region_load64(struct netvm_region *region, uint64_t offset, uint64_t *value);
+
+// Stores an aligned 32-bit word, with release order.
+int netvm_region_store32(struct netvm_region *region, uint64_t offset, uint32_t value);
+
+// Stores an aligned 64-bit word, with release order.
+int netvm_region_store64(struct netvm_region *region, uint64_t offset, uint64_t value);
+
+// Stores `value` in an aligned 32-bit word if that is `expected`; `old` gets what was there and may be NULL. Atomic among the
+// programs of this node; words that several nodes compete for are changed by netvm_atomic32() alone.
+int netvm_region_compare_swap32(struct netvm_region *region,
+                                uint64_t offset,
+                                uint32_t expected,
+                                uint32_t value,
+                                uint32_t *old);
+
+// The same for an aligned 64-bit word.
+int netvm_region_compare_swap64(struct netvm_region *region,
+                                uint64_t offset,
+                                uint64_t expected,
+                                uint64_t value,
+                                uint64_t *old);
+
+// Lets go of a region. Its memory is given back when nothing uses it any more: no export, and no transfer under way.
+int netvm_region_close(struct netvm_region *region);
+
+// Opens a node by its choice: "auto", "soft", "soft:NAME" for one that others find, "soft://ADDRESS:PORT" for one with UDP,
+// "soft://ADDRESS:PORT?key-file=FILE", "device:0" for the kernel's card. NULL is "auto": what the variable NETVM_NODE says, or the
+// kernel's card if there is one, or the software card.
+int netvm_node_open(const char *choice,
+                    struct netvm_node **node);
+
+// Starts a software card, and so makes this process a node. `options` may be NULL.
+int netvm_node_start(const struct netvm_node_options *options, struct netvm_node **node);
+
+// Links a software card to another one: of this machine by its name or by "#" and its number, or anywhere by the address of its
+// UDP, such as "udp://10.0.0.7:4800". `peer` gets the other node's number; it may be NULL.
+int netvm_node_connect(struct netvm_node *node,
+                       const char *name,
+                       int64_t timeout_ns,
+                       uint16_t *peer);
+
+// The node's number.
+int netvm_node_id(struct netvm_node *node, uint16_t *id);
+
+// Whether the link of a software card to a node is up.
+int netvm_node_is_up(struct netvm_node *node, uint16_t peer, bool *up);
+
+// The address that the UDP of a software card is bound to, into `address`, which has room for `size` bytes; 64 are enough. -ENOENT
+// if it has no UDP.
+int netvm_node_udp_address(struct netvm_node *node,
+                           char *address,
+                           size_t size);
+
+// Lets go of a node. It goes on until everything that was made from it is closed.
+int netvm_node_close(struct netvm_node *node);
+
+// Waits until a signal of an event-count notification (1 to 895) is pending. `pending` gets how many are; it may be NULL.
+int netvm_notification_wait(struct netvm_port *port,
+                            uint32_t number,
+                            int64_t timeout_ns,
+                            uint32_t *pending);
+
+// How many signals are pending.
+int netvm_notification_pending(struct netvm_port *port, uint32_t number, uint32_t *pending);
+
+// Acknowledges one signal: it has been handled. -ENOMSG if none is pending.
+int netvm_notification_ack(struct netvm_port *port, uint32_t number);
+
+// Waits for the next number of the port's notification queue: one-shot notifications (from 1024 up) in the order in which they were sent,
+// and event-count ones that have pending signals.
+int netvm_notification_next(struct netvm_port *port,
+                            int64_t timeout_ns,
+                            uint32_t *number);
+
+// Waits for the end of an operation; how that was is what the call returns. -EAGAIN (for a time-out of 0) or -ETIMEDOUT: it is still under
+// way. An operation that has ended answers the same again.
+int netvm_pending_wait(struct netvm_pending *pending,
+                       int64_t timeout_ns);
+
+// The answer of an atomic that has ended well: the old value of its word. -EAGAIN while it is under way, -ENODATA of another operation.
+int netvm_pending_value(struct netvm_pending *pending,
+                        uint64_t *value);
+
+// The word that the program gave with the operation.
+int netvm_pending_context(struct netvm_pending *pending, void **context);
+
+// The operation's number, by which struct netvm_failure names it.
+int netvm_pending_op(struct netvm_pending *pending, uint32_t *op);
+
+// Lets go of an operation. That takes nothing back: it goes on, and if it fails, the next call to the same node says so.
+int netvm_pending_close(struct netvm_pending *pending);
+
+// Opens a port on a node. `options` may be NULL.
+int netvm_port_open(struct netvm_node *node,
+                    const struct netvm_port_options *options,
+                    struct netvm_port **port);
+
+// The port's number.
+int netvm_port_id(struct netvm_port *port, uint16_t *id);
+
+// The number of the port's node.
+int netvm_port_node(struct netvm_port *port, uint16_t *node);
+
+// Nanoseconds on the clock that the port's time-outs go by.
+int netvm_port_now(struct netvm_port *port, uint64_t *nanoseconds);
+
+// What the port has done so far.
+int netvm_port_get_stats(struct netvm_port *port, struct netvm_port_stats *stats);
+
+// Closes a port, at any time and in any order with what was made from it: its exports end, remote operations are refused, and calls
+// with what is left answer -ESHUTDOWN. Calls under way in other threads that wait for a notification or a message end; a port that is
+// in another call closes when that returns.
+int netvm_port_close(struct netvm_port *port);
+
+// Writes `len` bytes of the program to `offset` on. They are copied before the call returns. `notification`: what to signal when they,
+// and all that was written before, have landed; 0 for nothing. `op` gets the number by which a later failure is told; it may be NULL.
+int netvm_write(struct netvm_remote *remote,
+                uint64_t offset,
+                const void *from,
+                size_t len,
+                uint32_t flags,
+                uint32_t notification,
+                uint32_t *op);
+
+// The same from a region of the port: transferred from where it is. It must not change before the write is done at this node, which
+// NETVM_FENCED or netvm_flush_writes() tells.
+int netvm_write_region(struct netvm_remote *remote,
+                       uint64_t offset,
+                       struct netvm_region *region,
+                       uint64_t region_offset,
+                       size_t len,
+                       uint32_t flags,
+                       uint32_t notification,
+                       uint32_t *op);
+
+// Signals a notification and writes nothing.
+int netvm_notify(struct netvm_remote *remote, uint32_t notification, uint32_t flags, uint32_t *op);
+
+// Writes parts one behind the other to `offset` on. The notification comes with the last one. `posted` gets how many parts were posted,
+// also if the call fails; it may be NULL, as may `op`, which gets the number of the last one.
+int netvm_write_vector(struct netvm_remote *remote,
+                       uint64_t offset,
+                       const struct netvm_part *vector,
+                       size_t count,
+                       uint32_t flags,
+                       uint32_t notification,
+                       size_t *posted,
+                       uint32_t *op);
+
+// Reads `len` bytes from `offset` on into memory of the program, and waits for them. After an error they are undefined. The only flag is
+// NETVM_ORDERED.
+int netvm_read(struct netvm_remote *remote,
+               uint64_t offset,
+               void *into,
+               size_t len,
+               uint32_t flags);
+
+// Reads into a region of the port, and does not wait: the bytes are there when NETVM_FENCED or netvm_flush_reads() says so.
+int netvm_read_region(struct netvm_remote *remote,
+                      uint64_t offset,
+                      struct netvm_region *region,
+                      uint64_t region_offset,
+                      size_t len,
+                      uint32_t flags,
+                      uint32_t *op);
+
+// Reads from `offset` on into parts, one after the other. A part of the program is waited for; a region's is not, but with NETVM_FENCED.
+// NETVM_NOWAIT goes with regions alone. `posted` and `op` as for netvm_write_vector().
+int netvm_read_vector(struct netvm_remote *remote,
+                      uint64_t offset,
+                      const struct netvm_part *vector,
+                      size_t count,
+                      uint32_t flags,
+                      size_t *posted,
+                      uint32_t *op);
+
+// Begins a write of bytes of the program, which are copied before the call returns, and never waits: -EAGAIN if there is no room. The
+// pending operation ends when the write is done at this node.
+int netvm_begin_write(struct netvm_remote *remote,
+                      uint64_t offset,
+                      const void *from,
+                      size_t len,
+                      uint32_t flags,
+                      uint32_t notification,
+                      void *context,
+                      struct netvm_pending **pending);
+
+// The same from a region of the port, which must not change before the operation has ended.
+int netvm_begin_write_region(struct netvm_remote *remote,
+                             uint64_t offset,
+                             struct netvm_region *region,
+                             uint64_t region_offset,
+                             size_t len,
+                             uint32_t flags,
+                             uint32_t notification,
+                             void *context,
+                             struct netvm_pending **pending);
+
+// Begins a read into a region of the port, and never waits: -EAGAIN if there is no room. The pending operation ends when the bytes are
+// there. The only flag is NETVM_ORDERED.
+int netvm_begin_read_region(struct netvm_remote *remote,
+                            uint64_t offset,
+                            struct netvm_region *region,
+                            uint64_t region_offset,
+                            size_t len,
+                            uint32_t flags,
+                            void *context,
+                            struct netvm_pending **pending);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* NETVM_NETVM_H */
