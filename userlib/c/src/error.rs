@@ -30,7 +30,7 @@ pub struct netvm_failure {
 
 // SAFETY: integers.
 unsafe impl Led for netvm_failure {
-    const FIRST: usize = 40;
+    const FIRST: usize = 32;
     const ZERO: Self = Self {
         size: 0,
         op: 0,
@@ -41,6 +41,8 @@ unsafe impl Led for netvm_failure {
         address: 0,
     };
 }
+
+const _: () = assert!(size_of::<netvm_failure>() == netvm_failure::FIRST);
 
 /// The last error of this thread in words, which say what to do about it. Never NULL; valid until the thread's next error.
 #[unsafe(no_mangle)]

@@ -37,6 +37,12 @@
         }                                                                                           \
     } while (0)
 
+/* Whether a tool watches the program that does not understand a fault which is answered, or a fork of threads. */
+static inline int watched(void)
+{
+    return getenv("NETVM_C_WATCHED") != NULL;
+}
+
 /* A line between the two processes: a byte says that something is ready. */
 struct line {
     int to, from;

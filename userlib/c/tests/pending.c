@@ -1,0 +1,144 @@
+/* Two processes: operations under way with the program's word, atomics, room. */
+#include "check.h"
+
+enum { WORDS = 512, THREADS = 1 };
+
+static void server(struct line line)
+{
+    netvm_node *node;
+    netvm_port *port = serve(&node);
+    netvm_region *region;
+    netvm_export *words;
+    uint64_t value;
+    uint32_t small, old32;
+    uint64_t old64;
+
+    OK(netvm_region_alloc(port, 1 << 20, &region));
+    OK(netvm_region_store64(region, 0, 40));
+    OK(netvm_region_store32(region, 8, 7));
+    OK(netvm_region_compare_swap32(region, 8, 7, 8, &old32));
+    CHECK(old32 == 7);
+    OK(netvm_region_compare_swap64(region, 0, 1, 2, &old64));
+    CHECK(old64 == 40);
+    OK(netvm_export_open(port, "words", region, 0, 1 << 20, NULL, &words));
+    say(line);
+    hear(line);
+    OK(netvm_region_load64(region, 0, &value));
+    CHECK(value == 99);
+    OK(netvm_region_load32(region, 8, &small));
+    CHECK(small == 5);
+    OK(netvm_export_close(words));
+    OK(netvm_region_close(region));
+    OK(netvm_port_close(port));
+    OK(netvm_node_close(node));
+}
+
+static void atomics(netvm_remote *words)
+{
+    uint64_t old = 0, value = 0;
+    uint32_t old32 = 0;
+    netvm_pending *pending;
+    int tag;
+    void *context;
+
+    OK(netvm_atomic64(words, 0, NETVM_FETCH_ADD, 3, 0, 0, &old));
+    CHECK(old == 40);
+    OK(netvm_atomic64(words, 0, NETVM_FETCH_SUB, 1, 0, 0, &old));
+    CHECK(old == 43);
+    OK(netvm_atomic64(words, 0, NETVM_COMPARE_SWAP, 50, 42, NETVM_ORDERED, &old));
+    CHECK(old == 42);
+    OK(netvm_atomic64(words, 0, NETVM_SWAP, 60, 0, 0, NULL));
+    OK(netvm_begin_atomic64(words, 0, NETVM_SWAP, 99, 0, 0, &tag, &pending));
+    OK(netvm_pending_wait(pending, LONG_TIME));
+    OK(netvm_pending_wait(pending, 0));
+    OK(netvm_pending_value(pending, &value));
+    CHECK(value == 60);
+    OK(netvm_pending_context(pending, &context));
+    CHECK(context == &tag);
+    OK(netvm_pending_close(pending));
+    ANSWERS(-EBADF, netvm_pending_close(pending));
+
+    OK(netvm_atomic32(words, 8, NETVM_SWAP, 0, 0, 0, &old32));
+    CHECK(old32 == 8);
+    OK(netvm_atomic32(words, 8, NETVM_TEST_AND_SET, 0, 0, 0, &old32));
+    CHECK(old32 == 0);
+    OK(netvm_begin_atomic32(words, 8, NETVM_FETCH_ADD, 4, 0, NETVM_REGARDLESS, NULL, &pending));
+    OK(netvm_pending_wait(pending, LONG_TIME));
+    OK(netvm_pending_value(pending, &value));
+    CHECK(value == 1);
+    OK(netvm_pending_close(pending));
+
+    ANSWERS(-EINVAL, netvm_atomic64(words, 0, 77, 0, 0, 0, NULL));
+    ANSWERS(-EINVAL, netvm_atomic64(words, 4, NETVM_SWAP, 0, 0, 0, NULL));
+    ANSWERS(-EINVAL, netvm_atomic64(words, 0, NETVM_SWAP, 0, 0, NETVM_FENCED, NULL));
+    ANSWERS(-ERANGE, netvm_atomic64(words, 1 << 20, NETVM_SWAP, 0, 0, 0, NULL));
+}
+
+/* Fills the port's queue without waiting, then waits for room. */
+static void room(netvm_port *port, netvm_remote *words, netvm_region *region, uint16_t peer)
+{
+    unsigned refused = 0, i;
+    for (i = 0; i < 100000 && refused < 20; i++) {
+        int answer = netvm_write_region(words, 4096, region, 4096, 8 * 4096, NETVM_NOWAIT, 0, NULL);
+        if (answer == -EAGAIN) {
+            refused++;
+            OK(netvm_wait_room(port, LONG_TIME));
+        } else {
+            CHECK(answer == 0);
+        }
+    }
+    CHECK(refused == 20);
+    OK(netvm_flush(port, peer, NETVM_LANDED, LONG_TIME));
+    OK(netvm_wait_room(port, 0));
+}
+
+static void client(struct line line)
+{
+    netvm_node *node;
+    netvm_port *port;
+    netvm_region *region;
+    netvm_remote *words;
+    netvm_pending *pending[3];
+    char text[5];
+    uint16_t peer;
+    uint32_t op, op2;
+    uint64_t value;
+
+    hear(line);
+    port = join(&node, &peer);
+    OK(netvm_region_alloc(port, 1 << 20, &region));
+    OK(netvm_import(port, peer, 7, "words", 0, LONG_TIME, &words));
+    OK(netvm_begin_write(words, 100, "first", 5, 0, 0, NULL, &pending[0]));
+    OK(netvm_region_write(region, 0, "again", 5));
+    OK(netvm_begin_write_region(words, 200, region, 0, 5, NETVM_ORDERED, 0, NULL, &pending[1]));
+    OK(netvm_begin_flush(port, peer, NETVM_LANDED, NULL, &pending[2]));
+    OK(netvm_pending_op(pending[0], &op));
+    OK(netvm_pending_op(pending[1], &op2));
+    CHECK(op != op2);
+    OK(netvm_pending_wait(pending[2], LONG_TIME));
+    OK(netvm_pending_wait(pending[0], LONG_TIME));
+    OK(netvm_pending_wait(pending[1], NETVM_FOREVER));
+    ANSWERS(-ENODATA, netvm_pending_value(pending[1], &value));
+    for (op = 0; op < 3; op++)
+        OK(netvm_pending_close(pending[op]));
+    OK(netvm_begin_read_region(words, 200, region, 64, 5, 0, NULL, &pending[0]));
+    OK(netvm_pending_wait(pending[0], LONG_TIME));
+    OK(netvm_region_read(region, 64, text, 5));
+    CHECK(memcmp(text, "again", 5) == 0);
+    /* Closed while it is under way: it goes on. */
+    OK(netvm_begin_flush(port, peer, NETVM_RECEIVED, NULL, &pending[1]));
+    OK(netvm_pending_close(pending[1]));
+    OK(netvm_pending_close(pending[0]));
+    atomics(words);
+    room(port, words, region, peer);
+    say(line);
+    OK(netvm_remote_close(words));
+    OK(netvm_region_close(region));
+    OK(netvm_port_close(port));
+    OK(netvm_node_close(node));
+}
+
+int main(void)
+{
+    return two_processes(server, client);
+}
