@@ -1,6 +1,6 @@
 //! Names and rights of memory: exports and imports.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 
 use netvm::{Access, Export, Modes, RemoteSegment, VirtAddr};
 
@@ -9,6 +9,7 @@ use crate::call::call;
 use crate::fault::{Fault, Result};
 use crate::handle::{self, handles};
 use crate::memory::netvm_region;
+use crate::pending::{Under, netvm_pending};
 use crate::port::netvm_port;
 
 /// Memory of a port that others may use.
@@ -238,8 +239,38 @@ pub unsafe extern "C" fn netvm_import(
     })
 }
 
+/// Begins an import and does not wait. netvm_pending_remote() gives what it has bound to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netvm_begin_import(
+    port: *mut netvm_port,
+    node: u16,
+    exporter: u16,
+    name: *const c_char,
+    modes: u32,
+    timeout_ns: i64,
+    context: *mut c_void,
+    pending: *mut *mut netvm_pending,
+) -> c_int {
+    call(|| {
+        let place = out(pending, "pending")?;
+        // SAFETY: the header asks for such arguments, here and below.
+        let name = unsafe { text(name, "name") }?;
+        let modes = import_modes(modes)?;
+        let begun = handle::get(port)?.begin_import(
+            node.into(),
+            exporter.into(),
+            name,
+            modes,
+            timeout(timeout_ns),
+        )?;
+        // SAFETY: as above.
+        unsafe { place.set(Under::Import(begun).handle(context)?) };
+        Ok(())
+    })
+}
+
 /// The most that an import is to have.
-pub(crate) fn import_modes(bits: u32) -> Result<Modes> {
+fn import_modes(bits: u32) -> Result<Modes> {
     match bits {
         0 => Ok(Modes::all()),
         bits => modes(bits),

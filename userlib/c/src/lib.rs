@@ -32,13 +32,16 @@ mod life;
 
 pub mod access;
 pub mod atomic;
+pub mod channel;
 pub mod complete;
 pub mod error;
+pub mod events;
 pub mod memory;
 pub mod node;
 pub mod notification;
 pub mod pending;
 pub mod port;
+pub mod shared;
 pub mod transfer;
 
 /// Any node, or any port, in a [`netvm_admission`](access::netvm_admission).

@@ -2,9 +2,10 @@
 
 use std::ffi::{c_int, c_void};
 
-use netvm::{Error, Pending, PendingAtomic};
+use netvm::{Error, Operation, Pending, PendingAtomic, PendingImport, RemoteSegment, Timeout};
 use parking_lot::Mutex;
 
+use crate::access::netvm_remote;
 use crate::argument::{out, timeout, waited};
 use crate::call::call;
 use crate::fault::{Fault, Result};
@@ -14,7 +15,7 @@ use crate::handle::{self, handles};
 pub struct netvm_pending;
 
 /// An operation and the program's word.
-pub struct Operation {
+pub struct Begun {
     /// The word. It is never followed.
     context: usize,
     op: u32,
@@ -22,7 +23,7 @@ pub struct Operation {
 }
 
 handles! {
-    netvm_pending = 6: Operation;
+    netvm_pending = 6: Begun;
 }
 
 /// What is under way.
@@ -31,6 +32,12 @@ pub(crate) enum Under {
     Plain(Pending),
     /// An atomic, with an answer.
     Atomic(PendingAtomic),
+    /// An import.
+    Import(PendingImport),
+    /// An import that has ended: what it gives, until that is taken.
+    Imported(netvm::Result<Option<RemoteSegment>>),
+    /// A completion queue has it now.
+    Moved,
 }
 
 impl Under {
@@ -39,8 +46,10 @@ impl Under {
         let op = match &self {
             Self::Plain(pending) => pending.op().0,
             Self::Atomic(pending) => pending.op().0,
+            // An import is no operation of the card.
+            Self::Import(_) | Self::Imported(_) | Self::Moved => 0,
         };
-        handle::make(Operation {
+        handle::make(Begun {
             context: context.expose_provenance(),
             op,
             under: Mutex::new(self),
@@ -48,12 +57,45 @@ impl Under {
     }
 
     /// Waits for its end; gives its answer, if it has one.
-    fn wait(&mut self, timeout: netvm::Timeout) -> netvm::Result<Option<u64>> {
+    fn wait(&mut self, timeout: Timeout) -> netvm::Result<Option<u64>> {
         match self {
             Self::Plain(pending) => pending.wait_for(timeout).map(|()| None),
             Self::Atomic(pending) => pending.wait_for(timeout).map(|answer| Some(answer.value)),
+            Self::Import(pending) => {
+                let ended = pending.wait_for(timeout);
+                if ended.is_err() && !pending.is_done() {
+                    return ended.map(|_| None);
+                }
+                let told = ended.as_ref().map(|_| None).map_err(|error| *error);
+                *self = Self::Imported(ended.map(Some));
+                told
+            }
+            Self::Imported(end) => end.as_ref().map(|_| None).map_err(|error| *error),
+            Self::Moved => Err(Error::Released),
         }
     }
+}
+
+/// Takes an operation out of its handle, which ends, for a completion queue. Gives the program's word, too.
+pub(crate) fn take(pending: *mut netvm_pending) -> Result<(Operation, usize)> {
+    let begun = handle::get(pending)?;
+    let mut under = begun.under.try_lock().ok_or(BUSY)?;
+    let operation = match std::mem::replace(&mut *under, Under::Moved) {
+        Under::Plain(plain) => plain.into(),
+        Under::Atomic(atomic) => atomic.into(),
+        other => {
+            *under = other;
+            return Err(Fault::argument(
+                libc::EINVAL,
+                "an import does not go into a completion queue: wait for it",
+            ));
+        }
+    };
+    let context = begun.context;
+    drop(under);
+    drop(begun);
+    handle::close(pending)?;
+    Ok((operation, context))
 }
 
 /// Waits for the end of an operation; how that was is what the call returns. -EAGAIN (for a time-out of 0) or -ETIMEDOUT: it is still under
@@ -61,8 +103,8 @@ impl Under {
 #[unsafe(no_mangle)]
 pub extern "C" fn netvm_pending_wait(pending: *mut netvm_pending, timeout_ns: i64) -> c_int {
     call(|| {
-        let operation = handle::get(pending)?;
-        let mut under = operation.under.try_lock().ok_or(BUSY)?;
+        let begun = handle::get(pending)?;
+        let mut under = begun.under.try_lock().ok_or(BUSY)?;
         waited(under.wait(timeout(timeout_ns)), timeout_ns).map(drop)
     })
 }
@@ -78,12 +120,39 @@ pub(crate) const BUSY: Fault = Fault::Argument(
 pub unsafe extern "C" fn netvm_pending_value(pending: *mut netvm_pending, value: *mut u64) -> c_int {
     call(|| {
         let place = out(value, "value")?;
-        let operation = handle::get(pending)?;
-        let mut under = operation.under.try_lock().ok_or(BUSY)?;
-        let answer = waited(under.wait(netvm::Timeout::Now), 0)?;
+        let begun = handle::get(pending)?;
+        let mut under = begun.under.try_lock().ok_or(BUSY)?;
+        let answer = waited(under.wait(Timeout::Now), 0)?;
         let answer = answer.ok_or(Fault::argument(libc::ENODATA, "only an atomic has an answer"))?;
         // SAFETY: the header asks for such a place.
         unsafe { place.set(answer) };
+        Ok(())
+    })
+}
+
+/// What an import that has ended well has bound to, once. -EAGAIN while it is under way, -ENODATA if it was taken before, or of another
+/// operation.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netvm_pending_remote(
+    pending: *mut netvm_pending,
+    remote: *mut *mut netvm_remote,
+) -> c_int {
+    call(|| {
+        let place = out(remote, "remote")?;
+        let begun = handle::get(pending)?;
+        let mut under = begun.under.try_lock().ok_or(BUSY)?;
+        waited(under.wait(Timeout::Now), 0)?;
+        let none = Fault::argument(
+            libc::ENODATA,
+            "there is no import, or what it gave was taken before",
+        );
+        let bound = match &mut *under {
+            Under::Imported(Ok(bound)) => bound.take().ok_or(none)?,
+            _ => return Err(none),
+        };
+        let made = handle::make(bound)?;
+        // SAFETY: the header asks for such a place.
+        unsafe { place.set(made) };
         Ok(())
     })
 }
@@ -103,7 +172,7 @@ pub unsafe extern "C" fn netvm_pending_context(
     })
 }
 
-/// The operation's number, by which struct netvm_failure names it.
+/// The operation's number, by which struct netvm_failure names it; 0 of an import.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netvm_pending_op(pending: *mut netvm_pending, op: *mut u32) -> c_int {
     call(|| {
@@ -115,7 +184,8 @@ pub unsafe extern "C" fn netvm_pending_op(pending: *mut netvm_pending, op: *mut 
     })
 }
 
-/// Lets go of an operation. That takes nothing back: it goes on, and if it fails, the next call to the same node says so.
+/// Lets go of an operation. That takes nothing back: it goes on, and if it fails, the next call to the same node says so. An import is
+/// given up.
 #[unsafe(no_mangle)]
 pub extern "C" fn netvm_pending_close(pending: *mut netvm_pending) -> c_int {
     call(|| handle::close(pending))
