@@ -28,19 +28,25 @@ mod call;
 mod errno;
 mod fault;
 mod handle;
+mod hold;
 mod life;
 
 pub mod access;
+pub mod alock;
 pub mod atomic;
 pub mod channel;
 pub mod complete;
 pub mod error;
 pub mod events;
+pub mod lock;
 pub mod memory;
+pub mod monitor;
 pub mod node;
 pub mod notification;
 pub mod pending;
 pub mod port;
+pub mod queue;
+pub mod semaphore;
 pub mod shared;
 pub mod transfer;
 
