@@ -7,6 +7,7 @@
 //! The tables are sharded by thread and need no lock.
 
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use sharded_slab::{Config, DefaultConfig, Entry, Slab};
 
@@ -31,6 +32,8 @@ impl Config for Keys {
 /// An object, and the process that it was made in.
 struct Made<T> {
     life: Life,
+    /// A thread has ended its handle. Of several that try, one has.
+    closed: AtomicBool,
     object: T,
 }
 
@@ -73,7 +76,11 @@ const KEY_MASK: usize = usize::MAX >> KIND_BITS;
 /// Gives an object a handle.
 pub(crate) fn make<H: Handle>(object: H::Object) -> Result<*mut H> {
     let life = life::present()?;
-    match H::table().0.insert(Made { life, object }) {
+    match H::table().0.insert(Made {
+        life,
+        closed: AtomicBool::new(false),
+        object,
+    }) {
         Some(key) => Ok(std::ptr::without_provenance_mut(
             key | H::KIND << (usize::BITS as usize - KIND_BITS),
         )),
@@ -114,13 +121,12 @@ pub(crate) fn get<H: Handle>(handle: *const H) -> Result<Used<H::Object>> {
 pub(crate) fn close<H: Handle>(handle: *mut H) -> Result<()> {
     // Looks whether it is this process's, which alone may destroy it.
     let used = get(handle)?;
-    let removed = H::table().0.remove(key(handle)?);
-    drop(used);
-    if removed {
-        Ok(())
-    } else {
-        Err(Fault::stale(H::NAME))
+    if used.0.closed.swap(true, Ordering::AcqRel) {
+        return Err(Fault::stale(H::NAME));
     }
+    H::table().0.remove(key(handle)?);
+    drop(used);
+    Ok(())
 }
 
 /// Makes types of C into handles.

@@ -1,7 +1,7 @@
 /* Two processes: operations under way with the program's word, atomics, room. */
 #include "check.h"
 
-enum { WORDS = 512, THREADS = 1 };
+enum { OPERATIONS = 40 };
 
 static void server(struct line line)
 {
@@ -92,6 +92,89 @@ static void room(netvm_port *port, netvm_remote *words, netvm_region *region, ui
     OK(netvm_wait_room(port, 0));
 }
 
+/* Imports under way. */
+static netvm_remote *import(netvm_port *port, uint16_t peer)
+{
+    netvm_pending *pending;
+    netvm_remote *words = NULL;
+    netvm_cq *cq;
+    uint32_t op;
+    int tag;
+    void *context;
+    OK(netvm_begin_import(port, peer, 7, "not there", 0, NETVM_FOREVER, NULL, &pending));
+    ANSWERS(-EAGAIN, netvm_pending_wait(pending, 0));
+    ANSWERS(-EAGAIN, netvm_pending_remote(pending, &words));
+    /* Given up. */
+    OK(netvm_pending_close(pending));
+    OK(netvm_begin_import(port, peer, 7, "not there", 0, 0, NULL, &pending));
+    ANSWERS(-ENOENT, netvm_pending_wait(pending, LONG_TIME));
+    ANSWERS(-ENOENT, netvm_pending_remote(pending, &words));
+    CHECK(netvm_error_status() == NETVM_STATUS_NO_SUCH_EXPORT);
+    OK(netvm_pending_close(pending));
+
+    OK(netvm_begin_import(port, peer, 7, "words", NETVM_READ | NETVM_WRITE | NETVM_ATOMIC, LONG_TIME, &tag, &pending));
+    OK(netvm_cq_open(port, &cq));
+    ANSWERS(-EINVAL, netvm_cq_add(cq, pending));
+    OK(netvm_cq_close(cq));
+    OK(netvm_pending_wait(pending, LONG_TIME));
+    OK(netvm_pending_context(pending, &context));
+    OK(netvm_pending_op(pending, &op));
+    CHECK(context == &tag && op == 0);
+    OK(netvm_pending_remote(pending, &words));
+    ANSWERS(-ENODATA, netvm_pending_remote(pending, &words));
+    OK(netvm_pending_wait(pending, 0));
+    OK(netvm_pending_close(pending));
+    return words;
+}
+
+/* Many operations in a completion queue, each with a word. */
+static void queue(netvm_port *port, netvm_remote *words, netvm_region *region)
+{
+    static char seen[OPERATIONS];
+    netvm_cq *cq;
+    struct netvm_completion done;
+    size_t len;
+    unsigned i;
+    OK(netvm_cq_open(port, &cq));
+    done.size = 1;
+    ANSWERS(-EINVAL, netvm_cq_next(cq, 0, &done));
+    done.size = sizeof done;
+    ANSWERS(-ENODATA, netvm_cq_next(cq, NETVM_FOREVER, &done));
+    for (i = 0; i < OPERATIONS; i++) {
+        netvm_pending *pending;
+        if (i % 2)
+            OK(netvm_begin_atomic64(words, 800, NETVM_FETCH_ADD, 1, 0, NETVM_ORDERED, &seen[i], &pending));
+        else
+            OK(netvm_begin_read_region(words, 200, region, 64, 5, 0, &seen[i], &pending));
+        OK(netvm_cq_add(cq, pending));
+        ANSWERS(-EBADF, netvm_pending_wait(pending, 0));
+    }
+    OK(netvm_cq_len(cq, &len));
+    CHECK(len == OPERATIONS);
+    for (i = 0; i < OPERATIONS; i++) {
+        char *which;
+        OK(netvm_cq_next(cq, LONG_TIME, &done));
+        which = (char *)done.context;
+        CHECK(which >= seen && which < seen + OPERATIONS && !*which);
+        *which = 1;
+        CHECK(done.result == 0 && done.status == NETVM_STATUS_OK && done.op != 0);
+        /* Ordered atomics see one another. */
+        if ((which - seen) % 2)
+            CHECK(done.value == (uint64_t)(which - seen) / 2);
+    }
+    ANSWERS(-ENODATA, netvm_cq_next(cq, 0, &done));
+    OK(netvm_cq_close(cq));
+    {
+        netvm_pending *pending;
+        OK(netvm_cq_open(port, &cq));
+        /* One that is closed with operations under way takes nothing back. */
+        OK(netvm_begin_read_region(words, 200, region, 64, 5, 0, NULL, &pending));
+        OK(netvm_cq_add(cq, pending));
+        OK(netvm_cq_close(cq));
+        OK(netvm_flush_reads(port));
+    }
+}
+
 static void client(struct line line)
 {
     netvm_node *node;
@@ -107,7 +190,7 @@ static void client(struct line line)
     hear(line);
     port = join(&node, &peer);
     OK(netvm_region_alloc(port, 1 << 20, &region));
-    OK(netvm_import(port, peer, 7, "words", 0, LONG_TIME, &words));
+    words = import(port, peer);
     OK(netvm_begin_write(words, 100, "first", 5, 0, 0, NULL, &pending[0]));
     OK(netvm_region_write(region, 0, "again", 5));
     OK(netvm_begin_write_region(words, 200, region, 0, 5, NETVM_ORDERED, 0, NULL, &pending[1]));
@@ -130,6 +213,7 @@ static void client(struct line line)
     OK(netvm_pending_close(pending[1]));
     OK(netvm_pending_close(pending[0]));
     atomics(words);
+    queue(port, words, region);
     room(port, words, region, peer);
     say(line);
     OK(netvm_remote_close(words));
