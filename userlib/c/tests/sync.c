@@ -50,7 +50,7 @@ static void locks(struct objects *o, netvm_remote *words, uint16_t node)
     unsigned i;
     bool died, asked;
     for (i = 0; i < ROUNDS; i++) {
-        OK(netvm_lock_acquire(o->lock, i % 2 ? NETVM_FOREVER : LONG_TIME, &died));
+        OK(netvm_lock_acquire(o->lock, NETVM_FOREVER, &died));
         CHECK(!died);
         ANSWERS(-EDEADLK, netvm_lock_acquire(o->lock, 0, NULL));
         OK(netvm_lock_is_asked_for(o->lock, &asked));
@@ -68,6 +68,17 @@ static void locks(struct objects *o, netvm_remote *words, uint16_t node)
         OK(netvm_alock_release(o->alock));
     }
     ANSWERS(-EPERM, netvm_alock_release(o->alock));
+}
+
+/* The client tries while the lock is held here, and once more. */
+static void tries(struct objects *o, struct line line)
+{
+    OK(netvm_lock_acquire(o->lock, LONG_TIME, NULL));
+    say(line);
+    hear(line);
+    OK(netvm_lock_release(o->lock));
+    say(line);
+    hear(line);
 }
 
 static void *second_thread(void *argument)
@@ -134,6 +145,7 @@ static void server(struct line line)
     CHECK(value == 2 * ROUNDS);
     OK(netvm_region_load64(region, 8, &value));
     CHECK(value == 2 * ROUNDS);
+    tries(&o, line);
 
     server_semaphore(&o, line);
 
@@ -199,6 +211,17 @@ static void client(struct line line)
     CHECK(netvm_lock_join(port, peer, 7, "semaphore", LONG_TIME, &wrong) < 0 && wrong == NULL);
     locks(&o, words, peer);
     OK(netvm_flush(port, peer, NETVM_LANDED, LONG_TIME));
+    say(line);
+
+    /* The server holds the lock. */
+    hear(line);
+    ANSWERS(-EAGAIN, netvm_lock_acquire(o.lock, 0, NULL));
+    ANSWERS(-ETIMEDOUT, netvm_lock_acquire(o.lock, 1000000, NULL));
+    say(line);
+    hear(line);
+    OK(netvm_lock_acquire(o.lock, 0, &reset));
+    CHECK(!reset);
+    OK(netvm_lock_release(o.lock));
     say(line);
 
     hear(line);
