@@ -69,7 +69,10 @@ pub(crate) fn c_library(options: &Options) -> Result<bool> {
         Ok(())
     };
     let out = build(options, &mut run)?;
-    println!("c-library: {} is built", out.join(&options.libdir).join(SONAME).display());
+    println!(
+        "c-library: {} is built",
+        out.join(&options.libdir).join(SONAME).display()
+    );
     Ok(true)
 }
 
@@ -135,7 +138,11 @@ fn link(libraries: &Path, run: &mut dyn FnMut(&mut Command) -> Result<()>) -> Re
     cc.args(symbols()?.iter().map(|symbol| format!("-Wl,-u,{symbol}")));
     cc.arg(libraries.join("libnetvm.a"));
     // Its threads outlive a `dlclose`.
-    cc.args(["-Wl,--gc-sections", "-Wl,-z,relro,-z,now,-z,defs,-z,nodelete", "-Wl,--as-needed"]);
+    cc.args([
+        "-Wl,--gc-sections",
+        "-Wl,-z,relro,-z,now,-z,defs,-z,nodelete",
+        "-Wl,--as-needed",
+    ]);
     run(cc.args(SYSTEM))?;
     for (name, of) in [(SONAME, file.as_str()), ("libnetvm.so", SONAME)] {
         let link = libraries.join(name);

@@ -6,7 +6,7 @@
 use anyhow::Result;
 use netvm_harness::packages::{Probe, Tool, install, missing, names};
 
-const TOOLS: [Tool; 5] = [
+const TOOLS: [Tool; 7] = [
     Tool {
         package: "gcc",
         needed_for: "linking",
@@ -31,6 +31,16 @@ const TOOLS: [Tool; 5] = [
         package: "iproute2",
         needed_for: "two network namespaces, as two machines",
         probe: Probe::Runs("ip", &["-V"]),
+    },
+    Tool {
+        package: "pkg-config",
+        needed_for: "the examples of the library for C",
+        probe: Probe::Runs("pkg-config", &["--version"]),
+    },
+    Tool {
+        package: "mandoc",
+        needed_for: "checking the manual of the library for C",
+        probe: Probe::Package,
     },
 ];
 

@@ -78,7 +78,7 @@ pub(crate) static STAGES: [Stage; 22] = [
     Stage {
         name: "c",
         about: "the library for C: its header, symbols and manual pages, its tests and examples in C, also under valgrind and ASan",
-        minutes: 6,
+        minutes: 3,
         needs: &[],
         run: c_programs::stage,
     },
@@ -127,7 +127,7 @@ pub(crate) static STAGES: [Stage; 22] = [
     Stage {
         name: "points",
         about: "one fault at one access of a body: other ones for every tree that is committed",
-        minutes: 3,
+        minutes: 2,
         needs: &["program"],
         run: points,
     },
@@ -394,9 +394,9 @@ fn sim(context: &mut Context<'_>) -> Result<Outcome> {
 }
 
 fn points(context: &mut Context<'_>) -> Result<Outcome> {
-    // Two minutes of points, and the listing of them all.
+    // A minute of points, and the listing of them all.
     let mut netvm = cargo(&["run", "--release", "--locked", "--bin", "netvm", "--", "sim"]);
-    netvm.args(["--enumerate", "--keep-going", "--minutes", "2"]);
+    netvm.args(["--enumerate", "--keep-going", "--minutes", "1"]);
     if let Some(first) = seeds_of_the_tree() {
         netvm.args(["--from", &first.to_string()]);
     }

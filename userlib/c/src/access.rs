@@ -59,7 +59,7 @@ pub struct netvm_admission {
 pub struct netvm_access {
     /// `sizeof(struct netvm_access)`.
     pub size: usize,
-    /// What every port may do.
+    /// What every port may do; 0: only those with a line may import. NETVM_NOTIFY: signal the notifications below.
     pub modes: u32,
     /// The first notification that a port which may import may also signal; 0: none.
     pub notify_first: u32,

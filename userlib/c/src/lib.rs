@@ -31,26 +31,44 @@ mod handle;
 mod hold;
 mod life;
 
-pub mod access;
-pub mod alock;
-pub mod atomic;
-pub mod channel;
-pub mod complete;
+// In the order of the header.
 pub mod error;
-pub mod events;
-pub mod lock;
-pub mod memory;
-pub mod monitor;
+
 pub mod node;
-pub mod notification;
-pub mod pending;
+
 pub mod port;
-pub mod queue;
-pub mod semaphore;
-pub mod shared;
+
+pub mod memory;
+
+pub mod access;
+
 pub mod transfer;
 
-/// Any node, or any port, in a [`netvm_admission`](access::netvm_admission).
+pub mod complete;
+
+pub mod pending;
+
+pub mod events;
+
+pub mod atomic;
+
+pub mod notification;
+
+pub mod channel;
+
+pub mod shared;
+
+pub mod lock;
+
+pub mod alock;
+
+pub mod semaphore;
+
+pub mod queue;
+
+pub mod monitor;
+
+/// Any port, in a line of an access list.
 pub const NETVM_ANY: u32 = 0xffff_ffff;
 /// A time-out that never ends.
 pub const NETVM_FOREVER: i64 = -1;

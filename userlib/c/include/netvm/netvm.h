@@ -19,53 +19,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Any node, or any port, in a [`netvm_admission`](access::netvm_admission).
+// Any port, in a line of an access list.
 #define NETVM_ANY 4294967295
 
 // A time-out that never ends.
 #define NETVM_FOREVER -1
-
-// The memory may be read.
-#define NETVM_READ 1
-
-// It may be written.
-#define NETVM_WRITE 2
-
-// Its words may be changed by atomics.
-#define NETVM_ATOMIC 4
-
-// The exporting port may be notified.
-#define NETVM_NOTIFY 8
-
-// The shared queue in it may be appended to.
-#define NETVM_APPEND 16
-
-// Adds the operand, wrapping.
-#define NETVM_FETCH_ADD 1
-
-// Subtracts the operand, wrapping.
-#define NETVM_FETCH_SUB 2
-
-// Stores the operand.
-#define NETVM_SWAP 3
-
-// Stores the operand if the word is what is compared with.
-#define NETVM_COMPARE_SWAP 4
-
-// Stores 1 if the word is 0. The operand counts for nothing.
-#define NETVM_TEST_AND_SET 5
-
-// Only ports of `node` may join.
-#define NETVM_CHANNEL_NODE 1
-
-// With NETVM_CHANNEL_NODE: only its port `port` may join.
-#define NETVM_CHANNEL_PORT 2
-
-// The other card has received it, and needs nothing of this node any more.
-#define NETVM_RECEIVED 1
-
-// It has landed in the memory there.
-#define NETVM_LANDED 2
 
 // It is done.
 #define NETVM_STATUS_OK 0
@@ -151,6 +109,21 @@
 // UDP may be bound to an address that other machines reach, though there is no key and nothing is encrypted.
 #define NETVM_NODE_INSECURE 2
 
+// The memory may be read.
+#define NETVM_READ 1
+
+// It may be written.
+#define NETVM_WRITE 2
+
+// Its words may be changed by atomics.
+#define NETVM_ATOMIC 4
+
+// The exporting port may be notified.
+#define NETVM_NOTIFY 8
+
+// The shared queue in it may be appended to.
+#define NETVM_APPEND 16
+
 // Return only when this and all earlier writes (or reads) of the port are done at this node: their memory may be used again.
 #define NETVM_FENCED 1
 
@@ -162,6 +135,33 @@
 
 // Do not wait for room: -EAGAIN if there is none.
 #define NETVM_NOWAIT 8
+
+// The other card has received it, and needs nothing of this node any more.
+#define NETVM_RECEIVED 1
+
+// It has landed in the memory there.
+#define NETVM_LANDED 2
+
+// Adds the operand, wrapping.
+#define NETVM_FETCH_ADD 1
+
+// Subtracts the operand, wrapping.
+#define NETVM_FETCH_SUB 2
+
+// Stores the operand.
+#define NETVM_SWAP 3
+
+// Stores the operand if the word is what is compared with.
+#define NETVM_COMPARE_SWAP 4
+
+// Stores 1 if the word is 0. The operand counts for nothing.
+#define NETVM_TEST_AND_SET 5
+
+// Only ports of `node` may join.
+#define NETVM_CHANNEL_NODE 1
+
+// With NETVM_CHANNEL_NODE: only its port `port` may join.
+#define NETVM_CHANNEL_PORT 2
 
 // A participant of an asymmetric lock. It serves one thread at a time.
 typedef struct netvm_alock netvm_alock;
@@ -226,94 +226,6 @@ typedef struct netvm_shared_sender netvm_shared_sender;
 // A participant of a wait queue. It serves one thread at a time.
 typedef struct netvm_wait_queue netvm_wait_queue;
 
-// A line of an access list: a node or a port, and what it may do.
-typedef struct netvm_admission {
-  // The node.
-  uint32_t node;
-  // Its port, or NETVM_ANY.
-  uint32_t port;
-  // What it may do: NETVM_READ, NETVM_WRITE, NETVM_ATOMIC, NETVM_APPEND.
-  uint32_t modes;
-} netvm_admission;
-
-// What each importer of an export may do. All zeroes: nothing.
-typedef struct netvm_access {
-  // `sizeof(struct netvm_access)`.
-  size_t size;
-  // What every port may do.
-  uint32_t modes;
-  // The first notification that a port which may import may also signal; 0: none.
-  uint32_t notify_first;
-  // The last one.
-  uint32_t notify_last;
-  // How many lines there are, at most 16.
-  uint32_t count;
-  // What single nodes and ports may do beside that. NULL if there are no lines.
-  const struct netvm_admission *admissions;
-} netvm_access;
-
-// What an import is.
-typedef struct netvm_remote_info {
-  // `sizeof(struct netvm_remote_info)`.
-  size_t size;
-  // Its length in bytes.
-  uint64_t len;
-  // Its first address at the exporter.
-  uint64_t address;
-  // What the exporter allows.
-  uint32_t modes;
-  // The exporting node.
-  uint16_t node;
-  // The exporting port.
-  uint16_t port;
-} netvm_remote_info;
-
-// How to open a channel or a shared queue. What is 0 is left to the library.
-typedef struct netvm_channel_options {
-  // `sizeof(struct netvm_channel_options)`.
-  size_t size;
-  // Size of the largest message in bytes.
-  uint64_t message_bytes;
-  // How many messages may wait or be under way.
-  uint32_t capacity;
-  // How many entries the receiver of a channel gives back at a time.
-  uint32_t refill;
-  // The event-count notification of the receiver's port that says that a message has come.
-  uint32_t notification;
-  // NETVM_CHANNEL_...
-  uint32_t flags;
-  // The node that may join, with NETVM_CHANNEL_NODE.
-  uint16_t node;
-  // Its port, with NETVM_CHANNEL_PORT.
-  uint16_t port;
-  // Not used; 0.
-  uint32_t reserved;
-} netvm_channel_options;
-
-// What an end of a channel or of a shared queue is, and has done.
-typedef struct netvm_channel_info {
-  // `sizeof(struct netvm_channel_info)`.
-  size_t size;
-  // Size of the largest message in bytes.
-  uint64_t message_bytes;
-  // Messages sent or received.
-  uint64_t messages;
-  // How often a call found nothing to receive, or no room to send, and waited.
-  uint64_t waits;
-  // How often it looked whether the other side still is there.
-  uint64_t looks;
-  // Replenishments sent, or found to have come.
-  uint64_t replenishments;
-  // Of a sender: messages that the receiver is not known to have taken.
-  uint64_t outstanding;
-  // Of a receiver of a shared queue: places whose messages could not be put there.
-  uint64_t skipped;
-  // Of a receiver: the notification that says that a message has come.
-  uint32_t notification;
-  // Of a receiver of a shared queue: how many messages it has room for.
-  uint32_t capacity;
-} netvm_channel_info;
-
 // An operation that failed.
 typedef struct netvm_failure {
   // `sizeof(struct netvm_failure)`.
@@ -331,24 +243,6 @@ typedef struct netvm_failure {
   // The address, there or here, at which it failed.
   uint64_t address;
 } netvm_failure;
-
-// An operation has ended.
-typedef struct netvm_completion {
-  // `sizeof(struct netvm_completion)`.
-  size_t size;
-  // What the program gave with it.
-  void *context;
-  // The old value of an atomic's word.
-  uint64_t value;
-  // Its number.
-  uint32_t op;
-  // How it has ended: 0 or a negative errno.
-  int32_t result;
-  // The status of a card or a driver behind that: NETVM_STATUS_..., or 0.
-  uint32_t status;
-  // Not used; 0.
-  uint32_t reserved;
-} netvm_completion;
 
 // What a software card is to be like. What is 0 or NULL is left to the library.
 typedef struct netvm_node_options {
@@ -434,6 +328,48 @@ typedef struct netvm_port_stats {
   uint64_t blocked;
 } netvm_port_stats;
 
+// A line of an access list: a node or a port, and what it may do.
+typedef struct netvm_admission {
+  // The node.
+  uint32_t node;
+  // Its port, or NETVM_ANY.
+  uint32_t port;
+  // What it may do: NETVM_READ, NETVM_WRITE, NETVM_ATOMIC, NETVM_APPEND.
+  uint32_t modes;
+} netvm_admission;
+
+// What each importer of an export may do. All zeroes: nothing.
+typedef struct netvm_access {
+  // `sizeof(struct netvm_access)`.
+  size_t size;
+  // What every port may do; 0: only those with a line may import. NETVM_NOTIFY: signal the notifications below.
+  uint32_t modes;
+  // The first notification that a port which may import may also signal; 0: none.
+  uint32_t notify_first;
+  // The last one.
+  uint32_t notify_last;
+  // How many lines there are, at most 16.
+  uint32_t count;
+  // What single nodes and ports may do beside that. NULL if there are no lines.
+  const struct netvm_admission *admissions;
+} netvm_access;
+
+// What an import is.
+typedef struct netvm_remote_info {
+  // `sizeof(struct netvm_remote_info)`.
+  size_t size;
+  // Its length in bytes.
+  uint64_t len;
+  // Its first address at the exporter.
+  uint64_t address;
+  // What the exporter allows.
+  uint32_t modes;
+  // The exporting node.
+  uint16_t node;
+  // The exporting port.
+  uint16_t port;
+} netvm_remote_info;
+
 // A part of a transfer: a range of a region, or bytes of the program.
 typedef struct netvm_part {
   // A region of the same port; NULL: bytes of the program.
@@ -446,9 +382,198 @@ typedef struct netvm_part {
   size_t len;
 } netvm_part;
 
+// An operation has ended.
+typedef struct netvm_completion {
+  // `sizeof(struct netvm_completion)`.
+  size_t size;
+  // What the program gave with it.
+  void *context;
+  // The old value of an atomic's word.
+  uint64_t value;
+  // Its number.
+  uint32_t op;
+  // How it has ended: 0 or a negative errno.
+  int32_t result;
+  // The status of a card or a driver behind that: NETVM_STATUS_..., or 0.
+  uint32_t status;
+  // Not used; 0.
+  uint32_t reserved;
+} netvm_completion;
+
+// How to open a channel or a shared queue. What is 0 is left to the library.
+typedef struct netvm_channel_options {
+  // `sizeof(struct netvm_channel_options)`.
+  size_t size;
+  // Size of the largest message in bytes.
+  uint64_t message_bytes;
+  // How many messages may wait or be under way.
+  uint32_t capacity;
+  // How many entries the receiver of a channel gives back at a time.
+  uint32_t refill;
+  // The event-count notification of the receiver's port that says that a message has come.
+  uint32_t notification;
+  // NETVM_CHANNEL_...
+  uint32_t flags;
+  // The node that may join, with NETVM_CHANNEL_NODE.
+  uint16_t node;
+  // Its port, with NETVM_CHANNEL_PORT.
+  uint16_t port;
+  // Not used; 0.
+  uint32_t reserved;
+} netvm_channel_options;
+
+// What an end of a channel or of a shared queue is, and has done.
+typedef struct netvm_channel_info {
+  // `sizeof(struct netvm_channel_info)`.
+  size_t size;
+  // Size of the largest message in bytes.
+  uint64_t message_bytes;
+  // Messages sent or received.
+  uint64_t messages;
+  // How often a call found nothing to receive, or no room to send, and waited.
+  uint64_t waits;
+  // How often it looked whether the other side still is there.
+  uint64_t looks;
+  // Replenishments sent, or found to have come.
+  uint64_t replenishments;
+  // Of a sender: messages that the receiver is not known to have taken.
+  uint64_t outstanding;
+  // Of a receiver of a shared queue: places whose messages could not be put there.
+  uint64_t skipped;
+  // Of a receiver: the notification that says that a message has come.
+  uint32_t notification;
+  // Of a receiver of a shared queue: how many messages it has room for.
+  uint32_t capacity;
+} netvm_channel_info;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+// The last error of this thread in words, which say what to do about it. Never NULL; valid until the thread's next error.
+const char *netvm_error_message(void);
+
+// The status of a card or a driver behind the last error of this thread: NETVM_STATUS_..., or 0 where there is none.
+uint32_t netvm_error_status(void);
+
+// The operation that failed, if the last error of this thread is that: it may be one that was posted earlier. -ENODATA if
+// not.
+int netvm_error_failure(struct netvm_failure *failure);
+
+// A status in words, into `text`, which has room for `size` bytes; 128 are enough. -EINVAL if there is no such status.
+int netvm_status_text(uint32_t status,
+                      char *text,
+                      size_t size);
+
+// The version of the library, such as "0.1.0".
+const char *netvm_version(void);
+
+// Opens a node by its choice: "auto", "soft", "soft:NAME" for one that others find, "soft://ADDRESS:PORT" for one with UDP,
+// "soft://ADDRESS:PORT?key-file=FILE", "device:0" for the kernel's card. NULL is "auto": what the variable NETVM_NODE says, or the
+// kernel's card if there is one, or the software card.
+int netvm_node_open(const char *choice,
+                    struct netvm_node **node);
+
+// Starts a software card, and so makes this process a node. `options` may be NULL.
+int netvm_node_start(const struct netvm_node_options *options, struct netvm_node **node);
+
+// Links a software card to another one: of this machine by its name or by "#" and its number, or anywhere by the address of its
+// UDP, such as "udp://10.0.0.7:4800". `peer` gets the other node's number; it may be NULL.
+int netvm_node_connect(struct netvm_node *node,
+                       const char *name,
+                       int64_t timeout_ns,
+                       uint16_t *peer);
+
+// The node's number.
+int netvm_node_id(struct netvm_node *node, uint16_t *id);
+
+// Whether the link of a software card to a node is up.
+int netvm_node_is_up(struct netvm_node *node, uint16_t peer, bool *up);
+
+// The address that the UDP of a software card is bound to, into `address`, which has room for `size` bytes; 64 are enough. -ENOENT
+// if it has no UDP.
+int netvm_node_udp_address(struct netvm_node *node,
+                           char *address,
+                           size_t size);
+
+// Lets go of a node. It goes on until everything that was made from it is closed.
+int netvm_node_close(struct netvm_node *node);
+
+// Opens a port on a node. `options` may be NULL.
+int netvm_port_open(struct netvm_node *node,
+                    const struct netvm_port_options *options,
+                    struct netvm_port **port);
+
+// The port's number.
+int netvm_port_id(struct netvm_port *port, uint16_t *id);
+
+// The number of the port's node.
+int netvm_port_node(struct netvm_port *port, uint16_t *node);
+
+// Nanoseconds on the clock that the port's time-outs go by.
+int netvm_port_now(struct netvm_port *port, uint64_t *nanoseconds);
+
+// What the port has done so far.
+int netvm_port_get_stats(struct netvm_port *port, struct netvm_port_stats *stats);
+
+// Closes a port, at any time and in any order with what was made from it: its exports end, remote operations are refused, and calls
+// with what is left answer -ESHUTDOWN. Calls under way in other threads that wait for a notification or a message end; a port that is
+// in another call closes when that returns.
+int netvm_port_close(struct netvm_port *port);
+
+// Makes a region of `len` zeroed bytes.
+int netvm_region_alloc(struct netvm_port *port, uint64_t len, struct netvm_region **region);
+
+// Makes a region of memory that the process already has: heap, stack or a file mapping. It must stay mapped until the region and
+// everything that uses it is closed. Others may change it at any time.
+int netvm_region_adopt(struct netvm_port *port,
+                       void *start,
+                       uint64_t len,
+                       struct netvm_region **region);
+
+// Where the program sees the region: the address of its first byte, valid until the region is closed. Remote nodes may change
+// what is there at any time. -EOPNOTSUPP where the process does not see it.
+int netvm_region_data(struct netvm_region *region,
+                      void **data);
+
+// Its length in bytes, as it was asked for.
+int netvm_region_len(struct netvm_region *region, uint64_t *len);
+
+// Copies bytes out of a region.
+int netvm_region_read(struct netvm_region *region, uint64_t offset, void *into, size_t len);
+
+// Copies bytes into a region. An aligned 1, 2, 4 or 8 bytes is a single store.
+int netvm_region_write(struct netvm_region *region, uint64_t offset, const void *from, size_t len);
+
+// Loads an aligned 32-bit word, with acquire order.
+int netvm_region_load32(struct netvm_region *region, uint64_t offset, uint32_t *value);
+
+// Loads an aligned 64-bit word, with acquire order.
+int netvm_region_load64(struct netvm_region *region, uint64_t offset, uint64_t *value);
+
+// Stores an aligned 32-bit word, with release order.
+int netvm_region_store32(struct netvm_region *region, uint64_t offset, uint32_t value);
+
+// Stores an aligned 64-bit word, with release order.
+int netvm_region_store64(struct netvm_region *region, uint64_t offset, uint64_t value);
+
+// Stores `value` in an aligned 32-bit word if that is `expected`; `old` gets what was there and may be NULL. Atomic among the
+// programs of this node; words that several nodes compete for are changed by netvm_atomic32() alone.
+int netvm_region_compare_swap32(struct netvm_region *region,
+                                uint64_t offset,
+                                uint32_t expected,
+                                uint32_t value,
+                                uint32_t *old);
+
+// The same for an aligned 64-bit word.
+int netvm_region_compare_swap64(struct netvm_region *region,
+                                uint64_t offset,
+                                uint64_t expected,
+                                uint64_t value,
+                                uint64_t *old);
+
+// Lets go of a region. Its memory is given back when nothing uses it any more: no export, and no transfer under way.
+int netvm_region_close(struct netvm_region *region);
 
 // Gives a name to a range of a region, so that others can import it. `len` 0 means to the end of the region. `access` NULL: every
 // port may read, write and do atomics.
@@ -507,588 +632,6 @@ int netvm_remote_find(struct netvm_port *port,
 
 // Lets go of an import. With its last handle it ends, once everything that was written to that node has landed or failed.
 int netvm_remote_close(struct netvm_remote *remote);
-
-// Makes an asymmetric lock that has its home at this port, under this name. Remote participants need to read and do atomics; `access` NULL: all
-// ports may. `local_budget`, `remote_budget`: how many of each class may follow one another while the other waits; 0: 5.
-int netvm_alock_create(struct netvm_port *port,
-                       const char *name,
-                       const struct netvm_access *access,
-                       uint32_t local_budget,
-                       uint32_t remote_budget,
-                       struct netvm_alock_home **home);
-
-// A participant for a thread of the process that is the lock's home.
-int netvm_alock_local(struct netvm_alock_home *home, struct netvm_alock **alock);
-
-// A participant that reaches the lock through its card.
-int netvm_alock_join(struct netvm_port *port,
-                     uint16_t node,
-                     uint16_t exporter,
-                     const char *name,
-                     int64_t timeout_ns,
-                     struct netvm_alock **alock);
-
-// Takes the lock; waits for it as long as it takes. -EDEADLK: this participant holds it. -ENOTRECOVERABLE: a member has died, and the lock is
-// lost.
-int netvm_alock_acquire(struct netvm_alock *alock);
-
-// What the port writes to this node under the lock, too, is to be there for the next holder. The lock's own node needs no mention.
-int netvm_alock_covers(struct netvm_alock *alock,
-                       uint16_t node);
-
-// Whether a participant of the same class waits for the lock that this one holds.
-int netvm_alock_is_asked_for(struct netvm_alock *alock, bool *asked);
-
-// Lets go of the lock. -EPERM: it is not held.
-int netvm_alock_release(struct netvm_alock *alock);
-
-// Leaves an asymmetric lock, and lets go of it if it is held.
-int netvm_alock_close(struct netvm_alock *alock);
-
-// Ends an asymmetric lock, once its local participants are closed.
-int netvm_alock_home_close(struct netvm_alock_home *home);
-
-// Changes an aligned 32-bit word by NETVM_FETCH_ADD and the like, and waits for the answer: one round trip. `old` gets what was there; it
-// may be NULL. Flags: NETVM_ORDERED, NETVM_REGARDLESS.
-int netvm_atomic32(struct netvm_remote *remote,
-                   uint64_t offset,
-                   uint32_t what,
-                   uint32_t operand,
-                   uint32_t compare,
-                   uint32_t flags,
-                   uint32_t *old);
-
-// The same for an aligned 64-bit word.
-int netvm_atomic64(struct netvm_remote *remote,
-                   uint64_t offset,
-                   uint32_t what,
-                   uint64_t operand,
-                   uint64_t compare,
-                   uint32_t flags,
-                   uint64_t *old);
-
-// Begins an atomic on an aligned 32-bit word and never waits: -EAGAIN if there is no room. netvm_pending_value() gives the answer.
-int netvm_begin_atomic32(struct netvm_remote *remote,
-                         uint64_t offset,
-                         uint32_t what,
-                         uint32_t operand,
-                         uint32_t compare,
-                         uint32_t flags,
-                         void *context,
-                         struct netvm_pending **pending);
-
-// The same for an aligned 64-bit word.
-int netvm_begin_atomic64(struct netvm_remote *remote,
-                         uint64_t offset,
-                         uint32_t what,
-                         uint64_t operand,
-                         uint64_t compare,
-                         uint32_t flags,
-                         void *context,
-                         struct netvm_pending **pending);
-
-// Makes a queue in the port's memory and exports it under this name, for one sender to join. `options` may be NULL.
-int netvm_receiver_open(struct netvm_port *port,
-                        const char *name,
-                        const struct netvm_channel_options *options,
-                        struct netvm_receiver **receiver);
-
-// Receives a message into a place of `size` bytes. `len` gets its length; it may be NULL. A message that does not fit is lost (-EMSGSIZE).
-// -EPIPE: the sender has left, and everything was received. -ECONNRESET: it has died, or a message was lost.
-int netvm_receiver_recv(struct netvm_receiver *receiver,
-                        void *into,
-                        size_t size,
-                        size_t *len,
-                        int64_t timeout_ns);
-
-// The port that has joined as the sender. -ENODATA if none has.
-int netvm_receiver_sender(struct netvm_receiver *receiver, uint16_t *node, uint16_t *port);
-
-// What the receiver is, and has done.
-int netvm_receiver_get_info(struct netvm_receiver *receiver, struct netvm_channel_info *info);
-
-// Ends a channel: the sender is told, and what was not received is lost. Close it before its port.
-int netvm_receiver_close(struct netvm_receiver *receiver);
-
-// Joins the channel of this name at a port, as its only sender. Waits until the channel is there.
-int netvm_sender_join(struct netvm_port *port,
-                      uint16_t node,
-                      uint16_t at,
-                      const char *name,
-                      int64_t timeout_ns,
-                      struct netvm_sender **sender);
-
-// Sends a message, once there is room for it. Its bytes are copied before the call returns. -EPIPE: the receiver has left.
-int netvm_sender_send(struct netvm_sender *sender,
-                      const void *from,
-                      size_t len,
-                      int64_t timeout_ns);
-
-// The same from a region of the port: transferred from where it is. It must not change before netvm_flush_writes().
-int netvm_sender_send_region(struct netvm_sender *sender,
-                             struct netvm_region *region,
-                             uint64_t offset,
-                             size_t len,
-                             int64_t timeout_ns);
-
-// Waits until everything that was sent has landed. It may not have been received yet.
-int netvm_sender_flush(struct netvm_sender *sender);
-
-// What the sender is, and has done.
-int netvm_sender_get_info(struct netvm_sender *sender, struct netvm_channel_info *info);
-
-// Ends the channel and waits until everything that was sent has landed, with the word that it was all. The handle ends in any case, but
-// with -EBUSY.
-int netvm_sender_close(struct netvm_sender *sender);
-
-// Makes an empty set for receivers of a port.
-int netvm_receiver_set_open(struct netvm_port *port, struct netvm_receiver_set **receivers);
-
-// Moves a receiver into a set. Its handle ends by that, also if it is a receiver of another port, which is refused and closed. `index` gets
-// the number under which the set names it.
-int netvm_receiver_set_add(struct netvm_receiver_set *receivers,
-                           struct netvm_receiver *receiver,
-                           size_t *index);
-
-// Waits until one of the receivers has a message, or its end, to tell: its next receive will not wait.
-int netvm_receiver_set_wait(struct netvm_receiver_set *receivers,
-                            int64_t timeout_ns,
-                            size_t *index);
-
-// As netvm_receiver_recv(), from the receiver with this number.
-int netvm_receiver_set_recv(struct netvm_receiver_set *receivers,
-                            size_t index,
-                            void *into,
-                            size_t size,
-                            size_t *len,
-                            int64_t timeout_ns);
-
-// Takes a receiver out of a set. It gets a handle again.
-int netvm_receiver_set_remove(struct netvm_receiver_set *receivers,
-                              size_t index,
-                              struct netvm_receiver **receiver);
-
-// Ends a set, and the channels of all its receivers.
-int netvm_receiver_set_close(struct netvm_receiver_set *receivers);
-
-// Returns when every earlier write of the port has left this node: what they were made from may change.
-int netvm_flush_writes(struct netvm_port *port);
-
-// Returns when every earlier read of the port has ended: its bytes are there.
-int netvm_flush_reads(struct netvm_port *port);
-
-// Returns when every earlier operation to a node has come so far: NETVM_RECEIVED or NETVM_LANDED. If one of them has failed, it says
-// which (netvm_error_failure()). After -EAGAIN or -ETIMEDOUT they are still under way.
-int netvm_flush(struct netvm_port *port,
-                uint16_t node,
-                uint32_t level,
-                int64_t timeout_ns);
-
-// Begins the same and never waits: -EAGAIN if there is no room. It is for what was posted before.
-int netvm_begin_flush(struct netvm_port *port,
-                      uint16_t node,
-                      uint32_t level,
-                      void *context,
-                      struct netvm_pending **pending);
-
-// After a call of this thread that has answered -EAGAIN: waits until the port may have room for it. Another thread may take that first.
-int netvm_wait_room(struct netvm_port *port,
-                    int64_t timeout_ns);
-
-// The last error of this thread in words, which say what to do about it. Never NULL; valid until the thread's next error.
-const char *netvm_error_message(void);
-
-// The status of a card or a driver behind the last error of this thread: NETVM_STATUS_..., or 0 where there is none.
-uint32_t netvm_error_status(void);
-
-// The operation that failed, if the last error of this thread is that: it may be one that was posted earlier. -ENODATA if
-// not.
-int netvm_error_failure(struct netvm_failure *failure);
-
-// A status in words, into `text`, which has room for `size` bytes; 128 are enough. -EINVAL if there is no such status.
-int netvm_status_text(uint32_t status,
-                      char *text,
-                      size_t size);
-
-// The version of the library, such as "0.1.0".
-const char *netvm_version(void);
-
-// Makes a port a part of an event loop: its descriptor becomes readable when something has happened there. A port has one of these at a
-// time.
-int netvm_events_open(struct netvm_port *port,
-                      struct netvm_events **events);
-
-// The descriptor, for poll(2) and epoll(7), until the handle is closed. The program only polls it.
-int netvm_events_fd(struct netvm_events *events, int *fd);
-
-// Empties the descriptor. From now on a notification, a failure, a message, or the end of an operation under way makes it readable. What
-// happened before does not: so arm, then look, and poll if there is nothing.
-int netvm_events_arm(struct netvm_events *events);
-
-// Takes the port out of the event loop.
-int netvm_events_close(struct netvm_events *events);
-
-// Makes a completion queue for operations of a port.
-int netvm_cq_open(struct netvm_port *port, struct netvm_cq **cq);
-
-// Moves an operation into a completion queue. Its handle ends by that. -EXDEV for an operation of another port, which goes on by itself;
-// -EINVAL for an import, which stays as it is.
-int netvm_cq_add(struct netvm_cq *cq,
-                 struct netvm_pending *pending);
-
-// Waits for the next operation that ends. -ENODATA if the queue holds none.
-int netvm_cq_next(struct netvm_cq *cq, int64_t timeout_ns, struct netvm_completion *completion);
-
-// How many operations the queue holds, those included that have ended and were not taken out.
-int netvm_cq_len(struct netvm_cq *cq, size_t *len);
-
-// Ends a completion queue. That takes nothing back: its operations go on.
-int netvm_cq_close(struct netvm_cq *cq);
-
-// Ends what has its home there. Participants get an error, at the latest when they next need the home.
-int netvm_home_close(struct netvm_home *home);
-
-// Makes a lock that has its home at this port, under this name. Participants need to read and do atomics; `access` NULL: all ports may.
-int netvm_lock_create(struct netvm_port *port,
-                      const char *name,
-                      const struct netvm_access *access,
-                      struct netvm_home **home);
-
-// Takes part in a lock: one participant, which holds it or waits for it once at a time.
-int netvm_lock_join(struct netvm_port *port,
-                    uint16_t node,
-                    uint16_t exporter,
-                    const char *name,
-                    int64_t timeout_ns,
-                    struct netvm_lock **lock);
-
-// Takes the lock. NETVM_FOREVER: waits for it, first come first served. Otherwise it tries again and again, and those that wait come first;
-// -EAGAIN or -ETIMEDOUT if that was in vain. `owner_died` gets whether a process has died that may have held it, so that what it protects may
-// be half changed; it may be NULL. -EDEADLK: this participant holds it.
-int netvm_lock_acquire(struct netvm_lock *lock,
-                       int64_t timeout_ns,
-                       bool *owner_died);
-
-// Lets go of the lock. Everything that this port has written meanwhile has landed when the next holder gets it. A write that did not land is
-// told; the lock is free all the same. -EPERM: it is not held.
-int netvm_lock_release(struct netvm_lock *lock);
-
-// Whether a participant waits for the lock that this one holds.
-int netvm_lock_is_asked_for(struct netvm_lock *lock, bool *asked);
-
-// Leaves a lock, and lets go of it if it is held.
-int netvm_lock_close(struct netvm_lock *lock);
-
-// Makes a region of `len` zeroed bytes.
-int netvm_region_alloc(struct netvm_port *port, uint64_t len, struct netvm_region **region);
-
-// Makes a region of memory that the process already has: heap, stack or a file mapping. It must stay mapped until the region and
-// everything that uses it is closed. Others may change it at any time.
-int netvm_region_adopt(struct netvm_port *port,
-                       void *start,
-                       uint64_t len,
-                       struct netvm_region **region);
-
-// Where the program sees the region: the address of its first byte, valid until the region is closed. Remote nodes may change
-// what is there at any time. -EOPNOTSUPP where the process does not see it.
-int netvm_region_data(struct netvm_region *region,
-                      void **data);
-
-// Its length in bytes, as it was asked for.
-int netvm_region_len(struct netvm_region *region, uint64_t *len);
-
-// Copies bytes out of a region.
-int netvm_region_read(struct netvm_region *region, uint64_t offset, void *into, size_t len);
-
-// Copies bytes into a region. An aligned 1, 2, 4 or 8 bytes is a single store.
-int netvm_region_write(struct netvm_region *region, uint64_t offset, const void *from, size_t len);
-
-// Loads an aligned 32-bit word, with acquire order.
-int netvm_region_load32(struct netvm_region *region, uint64_t offset, uint32_t *value);
-
-// Loads an aligned 64-bit word, with acquire order.
-int netvm_region_load64(struct netvm_region *region, uint64_t offset, uint64_t *value);
-
-// Stores an aligned 32-bit word, with release order.
-int netvm_region_store32(struct netvm_region *region, uint64_t offset, uint32_t value);
-
-// Stores an aligned 64-bit word, with release order.
-int netvm_region_store64(struct netvm_region *region, uint64_t offset, uint64_t value);
-
-// Stores `value` in an aligned 32-bit word if that is `expected`; `old` gets what was there and may be NULL. Atomic among the
-// programs of this node; words that several nodes compete for are changed by netvm_atomic32() alone.
-int netvm_region_compare_swap32(struct netvm_region *region,
-                                uint64_t offset,
-                                uint32_t expected,
-                                uint32_t value,
-                                uint32_t *old);
-
-// The same for an aligned 64-bit word.
-int netvm_region_compare_swap64(struct netvm_region *region,
-                                uint64_t offset,
-                                uint64_t expected,
-                                uint64_t value,
-                                uint64_t *old);
-
-// Lets go of a region. Its memory is given back when nothing uses it any more: no export, and no transfer under way.
-int netvm_region_close(struct netvm_region *region);
-
-// Makes a monitor that has its home at this port, under this name. Participants need to read and do atomics; `access` NULL: all ports may.
-int netvm_monitor_create(struct netvm_port *port,
-                         const char *name,
-                         const struct netvm_access *access,
-                         struct netvm_home **home);
-
-// Makes a condition, as netvm_monitor_create() makes a monitor.
-int netvm_condition_create(struct netvm_port *port,
-                           const char *name,
-                           const struct netvm_access *access,
-                           struct netvm_home **home);
-
-// Takes part in a monitor.
-int netvm_monitor_join(struct netvm_port *port,
-                       uint16_t node,
-                       uint16_t exporter,
-                       const char *name,
-                       int64_t timeout_ns,
-                       struct netvm_monitor **monitor);
-
-// Takes part in a condition.
-int netvm_condition_join(struct netvm_port *port,
-                         uint16_t node,
-                         uint16_t exporter,
-                         const char *name,
-                         int64_t timeout_ns,
-                         struct netvm_condition **condition);
-
-// Enters a monitor; waits while another process is inside. `owner_died` gets whether a process has died that may have been inside; it may be NULL.
-// -EDEADLK: this participant is inside.
-int netvm_monitor_enter(struct netvm_monitor *monitor,
-                        bool *owner_died);
-
-// Leaves the monitor until the condition is signalled, and comes in again. Others may have been inside meanwhile, and the wait may end for no reason:
-// look at what is waited for in a loop. `reset` gets whether the condition has lost a waiter, and let all others out; it may be NULL. -EPERM: this
-// participant is not inside.
-int netvm_monitor_wait(struct netvm_monitor *monitor,
-                       struct netvm_condition *condition,
-                       bool *reset);
-
-// Lets the first waiter of a condition come in when it can. `woken` gets whether there was one; it may be NULL. The caller is inside of the monitor.
-int netvm_condition_signal(struct netvm_condition *condition,
-                           bool *woken);
-
-// Leaves the monitor. -EPERM: this participant is not inside.
-int netvm_monitor_leave(struct netvm_monitor *monitor);
-
-// Takes no part in a monitor any more, and leaves it if it is inside.
-int netvm_monitor_close(struct netvm_monitor *monitor);
-
-// Takes no part in a condition any more.
-int netvm_condition_close(struct netvm_condition *condition);
-
-// Opens a node by its choice: "auto", "soft", "soft:NAME" for one that others find, "soft://ADDRESS:PORT" for one with UDP,
-// "soft://ADDRESS:PORT?key-file=FILE", "device:0" for the kernel's card. NULL is "auto": what the variable NETVM_NODE says, or the
-// kernel's card if there is one, or the software card.
-int netvm_node_open(const char *choice,
-                    struct netvm_node **node);
-
-// Starts a software card, and so makes this process a node. `options` may be NULL.
-int netvm_node_start(const struct netvm_node_options *options, struct netvm_node **node);
-
-// Links a software card to another one: of this machine by its name or by "#" and its number, or anywhere by the address of its
-// UDP, such as "udp://10.0.0.7:4800". `peer` gets the other node's number; it may be NULL.
-int netvm_node_connect(struct netvm_node *node,
-                       const char *name,
-                       int64_t timeout_ns,
-                       uint16_t *peer);
-
-// The node's number.
-int netvm_node_id(struct netvm_node *node, uint16_t *id);
-
-// Whether the link of a software card to a node is up.
-int netvm_node_is_up(struct netvm_node *node, uint16_t peer, bool *up);
-
-// The address that the UDP of a software card is bound to, into `address`, which has room for `size` bytes; 64 are enough. -ENOENT
-// if it has no UDP.
-int netvm_node_udp_address(struct netvm_node *node,
-                           char *address,
-                           size_t size);
-
-// Lets go of a node. It goes on until everything that was made from it is closed.
-int netvm_node_close(struct netvm_node *node);
-
-// Waits until a signal of an event-count notification (1 to 895) is pending. `pending` gets how many are; it may be NULL.
-int netvm_notification_wait(struct netvm_port *port,
-                            uint32_t number,
-                            int64_t timeout_ns,
-                            uint32_t *pending);
-
-// How many signals are pending.
-int netvm_notification_pending(struct netvm_port *port, uint32_t number, uint32_t *pending);
-
-// Acknowledges one signal: it has been handled. -ENOMSG if none is pending.
-int netvm_notification_ack(struct netvm_port *port, uint32_t number);
-
-// Waits for the next number of the port's notification queue: one-shot notifications (from 1024 up) in the order in which they were sent,
-// and event-count ones that have pending signals.
-int netvm_notification_next(struct netvm_port *port,
-                            int64_t timeout_ns,
-                            uint32_t *number);
-
-// Waits for the end of an operation; how that was is what the call returns. -EAGAIN (for a time-out of 0) or -ETIMEDOUT: it is still under
-// way. An operation that has ended answers the same again.
-int netvm_pending_wait(struct netvm_pending *pending,
-                       int64_t timeout_ns);
-
-// The answer of an atomic that has ended well: the old value of its word. -EAGAIN while it is under way, -ENODATA of another operation.
-int netvm_pending_value(struct netvm_pending *pending,
-                        uint64_t *value);
-
-// What an import that has ended well has bound to, once. -EAGAIN while it is under way, -ENODATA if it was taken before, or of another
-// operation.
-int netvm_pending_remote(struct netvm_pending *pending,
-                         struct netvm_remote **remote);
-
-// The word that the program gave with the operation.
-int netvm_pending_context(struct netvm_pending *pending, void **context);
-
-// The operation's number, by which struct netvm_failure names it; 0 of an import.
-int netvm_pending_op(struct netvm_pending *pending, uint32_t *op);
-
-// Lets go of an operation. That takes nothing back: it goes on, and if it fails, the next call to the same node says so. An import is
-// given up.
-int netvm_pending_close(struct netvm_pending *pending);
-
-// Opens a port on a node. `options` may be NULL.
-int netvm_port_open(struct netvm_node *node,
-                    const struct netvm_port_options *options,
-                    struct netvm_port **port);
-
-// The port's number.
-int netvm_port_id(struct netvm_port *port, uint16_t *id);
-
-// The number of the port's node.
-int netvm_port_node(struct netvm_port *port, uint16_t *node);
-
-// Nanoseconds on the clock that the port's time-outs go by.
-int netvm_port_now(struct netvm_port *port, uint64_t *nanoseconds);
-
-// What the port has done so far.
-int netvm_port_get_stats(struct netvm_port *port, struct netvm_port_stats *stats);
-
-// Closes a port, at any time and in any order with what was made from it: its exports end, remote operations are refused, and calls
-// with what is left answer -ESHUTDOWN. Calls under way in other threads that wait for a notification or a message end; a port that is
-// in another call closes when that returns.
-int netvm_port_close(struct netvm_port *port);
-
-// Makes a wait queue that has its home at this port, under this name. Participants need to read and do atomics; `access` NULL: all ports may.
-int netvm_wait_queue_create(struct netvm_port *port,
-                            const char *name,
-                            const struct netvm_access *access,
-                            struct netvm_home **home);
-
-// Takes part in a wait queue: one participant, which waits once at a time.
-int netvm_wait_queue_join(struct netvm_port *port,
-                          uint16_t node,
-                          uint16_t exporter,
-                          const char *name,
-                          int64_t timeout_ns,
-                          struct netvm_wait_queue **queue);
-
-// Stands in the queue, at its end. A signal from now on is not lost. -EDEADLK: it stands there already.
-int netvm_wait_queue_insert(struct netvm_wait_queue *queue);
-
-// Waits to be woken. After -EAGAIN or -ETIMEDOUT the place in the queue is still there. `reset` gets whether the queue has lost a process that stood
-// in it, and has let all others out: look at what is waited for, and stand in it again; it may be NULL. -EPERM: it does not stand in the queue.
-int netvm_wait_queue_wait(struct netvm_wait_queue *queue,
-                          int64_t timeout_ns,
-                          bool *reset);
-
-// Wakes the first waiter. `woken` gets whether there was one; it may be NULL. A participant that stands in the queue cannot (-EDEADLK).
-int netvm_wait_queue_signal(struct netvm_wait_queue *queue,
-                            bool *woken);
-
-// Leaves a wait queue. One that stands there lets all others out as well: no participant can leave a queue without the help of the others in it.
-int netvm_wait_queue_close(struct netvm_wait_queue *queue);
-
-// Makes a semaphore of this value that has its home at this port, under this name. Participants need to read and do atomics; `access` NULL: all
-// ports may.
-int netvm_semaphore_create(struct netvm_port *port,
-                           const char *name,
-                           uint32_t value,
-                           const struct netvm_access *access,
-                           struct netvm_home **home);
-
-// Takes part in a semaphore: one participant, which waits once at a time.
-int netvm_semaphore_join(struct netvm_port *port,
-                         uint16_t node,
-                         uint16_t exporter,
-                         const char *name,
-                         int64_t timeout_ns,
-                         struct netvm_semaphore **semaphore);
-
-// Takes a token. NETVM_FOREVER: waits for one. Otherwise it tries again and again, and those that wait come first; -EAGAIN or -ETIMEDOUT if that
-// was in vain.
-int netvm_semaphore_wait(struct netvm_semaphore *semaphore,
-                         int64_t timeout_ns);
-
-// Gives a token: to the first waiter, or to the count. `value` gets the value after that; it may be NULL.
-int netvm_semaphore_signal(struct netvm_semaphore *semaphore,
-                           uint32_t *value);
-
-// Leaves a semaphore.
-int netvm_semaphore_close(struct netvm_semaphore *semaphore);
-
-// Makes a shared queue in the port's memory and exports it under this name. `options` may be NULL. A port has one in its life.
-int netvm_shared_receiver_open(struct netvm_port *port,
-                               const char *name,
-                               const struct netvm_channel_options *options,
-                               struct netvm_shared_receiver **receiver);
-
-// Receives a message into a place of `size` bytes. `len`, `node` and `from` get its length and the port that has sent it; they may be NULL.
-// A message that does not fit is lost (-EMSGSIZE).
-int netvm_shared_receiver_recv(struct netvm_shared_receiver *receiver,
-                               void *into,
-                               size_t size,
-                               size_t *len,
-                               uint16_t *node,
-                               uint16_t *from,
-                               int64_t timeout_ns);
-
-// What the receiver is, and has done.
-int netvm_shared_receiver_get_info(struct netvm_shared_receiver *receiver,
-                                   struct netvm_channel_info *info);
-
-// Ends a shared queue.
-int netvm_shared_receiver_close(struct netvm_shared_receiver *receiver);
-
-// Joins the shared queue of this name at a port. Waits until it is there.
-int netvm_shared_sender_join(struct netvm_port *port,
-                             uint16_t node,
-                             uint16_t at,
-                             const char *name,
-                             int64_t timeout_ns,
-                             struct netvm_shared_sender **sender);
-
-// Sends a message and returns when it has its place: one round trip. While the queue is full it is sent again; -ENOBUFS when there was no
-// room in time.
-int netvm_shared_sender_send(struct netvm_shared_sender *sender,
-                             const void *from,
-                             size_t len,
-                             int64_t timeout_ns);
-
-// Sends a message and does not wait to hear whether it has a place. If it gets none, neither does what this port sends to queues of the
-// node after it, until a later call has told (NETVM_STATUS_NO_PLACE). `op` gets its number; it may be NULL.
-int netvm_shared_sender_post(struct netvm_shared_sender *sender,
-                             const void *from,
-                             size_t len,
-                             uint32_t *op);
-
-// Size of the largest message in bytes.
-int netvm_shared_sender_message_bytes(struct netvm_shared_sender *sender, uint64_t *message_bytes);
-
-// Leaves a shared queue.
-int netvm_shared_sender_close(struct netvm_shared_sender *sender);
 
 // Writes `len` bytes of the program to `offset` on. They are copied before the call returns. `notification`: what to signal when they,
 // and all that was written before, have landed; 0 for nothing. `op` gets the number by which a later failure is told; it may be NULL.
@@ -1184,6 +727,463 @@ int netvm_begin_read_region(struct netvm_remote *remote,
                             uint32_t flags,
                             void *context,
                             struct netvm_pending **pending);
+
+// Returns when every earlier write of the port has left this node: what they were made from may change.
+int netvm_flush_writes(struct netvm_port *port);
+
+// Returns when every earlier read of the port has ended: its bytes are there.
+int netvm_flush_reads(struct netvm_port *port);
+
+// Returns when every earlier operation to a node has come so far: NETVM_RECEIVED or NETVM_LANDED. If one of them has failed, it says
+// which (netvm_error_failure()). After -EAGAIN or -ETIMEDOUT they are still under way.
+int netvm_flush(struct netvm_port *port,
+                uint16_t node,
+                uint32_t level,
+                int64_t timeout_ns);
+
+// Begins the same and never waits: -EAGAIN if there is no room. It is for what was posted before.
+int netvm_begin_flush(struct netvm_port *port,
+                      uint16_t node,
+                      uint32_t level,
+                      void *context,
+                      struct netvm_pending **pending);
+
+// After a call of this thread that has answered -EAGAIN: waits until the port may have room for it. Another thread may take that first.
+int netvm_wait_room(struct netvm_port *port,
+                    int64_t timeout_ns);
+
+// Waits for the end of an operation; how that was is what the call returns. -EAGAIN (for a time-out of 0) or -ETIMEDOUT: it is still under
+// way. An operation that has ended answers the same again.
+int netvm_pending_wait(struct netvm_pending *pending,
+                       int64_t timeout_ns);
+
+// The answer of an atomic that has ended well: the old value of its word. -EAGAIN while it is under way, -ENODATA of another operation.
+int netvm_pending_value(struct netvm_pending *pending,
+                        uint64_t *value);
+
+// What an import that has ended well has bound to, once. -EAGAIN while it is under way, -ENODATA if it was taken before, or of another
+// operation.
+int netvm_pending_remote(struct netvm_pending *pending,
+                         struct netvm_remote **remote);
+
+// The word that the program gave with the operation.
+int netvm_pending_context(struct netvm_pending *pending, void **context);
+
+// The operation's number, by which struct netvm_failure names it; 0 of an import.
+int netvm_pending_op(struct netvm_pending *pending, uint32_t *op);
+
+// Lets go of an operation. That takes nothing back: it goes on, and if it fails, the next call to the same node says so. An import is
+// given up.
+int netvm_pending_close(struct netvm_pending *pending);
+
+// Makes a port a part of an event loop: its descriptor becomes readable when something has happened there. A port has one of these at a
+// time.
+int netvm_events_open(struct netvm_port *port,
+                      struct netvm_events **events);
+
+// The descriptor, for poll(2) and epoll(7), until the handle is closed. The program only polls it.
+int netvm_events_fd(struct netvm_events *events, int *fd);
+
+// Empties the descriptor. From now on a notification, a failure, a message, or the end of an operation under way makes it readable. What
+// happened before does not: so arm, then look, and poll if there is nothing.
+int netvm_events_arm(struct netvm_events *events);
+
+// Takes the port out of the event loop.
+int netvm_events_close(struct netvm_events *events);
+
+// Makes a completion queue for operations of a port.
+int netvm_cq_open(struct netvm_port *port, struct netvm_cq **cq);
+
+// Moves an operation into a completion queue. Its handle ends by that. -EXDEV for an operation of another port, which goes on by itself;
+// -EINVAL for an import, which stays as it is.
+int netvm_cq_add(struct netvm_cq *cq,
+                 struct netvm_pending *pending);
+
+// Waits for the next operation that ends. -ENODATA if the queue holds none.
+int netvm_cq_next(struct netvm_cq *cq, int64_t timeout_ns, struct netvm_completion *completion);
+
+// How many operations the queue holds, those included that have ended and were not taken out.
+int netvm_cq_len(struct netvm_cq *cq, size_t *len);
+
+// Ends a completion queue. That takes nothing back: its operations go on.
+int netvm_cq_close(struct netvm_cq *cq);
+
+// Changes an aligned 32-bit word by NETVM_FETCH_ADD and the like, and waits for the answer: one round trip. `old` gets what was there; it
+// may be NULL. Flags: NETVM_ORDERED, NETVM_REGARDLESS.
+int netvm_atomic32(struct netvm_remote *remote,
+                   uint64_t offset,
+                   uint32_t what,
+                   uint32_t operand,
+                   uint32_t compare,
+                   uint32_t flags,
+                   uint32_t *old);
+
+// The same for an aligned 64-bit word.
+int netvm_atomic64(struct netvm_remote *remote,
+                   uint64_t offset,
+                   uint32_t what,
+                   uint64_t operand,
+                   uint64_t compare,
+                   uint32_t flags,
+                   uint64_t *old);
+
+// Begins an atomic on an aligned 32-bit word and never waits: -EAGAIN if there is no room. netvm_pending_value() gives the answer.
+int netvm_begin_atomic32(struct netvm_remote *remote,
+                         uint64_t offset,
+                         uint32_t what,
+                         uint32_t operand,
+                         uint32_t compare,
+                         uint32_t flags,
+                         void *context,
+                         struct netvm_pending **pending);
+
+// The same for an aligned 64-bit word.
+int netvm_begin_atomic64(struct netvm_remote *remote,
+                         uint64_t offset,
+                         uint32_t what,
+                         uint64_t operand,
+                         uint64_t compare,
+                         uint32_t flags,
+                         void *context,
+                         struct netvm_pending **pending);
+
+// Waits until a signal of an event-count notification (1 to 895) is pending. `pending` gets how many are; it may be NULL.
+int netvm_notification_wait(struct netvm_port *port,
+                            uint32_t number,
+                            int64_t timeout_ns,
+                            uint32_t *pending);
+
+// How many signals are pending.
+int netvm_notification_pending(struct netvm_port *port, uint32_t number, uint32_t *pending);
+
+// Acknowledges one signal: it has been handled. -ENOMSG if none is pending.
+int netvm_notification_ack(struct netvm_port *port, uint32_t number);
+
+// Waits for the next number of the port's notification queue: one-shot notifications (from 1024 up) in the order in which they were sent,
+// and event-count ones that have pending signals.
+int netvm_notification_next(struct netvm_port *port,
+                            int64_t timeout_ns,
+                            uint32_t *number);
+
+// Makes a queue in the port's memory and exports it under this name, for one sender to join. `options` may be NULL.
+int netvm_receiver_open(struct netvm_port *port,
+                        const char *name,
+                        const struct netvm_channel_options *options,
+                        struct netvm_receiver **receiver);
+
+// Receives a message into a place of `size` bytes. `len` gets its length; it may be NULL. A message that does not fit is lost (-EMSGSIZE).
+// -EPIPE: the sender has left, and everything was received. -ECONNRESET: it has died, or a message was lost.
+int netvm_receiver_recv(struct netvm_receiver *receiver,
+                        void *into,
+                        size_t size,
+                        size_t *len,
+                        int64_t timeout_ns);
+
+// The port that has joined as the sender. -ENODATA if none has.
+int netvm_receiver_sender(struct netvm_receiver *receiver, uint16_t *node, uint16_t *port);
+
+// What the receiver is, and has done.
+int netvm_receiver_get_info(struct netvm_receiver *receiver, struct netvm_channel_info *info);
+
+// Ends a channel: the sender is told, and what was not received is lost. Close it before its port.
+int netvm_receiver_close(struct netvm_receiver *receiver);
+
+// Joins the channel of this name at a port, as its only sender. Waits until the channel is there.
+int netvm_sender_join(struct netvm_port *port,
+                      uint16_t node,
+                      uint16_t at,
+                      const char *name,
+                      int64_t timeout_ns,
+                      struct netvm_sender **sender);
+
+// Sends a message, once there is room for it. Its bytes are copied before the call returns. -EPIPE: the receiver has left.
+int netvm_sender_send(struct netvm_sender *sender,
+                      const void *from,
+                      size_t len,
+                      int64_t timeout_ns);
+
+// The same from a region of the port: transferred from where it is. It must not change before netvm_flush_writes().
+int netvm_sender_send_region(struct netvm_sender *sender,
+                             struct netvm_region *region,
+                             uint64_t offset,
+                             size_t len,
+                             int64_t timeout_ns);
+
+// Waits until everything that was sent has landed. It may not have been received yet.
+int netvm_sender_flush(struct netvm_sender *sender);
+
+// What the sender is, and has done.
+int netvm_sender_get_info(struct netvm_sender *sender, struct netvm_channel_info *info);
+
+// Ends the channel and waits until everything that was sent has landed, with the word that it was all. The handle ends in any case, but
+// with -EBUSY.
+int netvm_sender_close(struct netvm_sender *sender);
+
+// Makes an empty set for receivers of a port.
+int netvm_receiver_set_open(struct netvm_port *port, struct netvm_receiver_set **receivers);
+
+// Moves a receiver into a set. Its handle ends by that, also if it is a receiver of another port, which is refused and closed. `index` gets
+// the number under which the set names it.
+int netvm_receiver_set_add(struct netvm_receiver_set *receivers,
+                           struct netvm_receiver *receiver,
+                           size_t *index);
+
+// Waits until one of the receivers has a message, or its end, to tell: its next receive will not wait.
+int netvm_receiver_set_wait(struct netvm_receiver_set *receivers,
+                            int64_t timeout_ns,
+                            size_t *index);
+
+// As netvm_receiver_recv(), from the receiver with this number.
+int netvm_receiver_set_recv(struct netvm_receiver_set *receivers,
+                            size_t index,
+                            void *into,
+                            size_t size,
+                            size_t *len,
+                            int64_t timeout_ns);
+
+// Takes a receiver out of a set. It gets a handle again.
+int netvm_receiver_set_remove(struct netvm_receiver_set *receivers,
+                              size_t index,
+                              struct netvm_receiver **receiver);
+
+// Ends a set, and the channels of all its receivers.
+int netvm_receiver_set_close(struct netvm_receiver_set *receivers);
+
+// Makes a shared queue in the port's memory and exports it under this name. `options` may be NULL. A port has one in its life.
+int netvm_shared_receiver_open(struct netvm_port *port,
+                               const char *name,
+                               const struct netvm_channel_options *options,
+                               struct netvm_shared_receiver **receiver);
+
+// Receives a message into a place of `size` bytes. `len`, `node` and `from` get its length and the port that has sent it; they may be NULL.
+// A message that does not fit is lost (-EMSGSIZE).
+int netvm_shared_receiver_recv(struct netvm_shared_receiver *receiver,
+                               void *into,
+                               size_t size,
+                               size_t *len,
+                               uint16_t *node,
+                               uint16_t *from,
+                               int64_t timeout_ns);
+
+// What the receiver is, and has done.
+int netvm_shared_receiver_get_info(struct netvm_shared_receiver *receiver,
+                                   struct netvm_channel_info *info);
+
+// Ends a shared queue.
+int netvm_shared_receiver_close(struct netvm_shared_receiver *receiver);
+
+// Joins the shared queue of this name at a port. Waits until it is there.
+int netvm_shared_sender_join(struct netvm_port *port,
+                             uint16_t node,
+                             uint16_t at,
+                             const char *name,
+                             int64_t timeout_ns,
+                             struct netvm_shared_sender **sender);
+
+// Sends a message and returns when it has its place: one round trip. While the queue is full it is sent again; -ENOBUFS when there was no
+// room in time.
+int netvm_shared_sender_send(struct netvm_shared_sender *sender,
+                             const void *from,
+                             size_t len,
+                             int64_t timeout_ns);
+
+// Sends a message and does not wait to hear whether it has a place. If it gets none, neither does what this port sends to queues of the
+// node after it, until a later call has told (NETVM_STATUS_NO_PLACE). `op` gets its number; it may be NULL.
+int netvm_shared_sender_post(struct netvm_shared_sender *sender,
+                             const void *from,
+                             size_t len,
+                             uint32_t *op);
+
+// Size of the largest message in bytes.
+int netvm_shared_sender_message_bytes(struct netvm_shared_sender *sender, uint64_t *message_bytes);
+
+// Leaves a shared queue.
+int netvm_shared_sender_close(struct netvm_shared_sender *sender);
+
+// Ends what has its home there. Participants get an error, at the latest when they next need the home.
+int netvm_home_close(struct netvm_home *home);
+
+// Makes a lock that has its home at this port, under this name. Participants need to read and do atomics; `access` NULL: all ports may.
+int netvm_lock_create(struct netvm_port *port,
+                      const char *name,
+                      const struct netvm_access *access,
+                      struct netvm_home **home);
+
+// Takes part in a lock: one participant, which holds it or waits for it once at a time.
+int netvm_lock_join(struct netvm_port *port,
+                    uint16_t node,
+                    uint16_t exporter,
+                    const char *name,
+                    int64_t timeout_ns,
+                    struct netvm_lock **lock);
+
+// Takes the lock. NETVM_FOREVER: waits for it, first come first served. Otherwise it tries again and again, and those that wait come first;
+// -EAGAIN or -ETIMEDOUT if that was in vain. `owner_died` gets whether a process has died that may have held it, so that what it protects may
+// be half changed; it may be NULL. -EDEADLK: this participant holds it.
+int netvm_lock_acquire(struct netvm_lock *lock,
+                       int64_t timeout_ns,
+                       bool *owner_died);
+
+// Lets go of the lock. Everything that this port has written meanwhile has landed when the next holder gets it. A write that did not land is
+// told; the lock is free all the same. -EPERM: it is not held.
+int netvm_lock_release(struct netvm_lock *lock);
+
+// Whether a participant waits for the lock that this one holds.
+int netvm_lock_is_asked_for(struct netvm_lock *lock, bool *asked);
+
+// Leaves a lock, and lets go of it if it is held.
+int netvm_lock_close(struct netvm_lock *lock);
+
+// Makes an asymmetric lock that has its home at this port, under this name. Remote participants need to read and do atomics; `access` NULL: all
+// ports may. `local_budget`, `remote_budget`: how many of each class may follow one another while the other waits; 0: 5.
+int netvm_alock_create(struct netvm_port *port,
+                       const char *name,
+                       const struct netvm_access *access,
+                       uint32_t local_budget,
+                       uint32_t remote_budget,
+                       struct netvm_alock_home **home);
+
+// A participant for a thread of the process that is the lock's home.
+int netvm_alock_local(struct netvm_alock_home *home, struct netvm_alock **alock);
+
+// A participant that reaches the lock through its card.
+int netvm_alock_join(struct netvm_port *port,
+                     uint16_t node,
+                     uint16_t exporter,
+                     const char *name,
+                     int64_t timeout_ns,
+                     struct netvm_alock **alock);
+
+// Takes the lock; waits for it as long as it takes. -EDEADLK: this participant holds it. -ENOTRECOVERABLE: a member has died, and the lock is
+// lost.
+int netvm_alock_acquire(struct netvm_alock *alock);
+
+// What the port writes to this node under the lock, too, is to be there for the next holder. The lock's own node needs no mention.
+int netvm_alock_covers(struct netvm_alock *alock,
+                       uint16_t node);
+
+// Whether a participant of the same class waits for the lock that this one holds.
+int netvm_alock_is_asked_for(struct netvm_alock *alock, bool *asked);
+
+// Lets go of the lock. -EPERM: it is not held.
+int netvm_alock_release(struct netvm_alock *alock);
+
+// Leaves an asymmetric lock, and lets go of it if it is held.
+int netvm_alock_close(struct netvm_alock *alock);
+
+// Ends an asymmetric lock, once its local participants are closed.
+int netvm_alock_home_close(struct netvm_alock_home *home);
+
+// Makes a semaphore of this value that has its home at this port, under this name. Participants need to read and do atomics; `access` NULL: all
+// ports may.
+int netvm_semaphore_create(struct netvm_port *port,
+                           const char *name,
+                           uint32_t value,
+                           const struct netvm_access *access,
+                           struct netvm_home **home);
+
+// Takes part in a semaphore: one participant, which waits once at a time.
+int netvm_semaphore_join(struct netvm_port *port,
+                         uint16_t node,
+                         uint16_t exporter,
+                         const char *name,
+                         int64_t timeout_ns,
+                         struct netvm_semaphore **semaphore);
+
+// Takes a token. NETVM_FOREVER: waits for one. Otherwise it tries again and again, and those that wait come first; -EAGAIN or -ETIMEDOUT if that
+// was in vain.
+int netvm_semaphore_wait(struct netvm_semaphore *semaphore,
+                         int64_t timeout_ns);
+
+// Gives a token: to the first waiter, or to the count. `value` gets the value after that; it may be NULL.
+int netvm_semaphore_signal(struct netvm_semaphore *semaphore,
+                           uint32_t *value);
+
+// Leaves a semaphore.
+int netvm_semaphore_close(struct netvm_semaphore *semaphore);
+
+// Makes a wait queue that has its home at this port, under this name. Participants need to read and do atomics; `access` NULL: all ports may.
+int netvm_wait_queue_create(struct netvm_port *port,
+                            const char *name,
+                            const struct netvm_access *access,
+                            struct netvm_home **home);
+
+// Takes part in a wait queue: one participant, which waits once at a time.
+int netvm_wait_queue_join(struct netvm_port *port,
+                          uint16_t node,
+                          uint16_t exporter,
+                          const char *name,
+                          int64_t timeout_ns,
+                          struct netvm_wait_queue **queue);
+
+// Stands in the queue, at its end. A signal from now on is not lost. -EDEADLK: it stands there already.
+int netvm_wait_queue_insert(struct netvm_wait_queue *queue);
+
+// Waits to be woken. After -EAGAIN or -ETIMEDOUT the place in the queue is still there. `reset` gets whether the queue has lost a process that stood
+// in it, and has let all others out: look at what is waited for, and stand in it again; it may be NULL. -EPERM: it does not stand in the queue.
+int netvm_wait_queue_wait(struct netvm_wait_queue *queue,
+                          int64_t timeout_ns,
+                          bool *reset);
+
+// Wakes the first waiter. `woken` gets whether there was one; it may be NULL. A participant that stands in the queue cannot (-EDEADLK).
+int netvm_wait_queue_signal(struct netvm_wait_queue *queue,
+                            bool *woken);
+
+// Leaves a wait queue. One that stands there lets all others out as well: no participant can leave a queue without the help of the others in it.
+int netvm_wait_queue_close(struct netvm_wait_queue *queue);
+
+// Makes a monitor that has its home at this port, under this name. Participants need to read and do atomics; `access` NULL: all ports may.
+int netvm_monitor_create(struct netvm_port *port,
+                         const char *name,
+                         const struct netvm_access *access,
+                         struct netvm_home **home);
+
+// Makes a condition, as netvm_monitor_create() makes a monitor.
+int netvm_condition_create(struct netvm_port *port,
+                           const char *name,
+                           const struct netvm_access *access,
+                           struct netvm_home **home);
+
+// Takes part in a monitor.
+int netvm_monitor_join(struct netvm_port *port,
+                       uint16_t node,
+                       uint16_t exporter,
+                       const char *name,
+                       int64_t timeout_ns,
+                       struct netvm_monitor **monitor);
+
+// Takes part in a condition.
+int netvm_condition_join(struct netvm_port *port,
+                         uint16_t node,
+                         uint16_t exporter,
+                         const char *name,
+                         int64_t timeout_ns,
+                         struct netvm_condition **condition);
+
+// Enters a monitor; waits while another process is inside. `owner_died` gets whether a process has died that may have been inside; it may be NULL.
+// -EDEADLK: this participant is inside.
+int netvm_monitor_enter(struct netvm_monitor *monitor,
+                        bool *owner_died);
+
+// Leaves the monitor until the condition is signalled, and comes in again. Others may have been inside meanwhile, and the wait may end for no reason:
+// look at what is waited for in a loop. `reset` gets whether the condition has lost a waiter, and let all others out; it may be NULL. -EPERM: this
+// participant is not inside.
+int netvm_monitor_wait(struct netvm_monitor *monitor,
+                       struct netvm_condition *condition,
+                       bool *reset);
+
+// Lets the first waiter of a condition come in when it can. `woken` gets whether there was one; it may be NULL. The caller is inside of the monitor.
+int netvm_condition_signal(struct netvm_condition *condition,
+                           bool *woken);
+
+// Leaves the monitor. -EPERM: this participant is not inside.
+int netvm_monitor_leave(struct netvm_monitor *monitor);
+
+// Takes no part in a monitor any more, and leaves it if it is inside.
+int netvm_monitor_close(struct netvm_monitor *monitor);
+
+// Takes no part in a condition any more.
+int netvm_condition_close(struct netvm_condition *condition);
 
 #ifdef __cplusplus
 }  // extern "C"
