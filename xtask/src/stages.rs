@@ -78,7 +78,7 @@ pub(crate) static STAGES: [Stage; 22] = [
     Stage {
         name: "c",
         about: "the library for C: its header, symbols and manual pages, its tests and examples in C, also under valgrind and ASan",
-        minutes: 3,
+        minutes: 2,
         needs: &[],
         run: c_programs::stage,
     },
@@ -176,7 +176,7 @@ pub(crate) static STAGES: [Stage; 22] = [
     Stage {
         name: "rig",
         about: "kernel, module and image together: two hosts and their cards in QEMU, every scenario",
-        minutes: 20,
+        minutes: 18,
         needs: &["image"],
         run: rig,
     },
