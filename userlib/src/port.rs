@@ -309,6 +309,14 @@ impl Port {
         stats
     }
 
+    /// Lets the card work on what waits for it, and does not wait: a program that polls memory, or counts of
+    /// [signals](Notification::pending), calls this between its looks. Waits of the library do so by themselves, and a card
+    /// with processors of its own needs no call.
+    #[inline]
+    pub fn progress(&self) {
+        self.inner.ring();
+    }
+
     /// Makes a region of `len` zeroed bytes. No page of it is pinned or need be resident.
     ///
     /// # Errors

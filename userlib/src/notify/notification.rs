@@ -156,6 +156,15 @@ impl Notification {
         self.port.acknowledge(self.id)
     }
 
+    /// Acknowledges the signals that are pending, at most so many. Tells how many these were.
+    ///
+    /// # Errors
+    /// [`Error::NotificationTaken`].
+    pub fn ack_up_to(&self, most: u32) -> Result<u32> {
+        self.check_owner()?;
+        Ok(self.port.acknowledge_up_to(self.id, most))
+    }
+
     /// Runs `handler` exactly once for each signal, those that are pending included, beside the
     /// program: on a thread of the library (a coroutine in the simulator), never in a signal handler,
     /// one handler of a port at a time. Each signal is acknowledged when its call returns. A handler
