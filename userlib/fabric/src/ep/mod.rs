@@ -1,0 +1,355 @@
+//! An endpoint: its port, its connections, and what of its operations is under way.
+
+mod background;
+pub(crate) mod conn;
+pub(crate) mod matching;
+mod meet;
+mod pull;
+mod receive;
+mod ring;
+pub(crate) mod send;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use netvm::{Export, Notification, Port, PortConfig, Region};
+use parking_lot::Mutex;
+
+use crate::address::{Address, random};
+use crate::av::Av;
+use crate::cntr::Counter;
+use crate::cq::{Completion, Cq, Failed};
+use crate::domain::{Child, Domain, refused};
+use crate::fi::*;
+use crate::wire::{Head, Kind};
+use background::Background;
+use conn::Conn;
+use matching::Queue;
+use receive::Arriving;
+pub(crate) use meet::connect as meet_node;
+pub(crate) use receive::Asked;
+use send::Sent;
+
+/// What of an endpoint never changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Traits {
+    pub(crate) caps: u64,
+    /// Flags of operations that have none of their own.
+    pub(crate) tx_flags: u64,
+    pub(crate) rx_flags: u64,
+}
+
+/// An endpoint.
+pub(crate) struct Endpoint {
+    pub(crate) traits: Traits,
+    pub(crate) address: Address,
+    /// Its messages go by this port.
+    pub(crate) port: Port,
+    enabled: AtomicBool,
+    closed: AtomicBool,
+    /// Counts looks of the program.
+    looks: AtomicU32,
+    background: OnceLock<Background>,
+    state: Mutex<State>,
+    child: Child,
+}
+
+/// A kind of operations, as counters tell them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counted {
+    Send = 0,
+    Receive = 1,
+    Read = 2,
+    Write = 3,
+}
+
+/// Where the ends of operations are told.
+#[derive(Default)]
+pub(crate) struct Ends {
+    pub(crate) tx: Option<Arc<Cq>>,
+    pub(crate) rx: Option<Arc<Cq>>,
+    /// Only operations that ask for it have a completion.
+    pub(crate) tx_selective: bool,
+    pub(crate) rx_selective: bool,
+    counters: [Option<Arc<Counter>>; 4],
+}
+
+impl Ends {
+    fn cq(&self, counted: Counted) -> Option<&Arc<Cq>> {
+        if counted == Counted::Receive { self.rx.as_ref() } else { self.tx.as_ref() }
+    }
+
+    /// Whether the end of an operation with these flags is told by a completion.
+    pub(crate) fn completes(&self, counted: Counted, flags: u64) -> bool {
+        let selective = if counted == Counted::Receive { self.rx_selective } else { self.tx_selective };
+        !selective || flags & FI_COMPLETION != 0
+    }
+
+    /// Whether the end of an operation makes a difference.
+    pub(crate) fn counts(&self, counted: Counted) -> bool {
+        self.counter(counted).is_some()
+    }
+
+    fn counter(&self, counted: Counted) -> Option<&Arc<Counter>> {
+        self.counters.get(counted as usize)?.as_ref()
+    }
+
+    /// An operation has ended well.
+    pub(crate) fn good(&self, counted: Counted, completes: bool, completion: Completion) {
+        if completes && let Some(cq) = self.cq(counted) {
+            cq.push(completion);
+        }
+        if let Some(counter) = self.counter(counted) {
+            counter.count(true);
+        }
+    }
+
+    /// An operation has failed.
+    pub(crate) fn bad(&self, counted: Counted, failed: Failed) {
+        if let Some(cq) = self.cq(counted) {
+            cq.push_failed(failed);
+        }
+        if let Some(counter) = self.counter(counted) {
+            counter.count(false);
+        }
+    }
+
+    /// Binds a counter.
+    pub(crate) fn bind_counter(&mut self, counted: Counted, counter: &Arc<Counter>) -> Answer {
+        let place = self.counters.get_mut(counted as usize).ok_or(Errno::INVAL)?;
+        *place = Some(Arc::clone(counter));
+        Ok(())
+    }
+}
+
+/// What of an endpoint changes.
+pub(crate) struct State {
+    pub(crate) ends: Ends,
+    pub(crate) av: Option<Arc<Av>>,
+    /// The version of the vector that `routes` and the connections' addresses are of.
+    av_seen: u64,
+    pub(crate) conns: Vec<Conn>,
+    by_address: HashMap<Address, usize>,
+    /// The connection of each index of the vector.
+    routes: Vec<Option<usize>>,
+    pub(crate) tagged: Queue,
+    pub(crate) untagged: Queue,
+    /// Messages whose receiver is to say something, by their cookies.
+    sent: HashMap<u64, Sent>,
+    /// Messages that come in pieces, by the cookies that this side gave.
+    arriving: HashMap<u64, Arriving>,
+    next_cookie: u64,
+    /// A receive of several messages ends when less than this is left of its buffer.
+    pub(crate) least: usize,
+    /// Where others introduce themselves.
+    mailbox: Region,
+    _mailbox: Export,
+    knocks: Notification,
+    /// Rounds of progress until links are looked at again.
+    patience: u32,
+}
+
+/// Rounds of progress between two looks whether links are up.
+const LINK_LOOKS: u32 = 4096;
+
+impl Endpoint {
+    /// Opens one.
+    ///
+    /// # Errors
+    /// The node has no port, or no memory, for it.
+    pub(crate) fn new(domain: &Arc<Domain>, traits: Traits) -> Answer<Arc<Self>> {
+        let port = Port::open(&domain.node.node(), PortConfig::default()).map_err(|error| refused(&error))?;
+        let (mailbox, export, knocks) = meet::mailbox(&port).map_err(|error| refused(&error))?;
+        let address = Address::new(
+            domain.node.number(),
+            port.id(),
+            domain.memory.id(),
+            domain.node.udp_address(),
+            random(),
+        );
+        Ok(Arc::new(Self {
+            traits,
+            address,
+            port,
+            enabled: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            looks: AtomicU32::new(0),
+            background: OnceLock::new(),
+            state: Mutex::new(State {
+                ends: Ends::default(),
+                av: None,
+                av_seen: 0,
+                conns: Vec::new(),
+                by_address: HashMap::new(),
+                routes: Vec::new(),
+                tagged: Queue::default(),
+                untagged: Queue::default(),
+                sent: HashMap::new(),
+                arriving: HashMap::new(),
+                next_cookie: 1,
+                least: 64,
+                mailbox,
+                _mailbox: export,
+                knocks,
+                patience: LINK_LOOKS,
+            }),
+            child: domain.child(),
+        }))
+    }
+
+    /// Its domain.
+    pub(crate) const fn domain(&self) -> &Arc<Domain> {
+        self.child.domain()
+    }
+
+    /// Its state, for a call of the program's.
+    ///
+    /// # Errors
+    /// It is not enabled.
+    pub(crate) fn active(&self) -> Answer<parking_lot::MutexGuard<'_, State>> {
+        if self.enabled.load(Ordering::Acquire) {
+            Ok(self.state.lock())
+        } else {
+            Err(Errno::OPBADSTATE)
+        }
+    }
+
+    /// Its state, enabled or not.
+    pub(crate) fn state(&self) -> parking_lot::MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Whether it is enabled.
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.enabled.load(Ordering::Acquire)
+    }
+
+    /// Enables it: everything is bound.
+    pub(crate) fn enable(self: &Arc<Self>) -> Answer {
+        let state = self.state.lock();
+        if state.av.is_none() {
+            return Err(Errno::NOAV);
+        }
+        if state.ends.tx.is_none() && state.ends.rx.is_none() && state.ends.counters.iter().all(Option::is_none) {
+            return Err(Errno::NOCQ);
+        }
+        drop(state);
+        self.enabled.store(true, Ordering::Release);
+        if self.domain().auto {
+            self.serve_in_background();
+        }
+        Ok(())
+    }
+
+    /// Tells the end of an operation.
+    pub(crate) fn tell(&self, tell: impl FnOnce(&Ends)) {
+        tell(&self.state.lock().ends);
+    }
+
+    /// Tells another endpoint that its memory was written.
+    pub(crate) fn tell_of_write(self: &Arc<Self>, to: u64, data: u64, len: u64) {
+        let mut state = self.state.lock();
+        if let Ok(at) = state.route(self, to)
+            && let Some(conn) = state.conns.get_mut(at)
+        {
+            conn.note(Head {
+                data,
+                total: len,
+                ..Head::new(Kind::Written)
+            });
+        }
+    }
+
+    /// Does what is to be done, and waits for nothing.
+    #[inline]
+    pub(crate) fn progress(self: &Arc<Self>) {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.work();
+    }
+
+    #[inline]
+    fn work(self: &Arc<Self>) {
+        if !self.enabled.load(Ordering::Acquire) {
+            return;
+        }
+        self.port.progress();
+        self.state.lock().progress(self);
+        if self.domain().rma.is_busy() {
+            self.domain().rma.progress(self.domain());
+        }
+    }
+
+    /// The program is going to wait: a thread takes over.
+    pub(crate) fn rest(&self) {
+        if let Some(background) = self.background.get() {
+            background.take_over();
+        }
+    }
+
+    /// From now on a thread serves it while the program does not.
+    pub(crate) fn serve_in_background(self: &Arc<Self>) {
+        self.background.get_or_init(|| Background::start(self));
+    }
+
+    /// Closes it.
+    pub(crate) fn close(self: &Arc<Self>) {
+        self.closed.store(true, Ordering::Release);
+        self.enabled.store(false, Ordering::Release);
+        if let Some(background) = self.background.get() {
+            background.stop(self);
+        }
+        self.domain().rma.forget(self);
+        let mut state = self.state.lock();
+        state.say_goodbye();
+        let ends = std::mem::take(&mut state.ends);
+        let av = state.av.take();
+        drop(state);
+        for cq in [&ends.tx, &ends.rx].into_iter().flatten() {
+            cq.unbind(self);
+        }
+        for counter in ends.counters.iter().flatten() {
+            counter.unbind(self);
+        }
+        drop((ends, av));
+    }
+}
+
+impl State {
+    /// A number by which something under way is known.
+    fn cookie(&mut self) -> u64 {
+        let cookie = self.next_cookie;
+        self.next_cookie += 1;
+        cookie
+    }
+
+    fn progress(&mut self, endpoint: &Arc<Endpoint>) {
+        if self.knocks.pending() > 0 {
+            self.answer_knocks(endpoint);
+        }
+        for at in 0..self.conns.len() {
+            self.receive(endpoint, at);
+            self.transmit(endpoint, at);
+        }
+        self.patience -= 1;
+        if self.patience == 0 {
+            self.patience = LINK_LOOKS;
+            self.check_links(endpoint);
+        }
+    }
+
+    /// Whether something is under way whose end no signal tells.
+    fn is_busy(&self) -> bool {
+        self.conns.iter().any(Conn::is_busy)
+    }
+
+    /// Acknowledges what was taken. Says whether all was.
+    fn rest(&mut self) -> bool {
+        let mut all = self.knocks.pending() == 0;
+        for conn in &mut self.conns {
+            conn.rest();
+            all &= !conn.has_more();
+        }
+        all
+    }
+}

@@ -1,0 +1,364 @@
+//! What the provider offers, for `fi_getinfo(3)`.
+
+use core::ffi::{c_char, c_int};
+
+use crate::address::{ADDRESS_BYTES, Address, FORMAT};
+use crate::ffi::{call, given};
+use crate::fi::*;
+use crate::wire::INJECT_BYTES;
+
+/// The provider's name, and that of its fabric and its domain.
+pub(crate) const NAME: &core::ffi::CStr = c"netvm";
+/// The provider's version: for equal names the higher one wins.
+pub(crate) const VERSION: u32 = version(0, 1);
+/// The libfabric whose interface this is.
+pub(crate) const API: u32 = version(1, 17);
+
+/// What may be done to remote endpoints and memory.
+const PRIMARY: u64 = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC;
+const TX_ONLY: u64 = FI_SEND | FI_READ | FI_WRITE;
+const RX_ONLY: u64 =
+    FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE;
+/// What a domain may do.
+const REACH: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
+const CAPS: u64 = PRIMARY | TX_ONLY | RX_ONLY | REACH;
+/// Flags that operations may have by default.
+const TX_FLAGS: u64 = FI_COMPLETION
+    | FI_INJECT
+    | FI_INJECT_COMPLETE
+    | FI_TRANSMIT_COMPLETE
+    | FI_DELIVERY_COMPLETE
+    | FI_MATCH_COMPLETE;
+const RX_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV;
+/// Messages to one endpoint match in the order in which they were sent. One-sided operations have no order, and
+/// completions have none.
+const ORDER: u64 = FI_ORDER_SAS;
+/// Bits of `mr_mode` that are about what programs do; none of them is asked for.
+const MR_BITS: u32 = FI_MR_LOCAL
+    | FI_MR_RAW
+    | FI_MR_VIRT_ADDR
+    | FI_MR_ALLOCATED
+    | FI_MR_PROV_KEY
+    | FI_MR_MMU_NOTIFY
+    | FI_MR_RMA_EVENT
+    | FI_MR_ENDPOINT
+    | FI_MR_HMEM
+    | FI_MR_COLLECTIVE;
+
+/// Places for operations under way of an endpoint.
+pub(crate) const QUEUE: usize = 1024;
+/// Elements of a scattered buffer.
+pub(crate) const IOV: usize = 4;
+/// The longest message.
+pub(crate) const MAX_MESSAGE: usize = 1 << 40;
+/// The format of a tag: all bits are the program's.
+const TAG_FORMAT: u64 = 0xaaaa_aaaa_aaaa_aaaa;
+/// Endpoints of a domain, each of which has a port.
+const ENDPOINTS: usize = 32;
+
+/// `getinfo` of the provider.
+pub(crate) unsafe extern "C" fn getinfo(
+    version: u32,
+    node: *const c_char,
+    service: *const c_char,
+    flags: u64,
+    hints: *const fi_info,
+    info: *mut *mut fi_info,
+) -> c_int {
+    let _ = (node, service, flags);
+    call(|| {
+        if info.is_null() {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: libfabric passes the program's hints on; each part is null or valid.
+        let hints = unsafe { Hints::of(hints) };
+        hints.check()?;
+        let made = hints.offer(version)?;
+        // SAFETY: checked above.
+        unsafe { *info = made };
+        Ok(())
+    })
+}
+
+/// What a program asks for.
+#[derive(Clone, Copy)]
+struct Hints<'a> {
+    info: Option<&'a fi_info>,
+    tx: Option<&'a fi_tx_attr>,
+    rx: Option<&'a fi_rx_attr>,
+    ep: Option<&'a fi_ep_attr>,
+    domain: Option<&'a fi_domain_attr>,
+}
+
+fn need(holds: bool) -> Answer {
+    holds.then_some(()).ok_or(Errno::NODATA)
+}
+
+impl<'a> Hints<'a> {
+    /// # Safety
+    /// The pointer, and those in what it points to, are null or valid.
+    unsafe fn of(hints: *const fi_info) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let info: Option<&'a fi_info> = given(hints);
+            Self {
+                info,
+                tx: info.and_then(|info| given(info.tx_attr)),
+                rx: info.and_then(|info| given(info.rx_attr)),
+                ep: info.and_then(|info| given(info.ep_attr)),
+                domain: info.and_then(|info| given(info.domain_attr)),
+            }
+        }
+    }
+
+    fn check(&self) -> Answer {
+        if let Some(info) = self.info {
+            need(info.caps & !CAPS == 0)?;
+            need(info.addr_format == FI_FORMAT_UNSPEC || info.addr_format == FORMAT)?;
+        }
+        if let Some(ep) = self.ep {
+            need(ep.type_ == FI_EP_UNSPEC || ep.type_ == FI_EP_RDM)?;
+            need(ep.protocol == FI_PROTO_UNSPEC || ep.protocol == PROTOCOL)?;
+            need(ep.max_msg_size <= MAX_MESSAGE && ep.msg_prefix_size == 0)?;
+            need(ep.tx_ctx_cnt <= 1 && ep.rx_ctx_cnt <= 1 && ep.auth_key_size == 0)?;
+            need(ep.max_order_raw_size == 0 && ep.max_order_war_size == 0 && ep.max_order_waw_size == 0)?;
+        }
+        if let Some(tx) = self.tx {
+            need(tx.caps & !(PRIMARY | TX_ONLY | REACH) == 0)?;
+            need(tx.op_flags & !TX_FLAGS == 0 && tx.msg_order & !ORDER == 0 && tx.comp_order == 0)?;
+            need(tx.inject_size <= INJECT_BYTES && tx.size <= QUEUE)?;
+            need(tx.iov_limit <= IOV && tx.rma_iov_limit <= 1)?;
+        }
+        if let Some(rx) = self.rx {
+            need(rx.caps & !(PRIMARY | RX_ONLY | REACH) == 0)?;
+            need(rx.op_flags & !RX_FLAGS == 0 && rx.msg_order & !ORDER == 0 && rx.comp_order == 0)?;
+            need(rx.iov_limit <= IOV && rx.size <= QUEUE)?;
+        }
+        if let Some(domain) = self.domain {
+            // SAFETY: the name is null or a string of the program's.
+            let named = unsafe {
+                domain.name.is_null() || core::ffi::CStr::from_ptr(domain.name) == NAME
+            };
+            need(named && domain.cq_data_size <= 8 && domain.mr_key_size <= 8)?;
+            need(domain.caps & !REACH == 0 && domain.auth_key_size == 0)?;
+            need(domain.max_ep_tx_ctx <= 1 && domain.max_ep_rx_ctx <= 1)?;
+            need(domain.max_ep_stx_ctx == 0 && domain.max_ep_srx_ctx == 0 && domain.mr_iov_limit <= 1)?;
+            need(domain.ep_cnt <= ENDPOINTS && domain.max_err_data == 0)?;
+        }
+        Ok(())
+    }
+
+    /// What is asked for and may be had; what the program gets for nothing beside it.
+    fn caps(&self) -> u64 {
+        let asked = self.info.map_or(0, |info| info.caps);
+        if asked & !REACH == 0 {
+            return CAPS;
+        }
+        let primary = if asked & PRIMARY == 0 { PRIMARY } else { asked & PRIMARY };
+        let mut caps = primary | REACH | (asked & (FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE));
+        let directions = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+        if asked & directions != 0 {
+            return caps | (asked & directions);
+        }
+        if caps & (FI_MSG | FI_TAGGED) != 0 {
+            caps |= FI_SEND | FI_RECV;
+        }
+        if caps & (FI_RMA | FI_ATOMIC) != 0 {
+            caps |= FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+        }
+        caps
+    }
+
+    /// `mr_mode` of the answer: as old as it was asked.
+    fn mr_mode(&self, version: u32) -> c_int {
+        let asked = self.domain.map_or(0, |domain| domain.mr_mode).cast_unsigned();
+        let answer = match asked {
+            FI_MR_BASIC => FI_MR_BASIC,
+            FI_MR_SCALABLE => FI_MR_SCALABLE,
+            _ if version < crate::fi::version(1, 5) && asked & MR_BITS == 0 => FI_MR_SCALABLE,
+            _ => FI_MR_UNSPEC,
+        };
+        answer.cast_signed()
+    }
+
+    fn offer(&self, version: u32) -> Answer<*mut fi_info> {
+        let info = Made::new()?;
+        let caps = self.caps();
+        let named = |from: Option<u64>, all: u64| match from {
+            Some(asked) if asked != 0 => asked,
+            _ => caps & all,
+        };
+        // SAFETY: `Made` has all parts.
+        let (tx, rx, ep, domain, fabric) = unsafe { info.parts() };
+        info.set(|info| {
+            info.caps = caps;
+            info.addr_format = FORMAT;
+        });
+        *tx = fi_tx_attr {
+            caps: named(self.tx.map(|tx| tx.caps), PRIMARY | TX_ONLY),
+            mode: 0,
+            op_flags: self.tx.map_or(0, |tx| tx.op_flags),
+            msg_order: ORDER,
+            comp_order: 0,
+            inject_size: INJECT_BYTES,
+            size: QUEUE,
+            iov_limit: IOV,
+            rma_iov_limit: 1,
+            tclass: 0,
+        };
+        *rx = fi_rx_attr {
+            caps: named(self.rx.map(|rx| rx.caps), PRIMARY | RX_ONLY),
+            mode: 0,
+            op_flags: self.rx.map_or(0, |rx| rx.op_flags),
+            msg_order: ORDER,
+            comp_order: 0,
+            total_buffered_recv: usize::MAX,
+            size: QUEUE,
+            iov_limit: IOV,
+        };
+        let tag_format = self.ep.map_or(0, |ep| ep.mem_tag_format);
+        ep.type_ = FI_EP_RDM;
+        ep.protocol = PROTOCOL;
+        ep.protocol_version = 1;
+        ep.max_msg_size = MAX_MESSAGE;
+        ep.mem_tag_format = if tag_format == 0 { TAG_FORMAT } else { tag_format };
+        ep.tx_ctx_cnt = 1;
+        ep.rx_ctx_cnt = 1;
+        let asked = self.domain;
+        let or = |asked: Option<u32>, unspecified: u32, usual: u32| {
+            asked.filter(|&asked| asked != unspecified).unwrap_or(usual)
+        };
+        domain.threading = or(asked.map(|asked| asked.threading), FI_THREAD_UNSPEC, FI_THREAD_SAFE);
+        domain.control_progress = or(
+            asked.map(|asked| asked.control_progress),
+            FI_PROGRESS_UNSPEC,
+            FI_PROGRESS_AUTO,
+        );
+        domain.data_progress = or(
+            asked.map(|asked| asked.data_progress),
+            FI_PROGRESS_UNSPEC,
+            FI_PROGRESS_MANUAL,
+        );
+        domain.resource_mgmt = or(
+            asked.map(|asked| asked.resource_mgmt),
+            FI_RM_UNSPEC,
+            FI_RM_ENABLED,
+        );
+        domain.av_type = or(asked.map(|asked| asked.av_type), FI_AV_UNSPEC, FI_AV_UNSPEC);
+        domain.mr_mode = self.mr_mode(version);
+        domain.mr_key_size = 8;
+        domain.cq_data_size = 8;
+        domain.cq_cnt = 1024;
+        domain.ep_cnt = ENDPOINTS;
+        domain.tx_ctx_cnt = ENDPOINTS;
+        domain.rx_ctx_cnt = ENDPOINTS;
+        domain.max_ep_tx_ctx = 1;
+        domain.max_ep_rx_ctx = 1;
+        domain.cntr_cnt = 1024;
+        domain.mr_iov_limit = 1;
+        domain.caps = REACH;
+        domain.mr_cnt = 1 << 10;
+        domain.name = text(NAME)?;
+        fabric.name = text(NAME)?;
+        fabric.prov_version = VERSION;
+        fabric.api_version = version;
+        info.copy_addresses(self.info)?;
+        Ok(info.done())
+    }
+}
+
+/// A protocol of its own.
+const PROTOCOL: u32 = FI_PROV_SPECIFIC | 0x4e56;
+
+/// A string that `fi_freeinfo` gives back.
+fn text(text: &core::ffi::CStr) -> Answer<*mut c_char> {
+    // SAFETY: the string is one.
+    let copy = unsafe { libc::strdup(text.as_ptr()) };
+    if copy.is_null() { Err(Errno::NOMEM) } else { Ok(copy) }
+}
+
+/// A part of an answer, all zeros, that `fi_freeinfo` gives back.
+fn zeroed<T>() -> Answer<*mut T> {
+    // SAFETY: any size may be asked for.
+    let part = unsafe { libc::calloc(1, size_of::<T>()) };
+    if part.is_null() {
+        Err(Errno::NOMEM)
+    } else {
+        Ok(part.cast())
+    }
+}
+
+/// An answer in the making. What is lost half-way, where there is no memory, stays allocated.
+struct Made(*mut fi_info);
+
+type Parts<'a> = (
+    &'a mut fi_tx_attr,
+    &'a mut fi_rx_attr,
+    &'a mut fi_ep_attr,
+    &'a mut fi_domain_attr,
+    &'a mut fi_fabric_attr,
+);
+
+impl Made {
+    fn new() -> Answer<Self> {
+        let info: *mut fi_info = zeroed()?;
+        // SAFETY: allocated above, and zeros are a valid value of it.
+        let made = unsafe { &mut *info };
+        made.tx_attr = zeroed()?;
+        made.rx_attr = zeroed()?;
+        made.ep_attr = zeroed()?;
+        made.domain_attr = zeroed()?;
+        made.fabric_attr = zeroed()?;
+        Ok(Self(info))
+    }
+
+    fn set(&self, change: impl FnOnce(&mut fi_info)) {
+        // SAFETY: `new` allocated it, and no other reference to the outer structure is alive.
+        change(unsafe { &mut *self.0 });
+    }
+
+    /// # Safety
+    /// Called once.
+    unsafe fn parts<'a>(&self) -> Parts<'a> {
+        // SAFETY: `new` allocated each of them, zeros are valid values, and the caller asks once.
+        unsafe {
+            let info = &*self.0;
+            (
+                &mut *info.tx_attr,
+                &mut *info.rx_attr,
+                &mut *info.ep_attr,
+                &mut *info.domain_attr,
+                &mut *info.fabric_attr,
+            )
+        }
+    }
+
+    /// Addresses of the hints that are this provider's.
+    fn copy_addresses(&self, hints: Option<&fi_info>) -> Answer {
+        let Some(hints) = hints else { return Ok(()) };
+        let copy = |address: *mut core::ffi::c_void, len: usize| -> Answer<*mut core::ffi::c_void> {
+            if address.is_null() || len != ADDRESS_BYTES {
+                return Ok(core::ptr::null_mut());
+            }
+            // SAFETY: the program says that it is so long.
+            let bytes = unsafe { core::slice::from_raw_parts(address.cast::<u8>(), len) };
+            if Address::read(bytes).is_err() {
+                return Ok(core::ptr::null_mut());
+            }
+            let room = zeroed::<Address>()?;
+            // SAFETY: it was allocated for as many bytes.
+            unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), room.cast(), len) };
+            Ok(room.cast())
+        };
+        let dest = copy(hints.dest_addr, hints.dest_addrlen)?;
+        self.set(|info| {
+            info.dest_addr = dest;
+            info.dest_addrlen = if dest.is_null() { 0 } else { ADDRESS_BYTES };
+        });
+        Ok(())
+    }
+
+    const fn done(self) -> *mut fi_info {
+        self.0
+    }
+}

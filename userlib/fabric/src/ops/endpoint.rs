@@ -1,0 +1,329 @@
+//! An endpoint's life: `fi_endpoint(3)`, `fi_cm(3)` as far as it is about names.
+
+use core::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use super::{atomic, message, rma, tagged};
+use crate::av::{self, write_address};
+use crate::domain::Domain;
+use crate::ep::{Counted, Endpoint, Traits};
+use crate::ffi::{Handle, call, given, table};
+use crate::fi::*;
+use crate::info::QUEUE;
+use crate::{cntr, cq, eq};
+
+/// An endpoint as C holds it.
+type EndpointHandle = Handle<fid_ep, Endpoint>;
+
+static FID_OPS: fi_ops = fi_ops {
+    size: size_of::<fi_ops>(),
+    close: Some(close),
+    bind: Some(bind),
+    control: Some(control),
+    ops_open: None,
+    tostr: None,
+    ops_set: None,
+};
+
+static OPS: fi_ops_ep = fi_ops_ep {
+    size: size_of::<fi_ops_ep>(),
+    cancel: Some(cancel),
+    getopt: Some(getopt),
+    setopt: Some(setopt),
+    tx_ctx: Some(no_tx_ctx),
+    rx_ctx: Some(no_rx_ctx),
+    rx_size_left: Some(size_left),
+    tx_size_left: Some(size_left),
+};
+
+static CM_OPS: fi_ops_cm = fi_ops_cm {
+    size: size_of::<fi_ops_cm>(),
+    setname: Some(setname),
+    getname: Some(getname),
+    getpeer: Some(getpeer),
+    connect: Some(connect),
+    listen: None,
+    accept: Some(accept),
+    reject: None,
+    shutdown: Some(shutdown),
+    join: None,
+};
+
+/// `fi_endpoint`.
+///
+/// # Safety
+/// As libfabric passes them.
+pub(crate) unsafe extern "C" fn open(
+    domain: *mut fid_domain,
+    info: *mut fi_info,
+    ep: *mut *mut fid_ep,
+    context: *mut c_void,
+) -> c_int {
+    call(|| {
+        // SAFETY: C's pointers are null or what their types say.
+        let (domain, info) = unsafe { (Domain::of(domain)?, given(info).ok_or(Errno::INVAL)?) };
+        if ep.is_null() {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: parts of an answer of `fi_getinfo` are null or valid.
+        let (tx, rx, attr) = unsafe { (given(info.tx_attr), given(info.rx_attr), given(info.ep_attr)) };
+        if attr.is_some_and(|attr| attr.type_ != FI_EP_RDM) {
+            return Err(Errno::INVAL);
+        }
+        let traits = Traits {
+            caps: info.caps,
+            tx_flags: tx.map_or(0, |tx| tx.op_flags),
+            rx_flags: rx.map_or(0, |rx| rx.op_flags),
+        };
+        let object = Endpoint::new(domain, traits)?;
+        let face = fid_ep {
+            fid: fid {
+                fclass: FI_CLASS_EP as usize,
+                context,
+                ops: table(&FID_OPS),
+            },
+            ops: table(&OPS),
+            cm: table(&CM_OPS),
+            msg: table(&message::OPS),
+            rma: table(&rma::OPS),
+            tagged: table(&tagged::OPS),
+            atomic: table(&atomic::OPS),
+            collective: core::ptr::null_mut(),
+        };
+        // SAFETY: checked above.
+        unsafe { *ep = EndpointHandle::give(face, FI_CLASS_EP, object) };
+        Ok(())
+    })
+}
+
+/// The endpoint behind a handle.
+///
+/// # Safety
+/// As [`Handle::of`].
+#[inline]
+pub(super) unsafe fn of<'a, P>(ep: *mut P) -> Answer<&'a Arc<Endpoint>> {
+    // SAFETY: the caller's promise.
+    unsafe { EndpointHandle::of(ep, FI_CLASS_EP) }
+}
+
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    call(|| {
+        // SAFETY: C closes a handle that it was given, and uses it no more.
+        let endpoint = unsafe { EndpointHandle::take(fid, FI_CLASS_EP)? };
+        endpoint.close();
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
+    call(|| {
+        // SAFETY: C's handles.
+        let (endpoint, class) = unsafe { (of(fid)?, given(other).ok_or(Errno::INVAL)?.fclass) };
+        if endpoint.is_enabled() {
+            return Err(Errno::OPBADSTATE);
+        }
+        match class as u32 {
+            // SAFETY: as above.
+            FI_CLASS_AV => bind_av(endpoint, unsafe { av::of(other)? }),
+            // SAFETY: as above.
+            FI_CLASS_CQ => bind_cq(endpoint, unsafe { cq::of(other)? }, flags),
+            // SAFETY: as above.
+            FI_CLASS_CNTR => bind_counter(endpoint, unsafe { cntr::of(other)? }, flags),
+            // SAFETY: as above. An endpoint without connections has no events.
+            FI_CLASS_EQ => unsafe { eq::of(other) }.map(drop),
+            _ => Err(Errno::INVAL),
+        }
+    })
+}
+
+fn bind_av(endpoint: &Arc<Endpoint>, av: &Arc<av::Av>) -> Answer {
+    if !av.is_of(endpoint.domain()) {
+        return Err(Errno::DOMAIN);
+    }
+    let mut state = endpoint.state();
+    if state.av.is_some() {
+        return Err(Errno::INVAL);
+    }
+    state.av = Some(Arc::clone(av));
+    Ok(())
+}
+
+fn bind_cq(endpoint: &Arc<Endpoint>, cq: &Arc<cq::Cq>, flags: u64) -> Answer {
+    if !cq.is_of(endpoint.domain()) {
+        return Err(Errno::DOMAIN);
+    }
+    if flags & !(FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION) != 0 || flags & (FI_TRANSMIT | FI_RECV) == 0 {
+        return Err(Errno::BADFLAGS);
+    }
+    let mut state = endpoint.state();
+    let selective = flags & FI_SELECTIVE_COMPLETION != 0;
+    let (tx, rx) = (flags & FI_TRANSMIT != 0, flags & FI_RECV != 0);
+    if (tx && state.ends.tx.is_some()) || (rx && state.ends.rx.is_some()) {
+        return Err(Errno::INVAL);
+    }
+    if tx {
+        state.ends.tx = Some(Arc::clone(cq));
+        state.ends.tx_selective = selective;
+    }
+    if rx {
+        state.ends.rx = Some(Arc::clone(cq));
+        state.ends.rx_selective = selective;
+    }
+    drop(state);
+    cq.bind(endpoint);
+    Ok(())
+}
+
+fn bind_counter(endpoint: &Arc<Endpoint>, counter: &Arc<cntr::Counter>, flags: u64) -> Answer {
+    if !counter.is_of(endpoint.domain()) {
+        return Err(Errno::DOMAIN);
+    }
+    let kinds = [
+        (FI_SEND, Counted::Send),
+        (FI_RECV, Counted::Receive),
+        (FI_READ, Counted::Read),
+        (FI_WRITE, Counted::Write),
+    ];
+    let all = kinds.iter().fold(0, |all, (flag, _)| all | flag);
+    if flags & (FI_REMOTE_READ | FI_REMOTE_WRITE) != 0 {
+        // The card tells nobody of remote access.
+        return Err(Errno::NOSYS);
+    }
+    if flags & !all != 0 || flags == 0 {
+        return Err(Errno::BADFLAGS);
+    }
+    let mut state = endpoint.state();
+    for (flag, counted) in kinds {
+        if flags & flag != 0 {
+            state.ends.bind_counter(counted, counter)?;
+        }
+    }
+    drop(state);
+    counter.bind(endpoint);
+    Ok(())
+}
+
+unsafe extern "C" fn control(fid: *mut fid, command: c_int, _arg: *mut c_void) -> c_int {
+    call(|| {
+        // SAFETY: C's handle.
+        let endpoint = unsafe { of(fid)? };
+        match command.cast_unsigned() {
+            FI_ENABLE => endpoint.enable(),
+            _ => Err(Errno::NOSYS),
+        }
+    })
+}
+
+unsafe extern "C" fn cancel(fid: fid_t, context: *mut c_void) -> isize {
+    // SAFETY: C's handle.
+    call(|| unsafe { of(fid)? }.cancel(context.expose_provenance())) as isize
+}
+
+/// `FI_OPT_MIN_MULTI_RECV` of `FI_OPT_ENDPOINT`, the one option.
+fn option(level: c_int, name: c_int) -> Answer {
+    let known = level.cast_unsigned() == FI_OPT_ENDPOINT && name.cast_unsigned() == FI_OPT_MIN_MULTI_RECV;
+    known.then_some(()).ok_or(Errno(libc::ENOPROTOOPT))
+}
+
+unsafe extern "C" fn getopt(
+    fid: fid_t,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut usize,
+) -> c_int {
+    call(|| {
+        // SAFETY: C's handle.
+        let endpoint = unsafe { of(fid)? };
+        option(level, name)?;
+        if value.is_null() || len.is_null() {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: C says how much room there is.
+        unsafe {
+            if len.replace(size_of::<usize>()) < size_of::<usize>() {
+                return Err(Errno::TOOSMALL);
+            }
+            value.cast::<usize>().write_unaligned(endpoint.state().least);
+        }
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn setopt(
+    fid: fid_t,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: usize,
+) -> c_int {
+    call(|| {
+        // SAFETY: C's handle.
+        let endpoint = unsafe { of(fid)? };
+        option(level, name)?;
+        if value.is_null() || len != size_of::<usize>() {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: the length is that of the option's type.
+        endpoint.state().least = unsafe { value.cast::<usize>().read_unaligned() };
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn no_tx_ctx(
+    _ep: *mut fid_ep,
+    _index: c_int,
+    _attr: *mut fi_tx_attr,
+    _tx: *mut *mut fid_ep,
+    _context: *mut c_void,
+) -> c_int {
+    -Errno::NOSYS.0
+}
+
+unsafe extern "C" fn no_rx_ctx(
+    _ep: *mut fid_ep,
+    _index: c_int,
+    _attr: *mut fi_rx_attr,
+    _rx: *mut *mut fid_ep,
+    _context: *mut c_void,
+) -> c_int {
+    -Errno::NOSYS.0
+}
+
+unsafe extern "C" fn size_left(ep: *mut fid_ep) -> isize {
+    // SAFETY: C's handle.
+    crate::ffi::count(|| unsafe { of(ep) }?.active().map(|_| QUEUE))
+}
+
+unsafe extern "C" fn setname(_fid: fid_t, _addr: *mut c_void, _len: usize) -> c_int {
+    // An address is the node's to give.
+    -Errno::NOSYS.0
+}
+
+unsafe extern "C" fn getname(fid: fid_t, addr: *mut c_void, len: *mut usize) -> c_int {
+    call(|| {
+        // SAFETY: C's handle, and room as it says.
+        unsafe { write_address(&of(fid)?.address, addr, len, true) }
+    })
+}
+
+unsafe extern "C" fn getpeer(_ep: *mut fid_ep, _addr: *mut c_void, _len: *mut usize) -> c_int {
+    -Errno::NOSYS.0
+}
+
+unsafe extern "C" fn connect(
+    _ep: *mut fid_ep,
+    _addr: *const c_void,
+    _param: *const c_void,
+    _len: usize,
+) -> c_int {
+    -Errno::NOSYS.0
+}
+
+unsafe extern "C" fn accept(_ep: *mut fid_ep, _param: *const c_void, _len: usize) -> c_int {
+    -Errno::NOSYS.0
+}
+
+unsafe extern "C" fn shutdown(_ep: *mut fid_ep, _flags: u64) -> c_int {
+    -Errno::NOSYS.0
+}

@@ -1,0 +1,261 @@
+//! One-sided operations: `fi_rma(3)` and `fi_atomic(3)`, by the domain's port.
+//!
+//! A key is a name: the helper imports it at its first use, and the operation that came first is told to come again (`-FI_EAGAIN`).
+//! A read ends when its bytes are here. A write ends when it has landed, at every completion level but `FI_INJECT_COMPLETE`: only
+//! then is it known whether the other side has allowed it. One flush serves all writes to a node that were posted before.
+
+mod keys;
+mod op;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use netvm::{Error, Failure, NodeId, OpId, Pending, Status};
+use parking_lot::Mutex;
+
+use crate::domain::Domain;
+use crate::ep::Endpoint;
+use crate::fi::{Answer, Errno};
+use crate::info::QUEUE;
+pub(crate) use keys::Target;
+use keys::Keys;
+pub(crate) use op::{AtomicWhat, Op, Word, What};
+
+/// One-sided operations of a domain.
+#[derive(Default)]
+pub(crate) struct Rma {
+    state: Mutex<State>,
+    /// Operations that have not ended, so that nothing is locked where there are none.
+    under_way: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    keys: Keys,
+    /// What is not posted to the end, or waits for its own answers, in order.
+    active: Vec<Op>,
+    /// Writes that were posted, by node.
+    landing: HashMap<NodeId, Landing>,
+}
+
+/// Writes to a node that were posted.
+#[derive(Default)]
+struct Landing {
+    waiting: Vec<Op>,
+    flushing: Option<(Pending, Vec<Op>)>,
+}
+
+impl Landing {
+    fn ops(&mut self) -> impl Iterator<Item = &mut Op> {
+        let flushing = self.flushing.iter_mut().flat_map(|(_, ops)| ops.iter_mut());
+        self.waiting.iter_mut().chain(flushing)
+    }
+}
+
+/// What libfabric says to an error of the library.
+pub(crate) const fn errno_of(error: &Error) -> Errno {
+    match error {
+        Error::OutOfRange { .. } | Error::ModeRefused { .. } => Errno::ACCES,
+        Error::Misaligned { .. } => Errno::INVAL,
+        Error::NoRoom { .. } => Errno::AGAIN,
+        Error::TimedOut => Errno::TIMEDOUT,
+        other => match other.status() {
+            Some(status) => errno_of_status(status),
+            None => Errno::IO,
+        },
+    }
+}
+
+/// What libfabric says to a status.
+pub(crate) const fn errno_of_status(status: Status) -> Errno {
+    match status {
+        Status::Ok => Errno(0),
+        Status::CapabilityRefused
+        | Status::Revoked
+        | Status::Expired
+        | Status::NoSuchExport
+        | Status::NoSuchPort => Errno::KEYREJECTED,
+        Status::OutOfRange | Status::ModeRefused | Status::NotAllowed | Status::ReadOnly => Errno::ACCES,
+        Status::Unmapped | Status::BusError | Status::LocalAddress => Errno::FAULT,
+        Status::LinkLost | Status::StaleIncarnation | Status::CardGone => Errno::CONNRESET,
+        Status::NoSuchNode => Errno::HOSTUNREACH,
+        Status::NoMemory | Status::TableFull | Status::QueueFull | Status::NoPlace => Errno::NOMEM,
+        Status::TimedOut => Errno::TIMEDOUT,
+        Status::Unsupported => Errno::OPNOTSUPP,
+        _ => Errno::IO,
+    }
+}
+
+impl Rma {
+    /// Whether operations are under way.
+    #[inline]
+    pub(crate) fn is_busy(&self) -> bool {
+        self.under_way.load(Ordering::Acquire) > 0
+    }
+
+    /// Begins an operation on what a key names at an endpoint's domain.
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`]: there is no room, or the key has to be imported first.
+    pub(crate) fn begin(&self, domain: &Arc<Domain>, target: &Target, make: impl FnOnce() -> Op) -> Answer {
+        let mut state = self.state.lock();
+        if self.under_way.load(Ordering::Relaxed) >= QUEUE {
+            state.progress(domain, &self.under_way);
+            if self.under_way.load(Ordering::Relaxed) >= QUEUE {
+                return Err(Errno::AGAIN);
+            }
+        }
+        let segment = state.keys.find(domain, target)?;
+        let mut op = make();
+        match segment {
+            Ok((segment, at)) => op.aim(segment, at),
+            // The operation was taken, and fails.
+            Err(errno) => op.fail(errno, Status::Ok),
+        }
+        self.under_way.fetch_add(1, Ordering::AcqRel);
+        state.active.push(op);
+        state.progress(domain, &self.under_way);
+        Ok(())
+    }
+
+    /// Does what is to be done.
+    pub(crate) fn progress(&self, domain: &Arc<Domain>) {
+        // Another thread that is at it does it.
+        if let Some(mut state) = self.state.try_lock() {
+            state.progress(domain, &self.under_way);
+        }
+    }
+
+    /// What the helper has found out about a key.
+    fn imported(&self, target: &Target, found: Answer<netvm::RemoteSegment>) {
+        self.state.lock().keys.imported(target, found);
+    }
+
+    /// An endpoint closes: its operations go on, and their ends are told to nobody.
+    pub(crate) fn forget(&self, endpoint: &Arc<Endpoint>) {
+        let mut state = self.state.lock();
+        let gone = Arc::as_ptr(endpoint);
+        let State { active, landing, .. } = &mut *state;
+        for op in active.iter_mut().chain(landing.values_mut().flat_map(Landing::ops)) {
+            if op.endpoint.as_ptr() == gone {
+                op.endpoint = Weak::new();
+            }
+        }
+    }
+
+    /// Lets go of everything.
+    pub(crate) fn clear(&self) {
+        let state = std::mem::take(&mut *self.state.lock());
+        drop(state);
+    }
+}
+
+impl State {
+    fn progress(&mut self, domain: &Arc<Domain>, under_way: &AtomicUsize) {
+        let mut at = 0;
+        let mut failures: Vec<Failure> = Vec::new();
+        while let Some(op) = self.active.get_mut(at) {
+            if op.is_whole() || op.post(domain, &mut failures) {
+                if !op.has_ended() {
+                    at += 1;
+                    continue;
+                }
+                let op = self.active.remove(at);
+                match op.lands() {
+                    Some(node) => self.landing.entry(node).or_default().waiting.push(op),
+                    None => self.end(op, under_way),
+                }
+            } else {
+                // No room: what is behind it waits, too, so that it is not passed for ever.
+                break;
+            }
+        }
+        for failure in failures {
+            self.blame(&failure);
+        }
+        self.flush(domain, under_way);
+    }
+
+    /// An operation of the port has failed, and a call that was about another one was told.
+    fn blame(&mut self, failure: &Failure) {
+        let mut found = false;
+        let landing = self.landing.get_mut(&failure.node);
+        let ops = self.active.iter_mut().chain(landing.into_iter().flat_map(Landing::ops));
+        for op in ops {
+            if op.is(failure.op) {
+                op.fail(errno_of_status(failure.status), failure.status);
+                found = true;
+            } else if failure.others > 0 && op.lands() == Some(failure.node) {
+                // One of several that failed, perhaps: it is not told which.
+                op.fail(Errno::IO, Status::Ok);
+            }
+        }
+        if !found {
+            crate::log::trace(|| format!("one that had ended before: {failure}"));
+        }
+    }
+
+    /// One flush for all writes to a node that were posted.
+    fn flush(&mut self, domain: &Arc<Domain>, under_way: &AtomicUsize) {
+        let nodes: Vec<NodeId> = self.landing.keys().copied().collect();
+        for node in nodes {
+            let Some(landing) = self.landing.get_mut(&node) else { continue };
+            if let Some((flush, _)) = &mut landing.flushing {
+                let Some(end) = flush.end() else { continue };
+                if let Err(error) = end {
+                    self.flush_failed(node, &error);
+                }
+                let ended = self.landing.get_mut(&node).and_then(|landing| landing.flushing.take());
+                for op in ended.map(|(_, ops)| ops).unwrap_or_default() {
+                    self.end(op, under_way);
+                }
+            }
+            let Some(landing) = self.landing.get_mut(&node) else { continue };
+            if landing.waiting.is_empty() {
+                self.landing.remove(&node);
+                continue;
+            }
+            match domain.memory.begin_flush_remote(node) {
+                Ok(flush) => landing.flushing = Some((flush, std::mem::take(&mut landing.waiting))),
+                Err(Error::NoRoom { .. }) => {}
+                Err(Error::Failed(failure)) => self.blame(&failure),
+                Err(error) => {
+                    let ops = std::mem::take(&mut landing.waiting);
+                    for mut op in ops {
+                        op.fail(errno_of(&error), Status::Ok);
+                        self.end(op, under_way);
+                    }
+                }
+            }
+        }
+    }
+
+    fn flush_failed(&mut self, node: NodeId, error: &Error) {
+        if let Error::Failed(failure) = error {
+            let known = self
+                .landing
+                .get_mut(&node)
+                .is_some_and(|landing| landing.ops().any(|op| op.is(failure.op)));
+            if known {
+                return self.blame(failure);
+            }
+        }
+        let (errno, status) = (errno_of(error), error.status().unwrap_or(Status::Ok));
+        let ops = self.landing.get_mut(&node).and_then(|landing| landing.flushing.as_mut());
+        for op in ops.into_iter().flat_map(|(_, ops)| ops.iter_mut()) {
+            op.fail(errno, status);
+        }
+    }
+
+    fn end(&mut self, op: Op, under_way: &AtomicUsize) {
+        if op.key_is_gone() {
+            self.keys.forget(op.segment());
+        }
+        op.tell();
+        under_way.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Numbers of the calls that an operation was posted by.
+type Calls = Vec<OpId>;

@@ -1,0 +1,335 @@
+//! One operation: posted part by part, as the port has room.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+
+use netvm::{Error, Failure, NodeId, OpId, Pending, PendingAtomic, RemoteSegment, Status};
+
+use super::{Calls, errno_of};
+use crate::buffer::Buffer;
+use crate::cq::{Completion, Failed};
+use crate::domain::{Domain, FIRST};
+use crate::ep::{Counted, Endpoint};
+use crate::fi::*;
+
+/// Bytes that one call moves: what is cut at page boundaries on both sides fits half of a command queue.
+const PART: usize = 96 << 10;
+/// The same on a path with small messages.
+const SMALL_PART: usize = 16 << 10;
+/// Reads and atomics of one operation that are under way at a time.
+const DEPTH: usize = 16;
+
+/// What an atomic does to a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtomicWhat {
+    Add,
+    Store,
+    Load,
+    CompareStore,
+}
+
+/// Size of a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Word {
+    Four,
+    Eight,
+}
+
+impl Word {
+    pub(crate) const fn bytes(self) -> usize {
+        match self {
+            Self::Four => 4,
+            Self::Eight => 8,
+        }
+    }
+}
+
+/// What an operation is.
+pub(crate) enum What {
+    Read,
+    Write,
+    /// On each word of a range. The operands are copied before.
+    Atomic {
+        what: AtomicWhat,
+        word: Word,
+        operands: Vec<u64>,
+        compares: Vec<u64>,
+        /// Old values go to the buffer.
+        fetches: bool,
+    },
+}
+
+/// An operation.
+pub(crate) struct Op {
+    /// Where its end is told.
+    pub(crate) endpoint: Weak<Endpoint>,
+    pub(crate) what: What,
+    /// The program's memory: source, target, or where old values go.
+    pub(crate) buffer: Buffer,
+    /// A copy of what is to be written, where the program may use its memory at once.
+    pub(crate) copy: Option<Box<[u8]>>,
+    pub(crate) context: usize,
+    pub(crate) completes: bool,
+    /// For the other side's completion queue: its address there, and the data.
+    pub(crate) tells: Option<(u64, u64)>,
+    segment: Option<(RemoteSegment, u64)>,
+    /// Bytes that were posted.
+    posted: usize,
+    calls: Calls,
+    reads: VecDeque<Pending>,
+    atomics: VecDeque<(usize, PendingAtomic)>,
+    failed: Option<(Errno, Status)>,
+}
+
+impl Op {
+    pub(crate) fn new(endpoint: &Arc<Endpoint>, what: What, buffer: Buffer, context: usize, completes: bool) -> Self {
+        Self {
+            endpoint: Arc::downgrade(endpoint),
+            what,
+            buffer,
+            copy: None,
+            context,
+            completes,
+            tells: None,
+            segment: None,
+            posted: 0,
+            calls: Vec::new(),
+            reads: VecDeque::new(),
+            atomics: VecDeque::new(),
+            failed: None,
+        }
+    }
+
+    /// Says what it is about.
+    pub(super) fn aim(&mut self, segment: RemoteSegment, at: u64) {
+        self.segment = Some((segment, at));
+    }
+
+    pub(super) fn segment(&self) -> Option<&RemoteSegment> {
+        self.segment.as_ref().map(|(segment, _)| segment)
+    }
+
+    pub(super) fn fail(&mut self, errno: Errno, status: Status) {
+        self.failed.get_or_insert((errno, status));
+    }
+
+    /// Whether this call was made for it.
+    pub(super) fn is(&self, op: OpId) -> bool {
+        self.calls.contains(&op)
+    }
+
+    /// The key that it used names nothing any more.
+    pub(super) const fn key_is_gone(&self) -> bool {
+        matches!(
+            self.failed,
+            Some((
+                _,
+                Status::CapabilityRefused
+                    | Status::Revoked
+                    | Status::Expired
+                    | Status::NoSuchPort
+                    | Status::LinkLost
+                    | Status::StaleIncarnation
+            ))
+        )
+    }
+
+    const fn len(&self) -> usize {
+        match &self.what {
+            What::Read | What::Write => match &self.copy {
+                Some(copy) => copy.len(),
+                None => self.buffer.len(),
+            },
+            What::Atomic { word, operands, .. } => operands.len() * word.bytes(),
+        }
+    }
+
+    /// Whether all of it is posted, or nothing more will be.
+    pub(super) const fn is_whole(&self) -> bool {
+        self.failed.is_some() || self.posted >= self.len()
+    }
+
+    /// Posts as much of it as there is room for. Says whether that was all.
+    pub(super) fn post(&mut self, domain: &Domain, failures: &mut Vec<Failure>) -> bool {
+        while !self.is_whole() {
+            if self.reads.len() >= DEPTH || self.atomics.len() >= DEPTH {
+                self.harvest();
+                if self.reads.len() >= DEPTH || self.atomics.len() >= DEPTH {
+                    return true;
+                }
+            }
+            match self.post_part(domain) {
+                Ok(bytes) => self.posted += bytes,
+                Err(Error::NoRoom { .. }) => return false,
+                // Of an earlier one: nothing was posted.
+                Err(Error::Failed(failure)) if !self.calls.contains(&failure.op) => failures.push(failure),
+                Err(Error::StreamFailed { .. }) => {}
+                Err(error) => self.fail(errno_of(&error), error.status().unwrap_or(Status::Ok)),
+            }
+        }
+        true
+    }
+
+    fn post_part(&mut self, domain: &Domain) -> netvm::Result<usize> {
+        let Some((segment, at)) = &self.segment else {
+            return Err(Error::Released);
+        };
+        let at = at.saturating_add(self.posted as u64);
+        if let What::Atomic { .. } = self.what {
+            return self.post_atomic();
+        }
+        // As a whole, so that one that does not fit writes nothing.
+        let (len, base) = (self.len() as u64, at - self.posted as u64);
+        if base.checked_add(len).is_none_or(|end| end > segment.len()) {
+            return Err(Error::OutOfRange {
+                offset: base,
+                len,
+                size: segment.len(),
+            });
+        }
+        let most = if domain.node.udp_address().is_some() { SMALL_PART } else { PART };
+        let (start, len) = match &self.copy {
+            Some(copy) => (
+                copy.as_ptr().expose_provenance() + self.posted,
+                (copy.len() - self.posted).min(most),
+            ),
+            None => {
+                let part = self.buffer.part(self.posted, most);
+                let first = part.parts().next();
+                first.unwrap_or_default()
+            }
+        };
+        let local = (start as u64).checked_sub(FIRST).ok_or(Error::Released)?;
+        let slice = domain.everything.slice(local..local.saturating_add(len as u64))?;
+        if let What::Read = self.what {
+            let read = segment.read(at, slice).begin()?;
+            self.calls.push(read.op());
+            self.reads.push_back(read);
+        } else {
+            let call = segment.write(at, &slice).try_post()?;
+            self.calls.push(call);
+        }
+        Ok(len)
+    }
+
+    fn post_atomic(&mut self) -> netvm::Result<usize> {
+        let (
+            Some((segment, base)),
+            What::Atomic {
+                what,
+                word,
+                operands,
+                compares,
+                ..
+            },
+        ) = (&self.segment, &self.what)
+        else {
+            return Err(Error::Released);
+        };
+        let index = self.posted / word.bytes();
+        let operand = operands.get(index).copied().unwrap_or(0);
+        let compare = compares.get(index).copied().unwrap_or(0);
+        let at = base.saturating_add(self.posted as u64);
+        let under_way = match word {
+            Word::Eight => {
+                let word = segment.word64(at)?;
+                match what {
+                    AtomicWhat::Add => word.add(operand).try_post()?,
+                    AtomicWhat::Store => word.exchange(operand).try_post()?,
+                    AtomicWhat::Load => word.add(0).try_post()?,
+                    AtomicWhat::CompareStore => word.exchange_if(compare, operand).try_post()?,
+                }
+            }
+            Word::Four => {
+                let word = segment.word32(at)?;
+                let (operand, compare) = (operand as u32, compare as u32);
+                match what {
+                    AtomicWhat::Add => word.add(operand).try_post()?,
+                    AtomicWhat::Store => word.exchange(operand).try_post()?,
+                    AtomicWhat::Load => word.add(0).try_post()?,
+                    AtomicWhat::CompareStore => word.exchange_if(compare, operand).try_post()?,
+                }
+            }
+        };
+        self.calls.push(under_way.op());
+        self.atomics.push_back((index, under_way));
+        Ok(word.bytes())
+    }
+
+    /// Takes the answers that have come.
+    fn harvest(&mut self) {
+        while let Some(end) = self.reads.front_mut().and_then(Pending::end) {
+            self.reads.pop_front();
+            if let Err(error) = end {
+                self.fail(errno_of(&error), error.status().unwrap_or(Status::Ok));
+            }
+        }
+        while self.atomics.front().is_some_and(|(_, atomic)| atomic.is_done()) {
+            let Some((index, atomic)) = self.atomics.pop_front() else { break };
+            match atomic.wait() {
+                Ok(answer) => self.keep(index, answer.value),
+                Err(error) => self.fail(errno_of(&error), error.status().unwrap_or(Status::Ok)),
+            }
+        }
+    }
+
+    /// Gives the program an old value.
+    fn keep(&self, index: usize, value: u64) {
+        let What::Atomic {
+            word, fetches: true, ..
+        } = self.what
+        else {
+            return;
+        };
+        let bytes = value.to_le_bytes();
+        let from = index * word.bytes();
+        let _ = self.buffer.scatter(from, word.bytes(), |at, piece| {
+            let end = at + piece.len();
+            piece.copy_from_slice(bytes.get(at..end).ok_or(())?);
+            Ok::<(), ()>(())
+        });
+    }
+
+    /// Whether nothing of it is under way, but what a flush tells of.
+    pub(super) fn has_ended(&mut self) -> bool {
+        self.harvest();
+        self.is_whole() && self.reads.is_empty() && self.atomics.is_empty()
+    }
+
+    /// The node at which it has to land.
+    pub(super) fn lands(&self) -> Option<NodeId> {
+        let writes = matches!(self.what, What::Write) && !self.calls.is_empty();
+        self.segment().filter(|_| writes).map(RemoteSegment::node)
+    }
+
+    const fn counted(&self) -> (Counted, u64) {
+        match &self.what {
+            What::Read => (Counted::Read, FI_RMA | FI_READ),
+            What::Write => (Counted::Write, FI_RMA | FI_WRITE),
+            What::Atomic { fetches: true, .. } => (Counted::Read, FI_ATOMIC | FI_READ),
+            What::Atomic { .. } => (Counted::Write, FI_ATOMIC | FI_WRITE),
+        }
+    }
+
+    /// Tells its end.
+    pub(super) fn tell(&self) {
+        let Some(endpoint) = self.endpoint.upgrade() else { return };
+        let (counted, flags) = self.counted();
+        let completion = Completion::new(self.context, flags);
+        endpoint.tell(|ends| match self.failed {
+            None => ends.good(counted, self.completes, completion),
+            Some((errno, status)) => ends.bad(
+                counted,
+                Failed {
+                    completion,
+                    errno,
+                    status: status as u8,
+                    over: 0,
+                },
+            ),
+        });
+        if let Some((to, data)) = self.tells.filter(|_| self.failed.is_none()) {
+            endpoint.tell_of_write(to, data, self.len() as u64);
+        }
+    }
+}
