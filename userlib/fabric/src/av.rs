@@ -117,7 +117,8 @@ pub(crate) unsafe extern "C" fn open(
         if av.is_null() {
             return Err(Errno::INVAL);
         }
-        if attr.is_some_and(|attr| !attr.name.is_null() || attr.rx_ctx_bits != 0 || attr.flags & FI_READ != 0) {
+        if attr.is_some_and(|attr| !attr.name.is_null() || attr.rx_ctx_bits != 0 || attr.flags & FI_READ != 0)
+        {
             return Err(Errno::NOSYS);
         }
         let kind = match attr.map_or(FI_AV_UNSPEC, |attr| attr.type_) {
@@ -127,7 +128,12 @@ pub(crate) unsafe extern "C" fn open(
         };
         if let Some(attr) = attr.filter(|attr| attr.type_ == FI_AV_UNSPEC) {
             // SAFETY: the structure is the caller's to be changed (`fi_av(3)`: the type is returned).
-            unsafe { core::ptr::from_ref(attr).cast_mut().cast::<fi_av_type>().write(kind) };
+            unsafe {
+                core::ptr::from_ref(attr)
+                    .cast_mut()
+                    .cast::<fi_av_type>()
+                    .write(kind)
+            };
         }
         let object = Arc::new(Av {
             child: domain.child(),
@@ -215,7 +221,12 @@ unsafe extern "C" fn insert(
             }
             if flags & FI_SYNC_ERR != 0 && !context.is_null() {
                 // SAFETY: with this flag the context is an array of as many numbers.
-                unsafe { context.cast::<c_int>().add(at).write(read.err().map_or(0, |errno| errno.0)) };
+                unsafe {
+                    context
+                        .cast::<c_int>()
+                        .add(at)
+                        .write(read.err().map_or(0, |errno| errno.0))
+                };
             }
         }
         let events = av.events.read().clone();
@@ -259,7 +270,12 @@ unsafe extern "C" fn remove(av: *mut fid_av, indices: *mut fi_addr_t, count: usi
     })
 }
 
-unsafe extern "C" fn lookup(av: *mut fid_av, index: fi_addr_t, address: *mut c_void, len: *mut usize) -> c_int {
+unsafe extern "C" fn lookup(
+    av: *mut fid_av,
+    index: fi_addr_t,
+    address: *mut c_void,
+    len: *mut usize,
+) -> c_int {
     call(|| {
         // SAFETY: C's handle.
         let av = unsafe { of(av)? };
@@ -273,7 +289,12 @@ unsafe extern "C" fn lookup(av: *mut fid_av, index: fi_addr_t, address: *mut c_v
 ///
 /// # Safety
 /// `len` is null or a length; `into` has so much room.
-pub(crate) unsafe fn write_address(address: &Address, into: *mut c_void, len: *mut usize, whole: bool) -> Answer {
+pub(crate) unsafe fn write_address(
+    address: &Address,
+    into: *mut c_void,
+    len: *mut usize,
+    whole: bool,
+) -> Answer {
     if len.is_null() {
         return Err(Errno::INVAL);
     }

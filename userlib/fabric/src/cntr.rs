@@ -135,7 +135,11 @@ pub(crate) unsafe extern "C" fn open(
             return Err(Errno::INVAL);
         }
         // A call may wait for a counter without a descriptor, too.
-        let wait = if wait == FI_WAIT_UNSPEC { FI_WAIT_YIELD } else { wait };
+        let wait = if wait == FI_WAIT_UNSPEC {
+            FI_WAIT_YIELD
+        } else {
+            wait
+        };
         let object = Arc::new(Counter {
             child: domain.child(),
             value: AtomicU64::new(0),

@@ -2,7 +2,7 @@
 
 use core::ffi::{c_char, c_int, c_void};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -66,6 +66,8 @@ pub(crate) struct Cq {
     /// Entries, good and bad, so that an empty queue is seen without its lock.
     filled: AtomicUsize,
     wait: Wait,
+    /// Looks in vain, one after the other.
+    idle: AtomicU32,
     /// The program wants to be woken.
     signalled: AtomicUsize,
     sources: RwLock<Vec<Weak<Endpoint>>>,
@@ -162,12 +164,18 @@ impl Cq {
         if self.is_empty() {
             self.progress();
             if self.is_empty() {
+                self.found_nothing();
                 return Err(Errno::AGAIN);
             }
         }
+        self.idle.store(0, Ordering::Relaxed);
         let mut entries = self.entries.lock();
         if entries.good.is_empty() {
-            return Err(if entries.bad.is_empty() { Errno::AGAIN } else { Errno::AVAIL });
+            return Err(if entries.bad.is_empty() {
+                Errno::AGAIN
+            } else {
+                Errno::AVAIL
+            });
         }
         if into.is_null() && most > 0 {
             return Err(Errno::INVAL);
@@ -209,13 +217,16 @@ impl Cq {
                     flags,
                     len,
                 }),
-                FI_CQ_FORMAT_DATA => into.cast::<fi_cq_data_entry>().add(index).write(fi_cq_data_entry {
-                    op_context: context,
-                    flags,
-                    len,
-                    buf: buffer,
-                    data,
-                }),
+                FI_CQ_FORMAT_DATA => into
+                    .cast::<fi_cq_data_entry>()
+                    .add(index)
+                    .write(fi_cq_data_entry {
+                        op_context: context,
+                        flags,
+                        len,
+                        buf: buffer,
+                        data,
+                    }),
                 FI_CQ_FORMAT_TAGGED => {
                     into.cast::<fi_cq_tagged_entry>()
                         .add(index)
@@ -233,6 +244,14 @@ impl Cq {
                     .add(index)
                     .write(fi_cq_entry { op_context: context }),
             }
+        }
+    }
+
+    /// A program that has looked in vain for long lets others have the processor now and then: the one that it waits for, perhaps.
+    fn found_nothing(&self) {
+        let idle = self.idle.fetch_add(1, Ordering::Relaxed);
+        if idle >= PATIENCE && idle.is_multiple_of(LOOKS_PER_YIELD) {
+            std::thread::yield_now();
         }
     }
 
@@ -276,6 +295,10 @@ impl Cq {
     }
 }
 
+/// Looks in vain before the processor is offered to others.
+const PATIENCE: u32 = 1000;
+/// Looks between two such offers.
+const LOOKS_PER_YIELD: u32 = 16;
 /// Looks before a call that waits goes to sleep.
 const SPINS: u32 = 200;
 
@@ -313,7 +336,9 @@ pub(crate) unsafe extern "C" fn open(
     call(|| {
         // SAFETY: C's pointers are null or what their types say.
         let (domain, attr) = unsafe { (Domain::of(domain)?, given(attr)) };
-        let (format, wait) = attr.map_or((FI_CQ_FORMAT_UNSPEC, FI_WAIT_NONE), |attr| (attr.format, attr.wait_obj));
+        let (format, wait) = attr.map_or((FI_CQ_FORMAT_UNSPEC, FI_WAIT_NONE), |attr| {
+            (attr.format, attr.wait_obj)
+        });
         if cq.is_null() || format > FI_CQ_FORMAT_TAGGED {
             return Err(Errno::INVAL);
         }
@@ -323,6 +348,7 @@ pub(crate) unsafe extern "C" fn open(
             entries: Mutex::default(),
             filled: AtomicUsize::new(0),
             wait: Wait::new(wait)?,
+            idle: AtomicU32::new(0),
             signalled: AtomicUsize::new(0),
             sources: RwLock::default(),
         });

@@ -91,7 +91,8 @@ impl Domain {
         let node = node::share()?;
         let port = || Port::open(&node.node(), PortConfig::default()).map_err(|error| refused(&error));
         let (memory, errands) = (port()?, port()?);
-        let first = NonNull::new(core::ptr::with_exposed_provenance_mut(FIRST as usize)).ok_or(Errno::INVAL)?;
+        let first =
+            NonNull::new(core::ptr::with_exposed_provenance_mut(FIRST as usize)).ok_or(Errno::INVAL)?;
         // SAFETY: the region stands for addresses. Only ranges of it are used that a program has named in a call of libfabric, and
         // whose memory it has promised to keep and to share. An access to one that is gone all the same ends in an error.
         let everything = unsafe { memory.adopt(first, END - FIRST) }.map_err(|error| refused(&error))?;
@@ -196,7 +197,10 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
 unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, _flags: u64) -> c_int {
     call(|| {
         // SAFETY: C's handles. No event of a domain is reported: an event queue may be bound, and stays empty.
-        unsafe { Domain::of(fid)?; crate::eq::of(other)?; }
+        unsafe {
+            Domain::of(fid)?;
+            crate::eq::of(other)?;
+        }
         Ok(())
     })
 }

@@ -165,7 +165,13 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
     call(|| unsafe { control_wait(&of(fid)?.wait, command, arg) })
 }
 
-unsafe extern "C" fn read(eq: *mut fid_eq, event: *mut u32, buf: *mut c_void, len: usize, flags: u64) -> isize {
+unsafe extern "C" fn read(
+    eq: *mut fid_eq,
+    event: *mut u32,
+    buf: *mut c_void,
+    len: usize,
+    flags: u64,
+) -> isize {
     // SAFETY: C's handle, and room as it says.
     count(|| unsafe { of(eq)?.read(event, buf, len, flags) })
 }
@@ -201,7 +207,13 @@ unsafe extern "C" fn readerr(eq: *mut fid_eq, _buf: *mut fi_eq_err_entry, _flags
     count(|| unsafe { of(eq) }.and(Err(Errno::AGAIN)))
 }
 
-unsafe extern "C" fn write(eq: *mut fid_eq, event: u32, buf: *const c_void, len: usize, _flags: u64) -> isize {
+unsafe extern "C" fn write(
+    eq: *mut fid_eq,
+    event: u32,
+    buf: *const c_void,
+    len: usize,
+    _flags: u64,
+) -> isize {
     count(|| {
         // SAFETY: C's handle, and as many bytes as it says.
         let (eq, bytes) = unsafe { (of(eq)?, crate::ffi::array(buf.cast::<u8>(), len)?) };

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::fi::{Answer, Errno, fid, fid_av, fid_cntr, fid_cq, fid_domain, fid_ep, fid_eq, fid_fabric, fid_mr, fid_poll};
+use crate::fi::{
+    Answer, Errno, fid, fid_av, fid_cntr, fid_cq, fid_domain, fid_ep, fid_eq, fid_fabric, fid_mr, fid_poll,
+};
 
 /// Runs a call from C that counts something: bytes, entries.
 pub(crate) fn count(body: impl FnOnce() -> Answer<usize>) -> isize {
@@ -93,7 +95,11 @@ impl<F: Face, T: Send + Sync + 'static> Handle<F, T> {
         // SAFETY: the caller's promise; each object of C begins with a `fid`.
         let found = unsafe { face.cast::<fid>().as_ref() }.ok_or(Errno::INVAL)?;
         if found.fclass != class as usize {
-            return Err(if found.fclass == 0 { Errno::BADF } else { Errno::INVAL });
+            return Err(if found.fclass == 0 {
+                Errno::BADF
+            } else {
+                Errno::INVAL
+            });
         }
         // SAFETY: a `fid` of this class is this provider's, as the domain that it came from is.
         let handle = unsafe { &*face.cast::<Self>() };

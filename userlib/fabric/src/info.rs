@@ -136,9 +136,7 @@ impl<'a> Hints<'a> {
         }
         if let Some(domain) = self.domain {
             // SAFETY: the name is null or a string of the program's.
-            let named = unsafe {
-                domain.name.is_null() || core::ffi::CStr::from_ptr(domain.name) == NAME
-            };
+            let named = unsafe { domain.name.is_null() || core::ffi::CStr::from_ptr(domain.name) == NAME };
             need(named && domain.cq_data_size <= 8 && domain.mr_key_size <= 8)?;
             need(domain.caps & !REACH == 0 && domain.auth_key_size == 0)?;
             need(domain.max_ep_tx_ctx <= 1 && domain.max_ep_rx_ctx <= 1)?;
@@ -154,7 +152,11 @@ impl<'a> Hints<'a> {
         if asked & !REACH == 0 {
             return CAPS;
         }
-        let primary = if asked & PRIMARY == 0 { PRIMARY } else { asked & PRIMARY };
+        let primary = if asked & PRIMARY == 0 {
+            PRIMARY
+        } else {
+            asked & PRIMARY
+        };
         let mut caps = primary | REACH | (asked & (FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE));
         let directions = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
         if asked & directions != 0 {
@@ -228,7 +230,11 @@ impl<'a> Hints<'a> {
         let or = |asked: Option<u32>, unspecified: u32, usual: u32| {
             asked.filter(|&asked| asked != unspecified).unwrap_or(usual)
         };
-        domain.threading = or(asked.map(|asked| asked.threading), FI_THREAD_UNSPEC, FI_THREAD_SAFE);
+        domain.threading = or(
+            asked.map(|asked| asked.threading),
+            FI_THREAD_UNSPEC,
+            FI_THREAD_SAFE,
+        );
         domain.control_progress = or(
             asked.map(|asked| asked.control_progress),
             FI_PROGRESS_UNSPEC,
@@ -274,7 +280,11 @@ const PROTOCOL: u32 = FI_PROV_SPECIFIC | 0x4e56;
 fn text(text: &core::ffi::CStr) -> Answer<*mut c_char> {
     // SAFETY: the string is one.
     let copy = unsafe { libc::strdup(text.as_ptr()) };
-    if copy.is_null() { Err(Errno::NOMEM) } else { Ok(copy) }
+    if copy.is_null() {
+        Err(Errno::NOMEM)
+    } else {
+        Ok(copy)
+    }
 }
 
 /// A part of an answer, all zeros, that `fi_freeinfo` gives back.

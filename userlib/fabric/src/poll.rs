@@ -96,7 +96,12 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
 unsafe extern "C" fn add(set: *mut fid_poll, member: *mut fid, _flags: u64) -> c_int {
     call(|| {
         // SAFETY: C's handles.
-        let (set, fid) = unsafe { (PollHandle::of(set, FI_CLASS_POLL)?, given(member).ok_or(Errno::INVAL)?) };
+        let (set, fid) = unsafe {
+            (
+                PollHandle::of(set, FI_CLASS_POLL)?,
+                given(member).ok_or(Errno::INVAL)?,
+            )
+        };
         // SAFETY: as above.
         let object = unsafe {
             match fid.fclass as u32 {
@@ -118,7 +123,11 @@ unsafe extern "C" fn del(set: *mut fid_poll, member: *mut fid, _flags: u64) -> c
         let mut members = set.members.lock();
         let before = members.len();
         members.retain(|(address, ..)| *address != member.addr());
-        if members.len() == before { Err(Errno::INVAL) } else { Ok(()) }
+        if members.len() == before {
+            Err(Errno::INVAL)
+        } else {
+            Ok(())
+        }
     })
 }
 

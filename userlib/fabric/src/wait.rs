@@ -33,7 +33,11 @@ impl Wait {
                 // SAFETY: a call without pointers.
                 let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
                 if fd < 0 {
-                    return Err(Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EMFILE)));
+                    return Err(Errno(
+                        std::io::Error::last_os_error()
+                            .raw_os_error()
+                            .unwrap_or(libc::EMFILE),
+                    ));
                 }
                 // SAFETY: the descriptor is new, and this value's own.
                 Some(unsafe { OwnedFd::from_raw_fd(fd) })

@@ -254,3 +254,28 @@ fn a_future_that_looks_again_at_a_time_has_its_turn_then() {
     };
     assert_eq!(receiver.try_recv().map(drop), Err(gone));
 }
+
+#[test]
+fn a_program_that_polls_lets_the_card_work_and_acknowledges_many_signals_at_once() {
+    let card = Card::new();
+    let (port, _remote, _) = card.open(PortConfig::default());
+    let arrived = port.notification(7).unwrap();
+    for _ in 0..3 {
+        card.signal(7, true);
+    }
+    assert_eq!(arrived.pending(), 3);
+    assert_eq!(arrived.ack_up_to(2), Ok(2));
+    assert_eq!((arrived.pending(), arrived.ack_up_to(u32::MAX)), (1, Ok(1)));
+    assert_eq!((arrived.pending(), arrived.ack_up_to(1)), (0, Ok(0)));
+    let before = card.doorbells.load(Ordering::Relaxed);
+    port.progress();
+    assert_eq!(
+        card.doorbells.load(Ordering::Relaxed),
+        before,
+        "a card that is awake needs no call"
+    );
+    card.status.set(netvm_abi::shared_map::status_page::SLEEPING, 1);
+    port.progress();
+    assert_eq!(card.doorbells.load(Ordering::Relaxed), before + 1);
+    card.status.set(netvm_abi::shared_map::status_page::SLEEPING, 0);
+}

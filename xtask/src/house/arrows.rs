@@ -8,7 +8,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 use netvm_harness::cargo::root;
 
 /// A crate of ours, and those of ours that its shipped code may use.
-const ARROWS: [(&str, &[&str]); 26] = [
+const ARROWS: [(&str, &[&str]); 27] = [
     ("netvm-abi", &[]),
     ("netvm-nic", &["netvm-abi"]),
     ("netvm-host", &["netvm-abi"]),
@@ -32,6 +32,7 @@ const ARROWS: [(&str, &[&str]); 26] = [
         ],
     ),
     ("netvm-c", &["netvm", "netvm-process"]),
+    ("netvm-fabric", &["netvm", "netvm-process"]),
     ("netvm-conformance", &["netvm"]),
     (
         "netvm-emulator",

@@ -71,7 +71,9 @@ impl Background {
 fn serve(endpoint: &Weak<Endpoint>, inner: &Inner) {
     let mut seen = 0;
     while !inner.stop.load(Ordering::Acquire) {
-        let Some(endpoint) = endpoint.upgrade() else { return };
+        let Some(endpoint) = endpoint.upgrade() else {
+            return;
+        };
         let looks = endpoint.looks.load(Ordering::Relaxed);
         let mut called = inner.called.lock();
         let looked = looks != seen && !*called;

@@ -91,12 +91,20 @@ impl Conn {
     }
 
     /// Writes an entry without bytes, now or later.
-    pub(super) fn note(&mut self, head: Head) {
-        self.notes.push_back(head);
+    pub(super) fn note(&mut self, mut head: Head) {
+        // One behind the other. A ring that is gone is noticed with those that wait.
+        if !self.notes.is_empty() || self.put(&mut head, 0, |_| {}).is_err() {
+            self.notes.push_back(head);
+        }
     }
 
     /// Writes an entry now, if the ring has room.
-    pub(super) fn put(&mut self, head: &mut Head, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), Full> {
+    pub(super) fn put(
+        &mut self,
+        head: &mut Head,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), Full> {
         let Some(outbound) = &mut self.outbound else {
             return Err(Full::Now);
         };

@@ -72,7 +72,10 @@ impl Queue {
     /// The receive that takes a message. One that takes several stays, as long as enough of it is left.
     pub(crate) fn receive_for(&mut self, envelope: &Envelope, least: usize) -> Option<Receive> {
         let (from, tag) = (envelope.from, envelope.tag);
-        let at = self.receives.iter().position(|receive| receive.takes(from, tag))?;
+        let at = self
+            .receives
+            .iter()
+            .position(|receive| receive.takes(from, tag))?;
         let receive = self.receives.get_mut(at)?;
         if !receive.multi {
             return self.receives.remove(at);
@@ -135,7 +138,10 @@ impl Queue {
 
     /// Takes a receive back.
     pub(crate) fn cancel(&mut self, context: usize) -> Option<Receive> {
-        let at = self.receives.iter().position(|receive| receive.context == context)?;
+        let at = self
+            .receives
+            .iter()
+            .position(|receive| receive.context == context)?;
         self.receives.remove(at)
     }
 
@@ -154,9 +160,8 @@ impl Queue {
 
     /// Forgets the offers of a sender that has gone: nobody has their bytes.
     pub(crate) fn forget_offers(&mut self, conn: usize) {
-        let gone = |message: &Message| {
-            message.envelope.conn == conn && matches!(message.body, Body::There(_))
-        };
+        let gone =
+            |message: &Message| message.envelope.conn == conn && matches!(message.body, Body::There(_));
         self.messages.retain(|message| !gone(message));
         self.claimed.retain(|(_, message)| !gone(message));
     }
@@ -197,7 +202,8 @@ mod tests {
         queue.push_receive(receive(1, 7, 5, 0));
         queue.push_receive(receive(2, u64::MAX, 5, 0));
         queue.push_receive(receive(3, u64::MAX, 0, u64::MAX));
-        let got = |queue: &mut Queue, from, tag| queue.receive_for(&envelope(from, tag), 0).map(|r| r.context);
+        let got =
+            |queue: &mut Queue, from, tag| queue.receive_for(&envelope(from, tag), 0).map(|r| r.context);
         assert_eq!(got(&mut queue, 8, 5), Some(2));
         assert_eq!(got(&mut queue, 8, 5), Some(3));
         assert_eq!(got(&mut queue, 8, 5), None);

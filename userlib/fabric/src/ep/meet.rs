@@ -136,7 +136,12 @@ fn introduce(endpoint: &Arc<Endpoint>, at: usize) {
     let weak = Arc::downgrade(endpoint);
     endpoint.domain().helper.give(move || {
         let Some(endpoint) = weak.upgrade() else { return };
-        let Some((address, ring)) = endpoint.state().conns.get(at).map(|conn| (conn.address, conn.ring)) else {
+        let Some((address, ring)) = endpoint
+            .state()
+            .conns
+            .get(at)
+            .map(|conn| (conn.address, conn.ring))
+        else {
             return;
         };
         let record = Record::new(endpoint.address, address.life(), ring.0, ring.1, proof());
@@ -155,18 +160,24 @@ fn write_record(endpoint: &Arc<Endpoint>, address: &Address, record: &Record) ->
         Errno::HOSTUNREACH
     };
     let port = &domain.errands;
-    let mailbox = port.import_with(node, address.messages(), MAILBOX, Modes::all(), PATIENCE).map_err(failed)?;
+    let mailbox = port
+        .import_with(node, address.messages(), MAILBOX, Modes::all(), PATIENCE)
+        .map_err(failed)?;
     let place = place_of(endpoint, &endpoint.address);
     let end = Instant::now() + PATIENCE;
     loop {
         let signal = FIRST_PLACE + place as u32;
-        let write = mailbox.write(place * RECORD_ROOM, record.as_bytes()).notify(signal);
+        let write = mailbox
+            .write(place * RECORD_ROOM, record.as_bytes())
+            .notify(signal);
         write.post().map_err(failed)?;
         mailbox.notify(KNOCK).map_err(failed)?;
         match port.flush_remote_for(node, PATIENCE) {
             Ok(()) => return Ok(()),
             // Its queue of notifications is full.
-            Err(Error::Failed(failure)) if failure.status == netvm::Status::QueueFull && Instant::now() < end => {
+            Err(Error::Failed(failure))
+                if failure.status == netvm::Status::QueueFull && Instant::now() < end =>
+            {
                 std::thread::sleep(Duration::from_millis(1));
             }
             Err(error) => return Err(failed(error)),
@@ -199,7 +210,9 @@ fn join(endpoint: &Arc<Endpoint>, at: usize) {
             let conn = state.conns.get(at);
             conn.and_then(|conn| Some((conn.address, conn.peer?, conn.credit.clone())))
         };
-        let Some((address, peer, credit)) = found else { return };
+        let Some((address, peer, credit)) = found else {
+            return;
+        };
         let joined = connect(endpoint.domain(), &address).and_then(|node| {
             let port = &endpoint.port;
             let ring = port.import(node, address.messages(), &ring_name(peer.ring), PATIENCE);

@@ -26,8 +26,8 @@ use crate::wire::{Head, Kind};
 use background::Background;
 use conn::Conn;
 use matching::Queue;
-use receive::Arriving;
 pub(crate) use meet::connect as meet_node;
+use receive::Arriving;
 pub(crate) use receive::Asked;
 use send::Sent;
 
@@ -77,12 +77,20 @@ pub(crate) struct Ends {
 
 impl Ends {
     fn cq(&self, counted: Counted) -> Option<&Arc<Cq>> {
-        if counted == Counted::Receive { self.rx.as_ref() } else { self.tx.as_ref() }
+        if counted == Counted::Receive {
+            self.rx.as_ref()
+        } else {
+            self.tx.as_ref()
+        }
     }
 
     /// Whether the end of an operation with these flags is told by a completion.
     pub(crate) fn completes(&self, counted: Counted, flags: u64) -> bool {
-        let selective = if counted == Counted::Receive { self.rx_selective } else { self.tx_selective };
+        let selective = if counted == Counted::Receive {
+            self.rx_selective
+        } else {
+            self.tx_selective
+        };
         !selective || flags & FI_COMPLETION != 0
     }
 
@@ -231,7 +239,10 @@ impl Endpoint {
         if state.av.is_none() {
             return Err(Errno::NOAV);
         }
-        if state.ends.tx.is_none() && state.ends.rx.is_none() && state.ends.counters.iter().all(Option::is_none) {
+        if state.ends.tx.is_none()
+            && state.ends.rx.is_none()
+            && state.ends.counters.iter().all(Option::is_none)
+        {
             return Err(Errno::NOCQ);
         }
         drop(state);
@@ -301,7 +312,7 @@ impl Endpoint {
         }
         self.domain().rma.forget(self);
         let mut state = self.state.lock();
-        state.say_goodbye();
+        state.say_goodbye(&self.port);
         let ends = std::mem::take(&mut state.ends);
         let av = state.av.take();
         drop(state);

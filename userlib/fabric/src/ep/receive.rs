@@ -80,7 +80,11 @@ const fn kind(tagged: bool) -> u64 {
 
 impl State {
     fn queue(&mut self, tagged: bool) -> &mut super::Queue {
-        if tagged { &mut self.tagged } else { &mut self.untagged }
+        if tagged {
+            &mut self.tagged
+        } else {
+            &mut self.untagged
+        }
     }
 
     fn post(&mut self, tagged: bool, receive: Receive) {
@@ -232,7 +236,9 @@ impl State {
                     return;
                 }
                 Pulled::Refused => {
-                    crate::log::trace(|| "memory of the sender cannot be read: large messages go in pieces".into());
+                    crate::log::trace(|| {
+                        "memory of the sender cannot be read: large messages go in pieces".into()
+                    });
                     conn.pulls = Some(false);
                 }
                 Pulled::Failed(errno) => {
@@ -284,7 +290,10 @@ impl State {
                 Err(broken) => Err(broken),
             };
             if done.is_err() {
-                crate::log::warn(&format!("endpoint {}: a ring makes no sense", endpoint.address.text()));
+                crate::log::warn(&format!(
+                    "endpoint {}: a ring makes no sense",
+                    endpoint.address.text()
+                ));
                 self.conn_failed(at, Errno::IO);
                 return;
             }
@@ -338,7 +347,9 @@ impl State {
         let conn = self.conns.get(at).ok_or(Broken)?;
         if let Some(receive) = receive {
             let room = room_of(&receive, &envelope);
-            room.scatter(0, room.len(), |from, piece| conn.inbound.copy(entry, from as u64, piece))?;
+            room.scatter(0, room.len(), |from, piece| {
+                conn.inbound.copy(entry, from as u64, piece)
+            })?;
             self.received(&receive, &envelope);
         } else {
             let mut bytes = vec![0; head.size.into()].into_boxed_slice();
@@ -359,7 +370,9 @@ impl State {
         let bytes = bytes.get_mut(..head.size.into()).ok_or(Broken)?;
         conn.inbound.copy(entry, 0, bytes)?;
         let parts = <[Part]>::ref_from_bytes(bytes).map_err(|_| Broken)?.to_vec();
-        let total = parts.iter().try_fold(0_u64, |sum, part| sum.checked_add(part.len));
+        let total = parts
+            .iter()
+            .try_fold(0_u64, |sum, part| sum.checked_add(part.len));
         if total != Some(head.total) {
             return Err(Broken);
         }
@@ -379,14 +392,17 @@ impl State {
         let head = entry.head;
         let arriving = self.arriving.get_mut(&head.tag).ok_or(Broken)?;
         let conn = self.conns.get(at).ok_or(Broken)?;
-        let (from, len) = (usize::try_from(head.data).map_err(|_| Broken)?, usize::from(head.size));
+        let (from, len) = (
+            usize::try_from(head.data).map_err(|_| Broken)?,
+            usize::from(head.size),
+        );
         // Pieces come in order.
         if arriving.envelope.conn != at || from != arriving.got || from + len > arriving.room.len() {
             return Err(Broken);
         }
-        arriving
-            .room
-            .scatter(from, len, |inside, piece| conn.inbound.copy(entry, inside as u64, piece))?;
+        arriving.room.scatter(from, len, |inside, piece| {
+            conn.inbound.copy(entry, inside as u64, piece)
+        })?;
         arriving.got += len;
         if arriving.got == arriving.room.len()
             && let Some(arrived) = self.arriving.remove(&head.tag)
@@ -443,7 +459,11 @@ fn completion_of(receive: &Receive, envelope: &Envelope) -> Completion {
         flags,
         len: room_of(receive, envelope).len(),
         buffer: receive.buffer.start() + receive.used,
-        data: if envelope.flags & WITH_DATA == 0 { 0 } else { envelope.data },
+        data: if envelope.flags & WITH_DATA == 0 {
+            0
+        } else {
+            envelope.data
+        },
         tag: envelope.tag,
         from: envelope.from,
     }

@@ -202,7 +202,12 @@ impl Outbound {
     ///
     /// # Errors
     /// There is no room, or the ring is gone. Nothing was written then.
-    pub(crate) fn put(&mut self, head: &mut Head, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), Full> {
+    pub(crate) fn put(
+        &mut self,
+        head: &mut Head,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), Full> {
         let whole = HEAD_BYTES + len;
         let need = (whole as u64).next_multiple_of(UNIT);
         let rest = rest_of_page(self.at);
@@ -247,7 +252,8 @@ impl Outbound {
         let place = copy.ok_or(Full::Gone(Error::PortClosed))?.as_ptr();
         // SAFETY: the bytes are atomics, so they may be changed, and only this value uses them: the card has read what stood here
         // before, because the other side has taken it, or its place would not be free.
-        let room = unsafe { core::slice::from_raw_parts_mut(place.cast_mut().cast::<u8>(), HEAD_BYTES + len) };
+        let room =
+            unsafe { core::slice::from_raw_parts_mut(place.cast_mut().cast::<u8>(), HEAD_BYTES + len) };
         let (start, body) = room.split_at_mut(HEAD_BYTES);
         start.copy_from_slice(head.as_bytes());
         fill(body);
@@ -275,4 +281,3 @@ impl Outbound {
         self.remote.node()
     }
 }
-

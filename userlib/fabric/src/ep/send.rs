@@ -7,9 +7,12 @@
 //! | `FI_DELIVERY_COMPLETE`, `FI_MATCH_COMPLETE` | the receiver says that it is in a buffer | the same |
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use netvm::Port;
 use zerocopy::IntoBytes;
 
+use super::conn::Conn;
 use super::ring::Full;
 use super::{Counted, Endpoint, State};
 use crate::address::Address;
@@ -68,7 +71,11 @@ pub(crate) struct Ended {
 
 impl From<&Send> for Ended {
     fn from(send: &Send) -> Self {
-        let kind = if send.flags & TAGGED == 0 { FI_MSG } else { FI_TAGGED };
+        let kind = if send.flags & TAGGED == 0 {
+            FI_MSG
+        } else {
+            FI_TAGGED
+        };
         Self {
             context: send.context,
             flags: FI_SEND | kind,
@@ -96,6 +103,8 @@ pub(super) struct Pieces {
     name: u64,
 }
 
+/// How long an endpoint that closes waits for room for what it has to say.
+const FAREWELL: Duration = Duration::from_secs(1);
 /// Bytes of a piece: a page with its head.
 const PIECE: usize = PAGE as usize - HEAD_BYTES;
 
@@ -295,10 +304,7 @@ impl State {
             outbound.tell(come)?;
             conn.inbound.report();
         }
-        loop {
-            let Some(send) = self.conns.get(at).and_then(|conn| conn.waiting.front().copied()) else {
-                break;
-            };
+        while let Some(send) = self.conns.get(at).and_then(|conn| conn.waiting.front().copied()) {
             self.try_send(at, &send)?;
             if let Some(conn) = self.conns.get_mut(at) {
                 conn.waiting.pop_front();
@@ -329,7 +335,9 @@ impl State {
 
     /// One flush for all messages that were written before.
     fn flush(&mut self, endpoint: &Endpoint, at: usize) {
-        let Some(conn) = self.conns.get_mut(at) else { return };
+        let Some(conn) = self.conns.get_mut(at) else {
+            return;
+        };
         if let Some((flush, _)) = &mut conn.flushing {
             let Some(end) = flush.end() else { return };
             let ended = conn.flushing.take().map(|(_, ended)| ended).unwrap_or_default();
@@ -338,7 +346,9 @@ impl State {
                 self.end_send(ended, errno);
             }
         }
-        let Some(conn) = self.conns.get_mut(at) else { return };
+        let Some(conn) = self.conns.get_mut(at) else {
+            return;
+        };
         if conn.written.is_empty() {
             return;
         }
@@ -385,20 +395,32 @@ impl State {
     pub(super) fn check_links(&mut self, endpoint: &Endpoint) {
         let (domain, me) = (endpoint.domain(), endpoint.address.node());
         for at in 0..self.conns.len() {
-            let node = self.conns.get(at).filter(|conn| conn.failed.is_none()).and_then(|conn| conn.node());
+            let node = self
+                .conns
+                .get(at)
+                .filter(|conn| conn.failed.is_none())
+                .and_then(|conn| conn.node());
             if node.is_some_and(|node| node != me && !domain.node.is_up(node)) {
                 self.conn_failed(at, Errno::CONNRESET);
             }
         }
     }
 
-    /// Tells the other sides that the endpoint closes.
-    pub(super) fn say_goodbye(&mut self) {
-        for conn in &mut self.conns {
-            if conn.failed.is_none() {
-                // Without room the other side finds out when it writes.
-                let _ = conn.put(&mut Head::new(Kind::Bye), 0, |_| {});
+    /// Tells the other sides that the endpoint closes, after what they are to be told of messages.
+    pub(super) fn say_goodbye(&mut self, port: &Port) {
+        let end = Instant::now() + FAREWELL;
+        let has_more =
+            |conn: &Conn| conn.failed.is_none() && conn.outbound.is_some() && !conn.notes.is_empty();
+        while self.conns.iter().any(has_more) && Instant::now() < end {
+            port.progress();
+            for at in 0..self.conns.len() {
+                // Without room, or without a ring, the next round finds out.
+                let _ = self.write_waiting(at);
             }
+        }
+        for conn in self.conns.iter_mut().filter(|conn| conn.failed.is_none()) {
+            // Without room the other side finds out when it writes.
+            let _ = conn.put(&mut Head::new(Kind::Bye), 0, |_| {});
         }
     }
 }

@@ -35,12 +35,8 @@ pub(super) static OPS: fi_ops_atomic = fi_ops_atomic {
 
 /// Words of one operation.
 const MOST: usize = 256;
-const FLAGS: u64 = FI_COMPLETION
-    | FI_MORE
-    | FI_INJECT
-    | FI_INJECT_COMPLETE
-    | FI_TRANSMIT_COMPLETE
-    | FI_DELIVERY_COMPLETE;
+const FLAGS: u64 =
+    FI_COMPLETION | FI_MORE | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
 
 /// Which calls there are.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -143,7 +139,13 @@ unsafe fn begin(ep: *mut fid_ep, manner: Manner, made: &Call<'_>) -> Answer {
             compares,
             fetches,
         };
-        Op::new(endpoint, what, results, made.context.expose_provenance(), completes)
+        Op::new(
+            endpoint,
+            what,
+            results,
+            made.context.expose_provenance(),
+            completes,
+        )
     })
 }
 
@@ -434,7 +436,12 @@ unsafe extern "C" fn compwritemsg(
 ) -> isize {
     call(|| {
         // SAFETY: C passes as many elements as it says.
-        let (compares, results) = unsafe { (array(compares, compare_count)?, array(results.cast_const(), result_count)?) };
+        let (compares, results) = unsafe {
+            (
+                array(compares, compare_count)?,
+                array(results.cast_const(), result_count)?,
+            )
+        };
         // SAFETY: C's handle and message.
         unsafe { message(ep, Shape::Compare, msg, compares, results, flags) }
     }) as isize

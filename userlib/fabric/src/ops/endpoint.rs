@@ -152,7 +152,8 @@ fn bind_cq(endpoint: &Arc<Endpoint>, cq: &Arc<cq::Cq>, flags: u64) -> Answer {
     if !cq.is_of(endpoint.domain()) {
         return Err(Errno::DOMAIN);
     }
-    if flags & !(FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION) != 0 || flags & (FI_TRANSMIT | FI_RECV) == 0 {
+    if flags & !(FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION) != 0 || flags & (FI_TRANSMIT | FI_RECV) == 0
+    {
         return Err(Errno::BADFLAGS);
     }
     let mut state = endpoint.state();

@@ -48,7 +48,11 @@ pub(super) enum Manner {
 ///
 /// # Safety
 /// `ep` is a handle, or null.
-pub(super) unsafe fn send(ep: *mut fid_ep, manner: Manner, message: impl FnOnce() -> Answer<Outgoing>) -> isize {
+pub(super) unsafe fn send(
+    ep: *mut fid_ep,
+    manner: Manner,
+    message: impl FnOnce() -> Answer<Outgoing>,
+) -> isize {
     call(|| {
         // SAFETY: the caller's promise.
         let endpoint = unsafe { of(ep)? };
@@ -64,7 +68,9 @@ pub(super) unsafe fn send(ep: *mut fid_ep, manner: Manner, message: impl FnOnce(
         if len > MAX_MESSAGE || (inject && len > INJECT_BYTES) {
             return Err(Errno::MSGSIZE);
         }
-        let data = message.data.filter(|_| !matches!(manner, Manner::Flags(flags) if flags & FI_REMOTE_CQ_DATA == 0));
+        let data = message
+            .data
+            .filter(|_| !matches!(manner, Manner::Flags(flags) if flags & FI_REMOTE_CQ_DATA == 0));
         let mut kind = 0;
         if message.tag.is_some() {
             kind |= TAGGED;
@@ -73,7 +79,11 @@ pub(super) unsafe fn send(ep: *mut fid_ep, manner: Manner, message: impl FnOnce(
             kind |= WITH_DATA;
         }
         let completes = !matches!(manner, Manner::Inject) && endpoint.completes(Counted::Send, flags);
-        let level = if matches!(manner, Manner::Inject) { Level::Staged } else { Level::of(flags) };
+        let level = if matches!(manner, Manner::Inject) {
+            Level::Staged
+        } else {
+            Level::of(flags)
+        };
         let send = Send {
             buffer: message.buffer,
             context: message.context.expose_provenance(),

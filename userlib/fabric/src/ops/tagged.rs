@@ -57,7 +57,11 @@ unsafe fn post(
             discard: has(FI_DISCARD),
         };
         // A buffer that nothing goes to need not be one.
-        let buffer = if asked.peek || asked.discard { Buffer::default() } else { buffer()? };
+        let buffer = if asked.peek || asked.discard {
+            Buffer::default()
+        } else {
+            buffer()?
+        };
         let flags = flags.unwrap_or(endpoint.traits.rx_flags);
         let receive = Receive {
             buffer,

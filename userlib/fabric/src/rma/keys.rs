@@ -99,9 +99,10 @@ fn import(domain: &Domain, node: netvm::NodeId, target: &Target) -> Answer<Remot
     let first = domain.memory.import(node, port, &name, Timeout::Now);
     // A key that is not there does not come: the program has learnt it from the other side. A slow answer does.
     let found = match first {
-        Err(Error::Import { reason: netvm::Refusal::Status(Status::TimedOut | Status::LinkLost), .. }) => {
-            domain.memory.import(node, port, &name, PATIENCE)
-        }
+        Err(Error::Import {
+            reason: netvm::Refusal::Status(Status::TimedOut | Status::LinkLost),
+            ..
+        }) => domain.memory.import(node, port, &name, PATIENCE),
         other => other,
     };
     found.map_err(|error| {

@@ -18,9 +18,9 @@ use crate::domain::Domain;
 use crate::ep::Endpoint;
 use crate::fi::{Answer, Errno};
 use crate::info::QUEUE;
-pub(crate) use keys::Target;
 use keys::Keys;
-pub(crate) use op::{AtomicWhat, Op, Word, What};
+pub(crate) use keys::Target;
+pub(crate) use op::{AtomicWhat, Op, What, Word};
 
 /// One-sided operations of a domain.
 #[derive(Default)]
@@ -137,7 +137,10 @@ impl Rma {
         let mut state = self.state.lock();
         let gone = Arc::as_ptr(endpoint);
         let State { active, landing, .. } = &mut *state;
-        for op in active.iter_mut().chain(landing.values_mut().flat_map(Landing::ops)) {
+        for op in active
+            .iter_mut()
+            .chain(landing.values_mut().flat_map(Landing::ops))
+        {
             if op.endpoint.as_ptr() == gone {
                 op.endpoint = Weak::new();
             }
@@ -181,7 +184,10 @@ impl State {
     fn blame(&mut self, failure: &Failure) {
         let mut found = false;
         let landing = self.landing.get_mut(&failure.node);
-        let ops = self.active.iter_mut().chain(landing.into_iter().flat_map(Landing::ops));
+        let ops = self
+            .active
+            .iter_mut()
+            .chain(landing.into_iter().flat_map(Landing::ops));
         for op in ops {
             if op.is(failure.op) {
                 op.fail(errno_of_status(failure.status), failure.status);
@@ -200,18 +206,25 @@ impl State {
     fn flush(&mut self, domain: &Arc<Domain>, under_way: &AtomicUsize) {
         let nodes: Vec<NodeId> = self.landing.keys().copied().collect();
         for node in nodes {
-            let Some(landing) = self.landing.get_mut(&node) else { continue };
+            let Some(landing) = self.landing.get_mut(&node) else {
+                continue;
+            };
             if let Some((flush, _)) = &mut landing.flushing {
                 let Some(end) = flush.end() else { continue };
                 if let Err(error) = end {
                     self.flush_failed(node, &error);
                 }
-                let ended = self.landing.get_mut(&node).and_then(|landing| landing.flushing.take());
+                let ended = self
+                    .landing
+                    .get_mut(&node)
+                    .and_then(|landing| landing.flushing.take());
                 for op in ended.map(|(_, ops)| ops).unwrap_or_default() {
                     self.end(op, under_way);
                 }
             }
-            let Some(landing) = self.landing.get_mut(&node) else { continue };
+            let Some(landing) = self.landing.get_mut(&node) else {
+                continue;
+            };
             if landing.waiting.is_empty() {
                 self.landing.remove(&node);
                 continue;
@@ -242,7 +255,10 @@ impl State {
             }
         }
         let (errno, status) = (errno_of(error), error.status().unwrap_or(Status::Ok));
-        let ops = self.landing.get_mut(&node).and_then(|landing| landing.flushing.as_mut());
+        let ops = self
+            .landing
+            .get_mut(&node)
+            .and_then(|landing| landing.flushing.as_mut());
         for op in ops.into_iter().flat_map(|(_, ops)| ops.iter_mut()) {
             op.fail(errno, status);
         }

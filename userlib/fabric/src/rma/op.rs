@@ -82,7 +82,13 @@ pub(crate) struct Op {
 }
 
 impl Op {
-    pub(crate) fn new(endpoint: &Arc<Endpoint>, what: What, buffer: Buffer, context: usize, completes: bool) -> Self {
+    pub(crate) fn new(
+        endpoint: &Arc<Endpoint>,
+        what: What,
+        buffer: Buffer,
+        context: usize,
+        completes: bool,
+    ) -> Self {
         Self {
             endpoint: Arc::downgrade(endpoint),
             what,
@@ -187,7 +193,11 @@ impl Op {
                 size: segment.len(),
             });
         }
-        let most = if domain.node.udp_address().is_some() { SMALL_PART } else { PART };
+        let most = if domain.node.udp_address().is_some() {
+            SMALL_PART
+        } else {
+            PART
+        };
         let (start, len) = match &self.copy {
             Some(copy) => (
                 copy.as_ptr().expose_provenance() + self.posted,
@@ -265,7 +275,9 @@ impl Op {
             }
         }
         while self.atomics.front().is_some_and(|(_, atomic)| atomic.is_done()) {
-            let Some((index, atomic)) = self.atomics.pop_front() else { break };
+            let Some((index, atomic)) = self.atomics.pop_front() else {
+                break;
+            };
             match atomic.wait() {
                 Ok(answer) => self.keep(index, answer.value),
                 Err(error) => self.fail(errno_of(&error), error.status().unwrap_or(Status::Ok)),
@@ -313,7 +325,9 @@ impl Op {
 
     /// Tells its end.
     pub(super) fn tell(&self) {
-        let Some(endpoint) = self.endpoint.upgrade() else { return };
+        let Some(endpoint) = self.endpoint.upgrade() else {
+            return;
+        };
         let (counted, flags) = self.counted();
         let completion = Completion::new(self.context, flags);
         endpoint.tell(|ends| match self.failed {
