@@ -173,6 +173,10 @@ impl Cluster for SimCluster {
         true
     }
 
+    fn has_descriptors(&self) -> bool {
+        false
+    }
+
     fn restart(&self, node: u16) {
         let Some(sim) = self.sim.upgrade() else { return };
         let node = sim.node(NodeId(node)).clone();
@@ -256,14 +260,18 @@ pub(crate) fn role_of(case: &'static Case, seed: u64, prospect: Prospect) -> Rol
     role
 }
 
+/// The bodies that a simulated world can play.
+pub(crate) fn bodies() -> impl Iterator<Item = &'static Case> {
+    ALL.iter().filter(|case| case.needs != Needs::Descriptors)
+}
+
 /// A body that can run here, of any idiom, each idiom as likely as another.
 fn draw(dice: &mut Dice, nodes: u16) -> Option<&'static Case> {
     let idioms = idioms();
     let idiom = idioms.get(dice.index(idioms.len()))?;
     // A body that restarts nodes would take the others' processes with it.
     let fits = |case: &Case| case.needs != Needs::Restart && case.nodes <= nodes;
-    let cases: Vec<&Case> = ALL
-        .iter()
+    let cases: Vec<&Case> = bodies()
         .filter(|case| case.idiom() == *idiom && fits(case))
         .collect();
     cases.get(dice.index(cases.len().max(1))).copied()

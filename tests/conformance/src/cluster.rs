@@ -35,6 +35,11 @@ pub trait Cluster: Send + Sync {
         false
     }
 
+    /// Whether a port has a descriptor to sleep on: a machine's own time passes.
+    fn has_descriptors(&self) -> bool {
+        true
+    }
+
     /// Stops a node (all its processes die) and starts it again with a new incarnation. Returns when
     /// its driver is up. Only where [`can_restart`](Self::can_restart).
     fn restart(&self, node: u16) {

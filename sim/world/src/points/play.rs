@@ -185,9 +185,9 @@ pub fn record(case: &'static Case, sink: &mut dyn TraceSink) -> Result<Recorded,
     Ok(Recorded { accesses, spots })
 }
 
-/// The bodies that have points: those for which three nodes are enough.
+/// The bodies that have points: those that a simulated world can play, and for which three nodes are enough.
 pub fn bodies() -> impl Iterator<Item = &'static Case> {
-    ALL.iter().filter(|case| case.nodes <= NODES)
+    cluster::bodies().filter(|case| case.nodes <= NODES)
 }
 
 /// Plays a body with one fault at one access, and nothing else that could fail. The body may end with an error. All

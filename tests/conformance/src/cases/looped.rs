@@ -28,14 +28,8 @@ struct Loop<'a> {
 
 impl<'a> Loop<'a> {
     fn new(side: &'a Side) -> Outcome<Self> {
-        match side.events() {
-            Ok(events) => Ok(Self { side, events }),
-            Err(Error::Refused {
-                reason: netvm::Refusal::Unsupported(_),
-                ..
-            }) => Err(Trouble::Skipped("no descriptor follows this back end's time")),
-            Err(error) => Err(error.into()),
-        }
+        let events = side.events()?;
+        Ok(Self { side, events })
     }
 
     /// Sleeps on the descriptor until `look` has found something, and looks only when that was readable.

@@ -47,6 +47,8 @@ pub enum Needs {
     Restart,
     /// No two of its nodes may be the same.
     Apart,
+    /// [`Cluster::has_descriptors`](crate::Cluster::has_descriptors).
+    Descriptors,
 }
 
 /// A body.
@@ -95,6 +97,9 @@ impl Case {
         if self.needs == Needs::Restart && !env.cluster.can_restart() {
             return Err(Trouble::Skipped("this back end cannot restart a node"));
         }
+        if self.needs == Needs::Descriptors && !env.cluster.has_descriptors() {
+            return Err(Trouble::Skipped("no descriptor follows this back end's time"));
+        }
         (self.body)(env)
     }
 }
@@ -134,7 +139,7 @@ cases! {
     order::flush_received, 2, Nothing, "what the other card has received lands";
     order::import_ends, 2, Nothing, "an import that ends takes no write with it";
     order::fenced_reuse, 2, Nothing, "a source may change after a fence";
-    looped::slept, 2, Nothing, "a program sleeps on a port's descriptor, and no call waits";
+    looped::slept, 2, Descriptors, "a program sleeps on a port's descriptor, and no call waits";
     under_way::awaited, 2, Nothing, "operations under way are awaited, and no call waits";
     notifications::event_counts, 2, Nothing, "signals are counted, none lost or doubled";
     notifications::queue, 2, Nothing, "the queue names what has pending signals, until acknowledged";
