@@ -113,6 +113,8 @@ pub enum Action {
 }
 
 /// The model: for each process how often it acquires, and whether its first time is only a try.
+///
+/// Where processes may die, waiters look at those before them, at any time; the lock is recovered only once one is dead.
 #[derive(Clone, Debug, Default)]
 pub struct LockModel {
     /// By process: turns, and whether the first of them only tries.
@@ -126,6 +128,8 @@ pub struct LockModel {
     /// How many of the processes, the last ones, are visitors: they become members for each turn and leave after it. In
     /// each turn they only try, if they do so in their first.
     pub visitors: usize,
+    /// All that do not try in their first turn only try in their last.
+    pub tries_last: bool,
     /// In which turn of their seats all begin.
     pub turn: u16,
     /// Whether passes are counted; then a process that pauses does so until all processes that can make a step have
@@ -153,7 +157,7 @@ impl LockModel {
     fn end(&self, process: &mut Process, who: usize) {
         match self.visits(who) {
             Some(_) => process.at = At::Leaves,
-            None => Self::begin(process, false),
+            None => Self::begin(process, self.tries_last && process.rounds == 1),
         }
     }
 
@@ -209,6 +213,11 @@ impl State {
                     process.me = me.next_turn();
                     process.at = At::Acquire(Acquire::new(process.me, process.recoveries));
                 } else if let Some(how) = ended {
+                    let all_live =
+                        self.deaths == model.deaths && model.losses == 0 && model.killed.is_empty();
+                    if all_live && matches!(how, Acquired::Held { recovered: true, .. }) {
+                        *wrong = Some("the lock was recovered, and all live");
+                    }
                     let whole = Acquired::Held {
                         broken: false,
                         recovered: false,

@@ -64,7 +64,9 @@ impl Seat {
         if let Some(view) = &mut self.view {
             view.place = place;
             view.turn = me.turn();
-            if let Place::Over(given) = place {
+            if let Place::Over(given) = place
+                && !given.is_nobody()
+            {
                 view.given = given;
             }
         }

@@ -77,6 +77,19 @@ fn of_three_of_whom_one_comes_twice_and_one_tries_one_dies() {
     );
 }
 
+/// After it has handed over the lock, and before that has come, a process tries to get it again: the waiter that looks
+/// meanwhile finds it in a turn that has handed the lock to none.
+#[test]
+fn of_two_that_try_after_their_turn_one_dies() {
+    let model = LockModel {
+        processes: vec![(3, false), (2, false)],
+        deaths: 1,
+        tries_last: true,
+        ..LockModel::default()
+    };
+    goes_on("lock, 2 processes, then both try, 1 dies", model);
+}
+
 /// A chain of four of which the first, the holder of the lock, and the third are dead: two are left that each stand
 /// behind a dead one, and may get the lock in either order.
 fn torn() -> LockModel {

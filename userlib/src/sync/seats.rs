@@ -364,7 +364,11 @@ impl Seat {
             Place::Adrift => ADRIFT,
             Place::Holding => HOLDING,
             Place::Over(who) => {
-                self.given.store(who.0)?;
+                // A turn that hands the lock to none, a try say, leaves the name of the one that it was handed to
+                // before: that may be on its way yet (`View::given`).
+                if !who.is_nobody() {
+                    self.given.store(who.0)?;
+                }
                 OVER
             }
         };

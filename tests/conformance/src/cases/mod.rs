@@ -225,6 +225,7 @@ cases! {
     atomics::ordered_atomic, 2, Nothing, "an ordered atomic follows all earlier data";
     sync::contended_lock, 3, Nothing, "all nodes count under one lock, beside it and elsewhere";
     sync::lock_tries, 2, Nothing, "trying for a lock, and giving up";
+    sync::lock_tried_and_waited_for, 2, Nothing, "each waits for a lock, then tries for it, in turns";
     sync::lock_messages, 2, Nothing, "what a lock costs in round trips and messages";
     sync::outsiders, 2, Nothing, "ports that a lock does not admit cannot reach its participants";
     sync::semaphore_tokens, 3, Nothing, "tokens go around, none lost and none invented";

@@ -108,6 +108,9 @@ struct Seen {
     given: u8,
     /// It is gone. It may have handed over the lock before, and left: what it sent has come by then.
     gone: bool,
+    /// Its seat is in another turn, and tells of another hand-over. A participant that has handed over the lock may have
+    /// left, and another have its seat: what the first one sent has come by then.
+    past: bool,
 }
 
 /// What comes when the recovery word is given back.
@@ -183,12 +186,14 @@ impl Acquire {
                 AcquireAt::Wait(who, Seen { gone: true, ..seen })
             };
         };
-        let over = view.turn != who.turn() || matches!(view.place, Place::Over(_));
-        if !over {
+        let past = view.turn != who.turn();
+        if !past && !matches!(view.place, Place::Over(_)) {
             AcquireAt::Wait(who, Seen::default())
         } else if view.given == self.me && seen.given < LOST {
             let given = seen.given + 1;
             AcquireAt::Wait(who, Seen { given, ..seen })
+        } else if view.given != self.me && past && !seen.past {
+            AcquireAt::Wait(who, Seen { past, ..seen })
         } else {
             AcquireAt::Drift
         }

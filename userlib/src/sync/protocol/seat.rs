@@ -163,7 +163,7 @@ pub enum Place {
     Adrift,
     /// Has the lock.
     Holding,
-    /// Has nothing to do with the lock any more; has handed it to this participant, or to none.
+    /// Has nothing to do with the lock any more; has handed it to this participant, or in this turn to none.
     Over(SeatId),
 }
 
@@ -174,7 +174,9 @@ pub struct View {
     pub place: Place,
     /// In which of its turns.
     pub turn: u16,
-    /// The participant to which it handed the lock last, in this turn or an earlier one.
+    /// The participant to which it handed the lock last, in this turn or an earlier one. Turns in which it handed the
+    /// lock to none leave it: the lock may still be on its way from an earlier turn. It is never that of an earlier turn
+    /// for the one behind it in this turn, because the names of participants bear turns.
     pub given: SeatId,
 }
 

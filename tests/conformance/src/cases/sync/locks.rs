@@ -71,6 +71,33 @@ pub(in super::super) fn contended_lock(env: &Env) -> Outcome {
     Ok(())
 }
 
+/// A participant that tries right after it has handed the lock to another begins a turn that hands it to none, while the
+/// lock is still on its way.
+pub(in super::super) fn lock_tried_and_waited_for(env: &Env) -> Outcome {
+    let rounds = env.scaled(8);
+    let witness = Witness::default();
+    let members = begin(env, 2, move |env, port, node| {
+        let mut lock = lock(env, &port, 0, "lock")?;
+        let mut taken = false;
+        for round in 0..rounds {
+            let guard = if round % 2 == 0 {
+                lock.acquire()?
+            } else {
+                lock.try_acquire_for(env.patience)?
+            };
+            let entered = witness.enter(node, guard.owner_died())?;
+            taken |= guard.owner_died();
+            drop(entered);
+            guard.release()?;
+        }
+        taken_over(env, taken)
+    });
+    let port = env.open(0, 0)?;
+    let home = Lock::create(&port, "lock", all())?;
+    let (outcome, _home) = ended_by(env, &port, home, members);
+    outcome
+}
+
 pub(in super::super) fn lock_tries(env: &Env) -> Outcome {
     let home = |port: &Port| Ok((Lock::create(port, "lock", all())?, share(port, "other", 4096)?));
     at_home(env, home, || {

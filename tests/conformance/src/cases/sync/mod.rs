@@ -14,7 +14,7 @@ pub(super) use crowd::{deaths_in_a_crowd, no_death};
 pub(super) use deaths::{dead_holder, dead_in_monitor, dead_in_queue, dead_in_wait_queue, dead_waiter};
 pub(super) use homes::lost_home;
 pub(super) use leaving::{failures_outlive_participants, forgotten_guard, own_numbers, panic_in_lock};
-pub(super) use locks::{contended_lock, lock_tries};
+pub(super) use locks::{contended_lock, lock_tried_and_waited_for, lock_tries};
 pub(super) use outsiders::outsiders;
 pub(super) use queues::{bounded_buffer, semaphore_tokens, wait_queue_order};
 
