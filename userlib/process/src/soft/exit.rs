@@ -4,9 +4,10 @@
 //! `exit`, once, and keeps a list of its nodes. `_exit` and signals end a process without that, as pulling the plug does.
 
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak, mpsc};
+use std::time::Duration;
 
-use super::Inner;
+use super::{Inner, LINGER};
 
 /// The nodes of this process, and which process that is: a child of `fork` inherits the list, and perhaps its lock.
 static NODES: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
@@ -30,18 +31,45 @@ extern "C" fn leave() {
     if PROCESS.load(Ordering::Acquire) != rustix::process::getpid().as_raw_pid() {
         return;
     }
-    let nodes = std::mem::take(&mut *NODES.lock().unwrap_or_else(PoisonError::into_inner));
+    // A signal handler that calls `exit` may have interrupted the thread that holds this lock, and others that `leave` takes:
+    // threads that wait for those are left behind, and the process ends without.
+    let nodes = match NODES.try_lock() {
+        Ok(mut nodes) => std::mem::take(&mut *nodes),
+        Err(TryLockError::Poisoned(poisoned)) => std::mem::take(&mut *poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => return,
+    };
     // All at once: each may have to wait for its peers.
-    std::thread::scope(|scope| {
-        for node in nodes {
-            let leaves = std::thread::Builder::new().spawn_scoped(scope, move || {
-                if let Some(node) = node.upgrade() {
-                    node.leave();
-                    // Its destructor would wait for threads, which end with the process.
-                    std::mem::forget(node);
-                }
-            });
-            drop(leaves);
-        }
-    });
+    let (left, ended) = mpsc::channel::<()>();
+    for node in nodes {
+        let left = left.clone();
+        let leaves = std::thread::Builder::new().spawn(move || {
+            if let Some(node) = node.upgrade() {
+                node.leave();
+                // Its destructor would wait for threads, which end with the process.
+                std::mem::forget(node);
+            }
+            drop(left);
+        });
+        drop(leaves);
+    }
+    drop(left);
+    // Nothing is ever sent: it ends when the last thread has, or when none can be waited for any longer.
+    let _ = ended.recv_timeout(LINGER + GRACE);
+}
+
+/// For threads that get no turn at once.
+const GRACE: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a signal handler that calls `exit` finds where it has interrupted [`remember`].
+    #[test]
+    fn a_list_that_is_locked_keeps_no_process_from_its_exit() {
+        PROCESS.store(rustix::process::getpid().as_raw_pid(), Ordering::Release);
+        let nodes = NODES.lock().unwrap_or_else(PoisonError::into_inner);
+        leave();
+        drop(nodes);
+    }
 }
