@@ -51,6 +51,15 @@ impl Options {
             header: false,
         }
     }
+
+    /// Of a build into `usr`, which will be the system's `/usr`.
+    pub(crate) fn for_system(usr: PathBuf, libdir: &str) -> Self {
+        Self {
+            prefix: Some("/usr".into()),
+            libdir: libdir.into(),
+            ..Self::for_tests(usr, "release")
+        }
+    }
 }
 
 /// `cargo xtask c-library`.

@@ -7,6 +7,7 @@
 //! | `cargo xtask api` | [`surface`] |
 //! | `cargo xtask bench` | [`mod@bench`] |
 //! | `cargo xtask c-library` | [`c_library`] |
+//! | `cargo xtask dist` | [`mod@dist`] |
 //! | `cargo xtask firmware` | [`image`] |
 //! | `cargo xtask kernel` | [`mod@kernel`] |
 //! | `cargo xtask module` | [`mod@module`] |
@@ -19,6 +20,7 @@ mod bench;
 mod c_library;
 mod c_programs;
 mod deny;
+mod dist;
 mod fuzz;
 mod guide;
 mod house;
@@ -59,6 +61,8 @@ enum Command {
     Bench(bench::Options),
     /// Build the library for C: `libnetvm.so`, `libnetvm.a`, header, manual pages and what pkg-config asks for.
     CLibrary(c_library::Options),
+    /// Make the Debian packages.
+    Dist(dist::Options),
     /// Build the firmware image and print its size, and the memory that a card takes.
     Firmware(image::Options),
     /// Build the Linux that the rig's hosts run, if the cache has it not.
@@ -77,6 +81,7 @@ fn main() -> ExitCode {
         Command::Api(options) => surface::api(&options),
         Command::Bench(options) => bench::bench(&options),
         Command::CLibrary(options) => c_library::c_library(&options),
+        Command::Dist(options) => dist::dist(&options),
         Command::Firmware(options) => image::firmware(&options),
         Command::Kernel(options) => kernel::kernel(&options),
         Command::Module(options) => module::module(&options),

@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use clap::builder::FalseyValueParser;
 
-use crate::stages::{STAGES, Stage};
+use crate::stages::{LONG, STAGES, Stage};
 use netvm_harness::cargo;
 use netvm_harness::exec::{self, Ended};
 use netvm_harness::report::{Finished, Progress, Summary, Verdict};
@@ -184,12 +184,12 @@ fn count_tests(log: &str) -> u64 {
 /// Runs the stages that were asked for. `Ok(true)`: none failed.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     if options.list {
-        for stage in &STAGES {
+        for stage in STAGES.iter().chain(&LONG) {
             println!("{:<12} {}", stage.name, stage.about);
         }
         return Ok(true);
     }
-    let chosen = choose(&options.only)?;
+    let chosen = choose(&options.only, options.long)?;
     let logs = cargo::target().join("xtask");
     std::fs::create_dir_all(&logs)?;
     let interrupted = Arc::new(AtomicBool::new(false));
@@ -247,18 +247,23 @@ fn lengthen(chosen: &[&Stage], ends: &mut [Duration]) {
     }
 }
 
-fn choose(only: &[String]) -> Result<Vec<&'static Stage>> {
+/// The stages that were asked for by name; else all, and the long ones with `long` only.
+fn choose(only: &[String], long: bool) -> Result<Vec<&'static Stage>> {
+    let all = || STAGES.iter().chain(&LONG);
     if let Some(unknown) = only
         .iter()
-        .find(|name| !STAGES.iter().any(|stage| stage.name == name.as_str()))
+        .find(|name| !all().any(|stage| stage.name == name.as_str()))
     {
-        let names: Vec<&str> = STAGES.iter().map(|stage| stage.name).collect();
+        let names: Vec<&str> = all().map(|stage| stage.name).collect();
         let what = format!("there is no stage `{unknown}`; there are: {}", names.join(", "));
         return Err(netvm_harness::Usage(what).into());
     }
-    Ok(STAGES
-        .iter()
-        .filter(|stage| only.is_empty() || only.iter().any(|name| name == stage.name))
+    if only.is_empty() {
+        let long = LONG.iter().filter(|_| long);
+        return Ok(STAGES.iter().chain(long).collect());
+    }
+    Ok(all()
+        .filter(|stage| only.iter().any(|name| name == stage.name))
         .collect())
 }
 
@@ -369,15 +374,26 @@ mod tests {
 
     #[test]
     fn an_unknown_stage_is_named() {
-        let error = choose(&["nonsense".to_owned()]).err().expect("no such stage");
+        let error = choose(&["nonsense".to_owned()], false)
+            .err()
+            .expect("no such stage");
         assert!(error.is::<netvm_harness::Usage>(), "{error:?}");
         let error = error.to_string();
-        assert!(error.contains("nonsense") && error.contains("clippy"), "{error}");
-        assert_eq!(
-            choose(&["clippy".to_owned()]).map(|stages| stages.len()).ok(),
-            Some(1)
+        assert!(
+            error.contains("nonsense") && error.contains("clippy") && error.contains("dist"),
+            "{error}"
         );
-        assert_eq!(choose(&[]).map(|stages| stages.len()).ok(), Some(STAGES.len()));
+        let chosen = |only: &[String], long| choose(only, long).map(|stages| stages.len()).ok();
+        assert_eq!(chosen(&["clippy".to_owned()], false), Some(1));
+        assert_eq!(chosen(&[], false), Some(STAGES.len()));
+    }
+
+    #[test]
+    fn a_long_stage_runs_when_it_is_asked_for() {
+        let chosen = |only: &[String], long| choose(only, long).map(|stages| stages.len()).ok();
+        assert_eq!(chosen(&[], true), Some(STAGES.len() + LONG.len()));
+        assert_eq!(chosen(&["dist".to_owned()], false), Some(1));
+        assert_eq!(chosen(&["clippy".to_owned()], true), Some(1));
     }
 
     #[test]

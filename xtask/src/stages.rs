@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::run::{Context, Outcome};
 use crate::suite::Pace;
-use crate::{c_programs, deny, fuzz, guide, house, suite, surface};
+use crate::{c_programs, deny, dist, fuzz, guide, house, suite, surface};
 use netvm_harness::cargo::{WORKSPACES, cargo, root, target};
 use netvm_harness::exec;
 
@@ -181,6 +181,15 @@ pub(crate) static STAGES: [Stage; 22] = [
         run: rig,
     },
 ];
+
+/// Stages that take long for what they show: `--long` runs them behind the others, and `--only` by their names.
+pub(crate) static LONG: [Stage; 1] = [Stage {
+    name: "dist",
+    about: "Debian packages: lintian is silent; installed into a clean root, used there, purged without a trace (with --long or by name only)",
+    minutes: 8,
+    needs: &[],
+    run: dist::stage,
+}];
 
 fn passed(detail: &str) -> Result<Outcome> {
     Ok(Outcome::Passed(detail.to_owned()))

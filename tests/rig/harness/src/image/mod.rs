@@ -101,6 +101,16 @@ fn have_qemu() -> Result<()> {
     bail!("{QEMU} is missing: cargo xtask setup, or apt-get install qemu-system-arm")
 }
 
+/// Builds the image: where it is. `exec` runs a command.
+///
+/// # Errors
+/// What is missing, or what went wrong.
+pub fn ready(exec: &mut dyn FnMut(&mut Command) -> Result<()>) -> Result<PathBuf> {
+    have_target()?;
+    exec(&mut build())?;
+    Ok(image())
+}
+
 pub(crate) fn have_target() -> Result<()> {
     let installed = || output_of("rustup", &["target", "list", "--installed"]).unwrap_or_default();
     if installed().lines().any(|line| line == TARGET) {
