@@ -66,14 +66,14 @@ getent group netvm || fail "there is no group netvm"
 
 step "programs in C"
 compiled=0
-for source in /usr/share/doc/libnetvm-dev/examples/c/*.c; do
+for source in /usr/share/doc/libnetvm-dev/examples/*.c; do
     program=$scratch/user/$(basename "$source" .c)
     cc -Wall -Werror "$source" $(pkg-config --cflags --libs libnetvm) -pthread -o "$program"
     as_user "$program"
     compiled=$((compiled + 1))
 done
 [ "$compiled" -gt 0 ] || fail "there is no example"
-cc /usr/share/doc/libnetvm-dev/examples/c/hello.c -l:libnetvm.a $(pkg-config --cflags --static --libs-only-l libnetvm) \
+cc /usr/share/doc/libnetvm-dev/examples/hello.c -l:libnetvm.a $(pkg-config --cflags --static --libs-only-l libnetvm) \
     -Wl,--as-needed -o "$scratch/user/static"
 ldd "$scratch/user/static" | grep libnetvm && fail "the static library is not linked"
 as_user "$scratch/user/static"

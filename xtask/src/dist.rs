@@ -11,6 +11,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 use netvm_harness::cargo::target;
+use netvm_harness::kernel;
 use netvm_harness::packages::{Probe, Tool, install};
 
 use crate::run::{Context, Outcome};
@@ -135,5 +136,29 @@ pub(crate) fn stage(context: &mut Context<'_>) -> Result<Outcome> {
         .map(PathBuf::as_path)
         .filter(|path| is_deb(path) && !path.to_string_lossy().contains("-dbgsym_"))
         .collect();
-    clean_root::try_packages(&debs, context)
+    let module = module(&debs, context)?;
+    clean_root::try_packages(&debs, &module, context)
+}
+
+/// Builds the kernel module from its package, where there is a kernel to build it for. What a person is told.
+fn module(debs: &[&Path], context: &mut Context<'_>) -> Result<String> {
+    let Some(tree) = kernel::tree_if_built()? else {
+        return Ok("the module is not built: cargo xtask kernel makes a tree for it".to_owned());
+    };
+    let package = debs
+        .iter()
+        .find(|path| path.to_string_lossy().contains("netvm-module-source"))
+        .context("there is no package of the module's sources")?;
+    let folder = target().join("dist-module");
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder)?;
+    }
+    context.exec(Command::new("dpkg-deb").arg("-x").arg(package).arg(&folder))?;
+    let script = folder.join(format!("usr/src/netvm-{}/build-module", tree::VERSION));
+    let built = folder.join("built");
+    context.exec(Command::new(script).arg(tree).arg(&built))?;
+    if !built.join("netvm.ko").is_file() {
+        bail!("build-module left no netvm.ko");
+    }
+    Ok("the module is built from its package".to_owned())
 }

@@ -17,7 +17,7 @@ const SCRIPT: &str = "xtask/debian/clean-root.sh";
 const TARGETS: &str = "$(ORIGIN)|deb $(REPO_URI) $(RELEASE) $(COMPONENT)";
 
 /// Tries them all.
-pub(super) fn try_packages(debs: &[&Path], context: &mut Context<'_>) -> Result<Outcome> {
+pub(super) fn try_packages(debs: &[&Path], module: &str, context: &mut Context<'_>) -> Result<Outcome> {
     let (system, release) = system()?;
     let mut sources = sources(&system);
     if sources.is_empty() {
@@ -48,7 +48,7 @@ pub(super) fn try_packages(debs: &[&Path], context: &mut Context<'_>) -> Result<
         .find_map(|line| line.strip_prefix("clean root: "));
     let said = said.context("the script in the clean root did not come to its end")?;
     Ok(Outcome::Passed(format!(
-        "{} packages, lintian is silent; {said}",
+        "{} packages, lintian is silent; {module}; {said}",
         debs.len()
     )))
 }

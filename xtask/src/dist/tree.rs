@@ -45,7 +45,10 @@ pub(super) fn lay(tree: &Path, run: &mut Run<'_>) -> Result<String> {
         &root().join("tests/rig/kernel.config"),
         &examples.join("kernel.config"),
     )?;
-    copy(&root().join("CHANGELOG.md"), &tree.join("CHANGELOG.md"))?;
+    copy(
+        &root().join("CHANGELOG.md"),
+        &tree.join("stage-docs/CHANGELOG.md"),
+    )?;
     debian(&tree.join("debian"), &date)?;
     Ok(date)
 }
@@ -142,7 +145,20 @@ fn module(folder: &Path, run: &mut Run<'_>) -> Result<()> {
     )?;
     // It also takes out of the lock file what these crates do not use.
     let mut vendor = cargo(&["vendor", "--quiet", "vendor"]);
-    run(vendor.current_dir(folder).stdout(std::process::Stdio::null()))
+    run(vendor.current_dir(folder).stdout(std::process::Stdio::null()))?;
+    renew(&folder.join("vendor"))
+}
+
+/// Sets the time of files to now: crates come with times of before there were packages, which dpkg's tools take for a fault.
+fn renew(folder: &Path) -> Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        match entry.file_type()?.is_dir() {
+            true => renew(&entry.path())?,
+            false => std::fs::File::open(entry.path())?.set_modified(SystemTime::now())?,
+        }
+    }
+    Ok(())
 }
 
 /// A manifest without what only tests take.

@@ -71,6 +71,19 @@ pub fn kernel(options: &Options) -> Result<bool> {
     Ok(true)
 }
 
+/// The tree of the kernel without checks, if it is built and what a module takes is there: for those that it is not worth building for.
+///
+/// # Errors
+/// What the tree's name is made from cannot be read.
+pub fn tree_if_built() -> Result<Option<PathBuf>> {
+    if !crate::packages::missing(&tools::PACKAGES).is_empty() {
+        return Ok(None);
+    }
+    let configs = [root().join("tests/rig/kernel.config")];
+    let tree = cache::folder()?.join(name(&tools::ready()?, &configs, false)?);
+    Ok(tree.join("arch/x86/boot/bzImage").is_file().then_some(tree))
+}
+
 /// The kernel, built if the cache has it not.
 pub(crate) fn ready(debug: bool) -> Result<Kernel> {
     let tools = tools::ready()?;
