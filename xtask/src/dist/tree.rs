@@ -45,9 +45,10 @@ pub(super) fn lay(tree: &Path, run: &mut Run<'_>) -> Result<String> {
         &root().join("tests/rig/kernel.config"),
         &examples.join("kernel.config"),
     )?;
+    // Under another name: debhelper would take it for a changelog in Debian's form.
     copy(
         &root().join("CHANGELOG.md"),
-        &tree.join("stage-docs/CHANGELOG.md"),
+        &tree.join("stage-docs/release-notes.md"),
     )?;
     debian(&tree.join("debian"), &date)?;
     Ok(date)
@@ -214,7 +215,7 @@ fn debian(folder: &Path, date: &str) -> Result<()> {
         .context("debian/control names no maintainer")?;
     let day = output_of("date", &["-R", "-u", "-d", &format!("@{date}")]).context("date does not run")?;
     let changelog = format!(
-        "netvm ({VERSION}) unstable; urgency=medium\n\n  * What is new: CHANGELOG.md, in /usr/share/doc/netvm.\n\n -- {maintainer}  {day}\n"
+        "netvm ({VERSION}) unstable; urgency=medium\n\n  * What is new: /usr/share/doc/netvm/release-notes.md.gz of the package netvm.\n\n -- {maintainer}  {day}\n"
     );
     write(&folder.join("changelog"), &changelog)
 }
