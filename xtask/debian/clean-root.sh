@@ -42,7 +42,7 @@ mkdir "$scratch/user"
 chown 65534:65534 "$scratch/user"
 
 step "what the packages depend on, and what uses them"
-get install gcc libc6-dev pkg-config libfabric-bin
+get install gcc libc6-dev pkg-config libfabric-bin systemd-standalone-sysusers
 apt-get -q -s --no-install-recommends install "$scratch"/*.deb > "$scratch/plan"
 needed=$(sed -n 's/^Inst \([^ ]*\) .*/\1/p' "$scratch/plan")
 for package in $ours; do
@@ -86,10 +86,14 @@ step "the provider"
 as_user fi_info -p netvm
 as_user fi_info -p netvm | grep -q 'provider: netvm' || fail "libfabric does not find the provider"
 
-step "remove"
+step "remove, install where nothing makes groups by files, purge"
 get remove $ours
+groupdel netvm
+sysusers=$(command -v systemd-sysusers)
+mv "$sysusers" "$scratch/sysusers"
 get install "$scratch"/*.deb
-step "purge"
+getent group netvm || fail "there is no group netvm without systemd-sysusers"
+mv "$scratch/sysusers" "$sysusers"
 get purge $ours
 look "$scratch/after"
 # A difference goes to the log.
