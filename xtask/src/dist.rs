@@ -11,8 +11,8 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 use netvm_harness::cargo::target;
-use netvm_harness::kernel;
 use netvm_harness::packages::{Probe, Tool, install};
+use netvm_harness::{exec, kernel};
 
 use crate::run::{Context, Outcome};
 
@@ -33,8 +33,13 @@ const TOOLS: [Tool; 2] = [
     },
 ];
 
-/// What trying them takes beside that. Nothing else needs it, so `cargo xtask setup` does not bring it.
-const TRIED_BY: [Tool; 2] = [
+/// What trying them takes beside that. Only this stage needs lintian and mmdebstrap, so `cargo xtask setup` does not bring them.
+const TRIED_BY: [Tool; 3] = [
+    Tool {
+        package: "qemu-system-arm",
+        needed_for: "booting the firmware image",
+        probe: Probe::Runs("qemu-system-aarch64", &["--version"]),
+    },
     Tool {
         package: "lintian",
         needed_for: "checking the Debian packages",
@@ -126,9 +131,11 @@ pub(crate) fn stage(context: &mut Context<'_>) -> Result<Outcome> {
         .iter()
         .find(|path| path.extension().is_some_and(|extension| extension == "changes"))
         .context("dpkg-buildpackage left no .changes")?;
-    // All that it has to say, but for what it says of itself to be experimental.
+    // All that it has to say, but for what it says of itself to be experimental. Machine code looks like misspelt words here and there, in
+    // other places with every change of a program.
     let mut lintian = Command::new("lintian");
     lintian.args(["--display-info", "--pedantic", "--allow-root"]);
+    lintian.args(["--suppress-tags", "spelling-error-in-binary"]);
     lintian.args(["--fail-on", "error,warning,info,pedantic"]);
     context.exec(lintian.arg(changes))?;
     let debs: Vec<&Path> = made
@@ -136,29 +143,48 @@ pub(crate) fn stage(context: &mut Context<'_>) -> Result<Outcome> {
         .map(PathBuf::as_path)
         .filter(|path| is_deb(path) && !path.to_string_lossy().contains("-dbgsym_"))
         .collect();
-    let module = module(&debs, context)?;
-    clean_root::try_packages(&debs, &module, context)
+    let unpacked = target().join("dist-unpacked");
+    if unpacked.exists() {
+        std::fs::remove_dir_all(&unpacked)?;
+    }
+    for deb in &debs {
+        context.exec(Command::new("dpkg-deb").arg("-x").arg(deb).arg(&unpacked))?;
+    }
+    boot(&unpacked, context)?;
+    let module = module(&unpacked, context)?;
+    clean_root::try_packages(&debs, module, context)
+}
+
+/// Boots the image as its README.Debian says.
+fn boot(unpacked: &Path, context: &mut Context<'_>) -> Result<()> {
+    let readme = unpacked.join("usr/share/doc/netvm-firmware/README.Debian");
+    let text = std::fs::read_to_string(&readme).with_context(|| readme.display().to_string())?;
+    let (_, command) = text
+        .split_once("    qemu-system-aarch64")
+        .context("README.Debian of netvm-firmware boots nothing")?;
+    let (command, _) = command.split_once("\n\n").unwrap_or((command, ""));
+    let here = format!("{}/usr/lib/netvm", unpacked.display());
+    let command = command.replace("/usr/lib/netvm", &here);
+    let mut qemu = Command::new("sh");
+    qemu.arg("-c");
+    context.exec(qemu.arg(format!("timeout 60 qemu-system-aarch64{command}")))?;
+    let log = exec::tail(context.log(), 4_000);
+    if !log.contains("SELF TEST PASSED") {
+        bail!("the image of netvm-firmware does not pass its self test");
+    }
+    Ok(())
 }
 
 /// Builds the kernel module from its package, where there is a kernel to build it for. What a person is told.
-fn module(debs: &[&Path], context: &mut Context<'_>) -> Result<String> {
+fn module(unpacked: &Path, context: &mut Context<'_>) -> Result<&'static str> {
     let Some(tree) = kernel::tree_if_built()? else {
-        return Ok("the module is not built: cargo xtask kernel makes a tree for it".to_owned());
+        return Ok("the module is not built: cargo xtask kernel makes a tree for it");
     };
-    let package = debs
-        .iter()
-        .find(|path| path.to_string_lossy().contains("netvm-module-source"))
-        .context("there is no package of the module's sources")?;
-    let folder = target().join("dist-module");
-    if folder.exists() {
-        std::fs::remove_dir_all(&folder)?;
-    }
-    context.exec(Command::new("dpkg-deb").arg("-x").arg(package).arg(&folder))?;
-    let script = folder.join(format!("usr/src/netvm-{}/build-module", tree::VERSION));
-    let built = folder.join("built");
+    let script = unpacked.join(format!("usr/src/netvm-{}/build-module", tree::VERSION));
+    let built = unpacked.join("built");
     context.exec(Command::new(script).arg(tree).arg(&built))?;
     if !built.join("netvm.ko").is_file() {
         bail!("build-module left no netvm.ko");
     }
-    Ok("the module is built from its package".to_owned())
+    Ok("the module is built from its package")
 }
