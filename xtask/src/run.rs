@@ -47,7 +47,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "MINUTES", default_value_t = LIMIT)]
     limit: u64,
     /// Whole versions of tests that are short otherwise: 1,000 killed processes, minutes of hostile ones. Twenty minutes more than
-    /// --limit.
+    /// --limit. Stages that run only so, or by name, come last.
     #[arg(long)]
     long: bool,
     /// A stage that cannot run here fails the run.

@@ -312,7 +312,7 @@ mod tests {
         let manifest = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
         let own = workspace_of_the_module(&manifest).unwrap();
         assert!(own.contains(r#"members = ["shared-abi", "kernel-driver/core", "kernel-driver/platform"]"#));
-        assert!(!own.contains("xtask") && own.contains("[workspace.dependencies]"));
+        assert!(!own.contains("\"xtask\"") && own.contains("[workspace.dependencies]"));
     }
 
     #[test]
