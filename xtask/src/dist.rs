@@ -4,6 +4,7 @@
 //! The stage asks lintian, and [`clean_root`] installs the packages into a Debian that has nothing else, uses them and purges them.
 
 mod clean_root;
+mod licences;
 mod tree;
 
 use std::path::{Path, PathBuf};

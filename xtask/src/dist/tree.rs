@@ -1,8 +1,6 @@
 //! What `dpkg-buildpackage` finds: `debian/` as `xtask/debian` has it, with what only a program knows, and below `stage/` all files of the
 //! packages where they will stand.
 
-use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::SystemTime;
@@ -11,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use netvm_harness::cargo::{cargo, output_of, root, target};
 use netvm_harness::image;
 
-use super::Run;
+use super::{Run, licences};
 use crate::c_library;
 
 /// The workspace's, which this crate shares.
@@ -50,6 +48,12 @@ pub(super) fn lay(tree: &Path, run: &mut Run<'_>) -> Result<String> {
         &root().join("CHANGELOG.md"),
         &tree.join("stage-docs/release-notes.md"),
     )?;
+    for (package, manifest, krate) in licences::LINKED {
+        write(
+            &tree.join("stage-docs").join(package).join("licences-of-crates"),
+            &licences::text(manifest, krate)?,
+        )?;
+    }
     debian(&tree.join("debian"), &date)?;
     Ok(date)
 }
@@ -207,7 +211,6 @@ fn debian(folder: &Path, date: &str) -> Result<()> {
     )?;
     let readme = folder.join("netvm-module-source.README.Debian");
     fill(&readme, "@VERSION@", VERSION)?;
-    fill(&folder.join("copyright"), "@CRATES@", &linked_crates()?)?;
     let control = std::fs::read_to_string(folder.join("control"))?;
     let maintainer = control
         .lines()
@@ -227,45 +230,6 @@ fn fill(path: &Path, mark: &str, text: &str) -> Result<()> {
     }
     std::fs::write(path, before.replace(mark, text))?;
     Ok(())
-}
-
-/// A comment of the copyright file: foreign crates in the programs, the libraries and the image, with their licences.
-fn linked_crates() -> Result<String> {
-    let mut found = BTreeSet::new();
-    let programs = ["netvm-cli", "netvm-c", "netvm-fabric"].map(|name| ("Cargo.toml", name));
-    for (manifest, package) in programs
-        .into_iter()
-        .chain([("nic-firmware/image/Cargo.toml", "netvm-fw")])
-    {
-        let mut tree = cargo(&[
-            "tree", "--locked", "--edges", "normal", "--prefix", "none", "--format", "{p}|{l}",
-        ]);
-        tree.args(["--package", package, "--manifest-path"])
-            .arg(root().join(manifest));
-        let listed = tree.output().context("cargo tree does not run")?;
-        if !listed.status.success() {
-            bail!("cargo tree: {}", String::from_utf8_lossy(&listed.stderr));
-        }
-        found.extend(
-            String::from_utf8_lossy(&listed.stdout)
-                .lines()
-                .filter_map(foreign),
-        );
-    }
-    let mut text = String::from(
-        "Comment: The programs and libraries are linked with these crates of others,\n under these licences:\n",
-    );
-    for line in found {
-        writeln!(text, " .\n {line}")?;
-    }
-    Ok(text)
-}
-
-/// A foreign crate in a line of `cargo tree`: ours have a path behind their version.
-fn foreign(line: &str) -> Option<String> {
-    let (package, licence) = line.trim_end_matches(" (*)").split_once('|')?;
-    let package = package.trim_end_matches(" (proc-macro)");
-    (!package.contains('(')).then(|| format!("{package}: {licence}"))
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
@@ -322,14 +286,5 @@ mod tests {
             without_tests(manifest),
             "[dependencies]\na = 1\n[features]\nc = []\n"
         );
-    }
-
-    #[test]
-    fn a_foreign_crate_has_no_path() {
-        assert_eq!(
-            foreign("serde_derive v1.0.1 (proc-macro)|MIT OR Apache-2.0 (*)").as_deref(),
-            Some("serde_derive v1.0.1: MIT OR Apache-2.0")
-        );
-        assert_eq!(foreign("netvm v0.1.0 (/x/userlib)|MIT"), None);
     }
 }
