@@ -15,6 +15,7 @@
 //! | ... from an event loop of the program's own | [`Port::events`], [`Events`] |
 //! | be told | [`Notification`], [`NotificationQueue`] |
 //! | send and receive messages | [`Sender`], [`Receiver`], [`ReceiverSet`] |
+//! | ... as streams and sinks of an asynchronous program | [`Receiver::ready`], [`Sender::ready`]; with the feature `tokio`, `MessageStream`, `MessageSink`, `AsyncChannelReader`, `AsyncChannelWriter` |
 //! | ... from many to one queue | [`SharedSender`], [`SharedReceiver`] |
 //!
 //! A call becomes descriptors in the port's command queue, which lies in the card's memory
@@ -70,6 +71,8 @@ mod write;
 
 pub use atomic::{AtomicOp, PendingAtomic, RemoteWord32, RemoteWord64, WordOp};
 pub use backend::Refusal;
+#[cfg(feature = "tokio")]
+pub use channel::{AsyncChannelReader, AsyncChannelWriter, MessageSink, MessageStream};
 pub use channel::{
     ChannelConfig, ChannelReader, ChannelStats, ChannelWriter, Message, MessageReady, Receiver, ReceiverSet,
     RoomReady, Sender, SharedConfig, SharedMessage, SharedReady, SharedReceiver, SharedSender,

@@ -46,6 +46,14 @@ impl From<Error> for Trouble {
     }
 }
 
+/// The library's error in one of `std::io`.
+pub(crate) fn of_stream(error: std::io::Error) -> Trouble {
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+        Some(error) => Trouble::Failed(*error),
+        None => Trouble::Unexpected(format!("{error}")),
+    }
+}
+
 /// The call must fail, and for one of these reasons.
 pub(crate) fn refused<T: fmt::Debug>(result: netvm::Result<T>, reasons: &[Status]) -> Outcome {
     match result {

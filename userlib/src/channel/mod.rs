@@ -45,6 +45,8 @@
 //! reads the other side's memory: the read is refused when that port has closed or its process has died, and it fails
 //! when the link is lost.
 
+#[cfg(feature = "tokio")]
+mod async_io;
 mod body;
 mod config;
 mod layout;
@@ -57,6 +59,8 @@ mod set;
 pub mod shared;
 mod stream;
 
+#[cfg(feature = "tokio")]
+pub use async_io::{AsyncChannelReader, AsyncChannelWriter, MessageSink, MessageStream};
 pub use config::ChannelConfig;
 pub use ready::{MessageReady, RoomReady, SharedReady};
 pub use receiver::{Message, Receiver};

@@ -1,6 +1,8 @@
 //! The receiving end.
 
 use super::ChannelStats;
+#[cfg(feature = "tokio")]
+use super::async_io::{AsyncChannelReader, MessageStream};
 use super::body::Body;
 use super::config::ChannelConfig;
 use super::layout::{self, Farewell, HEAD_BYTES, Layout, Owner, credits, queue};
@@ -220,6 +222,25 @@ impl Receiver {
     /// The channel as a stream of bytes: [`Read`](std::io::Read). Each read waits so long at most.
     pub fn into_reader(self, timeout: impl Into<Timeout>) -> ChannelReader {
         ChannelReader::new(self, timeout.into())
+    }
+
+    /// The messages as a [`Stream`](futures_core::Stream), each a copy.
+    #[cfg(feature = "tokio")]
+    pub const fn into_stream(self) -> MessageStream {
+        MessageStream::new(self)
+    }
+
+    /// The channel as a stream of bytes for asynchronous programs: [`AsyncRead`](tokio::io::AsyncRead).
+    #[cfg(feature = "tokio")]
+    #[must_use = "dropping the receiver ends the channel"]
+    pub const fn into_async_reader(self) -> AsyncChannelReader {
+        AsyncChannelReader::new(self)
+    }
+
+    /// Whether no receive will ever give a message again.
+    #[cfg(feature = "tokio")]
+    pub(super) fn has_ended(&self) -> bool {
+        self.end.is_some() || self.port.alive().is_err()
     }
 
     /// Waits for a message and takes it; tells its length. It is borrowed until [`free`](Self::free).

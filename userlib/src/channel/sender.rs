@@ -1,6 +1,8 @@
 //! The sending end.
 
 use super::ChannelStats;
+#[cfg(feature = "tokio")]
+use super::async_io::{AsyncChannelWriter, MessageSink};
 use super::layout::{self, DESCRIPTION_BYTES, Farewell, HEAD_BYTES, Layout, Owner, Serial, credits, queue};
 use super::look::Look;
 use super::patience::{Patience, concerns};
@@ -8,8 +10,12 @@ use super::ready::RoomReady;
 use super::stream::ChannelWriter;
 use crate::error::{Error, Failure, Result};
 use crate::export::{Access, Export};
+#[cfg(feature = "tokio")]
+use crate::fence::Until;
 use crate::import::RemoteSegment;
 use crate::notify::{OwnNotification, Want, Wish};
+#[cfg(feature = "tokio")]
+use crate::pending::Pending;
 use crate::port::{Port, PortInner};
 use crate::region::{Region, RegionSlice, Word64};
 use crate::timeout::Timeout;
@@ -418,7 +424,7 @@ impl Sender {
 
     /// Tells the receiver that nothing more comes. What operations of the port have failed with is looked at, and left for
     /// the program.
-    fn say_farewell(&mut self) {
+    pub(super) fn say_farewell(&mut self) {
         if std::mem::replace(&mut self.said_farewell, true) {
             return;
         }
@@ -480,7 +486,13 @@ impl Sender {
         if let Some(end) = self.end {
             return Err(end);
         }
-        match self.port.flush_remote(self.queue.node()) {
+        let ended = self.port.flush_remote(self.queue.node());
+        self.flushed(ended)
+    }
+
+    /// What the end of a flush of its node means for the channel.
+    pub(super) fn flushed(&mut self, ended: Result<()>) -> Result<()> {
+        match ended {
             Ok(()) => self.check_epoch(),
             Err(error) => Err(self.judge(error)),
         }
@@ -489,6 +501,39 @@ impl Sender {
     /// The channel as a stream of bytes: [`Write`](std::io::Write). Each write waits so long at most.
     pub fn into_writer(self, timeout: impl Into<Timeout>) -> ChannelWriter {
         ChannelWriter::new(self, timeout.into())
+    }
+}
+
+/// For asynchronous programs.
+#[cfg(feature = "tokio")]
+impl Sender {
+    /// The channel as a [`Sink`](futures_sink::Sink) of messages.
+    pub const fn into_sink(self) -> MessageSink {
+        MessageSink::new(self)
+    }
+
+    /// The channel as a stream of bytes: [`AsyncWrite`](tokio::io::AsyncWrite).
+    #[must_use = "dropping the sender ends the channel"]
+    pub const fn into_async_writer(self) -> AsyncChannelWriter {
+        AsyncChannelWriter::new(self)
+    }
+
+    /// Begins to [flush](Self::flush). [`Error::NoRoom`] where the port has none for it now.
+    pub(super) fn begin_flush(&mut self) -> Result<Pending> {
+        if let Some(end) = self.end {
+            return Err(end);
+        }
+        Pending::flush(&self.port, self.queue.node(), Until::Landed).map_err(|error| self.judge(error))
+    }
+
+    /// Whether it has said farewell, and nothing has gone wrong.
+    pub(super) const fn is_closing(&self) -> bool {
+        self.said_farewell && self.end.is_none()
+    }
+
+    /// Everything has, with the farewell.
+    pub(super) const fn has_landed(&mut self) {
+        self.landed = true;
     }
 }
 

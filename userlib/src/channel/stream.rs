@@ -76,8 +76,14 @@ impl ChannelReader {
     }
 }
 
-impl io::Read for ChannelReader {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+impl ChannelReader {
+    #[cfg(feature = "tokio")]
+    pub(super) const fn receiver_mut(&mut self) -> &mut Receiver {
+        &mut self.receiver
+    }
+
+    /// Reads what is there of one message. 0: the sender has left.
+    pub(super) fn read_some(&mut self, into: &mut [u8]) -> Result<usize> {
         if into.is_empty() {
             return Ok(0);
         }
@@ -85,7 +91,7 @@ impl io::Read for ChannelReader {
             match self.receiver.take(self.timeout) {
                 Ok(len) => self.rest = (0, len),
                 Err(Error::ChannelClosed) => return Ok(0),
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error),
             }
         }
         let (from, to) = self.rest;
@@ -102,5 +108,11 @@ impl io::Read for ChannelReader {
             }
         }
         Ok(now)
+    }
+}
+
+impl io::Read for ChannelReader {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        Ok(self.read_some(into)?)
     }
 }

@@ -2,12 +2,14 @@
 
 use super::GONE;
 use crate::env::Env;
-use crate::outcome::{Outcome, Trouble, right};
+use crate::outcome::{Outcome, Trouble, of_stream, right};
 use crate::pattern;
 use crate::side::Side;
+use futures_util::{SinkExt, StreamExt};
 use netvm::{
     ChannelConfig, Error, Receiver, Result, Sender, SharedConfig, SharedReceiver, SharedSender, Timeout,
 };
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Entries of the queue: fewer than a round sends.
 const CAPACITY: u32 = 8;
@@ -104,6 +106,97 @@ pub(super) fn channel_awaited_death(env: &Env) -> Outcome {
         Err(Trouble::Killed) | Ok(()) => mine,
         other => crate::side::worse(mine, other),
     }
+}
+
+/// What a sink takes comes out of a stream; its flush and its end are awaited, too.
+pub(super) fn channel_streamed(env: &Env) -> Outcome {
+    let messages = 10 * u64::from(env.scaled(20));
+    env.pair(
+        move |side| {
+            let mut came = Receiver::open(&side, "awaited", config())?.into_stream();
+            let all = async {
+                let mut number = 0;
+                while let Some(message) = came.next().await {
+                    if message? != pattern::bytes(number, 0, LEN) {
+                        return Ok(Err(number));
+                    }
+                    number += 1;
+                }
+                Result::Ok(Ok(number))
+            };
+            match side.block_on_for(all, side.env.patience)?? {
+                Ok(came) => right!(came == messages, "{came} messages came, {messages} were sent"),
+                Err(number) => right!(false, "message {number} has other bytes"),
+            }
+            let ended = side.block_on_for(came.next(), side.env.patience)?;
+            right!(ended.is_none(), "after its end it gives {ended:?}");
+            Ok(())
+        },
+        move |side| {
+            let mut sink = join(&side)?.into_sink();
+            let all = async {
+                for number in 0..messages {
+                    sink.feed(pattern::bytes(number, 0, LEN)).await?;
+                    if number % 50 == 0 {
+                        SinkExt::<Vec<u8>>::flush(&mut sink).await?;
+                    }
+                }
+                SinkExt::<Vec<u8>>::close(&mut sink).await?;
+                SinkExt::<Vec<u8>>::close(&mut sink).await
+            };
+            side.block_on_for(all, side.env.patience)??;
+            let after = side.block_on_for(sink.send([1]), side.env.patience)?;
+            right!(
+                after == Err(Error::ChannelClosed),
+                "after its end a sink says {after:?}"
+            );
+            Ok(())
+        },
+    )
+}
+
+/// Bytes go through a channel of messages, which are cut elsewhere.
+pub(super) fn bytes_streamed(env: &Env) -> Outcome {
+    let bytes = 700 * env.scaled(20) as usize + 13;
+    env.pair(
+        move |side| {
+            let mut reader = Receiver::open(&side, "awaited", config())?.into_async_reader();
+            let all = async {
+                let (mut came, mut part) = (Vec::new(), [0; 170]);
+                loop {
+                    match reader.read(&mut part).await {
+                        Ok(0) => return Ok(came),
+                        Ok(count) => came.extend_from_slice(part.get(..count).unwrap_or_default()),
+                        Err(error) => return Err(of_stream(error)),
+                    }
+                }
+            };
+            let came = side.block_on_for(all, side.env.patience)??;
+            right!(
+                came == pattern::bytes(7, 0, bytes),
+                "{} bytes of {bytes} came, or others",
+                came.len()
+            );
+            Ok(())
+        },
+        move |side| {
+            let mut writer = join(&side)?.into_async_writer();
+            let all = async {
+                writer.write_all(&pattern::bytes(7, 0, bytes)).await?;
+                writer.flush().await?;
+                writer.shutdown().await
+            };
+            let ended = side.block_on_for(all, side.env.patience)?;
+            ended.map_err(of_stream)?;
+            let after = side.block_on_for(writer.write(&[1]), side.env.patience)?;
+            let after = after.map_err(of_stream);
+            right!(
+                after == Err(Trouble::Failed(Error::ChannelClosed)),
+                "after its end a writer says {after:?}"
+            );
+            Ok(())
+        },
+    )
 }
 
 pub(super) fn shared_awaited(env: &Env) -> Outcome {

@@ -3,7 +3,7 @@
 
 use super::GONE;
 use crate::env::{Env, pass, take_signal};
-use crate::outcome::{Outcome, Trouble, due, fails, refused, right};
+use crate::outcome::{Outcome, Trouble, due, fails, of_stream, refused, right};
 use crate::pattern;
 use crate::side::{share, worse};
 use netvm::{ChannelConfig, Error, Port, Receiver, ReceiverSet, Sender, Status, Timeout};
@@ -293,7 +293,7 @@ pub(super) fn channel_bytes(env: &Env) -> Outcome {
             let mut some = [0; 4000];
             loop {
                 let most = random.random_range(1..some.len());
-                match reader.read(&mut some[..most]).map_err(stream_error)? {
+                match reader.read(&mut some[..most]).map_err(of_stream)? {
                     0 => break,
                     count => found.extend_from_slice(&some[..count]),
                 }
@@ -312,24 +312,16 @@ pub(super) fn channel_bytes(env: &Env) -> Outcome {
             let mut rest = &all[..];
             while !rest.is_empty() {
                 let (now, later) = rest.split_at(random.random_range(1..=rest.len().min(3000)));
-                writer.write_all(now).map_err(stream_error)?;
+                writer.write_all(now).map_err(of_stream)?;
                 rest = later;
             }
-            writer.flush().map_err(stream_error)?;
+            writer.flush().map_err(of_stream)?;
             match writer.into_inner() {
                 Ok(writer) => Ok(writer.close()?),
-                Err(error) => Err(stream_error(error.into_error())),
+                Err(error) => Err(of_stream(error.into_error())),
             }
         },
     )
-}
-
-/// The library's error in one of `std::io`.
-fn stream_error(error: std::io::Error) -> Trouble {
-    match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
-        Some(error) => Trouble::Failed(*error),
-        None => Trouble::Unexpected(format!("{error}")),
-    }
 }
 
 pub(super) fn channel_evicted(env: &Env) -> Outcome {

@@ -179,6 +179,8 @@ cases! {
     channels::channel_refusals, 2, Nothing, "a second sender, something else, a receiver that leaves";
     channels::channel_foreign_failure, 2, Nothing, "what suppresses signals ends the channel, for both";
     awaited::channel_awaited, 2, Nothing, "both ends of a channel are awaited";
+    awaited::channel_streamed, 2, Nothing, "a sink of messages at one end of a channel, a stream at the other";
+    awaited::bytes_streamed, 2, Nothing, "a channel as bytes that are written and read asynchronously";
     awaited::channel_awaited_death, 2, Kill, "awaited ends of a channel notice that the other has died";
     awaited::shared_awaited, 2, Nothing, "the receiver of a shared queue is awaited";
     channels::channel_sender_dies, 2, Kill, "a receiver notices that its sender has died";
