@@ -1,7 +1,7 @@
 //! The public API of the crates that others build on, as a list in the repository: `docs/api/CRATE.txt`. A change of it is then a
 //! change of that file, which a reviewer sees.
 //!
-//! The list is made from the crate's source after its macros are expanded. It has every item that a user can name, without
+//! The list is made from the crate's source, with all its features, after its macros are expanded. It has every item that a user can name, without
 //! bodies, and which traits its types have. What the documentation hides is not part of it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -99,6 +99,7 @@ fn compare(before: &str, now: &str) -> Vec<String> {
 /// The API of a crate as it is.
 pub(crate) fn list(package: &str) -> Result<String> {
     let mut expand = cargo(&["rustc", "--locked", "--package", package, "--lib", "--quiet"]);
+    expand.arg("--all-features");
     // Of the stable compiler, which has the option for its own use.
     expand
         .env("RUSTC_BOOTSTRAP", "1")

@@ -27,6 +27,14 @@ assert_impl_all!(Notification: Send, Sync);
 assert_impl_all!(Sender: Send);
 assert_impl_all!(Receiver: Send);
 assert_impl_all!(ReceiverSet: Send);
+#[cfg(feature = "tokio")]
+assert_impl_all!(netvm::MessageStream: Send);
+#[cfg(feature = "tokio")]
+assert_impl_all!(netvm::MessageSink: Send);
+#[cfg(feature = "tokio")]
+assert_impl_all!(netvm::AsyncChannelReader: Send);
+#[cfg(feature = "tokio")]
+assert_impl_all!(netvm::AsyncChannelWriter: Send);
 assert_impl_all!(SharedSender: Send);
 assert_impl_all!(SharedReceiver: Send);
 assert_impl_all!(Home: Send, Sync);

@@ -12,6 +12,7 @@ use netvm::{
 use netvm_process::SoftNode;
 use netvm_process::soft::ClusterKey;
 use rustix::event::{PollFd, PollFlags};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -302,6 +303,35 @@ async fn copy(
         port.room(lacks).await?;
     }
     port.begin_flush_remote(to.node())?.await
+}
+
+/// Sends a file's bytes, and tells that they have landed.
+async fn upload(sender: Sender, mut file: impl AsyncRead + Unpin) -> std::io::Result<u64> {
+    let mut out = sender.into_async_writer();
+    let sent = tokio::io::copy(&mut file, &mut out).await?;
+    out.shutdown().await?; // a farewell, and everything has landed
+    Ok(sent)
+}
+
+#[test]
+fn under_tokio() -> Result<(), Box<dyn std::error::Error>> {
+    let pair = Pair::new();
+    let receiver = Receiver::open(&pair.there, "upload", ChannelConfig::default())?;
+    let sender = Sender::join(&pair.here, pair.target, pair.there.id(), "upload", PATIENCE)?;
+    let file: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
+    let source = std::io::Cursor::new(file.clone());
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let came = runtime.block_on(async {
+        // Both run on one thread, so neither may wait inside of a poll for the other.
+        let sent = tokio::spawn(upload(sender, source));
+        let mut came = Vec::new();
+        let mut reader = receiver.into_async_reader();
+        reader.read_to_end(&mut came).await?;
+        assert_eq!(sent.await.expect("no panic")?, file.len() as u64);
+        std::io::Result::Ok(came)
+    })?;
+    assert!(came == file);
+    Ok(())
 }
 
 #[test]
