@@ -25,6 +25,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use tracing::{info, warn};
 
+use self::door::Door;
 use crate::board::Engine as _;
 use crate::clock;
 use crate::direct::Direct;
@@ -104,6 +105,8 @@ pub struct SoftCard {
     linked: OnceLock<Linked>,
     answers: OnceLock<Answers>,
     peers: Mutex<Peers>,
+    /// Taken before `core` and `peers`.
+    door: Mutex<Door>,
     /// A thread has said that it is going to block, and none has run the card since.
     rests: AtomicBool,
 }
@@ -153,6 +156,7 @@ impl SoftCard {
             linked: OnceLock::new(),
             answers: OnceLock::new(),
             peers: Mutex::default(),
+            door: Mutex::default(),
             udp,
             rests: AtomicBool::new(false),
         })

@@ -2,16 +2,17 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use netvm_abi::NodeId;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
+use rustix::process::Pid;
 use tracing::{debug, info};
 
 use super::{Core, LOOK_AGAIN, PATIENCE, SoftCard};
-use crate::shm::introduce::{self, Caller, Half, Introduction, LinkError, Met, Wants};
+use crate::shm::introduce::{self, Caller, Half, Introduction, LinkError, Met, Wants, Whole};
 use crate::shm::wires::Link;
 use crate::udp::Udp;
 
@@ -19,6 +20,15 @@ use crate::udp::Udp;
 const MOST_KNOCKING: usize = 64;
 /// How long an answer to a datagram that asks for a link is waited for.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
+
+/// What is decided one after the other: which of two links that are made at once stays.
+#[derive(Default)]
+pub(super) struct Door {
+    /// The processes that threads of this one are connecting to.
+    calls: Vec<Option<Pid>>,
+    /// Links that such processes have begun meanwhile, of nodes with higher numbers.
+    held: Vec<(NodeId, Box<Whole>)>,
+}
 
 impl SoftCard {
     /// Takes connections, and introductions of processes that have connected.
@@ -75,7 +85,6 @@ impl SoftCard {
             return;
         };
         let peer = them.node;
-        let me = Introduction::of(self.node);
         if !self.can_link(peer) {
             debug!(
                 node = self.node.0,
@@ -84,13 +93,45 @@ impl SoftCard {
             );
             return link.refuse(self.node, false);
         }
-        // Two that connect to each other at the same time keep the link that the lower number began.
-        if self.is_linked(peer) && peer > self.node {
-            return link.refuse(self.node, true);
-        }
-        if link.introduce(me).is_ok() {
+        self.answer(peer, link, &mut self.door());
+    }
+
+    /// Makes a link that another process has begun, unless there is one, or is about to be.
+    ///
+    /// Two that connect to each other at the same time keep the link that the lower number began. It answers the higher one
+    /// only when its own call has ended: then there is a link, or none will come of that call. So no link is replaced that has
+    /// carried anything. The higher number answers at once, so neither waits for the other; of several that wait for each
+    /// other in turn, the lowest waits for none.
+    fn answer(&self, peer: NodeId, link: Box<Whole>, door: &mut Door) {
+        let process = link.peer();
+        if peer > self.node && door.calls.contains(&process) {
+            door.held.push((peer, link));
+        } else if self.has_link_to(peer, process) {
+            link.refuse(self.node, true);
+        } else if link.introduce(Introduction::of(self.node)).is_ok() {
             self.add(peer, link.into_link());
         }
+    }
+
+    /// A call of this node's has ended: answers those that were held up by it.
+    fn hang_up(&self, process: Option<Pid>, door: &mut Door) {
+        if let Some(at) = door.calls.iter().position(|call| *call == process) {
+            door.calls.swap_remove(at);
+        }
+        for (peer, link) in std::mem::take(&mut door.held) {
+            self.answer(peer, link, door);
+        }
+    }
+
+    fn door(&self) -> MutexGuard<'_, Door> {
+        self.door.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there is a link to a node, and to this process of it: not to an earlier one of the same number.
+    fn has_link_to(&self, peer: NodeId, process: Option<Pid>) -> bool {
+        let peers = self.peers();
+        let mut lines = peers.lines.iter();
+        lines.any(|(known, lines)| *known == peer && lines.lead_to(process))
     }
 
     fn can_link(&self, peer: NodeId) -> bool {
@@ -125,19 +166,43 @@ impl SoftCard {
     /// # Errors
     /// There is no link.
     pub fn connect(&self, name: &str, deadline: Instant) -> Result<NodeId, LinkError> {
-        let (them, met) = introduce::connect(name, self.node, deadline)?;
-        if let Met::Both(link) = met {
-            if !self.can_link(them.node) {
-                return Err(LinkError::Refused(
-                    "its number is this node's, or not below this node's number of nodes",
-                ));
+        loop {
+            let mut call = None;
+            let met = introduce::connect(name, self.node, deadline, |process| {
+                call = Some(process);
+                self.door().calls.push(process);
+            });
+            // From here on no other thread makes a link.
+            let mut door = self.door();
+            let made = met.and_then(|(them, met)| self.conclude(them.node, call.flatten(), met));
+            if let Some(process) = call {
+                self.hang_up(process, &mut door);
             }
-            // Of two links that were begun at the same time both sides keep the one that the lower number began.
-            if !self.is_linked(them.node) || self.node < them.node {
-                self.add(them.node, link.into_link());
+            drop(door);
+            match made? {
+                Some(peer) => return Ok(peer),
+                // The other side has a link whose end this one has not, or has closed: it will notice.
+                None if Instant::now() >= deadline => return Err(LinkError::TimedOut),
+                None => std::thread::sleep(LOOK_AGAIN),
             }
         }
-        Ok(them.node)
+    }
+
+    /// What has come of a call to this process. Nothing: there is no link yet.
+    fn conclude(&self, peer: NodeId, process: Option<Pid>, met: Met) -> Result<Option<NodeId>, LinkError> {
+        let Met::Both(link) = met else {
+            return Ok(self.has_link_to(peer, process).then_some(peer));
+        };
+        if !self.can_link(peer) {
+            return Err(LinkError::Refused(
+                "its number is this node's, or not below this node's number of nodes",
+            ));
+        }
+        // The lower number's call came in while this one's was answered: the other side has taken that one's link.
+        if peer > self.node || !self.has_link_to(peer, process) {
+            self.add(peer, link.into_link());
+        }
+        Ok(Some(peer))
     }
 
     /// Makes a link over UDP with the node at an address, and says what its number is.

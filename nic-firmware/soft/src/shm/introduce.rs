@@ -399,13 +399,19 @@ impl Whole {
         let _ = self.introduce(Introduction { node: me, refusal });
     }
 
+    /// The other side's process.
+    #[must_use]
+    pub fn peer(&self) -> Option<Pid> {
+        peer_of(&self.half.socket)
+    }
+
     /// The link.
     #[must_use]
     pub fn into_link(self) -> Link {
         let Half { socket, ours } = self.half;
         let Ours { ring, bell, .. } = ours;
-        let peer = rustix::net::sockopt::socket_peercred(&socket).ok();
-        let process = peer.and_then(|peer| rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()).ok());
+        let peer = peer_of(&socket);
+        let process = peer.and_then(|peer| rustix::process::pidfd_open(peer, PidfdFlags::empty()).ok());
         let lines = Lines {
             process,
             socket,
@@ -416,11 +422,16 @@ impl Whole {
     }
 }
 
-/// Connects to a node: by its name, or by `#` and its number.
+/// Connects to a node: by its name, or by `#` and its number. Says which process it has reached, before anything is said to it.
 ///
 /// # Errors
 /// No such node, or it does not answer in time, or there is no link for another reason.
-pub fn connect(name: &str, me: NodeId, deadline: Instant) -> Result<(Introduction, Met), LinkError> {
+pub fn connect(
+    name: &str,
+    me: NodeId,
+    deadline: Instant,
+    reached: impl FnOnce(Option<Pid>),
+) -> Result<(Introduction, Met), LinkError> {
     let socket = socket()?;
     match rustix::net::connect(&socket, &address(name)?) {
         Err(Errno::CONNREFUSED | Errno::NOENT) => return Err(LinkError::NoSuchNode),
@@ -428,6 +439,7 @@ pub fn connect(name: &str, me: NodeId, deadline: Instant) -> Result<(Introductio
         other => other.map_err(system("connecting"))?,
     }
     is_of_this_user(&socket)?;
+    reached(peer_of(&socket));
     let half = Half::new(socket, Ours::new()?);
     match half.introduce(Introduction::of(me)) {
         // It may have said why.
@@ -443,6 +455,13 @@ pub fn connect(name: &str, me: NodeId, deadline: Instant) -> Result<(Introductio
             return half.finish(me);
         }
     }
+}
+
+/// The process at the other end of a socket, as it was when it connected or began to listen.
+pub(super) fn peer_of(socket: &OwnedFd) -> Option<Pid> {
+    rustix::net::sockopt::socket_peercred(socket)
+        .ok()
+        .map(|peer| peer.pid)
 }
 
 pub(super) fn readable(socket: &OwnedFd, limit: Duration) -> Result<bool, LinkError> {

@@ -8,7 +8,10 @@ use std::sync::atomic::{Ordering, fence};
 
 use netvm_abi::wire::{Body, Header};
 use netvm_abi::{Incarnation, Nanos, NodeId};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::Pid;
 
+use super::introduce;
 use super::ring::{BadRing, Consumer, FILE_BYTES, Producer};
 use crate::message::{Message, Spare};
 use crate::udp::Udp;
@@ -26,6 +29,21 @@ pub struct Lines {
     pub bell: OwnedFd,
     /// Written to wake the peer's card.
     pub call: OwnedFd,
+}
+
+impl Lines {
+    /// Whether these are of this process, and the other end has not been closed. A number is one node's at a time, so a process
+    /// that has another one of the same number has closed this one.
+    #[must_use]
+    pub fn lead_to(&self, process: Option<Pid>) -> bool {
+        let mut fds = [PollFd::new(&self.socket, PollFlags::empty())];
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let closed = matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(1..));
+        !closed && introduce::peer_of(&self.socket) == process
+    }
 }
 
 /// One link.
