@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use netvm::{NodeId, Pending, Word64};
 
 use super::ring::{Full, Inbound, Outbound};
-use super::send::{Ended, Pieces, Send};
+use super::send::{Pieces, Send, Written};
 use crate::address::Address;
 use crate::fi::{Errno, FI_ADDR_NOTAVAIL};
 use crate::wire::{Head, Record};
@@ -33,9 +33,9 @@ pub(crate) struct Conn {
     /// Messages that the receiver has asked for in pieces.
     pub(super) pieces: VecDeque<Pieces>,
     /// Messages that were written, and whose completion waits until the other node has received them.
-    pub(super) written: Vec<Ended>,
+    pub(super) written: Vec<Written>,
     /// What a flush under way is for.
-    pub(super) flushing: Option<(Pending, Vec<Ended>)>,
+    pub(super) flushing: Option<(Pending, Vec<Written>)>,
     /// Whether the other side's memory may be read; not known yet, if nothing.
     pub(super) pulls: Option<bool>,
 }
@@ -88,6 +88,21 @@ impl Conn {
     /// The other node, once it is known.
     pub(super) fn node(&self) -> Option<NodeId> {
         self.outbound.as_ref().map(Outbound::node)
+    }
+
+    /// The messages that the other side has taken out of its ring: their completion waits no more for a flush.
+    pub(super) fn taken(&mut self) -> Vec<Written> {
+        let Some(outbound) = &self.outbound else {
+            return Vec::new();
+        };
+        let used = outbound.used();
+        let mut taken = Vec::new();
+        let flushing = self.flushing.iter_mut().map(|(_, written)| written);
+        for written in flushing.chain([&mut self.written]) {
+            let count = written.iter().take_while(|message| message.end <= used).count();
+            taken.extend(written.drain(..count));
+        }
+        taken
     }
 
     /// Writes an entry without bytes, now or later.

@@ -306,6 +306,8 @@ impl State {
         if let Some(outbound) = &mut conn.outbound {
             outbound.heard(head.consumed);
         }
+        // What it has taken has ended well, also where it closes with this.
+        self.end_taken(at);
         match Kind::of(head.kind).ok_or(Broken)? {
             Kind::Eager => self.take_eager(at, entry)?,
             Kind::Offer => self.take_offer(at, entry)?,

@@ -189,6 +189,16 @@ impl Outbound {
         }
     }
 
+    /// How far the other side is known to have come.
+    pub(crate) const fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Behind the last entry that was written.
+    pub(crate) const fn end(&self) -> u64 {
+        self.at
+    }
+
     fn has_room(&mut self, need: u64) -> bool {
         if self.at + need - self.used <= RING {
             return true;

@@ -3,7 +3,7 @@
 //! | completion level | message of one entry | longer one |
 //! |---|---|---|
 //! | `FI_INJECT_COMPLETE` | its bytes were copied | the receiver has all of it |
-//! | `FI_TRANSMIT_COMPLETE`, the default | the other node has received it: one flush for all that were written before | the receiver has all of it |
+//! | `FI_TRANSMIT_COMPLETE`, the default | the other node has received it: one flush for all that were written before, or the other endpoint has said that it took it | the receiver has all of it |
 //! | `FI_DELIVERY_COMPLETE`, `FI_MATCH_COMPLETE` | the receiver says that it is in a buffer | the same |
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use netvm::Port;
 use zerocopy::IntoBytes;
 
 use super::conn::Conn;
-use super::ring::Full;
+use super::ring::{Full, Outbound};
 use super::{Counted, Endpoint, State};
 use crate::address::Address;
 use crate::buffer::Buffer;
@@ -82,6 +82,14 @@ impl From<&Send> for Ended {
             completes: send.completes,
         }
     }
+}
+
+/// A message that was written, and whose completion waits until the other node has received it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Written {
+    /// Where it ends in the ring.
+    pub(super) end: u64,
+    ended: Ended,
 }
 
 /// A message whose receiver is to say something.
@@ -205,7 +213,8 @@ impl State {
             match send.level {
                 Level::Delivered => {}
                 Level::Received if send.completes || self.ends.counts(Counted::Send) => {
-                    conn.written.push(ended);
+                    let end = conn.outbound.as_ref().map_or(0, Outbound::end);
+                    conn.written.push(Written { end, ended });
                     return Ok(());
                 }
                 Level::Staged | Level::Received => {
@@ -224,6 +233,14 @@ impl State {
             },
         );
         Ok(())
+    }
+
+    /// Ends the messages that the other side has taken, as it has just said.
+    pub(super) fn end_taken(&mut self, at: usize) {
+        let taken = self.conns.get_mut(at).map(Conn::taken);
+        for message in taken.unwrap_or_default() {
+            self.end_send(message.ended, Errno(0));
+        }
     }
 
     /// A message has ended; with 0, well.
@@ -342,8 +359,8 @@ impl State {
             let Some(end) = flush.end() else { return };
             let ended = conn.flushing.take().map(|(_, ended)| ended).unwrap_or_default();
             let errno = end.map_or_else(|error| crate::rma::errno_of(&error), |()| Errno(0));
-            for ended in ended {
-                self.end_send(ended, errno);
+            for message in ended {
+                self.end_send(message.ended, errno);
             }
         }
         let Some(conn) = self.conns.get_mut(at) else {
@@ -368,8 +385,12 @@ impl State {
         conn.failed = Some(errno);
         conn.notes.clear();
         conn.pieces.clear();
-        let mut ended: Vec<Ended> = std::mem::take(&mut conn.written);
-        ended.extend(conn.flushing.take().into_iter().flat_map(|(_, ended)| ended));
+        let flushing = conn.flushing.take().map(|(_, written)| written);
+        let written = flushing
+            .into_iter()
+            .flatten()
+            .chain(std::mem::take(&mut conn.written));
+        let mut ended: Vec<Ended> = written.map(|message| message.ended).collect();
         ended.extend(std::mem::take(&mut conn.waiting).iter().map(Ended::from));
         let address = conn.address;
         self.sent.retain(|_, sent| {
