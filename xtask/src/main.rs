@@ -21,6 +21,7 @@ mod c_library;
 mod c_programs;
 mod deny;
 mod dist;
+mod fabric;
 mod fuzz;
 mod guide;
 mod house;

@@ -6,7 +6,7 @@
 use anyhow::Result;
 use netvm_harness::packages::{Probe, Tool, install, missing, names};
 
-const TOOLS: [Tool; 7] = [
+const TOOLS: [Tool; 10] = [
     Tool {
         package: "gcc",
         needed_for: "linking",
@@ -41,6 +41,21 @@ const TOOLS: [Tool; 7] = [
         package: "mandoc",
         needed_for: "checking the manual of the library for C",
         probe: Probe::Package,
+    },
+    Tool {
+        package: "libfabric-bin",
+        needed_for: "the programs that come with libfabric",
+        probe: Probe::Runs("fi_info", &["--version"]),
+    },
+    Tool {
+        package: "openmpi-bin",
+        needed_for: "MPI programs over the provider for libfabric",
+        probe: Probe::Runs("mpirun", &["--version"]),
+    },
+    Tool {
+        package: "libopenmpi-dev",
+        needed_for: "MPI programs over the provider for libfabric",
+        probe: Probe::Runs("mpicc", &["--version"]),
     },
 ];
 

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::run::{Context, Outcome};
 use crate::suite::Pace;
-use crate::{c_programs, deny, dist, fuzz, guide, house, suite, surface};
+use crate::{c_programs, deny, dist, fabric, fuzz, guide, house, suite, surface};
 use netvm_harness::cargo::{WORKSPACES, cargo, root, target};
 use netvm_harness::exec;
 
@@ -25,7 +25,7 @@ pub(crate) struct Stage {
 }
 
 /// All stages.
-pub(crate) static STAGES: [Stage; 22] = [
+pub(crate) static STAGES: [Stage; 23] = [
     Stage {
         name: "format",
         about: "every file is as rustfmt writes it",
@@ -81,6 +81,13 @@ pub(crate) static STAGES: [Stage; 22] = [
         minutes: 2,
         needs: &[],
         run: c_programs::stage,
+    },
+    Stage {
+        name: "fabric",
+        about: "the provider for libfabric: the programs of libfabric, and an MPI program, over it",
+        minutes: 2,
+        needs: &[],
+        run: fabric::stage,
     },
     Stage {
         name: "budgets",
@@ -176,7 +183,7 @@ pub(crate) static STAGES: [Stage; 22] = [
     Stage {
         name: "rig",
         about: "kernel, module and image together: two hosts and their cards in QEMU, every scenario",
-        minutes: 18,
+        minutes: 16,
         needs: &["image"],
         run: rig,
     },

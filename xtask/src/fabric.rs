@@ -1,0 +1,126 @@
+//! The stage `fabric`: the provider for libfabric is used by programs that know nothing of it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use netvm_harness::cargo::{root, target};
+use netvm_harness::packages::{Probe, Tool, install};
+
+use crate::run::{Context, Outcome};
+
+const TOOLS: [Tool; 3] = [
+    Tool {
+        package: "libfabric-bin",
+        needed_for: "the programs that come with libfabric",
+        probe: Probe::Runs("fi_info", &["--version"]),
+    },
+    Tool {
+        package: "openmpi-bin",
+        needed_for: "MPI programs over the provider for libfabric",
+        probe: Probe::Runs("mpirun", &["--version"]),
+    },
+    Tool {
+        package: "libopenmpi-dev",
+        needed_for: "MPI programs over the provider for libfabric",
+        probe: Probe::Runs("mpicc", &["--version"]),
+    },
+];
+
+/// Where libfabric looks for providers.
+const PROVIDERS: &str = "FI_PROVIDER_PATH";
+
+/// Server and client. A client gives up where no server listens yet, so it is called again.
+const PINGPONG: &str = "
+    pingpong() { timeout 60 fi_pingpong -p netvm -e rdm -m $kind -c -S all -I 20 \"$@\"; }
+    kind=$1
+    pingpong -B $2 & server=$!
+    for try in 1 2 3 4 5 6 7 8 9 10; do
+        pingpong -P $2 127.0.0.1 && wait $server && exit 0
+        sleep 0.3
+    done
+    kill $server
+    exit 1";
+
+/// The control port of the first `fi_pingpong`.
+const PORT: u16 = 47_611;
+
+/// Ranks, largest message in bytes, rounds.
+const EXCHANGES: [(u8, u32, u8); 3] = [(2, 1 << 20, 2), (4, 1 << 20, 2), (8, 1 << 16, 1)];
+
+/// The stage.
+pub(crate) fn stage(context: &mut Context<'_>) -> Result<Outcome> {
+    if !install(&TOOLS)? {
+        return Ok(Outcome::Skipped("packages are missing (named above)".to_owned()));
+    }
+    context.cargo(&["build", "--release", "--locked", "--package", "netvm-fabric"])?;
+    let folder = target().join("fabric");
+    let providers = folder.join("providers");
+    std::fs::create_dir_all(&providers)?;
+    // As libfabric names what it loads.
+    std::fs::copy(
+        target().join("release/libnetvm_fi.so"),
+        providers.join("libnetvm-fi.so"),
+    )
+    .context("the provider is not where Cargo builds it")?;
+    offers_an_endpoint(&providers)?;
+    for (kind, port) in ["msg", "tagged"].into_iter().zip(PORT..) {
+        pingpong(context, &providers, kind, port)?;
+    }
+    let program = exchange(context, &folder)?;
+    for (ranks, most, rounds) in EXCHANGES {
+        context.exec(
+            mpirun(&providers, ranks)
+                .arg(&program)
+                .args([most.to_string(), rounds.to_string()]),
+        )?;
+    }
+    let ranks = EXCHANGES.map(|(ranks, ..)| ranks.to_string()).join(", ");
+    Ok(Outcome::Passed(format!(
+        "fi_info; fi_pingpong, messages with and without tags; an MPI program with {ranks} ranks"
+    )))
+}
+
+fn offers_an_endpoint(providers: &Path) -> Result<()> {
+    let mut info = Command::new("fi_info");
+    let listed = info.args(["-p", "netvm"]).env(PROVIDERS, providers).output()?;
+    let text = String::from_utf8_lossy(&listed.stdout);
+    ensure!(
+        listed.status.success() && text.contains("FI_EP_RDM"),
+        "fi_info -p netvm lists no endpoint: {text}{}",
+        String::from_utf8_lossy(&listed.stderr)
+    );
+    Ok(())
+}
+
+fn pingpong(context: &mut Context<'_>, providers: &Path, kind: &str, port: u16) -> Result<()> {
+    let mut both = Command::new("sh");
+    both.args(["-c", PINGPONG, "sh", kind, &port.to_string()]);
+    context.exec(both.env(PROVIDERS, providers))
+}
+
+/// Builds the MPI program.
+fn exchange(context: &mut Context<'_>, folder: &Path) -> Result<PathBuf> {
+    let program = folder.join("exchange");
+    let source = root().join("userlib/fabric/tests/mpi/exchange.c");
+    let mut compiler = Command::new("mpicc");
+    compiler.args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-O2", "-o"]);
+    context.exec(compiler.arg(&program).arg(source))?;
+    Ok(program)
+}
+
+/// Open MPI over libfabric, and over this provider alone.
+fn mpirun(providers: &Path, ranks: u8) -> Command {
+    let mut mpirun = Command::new("timeout");
+    mpirun
+        .args(["120", "mpirun", "-n", &ranks.to_string()])
+        .args(["--oversubscribe", "--bind-to", "none"])
+        .args(["--mca", "pml", "cm", "--mca", "mtl", "ofi"])
+        .args(["--mca", "mtl_ofi_provider_include", "netvm"])
+        .args(["-x", PROVIDERS])
+        .env(PROVIDERS, providers)
+        // Containers run tests as root, which Open MPI refuses otherwise.
+        .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+        .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    mpirun
+}
