@@ -161,7 +161,10 @@ impl PortInner {
         };
         if plan.at_once {
             let messages = at_most_a_queue(plan.len, command.remote, local, payload)?;
-            self.has_room_now(&mut poster, messages)?;
+            if let Err(error) = self.has_room_now(&mut poster, messages) {
+                drop(poster);
+                return Err(self.asks_for_room(error));
+            }
         }
         command.epoch = epoch;
         let (op, number) = loop {
@@ -257,8 +260,11 @@ impl PortInner {
         if plan.at_once {
             let messages = at_most_a_queue(rest, command.remote, Some(local), payload)?;
             poster.harvest(self, &mut dropped);
-            self.has_room_now(&mut poster, messages)?;
-            poster.has_answers_now(messages)?;
+            let commands = self.has_room_now(&mut poster, messages);
+            if let Err(error) = commands.and_then(|()| poster.has_answers_now(messages)) {
+                drop(poster);
+                return Err(self.asks_for_room(error));
+            }
         }
         loop {
             let Some(slot) = poster.reply_slot(self, &mut dropped) else {
@@ -314,8 +320,11 @@ impl PortInner {
             match poster.reply_slot(self, dropped) {
                 Some(slot) => return Ok((poster, slot)),
                 None if at_once => {
-                    self.has_room_now(&mut poster, 1)?;
-                    poster.has_answers_now(1)?;
+                    let commands = self.has_room_now(&mut poster, 1);
+                    if let Err(error) = commands.and_then(|()| poster.has_answers_now(1)) {
+                        drop(poster);
+                        return Err(self.asks_for_room(error));
+                    }
                 }
                 None => poster = self.wait_for_room(poster, &mut spins)?,
             }
@@ -338,6 +347,18 @@ impl PortInner {
         Err(Error::NoRoom {
             lacks: Lack::commands(commands),
         })
+    }
+
+    /// Has the card tell when there is room. It tells how far it is at steps of its own otherwise, and a caller that only tries
+    /// again and again could come between two of them for ever.
+    #[cold]
+    pub(crate) fn asks_for_room(&self, error: Error) -> Error {
+        if let Error::NoRoom { lacks } = error
+            && let Err(mark) = self.finds(lacks)
+        {
+            self.ask(mark);
+        }
+        error
     }
 
     /// Posts a flush of what was posted before it to a node, whose record its poster will collect.

@@ -385,8 +385,10 @@ fn post_staged(remote: &RemoteInner, offset: u64, bytes: &[u8], how: How) -> Res
 
 /// A chunk for all of `len` bytes, without waiting for one.
 fn stage_now(port: &PortInner, len: u64, offset: PageOffset) -> Result<Chunk<'_>> {
-    let chunk = port.try_stage(len, offset)?.map_err(|behind| Error::NoRoom {
-        lacks: Lack::staging(behind),
+    let chunk = port.try_stage(len, offset)?.map_err(|behind| {
+        port.asks_for_room(Error::NoRoom {
+            lacks: Lack::staging(behind),
+        })
     })?;
     if chunk.len < len {
         let limit = chunk.len;

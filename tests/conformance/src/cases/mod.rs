@@ -141,6 +141,7 @@ cases! {
     order::fenced_reuse, 2, Nothing, "a source may change after a fence";
     looped::slept, 2, Descriptors, "a program sleeps on a port's descriptor, and no call waits";
     under_way::awaited, 2, Nothing, "operations under way are awaited, and no call waits";
+    under_way::retried_until_there_is_room, 2, Nothing, "what finds no room is tried again and again, and nothing else is asked for";
     notifications::event_counts, 2, Nothing, "signals are counted, none lost or doubled";
     notifications::queue, 2, Nothing, "the queue names what has pending signals, until acknowledged";
     notifications::handlers, 2, Nothing, "a handler runs once per signal, and may write";

@@ -1,6 +1,6 @@
 //! Operations under way as values: a program that never waits inside of a call.
 
-use crate::env::Env;
+use crate::env::{Env, pass};
 use crate::outcome::{Outcome, right};
 use crate::pattern;
 use crate::side::Side;
@@ -8,6 +8,7 @@ use netvm::{Error, Pending, RegionSlice, RemoteSegment, Result};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
+use std::time::Duration;
 
 const PAGE: u64 = 4096;
 /// Pages that a round fills: more messages than a command queue holds.
@@ -105,6 +106,66 @@ pub(super) fn awaited(env: &Env) -> Outcome {
                 let whole = round(&side, &remote, &local, seed);
                 let whole = side.block_on_for(whole, side.env.patience)??;
                 right!(whole, "round {seed}: other bytes came back than were written");
+            }
+            remote.notify(1)?;
+            side.flush_peer()
+        },
+    )
+}
+
+/// Posts with `post`, as often as there is no room, and asks for none.
+fn retried<T>(side: &Side, mut post: impl FnMut() -> Result<T>) -> Result<T> {
+    loop {
+        match post() {
+            Err(Error::NoRoom { .. }) => pass(side, Duration::from_micros(2))?,
+            other => return other,
+        }
+    }
+}
+
+/// A write, then a read, of nearly as many messages as a queue holds, over and over: each needs nearly all of its places, or of
+/// those for answers.
+pub(super) fn retried_until_there_is_room(env: &Env) -> Outcome {
+    const MOST: u64 = 22 * PAGE + 9;
+    let rounds = u64::from(env.scaled(6));
+    env.pair(
+        move |side| {
+            let _shared = side.share("pages", 24 * PAGE)?;
+            side.take_signal(1)
+        },
+        move |side| {
+            let remote = side.import_peer("pages")?;
+            let [out, back] = [side.alloc(24 * PAGE)?, side.alloc(24 * PAGE)?];
+            let len = match remote.write(16, out.slice(..MOST)?).try_post() {
+                // Where messages are small.
+                Err(Error::MessageTooLong { limit, .. }) => limit - limit / 8,
+                _ => MOST,
+            };
+            for seed in 0..rounds {
+                let bytes = pattern::bytes(seed, 0, len as usize);
+                side.flush_writes()?;
+                out.write_from(0, &bytes)?;
+                let (from, into) = (out.slice(..len)?, back.slice(8..len + 8)?);
+                for _ in 0..3 {
+                    // Cut at each page's end, here and there.
+                    retried(&side, || remote.write(16, &from).try_post())?;
+                }
+                retried(&side, || remote.write(8 * seed, &[7; 300]).try_post())?;
+                retried(&side, || remote.write(16, &from).try_post())?;
+                let mut reads = Vec::new();
+                for _ in 0..3 {
+                    let read = || remote.read(16, into.clone()).ordered().begin();
+                    reads.push(retried(&side, read)?);
+                }
+                for read in reads {
+                    read.wait()?;
+                }
+                let mut came = vec![0; len as usize];
+                back.read_into(8, &mut came)?;
+                right!(
+                    came == bytes,
+                    "round {seed}: other bytes came back than were written"
+                );
             }
             remote.notify(1)?;
             side.flush_peer()
