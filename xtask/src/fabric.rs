@@ -9,11 +9,16 @@ use netvm_harness::packages::{Probe, Tool, install};
 
 use crate::run::{Context, Outcome};
 
-const TOOLS: [Tool; 3] = [
+const TOOLS: [Tool; 4] = [
     Tool {
         package: "libfabric-bin",
         needed_for: "the programs that come with libfabric",
         probe: Probe::Runs("fi_info", &["--version"]),
+    },
+    Tool {
+        package: "libfabric-dev",
+        needed_for: "tests of the provider for libfabric",
+        probe: Probe::Package,
     },
     Tool {
         package: "openmpi-bin",
@@ -64,6 +69,7 @@ pub(crate) fn stage(context: &mut Context<'_>) -> Result<Outcome> {
     )
     .context("the provider is not where Cargo builds it")?;
     offers_an_endpoint(&providers)?;
+    calls(context, &folder, &providers)?;
     for (kind, port) in ["msg", "tagged"].into_iter().zip(PORT..) {
         pingpong(context, &providers, kind, port)?;
     }
@@ -77,7 +83,7 @@ pub(crate) fn stage(context: &mut Context<'_>) -> Result<Outcome> {
     }
     let ranks = EXCHANGES.map(|(ranks, ..)| ranks.to_string()).join(", ");
     Ok(Outcome::Passed(format!(
-        "fi_info; fi_pingpong, messages with and without tags; an MPI program with {ranks} ranks"
+        "fi_info; each kind of call; fi_pingpong, messages with and without tags; an MPI program with {ranks} ranks"
     )))
 }
 
@@ -91,6 +97,17 @@ fn offers_an_endpoint(providers: &Path) -> Result<()> {
         String::from_utf8_lossy(&listed.stderr)
     );
     Ok(())
+}
+
+/// What the manual pages say of each call, between two processes.
+fn calls(context: &mut Context<'_>, folder: &Path, providers: &Path) -> Result<()> {
+    let program = folder.join("calls");
+    let source = root().join("userlib/fabric/tests/c/calls.c");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=gnu99", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-o"]);
+    context.exec(compiler.arg(&program).arg(source).arg("-lfabric"))?;
+    let mut both = Command::new("timeout");
+    context.exec(both.arg("120").arg(&program).env(PROVIDERS, providers))
 }
 
 fn pingpong(context: &mut Context<'_>, providers: &Path, kind: &str, port: u16) -> Result<()> {

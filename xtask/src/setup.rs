@@ -6,7 +6,7 @@
 use anyhow::Result;
 use netvm_harness::packages::{Probe, Tool, install, missing, names};
 
-const TOOLS: [Tool; 10] = [
+const TOOLS: [Tool; 11] = [
     Tool {
         package: "gcc",
         needed_for: "linking",
@@ -46,6 +46,11 @@ const TOOLS: [Tool; 10] = [
         package: "libfabric-bin",
         needed_for: "the programs that come with libfabric",
         probe: Probe::Runs("fi_info", &["--version"]),
+    },
+    Tool {
+        package: "libfabric-dev",
+        needed_for: "tests of the provider for libfabric",
+        probe: Probe::Package,
     },
     Tool {
         package: "openmpi-bin",
