@@ -73,17 +73,24 @@ pub(crate) fn stage(context: &mut Context<'_>) -> Result<Outcome> {
     for (kind, port) in ["msg", "tagged"].into_iter().zip(PORT..) {
         pingpong(context, &providers, kind, port)?;
     }
-    let program = exchange(context, &folder)?;
+    let [exchange, patterns] = [
+        mpi_program(context, &folder, "exchange")?,
+        mpi_program(context, &folder, "patterns")?,
+    ];
     for (ranks, most, rounds) in EXCHANGES {
         context.exec(
             mpirun(&providers, ranks)
-                .arg(&program)
+                .arg(&exchange)
                 .args([most.to_string(), rounds.to_string()]),
         )?;
     }
+    // Over and over: each begins with ranks that meet all at once.
+    for _ in 0..5 {
+        context.exec(mpirun(&providers, 4).arg(&patterns))?;
+    }
     let ranks = EXCHANGES.map(|(ranks, ..)| ranks.to_string()).join(", ");
     Ok(Outcome::Passed(format!(
-        "fi_info; each kind of call; fi_pingpong, messages with and without tags; an MPI program with {ranks} ranks"
+        "fi_info; each kind of call; fi_pingpong, messages with and without tags; MPI programs with {ranks} ranks"
     )))
 }
 
@@ -116,10 +123,10 @@ fn pingpong(context: &mut Context<'_>, providers: &Path, kind: &str, port: u16) 
     context.exec(both.env(PROVIDERS, providers))
 }
 
-/// Builds the MPI program.
-fn exchange(context: &mut Context<'_>, folder: &Path) -> Result<PathBuf> {
-    let program = folder.join("exchange");
-    let source = root().join("userlib/fabric/tests/mpi/exchange.c");
+/// Builds an MPI program.
+fn mpi_program(context: &mut Context<'_>, folder: &Path, name: &str) -> Result<PathBuf> {
+    let program = folder.join(name);
+    let source = root().join(format!("userlib/fabric/tests/mpi/{name}.c"));
     let mut compiler = Command::new("mpicc");
     compiler.args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-O2", "-o"]);
     context.exec(compiler.arg(&program).arg(source))?;
