@@ -53,6 +53,20 @@ const PORT: u16 = 47_611;
 /// Ranks, largest message in bytes, rounds.
 const EXCHANGES: [(u8, u32, u8); 3] = [(2, 1 << 20, 2), (4, 1 << 20, 2), (8, 1 << 16, 1)];
 
+/// One-sided communication by one-sided operations of the provider, or by messages.
+const RDMA: &[&str] = &[
+    "--mca",
+    "osc",
+    "rdma",
+    "--mca",
+    "btl",
+    "ofi,self",
+    "--mca",
+    "btl_ofi_provider_include",
+    "netvm",
+];
+const BY_MESSAGES: &[&str] = &["--mca", "osc", "pt2pt"];
+
 /// The stage.
 pub(crate) fn stage(context: &mut Context<'_>) -> Result<Outcome> {
     if !install(&TOOLS)? {
@@ -73,9 +87,10 @@ pub(crate) fn stage(context: &mut Context<'_>) -> Result<Outcome> {
     for (kind, port) in ["msg", "tagged"].into_iter().zip(PORT..) {
         pingpong(context, &providers, kind, port)?;
     }
-    let [exchange, patterns] = [
+    let [exchange, patterns, windows] = [
         mpi_program(context, &folder, "exchange")?,
         mpi_program(context, &folder, "patterns")?,
+        mpi_program(context, &folder, "windows")?,
     ];
     for (ranks, most, rounds) in EXCHANGES {
         context.exec(
@@ -87,6 +102,9 @@ pub(crate) fn stage(context: &mut Context<'_>) -> Result<Outcome> {
     // Over and over: each begins with ranks that meet all at once.
     for _ in 0..5 {
         context.exec(mpirun(&providers, 4).arg(&patterns))?;
+    }
+    for (one_sided, ranks) in [(RDMA, 2), (RDMA, 4), (BY_MESSAGES, 4)] {
+        context.exec(mpirun(&providers, ranks).args(one_sided).arg(&windows))?;
     }
     let ranks = EXCHANGES.map(|(ranks, ..)| ranks.to_string()).join(", ");
     Ok(Outcome::Passed(format!(

@@ -1,0 +1,111 @@
+/* One-sided communication over MPI: put, get, accumulate and fetch-and-op, by fences and by locks.
+ *
+ * Every rank does each with every other one, at the same time. There is no compare-and-swap: that of Open MPI 4.1.4 (`osc rdma`) ends in
+ * a segmentation fault over its own shared memory, too. Arguments: bytes of a window (1 MiB), rounds (3). */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int rank, ranks;
+
+static void same(const char *what, long expected, long found)
+{
+    if (expected == found)
+        return;
+    fprintf(stderr, "rank %d: %s: %ld instead of %ld\n", rank, what, found, expected);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+/* Each rank has a part of each window. */
+static void put_and_get(long len, int round)
+{
+    long part = len / ranks;
+    char *mine, *back = malloc((size_t)part), *out = malloc((size_t)part);
+    MPI_Win window;
+    MPI_Win_allocate(len, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &mine, &window);
+    memset(mine, 0, (size_t)len);
+    MPI_Win_fence(0, window);
+    for (int to = 0; to < ranks; to++) {
+        memset(out, 1 + rank * 16 + to + round, (size_t)part);
+        MPI_Win_lock(MPI_LOCK_SHARED, to, 0, window);
+        MPI_Put(out, (int)part, MPI_BYTE, to, rank * part, (int)part, MPI_BYTE, window);
+        MPI_Win_flush(to, window);
+        MPI_Get(back, (int)part, MPI_BYTE, to, rank * part, (int)part, MPI_BYTE, window);
+        MPI_Win_unlock(to, window);
+        same("what was put is got back", 0, memcmp(out, back, (size_t)part));
+    }
+    MPI_Win_fence(0, window);
+    for (int from = 0; from < ranks; from++)
+        for (long at = 0; at < part; at++)
+            same("a byte that another rank put", (char)(1 + from * 16 + rank + round), mine[from * part + at]);
+    MPI_Win_free(&window);
+    free(back);
+    free(out);
+}
+
+/* All count in the words of rank 0. */
+static void counted(int times)
+{
+    long *words, one = 1, old, minus = -1, sum = 0;
+    int most[4] = {rank, 2 * rank, -rank, 7};
+    MPI_Win window;
+    MPI_Win_allocate(4096, 8, MPI_INFO_NULL, MPI_COMM_WORLD, &words, &window);
+    memset(words, 0, 4096);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Win_lock_all(0, window);
+    for (int time = 0; time < times; time++) {
+        MPI_Fetch_and_op(&one, &old, MPI_LONG, 0, 3, MPI_SUM, window);
+        MPI_Win_flush(0, window);
+        sum += old;
+    }
+    MPI_Win_unlock_all(window);
+    /* Without an atomic: a lock keeps all others out. */
+    for (int time = 0; time < times; time++) {
+        MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, window);
+        MPI_Get(&old, 1, MPI_LONG, 0, 6, 1, MPI_LONG, window);
+        MPI_Win_flush(0, window);
+        old++;
+        MPI_Put(&old, 1, MPI_LONG, 0, 6, 1, MPI_LONG, window);
+        MPI_Win_unlock(0, window);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Win_lock_all(0, window);
+    MPI_Accumulate(&minus, 1, MPI_LONG, 0, 3, 1, MPI_LONG, MPI_SUM, window);
+    MPI_Accumulate(most, 4, MPI_INT, 0, 8, 4, MPI_INT, MPI_MAX, window);
+    MPI_Win_unlock_all(window);
+    MPI_Barrier(MPI_COMM_WORLD);
+    long all = 0, count = (long)times * ranks;
+    MPI_Reduce(&sum, &all, 1, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
+    if (rank == 0) {
+        int maxima[4];
+        MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, window);
+        memcpy(maxima, words + 8, sizeof maxima);
+        same("a sum", count - ranks, words[3]);
+        same("old values, each once", count * (count - 1) / 2, all);
+        same("counted under a lock", count, words[6]);
+        same("a maximum", ranks - 1, maxima[0]);
+        same("another maximum", 2 * (ranks - 1), maxima[1]);
+        same("the maximum of what is not above 0", 0, maxima[2]);
+        MPI_Win_unlock(0, window);
+    }
+    MPI_Win_free(&window);
+}
+
+int main(int count, char **arguments)
+{
+    MPI_Init(&count, &arguments);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    long len = count > 1 ? atol(arguments[1]) : 1 << 20;
+    int rounds = count > 2 ? atoi(arguments[2]) : 3;
+    for (int round = 0; round < rounds; round++) {
+        put_and_get(len, round);
+        counted(50);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 0)
+        printf("ok: %d ranks, %d rounds, windows of %ld bytes\n", ranks, rounds, len);
+    MPI_Finalize();
+    return 0;
+}
