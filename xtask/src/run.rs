@@ -16,7 +16,7 @@ use netvm_harness::exec::{self, Ended};
 use netvm_harness::report::{Finished, Progress, Summary, Verdict};
 
 /// How many minutes a whole run may take, unless told otherwise. CI stops at 90, and installs packages before it.
-const LIMIT: u64 = 85;
+const LIMIT: u64 = 83;
 
 /// What a run takes at most on two usual cores where nothing has been built, in minutes. The rest is for slow machines.
 #[cfg(test)]
