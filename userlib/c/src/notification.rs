@@ -53,6 +53,25 @@ pub extern "C" fn netvm_notification_ack(port: *mut netvm_port, number: u32) -> 
     call(|| Ok(notification(port, number)?.ack()?))
 }
 
+/// Acknowledges the signals that are pending, at most `most`. `acknowledged` gets how many these were; it may be NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netvm_notification_ack_up_to(
+    port: *mut netvm_port,
+    number: u32,
+    most: u32,
+    acknowledged: *mut u32,
+) -> c_int {
+    call(|| {
+        let count = notification(port, number)?.ack_up_to(most)?;
+        if !acknowledged.is_null() {
+            let place = out(acknowledged, "acknowledged")?;
+            // SAFETY: the header asks for such a place.
+            unsafe { place.set(count) };
+        }
+        Ok(())
+    })
+}
+
 /// Waits for the next number of the port's notification queue: one-shot notifications (from 1024 up) in the order in which they were sent,
 /// and event-count ones that have pending signals.
 #[unsafe(no_mangle)]

@@ -182,6 +182,16 @@ pub unsafe extern "C" fn netvm_port_now(port: *mut netvm_port, nanoseconds: *mut
     })
 }
 
+/// Lets the card work on what waits for it, and does not wait: a program that polls memory, or counts of signals, calls this between
+/// its looks. Calls that wait do so by themselves.
+#[unsafe(no_mangle)]
+pub extern "C" fn netvm_port_progress(port: *mut netvm_port) -> c_int {
+    call(|| {
+        handle::get(port)?.progress();
+        Ok(())
+    })
+}
+
 /// What the port has done so far.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netvm_port_get_stats(port: *mut netvm_port, stats: *mut netvm_port_stats) -> c_int {

@@ -28,8 +28,11 @@ static void server(struct line line)
 
     OK(netvm_notification_wait(port, 5, LONG_TIME, &pending));
     CHECK(pending == 1);
-    OK(netvm_notification_ack(port, 5));
+    OK(netvm_notification_ack_up_to(port, 5, 7, &pending));
+    CHECK(pending == 1);
+    OK(netvm_notification_ack_up_to(port, 5, 7, NULL));
     ANSWERS(-ENOMSG, netvm_notification_ack(port, 5));
+    OK(netvm_port_progress(port));
     OK(netvm_notification_pending(port, 5, &pending));
     CHECK(pending == 0);
     OK(netvm_region_read(region, 0, text, 5));

@@ -513,6 +513,10 @@ int netvm_port_node(struct netvm_port *port, uint16_t *node);
 // Nanoseconds on the clock that the port's time-outs go by.
 int netvm_port_now(struct netvm_port *port, uint64_t *nanoseconds);
 
+// Lets the card work on what waits for it, and does not wait: a program that polls memory, or counts of signals, calls this between
+// its looks. Calls that wait do so by themselves.
+int netvm_port_progress(struct netvm_port *port);
+
 // What the port has done so far.
 int netvm_port_get_stats(struct netvm_port *port, struct netvm_port_stats *stats);
 
@@ -858,6 +862,12 @@ int netvm_notification_pending(struct netvm_port *port, uint32_t number, uint32_
 
 // Acknowledges one signal: it has been handled. -ENOMSG if none is pending.
 int netvm_notification_ack(struct netvm_port *port, uint32_t number);
+
+// Acknowledges the signals that are pending, at most `most`. `acknowledged` gets how many these were; it may be NULL.
+int netvm_notification_ack_up_to(struct netvm_port *port,
+                                 uint32_t number,
+                                 uint32_t most,
+                                 uint32_t *acknowledged);
 
 // Waits for the next number of the port's notification queue: one-shot notifications (from 1024 up) in the order in which they were sent,
 // and event-count ones that have pending signals.
