@@ -150,7 +150,8 @@ pub(super) fn retried_until_there_is_room(env: &Env) -> Outcome {
                     // Cut at each page's end, here and there.
                     retried(&side, || remote.write(16, &from).try_post())?;
                 }
-                retried(&side, || remote.write(8 * seed, &[7; 300]).try_post())?;
+                // Elsewhere: writes land in any order.
+                retried(&side, || remote.write(23 * PAGE + 8 * seed, &[7; 300]).try_post())?;
                 retried(&side, || remote.write(16, &from).try_post())?;
                 let mut reads = Vec::new();
                 for _ in 0..3 {
