@@ -141,6 +141,7 @@ pub(super) fn retried_until_there_is_room(env: &Env) -> Outcome {
                 Err(Error::MessageTooLong { limit, .. }) => limit - limit / 8,
                 _ => MOST,
             };
+            side.flush_peer()?;
             for seed in 0..rounds {
                 let bytes = pattern::bytes(seed, 0, len as usize);
                 side.flush_writes()?;
