@@ -99,7 +99,7 @@ fn ports_segments_exports_and_links_of_another_process_are_shown() {
     // A person reads the same.
     for (what, words) in [
         ("nodes", &["key", "encrypted", "127.0.0.1:", &name][..]),
-        ("links", &["shared memory", "udp", "/64", "/128", "us"]),
+        ("links", &["shared memory", "udp", "/64", "/128", "round trip"]),
         ("ports", &["commands", "bounced"]),
         ("segments", &["pages mapped", "MiB"]),
         ("exports", &["netvm-serve", "read+write+atomic+notify", "1 to 1"]),
