@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Inner, LINGER};
 
@@ -32,11 +32,17 @@ extern "C" fn leave() {
         return;
     }
     // A signal handler that calls `exit` may have interrupted the thread that holds this lock, and others that `leave` takes:
-    // threads that wait for those are left behind, and the process ends without.
-    let nodes = match NODES.try_lock() {
-        Ok(mut nodes) => std::mem::take(&mut *nodes),
-        Err(TryLockError::Poisoned(poisoned)) => std::mem::take(&mut *poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => return,
+    // threads that wait for those are left behind, and the process ends without. Another thread lets go of it at once.
+    let end = Instant::now() + GRACE;
+    let nodes = loop {
+        match NODES.try_lock() {
+            Ok(mut nodes) => break std::mem::take(&mut *nodes),
+            Err(TryLockError::Poisoned(poisoned)) => break std::mem::take(&mut *poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(TryLockError::WouldBlock) => return,
+        }
     };
     // All at once: each may have to wait for its peers.
     let (left, ended) = mpsc::channel::<()>();
@@ -57,7 +63,7 @@ extern "C" fn leave() {
     let _ = ended.recv_timeout(LINGER + GRACE);
 }
 
-/// For threads that get no turn at once.
+/// For a lock that another thread holds, and for threads that get no turn at once.
 const GRACE: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
