@@ -114,6 +114,15 @@ pub enum Error {
     #[error("the operation is another port's: make a completion queue for each port")]
     ForeignOperation,
 
+    /// A piece of a vector goes to another node than its first piece, or by an import of another port than the vector's.
+    #[error(
+        "piece {piece} of the vector goes to another node than the first, or by another port's import: make a vector for each"
+    )]
+    ForeignPiece {
+        /// Which, from 0 on.
+        piece: u32,
+    },
+
     /// A word that is not aligned to its size.
     #[error("offset {offset} is not a multiple of {width} bytes")]
     Misaligned {

@@ -9,6 +9,7 @@
 //! | use theirs | [`Port::import`], [`RemoteSegment`] |
 //! | change their words atomically | [`RemoteSegment::word64`], [`RemoteSegment::atomic`] |
 //! | write and read | [`RemoteSegment::write`], [`RemoteSegment::read`] |
+//! | ... several pieces as one operation | [`Port::write_vector`], [`Port::read_vector`] |
 //! | know when it is done here, received there, or landed there | [`Port::flush`], [`Port::flush_received`], [`Port::flush_remote`] |
 //! | ... values of a type | [`RemoteArray`], [`RemoteBox`] |
 //! | ... without waiting inside of a call | [`Write::try_post`], [`Write::begin`], [`Pending`], [`Port::room`], [`CompletionQueue`], [`Port::begin_import`] |
@@ -66,6 +67,7 @@ mod stats;
 pub mod sync;
 mod timeout;
 mod typed;
+mod vector;
 mod words;
 mod write;
 
@@ -99,4 +101,5 @@ pub use room::{Lack, Room};
 pub use stats::PortStats;
 pub use timeout::Timeout;
 pub use typed::{Plain, RemoteArray, RemoteBox};
+pub use vector::{ReadVector, WriteVector};
 pub use write::{Source, Write};

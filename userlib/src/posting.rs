@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::fence::{Count, Mark, Until};
 use crate::port::PortInner;
 use crate::poster::Poster;
-use crate::region::Region;
+use crate::region::{Region, RegionSlice};
 use crate::room::Lack;
 use netvm_abi::descriptor::{Command, CommandFlags, INLINE_BYTES, Opcode, QUEUE_ENTRIES};
 use netvm_abi::frame::MIN_PAYLOAD;
@@ -22,19 +22,26 @@ pub(crate) enum Payload<'a> {
     Local(VirtAddr, &'a Region),
 }
 
-/// A write call, as far as the queue is concerned.
+/// What a write puts in one place.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct WritePlan<'a> {
-    /// Node, port, capability, secret, first remote address; the rest is filled in here.
+pub(crate) struct WritePiece<'a> {
+    /// Node, port, capability, secret, first remote address, flags; the rest is filled in here.
     pub(crate) command: Command,
     pub(crate) payload: Payload<'a>,
     pub(crate) len: u64,
-    /// For the last fragment.
+    /// The region is the library's own, with a copy of the program's bytes.
+    pub(crate) staged: bool,
+}
+
+/// A write call, as far as the queue is concerned.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WritePlan<'a> {
+    /// At least one; all for the same node.
+    pub(crate) pieces: &'a [WritePiece<'a>],
+    /// For the last message.
     pub(crate) notification: NotificationId,
     /// From an earlier part of the same call, if this is a later one.
     pub(crate) part_of: Option<(OpId, Epoch)>,
-    /// The region is the library's own, with a copy of the program's bytes.
-    pub(crate) staged: bool,
     /// The caller comes for the call's failure itself.
     pub(crate) watched: bool,
     /// The call is the library's own: earlier failures are not reported instead of it.
@@ -43,17 +50,24 @@ pub(crate) struct WritePlan<'a> {
     pub(crate) at_once: bool,
 }
 
-/// A read call, as far as the queue is concerned.
+/// What a read fetches from one place.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ReadPlan<'a> {
-    /// Node, port, capability, secret, first remote address; the rest is filled in here.
+pub(crate) struct ReadPiece<'a> {
+    /// Node, port, capability, secret, first remote address, flags; the rest is filled in here.
     pub(crate) command: Command,
     pub(crate) local: VirtAddr,
     pub(crate) region: &'a Region,
     pub(crate) len: u64,
+}
+
+/// A read call, as far as the queue is concerned.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadPlan<'a> {
+    /// At least one, none of them empty; all for the same node.
+    pub(crate) pieces: &'a [ReadPiece<'a>],
     /// From an earlier part of the same call, if this is a later one.
     pub(crate) part_of: Option<OpId>,
-    /// The region is the library's own, with a copy of the program's bytes.
+    /// The regions are the library's own, with a copy of the program's bytes.
     pub(crate) staged: bool,
     /// The caller comes for the call's failure itself.
     pub(crate) watched: bool,
@@ -126,31 +140,21 @@ impl PortInner {
 
     /// Posts a write, cut into messages.
     pub(crate) fn post_write(&self, plan: &WritePlan<'_>) -> Result<Posted> {
-        let mut command = plan.command;
-        let node = command.node;
-        let payload = self.path_payload(node);
-        let mut local = match plan.payload {
-            Payload::Inline(_) => {
-                command.flags |= CommandFlags::INLINE;
-                None
-            }
-            Payload::Local(address, _) => Some(address),
+        let Some(first) = plan.pieces.first() else {
+            return Ok(Posted::NOTHING);
         };
+        let node = first.command.node;
+        let payload = self.path_payload(node);
         // An append gets one place: it is one message, or none.
-        let appends = command.flags.contains(CommandFlags::APPEND);
-        if appends {
-            let limit = crate::fragment::first(plan.len, command.remote, local, payload).into();
-            if limit < plan.len {
-                return Err(Error::MessageTooLong { len: plan.len, limit });
+        if first.is_append() {
+            let limit = u64::from(first.message(0, payload).len.0);
+            if limit < first.len {
+                let len = first.len;
+                return Err(Error::MessageTooLong { len, limit });
             }
         }
-        let mut rest = plan.len;
-        let mut words = [0; INLINE_BYTES / 4];
-        let mut spins = 0;
-
         let mut poster = self.poster();
-        let mut call = plan.part_of;
-        let epoch = match call {
+        let epoch = match plan.part_of {
             Some((_, epoch)) => epoch,
             None => {
                 if !plan.aside {
@@ -160,95 +164,121 @@ impl PortInner {
             }
         };
         if plan.at_once {
-            let messages = at_most_a_queue(plan.len, command.remote, local, payload)?;
+            let pieces = plan.pieces.iter().map(WritePiece::transfer);
+            let messages = at_most_a_queue(pieces, payload)?;
             if let Err(error) = self.has_room_now(&mut poster, messages) {
                 drop(poster);
                 return Err(self.asks_for_room(error));
             }
         }
-        command.epoch = epoch;
-        let (op, number) = loop {
-            if poster.failures.epoch(node) != epoch {
-                if let Some((op, _)) = call {
+        let mut call = Call {
+            op: plan.part_of.map(|(op, _)| op),
+            epoch,
+            payload,
+            watched: plan.watched,
+            spins: 0,
+        };
+        let mut unneeded = Vec::new();
+        for (index, piece) in plan.pieces.iter().enumerate() {
+            let notification = if index + 1 == plan.pieces.len() {
+                plan.notification
+            } else {
+                NotificationId::NONE
+            };
+            poster = self.post_piece(poster, &mut call, piece, notification)?;
+            match piece.payload {
+                Payload::Inline(_) => poster.stats.inline_bytes += piece.len,
+                Payload::Local(_, region) => {
+                    poster.count(piece.staged, piece.len);
+                    // A staging region lives as long as the port, and its chunk is marked busy.
+                    if !piece.staged {
+                        let (number, done) = (poster.writes(), poster.writes_done(&self.area));
+                        unneeded.extend(poster.hold(region, number, done));
+                    }
+                }
+            }
+        }
+        let posted = Posted {
+            op: call.op.unwrap_or_default(),
+            epoch,
+            number: poster.writes(),
+        };
+        drop(poster);
+        self.ring();
+        // Regions may park when they are dropped: after the lock.
+        drop(unneeded);
+        Ok(posted)
+    }
+
+    /// Posts the messages of one piece. Lets go of the lock while there is no room.
+    fn post_piece<'a>(
+        &'a self,
+        mut poster: MutexGuard<'a, Poster>,
+        call: &mut Call,
+        piece: &WritePiece<'_>,
+        notification: NotificationId,
+    ) -> Result<MutexGuard<'a, Poster>> {
+        let (node, appends) = (piece.command.node, piece.is_append());
+        let mut words = [0; INLINE_BYTES / 4];
+        let mut done = 0;
+        loop {
+            if poster.failures.epoch(node) != call.epoch {
+                if let Some(op) = call.op {
                     poster.failures.unwatch(op)?;
                 }
                 return Err(Error::StreamFailed { node });
             }
             if !poster.may_post(&self.area) {
-                poster = self.wait_for_room(poster, &mut spins)?;
+                poster = self.wait_for_room(poster, &mut call.spins)?;
                 if appends {
                     // It names refusals only that were reported, or are for threads that wait for them.
                     self.surface(&mut poster, node)?;
                 }
                 continue;
             }
-            poster.continued += u64::from(call.is_some());
+            poster.continued += u64::from(call.op.is_some());
             if appends {
                 let command = poster.next_command();
                 poster.failures.appends.begin(command);
             }
-            let (op, _) = *call.get_or_insert_with(|| {
+            let op = *call.op.get_or_insert_with(|| {
                 let op = poster.next_op();
-                if plan.watched && appends {
-                    poster.failures.watch_append(node, op, epoch);
-                } else if plan.watched {
+                if call.watched && appends {
+                    poster.failures.watch_append(node, op, call.epoch);
+                } else if call.watched {
                     poster.failures.watch(op);
                 }
-                (op, epoch)
+                op
             });
+            let mut command = piece.message(done, call.payload);
             command.op = op;
+            command.epoch = call.epoch;
             if appends {
                 command.operand = poster.failures.appends.name(node).0.into();
             }
-            let len = crate::fragment::first(rest, command.remote, local, payload);
-            let inline = match plan.payload {
-                Payload::Inline(bytes) => pack(bytes, plan.len - rest, len, &mut words),
+            let inline = match piece.payload {
+                Payload::Inline(bytes) => pack(bytes, done, command.len.0, &mut words),
                 Payload::Local(..) => &[],
             };
-            command.len = ByteLen(len);
-            command.local = local.unwrap_or_default();
-            rest -= u64::from(len);
-            if rest == 0 {
-                command.notification = plan.notification;
+            done += u64::from(command.len.0);
+            if done == piece.len {
+                command.notification = notification;
             }
             poster.queue.post(&self.block, &command.encode(), inline);
             poster.failures.wrote(node, poster.queue.commands());
-            if rest == 0 {
-                break (op, poster.writes());
+            if done == piece.len {
+                return Ok(poster);
             }
-            command.remote = VirtAddr(command.remote.0.wrapping_add(u64::from(len)));
-            local = local.map(|local| VirtAddr(local.0.wrapping_add(u64::from(len))));
-        };
-        let unneeded = match plan.payload {
-            Payload::Inline(_) => {
-                poster.stats.inline_bytes += plan.len;
-                None
-            }
-            Payload::Local(_, region) => {
-                poster.count(plan.staged, plan.len);
-                if plan.staged {
-                    // It lives as long as the port, and its chunk is marked busy.
-                    None
-                } else {
-                    let done = poster.writes_done(&self.area);
-                    poster.hold(region, number, done)
-                }
-            }
-        };
-        drop(poster);
-        self.ring();
-        drop(unneeded);
-        Ok(Posted { op, epoch, number })
+        }
     }
 
-    /// Posts a read of `len` bytes into a region from `local` on, cut into messages.
+    /// Posts a read, cut into messages.
     pub(crate) fn post_read(&self, plan: &ReadPlan<'_>) -> Result<Posted> {
-        let mut command = plan.command;
-        command.opcode = Opcode::Read;
-        let node = command.node;
+        let Some(first) = plan.pieces.first() else {
+            return Ok(Posted::NOTHING);
+        };
+        let node = first.command.node;
         let payload = self.path_payload(node);
-        let mut local = plan.local;
-        let mut rest = plan.len;
         let mut call = plan.part_of;
         let mut spins = 0;
         let mut dropped = Vec::new();
@@ -258,7 +288,8 @@ impl PortInner {
             self.surface(&mut poster, node)?;
         }
         if plan.at_once {
-            let messages = at_most_a_queue(rest, command.remote, Some(local), payload)?;
+            let pieces = plan.pieces.iter().map(ReadPiece::transfer);
+            let messages = at_most_a_queue(pieces, payload)?;
             poster.harvest(self, &mut dropped);
             let commands = self.has_room_now(&mut poster, messages);
             if let Err(error) = commands.and_then(|()| poster.has_answers_now(messages)) {
@@ -266,41 +297,37 @@ impl PortInner {
                 return Err(self.asks_for_room(error));
             }
         }
-        loop {
-            let Some(slot) = poster.reply_slot(self, &mut dropped) else {
-                poster = self.wait_for_room(poster, &mut spins)?;
-                continue;
-            };
-            let len = crate::fragment::first(rest, command.remote, Some(local), payload);
-            command.len = ByteLen(len);
-            command.local = local;
-            command.reply = slot;
-            command.epoch = poster.failures.epoch(node);
-            // Each message has a number of its own, or a reused slot's old record could pass for its
-            // answer; the call goes by the number of its first.
-            command.op = poster.next_op();
-            let call = *call.get_or_insert_with(|| {
-                if plan.watched {
-                    poster.failures.watch(command.op);
-                }
-                command.op
-            });
-            poster.queue.post(&self.block, &command.encode(), &[]);
-            poster.round_trips += 1;
-            poster.await_reply(&command, call, Some(plan.region));
-            poster.stats.read_messages += 1;
-            rest -= u64::from(len);
-            if rest == 0 {
-                break;
+        for piece in plan.pieces {
+            let mut done = 0;
+            while done < piece.len {
+                let Some(slot) = poster.reply_slot(self, &mut dropped) else {
+                    poster = self.wait_for_room(poster, &mut spins)?;
+                    continue;
+                };
+                let mut command = piece.message(done, payload);
+                command.reply = slot;
+                command.epoch = poster.failures.epoch(node);
+                // Each message has a number of its own, or a reused slot's old record could pass for its
+                // answer; the call goes by the number of its first.
+                command.op = poster.next_op();
+                let call = *call.get_or_insert_with(|| {
+                    if plan.watched {
+                        poster.failures.watch(command.op);
+                    }
+                    command.op
+                });
+                poster.queue.post(&self.block, &command.encode(), &[]);
+                poster.round_trips += 1;
+                poster.await_reply(&command, call, Some(piece.region));
+                poster.stats.read_messages += 1;
+                done += u64::from(command.len.0);
             }
-            command.remote = VirtAddr(command.remote.0.wrapping_add(u64::from(len)));
-            local = VirtAddr(local.0.wrapping_add(u64::from(len)));
+            poster.count(plan.staged, piece.len);
         }
-        poster.count(plan.staged, plan.len);
         poster.stats.reads += u64::from(plan.part_of.is_none());
         let posted = Posted {
-            op: call.unwrap_or(command.op),
-            epoch: command.epoch,
+            op: call.unwrap_or_default(),
+            epoch: poster.failures.epoch(node),
             number: poster.replies.last_number(),
         };
         drop(poster);
@@ -410,11 +437,99 @@ impl Poster {
     }
 }
 
-/// How many messages a transfer takes that is posted in one piece: no more than the queue holds.
-fn at_most_a_queue(len: u64, remote: VirtAddr, local: Option<VirtAddr>, payload: u32) -> Result<u32> {
-    let (messages, limit) = crate::fragment::count(len, remote, local, payload, QUEUE_ENTRIES);
-    if limit < len {
-        return Err(Error::MessageTooLong { len, limit });
+/// A write call as it is posted.
+struct Call {
+    /// Its number, once it has a message.
+    op: Option<OpId>,
+    epoch: Epoch,
+    /// The path's.
+    payload: u32,
+    watched: bool,
+    spins: u32,
+}
+
+impl WritePiece<'_> {
+    const fn is_append(&self) -> bool {
+        self.command.flags.contains(CommandFlags::APPEND)
+    }
+
+    /// Its length, where it goes, and where it lies here.
+    const fn transfer(&self) -> (u64, VirtAddr, Option<VirtAddr>) {
+        let local = match self.payload {
+            Payload::Inline(_) => None,
+            Payload::Local(address, _) => Some(address),
+        };
+        (self.len, self.command.remote, local)
+    }
+
+    /// The message for what begins behind the first `done` bytes.
+    const fn message(&self, done: u64, payload: u32) -> Command {
+        let mut command = message(self.command, self.transfer(), done, payload);
+        if matches!(self.payload, Payload::Inline(_)) {
+            command.flags = command.flags.union(CommandFlags::INLINE);
+        }
+        command
+    }
+}
+
+impl<'a> ReadPiece<'a> {
+    /// All of a slice, as `command` says.
+    pub(crate) fn into_slice(command: Command, slice: &'a RegionSlice) -> Self {
+        Self {
+            command,
+            local: slice.address(),
+            region: slice.region(),
+            len: slice.len(),
+        }
+    }
+
+    /// Its length, where it comes from, and where it goes here.
+    const fn transfer(&self) -> (u64, VirtAddr, Option<VirtAddr>) {
+        (self.len, self.command.remote, Some(self.local))
+    }
+
+    /// The message for what begins behind the first `done` bytes.
+    const fn message(&self, done: u64, payload: u32) -> Command {
+        let mut command = message(self.command, self.transfer(), done, payload);
+        command.opcode = Opcode::Read;
+        command
+    }
+}
+
+/// The message of a transfer for what begins behind its first `done` bytes.
+const fn message(
+    mut command: Command,
+    (len, remote, local): (u64, VirtAddr, Option<VirtAddr>),
+    done: u64,
+    payload: u32,
+) -> Command {
+    let remote = VirtAddr(remote.0.wrapping_add(done));
+    let local = match local {
+        Some(local) => Some(VirtAddr(local.0.wrapping_add(done))),
+        None => None,
+    };
+    command.len = ByteLen(crate::fragment::first(len - done, remote, local, payload));
+    command.remote = remote;
+    if let Some(local) = local {
+        command.local = local;
+    }
+    command
+}
+
+/// How many messages transfers take that are posted in one piece: no more than the queue holds.
+fn at_most_a_queue(
+    transfers: impl Iterator<Item = (u64, VirtAddr, Option<VirtAddr>)> + Clone,
+    payload: u32,
+) -> Result<u32> {
+    let (mut messages, mut limit) = (0, 0);
+    for (len, remote, local) in transfers.clone() {
+        let places = QUEUE_ENTRIES - messages;
+        let (taken, bytes) = crate::fragment::count(len, remote, local, payload, places);
+        (messages, limit) = (messages + taken, limit + bytes);
+        if bytes < len || places == 0 {
+            let len = transfers.map(|(len, ..)| len).sum();
+            return Err(Error::MessageTooLong { len, limit });
+        }
     }
     Ok(messages)
 }

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::import::{RemoteInner, RemoteSegment};
 use crate::pending::Pending;
-use crate::posting::{Posted, ReadPlan};
+use crate::posting::{Posted, ReadPiece, ReadPlan};
 use crate::region::RegionSlice;
 use crate::staging::Chunk;
 use netvm_abi::control::Modes;
@@ -92,6 +92,17 @@ pub struct Read<'a, P> {
     aside: bool,
 }
 
+/// Checks a read of so many bytes. Nothing: there is none to read.
+pub(crate) fn command(remote: &RemoteInner, offset: u64, len: u64, ordered: bool) -> Result<Option<Command>> {
+    remote.check()?;
+    remote.check_transfer(offset, len, Modes::READ)?;
+    let mut command = remote.command(offset);
+    if ordered {
+        command.flags |= CommandFlags::ORDERED;
+    }
+    Ok((len > 0).then_some(command))
+}
+
 impl<'a, P> Read<'a, P> {
     pub(crate) const fn new(remote: &'a RemoteSegment, offset: u64, place: P) -> Self {
         Self {
@@ -119,16 +130,8 @@ impl<'a, P> Read<'a, P> {
         self
     }
 
-    /// Checks a read of so many bytes. Nothing: there is none to read.
     fn command(&self, len: u64) -> Result<Option<Command>> {
-        let remote = self.remote.inner();
-        remote.check()?;
-        remote.check_transfer(self.offset, len, Modes::READ)?;
-        let mut command = remote.command(self.offset);
-        if self.ordered {
-            command.flags |= CommandFlags::ORDERED;
-        }
-        Ok((len > 0).then_some(command))
+        command(self.remote.inner(), self.offset, len, self.ordered)
     }
 
     /// The node whose failures it reports beside its own.
@@ -186,10 +189,7 @@ impl Read<'_, RegionSlice> {
             return Err(Error::ForeignRegion);
         }
         let plan = ReadPlan {
-            command,
-            local: slice.address(),
-            region: slice.region(),
-            len: slice.len(),
+            pieces: &[ReadPiece::into_slice(command, slice)],
             part_of: None,
             staged: false,
             watched: self.fenced || begun,
@@ -244,10 +244,7 @@ impl RemoteSegment {
         remote.check()?;
         remote.check_transfer(offset, into.len(), Modes::READ)?;
         remote.port.post_read(&ReadPlan {
-            command: remote.command(offset),
-            local: into.address(),
-            region: into.region(),
-            len: into.len(),
+            pieces: &[ReadPiece::into_slice(remote.command(offset), into)],
             part_of: None,
             staged: false,
             watched: true,
@@ -276,10 +273,12 @@ fn read_staged(remote: &RemoteInner, mut command: Command, bytes: &mut [u8], asi
                 break;
             };
             let posted = port.post_read(&ReadPlan {
-                command,
-                local: VirtAddr(chunk.region.address().0.wrapping_add(chunk.offset)),
-                region: &chunk.region,
-                len: chunk.len,
+                pieces: &[ReadPiece {
+                    command,
+                    local: chunk.address(0),
+                    region: &chunk.region,
+                    len: chunk.len,
+                }],
                 part_of: call,
                 staged: true,
                 watched: true,

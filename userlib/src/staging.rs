@@ -4,10 +4,11 @@
 //! staged transfer is cut into no more messages than a zero-copy one. Bytes are copied while no lock
 //! is held, because touching the region may park.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::port::PortInner;
+use crate::posting::Posted;
 use crate::region::Region;
-use netvm_abi::{PAGE_SIZE, PageOffset};
+use netvm_abi::{PAGE_SIZE, PageOffset, VirtAddr};
 use std::collections::VecDeque;
 
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -113,8 +114,22 @@ pub(crate) struct Chunk<'a> {
 }
 
 impl Chunk<'_> {
-    pub(crate) fn posted(mut self, number: u64) {
-        self.then = State::Until(number);
+    /// The address of its byte `at`.
+    pub(crate) fn address(&self, at: u64) -> VirtAddr {
+        let start = self.region.address().0.wrapping_add(self.offset);
+        VirtAddr(start.wrapping_add(at))
+    }
+
+    /// It was given to writes, and this is what came of posting them.
+    pub(crate) fn given(mut self, posted: Result<Posted>) -> Result<Posted> {
+        self.then = match &posted {
+            Ok(posted) => State::Until(posted.number),
+            // Nothing was posted.
+            Err(Error::NoRoom { .. } | Error::MessageTooLong { .. }) => State::Free,
+            // Some of them may have been.
+            Err(_) => State::Until(self.port.poster().writes()),
+        };
+        posted
     }
 }
 
@@ -168,6 +183,11 @@ impl PortInner {
         })
     }
 
+    /// Most bytes of a chunk.
+    pub(crate) fn largest_chunk(&self) -> u64 {
+        self.staging.lock().largest()
+    }
+
     fn staging_region(&self) -> Result<Region> {
         let size = {
             let staging = self.staging.lock();
@@ -186,7 +206,7 @@ impl PortInner {
             staging.region.clone()
         };
         drop(made);
-        region.ok_or(crate::error::Error::PortClosed)
+        region.ok_or(Error::PortClosed)
     }
 }
 

@@ -4,15 +4,15 @@ use crate::error::{Error, Result};
 use crate::import::{RemoteInner, RemoteSegment};
 use crate::pending::Pending;
 use crate::port::PortInner;
-use crate::posting::{Payload, Posted, WritePlan};
+use crate::posting::{Payload, Posted, WritePiece, WritePlan};
 use crate::region::{Region, RegionSlice};
 use crate::room::Lack;
 use crate::short;
 use crate::staging::Chunk;
 use bitflags::bitflags;
 use netvm_abi::control::Modes;
-use netvm_abi::descriptor::{CommandFlags, FlagTag, INLINE_BYTES};
-use netvm_abi::{NotificationId, OpId, PageOffset, VirtAddr};
+use netvm_abi::descriptor::{Command, CommandFlags, FlagTag, INLINE_BYTES};
+use netvm_abi::{Epoch, NodeId, NotificationId, OpId, PageOffset, VirtAddr};
 
 /// Where a write takes its bytes from.
 #[derive(Clone, Debug)]
@@ -27,6 +27,17 @@ pub enum Source<'a> {
     /// Any bytes: copied before the call returns, and counted as
     /// [`staged_bytes`](crate::PortStats::staged_bytes) unless they fit a descriptor.
     Bytes(&'a [u8]),
+}
+
+impl Source<'_> {
+    /// How many bytes it has.
+    pub(crate) const fn len(&self) -> u64 {
+        match self {
+            Self::Slice(slice) => slice.len(),
+            Self::Part(slice) => slice.len(),
+            Self::Bytes(bytes) => bytes.len() as u64,
+        }
+    }
 }
 
 impl From<RegionSlice> for Source<'_> {
@@ -71,8 +82,8 @@ impl<'a> From<&'a Vec<u8>> for Source<'a> {
 
 /// How a write is to be done.
 #[derive(Clone, Copy, Debug)]
-struct How {
-    notification: NotificationId,
+pub(crate) struct How {
+    pub(crate) notification: NotificationId,
     manner: Manner,
     flags: CommandFlags,
 }
@@ -97,6 +108,61 @@ bitflags! {
 const _: () = assert!(size_of::<How>() == 8);
 
 impl How {
+    /// Plainly.
+    pub(crate) const PLAIN: Self = Self {
+        notification: NotificationId::NONE,
+        manner: Manner::empty(),
+        flags: CommandFlags::empty(),
+    };
+
+    #[inline(always)]
+    const fn with(mut self, manner: Manner) -> Self {
+        self.manner = self.manner.union(manner);
+        self
+    }
+
+    #[inline(always)]
+    const fn flagged(mut self, flags: CommandFlags) -> Self {
+        self.flags = self.flags.union(flags);
+        self
+    }
+
+    /// The call waits for its end.
+    #[inline(always)]
+    pub(crate) const fn fence(self) -> Self {
+        self.with(Manner::FENCED)
+    }
+
+    /// It signals a notification.
+    #[inline(always)]
+    pub(crate) const fn signal(mut self, id: NotificationId) -> Self {
+        self.notification = id;
+        self.with(Manner::NOTIFIED)
+    }
+
+    /// It acts after everything earlier.
+    #[inline(always)]
+    pub(crate) const fn in_order(self) -> Self {
+        self.flagged(CommandFlags::ORDERED)
+    }
+
+    /// It acts whatever has failed.
+    #[inline(always)]
+    pub(crate) const fn alone(self) -> Self {
+        self.flagged(CommandFlags::REGARDLESS)
+    }
+
+    /// It does not wait for room.
+    #[inline(always)]
+    pub(crate) const fn now(self) -> Self {
+        self.with(Manner::AT_ONCE)
+    }
+
+    /// It does not wait for room, and its caller gets a value that tells of its end.
+    pub(crate) const fn begun(self) -> Self {
+        self.now().with(Manner::BEGUN)
+    }
+
     /// Whether the short way to post can do it.
     #[inline(always)]
     const fn is_plain(self) -> bool {
@@ -104,12 +170,12 @@ impl How {
         manner.is_empty() || (!self.fenced() && self.notification.is_some())
     }
 
-    const fn notified(self) -> bool {
+    pub(crate) const fn notified(self) -> bool {
         self.manner.contains(Manner::NOTIFIED)
     }
 
     #[inline(always)]
-    const fn fenced(self) -> bool {
+    pub(crate) const fn fenced(self) -> bool {
         self.manner.contains(Manner::FENCED)
     }
 
@@ -117,13 +183,38 @@ impl How {
         self.manner.contains(Manner::ASIDE)
     }
 
-    const fn at_once(self) -> bool {
+    pub(crate) const fn at_once(self) -> bool {
         self.manner.contains(Manner::AT_ONCE)
     }
 
     /// Whether the call's own failure is for its caller.
     const fn watched(self) -> bool {
         self.manner.intersects(Manner::FENCED.union(Manner::BEGUN))
+    }
+
+    /// A descriptor of a message to this offset.
+    pub(crate) fn command(self, remote: &RemoteInner, offset: u64) -> Command {
+        Command {
+            flags: self.flags,
+            ..remote.command(offset)
+        }
+    }
+
+    /// A plan for these pieces of the call.
+    pub(crate) const fn plan<'a>(
+        self,
+        pieces: &'a [WritePiece<'a>],
+        notification: NotificationId,
+        part_of: Option<(OpId, Epoch)>,
+    ) -> WritePlan<'a> {
+        WritePlan {
+            pieces,
+            notification,
+            part_of,
+            watched: self.watched(),
+            aside: self.aside(),
+            at_once: self.at_once(),
+        }
     }
 }
 
@@ -145,11 +236,7 @@ impl<'a> Write<'a> {
             remote,
             offset,
             source,
-            how: How {
-                notification: NotificationId::NONE,
-                manner: Manner::empty(),
-                flags: CommandFlags::empty(),
-            },
+            how: How::PLAIN,
         }
     }
 
@@ -157,7 +244,7 @@ impl<'a> Write<'a> {
     /// node, so that their source memory may change. Says nothing about arrival.
     #[inline(always)]
     pub const fn fenced(mut self) -> Self {
-        self.how.manner = self.how.manner.union(Manner::FENCED);
+        self.how = self.how.fence();
         self
     }
 
@@ -165,8 +252,7 @@ impl<'a> Write<'a> {
     /// write from this port to that node, have landed.
     #[inline(always)]
     pub fn notify(mut self, id: impl Into<NotificationId>) -> Self {
-        self.how.notification = id.into();
-        self.how.manner = self.how.manner.union(Manner::NOTIFIED);
+        self.how = self.how.signal(id.into());
         self
     }
 
@@ -175,7 +261,7 @@ impl<'a> Write<'a> {
     /// ([`regardless`](Self::regardless)).
     #[inline(always)]
     pub const fn ordered(mut self) -> Self {
-        self.how.flags = self.how.flags.union(CommandFlags::ORDERED);
+        self.how = self.how.in_order();
         self
     }
 
@@ -185,14 +271,14 @@ impl<'a> Write<'a> {
     /// just gone.
     #[inline(always)]
     pub const fn regardless(mut self) -> Self {
-        self.how.flags = self.how.flags.union(CommandFlags::REGARDLESS);
+        self.how = self.how.alone();
         self
     }
 
     /// A write of the library's own: earlier failures are the program's to hear of, and stay where they are. Does not go
     /// with a fence.
     pub(crate) const fn aside(mut self) -> Self {
-        self.how.manner = self.how.manner.union(Manner::ASIDE);
+        self.how = self.how.with(Manner::ASIDE);
         self
     }
 
@@ -204,7 +290,7 @@ impl<'a> Write<'a> {
     /// As [`post`](Self::post), and [`Error::NoRoom`], [`Error::MessageTooLong`].
     #[inline(always)]
     pub fn try_post(mut self) -> Result<OpId> {
-        self.how.manner = self.how.manner.union(Manner::AT_ONCE);
+        self.how = self.how.now();
         self.post()
     }
 
@@ -215,10 +301,7 @@ impl<'a> Write<'a> {
     /// As [`try_post`](Self::try_post).
     pub fn begin(self) -> Result<Pending> {
         let remote = self.remote.inner();
-        let how = How {
-            manner: self.how.manner.union(Manner::AT_ONCE).union(Manner::BEGUN),
-            ..self.how
-        };
+        let how = self.how.begun();
         let posted = match self.source {
             Source::Bytes(bytes) => place_bytes(remote, self.offset, bytes, how)?,
             Source::Part(slice) => place_slice(remote, self.offset, slice, how)?,
@@ -326,26 +409,21 @@ fn place_slice(remote: &RemoteInner, offset: u64, slice: &RegionSlice, how: How)
 }
 
 fn post_one(remote: &RemoteInner, offset: u64, payload: Payload<'_>, len: u64, how: How) -> Result<Posted> {
-    let mut command = remote.command(offset);
-    command.flags = how.flags;
-    remote.port.post_write(&WritePlan {
-        command,
+    let piece = WritePiece {
+        command: how.command(remote, offset),
         payload,
         len,
-        notification: how.notification,
-        part_of: None,
         staged: false,
-        watched: how.watched(),
-        aside: how.aside(),
-        at_once: how.at_once(),
-    })
+    };
+    remote
+        .port
+        .post_write(&how.plan(&[piece], how.notification, None))
 }
 
 /// Posts bytes that the card cannot reach, through the port's own region, part by part.
 fn post_staged(remote: &RemoteInner, offset: u64, bytes: &[u8], how: How) -> Result<Posted> {
     let port = &remote.port;
-    let mut command = remote.command(offset);
-    command.flags = how.flags;
+    let mut command = how.command(remote, offset);
     let mut rest = bytes;
     let mut part_of = None;
     loop {
@@ -357,23 +435,19 @@ fn post_staged(remote: &RemoteInner, offset: u64, bytes: &[u8], how: How) -> Res
         };
         let (now, later) = rest.split_at(rest.len().min(chunk.len as usize));
         chunk.region.write_from(chunk.offset, now)?;
-        let local = VirtAddr(chunk.region.address().0.wrapping_add(chunk.offset));
-        let posted = port.post_write(&WritePlan {
+        let piece = WritePiece {
             command,
-            payload: Payload::Local(local, &chunk.region),
+            payload: Payload::Local(chunk.address(0), &chunk.region),
             len: now.len() as u64,
-            notification: if later.is_empty() {
-                how.notification
-            } else {
-                NotificationId::NONE
-            },
-            part_of,
             staged: true,
-            watched: how.watched(),
-            aside: how.aside(),
-            at_once: how.at_once(),
-        })?;
-        chunk.posted(posted.number);
+        };
+        let notification = if later.is_empty() {
+            how.notification
+        } else {
+            NotificationId::NONE
+        };
+        let posted = port.post_write(&how.plan(&[piece], notification, part_of));
+        let posted = chunk.given(posted)?;
         if later.is_empty() {
             return Ok(posted);
         }
@@ -384,7 +458,7 @@ fn post_staged(remote: &RemoteInner, offset: u64, bytes: &[u8], how: How) -> Res
 }
 
 /// A chunk for all of `len` bytes, without waiting for one.
-fn stage_now(port: &PortInner, len: u64, offset: PageOffset) -> Result<Chunk<'_>> {
+pub(crate) fn stage_now(port: &PortInner, len: u64, offset: PageOffset) -> Result<Chunk<'_>> {
     let chunk = port.try_stage(len, offset)?.map_err(|behind| {
         port.asks_for_room(Error::NoRoom {
             lacks: Lack::staging(behind),
@@ -398,19 +472,20 @@ fn stage_now(port: &PortInner, len: u64, offset: PageOffset) -> Result<Chunk<'_>
 }
 
 fn fence(remote: &RemoteInner, posted: Option<Posted>, how: How) -> Result<OpId> {
-    let Some(posted) = posted else {
-        return nothing(remote, how);
-    };
-    if how.fenced() {
-        remote.port.wait_writes(posted.number)?;
-        remote.port.finish(posted.op, Some(remote.node))?;
-    }
-    Ok(posted.op)
+    end(&remote.port, remote.node, posted, how)
 }
 
-fn nothing(remote: &RemoteInner, how: How) -> Result<OpId> {
+/// Waits for what was posted, if the call is to; nothing: there was nothing to post.
+pub(crate) fn end(port: &PortInner, node: NodeId, posted: Option<Posted>, how: How) -> Result<OpId> {
+    let Some(posted) = posted else {
+        if how.fenced() {
+            port.flush(false, true)?;
+        }
+        return Ok(OpId(0));
+    };
     if how.fenced() {
-        remote.port.flush(false, true)?;
+        port.wait_writes(posted.number)?;
+        port.finish(posted.op, Some(node))?;
     }
-    Ok(OpId(0))
+    Ok(posted.op)
 }

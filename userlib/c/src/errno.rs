@@ -33,7 +33,7 @@ pub(crate) fn of(error: &Error) -> c_int {
         Error::ModeRefused { .. } | Error::NotificationRefused { .. } => EACCES,
         Error::NotificationTaken { .. } | Error::ChannelTaken => EBUSY,
         Error::NothingPending { .. } => ENOMSG,
-        Error::ForeignRegion | Error::ForeignOperation => EXDEV,
+        Error::ForeignRegion | Error::ForeignOperation | Error::ForeignPiece { .. } => EXDEV,
         Error::NoSuchNode { .. } => EHOSTUNREACH,
         Error::ChannelClosed => EPIPE,
         Error::ChannelBroken { .. } => ECONNRESET,

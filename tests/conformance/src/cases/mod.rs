@@ -19,6 +19,7 @@ mod shared;
 mod sync;
 mod threads;
 mod under_way;
+mod vectors;
 
 use crate::env::Env;
 use crate::outcome::{Outcome, Trouble};
@@ -142,6 +143,10 @@ cases! {
     looped::slept, 2, Descriptors, "a program sleeps on a port's descriptor, and no call waits";
     under_way::awaited, 2, Nothing, "operations under way are awaited, and no call waits";
     under_way::retried_until_there_is_room, 2, Nothing, "what finds no room is tried again and again, and nothing else is asked for";
+    vectors::scattered, 2, Nothing, "several pieces are one write, from regions and bytes to two segments";
+    vectors::gathered, 2, Nothing, "several pieces are one read, into regions and bytes";
+    vectors::refused, 2, Nothing, "a piece that is refused, or for which there is no room, keeps all back";
+    vectors::failed, 2, Nothing, "a vector of which a piece fails has failed, once";
     notifications::event_counts, 2, Nothing, "signals are counted, none lost or doubled";
     notifications::queue, 2, Nothing, "the queue names what has pending signals, until acknowledged";
     notifications::handlers, 2, Nothing, "a handler runs once per signal, and may write";

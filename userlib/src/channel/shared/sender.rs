@@ -6,7 +6,7 @@ use crate::error::{Error, Failure, Result};
 use crate::failure::{Known, after};
 use crate::import::RemoteSegment;
 use crate::port::Port;
-use crate::posting::{Payload, Posted, WritePlan};
+use crate::posting::{Payload, Posted, WritePiece, WritePlan};
 use crate::timeout::Timeout;
 use netvm_abi::control::Modes;
 use netvm_abi::descriptor::{Command, CommandFlags};
@@ -185,26 +185,28 @@ impl SharedSender {
             ..remote.command(0)
         };
         let port = &remote.port;
-        let plan = |payload, staged| WritePlan {
-            command,
-            payload,
-            len,
-            notification: NotificationId::NONE,
-            part_of: None,
-            staged,
-            watched,
-            aside: false,
-            at_once: false,
+        let post = |payload, staged| {
+            port.post_write(&WritePlan {
+                pieces: &[WritePiece {
+                    command,
+                    payload,
+                    len,
+                    staged,
+                }],
+                notification: NotificationId::NONE,
+                part_of: None,
+                watched,
+                aside: false,
+                at_once: false,
+            })
         };
         if len <= port.inline_limit {
-            return port.post_write(&plan(Payload::Inline(message), false));
+            return post(Payload::Inline(message), false);
         }
         let chunk = port.stage(len, command.remote.page_offset())?;
         chunk.region.write_from(chunk.offset, message)?;
-        let local = VirtAddr(chunk.region.address().0.wrapping_add(chunk.offset));
-        let posted = port.post_write(&plan(Payload::Local(local, &chunk.region), true))?;
-        chunk.posted(posted.number);
-        Ok(posted)
+        let posted = post(Payload::Local(chunk.address(0), &chunk.region), true);
+        chunk.given(posted)
     }
 }
 
