@@ -44,6 +44,8 @@ pub mod access;
 
 pub mod transfer;
 
+pub mod vector;
+
 pub mod complete;
 
 pub mod pending;

@@ -21,26 +21,12 @@ pub const NETVM_REGARDLESS: u32 = 4;
 /// Do not wait for room: -EAGAIN if there is none.
 pub const NETVM_NOWAIT: u32 = 8;
 
-const WRITE_FLAGS: u32 = NETVM_FENCED | NETVM_ORDERED | NETVM_REGARDLESS | NETVM_NOWAIT;
-const READ_FLAGS: u32 = NETVM_FENCED | NETVM_ORDERED | NETVM_NOWAIT;
-const BEGIN_FLAGS: u32 = NETVM_ORDERED | NETVM_REGARDLESS;
-
-/// A part of a transfer: a range of a region, or bytes of the program.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct netvm_part {
-    /// A region of the same port; NULL: bytes of the program.
-    pub region: *mut netvm_region,
-    /// Where the part begins in the region.
-    pub offset: u64,
-    /// Bytes of the program, where there is no region.
-    pub data: *mut c_void,
-    /// How many bytes.
-    pub len: usize,
-}
+pub(crate) const WRITE_FLAGS: u32 = NETVM_FENCED | NETVM_ORDERED | NETVM_REGARDLESS | NETVM_NOWAIT;
+pub(crate) const READ_FLAGS: u32 = NETVM_FENCED | NETVM_ORDERED | NETVM_NOWAIT;
+pub(crate) const BEGIN_FLAGS: u32 = NETVM_ORDERED | NETVM_REGARDLESS;
 
 /// Flags of which all are known, and which do not say that a call is to wait and not to wait.
-fn how(given: u32, known: u32) -> Result<u32> {
+pub(crate) fn how(given: u32, known: u32) -> Result<u32> {
     let both = NETVM_FENCED | NETVM_NOWAIT;
     if given & both == both {
         return Err(Fault::argument(
@@ -160,87 +146,6 @@ pub unsafe extern "C" fn netvm_notify(
     })
 }
 
-/// The parts of a call.
-///
-/// # Safety
-/// `parts` is NULL or has `count` parts.
-unsafe fn parts<'a>(parts: *const netvm_part, count: usize) -> Result<&'a [netvm_part]> {
-    if count > 0 && parts.is_null() {
-        return Err(Fault::Null("parts"));
-    }
-    if count > isize::MAX as usize / size_of::<netvm_part>() || !parts.is_aligned() {
-        return Err(Fault::argument(libc::EINVAL, "that is no vector of parts"));
-    }
-    if count == 0 {
-        return Ok(&[]);
-    }
-    // SAFETY: the caller's.
-    Ok(unsafe { std::slice::from_raw_parts(parts, count) })
-}
-
-/// The offset behind a part.
-fn behind(offset: u64, len: usize) -> Result<u64> {
-    offset.checked_add(len as u64).ok_or(Fault::argument(
-        libc::ERANGE,
-        "the parts are longer than any memory",
-    ))
-}
-
-/// Writes parts one behind the other to `offset` on. The notification comes with the last one. `posted` gets how many parts were posted,
-/// also if the call fails; it may be NULL, as may `op`, which gets the number of the last one.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn netvm_write_vector(
-    remote: *mut netvm_remote,
-    offset: u64,
-    vector: *const netvm_part,
-    count: usize,
-    flags: u32,
-    notification: u32,
-    posted: *mut usize,
-    op: *mut u32,
-) -> c_int {
-    let mut done = 0;
-    let result = call(|| {
-        let flags = how(flags, WRITE_FLAGS)?;
-        // SAFETY: the header asks for such arguments, here and below.
-        let all = unsafe { parts(vector, count) }?;
-        let remote = handle::get(remote)?;
-        let nothing = [netvm_part {
-            region: std::ptr::null_mut(),
-            offset: 0,
-            data: std::ptr::null_mut(),
-            len: 0,
-        }];
-        let all = if all.is_empty() { nothing.as_slice() } else { all };
-        let mut at = offset;
-        let mut last = OpId(0);
-        for (index, part) in all.iter().enumerate() {
-            let is_last = index + 1 == all.len();
-            let (flags, signal) = if is_last {
-                (flags, notification)
-            } else {
-                (flags & !NETVM_FENCED, 0)
-            };
-            last = if part.region.is_null() {
-                // SAFETY: as above.
-                let from = unsafe { bytes(part.data, part.len, "data") }?;
-                post(remote.write(at, from), flags, signal)?
-            } else {
-                let slice = handle::get(part.region)?.part(part.offset, part.len)?;
-                post(remote.write(at, &slice), flags, signal)?
-            };
-            at = behind(at, part.len)?;
-            done += usize::from(index < count);
-        }
-        // SAFETY: as above.
-        unsafe { set(op, last.0) };
-        Ok(())
-    });
-    // SAFETY: the header asks for such a place.
-    unsafe { set(posted, done) };
-    result
-}
-
 /// Reads `len` bytes from `offset` on into memory of the program, and waits for them. After an error they are undefined. The only flag is
 /// NETVM_ORDERED.
 #[unsafe(no_mangle)]
@@ -286,62 +191,6 @@ pub unsafe extern "C" fn netvm_read_region(
         unsafe { set(op, posted.0) };
         Ok(())
     })
-}
-
-/// Reads from `offset` on into parts, one after the other. A part of the program is waited for; a region's is not, but with NETVM_FENCED.
-/// NETVM_NOWAIT goes with regions alone. `posted` and `op` as for netvm_write_vector().
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn netvm_read_vector(
-    remote: *mut netvm_remote,
-    offset: u64,
-    vector: *const netvm_part,
-    count: usize,
-    flags: u32,
-    posted: *mut usize,
-    op: *mut u32,
-) -> c_int {
-    let mut done = 0;
-    let result = call(|| {
-        let flags = how(flags, READ_FLAGS)?;
-        // SAFETY: the header asks for such arguments, here and below.
-        let all = unsafe { parts(vector, count) }?;
-        if flags & NETVM_NOWAIT != 0 && all.iter().any(|part| part.region.is_null()) {
-            return Err(Fault::argument(
-                libc::EINVAL,
-                "a read into memory that is no region waits: NETVM_NOWAIT does not go with it",
-            ));
-        }
-        let remote = handle::get(remote)?;
-        let (mut at, mut last) = (offset, OpId(0));
-        for (index, part) in all.iter().enumerate() {
-            if part.region.is_null() {
-                // SAFETY: as above.
-                let into = unsafe { bytes_mut(part.data, part.len, "data") }?;
-                let read = remote.read(at, into);
-                let read = if flags & NETVM_ORDERED == 0 {
-                    read
-                } else {
-                    read.ordered()
-                };
-                read.call()?;
-            } else {
-                let slice = handle::get(part.region)?.part(part.offset, part.len)?;
-                // The fence of the last region's part is that of all before it.
-                let more = all.get(index + 1..).unwrap_or_default();
-                let is_last = more.iter().all(|part| part.region.is_null());
-                let flags = if is_last { flags } else { flags & !NETVM_FENCED };
-                last = post_read(remote.read(at, &slice), flags)?;
-            }
-            at = behind(at, part.len)?;
-            done += 1;
-        }
-        // SAFETY: as above.
-        unsafe { set(op, last.0) };
-        Ok(())
-    });
-    // SAFETY: the header asks for such a place.
-    unsafe { set(posted, done) };
-    result
 }
 
 /// Begins a write of bytes of the program, which are copied before the call returns, and never waits: -EAGAIN if there is no room. The

@@ -179,10 +179,10 @@ static void transfers(void)
     netvm_port *other;
     netvm_pending *pending = NULL;
     struct netvm_access access;
-    struct netvm_part part;
+    struct netvm_piece pieces[2];
     struct netvm_failure failure;
     char bytes[16] = {0};
-    size_t posted = 5;
+    uint32_t op = 5;
     uint16_t own;
 
     OK(netvm_port_id(port, &own));
@@ -210,21 +210,42 @@ static void transfers(void)
     ANSWERS(-EINVAL, netvm_begin_write(remote, 0, bytes, 5, 0, 0, NULL, NULL));
     ANSWERS(-ERANGE, netvm_write_region(remote, 0, region, 4096, 1, 0, 0, NULL));
     ANSWERS(-ERANGE, netvm_write_region(remote, 0, region, UINT64_MAX, 2, 0, 0, NULL));
-    ANSWERS(-EINVAL, netvm_write_vector(remote, 0, NULL, 3, 0, 0, &posted, NULL));
-    CHECK(posted == 0);
-    ANSWERS(-EINVAL, netvm_write_vector(remote, 0, &part, SIZE_MAX, 0, 0, NULL, NULL));
-    memset(&part, 0, sizeof part);
-    part.len = 3;
-    ANSWERS(-EINVAL, netvm_write_vector(remote, 0, &part, 1, 0, 0, NULL, NULL));
-    OK(netvm_write_vector(remote, 0, NULL, 0, 0, 3, &posted, NULL));
-    CHECK(posted == 0);
+    ANSWERS(-EINVAL, netvm_write_vector(port, NULL, 3, 0, 0, NULL));
+    memset(pieces, 0, sizeof pieces);
+    ANSWERS(-EINVAL, netvm_write_vector(port, pieces, SIZE_MAX, 0, 0, NULL));
+    ANSWERS(-EINVAL, netvm_write_vector(port, pieces, 1, 0, 0, NULL));
+    pieces[0].remote = pieces[1].remote = remote;
+    pieces[1].len = 3;
+    ANSWERS(-EINVAL, netvm_write_vector(port, pieces, 2, 0, 0, NULL));
+    pieces[1].data = bytes;
+    pieces[1].remote_offset = 4094;
+    ANSWERS(-ERANGE, netvm_write_vector(port, pieces, 2, 0, 3, NULL));
+    ANSWERS(-EINVAL, netvm_write_vector(port, pieces, 2, NETVM_NOWAIT | NETVM_FENCED, 0, NULL));
+    ANSWERS(-EINVAL, netvm_write_vector(port, NULL, 0, 0, 3, NULL));
+    ANSWERS(-EINVAL, netvm_begin_write_vector(port, pieces, 2, 0, 0, NULL, NULL));
+    ANSWERS(-EINVAL, netvm_begin_read_vector(port, pieces, 2, 0, NULL, &pending));
+    OK(netvm_write_vector(port, NULL, 0, 0, 0, &op));
+    CHECK(op == 0);
+    /* Nothing but a notification. */
+    OK(netvm_write_vector(port, pieces, 1, 0, 3, &op));
+    CHECK(op != 0);
     OK(netvm_notification_wait(port, 3, LONG_TIME, NULL));
     OK(netvm_notification_ack(port, 3));
-    ANSWERS(-EINVAL, netvm_read_vector(remote, 0, &part, 1, NETVM_NOWAIT, NULL, NULL));
+    ANSWERS(-EINVAL, netvm_read_vector(port, pieces, 2, NETVM_NOWAIT, NULL));
+    ANSWERS(-EACCES, netvm_read_vector(port, pieces + 1, 1, 0, NULL));
+    pieces[0].len = 3;
+    pieces[0].data = bytes + 2;
+    ANSWERS(-EINVAL, netvm_read_vector(port, pieces, 2, 0, NULL));
+    pieces[0].region = region;
+    ANSWERS(-EINVAL, netvm_read_vector(port, pieces, 2, 0, NULL));
 
     OK(netvm_port_open(node, NULL, &other));
     OK(netvm_region_alloc(other, 4096, &foreign));
     ANSWERS(-EXDEV, netvm_write_region(remote, 0, foreign, 0, 100, 0, 0, NULL));
+    pieces[0].region = foreign;
+    ANSWERS(-EXDEV, netvm_write_vector(port, pieces, 1, 0, 0, NULL));
+    pieces[0].region = NULL;
+    ANSWERS(-EXDEV, netvm_write_vector(other, pieces, 1, 0, 0, NULL));
     OK(netvm_region_close(foreign));
     OK(netvm_port_close(other));
 

@@ -45,8 +45,10 @@ static void server(struct line line)
     }
     for (i = 4096; i < 3 * 4096 + 100; i++)
         CHECK(data[i] == (unsigned char)(i * 7));
-    /* The vector: four bytes of the program, then four of a region. */
+    /* The vectors: four bytes of the program, and four of a region, to two places; then what overlaps, in order. */
     CHECK(memcmp(data + 20000, "abcdwxyz", 8) == 0);
+    CHECK(memcmp(data + 30000, "wxyz", 4) == 0);
+    CHECK(memcmp(data + 30100, "abwxyz", 6) == 0);
     ANSWERS(-EAGAIN, netvm_notification_next(port, 0, &number));
     ANSWERS(-ETIMEDOUT, netvm_notification_wait(port, 6, 1000000, NULL));
     say(line);
@@ -59,12 +61,12 @@ static void server(struct line line)
 
 static void writes(netvm_port *port, netvm_remote *inbox, netvm_region *region, uint16_t peer)
 {
-    struct netvm_part parts[2];
+    struct netvm_piece pieces[3];
     char abcd[4] = {'a', 'b', 'c', 'd'};
     unsigned char *data;
     void *at;
     uint32_t op = 0, i;
-    size_t posted = 9;
+    netvm_pending *pending;
 
     OK(netvm_region_data(region, &at));
     data = (unsigned char *)at;
@@ -73,14 +75,25 @@ static void writes(netvm_port *port, netvm_remote *inbox, netvm_region *region, 
     OK(netvm_write_region(inbox, 4096, region, 4096, 2 * 4096 + 100, NETVM_FENCED, 0, &op));
     CHECK(op != 0);
     memcpy(data + 8, "wxyz", 4);
-    memset(parts, 0, sizeof parts);
-    parts[0].data = abcd;
-    parts[0].len = 4;
-    parts[1].region = region;
-    parts[1].offset = 8;
-    parts[1].len = 4;
-    OK(netvm_write_vector(inbox, 20000, parts, 2, NETVM_ORDERED, 0, &posted, &op));
-    CHECK(posted == 2);
+    memset(pieces, 0, sizeof pieces);
+    for (i = 0; i < 3; i++) {
+        pieces[i].remote = inbox;
+        pieces[i].len = 4;
+    }
+    pieces[0].remote_offset = 20000;
+    pieces[0].data = abcd;
+    pieces[1].remote_offset = 20004;
+    pieces[1].region = region;
+    pieces[1].region_offset = 8;
+    pieces[2] = pieces[1];
+    pieces[2].remote_offset = 30000;
+    OK(netvm_write_vector(port, pieces, 3, 0, 0, &op));
+    CHECK(op != 0);
+    pieces[0].remote_offset = 30100;
+    pieces[1].remote_offset = 30102;
+    OK(netvm_begin_write_vector(port, pieces, 2, NETVM_ORDERED, 0, NULL, &pending));
+    OK(netvm_pending_wait(pending, LONG_TIME));
+    OK(netvm_pending_close(pending));
     OK(netvm_flush_writes(port));
     OK(netvm_write(inbox, 0, "hello", 5, 0, 5, NULL));
     for (i = 0; i < 10; i++)
@@ -91,26 +104,40 @@ static void writes(netvm_port *port, netvm_remote *inbox, netvm_region *region, 
 
 static void reads(netvm_port *port, netvm_remote *inbox, netvm_region *region)
 {
-    struct netvm_part parts[2];
+    struct netvm_piece pieces[2];
     char text[9] = {0}, other[5] = {0};
     uint32_t op;
-    size_t posted;
+    netvm_pending *pending;
 
     OK(netvm_read(inbox, 20000, text, 8, NETVM_ORDERED));
     CHECK(strcmp(text, "abcdwxyz") == 0);
     OK(netvm_read_region(inbox, 20000, region, 0, 8, NETVM_FENCED, &op));
     OK(netvm_region_read(region, 0, text, 8));
     CHECK(strcmp(text, "abcdwxyz") == 0);
-    memset(parts, 0, sizeof parts);
-    parts[0].region = region;
-    parts[0].offset = 100;
-    parts[0].len = 4;
-    parts[1].data = other;
-    parts[1].len = 4;
-    OK(netvm_read_vector(inbox, 20000, parts, 2, NETVM_FENCED, &posted, &op));
-    CHECK(posted == 2 && strcmp(other, "wxyz") == 0);
-    OK(netvm_region_read(region, 100, text, 4));
+    memset(pieces, 0, sizeof pieces);
+    pieces[0].remote = pieces[1].remote = inbox;
+    pieces[0].remote_offset = 20002;
+    pieces[0].data = text;
+    pieces[0].len = 8;
+    pieces[1].remote_offset = 20000;
+    pieces[1].data = other;
+    pieces[1].len = 4;
+    op = 1;
+    OK(netvm_read_vector(port, pieces, 2, NETVM_ORDERED, &op));
+    CHECK(op == 0 && memcmp(text, "cdwxyz", 6) == 0 && strcmp(other, "abcd") == 0);
+    pieces[0].region = pieces[1].region = region;
+    pieces[0].region_offset = 100;
+    pieces[1].region_offset = 108;
+    OK(netvm_read_vector(port, pieces, 2, NETVM_FENCED, &op));
+    CHECK(op != 0);
+    OK(netvm_region_read(region, 108, text, 4));
     CHECK(memcmp(text, "abcd", 4) == 0);
+    pieces[0].remote_offset = 20000;
+    OK(netvm_begin_read_vector(port, pieces, 2, 0, NULL, &pending));
+    OK(netvm_pending_wait(pending, LONG_TIME));
+    OK(netvm_pending_close(pending));
+    OK(netvm_region_read(region, 100, text, 8));
+    CHECK(memcmp(text, "abcdwxyz", 8) == 0);
     OK(netvm_read_region(inbox, 0, region, 200, 5, NETVM_NOWAIT, NULL));
     OK(netvm_flush_reads(port));
     OK(netvm_region_read(region, 200, text, 5));

@@ -370,17 +370,21 @@ typedef struct netvm_remote_info {
   uint16_t port;
 } netvm_remote_info;
 
-// A part of a transfer: a range of a region, or bytes of the program.
-typedef struct netvm_part {
-  // A region of the same port; NULL: bytes of the program.
+// A piece of a vector: remote memory, and the local memory that goes there or comes from there.
+typedef struct netvm_piece {
+  // An import of the port. All pieces of a vector go to one node.
+  struct netvm_remote *remote;
+  // Where the piece begins in it.
+  uint64_t remote_offset;
+  // A region of the port; NULL: bytes of the program.
   struct netvm_region *region;
-  // Where the part begins in the region.
-  uint64_t offset;
+  // Where the piece begins in the region.
+  uint64_t region_offset;
   // Bytes of the program, where there is no region.
   void *data;
   // How many bytes.
   size_t len;
-} netvm_part;
+} netvm_piece;
 
 // An operation has ended.
 typedef struct netvm_completion {
@@ -661,17 +665,6 @@ int netvm_write_region(struct netvm_remote *remote,
 // Signals a notification and writes nothing.
 int netvm_notify(struct netvm_remote *remote, uint32_t notification, uint32_t flags, uint32_t *op);
 
-// Writes parts one behind the other to `offset` on. The notification comes with the last one. `posted` gets how many parts were posted,
-// also if the call fails; it may be NULL, as may `op`, which gets the number of the last one.
-int netvm_write_vector(struct netvm_remote *remote,
-                       uint64_t offset,
-                       const struct netvm_part *vector,
-                       size_t count,
-                       uint32_t flags,
-                       uint32_t notification,
-                       size_t *posted,
-                       uint32_t *op);
-
 // Reads `len` bytes from `offset` on into memory of the program, and waits for them. After an error they are undefined. The only flag is
 // NETVM_ORDERED.
 int netvm_read(struct netvm_remote *remote,
@@ -687,16 +680,6 @@ int netvm_read_region(struct netvm_remote *remote,
                       uint64_t region_offset,
                       size_t len,
                       uint32_t flags,
-                      uint32_t *op);
-
-// Reads from `offset` on into parts, one after the other. A part of the program is waited for; a region's is not, but with NETVM_FENCED.
-// NETVM_NOWAIT goes with regions alone. `posted` and `op` as for netvm_write_vector().
-int netvm_read_vector(struct netvm_remote *remote,
-                      uint64_t offset,
-                      const struct netvm_part *vector,
-                      size_t count,
-                      uint32_t flags,
-                      size_t *posted,
                       uint32_t *op);
 
 // Begins a write of bytes of the program, which are copied before the call returns, and never waits: -EAGAIN if there is no room. The
@@ -728,6 +711,45 @@ int netvm_begin_read_region(struct netvm_remote *remote,
                             struct netvm_region *region,
                             uint64_t region_offset,
                             size_t len,
+                            uint32_t flags,
+                            void *context,
+                            struct netvm_pending **pending);
+
+// Writes `count` pieces as one operation: with one number, one end, one failure. Bytes of the program are copied before the call returns;
+// regions must not change before the write is done at this node. Every piece is checked before any is posted: one that is refused, or
+// with NETVM_NOWAIT a lack of room, keeps all back. With NETVM_ORDERED the pieces land one after the other. `notification`: what to signal
+// at the port of the last piece when all of them, and all that was written before, have landed; 0 for nothing. `op` may be NULL.
+int netvm_write_vector(struct netvm_port *port,
+                       const struct netvm_piece *pieces,
+                       size_t count,
+                       uint32_t flags,
+                       uint32_t notification,
+                       uint32_t *op);
+
+// Reads `count` pieces as one operation. Into regions, it does not wait: the bytes are there when NETVM_FENCED or netvm_flush_reads() says
+// so. Into memory of the program, which must not overlap (-EINVAL), it waits for them, and its only flag is NETVM_ORDERED. The pieces of a
+// vector are all of one kind (-EINVAL). `op` may be NULL; it gets 0 where the call has waited.
+int netvm_read_vector(struct netvm_port *port,
+                      const struct netvm_piece *pieces,
+                      size_t count,
+                      uint32_t flags,
+                      uint32_t *op);
+
+// Begins what netvm_write_vector() does, and never waits: -EAGAIN if there is no room for all of it, -EMSGSIZE if there never is. The pending
+// operation ends when the write of all pieces is done at this node.
+int netvm_begin_write_vector(struct netvm_port *port,
+                             const struct netvm_piece *pieces,
+                             size_t count,
+                             uint32_t flags,
+                             uint32_t notification,
+                             void *context,
+                             struct netvm_pending **pending);
+
+// Begins a read of pieces into regions, and never waits, as netvm_begin_write_vector(). The pending operation ends when the bytes of all pieces
+// are there. The only flag is NETVM_ORDERED.
+int netvm_begin_read_vector(struct netvm_port *port,
+                            const struct netvm_piece *pieces,
+                            size_t count,
                             uint32_t flags,
                             void *context,
                             struct netvm_pending **pending);
