@@ -152,6 +152,20 @@ pub trait PortBackend: Send + Sync {
     /// As [`alloc`](Self::alloc); [`Status::OutOfRange`] when it overlaps another segment.
     unsafe fn adopt(&self, start: NonNull<u8>, len: u64) -> Result<Arc<dyn Memory>, Refusal>;
 
+    /// Registers all memory of the process, as far as it can have any, as the port's only segment. [`Memory::address`] is where it begins.
+    /// Back ends that cannot say so with [`Refusal::Unsupported`].
+    ///
+    /// # Safety
+    /// As [`adopt`](Self::adopt), of every range that is named as a local operand.
+    ///
+    /// # Errors
+    /// As [`adopt`](Self::adopt).
+    unsafe fn adopt_all(&self) -> Result<Arc<dyn Memory>, Refusal> {
+        Err(Refusal::Unsupported(
+            "only the software card can take all memory of a process at once: adopt the ranges that transfers use",
+        ))
+    }
+
     /// Gives a name to a range of a segment. Costs the same for every size: pages are mapped when
     /// they are used.
     ///

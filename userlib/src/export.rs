@@ -1,6 +1,6 @@
 //! Giving names and rights to memory (thesis 4.1).
 
-use crate::backend::{Admission, ExportSpec};
+use crate::backend::{Admission, ExportSpec, Refusal};
 use crate::error::{Error, Result};
 use crate::notify::GivenAway;
 use crate::port::PortInner;
@@ -188,6 +188,14 @@ pub(crate) fn export_queue(
     let wire_name = Name::new(name).map_err(|_| Error::Name { name: name.into() })?;
     if !region.belongs_to(&port.identity) {
         return Err(Error::ForeignRegion);
+    }
+    if region.is_everything() {
+        return Err(Error::Export {
+            name: name.into(),
+            reason: Refusal::Unsupported(
+                "all memory of the process is for local operands: export what another port allocates or adopts",
+            ),
+        });
     }
     let (offset, len) = resolve(range, region.len())?;
     if len == 0 {

@@ -4,7 +4,7 @@
 //! | to | see |
 //! |---|---|
 //! | open an endpoint on a node | [`Port::open`] |
-//! | have memory that the card can reach | [`Port::alloc`], [`Region`] |
+//! | have memory that the card can reach | [`Port::alloc`], [`Port::adopt`], [`Port::adopt_all`], [`Region`] |
 //! | let others use it | [`Port::export`], [`Access`], [`Export`] |
 //! | use theirs | [`Port::import`], [`RemoteSegment`] |
 //! | change their words atomically | [`RemoteSegment::word64`], [`RemoteSegment::atomic`] |
@@ -39,6 +39,7 @@ mod collected;
 #[cfg(target_os = "linux")]
 pub mod device;
 mod error;
+mod everything;
 mod export;
 mod failure;
 mod fence;

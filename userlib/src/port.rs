@@ -158,6 +158,8 @@ pub(crate) struct PortInner {
     pub(crate) poster: Mutex<Poster>,
     pub(crate) fences: Mutex<Fences>,
     pub(crate) staging: Mutex<Staging>,
+    /// The region of all memory, if the port has adopted that.
+    pub(crate) everything: Mutex<Option<Region>>,
     pub(crate) inbox: Inbox,
     pub(crate) exports: Mutex<RangeMap<(), Weak<crate::export::ExportInner>>>,
     pub(crate) imports: Mutex<RangeMap<(NodeId, PortId), Weak<crate::import::RemoteInner>>>,
@@ -213,6 +215,7 @@ impl PortInner {
         if len == 0 {
             return Err(Error::Empty { what: "a region" });
         }
+        self.may_have_more("allocate a region")?;
         let whole = len
             .checked_next_multiple_of(u64::from(PAGE_SIZE))
             .ok_or(Error::Refused {
@@ -257,6 +260,7 @@ impl Port {
             poster: Mutex::new(Poster::new(geometry.nodes, port.generation(), counts_from)),
             fences: Mutex::new(Fences::starting_at(counts_from)),
             staging: Mutex::new(Staging::new(config.staging_bytes)),
+            everything: Mutex::default(),
             inbox: Inbox::new(geometry.notification_queue),
             exports: Mutex::default(),
             imports: Mutex::default(),
@@ -342,6 +346,7 @@ impl Port {
         if len == 0 {
             return Err(Error::Empty { what: "a region" });
         }
+        self.inner.may_have_more("register this memory")?;
         // SAFETY: the caller's promise is the one that the back end asks for.
         let memory = unsafe { self.inner.backend.adopt(start, len) }.map_err(|reason| Error::Refused {
             what: "register this memory",
@@ -568,10 +573,11 @@ impl Drop for LetGo<'_> {
         // may park when they are dropped, so outside of every lock.
         let held = self.0.poster().clear();
         let staged = self.0.staging.lock().take();
+        let everything = self.0.everything.lock().take();
         // They hold the port, and the port holds them.
         let seats = self.0.seats.lock().take();
         self.0.close_inbox();
-        drop((held, staged, seats));
+        drop((held, staged, everything, seats));
     }
 }
 

@@ -36,6 +36,8 @@ struct RegionInner {
     len: u64,
     /// The port that it is registered with: the same pointer for all its regions.
     port: Arc<()>,
+    /// It is all memory of the process.
+    is_everything: bool,
 }
 
 // SAFETY: the pointer is the only part that is not `Send + Sync` by itself. It is followed only
@@ -88,6 +90,15 @@ pub(crate) fn resolve(range: &impl RangeBounds<u64>, size: u64) -> Result<(u64, 
 
 impl Region {
     pub(crate) fn new(memory: Arc<dyn Memory>, len: u64, port: Arc<()>) -> Self {
+        Self::make(memory, len, port, false)
+    }
+
+    /// All memory of the process.
+    pub(crate) fn of_everything(memory: Arc<dyn Memory>, len: u64, port: Arc<()>) -> Self {
+        Self::make(memory, len, port, true)
+    }
+
+    fn make(memory: Arc<dyn Memory>, len: u64, port: Arc<()>, is_everything: bool) -> Self {
         let (mapped, owner) = match memory.view() {
             View::Mapped { start, owner } => (Some(start), Some(owner)),
             View::Indirect => (None, None),
@@ -100,6 +111,7 @@ impl Region {
                 mapped,
                 _owner: owner,
                 port,
+                is_everything,
             }),
         }
     }
@@ -122,6 +134,11 @@ impl Region {
     #[inline]
     pub fn address(&self) -> VirtAddr {
         self.inner.start
+    }
+
+    /// Whether it is all memory of the process, which others may not have.
+    pub(crate) fn is_everything(&self) -> bool {
+        self.inner.is_everything
     }
 
     pub(crate) fn segment(&self) -> SegmentId {

@@ -188,6 +188,23 @@ impl PortInner {
         self.staging.lock().largest()
     }
 
+    /// How many bytes it has, or will have.
+    pub(crate) fn staging_size(&self) -> u64 {
+        self.staging.lock().size
+    }
+
+    /// Gives it its region, before it has made one.
+    pub(crate) fn give_staging(&self, region: Region) {
+        let mut made = Some(region);
+        let mut staging = self.staging.lock();
+        if staging.region.is_none() {
+            staging.region = made.take();
+        }
+        drop(staging);
+        // Regions may park when they are dropped: after the lock.
+        drop(made);
+    }
+
     fn staging_region(&self) -> Result<Region> {
         let size = {
             let staging = self.staging.lock();

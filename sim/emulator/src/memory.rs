@@ -9,6 +9,7 @@ use netvm::backend::Refusal;
 use netvm_abi::{PortId, Status, VirtAddr, Vpn};
 use netvm_host::Host;
 use netvm_host::platform::{Access, CopyEnd, CopyJob, Direction, PageGone, Resident};
+use netvm_host::ports::OpenPort;
 use netvm_host_platform::{System, paging};
 use netvm_process::{Area, HostSide, worker};
 use netvm_soft::memory::Heap;
@@ -25,11 +26,11 @@ pub(crate) struct EmulatedMemory {
 }
 
 impl netvm_process::Memory<EmulatedCard> for EmulatedMemory {
-    fn alloc(&self, _: &HostSide<EmulatedCard>, port: PortId, len: u64) -> Result<Area, Refusal> {
+    fn alloc(&self, _: &HostSide<EmulatedCard>, port: OpenPort, len: u64) -> Result<Area, Refusal> {
         let pages = len / PAGE_SIZE as u64;
         let (region, start) = self.pager.add_region(pages).map_err(|error| refusal(&error))?;
         let address = VirtAddr(start.expose_provenance() as u64);
-        self.places.add(region, port, address, pages);
+        self.places.add(region, port.port, address, pages);
         let owner = Arc::new(RegionOwner {
             pager: Arc::clone(&self.pager),
             region,
@@ -54,7 +55,8 @@ impl netvm_process::Memory<EmulatedCard> for EmulatedMemory {
         Err(Refusal::Unsupported(text))
     }
 
-    fn serve(&self, host: &HostSide<EmulatedCard>, port: PortId, closed: &AtomicBool) {
+    fn serve(&self, host: &HostSide<EmulatedCard>, port: OpenPort, closed: &AtomicBool) {
+        let port = port.port;
         let memory = PortMemory {
             host,
             memory: self,

@@ -85,8 +85,31 @@ pub unsafe extern "C" fn netvm_region_adopt(
     })
 }
 
+/// Makes a region of all memory that the process has now and later. An offset in it is an address. It is for local operands alone: what is
+/// written from, and read into. It is the port's first and only region (-EOPNOTSUPP otherwise, and for all others afterwards); exports of
+/// it are refused. Memory that a transfer uses must not be freed before that has ended, nor before the port is closed if it was a read that
+/// has failed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netvm_region_adopt_all(
+    port: *mut netvm_port,
+    region: *mut *mut netvm_region,
+) -> c_int {
+    call(|| {
+        let place = out(region, "region")?;
+        // SAFETY: the header asks for memory that stays as long as it is used.
+        let adopted = unsafe { handle::get(port)?.adopt_all() }?;
+        let made = handle::make(Memory {
+            region: adopted,
+            adopted: None,
+        })?;
+        // SAFETY: the header asks for such a place.
+        unsafe { place.set(made) };
+        Ok(())
+    })
+}
+
 /// Where the program sees the region: the address of its first byte, valid until the region is closed. Remote nodes may change
-/// what is there at any time. -EOPNOTSUPP where the process does not see it.
+/// what is there at any time. -EOPNOTSUPP where the process does not see it, and of a region of all memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netvm_region_data(region: *mut netvm_region, data: *mut *mut c_void) -> c_int {
     call(|| {

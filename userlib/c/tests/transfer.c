@@ -144,6 +144,42 @@ static void reads(netvm_port *port, netvm_remote *inbox, netvm_region *region)
     CHECK(memcmp(text, "hello", 5) == 0);
 }
 
+/* Any memory of the process is written from and read into, by a port that has no other region. */
+static void everything(netvm_node *node, uint16_t peer)
+{
+    static char from[300];
+    char into[300];
+    netvm_port *port;
+    netvm_region *all, *other;
+    netvm_remote *inbox;
+    netvm_export *none;
+    struct netvm_access access;
+    void *at;
+
+    memset(from, 'e', sizeof from);
+    memset(into, 0, sizeof into);
+    OK(netvm_port_open(node, NULL, &port));
+    OK(netvm_region_adopt_all(port, &all));
+    ANSWERS(-EOPNOTSUPP, netvm_region_alloc(port, 4096, &other));
+    ANSWERS(-EOPNOTSUPP, netvm_region_adopt(port, from, sizeof from, &other));
+    ANSWERS(-EOPNOTSUPP, netvm_region_data(all, &at));
+    memset(&access, 0, sizeof access);
+    access.size = sizeof access;
+    access.modes = NETVM_READ;
+    ANSWERS(-EOPNOTSUPP, netvm_export_open(port, "all", all, 0, 0, &access, &none));
+    OK(netvm_import(port, peer, 7, "inbox", 0, LONG_TIME, &inbox));
+    OK(netvm_write_region(inbox, 40000, all, (uint64_t)(uintptr_t)from, sizeof from, 0, 0, NULL));
+    OK(netvm_flush(port, peer, NETVM_LANDED, NETVM_FOREVER));
+    OK(netvm_read_region(inbox, 40000, all, (uint64_t)(uintptr_t)into, sizeof into, NETVM_FENCED, NULL));
+    CHECK(memcmp(from, into, sizeof from) == 0);
+    /* Nothing is there; a tool that watches would call the look wrong. */
+    if (!watched())
+        ANSWERS(-EFAULT, netvm_read_region(inbox, 40000, all, 1 << 16, 300, NETVM_FENCED, NULL));
+    OK(netvm_remote_close(inbox));
+    OK(netvm_region_close(all));
+    OK(netvm_port_close(port));
+}
+
 static void client(struct line line)
 {
     netvm_node *node;
@@ -172,6 +208,7 @@ static void client(struct line line)
     CHECK(offset == 10);
     writes(port, inbox, region, peer);
     reads(port, again, region);
+    everything(node, peer);
     OK(netvm_remote_close(again));
     stats.size = sizeof stats;
     OK(netvm_port_get_stats(port, &stats));

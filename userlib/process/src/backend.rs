@@ -82,9 +82,9 @@ impl<M: Machine, R: Memory<M>> Backend for NodeBackend<M, R> {
             imports: Mutex::default(),
             patience: Patience::default(),
         });
-        let (serving, closed, number) = (Arc::clone(&port.parts), Arc::clone(&port.closed), open.port);
-        let worker = std::thread::Builder::new().name(format!("netvm-paging-{number}"));
-        let started = worker.spawn(move || serving.memory.serve(&serving.host, number, &closed));
+        let (serving, closed) = (Arc::clone(&port.parts), Arc::clone(&port.closed));
+        let worker = std::thread::Builder::new().name(format!("netvm-paging-{}", open.port));
+        let started = worker.spawn(move || serving.memory.serve(&serving.host, open, &closed));
         match started {
             Ok(thread) => {
                 self.whole.keep(thread);
@@ -208,7 +208,7 @@ impl<M: Machine, R: Memory<M>> PortBackend for Port<M, R> {
 
     fn alloc(&self, len: u64) -> Result<Arc<dyn netvm::backend::Memory>, Refusal> {
         self.still_open()?;
-        let area = self.parts.memory.alloc(&self.parts.host, self.open.port, len)?;
+        let area = self.parts.memory.alloc(&self.parts.host, self.open, len)?;
         self.register(area, len)
     }
 
@@ -220,6 +220,13 @@ impl<M: Machine, R: Memory<M>> PortBackend for Port<M, R> {
                 .memory
                 .adopt(&self.parts.host, self.open.port, start, len)
         }?;
+        self.register(area, len)
+    }
+
+    unsafe fn adopt_all(&self) -> Result<Arc<dyn netvm::backend::Memory>, Refusal> {
+        self.still_open()?;
+        // SAFETY: the caller's promises are the same.
+        let (area, len) = unsafe { self.parts.memory.adopt_all() }?;
         self.register(area, len)
     }
 

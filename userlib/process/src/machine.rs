@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use netvm::backend::Refusal;
 use netvm_abi::{Nanos, PortId};
 use netvm_host::platform::PageGone;
+use netvm_host::ports::OpenPort;
 
 use crate::driver::HostSide;
 
@@ -65,7 +66,7 @@ pub trait Memory<M: Machine>: Send + Sync + 'static {
     ///
     /// # Errors
     /// The reason.
-    fn alloc(&self, host: &HostSide<M>, port: PortId, len: u64) -> Result<Area, Refusal>;
+    fn alloc(&self, host: &HostSide<M>, port: OpenPort, len: u64) -> Result<Area, Refusal>;
 
     /// Memory that the process has.
     ///
@@ -82,8 +83,21 @@ pub trait Memory<M: Machine>: Send + Sync + 'static {
         len: u64,
     ) -> Result<Area, Refusal>;
 
+    /// All memory that the process has, or can have.
+    ///
+    /// # Safety
+    /// As [`netvm::backend::PortBackend::adopt_all`].
+    ///
+    /// # Errors
+    /// The reason.
+    unsafe fn adopt_all(&self) -> Result<(Area, u64), Refusal> {
+        Err(Refusal::Unsupported(
+            "this back end cannot watch page events of memory that is not from `alloc`",
+        ))
+    }
+
     /// Serves a port's paging work until it is closed.
-    fn serve(&self, host: &HostSide<M>, port: PortId, closed: &AtomicBool);
+    fn serve(&self, host: &HostSide<M>, port: OpenPort, closed: &AtomicBool);
 }
 
 /// What a node belongs to: it keeps the threads, and ends them with its last user.

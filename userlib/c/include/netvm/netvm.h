@@ -539,8 +539,15 @@ int netvm_region_adopt(struct netvm_port *port,
                        uint64_t len,
                        struct netvm_region **region);
 
+// Makes a region of all memory that the process has now and later. An offset in it is an address. It is for local operands alone: what is
+// written from, and read into. It is the port's first and only region (-EOPNOTSUPP otherwise, and for all others afterwards); exports of
+// it are refused. Memory that a transfer uses must not be freed before that has ended, nor before the port is closed if it was a read that
+// has failed.
+int netvm_region_adopt_all(struct netvm_port *port,
+                           struct netvm_region **region);
+
 // Where the program sees the region: the address of its first byte, valid until the region is closed. Remote nodes may change
-// what is there at any time. -EOPNOTSUPP where the process does not see it.
+// what is there at any time. -EOPNOTSUPP where the process does not see it, and of a region of all memory.
 int netvm_region_data(struct netvm_region *region,
                       void **data);
 

@@ -19,6 +19,7 @@ use netvm::guarded;
 use netvm_abi::{PortId, Ppn, Status, VirtAddr, Vpn};
 use netvm_host::Host;
 use netvm_host::platform::{Access, CopyEnd, CopyJob, Direction, Resident};
+use netvm_host::ports::OpenPort;
 use netvm_host_platform::paging;
 use netvm_memory::guard::{self, Fault};
 use netvm_soft::PAGE_BYTES;
@@ -43,6 +44,8 @@ pub(crate) struct ProcessMemory {
 /// A mapping of `alloc`'s.
 #[derive(Debug)]
 struct Mapping {
+    /// The port that it was made for: its segment ends before the mapping does. Another port may have adopted the same addresses.
+    port: OpenPort,
     start: u64,
     len: usize,
     owned: Owned,
@@ -68,7 +71,7 @@ fn refusal(what: &'static str, errno: Errno) -> Refusal {
 }
 
 impl Memory<ProcessCard> for ProcessMemory {
-    fn alloc(&self, _: &HostSide<ProcessCard>, _: PortId, len: u64) -> Result<Area, Refusal> {
+    fn alloc(&self, _: &HostSide<ProcessCard>, port: OpenPort, len: u64) -> Result<Area, Refusal> {
         let bytes = usize::try_from(len).map_err(|_| Refusal::Status(Status::NoMemory))?;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -77,6 +80,7 @@ impl Memory<ProcessCard> for ProcessMemory {
         let start = start.map_err(|errno| refusal("memory (`ulimit -v` limits it)", errno))?;
         let at = start.expose_provenance() as u64;
         let owner = Arc::new(Mapping {
+            port,
             start: at,
             len: bytes,
             owned: Arc::clone(&self.owned),
@@ -101,32 +105,47 @@ impl Memory<ProcessCard> for ProcessMemory {
         len: u64,
     ) -> Result<Area, Refusal> {
         let end = (start.as_ptr().addr() as u64).checked_add(len);
-        if len == 0 || end.is_none_or(|end| end > 1 << 47) {
+        if len == 0 || end.is_none_or(|end| end > END) {
             return Err(Refusal::Status(Status::OutOfRange));
         }
-        guard::install().map_err(|error| match error.raw_os_error() {
-            Some(errno) => Refusal::System {
-                what: "a handler for SIGSEGV and SIGBUS",
-                errno,
-            },
-            None => Refusal::Unsupported("memory of the program's own is adopted on x86-64 Linux only"),
-        })?;
-        Ok(Area {
-            start,
-            owner: Arc::new(()),
-            may_vanish: true,
-        })
+        vanishing(start)
     }
 
-    fn serve(&self, host: &HostSide<ProcessCard>, port: PortId, closed: &AtomicBool) {
+    unsafe fn adopt_all(&self) -> Result<(Area, u64), Refusal> {
+        // But for the first page, which a null pointer names.
+        let start = core::ptr::with_exposed_provenance_mut(PAGE_BYTES);
+        let start = NonNull::new(start).ok_or(Refusal::Status(Status::OutOfRange))?;
+        Ok((vanishing(start)?, END - PAGE_BYTES as u64))
+    }
+
+    fn serve(&self, host: &HostSide<ProcessCard>, port: OpenPort, closed: &AtomicBool) {
         let memory = PortMemory {
             host,
             owned: &self.owned,
             port,
             ahead: Cell::default(),
         };
-        worker::run(host, &memory, port, closed);
+        worker::run(host, &memory, port.port, closed);
     }
+}
+
+/// Where the addresses that a process can have end.
+const END: u64 = 1 << 47;
+
+/// Memory of the program's from `start` on.
+fn vanishing(start: NonNull<u8>) -> Result<Area, Refusal> {
+    guard::install().map_err(|error| match error.raw_os_error() {
+        Some(errno) => Refusal::System {
+            what: "a handler for SIGSEGV and SIGBUS",
+            errno,
+        },
+        None => Refusal::Unsupported("memory of the program's own is adopted on x86-64 Linux only"),
+    })?;
+    Ok(Area {
+        start,
+        owner: Arc::new(()),
+        may_vanish: true,
+    })
 }
 
 /// A page that is there, or was a moment ago.
@@ -140,7 +159,7 @@ struct Page {
 struct PortMemory<'a> {
     host: &'a HostSide<ProcessCard>,
     owned: &'a Owned,
-    port: PortId,
+    port: OpenPort,
     ahead: Cell<Ahead>,
 }
 
@@ -180,7 +199,7 @@ impl PortMemory<'_> {
             pages,
         });
         for page in first..end {
-            let vpn = Vpn::of(self.port, VirtAddr(page * PAGE_BYTES as u64));
+            let vpn = Vpn::of(self.port.port, VirtAddr(page * PAGE_BYTES as u64));
             // SAFETY: the page lies in the mapping, which the caller holds.
             if unsafe { guard::touch_to_write(place(vpn)) }.is_err() {
                 return;
@@ -194,7 +213,7 @@ impl PortMemory<'_> {
         }
     }
 
-    /// The mapping that an address belongs to, if `alloc` made one there.
+    /// The mapping that an address belongs to, if `alloc` made one there for this port.
     fn owned(&self, address: u64) -> Option<Arc<Mapping>> {
         let owned = self.owned.lock().unwrap_or_else(PoisonError::into_inner);
         let (_, mapping) = owned.range(..=address).next_back()?;
@@ -202,7 +221,7 @@ impl PortMemory<'_> {
         let inside = address - mapping.start < mapping.len as u64;
         // Dropped without the lock, which its end takes.
         drop(owned);
-        inside.then_some(mapping)
+        (inside && mapping.port == self.port).then_some(mapping)
     }
 }
 
@@ -239,7 +258,7 @@ impl paging::Pager for PortMemory<'_> {
     }
 
     fn port(&self) -> PortId {
-        self.port
+        self.port.port
     }
 
     fn page_in(&self, vpn: Vpn, access: Access) -> Result<Result<Page, Status>, Infallible> {
