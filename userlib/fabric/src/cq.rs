@@ -1,18 +1,20 @@
 //! Completion queues, `fi_cq(3)`.
 
+mod entries;
+
 use core::ffi::{c_char, c_int, c_void};
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 
 use crate::domain::{Child, Domain};
 use crate::ep::Endpoint;
 use crate::ffi::{Handle, call, count, given, table};
 use crate::fi::*;
 use crate::wait::{Wait, end_of};
+use entries::Entries;
 
 /// How an operation ended.
 #[derive(Clone, Copy, Debug)]
@@ -52,19 +54,11 @@ pub(crate) struct Failed {
     pub(crate) over: usize,
 }
 
-#[derive(Default)]
-struct Entries {
-    good: VecDeque<Completion>,
-    bad: VecDeque<Failed>,
-}
-
 /// A completion queue.
 pub(crate) struct Cq {
     child: Child,
     format: fi_cq_format,
-    entries: Mutex<Entries>,
-    /// Entries, good and bad, so that an empty queue is seen without its lock.
-    filled: AtomicUsize,
+    entries: Entries,
     wait: Wait,
     /// Looks in vain, one after the other.
     idle: AtomicU32,
@@ -98,15 +92,13 @@ impl Cq {
 
     /// An operation has ended well.
     pub(crate) fn push(&self, completion: Completion) {
-        self.entries.lock().good.push_back(completion);
-        self.filled.fetch_add(1, Ordering::Release);
+        self.entries.push(completion);
         self.wait.raise();
     }
 
     /// An operation has failed.
     pub(crate) fn push_failed(&self, failed: Failed) {
-        self.entries.lock().bad.push_back(failed);
-        self.filled.fetch_add(1, Ordering::Release);
+        self.entries.push_failed(failed);
         self.wait.raise();
     }
 
@@ -129,7 +121,7 @@ impl Cq {
 
     /// Whether there is nothing to read.
     pub(crate) fn is_empty(&self) -> bool {
-        self.filled.load(Ordering::Acquire) == 0
+        self.entries.is_empty()
     }
 
     /// Whether there is nothing to read, after a look.
@@ -169,12 +161,12 @@ impl Cq {
             }
         }
         self.idle.store(0, Ordering::Relaxed);
-        let mut entries = self.entries.lock();
-        if entries.good.is_empty() {
-            return Err(if entries.bad.is_empty() {
-                Errno::AGAIN
-            } else {
+        let mut entries = self.entries.read();
+        if !entries.has_good() {
+            return Err(if entries.has_bad() {
                 Errno::AVAIL
+            } else {
+                Errno::AGAIN
             });
         }
         if into.is_null() && most > 0 {
@@ -182,9 +174,7 @@ impl Cq {
         }
         let mut read = 0;
         while read < most {
-            let Some(completion) = entries.good.pop_front() else {
-                break;
-            };
+            let Some(completion) = entries.good() else { break };
             // SAFETY: the caller's promise.
             unsafe {
                 self.write(into, read, &completion);
@@ -194,9 +184,7 @@ impl Cq {
             }
             read += 1;
         }
-        self.filled.fetch_sub(read, Ordering::Release);
-        let left = !entries.good.is_empty() || !entries.bad.is_empty();
-        if !left {
+        if !entries.has_good() && !entries.has_bad() {
             self.wait.clear();
         }
         drop(entries);
@@ -256,10 +244,9 @@ impl Cq {
     }
 
     fn take_failed(&self) -> Option<Failed> {
-        let mut entries = self.entries.lock();
-        let failed = entries.bad.pop_front()?;
-        self.filled.fetch_sub(1, Ordering::Release);
-        if entries.good.is_empty() && entries.bad.is_empty() {
+        let mut entries = self.entries.read();
+        let failed = entries.bad()?;
+        if !entries.has_good() && !entries.has_bad() {
             self.wait.clear();
         }
         Some(failed)
@@ -345,8 +332,7 @@ pub(crate) unsafe extern "C" fn open(
         let object = Arc::new(Cq {
             child: domain.child(),
             format,
-            entries: Mutex::default(),
-            filled: AtomicUsize::new(0),
+            entries: Entries::default(),
             wait: Wait::new(wait)?,
             idle: AtomicU32::new(0),
             signalled: AtomicUsize::new(0),
