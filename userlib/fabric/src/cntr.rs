@@ -19,6 +19,8 @@ pub(crate) struct Counter {
     child: Child,
     value: AtomicU64,
     errors: AtomicU64,
+    /// Operations that ended, well or not, whatever the program does to the values.
+    ended: AtomicU64,
     wait: Wait,
     sources: RwLock<Vec<Weak<Endpoint>>>,
 }
@@ -50,6 +52,7 @@ impl Counter {
     pub(crate) fn count(&self, good: bool) {
         let counter = if good { &self.value } else { &self.errors };
         counter.fetch_add(1, Ordering::AcqRel);
+        self.ended.fetch_add(1, Ordering::Release);
         self.wait.raise();
     }
 
@@ -69,11 +72,10 @@ impl Counter {
         }
     }
 
-    /// Its value and its errors, after a look.
-    pub(crate) fn value_now(&self) -> u64 {
+    /// How many operations have ended, after a look: what a poll set has news of.
+    pub(crate) fn news(&self) -> u64 {
         self.progress();
-        let errors = self.errors.load(Ordering::Acquire);
-        self.value.load(Ordering::Acquire).wrapping_add(errors)
+        self.ended.load(Ordering::Acquire)
     }
 
     /// Prepares to wait by its descriptor; `fi_trywait`.
@@ -144,6 +146,7 @@ pub(crate) unsafe extern "C" fn open(
             child: domain.child(),
             value: AtomicU64::new(0),
             errors: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
             wait: Wait::new(wait)?,
             sources: RwLock::default(),
         });

@@ -13,7 +13,7 @@ use crate::fi::*;
 
 enum Member {
     Cq(Arc<Cq>),
-    /// With the value that was reported last.
+    /// With how much of its news was told.
     Counter(Arc<Counter>, u64),
 }
 
@@ -49,13 +49,13 @@ static OPS: fi_ops_poll = fi_ops_poll {
 /// As libfabric passes them.
 pub(crate) unsafe extern "C" fn open(
     domain: *mut fid_domain,
-    _attr: *mut fi_poll_attr,
+    attr: *mut fi_poll_attr,
     set: *mut *mut fid_poll,
 ) -> c_int {
     call(|| {
-        // SAFETY: C's handle.
-        let domain = unsafe { Domain::of(domain)? };
-        if set.is_null() {
+        // SAFETY: C's handle; the attributes are null or what their type says.
+        let (domain, attr) = unsafe { (Domain::of(domain)?, given(attr)) };
+        if set.is_null() || attr.is_some_and(|attr| attr.flags != 0) {
             return Err(Errno::INVAL);
         }
         let object = Arc::new(Poll {
@@ -89,12 +89,22 @@ pub(crate) unsafe extern "C" fn wait_open(
 }
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
-    // SAFETY: C closes a handle that it was given, and uses it no more.
-    call(|| unsafe { PollHandle::take(fid, FI_CLASS_POLL) }.map(drop))
+    call(|| {
+        // SAFETY: C closes a handle that it was given, and uses it no more.
+        let set = unsafe { PollHandle::of(fid, FI_CLASS_POLL)? };
+        if !set.members.lock().is_empty() {
+            return Err(Errno::BUSY);
+        }
+        // SAFETY: as above.
+        unsafe { PollHandle::take(fid, FI_CLASS_POLL) }.map(drop)
+    })
 }
 
-unsafe extern "C" fn add(set: *mut fid_poll, member: *mut fid, _flags: u64) -> c_int {
+unsafe extern "C" fn add(set: *mut fid_poll, member: *mut fid, flags: u64) -> c_int {
     call(|| {
+        if flags != 0 {
+            return Err(Errno::INVAL);
+        }
         // SAFETY: C's handles.
         let (set, fid) = unsafe {
             (
@@ -116,8 +126,11 @@ unsafe extern "C" fn add(set: *mut fid_poll, member: *mut fid, _flags: u64) -> c
     })
 }
 
-unsafe extern "C" fn del(set: *mut fid_poll, member: *mut fid, _flags: u64) -> c_int {
+unsafe extern "C" fn del(set: *mut fid_poll, member: *mut fid, flags: u64) -> c_int {
     call(|| {
+        if flags != 0 {
+            return Err(Errno::INVAL);
+        }
         // SAFETY: C's handle.
         let set = unsafe { PollHandle::of(set, FI_CLASS_POLL)? };
         let mut members = set.members.lock();
@@ -141,14 +154,20 @@ unsafe extern "C" fn poll(set: *mut fid_poll, contexts: *mut *mut c_void, count:
         }
         let mut found = 0;
         for (_, context, member) in set.members.lock().iter_mut() {
+            // One for which there is no room works all the same, and is told with the next call.
+            let has_room = found < room;
             let has = match member {
                 Member::Cq(cq) => !cq.is_empty_now(),
                 Member::Counter(counter, last) => {
-                    let value = counter.value_now();
-                    std::mem::replace(last, value) != value
+                    let news = counter.news();
+                    news != if has_room {
+                        std::mem::replace(last, news)
+                    } else {
+                        news
+                    }
                 }
             };
-            if has && found < room {
+            if has && has_room {
                 // SAFETY: C has room for so many.
                 unsafe {
                     contexts
