@@ -28,6 +28,8 @@ pub(crate) struct Av {
     version: AtomicU64,
     events: RwLock<Option<Arc<Eq>>>,
     kind: fi_av_type,
+    /// `FI_EVENT`: insertions end with events.
+    tells: bool,
 }
 
 /// An address vector as C holds it.
@@ -55,13 +57,15 @@ impl Av {
         self.child.is_of(domain)
     }
 
-    fn insert(&self, address: Address) -> u64 {
+    /// Inserts an address. One that is none has its place, too: those of a call are numbered one after the other.
+    fn insert(&self, address: Answer<Address>) -> Answer<u64> {
         let mut entries = self.entries.write();
         let index = entries.by_index.len() as u64;
-        entries.by_index.push(Some(address));
+        entries.by_index.push(address.ok());
+        let address = address?;
         entries.by_address.entry(address).or_insert(index);
         self.version.fetch_add(1, Ordering::AcqRel);
-        index
+        Ok(index)
     }
 
     fn remove(&self, index: u64) -> Answer {
@@ -141,6 +145,7 @@ pub(crate) unsafe extern "C" fn open(
             version: AtomicU64::new(1),
             events: RwLock::default(),
             kind,
+            tells: attr.is_some_and(|attr| attr.flags & FI_EVENT != 0),
         });
         let face = fid_av {
             fid: fid {
@@ -176,8 +181,11 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     })
 }
 
-unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, _flags: u64) -> c_int {
+unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
     call(|| {
+        if flags != 0 {
+            return Err(Errno::INVAL);
+        }
         // SAFETY: C's handles.
         let (av, eq) = unsafe { (of(fid)?, eq::of(other)?) };
         *av.events.write() = Some(Arc::clone(eq));
@@ -206,30 +214,36 @@ unsafe extern "C" fn insert(
         if indices.is_null() && count > 0 && av.kind == FI_AV_MAP {
             return Err(Errno::INVAL);
         }
+        let events = av.events.read().clone().filter(|_| av.tells);
+        if av.tells && events.is_none() {
+            return Err(Errno::NOEQ);
+        }
         let mut inserted = 0;
         for at in 0..count {
             // SAFETY: C passes as many addresses as it says, of the length that `fi_getname` gave.
             let bytes = unsafe {
                 core::slice::from_raw_parts(addresses.cast::<u8>().add(at * ADDRESS_BYTES), ADDRESS_BYTES)
             };
-            let read = Address::read(bytes);
-            let index = read.map_or(FI_ADDR_NOTAVAIL, |address| av.insert(address));
-            inserted += c_int::from(read.is_ok());
+            let index = av.insert(Address::read(bytes));
+            inserted += c_int::from(index.is_ok());
             if !indices.is_null() {
                 // SAFETY: C has room for as many indices.
-                unsafe { indices.add(at).write(index) };
+                unsafe { indices.add(at).write(index.unwrap_or(FI_ADDR_NOTAVAIL)) };
             }
-            if flags & FI_SYNC_ERR != 0 && !context.is_null() {
+            if let Some(events) = &events {
+                if let Err(errno) = index {
+                    events.no_address(handle.cast(), context, at as u64, errno);
+                }
+            } else if flags & FI_SYNC_ERR != 0 && !context.is_null() {
                 // SAFETY: with this flag the context is an array of as many numbers.
                 unsafe {
                     context
                         .cast::<c_int>()
                         .add(at)
-                        .write(read.err().map_or(0, |errno| errno.0))
+                        .write(index.err().map_or(0, |errno| errno.0))
                 };
             }
         }
-        let events = av.events.read().clone();
         if let Some(events) = events {
             events.av_complete(handle.cast(), context, inserted.unsigned_abs().into());
             return Ok(0);
@@ -262,8 +276,11 @@ unsafe extern "C" fn insertsym(
     -Errno::NOSYS.0
 }
 
-unsafe extern "C" fn remove(av: *mut fid_av, indices: *mut fi_addr_t, count: usize, _flags: u64) -> c_int {
+unsafe extern "C" fn remove(av: *mut fid_av, indices: *mut fi_addr_t, count: usize, flags: u64) -> c_int {
     call(|| {
+        if flags != 0 {
+            return Err(Errno::INVAL);
+        }
         // SAFETY: C's handle, and as many indices as it says.
         let (av, indices) = unsafe { (of(av)?, crate::ffi::array(indices, count)?) };
         indices.iter().try_for_each(|&index| av.remove(index))

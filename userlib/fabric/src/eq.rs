@@ -13,8 +13,19 @@ use crate::ffi::{Handle, call, count, given, table};
 use crate::fi::*;
 use crate::wait::{Wait, end_of};
 
-/// An event: its number, and its bytes.
-type Event = (u32, Vec<u8>);
+/// What is read from a queue.
+enum Event {
+    /// Its number, and its bytes.
+    Good(u32, Vec<u8>),
+    /// An address that is none.
+    NoAddress {
+        av: usize,
+        context: usize,
+        /// Its place among those that were inserted by one call.
+        index: u64,
+        errno: Errno,
+    },
+}
 
 /// An event queue.
 pub(crate) struct Eq {
@@ -38,7 +49,17 @@ impl Eq {
         let bytes = unsafe {
             core::slice::from_raw_parts(core::ptr::from_ref(&entry).cast::<u8>(), size_of::<fi_eq_entry>())
         };
-        self.push((FI_AV_COMPLETE, bytes.to_vec()));
+        self.push(Event::Good(FI_AV_COMPLETE, bytes.to_vec()));
+    }
+
+    /// One of the addresses is none.
+    pub(crate) fn no_address(&self, av: fid_t, context: *mut c_void, index: u64, errno: Errno) {
+        self.push(Event::NoAddress {
+            av: av.expose_provenance(),
+            context: context.expose_provenance(),
+            index,
+            errno,
+        });
     }
 
     fn push(&self, event: Event) {
@@ -61,7 +82,9 @@ impl Eq {
     /// `event` is null or has room for a number, `buf` for `len` bytes.
     unsafe fn read(&self, event: *mut u32, buf: *mut c_void, len: usize, flags: u64) -> Answer<usize> {
         let mut events = self.events.lock();
-        let (number, bytes) = events.front().ok_or(Errno::AGAIN)?;
+        let Event::Good(number, bytes) = events.front().ok_or(Errno::AGAIN)? else {
+            return Err(Errno::AVAIL);
+        };
         if len < bytes.len() {
             return Err(Errno::TOOSMALL);
         }
@@ -77,12 +100,42 @@ impl Eq {
         }
         let read = bytes.len();
         if flags & FI_PEEK == 0 {
-            events.pop_front();
-            if events.is_empty() {
-                self.wait.clear();
-            }
+            self.pass(&mut events);
         }
         Ok(read)
+    }
+
+    /// The first event was read.
+    fn pass(&self, events: &mut VecDeque<Event>) {
+        events.pop_front();
+        if events.is_empty() {
+            self.wait.clear();
+        }
+    }
+
+    /// Reads an error.
+    fn read_error(&self, entry: &mut fi_eq_err_entry, flags: u64) -> Answer<usize> {
+        let mut events = self.events.lock();
+        let Some(&Event::NoAddress {
+            av,
+            context,
+            index,
+            errno,
+        }) = events.front()
+        else {
+            return Err(Errno::AGAIN);
+        };
+        entry.fid = core::ptr::with_exposed_provenance_mut(av);
+        entry.context = core::ptr::with_exposed_provenance_mut(context);
+        entry.data = index;
+        entry.err = errno.0;
+        entry.prov_errno = 0;
+        // There is nothing more to say of it; room for that is the program's.
+        entry.err_data_size = 0;
+        if flags & FI_PEEK == 0 {
+            self.pass(&mut events);
+        }
+        Ok(size_of::<fi_eq_err_entry>())
     }
 }
 
@@ -202,9 +255,14 @@ unsafe extern "C" fn sread(
     })
 }
 
-unsafe extern "C" fn readerr(eq: *mut fid_eq, _buf: *mut fi_eq_err_entry, _flags: u64) -> isize {
-    // SAFETY: C's handle. No event of this provider fails.
-    count(|| unsafe { of(eq) }.and(Err(Errno::AGAIN)))
+unsafe extern "C" fn readerr(eq: *mut fid_eq, buf: *mut fi_eq_err_entry, flags: u64) -> isize {
+    count(|| {
+        // SAFETY: C's handle.
+        let eq = unsafe { of(eq)? };
+        // SAFETY: C has room for an entry, which is plain data.
+        let entry = unsafe { buf.as_mut() }.ok_or(Errno::INVAL)?;
+        eq.read_error(entry, flags)
+    })
 }
 
 unsafe extern "C" fn write(
@@ -217,7 +275,7 @@ unsafe extern "C" fn write(
     count(|| {
         // SAFETY: C's handle, and as many bytes as it says.
         let (eq, bytes) = unsafe { (of(eq)?, crate::ffi::array(buf.cast::<u8>(), len)?) };
-        eq.push((event, bytes.to_vec()));
+        eq.push(Event::Good(event, bytes.to_vec()));
         Ok(len)
     })
 }

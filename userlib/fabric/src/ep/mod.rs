@@ -21,6 +21,7 @@ use crate::av::Av;
 use crate::cntr::Counter;
 use crate::cq::{Completion, Cq, Failed};
 use crate::domain::{Child, Domain, refused};
+use crate::eq::Eq;
 use crate::fi::*;
 use crate::wire::{Head, Kind};
 use background::Background;
@@ -135,6 +136,8 @@ impl Ends {
 pub(crate) struct State {
     pub(crate) ends: Ends,
     pub(crate) av: Option<Arc<Av>>,
+    /// Bound, and told nothing: an endpoint without connections has no events.
+    pub(crate) eq: Option<Arc<Eq>>,
     /// The version of the vector that `routes` and the connections' addresses are of.
     av_seen: u64,
     pub(crate) conns: Vec<Conn>,
@@ -187,6 +190,7 @@ impl Endpoint {
             state: Mutex::new(State {
                 ends: Ends::default(),
                 av: None,
+                eq: None,
                 av_seen: 0,
                 conns: Vec::new(),
                 by_address: HashMap::new(),
@@ -314,7 +318,7 @@ impl Endpoint {
         let mut state = self.state.lock();
         state.say_goodbye(&self.port);
         let ends = std::mem::take(&mut state.ends);
-        let av = state.av.take();
+        let (av, eq) = (state.av.take(), state.eq.take());
         drop(state);
         for cq in [&ends.tx, &ends.rx].into_iter().flatten() {
             cq.unbind(self);
@@ -322,7 +326,7 @@ impl Endpoint {
         for counter in ends.counters.iter().flatten() {
             counter.unbind(self);
         }
-        drop((ends, av));
+        drop((ends, av, eq));
     }
 }
 

@@ -129,8 +129,11 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
             FI_CLASS_CQ => bind_cq(endpoint, unsafe { cq::of(other)? }, flags),
             // SAFETY: as above.
             FI_CLASS_CNTR => bind_counter(endpoint, unsafe { cntr::of(other)? }, flags),
-            // SAFETY: as above. An endpoint without connections has no events.
-            FI_CLASS_EQ => unsafe { eq::of(other) }.map(drop),
+            FI_CLASS_EQ => {
+                // SAFETY: as above.
+                endpoint.state().eq = Some(Arc::clone(unsafe { eq::of(other)? }));
+                Ok(())
+            }
             _ => Err(Errno::INVAL),
         }
     })
