@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::buffer::Buffer;
+use crate::fi::Errno;
 use crate::wire::Part;
 
 /// A receive of the program's.
@@ -21,6 +22,8 @@ pub(crate) struct Receive {
     pub(crate) multi: bool,
     /// Bytes of it that messages have taken, where it takes several.
     pub(crate) used: usize,
+    /// Names a receive of several messages, for each of them; 0: it takes one.
+    pub(crate) several: u64,
 }
 
 impl Receive {
@@ -50,6 +53,8 @@ pub(crate) enum Body {
     Here(Box<[u8]>),
     /// In the sender's memory.
     There(Vec<Part>),
+    /// Nowhere: the sender has gone since the message was claimed.
+    Gone(Errno),
 }
 
 /// A message that no receive has taken yet.
@@ -158,12 +163,15 @@ impl Queue {
         }
     }
 
-    /// Forgets the offers of a sender that has gone: nobody has their bytes.
-    pub(crate) fn forget_offers(&mut self, conn: usize) {
+    /// Forgets the offers of a sender that has gone: their bytes are nowhere. The program was told of those that were claimed, so
+    /// it is told what has become of them.
+    pub(crate) fn forget_offers(&mut self, conn: usize, errno: Errno) {
         let gone =
             |message: &Message| message.envelope.conn == conn && matches!(message.body, Body::There(_));
         self.messages.retain(|message| !gone(message));
-        self.claimed.retain(|(_, message)| !gone(message));
+        for (_, message) in self.claimed.iter_mut().filter(|(_, message)| gone(message)) {
+            message.body = Body::Gone(errno);
+        }
     }
 }
 
@@ -181,6 +189,7 @@ mod tests {
             completes: true,
             multi: false,
             used: 0,
+            several: 0,
         }
     }
 

@@ -150,6 +150,8 @@ pub(crate) struct State {
     sent: HashMap<u64, Sent>,
     /// Messages that come in pieces, by the cookies that this side gave.
     arriving: HashMap<u64, Arriving>,
+    /// Receives of several messages that take no more, and have not given their buffer back.
+    full: Vec<u64>,
     next_cookie: u64,
     /// A receive of several messages ends when less than this is left of its buffer.
     pub(crate) least: usize,
@@ -199,6 +201,7 @@ impl Endpoint {
                 untagged: Queue::default(),
                 sent: HashMap::new(),
                 arriving: HashMap::new(),
+                full: Vec::new(),
                 next_cookie: 1,
                 least: 64,
                 mailbox,

@@ -89,6 +89,9 @@ impl State {
 
     fn post(&mut self, tagged: bool, receive: Receive) {
         let mut receive = receive;
+        if receive.multi {
+            receive.several = self.cookie();
+        }
         // A receive of several messages takes what waits, as long as it has room.
         loop {
             let Some(message) = self.queue(tagged).message_for(&receive) else {
@@ -127,6 +130,7 @@ impl State {
                 self.received(receive, &envelope);
             }
             Body::There(parts) => self.fetch(receive, &envelope, &parts),
+            Body::Gone(errno) => self.fail_message(receive, &envelope, errno),
         }
     }
 
@@ -188,8 +192,37 @@ impl State {
         }
     }
 
+    /// Whether a message of a receive gives its buffer back: not while others are still coming to it, whichever was the last one to
+    /// begin.
+    fn ending(&mut self, receive: &Receive) -> Receive {
+        if receive.several == 0 {
+            return *receive;
+        }
+        if receive.multi {
+            self.full.push(receive.several);
+        }
+        let mut arriving = self.arriving.values();
+        let comes_more = arriving.any(|arriving| arriving.receive.several == receive.several);
+        let full = self.full.iter().position(|&full| full == receive.several);
+        let ends = full.filter(|_| !comes_more);
+        if let Some(at) = ends {
+            self.full.swap_remove(at);
+        }
+        Receive {
+            multi: ends.is_some(),
+            ..*receive
+        }
+    }
+
+    /// A message has not come to its buffer.
+    fn fail_message(&mut self, receive: &Receive, envelope: &Envelope, errno: Errno) {
+        let receive = self.ending(receive);
+        self.fail_receive(&receive, completion_of(&receive, envelope), errno, 0);
+    }
+
     /// A message is in its buffer.
     fn received(&mut self, receive: &Receive, envelope: &Envelope) {
+        let receive = &self.ending(receive);
         let completion = completion_of(receive, envelope);
         let over = usize::try_from(envelope.total).unwrap_or(usize::MAX) - completion.len;
         if over > 0 {
@@ -242,7 +275,7 @@ impl State {
                     conn.pulls = Some(false);
                 }
                 Pulled::Failed(errno) => {
-                    self.fail_receive(receive, completion_of(receive, envelope), errno, 0);
+                    self.fail_message(receive, envelope, errno);
                     self.answer(envelope, errno);
                     return;
                 }
@@ -434,8 +467,7 @@ impl State {
             .collect();
         for name in names {
             if let Some(arriving) = self.arriving.remove(&name) {
-                let completion = completion_of(&arriving.receive, &arriving.envelope);
-                self.fail_receive(&arriving.receive, completion, errno, 0);
+                self.fail_message(&arriving.receive, &arriving.envelope, errno);
             }
         }
     }

@@ -403,8 +403,8 @@ impl State {
             self.end_send(ended, errno);
         }
         self.arrivals_failed(at, errno);
-        self.tagged.forget_offers(at);
-        self.untagged.forget_offers(at);
+        self.tagged.forget_offers(at, errno);
+        self.untagged.forget_offers(at, errno);
         // Another try makes another connection, unless the endpoint has said that it is gone.
         if errno == Errno::HOSTUNREACH {
             self.by_address.remove(&address);

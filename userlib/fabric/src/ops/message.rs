@@ -158,6 +158,7 @@ unsafe fn post(
             completes: endpoint.completes(Counted::Receive, flags),
             multi: flags & FI_MULTI_RECV != 0,
             used: 0,
+            several: 0,
         };
         endpoint.receive(false, receive, crate::ep::Asked::default())
     }) as isize

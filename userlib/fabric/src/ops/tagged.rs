@@ -72,6 +72,7 @@ unsafe fn post(
             completes: endpoint.completes(Counted::Receive, flags),
             multi: false,
             used: 0,
+            several: 0,
         };
         endpoint.receive(true, receive, asked)
     }) as isize
