@@ -124,15 +124,21 @@ fn offers_an_endpoint(providers: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What the manual pages say of each call, between two processes.
+/// What the manual pages say of each call, between two processes; long messages read out of the sender's memory, and in pieces.
 fn calls(context: &mut Context<'_>, folder: &Path, providers: &Path) -> Result<()> {
-    let program = folder.join("calls");
-    let source = root().join("userlib/fabric/tests/c/calls.c");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-std=gnu99", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-o"]);
-    context.exec(compiler.arg(&program).arg(source).arg("-lfabric"))?;
-    let mut both = Command::new("timeout");
-    context.exec(both.arg("120").arg(&program).env(PROVIDERS, providers))
+    for name in ["calls", "features"] {
+        let program = folder.join(name);
+        let source = root().join(format!("userlib/fabric/tests/c/{name}.c"));
+        let mut compiler = Command::new("cc");
+        compiler.args(["-std=gnu99", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-o"]);
+        context.exec(compiler.arg(&program).arg(source).arg("-lfabric"))?;
+        for pull in ["1", "0"] {
+            let mut both = Command::new("timeout");
+            both.arg("120").arg(&program).env(PROVIDERS, providers);
+            context.exec(both.env("FI_NETVM_PULL", pull))?;
+        }
+    }
+    Ok(())
 }
 
 fn pingpong(context: &mut Context<'_>, providers: &Path, kind: &str, port: u16) -> Result<()> {

@@ -343,12 +343,12 @@ static void huge(void)
     CHECK(now() - before < 0.1, "%f s", now() - before);
 }
 
-int main(void)
+int main(int count, char **arguments)
 {
     static const struct body bodies[] = {
         {"messages", messages}, {"tagged", tagged},   {"many_in_one_buffer", many_in_one_buffer},
         {"one_sided", one_sided}, {"atomics", atomics}, {"waits", waits},
         {"itself", itself},     {"refused", refused}, {"huge", huge},
     };
-    return run_bodies(bodies, sizeof bodies / sizeof *bodies);
+    return run_bodies(bodies, sizeof bodies / sizeof *bodies, count > 1 ? arguments[1] : NULL);
 }

@@ -72,6 +72,12 @@ static struct {
     fi_addr_t other, self;
 } side;
 
+/* What a program asks for beside the capabilities. */
+static struct {
+    uint64_t tx_flags;
+    int mr_mode;
+} asked;
+
 static double now(void)
 {
     struct timespec time;
@@ -161,7 +167,8 @@ static struct fi_info *hints_of(uint64_t caps)
     hints->caps = caps;
     hints->ep_attr->type = FI_EP_RDM;
     hints->fabric_attr->prov_name = strdup("netvm");
-    hints->domain_attr->mr_mode = 0;
+    hints->domain_attr->mr_mode = asked.mr_mode;
+    hints->tx_attr->op_flags = asked.tx_flags;
     return hints;
 }
 
@@ -215,11 +222,14 @@ struct body {
     void (*run)(void);
 };
 
-static int run_bodies(const struct body *bodies, size_t count)
+/* Runs those with this name, or all. */
+static int run_bodies(const struct body *bodies, size_t count, const char *only)
 {
     int sockets[2];
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0)
         return 1;
+    /* Or the child writes what waits, too. */
+    fflush(NULL);
     pid_t child = fork();
     side.number = child == 0;
     side.socket = sockets[side.number];
@@ -228,6 +238,8 @@ static int run_bodies(const struct body *bodies, size_t count)
         body_now = "open";
         open_side((enum fi_av_type)type);
         for (size_t at = 0; at < count; at++) {
+            if (only != NULL && strcmp(only, bodies[at].name) != 0)
+                continue;
             body_now = bodies[at].name;
             meet();
             bodies[at].run();
