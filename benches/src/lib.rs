@@ -3,8 +3,10 @@
 //! Code paths are measured in instructions ([`callgrind`]), which are the same on every machine of one kind;
 //! times only as a ratio to something real, taken in the same run.
 
+pub mod beside;
 pub mod callgrind;
 pub mod layout;
+pub mod mpi;
 pub mod path;
 pub mod peers;
 pub mod sync;

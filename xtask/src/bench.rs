@@ -1,6 +1,6 @@
 //! `cargo xtask bench NAME`: builds and runs a benchmark of the `benches` package.
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 
 use netvm_harness::cargo::{cargo, root};
@@ -22,6 +22,30 @@ const PEERS: [Tool; 3] = [
         package: "netpipe-openmpi",
         needed_for: "measuring Open MPI",
         probe: Probe::Package,
+    },
+];
+
+/// What `cargo xtask bench mpi` runs and builds.
+const MPI: [Tool; 4] = [
+    Tool {
+        package: "libfabric-bin",
+        needed_for: "measuring libfabric",
+        probe: Probe::Runs("fi_info", &["--version"]),
+    },
+    Tool {
+        package: "libfabric-dev",
+        needed_for: "measuring registrations of memory",
+        probe: Probe::Package,
+    },
+    Tool {
+        package: "openmpi-bin",
+        needed_for: "measuring MPI",
+        probe: Probe::Runs("mpirun", &["--version"]),
+    },
+    Tool {
+        package: "libopenmpi-dev",
+        needed_for: "measuring MPI",
+        probe: Probe::Runs("mpicc", &["--version"]),
     },
 ];
 
@@ -68,8 +92,17 @@ pub(crate) fn bench(options: &Options) -> Result<bool> {
         let what = format!("there is no benchmark `{name}`; there are: {}", names.join(", "));
         return Err(netvm_harness::Usage(what).into());
     };
-    if name == "peers" && !install(&PEERS)? {
+    let tools: &[Tool] = match name {
+        "peers" => &PEERS,
+        "mpi" => &MPI,
+        _ => &[],
+    };
+    if !install(tools)? {
         return Ok(false);
+    }
+    if name == "mpi" {
+        let build = cargo(&["build", "--release", "--quiet", "--package", "netvm-fabric"]).status()?;
+        ensure!(build.success(), "the provider for libfabric is not built");
     }
     let mut command = cargo(&[
         "run",

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::server::{BACK, CLIENT_PORT, FRESH, MEMORY, PATIENCE, PORT, SIGNAL};
-use super::tools::Processors;
+use crate::beside::programs::Processors;
 
 /// How the two processes are linked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

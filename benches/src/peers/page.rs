@@ -1,9 +1,11 @@
 //! The page `docs/evaluation/peers.md`.
 
-use super::plot;
 use super::rows::{LIBFABRIC, UCX};
-use super::suite::{Compared, Measured};
+use super::suite::Measured;
 use super::tools::NETPIPE;
+use crate::beside::plot;
+use crate::beside::programs::PingPong;
+use crate::beside::table::table;
 use anyhow::{Context as _, Result};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -55,14 +57,10 @@ pub fn page(measured: &Measured) -> Result<String> {
          1.13, libfabric 1.17 and Open MPI 4.1 (Debian's `ucx-utils`, `libfabric-bin`, `netpipe-openmpi`) take turns, {} of them. Numbers are medians. A ratio is NetVM's \
          number by the peer's of the same turn, and then the median; below it least and most. Only ratios mean something \
          on another machine.\n\n\
-         ![NetVM by its peers](peers.svg)\n\n\
-         | what | beside | NetVM | peer | ratio | least to most | wanted | reached |\n\
-         |---|---|---|---|---|---|---|---|\n",
+         ![NetVM by its peers](peers.svg)\n\n",
         measured.turns
     );
-    for row in &measured.rows {
-        line(&mut page, row)?;
-    }
+    table(&mut page, &measured.rows)?;
     writeln!(
         page,
         "\n## What was measured\n\n\
@@ -79,41 +77,9 @@ pub fn page(measured: &Measured) -> Result<String> {
         writeln!(page, "| {name} | `{}` |", ucx.command())?;
     }
     for (name, provider) in LIBFABRIC {
-        writeln!(
-            page,
-            "| {name} | `fi_pingpong -p {provider} -e rdm -S 8 -I 20000 localhost` |"
-        )?;
+        writeln!(page, "| {name} | `{}` |", PingPong::of(provider).command())?;
     }
     writeln!(page, "| mpi tcp 1m | `mpirun -np 2 {NETPIPE}` |")?;
     page.push_str(WHY);
     Ok(page)
-}
-
-/// Three digits that mean something.
-fn digits(value: f64) -> String {
-    match value.abs() {
-        0.0..0.1 => format!("{value:.4}"),
-        0.1..1.0 => format!("{value:.3}"),
-        1.0..10.0 => format!("{value:.2}"),
-        10.0..100.0 => format!("{value:.1}"),
-        _ => format!("{value:.0}"),
-    }
-}
-
-fn line(page: &mut String, row: &Compared) -> Result<()> {
-    let [least, most] = row.spread.map(digits);
-    writeln!(
-        page,
-        "| {} | {} | {} {unit} | {} {unit} | {} | {least} to {most} | {} | {} |",
-        row.what,
-        row.with,
-        digits(row.ours),
-        digits(row.theirs),
-        digits(row.ratio),
-        row.wanted,
-        row.reached
-            .map_or("", |reached| if reached { "yes" } else { "NO" }),
-        unit = row.unit,
-    )?;
-    Ok(())
 }

@@ -111,7 +111,8 @@ impl Address {
     }
 }
 
-/// The machine, its network namespace (where node numbers are claimed) and the user, as one number.
+/// The machine, its network namespace (where node numbers are claimed) and the user, as one number. Where memory is not to be shared,
+/// each process is a place of its own.
 fn place() -> u64 {
     static PLACE: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
     *PLACE.get_or_init(|| {
@@ -119,10 +120,16 @@ fn place() -> u64 {
         let namespace = std::fs::metadata("/proc/self/ns/net").map_or(0, |data| data.ino());
         // SAFETY: a call without arguments that never fails.
         let user = u64::from(unsafe { libc::geteuid() });
+        let process = if crate::settings::may_share() {
+            0
+        } else {
+            u64::from(std::process::id())
+        };
         let parts = boot
             .into_iter()
             .chain(namespace.to_le_bytes())
-            .chain(user.to_le_bytes());
+            .chain(user.to_le_bytes())
+            .chain(process.to_le_bytes());
         // FNV-1a: it only has to tell places apart.
         parts.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

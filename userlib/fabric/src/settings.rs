@@ -18,6 +18,8 @@ const NODES: &str = "FI_NETVM_NODES";
 const KEY_FILE: &str = "FI_NETVM_KEY_FILE";
 /// `1`: UDP may be used without a key.
 const INSECURE: &str = "FI_NETVM_INSECURE";
+/// `0`: other processes of the machine are reached over UDP, too.
+const SHARED: &str = "FI_NETVM_SHM";
 /// `0`: large messages go through the card in pieces, also where the receiver may read them out of the sender's memory.
 const PULL: &str = "FI_NETVM_PULL";
 
@@ -38,6 +40,11 @@ fn number<T: std::str::FromStr>(name: &str) -> Answer<Option<T>> {
 /// Whether large messages may be read out of the sender's memory.
 pub(crate) fn may_pull() -> bool {
     variable(PULL).is_none_or(|value| value != "0")
+}
+
+/// Whether other processes of the machine are reached over shared memory.
+pub(crate) fn may_share() -> bool {
+    variable(SHARED).is_none_or(|value| value != "0")
 }
 
 /// Starts this process' node.

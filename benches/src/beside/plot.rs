@@ -1,6 +1,6 @@
-//! The plot of `docs/evaluation/peers.svg`.
+//! A plot of ratios.
 
-use super::suite::Compared;
+use super::compare::Compared;
 use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 use std::path::Path;

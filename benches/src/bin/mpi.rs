@@ -1,0 +1,46 @@
+//! `cargo xtask bench mpi`: the provider for libfabric beside others, between two processes of this machine, into `docs/evaluation/`.
+
+use clap::Parser;
+use netvm_benches::mpi::{page, suite};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Runs programs of libfabric and MPI over NetVM and over others, in turns between two processes of this machine, and compares them.
+#[derive(Parser)]
+struct Options {
+    /// Print one JSON object and write no files.
+    #[arg(long)]
+    json: bool,
+    /// One turn, and fewer operations.
+    #[arg(long)]
+    quick: bool,
+    /// How many turns; the median counts.
+    #[arg(long)]
+    turns: Option<u32>,
+    /// Folder of the page and the plot.
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/evaluation"))]
+    out: PathBuf,
+}
+
+fn main() -> ExitCode {
+    netvm_benches::end(run(&Options::parse()))
+}
+
+fn run(options: &Options) -> anyhow::Result<bool> {
+    let sizes = if options.quick {
+        suite::Sizes::QUICK
+    } else {
+        suite::Sizes::WHOLE
+    };
+    let turns = options.turns.unwrap_or(sizes.turns);
+    let measured = suite::measure(&suite::Sizes { turns, ..sizes }, &|line| eprintln!("{line}"))?;
+    if options.json {
+        println!("{}", serde_json::to_string(&measured)?);
+        return Ok(true);
+    }
+    if !options.quick {
+        page::write(&measured, &options.out)?;
+    }
+    print!("{}", page::page(&measured)?);
+    Ok(true)
+}

@@ -1,0 +1,64 @@
+//! The page `docs/evaluation/mpi.md`.
+
+use anyhow::{Context as _, Result};
+use std::fmt::Write as _;
+use std::path::Path;
+
+use super::rows::{LIBFABRIC, MPI};
+use super::suite::Measured;
+use crate::beside::plot;
+use crate::beside::table::table;
+
+/// What profiles say; written by hand.
+const WHY: &str = "
+## What is not reached, and why
+
+";
+
+/// Writes page and plot into `folder`.
+///
+/// # Errors
+/// They cannot be written.
+pub fn write(measured: &Measured, folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+    let file = folder.join("mpi.md");
+    std::fs::write(&file, page(measured)?).with_context(|| format!("writing {}", file.display()))?;
+    plot::ratios(&measured.rows, &folder.join("mpi.svg"))
+}
+
+/// The page as Markdown.
+///
+/// # Errors
+/// None that happens: writing to a string.
+pub fn page(measured: &Measured) -> Result<String> {
+    let mut page = format!(
+        "# The provider for libfabric beside others\n\n\
+         Written by `cargo xtask bench mpi`; `--quick` takes some seconds and writes nothing, `--json` prints one object.\n\n\
+         Two processes of one machine, each on a processor of its own, helper threads included. The provider ([fabric.md](../fabric.md)), \
+         the providers of libfabric 1.17, and Open MPI 4.1 over both and over its own shared memory take turns, {} of them. Numbers are \
+         medians. A ratio is NetVM's number by the peer's of the same turn, and then the median; below it least and most. Only ratios \
+         mean something on another machine.\n\n\
+         ![NetVM by its peers](mpi.svg)\n\n",
+        measured.turns
+    );
+    table(&mut page, &measured.rows)?;
+    writeln!(
+        page,
+        "\n## What was measured\n\n\
+         `fi_pingpong` sends a message of so many bytes and waits for one as long; the time is that of one way, and a rate is that of one \
+         way, too. [measure.c](../../benches/src/mpi/measure.c) does the same by MPI, sends many at a time, and does one-sided operations with a \
+         flush behind each, on windows that the processes do not share. [registration.c](../../benches/src/mpi/registration.c) registers {} MiB \
+         of fresh memory by `fi_mr_reg`, and locks as much by `mlock`, which brings all its pages: a fabric that pins does both.\n\n\
+         | measurement | command |\n|---|---|",
+        measured.registered >> 20,
+    )?;
+    for (name, pingpong) in LIBFABRIC {
+        writeln!(page, "| {name} | `{}` |", pingpong.command())?;
+    }
+    for (over, names) in MPI {
+        let names: Vec<&str> = names.iter().map(|(_, name)| *name).collect();
+        writeln!(page, "| {} | `{}` |", names.join(", "), over.command())?;
+    }
+    page.push_str(WHY);
+    Ok(page)
+}
