@@ -52,6 +52,8 @@ pub struct Board<E, W> {
     /// Carries messages.
     pub wire: W,
     pub(crate) driver: Arc<EventCount>,
+    /// Where a thread that runs the card hears for the driver: whether the driver was interrupted. Nothing: an interrupt notifies it.
+    pub noted: Option<bool>,
     pub(crate) ports: Arc<[EventCount]>,
     /// The time: the thread that runs the card sets it, once for several passes.
     pub now: Nanos,
@@ -159,7 +161,10 @@ impl<E: Engine, W: Wire> Platform for Board<E, W> {
 
     fn interrupt(&mut self, whom: Interrupt) {
         match whom {
-            Interrupt::Driver => self.driver.notify(),
+            Interrupt::Driver => match &mut self.noted {
+                Some(noted) => *noted = true,
+                None => self.driver.notify(),
+            },
             Interrupt::Port(port) => {
                 if let Some(port) = self.ports.get(port.index()) {
                     port.notify();

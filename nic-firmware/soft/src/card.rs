@@ -8,6 +8,9 @@
 //! blocks until a peer calls, a link ends, a process knocks, or something is due. A thread that is going to block says so
 //! itself ([`SoftCard::rest`]), so that the next message calls the helper at once. The kernel calls it for a socket; so it waits
 //! for that while no thread runs the card, and looks into it from time to time while others do.
+//!
+//! An interrupt for the driver is no call of another thread either: the thread that runs the card attends to it when it has let go of
+//! the turn ([`SoftCard::on_interrupt`]).
 
 mod door;
 mod report;
@@ -75,6 +78,9 @@ pub struct CardStats {
 /// What happens when a link is made.
 pub type Linked = Box<dyn Fn(NodeId) + Send + Sync>;
 
+/// What a thread does when the card that it ran has interrupted the driver.
+pub type Attendant = Box<dyn Fn() + Send + Sync>;
+
 /// What a program that asks is told ([`crate::shm::question`]).
 pub type Answers = Box<dyn Fn(Question) -> Option<Vec<u8>> + Send + Sync>;
 
@@ -104,6 +110,9 @@ pub struct SoftCard {
     spare: Mutex<Option<OwnedFd>>,
     linked: OnceLock<Linked>,
     answers: OnceLock<Answers>,
+    attendant: OnceLock<Attendant>,
+    /// The card has interrupted the driver, and no thread has attended to it yet.
+    interrupted: AtomicBool,
     peers: Mutex<Peers>,
     /// Taken before `core` and `peers`.
     door: Mutex<Door>,
@@ -155,6 +164,8 @@ impl SoftCard {
             spare,
             linked: OnceLock::new(),
             answers: OnceLock::new(),
+            attendant: OnceLock::new(),
+            interrupted: AtomicBool::new(false),
             peers: Mutex::default(),
             door: Mutex::default(),
             udp,
@@ -170,6 +181,14 @@ impl SoftCard {
     /// Says, once, what a program that asks is told.
     pub fn on_question(&self, answers: Answers) {
         let _ = self.answers.set(answers);
+    }
+
+    /// Says, once, what the thread that runs the card does when the card has interrupted the driver. It does so without the turn, and
+    /// holds up nothing but itself.
+    pub fn on_interrupt(&self, attendant: Attendant) {
+        if self.attendant.set(attendant).is_ok() {
+            self.visit(|core| core.board.noted = Some(false));
+        }
     }
 
     /// Time since the card was made.
@@ -207,8 +226,19 @@ impl SoftCard {
         }
     }
 
+    fn serve(&self, core: Holder<'_, Core>) {
+        self.serve_turn(core);
+        // The thread that found the interrupt in its turn comes by here after it, so none is forgotten.
+        if self.interrupted.load(Ordering::Relaxed)
+            && self.interrupted.swap(false, Ordering::AcqRel)
+            && let Some(attendant) = self.attendant.get()
+        {
+            attendant();
+        }
+    }
+
     /// Runs the card until it is quiet and no thread has asked, or for [`ROUNDS`]: then the helper goes on.
-    fn serve(&self, mut core: Holder<'_, Core>) {
+    fn serve_turn(&self, mut core: Holder<'_, Core>) {
         for _ in 0..ROUNDS {
             let now = self.now();
             if self.udp.is_some() {
@@ -220,6 +250,10 @@ impl SoftCard {
                 self.served.store(core.worked, Ordering::Relaxed);
             }
             core.board.wire.call_peers();
+            if core.board.noted == Some(true) {
+                core.board.noted = Some(false);
+                self.interrupted.store(true, Ordering::Release);
+            }
             self.due
                 .store(due.map_or(u64::MAX, |due| due.0), Ordering::SeqCst);
             let more = self.udp.is_some() && core.board.wire.udp().is_some_and(|udp| udp.has_more());

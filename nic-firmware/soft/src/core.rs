@@ -120,6 +120,7 @@ impl<E: Engine, W: Wire> Core<E, W> {
             sent: VecDeque::new(),
             wire,
             driver: Arc::clone(&parts.interrupt),
+            noted: None,
             ports: Arc::clone(&parts.ports),
             now: Nanos(0),
             frames_sent: 0,

@@ -62,7 +62,12 @@ impl netvm_process::Memory<EmulatedCard> for EmulatedMemory {
             memory: self,
             port,
         };
-        worker::run(host, &memory, port, closed);
+        worker::run(
+            host,
+            port,
+            closed,
+            || while paging::serve_one(&memory).is_some() {},
+        );
     }
 }
 

@@ -4,7 +4,7 @@
 //! call) is noted and done after the lock was let go.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use netvm_host_platform::notice::{self, Handler};
 
 use netvm_memory::copy;
 use netvm_soft::memory::{Heap, SharedPages, WordSpace};
+use netvm_soft::turn::Turn;
 use netvm_soft::{EventCount, PAGE_BYTES, Parts};
 use tracing::{debug, error, info};
 
@@ -120,6 +121,10 @@ pub struct HostSide<M: Machine> {
     pub steps: EventCount,
     imports: Mutex<Imports>,
     peers_up: Box<[AtomicBool]>,
+    /// The right to hear what the card says.
+    hearing: Turn<()>,
+    /// When the interrupt thread wakes by itself, if it sleeps; 0: it does not.
+    wakes_at: AtomicU64,
     /// The node ends.
     pub stop: AtomicBool,
 }
@@ -143,6 +148,8 @@ impl<M: Machine> HostSide<M> {
             steps: EventCount::default(),
             imports: Mutex::default(),
             peers_up: (0..nodes).map(|_| AtomicBool::new(false)).collect(),
+            hearing: Turn::new(()),
+            wakes_at: AtomicU64::new(0),
             stop: AtomicBool::new(false),
         }
     }
@@ -187,13 +194,40 @@ impl<M: Machine> HostSide<M> {
             if self.stop.load(Ordering::Acquire) {
                 return;
             }
-            notice::hear(self);
+            self.hear(self);
+            let due = self.due();
+            self.wakes_at.store(due.0, Ordering::SeqCst);
+            // Another thread that hears may leave something that is due sooner. It looks at `wakes_at` after it has let go of the
+            // core's lock, and this thread takes that lock once more after it has said when it wakes: one of them sees the other.
+            if self.due() >= due {
+                let now = self.machine.now();
+                let limit = (due != Nanos::MAX).then(|| Duration::from_nanos(due.0.saturating_sub(now.0)));
+                self.interrupt.wait(token, limit);
+            }
+            self.wakes_at.store(0, Ordering::SeqCst);
+        }
+    }
+
+    fn due(&self) -> Nanos {
+        self.with(|host, _, _| host.next_deadline())
+    }
+
+    /// Hears all that the card says. One thread does so at a time, so that what is said of a peer is acted on in order; it does it for
+    /// those that come meanwhile.
+    pub(crate) fn hear(&self, handler: &impl Handler) {
+        let mut turn = self.hearing.ask();
+        while let Some(held) = turn {
+            notice::hear(handler);
             // Events taken may be what a step waits for, even without a notice.
             self.steps.notify();
-            let due = self.with(|host, _, _| host.next_deadline());
-            let now = self.machine.now();
-            let limit = (due != Nanos::MAX).then(|| Duration::from_nanos(due.0.saturating_sub(now.0)));
-            self.interrupt.wait(token, limit);
+            turn = held.done();
+        }
+    }
+
+    /// After another thread than the interrupt thread has heard the card: that one wakes in time for what is due now.
+    pub(crate) fn heard_elsewhere(&self) {
+        if self.due().0 < self.wakes_at.load(Ordering::SeqCst) {
+            self.interrupt.notify();
         }
     }
 

@@ -98,6 +98,12 @@ pub trait Memory<M: Machine>: Send + Sync + 'static {
 
     /// Serves a port's paging work until it is closed.
     fn serve(&self, host: &HostSide<M>, port: OpenPort, closed: &AtomicBool);
+
+    /// Serves as much of a port's paging work as waits for nothing. False: something is left for the thread that serves the port.
+    fn serve_at_once(&self, host: &HostSide<M>, port: PortId) -> bool {
+        let _ = (host, port);
+        false
+    }
 }
 
 /// What a node belongs to: it keeps the threads, and ends them with its last user.

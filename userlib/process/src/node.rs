@@ -1,14 +1,19 @@
 //! One node: its card's words, its driver, its memory, its open ports.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use netvm_abi::{Generation, Nanos, PortId};
+use netvm_abi::control::Grant;
+use netvm_abi::{Generation, Incarnation, Nanos, NodeId, PortId, Status, Token};
 use netvm_host::Host;
 use netvm_host::attach::{AttachError, HostConfig};
+use netvm_host::host::CardFailure;
+use netvm_host::platform::PageGone;
 use netvm_host::ports::OpenPort;
 use netvm_host_platform::System;
+use netvm_host_platform::notice::Handler;
 use netvm_soft::memory::Heap;
 use netvm_soft::{EventCount, Parts};
 
@@ -66,6 +71,22 @@ impl<M: Machine, R: Memory<M>> NodeParts<M, R> {
         }
     }
 
+    /// A thread that ran the card does what the driver's threads would be called for: it hears what the card says, and serves ports as far
+    /// as that waits for nothing. It holds no lock when it comes.
+    pub(crate) fn attend(&self) {
+        let heard = Heard {
+            host: &self.host,
+            ports: RefCell::default(),
+        };
+        self.host.hear(&heard);
+        for port in heard.ports.into_inner() {
+            if !self.memory.serve_at_once(&self.host, port) {
+                self.host.work(port);
+            }
+        }
+        self.host.heard_elsewhere();
+    }
+
     pub(crate) fn open_ports(&self) -> MutexGuard<'_, HashMap<PortId, OpenEntry>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -113,5 +134,57 @@ impl<M: Machine, R: Memory<M>> NodeParts<M, R> {
         }
         self.port_events(port).notify();
         true
+    }
+}
+
+/// The driver, for a thread that serves ports by itself: their work is noted instead of called for.
+struct Heard<'a, M: Machine> {
+    host: &'a HostSide<M>,
+    ports: RefCell<Vec<PortId>>,
+}
+
+impl<M: Machine> System for Heard<'_, M> {
+    type Storage = Heap;
+    type Platform = Glue;
+
+    fn call<R>(&self, call: impl FnOnce(&mut Host<Heap>, &mut Glue, Nanos) -> R) -> Option<R> {
+        self.host.call(call)
+    }
+
+    fn page_gone(&self, gone: PageGone) {
+        self.host.page_gone(gone);
+    }
+
+    fn stop_card(&self) {
+        self.host.stop_card();
+    }
+}
+
+impl<M: Machine> Handler for Heard<'_, M> {
+    fn work(&self, port: PortId) {
+        let mut ports = self.ports.borrow_mut();
+        if !ports.contains(&port) {
+            ports.push(port);
+        }
+    }
+
+    fn imported(&self, port: PortId, import: Token, result: Result<Grant, Status>) {
+        self.host.imported(port, import, result);
+    }
+
+    fn peer_up(&self, peer: NodeId, incarnation: Incarnation) {
+        self.host.peer_up(peer, incarnation);
+    }
+
+    fn peer_down(&self, peer: NodeId) {
+        self.host.peer_down(peer);
+    }
+
+    fn card_dead(&self, cause: CardFailure) {
+        self.host.card_dead(cause);
+    }
+
+    fn progress(&self) {
+        self.host.progress();
     }
 }

@@ -1,19 +1,13 @@
-//! A port's paging worker: pages in what the card missed, and empties bounce pages with one copy (thesis 5.6).
+//! The thread of a port's paging worker, which pages in what the card missed, and empties bounce pages with one copy (thesis 5.6).
 
-use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-use netvm_abi::PortId;
-use netvm_host_platform::paging;
 
 use crate::driver::HostSide;
 use crate::machine::Machine;
+use netvm_abi::PortId;
 
-/// Serves a port until it is closed.
-pub fn run<M: Machine, P>(host: &HostSide<M>, pager: &P, port: PortId, closed: &AtomicBool)
-where
-    P: paging::Pager<System = HostSide<M>, Wait = Infallible>,
-{
+/// Serves a port until it is closed: `serve` does all the work that there is.
+pub fn run<M: Machine>(host: &HostSide<M>, port: PortId, closed: &AtomicBool, serve: impl Fn()) {
     let Some(work) = host.work.get(port.index()) else {
         return;
     };
@@ -23,10 +17,9 @@ where
         if closed.load(Ordering::Acquire) || host.stop.load(Ordering::Acquire) {
             break;
         }
-        if paging::serve_one(pager).is_none() {
-            work.wait(token, None);
-        }
+        serve();
+        work.wait(token, None);
     }
     // No work is in hand. What comes now finds the port closed in the core.
-    while paging::serve_one(pager).is_some() {}
+    serve();
 }

@@ -6,13 +6,16 @@
 //! Memory that a program hands over is never given to the card: behind an address may be a file, a file system in user space,
 //! or, later, nothing at all. Each transfer to it goes through a bounce page, and the port's worker copies, under the guard of
 //! [`netvm_memory::guard`]. What is adopted are addresses: after `munmap` and `mmap` the new mapping is meant.
+//!
+//! To wake the worker takes longer than the copy. So a thread that has run the card does the worker's work at once where the page is
+//! there ([`PageMap`]), and leaves all else to it.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use netvm::backend::Refusal;
 use netvm::guarded;
@@ -20,14 +23,16 @@ use netvm_abi::{PortId, Ppn, Status, VirtAddr, Vpn};
 use netvm_host::Host;
 use netvm_host::platform::{Access, CopyEnd, CopyJob, Direction, Resident};
 use netvm_host::ports::OpenPort;
-use netvm_host_platform::paging;
+use netvm_host_platform::paging::{self, Turn as Step, Worker};
 use netvm_memory::guard::{self, Fault};
 use netvm_soft::PAGE_BYTES;
 use netvm_soft::memory::Heap;
+use netvm_soft::turn::Turn;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::card::ProcessCard;
+use super::page_map::PageMap;
 use crate::driver::HostSide;
 use crate::machine::{Area, Memory};
 use crate::worker;
@@ -36,10 +41,75 @@ use crate::worker;
 type Owned = Arc<Mutex<BTreeMap<u64, Weak<Mapping>>>>;
 
 /// The memory of a node that is a process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ProcessMemory {
     owned: Owned,
+    /// The workers of open ports.
+    serving: Mutex<HashMap<PortId, Arc<Serving>>>,
+    pages: PageMap,
 }
+
+/// A port's worker: one piece of work at a time, by whichever thread has its turn.
+#[derive(Debug)]
+struct Serving {
+    port: OpenPort,
+    hands: Turn<Hands>,
+}
+
+/// What a worker has in its hands.
+#[derive(Debug, Default)]
+struct Hands {
+    worker: Worker<Page>,
+    ahead: Ahead,
+}
+
+impl ProcessMemory {
+    pub(crate) fn new() -> Self {
+        Self {
+            owned: Owned::default(),
+            serving: Mutex::default(),
+            pages: PageMap::of_this_process(),
+        }
+    }
+
+    fn serving(&self) -> MutexGuard<'_, HashMap<PortId, Arc<Serving>>> {
+        self.serving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn of_port<'a>(
+        &'a self,
+        host: &'a HostSide<ProcessCard>,
+        port: OpenPort,
+        ahead: &'a mut Ahead,
+    ) -> PortMemory<'a> {
+        PortMemory {
+            host,
+            owned: &self.owned,
+            port,
+            ahead: Cell::from_mut(ahead),
+        }
+    }
+
+    /// Does all of a port's work.
+    fn work_on(&self, host: &HostSide<ProcessCard>, serving: &Serving) {
+        let mut turn = serving.hands.ask();
+        while let Some(mut held) = turn {
+            let Hands { worker, ahead } = &mut *held;
+            let memory = self.of_port(host, serving.port, ahead);
+            loop {
+                match worker.turn(&memory) {
+                    Step::Idle => break,
+                    Step::Wait(never) => match never {},
+                    Step::PagedIn | Step::Told | Step::Ended(_) => {}
+                }
+            }
+            turn = held.done();
+        }
+    }
+}
+
+/// Steps of a worker that a thread takes which has something else to do.
+const STEPS_AT_ONCE: u32 = 64;
 
 /// A mapping of `alloc`'s.
 #[derive(Debug)]
@@ -119,13 +189,50 @@ impl Memory<ProcessCard> for ProcessMemory {
     }
 
     fn serve(&self, host: &HostSide<ProcessCard>, port: OpenPort, closed: &AtomicBool) {
-        let memory = PortMemory {
-            host,
-            owned: &self.owned,
+        let serving = Arc::new(Serving {
             port,
-            ahead: Cell::default(),
+            hands: Turn::new(Hands::default()),
+        });
+        self.serving().insert(port.port, Arc::clone(&serving));
+        worker::run(host, port.port, closed, || self.work_on(host, &serving));
+        // The number may have a new owner already.
+        let mut all = self.serving();
+        if all
+            .get(&port.port)
+            .is_some_and(|known| Arc::ptr_eq(known, &serving))
+        {
+            all.remove(&port.port);
+        }
+    }
+
+    fn serve_at_once(&self, host: &HostSide<ProcessCard>, port: PortId) -> bool {
+        let Some(serving) = self.serving().get(&port).cloned() else {
+            return false;
         };
-        worker::run(host, &memory, port.port, closed);
+        let mut steps = 0;
+        let mut turn = serving.hands.ask();
+        // Without a turn another thread has it, and does this, too.
+        while let Some(mut held) = turn {
+            let Hands { worker, ahead } = &mut *held;
+            let there = Present {
+                memory: self.of_port(host, serving.port, ahead),
+                pages: &self.pages,
+            };
+            loop {
+                match worker.turn(&there) {
+                    Step::Idle => break,
+                    // The piece of work stays in the worker's hands, for the thread that may wait.
+                    Step::Wait(Absent) => return false,
+                    Step::PagedIn | Step::Told | Step::Ended(_) => {}
+                }
+                steps += 1;
+                if steps == STEPS_AT_ONCE {
+                    return false;
+                }
+            }
+            turn = held.done();
+        }
+        true
     }
 }
 
@@ -149,6 +256,7 @@ fn vanishing(start: NonNull<u8>) -> Result<Area, Refusal> {
 }
 
 /// A page that is there, or was a moment ago.
+#[derive(Debug)]
 struct Page {
     vpn: Vpn,
     /// The card may have it. Keeps it mapped meanwhile.
@@ -160,7 +268,7 @@ struct PortMemory<'a> {
     host: &'a HostSide<ProcessCard>,
     owned: &'a Owned,
     port: OpenPort,
-    ahead: Cell<Ahead>,
+    ahead: &'a Cell<Ahead>,
 }
 
 /// A stream into memory that was never touched misses each page once. So a worker that sees misses one behind the other gives
@@ -319,4 +427,53 @@ impl paging::Pager for PortMemory<'_> {
     }
 
     fn settle(&self, _: &mut Page, _: &Host<Heap>, _: bool) {}
+}
+
+/// A port's memory, as far as it is there.
+struct Present<'a> {
+    memory: PortMemory<'a>,
+    pages: &'a PageMap,
+}
+
+/// A page that is not there, or may not be.
+struct Absent;
+
+impl paging::Pager for Present<'_> {
+    type System = HostSide<ProcessCard>;
+    type Page = Page;
+    type Wait = Absent;
+
+    fn system(&self) -> &HostSide<ProcessCard> {
+        self.memory.system()
+    }
+
+    fn port(&self) -> PortId {
+        self.memory.port()
+    }
+
+    fn page_in(&self, vpn: Vpn, access: Access) -> Result<Result<Page, Status>, Absent> {
+        let at = vpn.address().0;
+        // What `alloc` has mapped is missed once, and often brings more pages with it.
+        if self.memory.owned(at).is_some() || !self.pages.has(at, access) {
+            return Err(Absent);
+        }
+        self.memory.page_in(vpn, access).map_err(|never| match never {})
+    }
+
+    fn copy(&self, page: Option<&Page>, job: &CopyJob) -> Result<CopyEnd, Absent> {
+        // The page was there a moment ago. Should it have gone, this thread waits for it, and holds no turn but the worker's.
+        self.memory.copy(page, job).map_err(|never| match never {})
+    }
+
+    fn offer(&self, page: &mut Page) -> Option<Resident> {
+        self.memory.offer(page)
+    }
+
+    fn prepare(&self, page: &mut Page, host: &mut Host<Heap>) {
+        self.memory.prepare(page, host);
+    }
+
+    fn settle(&self, page: &mut Page, host: &Host<Heap>, keep: bool) {
+        self.memory.settle(page, host, keep);
+    }
 }

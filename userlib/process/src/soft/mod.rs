@@ -19,6 +19,7 @@
 mod card;
 mod exit;
 mod memory;
+mod page_map;
 pub mod report;
 
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -300,7 +301,7 @@ impl SoftBuilder {
         let machine = ProcessCard::new(Arc::clone(&soft), marker, &parts);
         let host = node::attach(&parts, machine, page_deadline)
             .map_err(|error| SoftError::Config(format!("driver: {error:?}")))?;
-        let node = Arc::new(NodeParts::new(parts, host, ProcessMemory::default()));
+        let node = Arc::new(NodeParts::new(parts, host, ProcessMemory::new()));
         let inner = Arc::new(Inner {
             node,
             card: soft,
@@ -386,6 +387,12 @@ impl Inner {
         let (node, card) = (Arc::downgrade(&self.node), Arc::downgrade(&self.card));
         self.card.on_question(Box::new(move |question| {
             report::give(&*node.upgrade()?, &*card.upgrade()?, question)
+        }));
+        let node = Arc::downgrade(&self.node);
+        self.card.on_interrupt(Box::new(move || {
+            if let Some(node) = node.upgrade() {
+                node.attend();
+            }
         }));
         let card = Arc::clone(&self.card);
         let spawned = self.threads.spawn("netvm-card", move || card.help());
