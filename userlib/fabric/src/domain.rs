@@ -1,24 +1,19 @@
 //! A domain: a share in the process' node, a port for remote access to memory, and a thread for what may wait.
 
 use core::ffi::{c_int, c_void};
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use netvm::{Port, PortConfig, Region};
+use netvm::{Port, PortConfig};
 use netvm_process::SoftNode;
 
+use crate::everything::Everything;
 use crate::fabric::{self, Fabric};
 use crate::ffi::{Handle, call, given, table};
 use crate::fi::*;
 use crate::helper::Helper;
-use crate::rma::Rma;
+use crate::rma::{Rma, Scratch};
 use crate::{av, cntr, cq, log, mr, node, ops, poll};
-
-/// The first address of the region that stands for all memory of the process.
-pub(crate) const FIRST: u64 = 0x1000;
-/// Its end: user space of x86-64.
-const END: u64 = 1 << 47;
 
 /// A domain.
 pub(crate) struct Domain {
@@ -27,7 +22,9 @@ pub(crate) struct Domain {
     /// Remote access to memory of this process goes by this port, and this process' to that of others.
     pub(crate) memory: Port,
     /// All memory of the process.
-    pub(crate) everything: Region,
+    pub(crate) everything: Everything,
+    /// Places for what short reads bring.
+    pub(crate) scratch: Scratch,
     /// The helper's own: what fails on it holds up nothing else.
     pub(crate) errands: Port,
     pub(crate) helper: Helper,
@@ -91,16 +88,17 @@ impl Domain {
         let node = node::share()?;
         let port = || Port::open(&node.node(), PortConfig::default()).map_err(|error| refused(&error));
         let (memory, errands) = (port()?, port()?);
-        let first =
-            NonNull::new(core::ptr::with_exposed_provenance_mut(FIRST as usize)).ok_or(Errno::INVAL)?;
-        // SAFETY: the region stands for addresses. Only ranges of it are used that a program has named in a call of libfabric, and
-        // whose memory it has promised to keep and to share. An access to one that is gone all the same ends in an error.
-        let everything = unsafe { memory.adopt(first, END - FIRST) }.map_err(|error| refused(&error))?;
+        let own = Scratch::new(&memory).and_then(|scratch| {
+            let everything = Everything::but(&memory, scratch.memory())?;
+            Ok((scratch, everything))
+        });
+        let (scratch, everything) = own.map_err(|error| refused(&error))?;
         Ok(Self {
             _fabric: Arc::clone(fabric),
             node,
             memory,
             everything,
+            scratch,
             errands,
             helper: Helper::start()?,
             rma: Rma::default(),

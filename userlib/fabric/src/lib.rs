@@ -20,6 +20,7 @@ mod cq;
 mod domain;
 mod ep;
 mod eq;
+mod everything;
 mod fabric;
 mod ffi;
 mod fi;

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use libc::iovec;
 use netvm::{Access, Error, Export, Modes, Status};
 
-use crate::domain::{Child, Domain, FIRST};
+use crate::domain::{Child, Domain};
 use crate::ffi::{Handle, array, call, given, table};
 use crate::fi::*;
 
@@ -108,13 +108,11 @@ fn export(domain: &Domain, piece: &iovec, access: u64, key: u64) -> Answer<Optio
     if modes.is_empty() || piece.iov_len == 0 {
         return Ok(None);
     }
-    let start = (piece.iov_base.expose_provenance() as u64).checked_sub(FIRST);
-    let start = start.ok_or(Errno::INVAL)?;
-    let end = start.checked_add(piece.iov_len as u64).ok_or(Errno::INVAL)?;
+    let (start, len) = (piece.iov_base.expose_provenance() as u64, piece.iov_len as u64);
+    let found = domain.everything.find(start, len);
+    let (region, at) = found.map_err(|_| Errno::INVAL)?;
     let rights = Access::everyone().modes(modes);
-    let exported = domain
-        .memory
-        .export(&name(key), &domain.everything, start..end, rights);
+    let exported = domain.memory.export(&name(key), region, at..at + len, rights);
     exported.map(Some).map_err(|error| match error {
         Error::Export { .. } => match error.status() {
             Some(Status::NotAllowed) => Errno::NOKEY,

@@ -6,6 +6,7 @@
 
 mod keys;
 mod op;
+mod scratch;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,6 +22,7 @@ use crate::info::QUEUE;
 use keys::Keys;
 pub(crate) use keys::Target;
 pub(crate) use op::{AtomicWhat, Op, What, Word};
+pub(crate) use scratch::Scratch;
 
 /// One-sided operations of a domain.
 #[derive(Default)]
@@ -160,7 +162,7 @@ impl State {
         let mut failures: Vec<Failure> = Vec::new();
         while let Some(op) = self.active.get_mut(at) {
             if op.is_whole() || op.post(domain, &mut failures) {
-                if !op.has_ended() {
+                if !op.has_ended(domain) {
                     at += 1;
                     continue;
                 }

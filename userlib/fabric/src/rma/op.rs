@@ -5,10 +5,11 @@ use std::sync::{Arc, Weak};
 
 use netvm::{Error, Failure, NodeId, OpId, Pending, PendingAtomic, RemoteSegment, Status};
 
+use super::scratch::{PLACE, Place};
 use super::{Calls, errno_of};
 use crate::buffer::Buffer;
 use crate::cq::{Completion, Failed};
-use crate::domain::{Domain, FIRST};
+use crate::domain::Domain;
 use crate::ep::{Counted, Endpoint};
 use crate::fi::*;
 
@@ -76,7 +77,8 @@ pub(crate) struct Op {
     /// Bytes that were posted.
     posted: usize,
     calls: Calls,
-    reads: VecDeque<Pending>,
+    /// Reads under way, and where their bytes come first.
+    reads: VecDeque<(Pending, Option<Place>)>,
     atomics: VecDeque<(usize, PendingAtomic)>,
     failed: Option<(Errno, Status)>,
 }
@@ -159,7 +161,7 @@ impl Op {
     pub(super) fn post(&mut self, domain: &Domain, failures: &mut Vec<Failure>) -> bool {
         while !self.is_whole() {
             if self.reads.len() >= DEPTH || self.atomics.len() >= DEPTH {
-                self.harvest();
+                self.harvest(domain);
                 if self.reads.len() >= DEPTH || self.atomics.len() >= DEPTH {
                     return true;
                 }
@@ -193,6 +195,12 @@ impl Op {
                 size: segment.len(),
             });
         }
+        if matches!(self.what, What::Read)
+            && (1..=PLACE as u64).contains(&len)
+            && let Some(place) = domain.scratch.take()
+        {
+            return self.read_shortly(domain, place);
+        }
         let most = if domain.node.udp_address().is_some() {
             SMALL_PART
         } else {
@@ -209,17 +217,39 @@ impl Op {
                 first.unwrap_or_default()
             }
         };
-        let local = (start as u64).checked_sub(FIRST).ok_or(Error::Released)?;
-        let slice = domain.everything.slice(local..local.saturating_add(len as u64))?;
+        let slice = domain.everything.slice(start as u64, len as u64)?;
         if let What::Read = self.what {
             let read = segment.read(at, slice).begin()?;
             self.calls.push(read.op());
-            self.reads.push_back(read);
+            self.reads.push_back((read, None));
         } else {
             let call = segment.write(at, &slice).try_post()?;
             self.calls.push(call);
         }
         Ok(len)
+    }
+
+    /// All of it at once.
+    fn read_shortly(&mut self, domain: &Domain, place: Place) -> netvm::Result<usize> {
+        let len = self.len();
+        let begun = match &self.segment {
+            Some((segment, at)) => domain
+                .scratch
+                .room(&place, len)
+                .and_then(|room| segment.read(*at, room).begin()),
+            None => Err(Error::Released),
+        };
+        match begun {
+            Ok(read) => {
+                self.calls.push(read.op());
+                self.reads.push_back((read, Some(place)));
+                Ok(len)
+            }
+            Err(error) => {
+                domain.scratch.give(place);
+                Err(error)
+            }
+        }
     }
 
     fn post_atomic(&mut self) -> netvm::Result<usize> {
@@ -267,9 +297,12 @@ impl Op {
     }
 
     /// Takes the answers that have come.
-    fn harvest(&mut self) {
-        while let Some(end) = self.reads.front_mut().and_then(Pending::end) {
-            self.reads.pop_front();
+    fn harvest(&mut self, domain: &Domain) {
+        while let Some(mut end) = self.reads.front_mut().and_then(|(read, _)| read.end()) {
+            if let Some((_, Some(place))) = self.reads.pop_front() {
+                end = end.and_then(|()| domain.scratch.copy(&place, &self.buffer));
+                domain.scratch.give(place);
+            }
             if let Err(error) = end {
                 self.fail(errno_of(&error), error.status().unwrap_or(Status::Ok));
             }
@@ -303,8 +336,8 @@ impl Op {
     }
 
     /// Whether nothing of it is under way, but what a flush tells of.
-    pub(super) fn has_ended(&mut self) -> bool {
-        self.harvest();
+    pub(super) fn has_ended(&mut self, domain: &Domain) -> bool {
+        self.harvest(domain);
         self.is_whole() && self.reads.is_empty() && self.atomics.is_empty()
     }
 
