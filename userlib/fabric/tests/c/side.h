@@ -157,6 +157,28 @@ static struct fi_cq_err_entry fails_(struct fid_cq *cq, void *context)
     return bad;
 }
 
+/* What a look for a message finds (FI_PEEK, and these flags). It may be on its way. */
+static struct fi_cq_tagged_entry found_(const struct fi_msg_tagged *peek, uint64_t flags)
+{
+    double until = now() + 20;
+    for (;;) {
+        struct fi_cq_tagged_entry entry;
+        struct fi_cq_err_entry bad = {0};
+        ssize_t got;
+        WORKS(fi_trecvmsg(side.ep, peek, FI_PEEK | flags));
+        while ((got = fi_cq_read(side.rx, &entry, 1)) == -FI_EAGAIN)
+            CHECK(now() < until, "a look does not end");
+        if (got == 1) {
+            CHECK(entry.op_context == peek->context, "another operation has ended");
+            return entry;
+        }
+        CHECK(got == -FI_EAVAIL && fi_cq_readerr(side.rx, &bad, 0) == 1 && bad.err == FI_ENOMSG, "a look fails: %s", fi_strerror(bad.err));
+        CHECK(now() < until, "no message comes");
+        look();
+    }
+}
+
+#define found(peek, flags) (line_now = __LINE__, found_(peek, flags))
 #define completion(cq, from) (line_now = __LINE__, completion_(cq, from))
 #define ends(cq, context) (line_now = __LINE__, ends_(cq, context))
 #define fails(cq, context) (line_now = __LINE__, fails_(cq, context))
