@@ -16,8 +16,9 @@
 //! | ... from an event loop of the program's own | [`Port::events`], [`Events`] |
 //! | be told | [`Notification`], [`NotificationQueue`] |
 //! | send and receive messages | [`Sender`], [`Receiver`], [`ReceiverSet`] |
-//! | ... as streams and sinks of an asynchronous program | [`Receiver::ready`], [`Sender::ready`]; with the feature `tokio`, `MessageStream`, `MessageSink`, `AsyncChannelReader`, `AsyncChannelWriter` |
+//! | ... as streams and sinks of an asynchronous program | [`Receiver::ready`], [`Sender::ready`]; with the feature `tokio`, `MessageStream`, `SharedStream`, `MessageSink`, `AsyncChannelReader`, `AsyncChannelWriter` |
 //! | ... from many to one queue | [`SharedSender`], [`SharedReceiver`] |
+//! | take locks, tokens and monitors, also without waiting inside of a call | [`sync`], [`PendingCall`] |
 //!
 //! A call becomes descriptors in the port's command queue, which lies in the card's memory
 //! (`posting.rs`, nearly always by the shorter way of `short.rs`; cut at page boundaries in `fragment.rs`); the card answers in words that the library
@@ -34,6 +35,7 @@ mod appends;
 mod atomic;
 #[doc(hidden)]
 pub mod backend;
+mod beside;
 pub mod channel;
 mod collected;
 #[cfg(target_os = "linux")]
@@ -74,11 +76,12 @@ mod write;
 
 pub use atomic::{AtomicOp, PendingAtomic, RemoteWord32, RemoteWord64, WordOp};
 pub use backend::Refusal;
+pub use beside::PendingCall;
 #[cfg(feature = "tokio")]
-pub use channel::{AsyncChannelReader, AsyncChannelWriter, MessageSink, MessageStream};
+pub use channel::{AsyncChannelReader, AsyncChannelWriter, MessageSink, MessageStream, SharedStream};
 pub use channel::{
     ChannelConfig, ChannelReader, ChannelStats, ChannelWriter, Message, MessageReady, Receiver, ReceiverSet,
-    RoomReady, Sender, SharedConfig, SharedMessage, SharedReady, SharedReceiver, SharedSender,
+    RoomReady, Sender, SetReady, SharedConfig, SharedMessage, SharedReady, SharedReceiver, SharedSender,
 };
 pub use collected::{Completion, CompletionQueue, NextCompletion, Operation};
 pub use error::{Error, Failure, Result, explain};

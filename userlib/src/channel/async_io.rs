@@ -5,7 +5,7 @@
 //! end. A send may wait for room in the port's command queue, as every post does: for the card, that is.
 
 use super::ready::poll;
-use super::{ChannelReader, Receiver, Sender};
+use super::{ChannelReader, Receiver, Sender, SharedReceiver};
 use crate::error::{Error, Result};
 use crate::notify::Watch;
 use crate::pending::Pending;
@@ -13,6 +13,7 @@ use crate::room::Room;
 use crate::timeout::Timeout;
 use futures_core::Stream;
 use futures_sink::Sink;
+use netvm_abi::{NodeId, PortId};
 use std::fmt;
 use std::io;
 use std::pin::Pin;
@@ -84,6 +85,71 @@ impl Stream for MessageStream {
 impl fmt::Debug for MessageStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "MessageStream({:?})", self.receiver)
+    }
+}
+
+/// Messages of a shared queue as they come, each a copy, with the node and port that have sent it. From
+/// [`SharedReceiver::into_stream`].
+///
+/// It ends after the first error: the port has been closed, or the driver has ended it. Dropping it ends the queue.
+#[must_use = "streams do nothing unless they are polled"]
+pub struct SharedStream {
+    receiver: SharedReceiver,
+    watch: Watch,
+    over: bool,
+}
+
+impl SharedStream {
+    pub(crate) const fn new(receiver: SharedReceiver) -> Self {
+        Self {
+            receiver,
+            watch: Watch::new(),
+            over: false,
+        }
+    }
+
+    /// The queue.
+    pub fn into_inner(self) -> SharedReceiver {
+        self.receiver
+    }
+}
+
+impl Stream for SharedStream {
+    type Item = Result<((NodeId, PortId), Vec<u8>)>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Self {
+            receiver,
+            watch,
+            over,
+        } = &mut *self;
+        if *over {
+            return Poll::Ready(None);
+        }
+        loop {
+            let came = receiver.try_recv().and_then(|message| match message {
+                Some(message) => Ok(Some((message.sender(), message.to_vec()?))),
+                None => Ok(None),
+            });
+            match came {
+                Ok(Some(message)) => return Poll::Ready(Some(Ok(message))),
+                Ok(None) => {}
+                Err(error) => {
+                    *over = true;
+                    return Poll::Ready(Some(Err(error)));
+                }
+            }
+            if let Err(error) = ready!(poll(receiver, watch, context)) {
+                *over = true;
+                return Poll::Ready(Some(Err(error)));
+            }
+        }
+    }
+}
+
+impl fmt::Debug for SharedStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SharedStream({:?})", self.receiver)
     }
 }
 

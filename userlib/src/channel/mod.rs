@@ -60,12 +60,12 @@ pub mod shared;
 mod stream;
 
 #[cfg(feature = "tokio")]
-pub use async_io::{AsyncChannelReader, AsyncChannelWriter, MessageSink, MessageStream};
+pub use async_io::{AsyncChannelReader, AsyncChannelWriter, MessageSink, MessageStream, SharedStream};
 pub use config::ChannelConfig;
 pub use ready::{MessageReady, RoomReady, SharedReady};
 pub use receiver::{Message, Receiver};
 pub use sender::Sender;
-pub use set::ReceiverSet;
+pub use set::{ReceiverSet, SetReady};
 pub use shared::{SharedConfig, SharedMessage, SharedReceiver, SharedSender};
 pub use stream::{ChannelReader, ChannelWriter};
 

@@ -3,13 +3,15 @@
 use super::Receiver;
 use crate::backend::Refusal;
 use crate::error::{Error, Result};
-use crate::notify::Group;
+use crate::notify::{Group, Watch, Wish};
 use crate::port::Port;
 use crate::timeout::Timeout;
 use netvm_abi::{Nanos, NotificationId};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 /// Receivers of one port, and a wait for any of them that has something: by the notifications that come,
 /// so that it costs the same however many they are, and no sender keeps the others waiting.
@@ -126,29 +128,10 @@ impl ReceiverSet {
     pub fn wait(&mut self, timeout: impl Into<Timeout>) -> Result<usize> {
         let deadline = timeout.into().deadline(self.now());
         loop {
-            // Behind those that have come meanwhile, or a busy sender would have all the attention.
-            while let Some(id) = self.group.pop() {
-                self.note(id);
+            if let Some(index) = self.next_due()? {
+                return Ok(index);
             }
-            if let Some(index) = self.named.take() {
-                self.look_at(index);
-            }
-            while let Some(index) = self.due.pop_front() {
-                let Some(place) = self.places.get_mut(index) else {
-                    continue;
-                };
-                place.is_due = false;
-                if let Some(receiver) = &place.receiver
-                    && receiver.has_news()?
-                {
-                    self.named = Some(index);
-                    return Ok(index);
-                }
-            }
-            let now = self.now();
-            let receivers = self.places.iter_mut().filter_map(|place| place.receiver.as_mut());
-            let looks = receivers.map(|receiver| receiver.look_due(now)).min();
-            let until = looks.map_or(deadline, |look| look.min(deadline));
+            let until = self.look_due().min(deadline);
             match self.group.wait_until(until) {
                 Ok(id) => self.note(id),
                 Err(Error::TimedOut) => {
@@ -160,6 +143,62 @@ impl ReceiverSet {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// A future that ends as [`wait`](Self::wait) does. It runs under any executor, and may be dropped at any time: what it would have
+    /// named is named by the next.
+    pub const fn ready(&mut self) -> SetReady<'_> {
+        SetReady {
+            set: self,
+            watch: Watch::new(),
+        }
+    }
+
+    /// One of them that has something to tell, if any has.
+    fn next_due(&mut self) -> Result<Option<usize>> {
+        // Behind those that have come meanwhile, or a busy sender would have all the attention.
+        while let Some(id) = self.group.pop() {
+            self.note(id);
+        }
+        if let Some(index) = self.named.take() {
+            self.look_at(index);
+        }
+        while let Some(index) = self.due.pop_front() {
+            let Some(place) = self.places.get_mut(index) else {
+                continue;
+            };
+            place.is_due = false;
+            if let Some(receiver) = &place.receiver
+                && receiver.has_news()?
+            {
+                self.named = Some(index);
+                return Ok(Some(index));
+            }
+        }
+        Ok(None)
+    }
+
+    /// One of them that has something to tell. If none has, what changes before one does, and when to look again.
+    fn await_news(&mut self) -> Result<std::result::Result<usize, Wish>> {
+        loop {
+            if let Some(index) = self.next_due()? {
+                return Ok(Ok(index));
+            }
+            if self.look_due() <= self.now() {
+                self.look_around();
+            }
+            if self.due.is_empty() {
+                return Ok(Err(self.group.want().until(self.look_due())));
+            }
+        }
+    }
+
+    /// When the next look at a sender is due.
+    fn look_due(&mut self) -> Nanos {
+        let now = self.now();
+        let receivers = self.places.iter_mut().filter_map(|place| place.receiver.as_mut());
+        let looks = receivers.map(|receiver| receiver.look_due(now)).min();
+        looks.unwrap_or(Nanos::MAX)
     }
 
     fn now(&self) -> Nanos {
@@ -200,5 +239,33 @@ impl ReceiverSet {
 impl fmt::Debug for ReceiverSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ReceiverSet({} channels)", self.len())
+    }
+}
+
+/// Ends with the number of a receiver that has something to tell. From [`ReceiverSet::ready`].
+#[must_use = "futures do nothing unless they are polled"]
+pub struct SetReady<'a> {
+    set: &'a mut ReceiverSet,
+    watch: Watch,
+}
+
+impl Future for SetReady<'_> {
+    type Output = Result<usize>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { set, watch } = &mut *self;
+        let port = Arc::clone(set.group.port());
+        let polled = watch.poll(&port, context, || match set.await_news() {
+            Ok(Ok(index)) => Ok(Ok(index)),
+            Ok(Err(wish)) => Err(wish),
+            Err(error) => Ok(Err(error)),
+        });
+        polled.map(|ended| ended.and_then(|looked| looked))
+    }
+}
+
+impl fmt::Debug for SetReady<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SetReady({:?})", self.set)
     }
 }

@@ -152,7 +152,12 @@ impl PortInner {
             return Vec::new();
         }
         self.drain(&mut state);
-        if !state.has_ready() && state.waiters.iter().any(|waiter| waiter.wish.want == Want::Entry) {
+        let in_vain = state.waiters.iter().any(|waiter| match waiter.wish.want {
+            Want::Entry => !state.has_ready(),
+            Want::Member(group) => !state.has_member(group),
+            _ => false,
+        });
+        if in_vain {
             self.make_sure(&mut state);
         }
         let waiters = std::mem::take(&mut state.waiters);
@@ -162,6 +167,7 @@ impl PortInner {
             Want::Signal(id) => self.pending(id) > 0,
             Want::Change(id, seen) => self.signals(id) != seen,
             Want::Entry => state.has_ready(),
+            Want::Member(group) => state.has_member(group),
             Want::Mark(mark) => self.has_come_to(mark),
         };
         let (due, rest) = waiters

@@ -215,6 +215,11 @@ impl State {
         self.groups.get_mut(&group)?.pop()
     }
 
+    /// Whether a group has a number to look at.
+    pub(super) fn has_member(&self, group: u64) -> bool {
+        self.groups.get(&group).is_some_and(|list| !list.order.is_empty())
+    }
+
     /// Whether nothing tells that the program or the library uses this number.
     pub(super) fn is_unused(&self, id: NotificationId) -> bool {
         let given_away = self
@@ -612,6 +617,8 @@ pub(crate) enum Want {
     Signal(NotificationId),
     /// Entries of the queue.
     Entry,
+    /// Numbers of a group.
+    Member(u64),
     /// Another number of signals than this. Whether they are acknowledged does not matter.
     Change(NotificationId, u32),
     /// A count that comes to a mark.
@@ -649,7 +656,7 @@ impl Interest {
     pub(super) fn new(port: &Arc<PortInner>, want: Want) -> Self {
         let wake = match want {
             Want::Signal(id) | Want::Change(id, _) => port.add_interest(&mut port.inbox.state.lock(), id),
-            Want::Entry => port.add_queue_interest(&mut port.inbox.state.lock()),
+            Want::Entry | Want::Member(_) => port.add_queue_interest(&mut port.inbox.state.lock()),
             // It is asked for when its waker is there.
             Want::Mark(_) => false,
         };
@@ -678,7 +685,7 @@ impl Drop for Interest {
         let mut state = self.port.inbox.state.lock();
         match self.want {
             Want::Signal(id) | Want::Change(id, _) => self.port.drop_interest(&mut state, id),
-            Want::Entry => self.port.drop_queue_interest(&mut state),
+            Want::Entry | Want::Member(_) => self.port.drop_queue_interest(&mut state),
             // The fence word holds no more than a count.
             Want::Mark(_) => {}
         }

@@ -28,6 +28,11 @@ impl Group {
         &self.port
     }
 
+    /// What a future wants that waits for one of its numbers.
+    pub(crate) const fn want(&self) -> Want {
+        Want::Member(self.key)
+    }
+
     /// Takes a number in.
     pub(crate) fn add(&self, id: NotificationId) {
         self.port.inbox.state.lock().members.insert(id, self.key);

@@ -4,6 +4,7 @@ use super::home::{self, Home, Kind, RECOVERIES};
 use super::peers::look_at;
 use super::protocol::{Acquire, Acquired, Release, SeatId, TryAcquire};
 use super::seats::{Patience, Progress, Seat};
+use crate::beside::PendingCall;
 use crate::error::{Error, Result};
 use crate::export::Access;
 use crate::fence::Landed;
@@ -13,6 +14,7 @@ use crate::timeout::Timeout;
 use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::{Nanos, NodeId, PortId, Status};
 use std::fmt;
+use std::sync::Arc;
 
 /// A participant of a lock that any process on any node may take part in.
 ///
@@ -40,6 +42,8 @@ pub struct Lock {
     centre: RemoteSegment,
     /// How often it has been recovered, as far as is known.
     recoveries: u64,
+    /// While an [`OwnedGuard`] has it.
+    hold: Option<Hold>,
 }
 
 impl Lock {
@@ -75,6 +79,7 @@ impl Lock {
             seat,
             centre,
             recoveries,
+            hold: None,
         })
     }
 
@@ -84,19 +89,45 @@ impl Lock {
     /// When the home has gone, or this port: what its operations failed with. Then the lock is not held. A waiter looks at
     /// the home 5 ms after it has asked, then ever more seldom, at least twice a second.
     pub fn acquire(&mut self) -> Result<Guard<'_>> {
-        let (start, broken, died) = self.lock()?;
-        Ok(Guard::new(self, start, broken, died))
+        let hold = self.lock()?;
+        Ok(Guard { lock: self, hold })
     }
 
-    /// Since which write of the port it is held, whether the chain is broken, and whether it was recovered.
-    fn lock(&mut self) -> Result<(u64, bool, bool)> {
+    /// Begins what [`acquire`](Self::acquire) does, and does not wait for it. It stands in the chain as `acquire` does, and what it ends with
+    /// owns the lock: [`OwnedGuard::release`] gives it back. After an error this participant is gone.
+    ///
+    /// Dropped before its end, it keeps its place, and hands the lock on when its turn has come: no participant is taken for dead.
+    ///
+    /// ```no_run
+    /// use netvm::sync::Lock;
+    ///
+    /// async fn count(lock: Lock, counter: &netvm::RemoteBox<u64>) -> netvm::Result<Lock> {
+    ///     let guard = lock.begin_acquire().await?;
+    ///     counter.write(&(counter.read()? + 1)).post()?;
+    ///     let (lock, landed) = guard.release();
+    ///     landed.map(|()| lock)
+    /// }
+    /// ```
+    pub fn begin_acquire(self) -> PendingCall<OwnedGuard> {
+        let port = Arc::clone(&self.seat.port);
+        PendingCall::begin_or_fail(&port, "netvm-lock", move || self.acquire_owned(), drop)
+    }
+
+    /// Waits until it is held, and goes into its guard.
+    pub(super) fn acquire_owned(mut self) -> Result<OwnedGuard> {
+        self.hold = Some(self.lock()?);
+        Ok(OwnedGuard { lock: self })
+    }
+
+    /// Waits until it is held.
+    fn lock(&mut self) -> Result<Hold> {
         loop {
             self.seat.leftovers();
             let mut machine = Acquire::new(self.seat.turn(), self.recoveries);
             let ended = self.wait(&mut machine);
             self.recoveries = machine.recoveries();
             match ended {
-                Ok(Some((broken, died))) => return Ok((self.seat.port.write_mark(), broken, died)),
+                Ok(Some((broken, died))) => return Ok(Hold::new(self.seat.port.write_mark(), broken, died)),
                 Ok(None) => {}
                 Err(error) => {
                     // The participant behind this one finds that the turn is over.
@@ -153,7 +184,10 @@ impl Lock {
     /// As [`acquire`](Self::acquire).
     pub fn try_acquire(&mut self) -> Result<Option<Guard<'_>>> {
         let start = self.attempt()?;
-        Ok(start.map(|start| Guard::new(self, start, false, false)))
+        Ok(start.map(|start| Guard {
+            lock: self,
+            hold: Hold::new(start, false, false),
+        }))
     }
 
     /// Asks once. If it is held then: since which write of the port.
@@ -180,7 +214,8 @@ impl Lock {
         let mut pause = Nanos::from_micros(10);
         loop {
             if let Some(start) = self.attempt()? {
-                return Ok(Guard::new(self, start, false, false));
+                let hold = Hold::new(start, false, false);
+                return Ok(Guard { lock: self, hold });
             }
             let now = self.seat.port.backend.now();
             if now >= deadline {
@@ -250,6 +285,9 @@ impl PortInner {
 
 impl Drop for Lock {
     fn drop(&mut self) {
+        if let Some(mut hold) = self.hold.take() {
+            hold.drop_with(self);
+        }
         // A guard that was forgotten no longer holds the lock: waiters find that by looking, and recover it.
         self.seat.leave_turn();
         self.seat.leave(&self.centre);
@@ -262,10 +300,9 @@ impl fmt::Debug for Lock {
     }
 }
 
-/// The lock is held while this lives.
-#[must_use = "dropping a guard lets go of the lock"]
-pub struct Guard<'a> {
-    lock: &'a mut Lock,
+/// What is known of a lock that is held.
+#[derive(Debug)]
+struct Hold {
     /// Commands that the port had posted before it was held.
     start: u64,
     broken: bool,
@@ -273,10 +310,9 @@ pub struct Guard<'a> {
     held: bool,
 }
 
-impl<'a> Guard<'a> {
-    const fn new(lock: &'a mut Lock, start: u64, broken: bool, died: bool) -> Self {
+impl Hold {
+    const fn new(start: u64, broken: bool, died: bool) -> Self {
         Self {
-            lock,
             start,
             broken,
             died,
@@ -284,11 +320,71 @@ impl<'a> Guard<'a> {
         }
     }
 
+    /// Lets go of the lock.
+    fn end(&mut self, lock: &Lock) -> Result<Vec<Landed>> {
+        if !std::mem::take(&mut self.held) {
+            return Ok(Vec::new());
+        }
+        let written = lock.seat.port.written_after(self.start);
+        lock.unlock(self.broken, &written)
+    }
+
+    /// Lets go of the lock, and tells what failed.
+    fn release(&mut self, lock: &Lock) -> Result<()> {
+        let landed = self.end(lock)?;
+        lock.seat.port.tell_all(landed)
+    }
+
+    /// Lets go of the lock for as long as `wait` takes, which begins with the lock still held: thesis
+    /// table 21, `cvwait`.
+    fn without<R, Q>(
+        &mut self,
+        lock: &mut Lock,
+        queue: impl FnOnce() -> Result<Q>,
+        wait: impl FnOnce(Q) -> Result<R>,
+    ) -> Result<R> {
+        // Noted before the queue is told, because the queue's messages are no data that the lock protects.
+        let written = lock.seat.port.written_after(self.start);
+        let queued = queue()?;
+        let released = if std::mem::take(&mut self.held) {
+            lock.unlock(self.broken, &written)
+        } else {
+            Ok(Vec::new())
+        };
+        let waited = wait(queued);
+        *self = lock.lock()?;
+        lock.seat.port.tell_all(released?)?;
+        waited
+    }
+
+    /// Its guard is dropped.
+    fn drop_with(&mut self, lock: &Lock) {
+        if std::thread::panicking() {
+            // What the lock protects may be half changed: the next holder is told, as if this process had died. And
+            // unwinding waits for no other node.
+            if std::mem::take(&mut self.held) {
+                lock.abandon();
+            }
+            return;
+        }
+        // A release that fails is told by `release` only. A write that has failed is told by the next call to its node.
+        let _ = self.end(lock);
+    }
+}
+
+/// The lock is held while this lives.
+#[must_use = "dropping a guard lets go of the lock"]
+pub struct Guard<'a> {
+    lock: &'a mut Lock,
+    hold: Hold,
+}
+
+impl Guard<'_> {
     /// Whether a process has died that may have held the lock, or has panicked while it held it: what it protects may be
     /// half changed.
     #[must_use]
     pub const fn owner_died(&self) -> bool {
-        self.died
+        self.hold.died
     }
 
     /// Whether a participant waits for the lock, and its message has come. Looks at own memory only.
@@ -312,59 +408,81 @@ impl<'a> Guard<'a> {
     /// gone or could not be reached, what its operation failed with: the next to wait for the lock gets it then as if
     /// this process had died, and a participant that only [tries](Lock::try_acquire) gets it after that one.
     pub fn release(mut self) -> Result<()> {
-        let landed = self.let_go()?;
-        self.lock.seat.port.tell_all(landed)
+        self.hold.release(self.lock)
     }
 
-    fn let_go(&mut self) -> Result<Vec<Landed>> {
-        if !std::mem::take(&mut self.held) {
-            return Ok(Vec::new());
-        }
-        let written = self.lock.seat.port.written_after(self.start);
-        self.lock.unlock(self.broken, &written)
-    }
-
-    /// Lets go of the lock for as long as `wait` takes, which begins with the lock still held: thesis
-    /// table 21, `cvwait`.
+    /// As [`Hold::without`].
     pub(super) fn without<R, Q>(
         &mut self,
         queue: impl FnOnce() -> Result<Q>,
         wait: impl FnOnce(Q) -> Result<R>,
     ) -> Result<R> {
-        // Noted before the queue is told, because the queue's messages are no data that the lock protects.
-        let written = self.lock.seat.port.written_after(self.start);
-        let queued = queue()?;
-        let released = if std::mem::take(&mut self.held) {
-            self.lock.unlock(self.broken, &written)
-        } else {
-            Ok(Vec::new())
-        };
-        let waited = wait(queued);
-        (self.start, self.broken, self.died) = self.lock.lock()?;
-        self.held = true;
-        self.lock.seat.port.tell_all(released?)?;
-        waited
+        self.hold.without(self.lock, queue, wait)
     }
 }
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            // What the lock protects may be half changed: the next holder is told, as if this process had died. And
-            // unwinding waits for no other node.
-            if std::mem::take(&mut self.held) {
-                self.lock.abandon();
-            }
-            return;
-        }
-        // A release that fails is told by `release` only. A write that has failed is told by the next call to its node.
-        let _ = self.let_go();
+        self.hold.drop_with(self.lock);
     }
 }
 
 impl fmt::Debug for Guard<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Guard({:?})", self.lock.seat.me)
+    }
+}
+
+/// The lock is held while this lives, which has its participant, too. From [`Lock::begin_acquire`].
+#[must_use = "dropping a guard lets go of the lock"]
+pub struct OwnedGuard {
+    /// Holds it, and lets go of it when it is dropped.
+    lock: Lock,
+}
+
+impl OwnedGuard {
+    /// As [`Guard::owner_died`].
+    #[must_use]
+    pub fn owner_died(&self) -> bool {
+        self.lock.hold.as_ref().is_some_and(|hold| hold.died)
+    }
+
+    /// As [`Guard::is_asked_for`].
+    ///
+    /// # Errors
+    /// As [`Guard::is_asked_for`].
+    pub fn is_asked_for(&self) -> Result<bool> {
+        Ok(!self.lock.seat.look_next()?.is_nobody())
+    }
+
+    /// Lets go of the lock. Gives the participant, and what [`Guard::release`] tells: that waits for round trips, and says what did not
+    /// land.
+    pub fn release(mut self) -> (Lock, Result<()>) {
+        let released = match self.lock.hold.take() {
+            Some(mut hold) => hold.release(&self.lock),
+            None => Ok(()),
+        };
+        (self.lock, released)
+    }
+
+    /// As [`Hold::without`].
+    pub(super) fn without<R, Q>(
+        &mut self,
+        queue: impl FnOnce() -> Result<Q>,
+        wait: impl FnOnce(Q) -> Result<R>,
+    ) -> Result<R> {
+        let Some(mut hold) = self.lock.hold.take() else {
+            return Err(Error::Released);
+        };
+        let waited = hold.without(&mut self.lock, queue, wait);
+        self.lock.hold = Some(hold);
+        waited
+    }
+}
+
+impl fmt::Debug for OwnedGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OwnedGuard({:?})", self.lock.seat.me)
     }
 }
 

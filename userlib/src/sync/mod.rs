@@ -8,6 +8,8 @@
 //! | both, as thesis table 21 has it | [`Monitor`], [`Condition`] |
 //! | count tokens | [`Semaphore`] |
 //!
+//! Each call that waits can be [begun](Lock::begin_acquire) instead: its end is a future.
+//!
 //! Each has a [`Home`]: a block of memory in some port, exported under a name. A participant *joins* it, and has a
 //! *seat*, some words in its own port's memory through which the others talk to it.
 //!
@@ -33,8 +35,8 @@ mod suspicion;
 const OUT_OF_REACH: std::time::Duration = std::time::Duration::from_secs(2);
 
 pub use home::Home;
-pub use lock::{Guard, Lock};
-pub use monitor::{Condition, Inside, Monitor};
+pub use lock::{Guard, Lock, OwnedGuard};
+pub use monitor::{Condition, Inside, Monitor, OwnedInside};
 pub use protocol::SeatId;
 pub use queue::{WaitQueue, Waiting, Woken};
 pub(crate) use seats::Seats;

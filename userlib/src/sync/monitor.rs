@@ -1,13 +1,15 @@
 //! Monitors with Mesa semantics (thesis 8.3.1, table 21): a lock, and queues for conditions.
 
 use super::home::Home;
-use super::lock::{Guard, Lock};
+use super::lock::{Guard, Lock, OwnedGuard};
 use super::queue::{WaitQueue, Woken};
+use crate::beside::PendingCall;
 use crate::error::Result;
 use crate::export::Access;
 use crate::port::Port;
 use crate::timeout::Timeout;
 use netvm_abi::{NodeId, PortId};
+use std::sync::Arc;
 
 /// A participant of a monitor: one process at a time is inside.
 ///
@@ -58,6 +60,18 @@ impl Monitor {
         Ok(Inside {
             guard: self.lock.acquire()?,
         })
+    }
+}
+
+impl Monitor {
+    /// Begins what [`enter`](Self::enter) does, and does not wait for it: as [`Lock::begin_acquire`].
+    pub fn begin_enter(self) -> PendingCall<OwnedInside> {
+        let port = Arc::clone(&self.lock.seat.port);
+        let enter = move || {
+            let guard = self.lock.acquire_owned()?;
+            Ok(OwnedInside { guard })
+        };
+        PendingCall::begin_or_fail(&port, "netvm-monitor", enter, drop)
     }
 }
 
@@ -130,5 +144,49 @@ impl Inside<'_> {
     /// As [`Guard::release`].
     pub fn leave(self) -> Result<()> {
         self.guard.release()
+    }
+}
+
+/// The process is inside of the monitor while this lives, which has its participant, too. From [`Monitor::begin_enter`].
+#[derive(Debug)]
+#[must_use = "dropping it leaves the monitor"]
+pub struct OwnedInside {
+    guard: OwnedGuard,
+}
+
+impl OwnedInside {
+    /// As [`Inside::owner_died`].
+    #[must_use]
+    pub fn owner_died(&self) -> bool {
+        self.guard.owner_died()
+    }
+
+    /// Begins what [`Inside::wait`] does, and does not wait for it. It ends inside of the monitor again. After an error the process is not
+    /// inside, and both participants are gone.
+    ///
+    /// Dropped before its end, it waits for the condition all the same, gives the signal to the next that waits, and leaves.
+    pub fn begin_wait(mut self, mut condition: Condition) -> PendingCall<(Self, Condition, Woken)> {
+        let port = Arc::clone(&condition.queue.seat.port);
+        let wait = move || {
+            let woken = self.guard.without(
+                || condition.queue.insert(),
+                |mut waiting| waiting.wait(Timeout::Never),
+            )?;
+            Ok((self, condition, woken))
+        };
+        let give_back = |(inside, condition, woken): (Self, Condition, Woken)| {
+            if woken == Woken::Signal {
+                // Where the home has gone, no participant waits for it.
+                let _ = condition.signal();
+            }
+            drop(inside);
+        };
+        PendingCall::begin_or_fail(&port, "netvm-condition", wait, give_back)
+    }
+
+    /// Leaves the monitor. Gives the participant, and what [`Inside::leave`] tells.
+    pub fn leave(self) -> (Monitor, Result<()>) {
+        let (lock, left) = self.guard.release();
+        (Monitor { lock }, left)
     }
 }

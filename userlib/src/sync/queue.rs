@@ -25,7 +25,7 @@ use std::sync::Arc;
 /// [`Woken::Reset`]. A signal that was on its way to the dead one is lost with it.
 pub struct WaitQueue {
     /// A [`Succession`] may have it, too.
-    seat: Arc<Seat>,
+    pub(super) seat: Arc<Seat>,
     centre: RemoteSegment,
 }
 

@@ -4,6 +4,7 @@ use super::home::{self, Home, Kind};
 use super::protocol::{Answer, Machine, Signal, TryWait, Wait, Want};
 use super::seats::{Patience, Progress, Seat};
 use super::suspicion::Suspicion;
+use crate::beside::PendingCall;
 use crate::error::{Error, Result};
 use crate::export::Access;
 use crate::import::RemoteSegment;
@@ -12,6 +13,7 @@ use crate::timeout::Timeout;
 use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::{Nanos, NodeId, PortId};
 use std::fmt;
+use std::sync::Arc;
 
 /// A participant of a counting semaphore that any process on any node may take part in.
 ///
@@ -93,6 +95,23 @@ impl Semaphore {
                 }
             }
         }
+    }
+
+    /// Begins what [`wait`](Self::wait) does, and does not wait for it. It ends with the participant and the value that it found. After an
+    /// error this participant is gone.
+    ///
+    /// Dropped before its end, it keeps its place, and gives its token to the next when it has got it.
+    pub fn begin_wait(mut self) -> PendingCall<(Self, u32)> {
+        let port = Arc::clone(&self.seat.port);
+        let wait = move || {
+            let found = self.wait()?;
+            Ok((self, found))
+        };
+        let give_back = |(semaphore, _): (Self, u32)| {
+            // Where the home has gone, no participant waits for it.
+            let _ = semaphore.signal();
+        };
+        PendingCall::begin_or_fail(&port, "netvm-semaphore", wait, give_back)
     }
 
     /// Takes a token if there is one. Gives the value that it found: 0 if there was none.

@@ -7,7 +7,8 @@ use crate::pattern;
 use crate::side::Side;
 use futures_util::{SinkExt, StreamExt};
 use netvm::{
-    ChannelConfig, Error, Receiver, Result, Sender, SharedConfig, SharedReceiver, SharedSender, Timeout,
+    ChannelConfig, Error, Receiver, ReceiverSet, Result, Sender, SharedConfig, SharedReceiver, SharedSender,
+    Timeout,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -228,6 +229,110 @@ pub(super) fn shared_awaited(env: &Env) -> Outcome {
             let sender = SharedSender::join(&side, node, port, "awaited", side.env.patience)?;
             for number in 0..messages {
                 sender.send(&pattern::bytes(number, 0, 24), side.env.patience)?;
+            }
+            Ok(())
+        },
+    )
+}
+
+/// What comes out of a shared queue as a stream is what was sent, in order, with its sender.
+pub(super) fn shared_streamed(env: &Env) -> Outcome {
+    let messages = u64::from(env.scaled(40));
+    env.pair(
+        move |side| {
+            let receiver = SharedReceiver::open(&side, "awaited", SharedConfig::default())?;
+            let mut came = receiver.into_stream();
+            let from = (side.peer(), side.peer_port(0));
+            for number in 0..messages {
+                let next = side.block_on_for(came.next(), side.env.patience)?;
+                let Some(message) = next.transpose()? else {
+                    return Err(Trouble::Wrong(format!("the stream ends after {number} messages")));
+                };
+                right!(
+                    message == (from, pattern::bytes(number, 0, 24)),
+                    "message {number} came as {message:?}"
+                );
+            }
+            right!(came.into_inner().try_recv()?.is_none(), "there are more messages");
+            Ok(())
+        },
+        move |side| {
+            let (node, port) = (side.peer(), side.peer_port(0));
+            let sender = SharedSender::join(&side, node, port, "awaited", side.env.patience)?;
+            for number in 0..messages {
+                sender.send(&pattern::bytes(number, 0, 24), side.env.patience)?;
+            }
+            Ok(())
+        },
+    )
+}
+
+/// Channels in a set.
+const MEMBERS: usize = 3;
+
+fn member(index: usize) -> String {
+    format!("member {index}")
+}
+
+/// The receivers of a set are awaited together, some of them by a future that is dropped; and their ends, too.
+pub(super) fn set_awaited(env: &Env) -> Outcome {
+    let messages = u64::from(env.scaled(20));
+    env.pair(
+        move |side| {
+            let mut set = ReceiverSet::new(&side);
+            for index in 0..MEMBERS {
+                set.add(Receiver::open(&side, &member(index), config())?)?;
+            }
+            let mut came = [0; MEMBERS];
+            while !set.is_empty() {
+                if came.iter().sum::<u64>().is_multiple_of(3) {
+                    // Looked at once: what it has named is named again.
+                    let once = async {
+                        let mut ready = std::pin::pin!(set.ready());
+                        std::future::poll_fn(|context| {
+                            let _ = ready.as_mut().poll(context);
+                            std::task::Poll::Ready(())
+                        })
+                        .await;
+                    };
+                    side.block_on(once);
+                }
+                let index = side.block_on_for(set.ready(), side.env.patience)??;
+                let Some(receiver) = set.get_mut(index) else {
+                    return Err(Trouble::Wrong(format!("receiver {index} is none of the set's")));
+                };
+                match receiver.recv(Timeout::Now).and_then(|message| message.to_vec()) {
+                    Ok(message) => {
+                        let number = came[index];
+                        right!(
+                            message == pattern::bytes(number, index as u64, LEN),
+                            "message {number} of channel {index} has other bytes"
+                        );
+                        came[index] += 1;
+                    }
+                    Err(Error::ChannelClosed) => drop(set.remove(index)),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            right!(came == [messages; MEMBERS], "{came:?} messages came");
+            Ok(())
+        },
+        move |side| {
+            let join = |index| {
+                let name = member(index);
+                Sender::join(&side, side.peer(), side.peer_port(0), &name, side.env.patience)
+            };
+            let mut senders = Vec::new();
+            for index in 0..MEMBERS {
+                senders.push(join(index)?);
+            }
+            for number in 0..messages {
+                for (index, sender) in senders.iter_mut().enumerate() {
+                    sender.send(&pattern::bytes(number, index as u64, LEN), side.env.patience)?;
+                }
+            }
+            for sender in senders {
+                sender.close()?;
             }
             Ok(())
         },

@@ -72,10 +72,12 @@ impl Case {
     #[must_use]
     pub fn idiom(&self) -> &'static str {
         match (self.module, self.name) {
-            ("alock", _) => "asymmetric locks",
-            ("sync", "semaphore_tokens" | "semaphore_messages" | "dead_in_queue") => "semaphores",
+            ("alock", _) | ("sync", "alock_begun") => "asymmetric locks",
+            ("sync", "semaphore_tokens" | "semaphore_begun" | "semaphore_messages" | "dead_in_queue") => {
+                "semaphores"
+            }
             ("sync", "wait_queue_order" | "queue_messages" | "dead_in_wait_queue") => "wait queues",
-            ("sync", "bounded_buffer" | "dead_in_monitor") => "monitors",
+            ("sync", "bounded_buffer" | "monitor_begun" | "dead_in_monitor") => "monitors",
             ("sync", _) => "locks",
             ("channels" | "awaited", _) => "channels",
             ("atomics", _) => "atomics",
@@ -188,6 +190,8 @@ cases! {
     awaited::channel_streamed, 2, Nothing, "a sink of messages at one end of a channel, a stream at the other";
     awaited::bytes_streamed, 2, Nothing, "a channel as bytes that are written and read asynchronously";
     awaited::channel_awaited_death, 2, Kill, "awaited ends of a channel notice that the other has died";
+    awaited::set_awaited, 2, Nothing, "the receivers of a set are awaited together";
+    awaited::shared_streamed, 2, Nothing, "a shared queue as a stream of messages";
     awaited::shared_awaited, 2, Nothing, "the receiver of a shared queue is awaited";
     channels::channel_sender_dies, 2, Kill, "a receiver notices that its sender has died";
     channels::channel_receiver_dies, 2, Kill, "a sender with a full queue notices that its receiver has died";
@@ -232,6 +236,11 @@ cases! {
     atomics::queue_block, 2, Nothing, "operations of wait queues and semaphores on one block";
     atomics::ordered_atomic, 2, Nothing, "an ordered atomic follows all earlier data";
     sync::contended_lock, 3, Nothing, "all nodes count under one lock, beside it and elsewhere";
+    sync::lock_begun, 2, Nothing, "a lock is awaited, and handed on where its future was dropped";
+    sync::lock_begun_by_many, 2, Nothing, "participants on several nodes await a lock";
+    sync::semaphore_begun, 2, Nothing, "a token is awaited, and given back where its future was dropped";
+    sync::monitor_begun, 2, Nothing, "a monitor and its condition are awaited, and a signal to a dropped future is passed on";
+    sync::alock_begun, 2, Nothing, "an asymmetric lock is awaited, and handed on where its future was dropped";
     sync::lock_tries, 2, Nothing, "trying for a lock, and giving up";
     sync::lock_tried_and_waited_for, 2, Nothing, "each waits for a lock, then tries for it, in turns";
     sync::lock_messages, 2, Nothing, "what a lock costs in round trips and messages";

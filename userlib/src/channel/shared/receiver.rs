@@ -183,6 +183,12 @@ impl SharedReceiver {
         SharedReady::of(self)
     }
 
+    /// As a stream of messages, each copied: see [`SharedStream`](crate::SharedStream).
+    #[cfg(feature = "tokio")]
+    pub const fn into_stream(self) -> crate::SharedStream {
+        crate::SharedStream::new(self)
+    }
+
     /// Whether a place has come. If not, what changes when one does.
     pub(in crate::channel) fn await_news(&self) -> Result<std::result::Result<(), Wish>> {
         // In this order, as where a receive waits.

@@ -215,7 +215,7 @@ pub(super) struct Local {
 }
 
 impl Local {
-    pub(super) fn port(&self) -> &PortInner {
+    pub(super) fn port(&self) -> &Arc<PortInner> {
         &self.home.port
     }
 

@@ -40,6 +40,7 @@ pub use local::AsymmetricLock;
 pub use machine::Class;
 
 use super::protocol::Machine;
+use crate::beside::PendingCall;
 use crate::error::{Error, Result};
 use crate::export::Access;
 use crate::fence::Landed;
@@ -49,6 +50,7 @@ use machine::{Release, Step, Want};
 use netvm_abi::NodeId;
 use remote::Remote;
 use std::fmt;
+use std::sync::Arc;
 
 /// How to make an [`AsymmetricLock`]: an access list, and where it matters budgets.
 #[derive(Clone, Debug)]
@@ -93,6 +95,23 @@ pub struct AsymmetricHandle {
     holds: bool,
     /// What has to be told at the next occasion.
     owed: Option<Error>,
+    /// While an [`OwnedAsymmetricGuard`] has it.
+    hold: Option<Hold>,
+}
+
+/// What is known of a lock that is held.
+#[derive(Debug)]
+struct Hold {
+    release: Release,
+    nodes: Vec<NodeId>,
+}
+
+impl Hold {
+    fn covers(&mut self, node: NodeId) {
+        if !self.nodes.contains(&node) {
+            self.nodes.push(node);
+        }
+    }
 }
 
 enum Way {
@@ -119,6 +138,7 @@ impl AsymmetricHandle {
             way,
             holds: false,
             owed: None,
+            hold: None,
         }
     }
 
@@ -152,9 +172,30 @@ impl AsymmetricHandle {
         self.holds = true;
         Ok(AsymmetricGuard {
             handle: self,
-            release: Some(release),
-            nodes: Vec::new(),
+            hold: Some(Hold {
+                release,
+                nodes: Vec::new(),
+            }),
         })
+    }
+
+    /// Begins what [`acquire`](Self::acquire) does, and does not wait for it. It stands in its class' queue as `acquire` does, and what it
+    /// ends with owns the handle: [`OwnedAsymmetricGuard::release`] gives it back. After an error the handle is gone.
+    ///
+    /// Dropped before its end, it keeps its place, and hands the lock on when its turn has come.
+    pub fn begin_acquire(mut self) -> PendingCall<OwnedAsymmetricGuard> {
+        let port = Arc::clone(match &self.way {
+            Way::Local(local) => local.port(),
+            Way::Remote(remote) => remote.port(),
+        });
+        let acquire = move || {
+            let mut guard = self.acquire()?;
+            let hold = guard.hold.take();
+            drop(guard);
+            self.hold = hold;
+            Ok(OwnedAsymmetricGuard { handle: self })
+        };
+        PendingCall::begin_or_fail(&port, "netvm-lock", acquire, drop)
     }
 
     fn port(&self) -> &PortInner {
@@ -165,9 +206,12 @@ impl AsymmetricHandle {
     }
 
     /// Gives the lock back. Reports nothing of the program's own operations: gives what is to be told of them.
-    fn release(&mut self, release: Release, nodes: &[NodeId]) -> Result<Vec<Landed>> {
+    fn release(&mut self, hold: Option<Hold>) -> Result<Vec<Landed>> {
+        let Some(Hold { release, nodes }) = hold else {
+            return Ok(Vec::new());
+        };
         let (mut landed, mut ended) = (Vec::new(), Ok(()));
-        for &node in nodes {
+        for node in nodes {
             let flushed = self.port().check_node(node).and_then(|()| self.port().land(node));
             ended = ended.and(flushed.map(|flush| landed.push(flush)));
         }
@@ -177,6 +221,15 @@ impl AsymmetricHandle {
         };
         self.holds = false;
         released.and(ended).map(|()| landed)
+    }
+
+    /// Whether a member of the same class waits behind, and has linked itself.
+    fn is_asked_for(&self) -> Result<bool> {
+        let next = match &self.way {
+            Way::Local(local) => local.next()?,
+            Way::Remote(remote) => remote.next()?,
+        };
+        Ok(next != machine::NOBODY)
     }
 
     /// Gives up a lock that this handle holds and cannot give back.
@@ -190,6 +243,9 @@ impl AsymmetricHandle {
 
 impl Drop for AsymmetricHandle {
     fn drop(&mut self) {
+        let hold = self.hold.take();
+        // A write that has failed is told by the next call to its node.
+        let _ = self.release(hold);
         if self.holds {
             // No caller is left to return an error to; the other members are told that the lock is lost.
             let _ = self.abandon();
@@ -211,16 +267,15 @@ impl fmt::Debug for AsymmetricHandle {
 #[derive(Debug)]
 pub struct AsymmetricGuard<'a> {
     handle: &'a mut AsymmetricHandle,
-    release: Option<Release>,
-    nodes: Vec<NodeId>,
+    hold: Option<Hold>,
 }
 
 impl AsymmetricGuard<'_> {
     /// What the port writes to this node under the guard, too, is to be there for the next holder: the
     /// release waits until it is, one round trip. The lock's own node needs no mention.
     pub fn covers(&mut self, node: NodeId) {
-        if !self.nodes.contains(&node) {
-            self.nodes.push(node);
+        if let Some(hold) = &mut self.hold {
+            hold.covers(node);
         }
     }
 
@@ -229,11 +284,7 @@ impl AsymmetricGuard<'_> {
     /// # Errors
     /// [`Error::Memory`] where the page cannot be had.
     pub fn is_asked_for(&self) -> Result<bool> {
-        let next = match &self.handle.way {
-            Way::Local(local) => local.next()?,
-            Way::Remote(remote) => remote.next()?,
-        };
-        Ok(next != machine::NOBODY)
+        self.handle.is_asked_for()
     }
 
     /// Gives the lock back.
@@ -249,10 +300,8 @@ impl AsymmetricGuard<'_> {
     }
 
     fn end(&mut self) -> Result<Vec<Landed>> {
-        match self.release.take() {
-            Some(release) => self.handle.release(release, &self.nodes),
-            None => Ok(Vec::new()),
-        }
+        let hold = self.hold.take();
+        self.handle.release(hold)
     }
 }
 
@@ -262,5 +311,39 @@ impl Drop for AsymmetricGuard<'_> {
         if let Err(error) = self.end() {
             self.handle.owed = Some(error);
         }
+    }
+}
+
+/// Holds an [`AsymmetricLock`] until it is dropped or [released](Self::release), and has its handle, too. From
+/// [`AsymmetricHandle::begin_acquire`].
+#[must_use = "dropping a guard gives the lock back"]
+#[derive(Debug)]
+pub struct OwnedAsymmetricGuard {
+    /// Holds it, and gives it back when it is dropped.
+    handle: AsymmetricHandle,
+}
+
+impl OwnedAsymmetricGuard {
+    /// As [`AsymmetricGuard::covers`].
+    pub fn covers(&mut self, node: NodeId) {
+        if let Some(hold) = &mut self.handle.hold {
+            hold.covers(node);
+        }
+    }
+
+    /// As [`AsymmetricGuard::is_asked_for`].
+    ///
+    /// # Errors
+    /// As [`AsymmetricGuard::is_asked_for`].
+    pub fn is_asked_for(&self) -> Result<bool> {
+        self.handle.is_asked_for()
+    }
+
+    /// Gives the lock back. Gives the handle, and what [`AsymmetricGuard::release`] tells.
+    pub fn release(mut self) -> (AsymmetricHandle, Result<()>) {
+        let hold = self.handle.hold.take();
+        let released = self.handle.release(hold);
+        let told = released.and_then(|landed| self.handle.port().tell_all(landed));
+        (self.handle, told)
     }
 }

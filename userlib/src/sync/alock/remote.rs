@@ -134,7 +134,7 @@ impl Remote {
         })
     }
 
-    pub(super) fn port(&self) -> &PortInner {
+    pub(super) const fn port(&self) -> &Arc<PortInner> {
         &self.port
     }
 
