@@ -4,50 +4,9 @@ use anyhow::{Result, bail, ensure};
 use clap::Args;
 
 use netvm_harness::cargo::{cargo, root};
-use netvm_harness::packages::{Probe, Tool, install};
+use netvm_harness::packages::install;
 
-/// What `cargo xtask bench peers` runs beside NetVM.
-const PEERS: [Tool; 3] = [
-    Tool {
-        package: "ucx-utils",
-        needed_for: "measuring UCX",
-        probe: Probe::Runs("ucx_info", &["-v"]),
-    },
-    Tool {
-        package: "libfabric-bin",
-        needed_for: "measuring libfabric",
-        probe: Probe::Runs("fi_info", &["--version"]),
-    },
-    Tool {
-        package: "netpipe-openmpi",
-        needed_for: "measuring Open MPI",
-        probe: Probe::Package,
-    },
-];
-
-/// What `cargo xtask bench mpi` runs and builds.
-const MPI: [Tool; 4] = [
-    Tool {
-        package: "libfabric-bin",
-        needed_for: "measuring libfabric",
-        probe: Probe::Runs("fi_info", &["--version"]),
-    },
-    Tool {
-        package: "libfabric-dev",
-        needed_for: "measuring registrations of memory",
-        probe: Probe::Package,
-    },
-    Tool {
-        package: "openmpi-bin",
-        needed_for: "measuring MPI",
-        probe: Probe::Runs("mpirun", &["--version"]),
-    },
-    Tool {
-        package: "libopenmpi-dev",
-        needed_for: "measuring MPI",
-        probe: Probe::Runs("mpicc", &["--version"]),
-    },
-];
+use crate::tools;
 
 /// Options of `cargo xtask bench`.
 #[derive(Args)]
@@ -92,9 +51,9 @@ pub(crate) fn bench(options: &Options) -> Result<bool> {
         let what = format!("there is no benchmark `{name}`; there are: {}", names.join(", "));
         return Err(netvm_harness::Usage(what).into());
     };
-    let tools: &[Tool] = match name {
-        "peers" => &PEERS,
-        "mpi" => &MPI,
+    let tools: &[_] = match name {
+        "peers" => &tools::PEERS,
+        "mpi" => &tools::FABRIC,
         _ => &[],
     };
     if !install(tools)? {

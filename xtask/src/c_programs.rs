@@ -8,29 +8,11 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 use netvm_harness::cargo::{output_of, root, target};
-use netvm_harness::packages::{Probe, Tool, install};
+use netvm_harness::packages::install;
 
 use crate::c_library::{self, HEADER, Options};
 use crate::run::{Context, Outcome};
-
-/// What it takes beside a C compiler.
-const TOOLS: [Tool; 3] = [
-    Tool {
-        package: "valgrind",
-        needed_for: "the tests of the library for C",
-        probe: Probe::Runs("valgrind", &["--version"]),
-    },
-    Tool {
-        package: "pkg-config",
-        needed_for: "the examples in C",
-        probe: Probe::Runs("pkg-config", &["--version"]),
-    },
-    Tool {
-        package: "mandoc",
-        needed_for: "checking the manual of the library for C",
-        probe: Probe::Package,
-    },
-];
+use crate::tools;
 
 /// Every program is C99 without an extension, and without a warning.
 const STRICT: [&str; 7] = [
@@ -60,7 +42,7 @@ const WATCHED: (&str, &str) = ("NETVM_C_WATCHED", "1");
 
 /// The stage.
 pub(crate) fn stage(context: &mut Context<'_>) -> Result<Outcome> {
-    if !install(&TOOLS)? {
+    if !install(&tools::C)? {
         return Ok(Outcome::Skipped("packages are missing (named above)".to_owned()));
     }
     let committed = std::fs::read_to_string(root().join(HEADER)).context(HEADER)?;

@@ -12,46 +12,14 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 use netvm_harness::cargo::target;
-use netvm_harness::packages::{Probe, Tool, install};
+use netvm_harness::packages::install;
 use netvm_harness::{exec, kernel};
 
 use crate::run::{Context, Outcome};
+use crate::tools;
 
 /// Runs a command; an error unless it succeeds.
 type Run<'a> = dyn FnMut(&mut Command) -> Result<()> + 'a;
-
-/// What making packages takes.
-const TOOLS: [Tool; 2] = [
-    Tool {
-        package: "debhelper",
-        needed_for: "the Debian packages",
-        probe: Probe::Package,
-    },
-    Tool {
-        package: "dpkg-dev",
-        needed_for: "the Debian packages",
-        probe: Probe::Package,
-    },
-];
-
-/// What trying them takes beside that. Only this stage needs lintian and mmdebstrap, so `cargo xtask setup` does not bring them.
-const TRIED_BY: [Tool; 3] = [
-    Tool {
-        package: "qemu-system-arm",
-        needed_for: "booting the firmware image",
-        probe: Probe::Runs("qemu-system-aarch64", &["--version"]),
-    },
-    Tool {
-        package: "lintian",
-        needed_for: "checking the Debian packages",
-        probe: Probe::Package,
-    },
-    Tool {
-        package: "mmdebstrap",
-        needed_for: "installing the Debian packages into a clean root",
-        probe: Probe::Package,
-    },
-];
 
 /// Where the packages go.
 #[derive(clap::Args)]
@@ -63,7 +31,7 @@ pub(crate) struct Options {
 
 /// `cargo xtask dist`. `Ok(false)`: packages are missing, which stderr names.
 pub(crate) fn dist(options: &Options) -> Result<bool> {
-    if !install(&TOOLS)? {
+    if !install(&tools::DIST)? {
         return Ok(false);
     }
     let out = match &options.out {
@@ -120,7 +88,7 @@ fn build(out: &Path, run: &mut Run<'_>) -> Result<Vec<PathBuf>> {
 
 /// The stage `dist`.
 pub(crate) fn stage(context: &mut Context<'_>) -> Result<Outcome> {
-    if !install(&TOOLS)? || !install(&TRIED_BY)? {
+    if !install(&tools::DIST)? || !install(&tools::DIST_TRIED)? {
         return Ok(Outcome::Skipped("packages are missing (named above)".to_owned()));
     }
     let out = target().join("dist-tried");

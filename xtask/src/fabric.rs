@@ -5,32 +5,10 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use netvm_harness::cargo::{root, target};
-use netvm_harness::packages::{Probe, Tool, install};
+use netvm_harness::packages::install;
 
 use crate::run::{Context, Outcome};
-
-const TOOLS: [Tool; 4] = [
-    Tool {
-        package: "libfabric-bin",
-        needed_for: "the programs that come with libfabric",
-        probe: Probe::Runs("fi_info", &["--version"]),
-    },
-    Tool {
-        package: "libfabric-dev",
-        needed_for: "tests of the provider for libfabric",
-        probe: Probe::Package,
-    },
-    Tool {
-        package: "openmpi-bin",
-        needed_for: "MPI programs over the provider for libfabric",
-        probe: Probe::Runs("mpirun", &["--version"]),
-    },
-    Tool {
-        package: "libopenmpi-dev",
-        needed_for: "MPI programs over the provider for libfabric",
-        probe: Probe::Runs("mpicc", &["--version"]),
-    },
-];
+use crate::tools;
 
 /// Where libfabric looks for providers.
 const PROVIDERS: &str = "FI_PROVIDER_PATH";
@@ -69,7 +47,7 @@ const BY_MESSAGES: &[&str] = &["--mca", "osc", "pt2pt"];
 
 /// The stage.
 pub(crate) fn stage(context: &mut Context<'_>) -> Result<Outcome> {
-    if !install(&TOOLS)? {
+    if !install(&tools::FABRIC)? {
         return Ok(Outcome::Skipped("packages are missing (named above)".to_owned()));
     }
     context.cargo(&["build", "--release", "--locked", "--package", "netvm-fabric"])?;

@@ -30,6 +30,7 @@ mod setup;
 mod stages;
 mod suite;
 mod surface;
+mod tools;
 
 use std::process::ExitCode;
 

@@ -1,0 +1,115 @@
+//! The Debian packages that commands and stages need: each stands here once.
+
+use netvm_harness::packages::{Probe, Tool};
+
+const fn runs(
+    package: &'static str,
+    needed_for: &'static str,
+    program: &'static str,
+    args: &'static [&'static str],
+) -> Tool {
+    Tool {
+        package,
+        needed_for,
+        probe: Probe::Runs(program, args),
+    }
+}
+
+const fn debians(package: &'static str, needed_for: &'static str) -> Tool {
+    Tool {
+        package,
+        needed_for,
+        probe: Probe::Package,
+    }
+}
+
+const VALGRIND: Tool = runs(
+    "valgrind",
+    "instruction counts (cargo xtask bench path), the tests of the library for C",
+    "valgrind",
+    &["--version"],
+);
+const QEMU: Tool = runs(
+    "qemu-system-arm",
+    "booting the firmware image",
+    "qemu-system-aarch64",
+    &["--version"],
+);
+const PKG_CONFIG: Tool = runs(
+    "pkg-config",
+    "the examples of the library for C",
+    "pkg-config",
+    &["--version"],
+);
+const MANDOC: Tool = debians("mandoc", "checking the manual of the library for C");
+const LIBFABRIC: Tool = runs(
+    "libfabric-bin",
+    "the programs that come with libfabric",
+    "fi_info",
+    &["--version"],
+);
+const LIBFABRIC_DEV: Tool = debians("libfabric-dev", "tests of the provider for libfabric");
+const MPIRUN: Tool = runs(
+    "openmpi-bin",
+    "MPI programs over the provider for libfabric",
+    "mpirun",
+    &["--version"],
+);
+const MPICC: Tool = runs(
+    "libopenmpi-dev",
+    "MPI programs over the provider for libfabric",
+    "mpicc",
+    &["--version"],
+);
+
+/// `cargo xtask setup`: what the stages of a plain `cargo xtask test` need.
+pub(crate) const SETUP: [Tool; 11] = [
+    runs("gcc", "linking", "cc", &["--version"]),
+    runs(
+        "g++",
+        "the fuzz targets (libFuzzer is C++)",
+        "c++",
+        &["--version"],
+    ),
+    VALGRIND,
+    QEMU,
+    runs(
+        "iproute2",
+        "two network namespaces, as two machines",
+        "ip",
+        &["-V"],
+    ),
+    PKG_CONFIG,
+    MANDOC,
+    LIBFABRIC,
+    LIBFABRIC_DEV,
+    MPIRUN,
+    MPICC,
+];
+
+/// The stage `c`, beside a compiler.
+pub(crate) const C: [Tool; 3] = [VALGRIND, PKG_CONFIG, MANDOC];
+
+/// The stage `fabric` and `cargo xtask bench mpi`, beside a compiler.
+pub(crate) const FABRIC: [Tool; 4] = [LIBFABRIC, LIBFABRIC_DEV, MPIRUN, MPICC];
+
+/// `cargo xtask dist`.
+pub(crate) const DIST: [Tool; 2] = [
+    debians("debhelper", "the Debian packages"),
+    debians("dpkg-dev", "the Debian packages"),
+];
+
+/// Trying the Debian packages takes these beside that. Only this stage needs lintian and mmdebstrap, so `cargo xtask setup` does not bring
+/// them.
+pub(crate) const DIST_TRIED: [Tool; 3] = [
+    QEMU,
+    debians("lintian", "checking the Debian packages"),
+    debians("mmdebstrap", "installing the Debian packages into a clean root"),
+];
+
+/// What `cargo xtask bench peers` runs beside NetVM.
+pub(crate) const PEERS: [Tool; 3] = [
+    runs("ucx-utils", "measuring UCX", "ucx_info", &["-v"]),
+    LIBFABRIC,
+    debians("netpipe-openmpi", "measuring Open MPI"),
+];
