@@ -1,7 +1,8 @@
 //! The stage `c`: the library for C is tested by programs in C.
 //!
 //! The header is the one that the source makes, the symbols are those of the map, and the manual has no fault that a program finds. The
-//! tests run plainly, under valgrind, and with the sanitizer for addresses; the examples are built as their first lines say.
+//! tests run plainly, under valgrind, and with the sanitizers for addresses and for undefined behaviour; the examples are built as their
+//! first lines say, and once more with the static library.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,6 +25,9 @@ const STRICT: [&str; 7] = [
     "-D_XOPEN_SOURCE=700",
     "-D_DEFAULT_SOURCE",
 ];
+
+/// What the compiler can watch; what it finds ends the program.
+const SANITIZERS: [&str; 2] = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
 
 /// Threads that spin get their turns, and a leak is an error.
 const VALGRIND: [&str; 6] = [
@@ -71,7 +75,7 @@ pub(crate) fn stage(context: &mut Context<'_>) -> Result<Outcome> {
         bench.example(context, example)?;
     }
     Ok(Outcome::Passed(format!(
-        "{} tests, plainly, under valgrind and ASan; {} examples; {} pages",
+        "{} tests, plainly, under valgrind, ASan and UBSan; {} examples, linked to both libraries; {} pages",
         tests.len(),
         examples.len(),
         pages.len()
@@ -178,20 +182,32 @@ impl Bench {
                 context,
             )?;
         }
-        let checked = format!("{name}-asan");
+        let checked = format!("{name}-sanitized");
         let mut cc = Command::new("cc");
-        context.exec(self.linked(
-            cc.args(STRICT).args(["-g", "-fsanitize=address"]),
-            source,
-            &checked,
-        ))?;
+        context.exec(self.linked(cc.args(STRICT).arg("-g").args(SANITIZERS), source, &checked))?;
         let mut program = Command::new(self.programs.join(&checked));
         self.runs(program.env(WATCHED.0, WATCHED.1), context)
     }
 
-    /// Builds an example as a user does.
+    /// Builds an example as a user does, with either library.
     fn example(&self, context: &mut Context<'_>, source: &Path) -> Result<()> {
+        let shared = self.programs.join(format!("example-{}", stem(source)));
+        self.compile(context, source, &shared, &[])?;
+        self.runs(&mut Command::new(shared), context)?;
+        // In a folder without the shared library a linker finds the static one, and the program runs by itself.
+        let folder = self.programs.join("static");
+        std::fs::create_dir_all(&folder)?;
+        std::fs::copy(self.libraries().join("libnetvm.a"), folder.join("libnetvm.a"))?;
+        let libdir = format!("--define-variable=libdir={}", folder.display());
+        let alone = folder.join(format!("example-{}", stem(source)));
+        self.compile(context, source, &alone, &["--static", &libdir])?;
+        context.exec(&mut Command::new(alone))
+    }
+
+    /// Compiles a program with what pkg-config says.
+    fn compile(&self, context: &mut Context<'_>, source: &Path, program: &Path, how: &[&str]) -> Result<()> {
         let output = Command::new("pkg-config")
+            .args(how)
             .args(["--cflags", "--libs", "libnetvm"])
             .env("PKG_CONFIG_PATH", self.libraries().join("pkgconfig"))
             .output()
@@ -199,14 +215,12 @@ impl Bench {
         if !output.status.success() {
             bail!("pkg-config: {}", String::from_utf8_lossy(&output.stderr));
         }
-        let program = self.programs.join(format!("example-{}", stem(source)));
         let mut cc = Command::new("cc");
         cc.args(STRICT)
             .arg(source)
             .args(String::from_utf8_lossy(&output.stdout).split_whitespace())
             .args(["-pthread", "-o"])
-            .arg(&program);
-        context.exec(&mut cc)?;
-        self.runs(&mut Command::new(program), context)
+            .arg(program);
+        context.exec(&mut cc)
     }
 }

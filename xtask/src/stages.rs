@@ -77,7 +77,7 @@ pub(crate) static STAGES: [Stage; 23] = [
     },
     Stage {
         name: "c",
-        about: "the library for C: its header, symbols and manual pages, its tests and examples in C, also under valgrind and ASan",
+        about: "the library for C: its header, symbols and manual pages, its tests and examples in C, also under valgrind, ASan and UBSan",
         minutes: 2,
         needs: &[],
         run: c_programs::stage,
