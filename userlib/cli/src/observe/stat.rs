@@ -178,14 +178,36 @@ fn changes(before: &[(Card, Sections)], now: &[(Card, Sections)], seconds: f64) 
             };
             for entry in entries {
                 let known = earlier.and_then(|earlier| find(earlier, *section, entry.number));
+                if *section == Section::Links {
+                    match Fate::of(known, entry) {
+                        Fate::Stays => {}
+                        Fate::Down => continue,
+                        told => {
+                            text += &format!("  {} {}\n", place(*section, entry.number), told.words());
+                            continue;
+                        }
+                    }
+                }
                 for (name, value) in entry.counted.iter().filter(|(name, _)| name != "uptime_ns") {
                     let last = known.and_then(|known| known.count(name)).unwrap_or(0);
                     if *value != last {
-                        let change = *value as f64 - last as f64;
+                        let change = if name.ends_with("_seq") {
+                            // Sequence numbers wrap.
+                            f64::from((*value as u32).wrapping_sub(last as u32).cast_signed())
+                        } else {
+                            *value as f64 - last as f64
+                        };
                         let place = format!("{}.{name}", place(*section, entry.number));
                         text += &format!("  {place:<40} {value:>20} {:>+16.1}/s\n", change / seconds);
                     }
                 }
+            }
+            let known = earlier.map_or(&[][..], |earlier| super::entries(earlier, *section));
+            let gone = known
+                .iter()
+                .filter(|known| find(sections, *section, known.number).is_none());
+            for known in gone.filter(|known| *section != Section::Links || is_up(known)) {
+                text += &format!("  {} {}\n", place(*section, known.number), Fate::Goes.words());
             }
         }
         if text.len() == start {
@@ -193,6 +215,48 @@ fn changes(before: &[(Card, Sections)], now: &[(Card, Sections)], seconds: f64) 
         }
     }
     text
+}
+
+/// What has become of a link between two looks. The numbers of one that has gone, or was made anew, begin again: they have not changed by
+/// so much a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Stays,
+    /// It was not there, and is not.
+    Down,
+    Comes,
+    Goes,
+    Anew,
+}
+
+impl Fate {
+    fn of(before: Option<&Entry>, now: &Entry) -> Self {
+        match (before.filter(|before| is_up(before)), is_up(now)) {
+            (None, false) => Self::Down,
+            (None, true) => Self::Comes,
+            (Some(_), false) => Self::Goes,
+            (Some(before), true) => {
+                // It wraps.
+                let seq = |entry: &Entry| entry.count("next_seq").unwrap_or(0) as u32;
+                let went_back = seq(now).wrapping_sub(seq(before)).cast_signed() < 0;
+                if went_back { Self::Anew } else { Self::Stays }
+            }
+        }
+    }
+
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Stays => "is as it was",
+            Self::Down => "is not there",
+            Self::Comes => "has come up",
+            Self::Goes => "has gone",
+            Self::Anew => "was made anew",
+        }
+    }
+}
+
+fn is_up(link: &Entry) -> bool {
+    link.label("state") != Some("down")
 }
 
 fn place(section: Section, number: u32) -> String {
@@ -263,5 +327,55 @@ mod tests {
         );
         assert!(!text.contains("port 3"), "{text}");
         assert!(changes(&said(3), &said(3), 1.0).contains("nothing has changed"));
+    }
+
+    /// A card with links of these numbers, in these states, at these sequence numbers.
+    fn linked(links: &[(u32, &str, u64)]) -> Vec<(Card, Sections)> {
+        let link = |&(number, state, seq): &(u32, &str, u64)| Entry {
+            number,
+            labels: vec![("state".into(), state.into())],
+            counted: vec![("next_seq".into(), seq), ("window".into(), 64)],
+        };
+        let sections = vec![(Section::Links, Ok(links.iter().map(link).collect()))];
+        vec![(Card::Node(Node::default()), sections)]
+    }
+
+    #[test]
+    fn a_watch_tells_of_a_link_that_goes_instead_of_what_it_loses_a_second() {
+        let before = linked(&[
+            (1, "up", 900),
+            (2, "up", 900),
+            (3, "up", 900),
+            (4, "down", 0),
+            (5, "up", 900),
+            (6, "down", 0),
+            (7, "up", u32::MAX.into()),
+        ]);
+        let after = linked(&[
+            (1, "down", 0),
+            (3, "up", 7),
+            (4, "up", 3),
+            (5, "up", 1000),
+            (6, "down", 0),
+            (7, "up", 9),
+        ]);
+        let text = changes(&before, &after, 10.0);
+        for line in [
+            "  link 1 has gone\n",
+            "  link 2 has gone\n",
+            "  link 3 was made anew\n",
+            "  link 4 has come up\n",
+        ] {
+            assert!(text.contains(line), "{line:?} is not in {text}");
+        }
+        assert!(
+            text.contains("link 5.next_seq") && text.contains("+10.0/s"),
+            "{text}"
+        );
+        for not in ["link 6", "link 1.", "link 2.", "link 3.", "link 4."] {
+            assert!(!text.contains(not), "{not} is in {text}");
+        }
+        // Its numbers wrap.
+        assert!(text.contains("+1.0/s") && !text.contains("link 7 was"), "{text}");
     }
 }
