@@ -32,7 +32,7 @@ const PORT: u16 = 47_611;
 const EXCHANGES: [(u8, u32, u8); 3] = [(2, 1 << 20, 2), (4, 1 << 20, 2), (8, 1 << 16, 1)];
 
 /// One-sided communication by one-sided operations of the provider, or by messages.
-const RDMA: &[&str] = &[
+pub(crate) const RDMA: &[&str] = &[
     "--mca",
     "osc",
     "rdma",
@@ -43,23 +43,15 @@ const RDMA: &[&str] = &[
     "btl_ofi_provider_include",
     "netvm",
 ];
-const BY_MESSAGES: &[&str] = &["--mca", "osc", "pt2pt"];
+pub(crate) const BY_MESSAGES: &[&str] = &["--mca", "osc", "pt2pt"];
 
 /// The stage.
 pub(crate) fn stage(context: &mut Context<'_>) -> Result<Outcome> {
     if !install(&tools::FABRIC)? {
         return Ok(Outcome::Skipped("packages are missing (named above)".to_owned()));
     }
-    context.cargo(&["build", "--release", "--locked", "--package", "netvm-fabric"])?;
     let folder = target().join("fabric");
-    let providers = folder.join("providers");
-    std::fs::create_dir_all(&providers)?;
-    // As libfabric names what it loads.
-    std::fs::copy(
-        target().join("release/libnetvm_fi.so"),
-        providers.join("libnetvm-fi.so"),
-    )
-    .context("the provider is not where Cargo builds it")?;
+    let providers = providers(context)?;
     offers_an_endpoint(&providers)?;
     calls(context, &folder, &providers)?;
     for (kind, port) in ["msg", "tagged"].into_iter().zip(PORT..) {
@@ -88,6 +80,20 @@ pub(crate) fn stage(context: &mut Context<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed(format!(
         "fi_info; each kind of call; fi_pingpong, messages with and without tags; MPI programs with {ranks} ranks"
     )))
+}
+
+/// Builds the provider, into a folder where libfabric finds it.
+pub(crate) fn providers(context: &mut Context<'_>) -> Result<PathBuf> {
+    context.cargo(&["build", "--release", "--locked", "--package", "netvm-fabric"])?;
+    let providers = target().join("fabric/providers");
+    std::fs::create_dir_all(&providers)?;
+    // As libfabric names what it loads.
+    std::fs::copy(
+        target().join("release/libnetvm_fi.so"),
+        providers.join("libnetvm-fi.so"),
+    )
+    .context("the provider is not where Cargo builds it")?;
+    Ok(providers)
 }
 
 fn offers_an_endpoint(providers: &Path) -> Result<()> {
@@ -126,7 +132,7 @@ fn pingpong(context: &mut Context<'_>, providers: &Path, kind: &str, port: u16) 
 }
 
 /// Builds an MPI program.
-fn mpi_program(context: &mut Context<'_>, folder: &Path, name: &str) -> Result<PathBuf> {
+pub(crate) fn mpi_program(context: &mut Context<'_>, folder: &Path, name: &str) -> Result<PathBuf> {
     let program = folder.join(name);
     let source = root().join(format!("userlib/fabric/tests/mpi/{name}.c"));
     let mut compiler = Command::new("mpicc");
@@ -136,11 +142,21 @@ fn mpi_program(context: &mut Context<'_>, folder: &Path, name: &str) -> Result<P
 }
 
 /// Open MPI over libfabric, and over this provider alone.
-fn mpirun(providers: &Path, ranks: u8) -> Command {
+pub(crate) fn mpirun(providers: &Path, ranks: u8) -> Command {
     let mut mpirun = Command::new("timeout");
     mpirun
-        .args(["120", "mpirun", "-n", &ranks.to_string()])
-        .args(["--oversubscribe", "--bind-to", "none"])
+        .args([&MOST_SECONDS.to_string(), "mpirun", "-n", &ranks.to_string()])
+        .args(["--oversubscribe", "--bind-to", "none"]);
+    over_the_provider(&mut mpirun, providers);
+    mpirun
+}
+
+/// No MPI program takes so long.
+const MOST_SECONDS: u32 = 900;
+
+/// Adds what makes `mpirun` use this provider alone.
+pub(crate) fn over_the_provider(mpirun: &mut Command, providers: &Path) {
+    mpirun
         .args(["--mca", "pml", "cm", "--mca", "mtl", "ofi"])
         .args(["--mca", "mtl_ofi_provider_include", "netvm"])
         .args(["-x", PROVIDERS])
@@ -148,5 +164,4 @@ fn mpirun(providers: &Path, ranks: u8) -> Command {
         // Containers run tests as root, which Open MPI refuses otherwise.
         .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
         .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-    mpirun
 }

@@ -22,6 +22,7 @@ mod c_programs;
 mod deny;
 mod dist;
 mod fabric;
+mod foreign;
 mod fuzz;
 mod guide;
 mod house;

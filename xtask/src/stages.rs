@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::run::{Context, Outcome};
 use crate::suite::Pace;
-use crate::{c_programs, deny, dist, fabric, fuzz, guide, house, suite, surface};
+use crate::{c_programs, deny, dist, fabric, foreign, fuzz, guide, house, suite, surface};
 use netvm_harness::cargo::{WORKSPACES, cargo, root, target};
 use netvm_harness::exec;
 
@@ -25,7 +25,7 @@ pub(crate) struct Stage {
 }
 
 /// All stages.
-pub(crate) static STAGES: [Stage; 23] = [
+pub(crate) static STAGES: [Stage; 24] = [
     Stage {
         name: "format",
         about: "every file is as rustfmt writes it",
@@ -88,6 +88,13 @@ pub(crate) static STAGES: [Stage; 23] = [
         minutes: 2,
         needs: &[],
         run: fabric::stage,
+    },
+    Stage {
+        name: "foreign",
+        about: "the same while all of its pages are taken away, and with little memory: MPI programs, a part of mpi4py's tests",
+        minutes: 1,
+        needs: &["fabric"],
+        run: foreign::stage,
     },
     Stage {
         name: "budgets",
@@ -190,13 +197,22 @@ pub(crate) static STAGES: [Stage; 23] = [
 ];
 
 /// Stages that take long for what they show: `--long` runs them behind the others, and `--only` by their names.
-pub(crate) static LONG: [Stage; 1] = [Stage {
-    name: "dist",
-    about: "Debian packages: lintian is silent; installed into a clean root, used there, purged without a trace (with --long or by name only)",
-    minutes: 8,
-    needs: &[],
-    run: dist::stage,
-}];
+pub(crate) static LONG: [Stage; 2] = [
+    Stage {
+        name: "suites",
+        about: "mpi4py's tests, HPCC and NetPIPE over the provider for libfabric, evicted, and between two network namespaces with loss (with --long or by name only)",
+        minutes: 40,
+        needs: &[],
+        run: foreign::suites,
+    },
+    Stage {
+        name: "dist",
+        about: "Debian packages: lintian is silent; installed into a clean root, used there, purged without a trace (with --long or by name only)",
+        minutes: 8,
+        needs: &[],
+        run: dist::stage,
+    },
+];
 
 fn passed(detail: &str) -> Result<Outcome> {
     Ok(Outcome::Passed(detail.to_owned()))

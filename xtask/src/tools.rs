@@ -62,8 +62,20 @@ const MPICC: Tool = runs(
     &["--version"],
 );
 
+const MPI4PY: Tool = debians(
+    "python3-mpi4py",
+    "mpi4py's own tests over the provider for libfabric",
+);
+const NUMPY: Tool = debians("python3-numpy", "mpi4py's own tests");
+const PIP: Tool = runs(
+    "python3-pip",
+    "getting mpi4py's own tests, which are in its sources only",
+    "pip3",
+    &["--version"],
+);
+
 /// `cargo xtask setup`: what the stages of a plain `cargo xtask test` need.
-pub(crate) const SETUP: [Tool; 11] = [
+pub(crate) const SETUP: [Tool; 14] = [
     runs("gcc", "linking", "cc", &["--version"]),
     runs(
         "g++",
@@ -85,6 +97,9 @@ pub(crate) const SETUP: [Tool; 11] = [
     LIBFABRIC_DEV,
     MPIRUN,
     MPICC,
+    MPI4PY,
+    NUMPY,
+    PIP,
 ];
 
 /// The stage `c`, beside a compiler.
@@ -92,6 +107,31 @@ pub(crate) const C: [Tool; 3] = [VALGRIND, PKG_CONFIG, MANDOC];
 
 /// The stage `fabric` and `cargo xtask bench mpi`, beside a compiler.
 pub(crate) const FABRIC: [Tool; 4] = [LIBFABRIC, LIBFABRIC_DEV, MPIRUN, MPICC];
+
+/// The stage `foreign`, beside a compiler.
+pub(crate) const FOREIGN: [Tool; 7] = [LIBFABRIC, LIBFABRIC_DEV, MPIRUN, MPICC, MPI4PY, NUMPY, PIP];
+
+/// The stages `suites` and `apart` take these beside that; `cargo xtask setup` does not bring them.
+pub(crate) const SUITES: [Tool; 5] = [
+    debians("hpcc", "the HPC Challenge over the provider for libfabric"),
+    debians("netpipe-openmpi", "NetPIPE over the provider for libfabric"),
+    runs(
+        "gfortran",
+        "coarrays over the provider for libfabric",
+        "gfortran",
+        &["--version"],
+    ),
+    debians(
+        "libcoarrays-openmpi-dev",
+        "coarrays over the provider for libfabric",
+    ),
+    runs(
+        "iptables",
+        "losing datagrams between two network namespaces",
+        "iptables",
+        &["--version"],
+    ),
+];
 
 /// `cargo xtask dist`.
 pub(crate) const DIST: [Tool; 2] = [
