@@ -39,6 +39,8 @@ struct State {
     active: Vec<Op>,
     /// Writes that were posted, by node.
     landing: HashMap<NodeId, Landing>,
+    /// What waits until its key was looked up anew.
+    anew: Vec<(Target, Op)>,
 }
 
 /// Writes to a node that were posted.
@@ -110,6 +112,7 @@ impl Rma {
         }
         let segment = state.keys.find(domain, target)?;
         let mut op = make();
+        op.name(*target);
         match segment {
             Ok((segment, at)) => op.aim(segment, at),
             // The operation was taken, and fails.
@@ -138,10 +141,16 @@ impl Rma {
     pub(crate) fn forget(&self, endpoint: &Arc<Endpoint>) {
         let mut state = self.state.lock();
         let gone = Arc::as_ptr(endpoint);
-        let State { active, landing, .. } = &mut *state;
+        let State {
+            active,
+            landing,
+            anew,
+            ..
+        } = &mut *state;
         for op in active
             .iter_mut()
             .chain(landing.values_mut().flat_map(Landing::ops))
+            .chain(anew.iter_mut().map(|(_, op)| op))
         {
             if op.endpoint.as_ptr() == gone {
                 op.endpoint = Weak::new();
@@ -158,6 +167,7 @@ impl Rma {
 
 impl State {
     fn progress(&mut self, domain: &Arc<Domain>, under_way: &AtomicUsize) {
+        self.look_up_anew(domain, under_way);
         let mut at = 0;
         let mut failures: Vec<Failure> = Vec::new();
         while let Some(op) = self.active.get_mut(at) {
@@ -182,6 +192,23 @@ impl State {
         self.flush(domain, under_way);
     }
 
+    /// Aims what waits for its key.
+    fn look_up_anew(&mut self, domain: &Arc<Domain>, under_way: &AtomicUsize) {
+        for (target, mut op) in std::mem::take(&mut self.anew) {
+            match self.keys.find(domain, &target) {
+                Err(_) => self.anew.push((target, op)),
+                Ok(Ok((segment, at))) => {
+                    op.aim(segment, at);
+                    self.active.push(op);
+                }
+                Ok(Err(errno)) => {
+                    op.fail(errno, Status::Ok);
+                    self.end(op, under_way);
+                }
+            }
+        }
+    }
+
     /// An operation of the port has failed, and a call that was about another one was told.
     fn blame(&mut self, failure: &Failure) {
         let mut found = false;
@@ -195,8 +222,13 @@ impl State {
                 op.fail(errno_of_status(failure.status), failure.status);
                 found = true;
             } else if failure.others > 0 && op.lands() == Some(failure.node) {
-                // One of several that failed, perhaps: it is not told which.
-                op.fail(Errno::IO, Status::Ok);
+                // One of several that failed, perhaps: it is not told which, nor why. For the same reason, if it was the key.
+                let status = if op::is_stale(failure.status) {
+                    failure.status
+                } else {
+                    Status::Ok
+                };
+                op.fail(Errno::IO, status);
             }
         }
         if !found {
@@ -266,9 +298,14 @@ impl State {
         }
     }
 
-    fn end(&mut self, op: Op, under_way: &AtomicUsize) {
+    fn end(&mut self, mut op: Op, under_way: &AtomicUsize) {
         if op.key_is_gone() {
             self.keys.forget(op.segment());
+        }
+        if let Some((target, was)) = op.begin_anew() {
+            self.keys.forget(was.as_ref());
+            self.anew.push((target, op));
+            return;
         }
         op.tell();
         under_way.fetch_sub(1, Ordering::AcqRel);

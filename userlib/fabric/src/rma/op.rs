@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use netvm::{Error, Failure, NodeId, OpId, Pending, PendingAtomic, RemoteSegment, Status};
 
 use super::scratch::{PLACE, Place};
-use super::{Calls, errno_of};
+use super::{Calls, Target, errno_of};
 use crate::buffer::Buffer;
 use crate::cq::{Completion, Failed};
 use crate::domain::Domain;
@@ -60,6 +60,14 @@ pub(crate) enum What {
     },
 }
 
+/// The key that was used names nothing any more.
+pub(super) const fn is_stale(status: Status) -> bool {
+    matches!(
+        status,
+        Status::CapabilityRefused | Status::Revoked | Status::Expired
+    )
+}
+
 /// An operation.
 pub(crate) struct Op {
     /// Where its end is told.
@@ -74,6 +82,10 @@ pub(crate) struct Op {
     /// For the other side's completion queue: its address there, and the data.
     pub(crate) tells: Option<(u64, u64)>,
     segment: Option<(RemoteSegment, u64)>,
+    /// What the program has named, until it was looked up anew.
+    target: Option<Target>,
+    /// An atomic of it took effect.
+    took_effect: bool,
     /// Bytes that were posted.
     posted: usize,
     calls: Calls,
@@ -100,12 +112,34 @@ impl Op {
             completes,
             tells: None,
             segment: None,
+            target: None,
+            took_effect: false,
             posted: 0,
             calls: Vec::new(),
             reads: VecDeque::new(),
             atomics: VecDeque::new(),
             failed: None,
         }
+    }
+
+    /// Says what the program has named.
+    pub(super) const fn name(&mut self, target: Target) {
+        self.target = Some(target);
+    }
+
+    /// One that failed for a key that names nothing, or memory of another length, begins anew, once: the key may name other memory by
+    /// now than when it was looked up. Gives what the program has named, and what that was.
+    pub(super) fn begin_anew(&mut self) -> Option<(Target, Option<RemoteSegment>)> {
+        let (errno, status) = self.failed?;
+        let was_other_memory = is_stale(status) || (errno == Errno::ACCES && self.calls.is_empty());
+        if !was_other_memory || self.took_effect {
+            return None;
+        }
+        let target = self.target.take()?;
+        self.posted = 0;
+        self.calls.clear();
+        self.failed = None;
+        Some((target, self.segment.take().map(|(segment, _)| segment)))
     }
 
     /// Says what it is about.
@@ -128,18 +162,11 @@ impl Op {
 
     /// The key that it used names nothing any more.
     pub(super) const fn key_is_gone(&self) -> bool {
-        matches!(
-            self.failed,
-            Some((
-                _,
-                Status::CapabilityRefused
-                    | Status::Revoked
-                    | Status::Expired
-                    | Status::NoSuchPort
-                    | Status::LinkLost
-                    | Status::StaleIncarnation
-            ))
-        )
+        match self.failed {
+            Some((_, Status::NoSuchPort | Status::LinkLost | Status::StaleIncarnation)) => true,
+            Some((_, status)) => is_stale(status),
+            None => false,
+        }
     }
 
     const fn len(&self) -> usize {
@@ -312,7 +339,10 @@ impl Op {
                 break;
             };
             match atomic.wait() {
-                Ok(answer) => self.keep(index, answer.value),
+                Ok(answer) => {
+                    self.took_effect = true;
+                    self.keep(index, answer.value);
+                }
                 Err(error) => self.fail(errno_of(&error), error.status().unwrap_or(Status::Ok)),
             }
         }
