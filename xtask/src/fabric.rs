@@ -11,7 +11,7 @@ use crate::run::{Context, Outcome};
 use crate::tools;
 
 /// Where libfabric looks for providers.
-const PROVIDERS: &str = "FI_PROVIDER_PATH";
+pub(crate) const PROVIDERS: &str = "FI_PROVIDER_PATH";
 
 /// Server and client. A client gives up where no server listens yet, so it is called again.
 const PINGPONG: &str = "
@@ -111,11 +111,7 @@ fn offers_an_endpoint(providers: &Path) -> Result<()> {
 /// What the manual pages say of each call, between two processes; long messages read out of the sender's memory, and in pieces.
 fn calls(context: &mut Context<'_>, folder: &Path, providers: &Path) -> Result<()> {
     for name in ["calls", "features"] {
-        let program = folder.join(name);
-        let source = root().join(format!("userlib/fabric/tests/c/{name}.c"));
-        let mut compiler = Command::new("cc");
-        compiler.args(["-std=gnu99", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-o"]);
-        context.exec(compiler.arg(&program).arg(source).arg("-lfabric"))?;
+        let program = c_program(context, folder, name)?;
         for pull in ["1", "0"] {
             let mut both = Command::new("timeout");
             both.arg("120").arg(&program).env(PROVIDERS, providers);
@@ -123,6 +119,16 @@ fn calls(context: &mut Context<'_>, folder: &Path, providers: &Path) -> Result<(
         }
     }
     Ok(())
+}
+
+/// Builds a program that uses libfabric alone.
+pub(crate) fn c_program(context: &mut Context<'_>, folder: &Path, name: &str) -> Result<PathBuf> {
+    let program = folder.join(name);
+    let source = root().join(format!("userlib/fabric/tests/c/{name}.c"));
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=gnu99", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-o"]);
+    context.exec(compiler.arg(&program).arg(source).arg("-lfabric"))?;
+    Ok(program)
 }
 
 fn pingpong(context: &mut Context<'_>, providers: &Path, kind: &str, port: u16) -> Result<()> {

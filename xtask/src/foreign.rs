@@ -1,4 +1,4 @@
-//! The stages `foreign` and `suites`: programs and suites that others wrote, over the provider for libfabric, while their pages are
+//! The stages `foreign`, `suites` and `apart`: programs and suites that others wrote, over the provider for libfabric, while their pages are
 //! taken away, while their memory is limited, and between two network namespaces that lose datagrams.
 
 mod machines;
@@ -80,6 +80,11 @@ impl Bench {
         )))
     }
 
+    /// `mpirun` with so many ranks on each of two hosts that are one.
+    fn two_names(&self, each: u8, options: &[&str]) -> Result<Command> {
+        machines::two_names(&self.folder, &self.providers, each, options)
+    }
+
     fn mpi_program(&self, context: &mut Context<'_>, name: &str) -> Result<PathBuf> {
         fabric::mpi_program(context, &self.folder, name)
     }
@@ -152,8 +157,7 @@ pub(crate) fn stage(context: &mut Context<'_>) -> Result<Outcome> {
     let patterns = bench.mpi_program(context, "patterns")?;
     bench.evicted(context, fabric::mpirun(&bench.providers, 4).arg(patterns))?;
     let windows = bench.mpi_program(context, "windows")?;
-    let mut one_sided = fabric::mpirun(&bench.providers, 4);
-    bench.evicted(context, one_sided.args(RDMA).arg(windows))?;
+    bench.evicted(context, bench.two_names(2, RDMA)?.arg(windows))?;
     let sources = match mpi4py_sources(context) {
         Ok(sources) => sources,
         Err(error) => {
@@ -163,7 +167,9 @@ pub(crate) fn stage(context: &mut Context<'_>) -> Result<Outcome> {
         }
     };
     bench.evicted(context, &bench.mpi4py(2, BY_MESSAGES, &sources, &["p2p_buf$"]))?;
-    bench.evicted(context, &bench.mpi4py(2, RDMA, &sources, &["rma$"]))?;
+    let mut one_sided = bench.two_names(1, RDMA)?;
+    mpi4py(&mut one_sided, &sources, &["rma$"]);
+    bench.evicted(context, &one_sided)?;
     let detail = "MPI programs with 4 ranks, mpi4py's tests of messages and of one-sided operations with 2";
     bench.say(detail, limited)
 }
@@ -177,10 +183,13 @@ pub(crate) fn suites(context: &mut Context<'_>) -> Result<Outcome> {
     let sources = mpi4py_sources(context)?;
     for (ranks, modules) in [(2, &[][..]), (3, &[]), (4, &[]), (8, EIGHT)] {
         context.exec(&mut bench.mpi4py(ranks, MIXED, &sources, modules))?;
-        context.exec(&mut bench.mpi4py(ranks, RDMA, &sources, ONE_SIDED))?;
+    }
+    for each in [1, 2, 4] {
+        let mut mpirun = bench.two_names(each, RDMA)?;
+        mpi4py(&mut mpirun, &sources, &["rma"]);
+        bench.evicted(context, &mpirun)?;
     }
     bench.evicted(context, &bench.mpi4py(2, MIXED, &sources, &[]))?;
-    bench.evicted(context, &bench.mpi4py(4, RDMA, &sources, ONE_SIDED))?;
     let limited = bench.limited(
         context,
         &bench.mpi4py(4, BY_MESSAGES, &sources, &["p2p", "cco_buf"]),
@@ -196,57 +205,68 @@ pub(crate) fn suites(context: &mut Context<'_>) -> Result<Outcome> {
         let mut images = fabric::mpirun(&bench.providers, ranks);
         bench.evicted(context, images.args(RDMA).arg(&ring))?;
     }
-    let apart = match Machines::new(&bench.folder, &bench.providers)? {
-        Ok(machines) => {
-            apart(context, &bench, &machines, &sources)?;
-            "; the same between two network namespaces, where 1 % of the datagrams is lost".to_owned()
-        }
-        Err(why) => return Ok(Outcome::Skipped(format!("no network namespaces: {why}"))),
-    };
-    let detail = format!("mpi4py's tests with 2, 3, 4 and 8 ranks, HPCC, NetPIPE, coarrays{apart}");
-    bench.say(&detail, limited)
+    bench.say(
+        "mpi4py's tests with 2, 3, 4 and 8 ranks, HPCC, NetPIPE, coarrays",
+        limited,
+    )
 }
 
-/// Windows of one machine by Open MPI's own shared memory, those of two by messages, which cannot do windows of one process.
-const MIXED: &[&str] = &["--mca", "osc", "sm,pt2pt"];
-/// mpi4py's tests that eight processes run on two cores within minutes.
-const EIGHT: &[&str] = &["p2p", "cco_buf", "cco_obj", "msg", "comm", "rma$"];
-/// mpi4py's tests of one-sided operations.
-const ONE_SIDED: &[&str] = &["rma", "win"];
-/// NetPIPE, looking at the bytes.
-const NETPIPE: [&str; 4] = ["NPopenmpi", "-i", "-u", "1048576"];
-
-/// What runs between two machines.
-fn apart(context: &mut Context<'_>, bench: &Bench, machines: &Machines, sources: &Path) -> Result<()> {
+/// The stage `apart`: between two network namespaces, where datagrams get lost.
+pub(crate) fn apart(context: &mut Context<'_>) -> Result<Outcome> {
+    if !(install(&tools::FOREIGN)? && install(&tools::SUITES)?) {
+        return Ok(Outcome::Skipped("packages are missing (named above)".to_owned()));
+    }
+    let bench = Bench::new(context)?;
+    let sources = mpi4py_sources(context)?;
+    let machines = match Machines::new(&bench.folder, &bench.providers)? {
+        Ok(machines) => machines,
+        Err(why) => return Ok(Outcome::Skipped(format!("no network namespaces: {why}"))),
+    };
+    for name in ["calls", "features"] {
+        let program = fabric::c_program(context, &bench.folder, name)?;
+        let mut both = machines.sides(&program);
+        context.exec(both.env(fabric::PROVIDERS, &bench.providers))?;
+    }
     let [exchange, patterns, windows] = [
         bench.mpi_program(context, "exchange")?,
         bench.mpi_program(context, "patterns")?,
         bench.mpi_program(context, "windows")?,
     ];
     for (each, most) in [(1, "1048576"), (2, "65536"), (4, "4096")] {
-        let mut mpirun = machines.mpirun(each);
-        context.exec(mpirun.arg(&exchange).args([most, "1"]))?;
+        let mut mpirun = machines.mpirun(each, &[]);
+        bench.evicted(context, mpirun.arg(&exchange).args([most, "1"]))?;
     }
-    context.exec(machines.mpirun(2).arg(&patterns))?;
-    context.exec(machines.mpirun(2).args(RDMA).arg(&windows))?;
+    bench.evicted(context, machines.mpirun(2, &[]).arg(&patterns))?;
+    for each in [1, 2, 4] {
+        bench.evicted(context, machines.mpirun(each, RDMA).arg(&windows))?;
+    }
     for (each, one_sided, modules) in [
         (1, MIXED, &[][..]),
         (2, MIXED, &["p2p", "cco"]),
         (1, RDMA, &["rma"]),
+        (2, RDMA, &["rma"]),
     ] {
-        let mut mpirun = machines.mpirun(each);
-        mpirun.args(one_sided);
-        mpi4py(&mut mpirun, sources, modules);
+        let mut mpirun = machines.mpirun(each, one_sided);
+        mpi4py(&mut mpirun, &sources, modules);
         // They join processes by the name of the host, which only one of the machines has, and share the memory of windows.
         context.exec(mpirun.args(["-e", "dynproc|win"]))?;
     }
-    let ring = coarrays(context, &bench.folder)?;
-    context.exec(machines.mpirun(2).args(RDMA).arg(&ring))?;
     hpcc(context, &bench.folder, 2, |context, hpcc| {
-        context.exec(machines.mpirun(1).args(hpcc))
+        context.exec(machines.mpirun(1, &[]).args(hpcc))
     })?;
-    context.exec(machines.mpirun(1).args(NETPIPE))
+    context.exec(machines.mpirun(1, &[]).args(NETPIPE))?;
+    bench.say(
+        "each kind of call, MPI programs with 2, 4 and 8 ranks, mpi4py's tests with 2 and 4, HPCC, NetPIPE; 1 % of the datagrams lost",
+        None,
+    )
 }
+
+/// Windows of one machine by Open MPI's own shared memory, those of two by messages, which cannot do windows of one process.
+const MIXED: &[&str] = &["--mca", "osc", "sm,pt2pt"];
+/// mpi4py's tests that eight processes run on two cores within minutes.
+const EIGHT: &[&str] = &["p2p", "cco_buf", "cco_obj", "msg", "comm"];
+/// NetPIPE, looking at the bytes.
+const NETPIPE: [&str; 6] = ["NPopenmpi", "-i", "-u", "1048576", "-o", "/dev/null"];
 
 /// Builds the program with coarrays.
 fn coarrays(context: &mut Context<'_>, folder: &Path) -> Result<PathBuf> {
@@ -302,8 +322,8 @@ impl Bench {
     fn say(&self, detail: &str, limited: Option<String>) -> Result<Outcome> {
         Ok(match &self.swap {
             Ok(swap) => Outcome::Passed(format!(
-                "{detail}; evicted to {swap}, nothing locked or pinned; {}",
-                limited.unwrap_or_default()
+                "{detail}; evicted to {swap}, nothing locked or pinned{}",
+                limited.map_or_else(String::new, |limited| format!("; {limited}"))
             )),
             Err(why) => Outcome::Skipped(format!("nothing was evicted: {why}; the rest passed: {detail}")),
         })

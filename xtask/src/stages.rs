@@ -197,13 +197,20 @@ pub(crate) static STAGES: [Stage; 24] = [
 ];
 
 /// Stages that take long for what they show: `--long` runs them behind the others, and `--only` by their names.
-pub(crate) static LONG: [Stage; 2] = [
+pub(crate) static LONG: [Stage; 3] = [
     Stage {
         name: "suites",
-        about: "mpi4py's tests, HPCC and NetPIPE over the provider for libfabric, evicted, and between two network namespaces with loss (with --long or by name only)",
-        minutes: 40,
+        about: "mpi4py's tests, HPCC, NetPIPE and coarrays over the provider for libfabric, evicted (with --long or by name only)",
+        minutes: 20,
         needs: &[],
         run: foreign::suites,
+    },
+    Stage {
+        name: "apart",
+        about: "the same, and each kind of call, between two network namespaces that lose datagrams (with --long or by name only)",
+        minutes: 15,
+        needs: &[],
+        run: foreign::apart,
     },
     Stage {
         name: "dist",

@@ -1,11 +1,12 @@
 //! Two machines, as far as the network goes: two network namespaces with a cable between them, on which datagrams get lost. Open MPI
-//! reaches the second one by a program of its own in the place of `ssh`.
+//! reaches the second one by a program of its own in the place of `ssh`. And two that are only called so: Open MPI moves memory between
+//! ranks of one host by itself, and asks the provider where the names of the hosts differ.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 /// Both ends of the cable. Datagrams are lost where they arrive, so that the sender is told nothing; what Open MPI says to itself
 /// goes by TCP. The namespaces are named by processes that sleep, and end with them.
@@ -32,12 +33,49 @@ echo $a $b
 const AGENT: &str = r#"#!/bin/sh
 host=$1
 shift
-export FI_NETVM_UDP=10.77.0.2:0
-exec nsenter --net --target @PID@ unshare --uts sh -c 'hostname "$0" && eval "$@"' "$host" "$*"
+@ENTER@ exec unshare --uts sh -c 'hostname "$0" && eval "$@"' "$host" "$*"
 "#;
+/// How it gets to the second network namespace.
+const ENTER: &str = "export FI_NETVM_UDP=10.77.0.2:0\nexec nsenter --net --target @PID@ \\\n   ";
 
 /// Numbers of nodes are those of both machines together.
 const NUMBERED: &str = "FI_NETVM_NUMBER=$OMPI_COMM_WORLD_RANK exec \"$@\"";
+
+/// Has a second host's name for some of the ranks of `mpirun`.
+fn agent(folder: &Path, name: &str, enter: &str) -> Result<PathBuf> {
+    let agent = folder.join(name);
+    // `exec` stands before the first of the programs.
+    let text = AGENT.replace("@ENTER@ exec ", if enter.is_empty() { "exec " } else { enter });
+    std::fs::write(&agent, text)?;
+    std::fs::set_permissions(&agent, std::fs::Permissions::from_mode(0o755))?;
+    Ok(agent)
+}
+
+/// Starts a program, which follows, so many times on each of two hosts.
+fn on_both(mpirun: &mut Command, agent: &Path, each: u8, network: &str) {
+    mpirun.args([
+        "unshare",
+        "--uts",
+        "sh",
+        "-c",
+        "hostname netvm-a && exec \"$@\"",
+        "sh",
+    ]);
+    mpirun.args(["mpirun", "--host", &format!("netvm-a:{each},netvm-b:{each}")]);
+    mpirun.args(["--bind-to", "none", "--mca", "oob_tcp_if_include", network]);
+    mpirun.args(["--mca", "plm_rsh_agent"]).arg(agent);
+}
+
+/// `mpirun` with two names for this host: between them the provider has shared memory, and Open MPI has only the provider.
+pub(super) fn two_names(folder: &Path, providers: &Path, each: u8, options: &[&str]) -> Result<Command> {
+    let agent = agent(folder, "second-name", "")?;
+    let mut mpirun = Command::new("timeout");
+    mpirun.arg("900");
+    on_both(&mut mpirun, &agent, each, "lo");
+    crate::fabric::over_the_provider(&mut mpirun, providers);
+    mpirun.args(options);
+    Ok(mpirun)
+}
 
 /// The machines.
 pub(super) struct Machines {
@@ -57,49 +95,41 @@ impl Machines {
             .stdout(said)
             .status()?;
         let said = std::fs::read_to_string(&out)?;
-        let namespaces: Vec<String> = said
-            .lines()
-            .last()
-            .unwrap_or_default()
-            .split(' ')
-            .map(str::to_owned)
-            .collect();
-        let (true, Ok(namespaces)) = (status.success(), <[String; 2]>::try_from(namespaces)) else {
+        let last = said.lines().last().unwrap_or_default();
+        let (true, Some((first, second))) = (status.success(), last.split_once(' ')) else {
             return Ok(Err(said));
         };
-        let agent = folder.join("agent");
-        let second = namespaces.last().context("two namespaces")?;
-        std::fs::write(&agent, AGENT.replace("@PID@", second))?;
-        std::fs::set_permissions(&agent, std::fs::Permissions::from_mode(0o755))?;
         Ok(Ok(Self {
-            namespaces,
-            agent,
+            namespaces: [first.to_owned(), second.to_owned()],
+            agent: agent(folder, "second-machine", &ENTER.replace("@PID@", second))?,
             providers: providers.to_owned(),
         }))
     }
 
-    /// Starts a program, which follows, so many times on each of them.
-    pub(super) fn mpirun(&self, each: u8) -> Command {
+    /// `mpirun` with so many ranks on each of them.
+    pub(super) fn mpirun(&self, each: u8, options: &[&str]) -> Command {
         let mut mpirun = Command::new("timeout");
         mpirun.args(["900", "nsenter", "--net", "--target", &self.namespaces[0]]);
-        mpirun.args([
-            "unshare",
-            "--uts",
-            "sh",
-            "-c",
-            "hostname netvm-a && exec \"$@\"",
-            "sh",
-        ]);
-        mpirun.args(["mpirun", "--host", &format!("netvm-a:{each},netvm-b:{each}")]);
-        mpirun.args(["--bind-to", "none", "--mca", "oob_tcp_if_include", "10.77.0.0/24"]);
-        mpirun.args(["--mca", "plm_rsh_agent"]).arg(&self.agent);
+        on_both(&mut mpirun, &self.agent, each, "10.77.0.0/24");
         crate::fabric::over_the_provider(&mut mpirun, &self.providers);
         mpirun
             .args(["-x", "FI_NETVM_INSECURE"])
+            .args(options)
             .env("FI_NETVM_INSECURE", "1")
             .env("FI_NETVM_UDP", "10.77.0.1:0")
             .args(["sh", "-c", NUMBERED, "sh"]);
         mpirun
+    }
+
+    /// A program with two sides of its own (`side.h`), each of which goes to one of them.
+    pub(super) fn sides(&self, program: &Path) -> Command {
+        let mut both = Command::new("timeout");
+        both.arg("300").arg(program);
+        for (at, pid) in self.namespaces.iter().enumerate() {
+            let side = format!("/proc/{pid}/ns/net,10.77.0.{}:0", at + 1);
+            both.env(format!("SIDE_{at}"), side);
+        }
+        both
     }
 }
 
