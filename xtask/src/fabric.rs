@@ -87,12 +87,12 @@ pub(crate) fn providers(context: &mut Context<'_>) -> Result<PathBuf> {
     context.cargo(&["build", "--release", "--locked", "--package", "netvm-fabric"])?;
     let providers = target().join("fabric/providers");
     std::fs::create_dir_all(&providers)?;
+    // A program that has loaded the former one keeps it.
+    let copy = providers.join("new");
+    std::fs::copy(target().join("release/libnetvm_fi.so"), &copy)
+        .context("the provider is not where Cargo builds it")?;
     // As libfabric names what it loads.
-    std::fs::copy(
-        target().join("release/libnetvm_fi.so"),
-        providers.join("libnetvm-fi.so"),
-    )
-    .context("the provider is not where Cargo builds it")?;
+    std::fs::rename(copy, providers.join("libnetvm-fi.so"))?;
     Ok(providers)
 }
 
