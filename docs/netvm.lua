@@ -23,6 +23,30 @@ local statuses = {
     [25] = "NoPlace",
 }
 
+-- Atomics by their opcodes. From 64 on these name a kind of values, of which `WIDE` takes the larger type, and an operation.
+local opcodes = {
+    [16] = "TestAndSet", [17] = "FetchAdd", [18] = "Swap", [19] = "CompareSwap",
+    [32] = "Enqueue", [33] = "Dequeue", [34] = "NewHead", [35] = "SemP", [36] = "SemV", [37] = "ResetQueue",
+}
+
+local value_kinds = {
+    [64] = "U8 or U16", [96] = "I8 or I16", [128] = "U32 or U64", [160] = "I32 or I64", [192] = "F32 or F64",
+    [224] = "Complex32",
+}
+
+local value_operations = {
+    [0] = "Min", [1] = "Max", [2] = "Sum", [3] = "Product", [4] = "LogicalOr", [5] = "LogicalAnd", [6] = "BitOr",
+    [7] = "BitAnd", [8] = "LogicalXor", [9] = "BitXor", [10] = "Read", [11] = "Write", [12] = "CompareSwap",
+    [13] = "CompareSwapNe", [14] = "CompareSwapLe", [15] = "CompareSwapLt", [16] = "CompareSwapGe",
+    [17] = "CompareSwapGt", [18] = "MaskedSwap",
+}
+
+for kind, types in pairs(value_kinds) do
+    for operation, name in pairs(value_operations) do
+        opcodes[kind + operation] = name .. " of " .. types
+    end
+end
+
 local CHECKSUM = 4
 local HEADER = 80
 local WIRE_VERSION = 2
@@ -34,13 +58,13 @@ f.kind = ProtoField.uint8("netvm.kind", "Kind", base.DEC, kinds)
 f.flags = ProtoField.uint8("netvm.flags", "Flags", base.HEX)
 f.ack_request = ProtoField.bool("netvm.flags.ack_request", "Acknowledge soon", 8, nil, 0x01)
 f.ordered = ProtoField.bool("netvm.flags.ordered", "Ordered", 8, nil, 0x02)
-f.wide = ProtoField.bool("netvm.flags.wide", "64-bit atomic", 8, nil, 0x04)
+f.wide = ProtoField.bool("netvm.flags.wide", "Atomic on 64 bits, or the larger type", 8, nil, 0x04)
 f.regardless = ProtoField.bool("netvm.flags.regardless", "Notify though earlier messages failed", 8, nil, 0x08)
 f.append = ProtoField.bool("netvm.flags.append", "Append to a shared queue", 8, nil, 0x10)
 f.numbered = ProtoField.bool("netvm.flags.numbered", "Answer with a number of its own", 8, nil, 0x20)
 f.refused = ProtoField.bool("netvm.flags.refused", "No window for a request", 8, nil, 0x40)
 f.status = ProtoField.uint8("netvm.status", "Status", base.DEC, statuses)
-f.opcode = ProtoField.uint8("netvm.opcode", "Atomic opcode")
+f.opcode = ProtoField.uint8("netvm.opcode", "Atomic opcode", base.DEC, opcodes)
 f.len = ProtoField.uint16("netvm.len", "Payload bytes")
 f.source = ProtoField.uint16("netvm.src", "Source node")
 f.destination = ProtoField.uint16("netvm.dst", "Destination node")

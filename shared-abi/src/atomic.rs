@@ -1,9 +1,9 @@
 //! What an atomic operation does to its operand (thesis 8.1, 8.3, 8.4): pure functions, run by NICs,
 //! by host drivers for pages that a NIC cannot have, and by model checkers.
 //!
-//! A *standard* operation works on one word of 32 or 64 bits. An *extended* one works on a
-//! [`QueueBlock`] of 32 bytes, in constant time: it is what makes a wait queue or a semaphore one round
-//! trip instead of three phases under a lock.
+//! A *standard* operation works on one word of 32 or 64 bits. One on a *value* works on a number of up to 8 bytes,
+//! whole or not ([`crate::value`]). An *extended* one works on a [`QueueBlock`] of 32 bytes, in constant time: it is what
+//! makes a wait queue or a semaphore one round trip instead of three phases under a lock.
 //!
 //! # Empty is C = P
 //! Thesis tables 19 and 22 test for an empty queue with C = 0. That loses a token: with two waiters
@@ -13,6 +13,7 @@
 
 use crate::descriptor::Opcode;
 use crate::units::VirtAddr;
+use crate::value::{ValueCode, ValueOp, ValueType};
 use crate::wire::{Body, Header, MessageFlags, OwnHeader};
 use crate::words::{join, split};
 
@@ -28,7 +29,7 @@ pub const NOBODY: u32 = u32::MAX;
 pub struct Atomic {
     /// Which; never one that is no atomic.
     pub opcode: Opcode,
-    /// Whether a standard operation works on 64 bits instead of 32.
+    /// Whether a standard operation works on 64 bits instead of 32, or one on a value on the larger type of its kind.
     pub wide: bool,
     /// First argument.
     pub operand: u64,
@@ -39,15 +40,15 @@ pub struct Atomic {
 /// What an atomic operation answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AtomicResult {
-    /// A standard operation: the old value. Extended ones: see [`Opcode`].
+    /// A standard operation, or one on a value: the old value. Extended ones: see [`Opcode`].
     pub value: u64,
     /// Extended operations: a count in the lower half, and in the upper half the epoch or the
     /// semaphore's value.
     pub second: u64,
 }
 
-/// Memory that an operation works on, as little-endian words of 64 bits. A 32-bit operand is the lower
-/// half of the first.
+/// Memory that an operation works on, as little-endian words of 64 bits. An operand of fewer bytes is the lower
+/// part of the first.
 pub type Operand = [u64; OPERAND_BYTES / 8];
 
 /// An operand from words of 32 bits.
@@ -58,6 +59,21 @@ pub const fn operand_of(words: &[u32; OPERAND_BYTES / 4]) -> Operand {
 }
 
 impl Atomic {
+    /// An operation on a value of a type, of which `operand` and `compare` have the bits; nothing if it is not
+    /// [defined](ValueType::has) on the type.
+    #[must_use]
+    pub const fn on_value(op: ValueOp, on: ValueType, operand: u64, compare: u64) -> Option<Self> {
+        match ValueCode::new(op, on) {
+            Some(code) => Some(Self {
+                opcode: code.opcode(),
+                wide: on.is_wide(),
+                operand,
+                compare,
+            }),
+            None => None,
+        }
+    }
+
     /// What the header of a message asks for; nothing when that is no atomic, or one whose operand is
     /// not aligned.
     #[must_use]
@@ -95,8 +111,8 @@ impl Atomic {
             compare,
         };
         let bytes = u64::from(atomic.operand_bytes());
-        // A power of two.
-        (len == 0 && address.0 & (bytes - 1) == 0).then_some(atomic)
+        // A power of two; 0 for a type that there is not.
+        (len == 0 && bytes != 0 && address.0 & bytes.wrapping_sub(1) == 0).then_some(atomic)
     }
 
     /// Bytes of the operand, which is also its alignment.
@@ -111,7 +127,10 @@ impl Atomic {
     #[must_use]
     #[inline]
     pub const fn apply(&self, operand: &mut Operand) -> (AtomicResult, bool) {
-        if self.opcode.is_extended() {
+        if self.opcode.code() >= Opcode::Enqueue.code() {
+            if let Some(code) = self.opcode.on_value() {
+                return self.apply_to_value(code, operand);
+            }
             let mut block = QueueBlock::decode(operand);
             let before = block;
             let result = block.apply(self);
@@ -127,6 +146,23 @@ impl Atomic {
             Opcode::CompareSwap if old == self.compare & mask => self.operand,
             _ => old,
         } & mask;
+        operand[0] = new;
+        let result = AtomicResult {
+            value: old,
+            second: 0,
+        };
+        (result, new != old)
+    }
+}
+
+impl Atomic {
+    #[cold]
+    const fn apply_to_value(&self, code: ValueCode, operand: &mut Operand) -> (AtomicResult, bool) {
+        let Some(on) = code.on(self.wide) else {
+            return (AtomicResult { value: 0, second: 0 }, false);
+        };
+        let old = operand[0] & on.mask();
+        let new = on.apply(code.op(), old, self.operand, self.compare);
         operand[0] = new;
         let result = AtomicResult {
             value: old,

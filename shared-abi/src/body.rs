@@ -294,7 +294,7 @@ impl Body {
                 ..
             } => {
                 let code = match opcode {
-                    Some(opcode) => opcode as u8,
+                    Some(opcode) => opcode.code(),
                     None => 0,
                 };
                 (Kind::AtomicRequest, code, operand, compare)

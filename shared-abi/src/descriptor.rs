@@ -9,8 +9,11 @@ use crate::status::Status;
 use crate::units::{
     ByteLen, CapabilitySlot, Epoch, NodeId, NotificationId, OpId, PortId, ReplySlot, VirtAddr,
 };
+use crate::value::{FIRST, ValueCode};
 use crate::words::{join, split};
 use bitflags::bitflags;
+use core::fmt;
+use core::num::NonZero;
 use static_assertions::const_assert_eq;
 
 /// Words of a descriptor's head.
@@ -26,19 +29,29 @@ const_assert_eq!(DESCRIPTOR_WORDS * 4, 192);
 
 macro_rules! opcodes {
     ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
-        /// What to do.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[repr(u8)]
-        pub enum Opcode { $($(#[$doc])* $name = $code,)* }
+        /// What to do. In one byte, also where it may be nothing: commands and messages pass through many hands.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+        pub struct Opcode(NonZero<u8>);
+
+        #[expect(non_upper_case_globals, reason = "written and matched as the variants of an enumeration are")]
+        impl Opcode {
+            $($(#[$doc])* pub const $name: Self = Self(NonZero::new($code).unwrap());)*
+        }
 
         impl Opcode {
-            /// All of them, in order of their codes.
+            /// All that have a name of their own, in order of their codes; those on values are
+            /// [others](ValueCode::all).
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
             /// From its code.
             #[must_use]
+            #[inline(always)]
             pub const fn from_code(code: u8) -> Option<Self> {
-                match code { $($code => Some(Self::$name),)* _ => None }
+                match code { $($code => Some(Self::$name),)* _ => Self::of_value(code) }
+            }
+
+            const fn name(self) -> Option<&'static str> {
+                match self.code() { $($code => Some(stringify!($name)),)* _ => None }
             }
         }
     };
@@ -80,6 +93,34 @@ opcodes! {
 }
 
 impl Opcode {
+    /// An operation on a value; nothing for a code of another one, or of none. The compiler is to see that it does nothing else: most
+    /// readers of a message do not want its opcode.
+    #[cold]
+    #[inline]
+    const fn of_value(code: u8) -> Option<Self> {
+        match (ValueCode::from_code(code), NonZero::new(code)) {
+            (Some(_), Some(code)) => Some(Self(code)),
+            _ => None,
+        }
+    }
+
+    /// Its code.
+    #[must_use]
+    #[inline(always)]
+    pub const fn code(self) -> u8 {
+        self.0.get()
+    }
+
+    /// What it does to a value, if it is an atomic on one ([`crate::value`]).
+    #[must_use]
+    #[inline(always)]
+    pub const fn on_value(self) -> Option<ValueCode> {
+        if self.code() < FIRST {
+            return None;
+        }
+        ValueCode::from_code(self.code())
+    }
+
     /// Whether the operation counts as a write in the completion counters; all others count as
     /// reads: they end with an answer.
     #[must_use]
@@ -91,21 +132,24 @@ impl Opcode {
     #[must_use]
     #[inline]
     pub const fn is_atomic(self) -> bool {
-        self as u8 >= Self::TestAndSet as u8
+        self.code() >= Self::TestAndSet.code()
     }
 
     /// Whether it is an atomic operation on a queue block.
     #[must_use]
     #[inline]
     pub const fn is_extended(self) -> bool {
-        self as u8 >= Self::Enqueue as u8
+        self.code() >= Self::Enqueue.code() && self.code() < FIRST
     }
 
-    /// Bytes of an atomic's operand, which is also its alignment; 0 for what is no atomic.
+    /// Bytes of an atomic's operand, which is also its alignment; 0 for what is no atomic, and for a type that there is
+    /// not.
     #[must_use]
     #[inline]
     pub const fn operand_bytes(self, wide: bool) -> u32 {
-        if self.is_extended() {
+        if self.code() >= FIRST {
+            self.bytes_of_value(wide)
+        } else if self.is_extended() {
             crate::atomic::OPERAND_BYTES as u32
         } else if !self.is_atomic() {
             0
@@ -113,6 +157,32 @@ impl Opcode {
             8
         } else {
             4
+        }
+    }
+
+    #[cold]
+    const fn bytes_of_value(self, wide: bool) -> u32 {
+        match self.on_value() {
+            Some(code) => code.bytes(wide),
+            None => 0,
+        }
+    }
+}
+
+impl ValueCode {
+    /// As an opcode.
+    #[must_use]
+    pub const fn opcode(self) -> Opcode {
+        Opcode(self.nonzero())
+    }
+}
+
+impl fmt::Debug for Opcode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.name(), self.on_value()) {
+            (Some(name), _) => f.write_str(name),
+            (None, Some(code)) => write!(f, "{code:?}"),
+            (None, None) => write!(f, "{}", self.code()),
         }
     }
 }
@@ -125,7 +195,7 @@ bitflags! {
         const INLINE = 1;
         /// Act only when everything earlier from this port to that node has landed.
         const ORDERED = 2;
-        /// The atomic works on 64 bits instead of 32.
+        /// The atomic works on 64 bits instead of 32; one on a value, on the larger type of its kind.
         const WIDE = 4;
         /// It acts, and its notification is delivered, even if an earlier message of the stream has failed.
         const REGARDLESS = 8;
@@ -202,7 +272,7 @@ impl Command {
         let operand = split(self.operand);
         let compare = split(self.compare);
         [
-            self.opcode as u32 | ((self.flags.bits() as u32) << 8) | ((self.len.0 & 0xFFFF) << 16),
+            self.opcode.code() as u32 | ((self.flags.bits() as u32) << 8) | ((self.len.0 & 0xFFFF) << 16),
             self.node.0 as u32 | ((self.port.0 as u32) << 16),
             self.capability.0,
             self.notification.0,

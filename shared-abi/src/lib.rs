@@ -7,7 +7,7 @@
 //!
 //! | boundary | modules |
 //! |---|---|
-//! | application -> NIC | [`descriptor`], [`command_queue`], [`bar`], [`atomic`] |
+//! | application -> NIC | [`descriptor`], [`command_queue`], [`bar`], [`atomic`], [`value`] |
 //! | NIC -> application | [`port_area`], [`notification`], [`shared_queue`] |
 //! | host driver <-> NIC | [`attach`], [`event`], [`ring`], [`bounce`], [`capability`], [`page_table`], [`page_lock`], [`counter_table`] |
 //! | NIC <-> NIC | [`wire`], [`control`], [`frame`] |
@@ -47,6 +47,7 @@ pub mod short_write;
 pub mod status;
 pub mod storage;
 pub mod units;
+pub mod value;
 pub mod wire;
 pub mod words;
 
@@ -56,7 +57,7 @@ pub use units::*;
 
 /// Version of everything in this crate. Two sides that differ refuse each other at attach (host
 /// and NIC) or in the greeting (NIC and NIC). The policy is in `docs/ABI.md`.
-pub const ABI_VERSION: u16 = 8;
+pub const ABI_VERSION: u16 = 9;
 
 /// The only page size of the first release, in bytes; negotiated at attach, others are refused.
 pub const PAGE_SIZE: u32 = 4096;

@@ -45,7 +45,7 @@ impl ShortWrite {
     const fn flags(first: u32) -> Option<CommandFlags> {
         const KIND: u32 = 0xFF | (CommandFlags::APPEND.bits() as u32) << 8;
         const INLINE: u32 = (CommandFlags::INLINE.bits() as u32) << 8;
-        if first & KIND != Opcode::Write as u32 || (first & INLINE == 0 && first >> 16 != 0) {
+        if first & KIND != Opcode::Write.code() as u32 || (first & INLINE == 0 && first >> 16 != 0) {
             return None;
         }
         CommandFlags::from_bits((first >> 8) as u8)

@@ -103,7 +103,7 @@ bitflags! {
         const ACK_REQUEST = 1;
         /// Act only when everything earlier from this node has landed.
         const ORDERED = 2;
-        /// An atomic on 64 bits instead of 32.
+        /// An atomic on 64 bits instead of 32; one on a value, on the larger type of its kind.
         const WIDE = 4;
         /// It acts, and its notification is delivered, even if an earlier message of the stream has failed.
         const REGARDLESS = 8;

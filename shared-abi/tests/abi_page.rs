@@ -9,6 +9,7 @@ use netvm_abi::page_table::{PLACES, ROW_SLOTS, SLOT_WORDS, host_word, nic_word};
 use netvm_abi::port_area::{self, ErrorRecord, REPLY_WORDS, Reply, reply_at};
 use netvm_abi::shared_map::status_page;
 use netvm_abi::shared_queue::{Record, record_at};
+use netvm_abi::value::{ValueOp, ValueType};
 use netvm_abi::wire::{Body, Header, Kind, MAGIC, MessageFlags, Receipt, WIRE_VERSION};
 use netvm_abi::words::{Part, SharedWords};
 use netvm_abi::*;
@@ -490,13 +491,26 @@ fn name(value: &impl Debug) -> String {
 
 #[test]
 fn codes() {
-    let opcodes: Vec<_> = (0..=u8::MAX)
+    let opcodes: Vec<_> = (0..value::FIRST)
         .filter_map(|code| Some((u64::from(code), name(&Opcode::from_code(code)?))))
         .collect();
     numbers_and_names("Opcodes", (0, 1), &opcodes);
     for row in table("Opcodes") {
         let opcode = Opcode::from_code(number(&row[0]) as u8).unwrap();
         assert_eq!(opcode.is_write(), row[2] == "write", "{opcode:?}");
+    }
+    let operations: Vec<_> = ValueOp::ALL.iter().map(|op| (*op as u64, name(op))).collect();
+    numbers_and_names("Operations on values", (0, 1), &operations);
+    let types: Vec<_> = ValueType::ALL
+        .iter()
+        .map(|on| (u64::from(value::FIRST) + 32 * u64::from(on.kind()), name(on)))
+        .collect();
+    numbers_and_names("Types of values", (0, 1), &types);
+    for (row, on) in table("Types of values").iter().zip(ValueType::ALL) {
+        assert_eq!(on.is_wide(), row[2] == "yes", "{on:?}");
+        assert_eq!(u64::from(on.bytes()), number(&row[3]), "{on:?}");
+        let lacks: Vec<_> = ValueOp::ALL.iter().filter(|op| !on.has(**op)).map(name).collect();
+        assert_eq!(lacks.join(", "), row[4], "{on:?}");
     }
     let statuses: Vec<_> = Status::ALL
         .iter()

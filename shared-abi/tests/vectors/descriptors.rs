@@ -6,6 +6,7 @@ use netvm_abi::bar::port;
 use netvm_abi::command_queue::{Consumer, Doorbell, Producer};
 use netvm_abi::descriptor::HEAD_WORDS;
 use netvm_abi::descriptor::{Command, CommandFlags, DESCRIPTOR_WORDS, Opcode};
+use netvm_abi::value::{ValueCode, ValueOp, ValueType};
 use netvm_abi::*;
 
 #[test]
@@ -102,6 +103,20 @@ fn descriptors() {
                 reply: ReplySlot(63),
                 operand: 0xaaaa_aaaa_bbbb_bbbb,
                 compare: 0xcccc_cccc_dddd_dddd,
+                ..to_seven
+            },
+            vec![],
+        ),
+        (
+            "value_product",
+            Command {
+                opcode: ValueCode::new(ValueOp::Product, ValueType::Complex32)
+                    .unwrap()
+                    .opcode(),
+                flags: CommandFlags::WIDE | CommandFlags::ORDERED,
+                op: OpId(83),
+                reply: ReplySlot(62),
+                operand: 0x4000_0000_3f80_0000,
                 ..to_seven
             },
             vec![],

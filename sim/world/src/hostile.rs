@@ -319,11 +319,10 @@ impl Granted {
             let past = mix::LAST_NOTIFICATION + 1;
             command.notification = NotificationId(past + dice.below(u64::from(2048 - past)) as u32);
         } else {
-            let opcodes = Opcode::ALL
-                .iter()
-                .filter(|code| code.is_write() || code.is_atomic());
-            let opcodes: Vec<_> = opcodes.collect();
-            command.opcode = *opcodes[dice.index(opcodes.len())];
+            let opcodes: Vec<_> = opcodes()
+                .filter(|code| code.is_write() || code.is_atomic())
+                .collect();
+            command.opcode = opcodes[dice.index(opcodes.len())];
             command.len = ByteLen(8);
             command.notification = NotificationId(dice.below(3) as u32);
         }
@@ -331,9 +330,15 @@ impl Granted {
     }
 }
 
+/// All that there are.
+fn opcodes() -> impl Iterator<Item = Opcode> {
+    (0..=u8::MAX).filter_map(Opcode::from_code)
+}
+
 fn descriptor(dice: &mut Dice, start: u64, nodes: u64) -> [u32; HEAD_WORDS] {
     let command = Command {
-        opcode: Opcode::ALL[dice.index(Opcode::ALL.len())],
+        opcode: Opcode::from_code(dice.below(256) as u8)
+            .unwrap_or(Opcode::ALL[dice.index(Opcode::ALL.len())]),
         flags: CommandFlags::from_bits_truncate(dice.below(8) as u8),
         len: ByteLen([0, 1, 7, 8, 128, 300, 4096, 5000][dice.index(8)]),
         node: NodeId(dice.below(nodes + 2) as u16),

@@ -13,7 +13,6 @@ use netvm_abi::{
     ByteLen, CapabilitySlot, Epoch, Nanos, NodeId, NotificationId, OpId, PortId, ReplySlot, Seq, Token,
     VirtAddr,
 };
-use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -312,8 +311,9 @@ impl Attack {
             }
             Kind::Flush => header.raw.operand = self.random.random(),
             Kind::AtomicRequest => {
-                let opcodes: Vec<_> = Opcode::ALL.iter().filter(|opcode| opcode.is_atomic()).collect();
-                header.raw.status = **opcodes.choose(&mut self.random).unwrap_or(&&Opcode::Swap) as u8;
+                // Half of them without a value's type, and now and then a code that is none.
+                let last = if self.random.random() { 38 } else { u8::MAX };
+                header.raw.status = self.random.random_range(Opcode::TestAndSet.code()..=last);
                 header.raw.operand = self.random.random_range(0..4);
                 header.raw.compare = self.random.random_range(0..4);
                 if self.random.random() {
@@ -413,7 +413,7 @@ impl Attack {
             0..9 => Opcode::Write,
             9..14 => Opcode::Read,
             14 => Opcode::FlushRemote,
-            _ => *Opcode::ALL.choose(&mut self.random).unwrap_or(&Opcode::Swap),
+            _ => Opcode::from_code(self.random.random()).unwrap_or(Opcode::Swap),
         };
         let inline = opcode == Opcode::Write && len <= 128 && self.random.random();
         let mut flags = CommandFlags::empty();

@@ -243,7 +243,7 @@ impl Platform for Board {
                 assert!(entry.writable, "an atomic on a page that is read-only");
                 let start = page.vpn.address().0 + u64::from(page.offset.0);
                 assert!(
-                    matches!(page.len.0, 4 | 8 | 32) && start.is_multiple_of(u64::from(page.len.0)),
+                    matches!(page.len.0, 1 | 2 | 4 | 8 | 32) && start.is_multiple_of(u64::from(page.len.0)),
                     "an operand that is not aligned"
                 );
                 assert!(

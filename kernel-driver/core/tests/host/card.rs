@@ -33,8 +33,10 @@ pub(crate) fn a_card_is_refused_for_a_clear_reason() {
         (header::MAGIC, u32::MAX, Card::CardGone),
         (
             header::VERSION,
-            9,
-            Card::Geometry(GeometryError::Version { theirs: 9 }),
+            u32::from(ABI_VERSION + 1),
+            Card::Geometry(GeometryError::Version {
+                theirs: ABI_VERSION + 1,
+            }),
         ),
         (
             header::PAGE_SIZE,

@@ -26,6 +26,7 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Answers a flush: with the operation that has failed, if one has, and the append that found no place.
+    #[inline]
     pub(super) fn answer_flush<P: Platform>(
         &mut self,
         p: &mut P,

@@ -162,6 +162,7 @@ impl<S: Storage> Nic<S> {
     }
 
     /// Sends a reply: data, or (also for "nothing, all well") a status.
+    #[inline(always)]
     pub(super) fn reply<P: Platform>(
         &mut self,
         p: &mut P,

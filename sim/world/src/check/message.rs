@@ -94,10 +94,13 @@ impl Message {
             .map(move |bit| from.wrapping_add(bit))
     }
 
-    /// Bytes of an atomic request's operand: 4 or 8, or 32 for the opcodes from 32 on.
+    /// Bytes of an atomic request's operand: 4 or 8, 32 for the opcodes from 32 to 63, and beyond those what the value's kind
+    /// says.
     pub(crate) const fn operand_bytes(&self) -> u32 {
         match (self.status, self.flags & 4) {
-            (32.., _) => 32,
+            (64..128, 0) => 1,
+            (64..128, _) => 2,
+            (32..64, _) => 32,
             (_, 0) => 4,
             _ => 8,
         }
@@ -121,6 +124,19 @@ impl Message {
     /// Whether it takes a slot of the receiver's window.
     pub(crate) const fn windowed(&self) -> bool {
         self.kind >= 1 && self.kind < 16
+    }
+}
+
+/// Whether a code from 64 on is an operation that its kind of values has: the first four kinds have 19, floating-point numbers
+/// no bits, and complex ones no order either.
+const fn is_on_value(opcode: u8) -> bool {
+    let (kind, operation) = (opcode / 32, opcode % 32);
+    match (kind, operation) {
+        (_, 19..) => false,
+        (..6, _) => true,
+        (6, 6 | 7 | 9 | 18) => false,
+        (6, _) => true,
+        _ => matches!(operation, 2..=5 | 8 | 10..=13),
     }
 }
 
@@ -187,6 +203,7 @@ impl Posted {
             2 => READ_REQUEST,
             3 => FLUSH,
             16..=19 | 32..=37 => ATOMIC_REQUEST,
+            64.. if is_on_value(self.opcode) => ATOMIC_REQUEST,
             _ => 0,
         }
     }
@@ -236,6 +253,14 @@ pub(super) mod tests {
     use super::*;
     use netvm_abi::wire::{Header, Kind, RawBody};
     use netvm_abi::{Incarnation, NodeId, NotificationId, PortId, Seq, VirtAddr};
+
+    #[test]
+    fn the_operations_on_values_are_those_of_the_abi() {
+        for opcode in 64..=u8::MAX {
+            let known = netvm_abi::descriptor::Opcode::from_code(opcode).is_some();
+            assert_eq!(is_on_value(opcode), known, "{opcode}");
+        }
+    }
 
     /// A message made with the ABI's encoder.
     pub(in crate::check) fn frame(
@@ -320,7 +345,7 @@ pub(super) mod tests {
         (header.destination_port, header.address) = (command.port, command.remote);
         header.epoch = command.epoch;
         header.raw = RawBody {
-            status: command.opcode as u8,
+            status: command.opcode.code(),
             operand: command.operand,
             compare: command.compare,
         };

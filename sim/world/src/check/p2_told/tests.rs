@@ -292,7 +292,7 @@ fn of_equal_atomics_each_is_told_of_its_own_answer() {
         let mut request = Header::new(Kind::AtomicRequest, NODE, PEER);
         (request.source_port, request.destination_port) = (PORT, THERE);
         (request.source_incarnation, request.destination_incarnation) = (Incarnation(7), Incarnation(8));
-        (request.seq, request.raw.status) = (Seq(seq), Opcode::FetchAdd as u8);
+        (request.seq, request.raw.status) = (Seq(seq), Opcode::FetchAdd.code());
         request.address = VirtAddr(0x1000);
         sent(request.encode().to_vec())
     };

@@ -281,9 +281,11 @@ fn record(shared: &Shared, frame: &[u8]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use netvm_abi::NodeId;
+    use netvm_abi::descriptor::Opcode;
     use netvm_abi::frame::{Endpoint, HEAD_BYTES, encode_head};
+    use netvm_abi::value::{ValueOp, ValueType};
     use netvm_abi::wire::{Header, MessageFlags, OwnHeader, Receipt};
+    use netvm_abi::{NodeId, value};
 
     const ROUGH: Faults = Faults {
         lost: 100_000,
@@ -392,6 +394,24 @@ mod tests {
             .map(|status| entry(status.code(), format!("{status:?}")))
             .collect();
         assert_eq!(table("statuses"), statuses);
+        let atomics = Opcode::ALL.iter().filter(|opcode| opcode.is_atomic());
+        let atomics: Vec<_> = atomics
+            .map(|opcode| entry(opcode.code(), format!("{opcode:?}")))
+            .collect();
+        assert_eq!(table("opcodes"), atomics);
+        let operations: Vec<_> = ValueOp::ALL
+            .iter()
+            .map(|op| entry(*op as u8, format!("{op:?}")))
+            .collect();
+        assert_eq!(table("value_operations"), operations);
+        let kinds: Vec<_> = ValueType::ALL
+            .chunk_by(|one, other| one.kind() == other.kind())
+            .map(|types| {
+                let names: Vec<_> = types.iter().map(|on| format!("{on:?}")).collect();
+                entry(value::FIRST + 32 * types[0].kind(), names.join(" or "))
+            })
+            .collect();
+        assert_eq!(table("value_kinds"), kinds);
         let version = format!("local WIRE_VERSION = {}\n", netvm_abi::wire::WIRE_VERSION);
         assert!(text.contains(&version), "{version}");
         let said: Vec<_> = text

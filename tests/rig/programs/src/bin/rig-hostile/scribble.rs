@@ -200,7 +200,8 @@ impl Scribbler {
         let hidden = mix.below(4) == 0;
         let longest = if mix.below(4) == 0 { 65_536 } else { 1024 };
         let command = Command {
-            opcode: Opcode::ALL[mix.below(Opcode::ALL.len() as u64) as usize],
+            opcode: Opcode::from_code(mix.below(256) as u8)
+                .unwrap_or(Opcode::ALL[mix.below(Opcode::ALL.len() as u64) as usize]),
             flags: CommandFlags::from_bits_truncate(mix.below(8) as u8),
             len: ByteLen(mix.below(longest) as u32),
             node: NodeId(if mix.below(8) == 0 {
