@@ -17,6 +17,7 @@
 //! [`Platform`] is what the core calls while the lock is held; none of its methods may call back
 //! into the core, block or fault.
 
+use netvm_abi::atomic::{Atomic, AtomicResult};
 use netvm_abi::words::SharedWords;
 use netvm_abi::{BounceId, ByteLen, PageOffset, Ppn, Status, Vpn};
 
@@ -42,6 +43,11 @@ pub trait Platform {
 
     /// Copies words to the start of a bounce page that the NIC has given to the host.
     fn store_bounce(&mut self, bounce: BounceId, from: &[u32]);
+
+    /// Whether the platform carries out atomics in place ([`Direction::Apply`]).
+    fn applies_atomics(&self) -> bool {
+        false
+    }
 
     /// Wakes a NIC whose `SLEEPING` word is set. Waking one that is awake does no harm.
     fn wake_nic(&mut self);
@@ -100,6 +106,10 @@ pub enum Direction {
     IntoPage,
     /// From the application's page into the bounce page (from its first byte on).
     OutOfPage,
+    /// Neither: this atomic, of 1, 2, 4 or 8 bytes and aligned to as many, is carried out in the application's page by one
+    /// read-modify-write of the processor ([`CopyEnd::Applied`]). Only where
+    /// [`applies_atomics`](Platform::applies_atomics) says so.
+    Apply(Atomic),
 }
 
 /// The one copy of a bounce (thesis 5.6). The platform does it without the lock, as the process
@@ -124,6 +134,8 @@ pub struct CopyJob {
 pub enum CopyEnd {
     /// All bytes are copied.
     Done,
+    /// The atomic of [`Direction::Apply`] is carried out.
+    Applied(AtomicResult),
     /// The page was evicted meanwhile and nothing was copied: page in again. For platforms that
     /// cannot fault while they copy.
     Evicted,

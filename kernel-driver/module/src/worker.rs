@@ -272,6 +272,8 @@ impl Memory<'_> {
             match job.direction {
                 Direction::IntoPage => shim::nv_copy_in(address, bounce, len),
                 Direction::OutOfPage => shim::nv_copy_out(bounce, address, len),
+                // The core does not ask a platform that has not said that it can.
+                Direction::Apply(_) => return CopyEnd::Failed(Status::Unsupported),
             }
         };
         if code == 0 {

@@ -119,6 +119,8 @@ counters! {
     atomic_replays,
     /// Atomics that the host carried out itself.
     atomics_by_host,
+    /// Atomics that the platform's processor carried out in place.
+    atomics_in_place,
     /// Answers to atomics of this node.
     atomic_replies,
     /// Pages to read from that were not mapped.

@@ -11,11 +11,11 @@ use crate::queue::Fifo;
 use heapless::Vec;
 use netvm_abi::bounce::BounceUse;
 use netvm_abi::event::NicEvent;
-use netvm_abi::page_lock::{Miss, Used, lock_page, unlock_page};
+use netvm_abi::page_lock::{LockedPage, Miss, Used, lock_page, unlock_page};
 use netvm_abi::page_table::PageSlot;
 use netvm_abi::storage::Storage;
 use netvm_abi::{
-    BounceId, ByteLen, Geometry, PageOffset, PortId, ReadSlot, SegmentId, StagingId, Token, Vpn,
+    BounceId, ByteLen, Geometry, PageOffset, PortId, Ppn, ReadSlot, SegmentId, StagingId, Token, Vpn,
 };
 
 /// DMAs that may be in flight.
@@ -109,7 +109,55 @@ pub(crate) enum NoPage {
     Foreign,
 }
 
+impl PageWanted {
+    #[inline(always)]
+    const fn range(&self, ppn: Ppn) -> PageRange {
+        PageRange {
+            ppn,
+            vpn: self.vpn,
+            offset: self.offset,
+            len: self.len,
+        }
+    }
+}
+
 impl<S: Storage> Env<S> {
+    #[inline(always)]
+    fn lock_page<P: Platform>(&self, p: &P, wanted: &PageWanted) -> Result<LockedPage, NoPage> {
+        let page = match lock_page(p.bar(), &self.page_table, wanted.vpn, wanted.access.needs_write()) {
+            Ok(page) => page,
+            Err(miss) => return Err(NoPage::Miss(miss)),
+        };
+        if let Some(segment) = wanted.segment
+            && !covers(segment, page.segment)
+        {
+            unlock_page(p.bar(), &self.page_table, page.slot, Used::Not);
+            return Err(NoPage::Foreign);
+        }
+        Ok(page)
+    }
+
+    /// Lets the platform change a page while it is locked: all in this call. What `change` answers is nothing if it has not
+    /// touched the page.
+    ///
+    /// # Errors
+    /// Why the page cannot be used.
+    pub(crate) fn change_page<P: Platform, R>(
+        &self,
+        p: &mut P,
+        wanted: &PageWanted,
+        change: impl FnOnce(&mut P, &PageRange) -> Option<R>,
+    ) -> Result<Option<R>, NoPage> {
+        let page = self.lock_page(p, wanted)?;
+        let changed = change(p, &wanted.range(page.ppn));
+        let used = match changed {
+            Some(_) => wanted.access.used(),
+            None => Used::Not,
+        };
+        unlock_page(p.bar(), &self.page_table, page.slot, used);
+        Ok(changed)
+    }
+
     /// Counts what is bounced, by its cause.
     #[inline]
     pub(crate) fn count_bounce(&mut self, cause: NoPage) {
@@ -198,28 +246,17 @@ impl Dmas {
         wanted: &PageWanted,
         dma: impl FnOnce(PageRange) -> Dma,
     ) -> Result<(), (Ticket, NoPage)> {
-        let page = match lock_page(p.bar(), &env.page_table, wanted.vpn, wanted.access.needs_write()) {
+        let page = match env.lock_page(p, wanted) {
             Ok(page) => page,
-            Err(miss) => return Err((ticket, NoPage::Miss(miss))),
+            Err(cause) => return Err((ticket, cause)),
         };
-        if let Some(segment) = wanted.segment
-            && !covers(segment, page.segment)
-        {
-            unlock_page(p.bar(), &env.page_table, page.slot, Used::Not);
-            return Err((ticket, NoPage::Foreign));
-        }
         port.dma_begins();
         let held = HeldPage {
             slot: page.slot,
             used: wanted.access.used(),
             port: wanted.vpn.port(),
         };
-        let range = PageRange {
-            ppn: page.ppn,
-            vpn: wanted.vpn,
-            offset: wanted.offset,
-            len: wanted.len,
-        };
+        let range = wanted.range(page.ppn);
         env.counters.dma_started += 1;
         let id = self.begin(ticket, holder, Some(held));
         p.start_dma(id, dma(range));

@@ -5,7 +5,7 @@
 //! once. None of them may call back into the core; their ends come back as events.
 //!
 
-use netvm_abi::atomic::{OPERAND_BYTES, Operand};
+use netvm_abi::atomic::{Atomic, AtomicResult, OPERAND_BYTES, Operand};
 use netvm_abi::wire::OwnHeader;
 use netvm_abi::words::SharedWords;
 use netvm_abi::{BounceId, ByteLen, NodeId, PageOffset, PortId, Ppn, ReceiveId, StagingId, Vpn};
@@ -71,7 +71,7 @@ pub enum Dma {
         /// Number of bytes.
         len: ByteLen,
     },
-    /// The operand of an atomic, of 4, 8 or 32 bytes and aligned to as many, to where
+    /// The operand of an atomic, of 1, 2, 4, 8 or 32 bytes and aligned to as many, to where
     /// [`operand`](Platform::operand) gives it for this DMA's slot.
     PageToOperand {
         /// From.
@@ -190,6 +190,20 @@ pub trait Platform {
 
     /// The operand that a DMA with this slot will store.
     fn set_operand(&mut self, slot: u8, operand: &Operand);
+
+    /// Whether [`apply`](Self::apply) does something.
+    fn applies_atomics(&self) -> bool {
+        false
+    }
+
+    /// Carries out an atomic on a page, which is locked meanwhile, by one read-modify-write of the processor. Its operand has 1, 2, 4
+    /// or 8 bytes and is aligned to as many. `None`: the platform cannot do so; nothing has happened, and the core does it by
+    /// two DMAs. For platforms on which a processor shares the memory with the card: programs there may use atomics of
+    /// their own on the same words.
+    fn apply(&mut self, page: &PageRange, atomic: &Atomic) -> Option<AtomicResult> {
+        let _ = (page, atomic);
+        None
+    }
 
     /// Whether the wire to a node may lose a frame. Where it may, the core keeps a copy of what it sends, and sends it
     /// again. Asked when a life of the link begins.

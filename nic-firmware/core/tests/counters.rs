@@ -38,7 +38,7 @@ const TABLE: &[(Scenario, &str)] = &[
     (
         atomics,
         "atomics_sent atomics_served atomics_queued atomics_missed atomic_replays atomics_by_host \
-         atomic_replies",
+         atomic_replies atomics_in_place",
     ),
     (
         shared_queue,
@@ -408,6 +408,10 @@ fn atomics() -> Vec<Counters> {
     post(&mut world, add(1, 0x12000));
     post(&mut world, add(2, 0x12000));
     world.run();
+    world.nodes[1].board.in_place = true;
+    post(&mut world, add(5, 0x12000));
+    world.run();
+    world.nodes[1].board.in_place = false;
     post(&mut world, add(3, 0x17000));
     post(&mut world, add(4, 0x17000));
     world.run();

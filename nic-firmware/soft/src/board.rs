@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use netvm_abi::atomic::Operand;
+use netvm_abi::atomic::{Atomic, AtomicResult, Operand};
 use netvm_abi::wire::OwnHeader;
 use netvm_abi::{Nanos, NodeId, ReceiveId, StagingId};
-use netvm_nic::platform::{Dma, DmaId, Interrupt, Payload, Platform};
+use netvm_nic::platform::{Dma, DmaId, Interrupt, PageRange, Payload, Platform};
 use netvm_platform::{Device, DmaEnd, Frame};
 
 use crate::event_count::EventCount;
@@ -25,6 +25,17 @@ pub trait Engine: Send {
 
     /// Ends the next DMA that is ready: its bytes are copied when this returns.
     fn pop_ended(&mut self, buffers: &mut Buffers) -> Option<DmaEnd>;
+
+    /// Whether [`apply`](Self::apply) does something.
+    fn applies_atomics(&self) -> bool {
+        false
+    }
+
+    /// As [`Platform::apply`].
+    fn apply(&mut self, page: &PageRange, atomic: &Atomic) -> Option<AtomicResult> {
+        let _ = (page, atomic);
+        None
+    }
 
     /// Whether [`pop_ended`](Self::pop_ended) has something.
     fn has_ended(&self) -> bool;
@@ -107,6 +118,14 @@ impl<E: Engine, W: Wire> Platform for Board<E, W> {
 
     fn set_operand(&mut self, slot: u8, operand: &Operand) {
         self.buffers.operands.set(slot, operand);
+    }
+
+    fn applies_atomics(&self) -> bool {
+        self.engine.applies_atomics()
+    }
+
+    fn apply(&mut self, page: &PageRange, atomic: &Atomic) -> Option<AtomicResult> {
+        self.engine.apply(page, atomic)
     }
 
     fn loses_frames(&self, node: NodeId) -> bool {

@@ -7,12 +7,13 @@
 use std::collections::VecDeque;
 
 use netvm_abi::Nanos;
-use netvm_nic::platform::{Dma, DmaId};
+use netvm_abi::atomic::{Atomic, AtomicResult};
+use netvm_nic::platform::{Dma, DmaId, PageRange};
 use netvm_platform::DmaEnd;
 
 use crate::PAGE_BYTES;
 use crate::board::Engine;
-use crate::transfer::{Buffers, transfer};
+use crate::transfer::{self, Buffers, in_page, transfer};
 
 /// The engine of a software card.
 #[derive(Debug, Default)]
@@ -20,6 +21,12 @@ pub struct Direct {
     ready: VecDeque<(DmaId, Dma)>,
     halted: bool,
     page_bytes: u64,
+}
+
+/// Where a page lies in this process.
+fn address_of(page: &PageRange) -> Option<*mut u8> {
+    let address = (page.ppn.0 as usize).wrapping_mul(PAGE_BYTES);
+    Some(core::ptr::with_exposed_provenance_mut(address))
 }
 
 impl Engine for Direct {
@@ -38,9 +45,7 @@ impl Engine for Direct {
             | Dma::OperandToPage { page } => Some(page),
             Dma::ReceiveToBounce { .. } | Dma::BounceToStaging { .. } => None,
         };
-        let at = page.map(|page| {
-            core::ptr::with_exposed_provenance_mut((page.ppn.0 as usize).wrapping_mul(PAGE_BYTES))
-        });
+        let at = page.and_then(address_of);
         // SAFETY: the driver puts a page into the card's table only while it is mapped for both, and takes it out, and waits
         // for the card's lock, before it unmaps it. The program has promised that no references to it exist.
         let ok = !self.halted && unsafe { transfer(id, &dma, at, buffers) };
@@ -48,6 +53,19 @@ impl Engine for Direct {
             self.page_bytes += u64::from(page.len.0);
         }
         Some(DmaEnd { id, ok })
+    }
+
+    fn applies_atomics(&self) -> bool {
+        true
+    }
+
+    fn apply(&mut self, page: &PageRange, atomic: &Atomic) -> Option<AtomicResult> {
+        // A card that is stopped fails the DMAs by which the core tries next.
+        let (at, _) = in_page(address_of(page), page).filter(|_| !self.halted)?;
+        // SAFETY: as in `pop_ended`: the page is mapped while the card has it locked, and no references to it exist.
+        let result = unsafe { transfer::apply(at, atomic) }?;
+        self.page_bytes += u64::from(page.len.0);
+        Some(result)
     }
 
     fn has_ended(&self) -> bool {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use netvm_abi::atomic::{Atomic, AtomicResult};
 use netvm_abi::{BounceId, StagingId};
+use netvm_memory::change::change;
 use netvm_memory::copy;
 use netvm_nic::platform::{Dma, DmaId, Operands, PageRange};
 
@@ -89,6 +91,26 @@ pub unsafe fn transfer(id: DmaId, dma: &Dma, page_at: Option<*mut u8>, buffers: 
         }
     }
     true
+}
+
+/// Carries out an atomic of up to 8 bytes in memory, by the processor; `None` if its operand is larger or not aligned.
+///
+/// # Safety
+/// `at` is mapped to be written for the bytes of the operand, and no reference to them exists, except to atomics.
+pub unsafe fn apply(at: *mut u8, atomic: &Atomic) -> Option<AtomicResult> {
+    let mut result = AtomicResult::default();
+    let new = |old| changed(atomic, old, &mut result);
+    // SAFETY: the caller's promise.
+    unsafe { change(at, atomic.operand_bytes() as usize, new) }?;
+    Some(result)
+}
+
+/// What an atomic makes of an operand of up to 8 bytes, and its answer.
+pub fn changed(atomic: &Atomic, old: u64, result: &mut AtomicResult) -> u64 {
+    let mut operand = [old, 0, 0, 0];
+    (*result, _) = atomic.apply(&mut operand);
+    let [new, ..] = operand;
+    new
 }
 
 /// Where the part of a page lies that a DMA is about, and its length, if it lies inside of the page and the page was found.

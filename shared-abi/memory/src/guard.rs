@@ -69,6 +69,32 @@ pub unsafe fn touch_to_write(at: *mut u8) -> Result<(), Fault> {
     unsafe { imp::touch(at) }
 }
 
+/// Stores `new` if the aligned value of 1, 2, 4 or 8 bytes is `expected`; gives the value that was there. Values are little-endian, in
+/// the lowest bytes; what stands above is ignored. Of any other length nothing is changed, and the answer is not `expected`.
+///
+/// # Errors
+/// As [`compare_swap_4`].
+///
+/// # Safety
+/// As [`copy`].
+pub unsafe fn compare_swap(at: *mut u8, len: usize, expected: u64, new: u64) -> Result<u64, Fault> {
+    macro_rules! by {
+        ($swap:path, $word:ty) => {{
+            let mut value = (expected as $word).to_le();
+            // SAFETY: the caller's promise; `value` is this function's own.
+            unsafe { $swap(at.cast(), (new as $word).to_le(), &mut value) }?;
+            Ok(<$word>::from_le(value).into())
+        }};
+    }
+    match len {
+        1 => by!(imp::compare_swap_1, u8),
+        2 => by!(imp::compare_swap_2, u16),
+        4 => by!(imp::compare_swap_4, u32),
+        8 => by!(imp::compare_swap_8, u64),
+        _ => Ok(!expected),
+    }
+}
+
 /// Stores `new` if the aligned word is `expected`; gives the old value.
 ///
 /// # Errors
@@ -106,9 +132,11 @@ mod imp {
         ".pushsection .text.netvm_guard,\"ax\",@progbits",
         ".p2align 4",
         ".hidden netvm_guard_begin, netvm_guard_bytes, netvm_guard_1, netvm_guard_2, netvm_guard_4, netvm_guard_8",
-        ".hidden netvm_guard_touch, netvm_guard_swap_4, netvm_guard_swap_8, netvm_guard_end",
+        ".hidden netvm_guard_touch, netvm_guard_swap_1, netvm_guard_swap_2, netvm_guard_swap_4, netvm_guard_swap_8",
+        ".hidden netvm_guard_end",
         ".globl netvm_guard_begin, netvm_guard_bytes, netvm_guard_1, netvm_guard_2, netvm_guard_4, netvm_guard_8",
-        ".globl netvm_guard_touch, netvm_guard_swap_4, netvm_guard_swap_8, netvm_guard_end",
+        ".globl netvm_guard_touch, netvm_guard_swap_1, netvm_guard_swap_2, netvm_guard_swap_4, netvm_guard_swap_8",
+        ".globl netvm_guard_end",
         "netvm_guard_begin:",
         "netvm_guard_bytes:",
         "mov rcx, rdx",
@@ -139,6 +167,18 @@ mod imp {
         "lock or byte ptr [rdi], 0",
         "xor eax, eax",
         "ret",
+        "netvm_guard_swap_1:",
+        "mov al, [rdx]",
+        "lock cmpxchg [rdi], sil",
+        "mov [rdx], al",
+        "xor eax, eax",
+        "ret",
+        "netvm_guard_swap_2:",
+        "mov ax, [rdx]",
+        "lock cmpxchg [rdi], si",
+        "mov [rdx], ax",
+        "xor eax, eax",
+        "ret",
         "netvm_guard_swap_4:",
         "mov eax, [rdx]",
         "lock cmpxchg [rdi], esi",
@@ -166,6 +206,8 @@ mod imp {
         fn netvm_guard_4(to: *mut u8, from: *const u8, len: usize) -> i32;
         fn netvm_guard_8(to: *mut u8, from: *const u8, len: usize) -> i32;
         fn netvm_guard_touch(at: *mut u8) -> i32;
+        fn netvm_guard_swap_1(at: *mut u8, new: u8, value: *mut u8) -> i32;
+        fn netvm_guard_swap_2(at: *mut u16, new: u16, value: *mut u16) -> i32;
         fn netvm_guard_swap_4(at: *mut u32, new: u32, value: *mut u32) -> i32;
         fn netvm_guard_swap_8(at: *mut u64, new: u64, value: *mut u64) -> i32;
         fn netvm_guard_end();
@@ -191,6 +233,18 @@ mod imp {
     }
 
     /// `value` is what is expected, and then what was there.
+    pub(super) unsafe fn compare_swap_1(at: *mut u8, new: u8, value: &mut u8) -> Result<(), Fault> {
+        // SAFETY: as above.
+        told(unsafe { netvm_guard_swap_1(at, new, value) })
+    }
+
+    /// The same for 16 bits.
+    pub(super) unsafe fn compare_swap_2(at: *mut u16, new: u16, value: &mut u16) -> Result<(), Fault> {
+        // SAFETY: as above.
+        told(unsafe { netvm_guard_swap_2(at, new, value) })
+    }
+
+    /// The same for 32 bits.
     pub(super) unsafe fn compare_swap_4(at: *mut u32, new: u32, value: &mut u32) -> Result<(), Fault> {
         // SAFETY: as above.
         told(unsafe { netvm_guard_swap_4(at, new, value) })
@@ -287,7 +341,7 @@ mod imp {
 mod imp {
     use super::Fault;
     use std::io;
-    use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+    use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
     pub(super) fn install() -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
@@ -302,6 +356,22 @@ mod imp {
     pub(super) unsafe fn touch(at: *mut u8) -> Result<(), Fault> {
         // SAFETY: as above; the byte keeps its value.
         unsafe { (*at.cast::<AtomicU8>()).fetch_or(0, Ordering::Relaxed) };
+        Ok(())
+    }
+
+    pub(super) unsafe fn compare_swap_1(at: *mut u8, new: u8, value: &mut u8) -> Result<(), Fault> {
+        // SAFETY: as above.
+        let word = unsafe { AtomicU8::from_ptr(at) };
+        let before = word.compare_exchange(*value, new, Ordering::AcqRel, Ordering::Acquire);
+        *value = before.unwrap_or_else(|other| other);
+        Ok(())
+    }
+
+    pub(super) unsafe fn compare_swap_2(at: *mut u16, new: u16, value: &mut u16) -> Result<(), Fault> {
+        // SAFETY: as above.
+        let word = unsafe { AtomicU16::from_ptr(at) };
+        let before = word.compare_exchange(*value, new, Ordering::AcqRel, Ordering::Acquire);
+        *value = before.unwrap_or_else(|other| other);
         Ok(())
     }
 
@@ -386,6 +456,8 @@ mod tests {
             for nothing in [read_only, gone] {
                 assert_eq!(compare_swap_4(nothing.cast(), 1, 2), Err(Fault::Segment));
                 assert_eq!(compare_swap_8(nothing.cast(), 1, 2), Err(Fault::Segment));
+                assert_eq!(compare_swap(nothing, 1, 1, 2), Err(Fault::Segment));
+                assert_eq!(compare_swap(nothing, 2, 1, 2), Err(Fault::Segment));
             }
         }
     }

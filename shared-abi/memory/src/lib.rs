@@ -2,5 +2,6 @@
 //!
 //! The library, the emulator and the software card move payload through this crate alone.
 
+pub mod change;
 pub mod copy;
 pub mod guard;

@@ -13,6 +13,7 @@ use netvm_host::ports::OpenPort;
 use netvm_host_platform::{System, paging};
 use netvm_process::{Area, HostSide, worker};
 use netvm_soft::memory::Heap;
+use netvm_soft::transfer::apply;
 
 use crate::copy;
 use crate::error::EmulatorError;
@@ -159,6 +160,7 @@ impl paging::Pager for PortMemory<'_> {
         let Some(bounce) = bounce.filter(|_| offset + len <= PAGE_SIZE) else {
             return Ok(CopyEnd::Failed(Status::Malformed));
         };
+        let mut end = CopyEnd::Done;
         // SAFETY: the page is held in its frame, so its alias is readable and writable for a page, as is the bounce page; the
         // bytes lie inside of both (just checked), and no references to either exist.
         unsafe {
@@ -166,12 +168,16 @@ impl paging::Pager for PortMemory<'_> {
             match job.direction {
                 Direction::IntoPage => copy::copy_shared(bounce, inside, len),
                 Direction::OutOfPage => copy::copy_shared(inside, bounce, len),
+                Direction::Apply(atomic) => match apply(inside, &atomic) {
+                    Some(result) => end = CopyEnd::Applied(result),
+                    None => return Ok(CopyEnd::Failed(Status::Malformed)),
+                },
             }
         }
-        if job.direction == Direction::IntoPage {
+        if job.direction != Direction::OutOfPage {
             page.mark_dirty();
         }
-        Ok(CopyEnd::Done)
+        Ok(end)
     }
 
     fn offer(&self, held: &mut Held) -> Option<Resident> {

@@ -75,6 +75,10 @@ impl Platform for Glue {
         u64::from_ne_bytes(bytes)
     }
 
+    fn applies_atomics(&self) -> bool {
+        true
+    }
+
     fn load_bounce(&mut self, bounce: BounceId, into: &mut [u32]) {
         let Some(page) = self.bounce.page(bounce.0) else {
             return;

@@ -169,6 +169,12 @@ impl<S: Storage> Host<S> {
             end => end,
         };
         match end {
+            CopyEnd::Applied(result) => {
+                work.result = Some(result);
+                work.copied = true;
+                self.counters.atomics_done += 1;
+                self.finish(platform, index, Status::Ok, now)
+            }
             CopyEnd::Done if work.kind == WorkKind::Atomic => self.operand_copied(platform, index, now),
             CopyEnd::Done if work.kind == WorkKind::Source => {
                 work.copied = true;
@@ -254,6 +260,10 @@ impl<S: Storage> Host<S> {
         };
         work.state = State::Copying;
         work.segment = Some(segment);
+        // The processor changes a number; a queue block is more than it changes at once.
+        let in_place = work
+            .atomic
+            .filter(|atomic| platform.applies_atomics() && atomic.operand_bytes() <= 8);
         let (grant, port) = (work.grant(), work.port);
         let step = WorkStep::Copy {
             id: WorkId {
@@ -267,8 +277,12 @@ impl<S: Storage> Host<S> {
                 len: work.len,
                 direction: match work.kind {
                     WorkKind::Source => Direction::OutOfPage,
-                    WorkKind::Atomic if work.result.is_none() => Direction::OutOfPage,
-                    WorkKind::Write | WorkKind::Reply | WorkKind::Atomic => Direction::IntoPage,
+                    WorkKind::Atomic => match in_place {
+                        Some(atomic) => Direction::Apply(atomic),
+                        None if work.result.is_none() => Direction::OutOfPage,
+                        None => Direction::IntoPage,
+                    },
+                    WorkKind::Write | WorkKind::Reply => Direction::IntoPage,
                 },
             },
         };
@@ -293,7 +307,7 @@ impl<S: Storage> Host<S> {
         let mut stored = work.result.is_some();
         if !stored && let Some(atomic) = work.atomic {
             let mut words = [0; OPERAND_BYTES / 4];
-            if let Some(words) = words.get_mut(..work.len.index() / 4) {
+            if let Some(words) = words.get_mut(..work.len.index().div_ceil(4)) {
                 platform.load_bounce(BounceId(index), words);
             }
             let mut operand = operand_of(&words);

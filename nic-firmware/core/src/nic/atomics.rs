@@ -4,9 +4,13 @@
 //! if it has changed. Each locks the page for itself: a page that has gone in between is a miss, and the
 //! operation begins again, having done nothing. The answer leaves when the operand stands in host memory.
 //!
+//! **By the processor.** A platform whose processor shares the memory with the card carries out an atomic of up to 8 bytes in
+//! place, by one read-modify-write ([`Platform::apply`]), in the call that would have fetched the operand.
+//!
 //! **What is atomic with what.** All atomics on one page take the same *unit*, and a unit carries out one
 //! operation at a time, in the order of arrival. So NIC operations on a word never mix, unless it is reached at
-//! two addresses, or through two ports, which are different units. The
+//! two addresses, or through two ports, which are different units. Where the platform's processor does the work they do not mix
+//! either way, nor with read-modify-writes of programs. Elsewhere the
 //! host's processor is no party to that: its own read-modify-writes are not atomic with a NIC's, which
 //! fetches and writes back. Its plain loads and stores of an aligned word are, each by itself.
 //!
@@ -47,6 +51,40 @@ struct Operation<'a, S: Storage> {
 }
 
 impl<S: Storage> Operation<'_, S> {
+    /// Has it carried out by the processor in place, where the platform can do so. `None`: by two DMAs.
+    ///
+    /// # Errors
+    /// Its page cannot be used.
+    #[inline]
+    fn apply_in_place<P: Platform>(
+        &mut self,
+        p: &mut P,
+        authority: SegmentId,
+    ) -> Result<Option<AtomicResult>, NoPage> {
+        if !p.applies_atomics() || self.bytes > 8 {
+            return Ok(None);
+        }
+        let atomic = *self.unit.atomic();
+        let result = self
+            .env
+            .change_page(p, &self.wanted(authority, Access::Write), |p, page| {
+                p.apply(page, &atomic)
+            })?;
+        self.env.counters.atomics_in_place += u64::from(result.is_some());
+        Ok(result)
+    }
+
+    #[inline(always)]
+    fn wanted(&self, authority: SegmentId, access: Access) -> PageWanted {
+        PageWanted {
+            vpn: self.slot.page(),
+            offset: self.slot.header().address().page_offset(),
+            len: ByteLen(self.bytes),
+            segment: Some(authority),
+            access,
+        }
+    }
+
     /// Starts to fetch the operand, or to store it; later, if no DMA is free.
     ///
     /// # Errors
@@ -72,13 +110,7 @@ impl<S: Storage> Operation<'_, S> {
             }
             None => (SlotState::Fetching, Access::ReadForWrite),
         };
-        let wanted = PageWanted {
-            vpn: self.slot.page(),
-            offset: self.slot.header().address().page_offset(),
-            len: ByteLen(self.bytes),
-            segment: Some(authority),
-            access,
-        };
+        let wanted = self.wanted(authority, access);
         self.unit.moves_in(ticket.slot());
         let started =
             self.dmas.start_with_page(
@@ -178,7 +210,7 @@ impl<S: Storage> Nic<S> {
             return Step::Pending;
         }
         unit.begin(atomic);
-        let operation = Operation {
+        let mut operation = Operation {
             at,
             slot,
             unit,
@@ -187,7 +219,12 @@ impl<S: Storage> Nic<S> {
             env,
             dmas,
         };
-        if operation.move_operand(p, authority, None).is_err() {
+        let moved = match operation.apply_in_place(p, authority) {
+            Ok(Some(result)) => return self.atomic_over(p, at, Ok(result)),
+            Ok(None) => operation.move_operand(p, authority, None),
+            Err(cause) => Err(cause),
+        };
+        if moved.is_err() {
             self.atomic_misses(p, at);
         }
         Step::Pending

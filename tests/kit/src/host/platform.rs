@@ -22,6 +22,8 @@ pub struct Fake {
     pub secrets: u64,
     /// How often the NIC was woken.
     pub wakes: u32,
+    /// Whether it carries out atomics in place.
+    pub in_place: bool,
 }
 
 impl Platform for Fake {
@@ -34,6 +36,10 @@ impl Platform for Fake {
 
     fn shared(&self) -> &Words {
         &self.shared
+    }
+
+    fn applies_atomics(&self) -> bool {
+        self.in_place
     }
 
     fn secret(&mut self) -> u64 {
@@ -81,6 +87,7 @@ pub fn fake(geometry: &Geometry) -> Fake {
         bounce: HashMap::new(),
         secrets: 42,
         wakes: 0,
+        in_place: false,
     };
     boot(geometry, &fake.bar, 0x1234_5678_9ABC_DEF0);
     fake

@@ -2,12 +2,12 @@
 //! whatever the NIC asks for: slots, places in pages, mappings, receive buffers.
 
 use crate::Words;
-use netvm_abi::atomic::Operand;
+use netvm_abi::atomic::{Atomic, AtomicResult, Operand};
 use netvm_abi::bar::BarMap;
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::wire::{Header, OwnHeader};
 use netvm_abi::*;
-use netvm_nic::platform::{Dma, DmaId, Interrupt, Operands, Payload, Platform};
+use netvm_nic::platform::{Dma, DmaId, Interrupt, Operands, PageRange, Payload, Platform};
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
 /// Bytes of a page.
@@ -52,6 +52,8 @@ pub struct Board {
     pub geometry: Geometry,
     /// Whether its wire may lose frames.
     pub lossy: bool,
+    /// Whether its processor carries out atomics in place.
+    pub in_place: bool,
     /// Pages that are mapped, as a checker of its own sees them.
     pub mapped: HashSet<(u64, u64)>,
 }
@@ -110,6 +112,24 @@ impl Platform for Board {
     fn set_operand(&mut self, slot: u8, operand: &Operand) {
         self.operands.set(slot, operand);
     }
+    fn applies_atomics(&self) -> bool {
+        self.in_place
+    }
+    fn apply(&mut self, page: &PageRange, atomic: &Atomic) -> Option<AtomicResult> {
+        let (from, len) = (usize::from(page.offset.0), page.len.index());
+        assert!(len <= 8 && from.is_multiple_of(len), "no value in place");
+        assert!(
+            self.mapped.contains(&(page.vpn.raw(), page.ppn.0)),
+            "an atomic on a page that is not mapped"
+        );
+        let bytes = &mut self.pages.get_mut(&page.ppn.0)?[from..from + len];
+        let mut word = [0; 8];
+        word[..len].copy_from_slice(bytes);
+        let mut operand = [u64::from_le_bytes(word), 0, 0, 0];
+        let (result, _) = atomic.apply(&mut operand);
+        bytes.copy_from_slice(&operand[0].to_le_bytes()[..len]);
+        Some(result)
+    }
     fn loses_frames(&self, _node: NodeId) -> bool {
         self.lossy
     }
@@ -164,6 +184,7 @@ impl Board {
             interrupts: Vec::new(),
             geometry,
             lossy: false,
+            in_place: false,
             mapped: HashSet::new(),
         }
     }

@@ -19,14 +19,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use netvm::backend::Refusal;
 use netvm::guarded;
+use netvm_abi::atomic::AtomicResult;
 use netvm_abi::{PortId, Ppn, Status, VirtAddr, Vpn};
 use netvm_host::Host;
 use netvm_host::platform::{Access, CopyEnd, CopyJob, Direction, Resident};
 use netvm_host::ports::OpenPort;
 use netvm_host_platform::paging::{self, Turn as Step, Worker};
+use netvm_memory::change::change_guarded;
 use netvm_memory::guard::{self, Fault};
 use netvm_soft::PAGE_BYTES;
 use netvm_soft::memory::Heap;
+use netvm_soft::transfer::changed;
 use netvm_soft::turn::Turn;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -402,20 +405,23 @@ impl paging::Pager for PortMemory<'_> {
         };
         let at = place(page.vpn).wrapping_add(offset);
         let access = match job.direction {
-            Direction::IntoPage => Access::Write,
+            Direction::IntoPage | Direction::Apply(_) => Access::Write,
             Direction::OutOfPage => Access::Read,
         };
+        let mut result = AtomicResult::default();
         // SAFETY: the bounce page is a page long and the driver's; of the application's page the promises are as above.
-        let copied = unsafe {
+        let end = unsafe {
             match job.direction {
-                Direction::IntoPage => guard::copy(bounce, at, len),
-                Direction::OutOfPage => guard::copy(at, bounce, len),
+                Direction::IntoPage => guard::copy(bounce, at, len).map(|()| CopyEnd::Done),
+                Direction::OutOfPage => guard::copy(at, bounce, len).map(|()| CopyEnd::Done),
+                Direction::Apply(atomic) => change_guarded(at, len, |old| changed(&atomic, old, &mut result))
+                    .map(|changed| match changed {
+                        Some(_) => CopyEnd::Applied(result),
+                        None => CopyEnd::Failed(Status::Malformed),
+                    }),
             }
         };
-        Ok(match copied {
-            Ok(()) => CopyEnd::Done,
-            Err(fault) => CopyEnd::Failed(status(fault, at, access)),
-        })
+        Ok(end.unwrap_or_else(|fault| CopyEnd::Failed(status(fault, at, access))))
     }
 
     fn offer(&self, page: &mut Page) -> Option<Resident> {
