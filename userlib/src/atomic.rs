@@ -1,20 +1,21 @@
 //! Atomic operations on remote words (thesis 8.1) and on queue blocks (thesis 8.3, 8.4).
 //!
 //! **What is atomic with what.** The card at the memory's node carries out atomics on one page one after the other,
-//! also those of different senders, so they are atomic with one another. They are *not* atomic with read-modify-writes
-//! of that node's processors, which the card knows nothing of, nor with plain remote writes to the same word: the card
-//! fetches the operand and writes it back. Loads and stores of an aligned word are single accesses on every side. So
-//! nodes that compete for a word all change it through the card, also a node that could reach it with its processor.
+//! also those of different senders, so they are atomic with one another. A card that is a device is no party to read-modify-writes
+//! of that node's processors: it fetches the operand and writes it back. The software card changes an operand of up to 8 bytes by the processor's own atomics. Loads and
+//! stores of an aligned word are single accesses on every side. So, for any card, nodes that compete for a word all change
+//! it through the card, also a node that could reach it with its processor.
 //!
-//! | an atomic, and | | emulator | simulator | Linux with a card (the rig) |
-//! |---|---|---|---|---|
-//! | another one, of any node, to the same page of the same port | atomic | yes | yes | yes |
-//! | the same bytes at another address, or of another port (memory mapped twice) | not atomic | cannot be | cannot be | can be |
-//! | a load or store of an aligned word of up to 8 bytes, by a processor | one access each | yes | yes | yes |
-//! | a load of a whole queue block by a processor | word by word | yes | yes | yes |
-//! | a processor's read-modify-write, a plain remote write | not atomic | yes | yes | yes |
+//! | an atomic, and | software card | emulator, simulator | Linux with a card (the rig) |
+//! |---|---|---|---|
+//! | another one, of any node, to the same page of the same port | atomic | atomic | atomic |
+//! | one of up to 8 bytes to the same bytes at another address, or of another port (memory mapped twice) | atomic | cannot be | not atomic |
+//! | a load or store of an aligned word of up to 8 bytes, by a processor | one access each | one access each | one access each |
+//! | a load of a whole queue block by a processor | word by word | word by word | word by word |
+//! | a processor's read-modify-write of the same width, of up to 8 bytes | atomic | not atomic | not atomic |
+//! | a processor's read-modify-write in a queue block; a plain remote write | not atomic | not atomic | not atomic |
 //!
-//! It is the same on all of them because the card's core does it, and not the bus: it locks the page for each of the
+//! Where the card's core does the work, and not a processor, it locks the page for each of the
 //! two transfers, not for the time between. A bus that has atomics of its own (PCI Express) is not used for it.
 //!
 //! An operation whose page is not resident waits at the card for the host to bring it, and later
@@ -107,9 +108,10 @@ impl<'a> AtomicOp<'a> {
         command.operand = self.atomic.operand;
         command.compare = self.atomic.compare;
         command.flags |= self.how;
-        command
-            .flags
-            .set(CommandFlags::WIDE, self.atomic.wide && len == 8);
+        command.flags.set(
+            CommandFlags::WIDE,
+            self.atomic.wide && !self.atomic.opcode.is_extended(),
+        );
         let port = Arc::clone(&remote.port);
         let posted = port.post_atomic(command, at_once)?;
         Ok(PendingAtomic {
@@ -390,7 +392,7 @@ impl RemoteSegment {
         })
     }
 
-    fn check_word(&self, offset: u64, width: u64) -> Result<()> {
+    pub(crate) fn check_word(&self, offset: u64, width: u64) -> Result<()> {
         let remote = self.inner();
         remote.check_transfer(offset, width, Modes::ATOMIC)?;
         if remote.address(offset).0.is_multiple_of(width) {
@@ -401,12 +403,22 @@ impl RemoteSegment {
     }
 }
 
-/// An atomic operation on a word, about to be posted: from [`RemoteWord32`] or [`RemoteWord64`].
+/// An atomic operation on a word, about to be posted: from [`RemoteWord32`], [`RemoteWord64`] or
+/// [`RemoteNumber`](crate::RemoteNumber).
 #[derive(Debug)]
 #[must_use = "an atomic does nothing until it is posted"]
 pub struct WordOp<'a, T> {
     op: AtomicOp<'a>,
     word: PhantomData<T>,
+}
+
+impl<'a, T> WordOp<'a, T> {
+    pub(crate) const fn new(op: AtomicOp<'a>) -> Self {
+        Self {
+            op,
+            word: PhantomData,
+        }
+    }
 }
 
 impl<T: Word> WordOp<'_, T> {
@@ -447,23 +459,11 @@ impl<T: Word> WordOp<'_, T> {
     }
 }
 
-mod sealed {
+pub(crate) mod sealed {
     /// What a word holds.
     pub trait Word {
         /// From the answer of an operation.
         fn from_answer(value: u64) -> Self;
-    }
-
-    impl Word for u32 {
-        fn from_answer(value: u64) -> Self {
-            value as Self
-        }
-    }
-
-    impl Word for u64 {
-        fn from_answer(value: u64) -> Self {
-            value
-        }
     }
 }
 
@@ -490,10 +490,7 @@ macro_rules! words {
                     operand: operand as u64,
                     compare: compare as u64,
                 };
-                WordOp {
-                    op: AtomicOp::new(&self.remote, self.offset, atomic),
-                    word: PhantomData,
-                }
+                WordOp::new(AtomicOp::new(&self.remote, self.offset, atomic))
             }
 
             /// An addition, wrapping. Answered by the old value.

@@ -55,6 +55,7 @@ mod label;
 pub mod mapped;
 mod node;
 mod notify;
+mod number;
 mod pending;
 mod port;
 mod poster;
@@ -92,11 +93,13 @@ pub use label::Label;
 #[doc(hidden)]
 pub use netvm_abi as abi;
 pub use netvm_abi::control::Modes;
+pub use netvm_abi::value::{ValueOp, ValueType};
 pub use netvm_abi::{Nanos, NodeId, NotificationId, OpId, PortId, Status, VirtAddr};
 #[doc(hidden)]
 pub use netvm_memory::copy;
 pub use node::Node;
 pub use notify::{Events, NextNotification, Notification, NotificationQueue, NotificationReady};
+pub use number::{Number, OrderedNumber, RemoteNumber, WholeNumber};
 pub use pending::Pending;
 pub use port::{Port, PortConfig};
 pub use read::{Read, Target};

@@ -14,6 +14,7 @@ mod looped;
 mod memory;
 mod neighbours;
 mod notifications;
+mod numbers;
 mod order;
 mod shared;
 mod sync;
@@ -80,7 +81,7 @@ impl Case {
             ("sync", "bounded_buffer" | "monitor_begun" | "dead_in_monitor") => "monitors",
             ("sync", _) => "locks",
             ("channels" | "awaited", _) => "channels",
-            ("atomics", _) => "atomics",
+            ("atomics" | "numbers", _) => "atomics",
             ("notifications" | "handlers", _) => "notifications",
             _ => "reads and writes",
         }
@@ -235,6 +236,8 @@ cases! {
     atomics::atomic_counter, 2, Nothing, "all nodes count on one word that is thrown out, none is lost";
     atomics::queue_block, 2, Nothing, "operations of wait queues and semaphores on one block";
     atomics::ordered_atomic, 2, Nothing, "an ordered atomic follows all earlier data";
+    numbers::number_operations, 2, Nothing, "every atomic on numbers of every type, also in a page that is thrown out";
+    numbers::contended_numbers, 2, Nothing, "all nodes change bytes and fractions side by side, no change is lost";
     sync::contended_lock, 3, Nothing, "all nodes count under one lock, beside it and elsewhere";
     sync::lock_begun, 2, Nothing, "a lock is awaited, and handed on where its future was dropped";
     sync::lock_begun_by_many, 2, Nothing, "participants on several nodes await a lock";
