@@ -110,7 +110,7 @@ fn offers_an_endpoint(providers: &Path) -> Result<()> {
 
 /// What the manual pages say of each call, between two processes; long messages read out of the sender's memory, and in pieces.
 fn calls(context: &mut Context<'_>, folder: &Path, providers: &Path) -> Result<()> {
-    for name in ["calls", "features"] {
+    for name in ["calls", "features", "atomics"] {
         let program = c_program(context, folder, name)?;
         for pull in ["1", "0"] {
             let mut both = Command::new("timeout");

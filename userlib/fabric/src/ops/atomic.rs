@@ -1,9 +1,10 @@
-//! Atomic changes of remote words, `fi_atomic(3)`: what the card has. Sums, stores and loads of 4 and 8 bytes, and compare-and-store.
+//! Atomic changes of remote values, `fi_atomic(3)`: every operation on every type of up to 8 bytes on which it is defined.
 
 use core::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use libc::iovec;
+use netvm::{ValueOp, ValueType};
 
 use super::endpoint::of;
 use super::message::Manner;
@@ -13,7 +14,7 @@ use crate::domain::Domain;
 use crate::ep::{Counted, Endpoint};
 use crate::ffi::{array, call, given};
 use crate::fi::*;
-use crate::rma::{AtomicWhat, Op, What, Word};
+use crate::rma::{Op, What};
 
 /// The calls.
 pub(super) static OPS: fi_ops_atomic = fi_ops_atomic {
@@ -33,7 +34,7 @@ pub(super) static OPS: fi_ops_atomic = fi_ops_atomic {
     compwritevalid: Some(compwritevalid),
 };
 
-/// Words of one operation.
+/// Values of one operation.
 const MOST: usize = 256;
 const FLAGS: u64 =
     FI_COMPLETION | FI_MORE | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
@@ -46,36 +47,77 @@ enum Shape {
     Compare,
 }
 
+/// A type of libfabric, as the card calls it. Wider ones it does not have.
+const fn type_of(datatype: fi_datatype) -> Option<ValueType> {
+    Some(match datatype {
+        FI_INT8 => ValueType::I8,
+        FI_UINT8 => ValueType::U8,
+        FI_INT16 => ValueType::I16,
+        FI_UINT16 => ValueType::U16,
+        FI_INT32 => ValueType::I32,
+        FI_UINT32 => ValueType::U32,
+        FI_INT64 => ValueType::I64,
+        FI_UINT64 => ValueType::U64,
+        FI_FLOAT => ValueType::F32,
+        FI_DOUBLE => ValueType::F64,
+        FI_FLOAT_COMPLEX => ValueType::Complex32,
+        _ => return None,
+    })
+}
+
+/// What the card does for an operation, and the calls that have it.
+const fn op_of(shape: Shape, op: fi_op) -> Option<ValueOp> {
+    Some(match (shape, op) {
+        (Shape::Fetch, FI_ATOMIC_READ) => ValueOp::Read,
+        (Shape::Base | Shape::Fetch, op) => match op {
+            FI_MIN => ValueOp::Min,
+            FI_MAX => ValueOp::Max,
+            FI_SUM => ValueOp::Sum,
+            FI_PROD => ValueOp::Product,
+            FI_LOR => ValueOp::LogicalOr,
+            FI_LAND => ValueOp::LogicalAnd,
+            FI_BOR => ValueOp::BitOr,
+            FI_BAND => ValueOp::BitAnd,
+            FI_LXOR => ValueOp::LogicalXor,
+            FI_BXOR => ValueOp::BitXor,
+            FI_ATOMIC_WRITE => ValueOp::Write,
+            _ => return None,
+        },
+        (Shape::Compare, op) => match op {
+            FI_CSWAP => ValueOp::CompareSwap,
+            FI_CSWAP_NE => ValueOp::CompareSwapNe,
+            FI_CSWAP_LE => ValueOp::CompareSwapLe,
+            FI_CSWAP_LT => ValueOp::CompareSwapLt,
+            FI_CSWAP_GE => ValueOp::CompareSwapGe,
+            FI_CSWAP_GT => ValueOp::CompareSwapGt,
+            FI_MSWAP => ValueOp::MaskedSwap,
+            _ => return None,
+        },
+    })
+}
+
 /// What the card does for a type and an operation in a call.
-fn supported(shape: Shape, datatype: fi_datatype, op: fi_op) -> Answer<(AtomicWhat, Word)> {
-    let word = match datatype {
-        FI_INT32 | FI_UINT32 => Word::Four,
-        FI_INT64 | FI_UINT64 => Word::Eight,
-        _ => return Err(Errno::OPNOTSUPP),
-    };
-    let what = match (shape, op) {
-        (Shape::Base | Shape::Fetch, FI_SUM) => AtomicWhat::Add,
-        (Shape::Base | Shape::Fetch, FI_ATOMIC_WRITE) => AtomicWhat::Store,
-        (Shape::Fetch, FI_ATOMIC_READ) => AtomicWhat::Load,
-        (Shape::Compare, FI_CSWAP) => AtomicWhat::CompareStore,
-        _ => return Err(Errno::OPNOTSUPP),
-    };
-    Ok((what, word))
+fn supported(shape: Shape, datatype: fi_datatype, op: fi_op) -> Answer<(ValueOp, ValueType)> {
+    match (op_of(shape, op), type_of(datatype)) {
+        (Some(op), Some(on)) if on.has(op) => Ok((op, on)),
+        _ => Err(Errno::OPNOTSUPP),
+    }
 }
 
 /// The pieces of scattered operands, as bytes.
-fn bytes_of(ioc: &[fi_ioc], word: Word) -> Answer<Buffer> {
+fn bytes_of(ioc: &[fi_ioc], on: ValueType) -> Answer<Buffer> {
     let mut pieces = Vec::with_capacity(ioc.len());
     for piece in ioc {
         pieces.push(iovec {
             iov_base: piece.addr,
-            iov_len: piece.count.checked_mul(word.bytes()).ok_or(Errno::INVAL)?,
+            iov_len: piece.count.checked_mul(on.bytes() as usize).ok_or(Errno::INVAL)?,
         });
     }
     Buffer::of(&pieces)
 }
 
-fn words(buffer: &Buffer, word: Word) -> Vec<u64> {
+/// The bits of values.
+fn values(buffer: &Buffer, on: ValueType) -> Vec<u64> {
     let mut bytes = vec![0; buffer.len()];
     buffer.gather(0, &mut bytes);
     let wide = |bytes: &[u8]| {
@@ -85,7 +127,7 @@ fn words(buffer: &Buffer, word: Word) -> Vec<u64> {
         }
         u64::from_le_bytes(wide)
     };
-    bytes.chunks_exact(word.bytes()).map(wide).collect()
+    bytes.chunks_exact(on.bytes() as usize).map(wide).collect()
 }
 
 /// A call.
@@ -105,36 +147,43 @@ struct Call<'a> {
 unsafe fn begin(ep: *mut fid_ep, manner: Manner, made: &Call<'_>) -> Answer {
     // SAFETY: the caller's promise.
     let endpoint: &Arc<Endpoint> = unsafe { of(ep)? };
-    let (what, word) = supported(made.shape, made.datatype, made.op)?;
+    let (op, on) = supported(made.shape, made.datatype, made.op)?;
+    let width = on.bytes() as usize;
     let flags = match manner {
         Manner::Plain => endpoint.traits.tx_flags,
         Manner::Inject => 0,
         Manner::Flags(flags) if flags & !FLAGS != 0 => return Err(Errno::BADFLAGS),
         Manner::Flags(flags) => flags,
     };
-    let results = bytes_of(made.results, word)?;
-    let operands = match what {
+    let results = bytes_of(made.results, on)?;
+    let operands = match op {
         // Its operand is not looked at, and may be nowhere.
-        AtomicWhat::Load => vec![0; results.len() / word.bytes()],
-        _ => words(&bytes_of(made.operands, word)?, word),
+        ValueOp::Read => None,
+        _ => Some(bytes_of(made.operands, on)?),
     };
-    let compares = words(&bytes_of(made.compares, word)?, word);
+    let compares = bytes_of(made.compares, on)?;
+    // Before they are copied.
+    let count = operands.as_ref().unwrap_or(&results).len() / width;
+    if count > MOST {
+        return Err(Errno::MSGSIZE);
+    }
     let fetches = made.shape != Shape::Base;
-    let fits = !operands.is_empty()
-        && operands.len() <= MOST
-        && (!fetches || results.len() == operands.len() * word.bytes())
-        && (made.shape != Shape::Compare || compares.len() == operands.len());
+    let fits = count > 0
+        && (!fetches || results.len() == count * width)
+        && (made.shape != Shape::Compare || compares.len() == count * width);
     if !fits {
         return Err(Errno::INVAL);
     }
+    let operands = operands.map_or_else(|| vec![0; count], |operands| values(&operands, on));
+    let compares = values(&compares, on);
     let counted = if fetches { Counted::Read } else { Counted::Write };
     let completes = !matches!(manner, Manner::Inject) && endpoint.completes(counted, flags);
     let target = made.remote.target(endpoint)?;
     let domain = endpoint.domain();
     domain.rma.begin(domain, &target, || {
         let what = What::Atomic {
-            what,
-            word,
+            op,
+            on,
             operands,
             compares,
             fetches,
@@ -499,13 +548,17 @@ pub(crate) unsafe extern "C" fn query(
     call(|| {
         // SAFETY: C's handle.
         unsafe { Domain::of(domain)? };
-        let shape = match flags {
+        let shape = match flags & !FI_TAGGED {
             0 => Shape::Base,
             FI_FETCH_ATOMIC => Shape::Fetch,
             FI_COMPARE_ATOMIC => Shape::Compare,
             _ => return Err(Errno::BADFLAGS),
         };
-        let (_, word) = supported(shape, datatype, op)?;
+        // Buffers that are received into are no targets of atomics.
+        if flags & FI_TAGGED != 0 {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let (_, on) = supported(shape, datatype, op)?;
         if attr.is_null() {
             return Err(Errno::INVAL);
         }
@@ -513,7 +566,7 @@ pub(crate) unsafe extern "C" fn query(
         unsafe {
             attr.write(fi_atomic_attr {
                 count: MOST,
-                size: word.bytes(),
+                size: on.bytes() as usize,
             });
         }
         Ok(())

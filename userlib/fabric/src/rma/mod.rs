@@ -21,7 +21,7 @@ use crate::fi::{Answer, Errno};
 use crate::info::QUEUE;
 use keys::Keys;
 pub(crate) use keys::Target;
-pub(crate) use op::{AtomicWhat, Op, What, Word};
+pub(crate) use op::{Op, What};
 pub(crate) use scratch::Scratch;
 
 /// One-sided operations of a domain.

@@ -3,7 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
-use netvm::{Error, Failure, NodeId, OpId, Pending, PendingAtomic, RemoteSegment, Status};
+use netvm::abi::atomic::Atomic;
+use netvm::{
+    Error, Failure, NodeId, OpId, Pending, PendingAtomic, RemoteSegment, Status, ValueOp, ValueType,
+};
 
 use super::scratch::{PLACE, Place};
 use super::{Calls, Target, errno_of};
@@ -20,39 +23,14 @@ const SMALL_PART: usize = 16 << 10;
 /// Reads and atomics of one operation that are under way at a time.
 const DEPTH: usize = 16;
 
-/// What an atomic does to a word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AtomicWhat {
-    Add,
-    Store,
-    Load,
-    CompareStore,
-}
-
-/// Size of a word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Word {
-    Four,
-    Eight,
-}
-
-impl Word {
-    pub(crate) const fn bytes(self) -> usize {
-        match self {
-            Self::Four => 4,
-            Self::Eight => 8,
-        }
-    }
-}
-
 /// What an operation is.
 pub(crate) enum What {
     Read,
     Write,
-    /// On each word of a range. The operands are copied before.
+    /// On each value of a range. The operands are copied before.
     Atomic {
-        what: AtomicWhat,
-        word: Word,
+        op: ValueOp,
+        on: ValueType,
         operands: Vec<u64>,
         compares: Vec<u64>,
         /// Old values go to the buffer.
@@ -175,7 +153,7 @@ impl Op {
                 Some(copy) => copy.len(),
                 None => self.buffer.len(),
             },
-            What::Atomic { word, operands, .. } => operands.len() * word.bytes(),
+            What::Atomic { on, operands, .. } => operands.len() * on.bytes() as usize,
         }
     }
 
@@ -283,8 +261,8 @@ impl Op {
         let (
             Some((segment, base)),
             What::Atomic {
-                what,
-                word,
+                op,
+                on,
                 operands,
                 compares,
                 ..
@@ -293,34 +271,17 @@ impl Op {
         else {
             return Err(Error::Released);
         };
-        let index = self.posted / word.bytes();
+        let bytes = on.bytes() as usize;
+        let index = self.posted / bytes;
         let operand = operands.get(index).copied().unwrap_or(0);
         let compare = compares.get(index).copied().unwrap_or(0);
         let at = base.saturating_add(self.posted as u64);
-        let under_way = match word {
-            Word::Eight => {
-                let word = segment.word64(at)?;
-                match what {
-                    AtomicWhat::Add => word.add(operand).try_post()?,
-                    AtomicWhat::Store => word.exchange(operand).try_post()?,
-                    AtomicWhat::Load => word.add(0).try_post()?,
-                    AtomicWhat::CompareStore => word.exchange_if(compare, operand).try_post()?,
-                }
-            }
-            Word::Four => {
-                let word = segment.word32(at)?;
-                let (operand, compare) = (operand as u32, compare as u32);
-                match what {
-                    AtomicWhat::Add => word.add(operand).try_post()?,
-                    AtomicWhat::Store => word.exchange(operand).try_post()?,
-                    AtomicWhat::Load => word.add(0).try_post()?,
-                    AtomicWhat::CompareStore => word.exchange_if(compare, operand).try_post()?,
-                }
-            }
-        };
+        // The call was refused where the operation is not defined on the type.
+        let atomic = Atomic::on_value(*op, *on, operand, compare).ok_or(Error::Released)?;
+        let under_way = segment.atomic(at, atomic).try_post()?;
         self.calls.push(under_way.op());
         self.atomics.push_back((index, under_way));
-        Ok(word.bytes())
+        Ok(bytes)
     }
 
     /// Takes the answers that have come.
@@ -351,14 +312,13 @@ impl Op {
     /// Gives the program an old value.
     fn keep(&self, index: usize, value: u64) {
         let What::Atomic {
-            word, fetches: true, ..
+            on, fetches: true, ..
         } = self.what
         else {
             return;
         };
-        let bytes = value.to_le_bytes();
-        let from = index * word.bytes();
-        let _ = self.buffer.scatter(from, word.bytes(), |at, piece| {
+        let (bytes, len) = (value.to_le_bytes(), on.bytes() as usize);
+        let _ = self.buffer.scatter(index * len, len, |at, piece| {
             let end = at + piece.len();
             piece.copy_from_slice(bytes.get(at..end).ok_or(())?);
             Ok::<(), ()>(())

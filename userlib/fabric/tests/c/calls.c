@@ -135,20 +135,6 @@ static void many_in_one_buffer(void)
     free(room);
 }
 
-/* What one side's memory is known by at the other. */
-struct remote {
-    uint64_t key, start;
-};
-
-static struct fid_mr *shared(void *start, size_t len, uint64_t key, struct remote *theirs)
-{
-    struct fid_mr *mr;
-    WORKS(fi_mr_reg(side.domain, start, len, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, key, 0, &mr, NULL));
-    struct remote mine = {fi_mr_key(mr), side.info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? (uint64_t)(uintptr_t)start : 0};
-    swap(&mine, theirs, sizeof mine);
-    return mr;
-}
-
 /* fi_rma(3), with counters and data for the other side's queue. */
 static void one_sided(void)
 {

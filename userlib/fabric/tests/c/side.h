@@ -161,7 +161,7 @@ static struct fi_cq_err_entry fails_(struct fid_cq *cq, void *context)
 }
 
 /* What a look for a message finds (FI_PEEK, and these flags). It may be on its way. */
-static struct fi_cq_tagged_entry found_(const struct fi_msg_tagged *peek, uint64_t flags)
+static inline struct fi_cq_tagged_entry found_(const struct fi_msg_tagged *peek, uint64_t flags)
 {
     double until = now() + 20;
     for (;;) {
@@ -240,6 +240,20 @@ static void close_side(void)
     WORKS(fi_close(&side.domain->fid));
     WORKS(fi_close(&side.fabric->fid));
     fi_freeinfo(side.info);
+}
+
+/* What one side's memory is known by at the other. */
+struct remote {
+    uint64_t key, start;
+};
+
+static inline struct fid_mr *shared(void *start, size_t len, uint64_t key, struct remote *theirs)
+{
+    struct fid_mr *mr;
+    WORKS(fi_mr_reg(side.domain, start, len, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, key, 0, &mr, NULL));
+    struct remote mine = {fi_mr_key(mr), side.info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? (uint64_t)(uintptr_t)start : 0};
+    swap(&mine, theirs, sizeof mine);
+    return mr;
 }
 
 struct body {

@@ -1,8 +1,9 @@
-/* One-sided communication over MPI: put, get, accumulate and fetch-and-op, by fences and by locks.
+/* One-sided communication over MPI: put, get, accumulate of several types and operations, and fetch-and-op, by fences and by locks.
  *
  * Every rank does each with every other one, at the same time. There is no compare-and-swap: that of Open MPI 4.1.4 (`osc rdma`) ends in
  * a segmentation fault over its own shared memory, too. Arguments: bytes of a window (1 MiB), rounds (3). */
 #include <mpi.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,6 +99,53 @@ static void counted(int times)
     MPI_Win_free(&window);
 }
 
+/* Every rank changes numbers of several types at rank 0, which lie side by side. */
+static void reduced(void)
+{
+    struct numbers {
+        signed char least;
+        unsigned char bits;
+        short sum;
+        unsigned most;
+        float product;
+        double fractions;
+        long all;
+    } *numbers, mine = {(signed char)-rank, (unsigned char)(1 << rank % 8), -3, 1000u + (unsigned)rank, 2, 0.25, ~(1L << rank)};
+    const struct {
+        MPI_Datatype type;
+        MPI_Op op;
+        size_t at;
+    } calls[] = {
+        {MPI_SIGNED_CHAR, MPI_MIN, offsetof(struct numbers, least)},    {MPI_UNSIGNED_CHAR, MPI_BOR, offsetof(struct numbers, bits)},
+        {MPI_SHORT, MPI_SUM, offsetof(struct numbers, sum)},            {MPI_UNSIGNED, MPI_MAX, offsetof(struct numbers, most)},
+        {MPI_FLOAT, MPI_PROD, offsetof(struct numbers, product)},       {MPI_DOUBLE, MPI_SUM, offsetof(struct numbers, fractions)},
+        {MPI_LONG, MPI_BAND, offsetof(struct numbers, all)},
+    };
+    MPI_Win window;
+    MPI_Win_allocate(4096, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &numbers, &window);
+    *numbers = (struct numbers){0, 0, 0, 0, 1, 0, -1};
+    MPI_Win_fence(0, window);
+    for (size_t call = 0; call < sizeof calls / sizeof *calls; call++)
+        MPI_Accumulate((char *)&mine + calls[call].at, 1, calls[call].type, 0, (MPI_Aint)calls[call].at, 1, calls[call].type, calls[call].op, window);
+    MPI_Win_fence(0, window);
+    if (rank == 0) {
+        unsigned char bits = 0;
+        long all = -1;
+        for (int one = 0; one < ranks; one++) {
+            bits |= (unsigned char)(1 << one % 8);
+            all &= ~(1L << one);
+        }
+        same("the least", 1 - ranks, numbers->least);
+        same("an OR of bits", bits, numbers->bits);
+        same("a sum of short numbers", -3 * ranks, numbers->sum);
+        same("the greatest", 999 + ranks, numbers->most);
+        same("a product", 1L << ranks, (long)numbers->product);
+        same("a sum of quarters", ranks, (long)(numbers->fractions * 4));
+        same("an AND of bits", all, numbers->all);
+    }
+    MPI_Win_free(&window);
+}
+
 int main(int count, char **arguments)
 {
     MPI_Init(&count, &arguments);
@@ -108,6 +156,7 @@ int main(int count, char **arguments)
     for (int round = 0; round < rounds; round++) {
         put_and_get(len, round);
         counted(50);
+        reduced();
     }
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 0)
