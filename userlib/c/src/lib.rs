@@ -54,6 +54,8 @@ pub mod events;
 
 pub mod atomic;
 
+pub mod number;
+
 pub mod notification;
 
 pub mod channel;

@@ -74,6 +74,66 @@ static void atomics(netvm_remote *words)
     ANSWERS(-ERANGE, netvm_atomic64(words, 1 << 20, NETVM_SWAP, 0, 0, 0, NULL));
 }
 
+static void numbers(netvm_remote *words)
+{
+    enum { AT = 4096 };
+    double sum = 0.25, fraction = 0;
+    int8_t small = -100, least = -120, byte = 1;
+    uint16_t bits = 0xF00F, mask = 0x0FF0;
+    int64_t bound = 7, big = INT64_MIN, seen = 1;
+    float complex_sum[2] = {1, -2}, complex_old[2] = {9, 9};
+    netvm_pending *pending;
+    uint64_t value = 0;
+
+    /* Beside each other, so that each has the others for neighbours. */
+    OK(netvm_atomic_number(words, AT, NETVM_STORE, NETVM_INT8, &small, NULL, 0, &byte));
+    CHECK(byte == 0);
+    OK(netvm_atomic_number(words, AT, NETVM_SUM, NETVM_INT8, &small, NULL, NETVM_ORDERED, NULL));
+    OK(netvm_atomic_number(words, AT, NETVM_MIN, NETVM_INT8, &least, NULL, NETVM_REGARDLESS, &byte));
+    CHECK(byte == 56);
+    OK(netvm_atomic_number(words, AT, NETVM_LOAD, NETVM_INT8, NULL, NULL, 0, &byte));
+    CHECK(byte == -120);
+    OK(netvm_atomic_number(words, AT + 2, NETVM_BIT_OR, NETVM_UINT16, &bits, NULL, 0, NULL));
+    OK(netvm_atomic_number(words, AT + 2, NETVM_SWAP_BITS, NETVM_UINT16, &mask, &mask, 0, &bits));
+    CHECK(bits == 0xF00F);
+    OK(netvm_atomic_number(words, AT + 2, NETVM_LOAD, NETVM_UINT16, NULL, NULL, 0, &bits));
+    CHECK(bits == 0xFFFF);
+    OK(netvm_atomic_number(words, AT + 8, NETVM_SUM, NETVM_DOUBLE, &sum, NULL, 0, &fraction));
+    OK(netvm_begin_atomic_number(words, AT + 8, NETVM_PRODUCT, NETVM_DOUBLE, &sum, NULL, NETVM_ORDERED, NULL, &pending));
+    OK(netvm_pending_wait(pending, LONG_TIME));
+    OK(netvm_pending_value(pending, &value));
+    memcpy(&fraction, &value, sizeof fraction);
+    CHECK(fraction == 0.25);
+    OK(netvm_pending_close(pending));
+    OK(netvm_atomic_number(words, AT + 8, NETVM_LOAD, NETVM_DOUBLE, NULL, NULL, 0, &fraction));
+    CHECK(fraction == 0.0625);
+    OK(netvm_atomic_number(words, AT + 16, NETVM_SWAP_GT, NETVM_INT64, &big, &bound, 0, &seen));
+    CHECK(seen == 0);
+    OK(netvm_atomic_number(words, AT + 16, NETVM_SWAP_GE, NETVM_INT64, &bound, &big, 0, &seen));
+    CHECK(seen == INT64_MIN);
+    OK(netvm_atomic_number(words, AT + 16, NETVM_SWAP_NE, NETVM_INT64, &big, &bound, 0, &seen));
+    CHECK(seen == 7);
+    OK(netvm_atomic_number(words, AT + 24, NETVM_SUM, NETVM_FLOAT_COMPLEX, complex_sum, NULL, 0, complex_old));
+    OK(netvm_atomic_number(words, AT + 24, NETVM_PRODUCT, NETVM_FLOAT_COMPLEX, complex_sum, NULL, 0, complex_old));
+    CHECK(complex_old[0] == 1 && complex_old[1] == -2);
+    OK(netvm_atomic_number(words, AT + 24, NETVM_LOGICAL_AND, NETVM_FLOAT_COMPLEX, complex_sum, NULL, 0, complex_old));
+    CHECK(complex_old[0] == -3 && complex_old[1] == -4);
+
+    ANSWERS(-EOPNOTSUPP, netvm_atomic_number(words, AT, NETVM_BIT_XOR, NETVM_FLOAT, &sum, NULL, 0, NULL));
+    ANSWERS(-EOPNOTSUPP, netvm_atomic_number(words, AT, NETVM_MAX, NETVM_FLOAT_COMPLEX, &sum, NULL, 0, NULL));
+    ANSWERS(-EINVAL, netvm_atomic_number(words, AT, NETVM_SUM, 12, &sum, NULL, 0, NULL));
+    ANSWERS(-EINVAL, netvm_atomic_number(words, AT, NETVM_SUM, 0, &sum, NULL, 0, NULL));
+    ANSWERS(-EINVAL, netvm_atomic_number(words, AT, NETVM_SWAP_BITS + 1, NETVM_INT8, &sum, &sum, 0, NULL));
+    ANSWERS(-EINVAL, netvm_atomic_number(words, AT, NETVM_SWAP, NETVM_INT8, &sum, NULL, 0, NULL));
+    ANSWERS(-EINVAL, netvm_atomic_number(words, AT, NETVM_SUM, NETVM_INT8, NULL, NULL, 0, NULL));
+    ANSWERS(-EINVAL, netvm_atomic_number(words, AT, NETVM_SWAP_EQ, NETVM_INT8, &small, NULL, 0, NULL));
+    ANSWERS(-EINVAL, netvm_atomic_number(words, AT + 1, NETVM_SUM, NETVM_INT16, &bits, NULL, 0, NULL));
+    ANSWERS(-EINVAL, netvm_atomic_number(words, AT, NETVM_SUM, NETVM_INT8, &small, NULL, NETVM_FENCED, NULL));
+    ANSWERS(-EINVAL, netvm_begin_atomic_number(words, AT, NETVM_SUM, NETVM_INT8, &small, NULL, 0, NULL, NULL));
+    ANSWERS(-ERANGE, netvm_atomic_number(words, 1 << 20, NETVM_SUM, NETVM_INT8, &small, NULL, 0, NULL));
+    ANSWERS(-EBADF, netvm_atomic_number((netvm_remote *)pending, AT, NETVM_SUM, NETVM_INT8, &small, NULL, 0, NULL));
+}
+
 /* Fills the port's queue without waiting, then waits for room. */
 static void room(netvm_port *port, netvm_remote *words, netvm_region *region, uint16_t peer)
 {
@@ -213,6 +273,7 @@ static void client(struct line line)
     OK(netvm_pending_close(pending[1]));
     OK(netvm_pending_close(pending[0]));
     atomics(words);
+    numbers(words);
     queue(port, words, region);
     room(port, words, region, peer);
     say(line);

@@ -157,6 +157,96 @@
 // Stores 1 if the word is 0. The operand counts for nothing.
 #define NETVM_TEST_AND_SET 5
 
+// A number of 8 bits with sign.
+#define NETVM_INT8 1
+
+// A number of 8 bits without sign.
+#define NETVM_UINT8 2
+
+// A number of 16 bits with sign.
+#define NETVM_INT16 3
+
+// A number of 16 bits without sign.
+#define NETVM_UINT16 4
+
+// A number of 32 bits with sign.
+#define NETVM_INT32 5
+
+// A number of 32 bits without sign.
+#define NETVM_UINT32 6
+
+// A number of 64 bits with sign.
+#define NETVM_INT64 7
+
+// A number of 64 bits without sign.
+#define NETVM_UINT64 8
+
+// `float`: 32 bits.
+#define NETVM_FLOAT 9
+
+// `double`: 64 bits.
+#define NETVM_DOUBLE 10
+
+// `float complex`: real and imaginary part, of 32 bits each.
+#define NETVM_FLOAT_COMPLEX 11
+
+// Stores the operand if it is less.
+#define NETVM_MIN 16
+
+// Stores the operand if it is greater.
+#define NETVM_MAX 17
+
+// Adds the operand. Whole numbers wrap.
+#define NETVM_SUM 18
+
+// Multiplies by the operand. Whole numbers wrap.
+#define NETVM_PRODUCT 19
+
+// Stores 1 if the number or the operand is not 0, else 0.
+#define NETVM_LOGICAL_OR 20
+
+// Stores 1 if neither the number nor the operand is 0, else 0.
+#define NETVM_LOGICAL_AND 21
+
+// ORs the bits.
+#define NETVM_BIT_OR 22
+
+// ANDs the bits.
+#define NETVM_BIT_AND 23
+
+// Stores 1 if just one of the number and the operand is not 0, else 0.
+#define NETVM_LOGICAL_XOR 24
+
+// XORs the bits.
+#define NETVM_BIT_XOR 25
+
+// Changes nothing. The operand counts for nothing and may be NULL.
+#define NETVM_LOAD 26
+
+// Stores the operand.
+#define NETVM_STORE 27
+
+// Stores the operand if `compare` is equal to the number.
+#define NETVM_SWAP_EQ 28
+
+// Stores the operand if `compare` is not equal to the number.
+#define NETVM_SWAP_NE 29
+
+// Stores the operand if `compare` is less than or equal to the number.
+#define NETVM_SWAP_LE 30
+
+// Stores the operand if `compare` is less than the number.
+#define NETVM_SWAP_LT 31
+
+// Stores the operand if `compare` is greater than or equal to the number.
+#define NETVM_SWAP_GE 32
+
+// Stores the operand if `compare` is greater than the number.
+#define NETVM_SWAP_GT 33
+
+// Stores those bits of the operand that are set in `compare`.
+#define NETVM_SWAP_BITS 34
+
 // Only ports of `node` may join.
 #define NETVM_CHANNEL_NODE 1
 
@@ -879,6 +969,30 @@ int netvm_begin_atomic64(struct netvm_remote *remote,
                          uint32_t flags,
                          void *context,
                          struct netvm_pending **pending);
+
+// Changes an aligned number of the type `type` (NETVM_INT8 and the like) by NETVM_MIN and the like, and waits for the answer: one round trip. `operand`,
+// `compare` and `old` are places of numbers of the type; `compare` counts for NETVM_SWAP_EQ and the like alone and may be NULL elsewhere. `old` gets what was
+// there; it may be NULL. Flags: NETVM_ORDERED, NETVM_REGARDLESS.
+int netvm_atomic_number(struct netvm_remote *remote,
+                        uint64_t offset,
+                        uint32_t what,
+                        uint32_t type,
+                        const void *operand,
+                        const void *compare,
+                        uint32_t flags,
+                        void *old);
+
+// Begins an atomic on an aligned number and never waits: -EAGAIN if there is no room. netvm_pending_value() gives the bits of the answer, in the
+// lowest bytes.
+int netvm_begin_atomic_number(struct netvm_remote *remote,
+                              uint64_t offset,
+                              uint32_t what,
+                              uint32_t type,
+                              const void *operand,
+                              const void *compare,
+                              uint32_t flags,
+                              void *context,
+                              struct netvm_pending **pending);
 
 // Waits until a signal of an event-count notification (1 to 895) is pending. `pending` gets how many are; it may be NULL.
 int netvm_notification_wait(struct netvm_port *port,
