@@ -93,7 +93,7 @@ pub struct SoftCard {
     due: AtomicU64,
     /// Until when the helper blocks, if it does; 0: it does not.
     blocked_until: AtomicU64,
-    /// Counts how often others than the helper have run the card.
+    /// Changes when another thread than the helper runs the card.
     runs: AtomicU32,
     wakeups: AtomicU64,
     /// [`Core::worked`](crate::Core::worked), as the last holder of the turn left it.
@@ -204,7 +204,9 @@ impl SoftCard {
     /// Something may wait for the card: runs it, if no other thread does.
     #[inline]
     pub fn run(&self) {
-        self.runs.fetch_add(1, Ordering::Relaxed);
+        // Two threads at a time may count as one: it changes all the same.
+        let runs = self.runs.load(Ordering::Relaxed);
+        self.runs.store(runs.wrapping_add(1), Ordering::Relaxed);
         if self.udp.is_some() {
             self.rests.store(false, Ordering::Relaxed);
         }
@@ -254,8 +256,11 @@ impl SoftCard {
                 core.board.noted = Some(false);
                 self.interrupted.store(true, Ordering::Release);
             }
-            self.due
-                .store(due.map_or(u64::MAX, |due| due.0), Ordering::SeqCst);
+            // The thread with the turn alone writes it. Where it stays the same, the helper sees it, or saw it before it blocked.
+            let due = due.map_or(u64::MAX, |due| due.0);
+            if self.due.load(Ordering::Relaxed) != due {
+                self.due.store(due, Ordering::SeqCst);
+            }
             let more = self.udp.is_some() && core.board.wire.udp().is_some_and(|udp| udp.has_more());
             if quiet && !more {
                 match core.done() {

@@ -1,8 +1,8 @@
 //! Counters, `fi_cntr(3)`.
 
 use core::ffi::{c_int, c_void};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use parking_lot::RwLock;
@@ -22,7 +22,8 @@ pub(crate) struct Counter {
     /// Operations that ended, well or not, whatever the program does to the values.
     ended: AtomicU64,
     wait: Wait,
-    sources: RwLock<Vec<Weak<Endpoint>>>,
+    /// Endpoints whose operations end here. One that closes is taken out.
+    sources: RwLock<Vec<Arc<Endpoint>>>,
 }
 
 /// A counter as C holds it.
@@ -31,7 +32,7 @@ type CounterHandle = Handle<fid_cntr, Counter>;
 impl Counter {
     /// Adds an endpoint whose operations it counts.
     pub(crate) fn bind(&self, endpoint: &Arc<Endpoint>) {
-        self.sources.write().push(Arc::downgrade(endpoint));
+        self.sources.write().push(Arc::clone(endpoint));
         if self.wait.waits() {
             endpoint.serve_in_background();
         }
@@ -39,8 +40,9 @@ impl Counter {
 
     /// Forgets an endpoint that closes.
     pub(crate) fn unbind(&self, endpoint: &Arc<Endpoint>) {
-        let gone = Arc::as_ptr(endpoint);
-        self.sources.write().retain(|source| source.as_ptr() != gone);
+        self.sources
+            .write()
+            .retain(|source| !Arc::ptr_eq(source, endpoint));
     }
 
     /// Whether it is the domain's.
@@ -58,17 +60,13 @@ impl Counter {
 
     fn progress(&self) {
         for source in &*self.sources.read() {
-            if let Some(endpoint) = source.upgrade() {
-                endpoint.progress();
-            }
+            source.progress();
         }
     }
 
     fn rest(&self) {
         for source in &*self.sources.read() {
-            if let Some(endpoint) = source.upgrade() {
-                endpoint.rest();
-            }
+            source.rest();
         }
     }
 

@@ -3,8 +3,8 @@
 mod entries;
 
 use core::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use parking_lot::RwLock;
@@ -64,7 +64,8 @@ pub(crate) struct Cq {
     idle: AtomicU32,
     /// The program wants to be woken.
     signalled: AtomicUsize,
-    sources: RwLock<Vec<Weak<Endpoint>>>,
+    /// Endpoints whose operations end here. One that closes is taken out.
+    sources: RwLock<Vec<Arc<Endpoint>>>,
 }
 
 /// A completion queue as C holds it.
@@ -73,7 +74,7 @@ type CqHandle = Handle<fid_cq, Cq>;
 impl Cq {
     /// Adds an endpoint whose operations complete here.
     pub(crate) fn bind(&self, endpoint: &Arc<Endpoint>) {
-        self.sources.write().push(Arc::downgrade(endpoint));
+        self.sources.write().push(Arc::clone(endpoint));
         if self.wait.waits() {
             endpoint.serve_in_background();
         }
@@ -81,8 +82,9 @@ impl Cq {
 
     /// Forgets an endpoint that closes.
     pub(crate) fn unbind(&self, endpoint: &Arc<Endpoint>) {
-        let gone = Arc::as_ptr(endpoint);
-        self.sources.write().retain(|source| source.as_ptr() != gone);
+        self.sources
+            .write()
+            .retain(|source| !Arc::ptr_eq(source, endpoint));
     }
 
     /// Whether it is the domain's.
@@ -104,18 +106,14 @@ impl Cq {
 
     fn progress(&self) {
         for source in &*self.sources.read() {
-            if let Some(endpoint) = source.upgrade() {
-                endpoint.progress();
-            }
+            source.progress();
         }
     }
 
     /// The program is going to wait by itself, or in a call.
     fn rest(&self) {
         for source in &*self.sources.read() {
-            if let Some(endpoint) = source.upgrade() {
-                endpoint.rest();
-            }
+            source.rest();
         }
     }
 

@@ -6,12 +6,15 @@ use crate::buffer::Buffer;
 use crate::fi::Errno;
 use crate::wire::Part;
 
+/// Any sender.
+pub(crate) const ANY: u64 = u64::MAX;
+
 /// A receive of the program's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Receive {
     pub(crate) buffer: Buffer,
     pub(crate) context: usize,
-    /// From this address only; `u64::MAX`: from any.
+    /// From this address only, or from [`ANY`].
     pub(crate) from: u64,
     pub(crate) tag: u64,
     /// Bits of the tag that do not matter.
@@ -28,7 +31,7 @@ pub(crate) struct Receive {
 
 impl Receive {
     fn takes(&self, from: u64, tag: u64) -> bool {
-        (self.from == u64::MAX || self.from == from) && (self.tag ^ tag) & !self.ignore == 0
+        (self.from == ANY || self.from == from) && (self.tag ^ tag) & !self.ignore == 0
     }
 }
 

@@ -49,8 +49,10 @@ pub(crate) struct Endpoint {
     pub(crate) port: Port,
     enabled: AtomicBool,
     closed: AtomicBool,
-    /// Counts looks of the program.
+    /// Changes when the program looks.
     looks: AtomicU32,
+    /// Only operations that ask for it have a completion: those that are no receives, and receives.
+    selective: [AtomicBool; 2],
     background: OnceLock<Background>,
     state: Mutex<State>,
     child: Child,
@@ -70,9 +72,6 @@ pub(crate) enum Counted {
 pub(crate) struct Ends {
     pub(crate) tx: Option<Arc<Cq>>,
     pub(crate) rx: Option<Arc<Cq>>,
-    /// Only operations that ask for it have a completion.
-    pub(crate) tx_selective: bool,
-    pub(crate) rx_selective: bool,
     counters: [Option<Arc<Counter>>; 4],
 }
 
@@ -83,16 +82,6 @@ impl Ends {
         } else {
             self.tx.as_ref()
         }
-    }
-
-    /// Whether the end of an operation with these flags is told by a completion.
-    pub(crate) fn completes(&self, counted: Counted, flags: u64) -> bool {
-        let selective = if counted == Counted::Receive {
-            self.rx_selective
-        } else {
-            self.tx_selective
-        };
-        !selective || flags & FI_COMPLETION != 0
     }
 
     /// Whether the end of an operation makes a difference.
@@ -144,6 +133,8 @@ pub(crate) struct State {
     by_address: HashMap<Address, usize>,
     /// The connection of each index of the vector.
     routes: Vec<Option<usize>>,
+    /// What messages of each index of the vector say that they are from.
+    senders: Vec<Option<u64>>,
     pub(crate) tagged: Queue,
     pub(crate) untagged: Queue,
     /// Messages whose receiver is to say something, by their cookies.
@@ -188,6 +179,7 @@ impl Endpoint {
             enabled: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             looks: AtomicU32::new(0),
+            selective: Default::default(),
             background: OnceLock::new(),
             state: Mutex::new(State {
                 ends: Ends::default(),
@@ -197,6 +189,7 @@ impl Endpoint {
                 conns: Vec::new(),
                 by_address: HashMap::new(),
                 routes: Vec::new(),
+                senders: Vec::new(),
                 tagged: Queue::default(),
                 untagged: Queue::default(),
                 sent: HashMap::new(),
@@ -260,6 +253,20 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Whether the end of an operation with these flags is told by a completion.
+    pub(crate) fn completes(&self, counted: Counted, flags: u64) -> bool {
+        flags & FI_COMPLETION != 0 || !self.selective(counted).load(Ordering::Acquire)
+    }
+
+    /// Whether only operations of a kind that ask for it have a completion.
+    pub(crate) const fn selective(&self, counted: Counted) -> &AtomicBool {
+        let [others, receives] = &self.selective;
+        match counted {
+            Counted::Receive => receives,
+            Counted::Send | Counted::Read | Counted::Write => others,
+        }
+    }
+
     /// Tells the end of an operation.
     pub(crate) fn tell(&self, tell: impl FnOnce(&Ends)) {
         tell(&self.state.lock().ends);
@@ -282,7 +289,9 @@ impl Endpoint {
     /// Does what is to be done, and waits for nothing.
     #[inline]
     pub(crate) fn progress(self: &Arc<Self>) {
-        self.looks.fetch_add(1, Ordering::Relaxed);
+        // Two threads at a time may count as one: it changes all the same.
+        let looks = self.looks.load(Ordering::Relaxed);
+        self.looks.store(looks.wrapping_add(1), Ordering::Relaxed);
         self.work();
     }
 

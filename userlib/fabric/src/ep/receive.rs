@@ -5,7 +5,7 @@ use std::sync::Arc;
 use zerocopy::FromBytes;
 
 use super::conn::Conn;
-use super::matching::{Body, Envelope, Message, Receive};
+use super::matching::{ANY, Body, Envelope, Message, Receive};
 use super::pull::{Pulled, pull};
 use super::ring::{Broken, Entry};
 use super::{Counted, Endpoint, State};
@@ -41,9 +41,14 @@ const TURN: usize = 64;
 
 impl Endpoint {
     /// Posts a receive.
-    pub(crate) fn receive(self: &Arc<Self>, tagged: bool, receive: Receive, asked: Asked) -> Answer {
+    pub(crate) fn receive(self: &Arc<Self>, tagged: bool, mut receive: Receive, asked: Asked) -> Answer {
         let mut state = self.active()?;
         state.follow_av();
+        receive.from = if self.traits.caps & FI_DIRECTED_RECV == 0 {
+            ANY
+        } else {
+            state.sender(receive.from)
+        };
         if asked.peek || asked.claim || asked.discard {
             // What has come by now counts.
             self.port.progress();
@@ -85,6 +90,25 @@ impl State {
         } else {
             &mut self.untagged
         }
+    }
+
+    /// What messages of an address say that they are from. It may have been inserted twice: they are from the first.
+    fn sender(&mut self, from: fi_addr_t) -> u64 {
+        let Some(index) = usize::try_from(from).ok().filter(|_| from != ANY) else {
+            return from;
+        };
+        if let Some(Some(first)) = self.senders.get(index) {
+            return *first;
+        }
+        let first = self.av.as_ref().and_then(|av| av.index(&av.address(from)?));
+        let Some(first) = first else { return from };
+        if self.senders.len() <= index {
+            self.senders.resize(index + 1, None);
+        }
+        if let Some(place) = self.senders.get_mut(index) {
+            *place = Some(first);
+        }
+        first
     }
 
     fn post(&mut self, tagged: bool, receive: Receive) {

@@ -156,6 +156,7 @@ impl State {
         }
         self.av_seen = version;
         self.routes.clear();
+        self.senders.clear();
         for conn in &mut self.conns {
             conn.from = av.index(&conn.address).unwrap_or(FI_ADDR_NOTAVAIL);
         }

@@ -2,6 +2,7 @@
 
 use core::ffi::{c_int, c_void};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::{atomic, message, rma, tagged};
 use crate::av::{self, write_address};
@@ -167,11 +168,15 @@ fn bind_cq(endpoint: &Arc<Endpoint>, cq: &Arc<cq::Cq>, flags: u64) -> Answer {
     }
     if tx {
         state.ends.tx = Some(Arc::clone(cq));
-        state.ends.tx_selective = selective;
+        endpoint
+            .selective(Counted::Send)
+            .store(selective, Ordering::Release);
     }
     if rx {
         state.ends.rx = Some(Arc::clone(cq));
-        state.ends.rx_selective = selective;
+        endpoint
+            .selective(Counted::Receive)
+            .store(selective, Ordering::Release);
     }
     drop(state);
     cq.bind(endpoint);

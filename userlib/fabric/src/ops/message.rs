@@ -6,9 +6,9 @@ use libc::iovec;
 
 use super::endpoint::of;
 use crate::buffer::Buffer;
+use crate::ep::Counted;
 use crate::ep::matching::Receive;
 use crate::ep::send::{Level, Send};
-use crate::ep::{Counted, Endpoint};
 use crate::ffi::{array, call, given};
 use crate::fi::*;
 use crate::info::MAX_MESSAGE;
@@ -98,24 +98,6 @@ pub(super) unsafe fn send(
     }) as isize
 }
 
-impl Endpoint {
-    /// Whether the end of an operation with these flags is told by a completion.
-    pub(super) fn completes(&self, counted: Counted, flags: u64) -> bool {
-        self.state().ends.completes(counted, flags)
-    }
-
-    /// The sender that a receive is for.
-    pub(super) fn sender(&self, from: fi_addr_t) -> u64 {
-        if self.traits.caps & FI_DIRECTED_RECV == 0 {
-            return u64::MAX;
-        }
-        let av = self.state().av.clone();
-        // The same address may have been inserted twice: messages are from the first.
-        let first = av.and_then(|av| av.index(&av.address(from)?));
-        first.unwrap_or(from)
-    }
-}
-
 /// The calls.
 pub(super) static OPS: fi_ops_msg = fi_ops_msg {
     size: size_of::<fi_ops_msg>(),
@@ -152,7 +134,7 @@ unsafe fn post(
         let receive = Receive {
             buffer,
             context: context.expose_provenance(),
-            from: endpoint.sender(from),
+            from,
             tag: 0,
             ignore: u64::MAX,
             completes: endpoint.completes(Counted::Receive, flags),

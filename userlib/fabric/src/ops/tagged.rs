@@ -66,7 +66,7 @@ unsafe fn post(
         let receive = Receive {
             buffer,
             context: wanted.context.expose_provenance(),
-            from: endpoint.sender(wanted.from),
+            from: wanted.from,
             tag: wanted.tag,
             ignore: wanted.ignore,
             completes: endpoint.completes(Counted::Receive, flags),
