@@ -236,7 +236,7 @@ fn silent_and_senseless_callers_do_not_hold_a_node_up() {
         b"NVq1",
         b"NVq1 of another length than a question has",
         b"NVq1\xff\xff\0\0\0\0\0\0\0\0\0\0",
-        b"NVs2\xff\xff\0\0\0\0\0\0\0\0\0\0",
+        b"NVs3\xff\xff\0\0\0\0\0\0\0\0\0\0",
     ];
     for question in questions {
         let socket = call();

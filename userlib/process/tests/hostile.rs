@@ -28,7 +28,7 @@ fn introduce(victim: u16, version: u16, seals: SealFlags, len: usize) -> Option<
     let name = format!("netvm/{}/#{victim}", rustix::process::getuid().as_raw());
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
     rustix::net::connect(&socket, &address).unwrap();
-    let mut bytes = *b"NVs2\0\0\0\0\0\0\0\0\0\0\0\0";
+    let mut bytes = *b"NVs3\0\0\0\0\0\0\0\0\0\0\0\0";
     bytes[4..6].copy_from_slice(&version.to_le_bytes());
     bytes[6..8].copy_from_slice(&HOSTILE.to_le_bytes());
     bytes[8..12].copy_from_slice(&(FILE_BYTES as u32).to_le_bytes());

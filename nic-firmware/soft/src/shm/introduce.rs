@@ -42,7 +42,7 @@ pub struct Introduction {
 }
 
 /// Its last byte is the version of the layout of a ring: processes with different ones are refused a link.
-const MAGIC: [u8; 4] = *b"NVs2";
+const MAGIC: [u8; 4] = *b"NVs3";
 const BYTES: usize = 16;
 
 /// The link is there already, made by the other side at the same time or before.

@@ -1,8 +1,24 @@
 //! A ring of messages from one process to another.
 //!
-//! One process writes messages and the word [`TAIL`], the other reads them and writes [`HEAD`]. Both count bytes since the
-//! ring was made. Each end keeps its own count in private memory, copies what the other end wrote once, and checks it before
-//! it is used: what makes no sense is [`BadRing`], which ends the link, and nothing but this link.
+//! One process writes messages, the other reads them and writes [`HEAD`]. Both count bytes since the ring was made. Each end keeps
+//! its own count in private memory, copies what the other end wrote once, and checks it before it is used: what makes no sense
+//! is [`BadRing`], which ends the link, and nothing but this link.
+//!
+//! # A message
+//! Its length comes first, and is 0 until the message is there. So the line of memory that says that there is one brings its first
+//! bytes, too; a count beside the ring would be another line to be fetched from the producer's processor.
+//!
+//! | producer | consumer |
+//! |---|---|
+//! | writes the bytes | |
+//! | writes 0 as the length of the next message | |
+//! | writes the length, release | loads the length, acquire |
+//! | | reads the bytes |
+//! | | `HEAD`, release |
+//! | loads `HEAD`, acquire, before it writes there again | |
+//!
+//! The consumer looks at the next message's length only after it has seen this one's, so it finds the 0 that was written before, or
+//! what came after, and never the bytes of an older message that stood there. The room for that 0 is counted.
 //!
 //! # Sleep
 //! A consumer that is going to sleep says so in [`ASLEEP`]; a producer that finds the ring full says so in [`FULL`]. Either
@@ -11,15 +27,15 @@
 //!
 //! | consumer | producer |
 //! |---|---|
-//! | `ASLEEP = 1` | `TAIL = t` |
+//! | `ASLEEP = 1` | writes the length |
 //! | fence | fence |
-//! | loads `TAIL`; sleeps if it is the old one | loads `ASLEEP`; calls if it is 1 |
+//! | loads the length; sleeps if it is 0 | loads `ASLEEP`; calls if it is 1 |
 //!
-//! If the consumer loads the old `TAIL`, its fence comes before the producer's in the order of all fences; so the producer's
+//! If the consumer loads 0, its fence comes before the producer's in the order of all fences; so the producer's
 //! load sees `ASLEEP = 1`, and it calls. The same holds for `FULL` and `HEAD` with the roles exchanged. Without the fences
 //! both could load the old value: on x86-64, too, a load may pass an earlier store.
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use netvm_abi::wire::HEADER_BYTES;
 
@@ -32,10 +48,8 @@ pub(crate) const RING_BYTES: usize = 1 << 20;
 /// Bytes of its file.
 pub(crate) const FILE_BYTES: usize = DATA + RING_BYTES;
 
-// Each word has cache lines of its own. The counts change with each message, and the other end looks at the two flags as often:
-// beside a count they would be fetched from the other processor for each message.
-/// Bytes written so far: the producer's.
-const TAIL: usize = 0;
+// Each word has cache lines of its own. The count changes with each message, and the other end looks at the two flags as often:
+// beside the count they would be fetched from the other processor for each message.
 /// The producer waits for room: set by the producer, cleared by whichever end acts on it.
 const FULL: usize = 256;
 /// Bytes read so far: the consumer's.
@@ -44,7 +58,7 @@ const HEAD: usize = 512;
 const ASLEEP: usize = 768;
 const DATA: usize = 4096;
 
-/// Before each message stands its length, in as many bytes.
+/// Before each message stands its length, in as many bytes. 0: it is not there yet.
 const LENGTH: usize = 8;
 
 /// The other end wrote into the ring what no end writes.
@@ -81,8 +95,9 @@ impl Producer {
         }
     }
 
-    /// Whether so many bytes have room, by the consumer's own word.
+    /// Whether so many bytes have room, and the length behind them, by the consumer's own word.
     fn has_room(&mut self, need: u64) -> Result<bool, BadRing> {
+        let need = need + LENGTH as u64;
         if self.tail + need - self.head <= RING_BYTES as u64 {
             return Ok(true);
         }
@@ -106,15 +121,18 @@ impl Producer {
                 return Ok(false);
             }
         }
-        self.shared
-            .word64(DATA + place(self.tail))
-            .store(len as u64, Ordering::Relaxed);
         self.write(self.tail + LENGTH as u64, &message.header);
         self.write(self.tail + (LENGTH + HEADER_BYTES) as u64, payload);
-        self.tail += need;
-        self.shared.word64(TAIL).store(self.tail, Ordering::Release);
+        let next = self.tail + need;
+        self.length(next).store(0, Ordering::Relaxed);
+        self.length(self.tail).store(len as u64, Ordering::Release);
+        self.tail = next;
         self.news = true;
         Ok(true)
+    }
+
+    fn length(&self, at: u64) -> &AtomicU64 {
+        self.shared.word64(DATA + place(at))
     }
 
     fn write(&self, at: u64, bytes: &[u8]) {
@@ -142,8 +160,6 @@ impl Producer {
 pub(crate) struct Consumer {
     shared: Shared,
     head: u64,
-    /// The producer's count, as last seen.
-    tail: u64,
     /// Something was read since the last [`should_call`](Self::should_call).
     news: bool,
 }
@@ -153,36 +169,31 @@ impl Consumer {
         Self {
             shared,
             head: 0,
-            tail: 0,
             news: false,
         }
+    }
+
+    /// The length of the next message.
+    #[inline]
+    fn next(&self) -> u64 {
+        self.shared
+            .word64(DATA + place(self.head))
+            .load(Ordering::Acquire)
     }
 
     /// Whether there is a message.
     #[inline]
     pub(crate) fn has_message(&self) -> bool {
-        self.head != self.tail || self.shared.word64(TAIL).load(Ordering::Acquire) != self.head
+        self.next() != 0
     }
 
     /// Takes the next message.
     pub(crate) fn pop(&mut self, spare: &mut Spare) -> Result<Option<Box<Message>>, BadRing> {
-        if self.head == self.tail {
-            let tail = self.shared.word64(TAIL).load(Ordering::Acquire);
-            if tail == self.head {
-                return Ok(None);
-            }
-            let waits = tail.wrapping_sub(self.head);
-            if tail < self.head || waits > RING_BYTES as u64 || !waits.is_multiple_of(8) {
-                return Err(BadRing);
-            }
-            self.tail = tail;
-        }
-        let len = self
-            .shared
-            .word64(DATA + place(self.head))
-            .load(Ordering::Relaxed);
-        let len = usize::try_from(len).unwrap_or(usize::MAX);
-        if !(HEADER_BYTES..=HEADER_BYTES + PAGE_BYTES).contains(&len) || taken(len) > self.tail - self.head {
+        let len = match self.next() {
+            0 => return Ok(None),
+            len => usize::try_from(len).unwrap_or(usize::MAX),
+        };
+        if !(HEADER_BYTES..=HEADER_BYTES + PAGE_BYTES).contains(&len) {
             return Err(BadRing);
         }
         let mut message = spare.messages.take();
@@ -282,6 +293,34 @@ mod tests {
         assert!(!consumer.has_message());
     }
 
+    /// Many times round the ring, while both ends are at it.
+    #[test]
+    fn messages_arrive_whole_while_others_are_written() {
+        const MESSAGES: usize = 20_000;
+        let (mut producer, mut consumer) = ends();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for round in 0..MESSAGES {
+                    while !producer.push(&message(round)).unwrap() {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+            let mut spare = Spare::new(&Pools::default());
+            for round in 0..MESSAGES {
+                let got = loop {
+                    match consumer.pop(&mut spare).unwrap() {
+                        Some(got) => break got,
+                        None => std::thread::yield_now(),
+                    }
+                };
+                let wanted = message(round);
+                assert_eq!((got.header, got.payload()), (wanted.header, wanted.payload()));
+                spare.give(got);
+            }
+        });
+    }
+
     #[test]
     fn a_sleeper_is_called_once_and_only_for_news() {
         let (mut producer, mut consumer) = ends();
@@ -302,19 +341,12 @@ mod tests {
 
     #[test]
     fn senseless_words_are_found() {
-        for (offset, value) in [
-            (TAIL, 4u64),
-            (TAIL, 1 << 40),
-            (TAIL, u64::MAX),
-            (DATA, 79),
-            (DATA, u64::MAX),
-            (DATA, 4177),
-        ] {
+        for value in [79u64, 4177, u64::MAX] {
             let (mut producer, mut consumer) = ends();
             producer.push(&message(0)).unwrap();
-            producer.shared.word64(offset).store(value, Ordering::Release);
+            producer.shared.word64(DATA).store(value, Ordering::Release);
             let mut spare = Spare::new(&Pools::default());
-            assert_eq!(consumer.pop(&mut spare).err(), Some(BadRing), "{offset} {value}");
+            assert_eq!(consumer.pop(&mut spare).err(), Some(BadRing), "{value}");
         }
         for head in [u64::MAX, RING_BYTES as u64 * 2] {
             let (mut producer, consumer) = ends();
