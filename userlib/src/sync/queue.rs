@@ -5,6 +5,7 @@ use super::protocol::{Await, Insert, Inserted, Remove, Removed, SeatId};
 use super::seats::{Patience, Progress, Seat, Trips};
 use super::succession::Succession;
 use super::suspicion::{Suspicion, reset};
+use crate::beside::PendingCall;
 use crate::error::{Error, Result};
 use crate::export::Access;
 use crate::import::RemoteSegment;
@@ -89,6 +90,26 @@ impl WaitQueue {
             }),
             Progress::Waits => Err(Error::TimedOut),
         }
+    }
+
+    /// Begins to stand in the queue and to wait in it, and does not wait for either. It ends with the participant, and why. A signal is not
+    /// lost once this stands in the queue, of which nothing tells: a program that has to say first that it will wait
+    /// [stands in it](Self::insert) itself, or takes a [`Condition`](crate::sync::Condition). After an error this participant is gone.
+    ///
+    /// Dropped before its end, it keeps its place, and gives its signal to the next.
+    pub fn begin_wait(mut self) -> PendingCall<(Self, Woken)> {
+        let port = Arc::clone(&self.seat.port);
+        let wait = move || {
+            let woken = self.insert()?.wait(Timeout::Never)?;
+            Ok((self, woken))
+        };
+        let give_back = |(queue, woken): (Self, Woken)| {
+            if woken == Woken::Signal {
+                // Where the home has gone, no participant waits for it.
+                let _ = queue.signal();
+            }
+        };
+        PendingCall::begin_or_fail(&port, "netvm-queue", wait, give_back)
     }
 
     /// Another turn, once the last one is over also for those behind it.

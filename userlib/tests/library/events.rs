@@ -1,6 +1,6 @@
 //! A port in an event loop of the program.
 
-use netvm::{ChannelConfig, Error, Events, PortConfig, Receiver, Status};
+use netvm::{ChannelConfig, Error, Events, PortConfig, Receiver, ReceiverSet, Status, Timeout};
 use netvm_abi::bar::port::{READ_FENCE, WAKE_ON_QUEUE, WRITE_FENCE};
 use netvm_kit::port::Card;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -253,6 +253,32 @@ fn a_future_that_looks_again_at_a_time_has_its_turn_then() {
         status: Status::NoSuchExport,
     };
     assert_eq!(receiver.try_recv().map(drop), Err(gone));
+}
+
+#[test]
+fn a_signal_of_a_member_wakes_the_future_of_its_set() {
+    let card = Card::new();
+    let (port, _remote, _) = card.open(PortConfig::default());
+    let mut set = ReceiverSet::new(&port);
+    for name in ["one", "two"] {
+        let receiver = Receiver::open(&port, name, ChannelConfig::default()).unwrap();
+        set.add(receiver).unwrap();
+    }
+    let second = set.get_mut(1).unwrap().notification().id();
+    let mut events = port.events().unwrap();
+    events.turn().unwrap();
+    let count = Arc::new(Count::default());
+    let waker = Waker::from(Arc::clone(&count));
+    let mut ready = set.ready();
+    let mut polled = || Pin::new(&mut ready).poll(&mut Context::from_waker(&waker));
+    assert!(polled().is_pending());
+    card.signal(second.get(), true);
+    card.interrupt();
+    events.turn().unwrap();
+    assert_eq!(count.0.load(Ordering::Relaxed), 1);
+    assert_eq!(polled(), Poll::Ready(Ok(1)));
+    // Dropped, it takes nothing with it.
+    assert_eq!(set.wait(Timeout::Now), Ok(1));
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! What a thread may hand to another, and what several may use at once: held at compile time, since a field that is added somewhere
 //! deep changes it without a word.
 
-use netvm::sync::{Home, Lock, Monitor, Semaphore, WaitQueue};
+use netvm::sync::alock::OwnedAsymmetricGuard;
+use netvm::sync::{Home, Lock, Monitor, OwnedGuard, OwnedInside, Semaphore, WaitQueue};
 use netvm::{
     AtomicOp, CompletionQueue, Error, Events, Export, Failure, Node, Notification, NotificationQueue,
-    Pending, PendingAtomic, PendingImport, Port, Read, Receiver, ReceiverSet, Region, RegionSlice,
-    RemoteArray, RemoteBox, RemoteSegment, RemoteWord32, RemoteWord64, Room, Sender, SharedReceiver,
-    SharedSender, Word32, Word64, WordOp, Write,
+    Pending, PendingAtomic, PendingCall, PendingImport, Port, Read, ReadVector, Receiver, ReceiverSet,
+    Region, RegionSlice, RemoteArray, RemoteBox, RemoteSegment, RemoteWord32, RemoteWord64, Room, Sender,
+    SetReady, SharedReceiver, SharedSender, Word32, Word64, WordOp, Write, WriteVector,
 };
 use static_assertions::assert_impl_all;
 use std::error::Error as StdError;
@@ -30,6 +31,8 @@ assert_impl_all!(ReceiverSet: Send);
 #[cfg(feature = "tokio")]
 assert_impl_all!(netvm::MessageStream: Send);
 #[cfg(feature = "tokio")]
+assert_impl_all!(netvm::SharedStream: Send);
+#[cfg(feature = "tokio")]
 assert_impl_all!(netvm::MessageSink: Send);
 #[cfg(feature = "tokio")]
 assert_impl_all!(netvm::AsyncChannelReader: Send);
@@ -47,11 +50,19 @@ assert_impl_all!(WaitQueue: Send, Sync);
 assert_impl_all!(Write<'static>: Send);
 assert_impl_all!(Read<'static, RegionSlice>: Send);
 assert_impl_all!(Read<'static, &'static mut [u8]>: Send);
+assert_impl_all!(WriteVector<'static>: Send);
+assert_impl_all!(ReadVector<'static, RegionSlice>: Send);
+assert_impl_all!(ReadVector<'static, &'static mut [u8]>: Send);
 assert_impl_all!(AtomicOp<'static>: Send);
 assert_impl_all!(WordOp<'static, u64>: Send);
 assert_impl_all!(Pending: Send, Sync);
 assert_impl_all!(PendingAtomic: Send, Sync);
 assert_impl_all!(PendingImport: Send, Sync);
+assert_impl_all!(PendingCall<OwnedGuard>: Send, Sync);
+assert_impl_all!(OwnedGuard: Send, Sync);
+assert_impl_all!(OwnedInside: Send, Sync);
+assert_impl_all!(OwnedAsymmetricGuard: Send, Sync);
+assert_impl_all!(SetReady<'static>: Send);
 assert_impl_all!(Room: Send);
 assert_impl_all!(CompletionQueue<u64>: Send);
 assert_impl_all!(Events: Send);

@@ -77,7 +77,9 @@ impl Case {
             ("sync", "semaphore_tokens" | "semaphore_begun" | "semaphore_messages" | "dead_in_queue") => {
                 "semaphores"
             }
-            ("sync", "wait_queue_order" | "queue_messages" | "dead_in_wait_queue") => "wait queues",
+            ("sync", "wait_queue_order" | "queue_begun" | "queue_messages" | "dead_in_wait_queue") => {
+                "wait queues"
+            }
             ("sync", "bounded_buffer" | "monitor_begun" | "dead_in_monitor") => "monitors",
             ("sync", _) => "locks",
             ("channels" | "awaited", _) => "channels",
@@ -242,6 +244,7 @@ cases! {
     sync::lock_begun, 2, Nothing, "a lock is awaited, and handed on where its future was dropped";
     sync::lock_begun_by_many, 2, Nothing, "participants on several nodes await a lock";
     sync::semaphore_begun, 2, Nothing, "a token is awaited, and given back where its future was dropped";
+    sync::queue_begun, 2, Nothing, "a wait queue is awaited, by futures of which some are dropped";
     sync::monitor_begun, 2, Nothing, "a monitor and its condition are awaited, and a signal to a dropped future is passed on";
     sync::alock_begun, 2, Nothing, "an asymmetric lock is awaited, and handed on where its future was dropped";
     sync::lock_tries, 2, Nothing, "trying for a lock, and giving up";

@@ -1,11 +1,11 @@
 //! Locks, tokens and monitors that are awaited; and what becomes of them when the future is dropped, before its end or after it.
 
-use super::{Witness, all, at_home, begin, ended_by, lock, semaphore, taken_over, until_asked};
+use super::{Witness, all, at_home, begin, ended_by, lock, queue, semaphore, taken_over, until_asked};
 use crate::env::{Env, pass};
 use crate::outcome::{Outcome, Trouble};
 use crate::side::share;
 use netvm::sync::alock::{AsymmetricHandle, AsymmetricLock};
-use netvm::sync::{Condition, Lock, Monitor, Semaphore, Woken};
+use netvm::sync::{Condition, Lock, Monitor, Semaphore, WaitQueue, Woken};
 use netvm::{PendingCall, Port};
 use std::time::Duration;
 
@@ -133,6 +133,51 @@ pub(in super::super) fn semaphore_begun(env: &Env) -> Outcome {
             };
             // There is one in any case.
             (second, _) = ports[1].block_on_for(second.begin_wait(), env.patience)??;
+        }
+        Ok(())
+    })
+}
+
+/// Signals until one has found a waiter, or there is none to find: another one's signal may have come to it.
+fn signalled(env: &Env, port: &Port, queue: &WaitQueue, mut none: impl FnMut() -> bool) -> Outcome {
+    let deadline = env.deadline(port);
+    while !queue.signal()? && !none() {
+        pass(port, Duration::from_micros(20))?;
+        deadline.check()?;
+    }
+    Ok(())
+}
+
+/// A queue is awaited, by futures of which some are dropped.
+pub(in super::super) fn queue_begun(env: &Env) -> Outcome {
+    let home = |port: &Port| WaitQueue::create(port, "queue", all());
+    at_home(env, home, || {
+        let ports = [env.open(0, 0)?, env.open(0, 1)?];
+        let signals = queue(env, &ports[1], 1, "queue")?;
+        let mut waits = queue(env, &ports[0], 1, "queue")?;
+        for round in 0..env.scaled(6) {
+            let pending = waits.begin_wait();
+            waits = match round % 3 {
+                0 => {
+                    signalled(env, &ports[1], &signals, || pending.is_done())?;
+                    let (waits, woken) = ports[0].block_on_for(pending, env.patience)??;
+                    due_here!(env, woken == Woken::Signal, "round {round}: a queue was reset");
+                    waits
+                }
+                1 => {
+                    // Its signal finds no other that waits.
+                    drop(pending);
+                    let mut looks = 0..50;
+                    signalled(env, &ports[1], &signals, || looks.next().is_none())?;
+                    queue(env, &ports[0], 1, "queue")?
+                }
+                _ => {
+                    signalled(env, &ports[1], &signals, || pending.is_done())?;
+                    until_done(env, &ports[0], &pending)?;
+                    drop(pending);
+                    queue(env, &ports[0], 1, "queue")?
+                }
+            };
         }
         Ok(())
     })

@@ -10,7 +10,9 @@ mod locks;
 mod outsiders;
 mod queues;
 
-pub(super) use begun::{alock_begun, lock_begun, lock_begun_by_many, monitor_begun, semaphore_begun};
+pub(super) use begun::{
+    alock_begun, lock_begun, lock_begun_by_many, monitor_begun, queue_begun, semaphore_begun,
+};
 pub(super) use counts::{lock_messages, queue_messages, semaphore_messages};
 pub(super) use crowd::{deaths_in_a_crowd, no_death};
 pub(super) use deaths::{dead_holder, dead_in_monitor, dead_in_queue, dead_in_wait_queue, dead_waiter};
