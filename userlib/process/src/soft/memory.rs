@@ -145,6 +145,9 @@ fn refusal(what: &'static str, errno: Errno) -> Refusal {
 
 impl Memory<ProcessCard> for ProcessMemory {
     fn alloc(&self, _: &HostSide<ProcessCard>, port: OpenPort, len: u64) -> Result<Area, Refusal> {
+        // A worker may have work for a page in its hands while the region ends, and look at the page after that. This has to end in an
+        // error for the work, not in a signal. Other processors have no handler: there it is as before.
+        let _ = guard::install();
         let bytes = usize::try_from(len).map_err(|_| Refusal::Status(Status::NoMemory))?;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
