@@ -1,7 +1,7 @@
 //! Address vectors, `fi_av(3)`: tables and maps alike, since an address is its index here.
 
 use core::ffi::{c_char, c_int, c_void};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,6 +17,8 @@ use crate::fi::*;
 #[derive(Default)]
 struct Entries {
     by_index: Vec<Option<Address>>,
+    /// Indices of addresses that were removed: the lowest of them is the next to be given.
+    free: BTreeSet<u64>,
     by_address: HashMap<Address, u64>,
 }
 
@@ -60,8 +62,11 @@ impl Av {
     /// Inserts an address. One that is none has its place, too: those of a call are numbered one after the other.
     fn insert(&self, address: Answer<Address>) -> Answer<u64> {
         let mut entries = self.entries.write();
-        let index = entries.by_index.len() as u64;
-        entries.by_index.push(address.ok());
+        let index = entries.free.pop_first().unwrap_or(entries.by_index.len() as u64);
+        match entries.by_index.get_mut(index as usize) {
+            Some(place) => *place = address.ok(),
+            None => entries.by_index.push(address.ok()),
+        }
         let address = address?;
         entries.by_address.entry(address).or_insert(index);
         self.version.fetch_add(1, Ordering::AcqRel);
@@ -73,6 +78,7 @@ impl Av {
         let at = usize::try_from(index).map_err(|_| Errno::INVAL)?;
         let place = entries.by_index.get_mut(at).ok_or(Errno::INVAL)?;
         let address = place.take().ok_or(Errno::INVAL)?;
+        entries.free.insert(index);
         // The same address may stand elsewhere, too.
         let other = entries.by_index.iter().position(|other| *other == Some(address));
         match other {

@@ -284,6 +284,7 @@ static void addresses(void)
     REFUSED(fi_send(side.ep, here, 8, NULL, side.other, &context), FI_EINVAL);
     CHECK(fi_av_insert(side.av, two, 2, indices, FI_SYNC_ERR, errors) == 1, "one of two");
     CHECK(errors[0] == 0 && errors[1] == FI_EINVAL && indices[1] == FI_ADDR_NOTAVAIL, "%d, %d", errors[0], errors[1]);
+    CHECK(indices[0] == side.other, "not the lowest index that is free: %ld", (long)indices[0]);
     side.other = indices[0];
     meet();
     /* The connection that there was has its new name. */
