@@ -195,7 +195,8 @@ pub(crate) fn connect(domain: &Domain, address: &Address) -> Answer<netvm::NodeI
     }
     let target = address.target().ok_or(Errno::HOSTUNREACH)?;
     domain.node.connect(&target, PATIENCE).map_err(|error| {
-        log::trace(|| format!("{target}: {error}"));
+        // A program sees no more than that there is no way, and MPI programs not even that.
+        log::warn(&format!("{target}: {error}"));
         Errno::HOSTUNREACH
     })
 }
