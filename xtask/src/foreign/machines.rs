@@ -8,6 +8,8 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use super::memory::is_root;
+
 /// Both ends of the cable. Datagrams are lost where they arrive, so that the sender is told nothing; what Open MPI says to itself
 /// goes by TCP. The namespaces are named by processes that sleep, and end with them.
 const SCENE: &str = r#"
@@ -33,7 +35,7 @@ echo $a $b
 const AGENT: &str = r#"#!/bin/sh
 host=$1
 shift
-@ENTER@ exec unshare --uts sh -c 'hostname "$0" && eval "$@"' "$host" "$*"
+@ENTER@ exec @UNSHARE@ sh -c 'hostname "$0" && eval "$@"' "$host" "$*"
 "#;
 /// How it gets to the second network namespace.
 const ENTER: &str = "export FI_NETVM_UDP=10.77.0.2:0\nexec nsenter --net --target @PID@ \\\n   ";
@@ -41,11 +43,22 @@ const ENTER: &str = "export FI_NETVM_UDP=10.77.0.2:0\nexec nsenter --net --targe
 /// Numbers of nodes are those of both machines together.
 const NUMBERED: &str = "FI_NETVM_NUMBER=$OMPI_COMM_WORLD_RANK exec \"$@\"";
 
+/// Gives a command a host's name of its own. An ordinary user is root of a namespace of users for that.
+fn unshare() -> &'static [&'static str] {
+    if is_root() {
+        &["unshare", "--uts"]
+    } else {
+        &["unshare", "--user", "--map-root-user", "--uts"]
+    }
+}
+
 /// Has a second host's name for some of the ranks of `mpirun`.
 fn agent(folder: &Path, name: &str, enter: &str) -> Result<PathBuf> {
     let agent = folder.join(name);
     // `exec` stands before the first of the programs.
-    let text = AGENT.replace("@ENTER@ exec ", if enter.is_empty() { "exec " } else { enter });
+    let text = AGENT
+        .replace("@ENTER@ exec ", if enter.is_empty() { "exec " } else { enter })
+        .replace("@UNSHARE@", &unshare().join(" "));
     std::fs::write(&agent, text)?;
     std::fs::set_permissions(&agent, std::fs::Permissions::from_mode(0o755))?;
     Ok(agent)

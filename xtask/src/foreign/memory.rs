@@ -31,7 +31,8 @@ impl fmt::Display for Swap {
     }
 }
 
-fn is_root() -> bool {
+/// Whether this process may do everything.
+pub(super) fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
 
