@@ -123,7 +123,10 @@ impl Conn {
         let Some(outbound) = &mut self.outbound else {
             return Err(Full::Now);
         };
-        head.consumed = self.inbound.report();
-        outbound.put(head, len, fill)
+        head.consumed = self.inbound.at();
+        outbound.put(head, len, fill)?;
+        // Not before: what was not written tells nothing, and both sides may be waiting to be told.
+        self.inbound.reported();
+        Ok(())
     }
 }

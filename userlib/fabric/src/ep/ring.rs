@@ -116,10 +116,14 @@ impl Inbound {
         (self.at - self.reported >= REPORT).then_some(self.at)
     }
 
-    /// How far it has come; the other side is told.
-    pub(crate) const fn report(&mut self) -> u64 {
-        self.reported = self.at;
+    /// How far it has come.
+    pub(crate) const fn at(&self) -> u64 {
         self.at
+    }
+
+    /// The other side was told how far it has come.
+    pub(crate) const fn reported(&mut self) {
+        self.reported = self.at;
     }
 
     /// Acknowledges what was taken, so that the next signal is announced.
@@ -281,8 +285,9 @@ impl Outbound {
     /// Tells the other side, in a word of its memory, how far this side has come with its ring.
     pub(crate) fn tell(&self, at: u64) -> Result<(), Full> {
         let word = at.to_le_bytes();
+        // In order, or an earlier number might be the last to land, and stay.
         let write = self.remote.write(0, &word).notify(self.signal + 1);
-        write.regardless().try_post()?;
+        write.ordered().regardless().try_post()?;
         Ok(())
     }
 

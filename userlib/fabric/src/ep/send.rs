@@ -312,15 +312,16 @@ impl State {
         let Some(conn) = self.conns.get_mut(at) else {
             return Ok(());
         };
-        while let Some(mut head) = conn.notes.front().copied() {
-            conn.put(&mut head, 0, |_| {})?;
-            conn.notes.pop_front();
-        }
+        // First, since it needs no room: without room on either side both wait for it.
         if let Some(come) = conn.inbound.to_report()
             && let Some(outbound) = &conn.outbound
         {
             outbound.tell(come)?;
-            conn.inbound.report();
+            conn.inbound.reported();
+        }
+        while let Some(mut head) = conn.notes.front().copied() {
+            conn.put(&mut head, 0, |_| {})?;
+            conn.notes.pop_front();
         }
         while let Some(send) = self.conns.get(at).and_then(|conn| conn.waiting.front().copied()) {
             self.try_send(at, &send)?;

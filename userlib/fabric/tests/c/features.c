@@ -510,6 +510,32 @@ static void given_back_last(void)
     meet();
 }
 
+/* Long messages both ways at once: neither side has room while the other one has none. */
+static void both_ways(void)
+{
+    enum { HUGE_ = 2000000, WAYS = 2 };
+    unsigned char *out = malloc(HUGE_), *in = calloc(WAYS, HUGE_);
+    int contexts[WAYS], received[WAYS];
+    for (int round = 0; round < 15; round++) {
+        memset(out, 100 * side.number + round, HUGE_);
+        memset(in, 0xEE, WAYS * (size_t)HUGE_);
+        for (int way = 0; way < WAYS; way++)
+            WORKS(fi_trecv(side.ep, in + (size_t)way * HUGE_, HUGE_, NULL, side.other, (uint64_t)way, 0, &received[way]));
+        meet();
+        for (int way = 0; way < WAYS; way++)
+            POSTED(fi_tsend(side.ep, out, HUGE_, NULL, side.other, (uint64_t)way, &contexts[way]));
+        for (int way = 0; way < WAYS; way++) {
+            completion(side.rx, NULL);
+            completion(side.tx, NULL);
+        }
+        for (size_t at = 0; at < WAYS * (size_t)HUGE_; at++)
+            CHECK(in[at] == (unsigned char)(100 * (1 - side.number) + round), "round %d: another byte at %zu", round, at);
+        meet();
+    }
+    free(out);
+    free(in);
+}
+
 int main(int count, char **arguments)
 {
     const char *only = count > 1 ? arguments[1] : NULL;
@@ -523,6 +549,7 @@ int main(int count, char **arguments)
         {"delivered", delivered},
         {"claimed", claimed},
         {"given_back_last", given_back_last},
+        {"both_ways", both_ways},
     };
     static const struct body basic[] = {
         {"keys_of_the_provider", keys_of_the_provider},
