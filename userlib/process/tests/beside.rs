@@ -10,13 +10,13 @@ use netvm::{Access, PortId, RemoteSegment};
 use support::adopt::{BOTH, PAGE, PATIENCE, Pair, map, memfd};
 
 const REMOTE: u64 = 3_000;
-const LOCAL: u64 = 60_000;
 /// Where the numbers of 1, 2, 4 and 8 bytes lie.
 const PLACES: [u64; 4] = [3, 6, 12, 24];
 
-/// Adds at four places, from another node, in one go with `LOCAL` additions of this process to the same places.
+/// Adds at four places, from another node, while this process adds to the same places until that has ended.
 fn race(remotes: &[RemoteSegment], mapped: &[*mut u8]) {
     let mapped: Vec<usize> = mapped.iter().map(|at| at.expose_provenance()).collect();
+    let (busy, local) = (&AtomicU64::new(remotes.len() as u64), &AtomicU64::new(0));
     std::thread::scope(|scope| {
         for start in &mapped {
             scope.spawn(move || {
@@ -31,11 +31,12 @@ fn race(remotes: &[RemoteSegment], mapped: &[*mut u8]) {
                         AtomicU64::from_ptr(eight.cast()),
                     )
                 };
-                for _ in 0..LOCAL {
+                while busy.load(Ordering::Acquire) > 0 {
                     one.fetch_add(1, Ordering::Relaxed);
                     two.fetch_add(1, Ordering::Relaxed);
                     four.fetch_add(1, Ordering::Relaxed);
                     eight.fetch_add(1, Ordering::Relaxed);
+                    local.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
@@ -53,10 +54,11 @@ fn race(remotes: &[RemoteSegment], mapped: &[*mut u8]) {
                         one.wait().unwrap();
                     }
                 }
+                busy.fetch_sub(1, Ordering::Release);
             });
         }
     });
-    let all = LOCAL * mapped.len() as u64 + REMOTE * remotes.len() as u64;
+    let all = local.load(Ordering::Relaxed) + REMOTE * remotes.len() as u64;
     for (place, bytes) in PLACES.into_iter().zip([1, 2, 4, 8]) {
         let mut word = [0; 8];
         for (at, byte) in (place..).zip(&mut word[..bytes]) {
