@@ -184,7 +184,7 @@ pub(crate) fn suites(context: &mut Context<'_>) -> Result<Outcome> {
     for (ranks, modules) in [(2, &[][..]), (3, &[]), (4, &[]), (8, EIGHT)] {
         context.exec(&mut bench.mpi4py(ranks, MIXED, &sources, modules))?;
     }
-    for each in [1, 2, 4] {
+    for each in [1, 2] {
         let mut mpirun = bench.two_names(each, RDMA)?;
         mpi4py(&mut mpirun, &sources, &["rma"]);
         bench.evicted(context, &mpirun)?;
