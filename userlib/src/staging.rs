@@ -103,7 +103,7 @@ impl Staging {
 }
 
 /// A piece of the staging region, of the caller's alone. Free again when it is dropped, or, once
-/// [`posted`](Chunk::posted), when the write from it is done.
+/// [`given`](Chunk::given), when the write from it is done.
 pub(crate) struct Chunk<'a> {
     port: &'a PortInner,
     id: u64,

@@ -3,7 +3,7 @@
 //! What holds for every vector:
 //!
 //! - Every piece is checked before any is posted. A vector with a piece that is refused posts nothing.
-//! - All pieces go to one node, to any imports of it: [`Error::ForeignPiece`](crate::Error::ForeignPiece) otherwise. So they are one
+//! - All pieces go to one node, to any imports of it: [`crate::Error::ForeignPiece`] otherwise. So they are one
 //!   stream, with one order, one number, one end and one failure.
 //! - A piece of no bytes is none. A vector without pieces is nothing, but its fence and its notification.
 //! - Where pieces overlap at the node, which of them is seen there afterwards is open, byte by byte, unless the vector is ordered:
