@@ -108,14 +108,21 @@ fn offers_an_endpoint(providers: &Path) -> Result<()> {
     Ok(())
 }
 
+/// By what ways messages go: long ones are read out of the sender's memory, they go in pieces, or all go over UDP.
+const WAYS: [&[(&str, &str)]; 3] = [
+    &[("FI_NETVM_PULL", "1")],
+    &[("FI_NETVM_PULL", "0")],
+    &[("FI_NETVM_SHM", "0"), ("FI_NETVM_UDP", "127.0.0.1:0")],
+];
+
 /// What the manual pages say of each call, between two processes; long messages read out of the sender's memory, and in pieces.
 fn calls(context: &mut Context<'_>, folder: &Path, providers: &Path) -> Result<()> {
     for name in ["calls", "features", "atomics"] {
         let program = c_program(context, folder, name)?;
-        for pull in ["1", "0"] {
+        for settings in WAYS {
             let mut both = Command::new("timeout");
             both.arg("120").arg(&program).env(PROVIDERS, providers);
-            context.exec(both.env("FI_NETVM_PULL", pull))?;
+            context.exec(both.envs(settings.iter().copied()))?;
         }
     }
     Ok(())

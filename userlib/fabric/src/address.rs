@@ -111,29 +111,32 @@ impl Address {
     }
 }
 
-/// The machine, its network namespace (where node numbers are claimed) and the user, as one number. Where memory is not to be shared,
-/// each process is a place of its own.
+/// What processes that find each other by their numbers have in common.
 fn place() -> u64 {
-    static PLACE: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
-    *PLACE.get_or_init(|| {
+    static SHARES: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    place_of(*SHARES.get_or_init(crate::settings::may_share))
+}
+
+/// The machine, its network namespace (where node numbers are claimed) and the user, as one number. Where memory is not to be shared,
+/// each process is a place of its own, a child of `fork`, too.
+fn place_of(shares: bool) -> u64 {
+    static USER: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
+    let user = USER.get_or_init(|| {
         let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let namespace = std::fs::metadata("/proc/self/ns/net").map_or(0, |data| data.ino());
         // SAFETY: a call without arguments that never fails.
         let user = u64::from(unsafe { libc::geteuid() });
-        let process = if crate::settings::may_share() {
-            0
-        } else {
-            u64::from(std::process::id())
-        };
         let parts = boot
             .into_iter()
             .chain(namespace.to_le_bytes())
-            .chain(user.to_le_bytes())
-            .chain(process.to_le_bytes());
-        // FNV-1a: it only has to tell places apart.
-        parts.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        })
+            .chain(user.to_le_bytes());
+        parts.collect()
+    });
+    let process = if shares { 0 } else { std::process::id() };
+    let parts = user.iter().copied().chain(process.to_le_bytes());
+    // FNV-1a: it only has to tell places apart.
+    parts.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
@@ -165,5 +168,11 @@ mod tests {
         assert_eq!(address.target(), None);
         assert_eq!(Address::read(&[0; ADDRESS_BYTES]), Err(Errno::INVAL));
         assert_eq!(Address::read(&[0; 7]), Err(Errno::INVAL));
+    }
+
+    #[test]
+    fn a_process_that_shares_no_memory_is_a_place_of_its_own() {
+        assert_eq!(place_of(true), place_of(true));
+        assert_ne!(place_of(true), place_of(false));
     }
 }
