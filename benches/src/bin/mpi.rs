@@ -1,29 +1,19 @@
 //! `cargo xtask bench mpi`: the provider for libfabric beside others, between two processes of this machine, into `docs/evaluation/`.
 
 use clap::Parser;
+use netvm_benches::beside::options::Options;
 use netvm_benches::mpi::{page, suite};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Runs programs of libfabric and MPI over NetVM and over others, in turns between two processes of this machine, and compares them.
 #[derive(Parser)]
-struct Options {
-    /// Print one JSON object and write no files.
-    #[arg(long)]
-    json: bool,
-    /// One turn, and fewer operations.
-    #[arg(long)]
-    quick: bool,
-    /// How many turns; the median counts.
-    #[arg(long)]
-    turns: Option<u32>,
-    /// Folder of the page and the plot.
-    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/evaluation"))]
-    out: PathBuf,
+struct Arguments {
+    #[command(flatten)]
+    options: Options,
 }
 
 fn main() -> ExitCode {
-    netvm_benches::end(run(&Options::parse()))
+    netvm_benches::end(run(&Arguments::parse().options))
 }
 
 fn run(options: &Options) -> anyhow::Result<bool> {

@@ -1,28 +1,18 @@
 //! `cargo xtask bench peers`: NetVM beside UCX and libfabric, between two processes of this machine, into `docs/evaluation/`.
 
 use clap::Parser;
+use netvm_benches::beside::options::Options;
 use netvm_benches::peers::{page, server, suite};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Runs NetVM, UCX and libfabric in turns between two processes of this machine, and compares them.
 #[derive(Parser)]
-struct Options {
-    /// Print one JSON object and write no files.
-    #[arg(long)]
-    json: bool,
-    /// One turn, and little memory.
-    #[arg(long)]
-    quick: bool,
-    /// How many turns; the median counts.
-    #[arg(long)]
-    turns: Option<u32>,
+struct Arguments {
+    #[command(flatten)]
+    options: Options,
     /// Do nothing but this, of NetVM's, for some seconds: for a profile.
     #[arg(long, value_enum)]
     only: Option<suite::Only>,
-    /// Folder of the page and the plot.
-    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/evaluation"))]
-    out: PathBuf,
     /// Be the other process of NetVM's measurements.
     #[arg(long, hide = true)]
     serve: Option<String>,
@@ -32,18 +22,19 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    netvm_benches::end(run(&Options::parse()))
+    netvm_benches::end(run(&Arguments::parse()))
 }
 
-fn run(options: &Options) -> anyhow::Result<bool> {
-    if let Some(name) = &options.serve {
-        server::run(name, options.udp)?;
+fn run(arguments: &Arguments) -> anyhow::Result<bool> {
+    if let Some(name) = &arguments.serve {
+        server::run(name, arguments.udp)?;
         return Ok(true);
     }
-    if let Some(only) = options.only {
+    if let Some(only) = arguments.only {
         suite::only(only)?;
         return Ok(true);
     }
+    let options = &arguments.options;
     let sizes = if options.quick {
         suite::Sizes::QUICK
     } else {

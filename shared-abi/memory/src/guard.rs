@@ -7,7 +7,8 @@
 //! stack, and a program's own handlers, work as they did.
 //!
 //! [`install`] puts the handler in place, once a process, for good. It is called where a port gets memory: memory that a program
-//! hands over may be gone at any time, and other memory while a worker still has work for it in hand. A handler that a program installs later without calling the earlier one takes the guard away.
+//! hands over may be gone at any time, and other memory while a worker still has work for it in hand. A handler that a program installs
+//! later without calling the earlier one takes the guard away.
 //!
 //! The handler uses no lock and no memory but the interrupted thread's registers, so threads may fault at the same time.
 
