@@ -65,7 +65,7 @@ pub struct Row {
     pub what: &'static str,
     /// NetVM's measurement.
     pub ours: &'static str,
-    /// Who it is compared with.
+    /// What it is compared with.
     pub with: &'static str,
     /// The peers' measurements: the best counts, in each turn.
     pub theirs: &'static [&'static str],

@@ -247,6 +247,7 @@ impl Consumer {
 mod tests {
     use super::*;
     use crate::message::{Buffer, Pools};
+    use std::time::{Duration, Instant};
 
     fn ends() -> (Producer, Consumer) {
         let (file, producer) = Shared::create("ring", FILE_BYTES).unwrap();
@@ -297,11 +298,15 @@ mod tests {
     #[test]
     fn messages_arrive_whole_while_others_are_written() {
         const MESSAGES: usize = 20_000;
+        const PATIENCE: Duration = Duration::from_secs(30);
+        let begin = Instant::now();
         let (mut producer, mut consumer) = ends();
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 for round in 0..MESSAGES {
                     while !producer.push(&message(round)).unwrap() {
+                        // A consumer that has found something wrong takes no more.
+                        assert!(begin.elapsed() < PATIENCE, "message {round} finds no room");
                         std::thread::yield_now();
                     }
                 }

@@ -137,7 +137,7 @@ impl Rma {
         self.state.lock().keys.imported(target, found);
     }
 
-    /// An endpoint closes: its operations go on, and their ends are told to nobody.
+    /// An endpoint closes: its operations go on, and their ends are not told.
     pub(crate) fn forget(&self, endpoint: &Arc<Endpoint>) {
         let mut state = self.state.lock();
         let gone = Arc::as_ptr(endpoint);
