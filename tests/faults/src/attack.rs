@@ -60,8 +60,10 @@ impl Attack {
     /// The attack of this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
+        let mut stand = Stand::new();
+        stand.board.in_place = seed % 2 == 1;
         Self {
-            stand: Stand::new(),
+            stand,
             made: Made::default(),
             random: ChaCha8Rng::seed_from_u64(seed),
             hold: 0,

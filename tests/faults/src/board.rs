@@ -2,7 +2,7 @@
 //! the host and the attackers keep here.
 
 use crate::bytes::Bytes;
-use netvm_abi::atomic::Operand;
+use netvm_abi::atomic::{Atomic, AtomicResult, Operand};
 use netvm_abi::bounce::BounceUse;
 use netvm_abi::capability::Capability;
 use netvm_abi::control::Modes;
@@ -68,6 +68,8 @@ pub struct Board {
     pub capabilities: Vec<Option<Capability>>,
     /// Ports that have posted commands: their own pages may be read and written for them.
     pub posting: Vec<bool>,
+    /// Whether atomics are carried out in place, as by a processor beside the NIC. Not where bytes are compared.
+    pub in_place: bool,
     /// Counts.
     pub tally: Tally,
     /// What lies where, where a test compares it.
@@ -93,6 +95,7 @@ impl Board {
             mapped: HashMap::new(),
             capabilities: vec![None; geometry.capabilities as usize],
             posting: vec![false; usize::from(geometry.ports)],
+            in_place: false,
             tally: Tally::default(),
             bytes: None,
             next_receive: 0,
@@ -145,6 +148,21 @@ impl Board {
                 && capability.start.0 <= start
                 && start + len <= capability.end.0
         })
+    }
+
+    fn check_operand(&self, page: &PageRange) {
+        let entry = self.page(page);
+        assert!(entry.writable, "an atomic on a page that is read-only");
+        let (start, len) = (page_start(page), u64::from(page.len.0));
+        assert!(
+            matches!(len, 1 | 2 | 4 | 8 | 32) && start.is_multiple_of(len),
+            "an operand that is not aligned"
+        );
+        assert!(
+            self.granted(page.vpn, start, len, Modes::ATOMIC, &entry),
+            "an operand that no port may change: {}",
+            page.vpn
+        );
     }
 
     fn check_write(&self, header: &Header, page: &PageRange, entry: &PageEntry) {
@@ -239,18 +257,7 @@ impl Platform for Board {
             }
             Dma::PageToOperand { page } | Dma::OperandToPage { page } => {
                 self.tally.operands += 1;
-                let entry = self.page(&page);
-                assert!(entry.writable, "an atomic on a page that is read-only");
-                let start = page.vpn.address().0 + u64::from(page.offset.0);
-                assert!(
-                    matches!(page.len.0, 1 | 2 | 4 | 8 | 32) && start.is_multiple_of(u64::from(page.len.0)),
-                    "an operand that is not aligned"
-                );
-                assert!(
-                    self.granted(page.vpn, start, u64::from(page.len.0), Modes::ATOMIC, &entry),
-                    "an operand that no port may change: {}",
-                    page.vpn
-                );
+                self.check_operand(&page);
             }
             Dma::BounceToStaging { bounce, staging, len } => {
                 self.tally.to_staging += 1;
@@ -305,6 +312,21 @@ impl Platform for Board {
 
     fn set_operand(&mut self, slot: u8, operand: &Operand) {
         self.operands.set(slot, operand);
+    }
+
+    fn applies_atomics(&self) -> bool {
+        self.in_place
+    }
+
+    fn apply(&mut self, page: &PageRange, atomic: &Atomic) -> Option<AtomicResult> {
+        self.check_operand(page);
+        assert!(page.len.0 <= 8, "more in place than a processor changes at once");
+        // One word in two is none that the processor can change: then the NIC takes two DMAs.
+        if page.offset.0 & 8 != 0 {
+            return None;
+        }
+        let (result, _) = atomic.apply(&mut Operand::default());
+        Some(result)
     }
 
     fn loses_frames(&self, _node: NodeId) -> bool {
