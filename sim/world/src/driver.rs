@@ -112,6 +112,17 @@ const PATIENCE: Nanos = Nanos::from_millis(4);
 /// How long a page does not come: three times the deadline of drawn worlds.
 const SILENCE: Nanos = Nanos::from_millis(60);
 
+/// How long a page that does not come holds up its port: the driver gives it up after a deadline and one look, of which there
+/// are eight in a deadline.
+pub(crate) const fn silence(config: &HostConfig) -> Nanos {
+    let given_up = config.page_deadline.0.saturating_add(config.page_deadline.0 / 8);
+    if given_up < SILENCE.0 {
+        Nanos(given_up)
+    } else {
+        SILENCE
+    }
+}
+
 impl Driver {
     /// Attaches to a card that is up.
     pub(crate) fn attach(sim: &Sim, node: &Node, config: &HostConfig) -> Result<Self, String> {

@@ -25,6 +25,7 @@ mod p6_owners;
 mod p7_bounded_work;
 mod shadow;
 mod shared_queue;
+mod silence;
 
 use crate::seen::Seen;
 use ledger::{Ledger, News};
@@ -116,6 +117,8 @@ pub(crate) struct Limits {
     pub(crate) nodes: u16,
     /// How long a message may take from its arrival to its end.
     pub(crate) deadline: Nanos,
+    /// How long a page that does not come holds up its port.
+    pub(crate) silence: Nanos,
     /// How much longer it may take, from when it leaves, until its sender knows how it ended, or of `LinkLost`.
     pub(crate) loss: Nanos,
     /// How long a link is greeted for, until it is given up.

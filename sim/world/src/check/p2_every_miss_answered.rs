@@ -3,6 +3,7 @@
 //! a message has ended, or gives up the link; and no link is given up that nothing happened to.
 
 use super::ledger::{Direction, Lane, Stage};
+use super::silence::Silence;
 use super::{Checker, Ledger, Limits, News, Promise, Verdict};
 use crate::seen::Seen;
 use netvm_abi::{BounceId, Nanos, NodeId};
@@ -15,14 +16,18 @@ pub(super) struct EveryMissAnswered {
     filled: BTreeMap<(NodeId, BounceId), u32>,
     /// Until when a node is excused: its card was switched off.
     excused: BTreeMap<u16, Nanos>,
+    silence: Silence,
     last_looked: BTreeMap<(u16, u16), u32>,
 }
 
 impl EveryMissAnswered {
     /// A checker of these limits.
     pub(super) fn new(limits: Limits) -> Self {
+        // Ten times as long as a message may take without them.
+        let memory = Nanos(limits.deadline.0.saturating_mul(10));
         Self {
             limits,
+            silence: Silence::new(limits.silence, memory),
             filled: BTreeMap::new(),
             excused: BTreeMap::new(),
             last_looked: BTreeMap::new(),
@@ -54,7 +59,11 @@ impl EveryMissAnswered {
             .insert(direction, lane.first.wrapping_add(at as u32));
         if let Some((_, entry)) = oldest
             && let Stage::Arrived(arrived) = entry.stage
-            && arrived.max(pause).after(self.limits.deadline) < now
+            && let since = arrived.max(pause)
+            && since
+                .after(self.limits.deadline)
+                .after(self.silence.delay(direction.1, since))
+                < now
         {
             return Err(format!(
                 "message {} of node {} arrived at node {} and had not ended {} us later",
@@ -79,7 +88,10 @@ impl EveryMissAnswered {
         };
         let late = |since: Nanos| {
             let since = since.max(pause(direction.0)).max(pause(direction.1));
-            since.after(self.bound()) < now
+            since
+                .after(self.bound())
+                .after(self.silence.delay(direction.1, since))
+                < now
         };
         if lane.acked != lane.next_seq() && late(lane.progress) {
             return Err(format!(
@@ -146,6 +158,7 @@ impl Checker for EveryMissAnswered {
                 _ => {}
             }
         }
+        self.silence.see(now, fact);
         match *fact {
             Seen::BounceFilled { node, bounce, .. } => {
                 self.filled.insert((node, bounce), 1);
@@ -187,6 +200,7 @@ mod tests {
     use super::super::message::tests::frame;
     use super::super::tests::{NODE, arrived, caught, feed, feed_at, moved_at, sent};
     use super::*;
+    use crate::faults::FaultKind;
     use crate::seen::Stored;
     use netvm_abi::wire::{Header, Kind, MessageFlags};
     use netvm_abi::{Incarnation, NodeId, Seq};
@@ -195,6 +209,7 @@ mod tests {
         EveryMissAnswered::new(Limits {
             nodes: 2,
             deadline: Nanos(1_000),
+            silence: Nanos(200),
             loss: Nanos(500),
             ..Limits::default()
         })
@@ -357,6 +372,28 @@ mod tests {
             feed_at(&mut checker, &mut ledger, Nanos(11), &[ack(6)]),
             "acknowledged",
         );
+    }
+
+    /// Each page of the receiver that does not come gives it as much longer as its driver waits for it.
+    #[test]
+    fn pages_that_do_not_come_hold_up_what_is_behind_them_for_so_long() {
+        let write = frame(Kind::Write, 5, 0x1000, b"data", 0);
+        let stuck = |node| Seen::Fault {
+            node: NodeId(node),
+            kind: FaultKind::VmStuck,
+        };
+        for (facts, longer) in [
+            (vec![stuck(0)], 0),
+            (vec![stuck(1)], 200),
+            (vec![stuck(1), stuck(0), stuck(1)], 400),
+        ] {
+            let (mut ledger, mut all) = (Ledger::default(), checker());
+            let message = [sent(write.clone()), arrived(write.clone())];
+            assert_eq!(feed_at(&mut all, &mut ledger, Nanos(10), &message), Ok(()));
+            assert_eq!(feed_at(&mut all, &mut ledger, Nanos(500), &facts), Ok(()));
+            assert_eq!(all.tick(Nanos(1_010 + longer), &ledger), Ok(()));
+            caught(all.tick(Nanos(1_011 + longer), &ledger), "had not ended");
+        }
     }
 
     #[test]

@@ -296,6 +296,7 @@ impl World {
         let limits = Limits {
             nodes: config.nodes,
             deadline: config.deadline,
+            silence: crate::driver::silence(&shape.host),
             loss: shape.timers.loss_bound(),
             greeting: Nanos(shape.timers.hello_interval.0 * u64::from(shape.timers.hello_limit)),
             background: Some(workload::BACKGROUND.0),
