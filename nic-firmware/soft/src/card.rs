@@ -4,7 +4,7 @@
 //! helper thread a card serves what comes in while the application computes, and what is due later.
 //!
 //! The helper is in one of two states. While the application's threads run the card, it only looks in from time to time
-//! ([`TICK`]), and the rings' `ASLEEP` words stay 0: peers call no helper. Once they no longer do, it says that the card sleeps and
+//! ([`Spell`]), and the rings' `ASLEEP` words stay 0: peers call no helper. Once they no longer do, it says that the card sleeps and
 //! blocks until a peer calls, a link ends, a process knocks, or something is due. A thread that is going to block says so
 //! itself ([`SoftCard::rest`]), so that the next message calls the helper at once. The kernel calls it for a socket; so it waits
 //! for that while no thread runs the card, and looks into it from time to time while others do.
@@ -49,8 +49,10 @@ pub type Core = crate::core::Core<Direct, Wires>;
 const PASSES: u32 = 16;
 /// Looks at the clock before one thread leaves the rest of the work to the helper.
 const ROUNDS: u32 = 64;
-/// How often the helper looks in while others run the card.
+/// How often the helper looks in while others run the card, at first.
 const TICK: Duration = Duration::from_micros(200);
+/// And at least.
+const LONG_TICK: Duration = Duration::from_millis(1);
 /// Within this an acknowledgement that waits for company leaves ([`crate::Timers::ack_delay`]), many times over.
 const LEAVE: Duration = Duration::from_millis(2);
 /// How long a process that has knocked may take to introduce itself.
@@ -118,6 +120,46 @@ pub struct SoftCard {
     door: Mutex<Door>,
     /// A thread has said that it is going to block, and none has run the card since.
     rests: AtomicBool,
+}
+
+/// A time in which other threads than the helper run the card.
+///
+/// Each look of the helper takes their processor from them for some microseconds. The longer they have run the card, the seldomer it
+/// looks in: what comes in when they have just stopped waits for the next look, and so for no more than a part of the time that
+/// they ran it.
+#[derive(Clone, Copy, Debug)]
+struct Spell {
+    /// [`SoftCard::runs`], as it was seen last.
+    runs: u32,
+    begun: Nanos,
+    /// When a run was seen last; 0: none was.
+    seen: Nanos,
+}
+
+impl Spell {
+    /// Looks whether the card was run. Says in which time the helper looks again; nothing once the others have stopped.
+    fn look(&mut self, runs: u32, now: Nanos) -> Option<Duration> {
+        if runs != self.runs {
+            if self
+                .tick()
+                .is_none_or(|tick| self.seen.after(Nanos(2 * nanos(tick))) < now)
+            {
+                self.begun = now;
+            }
+            (self.runs, self.seen) = (runs, now);
+        }
+        self.tick()
+            .filter(|tick| now < self.seen.after(Nanos(nanos(*tick))))
+    }
+
+    fn tick(&self) -> Option<Duration> {
+        let ran = Duration::from_nanos(self.seen.0.saturating_sub(self.begun.0));
+        (self.seen.0 != 0).then(|| (ran / 4).clamp(TICK, LONG_TICK))
+    }
+}
+
+const fn nanos(span: Duration) -> u64 {
+    span.as_nanos() as u64
 }
 
 /// What the helper waits for.
@@ -321,17 +363,17 @@ impl SoftCard {
     pub fn help(&self) {
         // Without it the kernel adds 50 us to each wait.
         let _ = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(1));
-        let (mut seen, mut when) = (self.runs.load(Ordering::Relaxed), Nanos(0));
+        let mut spell = Spell {
+            runs: self.runs.load(Ordering::Relaxed),
+            begun: Nanos(0),
+            seen: Nanos(0),
+        };
         let mut refusals = Refusals::default();
         while !self.stop.load(Ordering::Acquire) {
             self.work();
             self.introduce();
-            let runs = self.runs.load(Ordering::Relaxed);
-            if runs != seen {
-                (seen, when) = (runs, self.now());
-            }
             // A helper that wakes twice within a tick has perhaps only kept the others from their processor.
-            let busy = when.0 != 0 && self.now().0 < when.0 + TICK.as_nanos() as u64;
+            let tick = spell.look(self.runs.load(Ordering::Relaxed), self.now());
             let Some(mut core) = self.core.ask() else {
                 // Another thread runs it, and has heard that there may be more to do. What is due is its to do, too.
                 self.pause();
@@ -340,7 +382,7 @@ impl SoftCard {
             let wires = &mut core.board.wire;
             let ended = wires.take_ended();
             let refused = wires.udp().map(|udp| udp.stats()).unwrap_or_default();
-            let quiet = wires.set_asleep(!busy);
+            let quiet = wires.set_asleep(tick.is_none());
             let again = core.done();
             // Events are told without the turn: what listens to them may take its time.
             self.forget(&ended);
@@ -349,7 +391,7 @@ impl SoftCard {
             }
             match again {
                 Some(core) => self.serve(core),
-                None if busy => self.block(Some(TICK)),
+                None if tick.is_some() => self.block(tick),
                 None if quiet => self.block(None),
                 None => {}
             }
@@ -378,8 +420,10 @@ impl SoftCard {
     /// Blocks until there is something to do; at most for `limit`.
     fn block(&self, limit: Option<Duration>) {
         let now = self.now();
-        let tick = limit.map_or(u64::MAX, |limit| now.0 + limit.as_nanos() as u64);
-        let until = tick.min(self.due.load(Ordering::SeqCst));
+        let tick = limit.map_or(u64::MAX, |limit| now.0 + nanos(limit));
+        // Those that run the card do what is due, too.
+        let soonest = limit.map_or(0, |_| now.0 + nanos(TICK));
+        let until = tick.min(self.due.load(Ordering::SeqCst).max(soonest));
         if limit.is_none() {
             // Said before the look at what is due: a thread that makes something due sees it, or is seen. With a limit nothing is
             // said: the helper looks in soon enough, and to be called for each message would cost more than the message.
@@ -591,6 +635,31 @@ mod tests {
     use crate::core::Parts;
     use crate::message::Pools;
     use netvm_abi::Geometry;
+
+    /// The helper looks in more and more seldom while others run the card, and no longer than a tick after they have stopped.
+    #[test]
+    fn the_longer_others_run_the_card_the_seldomer_the_helper_looks() {
+        let at = |micros| Nanos::from_micros(micros);
+        let mut spell = Spell {
+            runs: 7,
+            begun: Nanos(0),
+            seen: Nanos(0),
+        };
+        assert_eq!(spell.look(7, at(50)), None);
+        let (mut now, mut runs, mut looks) = (100, 7, 0);
+        while now < 100_000 {
+            runs += 1;
+            let tick = spell.look(runs, at(now)).unwrap();
+            assert!(tick >= TICK && tick <= LONG_TICK.min(TICK.max(Duration::from_micros(now) / 4)));
+            now += tick.as_micros() as u64;
+            looks += 1;
+        }
+        assert!((100..120).contains(&looks), "{looks}");
+        // They stop.
+        assert_eq!(spell.look(runs, at(now)), None);
+        // Another spell begins with short ticks.
+        assert_eq!(spell.look(runs + 1, at(now + 50_000)), Some(TICK));
+    }
 
     /// A thread that is held up with the turn in its hands, while something has long been due: the helper waits with it.
     #[test]
