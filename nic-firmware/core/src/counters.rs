@@ -121,6 +121,8 @@ counters! {
     atomics_by_host,
     /// Atomics that the platform's processor carried out in place.
     atomics_in_place,
+    /// Pages of requests that the table lacked, and that the platform reached without it.
+    reached,
     /// Answers to atomics of this node.
     atomic_replies,
     /// Pages to read from that were not mapped.

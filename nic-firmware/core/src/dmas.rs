@@ -5,7 +5,7 @@
 
 use crate::authorise::covers;
 use crate::env::Env;
-use crate::platform::{Dma, DmaId, PageRange, Platform};
+use crate::platform::{Dma, DmaId, PageRange, Place, Platform};
 use crate::ports::Port;
 use crate::queue::Fifo;
 use heapless::Vec;
@@ -110,6 +110,14 @@ pub(crate) enum NoPage {
 }
 
 impl PageWanted {
+    const fn place(&self) -> Place {
+        Place {
+            vpn: self.vpn,
+            offset: self.offset,
+            len: self.len,
+        }
+    }
+
     #[inline(always)]
     const fn range(&self, ppn: Ppn) -> PageRange {
         PageRange {
@@ -156,6 +164,24 @@ impl<S: Storage> Env<S> {
         };
         unlock_page(p.bar(), &self.page_table, page.slot, used);
         Ok(changed)
+    }
+
+    /// Lets the platform reach a page of another node's request that the table lacks, if it can: all in this call. The request's
+    /// capability says that the place belongs to a segment. A port's own commands have none: the driver knows its memory.
+    #[inline(always)]
+    pub(crate) fn reach<P: Platform, R>(
+        &mut self,
+        p: &mut P,
+        wanted: &PageWanted,
+        cause: NoPage,
+        reach: impl FnOnce(&mut P, &Place) -> Option<R>,
+    ) -> Option<R> {
+        if !p.reaches() || cause != NoPage::Miss(Miss::NotFound) || wanted.segment.is_none() {
+            return None;
+        }
+        let reached = reach(p, &wanted.place());
+        self.counters.reached += u64::from(reached.is_some());
+        reached
     }
 
     /// Counts what is bounced, by its cause.

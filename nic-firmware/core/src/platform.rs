@@ -159,6 +159,26 @@ impl Operands {
     }
 }
 
+/// Bytes of a port's page, by their address alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The page.
+    pub vpn: Vpn,
+    /// Where in the page.
+    pub offset: PageOffset,
+    /// How much.
+    pub len: ByteLen,
+}
+
+/// Which way bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// A received message's payload goes there.
+    In(ReceiveId),
+    /// What lies there goes into a staging buffer.
+    Out(StagingId),
+}
+
 /// The receiver of an interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupt {
@@ -202,6 +222,27 @@ pub trait Platform {
     /// their own on the same words.
     fn apply(&mut self, page: &PageRange, atomic: &Atomic) -> Option<AtomicResult> {
         let _ = (page, atomic);
+        None
+    }
+
+    /// Whether [`reach`](Self::reach) and [`reach_and_apply`](Self::reach_and_apply) do something.
+    fn reaches(&self) -> bool {
+        false
+    }
+
+    /// Moves bytes of another node's request that is allowed, to or from a page that the table lacks, in this call. False: the
+    /// platform cannot do so now; what is there is as before, or was overwritten in part, and the core goes the way of a miss.
+    ///
+    /// For platforms that need no entry to find a page: those that live in the process whose memory it is. They must not wait for the
+    /// page.
+    fn reach(&mut self, place: &Place, way: Way) -> bool {
+        let _ = (place, way);
+        false
+    }
+
+    /// The same for an atomic, as [`apply`](Self::apply) does it; nothing has happened if the answer is `None`.
+    fn reach_and_apply(&mut self, place: &Place, atomic: &Atomic) -> Option<AtomicResult> {
+        let _ = (place, atomic);
         None
     }
 

@@ -11,7 +11,7 @@
 
 use crate::dmas::{Access, Dmas, Holder, PageWanted};
 use crate::env::Env;
-use crate::platform::{Dma, Platform};
+use crate::platform::{Dma, Platform, Way};
 use crate::ports::{Port, Ports};
 use crate::queue::Fifo;
 use netvm_abi::event::{NicEvent, SourceAnswer};
@@ -98,6 +98,17 @@ impl Buffer {
         kept: false,
         below: NONE,
     };
+}
+
+/// How far a buffer has got at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Filling {
+    /// A DMA fills it, or it waits for one.
+    Started,
+    /// It is full.
+    Full,
+    /// The host was asked for its page.
+    Missing,
 }
 
 /// What the host's answer to a source miss leads to.
@@ -312,7 +323,7 @@ impl<S: Storage> Staging<S> {
         Some((buffer.owner, buffer.vpn.port()))
     }
 
-    /// Starts to fill a buffer from a page of `port`, or asks the host for the page: true. The page of a read belongs to a
+    /// Starts to fill a buffer from a page of `port`, fills it, or asks the host for the page. The page of a read belongs to a
     /// segment.
     #[inline(always)]
     pub(crate) fn fill<P: Platform>(
@@ -322,15 +333,15 @@ impl<S: Storage> Staging<S> {
         dmas: &mut Dmas,
         port: &mut Port,
         (id, segment): (StagingId, Option<SegmentId>),
-    ) -> bool {
+    ) -> Filling {
         let Some(buffer) = self.table.get_mut(id.index()) else {
-            return false;
+            return Filling::Started;
         };
         let holder = Holder::Source(id);
         let Some(ticket) = dmas.ticket() else {
             buffer.state = State::Waiting;
             dmas.park(env, holder);
-            return false;
+            return Filling::Started;
         };
         let wanted = PageWanted {
             vpn: buffer.vpn,
@@ -347,13 +358,19 @@ impl<S: Storage> Staging<S> {
                 len: wanted.len,
             };
             dmas.start(p, env, (ticket, holder), dma);
-            return false;
+            return Filling::Started;
         }
         let started = dmas.start_with_page(p, env, port, (ticket, holder), &wanted, |page| {
             Dma::PageToStaging { page, staging: id }
         });
-        if started.is_ok() {
-            return false;
+        let Err((_, cause)) = started else {
+            return Filling::Started;
+        };
+        let reached = env.reach(p, &wanted, cause, |p, place| {
+            p.reach(place, Way::Out(id)).then_some(())
+        });
+        if reached.is_some() {
+            return Filling::Full;
         }
         buffer.state = State::Missing;
         if buffer.payer != Payer::Reads {
@@ -370,7 +387,7 @@ impl<S: Storage> Staging<S> {
             attempt: buffer.attempts,
         };
         env.tell_host(p, miss);
-        true
+        Filling::Missing
     }
 
     /// A buffer's DMA has ended: it is full. Gives what it was filled for.

@@ -40,6 +40,7 @@ const TABLE: &[(Scenario, &str)] = &[
         "atomics_sent atomics_served atomics_queued atomics_missed atomic_replays atomics_by_host \
          atomic_replies atomics_in_place",
     ),
+    (reached, "reached"),
     (
         shared_queue,
         "appends appends_refused appends_held ordered_held commands_held places_skipped",
@@ -224,6 +225,17 @@ fn all_at_once() -> Vec<Counters> {
     world.lost = Box::new(|message| message.header.kind == Kind::Ack);
     world.hosts = true;
     world.pass(Nanos::from_millis(5));
+    counters(&world)
+}
+
+/// A page that the table lacks, and that the platform reaches.
+fn reached() -> Vec<Counters> {
+    let mut world = World::connected(2, 0);
+    world.nodes[1].grant(3, &capability(0));
+    let vpn = Vpn::of(PortId(1), VirtAddr(0x12000));
+    world.nodes[1].board.reached.insert(vpn.raw(), vec![0; PAGE]);
+    post(&mut world, inline(1, 0x12000, 8));
+    world.run();
     counters(&world)
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use netvm_abi::atomic::{Atomic, AtomicResult, Operand};
 use netvm_abi::wire::OwnHeader;
 use netvm_abi::{Nanos, NodeId, ReceiveId, StagingId};
-use netvm_nic::platform::{Dma, DmaId, Interrupt, PageRange, Payload, Platform};
+use netvm_nic::platform::{Dma, DmaId, Interrupt, PageRange, Payload, Place, Platform, Way};
 use netvm_platform::{Device, DmaEnd, Frame};
 
 use crate::event_count::EventCount;
@@ -34,6 +34,23 @@ pub trait Engine: Send {
     /// As [`Platform::apply`].
     fn apply(&mut self, page: &PageRange, atomic: &Atomic) -> Option<AtomicResult> {
         let _ = (page, atomic);
+        None
+    }
+
+    /// As [`Platform::reaches`].
+    fn reaches(&self) -> bool {
+        false
+    }
+
+    /// As [`Platform::reach`].
+    fn reach(&mut self, place: &Place, way: Way, buffers: &mut Buffers) -> bool {
+        let _ = (place, way, buffers);
+        false
+    }
+
+    /// As [`Platform::reach_and_apply`].
+    fn reach_and_apply(&mut self, place: &Place, atomic: &Atomic) -> Option<AtomicResult> {
+        let _ = (place, atomic);
         None
     }
 
@@ -126,6 +143,18 @@ impl<E: Engine, W: Wire> Platform for Board<E, W> {
 
     fn apply(&mut self, page: &PageRange, atomic: &Atomic) -> Option<AtomicResult> {
         self.engine.apply(page, atomic)
+    }
+
+    fn reaches(&self) -> bool {
+        self.engine.reaches()
+    }
+
+    fn reach(&mut self, place: &Place, way: Way) -> bool {
+        self.engine.reach(place, way, &mut self.buffers)
+    }
+
+    fn reach_and_apply(&mut self, place: &Place, atomic: &Atomic) -> Option<AtomicResult> {
+        self.engine.reach_and_apply(place, atomic)
     }
 
     fn loses_frames(&self, node: NodeId) -> bool {

@@ -31,7 +31,7 @@ use tracing::{info, warn};
 use self::door::Door;
 use crate::board::Engine as _;
 use crate::clock;
-use crate::direct::Direct;
+use crate::direct::{Direct, Pages};
 use crate::shm::introduce::Caller;
 use crate::shm::question::Question;
 pub use crate::shm::wires::Carrier;
@@ -231,6 +231,11 @@ impl SoftCard {
         if self.attendant.set(attendant).is_ok() {
             self.visit(|core| core.board.noted = Some(false));
         }
+    }
+
+    /// Says which memory of the program's the card may reach by itself.
+    pub fn reach_by(&self, pages: Arc<dyn Pages>) {
+        self.visit(|core| core.board.engine.pages = Some(pages));
     }
 
     /// Time since the card was made.

@@ -124,13 +124,16 @@ pub fn in_page(page_at: Option<*mut u8>, page: &PageRange) -> Option<(*mut u8, u
         .map(|at| (at.wrapping_add(offset), len))
 }
 
-fn staging_slice(buffers: &mut Buffers, staging: StagingId, len: usize) -> Option<&mut [u8]> {
+/// The first bytes of a staging buffer, which gets its memory where it has none.
+pub fn staging_slice(buffers: &mut Buffers, staging: StagingId, len: usize) -> Option<&mut [u8]> {
     let slot = buffers.staging.get_mut(staging.index())?;
     let buffer = slot.get_or_insert_with(|| buffers.spare.pages.take());
     buffer.0.get_mut(..len)
 }
 
-fn payload(buffers: &Buffers, receive: usize, len: usize) -> Option<&[u8]> {
+/// The first bytes of a received message's payload, if it has so many.
+#[must_use]
+pub fn payload(buffers: &Buffers, receive: usize, len: usize) -> Option<&[u8]> {
     buffers.received.get(receive)?.as_ref()?.payload().get(..len)
 }
 

@@ -62,6 +62,7 @@ impl Attack {
     pub fn new(seed: u64) -> Self {
         let mut stand = Stand::new();
         stand.board.in_place = seed % 2 == 1;
+        stand.board.reaches = seed % 4 == 1;
         Self {
             stand,
             made: Made::default(),

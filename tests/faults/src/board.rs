@@ -12,7 +12,7 @@ use netvm_abi::{
     BounceId, ByteLen, Geometry, Nanos, NodeId, PAGE_SIZE, PageOffset, ReceiveId, StagingId, VirtAddr, Vpn,
 };
 use netvm_kit::Words;
-use netvm_nic::platform::{Dma, DmaId, Interrupt, Operands, PageRange, Payload, Platform};
+use netvm_nic::platform::{Dma, DmaId, Interrupt, Operands, PageRange, Payload, Place, Platform, Way};
 use std::collections::{HashMap, VecDeque};
 
 /// What the board has counted, by itself.
@@ -32,6 +32,8 @@ pub struct Tally {
     pub to_bounce: u64,
     /// DMAs of control messages to bounce pages.
     pub control_to_bounce: u64,
+    /// Pages that were reached.
+    pub reached: u64,
     /// DMAs to staging buffers.
     pub to_staging: u64,
     /// Interrupts for the driver.
@@ -54,6 +56,9 @@ pub struct Board {
     pub now: Nanos,
     /// DMAs under way.
     pub dmas: Vec<(DmaId, Dma)>,
+    /// Whether pages that are not mapped are reached, one in two, as by a card in the process whose memory it is. Not where bytes are
+    /// compared.
+    pub reaches: bool,
     /// Operands of atomics on their way.
     pub operands: Operands,
     /// Staging buffers that have left.
@@ -96,6 +101,7 @@ impl Board {
             capabilities: vec![None; geometry.capabilities as usize],
             posting: vec![false; usize::from(geometry.ports)],
             in_place: false,
+            reaches: false,
             tally: Tally::default(),
             bytes: None,
             next_receive: 0,
@@ -139,11 +145,21 @@ impl Board {
         header.as_ref().expect("DMA of bytes that are no message")
     }
 
-    /// Whether some live capability lets another node do this.
-    fn granted(&self, vpn: Vpn, start: u64, len: u64, mode: Modes, entry: &PageEntry) -> bool {
+    /// Whether a page that is not mapped is reached: whether it is there.
+    fn is_there(&self, place: &Place) -> bool {
+        in_page(place.offset, place.len);
+        assert!(
+            !self.mapped.contains_key(&place.vpn.raw()),
+            "a page that is mapped is reached without its entry"
+        );
+        place.vpn.raw() & 1 == 0
+    }
+
+    /// Whether some live capability lets another node do this. Of a page that is mapped, its segment has to be the capability's.
+    fn granted(&self, vpn: Vpn, start: u64, len: u64, mode: Modes, entry: Option<&PageEntry>) -> bool {
         self.capabilities.iter().flatten().any(|capability| {
             capability.port == vpn.port()
-                && capability.segment == entry.segment
+                && entry.is_none_or(|entry| capability.segment == entry.segment)
                 && capability.modes.contains(mode)
                 && capability.start.0 <= start
                 && start + len <= capability.end.0
@@ -153,22 +169,26 @@ impl Board {
     fn check_operand(&self, page: &PageRange) {
         let entry = self.page(page);
         assert!(entry.writable, "an atomic on a page that is read-only");
-        let (start, len) = (page_start(page), u64::from(page.len.0));
+        self.check_value(&place_of(page), Some(&entry));
+    }
+
+    fn check_value(&self, place: &Place, entry: Option<&PageEntry>) {
+        let (start, len) = (start_of(place), u64::from(place.len.0));
         assert!(
             matches!(len, 1 | 2 | 4 | 8 | 32) && start.is_multiple_of(len),
             "an operand that is not aligned"
         );
         assert!(
-            self.granted(page.vpn, start, len, Modes::ATOMIC, &entry),
+            self.granted(place.vpn, start, len, Modes::ATOMIC, entry),
             "an operand that no port may change: {}",
-            page.vpn
+            place.vpn
         );
     }
 
-    fn check_write(&self, header: &Header, page: &PageRange, entry: &PageEntry) {
+    fn check_write(&self, header: &Header, page: &Place, entry: Option<&PageEntry>) {
         assert_eq!(page.vpn.port(), header.destination_port, "a page of another port");
         if !header.flags.contains(MessageFlags::APPEND) {
-            assert_eq!(page_start(page), header.address.0, "another place");
+            assert_eq!(start_of(page), header.address.0, "another place");
         }
         assert_eq!(page.len, ByteLen(u32::from(header.len)), "another length");
         let capability = self
@@ -182,7 +202,10 @@ impl Board {
             capability.port, header.destination_port,
             "a capability of another port"
         );
-        assert_eq!(capability.segment, entry.segment, "a page of another segment");
+        assert!(
+            entry.is_none_or(|entry| capability.segment == entry.segment),
+            "a page of another segment"
+        );
         assert_eq!(
             (capability.holder, capability.holder_port),
             (header.source, header.source_port),
@@ -194,7 +217,7 @@ impl Board {
                 places.is_some() && capability.modes.contains(Modes::APPEND),
                 "an append to no queue"
             );
-            let (start, entry) = (page_start(page), u64::from(capability.queue.entry_bytes()));
+            let (start, entry) = (start_of(page), u64::from(capability.queue.entry_bytes()));
             let inside = capability.start.0 <= start && start < capability.end.0;
             assert!(inside && start.is_multiple_of(entry), "no place of the queue");
             assert!(u64::from(page.len.0) <= entry, "an append across places");
@@ -212,9 +235,17 @@ impl Board {
     }
 }
 
-/// The address of a DMA's first byte in the space of its port.
-fn page_start(page: &PageRange) -> u64 {
-    page.vpn.address().0 + u64::from(page.offset.0)
+/// The address of the first byte in the space of its port.
+fn start_of(place: &Place) -> u64 {
+    place.vpn.address().0 + u64::from(place.offset.0)
+}
+
+fn place_of(page: &PageRange) -> Place {
+    Place {
+        vpn: page.vpn,
+        offset: page.offset,
+        len: page.len,
+    }
 }
 
 fn in_page(offset: PageOffset, len: ByteLen) {
@@ -250,7 +281,7 @@ impl Platform for Board {
                 let start = page.vpn.address().0 + u64::from(page.offset.0);
                 let own = self.posting[page.vpn.port().index()];
                 assert!(
-                    own || self.granted(page.vpn, start, u64::from(page.len.0), Modes::READ, &entry),
+                    own || self.granted(page.vpn, start, u64::from(page.len.0), Modes::READ, Some(&entry)),
                     "a page that no port may read: {}",
                     page.vpn
                 );
@@ -274,7 +305,7 @@ impl Platform for Board {
                 assert!(entry.writable, "a write to a page that is read-only");
                 let header = *self.buffer(receive);
                 match header.kind {
-                    Kind::Write => self.check_write(&header, &page, &entry),
+                    Kind::Write => self.check_write(&header, &place_of(&page), Some(&entry)),
                     Kind::ReadReply => {
                         assert_eq!(page.len, ByteLen(u32::from(header.len)), "another length");
                         assert!(self.posting[page.vpn.port().index()], "a reply without a request");
@@ -325,6 +356,42 @@ impl Platform for Board {
         if page.offset.0 & 8 != 0 {
             return None;
         }
+        let (result, _) = atomic.apply(&mut Operand::default());
+        Some(result)
+    }
+
+    fn reaches(&self) -> bool {
+        self.reaches
+    }
+
+    fn reach(&mut self, place: &Place, way: Way) -> bool {
+        let there = self.is_there(place);
+        match way {
+            Way::In(receive) => {
+                let header = *self.buffer(receive);
+                assert_eq!(header.kind, Kind::Write, "moved into a page");
+                self.check_write(&header, place, None);
+            }
+            Way::Out(staging) => {
+                assert!(staging.0 < self.geometry.staging, "no such staging buffer");
+                let (start, len) = (start_of(place), u64::from(place.len.0));
+                assert!(
+                    self.granted(place.vpn, start, len, Modes::READ, None),
+                    "a page that no port may read: {}",
+                    place.vpn
+                );
+            }
+        }
+        self.tally.reached += u64::from(there);
+        there
+    }
+
+    fn reach_and_apply(&mut self, place: &Place, atomic: &Atomic) -> Option<AtomicResult> {
+        self.check_value(place, None);
+        if !self.is_there(place) {
+            return None;
+        }
+        self.tally.reached += 1;
         let (result, _) = atomic.apply(&mut Operand::default());
         Some(result)
     }

@@ -468,6 +468,7 @@ impl Stand {
                     + tally.to_staging
                     + tally.operands,
             ),
+            ("reached", counts.reached, tally.reached),
             ("late DMAs", counts.dma_late, self.late),
             ("barriers", counts.barriers, self.host.barriers),
             (

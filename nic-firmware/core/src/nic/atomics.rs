@@ -65,11 +65,16 @@ impl<S: Storage> Operation<'_, S> {
             return Ok(None);
         }
         let atomic = *self.unit.atomic();
-        let result = self
-            .env
-            .change_page(p, &self.wanted(authority, Access::Write), |p, page| {
-                p.apply(page, &atomic)
-            })?;
+        let wanted = self.wanted(authority, Access::Write);
+        let result = match self.env.change_page(p, &wanted, |p, page| p.apply(page, &atomic)) {
+            Ok(result) => result,
+            Err(cause) => {
+                let reached = self
+                    .env
+                    .reach(p, &wanted, cause, |p, place| p.reach_and_apply(place, &atomic));
+                Some(reached.ok_or(cause)?)
+            }
+        };
         self.env.counters.atomics_in_place += u64::from(result.is_some());
         Ok(result)
     }

@@ -9,6 +9,7 @@ use crate::inbound::{Slot, SlotState};
 use crate::links::{Links, Peer};
 use crate::platform::{Payload, Platform};
 use crate::ports::Port;
+use crate::staging::Filling;
 use netvm_abi::control::Modes;
 use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::status::Status;
@@ -106,11 +107,18 @@ impl<S: Storage> Nic<S> {
             return Step::Pending;
         };
         slot.set(SlotState::Sourcing);
-        let misses = self
+        let filling = self
             .staging
             .fill(p, &mut self.env, &mut self.dmas, port, (staging, Some(segment)));
-        slot.misses_source(misses);
-        Step::Pending
+        slot.misses_source(filling == Filling::Missing);
+        if filling != Filling::Full {
+            return Step::Pending;
+        }
+        let request = *slot.header();
+        self.staging.filled(staging);
+        self.staging.leaves(staging);
+        self.reply(p, &request, Ok(staging));
+        Step::Ended(Status::Ok)
     }
 
     /// Answers a read without data.

@@ -2,14 +2,14 @@
 
 use super::Nic;
 use crate::platform::Platform;
-use crate::staging::{Answered, StagingFor};
+use crate::staging::{Answered, Filling, StagingFor};
 use netvm_abi::event::SourceAnswer;
 use netvm_abi::status::Status;
 use netvm_abi::storage::Storage;
 use netvm_abi::{Generation, Nanos, StagingId};
 
 impl<S: Storage> Nic<S> {
-    /// Starts to fill a buffer, or asks the host for its page. The authority of a read is checked each time anew: it
+    /// Starts to fill a buffer, fills it, or asks the host for its page. The authority of a read is checked each time anew: it
     /// may have been revoked while the host was asked.
     ///
     /// # Errors
@@ -23,13 +23,16 @@ impl<S: Storage> Nic<S> {
             StagingFor::Nothing | StagingFor::Port { .. } => None,
         };
         let port = self.ports.get_mut(port).ok_or(Status::NoSuchPort)?;
-        let misses = self
+        let filling = self
             .staging
             .fill(p, &mut self.env, &mut self.dmas, port, (id, segment));
         if let StagingFor::Read(request) = owner
             && let Some(slot) = self.inbound.get_mut(request)
         {
-            slot.misses_source(misses);
+            slot.misses_source(filling == Filling::Missing);
+        }
+        if filling == Filling::Full {
+            self.filled(p, now, id, true);
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use super::receive::Step;
 use crate::dmas::{Access, Dmas, Holder, NoPage, PageWanted, Ticket};
 use crate::env::Env;
 use crate::inbound::{Slot, SlotState};
-use crate::platform::{Dma, Platform};
+use crate::platform::{Dma, Platform, Way};
 use crate::ports::Ports;
 use netvm_abi::control::Modes;
 use netvm_abi::mutant::{self, Mutant};
@@ -18,7 +18,7 @@ use netvm_abi::{BounceId, ByteLen, Nanos, Vpn};
 pub(super) enum Begun {
     /// A DMA moves it, or it waits for one.
     Moves,
-    /// It has nothing to move: it is over.
+    /// It has nothing to move, or that is done: it is over.
     Over,
     /// It may not be done.
     Refused(Status),
@@ -80,7 +80,12 @@ impl<S: Storage> Parts<'_, S> {
                 slot.set(SlotState::Moving);
                 Begun::Moves
             }
-            Err((ticket, cause)) => Begun::Misses(ticket, cause),
+            Err((ticket, cause)) => {
+                let reached = self.env.reach(p, &wanted, cause, |p, place| {
+                    p.reach(place, Way::In(receive)).then_some(())
+                });
+                reached.map_or(Begun::Misses(ticket, cause), |()| Begun::Over)
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use netvm_abi::bar::BarMap;
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::wire::{Header, OwnHeader};
 use netvm_abi::*;
-use netvm_nic::platform::{Dma, DmaId, Interrupt, Operands, PageRange, Payload, Platform};
+use netvm_nic::platform::{Dma, DmaId, Interrupt, Operands, PageRange, Payload, Place, Platform, Way};
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
 /// Bytes of a page.
@@ -54,6 +54,8 @@ pub struct Board {
     pub lossy: bool,
     /// Whether its processor carries out atomics in place.
     pub in_place: bool,
+    /// Pages that are reached without an entry of the table, by their number.
+    pub reached: BTreeMap<u64, Vec<u8>>,
     /// Pages that are mapped, as a checker of its own sees them.
     pub mapped: HashSet<(u64, u64)>,
 }
@@ -130,6 +132,31 @@ impl Platform for Board {
         bytes.copy_from_slice(&operand[0].to_le_bytes()[..len]);
         Some(result)
     }
+    fn reaches(&self) -> bool {
+        !self.reached.is_empty()
+    }
+    fn reach(&mut self, place: &Place, way: Way) -> bool {
+        let (from, len) = (usize::from(place.offset.0), place.len.index());
+        let Some(page) = self.reached.get_mut(&place.vpn.raw()) else {
+            return false;
+        };
+        let bytes = &mut page[from..from + len];
+        match way {
+            Way::In(receive) => bytes.copy_from_slice(&self.receive[&receive.0][..len]),
+            Way::Out(staging) => self.staging[staging.index()][..len].copy_from_slice(bytes),
+        }
+        true
+    }
+    fn reach_and_apply(&mut self, place: &Place, atomic: &Atomic) -> Option<AtomicResult> {
+        let (from, len) = (usize::from(place.offset.0), place.len.index());
+        let bytes = &mut self.reached.get_mut(&place.vpn.raw())?[from..from + len];
+        let mut word = [0; 8];
+        word[..len].copy_from_slice(bytes);
+        let mut operand = [u64::from_le_bytes(word), 0, 0, 0];
+        let (result, _) = atomic.apply(&mut operand);
+        bytes.copy_from_slice(&operand[0].to_le_bytes()[..len]);
+        Some(result)
+    }
     fn loses_frames(&self, _node: NodeId) -> bool {
         self.lossy
     }
@@ -185,6 +212,7 @@ impl Board {
             geometry,
             lossy: false,
             in_place: false,
+            reached: BTreeMap::new(),
             mapped: HashSet::new(),
         }
     }

@@ -28,6 +28,7 @@ use netvm_host_platform::paging::{self, Turn as Step, Worker};
 use netvm_memory::change::change_guarded;
 use netvm_memory::guard::{self, Fault};
 use netvm_soft::PAGE_BYTES;
+use netvm_soft::direct::Pages;
 use netvm_soft::memory::Heap;
 use netvm_soft::transfer::changed;
 use netvm_soft::turn::Turn;
@@ -49,7 +50,31 @@ pub(crate) struct ProcessMemory {
     owned: Owned,
     /// The workers of open ports.
     serving: Mutex<HashMap<PortId, Arc<Serving>>>,
-    pages: PageMap,
+    pages: Arc<PageMap>,
+}
+
+/// What of the process' memory the card may reach by itself: pages of the program's that are there, and are no file's.
+#[derive(Debug)]
+struct Reachable {
+    owned: Owned,
+    pages: Arc<PageMap>,
+}
+
+impl Pages for Reachable {
+    fn is_there(&self, address: u64) -> bool {
+        // What `alloc` has mapped the driver gives the card, with what follows.
+        mapping_of(&self.owned, address).is_none() && self.pages.has_own(address)
+    }
+}
+
+/// The mapping of `alloc`'s that an address belongs to.
+fn mapping_of(owned: &Owned, address: u64) -> Option<Arc<Mapping>> {
+    let owned = owned.lock().unwrap_or_else(PoisonError::into_inner);
+    let (_, mapping) = owned.range(..=address).next_back()?;
+    let mapping = mapping.upgrade();
+    // Dropped without the lock, which its end takes.
+    drop(owned);
+    mapping.filter(|mapping| address - mapping.start < mapping.len as u64)
 }
 
 /// A port's worker: one piece of work at a time, by whichever thread has its turn.
@@ -71,8 +96,16 @@ impl ProcessMemory {
         Self {
             owned: Owned::default(),
             serving: Mutex::default(),
-            pages: PageMap::of_this_process(),
+            pages: Arc::new(PageMap::of_this_process()),
         }
+    }
+
+    /// What the card may reach by itself.
+    pub(crate) fn reachable(&self) -> Arc<dyn Pages> {
+        Arc::new(Reachable {
+            owned: Arc::clone(&self.owned),
+            pages: Arc::clone(&self.pages),
+        })
     }
 
     fn serving(&self) -> MutexGuard<'_, HashMap<PortId, Arc<Serving>>> {
@@ -329,13 +362,7 @@ impl PortMemory<'_> {
 
     /// The mapping that an address belongs to, if `alloc` made one there for this port.
     fn owned(&self, address: u64) -> Option<Arc<Mapping>> {
-        let owned = self.owned.lock().unwrap_or_else(PoisonError::into_inner);
-        let (_, mapping) = owned.range(..=address).next_back()?;
-        let mapping = mapping.upgrade()?;
-        let inside = address - mapping.start < mapping.len as u64;
-        // Dropped without the lock, which its end takes.
-        drop(owned);
-        (inside && mapping.port == self.port).then_some(mapping)
+        mapping_of(self.owned, address).filter(|mapping| mapping.port == self.port)
     }
 }
 

@@ -389,6 +389,7 @@ impl Inner {
             report::give(&*node.upgrade()?, &*card.upgrade()?, question)
         }));
         let node = Arc::downgrade(&self.node);
+        self.card.reach_by(self.node.memory.reachable());
         self.card.on_interrupt(Box::new(move || {
             if let Some(node) = node.upgrade() {
                 node.attend();

@@ -29,14 +29,24 @@ impl PageMap {
     ///
     /// A page of a file that is mapped can be read. To write it may have to ask the file system first.
     pub(super) fn has(&self, address: u64, access: Access) -> bool {
-        let Some(map) = &self.0 else { return false };
+        let entry = self.entry(address);
+        entry & PRESENT != 0 && (access == Access::Read || entry & OF_FILE == 0)
+    }
+
+    /// Whether the page of this address is there and the process' own: no file is behind it.
+    pub(super) fn has_own(&self, address: u64) -> bool {
+        self.entry(address) & (PRESENT | OF_FILE) == PRESENT
+    }
+
+    /// What the kernel says of the page of this address; of one that it knows nothing of, 0.
+    fn entry(&self, address: u64) -> u64 {
+        let Some(map) = &self.0 else { return 0 };
         let mut entry = [0; ENTRY_BYTES as usize];
         let at = address / PAGE_BYTES as u64 * ENTRY_BYTES;
         if rustix::io::pread(map, &mut entry, at) != Ok(entry.len()) {
-            return false;
+            return 0;
         }
-        let entry = u64::from_ne_bytes(entry);
-        entry & PRESENT != 0 && (access == Access::Read || entry & OF_FILE == 0)
+        u64::from_ne_bytes(entry)
     }
 }
 
@@ -67,10 +77,10 @@ mod tests {
         let (at, bytes) = mapped(None);
         assert!(!pages.has(at, Access::Read));
         bytes[100] = 1;
-        assert!(pages.has(at, Access::Read) && pages.has(at + 4000, Access::Write));
+        assert!(pages.has(at, Access::Read) && pages.has(at + 4000, Access::Write) && pages.has_own(at));
         // SAFETY: the page is the test's own.
         unsafe { rustix::mm::madvise(bytes.as_mut_ptr().cast(), PAGE_BYTES, Advice::LinuxDontNeed).unwrap() };
-        assert!(!pages.has(at, Access::Read));
+        assert!(!pages.has(at, Access::Read) && !pages.has_own(at));
         assert!(!pages.has(1 << 46, Access::Read), "nothing is mapped there");
     }
 
@@ -83,7 +93,7 @@ mod tests {
         assert!(!pages.has(at, Access::Read));
         bytes[0] = 1;
         assert!(pages.has(at, Access::Read));
-        assert!(!pages.has(at, Access::Write));
+        assert!(!pages.has(at, Access::Write) && !pages.has_own(at));
     }
 
     #[test]
