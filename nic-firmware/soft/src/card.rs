@@ -606,7 +606,10 @@ impl SoftCard {
         while begin.elapsed() < acknowledged || begin.elapsed() < limit && self.visit(has_more) {
             std::thread::sleep(Duration::from_micros(200));
         }
-        self.visit(|core| core.nic.leave(&mut core.board));
+        self.visit(|core| {
+            core.nic.leave(&mut core.board);
+            core.board.wire.fall_silent();
+        });
     }
 
     /// Ends the helper.

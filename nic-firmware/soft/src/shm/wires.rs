@@ -163,6 +163,8 @@ pub struct Wires {
     udp: Option<Udp>,
     /// When UDP is looked at.
     attention: Attention,
+    /// The card has said farewell.
+    silent: bool,
 }
 
 impl Wires {
@@ -180,6 +182,7 @@ impl Wires {
             carried: 0,
             udp: None,
             attention: Attention::default(),
+            silent: false,
         }
     }
 
@@ -193,6 +196,12 @@ impl Wires {
     /// The links over UDP.
     pub fn udp(&mut self) -> Option<&mut Udp> {
         self.udp.as_mut()
+    }
+
+    /// The card has said farewell, and says nothing more: an answer to a greeting that has crossed it would take it back, and a program
+    /// that is started again would find its number taken.
+    pub const fn fall_silent(&mut self) {
+        self.silent = true;
     }
 
     /// Takes what has come over UDP, unless rings are busy and it can wait for a little ([`Attention`]).
@@ -337,6 +346,9 @@ impl Wire for Wires {
         if to == self.node {
             self.here.push_back(message);
             return None;
+        }
+        if self.silent {
+            return Some(message);
         }
         let Some(Some(link)) = self.links.get_mut(to.index()) else {
             match &mut self.udp {
@@ -484,6 +496,18 @@ mod tests {
             let mut fds = [PollFd::new(socket, PollFlags::IN)];
             assert_eq!(rustix::event::poll(&mut fds, None), Ok(1));
         }
+    }
+
+    #[test]
+    fn a_card_that_has_left_hears_and_says_nothing() {
+        let mut stand = Stand::new();
+        stand.run(true);
+        stand.other.fall_silent();
+        assert!(stand.other.send(stand.now, NodeId(0), Box::default()).is_some());
+        stand.run(false);
+        // To itself it speaks on: what it has under way ends.
+        assert!(stand.other.send(stand.now, NodeId(1), Box::default()).is_none());
+        assert!(stand.other.receive(&mut stand.spare).is_some());
     }
 
     #[test]
