@@ -17,6 +17,7 @@ mod uffd {
     pub(super) const API: u64 = 0xAA;
     pub(super) const USER_MODE_ONLY: i32 = 1;
     pub(super) const REGISTER_MISSING: u64 = 1;
+    pub(super) const REGISTER_PROTECTED: u64 = 2;
 
     #[repr(C)]
     pub(super) struct Api {
@@ -39,6 +40,14 @@ mod uffd {
         pub(super) len: u64,
         pub(super) mode: u64,
         pub(super) zeroed: i64,
+    }
+
+    #[repr(C)]
+    pub(super) struct Protect {
+        pub(super) start: u64,
+        pub(super) len: u64,
+        /// 1: stores wait for the handler.
+        pub(super) mode: u64,
     }
 }
 
@@ -74,7 +83,7 @@ impl Withheld {
         let mut register = uffd::Register {
             start: withheld.start.addr() as u64,
             len: withheld.len,
-            mode: uffd::REGISTER_MISSING,
+            mode: uffd::REGISTER_MISSING | uffd::REGISTER_PROTECTED,
             ioctls: 0,
         };
         withheld.call::<{ opcode::read_write::<uffd::Register>(0xAA, 0) }, _>(&mut register);
@@ -96,6 +105,51 @@ impl Withheld {
         };
         self.call::<{ opcode::read_write::<uffd::ZeroPage>(0xAA, 4) }, _>(&mut zero);
     }
+}
+
+impl Withheld {
+    /// Stores to the pages that are there wait for the handler, or no longer.
+    fn protect(&self, protect: bool) {
+        let mut range = uffd::Protect {
+            start: self.start.addr() as u64,
+            len: self.len,
+            mode: protect.into(),
+        };
+        self.call::<{ opcode::read_write::<uffd::Protect>(0xAA, 6) }, _>(&mut range);
+    }
+}
+
+/// A page that is there, and whose stores wait for a handler.
+#[test]
+fn a_store_that_waits_for_a_handler_holds_up_its_port_alone() {
+    let pair = Pair::new();
+    let Some(withheld) = Withheld::new(PAGE) else {
+        return;
+    };
+    let lent = pair.lend("protected", withheld.start, withheld.len).unwrap();
+    withheld.answer();
+    pair.write(&lent.remote, 0, &[1; 8]).unwrap();
+    pair.write(&lent.remote, 0, &[2; 8]).unwrap();
+    withheld.protect(true);
+    assert_eq!(read(&lent.remote, 0), Ok([2; 8]));
+    lent.remote.write(0, &[3; 8]).post().unwrap();
+    // Other ports of the same two nodes.
+    let other = Port::open(&pair.nodes[0].node(), PortConfig::number(8)).unwrap();
+    let memory = other.alloc(PAGE as u64).unwrap();
+    let _export = other.export("there", &memory, .., Access::everyone()).unwrap();
+    let beside = Port::open(&pair.nodes[1].node(), PortConfig::default()).unwrap();
+    let there = beside
+        .import(pair.target_id, PortId(8), "there", PATIENCE)
+        .unwrap();
+    for round in 0..10u8 {
+        there.write(0, &[round; 8]).post().unwrap();
+        assert_eq!(read::<8>(&there, 0).unwrap(), [round; 8]);
+    }
+    // SAFETY: the page is the test's own, and there.
+    assert_eq!(unsafe { withheld.start.read_volatile() }, 2, "it has not landed");
+    withheld.protect(false);
+    pair.sender.flush_remote(pair.target_id).unwrap();
+    assert_eq!(read(&lent.remote, 0), Ok([3; 8]));
 }
 
 /// Writes, reads and atomics fail in their time, other ports do not notice, and a page that comes late is an ordinary one.

@@ -10,6 +10,8 @@ use rustix::fs::{Mode, OFlags};
 
 /// The process has the page in its table.
 const PRESENT: u64 = 1 << 63;
+/// A store to it is for the program's own handler first (`userfaultfd`).
+const HANDLED: u64 = 1 << 57;
 /// It is a file's, or shared.
 const OF_FILE: u64 = 1 << 61;
 const ENTRY_BYTES: u64 = 8;
@@ -30,12 +32,12 @@ impl PageMap {
     /// A page of a file that is mapped can be read. To write it may have to ask the file system first.
     pub(super) fn has(&self, address: u64, access: Access) -> bool {
         let entry = self.entry(address);
-        entry & PRESENT != 0 && (access == Access::Read || entry & OF_FILE == 0)
+        entry & PRESENT != 0 && (access == Access::Read || entry & (OF_FILE | HANDLED) == 0)
     }
 
-    /// Whether the page of this address is there and the process' own: no file is behind it.
+    /// Whether the page of this address is there and the process' own: no file is behind it, and no handler of the program's before it.
     pub(super) fn has_own(&self, address: u64) -> bool {
-        self.entry(address) & (PRESENT | OF_FILE) == PRESENT
+        self.entry(address) & (PRESENT | OF_FILE | HANDLED) == PRESENT
     }
 
     /// What the kernel says of the page of this address; of one that it knows nothing of, 0.
