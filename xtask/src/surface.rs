@@ -15,10 +15,10 @@ use syn::{
 };
 
 /// The crates whose API is listed.
-pub(crate) const LISTED: [&str; 2] = ["netvm", "netvm-process"];
+pub(crate) const LISTED: [&str; 3] = ["netvm", "netvm-calls", "netvm-process"];
 
-/// What is published: the library, the software card, and all that they need of NetVM.
-pub(crate) const PUBLISHED: [&str; 9] = [
+/// What is published: the library and what stands above it, the software card, and all that they need of NetVM.
+pub(crate) const PUBLISHED: [&str; 10] = [
     "netvm-abi",
     "netvm-memory",
     "netvm-nic",
@@ -27,6 +27,7 @@ pub(crate) const PUBLISHED: [&str; 9] = [
     "netvm-host",
     "netvm-host-platform",
     "netvm",
+    "netvm-calls",
     "netvm-process",
 ];
 

@@ -8,7 +8,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 use netvm_harness::cargo::root;
 
 /// A crate of ours, and those of ours that its shipped code may use.
-const ARROWS: [(&str, &[&str]); 27] = [
+const ARROWS: [(&str, &[&str]); 28] = [
     ("netvm-abi", &[]),
     ("netvm-nic", &["netvm-abi"]),
     ("netvm-host", &["netvm-abi"]),
@@ -33,7 +33,8 @@ const ARROWS: [(&str, &[&str]); 27] = [
     ),
     ("netvm-c", &["netvm", "netvm-process"]),
     ("netvm-fabric", &["netvm", "netvm-process"]),
-    ("netvm-conformance", &["netvm"]),
+    ("netvm-calls", &["netvm"]),
+    ("netvm-conformance", &["netvm", "netvm-calls"]),
     (
         "netvm-emulator",
         &[
