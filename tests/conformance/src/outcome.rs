@@ -46,6 +46,20 @@ impl From<Error> for Trouble {
     }
 }
 
+impl From<netvm_calls::Error> for Trouble {
+    fn from(error: netvm_calls::Error) -> Self {
+        use netvm_calls::{End, Ended, Error as Calls};
+        match error {
+            Calls::Library(error) => Self::Failed(error),
+            Calls::TimedOut => Self::Failed(Error::TimedOut),
+            Calls::Ended(End::Gone(status)) | Calls::Failed(Ended::Link(End::Gone(status))) => {
+                Self::Failed(Error::ChannelBroken { status })
+            }
+            error => Self::Unexpected(error.to_string()),
+        }
+    }
+}
+
 /// The library's error in one of `std::io`.
 pub(crate) fn of_stream(error: std::io::Error) -> Trouble {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {

@@ -4,6 +4,9 @@ mod alock;
 mod atomics;
 mod awaited;
 mod behind;
+mod calls;
+mod calls_ends;
+mod calls_spread;
 mod channels;
 mod control;
 mod data;
@@ -83,6 +86,7 @@ impl Case {
             ("sync", "bounded_buffer" | "monitor_begun" | "dead_in_monitor") => "monitors",
             ("sync", _) => "locks",
             ("channels" | "awaited", _) => "channels",
+            ("calls" | "calls_ends" | "calls_spread", _) => "calls",
             ("atomics" | "numbers", _) => "atomics",
             ("notifications" | "handlers", _) => "notifications",
             _ => "reads and writes",
@@ -222,6 +226,20 @@ cases! {
     neighbours::shared_open_again, 2, Nothing, "a shared queue after one that could not be opened";
     neighbours::shared_threads, 2, Nothing, "threads that share one sender of a full shared queue";
     neighbours::shared_beside, 2, Nothing, "a full shared queue beside signals and a channel of the same port";
+    calls::calls_in_order, 2, Nothing, "calls of any length, packed, alone and in overflow: each runs once, in order";
+    calls::calls_return, 2, Nothing, "results, panics and refusals come back to their caller";
+    calls::calls_buffers, 2, Nothing, "buffers that go with a call, are written before it, or are read by it";
+    calls::calls_pushed_back, 2, Nothing, "a slow receiver's ring grows, then refuses; what waits keeps its order";
+    calls::calls_both_ways, 2, Nothing, "both ends call each other through the smallest rings, and answer";
+    calls_spread::calls_passed_on, 3, Nothing, "functions call functions elsewhere";
+    calls::calls_many_to_one, 3, Nothing, "many endpoints call one";
+    calls_spread::calls_broadcast, 3, Nothing, "a broadcast runs once at each member";
+    calls::calls_evicted, 2, Nothing, "calls into rings whose pages are thrown out";
+    calls_ends::calls_beside_failures, 2, Nothing, "failures of other operations of the port lose no call";
+    calls_ends::calls_lives, 2, Nothing, "a link that ends and another one: no call runs in both";
+    calls_ends::calls_strangers, 2, Nothing, "what is no endpoint, and greetings of no endpoint";
+    calls_ends::calls_callee_dies, 3, Kill, "a called endpoint dies: its calls fail, others go on";
+    calls_ends::calls_caller_dies, 3, Kill, "a calling endpoint dies: what came runs, and others go on";
     alock::alock_local, 1, Nothing, "an asymmetric lock, by processor: no command to the NIC";
     alock::alock_alone, 2, Nothing, "an asymmetric lock from afar, when it is free: what that costs";
     alock::alock_remote, 2, Nothing, "an asymmetric lock, all through their NICs";

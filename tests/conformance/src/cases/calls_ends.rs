@@ -1,0 +1,246 @@
+//! Remote calls whose links, peers and neighbours fail.
+
+use super::calls::{
+    ADD, MOMENT, NAME, NOTE, Seen, address, filling, no_failures, open, serve, small, stop, unexpected,
+};
+use crate::env::Env;
+use crate::outcome::{Outcome, Trouble, due, right};
+use crate::side::{open_to_all, worse};
+use netvm::{Access, SharedSender};
+use netvm_calls::{Calls, Ended, Error, Payload, Registry, Synchronizer};
+
+pub(super) fn calls_beside_failures(env: &Env) -> Outcome {
+    const GO: u32 = 1;
+    let rounds = u64::from(env.scaled(20));
+    env.both(
+        |env| {
+            let seen = Seen::default();
+            let mut calls = open(env, 1, 0, &seen, small())?;
+            let memory = calls.port().alloc(4096)?;
+            let doomed = calls.port().export("doomed", &memory, .., open_to_all())?;
+            // The other side has it before it ends.
+            let go = calls.port().notification(GO)?;
+            go.wait(env.patience)?;
+            doomed.unexport()?;
+            let bells = calls.port().alloc(4096)?;
+            let _bells = calls.port().export("bells", &bells, .., open_to_all())?;
+            serve(env, &mut calls, &seen)
+        },
+        |env| {
+            let mut calls = open(env, 0, 0, &Seen::default(), small())?;
+            let doomed = env.import(calls.port(), 1, 0, "doomed")?;
+            doomed.notify(GO)?;
+            // It has ended when the other name is there.
+            let _bells = env.import(calls.port(), 1, 0, "bells")?;
+            let peer = calls.connect(address(env, 1, 0))?;
+            let consumed = Synchronizer::new();
+            for number in 0..rounds {
+                let to = calls.to(peer).consumed(&consumed);
+                to.call_buffer(&NOTE, &number, Payload::Inline(&filling(number, 40)))?;
+                calls.flush()?;
+                // It fails there, and holds back the signals of what is sent behind it.
+                match doomed.write(0, &[1; 8]).post() {
+                    Ok(_) | Err(netvm::Error::Failed(_)) => {}
+                    Err(error) => return Err(error.into()),
+                }
+                if number % 4 == 1 {
+                    // The program hears of it instead of the endpoint.
+                    let _ = calls.port().flush_remote(env.id(1));
+                }
+            }
+            let waited = calls.wait_for(&consumed, env.patience);
+            due!(
+                waited.is_ok(),
+                "calls that are held back run: {waited:?}, {consumed:?}"
+            );
+            right!(consumed.failed() == 0, "no call has failed: {consumed:?}");
+            stop(env, &mut calls, peer)?;
+            no_failures(&mut calls)
+        },
+    )
+}
+
+pub(super) fn calls_lives(env: &Env) -> Outcome {
+    let lives = u64::from(env.scaled(2)).min(6) + 2;
+    env.both(
+        move |env| {
+            let seen = Seen::default();
+            let mut calls = open(env, 1, 0, &seen, small())?;
+            // Each life of the other side counts from 0 under a number of its own.
+            let mut ended = 0;
+            while ended < lives {
+                while calls.take_ended().is_some() {
+                    ended += 1;
+                }
+                if ended < lives {
+                    calls.serve(env.patience)?;
+                }
+            }
+            seen.check()?;
+            due!(
+                seen.notes() == lives * 10,
+                "{} calls of {lives} lives have run",
+                seen.notes()
+            );
+            Ok(())
+        },
+        move |env| {
+            let mut calls = open(env, 0, 0, &Seen::default(), small())?;
+            let mut last = None;
+            for life in 0..lives {
+                let peer = calls.connect(address(env, 1, 0))?;
+                right!(Some(peer) != last, "a link of another life is another link");
+                for number in 0..10 {
+                    let argument = life << 56 | number;
+                    calls
+                        .to(peer)
+                        .call_buffer(&NOTE, &argument, Payload::Inline(&filling(number, 30)))?;
+                }
+                if let Some(last) = last {
+                    match calls.call(last, &ADD, &(1, 1)) {
+                        Err(Error::Ended(_)) => {}
+                        other => return unexpected("a call over a link that has ended", &other),
+                    }
+                }
+                // What was called leaves before it does.
+                calls.close(peer, env.patience)?;
+                last = Some(peer);
+            }
+            Ok(())
+        },
+    )
+}
+
+pub(super) fn calls_strangers(env: &Env) -> Outcome {
+    env.both(
+        |env| {
+            let seen = Seen::default();
+            // Memory that is no queue.
+            let other = env.open(1, 2)?;
+            let memory = other.alloc(4096)?;
+            let _memory = other.export(NAME, &memory, .., Access::everyone())?;
+            let mut calls = open(env, 1, 0, &seen, small())?;
+            serve(env, &mut calls, &seen)?;
+            right!(
+                calls.stats().refused == 3,
+                "three greetings are refused: {:?}",
+                calls.stats()
+            );
+            Ok(())
+        },
+        |env| {
+            let patience = small().connect_timeout(env.patience);
+            let mut calls = Calls::open(env.open(0, 0)?, NAME, Registry::new(), patience)?;
+            let peer = calls.connect(address(env, 1, 0))?;
+            match calls.connect(address(env, 1, 2)) {
+                Err(Error::NotCalls { .. }) => {}
+                other => return unexpected("memory that is no queue", &other),
+            }
+            let port = env.open(0, 1)?;
+            let stranger = SharedSender::join(&port, env.id(1), env.port_id(1, 0), NAME, env.patience)?;
+            for text in [&b"hello"[..], &[0; 16], &[0xff; 17]] {
+                stranger.send(text, env.patience)?;
+            }
+            let sum = calls.ask(peer, &ADD, &(20, 22), env.patience)?;
+            right!(sum == 42, "beside strangers 20 and 22 are {sum}");
+            stop(env, &mut calls, peer)
+        },
+    )
+}
+
+/// An endpoint that runs what others call, until it is told to stop or killed.
+fn callee(env: &Env, node: usize) -> Outcome {
+    let seen = Seen::default();
+    let mut calls = open(env, node, 0, &seen, small())?;
+    serve(env, &mut calls, &seen)
+}
+
+pub(super) fn calls_callee_dies(env: &Env) -> Outcome {
+    let doomed = env.spawn(1, "doomed", |env| callee(env, 1));
+    let other = env.spawn(2, "other", |env| callee(env, 2));
+    let mine = (|| {
+        let mut calls = open(env, 0, 0, &Seen::default(), small())?;
+        let lost = calls.connect(address(env, 1, 0))?;
+        let kept = calls.connect(address(env, 2, 0))?;
+        right!(
+            calls.ask(lost, &ADD, &(1, 2), env.patience)? == 3,
+            "1 and 2 are 3"
+        );
+        let mut reply = calls.to(lost).call_return(&ADD, &(5, 6))?;
+        let counter = Synchronizer::new();
+        calls.to(lost).consumed(&counter).call(&ADD, &(7, 8))?;
+        doomed.kill();
+        // Packed before and after, and with nothing else to do.
+        let mut after = calls.to(lost).call_return(&ADD, &(9, 10));
+        for number in 0..20 {
+            let sum = calls.ask(kept, &ADD, &(number, 1), env.patience)?;
+            right!(sum == number + 1, "beside a death {number} and 1 are {sum}");
+        }
+        for reply in std::iter::once(&mut reply).chain(after.as_mut().ok()) {
+            match calls.wait(reply, env.patience) {
+                Ok(11) | Err(Error::Failed(Ended::Link(_))) => {}
+                other => return unexpected("a call whose endpoint died", &other),
+            }
+        }
+        calls.wait_for(&counter, env.patience)?;
+        while calls.take_ended().is_none_or(|(peer, _)| peer != lost) {
+            calls.serve(env.patience)?;
+        }
+        match calls.call(lost, &ADD, &(1, 1)) {
+            Err(Error::Ended(_)) => {}
+            other => return unexpected("a call to the dead", &other),
+        }
+        right!(calls.address_of(kept).is_ok(), "another link ended, too");
+        stop(env, &mut calls, kept)
+    })();
+    match doomed.join() {
+        Err(Trouble::Killed) | Ok(()) => {}
+        Err(trouble) => return worse(worse(mine, Err(trouble)), other.join()),
+    }
+    worse(mine, other.join())
+}
+
+pub(super) fn calls_caller_dies(env: &Env) -> Outcome {
+    let seen = Seen::default();
+    let mut calls = open(env, 0, 0, &seen, small())?;
+    let doomed = env.spawn(1, "doomed", |env| {
+        let mut calls = open(env, 1, 0, &Seen::default(), small())?;
+        let peer = calls.connect(address(env, 0, 0))?;
+        // For as long as it lives.
+        for number in 0.. {
+            calls
+                .to(peer)
+                .call_buffer(&NOTE, &number, Payload::Inline(&filling(number, 50)))?;
+        }
+        Ok(())
+    });
+    let mine = (|| {
+        calls.run_until(env.patience, || seen.notes() >= 20)?;
+        let doomed_link = calls.take_accepted();
+        doomed.kill();
+        let honest = env.spawn(2, "honest", |env| {
+            let mut calls = open(env, 2, 0, &Seen::default(), small())?;
+            let peer = calls.connect(address(env, 0, 0))?;
+            for number in 0..20 {
+                let argument = 1 << 56 | number;
+                calls
+                    .to(peer)
+                    .call_buffer(&NOTE, &argument, Payload::Inline(&filling(number, 50)))?;
+            }
+            stop(env, &mut calls, peer)
+        });
+        let mut served = serve(env, &mut calls, &seen);
+        // What waits for nothing from the dead hears of the death all the same.
+        while served.is_ok() && doomed_link.is_some_and(|link| calls.address_of(link).is_ok()) {
+            match calls.serve(MOMENT) {
+                Ok(()) | Err(Error::TimedOut) => {}
+                Err(error) => served = Err(error.into()),
+            }
+        }
+        worse(served, honest.join())
+    })();
+    match doomed.join() {
+        Err(Trouble::Killed) => mine,
+        other => worse(mine, other),
+    }
+}
