@@ -8,7 +8,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 use netvm_harness::cargo::root;
 
 /// A crate of ours, and those of ours that its shipped code may use.
-const ARROWS: [(&str, &[&str]); 28] = [
+const ARROWS: [(&str, &[&str]); 29] = [
     ("netvm-abi", &[]),
     ("netvm-nic", &["netvm-abi"]),
     ("netvm-host", &["netvm-abi"]),
@@ -70,6 +70,7 @@ const ARROWS: [(&str, &[&str]); 28] = [
         &["netvm-abi", "netvm-host-platform", "netvm-nic", "netvm-platform"],
     ),
     ("netvm-models", &["netvm", "netvm-abi"]),
+    ("netvm-bench-calls", &["netvm", "netvm-calls", "netvm-process"]),
     ("netvm-bench-sync", &["netvm", "netvm-abi", "netvm-world"]),
     ("netvm-bench-wire", &["netvm", "netvm-abi", "netvm-world"]),
     (
@@ -80,6 +81,7 @@ const ARROWS: [(&str, &[&str]); 28] = [
             "netvm-emulator",
             "netvm-relay",
             "netvm-world",
+            "netvm-bench-calls",
             "netvm-bench-sync",
             "netvm-bench-wire",
         ],
