@@ -111,13 +111,21 @@ impl<S: Storage> Nic<S> {
             .staging
             .fill(p, &mut self.env, &mut self.dmas, port, (staging, Some(segment)));
         slot.misses_source(filling == Filling::Missing);
-        if filling != Filling::Full {
-            return Step::Pending;
+        if filling == Filling::Full {
+            return self.answer_at_once(p, at, staging);
         }
-        let request = *slot.header();
-        self.staging.filled(staging);
-        self.staging.leaves(staging);
-        self.reply(p, &request, Ok(staging));
+        Step::Pending
+    }
+
+    /// Answers a read whose page the platform has reached.
+    #[cold]
+    #[inline(never)]
+    fn answer_at_once<P: Platform>(&mut self, p: &mut P, at: BounceId, staging: StagingId) -> Step {
+        if let Some(request) = self.inbound.get(at).map(|slot| *slot.header()) {
+            self.staging.filled(staging);
+            self.staging.leaves(staging);
+            self.reply(p, &request, Ok(staging));
+        }
         Step::Ended(Status::Ok)
     }
 
