@@ -20,9 +20,9 @@ const WHY: &str = "
   after that. No profile was taken.
 - *8 B, 64 at a time.* Each message is a command of its own with a signal of its own. MPI does not say that more will follow
   (`FI_MORE`), so nothing is gathered.
-- *One-sided operations.* Memory of a program's windows is its own, and never the card's: each access passes a bounce page and a step of
-  the driver, which the thread that runs the card takes ([decision 38](../decisions/0038-at-once.md)). `/proc/self/pagemap` is read for
-  each, to know that the page is there.
+- *One-sided operations.* Memory of a program's windows is its own, and never in the card's table: the card reads `/proc/self/pagemap` for
+  each access, to know that the page is there, and moves the bytes itself ([decision 38](../decisions/0038-at-once.md)). The rest is the way of a request and
+  its answer through two rings, and the loops of MPI at both ends, which ask two endpoints in each turn.
 - *Over UDP* a payload is at most 4 KiB, and each batch of datagrams costs one system call for each side and direction: 1 MiB are 256
   datagrams with a slot, a copy and an acknowledged number each. No profile was taken.
 ";
