@@ -55,7 +55,8 @@ use memory::ProcessMemory;
 pub const DEFAULT_NODES: u16 = 64;
 /// Bytes that a write may carry in its descriptor.
 const INLINE_BYTES: u16 = 128;
-/// The largest payload of a message where a node has UDP, if a program does not say: what fits each path that IPv6 may take.
+/// The largest payload of a message where a node has UDP that other machines may reach, if a program does not say: what fits each path
+/// that IPv6 may take. At a loopback address it is a page, which that takes.
 const UDP_PAYLOAD: u32 = 1024;
 const _: () = assert!(
     UDP_PAYLOAD as usize + netvm_abi::wire::HEADER_BYTES + sealed::HEAD + 8 + 40 <= 1280,
@@ -166,8 +167,8 @@ impl SoftBuilder {
         self
     }
 
-    /// The largest payload of a message, in bytes. If not set, a page; 1,024 where the node has UDP, which is what every
-    /// path takes.
+    /// The largest payload of a message, in bytes. If not set, a page; 1,024 where the node has UDP at an address that is no loopback one,
+    /// which is what every path takes. The smaller one of both ends counts.
     #[must_use]
     pub fn payload(mut self, bytes: u32) -> Self {
         self.payload = Some(bytes);
@@ -262,14 +263,14 @@ impl SoftBuilder {
         if let Some(name) = &self.name {
             listeners.push(introduce::listen_as(name)?);
         }
-        let payload = match (self.payload, &self.udp) {
-            (Some(payload), _) => payload,
-            (None, Some(_)) => UDP_PAYLOAD,
-            (None, None) => netvm_abi::PAGE_SIZE,
-        };
-        let udp = match &self.udp {
-            Some(address) => Some(self.bind(address, number, payload)?),
-            None => None,
+        let at = self.udp.as_deref().map(socket_address).transpose()?;
+        let payload = self.payload.unwrap_or(match at {
+            Some(at) if !at.ip().is_loopback() => UDP_PAYLOAD,
+            Some(_) | None => netvm_abi::PAGE_SIZE,
+        });
+        let udp = match (at, &self.udp) {
+            (Some(at), Some(address)) => Some(self.bind((at, address), number, payload)?),
+            _ => None,
         };
         let timers = card::timers(udp.is_some(), self.peer_timeout);
         let usual = Geometry::default();
@@ -312,8 +313,12 @@ impl SoftBuilder {
         Ok(SoftNode { inner })
     }
 
-    fn bind(&self, address: &str, number: NodeId, payload: u32) -> Result<Udp, SoftError> {
-        let at = socket_address(address)?;
+    fn bind(
+        &self,
+        (at, address): (SocketAddr, &str),
+        number: NodeId,
+        payload: u32,
+    ) -> Result<Udp, SoftError> {
         if !at.ip().is_loopback() && !self.insecure && self.key.is_none() {
             return Err(SoftError::Insecure(at));
         }
