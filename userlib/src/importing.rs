@@ -27,13 +27,26 @@ impl Port {
         modes: Modes,
         timeout: impl Into<Timeout>,
     ) -> Result<PendingImport> {
+        self.begin_import_as(node, port, name, modes, timeout, Ok)
+    }
+
+    /// As [`begin_import`](Self::begin_import), and makes something else of what was imported.
+    pub(crate) fn begin_import_as<T: Send + 'static>(
+        &self,
+        node: NodeId,
+        port: PortId,
+        name: &str,
+        modes: Modes,
+        timeout: impl Into<Timeout>,
+        make: fn(RemoteSegment) -> Result<T>,
+    ) -> Result<PendingCall<T>> {
         let inner = &self.inner;
         inner.alive()?;
         inner.check_node(node)?;
         Name::new(name).map_err(|_| Error::Name { name: name.into() })?;
         let (shared, name, timeout) = (Arc::clone(inner), name.to_owned(), timeout.into());
         let body = move |is_wanted: &dyn Fn() -> bool| {
-            import_while(&shared, node, port, &name, modes, timeout, is_wanted)
+            import_while(&shared, node, port, &name, modes, timeout, is_wanted).and_then(make)
         };
         PendingCall::begin(inner, "netvm-import", body, drop)
     }

@@ -98,7 +98,7 @@ pub use netvm_abi::{Nanos, NodeId, NotificationId, OpId, PortId, Status, VirtAdd
 #[doc(hidden)]
 pub use netvm_memory::copy;
 pub use node::Node;
-pub use notify::{Events, NextNotification, Notification, NotificationQueue, NotificationReady};
+pub use notify::{Events, NextNotification, Notification, NotificationQueue, NotificationReady, Sleep};
 pub use number::{Number, OrderedNumber, RemoteNumber, WholeNumber};
 pub use pending::Pending;
 pub use port::{Port, PortConfig};

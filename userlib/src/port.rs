@@ -6,7 +6,7 @@ use crate::export::{Access, Export};
 use crate::fence::{Fences, Until};
 use crate::import::RemoteSegment;
 use crate::node::Node;
-use crate::notify::{Inbox, Notification, NotificationQueue};
+use crate::notify::{Inbox, Notification, NotificationQueue, Sleep};
 use crate::pending::Pending;
 use crate::poster::Poster;
 use crate::ranges::RangeMap;
@@ -510,6 +510,13 @@ impl Port {
     /// A future that ends when there is room for a call that found none ([`Error::NoRoom`]). It runs under any executor.
     pub fn room(&self, lacks: Lack) -> Room {
         Room::new(&self.inner, lacks)
+    }
+
+    /// A future that ends when so much time of the back end's clock has passed. It runs under any executor, and in virtual time
+    /// where the back end has that.
+    pub fn sleep(&self, span: std::time::Duration) -> Sleep {
+        let now = self.inner.backend.now();
+        Sleep::new(&self.inner, Timeout::After(span).deadline(now))
     }
 
     /// An event-count notification of this port, 1 to 1023. Numbers up to 895 are the program's; those above, but 1023, the

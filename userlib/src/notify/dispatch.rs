@@ -169,6 +169,7 @@ impl PortInner {
             Want::Entry => state.has_ready(),
             Want::Member(group) => state.has_member(group),
             Want::Mark(mark) => self.has_come_to(mark),
+            Want::Time => false,
         };
         let (due, rest) = waiters
             .into_iter()

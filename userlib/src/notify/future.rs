@@ -6,6 +6,7 @@ use crate::backend::PortBackend;
 use crate::error::{Error, Result};
 use crate::port::PortInner;
 use netvm_abi::{Nanos, NotificationId};
+use std::fmt;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -65,6 +66,45 @@ impl Future for NextNotification {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { port, watch } = &mut *self;
         watch.poll(port, context, || port.pop_ready().ok_or(Want::Entry))
+    }
+}
+
+/// Ends when a time of the port's clock has come. From [`Port::sleep`](crate::Port::sleep).
+#[must_use = "futures do nothing unless they are polled"]
+pub struct Sleep {
+    port: Arc<PortInner>,
+    watch: Watch,
+    until: Nanos,
+}
+
+impl Sleep {
+    pub(crate) fn new(port: &Arc<PortInner>, until: Nanos) -> Self {
+        Self {
+            port: Arc::clone(port),
+            watch: Watch::default(),
+            until,
+        }
+    }
+}
+
+impl Future for Sleep {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { port, watch, until } = &mut *self;
+        watch.poll(port, context, || {
+            if port.backend.now() >= *until {
+                Ok(())
+            } else {
+                Err(Want::Time.until(*until))
+            }
+        })
+    }
+}
+
+impl fmt::Debug for Sleep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Sleep(port {}, until {:?})", self.port.port(), self.until)
     }
 }
 

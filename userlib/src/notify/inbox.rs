@@ -623,6 +623,8 @@ pub(crate) enum Want {
     Change(NotificationId, u32),
     /// A count that comes to a mark.
     Mark(Mark),
+    /// No event: only time passes.
+    Time,
 }
 
 /// What a future waits for.
@@ -658,7 +660,7 @@ impl Interest {
             Want::Signal(id) | Want::Change(id, _) => port.add_interest(&mut port.inbox.state.lock(), id),
             Want::Entry | Want::Member(_) => port.add_queue_interest(&mut port.inbox.state.lock()),
             // It is asked for when its waker is there.
-            Want::Mark(_) => false,
+            Want::Mark(_) | Want::Time => false,
         };
         if wake {
             port.backend.wake();
@@ -687,7 +689,7 @@ impl Drop for Interest {
             Want::Signal(id) | Want::Change(id, _) => self.port.drop_interest(&mut state, id),
             Want::Entry | Want::Member(_) => self.port.drop_queue_interest(&mut state),
             // The fence word holds no more than a count.
-            Want::Mark(_) => {}
+            Want::Mark(_) | Want::Time => {}
         }
     }
 }

@@ -13,7 +13,7 @@ mod unsure;
 mod watch;
 
 pub use events::Events;
-pub use future::{NextNotification, NotificationReady};
+pub use future::{NextNotification, NotificationReady, Sleep};
 pub(crate) use future::{block_on, block_on_until};
 pub(crate) use inbox::{Inbox, Want, Wish};
 pub(crate) use members::Group;

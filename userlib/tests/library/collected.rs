@@ -1,6 +1,6 @@
 //! Completion queues, and imports under way.
 
-use netvm::{CompletionQueue, Error, Modes, PortConfig, Refusal, Status, Timeout};
+use netvm::{CompletionQueue, Error, Modes, PortConfig, Refusal, SharedSender, Status, Timeout};
 use netvm_abi::bar::port::{READ_FENCE, WRITE_FENCE};
 use netvm_kit::port::Card;
 use std::pin::Pin;
@@ -194,6 +194,45 @@ fn an_import_is_under_way_beside_the_program() {
     go.send(()).unwrap();
     let refused = begin().wait().map(drop).unwrap_err();
     assert_eq!(refused.status(), Some(Status::NotAllowed));
+}
+
+#[test]
+fn a_shared_queue_is_joined_beside_the_program() {
+    let card = Card::new();
+    let (port, ..) = card.open(PortConfig::default());
+    let begin = |name| SharedSender::begin_join(&port, 1.into(), 2.into(), name, LONG);
+    assert!(matches!(begin(""), Err(Error::Name { .. })));
+    // What is there is memory, and no queue.
+    let joined = begin("name").unwrap().wait().map(drop);
+    assert!(matches!(joined, Err(Error::NotAChannel { .. })), "{joined:?}");
+}
+
+#[test]
+fn a_sleep_ends_in_time_and_with_its_port() {
+    let card = Card::new();
+    let (port, ..) = card.open(PortConfig::default());
+    let before = port.now();
+    let span = Duration::from_millis(5);
+    port.block_on(port.sleep(span)).unwrap();
+    assert!(port.now().0 - before.0 >= 5_000_000);
+    // It is the dispatcher that wakes: the caller polls no more by itself.
+    let woken = Arc::new(Count::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut sleep = port.sleep(span);
+    assert!(
+        Pin::new(&mut sleep)
+            .poll(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
+    let limit = std::time::Instant::now() + Duration::from_secs(60);
+    while woken.0.load(Ordering::Relaxed) == 0 {
+        assert!(std::time::Instant::now() < limit, "it was never woken");
+        std::thread::yield_now();
+    }
+    let mut late = port.sleep(Duration::from_secs(3600));
+    drop(port);
+    let ended = Pin::new(&mut late).poll(&mut Context::from_waker(&waker));
+    assert_eq!(ended, std::task::Poll::Ready(Err(Error::PortClosed)));
 }
 
 #[test]

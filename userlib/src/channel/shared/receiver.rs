@@ -243,6 +243,10 @@ impl SharedReceiver {
             });
             // What was signalled lies in places after this one, whose own signal brings all of them.
             self.arrived.acknowledge_to(seen);
+            if timeout == Timeout::Now {
+                // Without a wait no interrupt is asked for.
+                return Err(Error::TimedOut);
+            }
             self.arrived.wait_signal(seen, deadline)?;
         }
     }

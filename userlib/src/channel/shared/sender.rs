@@ -2,6 +2,7 @@
 
 use super::pace::Pace;
 use crate::appends::Fate;
+use crate::beside::PendingCall;
 use crate::error::{Error, Failure, Result};
 use crate::failure::{Known, after};
 use crate::import::RemoteSegment;
@@ -35,7 +36,24 @@ impl SharedSender {
         name: &str,
         timeout: impl Into<Timeout>,
     ) -> Result<Self> {
-        let queue = port.import_with(node, at, name, Modes::all(), timeout)?;
+        Self::of(port.import_with(node, at, name, Modes::all(), timeout)?)
+    }
+
+    /// Begins what [`join`](Self::join) does, and does not wait for it.
+    ///
+    /// # Errors
+    /// As [`Port::begin_import`]; its end fails as [`join`](Self::join) does.
+    pub fn begin_join(
+        port: &Port,
+        node: NodeId,
+        at: PortId,
+        name: &str,
+        timeout: impl Into<Timeout>,
+    ) -> Result<PendingCall<Self>> {
+        port.begin_import_as(node, at, name, Modes::all(), timeout, Self::of)
+    }
+
+    fn of(queue: RemoteSegment) -> Result<Self> {
         let shape = queue.inner().queue();
         if !shape.is_some() || !queue.modes().contains(Modes::APPEND) {
             return Err(Error::NotAChannel {
