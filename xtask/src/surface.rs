@@ -15,10 +15,10 @@ use syn::{
 };
 
 /// The crates whose API is listed.
-pub(crate) const LISTED: [&str; 3] = ["netvm", "netvm-calls", "netvm-process"];
+pub(crate) const LISTED: [&str; 4] = ["netvm", "netvm-calls", "netvm-process", "netvm-net"];
 
 /// What is published: the library and what stands above it, the software card, and all that they need of NetVM.
-pub(crate) const PUBLISHED: [&str; 10] = [
+pub(crate) const PUBLISHED: [&str; 11] = [
     "netvm-abi",
     "netvm-memory",
     "netvm-nic",
@@ -29,6 +29,7 @@ pub(crate) const PUBLISHED: [&str; 10] = [
     "netvm",
     "netvm-calls",
     "netvm-process",
+    "netvm-net",
 ];
 
 /// How `cargo xtask api` is called.

@@ -16,6 +16,7 @@ mod handlers;
 mod looped;
 mod memory;
 mod neighbours;
+mod net;
 mod notifications;
 mod numbers;
 mod order;
@@ -89,6 +90,7 @@ impl Case {
             ("calls" | "calls_ends" | "calls_spread", _) => "calls",
             ("atomics" | "numbers", _) => "atomics",
             ("notifications" | "handlers", _) => "notifications",
+            ("net", _) => "connections",
             _ => "reads and writes",
         }
     }
@@ -286,5 +288,14 @@ cases! {
     sync::dead_in_queue, 3, Kill, "a waiter for a token dies: those behind it get theirs";
     sync::dead_in_wait_queue, 3, Kill, "a process in a wait queue dies: those behind it do not stay there";
     sync::dead_in_monitor, 3, Kill, "two die, inside of a monitor and waiting there: the others get on";
+    net::net_echo, 2, Nothing, "a connection carries bytes both ways, and its ends close one by one";
+    net::net_many, 2, Nothing, "many connections over one queue, each with bytes of its own";
+    net::net_large, 2, Nothing, "large transfers by messages, by writes and by reads, with pages thrown out";
+    net::net_slow_reader, 2, Nothing, "a reader that takes nothing delays no other connection";
+    net::net_refusals, 2, Nothing, "connections that are refused, and why";
+    net::net_resets, 2, Nothing, "an end that closes with bytes unread, and a network that ends";
+    net::net_threads, 2, Nothing, "threads share a network, each with a connection of its own";
+    net::net_awaited, 2, Nothing, "both ends of a connection are awaited, and no call waits";
+    net::net_peer_dies, 3, Kill, "a process dies: its connections are reset, others go on";
     threads::one_port, 2, Nothing, "several threads write, read and fence through one port";
 }

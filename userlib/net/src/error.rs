@@ -1,0 +1,99 @@
+//! Errors, as sockets have them.
+
+use crate::wire::Reason;
+use std::fmt;
+use std::io::{self, ErrorKind};
+
+/// What an [`io::Error`] of this crate carries: a sentence, and the library's error if there is one.
+#[derive(Debug)]
+struct Cause {
+    text: &'static str,
+    library: Option<netvm::Error>,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.library {
+            Some(error) => write!(f, "{}: {error}", self.text),
+            None => f.write_str(self.text),
+        }
+    }
+}
+
+impl std::error::Error for Cause {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.library.as_ref().map(|error| error as _)
+    }
+}
+
+pub(crate) fn error(kind: ErrorKind, text: &'static str) -> io::Error {
+    io::Error::new(kind, Cause { text, library: None })
+}
+
+/// The library's error, and what it ended.
+pub(crate) fn library(text: &'static str, error: netvm::Error) -> io::Error {
+    let library = Some(error);
+    let kind = io::Error::from(error).kind();
+    io::Error::new(kind, Cause { text, library })
+}
+
+pub(crate) fn would_block() -> io::Error {
+    error(
+        ErrorKind::WouldBlock,
+        "it would have to wait, and the stream does not block",
+    )
+}
+
+pub(crate) fn timed_out() -> io::Error {
+    error(ErrorKind::TimedOut, "the time-out of the stream has passed")
+}
+
+impl Reason {
+    /// As an error.
+    pub(crate) fn error(self) -> io::Error {
+        let (kind, text) = match self {
+            Self::NoListener => (
+                ErrorKind::ConnectionRefused,
+                "no listener has this number there: start it first, or see which number it has",
+            ),
+            Self::Backlog => (
+                ErrorKind::ConnectionRefused,
+                "the listener has its backlog full of connections that were not accepted: try again, or `listen` with a longer one",
+            ),
+            Self::Reset => (
+                ErrorKind::ConnectionReset,
+                "the other end has closed the connection with bytes unread",
+            ),
+            Self::PeerLost => (
+                ErrorKind::ConnectionReset,
+                "the process at the other end has ended, or the way to it is lost",
+            ),
+            Self::Closed => (
+                ErrorKind::NotConnected,
+                "the port of this network is closed, or its card has ended",
+            ),
+            Self::NoPeer => (
+                ErrorKind::ConnectionRefused,
+                "no process has a network open at this port of this node",
+            ),
+            Self::NotOurs => (
+                ErrorKind::ConnectionRefused,
+                "what answers there is no network of this version",
+            ),
+            Self::Full => (
+                ErrorKind::ConnectionRefused,
+                "the network there has as many peers as it takes: open it with more `peers`",
+            ),
+            Self::NotAdmitted => (
+                ErrorKind::PermissionDenied,
+                "the network there does not admit this node: see `NetConfig::from_node`",
+            ),
+            Self::Unreachable => (
+                ErrorKind::HostUnreachable,
+                "the node cannot be reached: no process has that number, or there is no way to it",
+            ),
+            Self::TimedOut => (ErrorKind::TimedOut, "the other end has not answered in time"),
+        };
+        error(kind, text)
+    }
+}

@@ -1,0 +1,322 @@
+//! Streams between two nodes of the software card.
+
+use netvm_net::{Address, Net, NetConfig, Stream, Way};
+use netvm_process::SoftNode;
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+/// Tests of one machine may run at the same time, and so may these.
+static NUMBER: AtomicU16 = AtomicU16::new(0);
+
+/// Two linked nodes, and a network on each.
+struct Two {
+    server: Net,
+    client: Net,
+    _nodes: [SoftNode; 2],
+}
+
+fn two_with(server: NetConfig, client: NetConfig) -> Two {
+    let start = || {
+        // Without a number it gets the lowest that is free.
+        let _ = NUMBER.fetch_add(1, Ordering::Relaxed);
+        SoftNode::builder().start().unwrap()
+    };
+    let nodes = [start(), start()];
+    let name = format!("#{}", nodes[0].number());
+    nodes[1].connect(&name, Duration::from_secs(10)).unwrap();
+    Two {
+        server: Net::open(&nodes[0].node(), server).unwrap(),
+        client: Net::open(&nodes[1].node(), client).unwrap(),
+        _nodes: nodes,
+    }
+}
+
+fn two() -> Two {
+    two_with(NetConfig::default(), NetConfig::default())
+}
+
+impl Two {
+    fn address(&self, service: u16) -> Address {
+        Address::new(self.server.node(), self.server.port(), service)
+    }
+
+    fn pair(&self) -> (Stream, Stream) {
+        let mut listener = self.server.listen(0).unwrap();
+        let client = self.client.connect(listener.local_address()).unwrap();
+        (listener.accept().unwrap(), client)
+    }
+}
+
+/// Bytes that tell their place.
+fn pattern(from: usize, len: usize) -> Vec<u8> {
+    (from..from + len).map(|at| (at * 7 + at / 251) as u8).collect()
+}
+
+fn kind<T: std::fmt::Debug>(result: std::io::Result<T>) -> ErrorKind {
+    result.unwrap_err().kind()
+}
+
+#[test]
+fn bytes_go_both_ways_and_end() {
+    let two = two();
+    let (mut server, mut client) = two.pair();
+    client.write_all(b"what time is it?").unwrap();
+    let mut question = [0; 16];
+    server.read_exact(&mut question).unwrap();
+    assert_eq!(&question, b"what time is it?");
+    server.write_all(b"late").unwrap();
+    server.shutdown(Shutdown::Write);
+    assert_eq!(kind(server.write(b"more")), ErrorKind::BrokenPipe);
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "late");
+    // The other direction is open still.
+    client.write_all(b"thanks").unwrap();
+    drop(client);
+    let mut thanks = String::new();
+    server.read_to_string(&mut thanks).unwrap();
+    assert_eq!(thanks, "thanks");
+    assert!(server.was_accepted());
+}
+
+fn carries(way: Way) -> netvm_net::NetStats {
+    const LEN: usize = 3 << 20;
+    let two = two();
+    let (mut server, mut client) = two.pair();
+    client.set_way(way);
+    let sender = std::thread::spawn(move || {
+        let bytes = pattern(0, LEN);
+        let mut at = 0;
+        for len in [1, 63, 64, 5000, 100_000, 131_072, 400_000, usize::MAX] {
+            let now = len.min(LEN - at);
+            client.write_all(&bytes[at..at + now]).unwrap();
+            at += now;
+        }
+        client.shutdown(Shutdown::Write);
+        client
+    });
+    let mut bytes = Vec::new();
+    server.read_to_end(&mut bytes).unwrap();
+    assert!(bytes == pattern(0, LEN), "other bytes have come");
+    drop(sender.join().unwrap());
+    two.client.stats().unwrap()
+}
+
+#[test]
+fn large_ones_take_the_way_that_is_forced() {
+    let by = carries(Way::Message);
+    assert_eq!((by.by_write, by.by_read), (0, 0), "{by:?}");
+    let by = carries(Way::Write);
+    assert!(by.by_write > 5 && by.by_read == 0, "{by:?}");
+    let by = carries(Way::Read);
+    assert!(by.by_read > 5 && by.by_write == 0, "{by:?}");
+    let by = carries(Way::Auto);
+    assert!(by.by_read + by.by_write > 5, "{by:?}");
+}
+
+#[test]
+fn errors_are_those_of_sockets() {
+    let two = two();
+    assert_eq!(
+        kind(two.client.connect(two.address(80))),
+        ErrorKind::ConnectionRefused
+    );
+    let listener = two.server.listen(80).unwrap();
+    assert_eq!(kind(two.server.listen(80)), ErrorKind::AddrInUse);
+    let nowhere = Address::new(two.server.node(), netvm::PortId(60), 80);
+    assert_eq!(kind(two.client.connect(nowhere)), ErrorKind::ConnectionRefused);
+    let no_node = Address::new(netvm::NodeId(999), netvm::PortId(1), 80);
+    assert_eq!(kind(two.client.connect(no_node)), ErrorKind::InvalidInput);
+    let mut client = two.client.connect(two.address(80)).unwrap();
+    client.set_nonblocking(true);
+    assert_eq!(kind(client.read(&mut [0])), ErrorKind::WouldBlock);
+    client.set_nonblocking(false);
+    client.set_read_timeout(Some(Duration::from_millis(5)));
+    assert_eq!(kind(client.read(&mut [0])), ErrorKind::TimedOut);
+    // Never accepted.
+    drop(listener);
+    client.set_read_timeout(None);
+    assert_eq!(kind(client.read(&mut [0])), ErrorKind::ConnectionReset);
+    assert_eq!(kind(client.write(&[0])), ErrorKind::ConnectionReset);
+    assert_eq!(
+        kind(two.client.connect(two.address(80))),
+        ErrorKind::ConnectionRefused
+    );
+}
+
+#[test]
+fn a_backlog_is_kept_to() {
+    let two = two();
+    let mut listener = two.server.listen_with(80, 2).unwrap();
+    let _first = two.client.connect(two.address(80)).unwrap();
+    let _second = two.client.connect(two.address(80)).unwrap();
+    assert_eq!(
+        kind(two.client.connect(two.address(80))),
+        ErrorKind::ConnectionRefused
+    );
+    let _accepted = listener.accept().unwrap();
+    let _third = two.client.connect(two.address(80)).unwrap();
+}
+
+#[test]
+fn unread_bytes_reset() {
+    let two = two();
+    let (mut server, client) = two.pair();
+    server.write_all(b"unread").unwrap();
+    // It has come when it can be read.
+    while two.client.stats().unwrap().received < 3 {
+        two.client.progress();
+    }
+    drop(client);
+    assert_eq!(kind(server.read(&mut [0])), ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn a_slow_reader_delays_no_other_connection() {
+    for way in [Way::Message, Way::Write, Way::Read] {
+        let config = || NetConfig::default().window(64 << 10);
+        let two = two_with(config(), config());
+        let mut slow: Vec<_> = (0..20).map(|_| two.pair()).collect();
+        for (_, client) in &mut slow {
+            client.set_nonblocking(true);
+            let mut sent = 0;
+            let bytes = pattern(0, 200_000);
+            let full = loop {
+                match client.send(&bytes[sent..], way) {
+                    Ok(count) => sent += count,
+                    // Room at the peer comes back, room in the window does not.
+                    Err(error) if sent == 64 << 10 => break error,
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+                }
+            };
+            assert_eq!(full.kind(), ErrorKind::WouldBlock);
+        }
+        let (mut server, mut client) = two.pair();
+        client.set_way(way);
+        let mut copy = vec![0; 10_000];
+        for round in 0..200 {
+            let bytes = pattern(round, 10_000);
+            client.write_all(&bytes).unwrap();
+            server.read_exact(&mut copy).unwrap();
+            assert!(copy == bytes, "round {round}");
+        }
+        // Nothing of the slow ones is lost.
+        for (server, client) in &mut slow {
+            client.shutdown(Shutdown::Write);
+            let mut bytes = Vec::new();
+            server.read_to_end(&mut bytes).unwrap();
+            assert!(bytes == pattern(0, 64 << 10));
+        }
+    }
+}
+
+#[test]
+fn thousands_of_connections_share_the_queue() {
+    let two = two();
+    let mut listener = two.server.listen(80).unwrap();
+    let mut pairs = Vec::new();
+    for _ in 0..2000 {
+        let client = two.client.connect(two.address(80)).unwrap();
+        pairs.push((listener.accept().unwrap(), client));
+    }
+    assert_eq!(two.server.stats().unwrap().connections, 2000);
+    assert_eq!(two.server.stats().unwrap().peers, 1);
+    for (number, (_, client)) in pairs.iter_mut().enumerate() {
+        client.write_all(&(number as u64).to_le_bytes()).unwrap();
+    }
+    for (number, (server, _)) in pairs.iter_mut().enumerate().rev() {
+        let mut bytes = [0; 8];
+        server.read_exact(&mut bytes).unwrap();
+        assert_eq!(u64::from_le_bytes(bytes), number as u64);
+    }
+    drop(pairs);
+    // Both ends have let go: nothing stays in the tables.
+    while two.server.stats().unwrap().connections + two.client.stats().unwrap().connections > 0 {
+        two.server.progress();
+        two.client.progress();
+    }
+}
+
+#[test]
+fn zero_copy_hands_out_pieces() {
+    let two = two();
+    let (mut server, mut client) = two.pair();
+    client.set_way(Way::Write);
+    let sender = std::thread::spawn(move || {
+        client.write_all(&pattern(0, 1 << 20)).unwrap();
+    });
+    let (mut at, mut in_place) = (0, 0);
+    while let Some(piece) = server.recv_zero_copy().unwrap() {
+        assert!(piece.to_vec().unwrap() == pattern(at, piece.len()));
+        assert_eq!(
+            kind(piece.read_into(piece.len(), &mut [0])),
+            ErrorKind::InvalidInput
+        );
+        at += piece.len();
+        in_place += usize::from(piece.is_in_place());
+    }
+    assert_eq!(at, 1 << 20);
+    assert!(in_place > 0);
+    sender.join().unwrap();
+}
+
+#[test]
+fn threads_share_one_network() {
+    let two = two();
+    let mut listener = two.server.listen(80).unwrap();
+    std::thread::scope(|scope| {
+        for number in 0..8_u8 {
+            let (two, address) = (&two, two.address(80));
+            scope.spawn(move || {
+                let mut client = two.client.connect(address).unwrap();
+                for round in 0..100 {
+                    let bytes = vec![number; 1 + round * 37];
+                    client.write_all(&bytes).unwrap();
+                    let mut echo = vec![0; bytes.len()];
+                    client.read_exact(&mut echo).unwrap();
+                    assert!(echo == bytes);
+                }
+            });
+        }
+        for _ in 0..8 {
+            let mut server = listener.accept().unwrap();
+            scope.spawn(move || {
+                let mut buffer = [0; 2048];
+                loop {
+                    match server.read(&mut buffer).unwrap() {
+                        0 => break,
+                        len => server.write_all(&buffer[..len]).unwrap(),
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_network_that_ends_resets_its_connections() {
+    let two = two();
+    let (server, mut client) = two.pair();
+    drop(server);
+    let (_kept, _) = two.pair();
+    let Two {
+        server,
+        client: net,
+        _nodes,
+    } = two;
+    drop((server, _kept));
+    assert_eq!(
+        client.read(&mut [0]).unwrap(),
+        0,
+        "it had said that no more comes"
+    );
+    let end = loop {
+        match client.write_all(b"anyone?") {
+            Ok(()) => net.progress(),
+            Err(error) => break error.kind(),
+        }
+    };
+    assert_eq!(end, ErrorKind::ConnectionReset);
+}
