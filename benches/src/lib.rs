@@ -7,6 +7,7 @@ pub mod beside;
 pub mod callgrind;
 pub mod layout;
 pub mod mpi;
+pub mod net;
 pub mod path;
 pub mod peers;
 pub mod sync;

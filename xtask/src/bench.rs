@@ -63,6 +63,10 @@ pub(crate) fn bench(options: &Options) -> Result<bool> {
         let build = cargo(&["build", "--release", "--quiet", "--package", "netvm-fabric"]).status()?;
         ensure!(build.success(), "the provider for libfabric is not built");
     }
+    if name == "net" {
+        let build = cargo(&["build", "--release", "--quiet", "--package", "netvm-cli"]).status()?;
+        ensure!(build.success(), "the netvm program is not built");
+    }
     let mut command = cargo(&[
         "run",
         "--release",

@@ -65,7 +65,7 @@ pub enum Command {
     /// Run whole worlds in the deterministic simulator, with every fault on, and check the promises.
     #[command(after_help = EXIT_STATUSES, allow_negative_numbers = true)]
     Sim(Sim),
-    /// Measure what operations cost, in virtual time, by a cost model of counted instructions.
+    /// Measure what operations cost: in virtual time, by a cost model of counted instructions, or between processes of this machine.
     #[command(after_help = EXIT_STATUSES)]
     Bench(Bench),
     /// List nodes, links, ports, segments or exports of this user's nodes, and of the kernel's card.
@@ -464,6 +464,9 @@ pub enum BenchCommand {
     /// A wire that loses frames: goodput of a stream, what is sent again, and how long an operation takes with one loss.
     #[command(after_help = EXIT_STATUSES)]
     Wire(BenchWire),
+    /// Connections between two processes of this machine, in its own time: latency beside TCP, 10,000 against one, memory of idle ones.
+    #[command(after_help = EXIT_STATUSES)]
+    Net(BenchNet),
 }
 
 /// Options of `netvm bench sync`.
@@ -486,6 +489,20 @@ pub struct BenchWire {
     /// Print the result as one JSON object.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Options of `netvm bench net`.
+#[derive(Debug, Args)]
+pub struct BenchNet {
+    /// Fewer connections and messages: a second. Then a goal that is missed is said, and is no failure.
+    #[arg(long)]
+    pub quick: bool,
+    /// Print the result as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+    /// Serve for the process that is this node.
+    #[arg(long, value_name = "NODE", hide = true)]
+    pub server_for: Option<u16>,
 }
 
 /// A number in a range, or what is wanted.

@@ -1,5 +1,6 @@
-//! `netvm bench`: what things cost, in virtual time, by a cost model of counted instructions.
+//! `netvm bench`: what things cost, in virtual time, by a cost model of counted instructions; connections in the machine's own time.
 
+mod net;
 mod sync;
 mod wire;
 
@@ -14,5 +15,6 @@ pub fn run(options: &Bench) -> Result<(), Failure> {
     match &options.command {
         BenchCommand::Sync(options) => sync::run(options),
         BenchCommand::Wire(options) => wire::run(options),
+        BenchCommand::Net(options) => net::run(options),
     }
 }
