@@ -15,6 +15,7 @@ pub mod graph;
 pub mod lock;
 pub mod queue;
 pub mod reset;
+pub mod ring;
 mod world;
 
 pub use explore::{Ends, Verdict, explore};

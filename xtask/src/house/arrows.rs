@@ -70,7 +70,7 @@ const ARROWS: [(&str, &[&str]); 30] = [
         "netvm-loom",
         &["netvm-abi", "netvm-host-platform", "netvm-nic", "netvm-platform"],
     ),
-    ("netvm-models", &["netvm", "netvm-abi"]),
+    ("netvm-models", &["netvm", "netvm-abi", "netvm-calls"]),
     ("netvm-bench-calls", &["netvm", "netvm-calls", "netvm-process"]),
     ("netvm-bench-sync", &["netvm", "netvm-abi", "netvm-world"]),
     ("netvm-bench-wire", &["netvm", "netvm-abi", "netvm-world"]),
