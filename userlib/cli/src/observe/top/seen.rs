@@ -54,7 +54,9 @@ const CARD: &[Counter] = &[
     ("received", |e| e.count("messages_received")),
     ("bytes_sent", |e| e.count("bytes_sent")),
     ("bytes_received", |e| e.count("bytes_received")),
-    ("in_place", |e| e.count("zero_copy")),
+    ("in_place", |e| {
+        Some(e.count("zero_copy")? + e.count("reached").unwrap_or(0))
+    }),
     ("bounced", |e| {
         let reasons = ["bounced_not_found", "bounced_read_only", "bounced_segment"];
         reasons.iter().map(|reason| e.count(reason)).sum()

@@ -13,8 +13,9 @@ use crate::observe::{self, Card};
 use crate::processes::Client;
 
 /// Counts of a card that tell it.
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 9] = [
     "zero_copy",
+    "reached",
     "bounced_not_found",
     "bounced_read_only",
     "bounced_segment",
@@ -75,6 +76,7 @@ impl Landed {
         }
         let [
             straight,
+            reached,
             absent,
             read_only,
             foreign,
@@ -84,7 +86,9 @@ impl Landed {
             by_host,
         ] = grown;
         let (in_place, bounced) = match task {
-            Task::Memory(Kind::Write(_)) | Task::Channel(_) => (straight, absent + read_only + foreign),
+            Task::Memory(Kind::Write(_)) | Task::Channel(_) => {
+                (straight + reached, absent + read_only + foreign)
+            }
             Task::Memory(Kind::Read(_)) => (reads.saturating_sub(copies), copies),
             Task::Memory(Kind::Atomic) => (atomics.saturating_sub(by_host), by_host),
             // It has no bytes.
@@ -184,7 +188,7 @@ mod tests {
     #[test]
     fn each_operation_has_counts_of_its_own() {
         let before = Some(Counts([1; NAMES.len()]));
-        let after = Some(Counts([101, 2, 3, 5, 51, 12, 41, 3]));
+        let after = Some(Counts([91, 11, 2, 3, 5, 51, 12, 41, 3]));
         for (task, in_place, bounced) in [
             (Task::Memory(Kind::Write(8)), 100, 7),
             (Task::Channel(8), 100, 7),
